@@ -1,0 +1,186 @@
+#pragma once
+
+// The choreography of a job's generations as a pure state machine (design, sections 4 and 6): events in, effects out, no
+// clock, no CAF, no I/O. The migration_conductor actor hosts it; tests drive it with real executors or dummies.
+
+#include "planner/inventory.hpp"
+#include "planner/placement.hpp"
+#include "planner/throughput.hpp"
+#include "protocols/choreography.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace parcae {
+
+using time_point = std::chrono::steady_clock::time_point;
+using milliseconds = std::chrono::milliseconds;
+
+/// Limits of all waits (design, section 10).
+struct conductor_options {
+  milliseconds collect{20};          ///< joins and notices are collected this long before planning
+  milliseconds request_limit{5'000}; ///< answer to STOP's follow-ups, ABORT, DECIDE, ACTIVATE
+  milliseconds prepare_limit{60'000};
+  milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s
+  milliseconds progress_limit{30'000}; ///< no commit for max(this, 10 × the median step): abort
+  milliseconds exclusion{1'000};       ///< first back-off of a participant that failed; doubles
+};
+
+/// What the conductor must know of the model.
+struct model_facts {
+  std::vector<std::uint64_t> state_bytes;    ///< per layer: parameters and moments
+  std::vector<layer_cost> costs;             ///< per layer; estimates until measured
+};
+
+// --- events -----------------------------------------------------------------------------------------------------------
+
+/// A slot may be used. `keeper`: it only holds snapshots.
+struct slot_joined {
+  participant where;
+  bool keeper = false;
+};
+
+/// The registry declared the slot lost. Edge-triggered, once.
+struct slot_lost {
+  slot_id slot;
+  std::string why;
+};
+
+/// The slot will vanish at `expires`.
+struct slot_leaving {
+  slot_id slot;
+  time_point expires;
+};
+
+struct slot_reported {
+  slot_id from;
+  report what;
+};
+
+/// Answer to request_plan.
+struct plan_chosen {
+  std::uint64_t request = 0;
+  configuration choice;
+};
+
+struct cancel_requested {};
+
+/// The time is deadline() or later.
+struct tick {};
+
+using conductor_event =
+  std::variant<slot_joined, slot_lost, slot_leaving, slot_reported, plan_chosen, cancel_requested, tick>;
+
+// --- effects ----------------------------------------------------------------------------------------------------------
+
+/// Send a command to a slot.
+struct tell {
+  slot_id to;
+  command what;
+};
+
+/// Ask the planner for a configuration of at most `slots` slots. Answered by plan_chosen with the same number.
+struct request_plan {
+  std::uint64_t request = 0;
+  std::uint32_t slots = 0;
+  std::vector<layer_cost> costs;
+};
+
+/// Append to the job's journal before the effects that follow are carried out.
+struct record {
+  std::vector<chain_link> chain;
+  std::string what; ///< one line
+};
+
+/// The job's end. Last effect ever.
+struct job_ended {
+  bool good = false;
+  std::string why;
+};
+
+enum class severity : std::uint8_t { information, warning, error };
+
+struct log_line {
+  severity level = severity::information;
+  std::string text;
+};
+
+using effect = std::variant<tell, request_plan, record, job_ended, log_line>;
+
+// --- state ------------------------------------------------------------------------------------------------------------
+
+/// Where the change of generation stands. Transitions: see the table in conductor.cpp.
+enum class phase : std::uint8_t {
+  waiting,      ///< too few slots; nothing runs
+  planning,     ///< nothing runs, a configuration was asked for
+  preparing,    ///< PREPARE(g+1) sent, nothing runs
+  running,      ///< g trains; a plan may have been asked for
+  readying,     ///< g trains, PREPARE(g+1) sent
+  stopping,     ///< STOP(g) sent, g+1 prepared or given up
+  aborting,     ///< ABORT(g) sent
+  deciding,     ///< DECIDE(g) sent
+  transferring, ///< TRANSFER(g+1) sent
+  activating,   ///< ACTIVATE(g+1) sent to some
+  finishing,    ///< final version reached, waiting for a keeper to hold it
+  ended,
+};
+
+std::string to_string(phase x);
+
+/// One change of generation, for status and benchmarks. Times in ms from the start of the change; -1: did not happen.
+struct change_record {
+  generation to;
+  std::string trigger;       ///< what started it
+  std::string configuration; ///< "D×P"
+  migration kind = migration::none;
+  std::uint64_t bytes = 0;
+  std::uint64_t replayed_steps = 0;  ///< committed steps lost (only if the chain was cut) or, 1, a step dropped by an abort
+  double decided_ms = -1, planned_ms = -1, prepared_ms = -1, stopped_ms = -1, ready_ms = -1, active_ms = -1,
+         first_commit_ms = -1;
+  double stall_ms = -1;      ///< from STOPPED of the last rank (or the loss being declared) to the last ACTIVE
+};
+
+/// All that `status` shows of a job. A plain copy, taken by the host after each event.
+struct job_view {
+  phase now = phase::waiting;
+  generation current;              ///< running, or last that ran
+  std::optional<placement> grid;   ///< of `current`, while it runs
+  std::uint64_t steps_done = 0;    ///< committed
+  commit_result last_result;
+  double step_ms = 0;
+  version protected_version;       ///< newest complete in the keepers and in the chain
+  bool protected_now = false;      ///< a keeper is present and has, or will have, current snapshots
+  std::deque<change_record> changes; ///< newest last, at most 1000
+  std::uint64_t replayed_steps = 0;
+  std::uint64_t counts[4] = {};      ///< changes by migration kind
+  std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P
+  std::vector<chain_link> chain;
+  std::string parameters_sha256;     ///< once the job is done
+  std::string problem;               ///< why it waits or failed
+};
+
+/// The conductor of one job. Single-threaded.
+class conductor {
+public:
+  conductor(job_id job, job_specification specification, model_facts facts, conductor_options options,
+            std::uint64_t token_seed);
+
+  std::vector<effect> handle(time_point now, const conductor_event& x);
+
+  /// When to send the next tick, if nothing happens before.
+  std::optional<time_point> deadline() const;
+
+  const job_view& view() const { return view_; }
+
+private:
+  job_view view_;
+};
+
+} // namespace parcae

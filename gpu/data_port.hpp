@@ -1,0 +1,65 @@
+#pragma once
+
+// A process's end of the data plane: one listening socket and the I/O thread that serves all its connections.
+
+#include "gpu/communicator.hpp"
+#include "protocols/choreography.hpp"
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+namespace parcae {
+
+/// One part of a layer's state on the wire and in a keeper: its flat buffers in the order parameters, first moment,
+/// second moment, buffers. How many there are depends on the optimizer; all are given by their sizes.
+struct shard_bytes {
+  std::uint32_t layer = 0;
+  version at;
+  std::vector<std::vector<std::byte>> parts;
+};
+
+/// A snapshot of some layers on its way to keepers.
+struct snapshot {
+  job_id job;
+  commit_result result; ///< of the exchange that made the version
+  std::vector<shard_bytes> shards;
+};
+
+/// Sends snapshots to one keeper over a connection of its own that outlives generations; reconnects when it broke.
+/// Holds at most the two newest snapshots not yet acknowledged; an older one is dropped whole. `send` never blocks and may
+/// be called from any thread. Memory is kept until acknowledged.
+class snapshot_stream {
+public:
+  virtual ~snapshot_stream() = default;
+  virtual void send(std::shared_ptr<const snapshot> x) = 0;
+  virtual bool idle() const = 0; ///< nothing waits for an acknowledgement
+};
+
+class data_port {
+public:
+  virtual ~data_port() = default;
+
+  virtual std::uint16_t port() const = 0;
+
+  /// Connects to every other participant of x.target (the smaller number dials). Blocks until all connections stand,
+  /// `limit` passed (unreachable_peer), or *cancelled became true (communication_error; noticed within 50 ms).
+  virtual std::unique_ptr<communicator> connect(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
+                                                const std::atomic<bool>& cancelled) = 0;
+
+  virtual std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
+                                                                std::uint64_t token) = 0;
+
+  /// Accepts snapshot streams of a job; `on_shard` is called on the I/O thread for each complete, checksummed shard and
+  /// must be quick (move it away). A second call for the same job replaces the first; an empty function ends it and
+  /// returns when no call is under way.
+  virtual void accept_snapshots(job_id job, std::uint64_t token,
+                                std::function<void(const commit_result&, shard_bytes)> on_shard) = 0;
+};
+
+/// Listens on host:port (0: any free port) and starts the I/O thread. Throws std::runtime_error with the address and the
+/// reason if that fails. Connections that do not open with a well-formed greeting are closed and logged; a greeting of a
+/// generation not yet prepared here waits at most 60 s, and at most 1024 of them.
+std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port = 0);
+
+} // namespace parcae

@@ -1,0 +1,51 @@
+#pragma once
+
+// Layers as pure functions on LibTorch tensors. Only sources of gpu/ and tests include this.
+
+#include "gpu/model_description.hpp"
+
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace parcae {
+
+/// Where in the job a forward pass is; seeds all of its random numbers (design, section 5).
+struct random_position {
+  std::uint64_t seed = 0;        ///< the job's
+  std::uint64_t step = 0;
+  std::uint32_t micro_batch = 0; ///< logical id within the step
+};
+
+/// One layer. Stateless: parameters are given, so that several generations can share one.
+class layer {
+public:
+  virtual ~layer() = default;
+
+  /// parameters: views of the flat buffer in the order and shapes of the description. input: for layer 0 int64 tokens
+  /// [samples, sequence]; else the output of the layer before. Returns float32 [samples, …]; the last layer returns logits.
+  /// Uses no random numbers but those seeded by `position` and the layer's own number.
+  virtual at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                             const random_position& position) const = 0;
+};
+
+/// All layers of a model, in order; as many as describe() says.
+std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x);
+
+/// The loss of a micro-batch: mean cross-entropy over all tokens, a scalar. targets: int64 [samples, sequence].
+at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets);
+
+/// Version 0 of a layer's flat parameter buffer, float32, drawn tensor by tensor with a generator seeded by
+/// (seed, tensor's name); a tied tensor takes the name of its first use.
+at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed);
+
+/// Views of a flat buffer (parameters or gradients) with the tensors' shapes; they share its memory.
+std::vector<at::Tensor> views_of(const layer_description& layer, const at::Tensor& flat);
+
+/// One optimizer step on flat buffers, in place, with ATen's fused kernels. `moments` as many as moments_of says;
+/// `steps` is the version before the step (0: the first step). The gradient was already clipped.
+void apply_optimizer(const optimizer_specification& x, at::Tensor& parameters, std::vector<at::Tensor>& moments,
+                     const at::Tensor& gradient, std::uint64_t steps, double rate);
+
+} // namespace parcae

@@ -1,0 +1,65 @@
+#pragma once
+
+// What a model consists of, as the planner and the executors need to know it. Torch-free and pure.
+
+#include "protocols/job_specification.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// How a tensor of version 0 is drawn.
+enum class initial_value : std::uint8_t {
+  zeros,
+  ones,
+  normal,  ///< mean 0, standard deviation `scale`
+  uniform, ///< in [-scale, scale)
+};
+
+struct tensor_description {
+  std::string name;                 ///< unique within the model, as a PyTorch user expects it
+  std::vector<std::int64_t> shape;
+  initial_value initial = initial_value::zeros;
+  double scale = 0;
+
+  std::uint64_t values() const;     ///< number of elements
+};
+
+/// One unit of pipeline partitioning. Its parameters are one flat float32 buffer, the tensors one after the other.
+struct layer_description {
+  std::string name;
+  std::vector<tensor_description> tensors;
+  double forward_flop = 0;            ///< floating-point operations of one sample's forward pass; backward is twice that
+  std::uint64_t output_values = 0;    ///< elements of one sample's output, sent to the next stage; 0 after the last layer
+
+  std::uint64_t parameters() const;   ///< elements of the flat buffer
+};
+
+/// Two tensors of the same shape that are one parameter: both layers hold a copy (with moments of its own, equal in every
+/// bit); gradients are added input use first, output use second, and counted once in the norm, with the first.
+struct tied_tensors {
+  std::uint32_t first_layer = 0;   ///< input use
+  std::uint32_t first_tensor = 0;
+  std::uint32_t second_layer = 0;  ///< output use
+  std::uint32_t second_tensor = 0;
+};
+
+struct model_description {
+  std::vector<layer_description> layers;
+  std::optional<tied_tensors> tied;
+
+  std::uint64_t parameters() const; ///< of all layers, a tied tensor counted once
+};
+
+model_description describe(const model_specification& x);
+
+/// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd.
+std::uint32_t moments_of(const optimizer_specification& x);
+
+/// Learning rate of a step (0-based) of a job of `steps` steps.
+double learning_rate(const optimizer_specification& x, std::uint64_t step, std::uint64_t steps);
+
+} // namespace parcae

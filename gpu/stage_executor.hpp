@@ -1,0 +1,57 @@
+#pragma once
+
+// The work of one device: holds shards, computes one stage of one pipeline, moves shards. Torch-free interface.
+
+#include "protocols/choreography.hpp"
+
+#include <functional>
+#include <memory>
+
+namespace parcae {
+
+class data_port;
+
+/// Names a moment inside the executor at which tests may make it fail. Called on the executor's threads.
+/// `phase` is one of: "prepare", "forward", "backward", "reduced" (gradients complete), "exchange_send" (`index`
+/// contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers applied),
+/// "committed", "transfer_send" (`index` shards sent), "transfer_receive", "activate", "snapshot".
+/// It may throw (a failing computation), never return for a while (a frozen process), or end the process.
+struct fault_point {
+  const char* phase;
+  generation at;
+  std::uint64_t step;
+  std::uint32_t index;
+};
+
+/// What happened to one micro-batch's input; for the test that no sample is skipped or counted twice.
+struct loader_record {
+  generation at;
+  std::uint64_t step;
+  std::uint32_t micro_batch;
+  std::vector<std::uint64_t> samples; ///< sample numbers
+  std::uint64_t hash;                 ///< XXH3-64 of the bytes given to the model
+};
+
+struct executor_options {
+  slot_id self;
+  std::function<void(report)> report_to;              ///< called on the executor's threads; must not block
+  std::function<void(const fault_point&)> on_fault_point; ///< may be empty
+  std::function<void(const loader_record&)> on_load;      ///< may be empty
+};
+
+/// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,
+/// except that ABORT interrupts a running step between two layers and PREPARE runs beside it. Destruction aborts
+/// everything and joins the executor's threads.
+class executor {
+public:
+  virtual ~executor() = default;
+  virtual void submit(command x) = 0;
+};
+
+/// An executor that trains on the CPU with LibTorch. `port` must outlive it.
+std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port);
+
+/// An executor that holds snapshots in host memory and sends shards, but does not train. `port` must outlive it.
+std::unique_ptr<executor> make_keeper(executor_options options, data_port& port);
+
+} // namespace parcae

@@ -1,0 +1,368 @@
+#pragma once
+
+// The messages of the migration choreography (design, section 6) between the conductor in the manager and the executors
+// on the nodes. Commands go to an executor (a worker's device or a keeper), reports come back. The same structs are
+// CAF messages and the vocabulary of the in-process tests.
+//
+// Repetition: every command may be repeated; an executor answers a repeated command again and changes nothing.
+// Generations: a command for a generation older than the newest one seen is answered for that generation (ABORT,
+// DECIDE) or ignored (all others).
+
+#include "protocols/ids.hpp"
+#include "protocols/job_specification.hpp"
+#include "protocols/state.hpp"
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace parcae {
+
+/// One end of the data plane of a generation.
+struct participant {
+  slot_id slot;
+  std::string host;       ///< where its data port listens
+  std::uint16_t port = 0;
+
+  friend bool operator==(const participant&, const participant&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, participant& x) {
+    return f(x.slot, x.host, x.port);
+  }
+};
+
+/// Who computes what. Participants 0 … D·P−1 are the ranks, rank = pipeline · P + stage; those after them only send
+/// shards (spares that hold state, keepers).
+struct placement {
+  std::uint32_t width = 0;                 ///< D, pipelines
+  std::uint32_t depth = 0;                 ///< P, stages
+  std::vector<std::uint32_t> first_layer;  ///< P + 1 entries: stage s computes layers [first_layer[s], first_layer[s+1])
+  std::vector<participant> participants;
+
+  std::uint32_t ranks() const { return width * depth; }
+  std::uint32_t rank(std::uint32_t pipeline, std::uint32_t stage) const { return pipeline * depth + stage; }
+  std::uint32_t stage_of(std::uint32_t rank) const { return rank % depth; }
+  std::uint32_t pipeline_of(std::uint32_t rank) const { return rank / depth; }
+
+  friend bool operator==(const placement&, const placement&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, placement& x) {
+    return f(x.width, x.depth, x.first_layer, x.participants);
+  }
+};
+
+/// One layer's shards go from one participant to another. The order of the plan is the order on each connection.
+struct shard_move {
+  std::uint32_t layer = 0;
+  std::uint32_t source = 0;       ///< participant
+  std::uint32_t destination = 0;  ///< participant, always a rank
+
+  friend bool operator==(const shard_move&, const shard_move&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, shard_move& x) {
+    return f(x.layer, x.source, x.destination);
+  }
+};
+
+// --- commands ---------------------------------------------------------------------------------------------------------
+
+/// Builds modules, allocates, opens the communicator of `next`. A generation in progress goes on meanwhile. Supersedes
+/// an unfinished PREPARE of a smaller generation. Answer: prepared, or failed.
+struct prepare {
+  generation next;
+  std::uint64_t token = 0;        ///< secret that data connections of this generation must show
+  job_id job;
+  job_specification specification;
+  std::string data_digest;        ///< empty: fix it; else refuse data that differs
+  parcae::placement target;
+  std::vector<shard_move> moves;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, prepare& x) {
+    return f(x.next, x.token, x.job, x.specification, x.data_digest, x.target, x.moves);
+  }
+};
+
+/// Asks a healthy generation to stop by the stop bit of the commit exchange. Answer: stopped (also sent unasked by a
+/// rank that has no further step; repeated when asked again).
+struct stop {
+  generation current;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, stop& x) {
+    return f(x.current);
+  }
+};
+
+/// Sends and receives the shards of PREPARE's plan at version `at`. Layers a rank needs and neither holds nor receives are
+/// made from the job's seed; allowed at version 0 only. Answer: ready from ranks, once all their layers are at `at`;
+/// delivered from the other participants, once all they had to send was taken over by the network.
+struct transfer {
+  generation next;
+  version at;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, transfer& x) {
+    return f(x.next, x.at);
+  }
+};
+
+/// Starts training at step `at.steps`. Answer: active.
+struct activate {
+  generation next;
+  version at;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, activate& x) {
+    return f(x.next, x.at);
+  }
+};
+
+/// Ends a generation in whatever phase it is, prepared, transferring or running. Answer: aborted, the executor's last word
+/// on that generation.
+struct abort_generation {
+  generation current;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, abort_generation& x) {
+    return f(x.current);
+  }
+};
+
+/// The conductor's decision on a step left open by an abort. With a result: a rank at version result.step applies its
+/// gradients and is at (result.step + 1, current). Without (result.step == no_step): gradients are dropped.
+/// Answer: decided.
+struct decide {
+  generation current;
+  commit_result result;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, decide& x) {
+    return f(x.current, x.result);
+  }
+};
+
+/// Shards that are not of `keep` may be freed. Sent when the first step of a new generation is committed. No answer.
+struct release {
+  generation current;
+  std::vector<std::uint32_t> keep; ///< layers, sorted
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, release& x) {
+    return f(x.current, x.keep);
+  }
+};
+
+/// To workers: where snapshots go from the next commit on. Outlives generations; a layer goes to the keepers at positions
+/// (layer + c) mod n for c < copies. No answer.
+struct protect {
+  job_id job;
+  std::vector<participant> keepers;
+  std::uint64_t token = 0;  ///< secret that snapshot streams of this job must show
+  bool now = false;         ///< a snapshot at the next commit whatever its number
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, protect& x) {
+    return f(x.job, x.keepers, x.token, x.now);
+  }
+};
+
+/// To keepers: expect snapshot streams of this job. No answer.
+struct guard {
+  job_id job;
+  std::uint64_t token = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, guard& x) {
+    return f(x.job, x.token);
+  }
+};
+
+/// To keepers: `newest` is in the chain and complete, so older versions may go; versions not in `chain` are void.
+/// Answer: kept, with digests of the parameters at `newest` if asked for.
+struct confirm {
+  job_id job;
+  version newest;
+  std::vector<chain_link> chain;
+  bool digests = false;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, confirm& x) {
+    return f(x.job, x.newest, x.chain, x.digests);
+  }
+};
+
+/// Drops everything of the job. No answer.
+struct forget {
+  job_id job;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, forget& x) {
+    return f(x.job);
+  }
+};
+
+using command =
+  std::variant<prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard, confirm, forget>;
+
+// --- reports ----------------------------------------------------------------------------------------------------------
+
+struct prepared {
+  generation next;
+  std::uint64_t checksum = 0; ///< of the plan as understood (see checksum_of)
+  std::string data_digest;    ///< of the data as found here; empty from keepers
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, prepared& x) {
+    return f(x.next, x.checksum, x.data_digest);
+  }
+};
+
+struct stopped {
+  generation current;
+  version at;
+  inventory held;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, stopped& x) {
+    return f(x.current, x.at, x.held);
+  }
+};
+
+struct delivered {
+  generation next;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, delivered& x) {
+    return f(x.next);
+  }
+};
+
+struct ready {
+  generation next;
+  version at;
+  std::uint64_t bytes_received = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, ready& x) {
+    return f(x.next, x.at, x.bytes_received);
+  }
+};
+
+struct active {
+  generation current;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, active& x) {
+    return f(x.current);
+  }
+};
+
+/// After this nothing changes a shard of `current` but DECIDE.
+struct aborted {
+  generation current;
+  version at;                       ///< of the layers of this rank's stage; meaningless if not a rank
+  std::uint64_t complete = no_step; ///< step whose gradients are complete here
+  commit_result result;             ///< of the last exchange completed here; step == no_step: none
+  inventory held;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, aborted& x) {
+    return f(x.current, x.at, x.complete, x.result, x.held);
+  }
+};
+
+struct decided {
+  generation current;
+  inventory held;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, decided& x) {
+    return f(x.current, x.held);
+  }
+};
+
+/// Measured time of one layer on one micro-batch, thread CPU time, milliseconds; means over the steps reported.
+struct layer_time {
+  std::uint32_t layer = 0;
+  double forward_ms = 0;
+  double backward_ms = 0;
+  double optimizer_ms = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, layer_time& x) {
+    return f(x.layer, x.forward_ms, x.backward_ms, x.optimizer_ms);
+  }
+};
+
+/// A commit happened here. Sent by every rank after its first commit of a generation, and at most every 200 ms then.
+struct progress {
+  generation current;
+  version at;
+  commit_result result;
+  double step_ms = 0; ///< mean wall time of the steps since the last report
+  std::vector<layer_time> times;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, progress& x) {
+    return f(x.current, x.at, x.result, x.step_ms, x.times);
+  }
+};
+
+/// Why an executor could not do its part.
+enum class failure : std::uint8_t {
+  communication = 1, ///< a data connection of the generation broke; says nothing about who is at fault
+  unreachable,       ///< PREPARE could not connect to participant `peer`
+  data,              ///< the data is missing, unreadable or differs; fatal for the job
+  computation,       ///< LibTorch threw; this rank's shards of the generation are void
+  refused,           ///< the command makes no sense here; `what` says why
+};
+
+struct failed {
+  generation current;
+  failure kind = failure::communication;
+  std::uint32_t peer = 0; ///< participant, for `unreachable`
+  std::string what;
+  inventory held;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, failed& x) {
+    return f(x.current, x.kind, x.peer, x.what, x.held);
+  }
+};
+
+/// SHA-256 of one layer's parameters, in hexadecimal.
+struct layer_digest {
+  std::uint32_t layer = 0;
+  std::string sha256;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, layer_digest& x) {
+    return f(x.layer, x.sha256);
+  }
+};
+
+/// From a keeper: everything it holds of a job. Sent whenever that changed by a layer completed or dropped.
+struct kept {
+  job_id job;
+  inventory held;
+  std::vector<commit_result> results; ///< of the exchanges that made the versions held
+  std::vector<layer_digest> digests;  ///< only to answer a `confirm` that asks for them
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, kept& x) {
+    return f(x.job, x.held, x.results, x.digests);
+  }
+};
+
+using report =
+  std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, failed, kept>;
+
+/// Digest of all that the participants of a generation must agree on.
+std::uint64_t checksum_of(const prepare& x);
+
+} // namespace parcae

@@ -1,0 +1,94 @@
+#pragma once
+
+// What a user asks for: the content of a job file, checked. Travels in PREPARE and, as Cap'n Proto, from the client.
+
+#include <cstdint>
+#include <string>
+
+namespace parcae {
+
+/// Sizes of a model; which of them count depends on `kind`.
+struct model_specification {
+  std::string kind = "gpt";        ///< "gpt" or "mlp"
+  std::uint32_t layers = 4;        ///< transformer blocks (gpt) or linear layers (mlp)
+  std::uint32_t width = 64;        ///< model width (gpt) or hidden width (mlp)
+  std::uint32_t heads = 4;         ///< attention heads (gpt); divides width
+  std::uint32_t sequence = 64;     ///< tokens per sample
+  std::uint32_t vocabulary = 256;  ///< number of token values; 256 for byte-level text
+  double dropout = 0.0;            ///< probability of zeroing, 0 ≤ p < 1
+  bool tied_embeddings = true;     ///< the output projection is the transposed token embedding (gpt)
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, model_specification& x) {
+    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, x.dropout, x.tied_embeddings);
+  }
+};
+
+/// Where the samples come from.
+struct data_specification {
+  std::string kind = "text"; ///< "text": bytes of one file, or of all regular files below a folder
+  std::string path;          ///< looked up on the nodes
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, data_specification& x) {
+    return f(x.kind, x.path);
+  }
+};
+
+/// The optimizer and its schedule. Moments start at 0; step count and first-step flag are derived from the version.
+struct optimizer_specification {
+  std::string kind = "adamw"; ///< "adamw" (two moments) or "sgd" (one momentum buffer)
+  double learning_rate = 1e-3;
+  std::string schedule = "constant"; ///< "constant", "linear" or "cosine": decay to 0 at the last step
+  std::uint64_t warmup_steps = 0;    ///< the rate rises linearly over these steps
+  double weight_decay = 0.0;         ///< on all tensors alike, as PyTorch's parameter groups do by default
+  double momentum = 0.9;             ///< sgd only
+  double beta1 = 0.9;                ///< adamw only
+  double beta2 = 0.999;              ///< adamw only
+  double epsilon = 1e-8;             ///< adamw only
+  double clip_norm = 0.0;            ///< largest global gradient norm; 0: no clipping
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, optimizer_specification& x) {
+    return f(x.kind, x.learning_rate, x.schedule, x.warmup_steps, x.weight_decay, x.momentum, x.beta1, x.beta2,
+             x.epsilon, x.clip_norm);
+  }
+};
+
+struct job_specification {
+  std::string name = "job";
+  std::uint64_t steps = 100;
+  std::uint64_t seed = 1;
+  std::uint32_t threads = 1;   ///< intra-op threads of every executor; part of the exactness contract
+  bool reproducible = true;    ///< false: plain all-reduce
+  model_specification model;
+  data_specification data;
+  std::uint32_t global_batch = 16; ///< samples per step; never changes with (D, P)
+  std::uint32_t micro_batch = 4;   ///< samples per micro-batch; divides global_batch
+  optimizer_specification optimizer;
+  std::uint32_t min_depth = 1;  ///< pipeline stages, inclusive bounds
+  std::uint32_t max_depth = 64;
+  std::uint32_t min_width = 1;  ///< pipelines (data parallel), inclusive bounds
+  std::uint32_t max_width = 64;
+  std::uint32_t virtual_replicas = 4;    ///< V: divides the number of micro-batches; D ≤ V
+  std::uint64_t keeper_every = 10;       ///< steps between snapshots to the keepers
+  std::uint32_t keeper_copies = 1;       ///< keepers that hold each layer
+  std::string policy = "throughput";     ///< planning policy
+  std::uint64_t planning_interval_ms = 60'000;
+  std::uint32_t look_ahead = 12;
+
+  /// M, micro-batches per step.
+  std::uint32_t micro_batches() const { return global_batch / micro_batch; }
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, job_specification& x) {
+    return f(x.name, x.steps, x.seed, x.threads, x.reproducible, x.model, x.data, x.global_batch, x.micro_batch,
+             x.optimizer, x.min_depth, x.max_depth, x.min_width, x.max_width, x.virtual_replicas, x.keeper_every,
+             x.keeper_copies, x.policy, x.planning_interval_ms, x.look_ahead);
+  }
+};
+
+/// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
+std::string problem_of(const job_specification& job);
+
+} // namespace parcae
