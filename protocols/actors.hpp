@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
 
 // Atoms have at most ten characters.
 CAF_ADD_ATOM(parcae_protocol, parcae, attach_atom, "attach")
@@ -32,6 +33,7 @@ namespace parcae {
 // Local only; defined in actors/local_messages.hpp.
 struct slot_offer;
 struct job_event;
+struct job_outcome;
 struct job_picture;
 struct plan_query;
 struct plan_answer;
@@ -52,6 +54,7 @@ struct takes_each<std::variant<Ts...>, First...> {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::slot_offer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_event)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_outcome)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_picture)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_query)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_answer)
@@ -99,31 +102,36 @@ using service_actor = caf::typed_actor<
   // not be repeated, the others may.
   caf::replies_to<client_request>::with<client_reply>>;
 
-/// REGISTRY: published at the manager's port.
-using registry_actor = service_actor::extend<
+/// The manager as a node sees it; what is published at its port.
+using manager_actor = service_actor::extend<
   // HELLO with the instance and one actor per slot. Joins; may be repeated by the same life. Errors: wrong_protocol,
   // duplicate_name, lost_incarnation, malformed_request.
   caf::replies_to<hello, instance_actor, std::vector<slot_actor>>::with<welcome>,
   // That life ends after the notice. No reply. May be repeated; the earliest end counts. Unknown lives are ignored.
-  caf::reacts_to<leaving_notice>,
-  // From a job_manager: the job ended. No reply.
-  caf::reacts_to<job_result>,
-  // From a job_manager: the job no longer needs this slot, which is under notice. No reply. May be repeated.
+  caf::reacts_to<leaving_notice>>;
+
+/// REGISTRY: all of the manager's front: instances, the queue of jobs, clients.
+using registry_actor = manager_actor::extend<
+  // Local only, from a job_manager: the job ended. No reply.
+  caf::reacts_to<job_outcome>,
+  // Local only, from a job_manager: the job no longer needs this slot, which is under notice. No reply. May be repeated.
   caf::reacts_to<released_atom, slot_id>,
-  // Timer: forgets lost instances after their lease.
+  // Local only, timer: forgets lost instances after their lease.
   caf::reacts_to<timer_atom>>;
 
 /// JOB_MANAGER: one per job while it runs; child of the registry. All local only.
 using job_manager_actor = caf::typed_actor<
-  // A slot that the job may use. No reply.
+  // A slot that the job may use. No reply. A reproducible job ignores workers that do not compute the same bits.
   caf::reacts_to<slot_offer>,
   // slot_lost, slot_leaving or cancel_requested, passed on to the conductor. No reply.
   caf::reacts_to<job_event>,
   // From the conductor: the job ended. No reply.
-  caf::reacts_to<job_result>,
+  caf::reacts_to<job_outcome>,
   // From the conductor: see the registry.
   caf::reacts_to<released_atom, slot_id>,
-  // What `status` shows; forwarded to the conductor.
+  // From the conductor: passed on to the planner.
+  caf::replies_to<plan_query>::with<plan_answer>,
+  // What `status` shows; passed on to the conductor.
   caf::replies_to<view_atom>::with<job_picture>>;
 
 /// MIGRATION_CONDUCTOR: hosts the state machine of actors/conductor.hpp; child of a job_manager.

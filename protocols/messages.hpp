@@ -87,16 +87,4 @@ struct client_reply {
   }
 };
 
-/// How a job ended; from its job_manager to the registry.
-struct job_result {
-  job_id job;
-  bool good = false;
-  std::string why; ///< for people, if not good
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, job_result& x) {
-    return f(x.job, x.good, x.why);
-  }
-};
-
 } // namespace parcae

@@ -22,7 +22,6 @@ CAF_BEGIN_TYPE_ID_BLOCK(parcae_protocol, first_custom_type_id)
   CAF_ADD_TYPE_ID(parcae_protocol, (parcae::hello))
   CAF_ADD_TYPE_ID(parcae_protocol, (parcae::welcome))
   CAF_ADD_TYPE_ID(parcae_protocol, (parcae::leaving_notice))
-  CAF_ADD_TYPE_ID(parcae_protocol, (parcae::job_result))
   CAF_ADD_TYPE_ID(parcae_protocol, (parcae::client_request))
   CAF_ADD_TYPE_ID(parcae_protocol, (parcae::client_reply))
 
