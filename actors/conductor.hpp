@@ -3,6 +3,7 @@
 // The choreography of a job's generations as a pure state machine (design, sections 4 and 6): events in, effects out,
 // no clock, no CAF, no I/O. The migration_conductor actor hosts it; tests drive it with real executors or dummies.
 
+#include "actors/phase.hpp"
 #include "planner/inventory.hpp"
 #include "planner/placement.hpp"
 #include "planner/throughput.hpp"
@@ -71,13 +72,18 @@ struct plan_chosen {
   configuration choice;
 };
 
+/// A reason to plan anew: a forecast, a user's command.
+struct plan_wanted {
+  std::string why;
+};
+
 struct cancel_requested {};
 
 /// The time is deadline() or later.
 struct tick {};
 
 using conductor_event =
-    std::variant<slot_joined, slot_lost, slot_leaving, slot_reported, plan_chosen, cancel_requested, tick>;
+    std::variant<slot_joined, slot_lost, slot_leaving, slot_reported, plan_chosen, plan_wanted, cancel_requested, tick>;
 
 // --- effects
 // ----------------------------------------------------------------------------------------------------------
@@ -118,25 +124,6 @@ using effect = std::variant<tell, request_plan, record, job_ended, log_line>;
 
 // --- state
 // ------------------------------------------------------------------------------------------------------------
-
-/// Where the change of generation stands. Transitions: see the table in conductor.cpp.
-enum class phase : std::uint8_t {
-  waiting,      ///< too few slots; nothing runs
-  planning,     ///< nothing runs, a configuration was asked for
-  preparing,    ///< PREPARE(g+1) sent, nothing runs
-  running,      ///< g trains; a plan may have been asked for
-  readying,     ///< g trains, PREPARE(g+1) sent
-  stopping,     ///< STOP(g) sent, g+1 prepared or given up
-  clearing,     ///< ABORT(g+1) sent, which never ran; nothing runs
-  aborting,     ///< ABORT(g) sent
-  deciding,     ///< DECIDE(g) sent
-  transferring, ///< TRANSFER(g+1) sent
-  activating,   ///< ACTIVATE(g+1) sent to some
-  finishing,    ///< final version reached, waiting for a keeper to hold it
-  ended,
-};
-
-std::string to_string(phase x);
 
 /// One change of generation, for status and benchmarks. Times in ms from the start of the change; -1: did not happen.
 struct change_record {

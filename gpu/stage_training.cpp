@@ -1,6 +1,7 @@
 #include "gpu/stage_training.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <xxhash.h>
@@ -453,7 +454,7 @@ void stage_training::apply(const commit_result& result) {
     throw std::logic_error("apply of step " + std::to_string(result.step) + " at version " + to_string(at_));
   result_ = result;
   voided_ = true;
-  const at::NoGradGuard no_gradient;
+  const c10::NoGradGuard no_gradient;
   for (auto i = first_; i < last_; ++i) {
     const auto began = thread_cpu_ms();
     auto& state = c_.store->at(i);
@@ -476,7 +477,7 @@ void stage_training::drop_gradients() {
   complete_ = no_step;
   if (gradient_.defined())
     free_gradients_.push_back(std::move(gradient_));
-  gradient_ = {};
+  gradient_ = at::Tensor();
   sums_.reset();
 }
 
