@@ -1,5 +1,8 @@
 #include "actors/status.hpp"
 
+#include <fmt/format.h>
+#include <openssl/sha.h>
+
 #include <algorithm>
 
 namespace parcae {
@@ -30,6 +33,21 @@ const char* name_of(severity x) {
       return "error";
   }
   return "unknown";
+}
+
+// One digest of all parameters: SHA-256 of the layers' digests, in hexadecimal and in layer order, one after the other.
+std::string digest_of(const std::vector<layer_digest>& layers) {
+  if (layers.empty())
+    return {};
+  std::string all;
+  for (const auto& x : layers)
+    all += x.sha256;
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(), digest);
+  std::string result;
+  for (auto byte : digest)
+    result += fmt::format("{:02x}", byte);
+  return result;
 }
 
 change_status status_of(std::uint64_t number, const change_record& x) {
@@ -85,7 +103,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
     ++number;
   }
   to.chain = x.chain;
-  to.parameters_sha256 = x.parameters_sha256;
+  to.parameters_sha256 = digest_of(x.layer_digests);
   if (to.problem.empty())
     to.problem = x.problem;
 }
