@@ -20,10 +20,11 @@ void conductor::machine::give_up_next(const std::string& why) {
 void conductor::machine::clear_next(const std::string& why) {
   trigger_ = why;
   std::set<slot_id> alive;
-  for (const auto& slot : participants_of_next())
-    if (slots_.contains(slot)) {
-      send(slot, abort_generation{next_->what.next});
-      alive.insert(slot);
+  for (const auto& id : participants_of_next())
+    if (const auto slot = slots_.find(id); slot != slots_.end()) {
+      send(id, abort_generation{next_->what.next});
+      if (!slot->second.excluded)
+        alive.insert(id);
     }
   log(severity::information, "change begun anew: " + why);
   enter_waiting_for(clearing, std::move(alive), options_.request_limit);
@@ -41,10 +42,11 @@ void conductor::machine::abort_current(const std::string& why) {
   stall_began_ = now_;
   current_->aborted_ranks.clear();
   std::set<slot_id> alive;
-  for (const auto& [slot, rank] : current_->rank_of)
-    if (slots_.contains(slot)) {
-      send(slot, abort_generation{current_->g});
-      alive.insert(slot);
+  for (const auto& [id, rank] : current_->rank_of)
+    if (const auto slot = slots_.find(id); slot != slots_.end()) {
+      send(id, abort_generation{current_->g});
+      if (!slot->second.excluded)
+        alive.insert(id);
     }
   enter_waiting_for(aborting, std::move(alive), options_.request_limit);
   if (awaited_.empty())

@@ -35,13 +35,11 @@ using enum phase;
 ///   transferring  activating    all are READY or DELIVERED
 ///   transferring  clearing      a participant was lost, failed or missed the limit
 ///   clearing      planning      all living participants ABORTED
-///   clearing      waiting       … and no worker is left
 ///   activating    running       all are ACTIVE
 ///   activating    aborting      a place was lost, communication failed, or the limit passed: g+1 may be running
 ///   activating    finishing     all are ACTIVE and STOPPED at the final version
 ///   aborting      deciding      all living ranks ABORTED
 ///   deciding      planning      all living ranks DECIDED
-///   deciding      waiting       … and no worker is left
 ///   finishing     planning      a place was lost, or a rank has to send its state again
 ///   any           ended         a keeper holds the final version, cancelled, or failed
 constexpr std::pair<phase, phase> transitions[] = {
@@ -50,8 +48,8 @@ constexpr std::pair<phase, phase> transitions[] = {
     {running, finishing},      {readying, running},        {readying, stopping},     {readying, aborting},
     {readying, finishing},     {stopping, transferring},   {stopping, planning},     {stopping, aborting},
     {stopping, finishing},     {transferring, activating}, {transferring, clearing}, {clearing, planning},
-    {clearing, waiting},       {activating, running},      {activating, aborting},   {activating, finishing},
-    {aborting, deciding},      {deciding, planning},       {deciding, waiting},      {finishing, planning},
+    {activating, running},     {activating, aborting},     {activating, finishing},  {aborting, deciding},
+    {deciding, planning},      {deciding, waiting},        {finishing, planning},
 };
 
 } // namespace

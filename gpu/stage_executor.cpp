@@ -406,6 +406,7 @@ private:
         if (x.result.step != no_step && training.complete_step() == x.result.step &&
             training.at().steps == x.result.step) {
           training.apply(x.result);
+          committed(x.result);
           send_snapshot(x.result);
         } else {
           training.drop_gradients();
@@ -472,6 +473,7 @@ private:
     auto& training = *g.training;
     try {
       const auto result = training.step();
+      committed(result);
       fault("committed", g);
       send_snapshot(result);
       ++steps_since_report_;
@@ -497,6 +499,11 @@ private:
       running_ = false;
       void_stage(e.what());
     }
+  }
+
+  void committed(const commit_result& result) const {
+    if (options_.on_commit)
+      options_.on_commit(current_->training->at(), result);
   }
 
   /// Something that should not fail failed: the stage's shards count only if no apply had begun.

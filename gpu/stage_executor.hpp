@@ -41,6 +41,7 @@ struct executor_options {
   std::function<void(report)> report_to;                  ///< called on the executor's threads; must not block
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
   std::function<void(const loader_record&)> on_load;      ///< may be empty
+  std::function<void(const version&, const commit_result&)> on_commit; ///< after each apply of a step; may be empty
 };
 
 /// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,

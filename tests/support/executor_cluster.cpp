@@ -94,6 +94,10 @@ void executor_cluster::add(const std::string& name, bool keeper, fault_plan faul
     const std::lock_guard lock(mutex_);
     loads_.push_back(record);
   };
+  options.on_commit = [this](const version&, const commit_result& result) {
+    const std::lock_guard lock(mutex_);
+    losses_[result.step] = result.loss;
+  };
   x->work = keeper ? make_keeper(std::move(options), *x->port) : make_stage_executor(std::move(options), *x->port);
   if (auto& old = instances_[name])
     buried_.push_back(std::move(old));
@@ -128,9 +132,6 @@ void executor_cluster::send(const conductor_event& x) {
 }
 
 void executor_cluster::handle(const conductor_event& x) {
-  if (const auto* said = std::get_if<slot_reported>(&x))
-    if (const auto* p = std::get_if<progress>(&said->what))
-      losses_[p->result.step] = p->result.loss;
   for (auto& effect : conductor_->handle(steady::now(), x))
     carry_out(std::move(effect));
 }

@@ -59,7 +59,7 @@ public:
   bool good() const { return good_; }
   const std::vector<std::string>& log() const { return log_; }
   const std::vector<loader_record>& loads() const { return loads_; }
-  const std::map<std::uint64_t, double>& losses() const { return losses_; } ///< by step, as reported
+  const std::map<std::uint64_t, double>& losses() const { return losses_; } ///< by step, the last committed
 
   /// Digests of the final parameters joined, for comparison.
   std::string final_digest() const;
@@ -83,7 +83,7 @@ private:
   bool ended_ = false;
   bool good_ = false;
   std::vector<std::string> log_;
-  std::map<std::uint64_t, double> losses_;
+  std::map<std::uint64_t, double> losses_; ///< guarded by mutex_ while executors live
 };
 
 /// A small gpt with dropout, tied embeddings and clipping, over the repository's own text.
