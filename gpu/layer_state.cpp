@@ -1,4 +1,4 @@
-#include "gpu/shard_store.hpp"
+#include "gpu/layer_state.hpp"
 
 #include "gpu/model.hpp"
 
@@ -24,7 +24,7 @@ layer_state seed_layer(const model_description& model, std::uint32_t layer, std:
   return state;
 }
 
-inventory inventory_of(const shard_store& store) {
+inventory inventory_of(const layer_store& store) {
   inventory held;
   held.reserve(store.size());
   for (const auto& [layer, state] : store)

@@ -28,7 +28,7 @@ struct layer_state {
   }
 };
 
-using shard_store = std::map<std::uint32_t, layer_state>;
+using layer_store = std::map<std::uint32_t, layer_state>;
 
 /// Uninitialised buffers for a layer.
 layer_state allocate_layer(const layer_description& layer, std::uint32_t moments);
@@ -36,6 +36,6 @@ layer_state allocate_layer(const layer_description& layer, std::uint32_t moments
 /// Version (0, 0) of a layer.
 layer_state seed_layer(const model_description& model, std::uint32_t layer, std::uint32_t moments, std::uint64_t seed);
 
-inventory inventory_of(const shard_store& store);
+inventory inventory_of(const layer_store& store);
 
 } // namespace parcae
