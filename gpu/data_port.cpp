@@ -45,7 +45,7 @@ constexpr auto parking_limit = 60s; ///< a greeting whose generation is not prep
 constexpr std::size_t most_parked = 1024;
 constexpr std::size_t most_guests = 256; ///< connections that have not said who they are
 constexpr auto first_back_off = 5ms, last_back_off = 250ms;
-constexpr auto cancel_poll = 20ms;
+constexpr auto cancel_poll = 5ms;
 
 /// Which connect() a greeting is for.
 struct meeting_key {
@@ -390,12 +390,14 @@ private:
     for (auto& socket : m.dialling)
       if (socket)
         close_socket(*socket);
+    if (auto absent = m.hopeless ? m.hopeless : m.first_missing())
+      return absent; // not who left because of that one
     for (std::uint32_t i = 0; i < m.sockets.size(); ++i)
       if (m.sockets[i] && is_closed(*m.sockets[i])) {
         m.problems[i] = "closed the connection again";
-        m.sockets[i] = nullptr;
+        return i;
       }
-    return m.hopeless ? m.hopeless : m.first_missing();
+    return std::nullopt;
   }
 
   struct parked_guest {

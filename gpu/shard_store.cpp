@@ -1,35 +1,112 @@
 #include "gpu/shard_store.hpp"
 
-#include "gpu/model.hpp"
+#include <openssl/evp.h>
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <set>
+#include <stdexcept>
 
 namespace parcae {
 
-layer_state allocate_layer(const layer_description& layer, std::uint32_t moments) {
-  const auto values = static_cast<std::int64_t>(layer.parameters());
-  layer_state state;
-  state.parameters = at::empty({values}, at::kFloat);
-  for (std::uint32_t i = 0; i < moments; ++i)
-    state.moments.push_back(at::empty({values}, at::kFloat));
-  return state;
+namespace {
+
+std::string sha256(std::span<const std::byte> bytes) {
+  std::array<unsigned char, 32> digest;
+  unsigned size = 0;
+  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
+    throw std::runtime_error("SHA-256 is not available");
+  constexpr char digits[] = "0123456789abcdef";
+  std::string result;
+  for (auto x : digest) {
+    result += digits[x >> 4];
+    result += digits[x & 15];
+  }
+  return result;
 }
 
-layer_state seed_layer(const model_description& model, std::uint32_t layer, std::uint32_t moments, std::uint64_t seed) {
-  layer_state state;
-  state.parameters = initial_parameters(model, layer, seed);
-  for (std::uint32_t i = 0; i < moments; ++i)
-    state.moments.push_back(at::zeros_like(state.parameters));
-  return state;
+} // namespace
+
+bool is_void(const version& x, const std::vector<chain_link>& chain) {
+  if (x == version{})
+    return false;
+  auto newest = generation{};
+  for (const auto& link : chain) {
+    if (link.by == x.by)
+      return x.steps <= link.base || x.steps > link.last;
+    newest = std::max(newest, link.by);
+  }
+  return x.by < newest;
 }
 
-inventory inventory_of(const shard_store& store) {
-  inventory held;
-  held.reserve(store.size());
-  for (const auto& [layer, state] : store)
-    held.push_back({layer, state.at});
-  return held;
+bool shard_store::add(shard_ptr x, const commit_result& result) {
+  const auto at = x->at;
+  if (at.steps < confirmed_.steps || is_void(at, chain_))
+    return false;
+  auto& versions = layers_[x->layer];
+  if (!versions.emplace(at, std::move(x)).second)
+    return false; // sent again because its acknowledgement was lost
+  results_[at] = result;
+  if (versions.size() > most_versions) {
+    auto oldest = versions.begin();
+    versions.erase(oldest->first == confirmed_ ? std::next(oldest) : oldest);
+    drop_unused_results();
+  }
+  return true;
+}
+
+void shard_store::confirm(const version& newest, const std::vector<chain_link>& chain) {
+  confirmed_ = newest;
+  chain_ = chain;
+  for (auto& [layer, versions] : layers_)
+    std::erase_if(versions, [&](const auto& x) { return x.first.steps < newest.steps || is_void(x.first, chain); });
+  std::erase_if(layers_, [](const auto& x) { return x.second.empty(); });
+  drop_unused_results();
+}
+
+shard_store::shard_ptr shard_store::find(std::uint32_t layer, const version& at) const {
+  auto versions = layers_.find(layer);
+  if (versions == layers_.end())
+    return nullptr;
+  auto found = versions->second.find(at);
+  return found == versions->second.end() ? nullptr : found->second;
+}
+
+inventory shard_store::held() const {
+  inventory result;
+  for (const auto& [layer, versions] : layers_)
+    for (const auto& [at, shard] : versions)
+      result.push_back({layer, at});
+  return result;
+}
+
+std::vector<commit_result> shard_store::results() const {
+  std::vector<commit_result> result;
+  for (const auto& [at, x] : results_)
+    result.push_back(x);
+  return result;
+}
+
+std::vector<layer_digest> shard_store::digests(const version& at) const {
+  std::vector<layer_digest> result;
+  for (const auto& [layer, versions] : layers_)
+    if (auto found = versions.find(at); found != versions.end() && !found->second->parts.empty())
+      result.push_back({layer, sha256(found->second->parts[0])});
+  return result;
+}
+
+std::uint32_t shard_store::layers_at(const version& at) const {
+  return static_cast<std::uint32_t>(
+      std::count_if(layers_.begin(), layers_.end(), [&](const auto& x) { return x.second.contains(at); }));
+}
+
+void shard_store::drop_unused_results() {
+  std::set<version> used;
+  for (const auto& [layer, versions] : layers_)
+    for (const auto& [at, shard] : versions)
+      used.insert(at);
+  std::erase_if(results_, [&](const auto& x) { return !used.contains(x.first); });
 }
 
 } // namespace parcae

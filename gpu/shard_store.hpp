@@ -1,41 +1,50 @@
 #pragma once
 
-// The shards a device holds. Used on the executor's main thread only.
+// What a keeper holds of one job, and which versions it may drop (design, section 8). Plain data, single-threaded.
 
-#include "gpu/model_description.hpp"
-#include "protocols/state.hpp"
-
-#include <ATen/core/Tensor.h>
+#include "gpu/data_port.hpp"
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace parcae {
 
-/// One layer's state: flat float32 buffers. Each is an allocation of its own, so that a tensor's address modulo the
-/// vector width, on which some kernels' bits depend, is the same on every device and in every generation.
-struct layer_state {
-  at::Tensor parameters;
-  std::vector<at::Tensor> moments;
-  version at;
+/// Whether the chain says that `x` is void. A version of a generation newer than all in the chain is not: the chain
+/// does not know of it yet.
+bool is_void(const version& x, const std::vector<chain_link>& chain);
 
-  /// Parameters, then moments: the order on the wire.
-  std::vector<at::Tensor> parts() const {
-    std::vector<at::Tensor> all{parameters};
-    all.insert(all.end(), moments.begin(), moments.end());
-    return all;
-  }
+class shard_store {
+public:
+  using shard_ptr = std::shared_ptr<const shard_bytes>;
+
+  /// At most so many versions of a layer: the two newest complete snapshots and the one that arrives.
+  static constexpr std::size_t most_versions = 3;
+
+  /// Takes a shard, unless it is void or older than what was confirmed. If the layer then has too many versions the
+  /// oldest but the confirmed one goes, since that may be the only one that is complete. Returns whether anything
+  /// changed.
+  bool add(shard_ptr x, const commit_result& result);
+
+  /// Drops what is void by `chain`, and what is older than `newest`. A shard just being sent stays alive by its
+  /// pointer.
+  void confirm(const version& newest, const std::vector<chain_link>& chain);
+
+  shard_ptr find(std::uint32_t layer, const version& at) const; ///< null if not held
+  inventory held() const;                                       ///< sorted by layer, then version
+  std::vector<commit_result> results() const;                   ///< by version
+  std::vector<layer_digest>
+  digests(const version& at) const;                 ///< of the layers held at `at`; takes milliseconds per MiB
+  std::uint32_t layers_at(const version& at) const; ///< how many are held
+
+private:
+  void drop_unused_results();
+
+  std::map<std::uint32_t, std::map<version, shard_ptr>> layers_; ///< by layer
+  std::map<version, commit_result> results_;
+  version confirmed_;
+  std::vector<chain_link> chain_;
 };
-
-using shard_store = std::map<std::uint32_t, layer_state>;
-
-/// Uninitialised buffers for a layer.
-layer_state allocate_layer(const layer_description& layer, std::uint32_t moments);
-
-/// Version (0, 0) of a layer.
-layer_state seed_layer(const model_description& model, std::uint32_t layer, std::uint32_t moments, std::uint64_t seed);
-
-inventory inventory_of(const shard_store& store);
 
 } // namespace parcae

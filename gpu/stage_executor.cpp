@@ -569,7 +569,7 @@ private:
   bool dead_ = false;                                         ///< guarded by mutex_
 
   // Main thread only.
-  shard_store store_;
+  layer_store store_;
   bool running_ = false;
   protect protection_;
   bool snapshot_wanted_ = false;

@@ -7,7 +7,7 @@
 #include "gpu/model.hpp"
 #include "gpu/pipeline_schedule.hpp"
 #include "gpu/reduction.hpp"
-#include "gpu/shard_store.hpp"
+#include "gpu/layer_state.hpp"
 #include "gpu/stage_executor.hpp"
 
 #include <atomic>
@@ -35,7 +35,7 @@ public:
     const prepare* what; ///< outlives this object
     std::uint32_t rank;
     const model_description* model; ///< outlives this object
-    shard_store* store;             ///< outlives this object
+    layer_store* store;             ///< outlives this object
     communicator* comm;             ///< outlives this object
     std::shared_ptr<const dataset> data;
     const executor_options* options;  ///< outlives this object

@@ -1,0 +1,341 @@
+#include "gpu/data_port.hpp"
+#include "gpu/frames.hpp"
+#include "gpu/shard_store.hpp"
+#include "gpu/stage_executor.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto connect_limit = 60s; ///< PREPARE's limit (design, section 10)
+constexpr auto send_limit = 600s;   ///< one shard; progress is watched by the conductor
+
+/// A keeper's part in one generation: connects, and sends what TRANSFER asks for. A thread of its own, so that the
+/// keeper goes on taking snapshots. Made and destroyed by the keeper's thread.
+class sending_session {
+public:
+  sending_session(const executor_options& options, data_port& port, prepare plan) :
+      options_(options), port_(port), plan_(std::move(plan)), thread_([this] { run(); }) {}
+
+  /// Ends all communication; nothing is reported afterwards.
+  ~sending_session() {
+    {
+      std::lock_guard lock(mutex_);
+      cancelled_ = true;
+      if (comm_)
+        comm_->abort();
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+
+  const prepare& plan() const { return plan_; }
+
+  void prepare_again() {
+    std::lock_guard lock(mutex_);
+    if (failure_)
+      options_.report_to(*failure_);
+    else if (comm_)
+      options_.report_to(prepared_report());
+  }
+
+  /// `shards` belong to the moves of the plan that start here, in order.
+  void transfer_at(version at, std::vector<std::pair<shard_move, shard_store::shard_ptr>> shards) {
+    std::lock_guard lock(mutex_);
+    if (delivered_)
+      options_.report_to(delivered{plan_.next});
+    if (work_)
+      return;
+    work_ = work{at, std::move(shards)};
+    changed_.notify_all();
+  }
+
+private:
+  struct work {
+    version at;
+    std::vector<std::pair<shard_move, shard_store::shard_ptr>> shards;
+  };
+
+  prepared prepared_report() const { return {plan_.next, checksum_of(plan_), ""}; }
+
+  void run() {
+    try {
+      auto comm = port_.connect(plan_, options_.self, connect_limit, cancelled_);
+      std::unique_lock lock(mutex_);
+      comm_ = std::move(comm);
+      if (cancelled_)
+        return;
+      options_.report_to(prepared_report());
+      changed_.wait(lock, [this] { return cancelled_ || work_; });
+      if (cancelled_)
+        return;
+      auto todo = *work_;
+      lock.unlock();
+      send(todo);
+      lock.lock();
+      delivered_ = true;
+      if (!cancelled_)
+        options_.report_to(delivered{plan_.next});
+    } catch (const unreachable_peer& e) {
+      fail(failure::unreachable, e.peer, e.what());
+    } catch (const communication_error& e) {
+      fail(failure::communication, 0, e.what());
+    } catch (const std::exception& e) {
+      fail(failure::computation, 0, e.what());
+    }
+  }
+
+  void send(const work& todo) {
+    std::uint32_t sent = 0;
+    auto fault_point_here = [&] {
+      if (options_.on_fault_point)
+        options_.on_fault_point({"transfer_send", plan_.next, todo.at.steps, sent});
+    };
+    fault_point_here();
+    // One after the other: the network takes them as fast as it can anyway, and a shard is many packets.
+    for (const auto& [move, shard] : todo.shards) {
+      std::vector<ticket> parts;
+      for (std::uint32_t i = 0; i < shard->parts.size(); ++i)
+        parts.push_back(comm_->send(move.destination,
+                                    {channel::shard, todo.at.steps, move.layer * std::uint32_t{most_parts} + i},
+                                    shard->parts[i]));
+      for (const auto& x : parts)
+        comm_->wait(x, send_limit);
+      ++sent;
+      fault_point_here();
+    }
+  }
+
+  void fail(failure kind, std::uint32_t peer, const std::string& what) {
+    std::lock_guard lock(mutex_);
+    if (cancelled_)
+      return;
+    failure_ = failed{plan_.next, kind, peer, what, {}};
+    options_.report_to(*failure_);
+  }
+
+  const executor_options& options_;
+  data_port& port_;
+  const prepare plan_;
+  std::atomic<bool> cancelled_ = false; ///< set under the mutex, read by connect()
+  std::mutex mutex_;                    ///< guards what follows
+  std::condition_variable changed_;
+  std::unique_ptr<communicator> comm_; ///< set once, by the session's thread
+  std::optional<work> work_;
+  bool delivered_ = false;
+  std::optional<failed> failure_; ///< why the session ended
+  std::thread thread_;            ///< last: uses all of the above
+};
+
+class keeper : public executor {
+public:
+  keeper(executor_options options, data_port& port) :
+      options_(std::move(options)), port_(port), thread_([this] { run(); }) {}
+
+  ~keeper() override {
+    {
+      std::lock_guard lock(mutex_);
+      ending_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+    for (auto& [id, job] : jobs_)
+      port_.accept_snapshots(id, 0, {});
+  }
+
+  void submit(command x) override {
+    std::lock_guard lock(mutex_);
+    commands_.push_back(std::move(x));
+    changed_.notify_all();
+  }
+
+private:
+  /// A shard from a snapshot stream.
+  struct arrival {
+    job_id job;
+    commit_result result;
+    shard_store::shard_ptr shard;
+  };
+
+  struct guarded_job {
+    std::uint64_t token = 0;
+    bool guarded = false; ///< snapshots are accepted
+    shard_store shards;
+    generation newest;                        ///< of all PREPAREs seen
+    std::unique_ptr<sending_session> session; ///< of `newest`, until it is aborted or over
+  };
+
+  void run() {
+    std::set<job_id> changed; // whose holdings were not reported yet
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return ending_ || !commands_.empty() || !arrivals_.empty(); });
+      if (ending_)
+        return;
+      if (!commands_.empty()) {
+        auto x = std::move(commands_.front());
+        commands_.pop_front();
+        lock.unlock();
+        guarded([&] { std::visit([this](auto& command) { handle(command); }, x); });
+        lock.lock();
+        continue;
+      }
+      auto x = std::move(arrivals_.front());
+      arrivals_.pop_front();
+      lock.unlock();
+      guarded([&] {
+        if (take(x))
+          changed.insert(x.job);
+      });
+      lock.lock();
+      if (!arrivals_.empty())
+        continue; // one report for all that arrived meanwhile
+      lock.unlock();
+      for (auto id : std::exchange(changed, {}))
+        if (auto job = jobs_.find(id); job != jobs_.end())
+          report_kept(id, job->second, {});
+      lock.lock();
+    }
+  }
+
+  /// What fails is reported; the keeper goes on.
+  template <class Function>
+  void guarded(Function&& f) {
+    try {
+      f();
+    } catch (const std::exception& e) {
+      options_.report_to(failed{{}, failure::computation, 0, e.what(), {}});
+    }
+  }
+
+  /// Returns whether something changed.
+  bool take(const arrival& x) {
+    auto job = jobs_.find(x.job);
+    if (job == jobs_.end())
+      return false;
+    auto& at = x.shard->at;
+    if (options_.on_fault_point)
+      options_.on_fault_point({"snapshot", at.by, at.steps, job->second.shards.layers_at(at)});
+    return job->second.shards.add(x.shard, x.result);
+  }
+
+  void report_kept(job_id id, const guarded_job& job, std::vector<layer_digest> digests) {
+    options_.report_to(kept{id, job.shards.held(), job.shards.results(), std::move(digests)});
+  }
+
+  /// The job a generation belongs to; commands other than PREPARE do not say.
+  guarded_job* job_in(generation g) {
+    for (auto& [id, job] : jobs_)
+      if (job.session && job.session->plan().next == g)
+        return &job;
+    return nullptr;
+  }
+
+  void handle(guard& x) {
+    auto& job = jobs_[x.job];
+    if (job.guarded && job.token == x.token)
+      return;
+    job.token = x.token;
+    job.guarded = true;
+    port_.accept_snapshots(x.job, x.token, [this, id = x.job](const commit_result& result, shard_bytes shard) {
+      auto held = std::make_shared<const shard_bytes>(std::move(shard));
+      std::lock_guard lock(mutex_);
+      arrivals_.push_back({id, result, std::move(held)});
+      changed_.notify_all();
+    });
+  }
+
+  void handle(confirm& x) {
+    auto& job = jobs_[x.job];
+    job.shards.confirm(x.newest, x.chain);
+    report_kept(x.job, job, x.digests ? job.shards.digests(x.newest) : std::vector<layer_digest>());
+  }
+
+  void handle(forget& x) {
+    port_.accept_snapshots(x.job, 0, {});
+    jobs_.erase(x.job);
+  }
+
+  void handle(prepare& x) {
+    auto& job = jobs_[x.job];
+    if (x.next == job.newest && job.session)
+      return job.session->prepare_again();
+    if (x.next <= job.newest)
+      return;
+    job.newest = x.next;
+    job.session.reset(); // ends what was under way for the older one, and before its place is taken
+    job.session = std::make_unique<sending_session>(options_, port_, std::move(x));
+  }
+
+  void handle(transfer& x) {
+    auto job = job_in(x.next);
+    if (!job)
+      return;
+    std::vector<std::pair<shard_move, shard_store::shard_ptr>> shards;
+    const auto& plan = job->session->plan();
+    for (const auto& move : plan.moves) {
+      if (plan.target.participants[move.source].slot != options_.self)
+        continue;
+      auto shard = job->shards.find(move.layer, x.at);
+      if (!shard) {
+        options_.report_to(failed{x.next, failure::refused, 0,
+                                  "layer " + std::to_string(move.layer) + " is not held at " + to_string(x.at),
+                                  job->shards.held()});
+        return;
+      }
+      shards.push_back({move, std::move(shard)});
+    }
+    job->session->transfer_at(x.at, std::move(shards));
+  }
+
+  void handle(abort_generation& x) {
+    aborted answer{x.current, {}, no_step, {}, {}};
+    if (auto job = job_in(x.current)) {
+      job->session.reset();
+      answer.held = job->shards.held();
+    }
+    options_.report_to(std::move(answer));
+  }
+
+  /// The generation trains: nothing is to be sent any more.
+  void handle(release& x) {
+    if (auto job = job_in(x.current))
+      job->session.reset();
+  }
+
+  // These are for ranks.
+  void handle(stop&) {}
+  void handle(activate&) {}
+  void handle(decide&) {}
+  void handle(protect&) {}
+
+  const executor_options options_;
+  data_port& port_;
+  std::map<job_id, guarded_job> jobs_; ///< of the keeper's thread
+  std::mutex mutex_;                   ///< guards what follows
+  std::condition_variable changed_;
+  std::deque<command> commands_;
+  std::deque<arrival> arrivals_;
+  bool ending_ = false;
+  std::thread thread_; ///< last: uses all of the above
+};
+
+} // namespace
+
+std::unique_ptr<executor> make_keeper(executor_options options, data_port& port) {
+  return std::make_unique<keeper>(std::move(options), port);
+}
+
+} // namespace parcae

@@ -1,0 +1,165 @@
+#include "gpu/frames.hpp"
+#include "tests/gpu/data_plane_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+using namespace parcae;
+using namespace parcae::testing;
+
+namespace {
+
+std::shared_ptr<const snapshot> snapshot_of(std::uint64_t steps, std::uint32_t layers, std::size_t bytes) {
+  auto result = std::make_shared<snapshot>();
+  result->job = {7};
+  result->result = {steps - 1, 1.5, 2.5, 0.5, 1e-3, steps % 2 == 0};
+  for (std::uint32_t layer = 0; layer < layers; ++layer)
+    result->shards.push_back({layer, {steps, {2}}, {random_bytes(bytes, layer), random_bytes(bytes, layer + 1), {}}});
+  return result;
+}
+
+/// What came through one gate.
+struct collector {
+  void open(data_port& port, std::uint64_t token) {
+    port.accept_snapshots({7}, token, [this](const commit_result& result, shard_bytes shard) {
+      std::lock_guard lock(mutex);
+      results.push_back(result);
+      shards.push_back(std::move(shard));
+    });
+  }
+
+  std::size_t count() {
+    std::lock_guard lock(mutex);
+    return shards.size();
+  }
+
+  std::mutex mutex;
+  std::vector<commit_result> results;
+  std::vector<shard_bytes> shards;
+};
+
+participant keeper_at(std::uint16_t port) {
+  return {{"keeper", {1}, 0}, "127.0.0.1", port};
+}
+
+} // namespace
+
+TEST(data_snapshot, arrives_whole_and_is_acknowledged) {
+  collector got;
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  got.open(*keeper, 5);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
+  EXPECT_TRUE(stream->idle());
+  for (std::uint64_t steps : {10, 20, 30}) {
+    auto x = snapshot_of(steps, 3, 3'000'000);
+    stream->send(x);
+    ASSERT_TRUE(eventually([&] { return stream->idle(); }));
+    ASSERT_EQ(got.count(), steps / 10 * 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      auto& shard = got.shards[got.shards.size() - 3 + i];
+      EXPECT_EQ(shard.layer, x->shards[i].layer);
+      EXPECT_EQ(shard.at, x->shards[i].at);
+      EXPECT_TRUE(shard.parts == x->shards[i].parts);
+      EXPECT_EQ(got.results.back(), x->result);
+    }
+  }
+  keeper->accept_snapshots({7}, 0, {});
+}
+
+// given: a keeper that does not expect the job yet / expected: tried again until it does
+TEST(data_snapshot, waits_until_it_is_expected) {
+  collector got;
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
+  stream->send(snapshot_of(1, 2, 1000));
+  got.open(*keeper, 6); // and with the right token
+  EXPECT_FALSE(stream->idle());
+  got.open(*keeper, 5);
+  EXPECT_TRUE(eventually([&] { return stream->idle(); }));
+  EXPECT_EQ(got.count(), 2u);
+  keeper.reset();
+}
+
+// given: a keeper that goes in the middle of a snapshot and comes again / expected: the snapshot is sent again
+TEST(data_snapshot, is_sent_again_after_a_break) {
+  collector first, second;
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  auto number = keeper->port();
+  first.open(*keeper, 5);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), 5);
+  stream->send(snapshot_of(1, 50, 1'000'000));
+  ASSERT_TRUE(eventually([&] { return first.count() > 2; }));
+  keeper.reset();
+  EXPECT_FALSE(stream->idle());
+  keeper = make_data_port("127.0.0.1", number);
+  second.open(*keeper, 5);
+  ASSERT_TRUE(eventually([&] { return stream->idle(); }));
+  EXPECT_EQ(second.count(), 50u);
+  keeper.reset();
+}
+
+// given: no keeper / expected: the two newest are kept, and come when there is one
+TEST(data_snapshot, keeps_the_two_newest) {
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  auto number = keeper->port();
+  keeper.reset();
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), 5);
+  std::weak_ptr<const snapshot> oldest;
+  for (std::uint64_t steps : {10, 20, 30}) {
+    auto x = snapshot_of(steps, 1, 100);
+    if (steps == 10)
+      oldest = x;
+    stream->send(std::move(x));
+  }
+  EXPECT_TRUE(oldest.expired());
+  collector got;
+  keeper = make_data_port("127.0.0.1", number);
+  got.open(*keeper, 5);
+  ASSERT_TRUE(eventually([&] { return stream->idle(); }));
+  ASSERT_EQ(got.count(), 2u);
+  EXPECT_EQ(got.shards[0].at.steps, 20u);
+  EXPECT_EQ(got.shards[1].at.steps, 30u);
+  keeper.reset();
+}
+
+// given: acceptance that ended while shards stream in / expected: no call after accept_snapshots returned
+TEST(data_snapshot, nothing_comes_after_the_end) {
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<int> calls = 0;
+    auto open = std::make_shared<std::atomic<bool>>(true);
+    keeper->accept_snapshots({7}, 5, [&calls, open](const commit_result&, const shard_bytes&) {
+      EXPECT_TRUE(*open);
+      ++calls;
+    });
+    auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
+    stream->send(snapshot_of(1, 200, 100'000));
+    ASSERT_TRUE(eventually([&] { return calls > 3; }));
+    keeper->accept_snapshots({7}, 0, {});
+    *open = false;
+  }
+}
+
+// given: headers with parts or sizes out of bounds, and random ones / expected: refused, never a crash
+TEST(data_snapshot, frames_are_bounded) {
+  snapshot_frame good{1, 2, 3, {4, {5}}, {6, 7}, {}, 8};
+  auto bytes = encode(good);
+  auto back = decode_snapshot_frame(bytes);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->sizes, good.sizes);
+  EXPECT_EQ(back->at, good.at);
+  good.sizes = {most_part_bytes + 1};
+  EXPECT_FALSE(decode_snapshot_frame(encode(good)));
+  std::mt19937_64 draw(3);
+  for (int i = 0; i < 100'000; ++i) {
+    auto damaged = bytes;
+    for (int flips = 0; flips < 4; ++flips)
+      damaged[draw() % damaged.size()] = static_cast<std::byte>(draw());
+    if (auto x = decode_snapshot_frame(damaged)) {
+      EXPECT_LE(x->sizes.size(), most_parts);
+      for (auto size : x->sizes)
+        EXPECT_LE(size, most_part_bytes);
+    }
+  }
+}
