@@ -6,7 +6,7 @@
 #include "planner/profile.hpp"
 
 #include <cstdint>
-#include <limits>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -32,42 +32,59 @@ public:
   virtual std::uint32_t devices() const = 0;
 };
 
-/// The configurations the optimiser chooses from, in order of (D, P), and their moves' costs, computed once each.
+/// The configurations the optimiser chooses from, and what their moves yield, computed once each. Targets first, those with
+/// fewest slots first, so that the ones that fit are always a prefix; behind them the allowed pairs that are missing from the
+/// throughput table, which only a clipped decision can lead to.
 class move_table {
 public:
   static constexpr std::uint32_t idle = UINT32_MAX;
 
-  /// All allowed pairs of up to `instances` instances; those missing from the throughput table are never targets.
+  /// All allowed pairs of up to `instances` instances.
   move_table(const profile& workload, cost_model& costs, std::uint32_t instances);
 
   const std::vector<shape>& shapes() const { return shapes_; }
+  std::uint32_t instances() const { return instances_; }
   double rate(std::uint32_t index) const { return rate_[index]; } ///< samples/s
-  const cost_model& costs() const { return costs_; }
+  cost_model& costs() const { return costs_; }
 
-  /// Indices that can be chosen with this many instances, fewest slots first.
-  const std::vector<std::uint32_t>& fitting(std::uint32_t instances);
+  /// Number of targets that fit this many instances.
+  std::uint32_t fitting(std::uint32_t instances) const;
 
-  /// `idle` if the pair is not allowed or too large for the table.
+  /// `idle` if the pair is not allowed or larger than the table.
   std::uint32_t index_of(const shape& x) const;
 
-  double move_ms(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) {
-    auto& cell = row(from, held, lost)[to];
-    return cell == cell ? cell : cell = costs_.move_ms(shapes_[from], shapes_[to], held, lost);
+  /// What becomes of a target chosen before it was known that only so many instances are left: narrower at its depth, else the
+  /// single pipeline of all instances, else idle.
+  std::uint32_t clipped(std::uint32_t target, std::uint32_t instances) const;
+
+  double move_ms(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const {
+    return costs_.move_ms(shapes_[from], shapes_[to], held, lost);
   }
 
-  double start_ms(std::uint32_t to, bool beginning) { return costs_.start_ms(shapes_[to], beginning); }
-  double redirect_ms(std::uint32_t to) { return costs_.redirect_ms(shapes_[to]); }
+  /// Samples of an interval that begins with this move; negative if it takes longer than the interval. Cached.
+  double gain(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) {
+    auto& cell = cells_of(held, lost)[static_cast<std::size_t>(from) * shapes_.size() + to];
+    return cell == cell ? cell : cell = gain_of(from, to, held, lost);
+  }
 
-  /// Costs from one configuration to all, NaN where not computed yet. Valid until the next call for another (held, lost).
-  double* row(std::uint32_t from, std::uint32_t held, std::uint32_t lost);
+  /// Gains of the moves from one configuration to the first `count` targets. Valid until the next call.
+  const double* gains(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost);
 
 private:
+  double gain_of(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const;
+  std::vector<double>& cells_of(std::uint32_t held, std::uint32_t lost);
+
   cost_model& costs_;
+  std::uint32_t instances_;
+  std::uint32_t targets_ = 0;
   std::vector<shape> shapes_;
   std::vector<double> rate_;
-  std::vector<std::uint32_t> by_slots_; ///< targets, fewest slots first
-  std::vector<std::vector<std::uint32_t>> fitting_;
-  std::unordered_map<std::uint64_t, std::vector<double>> cells_; ///< by (held, lost)
+  std::map<shape, std::uint32_t> index_;
+  std::unordered_map<std::uint64_t, std::vector<double>> cells_;        ///< by (held, lost); NaN where not computed
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> known_; ///< by (held, lost): first targets computed, by `from`
 };
+
+/// Length of a planning interval in all accountings.
+inline constexpr double interval_s = 60;
 
 } // namespace parcae

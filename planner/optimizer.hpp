@@ -33,8 +33,6 @@ struct interval_outcome {
   double cost_ms = 0; ///< charged in this interval's name: the migration, not what was carried in
 };
 
-inline constexpr double interval_s = 60;
-
 /// Carries out one move. `held` is before the change. A target may be `idle`. For an interval that yields nothing the rest of the cost is
 /// carried to the next.
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
