@@ -50,6 +50,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(parcae_protocol, first_custom_type_id)
 
   CAF_ADD_TYPE_ID(parcae_protocol, (parcae::report_sink))
   CAF_ADD_TYPE_ID(parcae_protocol, (parcae::slot_actor))
+  CAF_ADD_TYPE_ID(parcae_protocol, (std::vector<parcae::slot_actor>) )
   CAF_ADD_TYPE_ID(parcae_protocol, (parcae::instance_actor))
 
 CAF_END_TYPE_ID_BLOCK(parcae_protocol)
