@@ -63,12 +63,15 @@ void conductor::machine::decide_step() {
       kept_by.push_back({job_, slot.held, slot.results, {}});
   const auto decision = decide_open_step(current_->grid, current_->g, current_->base, reports, kept_by);
   chain_.end(current_->g, decision.last);
-  if (decision.result.step == no_step) {
+  // The step in progress is computed again, unless it is the one that the decision saves.
+  const auto saved = std::ranges::any_of(
+      reports, [&](const auto& x) { return decision.result.step != no_step && x.said.at.steps == decision.result.step; });
+  if (!saved) {
     ++view_.replayed_steps;
     ++record_.replayed_steps;
-  } else {
-    view_.last_result = decision.result;
   }
+  if (decision.result.step != no_step)
+    view_.last_result = decision.result;
   view_.steps_done = decision.last;
   journal("generation " + std::to_string(current_->g.value) + " ends at " + std::to_string(decision.last) + ": " +
           decision.reason);

@@ -6,7 +6,9 @@
 #include "gpu/seed.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 namespace parcae {
 
@@ -24,8 +26,8 @@ public:
     if (probability_ == 0)
       return x;
     auto seed = mix_seed(position_.seed, "dropout", {position_.step, position_.micro_batch, layer_, uses_++});
-    auto mask = at::empty_like(x, x.options().requires_grad(false));
-    mask.bernoulli_(1 - probability_, at::detail::createCPUGenerator(seed)).mul_(1 / (1 - probability_));
+    auto mask = at::empty(x.sizes(), x.options().requires_grad(false));
+    mask.uniform_(0, 1, at::detail::createCPUGenerator(seed)).ge_(probability_).mul_(1 / (1 - probability_));
     return x * mask;
   }
 

@@ -2,6 +2,8 @@
 
 #include "runtime/duration.hpp"
 
+// The library's assertions fail on some malformed input ("[[[") that it goes on to report as an error.
+#define TOML_ASSERT(condition) static_cast<void>(0)
 #include <toml++/toml.h>
 
 #include <algorithm>

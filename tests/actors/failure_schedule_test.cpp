@@ -4,7 +4,9 @@
 #include "tests/support/executor_cluster.hpp"
 
 #include <algorithm>
+#include <condition_variable>
 #include <gmock/gmock.h>
+#include <mutex>
 
 namespace parcae {
 namespace {
@@ -26,6 +28,28 @@ fault_plan once(const std::string& phase, std::uint64_t step, fault_action actio
     return action;
   };
 }
+
+/// A moment that one executor reaches and others wait for; waiting is bounded.
+class moment {
+public:
+  void reach() {
+    {
+      const std::lock_guard lock(mutex_);
+      reached_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(20), [this] { return reached_; });
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+};
 
 class failure_schedule : public ::testing::Test {
 protected:
@@ -108,20 +132,42 @@ TEST_F(failure_schedule, contribution_missed_by_one_rank_when_the_only_informed_
   // given: 3×1; rank 2 sends its contribution of step 5 to rank 0 only and freezes; rank 0 alone completes the
   // exchange, and is killed before its apply. expected: the result is lost with it: abort, one step replayed.
   begin({{3, 1}, {1, 1}});
-  cluster_->add_worker("w0", once("exchanged", 5, fault_action::kill));
+  moment informed;
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchanged" || at.step != 5)
+      return fault_action::none;
+    informed.reach();
+    return fault_action::kill;
+  });
   cluster_->add_worker("w1");
-  cluster_->add_worker("w2", once("exchange_send", 5, fault_action::freeze, 1));
+  cluster_->add_worker("w2", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchange_send" || at.step != 5 || at.index != 1)
+      return fault_action::none;
+    informed.wait();
+    return fault_action::freeze;
+  });
   expect_identical();
-  EXPECT_TRUE(decided("no step was exchanged") || decided("committed") || decided("dropped"));
+  EXPECT_TRUE(decided("step 4 is committed"));
+  EXPECT_EQ(cluster_->view().replayed_steps, 1u);
 }
 
 TEST_F(failure_schedule, informed_rank_lives_and_tells_the_others) {
   // given: 3×1; rank 2 sends its contribution of step 5 to rank 0 only and is killed.
   // expected: rank 0 knows the result, ranks 0 and 1 have the gradients: commit, nothing replayed.
   begin({{3, 1}, {2, 1}});
-  cluster_->add_worker("w0");
+  moment informed;
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "exchanged" && at.step == 5)
+      informed.reach();
+    return fault_action::none;
+  });
   cluster_->add_worker("w1");
-  cluster_->add_worker("w2", once("exchange_send", 5, fault_action::kill, 1));
+  cluster_->add_worker("w2", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchange_send" || at.step != 5 || at.index != 1)
+      return fault_action::none;
+    informed.wait();
+    return fault_action::kill;
+  });
   expect_identical();
   EXPECT_TRUE(decided("step 5 is committed"));
   EXPECT_EQ(cluster_->view().replayed_steps, 0u);
@@ -134,23 +180,30 @@ TEST_F(failure_schedule, loss_between_two_layers_of_the_apply) {
   cluster_->add_worker("w1", once("apply", 5, fault_action::kill, 2));
   expect_identical();
   EXPECT_TRUE(decided("step 5 is committed"));
-  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
 }
 
 TEST_F(failure_schedule, death_after_the_decision_to_commit_before_its_apply) {
-  // given: 1×2; stage 0 is killed while it applies step 6 after stage 1 heard everything and … stage 1 dies in DECIDE's
-  // apply. expected: the decision cannot be carried out; the chain is cut back to the keeper's version 4.
-  begin({{3, 1}, {1, 1}});
-  std::atomic<int> applies = 0;
-  cluster_->add_worker("w0", once("exchange_send", 6, fault_action::kill, 1)); // only rank 1 hears rank 0
-  auto dies_in_decide = [&](const fault_point& at) {
-    return std::string(at.phase) == "apply" && at.step == 6 && at.index == 1 && ++applies == 1 ? fault_action::kill
-                                                                                                : fault_action::none;
-  };
-  cluster_->add_worker("w1", dies_in_decide);
-  cluster_->add_worker("w2", dies_in_decide);
-  cluster_->add_worker("w3");
+  // given: 2×2; rank 3 tells only rank 0 of step 6 and dies, so rank 0 alone knows the result; rank 1, the last of
+  // stage 1, dies in the apply that DECIDE(commit) asks for. expected: version 7 of stage 1 is lost for good, the chain
+  // is cut back to the newest version the keeper has of all layers.
+  begin({{2, 2}, {1, 2}});
+  moment informed;
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "exchanged" && at.step == 6)
+      informed.reach();
+    return fault_action::none;
+  });
+  cluster_->add_worker("w1", once("apply", 6, fault_action::kill, 1));
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchange_send" || at.step != 6 || at.index != 1)
+      return fault_action::none;
+    informed.wait();
+    return fault_action::kill;
+  });
   expect_identical();
+  EXPECT_TRUE(decided("step 6 is committed"));
+  EXPECT_TRUE(decided("steps are lost"));
 }
 
 TEST_F(failure_schedule, frozen_rank_that_applied_thaws_two_generations_later) {

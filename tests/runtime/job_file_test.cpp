@@ -224,6 +224,8 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[model]\nwidth = 3\nwidth = 4", "x.toml:7:", "width"},
            {"[job]\nseed = 1", "x.toml:5:", "job"},
            {"[model]\nwidth = 99999999999999999999", "x.toml:6:", ""},
+           {"[&", "x.toml:5:", ""},
+           {"[[[model]]]", "x.toml:5:", ""},
            {"\x01", "x.toml:5:", ""},
            {"\xff\xfe", "x.toml:", "utf-8"},
        }) {
