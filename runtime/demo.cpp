@@ -36,9 +36,9 @@ job_specification demo_job(const demo_options& options) {
   job.steps = options.steps;
   job.seed = options.seed;
   job.model.layers = 4;
-  job.model.width = 64;
+  job.model.width = 32;
   job.model.heads = 4;
-  job.model.sequence = 64;
+  job.model.sequence = 32;
   job.model.dropout = 0.1;
   job.data.path = text_on_this_machine();
   job.global_batch = 24;
