@@ -91,7 +91,7 @@ job_status train_undisturbed(const std::filesystem::path& logs, job_specificatio
       throw cluster_error("the undisturbed job failed: " + j.problem);
     show({"undisturbed", j, 1});
     return j.state == "done";
-  });
+  }, {.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
   return job_of(end, id);
 }
 

@@ -184,6 +184,7 @@ struct instance_test : node_test {
     x.die = [this] { ++died; };
     x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
     instance = owned(system.spawn(parcae::instance, std::move(x)));
+    run();
     advance(1ms);
   }
 
