@@ -151,13 +151,13 @@ public:
 
   /// After it no buffer is touched.
   void close() {
+    closed_ = true;
     // Wakes who drives. Not ::close(): that would send a reset if something is unread here, and lose what the peer has
     // yet to read; and the descriptor's number must not be given away while a thread may use it.
     ::shutdown(file_, SHUT_RDWR);
     std::scoped_lock lock(out_.mutex, in_.mutex, background_mutex_);
     break_off(out_, "aborted");
     break_off(in_, "aborted");
-    closed_ = true;
     if (background_.is_open())
       background_.release();
   }
@@ -234,7 +234,7 @@ private:
 
   void break_off(direction& d, const std::string& why) {
     if (!d.broken)
-      d.broken = "connection to " + name_ + ": " + why;
+      d.broken = "connection to " + name_ + ": " + (closed_ ? "aborted" : why); // the shutdown looks like the peer's
     for (auto& x : d.queue)
       fail(*x, *d.broken);
     d.queue.clear();
@@ -352,10 +352,10 @@ private:
   using descriptor = boost::asio::posix::stream_descriptor;
 
   const std::string name_;
-  std::mutex background_mutex_; ///< guards the next three; locked after a direction's
+  std::mutex background_mutex_; ///< guards the next two; locked after a direction's
   descriptor background_;       ///< file_ as the I/O thread knows it; open while a direction is armed
   int users_ = 0;               ///< directions armed
-  bool closed_ = false;
+  std::atomic<bool> closed_ = false;
   const int file_;               ///< owned; open as long as this object lives
   std::size_t unread_bytes_ = 0; ///< so much fits into the socket's buffer for sure
   direction out_{false};
