@@ -1,8 +1,9 @@
 #pragma once
 
-// The choreography of a job's generations as a pure state machine (design, sections 4 and 6): events in, effects out, no
-// clock, no CAF, no I/O. The migration_conductor actor hosts it; tests drive it with real executors or dummies.
+// The choreography of a job's generations as a pure state machine (design, sections 4 and 6): events in, effects out,
+// no clock, no CAF, no I/O. The migration_conductor actor hosts it; tests drive it with real executors or dummies.
 
+#include "actors/phase.hpp"
 #include "planner/inventory.hpp"
 #include "planner/placement.hpp"
 #include "planner/throughput.hpp"
@@ -12,8 +13,8 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,7 +27,7 @@ using milliseconds = std::chrono::milliseconds;
 /// Limits of all waits (design, section 10).
 struct conductor_options {
   milliseconds collect{20};          ///< joins and notices are collected this long before planning
-  milliseconds request_limit{5'000}; ///< answer to STOP's follow-ups, ABORT, DECIDE, ACTIVATE
+  milliseconds request_limit{5'000}; ///< answer to ABORT, DECIDE, ACTIVATE, and of the planner
   milliseconds prepare_limit{60'000};
   milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s
   milliseconds progress_limit{30'000}; ///< no commit for max(this, 10 × the median step): abort
@@ -35,11 +36,12 @@ struct conductor_options {
 
 /// What the conductor must know of the model.
 struct model_facts {
-  std::vector<std::uint64_t> state_bytes;    ///< per layer: parameters and moments
-  std::vector<layer_cost> costs;             ///< per layer; estimates until measured
+  std::vector<std::uint64_t> state_bytes; ///< per layer: parameters and moments
+  std::vector<layer_cost> costs;          ///< per layer; estimates until measured
 };
 
-// --- events -----------------------------------------------------------------------------------------------------------
+// --- events
+// -----------------------------------------------------------------------------------------------------------
 
 /// A slot may be used. `keeper`: it only holds snapshots.
 struct slot_joined {
@@ -70,15 +72,21 @@ struct plan_chosen {
   configuration choice;
 };
 
+/// A reason to plan anew: a forecast, a user's command.
+struct plan_wanted {
+  std::string why;
+};
+
 struct cancel_requested {};
 
 /// The time is deadline() or later.
 struct tick {};
 
 using conductor_event =
-  std::variant<slot_joined, slot_lost, slot_leaving, slot_reported, plan_chosen, cancel_requested, tick>;
+    std::variant<slot_joined, slot_lost, slot_leaving, slot_reported, plan_chosen, plan_wanted, cancel_requested, tick>;
 
-// --- effects ----------------------------------------------------------------------------------------------------------
+// --- effects
+// ----------------------------------------------------------------------------------------------------------
 
 /// Send a command to a slot.
 struct tell {
@@ -114,25 +122,8 @@ struct log_line {
 
 using effect = std::variant<tell, request_plan, record, job_ended, log_line>;
 
-// --- state ------------------------------------------------------------------------------------------------------------
-
-/// Where the change of generation stands. Transitions: see the table in conductor.cpp.
-enum class phase : std::uint8_t {
-  waiting,      ///< too few slots; nothing runs
-  planning,     ///< nothing runs, a configuration was asked for
-  preparing,    ///< PREPARE(g+1) sent, nothing runs
-  running,      ///< g trains; a plan may have been asked for
-  readying,     ///< g trains, PREPARE(g+1) sent
-  stopping,     ///< STOP(g) sent, g+1 prepared or given up
-  aborting,     ///< ABORT(g) sent
-  deciding,     ///< DECIDE(g) sent
-  transferring, ///< TRANSFER(g+1) sent
-  activating,   ///< ACTIVATE(g+1) sent to some
-  finishing,    ///< final version reached, waiting for a keeper to hold it
-  ended,
-};
-
-std::string to_string(phase x);
+// --- state
+// ------------------------------------------------------------------------------------------------------------
 
 /// One change of generation, for status and benchmarks. Times in ms from the start of the change; -1: did not happen.
 struct change_record {
@@ -141,46 +132,50 @@ struct change_record {
   std::string configuration; ///< "D×P"
   migration kind = migration::none;
   std::uint64_t bytes = 0;
-  std::uint64_t replayed_steps = 0;  ///< committed steps lost (only if the chain was cut) or, 1, a step dropped by an abort
+  std::uint64_t replayed_steps =
+      0; ///< committed steps lost (only if the chain was cut) or, 1, a step dropped by an abort
   double decided_ms = -1, planned_ms = -1, prepared_ms = -1, stopped_ms = -1, ready_ms = -1, active_ms = -1,
          first_commit_ms = -1;
-  double stall_ms = -1;      ///< from STOPPED of the last rank (or the loss being declared) to the last ACTIVE
+  double stall_ms = -1; ///< from STOPPED of the last rank (or the loss being declared) to the last ACTIVE
 };
 
 /// All that `status` shows of a job. A plain copy, taken by the host after each event.
 struct job_view {
   phase now = phase::waiting;
-  generation current;              ///< running, or last that ran
-  std::optional<placement> grid;   ///< of `current`, while it runs
-  std::uint64_t steps_done = 0;    ///< committed
+  generation current;            ///< running, or last that ran
+  std::optional<placement> grid; ///< of `current`, while it runs
+  std::uint64_t steps_done = 0;  ///< committed
   commit_result last_result;
   double step_ms = 0;
-  version protected_version;       ///< newest complete in the keepers and in the chain
-  bool protected_now = false;      ///< a keeper is present and has, or will have, current snapshots
+  version protected_version;         ///< newest complete in the keepers and in the chain
+  bool protected_now = false;        ///< a keeper is present and has, or will have, current snapshots
   std::deque<change_record> changes; ///< newest last, at most 1000
   std::uint64_t replayed_steps = 0;
-  std::uint64_t counts[4] = {};      ///< changes by migration kind
+  std::uint64_t counts[4] = {};                          ///< changes by migration kind
   std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P
   std::vector<chain_link> chain;
-  std::string parameters_sha256;     ///< once the job is done
-  std::string problem;               ///< why it waits or failed
+  std::vector<layer_digest> layer_digests; ///< of the final parameters, once the job is done
+  std::string problem;                     ///< why it waits or failed
 };
 
-/// The conductor of one job. Single-threaded.
+/// The conductor of one job. Single-threaded. `token_seed` is a secret from which the data plane's tokens are drawn.
 class conductor {
 public:
   conductor(job_id job, job_specification specification, model_facts facts, conductor_options options,
             std::uint64_t token_seed);
+  ~conductor();
 
+  /// The effects are to be carried out in order.
   std::vector<effect> handle(time_point now, const conductor_event& x);
 
   /// When to send the next tick, if nothing happens before.
   std::optional<time_point> deadline() const;
 
-  const job_view& view() const { return view_; }
+  const job_view& view() const;
 
 private:
-  job_view view_;
+  class machine;
+  std::unique_ptr<machine> machine_;
 };
 
 } // namespace parcae

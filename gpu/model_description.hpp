@@ -54,12 +54,15 @@ struct model_description {
   std::uint64_t parameters() const; ///< of all layers, a tied tensor counted once
 };
 
+/// Weights of linear layers are stored [out, in], as torch.nn.Linear does (Hugging Face's GPT-2 stores c_attn, c_proj and
+/// c_fc transposed). Throws std::invalid_argument if the kind is not known.
 model_description describe(const model_specification& x);
 
 /// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd.
 std::uint32_t moments_of(const optimizer_specification& x);
 
-/// Learning rate of a step (0-based) of a job of `steps` steps.
+/// Learning rate of a step (0-based) of a job of `steps` steps: in the first warmup_steps steps it rises by equal amounts up
+/// to the full rate; then it stays, or decays along a line or half a cosine that reaches 0 just after the last step.
 double learning_rate(const optimizer_specification& x, std::uint64_t step, std::uint64_t steps);
 
 } // namespace parcae

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace parcae {
 
@@ -23,6 +24,9 @@ struct fault_point {
   std::uint32_t index;
 };
 
+/// Thrown by a fault hook: the executor ends without a word and its connections close, as if its process were killed.
+struct killed {};
+
 /// What happened to one micro-batch's input; for the test that no sample is skipped or counted twice.
 struct loader_record {
   generation at;
@@ -34,9 +38,10 @@ struct loader_record {
 
 struct executor_options {
   slot_id self;
-  std::function<void(report)> report_to;              ///< called on the executor's threads; must not block
+  std::function<void(report)> report_to;                  ///< called on the executor's threads; must not block
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
   std::function<void(const loader_record&)> on_load;      ///< may be empty
+  std::function<void(const version&, const commit_result&)> on_commit; ///< after each apply of a step; may be empty
 };
 
 /// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,

@@ -22,7 +22,7 @@ namespace parcae {
 /// One end of the data plane of a generation.
 struct participant {
   slot_id slot;
-  std::string host;       ///< where its data port listens
+  std::string host; ///< where its data port listens
   std::uint16_t port = 0;
 
   friend bool operator==(const participant&, const participant&) = default;
@@ -36,9 +36,9 @@ struct participant {
 /// Who computes what. Participants 0 … D·P−1 are the ranks, rank = pipeline · P + stage; those after them only send
 /// shards (spares that hold state, keepers).
 struct placement {
-  std::uint32_t width = 0;                 ///< D, pipelines
-  std::uint32_t depth = 0;                 ///< P, stages
-  std::vector<std::uint32_t> first_layer;  ///< P + 1 entries: stage s computes layers [first_layer[s], first_layer[s+1])
+  std::uint32_t width = 0;                ///< D, pipelines
+  std::uint32_t depth = 0;                ///< P, stages
+  std::vector<std::uint32_t> first_layer; ///< P + 1 entries: stage s computes layers [first_layer[s], first_layer[s+1])
   std::vector<participant> participants;
 
   std::uint32_t ranks() const { return width * depth; }
@@ -57,8 +57,8 @@ struct placement {
 /// One layer's shards go from one participant to another. The order of the plan is the order on each connection.
 struct shard_move {
   std::uint32_t layer = 0;
-  std::uint32_t source = 0;       ///< participant
-  std::uint32_t destination = 0;  ///< participant, always a rank
+  std::uint32_t source = 0;      ///< participant
+  std::uint32_t destination = 0; ///< participant, always a rank
 
   friend bool operator==(const shard_move&, const shard_move&) = default;
 
@@ -68,16 +68,17 @@ struct shard_move {
   }
 };
 
-// --- commands ---------------------------------------------------------------------------------------------------------
+// --- commands
+// ---------------------------------------------------------------------------------------------------------
 
 /// Builds modules, allocates, opens the communicator of `next`. A generation in progress goes on meanwhile. Supersedes
 /// an unfinished PREPARE of a smaller generation. Answer: prepared, or failed.
 struct prepare {
   generation next;
-  std::uint64_t token = 0;        ///< secret that data connections of this generation must show
+  std::uint64_t token = 0; ///< secret that data connections of this generation must show
   job_id job;
   job_specification specification;
-  std::string data_digest;        ///< empty: fix it; else refuse data that differs
+  std::string data_digest; ///< empty: fix it; else refuse data that differs
   parcae::placement target;
   std::vector<shard_move> moves;
 
@@ -98,9 +99,9 @@ struct stop {
   }
 };
 
-/// Sends and receives the shards of PREPARE's plan at version `at`. Layers a rank needs and neither holds nor receives are
-/// made from the job's seed; allowed at version 0 only. Answer: ready from ranks, once all their layers are at `at`;
-/// delivered from the other participants, once all they had to send was taken over by the network.
+/// Sends and receives the shards of PREPARE's plan at version `at`. Layers a rank needs and neither holds nor receives
+/// are made from the job's seed; allowed at version 0 only. Answer: ready from ranks, once all their layers are at
+/// `at`; delivered from the other participants, once all they had to send was taken over by the network.
 struct transfer {
   generation next;
   version at;
@@ -122,8 +123,8 @@ struct activate {
   }
 };
 
-/// Ends a generation in whatever phase it is, prepared, transferring or running. Answer: aborted, the executor's last word
-/// on that generation.
+/// Ends a generation in whatever phase it is, prepared, transferring or running. Answer: aborted, the executor's last
+/// word on that generation.
 struct abort_generation {
   generation current;
 
@@ -157,13 +158,14 @@ struct release {
   }
 };
 
-/// To workers: where snapshots go from the next commit on. Outlives generations; a layer goes to the keepers at positions
-/// (layer + c) mod n for c < copies. No answer.
+/// To workers: where snapshots go from the next commit on. Outlives generations; a layer goes to the keepers at
+/// positions (layer + c) mod n for c < copies. No answer.
 struct protect {
   job_id job;
   std::vector<participant> keepers;
-  std::uint64_t token = 0;  ///< secret that snapshot streams of this job must show
-  bool now = false;         ///< a snapshot at the next commit whatever its number
+  std::uint64_t token = 0; ///< secret that snapshot streams of this job must show
+  bool now = false;        ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
+                           ///< so that all ranks take it at the same version)
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, protect& x) {
@@ -207,9 +209,10 @@ struct forget {
 };
 
 using command =
-  std::variant<prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard, confirm, forget>;
+    std::variant<prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard, confirm, forget>;
 
-// --- reports ----------------------------------------------------------------------------------------------------------
+// --- reports
+// ----------------------------------------------------------------------------------------------------------
 
 struct prepared {
   generation next;
@@ -359,8 +362,7 @@ struct kept {
   }
 };
 
-using report =
-  std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, failed, kept>;
+using report = std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, failed, kept>;
 
 /// Digest of all that the participants of a generation must agree on.
 std::uint64_t checksum_of(const prepare& x);

@@ -50,17 +50,18 @@ inline constexpr std::uint64_t no_step = UINT64_MAX;
 /// What the commit exchange of one step yields: all that is needed to apply its gradients.
 struct commit_result {
   std::uint64_t step = no_step; ///< the step exchanged (0-based); applying it makes version step + 1
-  double loss = 0;             ///< mean over the step's micro-batches, added in micro-batch order
-  double gradient_norm = 0;    ///< before clipping
-  double clip_factor = 1;      ///< gradients are multiplied by it
+  double loss = 0;              ///< mean over the step's micro-batches, added in micro-batch order
+  double gradient_norm = 0;     ///< before clipping
+  double clip_factor = 1;       ///< gradients are multiplied by it
   double learning_rate = 0;
-  bool stop = false;           ///< some rank asked to stop after this step
+  bool stop = false;     ///< some rank asked to stop after this step
+  bool snapshot = false; ///< the version it makes goes to the keepers
 
   friend bool operator==(const commit_result&, const commit_result&) = default;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, commit_result& x) {
-    return f(x.step, x.loss, x.gradient_norm, x.clip_factor, x.learning_rate, x.stop);
+    return f(x.step, x.loss, x.gradient_norm, x.clip_factor, x.learning_rate, x.stop, x.snapshot);
   }
 };
 

@@ -1,0 +1,418 @@
+#include "actors/conductor_machine.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+using enum phase;
+
+namespace {
+
+constexpr std::size_t changes_kept = 1000;
+
+} // namespace
+
+conductor::machine::machine(job_id job, job_specification specification, model_facts facts, conductor_options options,
+                            std::uint64_t token_seed) :
+    job_(job),
+    specification_(std::move(specification)), facts_(std::move(facts)), options_(options), token_seed_(token_seed) {
+  view_.problem = "waiting for instances";
+}
+
+std::vector<effect> conductor::machine::handle(time_point now, const conductor_event& x) {
+  effects_.clear();
+  if (view_.now != ended) {
+    now_ = now;
+    std::visit([this](const auto& event) { on(event); }, x);
+  }
+  return std::move(effects_);
+}
+
+std::optional<time_point> conductor::machine::deadline() const {
+  std::optional<time_point> earliest;
+  auto consider = [&](std::optional<time_point> t) {
+    if (t && (!earliest || *t < *earliest))
+      earliest = t;
+  };
+  if (view_.now == ended)
+    return {};
+  consider(limit_);
+  consider(plan_at_);
+  for (const auto& [id, slot] : slots_)
+    if (slot.excluded && !slot.asked_back)
+      consider(slot.excluded);
+  return earliest;
+}
+
+void conductor::machine::journal(std::string what) {
+  view_.chain = chain_.links();
+  effects_.push_back(record{chain_.links(), std::move(what)});
+}
+
+void conductor::machine::enter(phase to) {
+  if (!allowed(view_.now, to))
+    log(severity::error, "illegal transition from " + to_string(view_.now) + " to " + to_string(to));
+  view_.now = to;
+  awaited_.clear();
+  limit_.reset();
+}
+
+void conductor::machine::enter_waiting_for(phase to, std::set<slot_id> slots, milliseconds limit) {
+  enter(to);
+  awaited_ = std::move(slots);
+  limit_ = now_ + limit;
+}
+
+void conductor::machine::end_job(bool good, const std::string& why) {
+  for (const auto& [id, slot] : slots_) {
+    if (!slot.keeper && current_)
+      send(id, abort_generation{current_->g});
+    send(id, forget{job_});
+  }
+  enter(ended);
+  view_.problem = good ? "" : why;
+  effects_.push_back(job_ended{good, why});
+}
+
+std::vector<participant> conductor::machine::keepers() const {
+  std::vector<participant> found;
+  for (const auto& [id, slot] : slots_)
+    if (slot.keeper)
+      found.push_back(slot.where);
+  return found;
+}
+
+void conductor::machine::protect_all() {
+  const auto present = keepers();
+  for (const auto& [id, slot] : slots_)
+    if (!slot.keeper)
+      send(id, protect{job_, present, snapshot_token(), !present.empty()});
+  update_protection();
+}
+
+void conductor::machine::on(const slot_joined& x) {
+  auto& slot = slots_[x.where.slot];
+  slot = {};
+  slot.where = x.where;
+  slot.keeper = x.keeper;
+  slot.age = ++arrivals_;
+  if (x.keeper) {
+    send(x.where.slot, guard{job_, snapshot_token()});
+    protect_all();
+    return;
+  }
+  if (const auto present = keepers(); !present.empty())
+    send(x.where.slot, protect{job_, present, snapshot_token(), false});
+  plan_soon("join of " + to_string(x.where.slot));
+}
+
+void conductor::machine::on(const slot_leaving& x) {
+  const auto it = slots_.find(x.slot);
+  if (it == slots_.end())
+    return;
+  it->second.leaving = x.expires;
+  const auto remaining = std::chrono::duration_cast<milliseconds>(x.expires - now_);
+  // Too short a notice for a change that counts on the slot: it must not end up with a place.
+  if (next_ && next_->good && is_rank_of_next(x.slot) && remaining < short_notice) {
+    if (view_.now == readying)
+      give_up_next("notice to " + to_string(x.slot));
+    else if (view_.now == stopping)
+      next_->good = false;
+    else if (view_.now == preparing || view_.now == transferring)
+      clear_next("notice to " + to_string(x.slot));
+  }
+  plan_soon("notice to " + to_string(x.slot));
+}
+
+void conductor::machine::on(const slot_lost& x) {
+  const auto it = slots_.find(x.slot);
+  if (it == slots_.end())
+    return;
+  const bool was_keeper = it->second.keeper;
+  slots_.erase(it);
+  if (was_keeper)
+    protect_all();
+  missing(x.slot, "loss of " + to_string(x.slot) + " (" + x.why + ")");
+}
+
+void conductor::machine::missing(const slot_id& slot, const std::string& why) {
+  const bool has_place = current_ && current_->rank_of.contains(slot);
+  const bool takes_part = next_ && participates_in_next(slot);
+  switch (view_.now) {
+  case running:
+    if (has_place)
+      abort_current(why);
+    break;
+  case readying:
+    if (has_place)
+      abort_current(why);
+    else if (takes_part)
+      give_up_next(why);
+    break;
+  case stopping:
+    if (takes_part)
+      next_->good = false;
+    if (has_place)
+      abort_current(why);
+    break;
+  case preparing:
+  case transferring:
+    if (takes_part)
+      clear_next(why);
+    break;
+  case activating:
+    if (has_place)
+      abort_current(why);
+    break;
+  case clearing:
+  case aborting:
+  case deciding:
+    answered(slot);
+    break;
+  case finishing:
+    if (has_place && !final_is_protected())
+      plan_now(why);
+    break;
+  case waiting:
+  case planning:
+  case ended:
+    break;
+  }
+}
+
+void conductor::machine::exclude(const slot_id& id, const std::string& why, bool for_good) {
+  const auto it = slots_.find(id);
+  if (it == slots_.end())
+    return;
+  auto& slot = it->second;
+  slot.back_off = std::max(options_.exclusion, 2 * slot.back_off);
+  slot.excluded = for_good ? time_point::max() : now_ + slot.back_off;
+  slot.asked_back = for_good;
+  slot.held.clear();
+  log(severity::warning, to_string(id) + " is not used for now: " + why);
+}
+
+bool conductor::machine::participates_in_next(const slot_id& slot) const {
+  return std::ranges::any_of(next_->what.target.participants, [&](const auto& p) { return p.slot == slot; });
+}
+
+bool conductor::machine::is_rank_of_next(const slot_id& slot) const {
+  const auto& target = next_->what.target;
+  for (std::uint32_t r = 0; r < target.ranks(); ++r)
+    if (target.participants[r].slot == slot)
+      return true;
+  return false;
+}
+
+void conductor::machine::plan_soon(const std::string& why) {
+  trigger_ = why;
+  if (view_.now == running || view_.now == waiting)
+    plan_at_ = plan_at_ ? std::min(*plan_at_, now_ + options_.collect) : now_ + options_.collect;
+  else
+    plan_after_change_ = true;
+}
+
+void conductor::machine::plan_now(const std::string& why) {
+  trigger_ = why;
+  next_.reset();
+  current_.reset();
+  if (view_.now != planning)
+    enter(planning);
+  update_protection();
+  if (final_is_protected()) {
+    finish();
+  } else if (usable_slots() == 0) {
+    enter(waiting);
+    view_.problem = "waiting for instances";
+  } else {
+    ask_planner();
+    limit_ = now_ + options_.request_limit;
+  }
+}
+
+std::uint32_t conductor::machine::usable_slots() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(slots_, [](const auto& x) { return x.second.usable(); }));
+}
+
+void conductor::machine::on(const plan_chosen& x) {
+  if (x.request != plan_request_ || (view_.now != planning && view_.now != running))
+    return;
+  if (view_.now == planning)
+    plan_from_inventory(x.choice);
+  else
+    plan_while_running(x.choice);
+}
+
+void conductor::machine::plan_while_running(const configuration& choice) {
+  if (choice.width == 0 || choice.width * choice.depth > usable_slots())
+    return; // goes on while it can
+  const bool all_stay = std::ranges::all_of(current_->rank_of, [&](const auto& x) {
+    const auto slot = slots_.find(x.first);
+    return slot != slots_.end() && slot->second.usable();
+  });
+  if (all_stay && choice.width == current_->grid.width && choice.depth == current_->grid.depth)
+    return;
+  begin_change(choice, running_version(current_->g));
+  enter_waiting_for(readying, participants_of_next(), options_.prepare_limit);
+}
+
+void conductor::machine::plan_from_inventory(const configuration& choice) {
+  const auto layers = static_cast<std::uint32_t>(facts_.state_bytes.size());
+  std::vector<holder> holders;
+  for (const auto& [id, slot] : slots_)
+    holders.push_back({id, slot.keeper, slot.held});
+  const auto from = newest_complete(chain_, layers, holders);
+  if (from.steps < chain_.newest().steps) {
+    const auto lost = chain_.newest().steps - from.steps;
+    log(severity::warning,
+        std::to_string(lost) + " steps are lost: the newest version all layers are held at is " + to_string(from));
+    chain_.cut(from.steps);
+    view_.replayed_steps += lost;
+    record_.replayed_steps += lost;
+    view_.steps_done = from.steps;
+    journal("go back to version " + to_string(from));
+    update_protection();
+    confirm_to_keepers(false);
+  }
+  if (choice.width == 0 || choice.width * choice.depth > usable_slots()) {
+    if (choice.width == 0) {
+      view_.problem = choice.reason;
+      enter(waiting);
+    } else {
+      plan_now(trigger_); // someone left while the planner thought
+    }
+    return;
+  }
+  begin_change(choice, from);
+  enter_waiting_for(preparing, participants_of_next(), options_.prepare_limit);
+}
+
+void conductor::machine::begin_change(const configuration& choice, const version& from) {
+  if (record_.trigger.empty())
+    open_record(trigger_);
+  std::vector<candidate> candidates;
+  for (const auto& [id, slot] : slots_) {
+    if (slot.excluded)
+      continue;
+    candidates.push_back({slot.where, {}, slot.keeper, slot.leaving.has_value(), slot.age});
+    if (current_ && from == running_version(current_->g)) {
+      if (const auto rank = current_->rank_of.find(id); rank != current_->rank_of.end()) {
+        const auto stage = current_->grid.stage_of(rank->second);
+        for (auto l = current_->grid.first_layer[stage]; l < current_->grid.first_layer[stage + 1]; ++l)
+          candidates.back().held.push_back({l, from});
+      }
+    } else {
+      candidates.back().held = slot.held;
+    }
+  }
+  change next;
+  next.plan = plan_change(choice.width, choice.first_layer, candidates, from, facts_.state_bytes,
+                          last_grid_ ? &*last_grid_ : nullptr);
+  newest_ = {newest_.value + 1};
+  next.what = {newest_,        mix_seed(token_seed_, "generation", {job_.value, newest_.value}),
+               job_,           specification_,
+               data_digest_,   next.plan.target,
+               next.plan.moves};
+  next_ = std::move(next);
+  base_ = from;
+  record_.to = newest_;
+  record_.configuration = std::to_string(choice.width) + "×" + std::to_string(choice.depth);
+  record_.kind = next_->plan.kind;
+  record_.bytes = next_->plan.bytes;
+  record_.planned_ms = ms_between(record_began_, now_);
+  view_.problem.clear();
+  log(severity::information, "generation " + std::to_string(newest_.value) + ": " + record_.configuration + " after " +
+                                 record_.trigger + "; " + choice.reason + "; " + next_->plan.reason);
+  for (const auto& p : next_->what.target.participants)
+    send(p.slot, next_->what);
+}
+
+std::set<slot_id> conductor::machine::participants_of_next() const {
+  std::set<slot_id> all;
+  for (const auto& p : next_->what.target.participants)
+    all.insert(p.slot);
+  return all;
+}
+
+milliseconds conductor::machine::progress_limit() const {
+  return std::max(options_.progress_limit, milliseconds(static_cast<std::int64_t>(10 * view_.step_ms)));
+}
+
+void conductor::machine::on(const tick&) {
+  for (auto& [id, slot] : slots_)
+    if (slot.excluded && !slot.asked_back && *slot.excluded <= now_) {
+      slot.asked_back = true;
+      send(id, abort_generation{{0}}); // no generation: only asks for the inventory
+    }
+  if (plan_at_ && *plan_at_ <= now_) {
+    plan_at_.reset();
+    if (view_.now == running) {
+      ask_planner();
+      plan_at_ = now_ + milliseconds(specification_.planning_interval_ms);
+    } else if (view_.now == waiting) {
+      plan_now(trigger_);
+    }
+  }
+  if (limit_ && *limit_ <= now_)
+    limit_passed();
+}
+
+void conductor::machine::limit_passed() {
+  if (view_.now == running) {
+    abort_current("no progress within " + std::to_string(progress_limit().count()) + " ms");
+    return;
+  }
+  if (view_.now == planning) { // the planner was restarted or is slow: ask again
+    ask_planner();
+    limit_ = now_ + options_.request_limit;
+    return;
+  }
+  if (view_.now == stopping) {
+    abort_current("the generation did not stop in time");
+    return;
+  }
+  const auto late = awaited_;
+  for (const auto& slot : late) {
+    const auto why = "no answer from " + to_string(slot) + " while " + to_string(view_.now);
+    exclude(slot, why);
+    if (awaited_.contains(slot)) // the first may have ended the phase
+      missing(slot, why);
+  }
+}
+
+void conductor::machine::open_record(const std::string& why) {
+  if (!record_.trigger.empty())
+    return;
+  record_.trigger = why.empty() ? "start" : why;
+  record_began_ = now_;
+}
+
+void conductor::machine::close_record() {
+  const auto closed = std::exchange(record_, {});
+  if (closed.active_ms < 0)
+    return; // nothing changed
+  ++view_.counts[static_cast<std::size_t>(closed.kind)];
+  view_.changes.push_back(closed);
+  if (view_.changes.size() > changes_kept)
+    view_.changes.pop_front();
+}
+
+conductor::conductor(job_id job, job_specification specification, model_facts facts, conductor_options options,
+                     std::uint64_t token_seed) :
+    machine_(std::make_unique<machine>(job, std::move(specification), std::move(facts), options, token_seed)) {}
+
+conductor::~conductor() = default;
+
+std::vector<effect> conductor::handle(time_point now, const conductor_event& x) {
+  return machine_->handle(now, x);
+}
+
+std::optional<time_point> conductor::deadline() const {
+  return machine_->deadline();
+}
+
+const job_view& conductor::view() const {
+  return machine_->view();
+}
+
+} // namespace parcae

@@ -1,0 +1,245 @@
+#include "actors/conductor_machine.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+using enum phase;
+
+void conductor::machine::give_up_next(const std::string& why) {
+  for (const auto& slot : participants_of_next())
+    send(slot, abort_generation{next_->what.next});
+  next_.reset();
+  log(severity::information, "change given up: " + why);
+  record_ = {};
+  enter(running);
+  watch_progress();
+  plan_soon(why);
+}
+
+void conductor::machine::clear_next(const std::string& why) {
+  trigger_ = why;
+  std::set<slot_id> alive;
+  for (const auto& id : participants_of_next())
+    if (const auto slot = slots_.find(id); slot != slots_.end()) {
+      send(id, abort_generation{next_->what.next});
+      if (!slot->second.excluded)
+        alive.insert(id);
+    }
+  log(severity::information, "change begun anew: " + why);
+  enter_waiting_for(clearing, std::move(alive), options_.request_limit);
+  if (awaited_.empty())
+    plan_now(trigger_);
+}
+
+void conductor::machine::abort_current(const std::string& why) {
+  log(severity::information, "abort of generation " + std::to_string(current_->g.value) + ": " + why);
+  if (next_ && next_->what.next != current_->g)
+    for (const auto& slot : participants_of_next())
+      send(slot, abort_generation{next_->what.next});
+  next_.reset();
+  open_record(why);
+  stall_began_ = now_;
+  current_->aborted_ranks.clear();
+  std::set<slot_id> alive;
+  for (const auto& [id, rank] : current_->rank_of)
+    if (const auto slot = slots_.find(id); slot != slots_.end()) {
+      send(id, abort_generation{current_->g});
+      if (!slot->second.excluded)
+        alive.insert(id);
+    }
+  enter_waiting_for(aborting, std::move(alive), options_.request_limit);
+  if (awaited_.empty())
+    decide_step();
+}
+
+void conductor::machine::decide_step() {
+  std::vector<rank_report> reports;
+  for (const auto& [rank, said] : current_->aborted_ranks)
+    reports.push_back({rank, said});
+  std::vector<kept> kept_by;
+  for (const auto& [id, slot] : slots_)
+    if (slot.keeper)
+      kept_by.push_back({job_, slot.held, slot.results, {}});
+  const auto decision = decide_open_step(current_->grid, current_->g, current_->base, reports, kept_by);
+  chain_.end(current_->g, decision.last);
+  // The step in progress is computed again, unless it is the one that the decision saves.
+  const auto saved = std::ranges::any_of(
+      reports, [&](const auto& x) { return decision.result.step != no_step && x.said.at.steps == decision.result.step; });
+  if (!saved) {
+    ++view_.replayed_steps;
+    ++record_.replayed_steps;
+  }
+  if (decision.result.step != no_step)
+    view_.last_result = decision.result;
+  view_.steps_done = decision.last;
+  journal("generation " + std::to_string(current_->g.value) + " ends at " + std::to_string(decision.last) + ": " +
+          decision.reason);
+  log(severity::information, decision.reason);
+  std::set<slot_id> alive;
+  for (const auto& [slot, rank] : current_->rank_of)
+    if (const auto it = slots_.find(slot); it != slots_.end() && current_->aborted_ranks.contains(rank)) {
+      send(slot, decide{current_->g, decision.result});
+      alive.insert(slot);
+    }
+  enter_waiting_for(deciding, std::move(alive), options_.request_limit);
+  if (awaited_.empty())
+    settle();
+}
+
+void conductor::machine::settle() {
+  record_.decided_ms = ms_between(record_began_, now_);
+  plan_now(trigger_of_record());
+}
+
+void conductor::machine::answered(const slot_id& slot) {
+  if (awaited_.erase(slot) == 0 || !awaited_.empty())
+    return;
+  switch (view_.now) {
+  case readying:
+    record_.prepared_ms = ms_between(record_began_, now_);
+    begin_stop();
+    break;
+  case preparing:
+    record_.prepared_ms = ms_between(record_began_, now_);
+    begin_transfer();
+    break;
+  case stopping:
+    all_stopped();
+    break;
+  case transferring:
+    record_.ready_ms = ms_between(record_began_, now_);
+    begin_activation();
+    break;
+  case activating:
+    all_active();
+    break;
+  case clearing:
+    plan_now(trigger_);
+    break;
+  case aborting:
+    decide_step();
+    break;
+  case deciding:
+    settle();
+    break;
+  default:
+    break;
+  }
+}
+
+void conductor::machine::begin_stop() {
+  std::set<slot_id> ranks;
+  for (const auto& [slot, rank] : current_->rank_of) {
+    send(slot, stop{current_->g});
+    if (!current_->stopped_ranks.contains(slot))
+      ranks.insert(slot);
+  }
+  enter_waiting_for(stopping, std::move(ranks), progress_limit());
+  if (awaited_.empty())
+    all_stopped();
+}
+
+void conductor::machine::all_stopped() {
+  const auto at = current_->stopped_at;
+  chain_.end(current_->g, at.steps);
+  view_.steps_done = at.steps;
+  journal("generation " + std::to_string(current_->g.value) + " stopped at version " + to_string(at));
+  stall_began_ = now_;
+  if (record_.trigger.empty())
+    open_record(trigger_);
+  record_.stopped_ms = ms_between(record_began_, now_);
+  if (at.steps == specification_.steps) {
+    if (next_)
+      for (const auto& slot : participants_of_next())
+        send(slot, abort_generation{next_->what.next});
+    next_.reset();
+    finish();
+    return;
+  }
+  current_.reset();
+  base_ = at;
+  if (next_ && next_->good)
+    begin_transfer();
+  else {
+    // Its participants are told by the PREPARE that supersedes it.
+    plan_now(trigger_of_record());
+  }
+}
+
+void conductor::machine::begin_transfer() {
+  const auto limit = options_.transfer_limit + milliseconds(next_->plan.bytes / 10'000);
+  for (const auto& p : next_->what.target.participants)
+    send(p.slot, transfer{next_->what.next, base_});
+  enter_waiting_for(transferring, participants_of_next(), limit);
+}
+
+void conductor::machine::begin_activation() {
+  const auto g = next_->what.next;
+  chain_.begin(g, base_.steps);
+  journal("generation " + std::to_string(g.value) + " begins at version " + to_string(base_));
+  run began{g, next_->what.target, base_.steps, {}, {}, {}, {}, false};
+  std::set<slot_id> ranks;
+  for (std::uint32_t r = 0; r < began.grid.ranks(); ++r) {
+    began.rank_of[began.grid.participants[r].slot] = r;
+    ranks.insert(began.grid.participants[r].slot);
+  }
+  current_ = std::move(began);
+  last_grid_ = current_->grid;
+  view_.current = g;
+  view_.grid = current_->grid;
+  // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.
+  next_.reset();
+  for (const auto& slot : ranks)
+    send(slot, activate{g, base_});
+  enter_waiting_for(activating, std::move(ranks), options_.request_limit);
+}
+
+void conductor::machine::all_active() {
+  record_.active_ms = ms_between(record_began_, now_);
+  record_.stall_ms = stall_began_ ? ms_between(*stall_began_, now_) : 0;
+  stall_began_.reset();
+  if (current_->stopped_ranks.size() == current_->rank_of.size()) { // there was no step left to do
+    finish();
+    return;
+  }
+  enter(running);
+  watch_progress();
+  plan_at_ = now_ + milliseconds(specification_.planning_interval_ms);
+  if (std::exchange(plan_after_change_, false))
+    plan_soon(trigger_);
+}
+
+void conductor::machine::finish() {
+  close_record();
+  enter(finishing);
+  if (chain_.links().back().last == UINT64_MAX) {
+    chain_.end(current_->g, specification_.steps);
+    journal("the final version is reached");
+  }
+  if (keepers().empty())
+    view_.problem = "waiting for a keeper to hold the final version";
+  update_protection();
+  check_done();
+}
+
+void conductor::machine::check_done() {
+  if (view_.now != finishing || !final_is_protected())
+    return;
+  std::map<std::uint32_t, std::string> digests;
+  for (const auto& [id, slot] : slots_)
+    for (const auto& d : slot.digests)
+      digests[d.layer] = d.sha256;
+  if (digests.size() < facts_.state_bytes.size()) {
+    if (!std::exchange(digests_asked_, true))
+      confirm_to_keepers(true);
+    return;
+  }
+  view_.layer_digests.clear();
+  for (auto& [layer, digest] : digests)
+    view_.layer_digests.push_back({layer, digest});
+  journal("done: the keepers hold the final version " + to_string(view_.protected_version));
+  end_job(true, "done");
+}
+
+} // namespace parcae

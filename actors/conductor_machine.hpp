@@ -1,0 +1,215 @@
+#pragma once
+
+// The inside of class conductor: its state, and one handler per event and report. Sources: conductor.cpp (membership,
+// planning, time), conductor_change.cpp (how generations begin and end), conductor_reports.cpp (what executors say).
+
+#include "actors/conductor.hpp"
+#include "gpu/seed.hpp"
+
+#include <set>
+#include <utility>
+
+namespace parcae {
+
+class conductor::machine {
+public:
+  machine(job_id job, job_specification specification, model_facts facts, conductor_options options,
+          std::uint64_t token_seed);
+  std::vector<effect> handle(time_point now, const conductor_event& x);
+  std::optional<time_point> deadline() const;
+  const job_view& view() const { return view_; }
+
+private:
+  struct slot_state {
+    participant where;
+    bool keeper = false;
+    std::uint64_t age = 0;              ///< order of arrival
+    inventory held;                     ///< as last heard
+    std::optional<time_point> leaving;  ///< when it will be gone
+    std::optional<time_point> excluded; ///< not used until then; time_point::max() for good
+    bool asked_back = false;            ///< the exclusion is over, its inventory was asked for
+    milliseconds back_off{0};
+    std::vector<commit_result> results; ///< keepers: of the versions held
+    std::vector<layer_digest> digests;  ///< keepers: of the final version
+
+    bool usable() const { return !keeper && !leaving && !excluded; }
+  };
+
+  /// The generation that trains, or the one that is being ended.
+  struct run {
+    generation g;
+    placement grid;
+    std::uint64_t base = 0;
+    std::map<slot_id, std::uint32_t> rank_of;
+    std::set<slot_id> stopped_ranks;
+    version stopped_at;
+    std::map<std::uint32_t, aborted> aborted_ranks;
+    bool committed = false; ///< its first step
+  };
+
+  /// A generation that was planned and has not been activated.
+  struct change {
+    prepare what;
+    change_plan plan;
+    bool good = true; ///< false: a participant was lost after STOP was sent
+  };
+
+  // Effects.
+
+  void send(const slot_id& to, command what) { effects_.push_back(tell{to, std::move(what)}); }
+
+  void log(severity level, std::string text) { effects_.push_back(log_line{level, std::move(text)}); }
+
+  void journal(std::string what);
+  void enter(phase to);
+  /// Enters a phase that ends when all of `slots` have answered.
+  void enter_waiting_for(phase to, std::set<slot_id> slots, milliseconds limit);
+  void end_job(bool good, const std::string& why);
+
+  // Membership.
+
+  std::vector<participant> keepers() const;
+  std::uint64_t snapshot_token() const { return mix_seed(token_seed_, "snapshot", {job_.value}); }
+
+  /// The set of keepers changed: snapshots go to those present, the first at the next commit.
+  void protect_all();
+  void on(const slot_joined& x);
+  void on(const slot_leaving& x);
+  void on(const slot_lost& x);
+  /// A slot is lost, or excluded as if lost: the table of design section 6.
+  void missing(const slot_id& slot, const std::string& why);
+  /// A slot failed or did not answer in time. It is asked for its inventory when its back-off is over.
+  void exclude(const slot_id& id, const std::string& why, bool for_good = false);
+  bool participates_in_next(const slot_id& slot) const;
+  bool is_rank_of_next(const slot_id& slot) const;
+
+  // Planning.
+
+  /// A reason to plan that waits a little for others, and for a change in progress.
+  void plan_soon(const std::string& why);
+  /// Nothing runs: asks for a configuration at once, or waits for instances.
+  void plan_now(const std::string& why);
+  void ask_planner() { effects_.push_back(request_plan{++plan_request_, usable_slots(), facts_.costs}); }
+
+  std::uint32_t usable_slots() const;
+  void on(const plan_chosen& x);
+  void plan_while_running(const configuration& choice);
+  void plan_from_inventory(const configuration& choice);
+  /// Plans the change to `choice` at version `from` and sends PREPARE.
+  void begin_change(const configuration& choice, const version& from);
+  std::set<slot_id> participants_of_next() const;
+
+  // Giving up a generation that never ran.
+
+  /// g is healthy and goes on. The answers are not waited for: a newer PREPARE supersedes.
+  void give_up_next(const std::string& why);
+  /// Nothing runs: the inventories are needed to plan anew.
+  void clear_next(const std::string& why);
+
+  // Ending a generation that ran.
+
+  void abort_current(const std::string& why);
+  void decide_step();
+  void settle();
+  std::string trigger_of_record() const { return record_.trigger.empty() ? trigger_ : record_.trigger; }
+
+  // Answers.
+
+  /// One answer of the present phase is in, or will never come.
+  void answered(const slot_id& slot);
+  void begin_stop();
+  void all_stopped();
+  void begin_transfer();
+  void begin_activation();
+  void all_active();
+  /// All ranks are at the final version; the job is done when the keepers hold it.
+  void finish();
+  void check_done();
+  bool final_is_protected() const { return view_.protected_version.steps == specification_.steps; }
+
+  // Keepers.
+
+  void update_protection();
+  void confirm_to_keepers(bool digests);
+
+  // Reports.
+
+  void on(const slot_reported& x);
+  bool is_next(generation g) const { return next_ && next_->what.next == g; }
+  bool is_current(generation g) const { return current_ && current_->g == g; }
+
+  void hear(const slot_id& from, slot_state&, const prepared& x);
+  void hear(const slot_id& from, slot_state& slot, const stopped& x);
+  void hear(const slot_id& from, slot_state&, const delivered& x);
+  void hear(const slot_id& from, slot_state& slot, const ready& x);
+  void hear(const slot_id& from, slot_state&, const active& x);
+  void hear(const slot_id& from, slot_state& slot, const aborted& x);
+  void hear(const slot_id& from, slot_state& slot, const decided& x);
+  void hear(const slot_id&, slot_state& slot, const progress& x);
+  /// The first step of the generation is committed: nothing older is needed.
+  void release_all();
+  void hear(const slot_id& from, slot_state& slot, const failed& x);
+  void hear(const slot_id&, slot_state& slot, const kept& x);
+
+  // Time.
+
+  milliseconds progress_limit() const;
+  void watch_progress() { limit_ = now_ + progress_limit(); }
+
+  void on(const tick&);
+  void limit_passed();
+
+  // Records.
+
+  void open_record(const std::string& why);
+  void close_record();
+  void on(const plan_wanted& x) { plan_soon(x.why); }
+
+  void on(const cancel_requested&) { end_job(false, "cancelled"); }
+
+  static constexpr milliseconds short_notice{3'000}; ///< a change takes less than this
+
+  const job_id job_;
+  const job_specification specification_;
+  model_facts facts_;
+  const conductor_options options_;
+  const std::uint64_t token_seed_;
+
+  job_view view_;
+  commit_chain chain_;
+  std::map<slot_id, slot_state> slots_;
+  std::uint64_t arrivals_ = 0;
+  generation newest_; ///< highest number given
+  std::optional<run> current_;
+  std::optional<change> next_;
+  std::optional<placement> last_grid_; ///< of the last generation that was activated
+  version base_;                       ///< version at which next_ begins; running_version while g trains
+  std::string data_digest_;
+  bool digests_asked_ = false;
+
+  std::set<slot_id> awaited_;       ///< whose answer the present phase waits for
+  std::optional<time_point> limit_; ///< of the present phase
+  std::optional<time_point> plan_at_;
+  bool plan_after_change_ = false;
+  std::uint64_t plan_request_ = 0;
+  std::string trigger_ = "start";
+
+  change_record record_; ///< of the change in progress; trigger empty: none
+  time_point record_began_;
+  std::optional<time_point> stall_began_;
+
+  time_point now_;
+  std::vector<effect> effects_;
+};
+
+/// The version at which the layers of a generation in progress will be when it stops. Stands for "whatever it is".
+inline version running_version(generation g) {
+  return {UINT64_MAX, g};
+}
+
+/// Milliseconds.
+inline double ms_between(time_point from, time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+} // namespace parcae

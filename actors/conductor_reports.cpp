@@ -1,0 +1,214 @@
+#include "actors/conductor_machine.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+using enum phase;
+
+void conductor::machine::update_protection() {
+  std::vector<holder> holders;
+  for (const auto& [id, slot] : slots_)
+    if (slot.keeper)
+      holders.push_back({id, true, slot.held});
+  const auto layers = static_cast<std::uint32_t>(facts_.state_bytes.size());
+  const auto before = view_.protected_version;
+  view_.protected_version = newest_complete(chain_, layers, holders);
+  view_.protected_now = view_.protected_version.steps > 0 &&
+                        view_.protected_version.steps + 2 * specification_.keeper_every > view_.steps_done;
+  if (view_.protected_version != before && view_.protected_version.steps > 0)
+    confirm_to_keepers(false);
+}
+
+void conductor::machine::confirm_to_keepers(bool digests) {
+  for (const auto& [id, slot] : slots_)
+    if (slot.keeper)
+      send(id, confirm{job_, view_.protected_version, chain_.links(), digests});
+}
+
+void conductor::machine::on(const slot_reported& x) {
+  if (const auto it = slots_.find(x.from); it != slots_.end())
+    std::visit([&](const auto& what) { hear(x.from, it->second, what); }, x.what);
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const prepared& x) {
+  if (!is_next(x.next) || (view_.now != readying && view_.now != preparing))
+    return;
+  if (x.checksum != checksum_of(next_->what)) {
+    exclude(from, "it understood another plan; is it another build?", true);
+    missing(from, "a plan misunderstood by " + to_string(from));
+    return;
+  }
+  if (!x.data_digest.empty()) {
+    if (data_digest_.empty())
+      data_digest_ = x.data_digest;
+    if (data_digest_ != x.data_digest) {
+      exclude(from, "its data at " + specification_.data.path + " differs from that of the others", true);
+      missing(from, "different data at " + to_string(from));
+      return;
+    }
+  }
+  answered(from);
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopped& x) {
+  if (!is_current(x.current) || !current_->rank_of.contains(from))
+    return;
+  slot.held = x.held;
+  if (!current_->stopped_ranks.empty() && current_->stopped_at != x.at) {
+    log(severity::error,
+        to_string(from) + " stopped at " + to_string(x.at) + ", others at " + to_string(current_->stopped_at));
+    return; // the limit of the phase ends in an abort
+  }
+  current_->stopped_ranks.insert(from);
+  current_->stopped_at = x.at;
+  if (view_.now == stopping) {
+    answered(from);
+  } else if ((view_.now == running || view_.now == readying) &&
+             current_->stopped_ranks.size() == current_->rank_of.size()) {
+    all_stopped(); // the final version, unasked
+  }
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const delivered& x) {
+  if (is_next(x.next) && view_.now == transferring)
+    answered(from);
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const ready& x) {
+  if (!is_next(x.next) || view_.now != transferring)
+    return;
+  const auto& target = next_->what.target;
+  for (std::uint32_t r = 0; r < target.ranks(); ++r)
+    if (target.participants[r].slot == from)
+      for (auto l = target.first_layer[target.stage_of(r)]; l < target.first_layer[target.stage_of(r) + 1]; ++l) {
+        std::erase_if(slot.held, [&](const auto& h) { return h.layer == l; });
+        slot.held.push_back({l, x.at});
+      }
+  std::ranges::sort(slot.held);
+  answered(from);
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const active& x) {
+  if (is_current(x.current) && view_.now == activating)
+    answered(from);
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const aborted& x) {
+  slot.held = x.held;
+  if (slot.excluded && slot.asked_back && *slot.excluded != time_point::max()) {
+    slot.excluded.reset();
+    slot.asked_back = false;
+    plan_soon("return of " + to_string(from));
+  }
+  if (view_.now == clearing && is_next(x.current)) {
+    answered(from);
+  } else if (view_.now == aborting && is_current(x.current)) {
+    if (const auto rank = current_->rank_of.find(from); rank != current_->rank_of.end())
+      current_->aborted_ranks[rank->second] = x;
+    answered(from);
+  }
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const decided& x) {
+  if (!is_current(x.current) || view_.now != deciding)
+    return;
+  slot.held = x.held;
+  answered(from);
+}
+
+void conductor::machine::hear(const slot_id&, slot_state& slot, const progress& x) {
+  if (!is_current(x.current))
+    return;
+  slot.back_off = milliseconds(0);
+  for (const auto& t : x.times)
+    if (t.layer < facts_.costs.size()) {
+      auto& cost = facts_.costs[t.layer];
+      auto mend = [](double& old, double value) { old = old > 0 ? 0.5 * old + 0.5 * value : value; };
+      mend(cost.forward_ms, t.forward_ms);
+      mend(cost.backward_ms, t.backward_ms);
+      mend(cost.optimizer_ms, t.optimizer_ms);
+    }
+  if (x.at.steps > view_.steps_done) {
+    view_.steps_by_depth[current_->grid.depth] += x.at.steps - view_.steps_done;
+    view_.steps_done = x.at.steps;
+    view_.last_result = x.result;
+    view_.step_ms = x.step_ms;
+    if (view_.now == running || view_.now == readying)
+      if (!limit_ || view_.now == running)
+        watch_progress();
+  }
+  if (!std::exchange(current_->committed, true)) {
+    record_.first_commit_ms = ms_between(record_began_, now_);
+    close_record();
+    release_all();
+  }
+}
+
+void conductor::machine::release_all() {
+  for (const auto& [id, slot] : slots_) {
+    if (slot.keeper)
+      continue;
+    release x{current_->g, {}};
+    if (const auto rank = current_->rank_of.find(id); rank != current_->rank_of.end()) {
+      const auto stage = current_->grid.stage_of(rank->second);
+      for (auto l = current_->grid.first_layer[stage]; l < current_->grid.first_layer[stage + 1]; ++l)
+        x.keep.push_back(l);
+    }
+    send(id, std::move(x));
+  }
+  for (auto& [id, slot] : slots_)
+    if (!slot.keeper && !current_->rank_of.contains(id))
+      slot.held.clear();
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const failed& x) {
+  const auto why = to_string(from) + ": " + x.what;
+  if (x.kind == failure::data) {
+    exclude(from, x.what, true);
+    if (std::ranges::all_of(slots_,
+                            [](const auto& s) { return s.second.keeper || s.second.excluded == time_point::max(); })) {
+      end_job(false, x.what);
+      return;
+    }
+    missing(from, why);
+  } else if (x.kind == failure::unreachable && is_next(x.current)) {
+    // Two live instances that cannot reach each other: the younger does without a place for a while.
+    auto younger = from;
+    if (x.peer < next_->what.target.participants.size())
+      if (const auto peer = slots_.find(next_->what.target.participants[x.peer].slot);
+          peer != slots_.end() && peer->second.age > slot.age)
+        younger = peer->first;
+    exclude(younger, why);
+    missing(younger, why);
+  } else if (x.kind == failure::communication) {
+    log(severity::information, why);
+    if (is_current(x.current) &&
+        (view_.now == running || view_.now == readying || view_.now == stopping || view_.now == activating))
+      abort_current("communication failed at " + why);
+    else if (is_next(x.current) && (view_.now == preparing || view_.now == transferring))
+      clear_next("communication failed at " + why);
+    else if (is_next(x.current) && view_.now == readying)
+      give_up_next("communication failed at " + why);
+  } else if (is_current(x.current) || is_next(x.current)) {
+    exclude(from, x.what);
+    missing(from, why);
+  } else {
+    log(severity::warning, why);
+  }
+}
+
+void conductor::machine::hear(const slot_id&, slot_state& slot, const kept& x) {
+  if (x.job != job_)
+    return;
+  slot.held = x.held;
+  slot.results = x.results;
+  if (!x.digests.empty())
+    slot.digests = x.digests;
+  update_protection();
+  if (final_is_protected() && (view_.now == waiting || view_.now == planning))
+    plan_now(trigger_);
+  check_done();
+}
+
+} // namespace parcae

@@ -1,0 +1,85 @@
+#include "actors/gpu.hpp"
+
+#include "actors/behaviors.hpp"
+#include "actors/stage.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+using self_pointer = slot_actor::stateful_pointer<gpu_state>;
+
+void start_stage(self_pointer self) {
+  auto& s = self->state;
+  s.stage = self->spawn(stage, s.slot, s.source, s.sink);
+  self->monitor(s.stage);
+}
+
+void end_stage(self_pointer self) {
+  auto& s = self->state;
+  if (!s.stage)
+    return;
+  self->demonitor(s.stage.address());
+  self->send_exit(s.stage, caf::exit_reason::user_shutdown);
+  s.stage = nullptr;
+}
+
+void attach(self_pointer self, job_id job, const report_sink& sink) {
+  auto& s = self->state;
+  s.sink = sink;
+  if (s.stage && s.job == job)
+    return self->send(s.stage, attach_atom_v, sink);
+  end_stage(self);
+  s.job = job;
+  s.newest = {};
+  start_stage(self);
+}
+
+generation generation_of(const command& x) {
+  return std::visit(
+    [](const auto& y) {
+      if constexpr (requires { y.next; })
+        return y.next;
+      else if constexpr (requires { y.current; })
+        return y.current;
+      else
+        return generation{};
+    },
+    x);
+}
+
+} // namespace
+
+slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source source) {
+  self->set_down_handler([=](const caf::down_msg& x) {
+    auto& s = self->state;
+    if (!s.stage || x.source != s.stage.address())
+      return;
+    auto why = "the stage of " + to_string(s.slot) + " died: " + render(x.reason);
+    spdlog::error("{}", why);
+    start_stage(self);
+    self->send(s.sink, s.slot, failed{s.newest, failure::computation, 0, why, {}});
+  });
+  self->set_exit_handler([=](const caf::exit_msg& x) {
+    end_stage(self);
+    self->quit(x.reason);
+  });
+  self->state.slot = std::move(slot);
+  self->state.source = std::move(source);
+  return behavior_of_each<slot_actor::behavior_type>(
+    std::type_identity<command>{},
+    [=](const auto& x) {
+      auto& s = self->state;
+      if (!s.stage)
+        return;
+      s.newest = std::max(s.newest, generation_of(x));
+      self->send(s.stage, x);
+    },
+    [=](attach_atom, job_id job, const report_sink& sink) { attach(self, job, sink); });
+}
+
+} // namespace parcae

@@ -1,0 +1,38 @@
+#pragma once
+
+// GPU: one device of an instance, or a whole KEEPER (the same actor with another kind of executor). Owns nothing but its
+// STAGE, which owns the executor that holds the state of the job served; a stage that dies is replaced by an empty one and
+// reported as failed. Created by the instance, for one life of it.
+
+#include "actors/local_messages.hpp"
+#include "gpu/stage_executor.hpp"
+
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace parcae {
+
+/// Where executors come from and go to. Both functions are called in handlers and must be quick.
+struct executor_source {
+  std::function<std::unique_ptr<executor>(const slot_id&, std::function<void(report)>)> make;
+  /// Destroys an executor on another thread: that may take as long as one layer.
+  std::function<void(std::unique_ptr<executor>)> retire;
+};
+
+struct gpu_state {
+  static constexpr const char* name = "gpu";
+
+  slot_id slot;
+  executor_source source;
+  job_id job;              ///< served; 0: none yet
+  report_sink sink;        ///< its conductor
+  stage_actor stage;       ///< null before the first job
+  generation newest;       ///< newest generation seen in a command; a dead stage is reported for it
+};
+
+slot_actor::behavior_type gpu(slot_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source);
+
+} // namespace parcae

@@ -1,0 +1,204 @@
+#include "actors/instance.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+using self_pointer = instance_actor::stateful_pointer<instance_state_data>;
+
+void dial(self_pointer self);
+void greet(self_pointer self);
+
+void end(self_pointer self, std::string why) {
+  auto& s = self->state;
+  if (s.phase == instance_phase::ended)
+    return;
+  s.phase = instance_phase::ended;
+  for (auto& slot : s.slots)
+    self->send_exit(slot, caf::exit_reason::user_shutdown);
+  s.config.ended(std::move(why));
+  self->quit();
+}
+
+void begin_life(self_pointer self) {
+  auto& s = self->state;
+  for (auto& slot : s.slots)
+    self->send_exit(slot, caf::exit_reason::user_shutdown);
+  s.slots.clear();
+  s.life = incarnation{s.random()};
+  s.manager_life = 0;
+  for (std::uint32_t i = 0; i < s.config.introduction.slots; ++i)
+    s.slots.push_back(self->spawn(gpu, slot_id{s.config.introduction.name, s.life, i}, s.config.source));
+}
+
+void dial_later(self_pointer self) {
+  auto& s = self->state;
+  s.phase = instance_phase::dialling;
+  s.manager = nullptr;
+  auto& limits = s.config.limits;
+  self->delayed_send(self, s.pause, dial_atom_v, ++s.attempt);
+  s.pause = std::clamp(2 * s.pause, limits.first_pause, limits.longest_pause);
+}
+
+void send_notice(self_pointer self) {
+  auto& s = self->state;
+  auto left = std::chrono::duration_cast<milliseconds>(*s.expires - self->clock().now());
+  self->send(s.manager, leaving_notice{s.config.introduction.name, s.life,
+                                       static_cast<std::uint64_t>(std::max<std::int64_t>(0, left.count()))});
+}
+
+void welcomed(self_pointer self, const welcome& x) {
+  auto& s = self->state;
+  if (s.manager_life != 0 && s.manager_life != x.manager_life) {
+    // Another manager knows none of the jobs that this life has state of.
+    spdlog::warn("the manager is a new one: starting over, empty");
+    begin_life(self);
+    return greet(self);
+  }
+  spdlog::info("instance {} is a member", s.config.introduction.name);
+  s.phase = instance_phase::member;
+  s.manager_life = x.manager_life;
+  s.pause = milliseconds(0);
+  if (s.expires)
+    send_notice(self);
+}
+
+void refused(self_pointer self, const caf::error& e) {
+  auto& s = self->state;
+  if (e == parcae_error::lost_incarnation) {
+    spdlog::warn("this life was declared lost: starting over, empty");
+    begin_life(self);
+    return greet(self);
+  }
+  if (e.category() == caf::atom("parcae"))
+    return end(self, render(e));
+  spdlog::warn("no answer to HELLO: {}; dialling again", render(e));
+  if (s.manager)
+    self->demonitor(s.manager.address());
+  dial_later(self);
+}
+
+void greet(self_pointer self) {
+  auto& s = self->state;
+  s.phase = instance_phase::greeting;
+  auto introduction = s.config.introduction;
+  introduction.life = s.life;
+  // An answer to an earlier HELLO counts no more once another attempt was begun.
+  auto attempt = s.attempt;
+  auto current = [=] {
+    const auto& s = self->state;
+    return s.phase == instance_phase::greeting && s.attempt == attempt;
+  };
+  self->request(s.manager, s.config.limits.greet, introduction, instance_actor{self}, s.slots)
+    .then(
+      [=](const welcome& x) {
+        if (current())
+          welcomed(self, x);
+      },
+      [=](const caf::error& e) {
+        if (current())
+          refused(self, e);
+      });
+}
+
+void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
+  auto& s = self->state;
+  if (!to || !self->system().assignable<manager_actor>(interface))
+    return end(self, render(parcae_error::wrong_protocol, "what listens at " + s.config.manager_host + ":"
+                                                            + std::to_string(s.config.manager_port)
+                                                            + " is not a manager of this build"));
+  s.manager = caf::actor_cast<manager_actor>(to);
+  self->monitor(s.manager);
+  greet(self);
+}
+
+// The middleman dials, so that no actor blocks. A handshake that meets a heartbeat tick fails with connection_timeout although the
+// peer is healthy (CAF 0.17), and the manager may be away: all failures but one are tried again.
+void dial(self_pointer self) {
+  auto& s = self->state;
+  auto attempt = s.attempt;
+  auto current = [=] {
+    const auto& s = self->state;
+    return s.phase == instance_phase::dialling && s.attempt == attempt;
+  };
+  self->request(s.config.dialler, s.config.limits.dial, caf::connect_atom_v, s.config.manager_host,
+                s.config.manager_port)
+    .then(
+      [=](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
+        if (current())
+          connected(self, to, interface);
+      },
+      [=](const caf::error& e) {
+        if (!current())
+          return;
+        if (e == caf::sec::incompatible_application_ids)
+          return end(self, render(parcae_error::wrong_protocol,
+                                  "this node speaks version " + std::to_string(protocol_version)
+                                    + "; use the same build as the manager"));
+        spdlog::warn("cannot reach the manager at {}:{} ({}), trying again", self->state.config.manager_host,
+                     self->state.config.manager_port, render(e));
+        dial_later(self);
+      });
+}
+
+void notice(self_pointer self, milliseconds grace) {
+  auto& s = self->state;
+  auto expires = self->clock().now() + grace;
+  if (s.expires && *s.expires <= expires)
+    return;
+  // Nobody counts on an instance that was never welcome.
+  if (s.manager_life == 0)
+    return end(self, {});
+  spdlog::info("leaving, at the latest in {} ms", grace.count());
+  s.expires = expires;
+  self->scheduled_send(self, expires, timer_atom_v);
+  if (s.phase == instance_phase::member)
+    send_notice(self);
+}
+
+} // namespace
+
+instance_actor::behavior_type instance(self_pointer self, instance_config config) {
+  self->set_down_handler([=](const caf::down_msg& x) {
+    auto& s = self->state;
+    if (!s.manager || x.source != s.manager.address())
+      return;
+    spdlog::warn("connection to the manager lost ({}), dialling", render(x.reason));
+    dial_later(self);
+  });
+  self->set_exit_handler([=](const caf::exit_msg&) { end(self, {}); });
+  auto& s = self->state;
+  s.config = std::move(config);
+  s.random.seed(s.config.seed);
+  begin_life(self);
+  dial_later(self);
+  return {
+    [=](die_atom, std::uint64_t delay_ms) {
+      if (delay_ms == 0)
+        return self->state.config.die();
+      self->delayed_send(self, milliseconds(delay_ms), die_atom_v, std::uint64_t{0});
+    },
+    [=](released_atom) {
+      if (self->state.expires)
+        end(self, {});
+    },
+    [=](notice_atom, std::uint64_t grace_ms) { notice(self, milliseconds(grace_ms)); },
+    [=](dial_atom, std::uint64_t attempt) {
+      if (self->state.phase == instance_phase::dialling && attempt == self->state.attempt)
+        dial(self);
+    },
+    [=](timer_atom) {
+      const auto& s = self->state;
+      if (s.expires && *s.expires <= self->clock().now())
+        end(self, {});
+    },
+  };
+}
+
+} // namespace parcae

@@ -1,0 +1,85 @@
+#include "actors/instance_table.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::size_t most_lost_lives = 100'000;
+
+bool good_name(const std::string& x) {
+  return !x.empty() && x.size() <= 100
+         && std::all_of(x.begin(), x.end(), [](unsigned char c) { return c > ' ' && c < 127 && c != '/'; });
+}
+
+} // namespace
+
+std::string to_string(instance_state x) {
+  switch (x) {
+    case instance_state::alive:
+      return "alive";
+    case instance_state::leaving:
+      return "leaving";
+    case instance_state::lost:
+      return "lost";
+  }
+  return "unknown";
+}
+
+instance_table::verdict instance_table::join(const hello& x, time_point now) {
+  auto refuse = [](parcae_error code, std::string why) { return verdict{refusal{code, std::move(why)}, false}; };
+  if (x.protocol != protocol_version)
+    return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol)
+                                                  + ", this manager speaks " + std::to_string(protocol_version)
+                                                  + "; use the same build on both");
+  if (!good_name(x.name))
+    return refuse(parcae_error::malformed_request,
+                  "an instance's name has 1 to 100 printable characters without spaces and slashes");
+  if (x.slots < 1 || x.slots > 1024 || x.host.empty() || x.port == 0)
+    return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable slots or data port");
+  if (std::find(lost_lives_.begin(), lost_lives_.end(), x.life) != lost_lives_.end())
+    return refuse(parcae_error::lost_incarnation, "instance " + x.name);
+  if (records_.contains({x.name, x.life}))
+    return {};
+  for (const auto& [who, record] : records_)
+    if (who.first == x.name && record.state != instance_state::lost)
+      return refuse(parcae_error::duplicate_name, x.name + "; start this one with another --name");
+  records_[{x.name, x.life}] = {.facts = x, .joined = now, .expires = {}, .lost_at = {}};
+  return {.refused = {}, .is_new = true};
+}
+
+bool instance_table::leave(const key& who, time_point expires) {
+  auto i = records_.find(who);
+  if (i == records_.end() || i->second.state == instance_state::lost)
+    return false;
+  auto& x = i->second;
+  if (x.expires && *x.expires <= expires)
+    return false;
+  x.state = instance_state::leaving;
+  x.expires = expires;
+  return true;
+}
+
+bool instance_table::lose(const key& who, time_point now) {
+  auto i = records_.find(who);
+  if (i == records_.end() || i->second.state == instance_state::lost)
+    return false;
+  i->second.state = instance_state::lost;
+  i->second.lost_at = now;
+  lost_lives_.push_back(who.second);
+  if (lost_lives_.size() > most_lost_lives)
+    lost_lives_.pop_front();
+  return true;
+}
+
+void instance_table::expire(time_point now) {
+  std::erase_if(records_, [&](const auto& x) { return x.second.lost_at && now - *x.second.lost_at >= lease_; });
+}
+
+const instance_record* instance_table::find(const key& who) const {
+  auto i = records_.find(who);
+  return i == records_.end() ? nullptr : &i->second;
+}
+
+} // namespace parcae

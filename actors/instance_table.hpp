@@ -1,0 +1,76 @@
+#pragma once
+
+// Who is a member: the registry's rules as plain code. No clock, no CAF: the time is an argument.
+
+#include "protocols/errors.hpp"
+#include "protocols/messages.hpp"
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace parcae {
+
+enum class instance_state : std::uint8_t {
+  alive,
+  leaving, ///< under notice
+  lost,    ///< declared lost, or left; listed until its lease ends
+};
+
+std::string to_string(instance_state x);
+
+/// One life of an instance.
+struct instance_record {
+  using time_point = std::chrono::steady_clock::time_point;
+
+  hello facts;
+  instance_state state = instance_state::alive;
+  time_point joined;
+  std::optional<time_point> expires; ///< end of the notice, while leaving
+  std::optional<time_point> lost_at; ///< once lost
+};
+
+class instance_table {
+public:
+  using time_point = instance_record::time_point;
+  using key = std::pair<std::string, incarnation>;
+
+  struct refusal {
+    parcae_error code;
+    std::string why;
+  };
+
+  /// What a HELLO did.
+  struct verdict {
+    std::optional<refusal> refused;
+    bool is_new = false; ///< false: this life had joined already
+  };
+
+  explicit instance_table(std::chrono::milliseconds lease) : lease_(lease) {}
+
+  /// Rules: the protocol version must be ours; name, host and slots must make sense; a life declared lost never comes back; a name is unique among the
+  /// living; the same life may say HELLO again.
+  verdict join(const hello& x, time_point now);
+
+  /// A notice; the earliest end counts. True if the life is a living one and its end changed.
+  bool leave(const key& who, time_point expires);
+
+  /// Declares a life lost. Edge-triggered: true only the first time.
+  bool lose(const key& who, time_point now);
+
+  /// Forgets lost lives whose lease is over.
+  void expire(time_point now);
+
+  const std::map<key, instance_record>& records() const { return records_; }
+  const instance_record* find(const key& who) const;
+
+private:
+  std::chrono::milliseconds lease_;
+  std::map<key, instance_record> records_;
+  std::deque<incarnation> lost_lives_; ///< newest last, at most 100'000: more than live through any freeze
+};
+
+} // namespace parcae

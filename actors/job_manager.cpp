@@ -1,0 +1,107 @@
+#include "actors/job_manager.hpp"
+
+#include "actors/liveput_planner.hpp"
+#include "actors/migration_conductor.hpp"
+#include "gpu/model_description.hpp"
+
+#include <spdlog/spdlog.h>
+
+namespace parcae {
+
+namespace {
+
+using self_pointer = job_manager_actor::stateful_pointer<job_manager_state>;
+
+// Only ratios between layers matter until costs are measured.
+constexpr double flop_per_ms = 1e7;
+
+void finish(self_pointer self, const job_outcome& x) {
+  auto& s = self->state;
+  if (s.over)
+    return;
+  s.over = true;
+  self->send(s.config.registry, x);
+  self->send_exit(s.conductor, caf::exit_reason::user_shutdown);
+  self->send_exit(s.planner, caf::exit_reason::user_shutdown);
+  self->quit();
+}
+
+void start_planner(self_pointer self) {
+  auto& s = self->state;
+  s.planner = self->spawn(liveput_planner, s.config.specification, link_cost{});
+  self->monitor(s.planner);
+}
+
+void child_ended(self_pointer self, const caf::down_msg& x) {
+  auto& s = self->state;
+  if (s.over)
+    return;
+  if (x.source == s.planner.address()) {
+    spdlog::error("job {}: the planner died ({}), starting another", s.config.job.value, render(x.reason));
+    start_planner(self);
+  } else if (x.source == s.conductor.address()) {
+    // Its state died with it, and with it the only record of what the generations did.
+    finish(self, {s.config.job, false, "the conductor died: " + render(x.reason), {}});
+  }
+}
+
+void offer(self_pointer self, const slot_offer& x) {
+  auto& s = self->state;
+  if (s.config.specification.reproducible && !x.keeper) {
+    if (s.processor.empty())
+      s.processor = x.processor;
+    if (x.processor != s.processor) {
+      spdlog::warn("job {} does not use {}: it is reproducible and began on \"{}\", not on \"{}\"",
+                   s.config.job.value, to_string(x.where.slot), s.processor, x.processor);
+      return;
+    }
+  }
+  self->send(s.conductor, x);
+}
+
+} // namespace
+
+model_facts facts_of(const job_specification& job) {
+  auto model = describe(job.model);
+  auto moments = moments_of(job.optimizer);
+  model_facts result;
+  for (const auto& layer : model.layers) {
+    auto bytes = layer.parameters() * sizeof(float);
+    result.state_bytes.push_back(bytes * (1 + moments));
+    auto forward_ms = layer.forward_flop * job.micro_batch / flop_per_ms;
+    result.costs.push_back({.forward_ms = forward_ms,
+                            .backward_ms = 2 * forward_ms,
+                            .optimizer_ms = 0,
+                            .gradient_bytes = bytes,
+                            .output_bytes = layer.output_values * job.micro_batch * sizeof(float)});
+  }
+  return result;
+}
+
+job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_config config) {
+  self->set_down_handler([=](const caf::down_msg& x) { child_ended(self, x); });
+  self->set_exit_handler([=](const caf::exit_msg& x) {
+    auto& s = self->state;
+    self->send_exit(s.conductor, x.reason);
+    self->send_exit(s.planner, x.reason);
+    self->quit(x.reason);
+  });
+  auto& s = self->state;
+  s.config = std::move(config);
+  start_planner(self);
+  s.conductor = self->spawn(migration_conductor,
+                            migration_conductor_config{s.config.job, s.config.specification,
+                                                       facts_of(s.config.specification), s.config.options,
+                                                       s.config.token_seed, job_manager_actor{self}});
+  self->monitor(s.conductor);
+  return {
+    [=](const slot_offer& x) { offer(self, x); },
+    [=](const job_event& x) { self->send(self->state.conductor, x); },
+    [=](const job_outcome& x) { finish(self, x); },
+    [=](released_atom, const slot_id& x) { self->send(self->state.config.registry, released_atom_v, x); },
+    [=](const plan_query& x) { return self->delegate(self->state.planner, x); },
+    [=](view_atom) { return self->delegate(self->state.conductor, view_atom_v); },
+  };
+}
+
+} // namespace parcae

@@ -1,0 +1,41 @@
+#pragma once
+
+// JOB_MANAGER: runs one job. Creates its conductor and its planner, passes slots and events on, restarts the planner, and
+// tells the registry how the job ended. Created by the registry when the job's turn comes; ends with the job.
+
+#include "actors/conductor.hpp"
+#include "actors/local_messages.hpp"
+
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <string>
+
+namespace parcae {
+
+struct job_manager_config {
+  job_id job;
+  job_specification specification;
+  conductor_options options;
+  std::uint64_t token_seed = 0; ///< random
+  registry_actor registry;      ///< told of the outcome and of released slots
+};
+
+struct job_manager_state {
+  static constexpr const char* name = "job_manager";
+
+  job_manager_config config;
+  conductor_actor conductor;
+  planner_actor planner;
+  std::string processor;  ///< of the first worker of a reproducible job; others must equal it
+  bool over = false;      ///< the outcome was told
+};
+
+job_manager_actor::behavior_type job_manager(job_manager_actor::stateful_pointer<job_manager_state> self,
+                                             job_manager_config config);
+
+/// What the conductor must know of a job's model: sizes, and costs estimated from floating-point operations until
+/// measured ones arrive.
+model_facts facts_of(const job_specification& job);
+
+} // namespace parcae

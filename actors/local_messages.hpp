@@ -1,0 +1,85 @@
+#pragma once
+
+// Messages between actors of one process; they have no wire form (protocols/actors.hpp names their uses).
+
+#include "actors/conductor.hpp"
+#include "protocols/client.hpp"
+#include "protocols/type_ids.hpp"
+
+#include <caf/typed_actor.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// A slot that a job may use.
+struct slot_offer {
+  participant where;
+  bool keeper = false;
+  std::string processor; ///< as in HELLO
+  slot_actor handle;
+};
+
+/// Something for the conductor.
+struct job_event {
+  conductor_event what;
+};
+
+/// One line of a job's journal or log.
+struct journal_line {
+  time_point at;
+  severity level = severity::information;
+  std::string text;
+};
+
+/// What `status` shows of a job. Immutable once made, so that it can be shared between actors.
+struct job_picture {
+  std::shared_ptr<const job_view> view;
+  std::uint64_t first_line = 0; ///< number of lines.front(); older ones were dropped
+  std::shared_ptr<const std::deque<journal_line>> lines;
+};
+
+/// How a job ended, with its last picture.
+struct job_outcome {
+  job_id job;
+  bool good = false;
+  std::string why; ///< for people, if not good
+  job_picture last;
+};
+
+struct plan_query {
+  request_plan what;
+};
+
+struct plan_answer {
+  plan_chosen what;
+};
+
+/// A living instance that may be preempted.
+struct preempt_target {
+  std::string name;
+  incarnation life;
+  bool worker = true;  ///< keepers are only preempted by name
+  bool leaving = false;
+  instance_actor handle;
+};
+
+struct preempt_order {
+  preempt_request what;
+  std::vector<preempt_target> living; ///< sorted by name
+};
+
+struct preempt_outcome {
+  std::vector<std::string> names;
+};
+
+/// From an executor's thread to its STAGE.
+struct executor_report {
+  report what;
+};
+
+} // namespace parcae

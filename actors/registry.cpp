@@ -1,0 +1,289 @@
+#include "actors/registry.hpp"
+
+#include "actors/injector.hpp"
+#include "actors/job_manager.hpp"
+#include "actors/status.hpp"
+#include "gpu/seed.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+using self_pointer = registry_actor::stateful_pointer<registry_state>;
+
+constexpr std::chrono::seconds view_limit{2};
+
+slot_id slot_of(const hello& x, std::uint32_t index) { return {x.name, x.life, index}; }
+
+// --- instances --------------------------------------------------------------------------------------------------------
+
+void offer_slots(self_pointer self, const instance_table::key& who) {
+  auto& s = self->state;
+  auto record = s.table.find(who);
+  if (!s.manager || !record || record->state != instance_state::alive)
+    return;
+  const auto& x = record->facts;
+  for (std::uint32_t i = 0; i < x.slots; ++i)
+    self->send(s.manager, slot_offer{{slot_of(x, i), x.host, x.port}, x.role == role::keeper, x.processor,
+                                     s.members.at(who).slots[i]});
+}
+
+// Tells the running job something about each slot of an instance.
+template <class MakeEvent>
+void tell_job(self_pointer self, const hello& x, MakeEvent make_event) {
+  if (!self->state.manager)
+    return;
+  for (std::uint32_t i = 0; i < x.slots; ++i)
+    self->send(self->state.manager, job_event{make_event(slot_of(x, i))});
+}
+
+caf::result<welcome> join(self_pointer self, const hello& x, const instance_actor& handle,
+                          const std::vector<slot_actor>& slots) {
+  auto& s = self->state;
+  if (slots.size() != x.slots || !handle || !std::all_of(slots.begin(), slots.end(), [](auto& y) { return !!y; }))
+    return caf::make_error(parcae_error::malformed_request, "HELLO of " + x.name + " does not match its slots");
+  auto verdict = s.table.join(x, self->clock().now());
+  if (verdict.refused) {
+    spdlog::warn("refused instance {}: {}", x.name, render(verdict.refused->code, verdict.refused->why));
+    return caf::make_error(verdict.refused->code, verdict.refused->why);
+  }
+  instance_table::key who{x.name, x.life};
+  if (!verdict.is_new) {
+    // The same life again: its first HELLO's answer got lost, or it has a new connection; the monitor must be on that.
+    self->demonitor(s.members.at(who).handle.address());
+    s.members.at(who).handle = handle;
+    self->monitor(handle);
+    return welcome{s.config.manager_life};
+  }
+  spdlog::info("instance {} joined as {} with {} slot(s), data port {}:{}", x.name, to_string(x.role), x.slots, x.host,
+               x.port);
+  s.members[who] = {handle, slots, ++s.joined, {}};
+  self->monitor(handle);
+  offer_slots(self, who);
+  return welcome{s.config.manager_life};
+}
+
+void leave(self_pointer self, const leaving_notice& x) {
+  auto& s = self->state;
+  // A day is longer than any notice; larger values would overflow the clock.
+  auto notice = milliseconds(std::min<std::uint64_t>(x.notice_ms, 86'400'000));
+  auto expires = self->clock().now() + notice;
+  instance_table::key who{x.name, x.life};
+  if (!s.table.leave(who, expires))
+    return;
+  spdlog::info("instance {} leaves in {} ms", x.name, notice.count());
+  auto& member = s.members.at(who);
+  if (!s.manager)
+    return self->send(member.handle, released_atom_v);
+  const auto& facts = s.table.find(who)->facts;
+  for (std::uint32_t i = 0; i < facts.slots; ++i)
+    member.needed.insert(i);
+  tell_job(self, facts, [&](slot_id slot) { return slot_leaving{slot, expires}; });
+}
+
+void lose(self_pointer self, const caf::down_msg& x) {
+  auto& s = self->state;
+  auto i = std::find_if(s.members.begin(), s.members.end(),
+                        [&](const auto& m) { return m.second.handle.address() == x.source; });
+  if (i == s.members.end())
+    return;
+  auto who = i->first;
+  s.members.erase(i);
+  if (!s.table.lose(who, self->clock().now()))
+    return;
+  spdlog::info("instance {} is lost: {}", who.first, render(x.reason));
+  tell_job(self, s.table.find(who)->facts,
+           [&](slot_id slot) { return slot_lost{slot, "instance " + who.first + " is lost"}; });
+  self->delayed_send(self, s.config.lease, timer_atom_v);
+}
+
+// --- jobs -------------------------------------------------------------------------------------------------------------
+
+void start_next_job(self_pointer self) {
+  auto& s = self->state;
+  auto id = s.queue.start_next();
+  if (!id)
+    return;
+  const auto& job = s.queue.jobs().at(*id).specification;
+  spdlog::info("job {} ({}) starts", id->value, job.name);
+  s.manager = self->spawn(job_manager,
+                          job_manager_config{*id, job, s.config.conductor,
+                                             mix_seed(s.config.manager_life, "tokens", {id->value}),
+                                             registry_actor{self}});
+  self->monitor(s.manager);
+  std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
+  for (const auto& [who, member] : s.members)
+    in_order.emplace_back(member.order, who);
+  std::sort(in_order.begin(), in_order.end());
+  for (const auto& [order, who] : in_order)
+    offer_slots(self, who);
+}
+
+void end_job(self_pointer self, const job_outcome& x) {
+  auto& s = self->state;
+  if (s.queue.running() != x.job)
+    return;
+  s.queue.end(x.job, x.good, x.why);
+  std::erase_if(s.pictures, [&](const auto& p) { return !s.queue.jobs().contains(p.first); });
+  s.pictures[x.job] = x.last;
+  s.manager = nullptr;
+  spdlog::info("job {} is {}{}{}", x.job.value, to_string(s.queue.jobs().at(x.job).state), x.why.empty() ? "" : ": ",
+               x.why);
+  // With the job goes what instances under notice were kept for.
+  for (const auto& [who, member] : s.members)
+    if (s.table.find(who)->state == instance_state::leaving)
+      self->send(member.handle, released_atom_v);
+  start_next_job(self);
+}
+
+// --- clients ----------------------------------------------------------------------------------------------------------
+
+client_reply encoded(const reply& x) { return {encode(x)}; }
+
+client_reply refusal(parcae_error code, std::string_view details) {
+  return encoded(error_reply{std::string(to_string(code)), render(code, details)});
+}
+
+client_reply refusal(const caf::error& x) {
+  if (x.category() == caf::atom("parcae"))
+    return refusal(static_cast<parcae_error>(x.code()), details_of(x));
+  return refusal(parcae_error::internal, render(x));
+}
+
+status_reply status_with(self_pointer self, const status_request& wanted, const job_picture& of_running) {
+  auto& s = self->state;
+  auto now = self->clock().now();
+  status_reply result;
+  result.now_us = microseconds_of(now);
+  for (const auto& [who, record] : s.table.records())
+    result.instances.push_back(status_of(record, now));
+  for (const auto& [id, job] : s.queue.jobs()) {
+    if (wanted.job != 0 && wanted.job != id.value)
+      continue;
+    auto running = s.queue.running() == id;
+    auto details = wanted;
+    // Bounded replies: the details of jobs that ended are shown only when asked for by number.
+    if (!running && wanted.job == 0)
+      details.changes_from = details.events_from = UINT64_MAX;
+    auto known = s.pictures.find(id);
+    result.jobs.push_back(
+      status_of(id, job, running ? of_running : known != s.pictures.end() ? known->second : job_picture{}, details));
+  }
+  return result;
+}
+
+struct request_server {
+  self_pointer self;
+
+  using answer = caf::result<client_reply>;
+
+  answer operator()(const submit_request& x) const {
+    if (auto problem = problem_of(x.job); !problem.empty())
+      return refusal(parcae_error::malformed_request, problem);
+    auto id = self->state.queue.submit(x.job);
+    start_next_job(self);
+    return encoded(submitted_reply{id.value});
+  }
+
+  answer operator()(const status_request& x) const {
+    auto& s = self->state;
+    if (x.job != 0 && !s.queue.jobs().contains(job_id{x.job}))
+      return refusal(parcae_error::unknown_job, std::to_string(x.job));
+    if (!s.manager)
+      return encoded(status_with(self, x, {}));
+    auto promise = self->make_response_promise<client_reply>();
+    auto job = *s.queue.running();
+    self->request(s.manager, view_limit, view_atom_v)
+      .then([self = self, x, promise](const job_picture& picture) mutable { promise.deliver(encoded(status_with(self, x, picture))); },
+            [self = self, x, promise, job](const caf::error&) mutable {
+              // The job ended while it was asked: its last picture is, or soon will be, here.
+              auto& pictures = self->state.pictures;
+              auto known = pictures.find(job);
+              promise.deliver(
+                encoded(status_with(self, x, known != pictures.end() ? known->second : job_picture{})));
+            });
+    return promise;
+  }
+
+  answer operator()(const preempt_request& x) const {
+    auto& s = self->state;
+    preempt_order order{x, {}};
+    for (const auto& [who, member] : s.members) {
+      const auto& record = *s.table.find(who);
+      order.living.push_back({who.first, who.second, record.facts.role == role::worker,
+                              record.state == instance_state::leaving, member.handle});
+    }
+    auto promise = self->make_response_promise<client_reply>();
+    self->request(s.injector, view_limit, order)
+      .then([promise](const preempt_outcome& done) mutable { promise.deliver(encoded(preempted_reply{done.names})); },
+            [promise](const caf::error& e) mutable { promise.deliver(refusal(e)); });
+    return promise;
+  }
+
+  answer operator()(const cancel_request& x) const {
+    auto& s = self->state;
+    job_id id{x.job};
+    if (!s.queue.jobs().contains(id))
+      return refusal(parcae_error::unknown_job, std::to_string(x.job));
+    if (!s.queue.cancel(id))
+      return refusal(parcae_error::job_over, "job " + std::to_string(x.job));
+    if (s.queue.running() == id)
+      self->send(s.manager, job_event{cancel_requested{}});
+    return encoded(cancelled_reply{x.job});
+  }
+};
+
+caf::result<client_reply> serve(self_pointer self, const client_request& x) {
+  try {
+    return std::visit(request_server{self}, decode_request(x.bytes));
+  } catch (const std::runtime_error& e) {
+    return refusal(parcae_error::malformed_request, e.what());
+  }
+}
+
+} // namespace
+
+registry_actor::behavior_type registry(self_pointer self, registry_config config) {
+  self->set_down_handler([=](const caf::down_msg& x) {
+    auto& s = self->state;
+    if (s.manager && x.source == s.manager.address())
+      return end_job(self, {*s.queue.running(), false, "its job_manager died: " + render(x.reason), {}});
+    lose(self, x);
+  });
+  self->set_exit_handler([=](const caf::exit_msg& x) {
+    auto& s = self->state;
+    if (s.manager)
+      self->send_exit(s.manager, x.reason);
+    self->send_exit(s.injector, x.reason);
+    self->quit(x.reason);
+  });
+  auto& s = self->state;
+  s.table = instance_table(config.lease);
+  s.config = std::move(config);
+  s.injector = self->spawn(injector, manager_actor{self});
+  return {
+    [=](const client_request& x) { return serve(self, x); },
+    [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {
+      return join(self, x, handle, slots);
+    },
+    [=](const leaving_notice& x) { leave(self, x); },
+    [=](const job_outcome& x) { end_job(self, x); },
+    [=](released_atom, const slot_id& x) {
+      // An instance goes when the job needs none of its slots any more.
+      auto& s = self->state;
+      auto i = s.members.find({x.instance, x.life});
+      if (i == s.members.end())
+        return;
+      i->second.needed.erase(x.index);
+      if (i->second.needed.empty())
+        self->send(i->second.handle, released_atom_v);
+    },
+    [=](timer_atom) { self->state.table.expire(self->clock().now()); },
+  };
+}
+
+} // namespace parcae

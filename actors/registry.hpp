@@ -1,0 +1,48 @@
+#pragma once
+
+// REGISTRY: the manager's front. Knows the instances (instance_table) and the jobs (job_queue), serves clients, gives all
+// slots to the running job. Created and published by the manager's main program; creates injector and job_managers.
+
+#include "actors/conductor.hpp"
+#include "actors/instance_table.hpp"
+#include "actors/job_queue.hpp"
+#include "actors/local_messages.hpp"
+
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <map>
+#include <set>
+#include <vector>
+
+namespace parcae {
+
+struct registry_config {
+  milliseconds lease{10'000};    ///< how long lost instances are listed
+  conductor_options conductor;   ///< limits for all jobs
+  std::uint64_t manager_life = 0; ///< random per process; also the root of the data connections' tokens
+};
+
+struct registry_state {
+  static constexpr const char* name = "registry";
+
+  struct member {
+    instance_actor handle;
+    std::vector<slot_actor> slots;
+    std::uint64_t order = 0;        ///< of joining
+    std::set<std::uint32_t> needed; ///< slots under notice that the job has not released
+  };
+
+  registry_config config;
+  instance_table table{milliseconds(0)};
+  std::map<instance_table::key, member> members; ///< of the living
+  std::uint64_t joined = 0;                      ///< instances ever
+  job_queue queue;
+  std::map<job_id, job_picture> pictures;        ///< last one of each job that ran
+  job_manager_actor manager;                     ///< of the running job, or null
+  injector_actor injector;
+};
+
+registry_actor::behavior_type registry(registry_actor::stateful_pointer<registry_state> self, registry_config config);
+
+} // namespace parcae

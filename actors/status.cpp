@@ -1,0 +1,153 @@
+#include "actors/status.hpp"
+
+#include <fmt/format.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+const char* name_of(migration x) {
+  switch (x) {
+    case migration::none:
+      return "none";
+    case migration::intra_stage:
+      return "intra_stage";
+    case migration::inter_stage:
+      return "inter_stage";
+    case migration::pipeline:
+      return "pipeline";
+  }
+  return "unknown";
+}
+
+const char* name_of(severity x) {
+  switch (x) {
+    case severity::information:
+      return "information";
+    case severity::warning:
+      return "warning";
+    case severity::error:
+      return "error";
+  }
+  return "unknown";
+}
+
+// One digest of all parameters: SHA-256 of the layers' digests, in hexadecimal and in layer order, one after the other.
+std::string digest_of(const std::vector<layer_digest>& layers) {
+  if (layers.empty())
+    return {};
+  std::string all;
+  for (const auto& x : layers)
+    all += x.sha256;
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(), digest);
+  std::string result;
+  for (auto byte : digest)
+    result += fmt::format("{:02x}", byte);
+  return result;
+}
+
+change_status status_of(std::uint64_t number, const change_record& x) {
+  return {.number = number,
+          .to = x.to.value,
+          .trigger = x.trigger,
+          .configuration = x.configuration,
+          .kind = name_of(x.kind),
+          .bytes = x.bytes,
+          .replayed_steps = x.replayed_steps,
+          .decided_ms = x.decided_ms,
+          .planned_ms = x.planned_ms,
+          .prepared_ms = x.prepared_ms,
+          .stopped_ms = x.stopped_ms,
+          .ready_ms = x.ready_ms,
+          .active_ms = x.active_ms,
+          .first_commit_ms = x.first_commit_ms,
+          .stall_ms = x.stall_ms};
+}
+
+void add_view(job_status& to, const job_view& x, const job_specification& job, const status_request& wanted) {
+  to.phase = to_string(x.now);
+  to.generation = x.current.value;
+  to.steps_done = x.steps_done;
+  if (x.grid) {
+    to.width = x.grid->width;
+    to.depth = x.grid->depth;
+    for (std::uint32_t rank = 0; rank < x.grid->ranks(); ++rank)
+      to.grid.push_back(to_string(x.grid->participants[rank].slot));
+  }
+  to.loss = x.last_result.loss;
+  to.gradient_norm = x.last_result.gradient_norm;
+  to.learning_rate = x.last_result.learning_rate;
+  to.step_ms = x.step_ms;
+  if (x.step_ms > 0 && x.grid)
+    to.samples_per_s = job.global_batch * 1000.0 / x.step_ms;
+  to.protected_steps = x.protected_version.steps;
+  to.protected_now = x.protected_now;
+  to.replayed_steps = x.replayed_steps;
+  auto count = [&](migration kind) { return x.counts[static_cast<std::size_t>(kind)]; };
+  to.unmoved = count(migration::none);
+  to.intra_stage = count(migration::intra_stage);
+  to.inter_stage = count(migration::inter_stage);
+  to.pipeline = count(migration::pipeline);
+  to.steps_by_depth = x.steps_by_depth;
+  // Changes are numbered by how many there were before; the view keeps the newest.
+  to.change_count = to.unmoved + to.intra_stage + to.inter_stage + to.pipeline;
+  to.change_count = std::max<std::uint64_t>(to.change_count, x.changes.size());
+  auto number = to.change_count - x.changes.size();
+  for (const auto& change : x.changes) {
+    if (number >= wanted.changes_from)
+      to.changes.push_back(status_of(number, change));
+    ++number;
+  }
+  to.chain = x.chain;
+  to.parameters_sha256 = digest_of(x.layer_digests);
+  if (to.problem.empty())
+    to.problem = x.problem;
+}
+
+} // namespace
+
+std::int64_t microseconds_of(time_point x) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(x.time_since_epoch()).count();
+}
+
+instance_status status_of(const instance_record& x, time_point now) {
+  auto ms = [](auto duration) { return std::chrono::duration_cast<milliseconds>(duration).count(); };
+  return {.name = x.facts.name,
+          .incarnation = x.facts.life.value,
+          .role = to_string(x.facts.role),
+          .state = to_string(x.state),
+          .slots = x.facts.slots,
+          .host = x.facts.host,
+          .port = x.facts.port,
+          .processor = x.facts.processor,
+          .age_ms = static_cast<std::uint64_t>(ms(now - x.joined)),
+          .expires_in_ms = x.expires ? std::max<std::int64_t>(0, ms(*x.expires - now)) : -1,
+          .lost_at_us = x.lost_at ? microseconds_of(*x.lost_at) : -1};
+}
+
+job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted) {
+  job_status result;
+  result.id = id.value;
+  result.name = x.specification.name;
+  result.state = to_string(x.state);
+  result.problem = x.why;
+  result.steps = x.specification.steps;
+  if (picture.view)
+    add_view(result, *picture.view, x.specification, wanted);
+  if (picture.lines) {
+    result.event_count = picture.first_line + picture.lines->size();
+    auto number = picture.first_line;
+    for (const auto& line : *picture.lines) {
+      if (number >= wanted.events_from)
+        result.events.push_back({number, microseconds_of(line.at), name_of(line.level), line.text});
+      ++number;
+    }
+  }
+  return result;
+}
+
+} // namespace parcae

@@ -1,0 +1,19 @@
+#pragma once
+
+// What `status` shows, from what the manager's actors hold. Pure.
+
+#include "actors/instance_table.hpp"
+#include "actors/job_queue.hpp"
+#include "actors/local_messages.hpp"
+#include "protocols/client.hpp"
+
+namespace parcae {
+
+std::int64_t microseconds_of(time_point x);
+
+instance_status status_of(const instance_record& x, time_point now);
+
+/// `picture` may be empty: the job never ran.
+job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted);
+
+} // namespace parcae

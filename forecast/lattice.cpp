@@ -1,0 +1,38 @@
+#include "forecast/lattice.hpp"
+
+namespace parcae {
+
+std::vector<distribution> availability_of(const availability_lattice& x) {
+  std::vector<distribution> result;
+  auto weight = x.start;
+  for (std::size_t h = 0; h < x.look_ahead(); ++h) {
+    std::vector<double> next(x.stages[h + 1].size(), 0);
+    for (std::size_t i = 0; i < x.stages[h].size(); ++i)
+      for (const auto& b : x.stages[h][i].branches)
+        next[b.next] += weight[i] * b.probability;
+    distribution p;
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      const auto n = x.stages[h + 1][i].available;
+      if (p.size() <= n)
+        p.resize(n + 1, 0);
+      p[n] += next[i];
+    }
+    result.push_back(std::move(p));
+    weight = std::move(next);
+  }
+  return result;
+}
+
+availability_lattice single_path(std::uint32_t available, const std::vector<std::uint32_t>& next) {
+  availability_lattice result;
+  result.start = {1};
+  result.stages.push_back({{available, {}}});
+  for (auto n : next) {
+    result.stages.back()[0].branches = {{n > available ? n - available : 0, n < available ? available - n : 0, 1, 0}};
+    result.stages.push_back({{n, {}}});
+    available = n;
+  }
+  return result;
+}
+
+} // namespace parcae

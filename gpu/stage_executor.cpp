@@ -1,0 +1,590 @@
+#include "gpu/stage_executor.hpp"
+
+#include "gpu/data_port.hpp"
+#include "gpu/stage_training.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace parcae {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds connect_limit{30};
+constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
+constexpr std::chrono::milliseconds progress_interval{200};
+
+/// The data is missing, unreadable, or not what the job started with.
+struct data_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Data is loaded once per process: the devices of an instance, and the generations of a job, share it.
+std::shared_ptr<const dataset> shared_dataset(const job_specification& job) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<const dataset>> loaded;
+  const auto key = job.data.kind + "\n" + job.data.path + "\n" + std::to_string(job.model.sequence);
+  const std::lock_guard lock(mutex);
+  auto data = loaded[key].lock();
+  if (!data)
+    loaded[key] = data = load_dataset(job.data, job.model);
+  return data;
+}
+
+/// One generation as this device sees it, from PREPARE until it is replaced or aborted.
+struct generation_state {
+  explicit generation_state(prepare x) : what(std::move(x)), model(describe(what.specification.model)) {}
+
+  ~generation_state() {
+    end();
+    if (preparation.joinable())
+      preparation.join();
+    if (comm)
+      comm->abort(); // before the buffers below it go
+  }
+
+  /// Any thread. Interrupts whatever is under way.
+  void end() {
+    aborted = true;
+    const std::lock_guard lock(comm_mutex);
+    if (comm)
+      comm->abort();
+  }
+
+  bool is_rank() const { return self < what.target.ranks(); }
+
+  const prepare what;
+  const model_description model;
+  std::uint32_t self = 0; ///< participant number
+  std::atomic<bool> aborted = false;
+  std::mutex comm_mutex; ///< guards the pointer, which the preparation thread sets
+  std::unique_ptr<communicator> comm;
+  std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
+  std::unique_ptr<stage_training> training;      ///< ranks only
+  std::thread preparation;
+  std::atomic<bool> is_prepared = false;
+  prepared answer;
+};
+
+class stage_executor final : public executor {
+public:
+  stage_executor(executor_options options, data_port& port) : options_(std::move(options)), port_(port) {
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~stage_executor() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      if (current_)
+        current_->end();
+      if (next_)
+        next_->end();
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+
+  void submit(command x) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (dead_)
+        return;
+      // What cannot wait for the step in progress.
+      if (auto* p = std::get_if<prepare>(&x)) {
+        begin_preparation(std::move(*p));
+        return;
+      }
+      if (auto* a = std::get_if<abort_generation>(&x)) {
+        for (auto* g : {current_.get(), next_.get()})
+          if (g && g->what.next == a->current)
+            g->end();
+      } else if (auto* s = std::get_if<stop>(&x)) {
+        if (current_ && current_->what.next == s->current && current_->training)
+          current_->training->request_stop();
+      }
+      queue_.push_back(std::move(x));
+    }
+    wake_.notify_all();
+  }
+
+private:
+  // --- preparation, beside a running generation
+  // -----------------------------------------------------------------------
+
+  /// With mutex_ held.
+  void begin_preparation(prepare x) {
+    if (next_ && next_->what.next == x.next) {
+      if (next_->is_prepared)
+        options_.report_to(next_->answer);
+      return;
+    }
+    if (std::pair(x.job, x.next) <= newest_)
+      return;
+    newest_ = {x.job, x.next};
+    if (next_) {
+      next_->end();
+      superseded_.push_back(std::move(next_));
+    }
+    next_ = std::make_shared<generation_state>(std::move(x));
+    next_->preparation = std::thread([this, g = next_.get()] { prepare_generation(*g); });
+  }
+
+  /// On the preparation thread of `g`, which g joins.
+  void prepare_generation(generation_state& g) {
+    const auto fail = [&](failure kind, const std::string& what, std::uint32_t peer = 0) {
+      if (!g.aborted)
+        options_.report_to(failed{g.what.next, kind, peer, what, {}});
+    };
+    try {
+      fault("prepare", g);
+      const auto& target = g.what.target;
+      while (g.self < target.participants.size() && target.participants[g.self].slot != options_.self)
+        ++g.self;
+      if (g.self == target.participants.size())
+        return fail(failure::refused, to_string(options_.self) + " is not a participant");
+      g.answer = {g.what.next, checksum_of(g.what), {}};
+      std::shared_ptr<const dataset> data;
+      if (g.is_rank()) {
+        data = load(g.what);
+        g.answer.data_digest = data->digest();
+        const auto moments = moments_of(g.what.specification.optimizer);
+        for (const auto& move : g.what.moves)
+          if (move.destination == g.self)
+            g.arriving.emplace(move.layer, allocate_layer(g.model.layers.at(move.layer), moments));
+      }
+      auto comm = port_.connect(g.what, options_.self, connect_limit, g.aborted);
+      {
+        const std::lock_guard lock(g.comm_mutex);
+        g.comm = std::move(comm);
+        if (g.aborted)
+          return;
+      }
+      if (g.is_rank())
+        g.training = std::make_unique<stage_training>(stage_training::context{
+            &g.what, g.self, &g.model, &store_, g.comm.get(), std::move(data), &options_, &g.aborted});
+      g.is_prepared = true;
+      options_.report_to(g.answer);
+    } catch (const data_error& e) {
+      fail(failure::data, e.what());
+    } catch (const unreachable_peer& e) {
+      fail(failure::unreachable, e.what(), e.peer);
+    } catch (const communication_error& e) {
+      fail(failure::communication, e.what());
+    } catch (const killed&) {
+      const std::lock_guard lock(mutex_);
+      dead_ = true;
+      wake_.notify_all();
+    } catch (const std::exception& e) {
+      fail(failure::computation, e.what());
+    }
+  }
+
+  std::shared_ptr<const dataset> load(const prepare& x) const {
+    try {
+      auto data = shared_dataset(x.specification);
+      if (!x.data_digest.empty() && x.data_digest != data->digest())
+        throw data_error("the data at " + x.specification.data.path + " differs from what the job started with");
+      return data;
+    } catch (const data_error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw data_error(e.what());
+    }
+  }
+
+  // --- main thread
+  // ----------------------------------------------------------------------------------------------------
+
+  void run() {
+    for (;;) {
+      std::optional<command> next_command;
+      std::vector<std::shared_ptr<generation_state>> superseded;
+      {
+        std::unique_lock lock(mutex_);
+        if (!running_) // every change of what is waited for notifies
+          wake_.wait(lock, [this] { return closing_ || dead_ || !queue_.empty() || !superseded_.empty(); });
+        if (closing_ || dead_)
+          break;
+        superseded.swap(superseded_);
+        if (!queue_.empty()) {
+          next_command = std::move(queue_.front());
+          queue_.pop_front();
+        }
+      }
+      superseded.clear(); // joins their threads, without the lock
+      try {
+        if (next_command)
+          std::visit([this](const auto& x) { handle(x); }, *next_command);
+        else if (running_)
+          train();
+      } catch (const killed&) {
+        break;
+      }
+    }
+    const std::unique_lock lock(mutex_);
+    dead_ = true;
+    auto ending = std::make_tuple(std::move(current_), std::move(next_), std::move(superseded_));
+    streams_.clear();
+    queue_.clear();
+  }
+
+  void handle(const prepare&) {} // never queued, see submit
+  void handle(const guard&) { refuse_keeper_command(); }
+  void handle(const confirm&) { refuse_keeper_command(); }
+
+  void refuse_keeper_command() {
+    options_.report_to(failed{{}, failure::refused, 0, "a command for keepers came to a worker", {}});
+  }
+
+  void handle(const stop& x) {
+    if (current_ && current_->what.next == x.current && !running_ && !current_->aborted)
+      report_stopped();
+  }
+
+  void handle(const transfer& x) {
+    const auto g = next_;
+    if (!g || g->what.next != x.next)
+      return;
+    if (g->preparation.joinable())
+      g->preparation.join();
+    if (!g->is_prepared || g->aborted)
+      return;
+    try {
+      const auto received = move_shards(*g, x.at);
+      if (g->is_rank()) {
+        complete_stage(*g, x.at);
+        options_.report_to(ready{x.next, x.at, received});
+      } else {
+        options_.report_to(delivered{x.next});
+      }
+    } catch (const communication_error& e) {
+      if (!g->aborted)
+        options_.report_to(failed{x.next, failure::communication, 0, e.what(), inventory_of(store_)});
+    } catch (const std::exception& e) {
+      options_.report_to(failed{x.next, failure::refused, 0, e.what(), inventory_of(store_)});
+    }
+  }
+
+  /// Returns the bytes received.
+  std::uint64_t move_shards(generation_state& g, const version& at) {
+    struct arrival {
+      std::uint32_t layer;
+      std::vector<ticket> parts;
+    };
+    std::vector<arrival> arrivals;
+    std::vector<std::pair<ticket, at::Tensor>> departures;
+    const auto bytes_of = [](const at::Tensor& x) {
+      return std::span(static_cast<std::byte*>(x.data_ptr()), x.nbytes());
+    };
+    const auto tag_of = [&](std::uint32_t layer, std::size_t part) {
+      return tag{channel::shard, at.steps, layer * 8 + static_cast<std::uint32_t>(part)};
+    };
+    std::uint64_t received = 0;
+    for (const auto& move : g.what.moves) {
+      if (move.destination != g.self)
+        continue;
+      auto parts = g.arriving.at(move.layer).parts();
+      arrivals.push_back({move.layer, {}});
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        arrivals.back().parts.push_back(g.comm->receive(move.source, tag_of(move.layer, i), bytes_of(parts[i])));
+        received += parts[i].nbytes();
+      }
+    }
+    std::uint32_t sent = 0;
+    for (const auto& move : g.what.moves) {
+      if (move.source != g.self)
+        continue;
+      const auto held = store_.find(move.layer);
+      if (held == store_.end() || held->second.at != at)
+        throw std::runtime_error("layer " + std::to_string(move.layer) + " is not held at version " + to_string(at));
+      auto parts = held->second.parts();
+      for (std::size_t i = 0; i < parts.size(); ++i)
+        departures.emplace_back(g.comm->send(move.destination, tag_of(move.layer, i), bytes_of(parts[i])), parts[i]);
+      ++sent;
+      if (options_.on_fault_point) { // a hook must see exactly `sent` shards on their way
+        for (auto& [ticket, tensor] : departures)
+          g.comm->wait(ticket, transfer_limit);
+        fault("transfer_send", g, sent);
+      }
+    }
+    std::uint32_t arrived = 0;
+    for (auto& x : arrivals) {
+      for (auto& part : x.parts)
+        g.comm->wait(part, transfer_limit);
+      auto state = g.arriving.extract(x.layer);
+      state.mapped().at = at;
+      store_.insert_or_assign(x.layer, std::move(state.mapped()));
+      fault("transfer_receive", g, ++arrived);
+    }
+    for (auto& [ticket, tensor] : departures)
+      g.comm->wait(ticket, transfer_limit);
+    return received;
+  }
+
+  void complete_stage(const generation_state& g, const version& at) {
+    const auto moments = moments_of(g.what.specification.optimizer);
+    for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
+      const auto held = store_.find(layer);
+      if (held != store_.end() && held->second.at == at)
+        continue;
+      if (at != version{})
+        throw std::runtime_error("layer " + std::to_string(layer) + " is needed at version " + to_string(at) +
+                                 " and neither held nor sent");
+      store_.insert_or_assign(layer, seed_layer(g.model, layer, moments, g.what.specification.seed));
+    }
+  }
+
+  void handle(const activate& x) {
+    if (current_ && current_->what.next == x.next) {
+      if (running_)
+        options_.report_to(active{x.next});
+      return;
+    }
+    if (!next_ || next_->what.next != x.next || !next_->training || next_->aborted)
+      return;
+    fault("activate", *next_);
+    std::shared_ptr<generation_state> old;
+    {
+      const std::lock_guard lock(mutex_);
+      old = std::exchange(current_, std::exchange(next_, nullptr));
+    }
+    old.reset();
+    at::set_num_threads(static_cast<int>(current_->what.specification.threads));
+    current_->training->start(x.at);
+    if (std::exchange(snapshot_wanted_, false))
+      current_->training->request_snapshot();
+    reported_ = {};
+    steps_since_report_ = 0;
+    step_began_ = steady::now();
+    running_ = true;
+    options_.report_to(active{x.next});
+    if (x.at.steps >= current_->what.specification.steps) { // nothing to do but to hold the state and have it kept
+      running_ = false;
+      send_final_state();
+      report_stopped();
+    }
+  }
+
+  void handle(const abort_generation& x) {
+    aborted answer{x.current, {}, no_step, {}, {}};
+    if (next_ && next_->what.next == x.current) {
+      std::shared_ptr<generation_state> ending;
+      {
+        const std::lock_guard lock(mutex_);
+        ending.swap(next_);
+      }
+      if (ending->training) // it may hold its stage already, without having heard ACTIVATE
+        if (const auto held = store_.find(ending->training->first_layer()); held != store_.end())
+          answer.at = held->second.at;
+    } else if (current_ && current_->what.next == x.current) {
+      running_ = false;
+      const auto& training = *current_->training;
+      answer.result = training.result();
+      if (!training.voided()) {
+        answer.at = training.at();
+        answer.complete = training.complete_step();
+      }
+    }
+    answer.held = inventory_of(store_);
+    options_.report_to(std::move(answer));
+  }
+
+  void handle(const decide& x) {
+    if (current_ && current_->what.next == x.current && !running_) {
+      auto& training = *current_->training;
+      try {
+        if (x.result.step != no_step && training.complete_step() == x.result.step &&
+            training.at().steps == x.result.step) {
+          training.apply(x.result);
+          committed(x.result);
+          send_snapshot(x.result);
+        } else {
+          training.drop_gradients();
+        }
+      } catch (const std::exception& e) {
+        void_stage(e.what());
+      }
+    }
+    options_.report_to(decided{x.current, inventory_of(store_)});
+  }
+
+  void handle(const release& x) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (x.current < newest_.second)
+        return;
+    }
+    std::erase_if(store_,
+                  [&](const auto& entry) { return !std::binary_search(x.keep.begin(), x.keep.end(), entry.first); });
+    // A spare's part in the change is over, and so is the generation it left.
+    std::shared_ptr<generation_state> old_current, old_next;
+    const std::lock_guard lock(mutex_);
+    if (current_ && current_->what.next < x.current)
+      old_current.swap(current_);
+    if (next_ && next_->what.next == x.current && !next_->is_rank())
+      old_next.swap(next_);
+  }
+
+  void handle(const protect& x) {
+    streams_.clear();
+    protection_ = x;
+    for (const auto& keeper : x.keepers)
+      streams_.push_back(port_.open_snapshot_stream(x.job, keeper, x.token));
+    if (x.now && running_)
+      current_->training->request_snapshot();
+    else
+      snapshot_wanted_ = x.now;
+    if (current_ && !running_ && !current_->aborted &&
+        current_->training->at().steps == current_->what.specification.steps)
+      send_final_state();
+  }
+
+  /// There will be no further commit to send a snapshot at.
+  void send_final_state() {
+    commit_result result = current_->training->result();
+    result.step = current_->training->at().steps - 1;
+    result.snapshot = true;
+    send_snapshot(result);
+  }
+
+  void handle(const forget& x) {
+    std::shared_ptr<generation_state> old_current, old_next;
+    running_ = false;
+    store_.clear();
+    streams_.clear();
+    const std::lock_guard lock(mutex_);
+    old_current.swap(current_);
+    if (next_ && next_->what.job == x.job) // else the next job's, already being prepared
+      old_next.swap(next_);
+  }
+
+  void train() {
+    auto& g = *current_;
+    auto& training = *g.training;
+    try {
+      const auto result = training.step();
+      committed(result);
+      fault("committed", g);
+      send_snapshot(result);
+      ++steps_since_report_;
+      const bool last = result.stop || training.at().steps == g.what.specification.steps;
+      if (const auto now = steady::now(); last || now - reported_ >= progress_interval) {
+        const std::chrono::duration<double, std::milli> elapsed = now - step_began_;
+        options_.report_to(progress{g.what.next, training.at(), result,
+                                    elapsed.count() / static_cast<double>(steps_since_report_), training.take_times()});
+        reported_ = step_began_ = now;
+        steps_since_report_ = 0;
+      }
+      if (last) {
+        running_ = false;
+        report_stopped();
+      }
+    } catch (const generation_aborted&) {
+      running_ = false;
+    } catch (const communication_error& e) {
+      running_ = false;
+      if (!g.aborted)
+        options_.report_to(failed{g.what.next, failure::communication, 0, e.what(), inventory_of(store_)});
+    } catch (const std::exception& e) {
+      running_ = false;
+      void_stage(e.what());
+    }
+  }
+
+  void committed(const commit_result& result) const {
+    if (options_.on_commit)
+      options_.on_commit(current_->training->at(), result);
+  }
+
+  /// Something that should not fail failed: the stage's shards count only if no apply had begun.
+  void void_stage(const std::string& why) {
+    const auto& training = *current_->training;
+    if (training.voided())
+      for (auto layer = training.first_layer(); layer < training.last_layer(); ++layer)
+        store_.erase(layer);
+    options_.report_to(failed{current_->what.next, failure::computation, 0, why, inventory_of(store_)});
+  }
+
+  void report_stopped() {
+    options_.report_to(stopped{current_->what.next, current_->training->at(), inventory_of(store_)});
+  }
+
+  /// Copies this replica's share of the stage at the version just made and hands it to the streams.
+  void send_snapshot(const commit_result& result) {
+    if (!result.snapshot || streams_.empty())
+      return;
+    const auto& g = *current_;
+    const auto width = g.what.target.width;
+    const auto keepers = static_cast<std::uint32_t>(streams_.size());
+    const auto copies = std::min(g.what.specification.keeper_copies, keepers);
+    std::vector<std::shared_ptr<snapshot>> parcels(keepers);
+    for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
+      if (layer % width != g.what.target.pipeline_of(g.self))
+        continue;
+      const auto& state = store_.at(layer);
+      shard_bytes bytes{layer, state.at, {}};
+      for (const auto& part : state.parts()) {
+        const auto* first = static_cast<const std::byte*>(part.data_ptr());
+        bytes.parts.emplace_back(first, first + part.nbytes());
+      }
+      for (std::uint32_t c = 0; c < copies; ++c) {
+        auto& parcel = parcels[(layer + c) % keepers];
+        if (!parcel)
+          parcel = std::make_shared<snapshot>(snapshot{protection_.job, result, {}});
+        parcel->shards.push_back(c + 1 < copies ? bytes : std::move(bytes));
+      }
+    }
+    for (std::uint32_t k = 0; k < keepers; ++k)
+      if (parcels[k])
+        streams_[k]->send(std::move(parcels[k]));
+    fault("snapshot", g);
+  }
+
+  void fault(const char* phase, const generation_state& g, std::uint32_t index = 0) const {
+    if (options_.on_fault_point)
+      options_.on_fault_point({phase, g.what.next, g.training ? g.training->at().steps : 0, index});
+  }
+
+  const executor_options options_;
+  data_port& port_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<command> queue_;                                 ///< guarded by mutex_
+  std::shared_ptr<generation_state> current_;                 ///< set by the main thread with mutex_ held
+  std::shared_ptr<generation_state> next_;                    ///< set with mutex_ held; taken by the main thread
+  std::vector<std::shared_ptr<generation_state>> superseded_; ///< to be joined by the main thread
+  std::pair<job_id, generation> newest_;                      ///< of the PREPAREs seen; guarded by mutex_
+  bool closing_ = false;                                      ///< guarded by mutex_
+  bool dead_ = false;                                         ///< guarded by mutex_
+
+  // Main thread only.
+  layer_store store_;
+  bool running_ = false;
+  protect protection_;
+  bool snapshot_wanted_ = false;
+  std::vector<std::unique_ptr<snapshot_stream>> streams_;
+  steady::time_point reported_;
+  steady::time_point step_began_;
+  std::uint64_t steps_since_report_ = 0;
+
+  std::thread thread_;
+};
+
+} // namespace
+
+std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port) {
+  return std::make_unique<stage_executor>(std::move(options), port);
+}
+
+} // namespace parcae

@@ -1,0 +1,497 @@
+#include "gpu/stage_training.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+// The conductor's watchdog ends a generation that makes no progress long before this; it only keeps the wait bounded if
+// the manager is gone too.
+constexpr std::chrono::hours peer_limit{1};
+
+double thread_cpu_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
+
+std::span<std::byte> bytes_of(const at::Tensor& x) {
+  return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
+}
+
+std::span<float> floats_of(const at::Tensor& x) {
+  return {x.data_ptr<float>(), static_cast<std::size_t>(x.numel())};
+}
+
+std::int64_t padded(std::int64_t values) {
+  return (values + 15) / 16 * 16;
+}
+
+} // namespace
+
+stage_training::stage_training(context c) :
+    c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
+    stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]), last_(grid_.first_layer[stage_ + 1]),
+    per_replica_(job_.micro_batches() / job_.virtual_replicas), layers_(make_layers(job_.model)),
+    order_(job_.seed, c.data->size()) {
+  const auto owned = replicas_of(pipeline_);
+  first_micro_batch_ = owned.first * per_replica_;
+  micro_batches_ = (owned.last - owned.first) * per_replica_;
+  schedule_ = one_forward_one_backward(grid_.depth, stage_, micro_batches_);
+  for (auto i = first_; i < last_; ++i) {
+    offset_.push_back(gradient_values_);
+    gradient_values_ += padded(static_cast<std::int64_t>(c_.model->layers[i].parameters()));
+    times_.push_back({i, 0, 0, 0});
+  }
+  in_flight_.resize(micro_batches_);
+  losses_.resize(micro_batches_);
+}
+
+replica_range stage_training::replicas_of(std::uint32_t pipeline) const {
+  return owned_replicas(job_.virtual_replicas, grid_.width, pipeline);
+}
+
+void stage_training::start(const version& at) {
+  at_ = at;
+  parameters_.clear();
+  for (auto i = first_; i < last_; ++i) {
+    auto views = views_of(c_.model->layers[i], c_.store->at(i).parameters);
+    for (auto& view : views)
+      view = view.detach().requires_grad_();
+    parameters_.push_back(std::move(views));
+  }
+}
+
+void stage_training::check_abort() const {
+  if (c_.aborted->load(std::memory_order_relaxed))
+    throw generation_aborted{};
+}
+
+void stage_training::fault(const char* phase, std::uint32_t index) const {
+  if (c_.options->on_fault_point)
+    c_.options->on_fault_point({phase, c_.what->next, at_.steps, index});
+}
+
+at::Tensor stage_training::layer_gradient(const at::Tensor& flat, std::uint32_t layer) const {
+  return flat.narrow(0, offset_[layer - first_], static_cast<std::int64_t>(c_.model->layers[layer].parameters()));
+}
+
+// --- one micro-batch
+// --------------------------------------------------------------------------------------------------
+
+at::Tensor stage_training::load(std::uint32_t micro_batch, at::Tensor* targets) {
+  const std::int64_t samples = job_.micro_batch;
+  const std::int64_t length = job_.model.sequence;
+  auto inputs = at::empty({samples, length}, at::kLong);
+  *targets = at::empty({samples, length}, at::kLong);
+  loader_record record{c_.what->next, at_.steps, micro_batch, {}, 0};
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const auto number =
+        at_.steps * job_.global_batch + std::uint64_t{micro_batch} * job_.micro_batch + static_cast<std::uint64_t>(i);
+    record.samples.push_back(number);
+    const auto size = static_cast<std::size_t>(length);
+    c_.data->read(order_(number), {inputs.data_ptr<std::int64_t>() + i * length, size},
+                  {targets->data_ptr<std::int64_t>() + i * length, size});
+  }
+  if (c_.options->on_load && stage_ == 0) {
+    record.hash = XXH3_64bits(inputs.data_ptr(), inputs.nbytes());
+    c_.options->on_load(record);
+  }
+  return inputs;
+}
+
+void stage_training::post_input(std::uint32_t position) {
+  if (stage_ == 0 || position >= micro_batches_)
+    return;
+  const std::int64_t length = job_.model.sequence;
+  const auto values = static_cast<std::int64_t>(c_.model->layers[first_ - 1].output_values);
+  posted_input_ = at::empty({job_.micro_batch, length, values / length}, at::kFloat);
+  input_ticket_ = c_.comm->receive(c_.rank - 1, {channel::activation, at_.steps, micro_batch_id(position)},
+                                   bytes_of(posted_input_));
+}
+
+void stage_training::post_gradient(std::uint32_t position) {
+  if (stage_ + 1 == grid_.depth || position >= micro_batches_)
+    return;
+  const auto& output = in_flight_[position].layers.back().output;
+  posted_gradient_ = at::empty(output.sizes(), at::kFloat);
+  gradient_ticket_ = c_.comm->receive(c_.rank + 1, {channel::gradient, at_.steps, micro_batch_id(position)},
+                                      bytes_of(posted_gradient_));
+}
+
+void stage_training::forward(std::uint32_t position) {
+  auto& state = in_flight_[position];
+  at::Tensor input, targets;
+  if (stage_ == 0 || stage_ + 1 == grid_.depth) {
+    check_abort();
+    input = load(micro_batch_id(position), &targets);
+  }
+  if (stage_ > 0) {
+    c_.comm->wait(input_ticket_, peer_limit);
+    input = std::move(posted_input_);
+    post_input(position + 1);
+  }
+  const random_position random{job_.seed, at_.steps, micro_batch_id(position)};
+  for (auto i = first_; i < last_; ++i) {
+    check_abort();
+    fault("forward", position);
+    const auto began = thread_cpu_ms();
+    // Every layer is a graph of its own, cut at both ends, wherever stages begin: so the bits cannot depend on the
+    // partition, and an abort is noticed between two layers of the backward pass too.
+    if (i > 0)
+      input = input.detach().requires_grad_();
+    auto output = layers_[i]->forward(parameters_[i - first_], input, random).contiguous();
+    times_[i - first_].forward_ms += thread_cpu_ms() - began;
+    state.layers.push_back({input, output});
+    input = std::move(output);
+  }
+  if (stage_ + 1 == grid_.depth) {
+    // The loss has a leaf of its own too.
+    state.layers.push_back({state.layers.back().output.detach().requires_grad_(), {}});
+    state.loss = loss_of(state.layers.back().input, targets);
+    losses_[position] = state.loss.item<double>();
+  } else {
+    state.sent_tensor = state.layers.back().output.detach();
+    state.sent_output = c_.comm->send(c_.rank + 1, {channel::activation, at_.steps, micro_batch_id(position)},
+                                      bytes_of(state.sent_tensor));
+  }
+}
+
+void stage_training::begin_replica() {
+  if (free_gradients_.empty()) {
+    current_gradient_ = at::zeros({gradient_values_}, at::kFloat);
+  } else {
+    current_gradient_ = std::move(free_gradients_.back());
+    free_gradients_.pop_back();
+    current_gradient_.zero_();
+  }
+  for (auto i = first_; i < last_; ++i) {
+    auto views = views_of(c_.model->layers[i], layer_gradient(current_gradient_, i));
+    auto& parameters = parameters_[i - first_];
+    for (std::size_t t = 0; t < parameters.size(); ++t)
+      parameters[t].mutable_grad() = views[t];
+  }
+}
+
+void stage_training::end_replica() {
+  sums_->push(std::move(current_gradient_), [this](at::Tensor& left, at::Tensor& right) {
+    left.add_(right);
+    free_gradients_.push_back(std::move(right));
+  });
+}
+
+void stage_training::backward(std::uint32_t position) {
+  // With plain all-reduce, one sum over all micro-batches of the pipeline.
+  const auto per_sum = job_.reproducible ? per_replica_ : micro_batches_;
+  if (position % per_sum == 0)
+    begin_replica();
+  auto& state = in_flight_[position];
+  at::Tensor gradient;
+  if (stage_ + 1 == grid_.depth) {
+    const auto scale = at::full({}, 1.0 / job_.micro_batches(), at::kFloat);
+    torch::autograd::backward({state.loss}, {scale});
+    gradient = state.layers.back().input.grad();
+    state.layers.pop_back();
+  } else {
+    c_.comm->wait(gradient_ticket_, peer_limit);
+    gradient = std::move(posted_gradient_);
+  }
+  for (auto i = last_; i-- > first_;) {
+    check_abort();
+    fault("backward", position);
+    const auto began = thread_cpu_ms();
+    auto& part = state.layers[i - first_];
+    torch::autograd::backward({part.output}, {gradient});
+    if (i > 0)
+      gradient = part.input.grad().contiguous();
+    times_[i - first_].backward_ms += thread_cpu_ms() - began;
+    part = {};
+  }
+  if (stage_ > 0)
+    sent_gradients_.emplace_back(
+        c_.comm->send(c_.rank - 1, {channel::gradient, at_.steps, micro_batch_id(position)}, bytes_of(gradient)),
+        gradient);
+  if (state.sent_output)
+    c_.comm->wait(state.sent_output, peer_limit);
+  state = {};
+  if (position % per_sum == per_sum - 1)
+    end_replica();
+}
+
+// --- one step
+// ---------------------------------------------------------------------------------------------------------
+
+const commit_result& stage_training::step() {
+  drop_gradients();
+  if (job_.reproducible)
+    sums_ = std::make_unique<subtree_sums<at::Tensor>>(job_.virtual_replicas, replicas_of(pipeline_));
+  else // one sum per pipeline, added around a ring
+    sums_ = std::make_unique<subtree_sums<at::Tensor>>(1, replica_range{0, 1});
+  post_input(0);
+  std::uint32_t next_gradient = 0; // posted as soon as the one before was used and the output's shape is known
+  for (const auto& operation : schedule_) {
+    if (operation.forward)
+      forward(operation.position);
+    else
+      backward(operation.position);
+    const auto awaited = operation.forward ? next_gradient : next_gradient + 1;
+    if (!operation.forward)
+      gradient_ticket_ = {};
+    if (!gradient_ticket_ && awaited < micro_batches_ && !in_flight_[awaited].layers.empty())
+      post_gradient(awaited);
+    next_gradient = awaited;
+  }
+  for (auto& [sent, tensor] : sent_gradients_)
+    c_.comm->wait(sent, peer_limit);
+  sent_gradients_.clear();
+  timed_micro_batches_ += micro_batches_;
+  reduce();
+  add_tied();
+  complete_ = at_.steps;
+  fault("reduced");
+  exchange();
+  fault("exchanged");
+  apply(result_);
+  return result_;
+}
+
+void stage_training::reduce() {
+  check_abort();
+  std::vector<std::uint32_t> group;
+  for (std::uint32_t d = 0; d < grid_.width; ++d)
+    group.push_back(grid_.rank(d, stage_));
+  auto& sums = sums_->sums();
+  std::vector<std::span<float>> spans;
+  for (auto& sum : sums)
+    spans.push_back(floats_of(sum.buffer));
+  if (job_.reproducible)
+    all_reduce_tree(*c_.comm, group, pipeline_, job_.virtual_replicas, spans, at_.steps, 0, scratch_);
+  else
+    all_reduce_ring(*c_.comm, group, pipeline_, spans.front(), at_.steps, 0, scratch_);
+  gradient_ = std::move(sums.front().buffer);
+  for (std::size_t i = 1; i < sums.size(); ++i)
+    free_gradients_.push_back(std::move(sums[i].buffer));
+  sums_.reset();
+}
+
+// Both uses' gradients are kept apart until here, also when one stage has both, and added input use first.
+void stage_training::add_tied() {
+  if (!c_.model->tied)
+    return;
+  const auto& tie = *c_.model->tied;
+  const bool has_first = first_ <= tie.first_layer && tie.first_layer < last_;
+  const bool has_second = first_ <= tie.second_layer && tie.second_layer < last_;
+  if (!has_first && !has_second)
+    return;
+  auto slice = [&](std::uint32_t layer, std::uint32_t tensor) {
+    return views_of(c_.model->layers[layer], layer_gradient(gradient_, layer))[tensor];
+  };
+  if (has_first && has_second) {
+    auto first = slice(tie.first_layer, tie.first_tensor);
+    auto second = slice(tie.second_layer, tie.second_tensor);
+    first.add_(second);
+    second.copy_(first);
+    return;
+  }
+  auto mine = has_first ? slice(tie.first_layer, tie.first_tensor) : slice(tie.second_layer, tie.second_tensor);
+  auto stage_with = [&](std::uint32_t layer) {
+    std::uint32_t s = 0;
+    while (grid_.first_layer[s + 1] <= layer)
+      ++s;
+    return s;
+  };
+  const auto peer = grid_.rank(pipeline_, stage_with(has_first ? tie.second_layer : tie.first_layer));
+  auto theirs = at::empty_like(mine);
+  const tag what{channel::tied, at_.steps, 0};
+  auto received = c_.comm->receive(peer, what, bytes_of(theirs));
+  auto sent = c_.comm->send(peer, what, bytes_of(mine));
+  c_.comm->wait(received, peer_limit);
+  c_.comm->wait(sent, peer_limit);
+  if (has_first)
+    mine.add_(theirs);
+  else
+    mine.copy_(theirs.add_(mine));
+}
+
+// --- the commit exchange
+// ----------------------------------------------------------------------------------------------
+
+std::size_t stage_training::contribution_bytes(std::uint32_t rank) const {
+  const auto stage = grid_.stage_of(rank);
+  std::size_t numbers = grid_.first_layer[stage + 1] - grid_.first_layer[stage];
+  if (stage + 1 == grid_.depth) {
+    const auto owned = replicas_of(grid_.pipeline_of(rank));
+    numbers += std::size_t{owned.last - owned.first} * per_replica_;
+  }
+  return 2 + numbers * sizeof(double);
+}
+
+std::vector<std::byte> stage_training::encode(const contribution& x) const {
+  std::vector<std::byte> bytes;
+  bytes.reserve(contribution_bytes(c_.rank));
+  bytes.push_back(std::byte{x.stop});
+  bytes.push_back(std::byte{x.snapshot});
+  for (const auto* numbers : {&x.squared_norms, &x.losses}) {
+    const auto raw = std::as_bytes(std::span(*numbers));
+    bytes.insert(bytes.end(), raw.begin(), raw.end());
+  }
+  return bytes;
+}
+
+contribution stage_training::decode(std::span<const std::byte> bytes, std::uint32_t rank) const {
+  const auto stage = grid_.stage_of(rank);
+  contribution x;
+  x.stop = bytes[0] != std::byte{0};
+  x.snapshot = bytes[1] != std::byte{0};
+  x.squared_norms.resize(grid_.first_layer[stage + 1] - grid_.first_layer[stage]);
+  x.losses.resize((bytes.size() - 2) / sizeof(double) - x.squared_norms.size());
+  std::memcpy(x.squared_norms.data(), bytes.data() + 2, x.squared_norms.size() * sizeof(double));
+  if (!x.losses.empty())
+    std::memcpy(x.losses.data(), bytes.data() + 2 + x.squared_norms.size() * sizeof(double),
+                x.losses.size() * sizeof(double));
+  return x;
+}
+
+void stage_training::exchange() {
+  contribution mine;
+  mine.stop = stop_;
+  mine.snapshot = snapshot_;
+  for (auto i = first_; i < last_; ++i) {
+    auto squared = [](const at::Tensor& x) {
+      const auto norm = at::linalg_vector_norm(x, 2, {}, false, at::kDouble).item<double>();
+      return norm * norm;
+    };
+    const auto gradient = layer_gradient(gradient_, i);
+    if (const auto& tie = c_.model->tied; tie && tie->second_layer == i) {
+      // A tied tensor counts once, with its first use.
+      double sum = 0;
+      const auto tensors = views_of(c_.model->layers[i], gradient);
+      for (std::uint32_t t = 0; t < tensors.size(); ++t)
+        if (t != tie->second_tensor)
+          sum += squared(tensors[t]);
+      mine.squared_norms.push_back(sum);
+    } else {
+      mine.squared_norms.push_back(squared(gradient));
+    }
+  }
+  if (stage_ + 1 == grid_.depth)
+    mine.losses = losses_;
+
+  const auto ranks = grid_.ranks();
+  const tag what{channel::exchange, at_.steps, 0};
+  std::vector<std::vector<std::byte>> bytes(ranks);
+  std::vector<ticket> received(ranks);
+  check_abort();
+  // A rank that has everyone's contribution goes on, whether or not all of its own have left: so they live until the
+  // next exchange.
+  for (auto& sent : sent_contributions_)
+    c_.comm->wait(sent, peer_limit);
+  sent_contributions_.clear();
+  sent_contribution_ = encode(mine);
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    if (r == c_.rank)
+      continue;
+    bytes[r].resize(contribution_bytes(r));
+    received[r] = c_.comm->receive(r, what, bytes[r]);
+  }
+  std::uint32_t count = 0;
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    if (r == c_.rank)
+      continue;
+    sent_contributions_.push_back(c_.comm->send(r, what, sent_contribution_));
+    ++count;
+    if (c_.options->on_fault_point) { // a hook must see exactly `count` contributions on their way
+      c_.comm->wait(sent_contributions_.back(), peer_limit);
+      fault("exchange_send", count);
+    }
+  }
+  for (std::uint32_t r = 0; r < ranks; ++r)
+    if (r != c_.rank)
+      c_.comm->wait(received[r], peer_limit);
+
+  commit_result x;
+  x.step = at_.steps;
+  double squared_norm = 0;
+  std::vector<double> losses(job_.micro_batches());
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    const auto theirs = r == c_.rank ? mine : decode(bytes[r], r);
+    x.stop |= theirs.stop;
+    x.snapshot |= theirs.snapshot;
+    if (grid_.pipeline_of(r) == 0) // ranks of pipeline 0 come in layer order; all replicas have the same norms
+      for (auto squared : theirs.squared_norms)
+        squared_norm += squared;
+    if (!theirs.losses.empty())
+      std::copy(theirs.losses.begin(), theirs.losses.end(),
+                losses.begin() + replicas_of(grid_.pipeline_of(r)).first * per_replica_);
+  }
+  for (auto loss : losses)
+    x.loss += loss;
+  x.loss /= static_cast<double>(losses.size());
+  x.gradient_norm = std::sqrt(squared_norm);
+  if (const auto most = job_.optimizer.clip_norm; most > 0)
+    x.clip_factor = std::min(1.0, most / (x.gradient_norm + 1e-6));
+  x.learning_rate = learning_rate(job_.optimizer, at_.steps, job_.steps);
+  const auto steps = at_.steps + 1;
+  x.snapshot |= steps % job_.keeper_every == 0 || steps == job_.steps;
+  result_ = x;
+  if (x.snapshot)
+    snapshot_ = false;
+}
+
+void stage_training::apply(const commit_result& result) {
+  if (complete_ != at_.steps || result.step != at_.steps)
+    throw std::logic_error("apply of step " + std::to_string(result.step) + " at version " + to_string(at_));
+  result_ = result;
+  voided_ = true;
+  const c10::NoGradGuard no_gradient;
+  for (auto i = first_; i < last_; ++i) {
+    const auto began = thread_cpu_ms();
+    auto& state = c_.store->at(i);
+    auto gradient = layer_gradient(gradient_, i);
+    if (result.clip_factor < 1)
+      gradient.mul_(result.clip_factor);
+    apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate);
+    times_[i - first_].optimizer_ms += thread_cpu_ms() - began;
+    fault("apply", i - first_ + 1);
+  }
+  ++timed_steps_;
+  at_ = {at_.steps + 1, c_.what->next};
+  for (auto i = first_; i < last_; ++i)
+    c_.store->at(i).at = at_;
+  voided_ = false;
+  drop_gradients();
+}
+
+void stage_training::drop_gradients() {
+  complete_ = no_step;
+  if (gradient_.defined())
+    free_gradients_.push_back(std::move(gradient_));
+  gradient_ = at::Tensor();
+  sums_.reset();
+}
+
+std::vector<layer_time> stage_training::take_times() {
+  auto times = times_;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const auto micro_batches = static_cast<double>(std::max<std::uint64_t>(timed_micro_batches_, 1));
+    times[i].forward_ms /= micro_batches;
+    times[i].backward_ms /= micro_batches;
+    times[i].optimizer_ms /= static_cast<double>(std::max<std::uint64_t>(timed_steps_, 1));
+    times_[i] = {times[i].layer, 0, 0, 0};
+  }
+  timed_micro_batches_ = timed_steps_ = 0;
+  return times;
+}
+
+} // namespace parcae

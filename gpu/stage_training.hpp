@@ -1,0 +1,147 @@
+#pragma once
+
+// Training steps of one stage of one pipeline in one generation (design, sections 4 and 5).
+
+#include "gpu/communicator.hpp"
+#include "gpu/dataset.hpp"
+#include "gpu/model.hpp"
+#include "gpu/pipeline_schedule.hpp"
+#include "gpu/reduction.hpp"
+#include "gpu/layer_state.hpp"
+#include "gpu/stage_executor.hpp"
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+namespace parcae {
+
+/// Thrown between two layers when the generation is to end.
+struct generation_aborted {};
+
+/// What the exchange says of one rank. Its size is known to every rank from the placement.
+struct contribution {
+  bool stop = false;
+  bool snapshot = false;
+  std::vector<double> squared_norms; ///< one per layer of its stage
+  std::vector<double> losses;        ///< one per micro-batch of its pipeline, last stage only
+};
+
+/// Bound to one rank. Single-threaded but for request_stop, request_snapshot and the abort flag. After an exception the
+/// communicator must be aborted before this is destroyed: transmissions under way use its buffers.
+class stage_training {
+public:
+  struct context {
+    const prepare* what; ///< outlives this object
+    std::uint32_t rank;
+    const model_description* model; ///< outlives this object
+    layer_store* store;             ///< outlives this object
+    communicator* comm;             ///< outlives this object
+    std::shared_ptr<const dataset> data;
+    const executor_options* options;  ///< outlives this object
+    const std::atomic<bool>* aborted; ///< the generation is to end; outlives this object
+  };
+
+  explicit stage_training(context c);
+
+  /// All layers of the stage are in the store at `at`; binds them. Call before the first step.
+  void start(const version& at);
+
+  /// Computes the gradients of the next step, exchanges, applies. Returns the result. Throws communication_error,
+  /// generation_aborted, or what LibTorch throws; afterwards version(), complete_step() and result() tell how far it
+  /// got.
+  const commit_result& step();
+
+  /// Carries out a decision on the open step: with its result, gradients must be complete; else drops them.
+  void apply(const commit_result& result);
+  void drop_gradients();
+
+  version at() const { return at_; }
+  std::uint64_t complete_step() const { return complete_; }
+  const commit_result& result() const { return result_; }
+  bool voided() const { return voided_; } ///< an apply threw: the stage's shards are worth nothing
+  std::uint32_t first_layer() const { return first_; }
+  std::uint32_t last_layer() const { return last_; } ///< one past
+
+  void request_stop() { stop_ = true; }
+  void request_snapshot() { snapshot_ = true; }
+
+  /// Mean thread CPU times since the last call.
+  std::vector<layer_time> take_times();
+
+private:
+  struct layer_activation {
+    at::Tensor input;
+    at::Tensor output;
+  };
+
+  struct micro_batch_state {
+    std::vector<layer_activation> layers;
+    at::Tensor loss;
+    ticket sent_output;
+    at::Tensor sent_tensor;
+  };
+
+  void forward(std::uint32_t position);
+  void backward(std::uint32_t position);
+  void post_input(std::uint32_t position);
+  void post_gradient(std::uint32_t position);
+  at::Tensor load(std::uint32_t micro_batch, at::Tensor* targets);
+  void begin_replica();
+  void end_replica();
+  void reduce();
+  void add_tied();
+  void exchange();
+  std::vector<std::byte> encode(const contribution& x) const;
+  contribution decode(std::span<const std::byte> bytes, std::uint32_t rank) const;
+  std::size_t contribution_bytes(std::uint32_t rank) const;
+  replica_range replicas_of(std::uint32_t pipeline) const;
+  void fault(const char* phase, std::uint32_t index = 0) const;
+  void check_abort() const;
+  std::uint32_t micro_batch_id(std::uint32_t position) const { return first_micro_batch_ + position; }
+  at::Tensor layer_gradient(const at::Tensor& flat, std::uint32_t layer) const;
+
+  context c_;
+  const job_specification& job_;
+  const placement& grid_;
+  std::uint32_t pipeline_;
+  std::uint32_t stage_;
+  std::uint32_t first_; ///< layers [first_, last_)
+  std::uint32_t last_;
+  std::uint32_t first_micro_batch_;            ///< id of position 0
+  std::uint32_t micro_batches_;                ///< of this pipeline
+  std::uint32_t per_replica_;                  ///< micro-batches per virtual replica
+  std::vector<std::unique_ptr<layer>> layers_; ///< of the whole model; stateless
+  std::vector<pipeline_operation> schedule_;
+  sample_order order_;
+
+  std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory
+  std::vector<std::int64_t> offset_;                ///< per layer: start in the flat gradient, padded to 64 bytes
+  std::int64_t gradient_values_ = 0;
+  std::vector<at::Tensor> free_gradients_; ///< flat buffers to reuse
+  at::Tensor current_gradient_;            ///< of the virtual replica under way
+  std::unique_ptr<subtree_sums<at::Tensor>> sums_;
+  at::Tensor gradient_; ///< of the step, once complete
+  std::vector<float> scratch_;
+
+  std::vector<micro_batch_state> in_flight_; ///< by position
+  std::vector<double> losses_;               ///< by position
+  at::Tensor posted_input_, posted_gradient_;
+  ticket input_ticket_, gradient_ticket_;
+  std::vector<std::pair<ticket, at::Tensor>> sent_gradients_;
+  std::vector<ticket> sent_contributions_;
+  std::vector<std::byte> sent_contribution_;
+
+  version at_;
+  std::uint64_t complete_ = no_step;
+  commit_result result_;
+  bool voided_ = false;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> snapshot_ = false;
+
+  std::vector<layer_time> times_;
+  std::uint64_t timed_micro_batches_ = 0;
+  std::uint64_t timed_steps_ = 0;
+};
+
+} // namespace parcae

@@ -1,0 +1,90 @@
+#pragma once
+
+// What a change of configuration costs, as the optimiser and the simulator see it. Two accountings implement it:
+// published_cost and realistic_cost.
+
+#include "planner/profile.hpp"
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace parcae {
+
+/// Costs in milliseconds in which nothing is trained. Single-threaded: implementations cache. Instances are numbered so that their
+/// slots 0 … D·P−1 form the grid (stage = slot mod P), the rest are spares.
+class cost_model {
+public:
+  virtual ~cost_model() = default;
+
+  /// Mean cost of going from `from` to `to` when a uniformly random subset of `lost` of the `held` instances vanishes.
+  /// Neither is idle; from.slots() ≤ held · devices.
+  virtual double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) = 0;
+
+  /// Cost of starting with no survivors: at the beginning of the job, or after IDLE.
+  virtual double start_ms(const shape& to, bool beginning) = 0;
+
+  /// Added when a change still under way is redirected to `to`.
+  virtual double redirect_ms(const shape& to) = 0;
+
+  /// Devices per instance; losses come by instance.
+  virtual std::uint32_t devices() const = 0;
+};
+
+/// The configurations the optimiser chooses from, and what their moves yield, computed once each. Targets first, those with
+/// fewest slots first, so that the ones that fit are always a prefix; behind them the allowed pairs that are missing from the
+/// throughput table, which only a clipped decision can lead to.
+class move_table {
+public:
+  static constexpr std::uint32_t idle = UINT32_MAX;
+
+  /// All allowed pairs of up to `instances` instances.
+  move_table(const profile& workload, cost_model& costs, std::uint32_t instances);
+
+  const std::vector<shape>& shapes() const { return shapes_; }
+  std::uint32_t instances() const { return instances_; }
+  double rate(std::uint32_t index) const { return rate_[index]; } ///< samples/s
+  cost_model& costs() const { return costs_; }
+
+  /// Number of targets that fit this many instances.
+  std::uint32_t fitting(std::uint32_t instances) const;
+
+  /// `idle` if the pair is not allowed or larger than the table.
+  std::uint32_t index_of(const shape& x) const;
+
+  /// What becomes of a target chosen before it was known that only so many instances are left: narrower at its depth, else the
+  /// single pipeline of all instances, else idle.
+  std::uint32_t clipped(std::uint32_t target, std::uint32_t instances) const;
+
+  double move_ms(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const {
+    return costs_.move_ms(shapes_[from], shapes_[to], held, lost);
+  }
+
+  /// Samples of an interval that begins with this move; negative if it takes longer than the interval. Cached.
+  double gain(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) {
+    auto& cell = cells_of(held, lost)[static_cast<std::size_t>(from) * shapes_.size() + to];
+    return cell == cell ? cell : cell = gain_of(from, to, held, lost);
+  }
+
+  /// Gains of the moves from one configuration to the first `count` targets. Valid until the next call.
+  const double* gains(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost);
+
+private:
+  double gain_of(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const;
+  std::vector<double>& cells_of(std::uint32_t held, std::uint32_t lost);
+
+  cost_model& costs_;
+  std::uint32_t instances_;
+  std::uint32_t targets_ = 0;
+  std::vector<shape> shapes_;
+  std::vector<double> rate_;
+  std::map<shape, std::uint32_t> index_;
+  std::unordered_map<std::uint64_t, std::vector<double>> cells_;        ///< by (held, lost); NaN where not computed
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> known_; ///< by (held, lost): first targets computed, by `from`
+};
+
+/// Length of a planning interval in all accountings.
+inline constexpr double interval_s = 60;
+
+} // namespace parcae

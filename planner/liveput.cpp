@@ -1,0 +1,241 @@
+#include "planner/liveput.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <set>
+
+namespace parcae {
+
+namespace {
+
+constexpr double never = -1e300; // a move that cannot be made
+
+// The configurations considered in one decision, numbered from 0; the last number is IDLE.
+class selection {
+public:
+  selection(move_table& table, const training_state& now, const std::set<std::uint32_t>& sizes, bool blind,
+            const liveput_options& options) :
+    table_(table) {
+    std::set<std::uint32_t> chosen;
+    if (now.at != move_table::idle)
+      chosen.insert(now.at);
+    for (auto size : sizes) {
+      std::vector<std::uint32_t> fit(table.fitting(size));
+      for (std::uint32_t i = 0; i < fit.size(); ++i)
+        fit[i] = i;
+      const auto count = std::min<std::size_t>(options.shapes_per_size, fit.size());
+      std::partial_sort(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count), fit.end(),
+                        [&](auto a, auto b) {
+                          return table.rate(a) != table.rate(b) ? table.rate(a) > table.rate(b) : a < b;
+                        });
+      chosen.insert(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+    if (blind) { // what clipping makes of them
+      auto all = chosen;
+      for (auto x : chosen)
+        for (auto size : sizes)
+          if (const auto y = table.clipped(x, size); y != move_table::idle)
+            all.insert(y);
+      chosen = std::move(all);
+    }
+    shapes_.assign(chosen.begin(), chosen.end());
+    for (std::uint32_t i = 0; i < shapes_.size(); ++i)
+      number_[shapes_[i]] = i;
+    number_[move_table::idle] = idle();
+  }
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(shapes_.size()) + 1; }
+  std::uint32_t idle() const { return static_cast<std::uint32_t>(shapes_.size()); }
+  std::uint32_t shape_of(std::uint32_t number) const { return number == idle() ? move_table::idle : shapes_[number]; }
+  std::uint32_t number_of(std::uint32_t shape) const { return number_.at(shape); }
+  std::uint32_t slots_of(std::uint32_t number) const { return table_.shapes()[shapes_[number]].slots(); }
+
+  // Number that each target has once only `instances` are left.
+  const std::vector<std::uint32_t>& clip(std::uint32_t instances) {
+    auto& result = clip_[instances];
+    if (result.empty())
+      for (std::uint32_t i = 0; i < size(); ++i)
+        result.push_back(number_of(table_.clipped(shape_of(i), instances)));
+    return result;
+  }
+
+  // Whether each number can be chosen knowing that there are `instances`; IDLE only if nothing else can.
+  const std::vector<char>& allowed(std::uint32_t instances) {
+    auto& result = allowed_[instances];
+    if (result.empty()) {
+      for (std::uint32_t i = 0; i < idle(); ++i)
+        result.push_back(slots_of(i) <= instances * table_.costs().devices() && table_.rate(shapes_[i]) > 0);
+      result.push_back(std::find(result.begin(), result.end(), 1) == result.end());
+    }
+    return result;
+  }
+
+  // Samples of the interval for each (from, to); `never` where from or to do not fit.
+  const std::vector<double>& gains(std::uint32_t held, std::uint32_t joined, std::uint32_t lost) {
+    auto& result = gains_[{held, joined, lost}];
+    if (!result.empty())
+      return result;
+    const auto devices = table_.costs().devices();
+    const auto before = held * devices, after = (held + joined - lost) * devices;
+    result.assign(static_cast<std::size_t>(size()) * size(), never);
+    for (std::uint32_t from = 0; from < size(); ++from) {
+      auto* row = &result[static_cast<std::size_t>(from) * size()];
+      row[idle()] = 0;
+      if (from != idle() && slots_of(from) > before)
+        continue;
+      for (std::uint32_t to = 0; to < idle(); ++to)
+        if (slots_of(to) <= after)
+          row[to] = from == idle() ? table_.rate(shapes_[to])
+                                       * (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000)
+                                   : table_.gain(shapes_[from], shapes_[to], held, lost);
+    }
+    return result;
+  }
+
+private:
+  move_table& table_;
+  std::vector<std::uint32_t> shapes_;
+  std::map<std::uint32_t, std::uint32_t> number_;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> clip_;
+  std::map<std::uint32_t, std::vector<char>> allowed_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::vector<double>> gains_;
+};
+
+using values = std::vector<double>; // by number: expected samples from there on
+
+// What is expected of each target chosen before the change is known, from each configuration; added to `sum`.
+void add_blind(selection& s, const lattice_node& node, const std::vector<values>& next, std::vector<double>& sum) {
+  const auto n = s.size();
+  sum.assign(static_cast<std::size_t>(n) * n, 0);
+  for (const auto& b : node.branches) {
+    const auto& clip = s.clip(node.available + b.joined - b.lost);
+    const auto& gains = s.gains(node.available, b.joined, b.lost);
+    const auto& later = next[b.next];
+    for (std::uint32_t from = 0; from < n; ++from) {
+      const auto* row = &gains[static_cast<std::size_t>(from) * n];
+      auto* out = &sum[static_cast<std::size_t>(from) * n];
+      for (std::uint32_t to = 0; to < n; ++to)
+        out[to] += b.probability * (row[clip[to]] + later[clip[to]]);
+    }
+  }
+}
+
+values blind_values(selection& s, const lattice_node& node, const std::vector<values>& next,
+                    std::vector<double>& scratch) {
+  add_blind(s, node, next, scratch);
+  const auto n = s.size();
+  values result(n, never);
+  for (std::uint32_t from = 0; from < n; ++from)
+    result[from] = *std::max_element(&scratch[static_cast<std::size_t>(from) * n],
+                                     &scratch[static_cast<std::size_t>(from) * n] + n);
+  return result;
+}
+
+values informed_values(selection& s, const lattice_node& node, const std::vector<values>& next) {
+  const auto n = s.size();
+  values result(n, 0);
+  values offer(n);
+  for (const auto& b : node.branches) {
+    const auto& allowed = s.allowed(node.available + b.joined - b.lost);
+    const auto& gains = s.gains(node.available, b.joined, b.lost);
+    for (std::uint32_t to = 0; to < n; ++to)
+      offer[to] = allowed[to] ? next[b.next][to] : never;
+    for (std::uint32_t from = 0; from < n; ++from) {
+      const auto* row = &gains[static_cast<std::size_t>(from) * n];
+      double best = never;
+      for (std::uint32_t to = 0; to < n; ++to)
+        best = std::max(best, row[to] + offer[to]);
+      result[from] += b.probability * best;
+    }
+  }
+  return result;
+}
+
+} // namespace
+
+liveput_decision plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
+                              std::span<const fleet_change> known, const availability_lattice& future,
+                              const liveput_options& options) {
+  const bool blind = known.empty();
+  std::set<std::uint32_t> sizes;
+  for (const auto& stage : future.stages)
+    for (const auto& node : stage)
+      sizes.insert(node.available);
+  auto at = held;
+  for (const auto& x : known) {
+    at += x.joined - x.lost;
+    sizes.insert(at);
+  }
+  selection s(table, now, sizes, blind, options);
+  const auto n = s.size();
+  std::vector<double> scratch;
+  std::vector<values> next(future.stages.back().size(), values(n, 0)), here;
+  for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);) {
+    here.clear();
+    for (const auto& node : future.stages[h])
+      here.push_back(blind ? blind_values(s, node, next, scratch) : informed_values(s, node, next));
+    std::swap(here, next);
+  }
+  std::vector<double> offer(n, 0);
+  const auto from = s.number_of(now.at);
+  // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way is paid first.
+  auto extra = [&](std::uint32_t to) {
+    if (to == s.idle())
+      return 0.0;
+    const auto shape = s.shape_of(to);
+    double ms = now.rest_ms;
+    if (now.at == move_table::idle && !now.begun)
+      ms += table.costs().start_ms(table.shapes()[shape], true) - table.costs().start_ms(table.shapes()[shape], false);
+    if (now.migrating && shape != now.at)
+      ms += table.costs().redirect_ms(table.shapes()[shape]);
+    return -table.rate(shape) * ms / 1000;
+  };
+  if (blind) {
+    for (std::size_t i = 0; i < future.stages[0].size(); ++i) {
+      add_blind(s, future.stages[0][i], next, scratch);
+      for (std::uint32_t to = 0; to < n; ++to)
+        offer[to] += future.start[i] * (scratch[static_cast<std::size_t>(from) * n + to] + extra(to));
+    }
+  } else {
+    for (std::size_t i = 0; i < next.size(); ++i)
+      for (std::uint32_t to = 0; to < n; ++to)
+        offer[to] += future.start[i] * next[i][to];
+    for (auto k = known.size(); k-- > 0;) {
+      auto before = held;
+      for (std::size_t j = 0; j < k; ++j)
+        before += known[j].joined - known[j].lost;
+      const auto& allowed = s.allowed(before + known[k].joined - known[k].lost);
+      const auto& gains = s.gains(before, known[k].joined, known[k].lost);
+      for (std::uint32_t to = 0; to < n; ++to)
+        if (!allowed[to])
+          offer[to] = never;
+      if (k == 0) {
+        for (std::uint32_t to = 0; to < n; ++to)
+          offer[to] += gains[static_cast<std::size_t>(from) * n + to] + extra(to);
+        break;
+      }
+      auto later = offer;
+      for (std::uint32_t x = 0; x < n; ++x) {
+        offer[x] = never;
+        for (std::uint32_t to = 0; to < n; ++to)
+          offer[x] = std::max(offer[x], gains[static_cast<std::size_t>(x) * n + to] + later[to]);
+      }
+    }
+  }
+  std::vector<liveput_choice> order;
+  for (std::uint32_t to = 0; to < n; ++to)
+    order.push_back({s.shape_of(to), offer[to]});
+  // Staying wins ties, then the smaller configuration.
+  std::stable_sort(order.begin(), order.end(), [&](const liveput_choice& a, const liveput_choice& b) {
+    return a.samples != b.samples ? a.samples > b.samples : (a.target == now.at) > (b.target == now.at);
+  });
+  liveput_decision result;
+  result.best = order[0];
+  for (std::size_t i = 1; i < order.size() && i < 4 && order[i].samples > never / 2; ++i)
+    result.runners_up.push_back(order[i]);
+  return result;
+}
+
+} // namespace parcae

@@ -1,0 +1,71 @@
+#include "planner/cost_model.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace parcae {
+
+move_table::move_table(const profile& workload, cost_model& costs, std::uint32_t instances) :
+  costs_(costs), instances_(instances) {
+  const auto slots = instances * costs.devices();
+  for (std::uint32_t width = 1; width * workload.min_depth <= slots; ++width)
+    for (auto depth = workload.min_depth; depth <= workload.max_depth && width * depth <= slots; ++depth)
+      if (const shape x{width, depth}; workload.allowed(x) && workload.model_build_ms.contains(depth))
+        shapes_.push_back(x);
+  std::stable_sort(shapes_.begin(), shapes_.end(), [&](const shape& a, const shape& b) {
+    const bool target_a = workload.throughput(a) > 0, target_b = workload.throughput(b) > 0;
+    return target_a != target_b ? target_a : a.slots() < b.slots();
+  });
+  for (const auto& x : shapes_) {
+    index_[x] = static_cast<std::uint32_t>(rate_.size());
+    rate_.push_back(workload.throughput(x));
+    targets_ += rate_.back() > 0 ? 1 : 0;
+  }
+}
+
+std::uint32_t move_table::fitting(std::uint32_t instances) const {
+  const auto slots = instances * costs_.devices();
+  return static_cast<std::uint32_t>(std::partition_point(shapes_.begin(), shapes_.begin() + targets_,
+                                                         [&](const shape& x) { return x.slots() <= slots; })
+                                    - shapes_.begin());
+}
+
+std::uint32_t move_table::index_of(const shape& x) const {
+  const auto found = index_.find(x);
+  return found == index_.end() ? idle : found->second;
+}
+
+std::uint32_t move_table::clipped(std::uint32_t target, std::uint32_t instances) const {
+  if (target == idle)
+    return idle;
+  const auto slots = instances * costs_.devices();
+  const auto& x = shapes_[target];
+  if (x.slots() <= slots)
+    return target;
+  const auto width = slots / x.depth;
+  return index_of(width > 0 ? shape{width, x.depth} : shape{1, slots});
+}
+
+double move_table::gain_of(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const {
+  return rate_[to] * (interval_s - move_ms(from, to, held, lost) / 1000);
+}
+
+std::vector<double>& move_table::cells_of(std::uint32_t held, std::uint32_t lost) {
+  auto& cells = cells_[static_cast<std::uint64_t>(held) << 32 | lost];
+  if (cells.empty())
+    cells.resize(shapes_.size() * shapes_.size(), std::numeric_limits<double>::quiet_NaN());
+  return cells;
+}
+
+const double* move_table::gains(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost) {
+  auto* cells = cells_of(held, lost).data() + static_cast<std::size_t>(from) * shapes_.size();
+  auto& known = known_[static_cast<std::uint64_t>(held) << 32 | lost];
+  if (known.empty())
+    known.resize(shapes_.size(), 0);
+  for (; known[from] < count; ++known[from])
+    if (cells[known[from]] != cells[known[from]])
+      cells[known[from]] = gain_of(from, known[from], held, lost);
+  return cells;
+}
+
+} // namespace parcae

@@ -1,0 +1,46 @@
+#pragma once
+
+// The liveput optimiser: dynamic programming over the look-ahead on (configuration, still migrating?). Pure.
+
+#include "planner/cost_model.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace parcae {
+
+/// What happens at the start of an interval.
+struct fleet_change {
+  std::uint32_t joined = 0;
+  std::uint32_t lost = 0;
+};
+
+/// Where training stands between two intervals.
+struct training_state {
+  std::uint32_t at = move_table::idle; ///< index in the move table
+  bool begun = false;                  ///< false before the first configuration: starting reads no checkpoint
+  bool migrating = false;              ///< the last change is not done
+  double rest_ms = 0;                  ///< of it
+
+  friend bool operator==(const training_state&, const training_state&) = default;
+};
+
+/// One interval of `interval_s` under a decision: the accounting that planner and simulator share.
+struct interval_outcome {
+  training_state next;
+  double samples = 0;
+  double cost_ms = 0; ///< charged in this interval's name: the migration, not what was carried in
+};
+
+/// Carries out one move. `held` is before the change. A target may be `idle`. For an interval that yields nothing the rest of the cost is
+/// carried to the next.
+interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
+                           std::uint32_t lost);
+
+/// The best targets for a known future, the first of them for the first change; `held` instances before it. IDLE only where
+/// nothing fits. Among equal samples the one with the least rest.
+std::vector<std::uint32_t> plan_known(move_table& table, const training_state& now, std::uint32_t held,
+                                      std::span<const fleet_change> future);
+
+} // namespace parcae

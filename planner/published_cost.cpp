@@ -1,0 +1,399 @@
+#include "planner/published_cost.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+namespace parcae {
+
+namespace {
+
+// n choose k as a double; exact below 2^53.
+double choose(std::uint32_t n, std::uint32_t k) {
+  if (k > n)
+    return 0;
+  k = std::min(k, n - k);
+  double result = 1;
+  for (std::uint32_t i = 1; i <= k; ++i)
+    result = result * (n - k + i) / i;
+  return result;
+}
+
+} // namespace
+
+std::vector<std::uint32_t> published_partition(std::uint32_t layers, std::uint32_t depth) {
+  const auto base = (layers - 1) / depth, rest = (layers - 1) % depth;
+  std::vector<std::uint32_t> count(depth, base);
+  count[0] = base + 1;
+  for (std::uint32_t i = 0; i < rest; ++i)
+    ++count[depth - 2 - i];
+  std::vector<std::uint32_t> first{0};
+  for (auto x : count)
+    first.push_back(first.back() + x);
+  return first;
+}
+
+std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std::uint32_t drawn) {
+  const auto most = std::min(marked, drawn);
+  const auto least = drawn > all - marked ? drawn - (all - marked) : 0;
+  std::vector<double> p(most + 1, 0);
+  // Ratios of neighbours from the mode outwards, then normalised: no overflow for any size.
+  const auto mode = std::clamp(
+    static_cast<std::uint32_t>((static_cast<std::uint64_t>(drawn) + 1) * (marked + 1) / (all + 2)), least, most);
+  p[mode] = 1;
+  for (auto k = mode; k < most; ++k)
+    p[k + 1] = p[k] * (marked - k) * (drawn - k) / ((k + 1.0) * (all - marked - drawn + k + 1.0));
+  for (auto k = mode; k > least; --k)
+    p[k - 1] = p[k] * k * (static_cast<double>(all) - marked - drawn + k) / ((marked - k + 1.0) * (drawn - k + 1.0));
+  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+  for (auto& x : p)
+    x /= sum;
+  return p;
+}
+
+published_cost::published_cost(const profile& workload, const network_profile& network, std::uint32_t devices) :
+  workload_(workload), network_(network), devices_(devices) {
+}
+
+const published_cost::cut& published_cost::cut_of(std::uint32_t depth) {
+  auto& result = cuts_[depth];
+  if (!result.first_layer.empty())
+    return result;
+  result.first_layer = published_partition(static_cast<std::uint32_t>(workload_.layers.size()), depth);
+  for (std::uint32_t stage = 0; stage < depth; ++stage) {
+    double parameters = 0;
+    for (auto i = result.first_layer[stage]; i < result.first_layer[stage + 1]; ++i)
+      parameters += workload_.layers[i].parameters;
+    result.parameters.push_back(parameters);
+    result.transfer_ms.push_back(network_.transfer_ms(parameters * workload_.state_bytes_per_parameter()));
+    result.largest_ms = std::max(result.largest_ms, result.transfer_ms.back());
+    result.all_ms += result.transfer_ms.back();
+  }
+  return result;
+}
+
+double published_cost::rebuild_ms(const shape& to, change kind) const {
+  const auto& x = workload_.rebuild;
+  const double unit = kind == change::add ? x.add_ms : x.remove_ms;
+  const double d = to.width, p = to.depth;
+  switch (x.kind) {
+  case rebuild_costs::law::per_group:
+    return x.setup_ms + (d + p + 1 + d * p) * unit;
+  case rebuild_costs::law::per_rank:
+    return x.setup_ms + d * p * unit;
+  case rebuild_costs::law::steps:
+    break;
+  }
+  auto step = std::find_if(x.steps.begin(), x.steps.end(), [&](const auto& s) { return to.width >= s.min_width; });
+  if (step == x.steps.end())
+    --step;
+  return x.setup_ms + step->remove_ms * (kind == change::add ? x.add_factor : 1);
+}
+
+double published_cost::restart_ms(const shape& to, change kind) const {
+  const double meeting = kind == change::add ? workload_.rendezvous_ms + workload_.extra_restart_ms : 0;
+  return meeting + rebuild_ms(to, kind) + workload_.process_ms + workload_.model_build_ms.at(to.depth);
+}
+
+double published_cost::start_ms(const shape& to, bool beginning) {
+  return restart_ms(to, change::add) + (to.width > 1 ? cut_of(to.depth).largest_ms : 0)
+         + (beginning ? 0 : workload_.checkpoint_ms);
+}
+
+double published_cost::redirect_ms(const shape& to) {
+  return restart_ms(to, change::none);
+}
+
+double published_cost::reload_ms(const shape& to, change kind, bool checkpoint) {
+  return restart_ms(to, kind) + (checkpoint ? workload_.checkpoint_ms : 0) + cut_of(to.depth).all_ms;
+}
+
+double published_cost::move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) {
+  if (from == to && lost == 0)
+    return 0;
+  if (devices_ > 1 && lost > 0)
+    return by_subsets_ms(from, to, held, lost);
+  const auto in_grid = hypergeometric(held * devices_, from.slots(), lost);
+  const auto most = static_cast<std::uint32_t>(in_grid.size() - 1);
+  const double restart = restart_ms(to, kind_of(from, to, lost));
+  double mean = 0;
+  if (from.depth == to.depth) {
+    const auto& table = same_depth_of(from, to.width, most);
+    const double intra = rebuild_ms(to, change::remove) + workload_.process_ms;
+    for (std::uint32_t k = 0; k <= most; ++k)
+      mean += in_grid[k] * (table.enough[k] * intra + table.transfer_ms[k] + (1 - table.enough[k]) * restart);
+    return mean;
+  }
+  // Most losses first: the table for them serves the others too.
+  for (auto k = most + 1; k-- > 0;)
+    if (in_grid[k] > 0)
+      mean += in_grid[k] * other_depth_ms(from, to.depth, k);
+  return mean + (to.width > 1 ? cut_of(to.depth).largest_ms : 0) + restart;
+}
+
+const published_cost::same_depth& published_cost::same_depth_of(const shape& from, std::uint32_t to_width,
+                                                                std::uint32_t losses) {
+  auto& table = same_depth_[{from, to_width}];
+  if (table.enough.size() > losses)
+    return table;
+  // One pass over the stages; a case is (slowest transfer, serial transfers, all stages have enough replicas), weighted by
+  // the number of ways to lose that many.
+  struct outcome {
+    double slowest_ms, serial_ms, ways;
+    bool enough;
+  };
+  const auto& cut = cut_of(from.depth);
+  std::vector<std::vector<outcome>> now(losses + 1), next(losses + 1);
+  now[0] = {{0, 0, 1, true}};
+  for (std::uint32_t stage = 0; stage < from.depth; ++stage) {
+    for (auto& x : next)
+      x.clear();
+    const bool last = stage + 1 == from.depth;
+    for (std::uint32_t before = 0; before <= losses; ++before)
+      for (const auto& x : now[before])
+        for (std::uint32_t here = 0; here <= std::min(from.width, losses - before); ++here) {
+          const auto left = from.width - here;
+          const auto lacking = to_width > left ? to_width - left : 0;
+          auto y = x;
+          y.ways *= choose(from.width, here);
+          if (lacking > 0) {
+            y.enough = false;
+            y.slowest_ms = std::max(y.slowest_ms, cut.transfer_ms[stage]);
+            if (lacking == to_width || (last && lacking == to_width - 1))
+              y.serial_ms += cut.transfer_ms[stage];
+          }
+          auto& bucket = next[before + here];
+          auto same = std::find_if(bucket.begin(), bucket.end(), [&](const outcome& z) {
+            return z.slowest_ms == y.slowest_ms && z.serial_ms == y.serial_ms && z.enough == y.enough;
+          });
+          if (same == bucket.end())
+            bucket.push_back(y);
+          else
+            same->ways += y.ways;
+        }
+    std::swap(now, next);
+  }
+  table.enough.assign(losses + 1, 0);
+  table.transfer_ms.assign(losses + 1, 0);
+  for (std::uint32_t k = 0; k <= losses; ++k) {
+    double all = 0;
+    for (const auto& x : now[k]) {
+      all += x.ways;
+      table.enough[k] += x.enough ? x.ways : 0;
+      table.transfer_ms[k] += x.ways * std::max(x.slowest_ms, x.serial_ms);
+    }
+    if (all > 0) {
+      table.enough[k] /= all;
+      table.transfer_ms[k] /= all;
+    }
+  }
+  return table;
+}
+
+const published_cost::greedy_order& published_cost::order_of(const shape& from, std::uint32_t to_depth) {
+  // The order depends on how the layers overlap and on the number of slots.
+  auto& result = orders_[{from, to_depth}];
+  if (!result.slots.empty())
+    return result;
+  const auto& old_cut = cut_of(from.depth);
+  const auto& new_cut = cut_of(to_depth);
+  std::vector<double> up_to{0}; // parameters of the layers before
+  for (const auto& layer : workload_.layers)
+    up_to.push_back(up_to.back() + layer.parameters);
+  for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
+    std::vector<double> missing(from.depth);
+    for (std::uint32_t old = 0; old < from.depth; ++old) {
+      const auto begin = std::max(new_cut.first_layer[stage], old_cut.first_layer[old]);
+      const auto end = std::min(new_cut.first_layer[stage + 1], old_cut.first_layer[old + 1]);
+      missing[old] = new_cut.parameters[stage] - (begin < end ? up_to[end] - up_to[begin] : 0);
+    }
+    std::vector<std::uint32_t> slots(from.slots());
+    std::iota(slots.begin(), slots.end(), 0);
+    std::stable_sort(slots.begin(), slots.end(),
+                     [&](auto a, auto b) { return missing[a % from.depth] < missing[b % from.depth]; });
+    for (auto& x : missing)
+      x = network_.transfer_ms(x * workload_.state_bytes_per_parameter());
+    result.slots.push_back(std::move(slots));
+    result.missing_ms.push_back(std::move(missing));
+  }
+  return result;
+}
+
+double published_cost::other_depth_ms(const shape& from, std::uint32_t to_depth, std::uint32_t losses) {
+  const auto slots = from.slots();
+  if (losses >= slots)
+    return 0;
+  auto& table = other_depth_[{from, to_depth}];
+  if (table.mean_ms.size() <= losses)
+    table.mean_ms.resize(losses + 1, -1);
+  auto& mean = table.mean_ms[losses];
+  if (mean >= 0)
+    return mean;
+  if (losses >= table.cases && losses < table.too_many && slots <= 64)
+    enumerate(table, from, to_depth, losses);
+  if (losses >= table.cases)
+    return mean = sampled_ms(from, to_depth, losses);
+  const auto stage = std::min(to_depth, slots - losses) - 1;
+  mean = 0;
+  for (std::uint32_t asked = 0; asked <= losses; ++asked)
+    if (asked + stage + 1 <= slots)
+      mean += choose(slots - asked - stage - 1, losses - asked) * table.sums[stage][asked];
+  return mean /= choose(slots, losses);
+}
+
+// An instance's fate is drawn only when the greedy choice asks for it. Asked ones are lost or taken and one is taken per stage,
+// so the set of asked ones is the whole state, and the weight of a set is a number of ways that does not depend on how many are
+// lost in all.
+void published_cost::enumerate(other_depth& table, const shape& from, std::uint32_t to_depth, std::uint32_t losses) {
+  struct asked_set {
+    std::uint64_t mask;
+    double ways;
+  };
+  const auto& order = order_of(from, to_depth);
+  std::vector<std::vector<double>> sums(to_depth, std::vector<double>(losses + 1, 0));
+  std::vector<std::vector<asked_set>> now(losses + 1), next(losses + 1);
+  now[0] = {{0, 1}};
+  for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
+    const auto& slots = order.slots[stage];
+    const auto& missing_ms = order.missing_ms[stage];
+    std::size_t states = 0;
+    for (std::uint32_t before = 0; before <= losses; ++before)
+      for (const auto& x : now[before]) {
+        auto mask = x.mask;
+        auto lost = before;
+        for (auto slot : slots) {
+          const auto bit = std::uint64_t{1} << slot;
+          if (x.mask & bit)
+            continue;
+          mask |= bit;
+          sums[stage][lost] += x.ways * missing_ms[slot % from.depth];
+          next[lost].push_back({mask, x.ways});
+          if (++lost > losses)
+            break;
+        }
+      }
+    for (std::uint32_t lost = 0; lost <= losses; ++lost) {
+      auto& sets = next[lost];
+      std::sort(sets.begin(), sets.end(), [](const auto& a, const auto& b) { return a.mask < b.mask; });
+      std::size_t kept = 0;
+      for (const auto& x : sets)
+        if (kept > 0 && sets[kept - 1].mask == x.mask)
+          sets[kept - 1].ways += x.ways;
+        else
+          sets[kept++] = x;
+      sets.resize(kept);
+      states += kept;
+      std::swap(now[lost], sets);
+      sets.clear();
+    }
+    if (states > most_states) {
+      table.too_many = losses;
+      return;
+    }
+  }
+  table.sums = std::move(sums);
+  table.cases = losses + 1;
+}
+
+double published_cost::last_transfer_ms(const shape& from, std::uint32_t to_depth, const std::vector<bool>& lost_of_grid) {
+  const auto& order = order_of(from, to_depth);
+  auto gone = lost_of_grid;
+  double last_ms = 0;
+  for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
+    const auto& slots = order.slots[stage];
+    const auto found = std::find_if(slots.begin(), slots.end(), [&](auto slot) { return !gone[slot]; });
+    if (found == slots.end())
+      break;
+    gone[*found] = true;
+    last_ms = order.missing_ms[stage][*found % from.depth];
+  }
+  return last_ms;
+}
+
+double published_cost::sampled_ms(const shape& from, std::uint32_t to_depth, std::uint32_t losses) {
+  std::mt19937_64 random(1);
+  std::vector<std::uint32_t> slots(from.slots());
+  std::iota(slots.begin(), slots.end(), 0);
+  double sum = 0;
+  const auto rounds = losses == 0 ? 1 : samples;
+  for (std::size_t i = 0; i < rounds; ++i) {
+    std::vector<bool> gone(from.slots(), false);
+    for (std::uint32_t k = 0; k < losses; ++k) {
+      std::swap(slots[k], slots[k + random() % (slots.size() - k)]);
+      gone[slots[k]] = true;
+    }
+    sum += last_transfer_ms(from, to_depth, gone);
+  }
+  return sum / static_cast<double>(rounds);
+}
+
+double published_cost::move_given_ms(const shape& from, const shape& to, const std::vector<bool>& lost_of_grid,
+                                     std::uint32_t lost) {
+  const double restart = restart_ms(to, kind_of(from, to, lost));
+  const auto& cut = cut_of(to.depth);
+  if (from.depth != to.depth)
+    return last_transfer_ms(from, to.depth, lost_of_grid) + (to.width > 1 ? cut.largest_ms : 0) + restart;
+  if (from == to && lost == 0)
+    return 0;
+  bool enough = true;
+  double slowest_ms = 0, serial_ms = 0;
+  for (std::uint32_t stage = 0; stage < from.depth; ++stage) {
+    std::uint32_t left = 0;
+    for (std::uint32_t d = 0; d < from.width; ++d)
+      left += lost_of_grid[d * from.depth + stage] ? 0 : 1;
+    const auto lacking = to.width > left ? to.width - left : 0;
+    if (lacking == 0)
+      continue;
+    enough = false;
+    slowest_ms = std::max(slowest_ms, cut.transfer_ms[stage]);
+    if (lacking == to.width || (stage + 1 == from.depth && lacking == to.width - 1))
+      serial_ms += cut.transfer_ms[stage];
+  }
+  return enough ? rebuild_ms(to, change::remove) + workload_.process_ms : std::max(slowest_ms, serial_ms) + restart;
+}
+
+// Several devices per instance vanish together, which ties the stages to each other: all subsets of instances, or a sample.
+double published_cost::by_subsets_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) {
+  std::vector<bool> gone(from.slots(), false);
+  auto set = [&](std::uint32_t instance, bool value) {
+    for (auto slot = instance * devices_; slot < std::min((instance + 1) * devices_, from.slots()); ++slot)
+      gone[slot] = value;
+  };
+  double sum = 0;
+  if (choose(held, lost) <= most_subsets) {
+    std::vector<std::uint32_t> chosen(lost);
+    std::iota(chosen.begin(), chosen.end(), 0);
+    double subsets = 0;
+    for (;;) {
+      std::fill(gone.begin(), gone.end(), false);
+      for (auto x : chosen)
+        set(x, true);
+      sum += move_given_ms(from, to, gone, lost * devices_);
+      ++subsets;
+      auto i = lost;
+      while (i > 0 && chosen[i - 1] == held - lost + i - 1)
+        --i;
+      if (i == 0)
+        return sum / subsets;
+      ++chosen[i - 1];
+      for (; i < lost; ++i)
+        chosen[i] = chosen[i - 1] + 1;
+    }
+  }
+  std::mt19937_64 random(1);
+  std::vector<std::uint32_t> instances(held);
+  std::iota(instances.begin(), instances.end(), 0);
+  for (std::size_t i = 0; i < samples; ++i) {
+    std::fill(gone.begin(), gone.end(), false);
+    for (std::uint32_t k = 0; k < lost; ++k) {
+      std::swap(instances[k], instances[k + random() % (held - k)]);
+      set(instances[k], true);
+    }
+    sum += move_given_ms(from, to, gone, lost * devices_);
+  }
+  return sum / samples;
+}
+
+} // namespace parcae

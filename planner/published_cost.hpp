@@ -1,0 +1,101 @@
+#pragma once
+
+// The cost model of the Parcae authors' public artifact (NSDI'24), quirks included, with the expectation over preemptions
+// computed exactly instead of sampled.
+
+#include "planner/cost_model.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+namespace parcae {
+
+/// Layers of each stage as the artifact cuts them: depth + 1 boundaries.
+std::vector<std::uint32_t> published_partition(std::uint32_t layers, std::uint32_t depth);
+
+/// P(k of n drawn are among the `marked` of `all`), k = 0 … min(n, marked).
+std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std::uint32_t drawn);
+
+/// Exact for one device per instance while at most 64 slots of the grid can be asked and the number of cases stays below
+/// `most_states`; else, and with several devices where there are too many subsets, the mean of `samples` subsets drawn with a
+/// fixed seed.
+class published_cost : public cost_model {
+public:
+  static constexpr std::size_t most_states = 20'000;
+  static constexpr std::size_t most_subsets = 2'000;
+  static constexpr std::size_t samples = 400;
+
+  published_cost(const profile& workload, const network_profile& network, std::uint32_t devices = 1);
+
+  double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override;
+  double start_ms(const shape& to, bool beginning) override;
+  double redirect_ms(const shape& to) override;
+  std::uint32_t devices() const override { return devices_; }
+
+  double rebuild_ms(const shape& to, change kind) const;
+  double restart_ms(const shape& to, change kind) const;
+
+  /// Cost when exactly these slots of the grid are lost (size from.slots()), `lost` slots in all: what move_ms is the mean of.
+  double move_given_ms(const shape& from, const shape& to, const std::vector<bool>& lost_of_grid, std::uint32_t lost);
+
+  /// A restart after a checkpoint, as the reactive policy does it; without `checkpoint` at the beginning.
+  double reload_ms(const shape& to, change kind, bool checkpoint);
+
+private:
+  /// A way to cut the layers.
+  struct cut {
+    std::vector<double> parameters;  ///< by stage
+    std::vector<double> transfer_ms; ///< of a stage's state
+    double largest_ms = 0;
+    double all_ms = 0;               ///< one stage after the other
+    std::vector<std::uint32_t> first_layer;
+  };
+
+  /// Same depth: per number of losses in the grid, the probability that intra-stage migration is enough, and the mean of the
+  /// transfers otherwise (0 where it is enough).
+  struct same_depth {
+    std::vector<double> enough;
+    std::vector<double> transfer_ms;
+  };
+
+  /// Another depth: sums[stage][losses asked] over the cases with fewer than `cases` losses, and the mean transfer by
+  /// losses (-1: not computed). With `too_many` losses or more there are too many cases.
+  struct other_depth {
+    std::vector<std::vector<double>> sums;
+    std::uint32_t cases = 0;
+    std::uint32_t too_many = UINT32_MAX;
+    std::vector<double> mean_ms;
+  };
+
+  const cut& cut_of(std::uint32_t depth);
+  const same_depth& same_depth_of(const shape& from, std::uint32_t to_width, std::uint32_t losses);
+  double other_depth_ms(const shape& from, std::uint32_t to_depth, std::uint32_t losses);
+  void enumerate(other_depth& table, const shape& from, std::uint32_t to_depth, std::uint32_t losses);
+  double sampled_ms(const shape& from, std::uint32_t to_depth, std::uint32_t losses);
+  double last_transfer_ms(const shape& from, std::uint32_t to_depth, const std::vector<bool>& lost_of_grid);
+  double by_subsets_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost);
+  change kind_of(const shape& from, const shape& to, std::uint32_t lost_slots) const {
+    return to.slots() + lost_slots > from.slots() ? change::add : change::remove;
+  }
+
+  /// For each new stage the old grid's slots, those that lack least first, and what they lack.
+  struct greedy_order {
+    std::vector<std::vector<std::uint32_t>> slots;
+    std::vector<std::vector<double>> missing_ms; ///< by new and old stage
+  };
+  const greedy_order& order_of(const shape& from, std::uint32_t to_depth);
+
+  const profile& workload_;
+  const network_profile& network_;
+  std::uint32_t devices_;
+  std::map<std::uint32_t, cut> cuts_;
+  std::map<std::pair<shape, std::uint32_t>, same_depth> same_depth_;
+  std::map<std::pair<shape, std::uint32_t>, other_depth> other_depth_;
+  std::map<std::pair<shape, std::uint32_t>, greedy_order> orders_;
+};
+
+} // namespace parcae

@@ -1,0 +1,176 @@
+#include "planner/trace.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::uint64_t interval_s = 60;
+constexpr std::uint64_t longest_s = 10ull * 366 * 86'400; // ten years
+constexpr std::size_t most_rows = 6'000'000;
+
+[[noreturn]] void fail(std::size_t line, const std::string& what) {
+  throw parse_error("line " + std::to_string(line) + ": " + what);
+}
+
+std::string_view trim(std::string_view x) {
+  const auto first = x.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos)
+    return {};
+  return x.substr(first, x.find_last_not_of(" \t\r") - first + 1);
+}
+
+std::vector<std::string_view> split(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (std::size_t begin = 0;;) {
+    const auto comma = line.find(',', begin);
+    fields.push_back(trim(line.substr(begin, comma - begin)));
+    if (comma == std::string_view::npos || fields.size() > 4)
+      return fields;
+    begin = comma + 1;
+  }
+}
+
+std::uint64_t number(std::string_view field, std::size_t line, const char* what, std::uint64_t most) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  if (error != std::errc() || end != field.data() + field.size() || value > most)
+    fail(line, std::string(what) + " is \"" + std::string(field.substr(0, 40)) + "\", must be a whole number from 0 to "
+                 + std::to_string(most));
+  return value;
+}
+
+// Calls f(line number, fields) for each line that says something.
+template <class F>
+void each_line(std::string_view text, F f) {
+  std::size_t line = 0;
+  while (!text.empty()) {
+    ++line;
+    const auto end = text.find('\n');
+    const auto content = trim(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    if (content.size() > 1000)
+      fail(line, "is longer than 1000 characters");
+    if (!content.empty() && content[0] != '#')
+      f(line, split(content));
+  }
+}
+
+bool is_counts(std::string_view text) {
+  std::size_t fields = 0;
+  while (!text.empty() && fields == 0) {
+    const auto end = text.find('\n');
+    const auto content = trim(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    if (!content.empty() && content[0] != '#')
+      fields = split(content).size();
+  }
+  return fields == 2;
+}
+
+// Rows without events between the last row and `next_s`.
+void fill(fleet_history& rows, double next_s) {
+  if (rows.empty())
+    return;
+  const auto last = rows.back();
+  if ((next_s - last.seconds) / interval_s + static_cast<double>(rows.size()) > most_rows)
+    throw parse_error("the trace has more than " + std::to_string(most_rows) + " intervals");
+  for (double t = last.seconds + interval_s; t < next_s; t += interval_s)
+    rows.push_back({t, 0, 0, last.available, {}});
+}
+
+} // namespace
+
+std::vector<trace_event> parse_events(std::string_view text) {
+  std::vector<trace_event> events;
+  std::unordered_map<std::string, bool> present;
+  each_line(text, [&](std::size_t line, const std::vector<std::string_view>& fields) {
+    if (fields.size() != 3 && fields.size() != 4)
+      fail(line, "has " + std::to_string(fields.size()) + " fields, must be milliseconds,add|remove,node[,notice_ms]");
+    trace_event x;
+    x.ms = number(fields[0], line, "the time", longest_s * 1000);
+    if (!events.empty() && x.ms < events.back().ms)
+      fail(line, "goes back in time");
+    if (fields[1] != "add" && fields[1] != "remove")
+      fail(line, "\"" + std::string(fields[1].substr(0, 40)) + "\" must be add or remove");
+    x.added = fields[1] == "add";
+    x.node = fields[2];
+    if (x.node.empty())
+      fail(line, "names no node");
+    if (fields.size() == 4)
+      x.notice_ms = number(fields[3], line, "the notice", longest_s * 1000);
+    auto& there = present[x.node];
+    if (there == x.added)
+      fail(line, x.added ? "adds " + x.node + ", which is there" : "removes " + x.node + ", which is not there");
+    there = x.added;
+    events.push_back(std::move(x));
+  });
+  return events;
+}
+
+fleet_history intervals_of(const std::vector<trace_event>& events) {
+  fleet_history rows;
+  std::unordered_map<std::string, std::uint32_t> joined_in;
+  std::uint32_t available = 0;
+  for (std::size_t i = 0; i < events.size();) {
+    const auto second = events[i].ms / 1000;
+    fill(rows, static_cast<double>(second));
+    const auto index = static_cast<std::uint32_t>(rows.size());
+    fleet_interval row;
+    row.seconds = static_cast<double>(second);
+    for (; i < events.size() && events[i].ms / 1000 == second; ++i) {
+      if (events[i].added) {
+        ++row.joined;
+        ++available;
+        joined_in[events[i].node] = index;
+      } else {
+        ++row.lost;
+        --available;
+        row.lost_joined_in.push_back(joined_in.at(events[i].node));
+      }
+    }
+    row.available = available;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+fleet_history parse_trace(std::string_view text) {
+  if (!is_counts(text))
+    return intervals_of(parse_events(text));
+  fleet_history rows;
+  bool first = true;
+  double before_s = 0;
+  each_line(text, [&](std::size_t line, const std::vector<std::string_view>& fields) {
+    if (fields.size() != 2)
+      fail(line, "has " + std::to_string(fields.size()) + " fields, must be seconds,count");
+    const auto seconds = static_cast<double>(number(fields[0], line, "the time", longest_s));
+    const auto count = static_cast<std::uint32_t>(number(fields[1], line, "the count", 1'000'000));
+    if (!first && seconds <= before_s)
+      fail(line, "must be later than the line before");
+    before_s = seconds;
+    const std::uint32_t before = rows.empty() ? 0 : rows.back().available;
+    fill(rows, seconds);
+    // A line that repeats the count is no event; the last one tells how long the trace goes on.
+    if (first || count != before)
+      rows.push_back({seconds, count > before ? count - before : 0, count < before ? before - count : 0, count, {}});
+    first = false;
+  });
+  return rows;
+}
+
+std::string to_csv(const std::vector<trace_event>& events) {
+  std::string text;
+  for (const auto& x : events) {
+    text += std::to_string(x.ms) + (x.added ? ",add," : ",remove,") + x.node;
+    if (x.notice_ms > 0)
+      text += "," + std::to_string(x.notice_ms);
+    text += "\n";
+  }
+  return text;
+}
+
+} // namespace parcae

@@ -1,0 +1,35 @@
+#pragma once
+
+// Traces of availability: who was there when. Two formats, told apart by the first line's number of fields:
+//   events  "milliseconds,add|remove,node[,notice_ms]", sorted by time
+//   counts  "seconds,count", sorted by time
+// Empty lines and lines that start with '#' are skipped. Anything else is a parse_error that names the line.
+
+#include "forecast/history.hpp"
+#include "planner/profile.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace parcae {
+
+struct trace_event {
+  std::uint64_t ms = 0;
+  bool added = false;       ///< else removed
+  std::string node;
+  std::uint64_t notice_ms = 0; ///< how long before its removal the node was told; 0 for additions
+};
+
+/// An empty text gives an empty trace. Removal of a node that is not there, a second addition, and times that go back are errors.
+std::vector<trace_event> parse_events(std::string_view text);
+
+/// Reads either format. Rows are those of the published evaluation: one for each second with events, and between two of them
+/// further ones every 60 s after the first as long as they are before the next. Every row counts as an interval.
+fleet_history parse_trace(std::string_view text);
+
+fleet_history intervals_of(const std::vector<trace_event>& events);
+
+/// The same as parse_trace reads it.
+std::string to_csv(const std::vector<trace_event>& events);
+
+} // namespace parcae

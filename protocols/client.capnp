@@ -1,0 +1,184 @@
+@0xb1d5c7f2a9e64c13;
+# What a client asks of the manager and what it answers. Carried as bytes in one actor message each way; decoded with bounds
+# (client.hpp). Fields are only ever added, so that older and newer builds understand each other.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("parcae::schema");
+
+struct ModelSpecification {
+  kind @0 :Text;
+  layers @1 :UInt32;
+  width @2 :UInt32;
+  heads @3 :UInt32;
+  sequence @4 :UInt32;
+  vocabulary @5 :UInt32;
+  dropout @6 :Float64;
+  tiedEmbeddings @7 :Bool;
+}
+
+struct DataSpecification {
+  kind @0 :Text;
+  path @1 :Text;
+}
+
+struct OptimizerSpecification {
+  kind @0 :Text;
+  learningRate @1 :Float64;
+  schedule @2 :Text;
+  warmupSteps @3 :UInt64;
+  weightDecay @4 :Float64;
+  momentum @5 :Float64;
+  beta1 @6 :Float64;
+  beta2 @7 :Float64;
+  epsilon @8 :Float64;
+  clipNorm @9 :Float64;
+}
+
+struct JobSpecification {
+  name @0 :Text;
+  steps @1 :UInt64;
+  seed @2 :UInt64;
+  threads @3 :UInt32;
+  reproducible @4 :Bool;
+  model @5 :ModelSpecification;
+  data @6 :DataSpecification;
+  globalBatch @7 :UInt32;
+  microBatch @8 :UInt32;
+  optimizer @9 :OptimizerSpecification;
+  minDepth @10 :UInt32;
+  maxDepth @11 :UInt32;
+  minWidth @12 :UInt32;
+  maxWidth @13 :UInt32;
+  virtualReplicas @14 :UInt32;
+  keeperEvery @15 :UInt64;
+  keeperCopies @16 :UInt32;
+  policy @17 :Text;
+  planningIntervalMs @18 :UInt64;
+  lookAhead @19 :UInt32;
+}
+
+struct StatusRequest {
+  job @0 :UInt64;            # 0: all jobs
+  changesFrom @1 :UInt64;    # leave out changes numbered below this
+  eventsFrom @2 :UInt64;     # leave out events numbered below this
+}
+
+struct PreemptRequest {
+  names @0 :List(Text);      # instances
+  any @1 :UInt32;            # or: this many workers, chosen by seed
+  seed @2 :UInt64;
+  noticeMs @3 :UInt64;       # 0: without notice
+}
+
+struct Request {
+  union {
+    submit @0 :JobSpecification;
+    status @1 :StatusRequest;
+    preempt @2 :PreemptRequest;
+    cancel @3 :UInt64;       # job
+  }
+}
+
+struct InstanceStatus {
+  name @0 :Text;
+  incarnation @1 :UInt64;
+  role @2 :Text;
+  state @3 :Text;            # alive, leaving, lost
+  slots @4 :UInt32;
+  host @5 :Text;
+  port @6 :UInt16;
+  processor @7 :Text;
+  ageMs @8 :UInt64;
+  expiresInMs @9 :Int64;     # -1: not under notice
+  lostAtUs @10 :Int64;       # monotonic clock of the manager's machine, microseconds; -1: not lost
+}
+
+struct Change {
+  number @0 :UInt64;         # 0, 1, ... within the job
+  to @1 :UInt64;             # generation
+  trigger @2 :Text;
+  configuration @3 :Text;
+  kind @4 :Text;
+  bytes @5 :UInt64;
+  replayedSteps @6 :UInt64;
+  decidedMs @7 :Float64;
+  plannedMs @8 :Float64;
+  preparedMs @9 :Float64;
+  stoppedMs @10 :Float64;
+  readyMs @11 :Float64;
+  activeMs @12 :Float64;
+  firstCommitMs @13 :Float64;
+  stallMs @14 :Float64;
+}
+
+struct Event {
+  number @0 :UInt64;
+  atUs @1 :Int64;            # as lostAtUs
+  level @2 :Text;
+  text @3 :Text;
+}
+
+struct ChainLink {
+  by @0 :UInt64;
+  base @1 :UInt64;
+  last @2 :UInt64;
+}
+
+struct DepthSteps {
+  depth @0 :UInt64;
+  steps @1 :UInt64;
+}
+
+struct JobStatus {
+  id @0 :UInt64;
+  name @1 :Text;
+  state @2 :Text;            # queued, running, done, failed, cancelled
+  phase @3 :Text;
+  problem @4 :Text;
+  generation @5 :UInt64;
+  steps @6 :UInt64;
+  stepsDone @7 :UInt64;
+  width @8 :UInt32;
+  depth @9 :UInt32;
+  grid @10 :List(Text);      # slots by rank = pipeline * depth + stage; empty while nothing runs
+  loss @11 :Float64;
+  gradientNorm @12 :Float64;
+  learningRate @13 :Float64;
+  stepMs @14 :Float64;
+  samplesPerS @15 :Float64;
+  protectedSteps @16 :UInt64;
+  protectedNow @17 :Bool;
+  replayedSteps @18 :UInt64;
+  intraStage @19 :UInt64;
+  interStage @20 :UInt64;
+  pipeline @21 :UInt64;
+  unmoved @22 :UInt64;
+  stepsByDepth @23 :List(DepthSteps);
+  changeCount @24 :UInt64;
+  changes @25 :List(Change);
+  chain @26 :List(ChainLink);
+  parametersSha256 @27 :Text;
+  eventCount @28 :UInt64;
+  events @29 :List(Event);
+}
+
+struct Status {
+  nowUs @0 :Int64;           # as lostAtUs
+  instances @1 :List(InstanceStatus);
+  jobs @2 :List(JobStatus);
+}
+
+struct Error {
+  code @0 :Text;             # a name of parcae_error
+  text @1 :Text;
+}
+
+struct Reply {
+  union {
+    error @0 :Error;
+    submitted @1 :UInt64;    # job
+    status @2 :Status;
+    preempted @3 :List(Text);
+    cancelled @4 :UInt64;    # job
+  }
+}

@@ -1,0 +1,413 @@
+#include "protocols/client.hpp"
+
+#include "protocols/client.capnp.h"
+
+#include <capnp/serialize.h>
+
+#include <cstring>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+// --- values to Cap'n Proto --------------------------------------------------------------------------------------------
+
+void put(schema::JobSpecification::Builder to, const job_specification& x) {
+  to.setName(x.name);
+  to.setSteps(x.steps);
+  to.setSeed(x.seed);
+  to.setThreads(x.threads);
+  to.setReproducible(x.reproducible);
+  auto model = to.initModel();
+  model.setKind(x.model.kind);
+  model.setLayers(x.model.layers);
+  model.setWidth(x.model.width);
+  model.setHeads(x.model.heads);
+  model.setSequence(x.model.sequence);
+  model.setVocabulary(x.model.vocabulary);
+  model.setDropout(x.model.dropout);
+  model.setTiedEmbeddings(x.model.tied_embeddings);
+  auto data = to.initData();
+  data.setKind(x.data.kind);
+  data.setPath(x.data.path);
+  to.setGlobalBatch(x.global_batch);
+  to.setMicroBatch(x.micro_batch);
+  auto optimizer = to.initOptimizer();
+  optimizer.setKind(x.optimizer.kind);
+  optimizer.setLearningRate(x.optimizer.learning_rate);
+  optimizer.setSchedule(x.optimizer.schedule);
+  optimizer.setWarmupSteps(x.optimizer.warmup_steps);
+  optimizer.setWeightDecay(x.optimizer.weight_decay);
+  optimizer.setMomentum(x.optimizer.momentum);
+  optimizer.setBeta1(x.optimizer.beta1);
+  optimizer.setBeta2(x.optimizer.beta2);
+  optimizer.setEpsilon(x.optimizer.epsilon);
+  optimizer.setClipNorm(x.optimizer.clip_norm);
+  to.setMinDepth(x.min_depth);
+  to.setMaxDepth(x.max_depth);
+  to.setMinWidth(x.min_width);
+  to.setMaxWidth(x.max_width);
+  to.setVirtualReplicas(x.virtual_replicas);
+  to.setKeeperEvery(x.keeper_every);
+  to.setKeeperCopies(x.keeper_copies);
+  to.setPolicy(x.policy);
+  to.setPlanningIntervalMs(x.planning_interval_ms);
+  to.setLookAhead(x.look_ahead);
+}
+
+job_specification get(schema::JobSpecification::Reader from) {
+  job_specification x;
+  x.name = from.getName().cStr();
+  x.steps = from.getSteps();
+  x.seed = from.getSeed();
+  x.threads = from.getThreads();
+  x.reproducible = from.getReproducible();
+  auto model = from.getModel();
+  x.model.kind = model.getKind().cStr();
+  x.model.layers = model.getLayers();
+  x.model.width = model.getWidth();
+  x.model.heads = model.getHeads();
+  x.model.sequence = model.getSequence();
+  x.model.vocabulary = model.getVocabulary();
+  x.model.dropout = model.getDropout();
+  x.model.tied_embeddings = model.getTiedEmbeddings();
+  auto data = from.getData();
+  x.data.kind = data.getKind().cStr();
+  x.data.path = data.getPath().cStr();
+  x.global_batch = from.getGlobalBatch();
+  x.micro_batch = from.getMicroBatch();
+  auto optimizer = from.getOptimizer();
+  x.optimizer.kind = optimizer.getKind().cStr();
+  x.optimizer.learning_rate = optimizer.getLearningRate();
+  x.optimizer.schedule = optimizer.getSchedule().cStr();
+  x.optimizer.warmup_steps = optimizer.getWarmupSteps();
+  x.optimizer.weight_decay = optimizer.getWeightDecay();
+  x.optimizer.momentum = optimizer.getMomentum();
+  x.optimizer.beta1 = optimizer.getBeta1();
+  x.optimizer.beta2 = optimizer.getBeta2();
+  x.optimizer.epsilon = optimizer.getEpsilon();
+  x.optimizer.clip_norm = optimizer.getClipNorm();
+  x.min_depth = from.getMinDepth();
+  x.max_depth = from.getMaxDepth();
+  x.min_width = from.getMinWidth();
+  x.max_width = from.getMaxWidth();
+  x.virtual_replicas = from.getVirtualReplicas();
+  x.keeper_every = from.getKeeperEvery();
+  x.keeper_copies = from.getKeeperCopies();
+  x.policy = from.getPolicy().cStr();
+  x.planning_interval_ms = from.getPlanningIntervalMs();
+  x.look_ahead = from.getLookAhead();
+  return x;
+}
+
+void put(schema::InstanceStatus::Builder to, const instance_status& x) {
+  to.setName(x.name);
+  to.setIncarnation(x.incarnation);
+  to.setRole(x.role);
+  to.setState(x.state);
+  to.setSlots(x.slots);
+  to.setHost(x.host);
+  to.setPort(x.port);
+  to.setProcessor(x.processor);
+  to.setAgeMs(x.age_ms);
+  to.setExpiresInMs(x.expires_in_ms);
+  to.setLostAtUs(x.lost_at_us);
+}
+
+instance_status get(schema::InstanceStatus::Reader from) {
+  return {.name = from.getName().cStr(),
+          .incarnation = from.getIncarnation(),
+          .role = from.getRole().cStr(),
+          .state = from.getState().cStr(),
+          .slots = from.getSlots(),
+          .host = from.getHost().cStr(),
+          .port = from.getPort(),
+          .processor = from.getProcessor().cStr(),
+          .age_ms = from.getAgeMs(),
+          .expires_in_ms = from.getExpiresInMs(),
+          .lost_at_us = from.getLostAtUs()};
+}
+
+void put(schema::Change::Builder to, const change_status& x) {
+  to.setNumber(x.number);
+  to.setTo(x.to);
+  to.setTrigger(x.trigger);
+  to.setConfiguration(x.configuration);
+  to.setKind(x.kind);
+  to.setBytes(x.bytes);
+  to.setReplayedSteps(x.replayed_steps);
+  to.setDecidedMs(x.decided_ms);
+  to.setPlannedMs(x.planned_ms);
+  to.setPreparedMs(x.prepared_ms);
+  to.setStoppedMs(x.stopped_ms);
+  to.setReadyMs(x.ready_ms);
+  to.setActiveMs(x.active_ms);
+  to.setFirstCommitMs(x.first_commit_ms);
+  to.setStallMs(x.stall_ms);
+}
+
+change_status get(schema::Change::Reader from) {
+  return {.number = from.getNumber(),
+          .to = from.getTo(),
+          .trigger = from.getTrigger().cStr(),
+          .configuration = from.getConfiguration().cStr(),
+          .kind = from.getKind().cStr(),
+          .bytes = from.getBytes(),
+          .replayed_steps = from.getReplayedSteps(),
+          .decided_ms = from.getDecidedMs(),
+          .planned_ms = from.getPlannedMs(),
+          .prepared_ms = from.getPreparedMs(),
+          .stopped_ms = from.getStoppedMs(),
+          .ready_ms = from.getReadyMs(),
+          .active_ms = from.getActiveMs(),
+          .first_commit_ms = from.getFirstCommitMs(),
+          .stall_ms = from.getStallMs()};
+}
+
+void put(schema::Event::Builder to, const event_status& x) {
+  to.setNumber(x.number);
+  to.setAtUs(x.at_us);
+  to.setLevel(x.level);
+  to.setText(x.text);
+}
+
+event_status get(schema::Event::Reader from) {
+  return {from.getNumber(), from.getAtUs(), from.getLevel().cStr(), from.getText().cStr()};
+}
+
+void put(schema::ChainLink::Builder to, const chain_link& x) {
+  to.setBy(x.by.value);
+  to.setBase(x.base);
+  to.setLast(x.last);
+}
+
+chain_link get(schema::ChainLink::Reader from) { return {{from.getBy()}, from.getBase(), from.getLast()}; }
+
+void put(schema::JobStatus::Builder to, const job_status& x);
+job_status get(schema::JobStatus::Reader from);
+
+template <class Builder, class List>
+void put_all(Builder to, const List& from) {
+  unsigned i = 0;
+  for (const auto& x : from)
+    put(to[i++], x);
+}
+
+template <class Value, class Reader>
+std::vector<Value> get_all(Reader from) {
+  std::vector<Value> result;
+  result.reserve(from.size());
+  for (auto x : from)
+    result.push_back(get(x));
+  return result;
+}
+
+void put_texts(capnp::List<capnp::Text>::Builder to, const std::vector<std::string>& from) {
+  for (unsigned i = 0; i < from.size(); ++i)
+    to.set(i, from[i]);
+}
+
+std::vector<std::string> get_texts(capnp::List<capnp::Text>::Reader from) {
+  std::vector<std::string> result;
+  result.reserve(from.size());
+  for (auto x : from)
+    result.emplace_back(x.cStr());
+  return result;
+}
+
+void put(schema::JobStatus::Builder to, const job_status& x) {
+  to.setId(x.id);
+  to.setName(x.name);
+  to.setState(x.state);
+  to.setPhase(x.phase);
+  to.setProblem(x.problem);
+  to.setGeneration(x.generation);
+  to.setSteps(x.steps);
+  to.setStepsDone(x.steps_done);
+  to.setWidth(x.width);
+  to.setDepth(x.depth);
+  put_texts(to.initGrid(x.grid.size()), x.grid);
+  to.setLoss(x.loss);
+  to.setGradientNorm(x.gradient_norm);
+  to.setLearningRate(x.learning_rate);
+  to.setStepMs(x.step_ms);
+  to.setSamplesPerS(x.samples_per_s);
+  to.setProtectedSteps(x.protected_steps);
+  to.setProtectedNow(x.protected_now);
+  to.setReplayedSteps(x.replayed_steps);
+  to.setIntraStage(x.intra_stage);
+  to.setInterStage(x.inter_stage);
+  to.setPipeline(x.pipeline);
+  to.setUnmoved(x.unmoved);
+  auto depths = to.initStepsByDepth(x.steps_by_depth.size());
+  unsigned i = 0;
+  for (auto [depth, steps] : x.steps_by_depth) {
+    depths[i].setDepth(depth);
+    depths[i++].setSteps(steps);
+  }
+  to.setChangeCount(x.change_count);
+  put_all(to.initChanges(x.changes.size()), x.changes);
+  put_all(to.initChain(x.chain.size()), x.chain);
+  to.setParametersSha256(x.parameters_sha256);
+  to.setEventCount(x.event_count);
+  put_all(to.initEvents(x.events.size()), x.events);
+}
+
+job_status get(schema::JobStatus::Reader from) {
+  job_status x;
+  x.id = from.getId();
+  x.name = from.getName().cStr();
+  x.state = from.getState().cStr();
+  x.phase = from.getPhase().cStr();
+  x.problem = from.getProblem().cStr();
+  x.generation = from.getGeneration();
+  x.steps = from.getSteps();
+  x.steps_done = from.getStepsDone();
+  x.width = from.getWidth();
+  x.depth = from.getDepth();
+  x.grid = get_texts(from.getGrid());
+  x.loss = from.getLoss();
+  x.gradient_norm = from.getGradientNorm();
+  x.learning_rate = from.getLearningRate();
+  x.step_ms = from.getStepMs();
+  x.samples_per_s = from.getSamplesPerS();
+  x.protected_steps = from.getProtectedSteps();
+  x.protected_now = from.getProtectedNow();
+  x.replayed_steps = from.getReplayedSteps();
+  x.intra_stage = from.getIntraStage();
+  x.inter_stage = from.getInterStage();
+  x.pipeline = from.getPipeline();
+  x.unmoved = from.getUnmoved();
+  for (auto d : from.getStepsByDepth())
+    x.steps_by_depth[d.getDepth()] = d.getSteps();
+  x.change_count = from.getChangeCount();
+  x.changes = get_all<change_status>(from.getChanges());
+  x.chain = get_all<chain_link>(from.getChain());
+  x.parameters_sha256 = from.getParametersSha256().cStr();
+  x.event_count = from.getEventCount();
+  x.events = get_all<event_status>(from.getEvents());
+  return x;
+}
+
+// --- messages ---------------------------------------------------------------------------------------------------------
+
+template <class... Ts>
+struct overloaded : Ts... {
+  using Ts::operator()...;
+};
+
+std::vector<char> bytes_of(capnp::MessageBuilder& message) {
+  auto words = capnp::messageToFlatArray(message);
+  auto chars = words.asChars();
+  return {chars.begin(), chars.end()};
+}
+
+// Reads a message of a schema type and turns every way of being malformed into a std::runtime_error.
+template <class Root, class Function>
+auto decoded(std::span<const char> bytes, const char* what, Function&& function) {
+  if (bytes.size() > client_message_limit_bytes)
+    throw std::runtime_error(std::string(what) + " of " + std::to_string(bytes.size()) + " bytes is larger than "
+                             + std::to_string(client_message_limit_bytes));
+  if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0)
+    throw std::runtime_error(std::string(what) + " is not a whole number of words");
+  try {
+    // A copy, because the bytes of an actor message need not be aligned.
+    auto words = kj::heapArray<capnp::word>(bytes.size() / sizeof(capnp::word));
+    std::memcpy(words.begin(), bytes.data(), bytes.size());
+    // Each word may be visited once, plus slack for defaults: pointers that share a target cannot blow a message up.
+    capnp::ReaderOptions options{.traversalLimitInWords = words.size() + 1024, .nestingLimit = 16};
+    capnp::FlatArrayMessageReader reader(words, options);
+    return function(reader.getRoot<Root>());
+  } catch (const kj::Exception& e) {
+    throw std::runtime_error(std::string(what) + " is malformed: " + e.getDescription().cStr());
+  }
+}
+
+} // namespace
+
+std::vector<char> encode(const request& x) {
+  capnp::MallocMessageBuilder message;
+  auto to = message.initRoot<schema::Request>();
+  std::visit(overloaded{[&](const submit_request& r) { put(to.initSubmit(), r.job); },
+                        [&](const status_request& r) {
+                          auto s = to.initStatus();
+                          s.setJob(r.job);
+                          s.setChangesFrom(r.changes_from);
+                          s.setEventsFrom(r.events_from);
+                        },
+                        [&](const preempt_request& r) {
+                          auto p = to.initPreempt();
+                          put_texts(p.initNames(r.names.size()), r.names);
+                          p.setAny(r.any);
+                          p.setSeed(r.seed);
+                          p.setNoticeMs(r.notice_ms);
+                        },
+                        [&](const cancel_request& r) { to.setCancel(r.job); }},
+             x);
+  return bytes_of(message);
+}
+
+std::vector<char> encode(const reply& x) {
+  capnp::MallocMessageBuilder message;
+  auto to = message.initRoot<schema::Reply>();
+  std::visit(overloaded{[&](const error_reply& r) {
+                          auto e = to.initError();
+                          e.setCode(r.code);
+                          e.setText(r.text);
+                        },
+                        [&](const submitted_reply& r) { to.setSubmitted(r.job); },
+                        [&](const status_reply& r) {
+                          auto s = to.initStatus();
+                          s.setNowUs(r.now_us);
+                          put_all(s.initInstances(r.instances.size()), r.instances);
+                          put_all(s.initJobs(r.jobs.size()), r.jobs);
+                        },
+                        [&](const preempted_reply& r) { put_texts(to.initPreempted(r.names.size()), r.names); },
+                        [&](const cancelled_reply& r) { to.setCancelled(r.job); }},
+             x);
+  return bytes_of(message);
+}
+
+request decode_request(std::span<const char> bytes) {
+  return decoded<schema::Request>(bytes, "client request", [](schema::Request::Reader from) -> request {
+    switch (from.which()) {
+      case schema::Request::SUBMIT:
+        return submit_request{get(from.getSubmit())};
+      case schema::Request::STATUS: {
+        auto s = from.getStatus();
+        return status_request{s.getJob(), s.getChangesFrom(), s.getEventsFrom()};
+      }
+      case schema::Request::PREEMPT: {
+        auto p = from.getPreempt();
+        return preempt_request{get_texts(p.getNames()), p.getAny(), p.getSeed(), p.getNoticeMs()};
+      }
+      case schema::Request::CANCEL:
+        return cancel_request{from.getCancel()};
+    }
+    throw std::runtime_error("client request is of a kind this manager does not know");
+  });
+}
+
+reply decode_reply(std::span<const char> bytes) {
+  return decoded<schema::Reply>(bytes, "manager's reply", [](schema::Reply::Reader from) -> reply {
+    switch (from.which()) {
+      case schema::Reply::ERROR:
+        return error_reply{from.getError().getCode().cStr(), from.getError().getText().cStr()};
+      case schema::Reply::SUBMITTED:
+        return submitted_reply{from.getSubmitted()};
+      case schema::Reply::STATUS: {
+        auto s = from.getStatus();
+        return status_reply{s.getNowUs(), get_all<instance_status>(s.getInstances()),
+                            get_all<job_status>(s.getJobs())};
+      }
+      case schema::Reply::PREEMPTED:
+        return preempted_reply{get_texts(from.getPreempted())};
+      case schema::Reply::CANCELLED:
+        return cancelled_reply{from.getCancelled()};
+    }
+    throw std::runtime_error("manager's reply is of a kind this client does not know");
+  });
+}
+
+} // namespace parcae

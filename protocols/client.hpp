@@ -1,0 +1,169 @@
+#pragma once
+
+// Client requests and replies as plain values, and their bytes (Cap'n Proto, client.capnp). The bytes may come from another
+// build or from anyone: decoding is bounded and throws std::runtime_error with one line on what is wrong. No CAF.
+
+#include "protocols/job_specification.hpp"
+#include "protocols/state.hpp"
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace parcae {
+
+/// Largest request or reply, bytes; a larger one is refused before it is looked at.
+inline constexpr std::size_t client_message_limit_bytes = 1 << 20;
+
+// --- requests ---------------------------------------------------------------------------------------------------------
+
+struct submit_request {
+  job_specification job;
+};
+
+/// What happened before the numbers given is left out, so that a client can poll cheaply.
+struct status_request {
+  std::uint64_t job = 0; ///< 0: all
+  std::uint64_t changes_from = 0;
+  std::uint64_t events_from = 0;
+};
+
+/// A synthetic preemption: of the instances named, or of `any` workers chosen by `seed`.
+struct preempt_request {
+  std::vector<std::string> names;
+  std::uint32_t any = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t notice_ms = 0; ///< 0: no notice at all
+};
+
+struct cancel_request {
+  std::uint64_t job = 0;
+};
+
+using request = std::variant<submit_request, status_request, preempt_request, cancel_request>;
+
+// --- replies ----------------------------------------------------------------------------------------------------------
+
+struct instance_status {
+  std::string name;
+  std::uint64_t incarnation = 0;
+  std::string role;  ///< worker, keeper
+  std::string state; ///< alive, leaving, lost
+  std::uint32_t slots = 0;
+  std::string host;
+  std::uint16_t port = 0;
+  std::string processor;
+  std::uint64_t age_ms = 0;
+  std::int64_t expires_in_ms = -1; ///< until a notice expires; -1: not under notice
+  std::int64_t lost_at_us = -1;    ///< when declared lost, monotonic clock of the manager's machine; -1: not lost
+
+  friend bool operator==(const instance_status&, const instance_status&) = default;
+};
+
+/// One change of generation: change_record of actors/conductor.hpp with its number. Times in ms from the start of the change, -1: did
+/// not happen.
+struct change_status {
+  std::uint64_t number = 0; ///< 0, 1, … within the job
+  std::uint64_t to = 0;     ///< generation
+  std::string trigger;
+  std::string configuration; ///< "D×P"
+  std::string kind;          ///< none, intra_stage, inter_stage, pipeline
+  std::uint64_t bytes = 0;
+  std::uint64_t replayed_steps = 0;
+  double decided_ms = -1;
+  double planned_ms = -1;
+  double prepared_ms = -1;
+  double stopped_ms = -1;
+  double ready_ms = -1;
+  double active_ms = -1;
+  double first_commit_ms = -1;
+  double stall_ms = -1;
+
+  friend bool operator==(const change_status&, const change_status&) = default;
+};
+
+/// A line of a job's journal or log.
+struct event_status {
+  std::uint64_t number = 0;
+  std::int64_t at_us = 0; ///< monotonic clock of the manager's machine
+  std::string level;      ///< information, warning, error
+  std::string text;
+
+  friend bool operator==(const event_status&, const event_status&) = default;
+};
+
+struct job_status {
+  std::uint64_t id = 0;
+  std::string name;
+  std::string state;   ///< queued, running, done, failed, cancelled
+  std::string phase;   ///< of the choreography, while it runs
+  std::string problem; ///< why it waits or failed
+  std::uint64_t generation = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t steps_done = 0;
+  std::uint32_t width = 0; ///< of the generation running; 0: none
+  std::uint32_t depth = 0;
+  std::vector<std::string> grid; ///< slots by rank = pipeline · depth + stage
+  double loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double step_ms = 0;
+  double samples_per_s = 0;
+  std::uint64_t protected_steps = 0; ///< version that the keepers hold complete
+  bool protected_now = false;
+  std::uint64_t replayed_steps = 0;
+  std::uint64_t intra_stage = 0; ///< changes by kind of migration
+  std::uint64_t inter_stage = 0;
+  std::uint64_t pipeline = 0;
+  std::uint64_t unmoved = 0;
+  std::map<std::uint64_t, std::uint64_t> steps_by_depth;
+  std::uint64_t change_count = 0; ///< all, also those left out
+  std::vector<change_status> changes;
+  std::vector<chain_link> chain;
+  std::string parameters_sha256; ///< once done
+  std::uint64_t event_count = 0;
+  std::vector<event_status> events;
+
+  friend bool operator==(const job_status&, const job_status&) = default;
+};
+
+struct status_reply {
+  std::int64_t now_us = 0; ///< monotonic clock of the manager's machine
+  std::vector<instance_status> instances;
+  std::vector<job_status> jobs;
+
+  friend bool operator==(const status_reply&, const status_reply&) = default;
+};
+
+struct submitted_reply {
+  std::uint64_t job = 0;
+};
+
+struct preempted_reply {
+  std::vector<std::string> names;
+};
+
+struct cancelled_reply {
+  std::uint64_t job = 0;
+};
+
+struct error_reply {
+  std::string code; ///< a name of parcae_error
+  std::string text; ///< one line: what is wrong and what to do
+};
+
+using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply>;
+
+// --- bytes ------------------------------------------------------------------------------------------------------------
+
+std::vector<char> encode(const request& x);
+std::vector<char> encode(const reply& x);
+
+/// The specification is decoded as it is: check it with problem_of.
+request decode_request(std::span<const char> bytes);
+reply decode_reply(std::span<const char> bytes);
+
+} // namespace parcae

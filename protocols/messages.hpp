@@ -1,0 +1,90 @@
+#pragma once
+
+// What instances, clients and job managers tell the registry, besides the choreography.
+
+#include "protocols/ids.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
+inline constexpr std::uint32_t protocol_version = 1;
+
+/// The same as CAF's application identifier: a client refuses a server of another version before the first message.
+inline std::string application_identifier() {
+  return "parcae-" + std::to_string(protocol_version);
+}
+
+enum class role : std::uint8_t {
+  worker = 1, ///< its slots train
+  keeper,     ///< holds snapshots in host memory, does not train
+};
+
+inline std::string to_string(role x) {
+  return x == role::keeper ? "keeper" : "worker";
+}
+
+/// HELLO: an instance introduces one of its lives.
+struct hello {
+  std::uint32_t protocol = protocol_version;
+  std::string name;
+  incarnation life;
+  parcae::role role = parcae::role::worker;
+  std::string host;       ///< of its data port
+  std::uint16_t port = 0;
+  std::uint32_t slots = 1;
+  /// Vendor, family, model and instruction set of the processor, LibTorch version, device type. Slots with equal facts
+  /// compute equal bits.
+  std::string processor;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, hello& x) {
+    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor);
+  }
+};
+
+/// The registry's answer to HELLO.
+struct welcome {
+  std::uint64_t manager_life = 0; ///< random per manager process
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, welcome& x) {
+    return f(x.manager_life);
+  }
+};
+
+/// A life of an instance will end: SIGTERM, a notice of the cloud, a synthetic preemption.
+struct leaving_notice {
+  std::string name;
+  incarnation life;
+  std::uint64_t notice_ms = 0; ///< from when it is received
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, leaving_notice& x) {
+    return f(x.name, x.life, x.notice_ms);
+  }
+};
+
+/// Bytes of a `request` or `reply` of client.hpp.
+struct client_request {
+  std::vector<char> bytes;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, client_request& x) {
+    return f(x.bytes);
+  }
+};
+
+struct client_reply {
+  std::vector<char> bytes;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, client_reply& x) {
+    return f(x.bytes);
+  }
+};
+
+} // namespace parcae

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace parcae {
+
+/// A duration as people write it in job files and on the command line: a whole number and a unit, "ms", "s", "m" or
+/// "h", without spaces ("500ms", "30s", "2m"). Nothing if it is malformed or does not fit.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+/// In the largest unit that divides it, as parse_duration reads it: "90s", "2m", "1500ms".
+std::string to_string(std::chrono::milliseconds x);
+
+} // namespace parcae

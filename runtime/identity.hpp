@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+namespace parcae {
+
+/// What decides about bits, on one line: vendor, family, model and instruction set of the processor, LibTorch version,
+/// device type ("cpu"). Slots with equal facts compute equal bits.
+std::string processor_facts(const std::string& device);
+
+/// A name for this node that is unique on its machine: host name and process id.
+std::string default_node_name();
+
+} // namespace parcae

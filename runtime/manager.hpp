@@ -1,0 +1,11 @@
+#pragma once
+
+#include "runtime/address.hpp"
+
+namespace parcae {
+
+/// Runs the manager until SIGTERM or SIGINT; returns the exit status. Prints "listening on HOST:PORT" on stdout once it
+/// does. Throws std::runtime_error with one line if it cannot listen.
+int run_manager(const address& listen);
+
+} // namespace parcae

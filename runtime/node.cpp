@@ -1,0 +1,120 @@
+#include "runtime/node.hpp"
+
+#include "actors/instance.hpp"
+#include "gpu/data_port.hpp"
+#include "runtime/identity.hpp"
+#include "runtime/loader_log.hpp"
+#include "runtime/logging.hpp"
+#include "runtime/system.hpp"
+#include "runtime/termination.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+#include <future>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+
+#include <unistd.h>
+
+namespace parcae {
+
+namespace {
+
+// Makes the executors of this process, and destroys them away from the actors' threads.
+class executor_pool {
+public:
+  executor_pool(const node_options& options, data_port& port) :
+    role_(options.role), port_(port), faults_(options.faults), inject_(!options.faults.empty()) {
+    if (!options.loader_log.empty())
+      log_.emplace(options.loader_log);
+  }
+
+  std::unique_ptr<executor> make(const slot_id& slot, std::function<void(report)> report_to) {
+    executor_options options;
+    options.self = slot;
+    options.report_to = std::move(report_to);
+    if (inject_)
+      options.on_fault_point = [this](const fault_point& x) { faults_(x); };
+    if (log_)
+      options.on_load = [this](const loader_record& x) { log_->write(x); };
+    return role_ == role::keeper ? make_keeper(std::move(options), port_)
+                                 : make_stage_executor(std::move(options), port_);
+  }
+
+  void retire(std::unique_ptr<executor> x) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(retiring_, [](auto& y) { return y.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+    retiring_.push_back(std::async(std::launch::async, [x = std::move(x)]() mutable { x.reset(); }));
+  }
+
+private:
+  role role_;
+  data_port& port_;
+  fault_injector faults_;
+  bool inject_;
+  std::optional<loader_log> log_;
+  std::mutex mutex_;
+  std::vector<std::future<void>> retiring_; ///< a future of std::async waits in its destructor
+};
+
+hello introduction_of(const node_options& options, const data_port& port) {
+  hello x;
+  x.name = options.name.empty() ? default_node_name() : options.name;
+  x.role = options.role;
+  // Everything is on loopback until there is TLS.
+  x.host = "127.0.0.1";
+  x.port = port.port();
+  x.slots = options.slots;
+  x.processor = processor_facts(options.device);
+  return x;
+}
+
+} // namespace
+
+int run_node(const node_options& options) {
+  termination end;
+  std::random_device random;
+  system_config config;
+  if (auto problem = config.problem(); !problem.empty())
+    throw std::runtime_error("cannot run: " + problem);
+  // Destroyed in reverse: first the actors end, then the executors they left, then the port.
+  auto port = make_data_port("127.0.0.1");
+  executor_pool pool(options, *port);
+  std::string failure;
+  {
+    caf::actor_system system(config);
+    instance_config wiring;
+    wiring.introduction = introduction_of(options, *port);
+    log_to_stderr(wiring.introduction.name);
+    wiring.manager_host = options.manager.host;
+    wiring.manager_port = options.manager.port;
+    wiring.seed = std::uint64_t{random()} << 32 | random();
+    wiring.source.make = [&](const slot_id& slot, std::function<void(report)> f) {
+      return pool.make(slot, std::move(f));
+    };
+    wiring.source.retire = [&](std::unique_ptr<executor> x) { pool.retire(std::move(x)); };
+    wiring.dialler = system.middleman().actor_handle();
+    wiring.die = [] { kill(getpid(), SIGKILL); };
+    wiring.ended = [&](std::string why) {
+      failure = std::move(why);
+      end.stop();
+    };
+    auto self = system.spawn(instance, std::move(wiring));
+    bool signalled = false;
+    end.wait([&] {
+      auto grace = std::exchange(signalled, true) ? std::chrono::milliseconds(0) : options.grace;
+      caf::anon_send(self, notice_atom_v, static_cast<std::uint64_t>(grace.count()));
+    });
+    limit_shutdown(10);
+  }
+  if (!failure.empty())
+    throw std::runtime_error(failure);
+  return 0;
+}
+
+} // namespace parcae

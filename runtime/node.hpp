@@ -1,0 +1,29 @@
+#pragma once
+
+#include "protocols/messages.hpp"
+#include "runtime/address.hpp"
+#include "runtime/faults.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+struct node_options {
+  address manager;
+  std::string name;
+  parcae::role role = parcae::role::worker;
+  std::string device = "cpu";
+  std::uint32_t slots = 1;
+  std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest
+  std::vector<fault> faults;               ///< for tests
+  std::filesystem::path loader_log;        ///< empty: none
+};
+
+/// Runs a node until it is released after SIGTERM, preempted, or refused by the manager; returns the exit status. A second SIGTERM
+/// ends it at once. Throws std::runtime_error with one line if it cannot start or was refused.
+int run_node(const node_options& options);
+
+} // namespace parcae

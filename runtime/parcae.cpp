@@ -1,0 +1,30 @@
+// parcae: the manager and the commands for people. Links no LibTorch.
+
+#include "runtime/commands.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+
+int main(int argc, char** argv) {
+  CLI::App app{"Parcae trains neural networks on preemptible instances.\n"
+               "Example: parcae manager & parcae-node --name a & parcae submit JOB.toml --wait"};
+  app.require_subcommand(1);
+  try {
+    parcae::add_manager(app);
+    parcae::add_submit(app);
+    parcae::add_status(app);
+    parcae::add_preempt(app);
+    parcae::add_cancel(app);
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const std::invalid_argument& e) {
+    std::fprintf(stderr, "parcae: %s\n", e.what());
+    return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "parcae: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,62 @@
+// parcae-node: one instance. See runtime/node.hpp.
+
+#include "runtime/duration.hpp"
+#include "runtime/node.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+
+namespace {
+
+struct texts {
+  std::string manager = "127.0.0.1:4242";
+  std::string role = "worker";
+  std::string grace = "30s";
+  std::vector<std::string> faults;
+};
+
+// Throws std::invalid_argument for what CLI11 does not check.
+parcae::node_options options_of(parcae::node_options options, const texts& x) {
+  options.manager = parcae::parse_address(x.manager);
+  options.role = x.role == "keeper" ? parcae::role::keeper : parcae::role::worker;
+  auto grace = parcae::parse_duration(x.grace);
+  if (!grace)
+    throw std::invalid_argument("--grace " + x.grace + " is not a duration such as 30s");
+  options.grace = *grace;
+  for (const auto& fault : x.faults)
+    options.faults.push_back(parcae::parse_fault(fault));
+  return options;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"An instance of a Parcae cluster: its slots train, or (--role keeper) it holds snapshots.\n"
+               "Example: parcae-node --manager 127.0.0.1:4242 --name a"};
+  texts x;
+  parcae::node_options options;
+  app.add_option("--manager", x.manager, "HOST:PORT of the manager")->envname("PARCAE_MANAGER")->capture_default_str();
+  app.add_option("--name", options.name, "unique name (default: host name and process id)");
+  app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
+  app.add_option("--device", options.device, "what computes")->check(CLI::IsMember({"cpu"}))->capture_default_str();
+  app.add_option("--slots", options.slots, "devices of this instance")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--grace", x.grace, "longest time from SIGTERM to the end")->capture_default_str();
+  app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
+  app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
+  try {
+    app.parse(argc, argv);
+    options = options_of(options, x);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const std::invalid_argument& e) {
+    std::fprintf(stderr, "parcae-node: %s\n", e.what());
+    return 2;
+  }
+  try {
+    return parcae::run_node(options);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "parcae-node: %s\n", e.what());
+    return 1;
+  }
+}

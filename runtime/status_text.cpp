@@ -1,0 +1,165 @@
+#include "runtime/status_text.hpp"
+
+#include <boost/json.hpp>
+
+#include <spdlog/fmt/fmt.h>
+
+namespace parcae {
+
+namespace {
+
+namespace json = boost::json;
+
+json::object object_of(const instance_status& x) {
+  return {{"name", x.name},
+          {"incarnation", fmt::format("{:016x}", x.incarnation)},
+          {"role", x.role},
+          {"state", x.state},
+          {"slots", x.slots},
+          {"host", x.host},
+          {"port", x.port},
+          {"processor", x.processor},
+          {"age_ms", x.age_ms},
+          {"expires_in_ms", x.expires_in_ms},
+          {"lost_at_us", x.lost_at_us}};
+}
+
+json::object object_of(const change_status& x) {
+  return {{"number", x.number},
+          {"to", x.to},
+          {"trigger", x.trigger},
+          {"configuration", x.configuration},
+          {"kind", x.kind},
+          {"bytes", x.bytes},
+          {"replayed_steps", x.replayed_steps},
+          {"decided_ms", x.decided_ms},
+          {"planned_ms", x.planned_ms},
+          {"prepared_ms", x.prepared_ms},
+          {"stopped_ms", x.stopped_ms},
+          {"ready_ms", x.ready_ms},
+          {"active_ms", x.active_ms},
+          {"first_commit_ms", x.first_commit_ms},
+          {"stall_ms", x.stall_ms}};
+}
+
+json::object object_of(const event_status& x) {
+  return {{"number", x.number}, {"at_us", x.at_us}, {"level", x.level}, {"text", x.text}};
+}
+
+json::object object_of(const chain_link& x) {
+  json::object result{{"by", x.by.value}, {"base", x.base}};
+  // While a generation runs its end is open.
+  result["last"] = x.last == UINT64_MAX ? json::value(nullptr) : json::value(x.last);
+  return result;
+}
+
+json::object object_of(const job_status& x);
+
+template <class Values>
+json::array array_of(const Values& values) {
+  json::array result;
+  for (const auto& x : values)
+    result.push_back(object_of(x));
+  return result;
+}
+
+json::object object_of(const job_status& x) {
+  json::array grid;
+  for (std::uint32_t d = 0; d < x.width; ++d) {
+    json::array pipeline;
+    for (std::uint32_t p = 0; p < x.depth; ++p)
+      pipeline.emplace_back(x.grid.at(d * x.depth + p));
+    grid.push_back(std::move(pipeline));
+  }
+  json::object steps_by_depth;
+  for (auto [depth, steps] : x.steps_by_depth)
+    steps_by_depth[std::to_string(depth)] = steps;
+  return {{"id", x.id},
+          {"name", x.name},
+          {"state", x.state},
+          {"phase", x.phase},
+          {"problem", x.problem},
+          {"generation", x.generation},
+          {"steps", x.steps},
+          {"steps_done", x.steps_done},
+          {"width", x.width},
+          {"depth", x.depth},
+          {"grid", std::move(grid)},
+          {"loss", x.loss},
+          {"gradient_norm", x.gradient_norm},
+          {"learning_rate", x.learning_rate},
+          {"step_ms", x.step_ms},
+          {"samples_per_s", x.samples_per_s},
+          {"protected_steps", x.protected_steps},
+          {"protected_now", x.protected_now},
+          {"replayed_steps", x.replayed_steps},
+          {"migrations",
+           {{"none", x.unmoved},
+            {"intra_stage", x.intra_stage},
+            {"inter_stage", x.inter_stage},
+            {"pipeline", x.pipeline}}},
+          {"steps_by_depth", std::move(steps_by_depth)},
+          {"change_count", x.change_count},
+          {"changes", array_of(x.changes)},
+          {"chain", array_of(x.chain)},
+          {"parameters_sha256", x.parameters_sha256},
+          {"event_count", x.event_count},
+          {"events", array_of(x.events)}};
+}
+
+void add_job(std::string& out, const job_status& x) {
+  out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
+  if (x.state == "running")
+    out += ", " + x.phase;
+  out += fmt::format(", step {}/{}", x.steps_done, x.steps);
+  if (x.generation > 0)
+    out += fmt::format(", generation {}, loss {:.4f}", x.generation, x.loss);
+  if (x.width > 0)
+    out += fmt::format(", {}×{}, {:.1f} samples/s", x.width, x.depth, x.samples_per_s);
+  out += '\n';
+  if (!x.problem.empty())
+    out += "  " + x.problem + "\n";
+  for (std::uint32_t d = 0; d < x.width; ++d) {
+    out += fmt::format("  pipeline {}:", d);
+    for (std::uint32_t p = 0; p < x.depth; ++p)
+      out += " " + x.grid.at(d * x.depth + p);
+    out += '\n';
+  }
+  if (x.state == "running")
+    out += fmt::format("  keepers hold step {}{}\n", x.protected_steps, x.protected_now ? "" : " (not protected)");
+  out += fmt::format("  {} changes: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} steps replayed\n",
+                     x.change_count, x.intra_stage, x.inter_stage, x.pipeline, x.unmoved, x.replayed_steps);
+  if (!x.changes.empty()) {
+    const auto& c = x.changes.back();
+    out += fmt::format("  last change: {} to {} ({}), stall {:.0f} ms\n", c.trigger, c.configuration, c.kind,
+                       c.stall_ms);
+  }
+  if (!x.parameters_sha256.empty())
+    out += "  parameters sha256 " + x.parameters_sha256 + "\n";
+}
+
+} // namespace
+
+std::string text_of(const status_reply& x) {
+  std::string out;
+  for (const auto& job : x.jobs)
+    add_job(out, job);
+  if (x.jobs.empty())
+    out += "no jobs; submit one with `parcae submit JOB.toml`\n";
+  for (const auto& i : x.instances) {
+    out += fmt::format("instance {} ({}, {} slot{}): {}", i.name, i.role, i.slots, i.slots == 1 ? "" : "s", i.state);
+    if (i.expires_in_ms >= 0 && i.state == "leaving")
+      out += fmt::format(" in {:.0f} s", i.expires_in_ms / 1000.0);
+    out += fmt::format(", joined {:.0f} s ago\n", i.age_ms / 1000.0);
+  }
+  if (x.instances.empty())
+    out += "no instances; start some with `parcae-node`\n";
+  return out;
+}
+
+std::string json_of(const status_reply& x) {
+  return json::serialize(
+    json::object{{"now_us", x.now_us}, {"jobs", array_of(x.jobs)}, {"instances", array_of(x.instances)}});
+}
+
+} // namespace parcae

@@ -1,0 +1,328 @@
+// Losses at exact moments inside a step or a change, against real executors over real TCP. Each test asserts the decision
+// taken and that the final parameters have the bits of the undisturbed run.
+
+#include "tests/support/executor_cluster.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <gmock/gmock.h>
+#include <mutex>
+
+namespace parcae {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+const std::string& expected_digest() {
+  static const std::string digest = undisturbed_digest(small_job());
+  return digest;
+}
+
+/// Does `action` the first time the phase is reached at this step (and index, if given).
+fault_plan once(const std::string& phase, std::uint64_t step, fault_action action, std::uint32_t index = 0) {
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  return [=](const fault_point& at) {
+    if (at.phase != phase || at.step != step || (index != 0 && at.index != index) || done->exchange(true))
+      return fault_action::none;
+    return action;
+  };
+}
+
+/// A moment that one executor reaches and others wait for; waiting is bounded.
+class moment {
+public:
+  void reach() {
+    {
+      const std::lock_guard lock(mutex_);
+      reached_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(20), [this] { return reached_; });
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+};
+
+class failure_schedule : public ::testing::Test {
+protected:
+  /// A cluster with one keeper whose planner gives the shapes in turn, the last one for ever.
+  void begin(std::vector<std::pair<std::uint32_t, std::uint32_t>> shapes, job_specification job = small_job()) {
+    job_ = job;
+    cluster_ = std::make_unique<executor_cluster>(job);
+    cluster_->planner = [this, shapes, next = std::size_t{0}](std::uint32_t slots, const auto&) mutable {
+      const auto [width, depth] = shapes[std::min(next, shapes.size() - 1)];
+      if (width * depth > slots)
+        return configuration{0, 0, {}, 0, "not enough slots for the test's shape"};
+      ++next;
+      return shape(job_, width, depth);
+    };
+    cluster_->add_keeper("keeper");
+  }
+
+  bool decided(const std::string& how) const {
+    return std::ranges::any_of(cluster_->log(), [&](const auto& line) { return line.find(how) != std::string::npos; });
+  }
+
+  void expect_identical() {
+    ASSERT_TRUE(cluster_->run_until_ended()) << to_string(cluster_->view().now) << " " << cluster_->log().back();
+    EXPECT_EQ(cluster_->final_digest(), expected_digest());
+  }
+
+  job_specification job_;
+  std::unique_ptr<executor_cluster> cluster_;
+};
+
+TEST_F(failure_schedule, undisturbed_run_is_repeatable) {
+  begin({{1, 1}});
+  cluster_->add_worker("w0");
+  expect_identical();
+}
+
+TEST_F(failure_schedule, no_shape_of_the_grid_changes_a_bit) {
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>> shapes{{1, 1}, {1, 2}, {2, 1}, {3, 1}, {2, 2}, {3, 2},
+                                                                    {1, 4}, {5, 1}, {1, 6}, {6, 1}, {2, 3}, {1, 3}};
+  begin(shapes);
+  for (int i = 0; i < 6; ++i)
+    cluster_->add_worker("w" + std::to_string(i));
+  for (std::size_t i = 0; i + 1 < shapes.size(); ++i) {
+    const auto g = i + 1;
+    ASSERT_TRUE(cluster_->run_until([&] {
+      return cluster_->view().current.value == g && cluster_->view().now == phase::running &&
+             cluster_->view().steps_done > i;
+    })) << i;
+    cluster_->send(plan_wanted{"the test's next shape"});
+  }
+  expect_identical();
+  EXPECT_EQ(cluster_->view().current.value, shapes.size());
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
+TEST_F(failure_schedule, stage_that_applied_alone_and_died_after_its_peer) {
+  // given: 1×2; stage 1 applies step 5 (having sent all), stage 0 dies after its last receive, before its apply: so
+  // nobody can bring stage 0 to version 6. expected: step 5 dropped or restored from the keeper's version 4; same bits.
+  begin({{1, 2}});
+  cluster_->add_worker("w0", once("exchanged", 5, fault_action::kill));
+  cluster_->add_worker("w1");
+  cluster_->add_worker("w2");
+  expect_identical();
+  EXPECT_TRUE(decided("is dropped"));
+}
+
+TEST_F(failure_schedule, stage_zero_applied_and_stage_one_died_before_anyone_heard) {
+  // given: 2×2; replica 0 of stage 1 is killed before it sends any contribution to step 5's exchange.
+  // expected: nobody has the result; abort of step 5; replay; same bits.
+  begin({{2, 2}, {1, 2}});
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1", once("reduced", 5, fault_action::kill));
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3");
+  expect_identical();
+  EXPECT_EQ(cluster_->view().replayed_steps, 1u);
+}
+
+TEST_F(failure_schedule, contribution_missed_by_one_rank_when_the_only_informed_rank_dies) {
+  // given: 3×1; rank 2 sends its contribution of step 5 to rank 0 only and freezes; rank 0 alone completes the
+  // exchange, and is killed before its apply. expected: the result is lost with it: abort, one step replayed.
+  begin({{3, 1}, {1, 1}});
+  moment informed;
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchanged" || at.step != 5)
+      return fault_action::none;
+    informed.reach();
+    return fault_action::kill;
+  });
+  cluster_->add_worker("w1");
+  cluster_->add_worker("w2", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchange_send" || at.step != 5 || at.index != 1)
+      return fault_action::none;
+    informed.wait();
+    return fault_action::freeze;
+  });
+  expect_identical();
+  EXPECT_TRUE(decided("step 4 is committed"));
+  EXPECT_EQ(cluster_->view().replayed_steps, 1u);
+}
+
+TEST_F(failure_schedule, informed_rank_lives_and_tells_the_others) {
+  // given: 3×1; rank 2 sends its contribution of step 5 to rank 0 only and is killed.
+  // expected: rank 0 knows the result, ranks 0 and 1 have the gradients: commit, nothing replayed.
+  begin({{3, 1}, {2, 1}});
+  moment informed;
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "exchanged" && at.step == 5)
+      informed.reach();
+    return fault_action::none;
+  });
+  cluster_->add_worker("w1");
+  cluster_->add_worker("w2", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchange_send" || at.step != 5 || at.index != 1)
+      return fault_action::none;
+    informed.wait();
+    return fault_action::kill;
+  });
+  expect_identical();
+  EXPECT_TRUE(decided("step 5 is committed"));
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
+TEST_F(failure_schedule, loss_between_two_layers_of_the_apply) {
+  // given: 2×1; rank 1 is killed when it has applied 2 of its layers. expected: rank 0 has applied: commit.
+  begin({{2, 1}, {1, 1}});
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1", once("apply", 5, fault_action::kill, 2));
+  expect_identical();
+  EXPECT_TRUE(decided("step 5 is committed"));
+}
+
+TEST_F(failure_schedule, death_after_the_decision_to_commit_before_its_apply) {
+  // given: 2×2; rank 3 tells only rank 0 of step 6 and dies, so rank 0 alone knows the result; rank 1, the last of
+  // stage 1, dies in the apply that DECIDE(commit) asks for. expected: version 7 of stage 1 is lost for good, the chain
+  // is cut back to the newest version the keeper has of all layers.
+  begin({{2, 2}, {1, 2}});
+  moment informed;
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "exchanged" && at.step == 6)
+      informed.reach();
+    return fault_action::none;
+  });
+  cluster_->add_worker("w1", once("apply", 6, fault_action::kill, 1));
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchange_send" || at.step != 6 || at.index != 1)
+      return fault_action::none;
+    informed.wait();
+    return fault_action::kill;
+  });
+  expect_identical();
+  EXPECT_TRUE(decided("step 6 is committed"));
+  EXPECT_TRUE(decided("steps are lost"));
+}
+
+TEST_F(failure_schedule, frozen_rank_that_applied_thaws_two_generations_later) {
+  begin({{2, 1}, {1, 1}, {2, 1}});
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1", once("committed", 6, fault_action::freeze));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().current.value == 2 && cluster_->view().steps_done > 7; }));
+  cluster_->add_worker("w2");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().current.value >= 3 && cluster_->view().now == phase::running; }));
+  cluster_->thaw("w1");
+  expect_identical();
+}
+
+TEST_F(failure_schedule, stop_bit_that_meets_an_abort) {
+  // given: STOP was sent for a change to 1×1, and a rank is killed in the same step's exchange. expected: abort and decide.
+  begin({{2, 1}, {1, 2}, {1, 1}});
+  auto armed = std::make_shared<std::atomic<bool>>(false);
+  cluster_->on_effect = [=](const effect& x) {
+    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(t->what))
+      *armed = true;
+    return true;
+  };
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1", [armed](const fault_point& at) {
+    return *armed && std::string(at.phase) == "exchange_send" ? fault_action::kill : fault_action::none;
+  });
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 4; }));
+  cluster_->send(plan_wanted{"the test"});
+  expect_identical();
+}
+
+TEST_F(failure_schedule, joiner_lost_after_stop_was_sent) {
+  begin({{1, 1}, {2, 1}, {1, 1}});
+  cluster_->add_worker("w0");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 4; }));
+  bool stopping = false;
+  cluster_->on_effect = [&](const effect& x) {
+    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(t->what))
+      stopping = true;
+    return true;
+  };
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return stopping; }));
+  cluster_->kill("w1");
+  expect_identical();
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
+TEST_F(failure_schedule, source_that_dies_half_way_through_its_transfer) {
+  begin({{1, 1}, {1, 2}, {2, 1}});
+  cluster_->add_worker("w0", [](const fault_point& at) {
+    return std::string(at.phase) == "transfer_send" && at.index == 2 ? fault_action::kill : fault_action::none;
+  });
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 4; }));
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
+  cluster_->add_worker("w2"); // the state comes from the keeper
+  expect_identical();
+}
+
+TEST_F(failure_schedule, loss_of_everything_before_the_first_snapshot) {
+  begin({{1, 2}});
+  cluster_->add_worker("w0", once("forward", 2, fault_action::kill));
+  cluster_->add_worker("w1", once("forward", 2, fault_action::kill));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting && cluster_->view().current.value == 1; }));
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3");
+  expect_identical();
+}
+
+TEST_F(failure_schedule, loss_after_the_last_exchange_and_before_the_last_apply) {
+  begin({{2, 1}, {1, 1}});
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1", once("exchanged", small_job().steps - 1, fault_action::kill));
+  expect_identical();
+}
+
+TEST_F(failure_schedule, loss_of_all_workers_right_after_the_last_commit) {
+  begin({{2, 1}});
+  cluster_->add_worker("w0", once("committed", small_job().steps, fault_action::kill));
+  cluster_->add_worker("w1", once("committed", small_job().steps, fault_action::kill));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting && cluster_->view().current.value == 1; }));
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3");
+  expect_identical();
+}
+
+TEST_F(failure_schedule, loss_of_the_keeper_during_a_snapshot) {
+  begin({{2, 1}});
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1");
+  bool killed_keeper = false;
+  cluster_->on_effect = [&](const effect&) { return true; };
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 4; }));
+  cluster_->kill("keeper");
+  killed_keeper = true;
+  EXPECT_FALSE(cluster_->view().protected_now);
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 6; }));
+  cluster_->add_keeper("keeper2");
+  expect_identical();
+  EXPECT_TRUE(killed_keeper);
+}
+
+TEST_F(failure_schedule, joins_in_quick_succession_after_a_kill) {
+  // given: joins every 50 ms for 10 s after a kill would be 200 joins; here each join follows the one before as soon as
+  // the conductor was idle for 50 ms. expected: training goes on between them.
+  auto job = small_job();
+  begin({{2, 1}}, job);
+  cluster_->planner = [&](std::uint32_t slots, const auto&) { return shape(job, std::min(slots, 4u), 1); };
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
+  cluster_->kill("w1");
+  for (int i = 2; i < 8; ++i) {
+    cluster_->add_worker("w" + std::to_string(i));
+    cluster_->run_until([] { return false; }, milliseconds(50));
+  }
+  expect_identical();
+}
+
+} // namespace
+} // namespace parcae

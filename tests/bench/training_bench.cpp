@@ -1,0 +1,208 @@
+// What distribution costs, as ratios within one run: executors against plain LibTorch loops over the same layers.
+// Prints one JSON object. Arguments: [rounds = 3] [steps per round = 6].
+
+#include "gpu/dataset.hpp"
+#include "gpu/model.hpp"
+#include "tests/support/executor_cluster.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <boost/json.hpp>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <thread>
+
+namespace parcae {
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+double ms_since(steady::time_point from) {
+  return std::chrono::duration<double, std::milli>(steady::now() - from).count();
+}
+
+double median(std::vector<double> x) {
+  std::ranges::sort(x);
+  return x.empty() ? std::nan("") : x[x.size() / 2];
+}
+
+/// GPT of 10.0 M parameters.
+job_specification ten_million() {
+  job_specification job;
+  job.steps = 1'000'000;
+  job.model = {"gpt", 6, 368, 8, 128, 256, 0, true};
+  job.data = {"text", "/usr/share/common-licenses"};
+  job.global_batch = 16;
+  job.micro_batch = 4;
+  job.virtual_replicas = 2;
+  job.optimizer.clip_norm = 1;
+  job.keeper_every = 1'000'000;
+  job.planning_interval_ms = 86'400'000;
+  return job;
+}
+
+/// The natural loop: one graph per micro-batch, gradients accumulated by autograd, clipping, fused AdamW over all tensors.
+class plain_loop {
+public:
+  explicit plain_loop(const job_specification& job) :
+      job_(job), model_(describe(job.model)), layers_(make_layers(job.model)), data_(load_dataset(job.data, job.model)),
+      order_(job.seed, data_->size()) {
+    for (std::uint32_t i = 0; i < layers_.size(); ++i) {
+      flat_.push_back(initial_parameters(model_, i, job.seed));
+      views_.push_back(views_of(model_.layers[i], flat_.back()));
+      for (auto& view : views_.back()) {
+        view = view.detach().requires_grad_();
+        parameters_.push_back(view);
+      }
+    }
+    if (model_.tied) { // one parameter, as in the natural loop
+      auto& second = views_[model_.tied->second_layer][model_.tied->second_tensor];
+      std::erase_if(parameters_, [&](const auto& p) { return p.is_same(second); });
+      second = views_[model_.tied->first_layer][model_.tied->first_tensor];
+    }
+    for (const auto& p : parameters_) {
+      first_.push_back(at::zeros_like(p));
+      second_.push_back(at::zeros_like(p));
+    }
+  }
+
+  /// One step over `micro_batches` micro-batches; milliseconds.
+  double step(std::uint32_t micro_batches) {
+    const auto began = steady::now();
+    const std::int64_t batch = job_.micro_batch, length = job_.model.sequence;
+    for (std::uint32_t m = 0; m < micro_batches; ++m) {
+      auto x = at::empty({batch, length}, at::kLong), targets = at::empty_like(x);
+      for (std::int64_t i = 0; i < batch; ++i)
+        data_->read(order_(sample_++),
+                    {x.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)},
+                    {targets.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)});
+      for (std::size_t i = 0; i < layers_.size(); ++i)
+        x = layers_[i]->forward(views_[i], x, {job_.seed, steps_, m});
+      torch::autograd::backward({loss_of(x, targets) / static_cast<double>(micro_batches)}, {});
+    }
+    const c10::NoGradGuard no_gradient;
+    std::vector<at::Tensor> gradients, counts;
+    double squared = 0;
+    for (const auto& p : parameters_) {
+      gradients.push_back(p.grad());
+      squared += std::pow(at::linalg_vector_norm(p.grad(), 2).item<double>(), 2);
+      counts.push_back(at::full({}, static_cast<double>(steps_ + 1), at::kFloat));
+    }
+    if (const auto norm = std::sqrt(squared); norm > job_.optimizer.clip_norm)
+      for (auto& g : gradients)
+        g.mul_(job_.optimizer.clip_norm / norm);
+    at::_fused_adamw_(parameters_, gradients, first_, second_, {}, counts, job_.optimizer.learning_rate, 0.9, 0.999, 0,
+                      1e-8, false, false);
+    for (auto& p : parameters_)
+      p.mutable_grad() = at::Tensor();
+    ++steps_;
+    return ms_since(began);
+  }
+
+private:
+  job_specification job_;
+  model_description model_;
+  std::vector<std::unique_ptr<layer>> layers_;
+  std::shared_ptr<const dataset> data_;
+  sample_order order_;
+  std::vector<at::Tensor> flat_, parameters_, first_, second_;
+  std::vector<std::vector<at::Tensor>> views_;
+  std::uint64_t steps_ = 0, sample_ = 0;
+};
+
+/// `loops` plain loops side by side, each with its share of the batch; median step time of all.
+double plain_ms(const job_specification& job, std::uint32_t loops, std::uint32_t steps) {
+  std::vector<std::thread> threads;
+  std::vector<std::vector<double>> times(loops);
+  for (std::uint32_t t = 0; t < loops; ++t)
+    threads.emplace_back([&, t] {
+      at::set_num_threads(1);
+      plain_loop loop(job);
+      loop.step(1); // warm-up
+      for (std::uint32_t i = 0; i < steps; ++i)
+        times[t].push_back(loop.step(job.micro_batches() / loops));
+    });
+  for (auto& thread : threads)
+    thread.join();
+  std::vector<double> all;
+  for (const auto& x : times)
+    all.insert(all.end(), x.begin(), x.end());
+  return median(all);
+}
+
+/// Median time between commits at a shape.
+double distributed_ms(const job_specification& job, std::uint32_t width, std::uint32_t depth, std::uint32_t steps) {
+  executor_cluster cluster(job);
+  std::vector<double> times;
+  cluster.planner = [&](std::uint32_t slots, const std::vector<layer_cost>& costs) {
+    configuration c{0, 0, {}, 0, "bench"};
+    if (slots < width * depth)
+      return c;
+    std::vector<double> ms;
+    for (const auto& cost : costs)
+      ms.push_back(cost.forward_ms + cost.backward_ms);
+    return configuration{width, depth, partition_layers(ms, depth), 0, "bench"};
+  };
+  for (std::uint32_t i = 0; i < width * depth; ++i)
+    cluster.add_worker("w" + std::to_string(i));
+  std::uint64_t seen = 0;
+  auto last = steady::now();
+  cluster.run_until(
+      [&] {
+        if (cluster.view().steps_done > seen) {
+          if (seen > 0) // the first step warms up
+            times.push_back(ms_since(last) / static_cast<double>(cluster.view().steps_done - seen));
+          last = steady::now();
+          seen = cluster.view().steps_done;
+        }
+        return seen > steps;
+      },
+      milliseconds(300'000));
+  return median(times);
+}
+
+} // namespace
+} // namespace parcae
+
+int main(int argc, char** argv) {
+  using namespace parcae;
+  const auto rounds = argc > 1 ? std::atoi(argv[1]) : 3;
+  const auto steps = static_cast<std::uint32_t>(argc > 2 ? std::atoi(argv[2]) : 6);
+  at::set_num_threads(1);
+  const auto job = ten_million();
+  auto plain_reduce = job;
+  plain_reduce.reproducible = false;
+  // In turn, so that a drift of the machine's speed touches all alike.
+  std::map<std::string, std::vector<double>> ms;
+  for (int r = 0; r < rounds; ++r) {
+    ms["plain"].push_back(plain_ms(job, 1, steps));
+    ms["1x1"].push_back(distributed_ms(job, 1, 1, steps));
+    ms["two plain"].push_back(plain_ms(job, 2, steps));
+    ms["2x1"].push_back(distributed_ms(job, 2, 1, steps));
+    ms["2x1 plain all-reduce"].push_back(distributed_ms(plain_reduce, 2, 1, steps));
+    ms["1x2"].push_back(distributed_ms(job, 1, 2, steps));
+  }
+  boost::json::object out;
+  boost::json::object times;
+  for (const auto& [name, x] : ms)
+    times[name] = median(x);
+  out["median_step_ms"] = times;
+  auto ratio = [&](const std::string& a, const std::string& b) {
+    std::vector<double> pairs;
+    for (std::size_t i = 0; i < ms[a].size(); ++i)
+      pairs.push_back(ms[a][i] / ms[b][i]);
+    return median(pairs);
+  };
+  out["1x1_over_plain_loop (at most 1.03)"] = ratio("1x1", "plain");
+  out["2x1_over_two_plain_loops (at most 1.05)"] = ratio("2x1", "two plain");
+  out["2x1_speed_over_1x1 (at least 1.6)"] = ratio("1x1", "2x1");
+  out["1x2_speed_over_1x1 (at least 1.6)"] = ratio("1x1", "1x2");
+  out["reproducible_over_plain_all_reduce_2x1 (at most 1.10)"] = ratio("2x1", "2x1 plain all-reduce");
+  std::cout << boost::json::serialize(out) << std::endl;
+}

@@ -1,0 +1,289 @@
+// Text as samples, and their order.
+
+#include "gpu/dataset.hpp"
+#include "gpu/seed.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+namespace parcae {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder of its own for each test, removed at its end.
+class dataset_test : public testing::Test {
+protected:
+  void SetUp() override {
+    auto pattern = (fs::temp_directory_path() / "dataset_test.XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder = pattern;
+  }
+
+  void TearDown() override { fs::remove_all(folder); }
+
+  void write(const std::string& name, std::string_view text) {
+    fs::create_directories((folder / name).parent_path());
+    std::ofstream{folder / name, std::ios::binary} << text;
+  }
+
+  static std::shared_ptr<const dataset> load(const fs::path& path, std::uint32_t sequence) {
+    return load_dataset({"text", path.string()}, {.sequence = sequence});
+  }
+
+  /// Inputs of all samples one after the other, then the last target.
+  static std::string text_of(const dataset& data, std::uint32_t sequence) {
+    std::string result;
+    std::vector<std::int64_t> input(sequence), target(sequence);
+    for (std::uint64_t i = 0; i < data.size(); ++i) {
+      data.read(i, input, target);
+      EXPECT_TRUE(std::equal(input.begin() + 1, input.end(), target.begin())) << "sample " << i;
+      for (auto token : input)
+        result += static_cast<char>(token);
+    }
+    return result + static_cast<char>(target.back());
+  }
+
+  static std::string error_of(const fs::path& path, std::uint32_t sequence = 4) {
+    try {
+      load(path, sequence);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return {};
+  }
+
+  fs::path folder;
+};
+
+// given: length of the text, sequence / expected: samples
+TEST_F(dataset_test, consecutive_samples_share_one_token) {
+  struct row {
+    std::size_t length;
+    std::uint32_t sequence;
+    std::uint64_t samples;
+  };
+  for (const auto& [length, sequence, samples] :
+       std::vector<row>{{5, 4, 1}, {8, 4, 1}, {9, 4, 2}, {12, 4, 2}, {13, 4, 3}, {2, 1, 1}, {10, 1, 9}}) {
+    std::string text;
+    for (std::size_t i = 0; i < length; ++i)
+      text += static_cast<char>('a' + i);
+    write("text", text);
+    auto data = load(folder / "text", sequence);
+    EXPECT_EQ(data->size(), samples);
+    EXPECT_EQ(text_of(*data, sequence), text.substr(0, samples * sequence + 1));
+  }
+}
+
+TEST_F(dataset_test, bytes_are_not_signed) {
+  write("text", "\x80\xff\x01");
+  std::int64_t input[2], target[2];
+  load(folder, 2)->read(0, input, target);
+  EXPECT_EQ(input[0], 128);
+  EXPECT_EQ(input[1], 255);
+  EXPECT_EQ(target[1], 1);
+}
+
+TEST_F(dataset_test, files_are_sorted_by_relative_path) {
+  // '-' < '.' < '/' < '0' in bytes
+  write("b", "5");
+  write("a/z", "3");
+  write("a0", "4");
+  write("a-b", "1");
+  write("a.txt", "2");
+  write("a/c/d", "!");
+  write("B", "0");
+  EXPECT_EQ(text_of(*load(folder, 1), 1), "012!345");
+}
+
+TEST_F(dataset_test, links_and_special_files_below_the_folder_are_ignored) {
+  write("folder/one", "one ");
+  write("elsewhere/two", "two ");
+  fs::create_symlink(folder / "elsewhere/two", folder / "folder/link");
+  fs::create_directory_symlink(folder / "elsewhere", folder / "folder/links");
+  fs::create_directory_symlink(folder / "folder", folder / "folder/loop");
+  ASSERT_EQ(::mkfifo((folder / "folder/pipe").c_str(), 0600), 0);
+  EXPECT_EQ(text_of(*load(folder / "folder", 1), 1), "one ");
+}
+
+TEST_F(dataset_test, a_link_named_by_the_user_is_followed) {
+  write("folder/one", "one ");
+  fs::create_directory_symlink(folder / "folder", folder / "link");
+  EXPECT_EQ(text_of(*load(folder / "link", 1), 1), "one ");
+}
+
+TEST_F(dataset_test, digest_covers_paths_and_contents) {
+  write("x/a", "text");
+  write("y/a", "text");
+  write("renamed/b", "text");
+  write("changed/a", "tExt");
+  write("split/a", "te");
+  write("split/b", "xt");
+  auto digest = [&](const char* name) { return load(folder / name, 1)->digest(); };
+  EXPECT_EQ(digest("x"), digest("y"));
+  // Python: hashlib.sha256(b"a\0" b"4\0text").hexdigest(); as one file: b"\0" b"4\0text"
+  EXPECT_EQ(digest("x"), "22d089c6b81716c745518d8e7164bd67a71e88ef0d211bee7d7a7206d513cdb9");
+  EXPECT_EQ(digest("x/a"), "97188aaf229afc9214f0d09cdbac4901391542111de78ca99989a6a1bd35ca3b");
+  for (auto other : {"renamed", "changed", "split", "x/a"})
+    EXPECT_NE(digest("x"), digest(other)) << other;
+}
+
+TEST_F(dataset_test, errors_name_the_path) {
+  write("short/a", "abcd");
+  fs::create_directory(folder / "empty");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  struct row {
+    fs::path path;
+    const char* reason;
+  };
+  for (const auto& [path, reason] : std::vector<row>{
+           {folder / "missing", "no such file or folder"},
+           {folder / "short", "has 4 bytes of text, one sample needs 5"},
+           {folder / "short/a", "has 4 bytes"},
+           {folder / "empty", "has 0 bytes"},
+           {folder / "pipe", "neither a regular file nor a folder"},
+           {"/proc/self/mem", "error"}, // opens, but the read fails
+       }) {
+    EXPECT_NE(error_of(path).find(path.string()), std::string::npos) << error_of(path);
+    EXPECT_NE(error_of(path).find(reason), std::string::npos) << error_of(path);
+  }
+}
+
+TEST_F(dataset_test, unreadable_file_and_folder_are_named) {
+  // Permissions do not bind root: become nobody for the time of the test.
+  struct unprivileged {
+    bool root = ::geteuid() == 0;
+    bool changed = root && ::seteuid(65534) == 0;
+    ~unprivileged() {
+      if (changed && ::seteuid(0) != 0)
+        std::abort();
+    }
+  };
+  write("a/file", "text");
+  write("b/folder/file", "text");
+  fs::permissions(folder, fs::perms::all);
+  fs::permissions(folder / "a/file", fs::perms::none);
+  fs::permissions(folder / "b/folder", fs::perms::none);
+  {
+    unprivileged here;
+    if (here.root && !here.changed)
+      GTEST_SKIP() << "cannot give up root";
+    for (auto [path, culprit] : {std::pair{"a", "a/file: Permission"}, std::pair{"b", "b/folder: Permission"}})
+      EXPECT_NE(error_of(folder / path, 1).find((folder / culprit).string()), std::string::npos)
+          << error_of(folder / path);
+  }
+  fs::permissions(folder / "b/folder", fs::perms::owner_all);
+}
+
+TEST_F(dataset_test, reads_out_of_range_are_refused) {
+  write("text", "abcdefghi");
+  auto data = load(folder / "text", 4);
+  std::vector<std::int64_t> four(4), three(3);
+  EXPECT_THROW(data->read(2, four, four), std::out_of_range);
+  EXPECT_THROW(data->read(0, three, four), std::out_of_range);
+  EXPECT_THROW(data->read(0, four, three), std::out_of_range);
+}
+
+TEST(dataset, unknown_kind_is_refused) {
+  EXPECT_THROW(load_dataset({"images", "/"}, {}), std::runtime_error);
+}
+
+// --- order
+// ------------------------------------------------------------------------------------------------------------
+
+/// Written independently of the implementation: MT19937-64 as published by Nishimura and Matsumoto (2004).
+class mersenne_twister {
+public:
+  explicit mersenne_twister(std::uint64_t seed) {
+    state_[0] = seed;
+    for (int i = 1; i < 312; ++i)
+      state_[i] = 6364136223846793005u * (state_[i - 1] ^ (state_[i - 1] >> 62)) + static_cast<std::uint64_t>(i);
+  }
+
+  std::uint64_t next() {
+    if (used_ == 312) {
+      for (int i = 0; i < 312; ++i) {
+        auto x = (state_[i] & 0xffffffff80000000u) | (state_[(i + 1) % 312] & 0x7fffffffu);
+        state_[i] = state_[(i + 156) % 312] ^ (x >> 1) ^ (x % 2 == 1 ? 0xb5026f5aa96619e9u : 0);
+      }
+      used_ = 0;
+    }
+    auto x = state_[used_++];
+    x ^= (x >> 29) & 0x5555555555555555u;
+    x ^= (x << 17) & 0x71d67fffeda60000u;
+    x ^= (x << 37) & 0xfff7eee000000000u;
+    return x ^ (x >> 43);
+  }
+
+private:
+  std::uint64_t state_[312];
+  int used_ = 312;
+};
+
+std::vector<std::uint64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size) {
+  mersenne_twister random{mix_seed(seed, "epoch", {epoch})};
+  std::vector<std::uint64_t> result;
+  for (std::uint64_t i = 0; i < size; ++i)
+    result.push_back(i);
+  for (auto left = size; left > 1; --left)
+    std::swap(result[left - 1], result[random.next() % left]);
+  return result;
+}
+
+TEST(sample_order, agrees_with_an_independent_permutation) {
+  for (std::uint64_t size : {1, 2, 3, 10, 1000, 5000})
+    for (std::uint64_t seed : {0, 1, 42}) {
+      sample_order order{seed, size};
+      for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+        auto expected = permutation(seed, epoch, size);
+        for (std::uint64_t i = 0; i < size; ++i)
+          ASSERT_EQ(order(epoch * size + i), expected[i]) << size << " samples, seed " << seed << ", epoch " << epoch;
+      }
+    }
+}
+
+// given: seed 1, 10 samples, 3 epochs / expected: what a Python program of the same description prints
+TEST(sample_order, agrees_with_recorded_numbers) {
+  sample_order order{1, 10};
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t n = 0; n < 30; ++n)
+    numbers.push_back(order(n));
+  EXPECT_EQ(numbers, (std::vector<std::uint64_t>{9, 7, 3, 2, 8, 1, 6, 4, 5, 0, 0, 9, 2, 1, 3,
+                                                 8, 5, 7, 4, 6, 1, 8, 3, 5, 0, 4, 2, 9, 6, 7}));
+}
+
+TEST(sample_order, every_epoch_has_every_sample_once_in_another_order) {
+  sample_order order{3, 1000};
+  std::vector<std::vector<std::uint64_t>> epochs(4);
+  for (std::uint64_t n = 0; n < 4000; ++n)
+    epochs[n / 1000].push_back(order(n));
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_NE(epochs[i], epochs[i - 1]);
+    EXPECT_TRUE(std::is_permutation(epochs[i].begin(), epochs[i].end(), epochs[0].begin()));
+  }
+}
+
+TEST(sample_order, does_not_depend_on_what_was_asked_before) {
+  std::mt19937_64 random{5};
+  sample_order asked_at_random{9, 50};
+  for (int i = 0; i < 2000; ++i) {
+    auto number = random() % 1000;
+    sample_order fresh{9, 50};
+    ASSERT_EQ(asked_at_random(number), fresh(number)) << number;
+  }
+}
+
+TEST(sample_order, impossible_sizes_are_refused) {
+  EXPECT_THROW(sample_order(1, 0), std::invalid_argument);
+  EXPECT_THROW(sample_order(1, std::uint64_t{1} << 32), std::invalid_argument);
+}
+
+} // namespace
+} // namespace parcae

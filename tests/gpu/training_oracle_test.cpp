@@ -1,0 +1,126 @@
+// What the exactness contract cannot show: that training is right, and that the contract is not vacuous.
+
+#include "gpu/dataset.hpp"
+#include "gpu/model.hpp"
+#include "tests/support/executor_cluster.hpp"
+#include "tests/support/reference_gpt.hpp"
+
+#include <ATen/Parallel.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+namespace parcae {
+namespace {
+
+/// Per-step losses of a plain LibTorch loop: one device, one graph, LibTorch's modules, optimizer and clipping, and a
+/// permutation of its own.
+std::vector<double> plain_losses(const job_specification& job) {
+  at::set_num_threads(1);
+  reference_gpt model(job.model);
+  const auto description = describe(job.model);
+  {
+    torch::NoGradGuard no_grad;
+    auto named = model.named();
+    for (std::uint32_t i = 0; i < description.layers.size(); ++i) {
+      const auto views = views_of(description.layers[i], initial_parameters(description, i, job.seed));
+      for (std::size_t k = 0; k < views.size(); ++k)
+        named.at(description.layers[i].tensors[k].name).copy_(views[k]);
+    }
+  }
+  const auto data = load_dataset(job.data, job.model);
+  sample_order order(job.seed, data->size());
+  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(job.optimizer.learning_rate)
+                                                        .weight_decay(job.optimizer.weight_decay));
+  std::vector<double> losses;
+  for (std::uint64_t step = 0; step < job.steps; ++step) {
+    for (auto& group : optimizer.param_groups())
+      static_cast<torch::optim::AdamWOptions&>(group.options()).lr(learning_rate(job.optimizer, step, job.steps));
+    optimizer.zero_grad();
+    const std::int64_t batch = job.global_batch, length = job.model.sequence;
+    auto tokens = at::empty({batch, length}, at::kLong), targets = at::empty_like(tokens);
+    for (std::int64_t i = 0; i < batch; ++i)
+      data->read(order(step * job.global_batch + static_cast<std::uint64_t>(i)),
+                 {tokens[i].data_ptr<std::int64_t>(), job.model.sequence},
+                 {targets[i].data_ptr<std::int64_t>(), job.model.sequence});
+    auto loss = -torch::log_softmax(model.forward(tokens), -1).gather(-1, targets.unsqueeze(-1)).mean();
+    loss.backward();
+    nn::utils::clip_grad_norm_(model.parameters(), job.optimizer.clip_norm);
+    optimizer.step();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+/// A run of the job at a fixed shape.
+std::unique_ptr<executor_cluster> train(const job_specification& job, std::uint32_t width, std::uint32_t depth) {
+  auto cluster = std::make_unique<executor_cluster>(job);
+  cluster->planner = [=](std::uint32_t slots, const auto&) {
+    return slots < width * depth ? configuration{0, 0, {}, 0, "not all are there yet"} : shape(job, width, depth);
+  };
+  cluster->add_keeper("keeper");
+  for (std::uint32_t i = 0; i < width * depth; ++i)
+    cluster->add_worker("w" + std::to_string(i));
+  EXPECT_TRUE(cluster->run_until_ended());
+  return cluster;
+}
+
+TEST(training_oracle, losses_agree_with_a_plain_loop) {
+  auto job = small_job();
+  job.model.dropout = 0;
+  const auto expected = plain_losses(job);
+  const auto cluster = train(job, 2, 2);
+  ASSERT_EQ(cluster->losses().size(), expected.size());
+  for (const auto& [step, loss] : cluster->losses())
+    EXPECT_NEAR(loss / expected[step], 1, 1e-5) << "step " << step;
+}
+
+TEST(training_oracle, plain_all_reduce_depends_on_the_width_and_the_tree_does_not) {
+  auto job = small_job();
+  job.steps = 6;
+  job.reproducible = false;
+  EXPECT_NE(train(job, 1, 1)->final_digest(), train(job, 2, 1)->final_digest());
+  job.reproducible = true;
+  EXPECT_EQ(train(job, 1, 1)->final_digest(), train(job, 2, 1)->final_digest());
+}
+
+TEST(training_oracle, every_sample_of_the_chain_is_used_once_and_in_order) {
+  // given: a run with a kill, a stop and a join. expected: for each committed step, the loader records of the generation
+  // that committed it name each sample of that step exactly once, and the bytes are those an independent permutation picks.
+  const auto job = small_job();
+  executor_cluster cluster(job);
+  cluster.planner = [&](std::uint32_t slots, const auto&) { return shape(job, std::min(slots, 3u), 1); };
+  cluster.add_keeper("keeper");
+  cluster.add_worker("w0");
+  cluster.add_worker("w1");
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 5; }));
+  cluster.kill("w1");
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.view().now == phase::running && cluster.view().steps_done >= 9; }));
+  cluster.add_worker("w2");
+  ASSERT_TRUE(cluster.run_until_ended());
+
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::map<std::uint32_t, loader_record>> by_step;
+  for (const auto& record : cluster.loads())
+    by_step[{record.at.value, record.step}][record.micro_batch] = record;
+  const auto data = load_dataset(job.data, job.model);
+  std::uint64_t next = 0;
+  for (const auto& link : cluster.view().chain) {
+    EXPECT_EQ(link.base, next);
+    for (auto step = link.base; step < link.last; ++step) {
+      const auto& records = by_step.at({link.by.value, step});
+      ASSERT_EQ(records.size(), job.micro_batches()) << "step " << step;
+      for (const auto& [id, record] : records)
+        for (std::uint32_t i = 0; i < job.micro_batch; ++i)
+          EXPECT_EQ(record.samples.at(i), step * job.global_batch + id * job.micro_batch + i);
+    }
+    next = link.last;
+  }
+  EXPECT_EQ(next, job.steps);
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,36 @@
+#include "protocols/type_ids.hpp"
+
+#include <caf/all.hpp>
+
+#include <gmock/gmock.h>
+
+namespace parcae {
+namespace {
+
+// given: every value from 1 until the first unknown one / expected: a name of its own that parses back
+TEST(errors, names_parse_back) {
+  std::set<std::string_view> names;
+  std::uint8_t code = 1;
+  for (; to_string(static_cast<parcae_error>(code)) != "unknown_error"; ++code) {
+    auto x = static_cast<parcae_error>(code);
+    EXPECT_EQ(parse_parcae_error(to_string(x)), x);
+    names.insert(to_string(x));
+  }
+  EXPECT_EQ(names.size(), code - 1u);
+  EXPECT_EQ(parse_parcae_error("no such error"), std::nullopt);
+}
+
+// given                              / expected
+// our error with details             / the general text, then the details
+// our error without                  / the general text
+// an error of CAF                    / its name
+TEST(errors, render_for_people) {
+  auto with = caf::make_error(parcae_error::duplicate_name, std::string("a"));
+  EXPECT_EQ(render(with), "a living instance has that name: a");
+  EXPECT_EQ(details_of(with), "a");
+  EXPECT_EQ(render(caf::make_error(parcae_error::unknown_job)), "no such job");
+  EXPECT_THAT(render(caf::make_error(caf::sec::request_timeout)), testing::HasSubstr("request_timeout"));
+}
+
+} // namespace
+} // namespace parcae

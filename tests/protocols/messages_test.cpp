@@ -1,0 +1,150 @@
+#include "protocols/type_ids.hpp"
+
+#include <caf/all.hpp>
+#include <caf/binary_deserializer.hpp>
+#include <caf/binary_serializer.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+namespace parcae {
+namespace {
+
+using block = caf::id_block::parcae_protocol;
+
+struct config : caf::actor_system_config {
+  config() {
+    parcae::add_message_types(*this);
+    set("scheduler.policy", caf::atom("testing"));
+  }
+};
+
+struct messages : testing::Test {
+  config cfg;
+  caf::actor_system system{cfg};
+
+  template <class T>
+  std::vector<char> bytes_of(const T& x) {
+    std::vector<char> result;
+    caf::binary_serializer sink(system, result);
+    EXPECT_FALSE(sink(const_cast<T&>(x)));
+    return result;
+  }
+
+  template <class T>
+  T round_trip(const T& x) {
+    auto bytes = bytes_of(x);
+    T result{};
+    caf::binary_deserializer source(system, bytes);
+    EXPECT_FALSE(source(result));
+    EXPECT_EQ(bytes_of(result), bytes);
+    return result;
+  }
+};
+
+template <class F, caf::type_id_t... Ids>
+void for_each_type(F f, std::integer_sequence<caf::type_id_t, Ids...>) {
+  (f.template operator()<static_cast<caf::type_id_t>(block::begin + Ids)>(), ...);
+}
+
+using all_types = std::make_integer_sequence<caf::type_id_t, block::end - block::begin>;
+
+// given: a default object of each registered type / expected: the same bytes after a round trip
+TEST_F(messages, default_objects_round_trip) {
+  for_each_type(
+    [&]<caf::type_id_t Id>() {
+      SCOPED_TRACE(caf::type_name_by_id<Id>::value);
+      round_trip(typename caf::type_by_id<Id>::type{});
+    },
+    all_types{});
+}
+
+// given: the registered names / expected: the checked-in list, because the wire carries the names
+TEST_F(messages, names_are_the_checked_in_ones) {
+  std::vector<std::string> names;
+  for_each_type([&]<caf::type_id_t Id>() { names.emplace_back(caf::type_name_by_id<Id>::value); }, all_types{});
+  std::vector<std::string> expected;
+  std::ifstream file(MESSAGE_TYPES);
+  for (std::string line; std::getline(file, line);)
+    expected.push_back(line);
+  EXPECT_EQ(names, expected);
+}
+
+// given: every command and report / expected: it is registered, else it would arrive as an empty message
+TEST_F(messages, commands_and_reports_are_registered) {
+  auto check = [&]<class... Ts>(std::type_identity<std::variant<Ts...>>) {
+    (EXPECT_NE(cfg.type_names_by_rtti.count(std::type_index(typeid(Ts))), 0u), ...);
+  };
+  check(std::type_identity<command>{});
+  check(std::type_identity<report>{});
+}
+
+placement sample_placement() {
+  return {2, 1, {0, 3}, {{{"a", {7}, 0}, "127.0.0.1", 1000}, {{"b", {8}, 1}, "127.0.0.1", 1001}}};
+}
+
+// given: objects with all fields set / expected: equal fields after a round trip
+TEST_F(messages, filled_objects_round_trip) {
+  prepare p;
+  p.next = {3};
+  p.token = 0xfeedfacecafebeef;
+  p.job = {2};
+  p.specification.name = "x";
+  p.specification.model.dropout = 0.25;
+  p.data_digest = "digest";
+  p.target = sample_placement();
+  p.moves = {{0, 0, 1}, {2, 1, 0}};
+  auto q = round_trip(p);
+  EXPECT_EQ(q.next, p.next);
+  EXPECT_EQ(q.token, p.token);
+  EXPECT_EQ(q.target, p.target);
+  EXPECT_EQ(q.moves, p.moves);
+  EXPECT_EQ(q.specification.model.dropout, 0.25);
+
+  aborted a;
+  a.current = {4};
+  a.at = {10, {4}};
+  a.complete = 10;
+  a.result = {10, 1.5, 2.5, 0.5, 1e-3, true, true};
+  a.held = {{0, {10, {4}}}, {1, {9, {3}}}};
+  auto b = round_trip(a);
+  EXPECT_EQ(b.result, a.result);
+  EXPECT_EQ(b.held, a.held);
+  EXPECT_EQ(b.at, a.at);
+
+  failed f{{5}, failure::unreachable, 3, "no route", {}};
+  auto g = round_trip(f);
+  EXPECT_EQ(g.kind, failure::unreachable);
+  EXPECT_EQ(g.what, "no route");
+
+  hello h;
+  h.name = "a";
+  h.life = {9};
+  h.role = role::keeper;
+  h.processor = "cpu";
+  auto i = round_trip(h);
+  EXPECT_EQ(i.role, role::keeper);
+  EXPECT_EQ(i.protocol, protocol_version);
+  EXPECT_EQ(i.life, h.life);
+
+  EXPECT_EQ(round_trip(client_request{{'a', '\0', 'b'}}).bytes, (std::vector<char>{'a', '\0', 'b'}));
+}
+
+// given: the bytes of a PREPARE, cut short anywhere / expected: an error, never a crash
+TEST_F(messages, truncated_bytes_are_errors) {
+  prepare p;
+  p.target = sample_placement();
+  auto bytes = bytes_of(p);
+  for (std::size_t n = 0; n < bytes.size(); ++n) {
+    std::vector<char> part(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
+    prepare q;
+    caf::binary_deserializer source(system, part);
+    EXPECT_TRUE(source(q)) << n;
+  }
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,239 @@
+#include "tests/support/executor_cluster.hpp"
+
+#include "gpu/model_description.hpp"
+
+#include <cstdlib>
+#include <iostream>
+#include <set>
+
+namespace parcae {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+} // namespace
+
+struct executor_cluster::instance {
+  std::unique_ptr<data_port> port;
+  participant where;
+  fault_plan faults;
+  std::mutex mutex;
+  std::condition_variable thawed;
+  bool frozen = false;
+  bool closing = false;
+  std::atomic<bool> gone = false; ///< neither heard nor spoken to any more
+  std::unique_ptr<executor> work; // last: its threads use the rest
+
+  ~instance() {
+    {
+      const std::lock_guard lock(mutex);
+      closing = true;
+      frozen = false;
+    }
+    thawed.notify_all();
+  }
+};
+
+executor_cluster::executor_cluster(job_specification job, conductor_options options) :
+    job_(std::move(job)),
+    conductor_(std::make_unique<conductor>(job_id{1}, job_, facts_of(job_), options, 42)) {
+  planner = [this](std::uint32_t slots, const std::vector<layer_cost>& costs) {
+    return best_configuration(job_, costs, {}, slots);
+  };
+}
+
+executor_cluster::~executor_cluster() {
+  for (auto& [name, x] : instances_)
+    x->gone = true;
+}
+
+void executor_cluster::add_worker(const std::string& name, fault_plan faults) {
+  add(name, false, std::move(faults));
+}
+
+void executor_cluster::add_keeper(const std::string& name, fault_plan faults) {
+  add(name, true, std::move(faults));
+}
+
+void executor_cluster::add(const std::string& name, bool keeper, fault_plan faults) {
+  auto x = std::make_unique<instance>();
+  x->port = make_data_port("127.0.0.1");
+  x->where = {{name, {++lives_}, 0}, "127.0.0.1", x->port->port()};
+  x->faults = std::move(faults);
+  auto* self = x.get();
+  auto push = [this](conductor_event event) {
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(event));
+    }
+    wake_.notify_all();
+  };
+  executor_options options;
+  options.self = x->where.slot;
+  options.report_to = [self, push](report what) {
+    if (!self->gone)
+      push(slot_reported{self->where.slot, std::move(what)});
+  };
+  if (self->faults)
+    options.on_fault_point = [self, push](const fault_point& at) {
+      const auto action = self->gone ? fault_action::none : self->faults(at);
+      if (action == fault_action::none)
+        return;
+      std::unique_lock lock(self->mutex);
+      if (self->closing)
+        return;
+      self->gone = true;
+      push(slot_lost{self->where.slot, "injected"});
+      if (action == fault_action::kill)
+        throw killed{};
+      self->frozen = true;
+      self->thawed.wait(lock, [self] { return !self->frozen; });
+    };
+  options.on_load = [this](const loader_record& record) {
+    const std::lock_guard lock(mutex_);
+    loads_.push_back(record);
+  };
+  options.on_commit = [this](const version&, const commit_result& result) {
+    const std::lock_guard lock(mutex_);
+    losses_[result.step] = result.loss;
+  };
+  x->work = keeper ? make_keeper(std::move(options), *x->port) : make_stage_executor(std::move(options), *x->port);
+  if (auto& old = instances_[name])
+    buried_.push_back(std::move(old));
+  instances_[name] = std::move(x);
+  handle(slot_joined{self->where, keeper});
+}
+
+void executor_cluster::kill(const std::string& name) {
+  auto x = std::move(instances_.at(name));
+  instances_.erase(name);
+  x->gone = true;
+  const auto slot = x->where.slot;
+  x.reset();
+  handle(slot_lost{slot, "killed"});
+}
+
+void executor_cluster::notice(const std::string& name, milliseconds left) {
+  handle(slot_leaving{instances_.at(name)->where.slot, steady::now() + left});
+}
+
+void executor_cluster::thaw(const std::string& name) {
+  auto& x = *instances_.at(name);
+  {
+    const std::lock_guard lock(x.mutex);
+    x.frozen = false;
+  }
+  x.thawed.notify_all();
+}
+
+void executor_cluster::send(const conductor_event& x) {
+  handle(x);
+}
+
+void executor_cluster::handle(const conductor_event& x) {
+  for (auto& effect : conductor_->handle(steady::now(), x))
+    carry_out(std::move(effect));
+}
+
+void executor_cluster::carry_out(effect x) {
+  if (on_effect && !on_effect(x))
+    return;
+  if (auto* t = std::get_if<tell>(&x)) {
+    if (const auto it = instances_.find(t->to.instance);
+        it != instances_.end() && it->second->where.slot == t->to && !it->second->gone)
+      it->second->work->submit(std::move(t->what));
+  } else if (const auto* r = std::get_if<request_plan>(&x)) {
+    handle(plan_chosen{r->request, planner(r->slots, r->costs)});
+  } else if (const auto* e = std::get_if<job_ended>(&x)) {
+    ended_ = true;
+    good_ = e->good;
+    log_.push_back("ended: " + e->why);
+  } else if (const auto* l = std::get_if<log_line>(&x)) {
+    log_.push_back(l->text);
+    static const bool loud = std::getenv("PARCAE_TEST_LOG") != nullptr;
+    if (loud)
+      std::cerr << to_string(view().now) << ": " << l->text << "\n";
+  }
+}
+
+bool executor_cluster::run_until(const std::function<bool()>& done, milliseconds limit) {
+  const auto until = steady::now() + limit;
+  while (!done()) {
+    if (ended_)
+      return false;
+    std::vector<conductor_event> events;
+    {
+      std::unique_lock lock(mutex_);
+      auto wake_at = until;
+      if (const auto deadline = conductor_->deadline())
+        wake_at = std::min(wake_at, *deadline);
+      wake_.wait_until(lock, wake_at, [this] { return !queue_.empty(); });
+      events.swap(queue_);
+    }
+    for (auto& event : events)
+      handle(event);
+    if (const auto deadline = conductor_->deadline(); deadline && steady::now() >= *deadline)
+      handle(tick{});
+    if (steady::now() >= until)
+      return done();
+  }
+  return true;
+}
+
+bool executor_cluster::run_until_ended(milliseconds limit) {
+  run_until([this] { return ended_; }, limit);
+  return ended_ && good_;
+}
+
+std::string executor_cluster::final_digest() const {
+  std::string all;
+  for (const auto& d : view().layer_digests)
+    all += d.sha256 + "\n";
+  return all;
+}
+
+job_specification small_job() {
+  job_specification job;
+  job.steps = 24;
+  job.seed = 7;
+  job.model = {"gpt", 4, 32, 2, 32, 256, 0.1, true};
+  job.data = {"text", "/usr/share/common-licenses"};
+  job.global_batch = 16;
+  job.micro_batch = 2;
+  job.virtual_replicas = 8;
+  job.optimizer.learning_rate = 3e-3;
+  job.optimizer.schedule = "cosine";
+  job.optimizer.warmup_steps = 3;
+  job.optimizer.weight_decay = 0.01;
+  job.optimizer.clip_norm = 0.5;
+  job.keeper_every = 4;
+  return job;
+}
+
+model_facts facts_of(const job_specification& job) {
+  model_facts facts;
+  const auto moments = moments_of(job.optimizer);
+  for (const auto& layer : describe(job.model).layers) {
+    facts.state_bytes.push_back(layer.parameters() * sizeof(float) * (1 + moments));
+    const auto ms = layer.forward_flop * job.micro_batch / 2e7; // 20 GFLOP/s until measured
+    facts.costs.push_back({ms, 2 * ms, static_cast<double>(layer.parameters()) / 1e6, layer.parameters() * sizeof(float),
+                           layer.output_values * sizeof(float) * job.micro_batch});
+  }
+  return facts;
+}
+
+configuration shape(const job_specification& job, std::uint32_t width, std::uint32_t depth) {
+  const std::vector<double> equal(describe(job.model).layers.size(), 1.0);
+  return {width, depth, partition_layers(equal, depth), 0, "asked for by the test"};
+}
+
+std::string undisturbed_digest(const job_specification& job) {
+  executor_cluster cluster(job);
+  cluster.planner = [&](std::uint32_t, const auto&) { return shape(job, 1, 1); };
+  cluster.add_keeper("keeper");
+  cluster.add_worker("alone");
+  return cluster.run_until_ended() ? cluster.final_digest() : "the undisturbed run failed";
+}
+
+} // namespace parcae

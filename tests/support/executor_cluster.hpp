@@ -1,0 +1,101 @@
+#pragma once
+
+// Real executors over real TCP, driven by the real conductor, in one process: what runs between processes in production
+// is here a queue. Instances can be killed or frozen at any fault point inside an executor.
+
+#include "actors/conductor.hpp"
+#include "gpu/data_port.hpp"
+#include "gpu/stage_executor.hpp"
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// What an instance shall do at a fault point.
+enum class fault_action { none, kill, freeze };
+
+/// Decides at each fault point of one instance. Called on the executor's threads.
+using fault_plan = std::function<fault_action(const fault_point&)>;
+
+/// Single-threaded but for the executors' callbacks: all methods are called by the test's thread.
+class executor_cluster {
+public:
+  explicit executor_cluster(job_specification job, conductor_options options = {});
+  ~executor_cluster();
+
+  /// Starts an instance with one slot and announces it.
+  void add_worker(const std::string& name, fault_plan faults = {});
+  void add_keeper(const std::string& name, fault_plan faults = {});
+
+  /// Ends an instance from outside, as SIGKILL would, and lets the conductor know.
+  void kill(const std::string& name);
+
+  /// Notice that the instance will go; it is not ended.
+  void notice(const std::string& name, milliseconds left);
+
+  /// A frozen instance goes on. It was declared lost when it froze; what it says is not heard any more.
+  void thaw(const std::string& name);
+
+  void send(const conductor_event& x);
+
+  /// Planner: given the number of usable slots; default best_configuration.
+  std::function<configuration(std::uint32_t slots, const std::vector<layer_cost>&)> planner;
+
+  /// Sees every effect before it is carried out, and may return false to drop a tell.
+  std::function<bool(const effect&)> on_effect;
+
+  /// Handles events until `done` holds; false if that took longer than the limit or the job ended before.
+  bool run_until(const std::function<bool()>& done, milliseconds limit = milliseconds(60'000));
+  bool run_until_ended(milliseconds limit = milliseconds(120'000));
+
+  const job_view& view() const { return conductor_->view(); }
+  bool ended() const { return ended_; }
+  bool good() const { return good_; }
+  const std::vector<std::string>& log() const { return log_; }
+  const std::vector<loader_record>& loads() const { return loads_; }
+  const std::map<std::uint64_t, double>& losses() const { return losses_; } ///< by step, the last committed
+
+  /// Digests of the final parameters joined, for comparison.
+  std::string final_digest() const;
+
+private:
+  struct instance;
+
+  void add(const std::string& name, bool keeper, fault_plan faults);
+  void handle(const conductor_event& x);
+  void carry_out(effect x);
+
+  job_specification job_;
+  std::unique_ptr<conductor> conductor_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<conductor_event> queue_;   ///< guarded by mutex_
+  std::vector<loader_record> loads_;     ///< guarded by mutex_ while executors live
+  std::map<std::string, std::unique_ptr<instance>> instances_;
+  std::vector<std::unique_ptr<instance>> buried_;
+  std::uint64_t lives_ = 0;
+  bool ended_ = false;
+  bool good_ = false;
+  std::vector<std::string> log_;
+  std::map<std::uint64_t, double> losses_; ///< guarded by mutex_ while executors live
+};
+
+/// A small gpt with dropout, tied embeddings and clipping, over the repository's own text.
+job_specification small_job();
+
+/// The model as the conductor needs to know it.
+model_facts facts_of(const job_specification& job);
+
+/// A configuration with equal shares of layers, whatever the times.
+configuration shape(const job_specification& job, std::uint32_t width, std::uint32_t depth);
+
+/// final_digest of the same job undisturbed at 1×1.
+std::string undisturbed_digest(const job_specification& job);
+
+} // namespace parcae
