@@ -20,6 +20,9 @@ public:
 
   virtual std::string name() const = 0;
 
+  /// Whether nodes of a stage with the same availability differ in something that can be observed.
+  virtual bool has_regimes() const { return false; }
+
   /// The next interval of the history.
   virtual void observe(const fleet_interval& x) = 0;
 
@@ -38,8 +41,8 @@ std::unique_ptr<forecast_method> make_method(std::string_view name);
 /// "last", "mean", "drift", "arima", "smoothing", "nearest", "regime", "survival", "auto".
 std::vector<std::string> method_names();
 
-/// A lattice of equally likely paths, each of the same length: a tree, in which paths part where they first differ. Every path is the
-/// availability after each interval.
-availability_lattice tree_of(std::uint32_t available, const std::vector<std::vector<std::uint32_t>>& paths);
+/// A lattice of equally likely paths, each of the same length: the availability after each interval. Paths that meet are one node from
+/// there on, so that a plan cannot tell from which path it came, as it could if every path were a branch of its own.
+availability_lattice lattice_of(std::uint32_t available, const std::vector<std::vector<std::uint32_t>>& paths);
 
 } // namespace parcae

@@ -21,35 +21,36 @@ double value_at(const std::vector<double>& path, std::size_t h, double otherwise
 
 } // namespace
 
-availability_lattice tree_of(std::uint32_t available, const std::vector<std::vector<std::uint32_t>>& paths) {
+availability_lattice lattice_of(std::uint32_t available, const std::vector<std::vector<std::uint32_t>>& paths) {
   availability_lattice result;
   result.start = {1};
   result.stages.push_back({{available, {}}});
   std::vector<std::uint32_t> at(paths.size(), 0);
-  std::vector<double> sizes{static_cast<double>(paths.size())};
+  std::vector<double> visits{static_cast<double>(paths.size())};
   const auto look_ahead = paths.empty() ? 0 : paths[0].size();
   for (std::size_t h = 0; h < look_ahead; ++h) {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> children; // (node, availability)
+    std::map<std::uint32_t, std::uint32_t> node_of;                            // availability -> node
+    std::map<std::pair<std::uint32_t, std::uint32_t>, double> steps;           // (node, next node) -> paths
     std::vector<lattice_node> nodes;
-    std::vector<double> next_sizes;
+    std::vector<double> next_visits;
     for (std::size_t i = 0; i < paths.size(); ++i) {
-      const auto [found, fresh] = children.try_emplace({at[i], paths[i][h]}, static_cast<std::uint32_t>(nodes.size()));
+      const auto [found, fresh] = node_of.try_emplace(paths[i][h], static_cast<std::uint32_t>(nodes.size()));
       if (fresh) {
         nodes.push_back({paths[i][h], {}});
-        next_sizes.push_back(0);
+        next_visits.push_back(0);
       }
-      ++next_sizes[found->second];
+      ++next_visits[found->second];
+      ++steps[{at[i], found->second}];
+      at[i] = found->second;
     }
-    for (const auto& [place, child] : children) {
-      auto& node = result.stages[h][place.first];
-      const auto now = node.available, then = place.second;
-      node.branches.push_back({then > now ? then - now : 0, then < now ? now - then : 0,
-                               next_sizes[child] / sizes[place.first], child});
+    for (const auto& [step, count] : steps) {
+      auto& node = result.stages[h][step.first];
+      const auto now = node.available, then = nodes[step.second].available;
+      node.branches.push_back({then > now ? then - now : 0, then < now ? now - then : 0, count / visits[step.first],
+                               step.second});
     }
-    for (std::size_t i = 0; i < paths.size(); ++i)
-      at[i] = children.at({at[i], paths[i][h]});
     result.stages.push_back(std::move(nodes));
-    sizes = std::move(next_sizes);
+    visits = std::move(next_visits);
   }
   return result;
 }
@@ -93,7 +94,7 @@ availability_lattice path_method::forecast(std::size_t look_ahead, double detail
     for (std::size_t h = 0; h < look_ahead; ++h)
       paths.back().push_back(to_count(value_at(path, h, last)));
   }
-  return tree_of(to_count(last), paths);
+  return lattice_of(to_count(last), paths);
 }
 
 std::vector<double> arima_path(const std::vector<double>& series, std::size_t look_ahead, std::size_t p, std::size_t d,
@@ -226,7 +227,7 @@ availability_lattice nearest_situations::forecast(std::size_t look_ahead, double
   }
   if (paths.empty())
     paths.emplace_back(look_ahead, to_count(now));
-  return tree_of(to_count(now), paths);
+  return lattice_of(to_count(now), paths);
 }
 
 } // namespace parcae

@@ -55,32 +55,36 @@ void selector::observe(const fleet_interval& x) {
     w /= sum;
 }
 
-// The candidates' lattices side by side; the first step does not tell which one it is, later ones do.
+// Candidates without regimes are merged, so that a plan cannot act on knowing which of them is right; regimes can be told apart in
+// reality too.
 availability_lattice selector::forecast(std::size_t look_ahead, double detail) const {
-  constexpr double least_weight = 0.05;
-  availability_lattice result;
-  result.stages.resize(look_ahead + 1);
-  double sum = 0;
+  constexpr double least_weight = 0.02;
+  std::vector<availability_lattice> plain, all;
+  std::vector<double> plain_weights, all_weights;
+  double sum = 0, plain_sum = 0;
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     if (weights_[c] < least_weight)
       continue;
     auto part = candidates_[c]->forecast(look_ahead, std::min(1.0, detail / weights_[c]));
-    for (auto w : part.start) {
-      result.start.push_back(w * weights_[c]);
-      sum += w * weights_[c];
-    }
-    for (std::size_t h = 0; h <= look_ahead; ++h) {
-      const auto offset = h < look_ahead ? static_cast<std::uint32_t>(result.stages[h + 1].size()) : 0;
-      for (auto& node : part.stages[h]) {
-        for (auto& b : node.branches)
-          b.next += offset;
-        result.stages[h].push_back(std::move(node));
-      }
+    sum += weights_[c];
+    if (candidates_[c]->has_regimes()) {
+      all.push_back(std::move(part));
+      all_weights.push_back(weights_[c]);
+    } else {
+      plain.push_back(std::move(part));
+      plain_weights.push_back(weights_[c]);
+      plain_sum += weights_[c];
     }
   }
-  for (auto& w : result.start)
+  if (!plain.empty()) {
+    for (auto& w : plain_weights)
+      w /= plain_sum;
+    all.push_back(merged(plain, plain_weights));
+    all_weights.push_back(plain_sum);
+  }
+  for (auto& w : all_weights)
     w /= sum;
-  return result;
+  return side_by_side(std::move(all), all_weights);
 }
 
 namespace {
