@@ -76,7 +76,7 @@ void refused(self_pointer self, const caf::error& e) {
     begin_life(self);
     return greet(self);
   }
-  if (e.category() == caf::atom("parcae"))
+  if (is_ours(e))
     return end(self, render(e));
   spdlog::warn("no answer to HELLO: {}; dialling again", render(e));
   if (s.manager)

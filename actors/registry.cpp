@@ -149,7 +149,7 @@ client_reply refusal(parcae_error code, std::string_view details) {
 }
 
 client_reply refusal(const caf::error& x) {
-  if (x.category() == caf::atom("parcae"))
+  if (is_ours(x))
     return refusal(static_cast<parcae_error>(x.code()), details_of(x));
   return refusal(parcae_error::internal, render(x));
 }

@@ -14,14 +14,21 @@ void add_message_types(caf::actor_system_config& config) {
   });
 }
 
+bool is_ours(const caf::error& x) {
+  // The empty error (an actor that ended normally) has no category, and CAF 0.17 crashes when asked for it.
+  return x && x.category() == caf::atom("parcae");
+}
+
 std::string details_of(const caf::error& x) {
-  if (x.category() == caf::atom("parcae") && x.context().match_elements<std::string>())
+  if (is_ours(x) && x.context().match_elements<std::string>())
     return x.context().get_as<std::string>(0);
   return {};
 }
 
 std::string render(const caf::error& x) {
-  if (x.category() == caf::atom("parcae"))
+  if (!x)
+    return "ended normally";
+  if (is_ours(x))
     return render(static_cast<parcae_error>(x.code()), details_of(x));
   return caf::actor_system_config::render(x);
 }

@@ -63,6 +63,9 @@ namespace parcae {
 /// defines it sees all `inspect` functions.
 void add_message_types(caf::actor_system_config& config);
 
+/// Whether it is a parcae_error. Safe for the empty error.
+bool is_ours(const caf::error& x);
+
 /// One line for people on any error: ours with its details, CAF's with its name.
 std::string render(const caf::error& x);
 

@@ -1,6 +1,7 @@
 // parcae: the manager and the commands for people. Links no LibTorch.
 
 #include "runtime/commands.hpp"
+#include "runtime/demo.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
     parcae::add_status(app);
     parcae::add_preempt(app);
     parcae::add_cancel(app);
+    parcae::add_demo(app);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {

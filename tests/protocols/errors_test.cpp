@@ -24,11 +24,13 @@ TEST(errors, names_parse_back) {
 // our error with details             / the general text, then the details
 // our error without                  / the general text
 // an error of CAF                    / its name
+// the empty error of a normal end    / words for that, and no crash
 TEST(errors, render_for_people) {
   auto with = caf::make_error(parcae_error::duplicate_name, std::string("a"));
   EXPECT_EQ(render(with), "a living instance has that name: a");
   EXPECT_EQ(details_of(with), "a");
   EXPECT_EQ(render(caf::make_error(parcae_error::unknown_job)), "no such job");
+  EXPECT_EQ(render(caf::error{}), "ended normally");
   EXPECT_THAT(render(caf::make_error(caf::sec::request_timeout)), testing::HasSubstr("request_timeout"));
 }
 

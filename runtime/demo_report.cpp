@@ -1,0 +1,119 @@
+#include "runtime/demo_report.hpp"
+
+#include <boost/json.hpp>
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace parcae {
+
+namespace {
+
+std::vector<double> stalls_of(const job_status& x) {
+  std::vector<double> result;
+  for (const auto& c : x.changes)
+    if (c.stall_ms >= 0)
+      result.push_back(c.stall_ms);
+  return result;
+}
+
+double share_pipelined(const job_status& x) {
+  std::uint64_t all = 0;
+  std::uint64_t pipelined = 0;
+  for (auto [depth, steps] : x.steps_by_depth) {
+    all += steps;
+    pipelined += depth >= 2 ? steps : 0;
+  }
+  return all == 0 ? 0 : static_cast<double>(pipelined) / static_cast<double>(all);
+}
+
+double goodput_of(const demo_result& x) {
+  return x.possible_steps > 0 ? static_cast<double>(x.disturbed.steps_done) / x.possible_steps : 0;
+}
+
+} // namespace
+
+void rate_meter::sample(std::chrono::steady_clock::time_point now,
+                        std::pair<std::uint32_t, std::uint32_t> configuration, double step_ms) {
+  auto& use = usage_[configuration];
+  if (last_.time_since_epoch().count() != 0)
+    use.time += now - last_;
+  last_ = now;
+  if (step_ms > 0)
+    use.step_ms.push_back(step_ms);
+}
+
+double rate_meter::possible_steps() const {
+  double result = 0;
+  for (const auto& [configuration, use] : usage_)
+    if (auto step_ms = percentile(use.step_ms, 0.5); step_ms > 0)
+      result += use.time.count() / step_ms;
+  return result;
+}
+
+double percentile(std::vector<double> values, double share) {
+  if (values.empty())
+    return 0;
+  std::sort(values.begin(), values.end());
+  auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
+  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
+}
+
+bool demo_result::identical() const {
+  return !disturbed.parameters_sha256.empty() && disturbed.parameters_sha256 == undisturbed.parameters_sha256;
+}
+
+std::string json_of(const demo_result& x) {
+  auto stalls = stalls_of(x.disturbed);
+  const auto& detect = x.tally.detect_ms;
+  return boost::json::serialize(boost::json::object{
+    {"steps", x.disturbed.steps_done},
+    {"samples", x.disturbed.steps_done * x.samples_per_step},
+    {"preemptions", x.tally.preemptions},
+    {"preemptions_without_notice", x.tally.preemptions_without_notice},
+    {"simultaneous_losses", x.tally.simultaneous_losses},
+    {"losses_during_change", x.tally.losses_during_change},
+    {"stage_losses", x.tally.stage_losses},
+    {"joins", x.tally.joins},
+    {"generation_changes", x.disturbed.change_count},
+    {"share_of_steps_pipelined", share_pipelined(x.disturbed)},
+    {"goodput", goodput_of(x)},
+    {"stall_ms",
+     {{"p50", percentile(stalls, 0.5)}, {"p99", percentile(stalls, 0.99)}, {"max", percentile(stalls, 1)}}},
+    {"detect_ms", {{"p50", percentile(detect, 0.5)}, {"max", percentile(detect, 1)}}},
+    {"lost_steps", x.disturbed.replayed_steps},
+    {"migrations",
+     {{"intra_stage", x.disturbed.intra_stage},
+      {"inter_stage", x.disturbed.inter_stage},
+      {"pipeline", x.disturbed.pipeline}}},
+    {"final_loss", x.disturbed.loss},
+    {"parameters_sha256", x.disturbed.parameters_sha256},
+    {"undisturbed_parameters_sha256", x.undisturbed.parameters_sha256},
+    {"identical", x.identical()},
+    {"seed", x.seed},
+    {"wall_s", x.wall_s},
+  });
+}
+
+std::string text_of(const demo_result& x) {
+  const auto& d = x.disturbed;
+  auto stalls = stalls_of(d);
+  std::string out = fmt::format(
+    "{} steps ({} samples) in {:.0f} s through {} preemptions, {} of them without notice, and {} joins\n", d.steps_done,
+    d.steps_done * x.samples_per_step, x.wall_s, x.tally.preemptions, x.tally.preemptions_without_notice,
+    x.tally.joins);
+  out += fmt::format("{} at the same moment, {} during a change, {} took all replicas of a stage\n",
+                     x.tally.simultaneous_losses, x.tally.losses_during_change, x.tally.stage_losses);
+  out += fmt::format("{} changes of generation: {} intra-stage, {} inter-stage, {} pipeline; {} steps replayed\n",
+                     d.change_count, d.intra_stage, d.inter_stage, d.pipeline, d.replayed_steps);
+  out += fmt::format("stall {:.0f} ms (median), {:.0f} ms (worst); loss seen after {:.1f} ms (median); goodput {:.0f} %\n",
+                     percentile(stalls, 0.5), percentile(stalls, 1), percentile(x.tally.detect_ms, 0.5),
+                     100 * goodput_of(x));
+  out += fmt::format("final loss {:.4f}\nparameters  {}\nundisturbed {}\n{}\n", d.loss, d.parameters_sha256,
+                     x.undisturbed.parameters_sha256, x.identical() ? "identical" : "DIFFERENT");
+  return out;
+}
+
+} // namespace parcae
