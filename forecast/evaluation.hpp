@@ -18,14 +18,15 @@ struct forecast_errors {
   std::size_t forecasts = 0; ///< number compared
   double mae = 0;            ///< of the median
   double crps = 0;
-  double covered = 0;        ///< share of outcomes inside the central 80 % of the distribution, ends included
+  double covered = 0; ///< share of outcomes inside the central 80 % of the distribution, ends included
   /// CRPS minus that of the first method: mean, and 95 % interval of a paired moving-block bootstrap (fixed seed).
   double difference = 0;
   double difference_low = 0;
   double difference_high = 0;
 };
 
-/// Feeds the history to each method (names as for make_method) and scores it at the horizons from the `warm_up`th interval on.
+/// Feeds the history to each method (names as for make_method) and scores it at the horizons from the `warm_up`th
+/// interval on.
 std::vector<forecast_errors> evaluate(const fleet_history& history, std::span<const std::string> methods,
                                       std::span<const std::size_t> horizons, std::size_t warm_up);
 

@@ -69,7 +69,8 @@ availability_lattice merged(const std::vector<availability_lattice>& parts, cons
         result.start.push_back(sum);
       for (const auto& [step, p] : steps)
         if (p > 0)
-          node.branches.push_back({step.first, step.second, p / sum, next_number.at(available + step.first - step.second)});
+          node.branches.push_back(
+              {step.first, step.second, p / sum, next_number.at(available + step.first - step.second)});
       if (h < look_ahead && node.branches.empty()) // mass 0: anything that leads on
         node.branches.push_back({0, 0, 1, next_number.begin()->second});
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The forecast methods. Each is fed a fleet's history interval by interval and answers with a lattice of futures. Deterministic;
-// single-threaded; no I/O, no clock.
+// The forecast methods. Each is fed a fleet's history interval by interval and answers with a lattice of futures.
+// Deterministic; single-threaded; no I/O, no clock.
 
 #include "forecast/history.hpp"
 #include "forecast/lattice.hpp"
@@ -26,8 +26,8 @@ public:
   /// The next interval of the history.
   virtual void observe(const fleet_interval& x) = 0;
 
-  /// The `look_ahead` intervals after the last observed one. Paths less likely than `detail` may be left out; the rest is
-  /// scaled up to 1.
+  /// The `look_ahead` intervals after the last observed one. Paths less likely than `detail` may be left out; the rest
+  /// is scaled up to 1.
   virtual availability_lattice forecast(std::size_t look_ahead, double detail) const = 0;
 };
 
@@ -41,8 +41,9 @@ std::unique_ptr<forecast_method> make_method(std::string_view name);
 /// "last", "mean", "drift", "arima", "smoothing", "nearest", "regime", "survival", "auto".
 std::vector<std::string> method_names();
 
-/// A lattice of equally likely paths, each of the same length: the availability after each interval. Paths that meet are one node from
-/// there on, so that a plan cannot tell from which path it came, as it could if every path were a branch of its own.
+/// A lattice of equally likely paths, each of the same length: the availability after each interval. Paths that meet
+/// are one node from there on, so that a plan cannot tell from which path it came, as it could if every path were a
+/// branch of its own.
 availability_lattice lattice_of(std::uint32_t available, const std::vector<std::vector<std::uint32_t>>& paths);
 
 } // namespace parcae

@@ -1,7 +1,6 @@
 #include "forecast/path_methods.hpp"
 
 #include <Eigen/Dense>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -29,8 +28,8 @@ availability_lattice lattice_of(std::uint32_t available, const std::vector<std::
   std::vector<double> visits{static_cast<double>(paths.size())};
   const auto look_ahead = paths.empty() ? 0 : paths[0].size();
   for (std::size_t h = 0; h < look_ahead; ++h) {
-    std::map<std::uint32_t, std::uint32_t> node_of;                            // availability -> node
-    std::map<std::pair<std::uint32_t, std::uint32_t>, double> steps;           // (node, next node) -> paths
+    std::map<std::uint32_t, std::uint32_t> node_of;                  // availability -> node
+    std::map<std::pair<std::uint32_t, std::uint32_t>, double> steps; // (node, next node) -> paths
     std::vector<lattice_node> nodes;
     std::vector<double> next_visits;
     for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -46,8 +45,8 @@ availability_lattice lattice_of(std::uint32_t available, const std::vector<std::
     for (const auto& [step, count] : steps) {
       auto& node = result.stages[h][step.first];
       const auto now = node.available, then = nodes[step.second].available;
-      node.branches.push_back({then > now ? then - now : 0, then < now ? now - then : 0, count / visits[step.first],
-                               step.second});
+      node.branches.push_back(
+          {then > now ? then - now : 0, then < now ? now - then : 0, count / visits[step.first], step.second});
     }
     result.stages.push_back(std::move(nodes));
     visits = std::move(next_visits);
@@ -56,8 +55,7 @@ availability_lattice lattice_of(std::uint32_t available, const std::vector<std::
 }
 
 path_method::path_method(std::string name, path_law law, bool spread) :
-  name_(std::move(name)), law_(std::move(law)), spread_(spread) {
-}
+    name_(std::move(name)), law_(std::move(law)), spread_(spread) {}
 
 void path_method::observe(const fleet_interval& x) {
   series_.push_back(x.available);
@@ -112,7 +110,8 @@ std::vector<double> arima_path(const std::vector<double>& series, std::size_t lo
   auto regress = [](const Eigen::MatrixXd& a, const Eigen::VectorXd& b) {
     // A touch of ridge: constant series leave the columns dependent.
     const auto columns = a.cols();
-    return Eigen::VectorXd((a.transpose() * a + 1e-8 * Eigen::MatrixXd::Identity(columns, columns)).ldlt().solve(a.transpose() * b));
+    return Eigen::VectorXd(
+        (a.transpose() * a + 1e-8 * Eigen::MatrixXd::Identity(columns, columns)).ldlt().solve(a.transpose() * b));
   };
   const auto n = y.size();
   std::vector<double> innovations(n, 0);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Methods that forecast one path, spread by the errors of their own past forecasts: the error paths of past origins are added
-// to the forecast path, which keeps the dependence between horizons.
+// Methods that forecast one path, spread by the errors of their own past forecasts: the error paths of past origins are
+// added to the forecast path, which keeps the dependence between horizons.
 
 #include "forecast/method.hpp"
 
@@ -11,7 +11,8 @@
 
 namespace parcae {
 
-/// Forecasts the next values of a series (oldest first) as real numbers; may return fewer than asked for, the last is repeated.
+/// Forecasts the next values of a series (oldest first) as real numbers; may return fewer than asked for, the last is
+/// repeated.
 using path_law = std::function<std::vector<double>(const std::vector<double>& series, std::size_t look_ahead)>;
 
 class path_method : public forecast_method {
@@ -39,8 +40,8 @@ private:
 std::vector<double> arima_path(const std::vector<double>& series, std::size_t look_ahead, std::size_t p, std::size_t d,
                                std::size_t q, std::size_t window);
 
-/// Holt's exponential smoothing with a damped trend; the three constants are those with the least squared error of one-step
-/// forecasts so far, from a coarse grid.
+/// Holt's exponential smoothing with a damped trend; the three constants are those with the least squared error of
+/// one-step forecasts so far, from a coarse grid.
 class damped_smoothing {
 public:
   damped_smoothing();

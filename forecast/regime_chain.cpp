@@ -12,7 +12,8 @@ namespace {
 // Observations that a coarser regime is worth in a finer one: as many as there are outcomes, and one.
 constexpr double shrinkage = 4;
 
-// Calls f(size, probability) for sizes of at least this share, rarer neighbours joined at their mean; none if all are rarer.
+// Calls f(size, probability) for sizes of at least this share, rarer neighbours joined at their mean; none if all are
+// rarer.
 template <class F>
 void each_size(const std::vector<double>& p, std::uint32_t most, double least_share, F f) {
   double share = 0, mean = 0, rest = 0;
@@ -42,8 +43,7 @@ std::size_t regime_chain::group_of(std::uint32_t age) {
 
 std::array<double, 3> regime_chain::probabilities(const regime& x) const {
   std::array<double, 3> p{0.9, 0.05, 0.05};
-  for (const auto* seen :
-       {&all_, &by_last_[x.last], &by_group_[x.last][group_of(x.age)], &by_age_[x.last][x.age]}) {
+  for (const auto* seen : {&all_, &by_last_[x.last], &by_group_[x.last][group_of(x.age)], &by_age_[x.last][x.age]}) {
     const double n = (*seen)[0] + (*seen)[1] + (*seen)[2];
     for (std::size_t i = 0; i < 3; ++i)
       p[i] = ((*seen)[i] + shrinkage * p[i]) / (n + shrinkage);

@@ -1,8 +1,8 @@
 #pragma once
 
-// Availability changes come in bursts: what happens next depends on what happened last and how long ago. The regime chain is
-// a Markov chain on (direction of the last event, its age in intervals); its probabilities are learnt as the history
-// goes by, each shrunk towards that of the coarser regime it belongs to.
+// Availability changes come in bursts: what happens next depends on what happened last and how long ago. The regime
+// chain is a Markov chain on (direction of the last event, its age in intervals); its probabilities are learnt as the
+// history goes by, each shrunk towards that of the coarser regime it belongs to.
 
 #include "forecast/method.hpp"
 

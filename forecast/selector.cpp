@@ -24,10 +24,8 @@ double crps(const distribution& p, std::uint32_t y) {
 }
 
 selector::selector(std::vector<std::unique_ptr<forecast_method>> candidates) :
-  candidates_(std::move(candidates)),
-  score_(candidates_.size(), 0),
-  weights_(candidates_.size(), 1.0 / static_cast<double>(candidates_.size())) {
-}
+    candidates_(std::move(candidates)), score_(candidates_.size(), 0),
+    weights_(candidates_.size(), 1.0 / static_cast<double>(candidates_.size())) {}
 
 void selector::observe(const fleet_interval& x) {
   for (std::size_t origin = 0; origin < open_.size(); ++origin) {
@@ -55,8 +53,8 @@ void selector::observe(const fleet_interval& x) {
     w /= sum;
 }
 
-// Candidates without regimes are merged, so that a plan cannot act on knowing which of them is right; regimes can be told apart in
-// reality too.
+// Candidates without regimes are merged, so that a plan cannot act on knowing which of them is right; regimes can be
+// told apart in reality too.
 availability_lattice selector::forecast(std::size_t look_ahead, double detail) const {
   constexpr double least_weight = 0.02;
   std::vector<availability_lattice> plain, all;
@@ -106,8 +104,8 @@ std::vector<double> drift_path(const std::vector<double>& series, std::size_t lo
   const auto n = std::min(window, series.size() - std::min<std::size_t>(1, series.size()));
   std::vector<double> path;
   for (std::size_t h = 1; n > 0 && h <= look_ahead; ++h)
-    path.push_back(series.back()
-                   + static_cast<double>(h) * (series.back() - series[series.size() - 1 - n]) / static_cast<double>(n));
+    path.push_back(series.back() +
+                   static_cast<double>(h) * (series.back() - series[series.size() - 1 - n]) / static_cast<double>(n));
   return path;
 }
 

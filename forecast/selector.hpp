@@ -1,8 +1,8 @@
 #pragma once
 
 // Mixes methods by how well their distributions did so far: the aggregating algorithm (Vovk) for the continuous ranked
-// probability score (CRPS), which is mixable with learning rate 2 / range (V'yugin and Trunov, 2019): nothing to tune, and the mix is
-// never much worse than the best candidate.
+// probability score (CRPS), which is mixable with learning rate 2 / range (V'yugin and Trunov, 2019): nothing to tune,
+// and the mix is never much worse than the best candidate.
 
 #include "forecast/method.hpp"
 
@@ -33,9 +33,9 @@ private:
   std::vector<std::unique_ptr<forecast_method>> candidates_;
   /// By origin (oldest first, at most `longest`), candidate, and index of the horizon.
   std::deque<std::vector<std::vector<distribution>>> open_;
-  std::vector<double> score_;   ///< sums of CRPS by candidate, means over the horizons
+  std::vector<double> score_; ///< sums of CRPS by candidate, means over the horizons
   std::vector<double> weights_;
-  std::uint32_t peak_ = 1;      ///< most instances seen: the range of outcomes
+  std::uint32_t peak_ = 1; ///< most instances seen: the range of outcomes
 };
 
 } // namespace parcae

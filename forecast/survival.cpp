@@ -13,8 +13,8 @@ std::size_t survival_method::group_of(std::uint32_t age) {
 
 double survival_method::hazard(std::uint32_t age) const {
   // Shrunk towards the rate over all ages, worth one hour of one instance.
-  const double all = (std::accumulate(lost_.begin(), lost_.end(), 0.0) + 0.5)
-                     / (std::accumulate(at_risk_.begin(), at_risk_.end(), 0.0) + 60);
+  const double all = (std::accumulate(lost_.begin(), lost_.end(), 0.0) + 0.5) /
+                     (std::accumulate(at_risk_.begin(), at_risk_.end(), 0.0) + 60);
   const auto g = group_of(age);
   return (lost_[g] + 60 * all) / (at_risk_[g] + 60);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Losses by the age of the instances: Nelson and Aalen's estimate of the hazard by age, joins by their frequency so far.
+// Losses by the age of the instances: Nelson and Aalen's estimate of the hazard by age, joins by their frequency so
+// far.
 
 #include "forecast/method.hpp"
 
@@ -21,12 +22,12 @@ private:
   static std::size_t group_of(std::uint32_t age);
   double hazard(std::uint32_t age) const;
 
-  std::uint32_t interval_ = 0;  ///< number of intervals observed
+  std::uint32_t interval_ = 0; ///< number of intervals observed
   std::uint32_t available_ = 0;
   std::map<std::uint32_t, std::uint32_t> cohorts_; ///< by the interval they joined in: instances left
   std::array<double, groups> at_risk_{};           ///< instance-intervals
   std::array<double, groups> lost_{};
-  std::vector<double> joins_;                      ///< intervals by number that joined; the first one does not count
+  std::vector<double> joins_; ///< intervals by number that joined; the first one does not count
 };
 
 } // namespace parcae

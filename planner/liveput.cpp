@@ -17,7 +17,7 @@ class selection {
 public:
   selection(move_table& table, const training_state& now, const std::set<std::uint32_t>& sizes, bool blind,
             const liveput_options& options) :
-    table_(table) {
+      table_(table) {
     std::set<std::uint32_t> chosen;
     if (now.at != move_table::idle)
       chosen.insert(now.at);
@@ -26,10 +26,9 @@ public:
       for (std::uint32_t i = 0; i < fit.size(); ++i)
         fit[i] = i;
       const auto count = std::min<std::size_t>(options.shapes_per_size, fit.size());
-      std::partial_sort(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count), fit.end(),
-                        [&](auto a, auto b) {
-                          return table.rate(a) != table.rate(b) ? table.rate(a) > table.rate(b) : a < b;
-                        });
+      std::partial_sort(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count), fit.end(), [&](auto a, auto b) {
+        return table.rate(a) != table.rate(b) ? table.rate(a) > table.rate(b) : a < b;
+      });
       chosen.insert(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count));
     }
     if (blind) { // what clipping makes of them
@@ -87,9 +86,10 @@ public:
         continue;
       for (std::uint32_t to = 0; to < idle(); ++to)
         if (slots_of(to) <= after)
-          row[to] = from == idle() ? table_.rate(shapes_[to])
-                                       * (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000)
-                                   : table_.gain(shapes_[from], shapes_[to], held, lost);
+          row[to] = from == idle()
+                        ? table_.rate(shapes_[to]) *
+                              (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000)
+                        : table_.gain(shapes_[from], shapes_[to], held, lost);
     }
     return result;
   }
@@ -180,7 +180,8 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   }
   std::vector<double> offer(n, 0);
   const auto from = s.number_of(now.at);
-  // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way is paid first.
+  // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way is paid
+  // first.
   auto extra = [&](std::uint32_t to) {
     if (to == s.idle())
       return 0.0;

@@ -15,11 +15,9 @@ std::uint32_t table_instances(const profile& workload, const fleet_history& hist
 
 simulator::simulator(const profile& workload, cost_model& costs, published_cost* reload, const fleet_history& history,
                      simulation_options options) :
-  workload_(workload),
-  table_(workload, costs, table_instances(workload, history, costs.devices())),
-  reload_(reload),
-  history_(history),
-  options_(std::move(options)) {
+    workload_(workload),
+    table_(workload, costs, table_instances(workload, history, costs.devices())), reload_(reload), history_(history),
+    options_(std::move(options)) {
   if (options_.policy == policy::liveput && options_.forecast != "oracle") {
     forecast_ = make_method(options_.forecast);
     point_ = options_.forecast == "last";
@@ -57,7 +55,8 @@ std::uint32_t simulator::plan_with_forecast() {
     available += known.back().joined - known.back().lost;
   }
   if (!point_)
-    return plan_liveput(table_, state_, held_, known, forecast_->forecast(left - known_count, planning_detail)).best.target;
+    return plan_liveput(table_, state_, held_, known, forecast_->forecast(left - known_count, planning_detail))
+        .best.target;
   for (const auto& stage : forecast_->forecast(left - known_count, planning_detail).stages) {
     if (known.size() == left)
       break;
@@ -74,8 +73,8 @@ void simulator::decide() {
     target_ = table_.index_of(workload_.fastest(history_[next_].available * table_.costs().devices()));
 }
 
-// Restarts from a checkpoint at every event. An event while a restart is going on discards what is left of it and charges a
-// second one.
+// Restarts from a checkpoint at every event. An event while a restart is going on discards what is left of it and
+// charges a second one.
 simulated_interval simulator::reactive() {
   const auto& event = history_[next_];
   const auto best = workload_.fastest(event.available * reload_->devices());
@@ -106,8 +105,7 @@ void simulator::advance() {
   } else if (options_.policy == policy::throughput && reload_) {
     result = reactive();
   } else {
-    const auto outcome =
-      carry_out(table_, state_, table_.clipped(target_, event.available), held_, event.lost);
+    const auto outcome = carry_out(table_, state_, table_.clipped(target_, event.available), held_, event.lost);
     state_ = outcome.next;
     result.used = state_.at == move_table::idle ? shape{} : table_.shapes()[state_.at];
     result.samples = outcome.samples;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Replays a trace under a policy, interval by interval, with the same planner code as the live manager. No clock: the caller may
-// time decide().
+// Replays a trace under a policy, interval by interval, with the same planner code as the live manager. No clock: the
+// caller may time decide().
 
 #include "forecast/method.hpp"
 #include "planner/liveput.hpp"
@@ -28,16 +28,16 @@ struct simulation_options {
 };
 
 struct simulated_interval {
-  shape used;          ///< width 0: idle
+  shape used; ///< width 0: idle
   double samples = 0;
-  double cost_ms = 0;  ///< charged for a change in this interval
+  double cost_ms = 0; ///< charged for a change in this interval
   bool migrated = false;
 };
 
 class simulator {
 public:
-  /// The arguments must outlive the simulator. `reload` not null: the reactive policy restarts from checkpoints at these costs, as in
-  /// the published evaluation; else it migrates like everyone.
+  /// The arguments must outlive the simulator. `reload` not null: the reactive policy restarts from checkpoints at
+  /// these costs, as in the published evaluation; else it migrates like everyone.
   simulator(const profile& workload, cost_model& costs, published_cost* reload, const fleet_history& history,
             simulation_options options);
 
@@ -69,11 +69,11 @@ private:
   bool point_ = false;                        ///< the forecast is one path: the optimiser for a known future is used
   std::size_t observed_ = 0;
   std::size_t next_ = 0;
-  std::uint32_t held_ = 0;                    ///< instances before the next interval's event
+  std::uint32_t held_ = 0; ///< instances before the next interval's event
   std::uint32_t target_ = move_table::idle;
-  std::vector<std::uint32_t> whole_plan_;     ///< the true future to the end is planned once
+  std::vector<std::uint32_t> whole_plan_; ///< the true future to the end is planned once
   training_state state_;
-  double left_ms_ = 0;                        ///< reactive: restart carried over
+  double left_ms_ = 0; ///< reactive: restart carried over
   std::vector<simulated_interval> intervals_;
   double samples_ = 0;
   std::uint32_t migrations_ = 0;

@@ -18,11 +18,11 @@ struct golden {
 };
 
 constexpr golden table[] = {
-  {"gpt2-1.5b", 1'506'024, 1'171'346, 1'424'658, 1'424'663, 1'293'753},
-  {"bert-large", 18'585'498, 16'680'333, 18'075'335, 18'076'036, 17'481'776},
-  {"resnet152", 94'554'282, 86'120'323, 91'917'094, 91'917'094, 88'813'496},
-  {"vgg19", 66'484'452, 58'534'009, 63'330'091, 63'330'091, 60'920'617},
-  {"gpt3-6.7b", 390'730, 201'553, 362'381, 363'433, 0},
+    {"gpt2-1.5b", 1'506'024, 1'171'346, 1'424'658, 1'424'663, 1'293'753},
+    {"bert-large", 18'585'498, 16'680'333, 18'075'335, 18'076'036, 17'481'776},
+    {"resnet152", 94'554'282, 86'120'323, 91'917'094, 91'917'094, 88'813'496},
+    {"vgg19", 66'484'452, 58'534'009, 63'330'091, 63'330'091, 60'920'617},
+    {"gpt3-6.7b", 390'730, 201'553, 362'381, 363'433, 0},
 };
 
 double run(const profile& workload, const network_profile& network, const fleet_history& history,
@@ -78,18 +78,20 @@ TEST_P(published_figures, last_value) {
 
 INSTANTIATE_TEST_SUITE_P(models, published_figures, testing::ValuesIn(table), [](const auto& x) {
   std::string name = x.param.model;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 
-// Forecasts only, one method for all models: mean share of the oracle, and at notice 0 more samples than the artifact's ARIMA run.
+// Forecasts only, one method for all models: mean share of the oracle, and at notice 0 more samples than the artifact's
+// ARIMA run.
 TEST(forecasts, reach_their_share_of_the_oracle) {
   PARCAE_NEEDS_PUBLISHED_FIGURES();
   const auto network = published::network();
   const auto history = published::trace("p3");
   const double least_mean[] = {97.5, 99.5, 99.7};
   const std::map<std::string, double> least_gain{
-    {"gpt2-1.5b", 3.5}, {"bert-large", 1.5}, {"resnet152", 0.8}, {"vgg19", 2.5}};
+      {"gpt2-1.5b", 3.5}, {"bert-large", 1.5}, {"resnet152", 0.8}, {"vgg19", 2.5}};
   for (std::uint32_t notice = 0; notice < 3; ++notice) {
     double mean = 0;
     for (const auto& x : table) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Access to the published profiles and traces, which lie beside the checkout; tests that need them skip visibly without.
+// Access to the published profiles and traces, which lie beside the checkout; tests that need them skip visibly
+// without.
 
 #include "planner/profile.hpp"
 #include "planner/trace.hpp"
@@ -17,8 +18,8 @@ inline std::filesystem::path folder() {
 }
 
 inline bool present() {
-  return std::filesystem::exists(folder() / "profiles" / "gpt2-1.5b.json")
-         && std::filesystem::exists(folder() / "traces" / "p3.csv");
+  return std::filesystem::exists(folder() / "profiles" / "gpt2-1.5b.json") &&
+         std::filesystem::exists(folder() / "traces" / "p3.csv");
 }
 
 inline profile workload(const std::string& name) {
