@@ -7,9 +7,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <boost/json.hpp>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -60,7 +61,8 @@ job_specification ten_million() {
   return job;
 }
 
-/// The natural loop: one graph per micro-batch, gradients accumulated by autograd, clipping, fused AdamW over all tensors.
+/// The natural loop: one graph per micro-batch, gradients accumulated by autograd, clipping, fused AdamW over all
+/// tensors.
 class plain_loop {
 public:
   explicit plain_loop(const job_specification& job) :
@@ -92,8 +94,7 @@ public:
     for (std::uint32_t m = 0; m < micro_batches; ++m) {
       auto x = at::empty({batch, length}, at::kLong), targets = at::empty_like(x);
       for (std::int64_t i = 0; i < batch; ++i)
-        data_->read(order_(sample_++),
-                    {x.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)},
+        data_->read(order_(sample_++), {x.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)},
                     {targets.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)});
       for (std::size_t i = 0; i < layers_.size(); ++i)
         x = layers_[i]->forward(views_[i], x, {job_.seed, steps_, m});
