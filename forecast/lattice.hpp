@@ -1,7 +1,8 @@
 #pragma once
 
-// A distribution over the next intervals: a layered graph whose paths are possible futures. Nodes know how many instances
-// there are; branches say what happens at the start of the next interval. Everything that forecasts yields one of these.
+// A distribution over the next intervals: a layered graph whose paths are possible futures. Nodes know how many
+// instances there are; branches say what happens at the start of the next interval. Everything that forecasts yields
+// one of these.
 
 #include <cstdint>
 #include <vector>
@@ -20,8 +21,8 @@ struct lattice_node {
   std::vector<lattice_branch> branches; ///< probabilities sum to 1; empty in the last stage
 };
 
-/// stages[0] holds the present: one node, or several that are told apart only later, with their weights. stages.size() is the
-/// look-ahead + 1.
+/// stages[0] holds the present: one node, or several that are told apart only later, with their weights. stages.size()
+/// is the look-ahead + 1.
 struct availability_lattice {
   std::vector<std::vector<lattice_node>> stages;
   std::vector<double> start; ///< weights of stages[0]; sum to 1
@@ -34,6 +35,13 @@ using distribution = std::vector<double>;
 
 /// Of the availability after each interval of the look-ahead.
 std::vector<distribution> availability_of(const availability_lattice& x);
+
+/// Mixes forecasts so that a plan cannot tell which of them it follows: nodes of a stage with the same availability
+/// become one. All have the same look-ahead; weights sum to 1.
+availability_lattice merged(const std::vector<availability_lattice>& parts, const std::vector<double>& weights);
+
+/// Mixes forecasts side by side: they can be told apart from the first step on.
+availability_lattice side_by_side(std::vector<availability_lattice> parts, const std::vector<double>& weights);
 
 /// A lattice with one path.
 availability_lattice single_path(std::uint32_t available, const std::vector<std::uint32_t>& next);

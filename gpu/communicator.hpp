@@ -62,6 +62,9 @@ using ticket = std::shared_ptr<transmission>;
 /// of sends and receives may be under way, in both directions at once. Nothing is copied: a receive is read from the
 /// socket into its buffer, a send is written from its buffer.
 ///
+/// When a connection ends, what came before its end is still received; only transmissions that need more of it fail. Others
+/// go on until abort().
+///
 /// Threads: one thread posts and waits; abort() may be called from any. Buffers must stay alive until their ticket was
 /// waited for, or until the communicator is destroyed.
 class communicator {
@@ -79,6 +82,7 @@ public:
   /// Returns when the transmission is done; throws communication_error when the communicator was aborted, its
   /// connection broke, or `limit` passed.
   virtual void wait(const ticket& x, std::chrono::milliseconds limit) = 0;
+  /// Whether wait() would return or throw at once. Moves what can be moved.
   virtual bool done(const ticket& x) = 0;
 
   /// Closes all connections; pending and later transmissions fail at once. Returns when no buffer is touched any more.

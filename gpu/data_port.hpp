@@ -27,8 +27,9 @@ struct snapshot {
 };
 
 /// Sends snapshots to one keeper over a connection of its own that outlives generations; reconnects when it broke.
-/// Holds at most the two newest snapshots not yet acknowledged; an older one is dropped whole. `send` never blocks and may
-/// be called from any thread. Memory is kept until acknowledged.
+/// Holds at most two snapshots not yet acknowledged, the newest and the one before it, or the one being written: that
+/// is finished, so that a slow link gets some through; others are dropped whole. `send` never blocks and may be called
+/// from any thread. Memory is kept until acknowledged.
 class snapshot_stream {
 public:
   virtual ~snapshot_stream() = default;
@@ -36,6 +37,7 @@ public:
   virtual bool idle() const = 0; ///< nothing waits for an acknowledgement
 };
 
+/// Communicators and streams must be destroyed before their port.
 class data_port {
 public:
   virtual ~data_port() = default;

@@ -9,9 +9,11 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <thread>
 #include <utility>
+#include <variant>
 
 namespace parcae {
 
@@ -26,8 +28,11 @@ constexpr auto send_limit = 600s;   ///< one shard; progress is watched by the c
 /// keeper goes on taking snapshots. Made and destroyed by the keeper's thread.
 class sending_session {
 public:
-  sending_session(const executor_options& options, data_port& port, prepare plan) :
-      options_(options), port_(port), plan_(std::move(plan)), thread_([this] { run(); }) {}
+  /// `on_failure` may be called on any thread.
+  sending_session(const executor_options& options, data_port& port, prepare plan,
+                  std::function<void(failed)> on_failure) :
+      options_(options),
+      port_(port), plan_(std::move(plan)), on_failure_(std::move(on_failure)), thread_([this] { run(); }) {}
 
   /// Ends all communication; nothing is reported afterwards.
   ~sending_session() {
@@ -46,7 +51,7 @@ public:
   void prepare_again() {
     std::lock_guard lock(mutex_);
     if (failure_)
-      options_.report_to(*failure_);
+      on_failure_(*failure_);
     else if (comm_)
       options_.report_to(prepared_report());
   }
@@ -123,12 +128,13 @@ private:
     if (cancelled_)
       return;
     failure_ = failed{plan_.next, kind, peer, what, {}};
-    options_.report_to(*failure_);
+    on_failure_(*failure_);
   }
 
   const executor_options& options_;
   data_port& port_;
   const prepare plan_;
+  const std::function<void(failed)> on_failure_;
   std::atomic<bool> cancelled_ = false; ///< set under the mutex, read by connect()
   std::mutex mutex_;                    ///< guards what follows
   std::condition_variable changed_;
@@ -153,13 +159,10 @@ public:
     thread_.join();
     for (auto& [id, job] : jobs_)
       port_.accept_snapshots(id, 0, {});
+    jobs_.clear(); // before what the sessions' threads use
   }
 
-  void submit(command x) override {
-    std::lock_guard lock(mutex_);
-    commands_.push_back(std::move(x));
-    changed_.notify_all();
-  }
+  void submit(command x) override { post(std::move(x)); }
 
 private:
   /// A shard from a snapshot stream.
@@ -177,35 +180,29 @@ private:
     std::unique_ptr<sending_session> session; ///< of `newest`, until it is aborted or over
   };
 
+  using event = std::variant<command, arrival, failed>;
+
+  void post(event x) {
+    std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(x));
+    changed_.notify_all();
+  }
+
   void run() {
-    std::set<job_id> changed; // whose holdings were not reported yet
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return ending_ || !commands_.empty() || !arrivals_.empty(); });
+      changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
       if (ending_)
         return;
-      if (!commands_.empty()) {
-        auto x = std::move(commands_.front());
-        commands_.pop_front();
-        lock.unlock();
-        guarded([&] { std::visit([this](auto& command) { handle(command); }, x); });
-        lock.lock();
-        continue;
-      }
-      auto x = std::move(arrivals_.front());
-      arrivals_.pop_front();
+      auto x = std::move(queue_.front());
+      queue_.pop_front();
+      auto more = !queue_.empty() && std::holds_alternative<arrival>(queue_.front());
       lock.unlock();
-      guarded([&] {
-        if (take(x))
-          changed.insert(x.job);
-      });
-      lock.lock();
-      if (!arrivals_.empty())
-        continue; // one report for all that arrived meanwhile
-      lock.unlock();
-      for (auto id : std::exchange(changed, {}))
-        if (auto job = jobs_.find(id); job != jobs_.end())
-          report_kept(id, job->second, {});
+      guarded([&] { std::visit([this](auto& y) { handle(y); }, x); });
+      if (!more) // one report for all that arrived in the meantime
+        for (auto id : std::exchange(unreported_, {}))
+          if (auto job = jobs_.find(id); job != jobs_.end())
+            report_kept(id, job->second, {});
       lock.lock();
     }
   }
@@ -220,24 +217,36 @@ private:
     }
   }
 
-  /// Returns whether something changed.
-  bool take(const arrival& x) {
+  void handle(arrival& x) {
     auto job = jobs_.find(x.job);
     if (job == jobs_.end())
-      return false;
+      return;
     auto& at = x.shard->at;
     if (options_.on_fault_point)
       options_.on_fault_point({"snapshot", at.by, at.steps, job->second.shards.layers_at(at)});
-    return job->second.shards.add(x.shard, x.result);
+    if (job->second.shards.add(x.shard, x.result))
+      unreported_.insert(x.job);
+  }
+
+  void handle(failed& x) {
+    if (auto job = job_in(x.current)) {
+      x.held = job->shards.held();
+      options_.report_to(std::move(x));
+    }
+  }
+
+  void handle(command& x) {
+    std::visit([this](auto& y) { handle(y); }, x);
   }
 
   void report_kept(job_id id, const guarded_job& job, std::vector<layer_digest> digests) {
     options_.report_to(kept{id, job.shards.held(), job.shards.results(), std::move(digests)});
   }
 
-  /// The job a generation belongs to; commands other than PREPARE do not say.
+  /// The job whose generation g this keeper takes part in. Commands other than PREPARE do not name the job; the
+  /// youngest is the one that runs.
   guarded_job* job_in(generation g) {
-    for (auto& [id, job] : jobs_)
+    for (auto& [id, job] : std::views::reverse(jobs_))
       if (job.session && job.session->plan().next == g)
         return &job;
     return nullptr;
@@ -250,10 +259,7 @@ private:
     job.token = x.token;
     job.guarded = true;
     port_.accept_snapshots(x.job, x.token, [this, id = x.job](const commit_result& result, shard_bytes shard) {
-      auto held = std::make_shared<const shard_bytes>(std::move(shard));
-      std::lock_guard lock(mutex_);
-      arrivals_.push_back({id, result, std::move(held)});
-      changed_.notify_all();
+      post(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
     });
   }
 
@@ -276,7 +282,8 @@ private:
       return;
     job.newest = x.next;
     job.session.reset(); // ends what was under way for the older one, and before its place is taken
-    job.session = std::make_unique<sending_session>(options_, port_, std::move(x));
+    job.session =
+        std::make_unique<sending_session>(options_, port_, std::move(x), [this](failed y) { post(std::move(y)); });
   }
 
   void handle(transfer& x) {
@@ -301,12 +308,12 @@ private:
   }
 
   void handle(abort_generation& x) {
-    aborted answer{x.current, {}, no_step, {}, {}};
-    if (auto job = job_in(x.current)) {
+    auto job = job_in(x.current);
+    if (job)
       job->session.reset();
-      answer.held = job->shards.held();
-    }
-    options_.report_to(std::move(answer));
+    else if (!jobs_.empty()) // asked only for what is held
+      job = &jobs_.rbegin()->second;
+    options_.report_to(aborted{x.current, {}, no_step, {}, job ? job->shards.held() : inventory()});
   }
 
   /// The generation trains: nothing is to be sent any more.
@@ -323,11 +330,11 @@ private:
 
   const executor_options options_;
   data_port& port_;
-  std::map<job_id, guarded_job> jobs_; ///< of the keeper's thread
+  std::map<job_id, guarded_job> jobs_; ///< of the keeper's thread, as the next
+  std::set<job_id> unreported_;        ///< whose shards became more since the last report
   std::mutex mutex_;                   ///< guards what follows
   std::condition_variable changed_;
-  std::deque<command> commands_;
-  std::deque<arrival> arrivals_;
+  std::deque<event> queue_;
   bool ending_ = false;
   std::thread thread_; ///< last: uses all of the above
 };

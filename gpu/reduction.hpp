@@ -92,9 +92,10 @@ private:
 
 /// One all-reduce of `n` floats among the pipelines of a stage. `group[d]` is pipeline d's participant number; `self` is
 /// this one's d. `sums` are this pipeline's sub-tree sums, n floats each, in order; the sum over all virtual replicas is
-/// left in sums[0]. Reduce-scatter to chunk owners, who add in tree order, then all-gather. Chunks are pipelined so that
+/// left in sums[0], the others hold anything afterwards. Reduce-scatter to chunk owners, who add in tree order, then all-gather. Chunks are pipelined so that
 /// sending, receiving and adding overlap. `scratch` is grown as needed and may be reused. Every member calls it with the
-/// same n and step, reductions in the same order. Throws communication_error.
+/// same n and step, reductions in the same order. Throws communication_error;
+/// abort the communicator then, before sums or scratch go.
 void all_reduce_tree(communicator& comm, std::span<const std::uint32_t> group, std::uint32_t self,
                      std::uint32_t virtual_replicas, std::span<const std::span<float>> sums, std::uint64_t step,
                      std::uint32_t index, std::vector<float>& scratch);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <stdexcept>
+#include <utility>
 
 namespace parcae {
 
@@ -168,34 +169,51 @@ void stage_training::forward(std::uint32_t position) {
   }
 }
 
-void stage_training::begin_replica() {
-  if (free_gradients_.empty()) {
-    current_gradient_ = at::zeros({gradient_values_}, at::kFloat);
-  } else {
-    current_gradient_ = std::move(free_gradients_.back());
-    free_gradients_.pop_back();
-    current_gradient_.zero_();
-  }
+template <class Function>
+void stage_training::for_each_piece(const gradient_sum& sum, const at::Tensor& flat, Function&& function) const {
   for (auto i = first_; i < last_; ++i) {
-    auto views = views_of(c_.model->layers[i], layer_gradient(current_gradient_, i));
-    auto& parameters = parameters_[i - first_];
-    for (std::size_t t = 0; t < parameters.size(); ++t)
-      parameters[t].mutable_grad() = views[t];
+    const auto views = views_of(c_.model->layers[i], layer_gradient(flat, i));
+    for (std::size_t t = 0; t < views.size(); ++t)
+      function(views[t], sum.pieces[i - first_][t]);
   }
 }
 
+// Autograd accumulates the micro-batches of a virtual replica in order, in tensors of its own; they are copied or added
+// to a flat buffer once, when the replica is complete.
 void stage_training::end_replica() {
-  sums_->push(std::move(current_gradient_), [this](at::Tensor& left, at::Tensor& right) {
-    left.add_(right);
-    free_gradients_.push_back(std::move(right));
+  gradient_sum leaf;
+  for (auto& parameters : parameters_) {
+    leaf.pieces.emplace_back();
+    for (auto& parameter : parameters)
+      leaf.pieces.back().push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
+  }
+  sums_->push(std::move(leaf), [this](gradient_sum& left, gradient_sum& right) {
+    flatten(left);
+    if (right.flat.defined()) {
+      left.flat.add_(right.flat);
+      free_gradients_.push_back(std::move(right.flat));
+    } else {
+      for_each_piece(right, left.flat, [](const at::Tensor& view, const at::Tensor& piece) { view.add_(piece); });
+    }
   });
+}
+
+void stage_training::flatten(gradient_sum& sum) {
+  if (sum.flat.defined())
+    return;
+  if (free_gradients_.empty()) {
+    sum.flat = at::zeros({gradient_values_}, at::kFloat); // the padding between layers stays 0
+  } else {
+    sum.flat = std::move(free_gradients_.back());
+    free_gradients_.pop_back();
+  }
+  for_each_piece(sum, sum.flat, [](const at::Tensor& view, const at::Tensor& piece) { view.copy_(piece); });
+  sum.pieces.clear();
 }
 
 void stage_training::backward(std::uint32_t position) {
   // With plain all-reduce, one sum over all micro-batches of the pipeline.
   const auto per_sum = job_.reproducible ? per_replica_ : micro_batches_;
-  if (position % per_sum == 0)
-    begin_replica();
   auto& state = in_flight_[position];
   at::Tensor gradient;
   if (stage_ + 1 == grid_.depth) {
@@ -235,9 +253,9 @@ void stage_training::backward(std::uint32_t position) {
 const commit_result& stage_training::step() {
   drop_gradients();
   if (job_.reproducible)
-    sums_ = std::make_unique<subtree_sums<at::Tensor>>(job_.virtual_replicas, replicas_of(pipeline_));
+    sums_ = std::make_unique<subtree_sums<gradient_sum>>(job_.virtual_replicas, replicas_of(pipeline_));
   else // one sum per pipeline, added around a ring
-    sums_ = std::make_unique<subtree_sums<at::Tensor>>(1, replica_range{0, 1});
+    sums_ = std::make_unique<subtree_sums<gradient_sum>>(1, replica_range{0, 1});
   post_input(0);
   std::uint32_t next_gradient = 0; // posted as soon as the one before was used and the output's shape is known
   for (const auto& operation : schedule_) {
@@ -273,15 +291,17 @@ void stage_training::reduce() {
     group.push_back(grid_.rank(d, stage_));
   auto& sums = sums_->sums();
   std::vector<std::span<float>> spans;
-  for (auto& sum : sums)
-    spans.push_back(floats_of(sum.buffer));
+  for (auto& sum : sums) {
+    flatten(sum.buffer);
+    spans.push_back(floats_of(sum.buffer.flat));
+  }
   if (job_.reproducible)
     all_reduce_tree(*c_.comm, group, pipeline_, job_.virtual_replicas, spans, at_.steps, 0, scratch_);
   else
     all_reduce_ring(*c_.comm, group, pipeline_, spans.front(), at_.steps, 0, scratch_);
-  gradient_ = std::move(sums.front().buffer);
+  gradient_ = std::move(sums.front().buffer.flat);
   for (std::size_t i = 1; i < sums.size(); ++i)
-    free_gradients_.push_back(std::move(sums[i].buffer));
+    free_gradients_.push_back(std::move(sums[i].buffer.flat));
   sums_.reset();
 }
 

@@ -75,6 +75,12 @@ private:
     at::Tensor output;
   };
 
+  /// The gradient summed over some virtual replicas: as autograd left it, one tensor per parameter, or in one flat buffer.
+  struct gradient_sum {
+    std::vector<std::vector<at::Tensor>> pieces; ///< per layer of the stage; empty if flat
+    at::Tensor flat;
+  };
+
   struct micro_batch_state {
     std::vector<layer_activation> layers;
     at::Tensor loss;
@@ -87,8 +93,10 @@ private:
   void post_input(std::uint32_t position);
   void post_gradient(std::uint32_t position);
   at::Tensor load(std::uint32_t micro_batch, at::Tensor* targets);
-  void begin_replica();
   void end_replica();
+  void flatten(gradient_sum& sum);
+  template <class Function> // (view of flat, piece) for every parameter
+  void for_each_piece(const gradient_sum& sum, const at::Tensor& flat, Function&& function) const;
   void reduce();
   void add_tied();
   void exchange();
@@ -119,8 +127,7 @@ private:
   std::vector<std::int64_t> offset_;                ///< per layer: start in the flat gradient, padded to 64 bytes
   std::int64_t gradient_values_ = 0;
   std::vector<at::Tensor> free_gradients_; ///< flat buffers to reuse
-  at::Tensor current_gradient_;            ///< of the virtual replica under way
-  std::unique_ptr<subtree_sums<at::Tensor>> sums_;
+  std::unique_ptr<subtree_sums<gradient_sum>> sums_;
   at::Tensor gradient_; ///< of the step, once complete
   std::vector<float> scratch_;
 

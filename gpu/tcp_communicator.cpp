@@ -3,17 +3,19 @@
 #include "gpu/frames.hpp"
 
 #include <boost/asio/error.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/system/error_code.hpp>
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -23,9 +25,6 @@
 namespace parcae {
 
 namespace {
-
-using boost::asio::ip::tcp;
-using boost::system::error_code;
 
 /// At most so much in one system call: bounds how long a connection's mutex is held.
 constexpr std::size_t call_bytes = std::size_t{1} << 20;
@@ -38,12 +37,6 @@ std::string describe(const tag& x, std::uint64_t length) {
          std::to_string(x.index) + " with " + std::to_string(length) + " bytes";
 }
 
-/// Where the waiting thread sleeps. Lock order: a direction's mutex, then this.
-struct waiting_room {
-  std::mutex mutex;
-  std::condition_variable changed;
-};
-
 struct hash_state_deleter {
   void operator()(XXH3_state_t* x) const { XXH3_freeState(x); }
 };
@@ -53,6 +46,8 @@ std::uint64_t seed_of(frame x) {
   auto bytes = encode(x);
   return XXH3_64bits(bytes.data(), bytes.size());
 }
+
+class connection;
 
 struct operation : transmission {
   enum class status { pending, done, failed };
@@ -66,7 +61,8 @@ struct operation : transmission {
   std::size_t most = 0;                                      ///< receive_any: upper bound of `length`
   std::uint64_t checksum = 0;                                ///< shards: as the sender says
   std::unique_ptr<XXH3_state_t, hash_state_deleter> hashing; ///< shards, receiving
-  std::atomic<bool> awaited = false;
+  connection* on = nullptr;                                  ///< set by send and receive
+  bool receives = false;
   std::string error; ///< written before `now` becomes failed
   std::atomic<status> now = status::pending;
 
@@ -75,98 +71,172 @@ struct operation : transmission {
 };
 using operation_ptr = std::shared_ptr<operation>;
 
-void finish(operation& x, operation::status result, waiting_room& room) {
-  x.now = result;
-  if (x.awaited) {
-    { std::lock_guard lock(room.mutex); }
-    room.changed.notify_all();
-  }
-}
-
-/// One direction of a connection.
+/// One direction of a connection. All but `reads` under the mutex.
 struct direction {
+  explicit direction(bool r) : reads(r) {}
+
+  const bool reads;
   std::mutex mutex;
   std::deque<operation_ptr> queue;
-  bool armed = false;                ///< the I/O thread will look when the socket is ready
+  std::size_t queued_bytes = 0;      ///< of payload, at most
+  int drivers = 0;                   ///< threads in wait(), which move bytes themselves
+  bool armed = false;                ///< the I/O thread will move bytes when the socket is ready
   std::optional<std::string> broken; ///< nothing moves any more, and why
 };
 
 enum class step_result { moved, would_block, idle };
 
-/// The connection to one participant. Any thread moves bytes under the direction's mutex, with calls that do not
-/// block; the I/O thread goes on when the socket is ready. So a message that fits into the socket's buffer costs no
-/// change of thread.
+/// The connection to one participant. Bytes are moved under the direction's mutex with calls that do not block: when an
+/// operation is posted, by the thread that waits for it, and else by the I/O thread. So a message that fits into the
+/// socket's buffers costs no change of thread; see "Decisions" in the README.
 class connection : public std::enable_shared_from_this<connection> {
 public:
-  connection(tcp_peer peer, waiting_room& room) :
-      socket_(std::move(peer.socket)), file_(socket_.native_handle()), name_(std::move(peer.name)), room_(&room) {}
+  explicit connection(tcp_peer peer) :
+      name_(std::move(peer.name)), background_(peer.socket.get_executor()), file_(peer.socket.release()) {
+    int size = 0;
+    socklen_t length = sizeof size;
+    ::getsockopt(file_, SOL_SOCKET, SO_RCVBUF, &size, &length);
+    unread_bytes_ = static_cast<std::size_t>(size) / 4; // the kernel counts its own overhead too
+  }
 
-  void send(operation_ptr x) { start(out_, std::move(x), &connection::write_some, tcp::socket::wait_write); }
+  ~connection() {
+    if (background_.is_open())
+      background_.release();
+    ::close(file_);
+  }
 
-  void receive(operation_ptr x) { start(in_, std::move(x), &connection::read_some, tcp::socket::wait_read); }
-
-  /// After it no buffer is touched and the waiting room is not entered.
-  void close() {
-    std::scoped_lock lock(out_.mutex, in_.mutex, socket_mutex_);
-    if (!socket_.is_open())
+  void start(operation_ptr x) {
+    auto& d = x->receives ? in_ : out_;
+    x->on = this;
+    std::lock_guard lock(d.mutex);
+    if (d.broken) {
+      fail(*x, *d.broken);
       return;
-    // Not only close(): that would send a reset if something is unread here, and lose what the peer has yet to read.
+    }
+    d.queued_bytes += std::max(x->length, x->most);
+    d.queue.push_back(std::move(x));
+    // With others before it, or another thread at work, nothing can be gained by trying.
+    if (d.queue.size() == 1 && !d.armed && d.drivers == 0)
+      move_until_blocked(d);
+    arm(d);
+  }
+
+  /// Moves bytes until x is done or the time is over. The I/O thread keeps out of that direction meanwhile: two changes
+  /// of thread less, and what was read is in the cache of who asked for it.
+  void drive(operation& x, std::chrono::steady_clock::time_point deadline) {
+    auto& d = x.receives ? in_ : out_;
+    std::unique_lock lock(d.mutex);
+    ++d.drivers;
+    while (x.now == operation::status::pending) {
+      if (step(d) == step_result::moved)
+        continue;
+      auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      if (x.now != operation::status::pending || left.count() <= 0)
+        break;
+      lock.unlock();
+      pollfd ready{file_, static_cast<short>(d.reads ? POLLIN : POLLOUT), 0};
+      ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1000)));
+      lock.lock();
+    }
+    --d.drivers;
+    arm(d);
+  }
+
+  /// Moves what can be moved at once.
+  void nudge(const operation& x) {
+    auto& d = x.receives ? in_ : out_;
+    std::lock_guard lock(d.mutex);
+    move_until_blocked(d);
+  }
+
+  /// After it no buffer is touched.
+  void close() {
+    closed_ = true;
+    // Wakes who drives. Not ::close(): that would send a reset if something is unread here, and lose what the peer has
+    // yet to read; and the descriptor's number must not be given away while a thread may use it.
     ::shutdown(file_, SHUT_RDWR);
-    error_code ignored;
-    socket_.close(ignored);
+    std::scoped_lock lock(out_.mutex, in_.mutex, background_mutex_);
     break_off(out_, "aborted");
     break_off(in_, "aborted");
+    if (background_.is_open())
+      background_.release();
   }
 
 private:
-  using step_function = step_result (connection::*)();
+  static void fail(operation& x, const std::string& why) {
+    x.error = why;
+    x.now = operation::status::failed;
+  }
 
-  void start(direction& d, operation_ptr x, step_function step, tcp::socket::wait_type readiness) {
-    std::lock_guard lock(d.mutex);
-    if (d.broken) {
-      x->error = *d.broken;
-      finish(*x, operation::status::failed, *room_);
-      return;
-    }
-    d.queue.push_back(std::move(x));
-    // With others before it, or the I/O thread on its way, nothing can be gained by trying.
-    if (d.queue.size() > 1 || d.armed)
-      return;
+  void pop_done(direction& d) {
+    auto& x = *d.queue.front();
+    d.queued_bytes -= std::max(x.length, x.most);
+    x.now = operation::status::done;
+    d.queue.pop_front();
+  }
+
+  step_result step(direction& d) {
+    if (d.broken || d.queue.empty())
+      return step_result::idle;
+    return d.reads ? read_some() : write_some();
+  }
+
+  void move_until_blocked(direction& d) {
     for (int i = 0; i < calls_in_turn; ++i)
-      if ((this->*step)() != step_result::moved)
-        break;
-    arm(d, step, readiness);
+      if (step(d) != step_result::moved)
+        return;
   }
 
-  void arm(direction& d, step_function step, tcp::socket::wait_type readiness) {
-    if (d.queue.empty() || d.armed)
+  /// Asks the I/O thread to go on, if that is needed: always when something is unsent; when so much is to be received
+  /// that the socket's buffer would fill and hold the peer up. Less is left to who waits for it.
+  bool needs_background(const direction& d) const {
+    return !d.broken && !d.queue.empty() && d.drivers == 0 && (!d.reads || d.queued_bytes > unread_bytes_);
+  }
+
+  void arm(direction& d) {
+    if (d.armed || !needs_background(d))
       return;
-    std::lock_guard lock(socket_mutex_);
+    std::lock_guard lock(background_mutex_);
+    if (closed_)
+      return;
+    // Registered only while needed: else every arrival would wake the I/O thread.
+    if (users_++ == 0)
+      background_.assign(file_);
     d.armed = true;
-    socket_.async_wait(readiness, [self = shared_from_this(), &d, step, readiness](const error_code& failure) {
-      if (failure != boost::asio::error::operation_aborted)
-        self->ready(d, step, readiness);
-    });
+    watch(d);
   }
 
-  void ready(direction& d, step_function step, tcp::socket::wait_type readiness) {
+  /// Under background_mutex_.
+  void watch(direction& d) {
+    background_.async_wait(d.reads ? descriptor::wait_read : descriptor::wait_write,
+                           [self = shared_from_this(), &d](const boost::system::error_code& failure) {
+                             if (failure != boost::asio::error::operation_aborted)
+                               self->ready(d);
+                           });
+  }
+
+  /// On the I/O thread.
+  void ready(direction& d) {
     for (int i = 0; i < calls_in_turn; ++i) {
       std::lock_guard lock(d.mutex); // given back after each call, for the thread that posts
-      if (d.broken || (this->*step)() != step_result::moved)
+      if (d.drivers > 0 || step(d) != step_result::moved)
         break;
     }
-    std::lock_guard lock(d.mutex);
+    std::scoped_lock lock(d.mutex, background_mutex_);
+    if (closed_)
+      return;
+    if (needs_background(d))
+      return watch(d);
     d.armed = false;
-    arm(d, step, readiness);
+    if (--users_ == 0)
+      background_.release();
   }
 
   void break_off(direction& d, const std::string& why) {
     if (!d.broken)
-      d.broken = "connection to " + name_ + ": " + why;
-    for (auto& x : d.queue) {
-      x->error = *d.broken;
-      finish(*x, operation::status::failed, *room_);
-    }
+      d.broken = "connection to " + name_ + ": " + (closed_ ? "aborted" : why); // the shutdown looks like the peer's
+    for (auto& x : d.queue)
+      fail(*x, *d.broken);
     d.queue.clear();
   }
 
@@ -198,8 +268,6 @@ private:
           break;
       }
     }
-    if (count == 0)
-      return step_result::idle;
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
@@ -214,15 +282,12 @@ private:
       left -= part;
       if (!x.complete())
         break;
-      finish(x, operation::status::done, *room_);
-      out_.queue.pop_front();
+      pop_done(out_);
     }
     return out_.queue.empty() ? step_result::idle : step_result::moved;
   }
 
   step_result read_some() {
-    if (in_.queue.empty())
-      return step_result::idle;
     auto& x = *in_.queue.front();
     std::array<iovec, 2> pieces;
     std::size_t count = 0;
@@ -258,8 +323,7 @@ private:
       break_off(in_, "checksum of " + describe(x.what, x.length) + " is wrong");
       return step_result::idle;
     }
-    finish(x, operation::status::done, *room_);
-    in_.queue.pop_front();
+    pop_done(in_);
     return in_.queue.empty() ? step_result::idle : step_result::moved;
   }
 
@@ -285,13 +349,17 @@ private:
     return std::nullopt;
   }
 
-  std::mutex socket_mutex_; ///< guards socket_, which is only used to wait for readiness; locked last
-  tcp::socket socket_;
-  int file_; ///< the socket's descriptor; open while a direction's mutex is held and it is not broken
-  std::string name_;
-  waiting_room* room_;
-  direction out_;
-  direction in_;
+  using descriptor = boost::asio::posix::stream_descriptor;
+
+  const std::string name_;
+  std::mutex background_mutex_; ///< guards the next two; locked after a direction's
+  descriptor background_;       ///< file_ as the I/O thread knows it; open while a direction is armed
+  int users_ = 0;               ///< directions armed
+  std::atomic<bool> closed_ = false;
+  const int file_;               ///< owned; open as long as this object lives
+  std::size_t unread_bytes_ = 0; ///< so much fits into the socket's buffer for sure
+  direction out_{false};
+  direction in_{true};
 };
 
 class tcp_communicator : public communicator {
@@ -299,7 +367,7 @@ public:
   tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers) : self_(self), connections_(peers.size()) {
     for (std::size_t i = 0; i < peers.size(); ++i)
       if (i != self)
-        connections_[i] = std::make_shared<connection>(std::move(peers[i]), room_);
+        connections_[i] = std::make_shared<connection>(std::move(peers[i]));
   }
 
   ~tcp_communicator() override { abort(); }
@@ -317,7 +385,7 @@ public:
     x->header = encode(header);
     x->payload = const_cast<std::byte*>(bytes.data()); // sendmsg takes iovec, which knows no const
     x->length = bytes.size();
-    to(peer).send(x);
+    to(peer).start(x);
     return x;
   }
 
@@ -326,7 +394,8 @@ public:
     x->what = what;
     x->payload = bytes.data();
     x->length = bytes.size();
-    to(peer).receive(x);
+    x->receives = true;
+    to(peer).start(x);
     return x;
   }
 
@@ -335,24 +404,28 @@ public:
     x->what = what;
     x->grows = bytes;
     x->most = most;
-    to(peer).receive(x);
+    x->receives = true;
+    to(peer).start(x);
     return x;
   }
 
   void wait(const ticket& t, std::chrono::milliseconds limit) override {
     auto& x = static_cast<operation&>(*t);
-    if (x.now == operation::status::pending) {
-      std::unique_lock lock(room_.mutex);
-      x.awaited = true;
-      if (!room_.changed.wait_for(lock, limit, [&] { return x.now != operation::status::pending; }))
-        throw communication_error("no end of " + describe(x.what, x.grows ? x.most : x.length) + " within " +
-                                  std::to_string(limit.count()) + " ms");
-    }
+    if (x.now == operation::status::pending)
+      x.on->drive(x, std::chrono::steady_clock::now() + limit);
+    if (x.now == operation::status::pending)
+      throw communication_error("no end of " + describe(x.what, x.grows ? x.most : x.length) + " within " +
+                                std::to_string(limit.count()) + " ms");
     if (x.now == operation::status::failed)
       throw communication_error(x.error);
   }
 
-  bool done(const ticket& t) override { return static_cast<operation&>(*t).now != operation::status::pending; }
+  bool done(const ticket& t) override {
+    auto& x = static_cast<operation&>(*t);
+    if (x.now == operation::status::pending)
+      x.on->nudge(x);
+    return x.now != operation::status::pending;
+  }
 
   void abort() noexcept override {
     for (auto& x : connections_)
@@ -369,7 +442,6 @@ private:
   }
 
   std::uint32_t self_;
-  waiting_room room_;
   std::vector<std::shared_ptr<connection>> connections_; ///< by participant; null for oneself
 };
 

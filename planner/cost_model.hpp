@@ -12,8 +12,8 @@
 
 namespace parcae {
 
-/// Costs in milliseconds in which nothing is trained. Single-threaded: implementations cache. Instances are numbered so that their
-/// slots 0 … D·P−1 form the grid (stage = slot mod P), the rest are spares.
+/// Costs in milliseconds in which nothing is trained. Single-threaded: implementations cache. Instances are numbered so
+/// that their slots 0 … D·P−1 form the grid (stage = slot mod P), the rest are spares.
 class cost_model {
 public:
   virtual ~cost_model() = default;
@@ -32,9 +32,9 @@ public:
   virtual std::uint32_t devices() const = 0;
 };
 
-/// The configurations the optimiser chooses from, and what their moves yield, computed once each. Targets first, those with
-/// fewest slots first, so that the ones that fit are always a prefix; behind them the allowed pairs that are missing from the
-/// throughput table, which only a clipped decision can lead to.
+/// The configurations the optimiser chooses from, and what their moves yield, computed once each. Targets first, those
+/// with fewest slots first, so that the ones that fit are always a prefix; behind them the allowed pairs that are
+/// missing from the throughput table, which only a clipped decision can lead to.
 class move_table {
 public:
   static constexpr std::uint32_t idle = UINT32_MAX;
@@ -53,8 +53,8 @@ public:
   /// `idle` if the pair is not allowed or larger than the table.
   std::uint32_t index_of(const shape& x) const;
 
-  /// What becomes of a target chosen before it was known that only so many instances are left: narrower at its depth, else the
-  /// single pipeline of all instances, else idle.
+  /// What becomes of a target chosen before it was known that only so many instances are left: narrower at its depth,
+  /// else the single pipeline of all instances, else idle.
   std::uint32_t clipped(std::uint32_t target, std::uint32_t instances) const;
 
   double move_ms(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const {
@@ -80,8 +80,9 @@ private:
   std::vector<shape> shapes_;
   std::vector<double> rate_;
   std::map<shape, std::uint32_t> index_;
-  std::unordered_map<std::uint64_t, std::vector<double>> cells_;        ///< by (held, lost); NaN where not computed
-  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> known_; ///< by (held, lost): first targets computed, by `from`
+  std::unordered_map<std::uint64_t, std::vector<double>> cells_; ///< by (held, lost); NaN where not computed
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>>
+      known_; ///< by (held, lost): first targets computed, by `from`
 };
 
 /// Length of a planning interval in all accountings.

@@ -53,14 +53,14 @@ struct rank_report {
 
 /// What to tell the ranks of an aborted generation, and the version it ends at.
 struct step_decision {
-  commit_result result;    ///< step == no_step: abort
-  std::uint64_t last = 0;  ///< steps committed when the decision is carried out
-  std::string reason;      ///< for people
+  commit_result result;   ///< step == no_step: abort
+  std::uint64_t last = 0; ///< steps committed when the decision is carried out
+  std::string reason;     ///< for people
 };
 
 /// Decides the open step of an aborted generation (design, section 4, "After the loss of a place"). `base` is the
-/// version it started from, `reports` one per live rank, `keepers` what the keepers hold (with the results that belong to
-/// their versions). A stage without a live rank and without a keeper does not stop a decision from being made: what
+/// version it started from, `reports` one per live rank, `keepers` what the keepers hold (with the results that belong
+/// to their versions). A stage without a live rank and without a keeper does not stop a decision from being made: what
 /// is then missing shows in newest_complete.
 step_decision decide_open_step(const placement& of, generation g, std::uint64_t base,
                                const std::vector<rank_report>& reports, const std::vector<kept>& keepers);

@@ -17,7 +17,7 @@ class selection {
 public:
   selection(move_table& table, const training_state& now, const std::set<std::uint32_t>& sizes, bool blind,
             const liveput_options& options) :
-    table_(table) {
+      table_(table) {
     std::set<std::uint32_t> chosen;
     if (now.at != move_table::idle)
       chosen.insert(now.at);
@@ -26,10 +26,9 @@ public:
       for (std::uint32_t i = 0; i < fit.size(); ++i)
         fit[i] = i;
       const auto count = std::min<std::size_t>(options.shapes_per_size, fit.size());
-      std::partial_sort(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count), fit.end(),
-                        [&](auto a, auto b) {
-                          return table.rate(a) != table.rate(b) ? table.rate(a) > table.rate(b) : a < b;
-                        });
+      std::partial_sort(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count), fit.end(), [&](auto a, auto b) {
+        return table.rate(a) != table.rate(b) ? table.rate(a) > table.rate(b) : a < b;
+      });
       chosen.insert(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count));
     }
     if (blind) { // what clipping makes of them
@@ -87,9 +86,10 @@ public:
         continue;
       for (std::uint32_t to = 0; to < idle(); ++to)
         if (slots_of(to) <= after)
-          row[to] = from == idle() ? table_.rate(shapes_[to])
-                                       * (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000)
-                                   : table_.gain(shapes_[from], shapes_[to], held, lost);
+          row[to] = from == idle()
+                        ? table_.rate(shapes_[to]) *
+                              (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000)
+                        : table_.gain(shapes_[from], shapes_[to], held, lost);
     }
     return result;
   }
@@ -153,6 +153,49 @@ values informed_values(selection& s, const lattice_node& node, const std::vector
   return result;
 }
 
+// Mean number of intervals until the fleet changes, as the lattice has it.
+double calm_intervals(const availability_lattice& future) {
+  constexpr double most = 1'000;
+  auto mass = future.start;
+  double changes = 0;
+  for (std::size_t h = 0; h < future.look_ahead(); ++h) {
+    std::vector<double> next(future.stages[h + 1].size(), 0);
+    for (std::size_t i = 0; i < mass.size(); ++i)
+      for (const auto& b : future.stages[h][i].branches) {
+        next[b.next] += mass[i] * b.probability;
+        changes += b.joined + b.lost > 0 ? mass[i] * b.probability : 0;
+      }
+    mass = std::move(next);
+  }
+  const auto intervals = static_cast<double>(future.look_ahead());
+  return changes * most > intervals ? intervals / changes : most;
+}
+
+// Training goes on behind the look-ahead: by one more move, then as it is until the fleet is expected to change. Without this
+// a change that pays only later would look too dear wherever changes are rare.
+std::vector<values> final_values(selection& s, const move_table& table, const availability_lattice& future) {
+  const auto n = s.size();
+  const double stays = calm_intervals(future) - 1;
+  std::map<std::uint32_t, values> by_size;
+  std::vector<values> result;
+  for (const auto& node : future.stages.back()) {
+    auto& x = by_size[node.available];
+    if (x.empty()) {
+      const auto& gains = s.gains(node.available, 0, 0);
+      const auto& allowed = s.allowed(node.available);
+      x.assign(n, never);
+      for (std::uint32_t from = 0; from < n; ++from)
+        for (std::uint32_t to = 0; to < n; ++to)
+          if (allowed[to]) {
+            const double rate = to == s.idle() ? 0 : table.rate(s.shape_of(to));
+            x[from] = std::max(x[from], gains[static_cast<std::size_t>(from) * n + to] + stays * interval_s * rate);
+          }
+    }
+    result.push_back(x);
+  }
+  return result;
+}
+
 } // namespace
 
 liveput_decision plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
@@ -171,7 +214,7 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   selection s(table, now, sizes, blind, options);
   const auto n = s.size();
   std::vector<double> scratch;
-  std::vector<values> next(future.stages.back().size(), values(n, 0)), here;
+  std::vector<values> next = final_values(s, table, future), here;
   for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);) {
     here.clear();
     for (const auto& node : future.stages[h])
@@ -180,7 +223,8 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   }
   std::vector<double> offer(n, 0);
   const auto from = s.number_of(now.at);
-  // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way is paid first.
+  // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way is paid
+  // first.
   auto extra = [&](std::uint32_t to) {
     if (to == s.idle())
       return 0.0;

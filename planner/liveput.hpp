@@ -1,8 +1,8 @@
 #pragma once
 
-// Liveput: the samples to be expected over the look-ahead, migration included, when the future is a distribution. The optimiser
-// is dynamic programming over the nodes of a lattice and the configurations; what will be known when a decision is taken (the
-// notice) is part of the recursion, so that waiting and hedging have their right price. Pure.
+// Liveput: the samples to be expected over the look-ahead, migration included, when the future is a distribution. The
+// optimiser is dynamic programming over the nodes of a lattice and the configurations; what will be known when a
+// decision is taken (the notice) is part of the recursion, so that waiting and hedging have their right price. Pure.
 
 #include "forecast/lattice.hpp"
 #include "planner/optimizer.hpp"
@@ -15,7 +15,8 @@
 namespace parcae {
 
 struct liveput_options {
-  std::uint32_t shapes_per_size = 4; ///< of the pairs that fit a number of instances only so many fastest are considered
+  std::uint32_t shapes_per_size =
+      4; ///< of the pairs that fit a number of instances only so many fastest are considered
 };
 
 /// A configuration and what is expected of it over the look-ahead if it is chosen now and all goes on optimally.
@@ -30,10 +31,10 @@ struct liveput_decision {
   std::string reason;                     ///< for people
 };
 
-/// Chooses the move for the present interval. `held` instances before it. With `known` empty the interval's change is not known:
-/// the target may ask for more instances than there are and will be clipped, and later decisions will be as blind. Else
-/// `known` are the changes known already, the present one first, the lattice starts behind them, and later decisions will know the change of
-/// their interval.
+/// Chooses the move for the present interval. `held` instances before it. With `known` empty the interval's change is
+/// not known: the target may ask for more instances than there are and will be clipped, and later decisions will be as
+/// blind. Else `known` are the changes known already, the present one first, the lattice starts behind them, and later
+/// decisions will know the change of their interval.
 liveput_decision plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
                               std::span<const fleet_change> known, const availability_lattice& future,
                               const liveput_options& options = {});

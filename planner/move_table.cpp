@@ -6,7 +6,7 @@
 namespace parcae {
 
 move_table::move_table(const profile& workload, cost_model& costs, std::uint32_t instances) :
-  costs_(costs), instances_(instances) {
+    costs_(costs), instances_(instances) {
   const auto slots = instances * costs.devices();
   for (std::uint32_t width = 1; width * workload.min_depth <= slots; ++width)
     for (auto depth = workload.min_depth; depth <= workload.max_depth && width * depth <= slots; ++depth)
@@ -26,8 +26,8 @@ move_table::move_table(const profile& workload, cost_model& costs, std::uint32_t
 std::uint32_t move_table::fitting(std::uint32_t instances) const {
   const auto slots = instances * costs_.devices();
   return static_cast<std::uint32_t>(std::partition_point(shapes_.begin(), shapes_.begin() + targets_,
-                                                         [&](const shape& x) { return x.slots() <= slots; })
-                                    - shapes_.begin());
+                                                         [&](const shape& x) { return x.slots() <= slots; }) -
+                                    shapes_.begin());
 }
 
 std::uint32_t move_table::index_of(const shape& x) const {

@@ -13,7 +13,7 @@ struct layers {
   std::vector<std::uint32_t> from; // node of the layer before
 
   layers(std::size_t nodes, std::size_t count) :
-    samples(nodes * count, -1), rest_ms(nodes * count, 0), from(nodes * count, 0) {}
+      samples(nodes * count, -1), rest_ms(nodes * count, 0), from(nodes * count, 0) {}
 
   void reach(std::size_t node, double x, double rest, std::uint32_t origin) {
     if (x < samples[node] || (x == samples[node] && rest >= rest_ms[node]))
@@ -48,7 +48,9 @@ std::vector<std::uint32_t> plan_known(move_table& table, const training_state& n
                                       std::span<const fleet_change> future) {
   const auto n = static_cast<std::uint32_t>(table.shapes().size());
   const auto nodes = 2 * n + 1;
-  auto node_of = [&](const training_state& x) { return x.at == move_table::idle ? 2 * n : x.at + (x.migrating ? n : 0); };
+  auto node_of = [&](const training_state& x) {
+    return x.at == move_table::idle ? 2 * n : x.at + (x.migrating ? n : 0);
+  };
   layers ways(nodes, future.size() + 1);
   ways.samples[node_of(now)] = 0;
   ways.rest_ms[node_of(now)] = now.rest_ms;
@@ -94,8 +96,8 @@ std::vector<std::uint32_t> plan_known(move_table& table, const training_state& n
   const auto last = future.size() * nodes;
   std::uint32_t node = 0;
   for (std::uint32_t x = 1; x < nodes; ++x)
-    if (std::pair(ways.samples[last + x], -ways.rest_ms[last + x])
-        > std::pair(ways.samples[last + node], -ways.rest_ms[last + node]))
+    if (std::pair(ways.samples[last + x], -ways.rest_ms[last + x]) >
+        std::pair(ways.samples[last + node], -ways.rest_ms[last + node]))
       node = x;
   std::vector<std::uint32_t> moves(future.size());
   for (auto h = future.size(); h-- > 0;) {

@@ -33,13 +33,13 @@ struct interval_outcome {
   double cost_ms = 0; ///< charged in this interval's name: the migration, not what was carried in
 };
 
-/// Carries out one move. `held` is before the change. A target may be `idle`. For an interval that yields nothing the rest of the cost is
-/// carried to the next.
+/// Carries out one move. `held` is before the change. A target may be `idle`. For an interval that yields nothing the
+/// rest of the cost is carried to the next.
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
                            std::uint32_t lost);
 
-/// The best targets for a known future, the first of them for the first change; `held` instances before it. IDLE only where
-/// nothing fits. Among equal samples the one with the least rest.
+/// The best targets for a known future, the first of them for the first change; `held` instances before it. IDLE only
+/// where nothing fits. Among equal samples the one with the least rest.
 std::vector<std::uint32_t> plan_known(move_table& table, const training_state& now, std::uint32_t held,
                                       std::span<const fleet_change> future);
 

@@ -152,8 +152,8 @@ std::string to_string(const shape& x) {
 }
 
 bool profile::allowed(const shape& x) const {
-  return x.width > 0 && x.depth >= min_depth && x.depth <= max_depth && !excluded_depths.contains(x.depth)
-         && !excluded_widths.contains(x.width);
+  return x.width > 0 && x.depth >= min_depth && x.depth <= max_depth && !excluded_depths.contains(x.depth) &&
+         !excluded_widths.contains(x.width);
 }
 
 shape profile::fastest(std::uint32_t slots) const {
@@ -215,7 +215,7 @@ profile parse_profile(std::string_view text) {
   });
   const auto costs = x["reconfiguration"];
   costs["model_build_ms_by_depth"].each_number(
-    [&](std::uint32_t d, const reader& value) { result.model_build_ms[d] = value.number(); });
+      [&](std::uint32_t d, const reader& value) { result.model_build_ms[d] = value.number(); });
   for (const auto& [pair, rate] : result.samples_per_s)
     if (!result.model_build_ms.contains(pair.depth))
       costs["model_build_ms_by_depth"].fail("lacks depth " + std::to_string(pair.depth));
@@ -261,8 +261,7 @@ std::vector<peer_model> parse_peers(std::string_view text) {
         system.checkpoint_every_steps = from["checkpoint_every_steps"].count();
       system.reconfiguration_s = from.number_or("reconfiguration_s", 0);
       if (model.has("published_simulation_scaled_p3_samples_per_second"))
-        system.published_samples_per_s =
-          model["published_simulation_scaled_p3_samples_per_second"].number_or(name, 0);
+        system.published_samples_per_s = model["published_simulation_scaled_p3_samples_per_second"].number_or(name, 0);
       entry.systems.emplace(name, std::move(system));
     }
     result.push_back(std::move(entry));

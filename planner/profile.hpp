@@ -54,10 +54,10 @@ struct rebuild_costs {
   };
   law kind = law::per_rank;
   double setup_ms = 35;
-  double add_ms = 0;            ///< unit, per group or rank
-  double remove_ms = 0;         ///< unit, per group or rank
-  std::vector<step> steps;      ///< largest width first
-  double add_factor = 1;        ///< steps only
+  double add_ms = 0;       ///< unit, per group or rank
+  double remove_ms = 0;    ///< unit, per group or rank
+  std::vector<step> steps; ///< largest width first
+  double add_factor = 1;   ///< steps only
 };
 
 struct profile {
@@ -66,7 +66,7 @@ struct profile {
   std::uint32_t micro_batch = 0;  ///< samples
   double optimizer_tensors = 2;   ///< optimizer state per parameter
   double value_bytes = 4;
-  double boundary_values = 0;     ///< values that one micro-batch sends over a stage boundary
+  double boundary_values = 0; ///< values that one micro-batch sends over a stage boundary
   std::vector<layer_profile> layers;
   std::uint32_t min_depth = 1;
   std::uint32_t max_depth = 1;
@@ -86,7 +86,8 @@ struct profile {
   /// Bytes of state (parameters and optimizer tensors) per parameter.
   double state_bytes_per_parameter() const { return (1 + optimizer_tensors) * value_bytes; }
 
-  /// The fastest pair of the table for this many slots; the first in order of (D, P) among equals; width 0 if none fits.
+  /// The fastest pair of the table for this many slots; the first in order of (D, P) among equals; width 0 if none
+  /// fits.
   shape fastest(std::uint32_t slots) const;
 
   double throughput(const shape& x) const;
@@ -107,7 +108,8 @@ struct network_profile {
 profile parse_profile(std::string_view json);
 network_profile parse_network(std::string_view json);
 
-/// One system of the peers' file: samples/s by number of nodes and what reconfiguring costs. Times in seconds; 0 if it has none.
+/// One system of the peers' file: samples/s by number of nodes and what reconfiguring costs. Times in seconds; 0 if it
+/// has none.
 struct peer_system {
   std::map<std::uint32_t, double> samples_per_s; ///< by nodes; empty: the model does not fit
   double restart_s = 0;

@@ -41,7 +41,7 @@ std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std:
   std::vector<double> p(most + 1, 0);
   // Ratios of neighbours from the mode outwards, then normalised: no overflow for any size.
   const auto mode = std::clamp(
-    static_cast<std::uint32_t>((static_cast<std::uint64_t>(drawn) + 1) * (marked + 1) / (all + 2)), least, most);
+      static_cast<std::uint32_t>((static_cast<std::uint64_t>(drawn) + 1) * (marked + 1) / (all + 2)), least, most);
   p[mode] = 1;
   for (auto k = mode; k < most; ++k)
     p[k + 1] = p[k] * (marked - k) * (drawn - k) / ((k + 1.0) * (all - marked - drawn + k + 1.0));
@@ -54,8 +54,7 @@ std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std:
 }
 
 published_cost::published_cost(const profile& workload, const network_profile& network, std::uint32_t devices) :
-  workload_(workload), network_(network), devices_(devices) {
-}
+    workload_(workload), network_(network), devices_(devices) {}
 
 const published_cost::cut& published_cost::cut_of(std::uint32_t depth) {
   auto& result = cuts_[depth];
@@ -98,8 +97,8 @@ double published_cost::restart_ms(const shape& to, change kind) const {
 }
 
 double published_cost::start_ms(const shape& to, bool beginning) {
-  return restart_ms(to, change::add) + (to.width > 1 ? cut_of(to.depth).largest_ms : 0)
-         + (beginning ? 0 : workload_.checkpoint_ms);
+  return restart_ms(to, change::add) + (to.width > 1 ? cut_of(to.depth).largest_ms : 0) +
+         (beginning ? 0 : workload_.checkpoint_ms);
 }
 
 double published_cost::redirect_ms(const shape& to) {
@@ -138,8 +137,8 @@ const published_cost::same_depth& published_cost::same_depth_of(const shape& fro
   auto& table = same_depth_[{from, to_width}];
   if (table.enough.size() > losses)
     return table;
-  // One pass over the stages; a case is (slowest transfer, serial transfers, all stages have enough replicas), weighted by
-  // the number of ways to lose that many.
+  // One pass over the stages; a case is (slowest transfer, serial transfers, all stages have enough replicas), weighted
+  // by the number of ways to lose that many.
   struct outcome {
     double slowest_ms, serial_ms, ways;
     bool enough;
@@ -243,9 +242,9 @@ double published_cost::other_depth_ms(const shape& from, std::uint32_t to_depth,
   return mean /= choose(slots, losses);
 }
 
-// An instance's fate is drawn only when the greedy choice asks for it. Asked ones are lost or taken and one is taken per stage,
-// so the set of asked ones is the whole state, and the weight of a set is a number of ways that does not depend on how many are
-// lost in all.
+// An instance's fate is drawn only when the greedy choice asks for it. Asked ones are lost or taken and one is taken
+// per stage, so the set of asked ones is the whole state, and the weight of a set is a number of ways that does not
+// depend on how many are lost in all.
 void published_cost::enumerate(other_depth& table, const shape& from, std::uint32_t to_depth, std::uint32_t losses) {
   struct asked_set {
     std::uint64_t mask;
@@ -297,7 +296,8 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
   table.cases = losses + 1;
 }
 
-double published_cost::last_transfer_ms(const shape& from, std::uint32_t to_depth, const std::vector<bool>& lost_of_grid) {
+double published_cost::last_transfer_ms(const shape& from, std::uint32_t to_depth,
+                                        const std::vector<bool>& lost_of_grid) {
   const auto& order = order_of(from, to_depth);
   auto gone = lost_of_grid;
   double last_ms = 0;
@@ -354,7 +354,8 @@ double published_cost::move_given_ms(const shape& from, const shape& to, const s
   return enough ? rebuild_ms(to, change::remove) + workload_.process_ms : std::max(slowest_ms, serial_ms) + restart;
 }
 
-// Several devices per instance vanish together, which ties the stages to each other: all subsets of instances, or a sample.
+// Several devices per instance vanish together, which ties the stages to each other: all subsets of instances, or a
+// sample.
 double published_cost::by_subsets_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) {
   std::vector<bool> gone(from.slots(), false);
   auto set = [&](std::uint32_t instance, bool value) {

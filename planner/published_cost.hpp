@@ -1,7 +1,7 @@
 #pragma once
 
-// The cost model of the Parcae authors' public artifact (NSDI'24), quirks included, with the expectation over preemptions
-// computed exactly instead of sampled.
+// The cost model of the Parcae authors' public artifact (NSDI'24), quirks included, with the expectation over
+// preemptions computed exactly instead of sampled.
 
 #include "planner/cost_model.hpp"
 
@@ -20,9 +20,9 @@ std::vector<std::uint32_t> published_partition(std::uint32_t layers, std::uint32
 /// P(k of n drawn are among the `marked` of `all`), k = 0 … min(n, marked).
 std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std::uint32_t drawn);
 
-/// Exact for one device per instance while at most 64 slots of the grid can be asked and the number of cases stays below
-/// `most_states`; else, and with several devices where there are too many subsets, the mean of `samples` subsets drawn with a
-/// fixed seed.
+/// Exact for one device per instance while at most 64 slots of the grid can be asked and the number of cases stays
+/// below `most_states`; else, and with several devices where there are too many subsets, the mean of `samples` subsets
+/// drawn with a fixed seed.
 class published_cost : public cost_model {
 public:
   static constexpr std::size_t most_states = 20'000;
@@ -39,7 +39,8 @@ public:
   double rebuild_ms(const shape& to, change kind) const;
   double restart_ms(const shape& to, change kind) const;
 
-  /// Cost when exactly these slots of the grid are lost (size from.slots()), `lost` slots in all: what move_ms is the mean of.
+  /// Cost when exactly these slots of the grid are lost (size from.slots()), `lost` slots in all: what move_ms is the
+  /// mean of.
   double move_given_ms(const shape& from, const shape& to, const std::vector<bool>& lost_of_grid, std::uint32_t lost);
 
   /// A restart after a checkpoint, as the reactive policy does it; without `checkpoint` at the beginning.
@@ -51,12 +52,12 @@ private:
     std::vector<double> parameters;  ///< by stage
     std::vector<double> transfer_ms; ///< of a stage's state
     double largest_ms = 0;
-    double all_ms = 0;               ///< one stage after the other
+    double all_ms = 0; ///< one stage after the other
     std::vector<std::uint32_t> first_layer;
   };
 
-  /// Same depth: per number of losses in the grid, the probability that intra-stage migration is enough, and the mean of the
-  /// transfers otherwise (0 where it is enough).
+  /// Same depth: per number of losses in the grid, the probability that intra-stage migration is enough, and the mean
+  /// of the transfers otherwise (0 where it is enough).
   struct same_depth {
     std::vector<double> enough;
     std::vector<double> transfer_ms;

@@ -14,9 +14,9 @@ namespace parcae {
 
 /// What the model needs to know of one layer.
 struct layer_cost {
-  double forward_ms = 0;          ///< one micro-batch
-  double backward_ms = 0;         ///< one micro-batch
-  double optimizer_ms = 0;        ///< one step
+  double forward_ms = 0;   ///< one micro-batch
+  double backward_ms = 0;  ///< one micro-batch
+  double optimizer_ms = 0; ///< one step
   std::uint64_t gradient_bytes = 0;
   std::uint64_t output_bytes = 0; ///< one micro-batch's output, sent to the next stage
 };
@@ -27,7 +27,8 @@ struct link_cost {
 };
 
 /// Predicted milliseconds of one step with these stage boundaries: 1F1B over the slowest stage and the pipeline's fill,
-/// with m = ⌈V/D⌉·M/V micro-batches on the busiest pipeline; then gradient all-reduce of the largest stage, and the apply.
+/// with m = ⌈V/D⌉·M/V micro-batches on the busiest pipeline; then gradient all-reduce of the largest stage, and the
+/// apply.
 double step_ms(const job_specification& job, std::span<const layer_cost> layers,
                std::span<const std::uint32_t> first_layer, std::uint32_t width, const link_cost& link);
 

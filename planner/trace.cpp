@@ -38,8 +38,8 @@ std::uint64_t number(std::string_view field, std::size_t line, const char* what,
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
   if (error != std::errc() || end != field.data() + field.size() || value > most)
-    fail(line, std::string(what) + " is \"" + std::string(field.substr(0, 40)) + "\", must be a whole number from 0 to "
-                 + std::to_string(most));
+    fail(line, std::string(what) + " is \"" + std::string(field.substr(0, 40)) +
+                   "\", must be a whole number from 0 to " + std::to_string(most));
   return value;
 }
 

@@ -15,16 +15,17 @@ namespace parcae {
 
 struct trace_event {
   std::uint64_t ms = 0;
-  bool added = false;       ///< else removed
+  bool added = false; ///< else removed
   std::string node;
   std::uint64_t notice_ms = 0; ///< how long before its removal the node was told; 0 for additions
 };
 
-/// An empty text gives an empty trace. Removal of a node that is not there, a second addition, and times that go back are errors.
+/// An empty text gives an empty trace. Removal of a node that is not there, a second addition, and times that go back
+/// are errors.
 std::vector<trace_event> parse_events(std::string_view text);
 
-/// Reads either format. Rows are those of the published evaluation: one for each second with events, and between two of them
-/// further ones every 60 s after the first as long as they are before the next. Every row counts as an interval.
+/// Reads either format. Rows are those of the published evaluation: one for each second with events, and between two of
+/// them further ones every 60 s after the first as long as they are before the next. Every row counts as an interval.
 fleet_history parse_trace(std::string_view text);
 
 fleet_history intervals_of(const std::vector<trace_event>& events);

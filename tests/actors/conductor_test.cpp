@@ -3,9 +3,10 @@
 
 #include "actors/conductor.hpp"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <deque>
-#include <gmock/gmock.h>
 #include <set>
 
 namespace parcae {
@@ -84,9 +85,9 @@ public:
   const std::vector<std::string>& log() const { return log_; }
   bool ended() const { return ended_; }
 
-  std::set<std::string> silent;                    ///< instances that answer nothing
+  std::set<std::string> silent;                                       ///< instances that answer nothing
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
-  std::uint32_t width = 0, depth = 1;              ///< the planner's choice; width 0: as wide as fits
+  std::uint32_t width = 0, depth = 1; ///< the planner's choice; width 0: as wide as fits
   std::uint32_t plans = 0;
 
 private:

@@ -7,9 +7,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <boost/json.hpp>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -26,6 +27,19 @@ using steady = std::chrono::steady_clock;
 double ms_since(steady::time_point from) {
   return std::chrono::duration<double, std::milli>(steady::now() - from).count();
 }
+
+/// CPU time of this process, all threads.
+double cpu_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
+
+/// Of one step.
+struct cost {
+  double wall_ms = 0; ///< median
+  double cpu_ms = 0;  ///< mean, of all who take part
+};
 
 double median(std::vector<double> x) {
   std::ranges::sort(x);
@@ -47,7 +61,8 @@ job_specification ten_million() {
   return job;
 }
 
-/// The natural loop: one graph per micro-batch, gradients accumulated by autograd, clipping, fused AdamW over all tensors.
+/// The natural loop: one graph per micro-batch, gradients accumulated by autograd, clipping, fused AdamW over all
+/// tensors.
 class plain_loop {
 public:
   explicit plain_loop(const job_specification& job) :
@@ -79,8 +94,7 @@ public:
     for (std::uint32_t m = 0; m < micro_batches; ++m) {
       auto x = at::empty({batch, length}, at::kLong), targets = at::empty_like(x);
       for (std::int64_t i = 0; i < batch; ++i)
-        data_->read(order_(sample_++),
-                    {x.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)},
+        data_->read(order_(sample_++), {x.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)},
                     {targets.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)});
       for (std::size_t i = 0; i < layers_.size(); ++i)
         x = layers_[i]->forward(views_[i], x, {job_.seed, steps_, m});
@@ -116,28 +130,37 @@ private:
   std::uint64_t steps_ = 0, sample_ = 0;
 };
 
-/// `loops` plain loops side by side, each with its share of the batch; median step time of all.
-double plain_ms(const job_specification& job, std::uint32_t loops, std::uint32_t steps) {
+/// `loops` plain loops side by side, each with its share of the batch.
+cost plain(const job_specification& job, std::uint32_t loops, std::uint32_t steps) {
   std::vector<std::thread> threads;
   std::vector<std::vector<double>> times(loops);
+  std::vector<double> cpu(loops);
   for (std::uint32_t t = 0; t < loops; ++t)
     threads.emplace_back([&, t] {
       at::set_num_threads(1);
       plain_loop loop(job);
       loop.step(1); // warm-up
+      timespec before{}, after{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
       for (std::uint32_t i = 0; i < steps; ++i)
         times[t].push_back(loop.step(job.micro_batches() / loops));
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+      cpu[t] = static_cast<double>(after.tv_sec - before.tv_sec) * 1e3 +
+               static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e6;
     });
   for (auto& thread : threads)
     thread.join();
   std::vector<double> all;
   for (const auto& x : times)
     all.insert(all.end(), x.begin(), x.end());
-  return median(all);
+  double sum = 0;
+  for (auto x : cpu)
+    sum += x;
+  return {median(all), sum / steps};
 }
 
-/// Median time between commits at a shape.
-double distributed_ms(const job_specification& job, std::uint32_t width, std::uint32_t depth, std::uint32_t steps) {
+/// Commits at a shape.
+cost distributed(const job_specification& job, std::uint32_t width, std::uint32_t depth, std::uint32_t steps) {
   executor_cluster cluster(job);
   std::vector<double> times;
   cluster.planner = [&](std::uint32_t slots, const std::vector<layer_cost>& costs) {
@@ -153,18 +176,24 @@ double distributed_ms(const job_specification& job, std::uint32_t width, std::ui
     cluster.add_worker("w" + std::to_string(i));
   std::uint64_t seen = 0;
   auto last = steady::now();
+  double cpu = 0;
+  std::uint64_t first = 0;
   cluster.run_until(
       [&] {
         if (cluster.view().steps_done > seen) {
-          if (seen > 0) // the first step warms up
+          if (seen > 0) { // the first step warms up
             times.push_back(ms_since(last) / static_cast<double>(cluster.view().steps_done - seen));
+          } else {
+            cpu = cpu_ms();
+            first = cluster.view().steps_done;
+          }
           last = steady::now();
           seen = cluster.view().steps_done;
         }
         return seen > steps;
       },
       milliseconds(300'000));
-  return median(times);
+  return {median(times), (cpu_ms() - cpu) / static_cast<double>(seen - first)};
 }
 
 } // namespace
@@ -179,25 +208,32 @@ int main(int argc, char** argv) {
   auto plain_reduce = job;
   plain_reduce.reproducible = false;
   // In turn, so that a drift of the machine's speed touches all alike.
-  std::map<std::string, std::vector<double>> ms;
+  std::map<std::string, std::vector<cost>> ms;
   for (int r = 0; r < rounds; ++r) {
-    ms["plain"].push_back(plain_ms(job, 1, steps));
-    ms["1x1"].push_back(distributed_ms(job, 1, 1, steps));
-    ms["two plain"].push_back(plain_ms(job, 2, steps));
-    ms["2x1"].push_back(distributed_ms(job, 2, 1, steps));
-    ms["2x1 plain all-reduce"].push_back(distributed_ms(plain_reduce, 2, 1, steps));
-    ms["1x2"].push_back(distributed_ms(job, 1, 2, steps));
+    ms["plain"].push_back(plain(job, 1, steps));
+    ms["1x1"].push_back(distributed(job, 1, 1, steps));
+    ms["two plain"].push_back(plain(job, 2, steps));
+    ms["2x1"].push_back(distributed(job, 2, 1, steps));
+    ms["2x1 plain all-reduce"].push_back(distributed(plain_reduce, 2, 1, steps));
+    ms["1x2"].push_back(distributed(job, 1, 2, steps));
   }
   boost::json::object out;
-  boost::json::object times;
-  for (const auto& [name, x] : ms)
-    times[name] = median(x);
-  out["median_step_ms"] = times;
-  auto ratio = [&](const std::string& a, const std::string& b) {
-    std::vector<double> pairs;
+  auto median_of = [&](const std::string& a, auto&& figure) {
+    std::vector<double> all;
     for (std::size_t i = 0; i < ms[a].size(); ++i)
-      pairs.push_back(ms[a][i] / ms[b][i]);
-    return median(pairs);
+      all.push_back(figure(i));
+    return median(all);
+  };
+  boost::json::object wall, cpu;
+  for (const auto& [name, x] : ms) {
+    wall[name] = median_of(name, [&](std::size_t i) { return x[i].wall_ms; });
+    cpu[name] = median_of(name, [&](std::size_t i) { return x[i].cpu_ms; });
+  }
+  out["step_wall_ms"] = wall;
+  out["step_cpu_ms"] = cpu;
+  auto ratio = [&](const std::string& a, const std::string& b) {
+    return boost::json::object{{"wall", median_of(a, [&](auto i) { return ms[a][i].wall_ms / ms[b][i].wall_ms; })},
+                               {"cpu", median_of(a, [&](auto i) { return ms[a][i].cpu_ms / ms[b][i].cpu_ms; })}};
   };
   out["1x1_over_plain_loop (at most 1.03)"] = ratio("1x1", "plain");
   out["2x1_over_two_plain_loops (at most 1.05)"] = ratio("2x1", "two plain");

@@ -122,6 +122,29 @@ TEST(data_communicator, what_arrived_before_the_end_is_delivered) {
   EXPECT_TRUE(ends[1]->done(posted));
 }
 
+// given: a peer that left without reading what was sent to it, as a killed process does, so that its kernel sends a
+// reset / expected: what it sent before still arrives
+TEST(data_communicator, what_arrived_before_a_reset_is_delivered) {
+  pair_of_ends x;
+  auto bytes = random_bytes(100'000, 4);
+  std::vector<std::byte> in(bytes.size());
+  auto posted = x.ends[1]->receive(0, activation, in);
+  x.ends[1]->wait(x.ends[1]->send(0, activation, bytes), patience); // never read
+  x.ends[0]->wait(x.ends[0]->send(1, activation, bytes), patience);
+  x.ends[0].reset();
+  EXPECT_TRUE(eventually([&] { // the reset is here when nothing more can be sent
+    try {
+      x.ends[1]->wait(x.ends[1]->send(0, activation, bytes), patience);
+      return false;
+    } catch (const communication_error&) {
+      return true;
+    }
+  }));
+  x.ends[1]->wait(posted, patience);
+  EXPECT_TRUE(in == bytes);
+  EXPECT_NE(failure_of(*x.ends[1], x.ends[1]->receive(0, activation, in)), "");
+}
+
 // given: a transfer far larger than all socket buffers, aborted by either side / expected: both sides' waits end with
 // an error, and nothing touches the buffers afterwards (which the sanitizer would see)
 TEST(data_communicator, abort_in_the_middle_of_large_transfers) {

@@ -251,7 +251,9 @@ TEST_F(keeper_fixture, is_not_blocked_by_connecting) {
   auto comm = c.connect(0);
   EXPECT_EQ(said.next<prepared>().next, generation{9});
   keeper->submit(abort_generation{{12}}); // never heard of: answered all the same
-  EXPECT_EQ(said.next<aborted>().current, generation{12});
+  auto answer = said.next<aborted>();
+  EXPECT_EQ(answer.current, generation{12});
+  EXPECT_EQ(answer.held.size(), 3u);
 }
 
 // given: a destination that leaves in the middle of a shard / expected: communication failed; the keeper keeps all
@@ -267,6 +269,7 @@ TEST_F(keeper_fixture, reports_a_lost_destination) {
   auto answer = said.next<failed>();
   EXPECT_EQ(answer.current, c.plan.next);
   EXPECT_EQ(answer.kind, failure::communication);
+  EXPECT_EQ(answer.held.size(), 3u);
   keeper->submit(abort_generation{c.plan.next});
   EXPECT_EQ(said.next<aborted>().held.size(), 3u);
 }

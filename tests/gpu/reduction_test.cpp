@@ -67,7 +67,7 @@ std::vector<buffer> own_sums(const std::vector<buffer>& leaves, std::uint32_t wi
 }
 
 bool same_bits(const buffer& a, const buffer& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 void reduce_all(cluster& c, std::vector<std::unique_ptr<communicator>>& ends, std::uint32_t width,

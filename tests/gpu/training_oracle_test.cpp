@@ -2,6 +2,7 @@
 
 #include "gpu/dataset.hpp"
 #include "gpu/model.hpp"
+#include "gpu/seed.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_gpt.hpp"
 
@@ -10,7 +11,10 @@
 #include <torch/optim/adamw.h>
 
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <random>
 
@@ -34,8 +38,9 @@ std::vector<double> plain_losses(const job_specification& job) {
   }
   const auto data = load_dataset(job.data, job.model);
   sample_order order(job.seed, data->size());
-  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(job.optimizer.learning_rate)
-                                                        .weight_decay(job.optimizer.weight_decay));
+  torch::optim::AdamW optimizer(
+      model.parameters(),
+      torch::optim::AdamWOptions(job.optimizer.learning_rate).weight_decay(job.optimizer.weight_decay));
   std::vector<double> losses;
   for (std::uint64_t step = 0; step < job.steps; ++step) {
     for (auto& group : optimizer.param_groups())
@@ -54,6 +59,31 @@ std::vector<double> plain_losses(const job_specification& job) {
     losses.push_back(loss.item<double>());
   }
   return losses;
+}
+
+/// All bytes of the regular files below a folder, sorted by path; written apart from gpu/dataset.cpp.
+std::string text_of(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::map<std::string, fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file() && !entry.is_symlink())
+      files[fs::relative(entry.path(), folder).string()] = entry.path();
+  std::string all;
+  for (const auto& [name, path] : files) {
+    std::ifstream in(path, std::ios::binary);
+    all.append(std::istreambuf_iterator<char>(in), {});
+  }
+  return all;
+}
+
+/// The order of samples as documented, written apart from gpu/dataset.cpp.
+std::vector<std::uint64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size) {
+  std::vector<std::uint64_t> order(size);
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937_64 random(mix_seed(seed, "epoch", {epoch}));
+  for (auto i = size; i-- > 1;)
+    std::swap(order[i], order[random() % (i + 1)]);
+  return order;
 }
 
 /// A run of the job at a fixed shape.
@@ -89,8 +119,9 @@ TEST(training_oracle, plain_all_reduce_depends_on_the_width_and_the_tree_does_no
 }
 
 TEST(training_oracle, every_sample_of_the_chain_is_used_once_and_in_order) {
-  // given: a run with a kill, a stop and a join. expected: for each committed step, the loader records of the generation
-  // that committed it name each sample of that step exactly once, and the bytes are those an independent permutation picks.
+  // given: a run with a kill, a stop and a join. expected: for each committed step, the loader records of the
+  // generation that committed it name each sample of that step exactly once, and the bytes are those an independent
+  // permutation picks.
   const auto job = small_job();
   executor_cluster cluster(job);
   cluster.planner = [&](std::uint32_t slots, const auto&) { return shape(job, std::min(slots, 3u), 1); };
@@ -99,23 +130,34 @@ TEST(training_oracle, every_sample_of_the_chain_is_used_once_and_in_order) {
   cluster.add_worker("w1");
   ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 5; }));
   cluster.kill("w1");
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.view().now == phase::running && cluster.view().steps_done >= 9; }));
+  ASSERT_TRUE(
+      cluster.run_until([&] { return cluster.view().now == phase::running && cluster.view().steps_done >= 9; }));
   cluster.add_worker("w2");
   ASSERT_TRUE(cluster.run_until_ended());
 
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::map<std::uint32_t, loader_record>> by_step;
   for (const auto& record : cluster.loads())
     by_step[{record.at.value, record.step}][record.micro_batch] = record;
-  const auto data = load_dataset(job.data, job.model);
+  const auto text = text_of(job.data.path);
+  const auto length = job.model.sequence;
+  const auto order = permutation(job.seed, 0, (text.size() - 1) / length);
+  ASSERT_LT(job.steps * job.global_batch, order.size()) << "the job should stay in its first epoch";
   std::uint64_t next = 0;
   for (const auto& link : cluster.view().chain) {
     EXPECT_EQ(link.base, next);
     for (auto step = link.base; step < link.last; ++step) {
       const auto& records = by_step.at({link.by.value, step});
       ASSERT_EQ(records.size(), job.micro_batches()) << "step " << step;
-      for (const auto& [id, record] : records)
-        for (std::uint32_t i = 0; i < job.micro_batch; ++i)
-          EXPECT_EQ(record.samples.at(i), step * job.global_batch + id * job.micro_batch + i);
+      for (const auto& [id, record] : records) {
+        std::vector<std::int64_t> tokens;
+        for (std::uint32_t i = 0; i < job.micro_batch; ++i) {
+          const auto number = step * job.global_batch + id * job.micro_batch + i;
+          EXPECT_EQ(record.samples.at(i), number);
+          for (std::uint32_t t = 0; t < length; ++t)
+            tokens.push_back(static_cast<unsigned char>(text[order[number] * length + t]));
+        }
+        EXPECT_EQ(record.hash, XXH3_64bits(tokens.data(), tokens.size() * sizeof(std::int64_t)));
+      }
     }
     next = link.last;
   }

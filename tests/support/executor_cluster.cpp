@@ -36,8 +36,7 @@ struct executor_cluster::instance {
 };
 
 executor_cluster::executor_cluster(job_specification job, conductor_options options) :
-    job_(std::move(job)),
-    conductor_(std::make_unique<conductor>(job_id{1}, job_, facts_of(job_), options, 42)) {
+    job_(std::move(job)), conductor_(std::make_unique<conductor>(job_id{1}, job_, facts_of(job_), options, 42)) {
   planner = [this](std::uint32_t slots, const std::vector<layer_cost>& costs) {
     return best_configuration(job_, costs, {}, slots);
   };
@@ -217,8 +216,8 @@ model_facts facts_of(const job_specification& job) {
   for (const auto& layer : describe(job.model).layers) {
     facts.state_bytes.push_back(layer.parameters() * sizeof(float) * (1 + moments));
     const auto ms = layer.forward_flop * job.micro_batch / 2e7; // 20 GFLOP/s until measured
-    facts.costs.push_back({ms, 2 * ms, static_cast<double>(layer.parameters()) / 1e6, layer.parameters() * sizeof(float),
-                           layer.output_values * sizeof(float) * job.micro_batch});
+    facts.costs.push_back({ms, 2 * ms, static_cast<double>(layer.parameters()) / 1e6,
+                           layer.parameters() * sizeof(float), layer.output_values * sizeof(float) * job.micro_batch});
   }
   return facts;
 }

@@ -75,8 +75,8 @@ private:
   std::unique_ptr<conductor> conductor_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<conductor_event> queue_;   ///< guarded by mutex_
-  std::vector<loader_record> loads_;     ///< guarded by mutex_ while executors live
+  std::vector<conductor_event> queue_; ///< guarded by mutex_
+  std::vector<loader_record> loads_;   ///< guarded by mutex_ while executors live
   std::map<std::string, std::unique_ptr<instance>> instances_;
   std::vector<std::unique_ptr<instance>> buried_;
   std::uint64_t lives_ = 0;

@@ -1,0 +1,98 @@
+#include "forecast/evaluation.hpp"
+
+#include "forecast/method.hpp"
+#include "forecast/selector.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+namespace parcae {
+
+namespace {
+
+std::uint32_t quantile(const distribution& p, double q) {
+  double below = 0;
+  for (std::size_t i = 0; i < p.size(); ++i)
+    if ((below += p[i]) >= q - 1e-12)
+      return static_cast<std::uint32_t>(i);
+  return p.empty() ? 0 : static_cast<std::uint32_t>(p.size() - 1);
+}
+
+double mean_of(const std::vector<double>& x) {
+  return x.empty() ? 0 : std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+}
+
+// Errors of neighbouring origins are alike, so blocks are drawn, not single values.
+void bootstrap(const std::vector<double>& x, double& low, double& high) {
+  constexpr std::size_t block = 30, rounds = 1'000;
+  low = high = mean_of(x);
+  if (x.size() <= block)
+    return;
+  std::mt19937_64 random(1);
+  std::vector<double> means;
+  for (std::size_t i = 0; i < rounds; ++i) {
+    double sum = 0;
+    std::size_t n = 0;
+    while (n < x.size()) {
+      const auto begin = random() % (x.size() - block + 1);
+      for (std::size_t k = 0; k < block && n < x.size(); ++k, ++n)
+        sum += x[begin + k];
+    }
+    means.push_back(sum / static_cast<double>(n));
+  }
+  std::sort(means.begin(), means.end());
+  low = means[rounds / 40];
+  high = means[rounds - 1 - rounds / 40];
+}
+
+} // namespace
+
+std::vector<forecast_errors> evaluate(const fleet_history& history, std::span<const std::string> methods,
+                                      std::span<const std::size_t> horizons, std::size_t warm_up) {
+  std::vector<forecast_errors> result;
+  std::vector<std::vector<double>> reference(horizons.size());
+  const auto longest = horizons.empty() ? 0 : *std::max_element(horizons.begin(), horizons.end());
+  for (const auto& name : methods) {
+    const auto method = make_method(name);
+    std::vector<std::vector<double>> scores(horizons.size());
+    std::vector<forecast_errors> rows(horizons.size());
+    for (std::size_t t = 0; t < history.size(); ++t) {
+      method->observe(history[t]);
+      if (t + 1 < warm_up || t + 1 >= history.size())
+        continue;
+      const auto ahead = std::min(longest, history.size() - 1 - t);
+      const auto all = availability_of(method->forecast(ahead, scoring_detail));
+      for (std::size_t i = 0; i < horizons.size(); ++i) {
+        const auto h = horizons[i];
+        if (h == 0 || h > ahead)
+          continue;
+        const auto y = history[t + h].available;
+        rows[i].mae += std::abs(static_cast<double>(quantile(all[h - 1], 0.5)) - y);
+        rows[i].covered += quantile(all[h - 1], 0.1) <= y && y <= quantile(all[h - 1], 0.9) ? 1 : 0;
+        scores[i].push_back(crps(all[h - 1], y));
+      }
+    }
+    for (std::size_t i = 0; i < horizons.size(); ++i) {
+      auto& row = rows[i];
+      row.method = name;
+      row.horizon = horizons[i];
+      row.forecasts = scores[i].size();
+      row.mae /= std::max<double>(1, static_cast<double>(row.forecasts));
+      row.covered /= std::max<double>(1, static_cast<double>(row.forecasts));
+      row.crps = mean_of(scores[i]);
+      if (result.size() < horizons.size())
+        reference[i] = scores[i];
+      std::vector<double> difference(scores[i].size());
+      for (std::size_t k = 0; k < difference.size(); ++k)
+        difference[k] = scores[i][k] - reference[i][k];
+      row.difference = mean_of(difference);
+      bootstrap(difference, row.difference_low, row.difference_high);
+    }
+    result.insert(result.end(), rows.begin(), rows.end());
+  }
+  return result;
+}
+
+} // namespace parcae

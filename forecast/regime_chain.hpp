@@ -1,0 +1,49 @@
+#pragma once
+
+// Availability changes come in bursts: what happens next depends on what happened last and how long ago. The regime
+// chain is a Markov chain on (direction of the last event, its age in intervals); its probabilities are learnt as the
+// history goes by, each shrunk towards that of the coarser regime it belongs to.
+
+#include "forecast/method.hpp"
+
+#include <array>
+#include <vector>
+
+namespace parcae {
+
+class regime_chain : public forecast_method {
+public:
+  regime_chain();
+
+  std::string name() const override { return "regime"; }
+  bool has_regimes() const override { return true; }
+  void observe(const fleet_interval& x) override;
+  availability_lattice forecast(std::size_t look_ahead, double detail) const override;
+
+private:
+  enum outcome : std::uint8_t { nothing, growth, loss };
+  using counts = std::array<double, 3>; ///< by outcome
+
+  static constexpr std::uint32_t oldest = 20; ///< ages from here on are one
+  static constexpr std::size_t age_groups = 9;
+
+  struct regime {
+    outcome last = nothing; ///< `nothing`: no event seen yet
+    std::uint32_t age = 0;  ///< intervals since then
+  };
+
+  static std::size_t group_of(std::uint32_t age);
+  std::array<double, 3> probabilities(const regime& x) const;
+  std::vector<double> sizes(outcome x) const; ///< probability of each size, [0] unused
+
+  regime now_;
+  std::uint32_t available_ = 0;
+  bool begun_ = false;
+  counts all_{};
+  std::array<counts, 3> by_last_{};
+  std::array<std::array<counts, age_groups>, 3> by_group_{};
+  std::array<std::array<counts, oldest + 1>, 3> by_age_{};
+  std::array<std::vector<double>, 3> size_counts_; ///< by outcome
+};
+
+} // namespace parcae

@@ -1,0 +1,159 @@
+#include "forecast/selector.hpp"
+
+#include "forecast/path_methods.hpp"
+#include "forecast/regime_chain.hpp"
+#include "forecast/survival.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <stdexcept>
+
+namespace parcae {
+
+double crps(const distribution& p, std::uint32_t y) {
+  double below = 0, sum = 0;
+  const auto n = std::max<std::size_t>(p.size(), y);
+  for (std::size_t i = 0; i < n; ++i) {
+    below += i < p.size() ? p[i] : 0;
+    const double error = below - (i >= y ? 1 : 0);
+    sum += error * error;
+  }
+  return sum;
+}
+
+selector::selector(std::vector<std::unique_ptr<forecast_method>> candidates) :
+    candidates_(std::move(candidates)), score_(candidates_.size(), 0),
+    weights_(candidates_.size(), 1.0 / static_cast<double>(candidates_.size())) {}
+
+void selector::observe(const fleet_interval& x) {
+  for (std::size_t origin = 0; origin < open_.size(); ++origin) {
+    const auto h = open_.size() - origin;
+    for (std::size_t i = 0; i < std::size(horizons); ++i)
+      if (horizons[i] == h)
+        for (std::size_t c = 0; c < candidates_.size(); ++c)
+          score_[c] += crps(open_[origin][c][i], x.available) / std::size(horizons);
+  }
+  if (open_.size() == longest)
+    open_.pop_front();
+  open_.emplace_back(candidates_.size());
+  for (std::size_t c = 0; c < candidates_.size(); ++c) {
+    candidates_[c]->observe(x);
+    const auto all = availability_of(candidates_[c]->forecast(longest, planning_detail));
+    for (auto h : horizons)
+      open_.back()[c].push_back(all[h - 1]);
+  }
+  peak_ = std::max(peak_, x.available);
+  const double best = *std::min_element(score_.begin(), score_.end());
+  double sum = 0;
+  for (std::size_t c = 0; c < candidates_.size(); ++c)
+    sum += weights_[c] = std::exp(-2 * (score_[c] - best) / peak_);
+  for (auto& w : weights_)
+    w /= sum;
+}
+
+// Candidates without regimes are merged, so that a plan cannot act on knowing which of them is right; regimes can be
+// told apart in reality too.
+availability_lattice selector::forecast(std::size_t look_ahead, double detail) const {
+  constexpr double least_weight = 0.02;
+  std::vector<availability_lattice> plain, all;
+  std::vector<double> plain_weights, all_weights;
+  double sum = 0, plain_sum = 0;
+  for (std::size_t c = 0; c < candidates_.size(); ++c) {
+    if (weights_[c] < least_weight)
+      continue;
+    auto part = candidates_[c]->forecast(look_ahead, std::min(1.0, detail / weights_[c]));
+    sum += weights_[c];
+    if (candidates_[c]->has_regimes()) {
+      all.push_back(std::move(part));
+      all_weights.push_back(weights_[c]);
+    } else {
+      plain.push_back(std::move(part));
+      plain_weights.push_back(weights_[c]);
+      plain_sum += weights_[c];
+    }
+  }
+  if (!plain.empty()) {
+    for (auto& w : plain_weights)
+      w /= plain_sum;
+    all.push_back(merged(plain, plain_weights));
+    all_weights.push_back(plain_sum);
+  }
+  for (auto& w : all_weights)
+    w /= sum;
+  return side_by_side(std::move(all), all_weights);
+}
+
+namespace {
+
+std::vector<double> last_path(const std::vector<double>& series, std::size_t) {
+  return series.empty() ? std::vector<double>{} : std::vector<double>{series.back()};
+}
+
+std::vector<double> mean_path(const std::vector<double>& series, std::size_t) {
+  constexpr std::size_t window = 6;
+  const auto n = std::min(window, series.size());
+  if (n == 0)
+    return {};
+  return {std::accumulate(series.end() - static_cast<std::ptrdiff_t>(n), series.end(), 0.0) / static_cast<double>(n)};
+}
+
+std::vector<double> drift_path(const std::vector<double>& series, std::size_t look_ahead) {
+  constexpr std::size_t window = 12;
+  const auto n = std::min(window, series.size() - std::min<std::size_t>(1, series.size()));
+  std::vector<double> path;
+  for (std::size_t h = 1; n > 0 && h <= look_ahead; ++h)
+    path.push_back(series.back() +
+                   static_cast<double>(h) * (series.back() - series[series.size() - 1 - n]) / static_cast<double>(n));
+  return path;
+}
+
+// The published baseline: (1, 1, 0) with drift on 12 points.
+std::vector<double> published_arima(const std::vector<double>& series, std::size_t look_ahead) {
+  return arima_path(series, look_ahead, 1, 1, 0, 12);
+}
+
+} // namespace
+
+std::vector<std::string> method_names() {
+  return {"last",      "last-spread", "mean",   "drift",    "arima", "arima-long",
+          "smoothing", "nearest",     "regime", "survival", "auto"};
+}
+
+std::unique_ptr<forecast_method> make_method(std::string_view name) {
+  if (name == "last")
+    return std::make_unique<path_method>("last", last_path, false);
+  if (name == "last-spread")
+    return std::make_unique<path_method>("last-spread", last_path);
+  if (name == "mean")
+    return std::make_unique<path_method>("mean", mean_path);
+  if (name == "drift")
+    return std::make_unique<path_method>("drift", drift_path);
+  if (name == "arima")
+    return std::make_unique<path_method>("arima", published_arima);
+  if (name == "arima-long")
+    return std::make_unique<path_method>("arima-long", [](const std::vector<double>& series, std::size_t look_ahead) {
+      return arima_path(series, look_ahead, 2, 1, 1, 240);
+    });
+  if (name == "smoothing")
+    return std::make_unique<path_method>("smoothing", damped_smoothing());
+  if (name == "nearest")
+    return std::make_unique<nearest_situations>();
+  if (name == "regime")
+    return std::make_unique<regime_chain>();
+  if (name == "survival")
+    return std::make_unique<survival_method>();
+  if (name == "auto") {
+    std::vector<std::unique_ptr<forecast_method>> candidates;
+    for (const char* x : {"regime", "last-spread", "mean", "drift", "smoothing", "nearest", "survival"})
+      candidates.push_back(make_method(x));
+    return std::make_unique<selector>(std::move(candidates));
+  }
+  std::string names;
+  for (const auto& x : method_names())
+    names += (names.empty() ? "" : ", ") + x;
+  throw std::invalid_argument("forecast \"" + std::string(name) + "\" is unknown; there are " + names);
+}
+
+} // namespace parcae

@@ -1,0 +1,41 @@
+#pragma once
+
+// Mixes methods by how well their distributions did so far: the aggregating algorithm (Vovk) for the continuous ranked
+// probability score (CRPS), which is mixable with learning rate 2 / range (V'yugin and Trunov, 2019): nothing to tune,
+// and the mix is never much worse than the best candidate.
+
+#include "forecast/method.hpp"
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace parcae {
+
+/// CRPS of a distribution over counts against what came: Σ (F(n) − [n ≥ y])². In instances; smaller is better.
+double crps(const distribution& p, std::uint32_t y);
+
+class selector : public forecast_method {
+public:
+  explicit selector(std::vector<std::unique_ptr<forecast_method>> candidates);
+
+  std::string name() const override { return "auto"; }
+  void observe(const fleet_interval& x) override;
+  availability_lattice forecast(std::size_t look_ahead, double detail) const override;
+
+  /// Of the candidates, in their order; sum 1.
+  const std::vector<double>& weights() const { return weights_; }
+
+private:
+  static constexpr std::size_t horizons[] = {1, 2, 4, 8, 12};
+  static constexpr std::size_t longest = 12;
+
+  std::vector<std::unique_ptr<forecast_method>> candidates_;
+  /// By origin (oldest first, at most `longest`), candidate, and index of the horizon.
+  std::deque<std::vector<std::vector<distribution>>> open_;
+  std::vector<double> score_; ///< sums of CRPS by candidate, means over the horizons
+  std::vector<double> weights_;
+  std::uint32_t peak_ = 1; ///< most instances seen: the range of outcomes
+};
+
+} // namespace parcae

@@ -1,0 +1,122 @@
+#include "planner/simulator.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+std::uint32_t table_instances(const profile& workload, const fleet_history& history, std::uint32_t devices) {
+  std::uint32_t slots = 0, instances = 0;
+  for (const auto& [pair, rate] : workload.samples_per_s)
+    slots = std::max(slots, pair.slots());
+  for (const auto& x : history)
+    instances = std::max(instances, x.available);
+  return std::max(instances, (slots + devices - 1) / devices);
+}
+
+simulator::simulator(const profile& workload, cost_model& costs, published_cost* reload, const fleet_history& history,
+                     simulation_options options) :
+    workload_(workload),
+    table_(workload, costs, table_instances(workload, history, costs.devices())), reload_(reload), history_(history),
+    options_(std::move(options)) {
+  if (options_.policy == policy::liveput && options_.forecast != "oracle") {
+    forecast_ = make_method(options_.forecast);
+    point_ = options_.forecast == "last";
+  }
+}
+
+void simulator::observe_up_to(std::size_t count) {
+  for (; observed_ < std::min(count, history_.size()); ++observed_)
+    forecast_->observe(history_[observed_]);
+}
+
+std::uint32_t simulator::plan_with_truth() {
+  if (next_ < whole_plan_.size())
+    return whole_plan_[next_];
+  const auto count = std::min<std::size_t>(options_.look_ahead, history_.size() - next_);
+  std::vector<fleet_change> future;
+  for (std::size_t i = 0; i < count; ++i)
+    future.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
+  auto plan = plan_known(table_, state_, held_, future);
+  const auto first = plan[0];
+  if (next_ == 0 && count == history_.size())
+    whole_plan_ = std::move(plan);
+  return first;
+}
+
+std::uint32_t simulator::plan_with_forecast() {
+  const auto left = std::min<std::size_t>(options_.look_ahead, history_.size() - next_);
+  // The first interval is known to all.
+  const auto known_count = std::min<std::size_t>(left, std::max<std::uint32_t>(options_.notice, next_ == 0 ? 1 : 0));
+  observe_up_to(next_ + known_count);
+  std::vector<fleet_change> known;
+  auto available = held_;
+  for (std::size_t i = 0; i < known_count; ++i) {
+    known.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
+    available += known.back().joined - known.back().lost;
+  }
+  if (!point_)
+    return plan_liveput(table_, state_, held_, known, forecast_->forecast(left - known_count, planning_detail))
+        .best.target;
+  for (const auto& stage : forecast_->forecast(left - known_count, planning_detail).stages) {
+    if (known.size() == left)
+      break;
+    const auto& step = stage[0].branches;
+    known.push_back({step.empty() ? 0 : step[0].joined, step.empty() ? 0 : step[0].lost});
+  }
+  return plan_known(table_, state_, held_, known)[0];
+}
+
+void simulator::decide() {
+  if (options_.policy == policy::liveput)
+    target_ = forecast_ ? plan_with_forecast() : plan_with_truth();
+  else
+    target_ = table_.index_of(workload_.fastest(history_[next_].available * table_.costs().devices()));
+}
+
+// Restarts from a checkpoint at every event. An event while a restart is going on discards what is left of it and
+// charges a second one.
+simulated_interval simulator::reactive() {
+  const auto& event = history_[next_];
+  const auto best = workload_.fastest(event.available * reload_->devices());
+  simulated_interval result{best, 0, 0, false};
+  if (best.width == 0) {
+    left_ms_ = 0;
+    return result;
+  }
+  double remaining_ms = left_ms_;
+  if (event.joined > 0 || event.lost > 0 || !state_.begun) {
+    const auto kind = event.joined > 0 || !state_.begun ? change::add : change::remove;
+    remaining_ms = reload_->reload_ms(best, kind, state_.begun) + (left_ms_ > 0 ? reload_->restart_ms(best, kind) : 0);
+    result.cost_ms = remaining_ms;
+    result.migrated = true;
+    state_.begun = true;
+  }
+  result.samples = workload_.throughput(best) * std::max(0.0, interval_s - remaining_ms / 1000);
+  left_ms_ = std::max(0.0, remaining_ms - 1000 * interval_s);
+  return result;
+}
+
+void simulator::advance() {
+  const auto& event = history_[next_];
+  simulated_interval result;
+  if (options_.policy == policy::ideal) {
+    const auto best = workload_.fastest(event.available * table_.costs().devices());
+    result = {best, interval_s * workload_.throughput(best), 0, false};
+  } else if (options_.policy == policy::throughput && reload_) {
+    result = reactive();
+  } else {
+    const auto outcome = carry_out(table_, state_, table_.clipped(target_, event.available), held_, event.lost);
+    state_ = outcome.next;
+    result.used = state_.at == move_table::idle ? shape{} : table_.shapes()[state_.at];
+    result.samples = outcome.samples;
+    result.cost_ms = outcome.cost_ms;
+    result.migrated = outcome.cost_ms > 0;
+  }
+  held_ = event.available;
+  ++next_;
+  samples_ += result.samples;
+  migrations_ += result.migrated ? 1 : 0;
+  intervals_.push_back(result);
+}
+
+} // namespace parcae

@@ -1,0 +1,285 @@
+// The data plane against what the kernel can do, in one run on loopback. Prints one JSON object per line:
+//   transfer   one message of n bytes, communicator and bare blocking sockets, alternating; ratio of the medians' rates
+//   ping_pong  round trip of 64 bytes
+//   all_reduce time for n floats at D = 2 in tree order and as a ring, and how long bare sockets take for the same
+//   bytes snapshot   rate from send to acknowledgement
+// CPU milliseconds are of the whole process: both ends, all threads.
+
+#include "gpu/reduction.hpp"
+#include "tests/gpu/data_plane_fixture.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+
+using namespace parcae;
+using namespace parcae::testing;
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+double since_ms(steady::time_point begin) {
+  return std::chrono::duration<double, std::milli>(steady::now() - begin).count();
+}
+
+double cpu_ms() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  auto ms = [](const timeval& x) { return x.tv_sec * 1e3 + x.tv_usec / 1e3; };
+  return ms(used.ru_utime) + ms(used.ru_stime);
+}
+
+/// Sorts; q in [0, 1].
+double percentile(std::vector<double> x, double q) {
+  std::sort(x.begin(), x.end());
+  return x[static_cast<std::size_t>(q * static_cast<double>(x.size() - 1))];
+}
+
+void check(bool good, const char* what) {
+  if (!good)
+    throw std::system_error(errno, std::generic_category(), what);
+}
+
+/// Two connected blocking sockets with the options of the communicator.
+struct bare_pair {
+  bare_pair() {
+    int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    ends[0] = ::socket(AF_INET, SOCK_STREAM, 0);
+    for (int x : {listener, ends[0]}) {
+      int size = 4 << 20, on = 1;
+      check(::setsockopt(x, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0, "SO_SNDBUF");
+      check(::setsockopt(x, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0, "SO_RCVBUF");
+      check(::setsockopt(x, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0, "TCP_NODELAY");
+    }
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof where;
+    check(::bind(listener, reinterpret_cast<sockaddr*>(&where), size) == 0, "bind");
+    check(::listen(listener, 1) == 0, "listen");
+    check(::getsockname(listener, reinterpret_cast<sockaddr*>(&where), &size) == 0, "getsockname");
+    check(::connect(ends[0], reinterpret_cast<sockaddr*>(&where), size) == 0, "connect");
+    ends[1] = ::accept(listener, nullptr, nullptr);
+    check(ends[1] >= 0, "accept");
+    ::close(listener);
+  }
+
+  ~bare_pair() {
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+
+  void send(int end, std::span<const std::byte> x) {
+    while (!x.empty()) {
+      auto n = ::send(ends[end], x.data(), x.size(), MSG_NOSIGNAL);
+      check(n > 0, "send");
+      x = x.subspan(static_cast<std::size_t>(n));
+    }
+  }
+
+  void receive(int end, std::span<std::byte> x) {
+    while (!x.empty()) {
+      auto n = ::recv(ends[end], x.data(), x.size(), 0);
+      check(n > 0, "recv");
+      x = x.subspan(static_cast<std::size_t>(n));
+    }
+  }
+
+  int ends[2];
+};
+
+struct measured {
+  std::vector<double> wall_ms;
+  double cpu = 0; ///< ms, sum
+};
+
+/// Runs the two sides on two threads; wall time is until both are done.
+template <class Left, class Right>
+void measure(measured& to, Left&& left, Right&& right) {
+  std::barrier start(2);
+  auto cpu = cpu_ms();
+  steady::time_point begin;
+  std::thread other([&] {
+    start.arrive_and_wait();
+    right();
+  });
+  start.arrive_and_wait();
+  begin = steady::now();
+  left();
+  other.join();
+  to.wall_ms.push_back(since_ms(begin));
+  to.cpu += cpu_ms() - cpu;
+}
+
+void bench_transfer(std::size_t bytes, int repeats) {
+  cluster c(2);
+  auto ends = c.connect_all();
+  bare_pair bare;
+  std::vector<std::byte> out(bytes, std::byte{1}), in(bytes, std::byte{2}), answer(1);
+  measured ours, theirs;
+  tag what{channel::activation, 0, 0};
+  // The receiver's answer is part of it: else the copy into the socket's buffer would be measured.
+  for (int i = 0; i <= repeats; ++i) {
+    measure(
+        ours,
+        [&] {
+          auto back = ends[0]->receive(1, what, answer);
+          ends[0]->wait(ends[0]->send(1, what, out), patience);
+          ends[0]->wait(back, patience);
+        },
+        [&] {
+          ends[1]->wait(ends[1]->receive(0, what, in), patience);
+          ends[1]->wait(ends[1]->send(0, what, std::span(in).first(1)), patience);
+        });
+    measure(
+        theirs,
+        [&] {
+          bare.send(0, out);
+          bare.receive(0, answer);
+        },
+        [&] {
+          bare.receive(1, in);
+          bare.send(1, std::span(in).first(1));
+        });
+    if (i == 0)
+      ours = theirs = {}; // warm
+  }
+  auto a = percentile(ours.wall_ms, 0.5), b = percentile(theirs.wall_ms, 0.5);
+  std::printf("{\"bench\": \"transfer\", \"bytes\": %zu, \"repeats\": %d, \"mb_per_s\": %.0f, \"bare_mb_per_s\": %.0f, "
+              "\"ratio\": %.3f, \"cpu_ms\": %.3f, \"bare_cpu_ms\": %.3f}\n",
+              bytes, repeats, static_cast<double>(bytes) / a / 1e3, static_cast<double>(bytes) / b / 1e3, b / a,
+              ours.cpu / repeats, theirs.cpu / repeats);
+}
+
+void bench_ping_pong() {
+  constexpr int rounds = 20'000;
+  cluster c(2);
+  auto ends = c.connect_all();
+  bare_pair bare;
+  measured ours, theirs;
+  std::vector<double> times, bare_times;
+  std::vector<std::byte> x(64), y(64), z(64), w(64);
+  tag what{channel::exchange, 0, 0};
+  measure(
+      ours,
+      [&] {
+        for (int i = 0; i < rounds; ++i) {
+          auto begin = steady::now();
+          auto back = ends[0]->receive(1, what, y);
+          ends[0]->send(1, what, x);
+          ends[0]->wait(back, patience);
+          times.push_back(since_ms(begin) * 1e3);
+        }
+      },
+      [&] {
+        for (int i = 0; i < rounds; ++i) {
+          ends[1]->wait(ends[1]->receive(0, what, z), patience);
+          ends[1]->send(0, what, z);
+        }
+      });
+  measure(
+      theirs,
+      [&] {
+        for (int i = 0; i < rounds; ++i) {
+          auto begin = steady::now();
+          bare.send(0, x);
+          bare.receive(0, y);
+          bare_times.push_back(since_ms(begin) * 1e3);
+        }
+      },
+      [&] {
+        for (int i = 0; i < rounds; ++i) {
+          bare.receive(1, w);
+          bare.send(1, w);
+        }
+      });
+  std::printf("{\"bench\": \"ping_pong\", \"bytes\": 64, \"p50_us\": %.1f, \"p99_us\": %.1f, \"bare_p50_us\": %.1f, "
+              "\"bare_p99_us\": %.1f, \"cpu_us\": %.1f, \"bare_cpu_us\": %.1f}\n",
+              percentile(times, 0.5), percentile(times, 0.99), percentile(bare_times, 0.5),
+              percentile(bare_times, 0.99), ours.cpu * 1e3 / rounds, theirs.cpu * 1e3 / rounds);
+}
+
+void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int repeats) {
+  cluster c(2);
+  auto ends = c.connect_all();
+  bare_pair bare;
+  std::vector<std::uint32_t> group{0, 1};
+  std::vector<std::vector<float>> sums(2, std::vector<float>(floats, 1)), scratch(2);
+  measured tree, ring, floor;
+  auto once_tree = [&](std::uint32_t self) {
+    std::vector<std::span<float>> spans{sums[self]};
+    all_reduce_tree(*ends[self], group, self, virtual_replicas, spans, 0, 0, scratch[self]);
+  };
+  auto once_ring = [&](std::uint32_t self) {
+    all_reduce_ring(*ends[self], group, self, sums[self], 0, 0, scratch[self]);
+  };
+  // Half of the buffer goes each way, twice; sending and receiving at once, on two threads per side.
+  auto half = floats / 2;
+  auto once_bare = [&](int self) {
+    auto all = std::as_writable_bytes(std::span(sums[static_cast<std::size_t>(self)]));
+    for (int i = 0; i < 2; ++i) {
+      std::thread sending([&] { bare.send(self, all.first(4 * half)); });
+      bare.receive(self, all.subspan(4 * half, 4 * half));
+      sending.join();
+    }
+  };
+  for (int i = 0; i <= repeats; ++i) {
+    measure(
+        tree, [&] { once_tree(0); }, [&] { once_tree(1); });
+    measure(
+        ring, [&] { once_ring(0); }, [&] { once_ring(1); });
+    measure(
+        floor, [&] { once_bare(0); }, [&] { once_bare(1); });
+    if (i == 0)
+      tree = ring = floor = {};
+  }
+  std::printf("{\"bench\": \"all_reduce\", \"bytes\": %zu, \"D\": 2, \"V\": %u, \"repeats\": %d, \"tree_ms\": %.2f, "
+              "\"ring_ms\": %.2f, \"bare_ms\": %.2f, \"tree_cpu_ms\": %.2f, \"ring_cpu_ms\": %.2f, "
+              "\"bare_cpu_ms\": %.2f}\n",
+              4 * floats, virtual_replicas, repeats, percentile(tree.wall_ms, 0.5), percentile(ring.wall_ms, 0.5),
+              percentile(floor.wall_ms, 0.5), tree.cpu / repeats, ring.cpu / repeats, floor.cpu / repeats);
+}
+
+void bench_snapshot(std::size_t bytes, int repeats) {
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  keeper->accept_snapshots({1}, 5, [](const commit_result&, const shard_bytes&) {});
+  auto stream = sender->open_snapshot_stream({1}, {{"keeper", {1}, 0}, "127.0.0.1", keeper->port()}, 5);
+  auto x = std::make_shared<snapshot>();
+  x->job = {1};
+  for (std::uint32_t layer = 0; layer < 8; ++layer)
+    x->shards.push_back(
+        {layer,
+         {1, {1}},
+         {std::vector<std::byte>(bytes / 24), std::vector<std::byte>(bytes / 24), std::vector<std::byte>(bytes / 24)}});
+  std::vector<double> wall;
+  auto cpu = cpu_ms();
+  for (int i = 0; i < repeats; ++i) {
+    auto begin = steady::now();
+    stream->send(x);
+    // Not eventually(), whose polling would count as work.
+    while (!stream->idle())
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    wall.push_back(since_ms(begin));
+  }
+  std::printf("{\"bench\": \"snapshot\", \"bytes\": %zu, \"repeats\": %d, \"mb_per_s\": %.0f, \"cpu_ms\": %.1f}\n",
+              bytes, repeats, static_cast<double>(bytes) / percentile(wall, 0.5) / 1e3, (cpu_ms() - cpu) / repeats);
+}
+
+} // namespace
+
+int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  for (std::size_t mib : {1, 4, 16, 64, 256})
+    bench_transfer(mib << 20, mib >= 64 ? 12 : 60);
+  bench_ping_pong();
+  bench_all_reduce(10'000'000, 4, 30);
+  bench_snapshot(120'000'000, 10);
+}
