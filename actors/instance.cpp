@@ -10,7 +10,7 @@ namespace parcae {
 
 namespace {
 
-using self_pointer = instance_actor::stateful_pointer<instance_state_data>;
+using self_pointer = instance_actor::stateful_pointer<instance_actor_state>;
 
 void dial(self_pointer self);
 void greet(self_pointer self);

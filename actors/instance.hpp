@@ -50,7 +50,7 @@ enum class instance_phase : std::uint8_t {
   ended,
 };
 
-struct instance_state_data {
+struct instance_actor_state {
   static constexpr const char* name = "instance";
 
   instance_config config;
@@ -65,7 +65,7 @@ struct instance_state_data {
   std::optional<time_point> expires; ///< end of the notice, while leaving
 };
 
-instance_actor::behavior_type instance(instance_actor::stateful_pointer<instance_state_data> self,
+instance_actor::behavior_type instance(instance_actor::stateful_pointer<instance_actor_state> self,
                                        instance_config config);
 
 } // namespace parcae

@@ -11,6 +11,16 @@ stage_state::~stage_state() {
 
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, slot_id slot, executor_source source,
                                  report_sink sink) {
+  // What an executor throws ends this stage alone; CAF's own handler would print to stdout.
+  self->set_exception_handler([](std::exception_ptr& x) {
+    try {
+      std::rethrow_exception(x);
+    } catch (const std::exception& e) {
+      return caf::make_error(parcae_error::internal, std::string(e.what()));
+    } catch (...) {
+      return caf::make_error(parcae_error::internal);
+    }
+  });
   auto& s = self->state;
   s.slot = std::move(slot);
   s.source = std::move(source);
