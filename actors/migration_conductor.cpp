@@ -25,6 +25,7 @@ void write(self_pointer self, severity level, std::string text) {
                                                 : spdlog::level::info;
   spdlog::log(log_level, "job {}: {}", s.config.job.value, text);
   s.lines.push_back({self->clock().now(), level, std::move(text)});
+  s.lines_picture.reset();
   if (s.lines.size() > most_lines) {
     s.lines.pop_front();
     ++s.dropped_lines;
@@ -35,7 +36,9 @@ job_picture picture_of(self_pointer self) {
   auto& s = self->state;
   if (!s.picture)
     s.picture = std::make_shared<job_view>(s.machine->view());
-  return {s.picture, s.dropped_lines, std::make_shared<std::deque<journal_line>>(s.lines)};
+  if (!s.lines_picture)
+    s.lines_picture = std::make_shared<std::deque<journal_line>>(s.lines);
+  return {s.picture, s.dropped_lines, s.lines_picture};
 }
 
 void end(self_pointer self, bool good, std::string why) {

@@ -36,6 +36,7 @@ struct migration_conductor_state {
   std::set<slot_id> emptied;                  ///< leaving, and told to release all they hold
   std::shared_ptr<const job_view> picture;    ///< of the view, made when asked for; null: outdated
   std::deque<journal_line> lines;             ///< journal and log, the newest 1000
+  std::shared_ptr<const std::deque<journal_line>> lines_picture; ///< like picture
   std::uint64_t dropped_lines = 0;
   std::optional<time_point> timer_at;         ///< when the newest timer fires
   std::uint64_t timer = 0;                    ///< its number

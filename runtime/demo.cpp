@@ -36,9 +36,9 @@ job_specification demo_job(const demo_options& options) {
   job.steps = options.steps;
   job.seed = options.seed;
   job.model.layers = 4;
-  job.model.width = 64;
+  job.model.width = 32;
   job.model.heads = 4;
-  job.model.sequence = 64;
+  job.model.sequence = 32;
   job.model.dropout = 0.1;
   job.data.path = text_on_this_machine();
   job.global_batch = 24;
@@ -91,7 +91,7 @@ job_status train_undisturbed(const std::filesystem::path& logs, job_specificatio
       throw cluster_error("the undisturbed job failed: " + j.problem);
     show({"undisturbed", j, 1});
     return j.state == "done";
-  });
+  }, {.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
   return job_of(end, id);
 }
 

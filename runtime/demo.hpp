@@ -13,7 +13,7 @@ namespace parcae {
 
 struct demo_options {
   int instances = 6;
-  std::uint64_t steps = 600;
+  std::uint64_t steps = 1000;
   std::filesystem::path trace; ///< empty: made up, plus preemptions aimed by (phase, stage)
   double speed = 60;           ///< time of the trace runs this much faster
   std::uint64_t seed = 1;

@@ -10,7 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto poll_interval = 3ms;
+constexpr auto poll_interval = 20ms;
+constexpr auto aiming_interval = 1ms; // while waiting for a change to begin, which may take only 50 ms
 constexpr auto standstill_limit = 120s;
 constexpr auto settle_time = 150ms;
 constexpr auto change_limit = 2s;
@@ -65,13 +66,13 @@ job_status demo_run::run(const job_specification& job) {
       wait_until_settled();
     }
   }
-  while (!over())
-    idle_until(job.steps);
+  // The last step is not the end: the keeper must hold what it made.
+  idle_until(UINT64_MAX);
   return job_of(cluster_.client().status({.job = id_}), id_);
 }
 
-const job_status& demo_run::look() {
-  std::this_thread::sleep_for(poll_interval);
+const job_status& demo_run::look(std::chrono::milliseconds after) {
+  std::this_thread::sleep_for(after);
   status_ = cluster_.client().status({.job = id_, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
   auto now = clock::now();
   job_ = job_of(status_, id_);
@@ -121,7 +122,7 @@ void demo_run::refill() {
 // Training, on all instances that should be there, and nothing has happened for a moment.
 void demo_run::wait_until_settled() {
   while (!over()) {
-    const auto& job = look();
+    const auto& job = look(poll_interval);
     if (job.phase == "running" && !job.chain.empty() && job.steps_done > job.chain.back().base
         && living(status_, "worker") == expected_workers_ && clock::now() - stir_at_ > settle_time)
       return;
@@ -135,7 +136,7 @@ void demo_run::wait_until_settled() {
 void demo_run::idle_until(std::uint64_t step) {
   activity_ = "training";
   while (!over() && job_.steps_done < step) {
-    look();
+    look(poll_interval);
     follow_trace();
   }
 }
@@ -164,7 +165,7 @@ void demo_run::follow_trace() {
 void demo_run::carry_out(aim what) {
   if (over())
     return;
-  look();
+  look(poll_interval);
   // Without a grid there is nothing to aim at.
   if (job_.grid.empty())
     return;
@@ -194,7 +195,7 @@ void demo_run::carry_out(aim what) {
       auto second = some_place(first);
       notice(first);
       auto deadline = clock::now() + change_limit;
-      while (!over() && look().phase == "running" && clock::now() < deadline)
+      while (!over() && look(aiming_interval).phase == "running" && clock::now() < deadline)
         continue;
       kill({second});
       break;

@@ -43,8 +43,8 @@ public:
 private:
   using clock = std::chrono::steady_clock;
 
-  /// Takes the status, notes what it says, and shows it. Throws when the job failed or stands still.
-  const job_status& look();
+  /// After a pause takes the status, notes what it says, and shows it. Throws when the job failed or stands still.
+  const job_status& look(std::chrono::milliseconds after);
   bool over() const { return job_.state == "done"; }
 
   void start_worker();

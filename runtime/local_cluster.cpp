@@ -9,7 +9,7 @@ namespace parcae {
 namespace {
 
 constexpr std::chrono::seconds start_limit{20};
-constexpr std::chrono::milliseconds poll_interval{5};
+constexpr std::chrono::milliseconds poll_interval{10};
 
 // The manager's first line on stdout is "listening on HOST:PORT".
 address listening_address(const std::filesystem::path& output, child_process& manager) {

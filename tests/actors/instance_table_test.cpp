@@ -1,0 +1,90 @@
+#include "actors/instance_table.hpp"
+
+#include <gmock/gmock.h>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+
+hello greeting(const std::string& name, std::uint64_t life) {
+  hello x;
+  x.name = name;
+  x.life = {life};
+  x.host = "127.0.0.1";
+  x.port = 1;
+  return x;
+}
+
+struct instance_table_test : testing::Test {
+  instance_table table{10s};
+  instance_table::time_point now{1h};
+
+  std::optional<parcae_error> refusal(const hello& x) {
+    auto verdict = table.join(x, now);
+    return verdict.refused ? std::optional(verdict.refused->code) : std::nullopt;
+  }
+};
+
+// given                                   / expected
+// a new name                              / joins
+// the same life again                     / accepted, not new
+// another life of a living name           / duplicate_name
+// another life once the first is lost     / joins
+// the lost life                           / lost_incarnation, also after its lease
+TEST_F(instance_table_test, names_and_lives) {
+  EXPECT_TRUE(table.join(greeting("a", 1), now).is_new);
+  auto again = table.join(greeting("a", 1), now);
+  EXPECT_FALSE(again.refused);
+  EXPECT_FALSE(again.is_new);
+  EXPECT_EQ(refusal(greeting("a", 2)), parcae_error::duplicate_name);
+  EXPECT_TRUE(table.lose({"a", {1}}, now));
+  EXPECT_EQ(refusal(greeting("a", 2)), std::nullopt);
+  EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);
+  now += 1h;
+  table.expire(now);
+  EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);
+}
+
+// given / expected: what makes no sense is refused by its own error
+TEST_F(instance_table_test, malformed_greetings) {
+  auto x = greeting("a", 1);
+  x.protocol = protocol_version + 1;
+  EXPECT_EQ(refusal(x), parcae_error::wrong_protocol);
+  for (const auto& name : {std::string(), std::string("a b"), std::string("a/b"), std::string(101, 'a')})
+    EXPECT_EQ(refusal(greeting(name, 1)), parcae_error::malformed_request) << name;
+  x = greeting("a", 1);
+  x.slots = 0;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x = greeting("a", 1);
+  x.port = 0;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+}
+
+// given: a loss / expected: declared once, listed for the lease
+TEST_F(instance_table_test, losses_are_edge_triggered) {
+  table.join(greeting("a", 1), now);
+  EXPECT_TRUE(table.lose({"a", {1}}, now));
+  EXPECT_FALSE(table.lose({"a", {1}}, now));
+  EXPECT_FALSE(table.lose({"b", {1}}, now));
+  table.expire(now + 9999ms);
+  ASSERT_NE(table.find({"a", {1}}), nullptr);
+  EXPECT_EQ(table.find({"a", {1}})->state, instance_state::lost);
+  table.expire(now + 10s);
+  EXPECT_EQ(table.find({"a", {1}}), nullptr);
+}
+
+// given: several notices / expected: the earliest end counts; lost and unknown lives have none
+TEST_F(instance_table_test, the_earliest_notice_counts) {
+  table.join(greeting("a", 1), now);
+  EXPECT_TRUE(table.leave({"a", {1}}, now + 10s));
+  EXPECT_FALSE(table.leave({"a", {1}}, now + 20s));
+  EXPECT_TRUE(table.leave({"a", {1}}, now + 5s));
+  EXPECT_EQ(table.find({"a", {1}})->expires, now + 5s);
+  EXPECT_FALSE(table.leave({"a", {2}}, now));
+  table.lose({"a", {1}}, now);
+  EXPECT_FALSE(table.leave({"a", {1}}, now));
+}
+
+} // namespace
+} // namespace parcae

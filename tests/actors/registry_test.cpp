@@ -1,0 +1,210 @@
+// The registry with dummy instances and slots, in virtual time.
+
+#include "actors/registry.hpp"
+#include "protocols/client.hpp"
+#include "tests/support/actor_fixture.hpp"
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// What an instance was told.
+struct instance_record_of {
+  int released = 0;
+  std::vector<std::uint64_t> deaths_ms;
+};
+
+struct registry_test : actor_test {
+  registry_actor registry = owned(system.spawn(parcae::registry, registry_config{}));
+  std::map<std::string, instance_record_of> told;
+  std::map<std::string, std::vector<job_id>> attached;
+  std::map<std::string, instance_actor> instances;
+  std::uint64_t lives = 0;
+
+  hello greeting(const std::string& name, role as = role::worker) {
+    hello x;
+    x.name = name;
+    x.life = {++lives};
+    x.role = as;
+    x.host = "127.0.0.1";
+    x.port = 1;
+    x.processor = "cpu";
+    return x;
+  }
+
+  instance_actor dummy_instance(const std::string& name) {
+    return owned(system.spawn([this, name](instance_actor::pointer) -> instance_actor::behavior_type {
+      return {
+        [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
+        [=, this](released_atom) { ++told[name].released; },
+        [](notice_atom, std::uint64_t) {},
+        [](dial_atom, std::uint64_t) {},
+        [](timer_atom) {},
+      };
+    }));
+  }
+
+  slot_actor dummy_slot(const std::string& name) {
+    return owned(system.spawn([this, name](slot_actor::pointer) {
+      return behavior_for(name, std::type_identity<command>{});
+    }));
+  }
+
+  template <class... Commands>
+  slot_actor::behavior_type behavior_for(const std::string& name, std::type_identity<std::variant<Commands...>>) {
+    return {[](const Commands&) {}...,
+            [=, this](attach_atom, job_id job, const report_sink&) { attached[name].push_back(job); }};
+  }
+
+  caf::expected<welcome> join(const hello& x) {
+    instances[x.name] = dummy_instance(x.name);
+    std::vector<slot_actor> slots;
+    for (std::uint32_t i = 0; i < x.slots; ++i)
+      slots.push_back(dummy_slot(x.name));
+    return ask<welcome>(registry, x, instances[x.name], slots);
+  }
+
+  void lose(const std::string& name) {
+    caf::anon_send_exit(instances[name], caf::exit_reason::kill);
+    run();
+  }
+
+  reply serve(const request& x) { return decode_reply(ask<client_reply>(registry, client_request{encode(x)})->bytes); }
+
+  status_reply status() { return std::get<status_reply>(serve(status_request{})); }
+
+  std::string state_of(const std::string& name) {
+    std::string result = "gone";
+    for (const auto& x : status().instances)
+      if (x.name == name)
+        result = x.state;
+    return result;
+  }
+
+  job_specification job() {
+    job_specification x;
+    x.data.path = "/data";
+    return x;
+  }
+};
+
+// given: HELLO, its repetition, another life with the same name / expected: welcome, welcome, duplicate_name
+TEST_F(registry_test, welcomes_and_refuses) {
+  auto first = greeting("a");
+  EXPECT_TRUE(join(first));
+  EXPECT_TRUE(join(first));
+  auto other = join(greeting("a"));
+  ASSERT_FALSE(other);
+  EXPECT_TRUE(other.error() == parcae_error::duplicate_name);
+  auto wrong = greeting("b");
+  wrong.protocol += 1;
+  auto refused = join(wrong);
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error() == parcae_error::wrong_protocol);
+  EXPECT_THAT(render(refused.error()), HasSubstr("use the same build"));
+}
+
+// given: HELLO with fewer slot actors than slots / expected: malformed_request
+TEST_F(registry_test, refuses_missing_slots) {
+  auto x = greeting("a");
+  x.slots = 2;
+  auto answer = ask<welcome>(registry, x, dummy_instance("a"), std::vector<slot_actor>{dummy_slot("a")});
+  ASSERT_FALSE(answer);
+  EXPECT_TRUE(answer.error() == parcae_error::malformed_request);
+}
+
+// given: an instance whose process ends / expected: lost at once, listed for the lease, its life never welcome again
+TEST_F(registry_test, declares_losses) {
+  auto x = greeting("a");
+  join(x);
+  EXPECT_EQ(state_of("a"), "alive");
+  lose("a");
+  EXPECT_EQ(state_of("a"), "lost");
+  auto again = join(x);
+  ASSERT_FALSE(again);
+  EXPECT_TRUE(again.error() == parcae_error::lost_incarnation);
+  advance(10s);
+  EXPECT_EQ(state_of("a"), "gone");
+  EXPECT_TRUE(join(greeting("a")));
+}
+
+// given: a notice while no job runs / expected: leaving, and released at once
+TEST_F(registry_test, releases_leaving_instances_without_a_job) {
+  auto x = greeting("a");
+  join(x);
+  self->send(registry, leaving_notice{"a", x.life, 30'000});
+  run();
+  EXPECT_EQ(state_of("a"), "leaving");
+  EXPECT_EQ(told["a"].released, 1);
+}
+
+// given: two jobs and an instance / expected: the slot is attached to the first, then, once that is cancelled, to the second
+TEST_F(registry_test, runs_jobs_one_after_the_other) {
+  join(greeting("a"));
+  EXPECT_EQ(std::get<submitted_reply>(serve(submit_request{job()})).job, 1u);
+  EXPECT_EQ(std::get<submitted_reply>(serve(submit_request{job()})).job, 2u);
+  EXPECT_THAT(attached["a"], ElementsAre(job_id{1}));
+  auto jobs = status().jobs;
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].state, "running");
+  EXPECT_EQ(jobs[1].state, "queued");
+  serve(cancel_request{1});
+  // The dummy slot never answers: the conductor's limits end the wait.
+  for (int i = 0; i < 200 && attached["a"].size() < 2; ++i)
+    advance(1s);
+  EXPECT_THAT(attached["a"], ElementsAre(job_id{1}, job_id{2}));
+  EXPECT_EQ(status().jobs[0].state, "cancelled");
+}
+
+// given: a reproducible job that began on one processor / expected: slots of another are not used, keepers are
+TEST_F(registry_test, reproducible_jobs_stay_on_one_processor) {
+  serve(submit_request{job()});
+  join(greeting("a"));
+  auto other = greeting("b");
+  other.processor = "another cpu";
+  join(other);
+  auto keeper = greeting("k", role::keeper);
+  keeper.processor = "a third cpu";
+  join(keeper);
+  EXPECT_EQ(attached["a"].size(), 1u);
+  EXPECT_EQ(attached["b"].size(), 0u);
+  EXPECT_EQ(attached["k"].size(), 1u);
+  // What the job does not use may leave at once.
+  self->send(registry, leaving_notice{"b", other.life, 30'000});
+  run();
+  EXPECT_EQ(told["b"].released, 1);
+}
+
+// given: preemptions by name / expected: with notice the instance leaves and is told when to die; without, it is only told
+TEST_F(registry_test, passes_preemptions_on) {
+  join(greeting("a"));
+  join(greeting("b"));
+  auto done = std::get<preempted_reply>(serve(preempt_request{{"a"}, 0, 0, 2000}));
+  EXPECT_THAT(done.names, ElementsAre("a"));
+  EXPECT_THAT(told["a"].deaths_ms, ElementsAre(2000));
+  EXPECT_EQ(state_of("a"), "leaving");
+  serve(preempt_request{{"b"}, 0, 0, 0});
+  EXPECT_THAT(told["b"].deaths_ms, ElementsAre(0));
+  EXPECT_EQ(state_of("b"), "alive");
+  auto refused = std::get<error_reply>(serve(preempt_request{{"c"}, 0, 0, 0}));
+  EXPECT_EQ(refused.code, "unknown_instance");
+}
+
+// given: requests that cannot be served / expected: an error reply that says why
+TEST_F(registry_test, refuses_bad_requests) {
+  auto bad = job();
+  bad.global_batch = 7;
+  auto refused = std::get<error_reply>(serve(submit_request{bad}));
+  EXPECT_EQ(refused.code, "malformed_request");
+  EXPECT_THAT(refused.text, HasSubstr("batch.micro"));
+  EXPECT_EQ(std::get<error_reply>(serve(cancel_request{5})).code, "unknown_job");
+  EXPECT_EQ(std::get<error_reply>(serve(status_request{5, 0, 0})).code, "unknown_job");
+  auto noise = ask<client_reply>(registry, client_request{{'n', 'o', 'i', 's', 'e'}});
+  EXPECT_EQ(std::get<error_reply>(decode_reply(noise->bytes)).code, "malformed_request");
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,157 @@
+// The commands as a person uses them, and jobs that wait, fail or are cancelled.
+
+#include "tests/support/cluster.hpp"
+
+#include <csignal>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct command : cluster_test {
+  struct outcome {
+    std::optional<int> status;
+    std::string output;
+    std::string error;
+  };
+
+  static std::string content(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  outcome run(std::vector<std::string> arguments, bool with_manager = true) {
+    ++runs;
+    arguments.insert(arguments.begin(), sibling_program("parcae"));
+    if (with_manager) {
+      arguments.push_back("--manager");
+      arguments.push_back(to_string(cluster->where()));
+    }
+    auto out = folder.path() / ("out" + std::to_string(runs));
+    auto err = folder.path() / ("err" + std::to_string(runs));
+    child_process process({arguments, out, err});
+    auto status = process.wait(limit);
+    return {status, content(out), content(err)};
+  }
+
+  std::filesystem::path job_file(const std::string& text) {
+    auto path = folder.path() / ("job" + std::to_string(++runs) + ".toml");
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  int runs = 0;
+};
+
+const std::string small_file = R"(
+[job]
+steps = 20
+[model]
+kind = "mlp"
+layers = 1
+width = 16
+sequence = 16
+[data]
+path = "/usr/share/common-licenses/GPL-3"
+[batch]
+global = 4
+micro = 1
+[optimizer]
+kind = "sgd"
+learning_rate = 0.1
+)";
+
+// given: submit --wait on a cluster / expected: the job's number on stdout, status 0 at its end, and status tells
+TEST_F(command, submit_waits_and_status_tells) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  auto x = run({"submit", job_file(small_file), "--wait"});
+  EXPECT_EQ(x.status, 0) << x.error;
+  EXPECT_EQ(x.output, "1\n");
+  auto text = run({"status"});
+  EXPECT_THAT(text.output, HasSubstr("done, step 20/20"));
+  auto json = run({"status", "1", "--json"});
+  EXPECT_THAT(json.output, HasSubstr("\"parameters_sha256\":\""));
+  EXPECT_THAT(json.output, HasSubstr("\"incarnation\":\""));
+}
+
+// given: a job file with an unknown key / expected: status 1, one line with the file, and the manager is not bothered
+TEST_F(command, malformed_job_files_are_refused) {
+  auto x = run({"submit", job_file(small_file + "\n[parallel]\nwidht = 2\n")});
+  EXPECT_EQ(x.status, 1);
+  EXPECT_THAT(x.output, IsEmpty());
+  EXPECT_THAT(x.error, HasSubstr("widht"));
+  EXPECT_EQ(std::count(x.error.begin(), x.error.end(), '\n'), 1);
+  EXPECT_THAT(cluster->client().status().jobs, IsEmpty());
+}
+
+// given: a data path that no node has / expected: the job fails and says so; the next one runs
+TEST_F(command, unreadable_data_fails_only_its_job) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  auto bad = small_job(10);
+  bad.data.path = "/no/such/text";
+  auto first = cluster->client().submit(bad);
+  auto second = cluster->client().submit(small_job(10));
+  auto end = wait_for_end(first);
+  EXPECT_EQ(end.state, "failed");
+  EXPECT_THAT(end.problem, HasSubstr("/no/such/text"));
+  EXPECT_EQ(wait_for_end(second).state, "done");
+}
+
+// given: two jobs / expected: first in, first out; a queued one can be cancelled, and a running one
+TEST_F(command, jobs_queue_and_can_be_cancelled) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  auto first = cluster->client().submit(small_job(100'000));
+  auto second = cluster->client().submit(small_job(100'000));
+  auto third = cluster->client().submit(small_job(10));
+  wait_for_training(first, 1);
+  EXPECT_EQ(job_of(cluster->client().status(), second).state, "queued");
+  EXPECT_EQ(run({"cancel", std::to_string(second)}).status, 0);
+  EXPECT_EQ(job_of(cluster->client().status(), second).state, "cancelled");
+  EXPECT_EQ(job_of(cluster->client().status(), third).state, "queued");
+  EXPECT_EQ(run({"cancel", std::to_string(first)}).status, 0);
+  EXPECT_EQ(wait_for_end(first).state, "cancelled");
+  EXPECT_EQ(wait_for_end(third).state, "done");
+  auto again = run({"cancel", std::to_string(first)});
+  EXPECT_EQ(again.status, 1);
+  EXPECT_THAT(again.error, HasSubstr("the job has ended"));
+}
+
+// given: synthetic preemptions / expected: the process ends by SIGKILL, at once or when the notice is over
+TEST_F(command, preempt_is_real) {
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  auto x = run({"preempt", "a"});
+  EXPECT_EQ(x.status, 0) << x.error;
+  EXPECT_EQ(x.output, "a\n");
+  EXPECT_EQ(cluster->node("a").wait(limit), 128 + SIGKILL);
+  wait_for_workers(1);
+  EXPECT_EQ(run({"preempt", "--any", "1", "--notice", "1s"}).output, "b\n");
+  EXPECT_EQ(cluster->node("b").wait(limit), 128 + SIGKILL);
+  EXPECT_EQ(run({"preempt", "c"}).status, 1);
+}
+
+// given: wrong usage, no manager, an address beyond loopback / expected: the status and one line that say so
+TEST_F(command, wrong_usage_is_told) {
+  EXPECT_EQ(run({"preempt"}).status, 2);
+  EXPECT_EQ(run({"status", "--manager", "nowhere"}, false).status, 2);
+  EXPECT_EQ(run({"fly"}, false).status, 2);
+  EXPECT_EQ(run({"-h"}, false).status, 0);
+  auto far = run({"manager", "--listen", "0.0.0.0:0"}, false);
+  EXPECT_EQ(far.status, 2);
+  EXPECT_THAT(far.error, HasSubstr("loopback"));
+  cluster->manager().signal(SIGTERM);
+  ASSERT_EQ(cluster->manager().wait(10s), 0);
+  auto nobody = run({"status"});
+  EXPECT_EQ(nobody.status, 1);
+  EXPECT_THAT(nobody.error, HasSubstr("no manager at"));
+}
+
+} // namespace
+} // namespace parcae

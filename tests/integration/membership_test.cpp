@@ -1,0 +1,139 @@
+// Who is let in, and what strangers can do.
+
+#include "protocols/type_ids.hpp"
+#include "runtime/system.hpp"
+#include "tests/support/cluster.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+
+#include <csignal>
+#include <random>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+struct membership : cluster_test {
+  std::string log_of(const std::string& name) {
+    std::ifstream file(folder.path() / "first" / (name + ".log"));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+};
+
+// given: a second node with a living node's name / expected: it exits with status 1 and says why; the first lives on
+TEST_F(membership, duplicate_names_are_refused) {
+  cluster->start_node("a");
+  wait_for_workers(1);
+  child_process second({{sibling_program("parcae-node"), "--manager", to_string(cluster->where()), "--name", "a"},
+                        folder.path() / "second.log", folder.path() / "second.log"});
+  EXPECT_EQ(second.wait(limit), 1);
+  std::ifstream log(folder.path() / "second.log");
+  std::string text{std::istreambuf_iterator<char>(log), {}};
+  EXPECT_THAT(text, HasSubstr("a living instance has that name"));
+  EXPECT_EQ(living(cluster->client().status(), "worker"), 1u);
+}
+
+struct stranger_config : system_config {
+  explicit stranger_config(const std::string& identifier) {
+    set("middleman.app-identifiers", std::vector<std::string>{identifier});
+  }
+};
+
+// given: a peer with another application identifier / expected: it refuses the manager by itself
+// given: one with ours, whose HELLO has another version / expected: wrong_protocol
+// expected of both: the manager goes on
+TEST_F(membership, other_protocol_versions_are_refused) {
+  {
+    stranger_config config("parcae-0");
+    caf::actor_system system(config);
+    auto manager = system.middleman().remote_actor<manager_actor>(cluster->where().host, cluster->where().port);
+    ASSERT_FALSE(manager);
+    EXPECT_TRUE(manager.error() == caf::sec::incompatible_application_ids);
+  }
+  {
+    stranger_config config(application_identifier());
+    caf::actor_system system(config);
+    caf::expected<manager_actor> manager{caf::make_error(caf::sec::connection_timeout)};
+    for (int i = 0; i < 5 && !manager; ++i)
+      manager = system.middleman().remote_actor<manager_actor>(cluster->where().host, cluster->where().port);
+    ASSERT_TRUE(manager);
+    caf::scoped_actor self(system);
+    auto never = system.spawn([](instance_actor::pointer) -> instance_actor::behavior_type {
+      return {[](die_atom, std::uint64_t) {}, [](released_atom) {}, [](notice_atom, std::uint64_t) {},
+              [](dial_atom, std::uint64_t) {}, [](timer_atom) {}};
+    });
+    hello x;
+    x.protocol = protocol_version + 1;
+    x.name = "stranger";
+    x.host = "127.0.0.1";
+    x.port = 1;
+    x.slots = 0;
+    caf::error refused;
+    self->request(*manager, 10s, x, never, std::vector<slot_actor>{})
+      .receive([](const welcome&) { ADD_FAILURE() << "welcome"; }, [&](caf::error& e) { refused = std::move(e); });
+    EXPECT_TRUE(refused == parcae_error::wrong_protocol) << render(refused);
+    caf::anon_send_exit(never, caf::exit_reason::user_shutdown);
+  }
+  EXPECT_TRUE(cluster->client().status().instances.empty());
+}
+
+// given: noise on the data ports of nodes that train / expected: the connections end, the job does not notice
+TEST_F(membership, noise_on_the_data_ports_is_harmless) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  auto id = cluster->client().submit(small_job(200));
+  auto before = wait_for_training(id, 2);
+  std::mt19937_64 random(1);
+  boost::asio::io_context context;
+  for (const auto& i : cluster->client().status().instances)
+    for (int n = 0; n < 20; ++n) {
+      boost::asio::ip::tcp::socket socket(context);
+      socket.connect({boost::asio::ip::make_address("127.0.0.1"), i.port});
+      std::string noise(1 + random() % 300, '\0');
+      for (auto& c : noise)
+        c = static_cast<char>(random());
+      boost::system::error_code closed;
+      boost::asio::write(socket, boost::asio::buffer(noise), closed);
+    }
+  auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.generation, before.generation);
+  EXPECT_EQ(end.replayed_steps, 0u);
+}
+
+// given: an instance lost and another with its name / expected: both listed until the lease is over, the new one works
+TEST_F(membership, a_name_is_free_again_after_a_loss) {
+  cluster->start_node("a");
+  wait_for_workers(1);
+  cluster->node("a").signal(SIGKILL);
+  wait_for_workers(0);
+  cluster->start_node("a");
+  wait_for_workers(1);
+  EXPECT_EQ(cluster->client().status().instances.size(), 2u);
+  cluster->wait_for("the end of the lease", 20s, [](const status_reply& s) { return s.instances.size() == 1; });
+}
+
+// given: the manager ends / expected: the node keeps dialling; SIGTERM twice ends it
+TEST_F(membership, nodes_outlive_the_manager) {
+  cluster->start_node("a");
+  wait_for_workers(1);
+  cluster->manager().signal(SIGTERM);
+  EXPECT_EQ(cluster->manager().wait(10s), 0);
+  EXPECT_EQ(cluster->node("a").wait(500ms), std::nullopt);
+  cluster->node("a").signal(SIGTERM);
+  EXPECT_EQ(cluster->node("a").wait(100ms), std::nullopt);
+  cluster->node("a").signal(SIGTERM);
+  EXPECT_EQ(cluster->node("a").wait(10s), 0);
+}
+
+} // namespace
+} // namespace parcae

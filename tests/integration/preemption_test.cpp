@@ -1,0 +1,129 @@
+// Training through what happens to instances: the parameters at the end are those of undisturbed training.
+
+#include "tests/support/cluster.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct preemption : cluster_test {
+  double lost_after_ms(const std::string& name, std::chrono::steady_clock::time_point since) {
+    auto x = cluster->wait_for("the loss of " + name, limit, [&](const status_reply& s) {
+      return std::ranges::any_of(s.instances, [&](const auto& i) { return i.name == name && i.lost_at_us >= 0; });
+    });
+    auto since_us = std::chrono::duration_cast<std::chrono::microseconds>(since.time_since_epoch()).count();
+    for (const auto& i : x.instances)
+      if (i.name == name && i.lost_at_us >= 0)
+        return static_cast<double>(i.lost_at_us - since_us) / 1000;
+    return -1;
+  }
+};
+
+// given: SIGKILL of a worker, later its return / expected: seen at once, training goes on, identical parameters
+TEST_F(preemption, a_killed_worker_costs_no_bit) {
+  auto job = small_job(150);
+  cluster->start_keeper();
+  for (auto name : {"a", "b", "c"})
+    cluster->start_node(name);
+  wait_for_workers(3);
+  auto id = cluster->client().submit(job);
+  auto before = wait_for_training(id, 3);
+  auto killed = std::chrono::steady_clock::now();
+  cluster->node("b").signal(SIGKILL);
+  EXPECT_LT(lost_after_ms("b", killed), 500);
+  wait_for_training(id, 2);
+  cluster->start_node("b");
+  auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.steps_done, job.steps);
+  EXPECT_GT(end.generation, before.generation);
+  EXPECT_FALSE(end.parameters_sha256.empty());
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: all workers are killed at once / expected: the job goes on from the keeper when others come
+TEST_F(preemption, the_keeper_brings_the_job_back) {
+  auto job = small_job(80);
+  job.min_depth = 2;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  auto id = cluster->client().submit(job);
+  wait_for_job(id, "a snapshot", [](const job_status& j) { return j.protected_steps >= 10; });
+  cluster->node("a").signal(SIGKILL);
+  cluster->node("b").signal(SIGKILL);
+  auto waiting = wait_for_job(id, "waiting", [](const job_status& j) { return j.phase == "waiting"; });
+  EXPECT_FALSE(waiting.problem.empty());
+  cluster->start_node("c");
+  cluster->start_node("d");
+  auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  job.min_depth = 1;
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: SIGSTOP / expected: declared lost within 3 s; the thawed process comes back with a new, empty life; same bits
+TEST_F(preemption, a_frozen_worker_is_lost_and_returns_empty) {
+  auto job = small_job(400);
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  auto id = cluster->client().submit(job);
+  wait_for_training(id, 2);
+  auto lives = [&] {
+    std::set<std::uint64_t> result;
+    for (const auto& i : cluster->client().status().instances)
+      if (i.name == "b" && i.state == "alive")
+        result.insert(i.incarnation);
+    return result;
+  };
+  auto first = lives();
+  auto frozen = std::chrono::steady_clock::now();
+  cluster->node("b").signal(SIGSTOP);
+  EXPECT_LT(lost_after_ms("b", frozen), 3000);
+  wait_for_training(id, 1);
+  cluster->node("b").signal(SIGCONT);
+  wait_for_workers(2);
+  EXPECT_NE(lives(), first);
+  auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: SIGTERM, which is a notice / expected: no step is replayed, the node exits with status 0 well before its grace is over
+TEST_F(preemption, leaving_costs_no_step) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  auto id = cluster->client().submit(small_job(250));
+  wait_for_training(id, 2);
+  cluster->node("b").signal(SIGTERM);
+  EXPECT_EQ(cluster->node("b").wait(20s), 0);
+  auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.replayed_steps, 0u);
+}
+
+// given: a worker that dies between the exchange and its apply, as the fault hook does it / expected: identical parameters
+TEST_F(preemption, a_fault_inside_the_commit_costs_no_bit) {
+  auto job = small_job(60);
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b", {"--fault", "exchanged@20=kill"});
+  wait_for_workers(2);
+  auto id = cluster->client().submit(job);
+  EXPECT_EQ(cluster->node("b").wait(limit), 128 + SIGKILL);
+  auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,77 @@
+#pragma once
+
+// One node on CAF's test scheduler: no threads, messages run when told, virtual time.
+
+#include "protocols/type_ids.hpp"
+
+#include <caf/all.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <vector>
+
+namespace parcae {
+
+struct deterministic_config : caf::actor_system_config {
+  deterministic_config() {
+    parcae::add_message_types(*this);
+    set("scheduler.policy", caf::atom("testing"));
+    set("logger.inline-output", true);
+  }
+};
+
+class actor_test : public testing::Test {
+protected:
+  actor_test() {
+    // Time 0 is special to the clock.
+    scheduler.clock().current_time += std::chrono::hours(1);
+  }
+
+  void TearDown() override {
+    for (auto i = spawned_.rbegin(); i != spawned_.rend(); ++i)
+      caf::anon_send_exit(*i, caf::exit_reason::user_shutdown);
+    spawned_.clear();
+    run();
+    // A pending timer would keep its actor, and the system's destructor waiting.
+    scheduler.clock().cancel_all();
+    run();
+  }
+
+  /// Runs all messages; no time passes.
+  void run() { scheduler.run(); }
+
+  void advance(std::chrono::milliseconds x) {
+    scheduler.clock().advance_time(x);
+    run();
+  }
+
+  /// Ends the actor when the test ends.
+  template <class Handle>
+  Handle owned(Handle x) {
+    spawned_.push_back(caf::actor_cast<caf::actor>(x));
+    return x;
+  }
+
+  /// The answer to a request, or the error.
+  template <class Answer, class Handle, class... Ts>
+  caf::expected<Answer> ask(const Handle& to, const Ts&... xs) {
+    caf::expected<Answer> result{caf::make_error(parcae_error::internal)};
+    auto pending = self->request(to, caf::infinite, xs...);
+    run();
+    pending.receive([&](Answer& x) { result = std::move(x); }, [&](caf::error& e) { result = std::move(e); });
+    return result;
+  }
+
+  deterministic_config config;
+  caf::actor_system system{config};
+  caf::scheduler::test_coordinator& scheduler =
+    dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  caf::scoped_actor self{system, true};
+
+private:
+  std::vector<caf::actor> spawned_;
+};
+
+} // namespace parcae

@@ -1,0 +1,108 @@
+#pragma once
+
+// A cluster of real processes for a test. What goes wrong prints the end of every process's log.
+
+#include "runtime/local_cluster.hpp"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <deque>
+#include <fstream>
+#include <iostream>
+#include <optional>
+
+namespace parcae {
+
+class cluster_test : public testing::Test {
+protected:
+  /// Generous: the machine may be busy with other tests.
+  static constexpr std::chrono::seconds limit{60};
+
+  void SetUp() override { start("first"); }
+
+  void TearDown() override {
+    if (HasFailure())
+      print_logs();
+  }
+
+  /// Starts over with an empty cluster; the former one is killed.
+  void start(const std::string& name) {
+    cluster.reset();
+    auto logs = folder.path() / name;
+    std::filesystem::create_directory(logs);
+    cluster.emplace(sibling_program(""), logs);
+  }
+
+  /// A small job that is still real: text, dropout, tied embeddings, clipping.
+  job_specification small_job(std::uint64_t steps) {
+    job_specification x;
+    x.name = "small";
+    x.steps = steps;
+    x.seed = 5;
+    x.model.layers = 2;
+    x.model.width = 16;
+    x.model.heads = 2;
+    x.model.sequence = 16;
+    x.model.dropout = 0.1;
+    x.data.path = "/usr/share/common-licenses/GPL-3";
+    x.global_batch = 8;
+    x.micro_batch = 1;
+    x.optimizer.clip_norm = 1;
+    x.keeper_every = 5;
+    return x;
+  }
+
+  template <class Condition>
+  job_status wait_for_job(std::uint64_t id, const std::string& what, Condition condition) {
+    auto x = cluster->wait_for(what, limit, [&](const status_reply& s) { return condition(job_of(s, id)); });
+    return job_of(x, id);
+  }
+
+  job_status wait_for_end(std::uint64_t id) {
+    return wait_for_job(id, "the end of the job",
+                        [](const job_status& j) { return j.state != "running" && j.state != "queued"; });
+  }
+
+  void wait_for_workers(std::size_t count) {
+    cluster->wait_for(std::to_string(count) + " workers", limit,
+                      [&](const status_reply& s) { return living(s, "worker") == count; });
+  }
+
+  /// Until it trains on that many slots, and has committed since the last change.
+  job_status wait_for_training(std::uint64_t id, std::uint32_t slots) {
+    return wait_for_job(id, "training on " + std::to_string(slots) + " slots", [&](const job_status& j) {
+      return j.phase == "running" && j.width * j.depth == slots && j.steps_done > j.chain.back().base;
+    });
+  }
+
+  /// The same job on one worker that nothing disturbs.
+  job_status undisturbed(const job_specification& job) {
+    start("undisturbed");
+    cluster->start_keeper();
+    cluster->start_node("alone");
+    return wait_for_end(cluster->client().submit(job));
+  }
+
+  void print_logs() {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+      if (!entry.is_regular_file())
+        continue;
+      std::ifstream file(entry.path());
+      std::deque<std::string> last;
+      for (std::string line; std::getline(file, line);) {
+        last.push_back(line.substr(0, 300));
+        if (last.size() > 40)
+          last.pop_front();
+      }
+      std::cout << "--- " << entry.path().filename().string() << "\n";
+      for (const auto& line : last)
+        std::cout << line << "\n";
+    }
+  }
+
+  scratch_folder folder{"parcae-test"};
+  std::optional<local_cluster> cluster;
+};
+
+} // namespace parcae
