@@ -29,6 +29,9 @@ public:
   /// The `look_ahead` intervals after the last observed one. Paths less likely than `detail` may be left out; the rest
   /// is scaled up to 1.
   virtual availability_lattice forecast(std::size_t look_ahead, double detail) const = 0;
+
+  /// One number for each interval: the median, unless the method knows better.
+  virtual std::vector<std::uint32_t> point(std::size_t look_ahead, double detail) const;
 };
 
 /// Detail that is enough for planning (the planner's choices do not change below it), and for error tables.
