@@ -36,7 +36,7 @@ public:
 
 /// Detail that is enough for planning (the planner's choices do not change below it), and for error tables.
 inline constexpr double planning_detail = 2e-3;
-inline constexpr double scoring_detail = 1e-4;
+inline constexpr double scoring_detail = 2e-4;
 
 /// One of method_names(). Throws std::invalid_argument, with the list, for another name.
 std::unique_ptr<forecast_method> make_method(std::string_view name);

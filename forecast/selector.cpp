@@ -185,7 +185,7 @@ std::unique_ptr<forecast_method> make_method(std::string_view name) {
     return std::make_unique<survival_method>();
   if (name == "auto") {
     std::vector<std::unique_ptr<forecast_method>> candidates;
-    for (const char* x : {"regime", "last-spread", "mean", "drift", "smoothing", "nearest", "survival"})
+    for (const char* x : {"regime", "last-spread", "smoothing", "nearest", "survival"})
       candidates.push_back(make_method(x));
     return std::make_unique<selector>(std::move(candidates));
   }

@@ -51,7 +51,7 @@ private:
   std::deque<std::vector<std::vector<distribution>>> open_;
   std::vector<double> score_; ///< sums of CRPS by candidate, means over the horizons
   std::vector<double> weights_;
-  std::uint32_t peak_ = 1; ///< most instances seen: the range of outcomes
+  std::uint32_t peak_ = 1;      ///< most instances seen: the range of outcomes
 };
 
 } // namespace parcae
