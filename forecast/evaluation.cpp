@@ -12,14 +12,6 @@ namespace parcae {
 
 namespace {
 
-std::uint32_t quantile(const distribution& p, double q) {
-  double below = 0;
-  for (std::size_t i = 0; i < p.size(); ++i)
-    if ((below += p[i]) >= q - 1e-12)
-      return static_cast<std::uint32_t>(i);
-  return p.empty() ? 0 : static_cast<std::uint32_t>(p.size() - 1);
-}
-
 double mean_of(const std::vector<double>& x) {
   return x.empty() ? 0 : std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
 }
@@ -64,12 +56,13 @@ std::vector<forecast_errors> evaluate(const fleet_history& history, std::span<co
         continue;
       const auto ahead = std::min(longest, history.size() - 1 - t);
       const auto all = availability_of(method->forecast(ahead, scoring_detail));
+      const auto points = method->point(ahead, scoring_detail);
       for (std::size_t i = 0; i < horizons.size(); ++i) {
         const auto h = horizons[i];
         if (h == 0 || h > ahead)
           continue;
         const auto y = history[t + h].available;
-        rows[i].mae += std::abs(static_cast<double>(quantile(all[h - 1], 0.5)) - y);
+        rows[i].mae += std::abs(static_cast<double>(points[h - 1]) - y);
         rows[i].covered += quantile(all[h - 1], 0.1) <= y && y <= quantile(all[h - 1], 0.9) ? 1 : 0;
         scores[i].push_back(crps(all[h - 1], y));
       }

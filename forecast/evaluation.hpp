@@ -16,7 +16,7 @@ struct forecast_errors {
   std::string method;
   std::size_t horizon = 0;   ///< intervals ahead
   std::size_t forecasts = 0; ///< number compared
-  double mae = 0;            ///< of the median
+  double mae = 0;            ///< of the method's point forecast
   double crps = 0;
   double covered = 0; ///< share of outcomes inside the central 80 % of the distribution, ends included
   /// CRPS minus that of the first method: mean, and 95 % interval of a paired moving-block bootstrap (fixed seed).

@@ -6,6 +6,14 @@
 
 namespace parcae {
 
+std::uint32_t quantile(const distribution& p, double q) {
+  double below = 0;
+  for (std::size_t i = 0; i < p.size(); ++i)
+    if ((below += p[i]) >= q - 1e-12)
+      return static_cast<std::uint32_t>(i);
+  return p.empty() ? 0 : static_cast<std::uint32_t>(p.size() - 1);
+}
+
 std::vector<distribution> availability_of(const availability_lattice& x) {
   std::vector<distribution> result;
   auto weight = x.start;

@@ -33,6 +33,9 @@ struct availability_lattice {
 /// Probabilities of 0, 1, 2, … instances (or losses).
 using distribution = std::vector<double>;
 
+/// Smallest value with at least this probability of not being exceeded; 0 of nothing.
+std::uint32_t quantile(const distribution& p, double q);
+
 /// Of the availability after each interval of the look-ahead.
 std::vector<distribution> availability_of(const availability_lattice& x);
 

@@ -29,11 +29,14 @@ public:
   /// The `look_ahead` intervals after the last observed one. Paths less likely than `detail` may be left out; the rest
   /// is scaled up to 1.
   virtual availability_lattice forecast(std::size_t look_ahead, double detail) const = 0;
+
+  /// One number for each interval: the median, unless the method knows better.
+  virtual std::vector<std::uint32_t> point(std::size_t look_ahead, double detail) const;
 };
 
 /// Detail that is enough for planning (the planner's choices do not change below it), and for error tables.
 inline constexpr double planning_detail = 2e-3;
-inline constexpr double scoring_detail = 1e-4;
+inline constexpr double scoring_detail = 2e-4;
 
 /// One of method_names(). Throws std::invalid_argument, with the list, for another name.
 std::unique_ptr<forecast_method> make_method(std::string_view name);

@@ -12,6 +12,13 @@
 
 namespace parcae {
 
+std::vector<std::uint32_t> forecast_method::point(std::size_t look_ahead, double detail) const {
+  std::vector<std::uint32_t> result;
+  for (const auto& p : availability_of(forecast(look_ahead, detail)))
+    result.push_back(quantile(p, 0.5));
+  return result;
+}
+
 double crps(const distribution& p, std::uint32_t y) {
   double below = 0, sum = 0;
   const auto n = std::max<std::size_t>(p.size(), y);
@@ -31,12 +38,20 @@ void selector::observe(const fleet_interval& x) {
   for (std::size_t origin = 0; origin < open_.size(); ++origin) {
     const auto h = open_.size() - origin;
     for (std::size_t i = 0; i < std::size(horizons); ++i)
-      if (horizons[i] == h)
+      if (horizons[i] == h) {
         for (std::size_t c = 0; c < candidates_.size(); ++c)
           score_[c] += crps(open_[origin][c][i], x.available) / std::size(horizons);
+        const auto& points = open_points_[origin];
+        const double excess = std::abs(static_cast<double>(points.median[i]) - x.available) -
+                              std::abs(static_cast<double>(points.last) - x.available);
+        median_excess_[i] += excess;
+        excess_squares_[i] += excess * excess;
+      }
   }
-  if (open_.size() == longest)
+  if (open_.size() == longest) {
     open_.pop_front();
+    open_points_.pop_front();
+  }
   open_.emplace_back(candidates_.size());
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     candidates_[c]->observe(x);
@@ -51,6 +66,30 @@ void selector::observe(const fleet_interval& x) {
     sum += weights_[c] = std::exp(-2 * (score_[c] - best) / peak_);
   for (auto& w : weights_)
     w /= sum;
+  last_ = x.available;
+  auto& points = open_points_.emplace_back(point_record{last_, {}});
+  for (std::size_t i = 0; i < std::size(horizons); ++i) {
+    distribution mix;
+    for (std::size_t c = 0; c < candidates_.size(); ++c) {
+      const auto& p = open_.back()[c][i];
+      mix.resize(std::max(mix.size(), p.size()), 0);
+      for (std::size_t n = 0; n < p.size(); ++n)
+        mix[n] += weights_[c] * p[n];
+    }
+    points.median.push_back(quantile(mix, 0.5));
+  }
+}
+
+std::vector<std::uint32_t> selector::point(std::size_t look_ahead, double detail) const {
+  auto result = forecast_method::point(look_ahead, detail);
+  for (std::size_t h = 1; h <= look_ahead; ++h) {
+    std::size_t i = 0; // the longest horizon scored that is not beyond h
+    while (i + 1 < std::size(horizons) && horizons[i + 1] <= h)
+      ++i;
+    if (median_excess_[i] > -2 * std::sqrt(excess_squares_[i]) || excess_squares_[i] == 0)
+      result[h - 1] = last_;
+  }
+  return result;
 }
 
 // Candidates without regimes are merged, so that a plan cannot act on knowing which of them is right; regimes can be
@@ -146,7 +185,7 @@ std::unique_ptr<forecast_method> make_method(std::string_view name) {
     return std::make_unique<survival_method>();
   if (name == "auto") {
     std::vector<std::unique_ptr<forecast_method>> candidates;
-    for (const char* x : {"regime", "last-spread", "mean", "drift", "smoothing", "nearest", "survival"})
+    for (const char* x : {"regime", "last-spread", "smoothing", "nearest", "survival"})
       candidates.push_back(make_method(x));
     return std::make_unique<selector>(std::move(candidates));
   }

@@ -6,7 +6,9 @@
 
 #include "forecast/method.hpp"
 
+#include <array>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -23,6 +25,10 @@ public:
   void observe(const fleet_interval& x) override;
   availability_lattice forecast(std::size_t look_ahead, double detail) const override;
 
+  /// The mix's median where that was closer so far than the last value by two standard errors, else the last value: the
+  /// median of a fleet that changes in bursts rarely beats it.
+  std::vector<std::uint32_t> point(std::size_t look_ahead, double detail) const override;
+
   /// Of the candidates, in their order; sum 1.
   const std::vector<double>& weights() const { return weights_; }
 
@@ -31,11 +37,21 @@ private:
   static constexpr std::size_t longest = 12;
 
   std::vector<std::unique_ptr<forecast_method>> candidates_;
+  struct point_record {
+    std::uint32_t last;
+    std::vector<std::uint32_t> median; ///< by index of the horizon
+  };
+
+  std::deque<point_record> open_points_; ///< as open_
+  std::array<double, std::size(horizons)>
+      median_excess_{}; ///< absolute errors of the median minus those of the last value
+  std::array<double, std::size(horizons)> excess_squares_{};
+  std::uint32_t last_ = 0;
   /// By origin (oldest first, at most `longest`), candidate, and index of the horizon.
   std::deque<std::vector<std::vector<distribution>>> open_;
   std::vector<double> score_; ///< sums of CRPS by candidate, means over the horizons
   std::vector<double> weights_;
-  std::uint32_t peak_ = 1; ///< most instances seen: the range of outcomes
+  std::uint32_t peak_ = 1;      ///< most instances seen: the range of outcomes
 };
 
 } // namespace parcae

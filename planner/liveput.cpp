@@ -120,6 +120,10 @@ void add_blind(selection& s, const lattice_node& node, const std::vector<values>
         out[to] += b.probability * (row[clip[to]] + later[clip[to]]);
     }
   }
+  // IDLE is no choice: where nothing fits, clipping leads to it.
+  if (n > 1)
+    for (std::uint32_t from = 0; from < n; ++from)
+      sum[static_cast<std::size_t>(from) * n + s.idle()] = never;
 }
 
 values blind_values(selection& s, const lattice_node& node, const std::vector<values>& next,
@@ -171,8 +175,8 @@ double calm_intervals(const availability_lattice& future) {
   return changes * most > intervals ? intervals / changes : most;
 }
 
-// Training goes on behind the look-ahead: by one more move, then as it is until the fleet is expected to change. Without this
-// a change that pays only later would look too dear wherever changes are rare.
+// Training goes on behind the look-ahead: by one more move, then as it is until the fleet is expected to change.
+// Without this a change that pays only later would look too dear wherever changes are rare.
 std::vector<values> final_values(selection& s, const move_table& table, const availability_lattice& future) {
   const auto n = s.size();
   const double stays = calm_intervals(future) - 1;
@@ -192,6 +196,25 @@ std::vector<values> final_values(selection& s, const move_table& table, const av
           }
     }
     result.push_back(x);
+  }
+  return result;
+}
+
+std::string name_of(const move_table& table, std::uint32_t target) {
+  return target == move_table::idle ? "waiting" : to_string(table.shapes()[target]);
+}
+
+std::string reason_of(const move_table& table, const training_state& now, const liveput_decision& x,
+                      std::size_t intervals) {
+  char text[200];
+  const bool stays = x.best.target == now.at;
+  std::snprintf(text, sizeof text, "%s%s: %.6g samples expected over %zu intervals", stays ? "stays at " : "",
+                name_of(table, x.best.target).c_str(), x.best.samples, intervals);
+  std::string result = text;
+  if (!x.runners_up.empty()) {
+    std::snprintf(text, sizeof text, "; %s would give %.3g less", name_of(table, x.runners_up[0].target).c_str(),
+                  x.best.samples - x.runners_up[0].samples);
+    result += text;
   }
   return result;
 }
@@ -279,6 +302,7 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   result.best = order[0];
   for (std::size_t i = 1; i < order.size() && i < 4 && order[i].samples > never / 2; ++i)
     result.runners_up.push_back(order[i]);
+  result.reason = reason_of(table, now, result, future.look_ahead() + known.size());
   return result;
 }
 

@@ -53,7 +53,7 @@ trace_options trace_kind(std::string_view name) {
     return x;
   }
   if (name == "bursty") {
-    x.loss_groups_per_hour = 5;
+    x.loss_groups_per_hour = 3;
     x.mean_group = 4;
     x.largest_group = 16;
     x.second_wave = 0.6;
@@ -61,7 +61,7 @@ trace_options trace_kind(std::string_view name) {
     return x;
   }
   if (name == "collapsing") {
-    x.loss_groups_per_hour = 1.5;
+    x.loss_groups_per_hour = 0.8;
     x.mean_group = 12;
     x.largest_group = 32;
     x.second_wave = 0.5;
@@ -77,7 +77,7 @@ trace_options trace_kind(std::string_view name) {
   }
   if (name == "large") {
     x.capacity = 80;
-    x.loss_groups_per_hour = 14;
+    x.loss_groups_per_hour = 7;
     x.mean_group = 3;
     x.largest_group = 12;
     x.joins_per_hour = 30;
@@ -105,9 +105,9 @@ std::vector<trace_event> generate_trace(const trace_options& options, std::uint6
   };
   auto remove = [&](std::uint64_t ms, std::uint32_t count) {
     for (; count > 0 && !present.empty(); --count) {
-      // Half of the losses strike among the youngest third: spot instances that live long tend to go on living.
+      // A tenth of the losses strikes among the youngest third: spot instances that live long tend to go on living.
       const auto n = present.size();
-      const auto from = random.chance(0.5) ? n - (n + 2) / 3 : 0;
+      const auto from = random.chance(0.1) ? n - (n + 2) / 3 : 0;
       const auto i = from + random.next() % (n - from);
       events.push_back({ms, false, present[i], random.chance(options.notice_share) ? options.notice_ms : 0});
       present.erase(present.begin() + static_cast<std::ptrdiff_t>(i));

@@ -16,11 +16,11 @@ namespace parcae {
 struct trace_options {
   double hours = 11.4;
   std::uint32_t capacity = 32;     ///< instances asked for; never more are there
-  double loss_groups_per_hour = 7; ///< while instances are plentiful
+  double loss_groups_per_hour = 3.6; ///< while instances are plentiful
   double mean_group = 2.1;         ///< instances lost at once
   std::uint32_t largest_group = 6;
   double second_wave = 0.4;   ///< probability that two minutes later another group is lost
-  double joins_per_hour = 17; ///< groups, while below capacity and plentiful
+  double joins_per_hour = 18; ///< groups, while below capacity and plentiful
   double mean_join_group = 1.7;
   double scarce_share = 0.35; ///< share of the time in which instances are scarce
   double scarce_hours = 1;    ///< mean length of such a time

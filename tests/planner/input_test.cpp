@@ -1,0 +1,281 @@
+// Traces, profiles and generated traces: what is read, what is refused, and that nothing crashes.
+
+#include "planner/trace_generator.hpp"
+#include "tests/planner/published.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace parcae {
+namespace {
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_trace(text);
+  } catch (const parse_error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// given: events at 0 s (two), 130.9 s, 131 s / expected: rows 0, 60, 120, 130, 131
+TEST(parse_trace, makes_the_published_rows) {
+  const auto rows = parse_trace("0,add,a\n900,add,b\n130900,remove,a\n131000,add,c\n131000,remove,b\n");
+  struct {
+    double seconds;
+    std::uint32_t joined, lost, available;
+  } expected[] = {{0, 2, 0, 2}, {60, 0, 0, 2}, {120, 0, 0, 2}, {130, 0, 1, 1}, {131, 1, 1, 1}};
+  ASSERT_EQ(rows.size(), std::size(expected));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].seconds, expected[i].seconds);
+    EXPECT_EQ(rows[i].joined, expected[i].joined);
+    EXPECT_EQ(rows[i].lost, expected[i].lost);
+    EXPECT_EQ(rows[i].available, expected[i].available);
+  }
+  EXPECT_EQ(rows[3].lost_joined_in, (std::vector<std::uint32_t>{0}));
+}
+
+// A row inserted at the very second of the next event would be one too many.
+TEST(parse_trace, inserts_no_row_at_the_next_event) {
+  EXPECT_EQ(parse_trace("0,add,a\n120000,add,b\n").size(), 3u);
+  EXPECT_EQ(parse_trace("0,add,a\n121000,add,b\n").size(), 4u);
+}
+
+TEST(parse_trace, reads_counts) {
+  const auto rows = parse_trace("# a comment\n0,4\r\n\n60,6\n90,3\n300,3\n");
+  ASSERT_EQ(rows.size(), 6u); // 0, 60, 90, 150, 210, 270
+  EXPECT_EQ(rows[1].joined, 2u);
+  EXPECT_EQ(rows[2].lost, 3u);
+  EXPECT_EQ(rows.back().available, 3u);
+}
+
+// given: a text / expected: part of the message; empty: it is read
+TEST(parse_trace, tells_the_line) {
+  struct {
+    const char* text;
+    const char* message;
+  } table[] = {
+      {"", ""},
+      {"\n# nothing\n", ""},
+      {"0,add,a,0\n5,remove,a,30000", ""},
+      {"5000,add,a\n4000,add,b", "line 2: goes back in time"},
+      {"0,add,a\n\n1,remove,b\n", "line 3: removes b, which is not there"},
+      {"0,add,a\n1,add,a\n", "line 2: adds a, which is there"},
+      {"0,grow,a", "line 1: \"grow\" must be add or remove"},
+      {"0,add,", "line 1: names no node"},
+      {"-1,add,a", "line 1: the time is \"-1\""},
+      {"nan,add,a", "line 1: the time is \"nan\""},
+      {"1e9,add,a", "line 1: the time"},
+      {"99999999999999999999,add,a", "line 1: the time"},
+      {"0,add,a\n0,remove,a,-3", "line 2: the notice"},
+      {"0,add,a,1,2", "line 1: has 5 fields"},
+      {"word", "line 1: has 1 fields"},
+      {"0,5\n0,6", "line 2: must be later"},
+      {"0,5\n60,nan", "line 2: the count"},
+      {"0,5\n60,2000000000", "line 2: the count"},
+  };
+  for (const auto& x : table) {
+    const auto message = error_of(x.text);
+    if (*x.message == 0)
+      EXPECT_EQ(message, "") << x.text;
+    else
+      EXPECT_NE(message.find(x.message), std::string::npos) << x.text << " -> " << message;
+  }
+}
+
+TEST(parse_trace, bounds_its_memory) {
+  EXPECT_NE(error_of("0,add,a\n316224000000,remove,a\n0,add,b"), "");
+  EXPECT_NE(error_of(std::string(2000, 'x')), "");
+}
+
+TEST(parse_trace, reads_a_million_events) {
+  std::string text;
+  for (int i = 0; i < 500'000; ++i)
+    text += std::to_string(i * 1000) + ",add,n" + std::to_string(i) + "\n" + std::to_string(i * 1000) + ",remove,n" +
+            std::to_string(i) + "\n";
+  const auto rows = parse_trace(text);
+  EXPECT_EQ(rows.size(), 500'000u);
+  EXPECT_EQ(rows.back().available, 0u);
+}
+
+// Random edits of good texts: read, or refused with a message.
+template <class F>
+int mutate(const std::string& good, std::uint64_t seed, int rounds, F parse) {
+  std::mt19937_64 random(seed);
+  int refused = 0;
+  for (int i = 0; i < rounds; ++i) {
+    auto text = good;
+    const auto edits = 1 + random() % 4;
+    for (std::size_t k = 0; k < edits && !text.empty(); ++k) {
+      const auto at = random() % text.size();
+      switch (random() % 5) {
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text.erase(at, 1 + random() % 20);
+        break;
+      case 2:
+        text.insert(at, text.substr(random() % text.size(), random() % 40));
+        break;
+      case 3:
+        text.resize(at);
+        break;
+      default:
+        text.insert(at, std::string(1 + random() % 3, "0123456789-.,eE\n\"[]{}"[random() % 21]));
+      }
+    }
+    try {
+      parse(text);
+    } catch (const parse_error& e) {
+      EXPECT_STRNE(e.what(), "");
+      ++refused;
+    }
+  }
+  return refused;
+}
+
+TEST(parse_trace, survives_random_edits) {
+  trace_options options;
+  options.hours = 1;
+  options.notice_share = 0.5;
+  const auto text = to_csv(generate_trace(options, 1));
+  EXPECT_GT(mutate(text, 1, 3'000, [](const std::string& x) { parse_trace(x); }), 1'000);
+  EXPECT_GT(mutate("0,3\n60,5\n120,1\n600,7\n", 2, 20'000, [](const std::string& x) { parse_trace(x); }), 1'000);
+}
+
+constexpr const char* small_profile = R"({
+ "name": "small", "global_batch_samples": 64, "micro_batch_samples": 2, "optimizer_state_tensors_per_parameter": 2,
+ "bytes_per_value": 4,
+ "layers": [{"parameters": 10, "forward_ms": 1, "backward_ms": 2, "optimizer_ms": 0.5, "activation_mib": 1},
+            {"parameters": 20, "forward_ms": 1, "backward_ms": 2, "optimizer_ms": 0.5}],
+ "pipeline_depth": {"min": 1, "max": 2, "excluded": []}, "data_parallel": {"excluded": [3]},
+ "throughput": [{"data_parallel": 1, "pipeline_depth": 1, "samples_per_second": 3},
+                {"data_parallel": 1, "pipeline_depth": 2, "samples_per_second": 5.5},
+                {"data_parallel": 2, "pipeline_depth": 1, "samples_per_second": 5.5}],
+ "reconfiguration": {"model_build_ms_by_depth": {"1": 10, "2": 5}, "rendezvous_ms": 6600, "process_ms": 30,
+  "communicator_rebuild": {"setup_ms": 35, "model": "per_rank", "per_rank_ms": {"add": 440, "remove": 340}},
+  "checkpoint_save_and_load_ms": 14000}
+})";
+
+TEST(parse_profile, reads_what_is_there) {
+  const auto x = parse_profile(small_profile);
+  EXPECT_EQ(x.layers.size(), 2u);
+  EXPECT_EQ(x.layers[1].parameters, 20);
+  EXPECT_TRUE(x.allowed({2, 2}));
+  EXPECT_FALSE(x.allowed({3, 1}));
+  EXPECT_FALSE(x.allowed({1, 3}));
+  EXPECT_EQ(x.throughput({2, 2}), 0);
+  EXPECT_EQ(x.fastest(0), shape{});
+  EXPECT_EQ(x.fastest(1), (shape{1, 1}));
+  EXPECT_EQ(x.fastest(9), (shape{1, 2})); // the first in order of (D, P) among equals
+  EXPECT_EQ(x.state_bytes_per_parameter(), 12);
+}
+
+// given: what is replaced / expected: part of the message
+TEST(parse_profile, tells_the_key) {
+  struct {
+    const char *from, *to, *message;
+  } table[] = {
+      {"\"name\"", "\"nome\"", "the document lacks the key \"name\""},
+      {"\"parameters\": 20", "\"parameters\": -20", "layers[1].parameters must be a number"},
+      {"\"parameters\": 20", "\"parameters\": \"x\"", "layers[1].parameters must be a number"},
+      {"\"parameters\": 20", "\"parameters\": 1e400", ""},
+      {"5.5},", "NaN},", "line 8: not JSON"},
+      {"\"per_rank\"", "\"per_hour\"", "reconfiguration.communicator_rebuild.model is \"per_hour\""},
+      {"\"pipeline_depth\": 2", "\"pipeline_depth\": 1", "throughput[1] repeats 1x1"},
+      {"\"2\": 5", "\"7\": 5", "reconfiguration.model_build_ms_by_depth lacks depth 2"},
+      {"\"min\": 1", "\"min\": 1.5", "pipeline_depth.min must be a whole number"},
+      {"[3]", "3", "data_parallel.excluded must be a list"},
+  };
+  for (const auto& x : table) {
+    std::string text = small_profile;
+    const auto at = text.find(x.from);
+    ASSERT_NE(at, std::string::npos) << x.from;
+    text.replace(at, std::string(x.from).size(), x.to);
+    try {
+      parse_profile(text);
+      ADD_FAILURE() << "accepted " << x.to;
+    } catch (const parse_error& e) {
+      EXPECT_NE(std::string(e.what()).find(x.message), std::string::npos) << x.to << " -> " << e.what();
+    }
+  }
+  EXPECT_THROW(parse_profile(""), parse_error);
+  EXPECT_THROW(parse_profile(std::string(100'000, '[')), parse_error);
+  EXPECT_THROW(parse_network("{\"point_to_point\": []}"), parse_error);
+}
+
+TEST(parse_profile, survives_random_edits) {
+  EXPECT_GT(mutate(small_profile, 3, 5'000, [](const std::string& x) { parse_profile(x); }), 1'000);
+}
+
+TEST(parse_profile, reads_the_published_ones) {
+  PARCAE_NEEDS_PUBLISHED_FIGURES();
+  for (const char* name : {"gpt2-1.5b", "bert-large", "resnet152", "vgg19", "gpt3-6.7b"})
+    EXPECT_EQ(published::workload(name).name, name);
+  const auto peers =
+      parse_peers(read_file((published::folder() / "profiles" / "peers-oobleck-artifact.json").string()));
+  ASSERT_EQ(peers.size(), 5u);
+  EXPECT_EQ(peers[0].systems.at("oobleck").reconfiguration_s, 2);
+  EXPECT_TRUE(peers[2].systems.at("bamboo").samples_per_s.empty());
+}
+
+TEST(read_file, says_what_it_cannot_read) {
+  EXPECT_THROW(read_file("/nonexistent/file"), parse_error);
+}
+
+// The generator's default against the published statistics of p3, over ten seeds.
+TEST(generate_trace, follows_the_published_statistics) {
+  double mean = 0, groups = 0, losses = 0, peak = 0;
+  std::vector<double> lives_h;
+  constexpr int seeds = 10;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    const auto events = generate_trace(trace_kind("p3"), seed);
+    EXPECT_EQ(to_csv(events), to_csv(generate_trace(trace_kind("p3"), seed)));
+    const auto rows = parse_trace(to_csv(events));
+    double seconds = 0, instance_seconds = 0, most = 0;
+    std::map<std::string, double> since;
+    for (const auto& x : events) {
+      if (x.added) {
+        since[x.node] = static_cast<double>(x.ms);
+      } else {
+        lives_h.push_back((static_cast<double>(x.ms) - since[x.node]) / 3.6e6);
+        ++losses;
+      }
+    }
+    for (std::size_t i = 0; i + 1 < rows.size(); ++i) {
+      const double length = rows[i + 1].seconds - rows[i].seconds;
+      seconds += length;
+      instance_seconds += length * rows[i].available;
+      most = std::max<double>(most, rows[i].available);
+      groups += rows[i].lost > 0 ? 1 : 0;
+      EXPECT_LE(rows[i].lost, 6u);
+    }
+    mean += instance_seconds / seconds / seeds;
+    peak += most / seeds;
+  }
+  std::nth_element(lives_h.begin(), lives_h.begin() + static_cast<std::ptrdiff_t>(lives_h.size() / 2), lives_h.end());
+  EXPECT_NEAR(mean, 24, 3);
+  EXPECT_NEAR(peak, 32, 1);
+  EXPECT_NEAR(losses / groups, 2.1, 0.4);
+  EXPECT_NEAR(losses / seeds, 167, 40);
+  EXPECT_NEAR(lives_h[lives_h.size() / 2], 0.98, 0.35);
+}
+
+TEST(generate_trace, all_kinds_are_good_traces) {
+  for (const auto& kind : trace_kinds())
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      const auto options = trace_kind(kind);
+      const auto rows = parse_trace(to_csv(generate_trace(options, seed)));
+      EXPECT_GT(rows.size(), options.hours * 50) << kind;
+      for (const auto& x : rows)
+        EXPECT_LE(x.available, options.capacity);
+    }
+  EXPECT_THROW(trace_kind("stormy"), std::invalid_argument);
+}
+
+} // namespace
+} // namespace parcae

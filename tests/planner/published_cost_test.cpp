@@ -1,0 +1,142 @@
+#include "planner/published_cost.hpp"
+#include "tests/planner/workloads.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace parcae {
+namespace {
+
+using boundaries = std::vector<std::uint32_t>;
+
+// given: layers, stages / expected: boundaries, by the rule of the published model
+TEST(published_partition, by_hand) {
+  EXPECT_EQ(published_partition(7, 1), (boundaries{0, 7}));
+  EXPECT_EQ(published_partition(7, 2), (boundaries{0, 4, 7}));       // q 3, r 0
+  EXPECT_EQ(published_partition(8, 2), (boundaries{0, 5, 8}));       // q 3, r 1: stage 0 gets one more
+  EXPECT_EQ(published_partition(9, 3), (boundaries{0, 4, 7, 9}));    // q 2, r 2: stages 1 and 0
+  EXPECT_EQ(published_partition(8, 3), (boundaries{0, 3, 6, 8}));    // q 2, r 1: stage 1
+  EXPECT_EQ(published_partition(4, 4), (boundaries{0, 2, 3, 4, 4})); // q 0, r 3: the rule leaves the last stage empty
+}
+
+TEST(network_profile, interpolates) {
+  const network_profile x{{{100, 2}, {200, 4}, {400, 5}}};
+  EXPECT_EQ(x.transfer_ms(0), 2);
+  EXPECT_EQ(x.transfer_ms(100), 2);
+  EXPECT_EQ(x.transfer_ms(150), 3);
+  EXPECT_EQ(x.transfer_ms(400), 5);
+  EXPECT_EQ(x.transfer_ms(800), 10);
+}
+
+TEST(hypergeometric, sums_to_one_and_has_the_right_mean) {
+  for (std::uint32_t all : {1u, 7u, 32u, 1024u})
+    for (std::uint32_t marked = 0; marked <= all; marked += 1 + all / 9)
+      for (std::uint32_t drawn = 0; drawn <= all; drawn += 1 + all / 7) {
+        const auto p = hypergeometric(all, marked, drawn);
+        double sum = 0, mean = 0;
+        for (std::size_t k = 0; k < p.size(); ++k) {
+          sum += p[k];
+          mean += p[k] * static_cast<double>(k);
+        }
+        EXPECT_NEAR(sum, 1, 1e-12);
+        EXPECT_NEAR(mean, static_cast<double>(drawn) * marked / all, 1e-9 * all);
+      }
+}
+
+// Mean over all subsets of instances.
+double brute_force(published_cost& costs, const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost,
+                   std::uint32_t devices) {
+  std::vector<int> gone(held, 0);
+  std::fill(gone.end() - lost, gone.end(), 1);
+  double sum = 0, count = 0;
+  do {
+    std::vector<bool> lost_of_grid(from.slots(), false);
+    for (std::uint32_t slot = 0; slot < from.slots(); ++slot)
+      lost_of_grid[slot] = gone[slot / devices] != 0;
+    sum += costs.move_given_ms(from, to, lost_of_grid, lost * devices);
+    ++count;
+  } while (std::next_permutation(gone.begin(), gone.end()));
+  return sum / count;
+}
+
+// The exact expectation equals the mean over all subsets, layers of equal size (many ties) included.
+TEST(published_cost, expectation_is_exact) {
+  const auto network = made_up::network();
+  int compared = 0;
+  for (const bool equal : {false, true}) {
+    const auto workload = made_up::workload(5, 9, 3, equal);
+    for (std::uint32_t held = 4; held <= 9; ++held)
+      for (std::uint32_t lost = 0; lost <= std::min(held, 5u); ++lost) {
+        published_cost costs(workload, network);
+        for (const auto& [from, rate] : workload.samples_per_s)
+          for (const auto& [to, other_rate] : workload.samples_per_s) {
+            if (from.slots() > held || to.slots() + lost > held + 2)
+              continue;
+            const double expected = brute_force(costs, from, to, held, lost, 1);
+            EXPECT_NEAR(costs.move_ms(from, to, held, lost), expected, 1e-9 * (1 + expected))
+                << to_string(from) << " to " << to_string(to) << " lost " << lost << " of " << held;
+            ++compared;
+          }
+      }
+  }
+  EXPECT_GT(compared, 5'000);
+}
+
+// Asking for fewer losses after more, or more after fewer, changes nothing.
+TEST(published_cost, does_not_depend_on_the_order_of_questions) {
+  const auto network = made_up::network();
+  const auto workload = made_up::workload(6, 12, 4);
+  const shape from{3, 4}, to{2, 6}, same{2, 4};
+  published_cost up(workload, network), down(workload, network);
+  std::vector<double> a, b;
+  for (std::uint32_t lost = 0; lost <= 5; ++lost) {
+    a.push_back(up.move_ms(from, to, 12, lost));
+    a.push_back(up.move_ms(from, same, 12, lost));
+  }
+  for (std::uint32_t lost = 6; lost-- > 0;) {
+    b.insert(b.begin(), down.move_ms(from, same, 12, lost));
+    b.insert(b.begin(), down.move_ms(from, to, 12, lost));
+  }
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_NEAR(a[i], b[i], 1e-9 * a[i]);
+}
+
+// Losses come by instance.
+TEST(published_cost, several_devices_per_instance) {
+  const auto network = made_up::network();
+  const auto workload = made_up::workload(4, 8, 5);
+  for (std::uint32_t devices : {2u, 4u})
+    for (std::uint32_t lost = 1; lost <= 2; ++lost) {
+      published_cost costs(workload, network, devices);
+      const auto held = 8 / devices;
+      for (const auto& [from, rate] : workload.samples_per_s)
+        for (const auto& [to, other_rate] : workload.samples_per_s)
+          EXPECT_NEAR(costs.move_ms(from, to, held, lost), brute_force(costs, from, to, held, lost, devices), 1e-6);
+    }
+}
+
+// Where there are too many cases a fixed sample stands in: the same each time, and near the exact mean.
+TEST(published_cost, sampling_is_repeatable) {
+  const auto network = made_up::network();
+  const auto workload = made_up::workload(12, 96, 6);
+  const shape from{12, 8}, to{8, 12};
+  published_cost a(workload, network), b(workload, network);
+  EXPECT_EQ(a.move_ms(from, to, 96, 30), b.move_ms(from, to, 96, 30));
+  EXPECT_GT(a.move_ms(from, to, 96, 0), 0);
+}
+
+// given: nobody is lost and the shape stays / expected: nothing; narrower: intra-stage; wider: inter-stage
+TEST(published_cost, kinds_of_moves) {
+  const auto network = made_up::network();
+  const auto workload = made_up::workload(4, 12, 7);
+  published_cost costs(workload, network);
+  EXPECT_EQ(costs.move_ms({2, 3}, {2, 3}, 12, 0), 0);
+  EXPECT_NEAR(costs.move_ms({3, 3}, {2, 3}, 12, 0), 35 + 6 * 30 + 200, 1e-9);
+  EXPECT_GT(costs.move_ms({2, 3}, {3, 3}, 12, 0), 6600);
+  EXPECT_GT(costs.start_ms({2, 3}, false), costs.start_ms({2, 3}, true) + 13'999);
+}
+
+} // namespace
+} // namespace parcae
