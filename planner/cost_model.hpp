@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -63,8 +64,17 @@ public:
 
   /// Samples of an interval that begins with this move; negative if it takes longer than the interval. Cached.
   double gain(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) {
-    auto& cell = cells_of(held, lost)[static_cast<std::size_t>(from) * shapes_.size() + to];
-    return cell == cell ? cell : cell = gain_of(from, to, held, lost);
+    return gain_in(cells_of(held, lost), from, to, held, lost);
+  }
+
+  /// The same for moves between some configurations: calls f(i, j, samples) for i, j of 0 … n−1 where wanted(i, j).
+  template <class Wanted, class F>
+  void each_gain(std::span<const std::uint32_t> shapes, std::uint32_t held, std::uint32_t lost, Wanted wanted, F f) {
+    auto& cells = cells_of(held, lost);
+    for (std::uint32_t i = 0; i < shapes.size(); ++i)
+      for (std::uint32_t j = 0; j < shapes.size(); ++j)
+        if (wanted(i, j))
+          f(i, j, gain_in(cells, shapes[i], shapes[j], held, lost));
   }
 
   /// Gains of the moves from one configuration to the first `count` targets. Valid until the next call.
@@ -72,6 +82,13 @@ public:
 
 private:
   double gain_of(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const;
+
+  double gain_in(std::vector<double>& cells, std::uint32_t from, std::uint32_t to, std::uint32_t held,
+                 std::uint32_t lost) {
+    auto& cell = cells[static_cast<std::size_t>(from) * shapes_.size() + to];
+    return cell == cell ? cell : cell = gain_of(from, to, held, lost);
+  }
+
   std::vector<double>& cells_of(std::uint32_t held, std::uint32_t lost);
 
   cost_model& costs_;

@@ -79,18 +79,16 @@ public:
     const auto devices = table_.costs().devices();
     const auto before = held * devices, after = (held + joined - lost) * devices;
     result.assign(static_cast<std::size_t>(size()) * size(), never);
-    for (std::uint32_t from = 0; from < size(); ++from) {
-      auto* row = &result[static_cast<std::size_t>(from) * size()];
-      row[idle()] = 0;
-      if (from != idle() && slots_of(from) > before)
-        continue;
-      for (std::uint32_t to = 0; to < idle(); ++to)
-        if (slots_of(to) <= after)
-          row[to] = from == idle()
-                        ? table_.rate(shapes_[to]) *
-                              (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000)
-                        : table_.gain(shapes_[from], shapes_[to], held, lost);
-    }
+    for (std::uint32_t from = 0; from < size(); ++from)
+      result[static_cast<std::size_t>(from) * size() + idle()] = 0;
+    for (std::uint32_t to = 0; to < idle(); ++to)
+      if (slots_of(to) <= after)
+        result[static_cast<std::size_t>(idle()) * size() + to] =
+            table_.rate(shapes_[to]) *
+            (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000);
+    table_.each_gain(
+        shapes_, held, lost, [&](auto from, auto to) { return slots_of(from) <= before && slots_of(to) <= after; },
+        [&](auto from, auto to, double samples) { result[static_cast<std::size_t>(from) * size() + to] = samples; });
     return result;
   }
 

@@ -212,6 +212,14 @@ const published_cost::greedy_order& published_cost::order_of(const shape& from, 
     std::iota(slots.begin(), slots.end(), 0);
     std::stable_sort(slots.begin(), slots.end(),
                      [&](auto a, auto b) { return missing[a % from.depth] < missing[b % from.depth]; });
+    auto& groups = result.groups.emplace_back();
+    for (auto slot : slots) {
+      const double ms = network_.transfer_ms(missing[slot % from.depth] * workload_.state_bytes_per_parameter());
+      if (groups.empty() || missing[slot % from.depth] != groups.back().parameters)
+        groups.push_back({0, missing[slot % from.depth], ms});
+      if (slot < 64)
+        groups.back().slots |= std::uint64_t{1} << slot;
+    }
     for (auto& x : missing)
       x = network_.transfer_ms(x * workload_.state_bytes_per_parameter());
     result.slots.push_back(std::move(slots));
@@ -255,21 +263,19 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
   std::vector<std::vector<asked_set>> now(losses + 1), next(losses + 1);
   now[0] = {{0, 1}};
   for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
-    const auto& slots = order.slots[stage];
-    const auto& missing_ms = order.missing_ms[stage];
     std::size_t states = 0;
     for (std::uint32_t before = 0; before <= losses; ++before)
       for (const auto& x : now[before]) {
-        auto mask = x.mask;
+        auto asked = x.mask;
         auto lost = before;
-        for (auto slot : slots) {
-          const auto bit = std::uint64_t{1} << slot;
-          if (x.mask & bit)
-            continue;
-          mask |= bit;
-          sums[stage][lost] += x.ways * missing_ms[slot % from.depth];
-          next[lost].push_back({mask, x.ways});
-          if (++lost > losses)
+        for (const auto& group : order.groups[stage]) {
+          auto open = group.slots & ~x.mask;
+          for (; open != 0 && lost <= losses; open &= open - 1, ++lost) {
+            asked |= open & -open;
+            sums[stage][lost] += x.ways * group.missing_ms;
+            next[lost].push_back({asked, x.ways});
+          }
+          if (lost > losses)
             break;
         }
       }

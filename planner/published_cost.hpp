@@ -85,8 +85,14 @@ private:
 
   /// For each new stage the old grid's slots, those that lack least first, and what they lack.
   struct greedy_order {
+    struct group {
+      std::uint64_t slots; ///< bits, the lowest is asked first; only of grids of up to 64 slots
+      double parameters;   ///< that they lack
+      double missing_ms;
+    };
     std::vector<std::vector<std::uint32_t>> slots;
     std::vector<std::vector<double>> missing_ms; ///< by new and old stage
+    std::vector<std::vector<group>> groups;      ///< by new stage: slots that lack the same, the least first
   };
   const greedy_order& order_of(const shape& from, std::uint32_t to_depth);
 
