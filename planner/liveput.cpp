@@ -22,14 +22,8 @@ public:
     if (now.at != move_table::idle)
       chosen.insert(now.at);
     for (auto size : sizes) {
-      std::vector<std::uint32_t> fit(table.fitting(size));
-      for (std::uint32_t i = 0; i < fit.size(); ++i)
-        fit[i] = i;
-      const auto count = std::min<std::size_t>(options.shapes_per_size, fit.size());
-      std::partial_sort(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count), fit.end(), [&](auto a, auto b) {
-        return table.rate(a) != table.rate(b) ? table.rate(a) > table.rate(b) : a < b;
-      });
-      chosen.insert(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count));
+      const auto& fast = table.fastest(size, options.shapes_per_size);
+      chosen.insert(fast.begin(), fast.end());
     }
     if (blind) { // what clipping makes of them
       auto all = chosen;
