@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <gmock/gmock.h>
+#include <random>
 #include <set>
 
 namespace parcae {
@@ -30,7 +31,7 @@ public:
 
   participant add(const std::string& name, bool keeper = false) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
-    slots_[name] = {p, {}, {}, {}, false, {}, keeper, {}};
+    slots_[name] = {p, {}, {}, {}, false, {}, keeper, {}, {}};
     event(slot_joined{p, keeper});
     return p;
   }
@@ -50,7 +51,8 @@ public:
       if (s.running) {
         s.at = {s.at.steps + 1, s.generation_running};
         for (auto& h : s.held)
-          h.at = s.at;
+          if (std::ranges::binary_search(s.stage, h.layer))
+            h.at = s.at;
         said.emplace_back(s.where.slot, progress{s.generation_running, s.at, {s.at.steps - 1}, 100, {}});
       }
     for (auto& [id, what] : said)
@@ -73,6 +75,7 @@ public:
     while (!pending_.empty()) {
       const auto next = pending_.front();
       pending_.pop_front();
+      ++handled;
       for (const auto& e : conductor_->handle(now_, next))
         carry_out(e);
     }
@@ -89,6 +92,7 @@ public:
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
   std::uint32_t width = 0, depth = 1;              ///< the planner's choice; width 0: as wide as fits
   std::uint32_t plans = 0;
+  std::uint64_t handled = 0; ///< events
   bool slow_planner = false; ///< answers only to answer_plans()
   bool kept_silent = false;  ///< keepers do not answer CONFIRM
 
@@ -120,6 +124,8 @@ public:
       event(slot_reported{id, what});
   }
 
+  bool has(const std::string& name) const { return slots_.contains(name); }
+
   void say(const std::string& name, report what) { event(slot_reported{slot(name), std::move(what)}); }
 
   const std::vector<command>& told(const std::string& name) { return slots_.at(name).told; }
@@ -134,6 +140,7 @@ private:
     generation generation_running;
     bool keeper = false;
     std::vector<command> told;
+    std::vector<std::uint32_t> stage; ///< layers computed, while running
   };
 
   void answer(const std::string& name, report what) {
@@ -188,11 +195,21 @@ private:
     if (d.next.next != c.next || silent.contains(name))
       return;
     const auto& target = d.next.target;
+    for (const auto& move : d.next.moves)
+      if (target.participants[move.source].slot == d.where.slot &&
+          std::ranges::find(d.held, layer_version{move.layer, c.at}) == d.held.end())
+        errors_.push_back(name + " shall send layer " + std::to_string(move.layer) + " which it does not hold");
     for (std::uint32_t r = 0; r < target.ranks(); ++r)
       if (target.participants[r].slot == d.where.slot) {
-        d.held.clear();
-        for (auto l = target.first_layer[target.stage_of(r)]; l < target.first_layer[target.stage_of(r) + 1]; ++l)
+        for (auto l = target.first_layer[target.stage_of(r)]; l < target.first_layer[target.stage_of(r) + 1]; ++l) {
+          const bool sent = std::ranges::any_of(d.next.moves, [&](const shard_move& m) {
+            return m.layer == l && m.destination == r;
+          });
+          if (!sent && c.at != version{} && std::ranges::find(d.held, layer_version{l, c.at}) == d.held.end())
+            errors_.push_back(name + " needs layer " + std::to_string(l) + " and is sent nothing");
+          std::erase_if(d.held, [&](const auto& h) { return h.layer == l; });
           d.held.push_back({l, c.at});
+        }
         d.at = c.at;
         answer(name, ready{c.next, c.at, 0});
         return;
@@ -201,8 +218,16 @@ private:
   }
 
   void obey(const std::string& name, dummy& d, const activate& c) {
+    if (silent.contains(name) || d.next.next != c.next)
+      return;
     d.running = true;
     d.generation_running = c.next;
+    const auto& target = d.next.target;
+    d.stage.clear();
+    for (std::uint32_t r = 0; r < target.ranks(); ++r)
+      if (target.participants[r].slot == d.where.slot)
+        for (auto l = target.first_layer[target.stage_of(r)]; l < target.first_layer[target.stage_of(r) + 1]; ++l)
+          d.stage.push_back(l);
     answer(name, active{c.next});
   }
 
@@ -210,6 +235,10 @@ private:
     if (d.generation_running == c.current)
       d.running = false;
     answer(name, aborted{c.current, d.at, no_step, {d.at.steps ? d.at.steps - 1 : no_step}, d.held});
+  }
+
+  void obey(const std::string&, dummy& d, const release& c) {
+    std::erase_if(d.held, [&](const auto& h) { return !std::ranges::binary_search(c.keep, h.layer); });
   }
 
   void obey(const std::string& name, dummy& d, const confirm& c) {
@@ -684,6 +713,80 @@ TEST_F(conductor_test, keepers_are_told_only_the_part_of_the_chain_that_they_nee
   const auto* last = std::get_if<confirm>(&told.back());
   ASSERT_NE(last, nullptr);
   EXPECT_LE(last->chain.size(), 2u);
+}
+
+TEST_F(conductor_test, survives_whatever_happens) {
+  // given: random joins, losses, notices, silences, failures, slow plans, steps and snapshots. expected: no illegal
+  // transition, no exception, nobody asked for what it does not hold, no busy waiting; trains when left in peace.
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    dummy_cluster d(5, 1'000'000);
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::uint64_t n) { return random() % n; };
+    const auto worker = [&] { return "w" + std::to_string(below(6)); };
+    const auto keeper = [&] { return "k" + std::to_string(below(2)); };
+    for (int i = 0; i < 300; ++i) {
+      const auto before = d.handled;
+      const auto name = worker();
+      const auto g = generation{d.view().current.value + below(2)};
+      switch (below(13)) {
+      case 0:
+      case 1:
+        if (!d.has(name))
+          d.add(name);
+        break;
+      case 2:
+        if (d.has(name))
+          d.lose(name);
+        break;
+      case 3:
+        if (d.has(name))
+          d.notice(name, milliseconds(below(10'000)));
+        break;
+      case 4:
+        d.silent.insert(below(3) ? name : keeper());
+        break;
+      case 5:
+        d.silent.clear();
+        break;
+      case 6:
+        if (d.has(name))
+          d.say(name, failed{g, static_cast<failure>(std::array{1, 2, 4, 5}[below(4)]),
+                             static_cast<std::uint32_t>(below(4)), "random", {}});
+        break;
+      case 7:
+        if (const auto k = keeper(); !d.has(k))
+          d.add(k, true);
+        else if (below(4) == 0)
+          d.lose(k);
+        else
+          d.snapshot(k);
+        break;
+      case 8:
+        d.slow_planner = below(2);
+        d.answer_plans();
+        break;
+      case 9:
+        d.depth = 1 + static_cast<std::uint32_t>(below(3));
+        d.width = static_cast<std::uint32_t>(below(3));
+        d.event(plan_wanted{"random"});
+        break;
+      default:
+        d.step();
+        d.advance(milliseconds(below(below(8) == 0 ? 100'000 : 50)));
+      }
+      ASSERT_LT(d.handled - before, 2000u) << to_string(d.view().now);
+      ASSERT_THAT(d.errors(), ::testing::IsEmpty());
+    }
+    d.silent.clear();
+    d.slow_planner = false;
+    d.answer_plans();
+    d.depth = 1;
+    d.width = 0;
+    d.add("fresh");
+    d.advance(10min);
+    ASSERT_EQ(d.view().now, phase::running) << d.view().problem;
+  }
 }
 
 TEST_F(conductor_test, cancel_ends_the_job_in_every_phase) {
