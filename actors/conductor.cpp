@@ -176,8 +176,11 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
     answered(slot);
     break;
   case finishing:
-    // Without a generation, a keeper held the final version: what is left of it must be found, or computed, again.
-    if ((has_place || !current_) && !final_is_protected())
+    // A keeper held the final version, or the ranks still do; else what is left must be found, or computed, again.
+    if (!final_is_protected() && (!current_ || std::ranges::any_of(current_->rank_of, [&](const auto& x) {
+          const auto rank = slots_.find(x.first);
+          return rank == slots_.end() || rank->second.excluded;
+        })))
       plan_now(why);
     break;
   case waiting:

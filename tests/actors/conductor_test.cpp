@@ -18,6 +18,19 @@ using ::testing::HasSubstr;
 
 /// Executors that hold state but compute nothing: training advances when the test says so.
 class dummy_cluster {
+  struct dummy {
+    participant where;
+    inventory held;
+    version at;
+    prepare next;
+    bool running = false;
+    generation generation_running;
+    bool keeper = false;
+    std::vector<command> told;
+    std::vector<std::uint32_t> stage; ///< layers computed, while running
+    std::uint64_t complete = no_step; ///< step whose gradients are complete
+  };
+
 public:
   explicit dummy_cluster(std::uint32_t layers = 4, std::uint64_t steps = 1000) {
     job_.steps = steps;
@@ -31,7 +44,7 @@ public:
 
   participant add(const std::string& name, bool keeper = false) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
-    slots_[name] = {p, {}, {}, {}, false, {}, keeper, {}, {}};
+    slots_[name] = {p, {}, {}, {}, false, {}, keeper, {}, {}, no_step};
     event(slot_joined{p, keeper});
     return p;
   }
@@ -48,15 +61,29 @@ public:
   void step() {
     std::vector<std::pair<slot_id, report>> said;
     for (auto& [name, s] : slots_)
-      if (s.running) {
-        s.at = {s.at.steps + 1, s.generation_running};
-        for (auto& h : s.held)
-          if (std::ranges::binary_search(s.stage, h.layer))
-            h.at = s.at;
+      if (s.running && s.at.steps < job_.steps) {
+        apply(s);
         said.emplace_back(s.where.slot, progress{s.generation_running, s.at, {s.at.steps - 1}, 100, {}});
+        if (s.at.steps == job_.steps)
+          said.emplace_back(s.where.slot, stopped{s.generation_running, s.at, s.held});
       }
     for (auto& [id, what] : said)
       event(slot_reported{id, what});
+  }
+
+  /// All ranks have the gradients of a step, some have applied it when communication ends. False if nothing runs.
+  bool half_step(std::mt19937_64& random) {
+    const dummy* one = nullptr;
+    for (auto& [name, s] : slots_)
+      if (s.running && s.at.steps < job_.steps) {
+        one = &s;
+        s.complete = s.at.steps;
+        if (random() % 2)
+          apply(s);
+      }
+    if (one)
+      event(slot_reported{one->where.slot, failed{one->generation_running, failure::communication, 0, "closed", {}}});
+    return one;
   }
 
   void advance(milliseconds by) {
@@ -131,17 +158,13 @@ public:
   const std::vector<command>& told(const std::string& name) { return slots_.at(name).told; }
 
 private:
-  struct dummy {
-    participant where;
-    inventory held;
-    version at;
-    prepare next;
-    bool running = false;
-    generation generation_running;
-    bool keeper = false;
-    std::vector<command> told;
-    std::vector<std::uint32_t> stage; ///< layers computed, while running
-  };
+  static void apply(dummy& s) {
+    s.at = {s.at.steps + 1, s.generation_running};
+    s.complete = no_step;
+    for (auto& h : s.held)
+      if (std::ranges::binary_search(s.stage, h.layer))
+        h.at = s.at;
+  }
 
   void answer(const std::string& name, report what) {
     if (silent.contains(name))
@@ -185,14 +208,14 @@ private:
   }
 
   void obey(const std::string& name, dummy& d, const stop& c) {
-    if (d.running && d.generation_running == c.current && !silent.contains(name)) {
+    if (d.running && d.generation_running == c.current) {
       d.running = false;
       answer(name, stopped{c.current, d.at, d.held});
     }
   }
 
   void obey(const std::string& name, dummy& d, const transfer& c) {
-    if (d.next.next != c.next || silent.contains(name))
+    if (d.next.next != c.next)
       return;
     const auto& target = d.next.target;
     for (const auto& move : d.next.moves)
@@ -218,7 +241,7 @@ private:
   }
 
   void obey(const std::string& name, dummy& d, const activate& c) {
-    if (silent.contains(name) || d.next.next != c.next)
+    if (d.next.next != c.next)
       return;
     d.running = true;
     d.generation_running = c.next;
@@ -228,13 +251,16 @@ private:
       if (target.participants[r].slot == d.where.slot)
         for (auto l = target.first_layer[target.stage_of(r)]; l < target.first_layer[target.stage_of(r) + 1]; ++l)
           d.stage.push_back(l);
+    d.complete = no_step;
     answer(name, active{c.next});
+    if (d.at.steps == job_.steps)
+      answer(name, stopped{c.next, d.at, d.held});
   }
 
   void obey(const std::string& name, dummy& d, const abort_generation& c) {
     if (d.generation_running == c.current)
       d.running = false;
-    answer(name, aborted{c.current, d.at, no_step, {d.at.steps ? d.at.steps - 1 : no_step}, d.held});
+    answer(name, aborted{c.current, d.at, d.complete, {d.at.steps ? d.at.steps - 1 : no_step}, d.held});
   }
 
   void obey(const std::string&, dummy& d, const release& c) {
@@ -250,7 +276,12 @@ private:
       this->answer(name, std::move(answer));
   }
 
-  void obey(const std::string& name, dummy& d, const decide& c) { answer(name, decided{c.current, d.held}); }
+  void obey(const std::string& name, dummy& d, const decide& c) {
+    if (d.generation_running == c.current && d.complete != no_step && d.complete == c.result.step)
+      apply(d);
+    d.complete = no_step;
+    answer(name, decided{c.current, d.held});
+  }
 
   job_specification job_;
   std::uint32_t layers_;
@@ -657,6 +688,7 @@ TEST_F(conductor_test, keeper_that_held_the_final_version_alone_is_lost) {
   d.step();
   d.kept_silent = true;
   d.snapshot("k");
+  ASSERT_EQ(d.view().now, phase::finishing);
   d.lose("a");
   ASSERT_EQ(d.view().now, phase::finishing);
   d.lose("k");
@@ -720,16 +752,17 @@ TEST_F(conductor_test, survives_whatever_happens) {
   // transition, no exception, nobody asked for what it does not hold, no busy waiting; trains when left in peace.
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
-    dummy_cluster d(5, 1'000'000);
+    const bool ends = seed % 2;
+    dummy_cluster d(5, ends ? 15 : 1'000'000);
     std::mt19937_64 random(seed);
     const auto below = [&](std::uint64_t n) { return random() % n; };
     const auto worker = [&] { return "w" + std::to_string(below(6)); };
     const auto keeper = [&] { return "k" + std::to_string(below(2)); };
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 300 && !d.ended(); ++i) {
       const auto before = d.handled;
       const auto name = worker();
       const auto g = generation{d.view().current.value + below(2)};
-      switch (below(13)) {
+      switch (below(14)) {
       case 0:
       case 1:
         if (!d.has(name))
@@ -771,6 +804,10 @@ TEST_F(conductor_test, survives_whatever_happens) {
         d.width = static_cast<std::uint32_t>(below(3));
         d.event(plan_wanted{"random"});
         break;
+      case 10:
+        if (below(3) == 0)
+          d.half_step(random);
+        break;
       default:
         d.step();
         d.advance(milliseconds(below(below(8) == 0 ? 100'000 : 50)));
@@ -778,14 +815,22 @@ TEST_F(conductor_test, survives_whatever_happens) {
       ASSERT_LT(d.handled - before, 2000u) << to_string(d.view().now);
       ASSERT_THAT(d.errors(), ::testing::IsEmpty());
     }
+    if (d.ended())
+      continue;
     d.silent.clear();
     d.slow_planner = false;
     d.answer_plans();
     d.depth = 1;
     d.width = 0;
     d.add("fresh");
-    d.advance(10min);
-    ASSERT_EQ(d.view().now, phase::running) << d.view().problem;
+    d.add("keeper", true);
+    for (int i = 0; i < 600 && !d.ended() && !(d.view().now == phase::running && !ends); ++i) {
+      d.advance(1s);
+      d.step();
+      d.snapshot("keeper");
+    }
+    ASSERT_EQ(d.view().now, ends ? phase::ended : phase::running) << d.view().problem;
+    ASSERT_THAT(d.errors(), ::testing::IsEmpty());
   }
 }
 
