@@ -176,12 +176,7 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
     answered(slot);
     break;
   case finishing:
-    // A keeper held the final version, or the ranks still do; else what is left must be found, or computed, again.
-    if (!final_is_protected() && (!current_ || std::ranges::any_of(current_->rank_of, [&](const auto& x) {
-          const auto rank = slots_.find(x.first);
-          return rank == slots_.end() || rank->second.excluded;
-        })))
-      plan_now(why);
+    check_final_state(why);
     break;
   case waiting:
     if (usable_slots() > 0) // perhaps for the return of this one
@@ -414,6 +409,12 @@ void conductor::machine::limit_passed() {
   if (view_.now == stopping) {
     ++stuck_;
     abort_current("the generation did not stop in time");
+    return;
+  }
+  if (view_.now == finishing) { // a keeper did not say its digests: ask again
+    limit_.reset();
+    digests_asked_ = false;
+    check_done();
     return;
   }
   const auto late = awaited_;

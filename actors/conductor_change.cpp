@@ -241,6 +241,15 @@ void conductor::machine::finish() {
   check_done();
 }
 
+void conductor::machine::check_final_state(const std::string& why) {
+  const bool ranks_hold_it = current_ && std::ranges::all_of(current_->rank_of, [&](const auto& x) {
+    const auto rank = slots_.find(x.first);
+    return rank != slots_.end() && !rank->second.excluded;
+  });
+  if (!ranks_hold_it && !final_is_protected())
+    plan_now(why);
+}
+
 void conductor::machine::check_done() {
   if (view_.now != finishing || !final_is_protected())
     return;
@@ -249,8 +258,10 @@ void conductor::machine::check_done() {
     for (const auto& d : slot.digests)
       digests[d.layer] = d.sha256;
   if (digests.size() < facts_.state_bytes.size()) {
-    if (!std::exchange(digests_asked_, true))
+    if (!std::exchange(digests_asked_, true)) {
       confirm_to_keepers(true);
+      limit_ = now_ + options_.prepare_limit;
+    }
     return;
   }
   view_.layer_digests.clear();

@@ -131,6 +131,9 @@ private:
   void all_active();
   /// All ranks are at the final version; the job is done when the keepers hold it.
   void finish();
+  /// While finishing: if neither the keepers nor the ranks hold the final version, what is left of it must be found, or
+  /// computed, again.
+  void check_final_state(const std::string& why);
   void check_done();
   bool final_is_protected() const { return view_.protected_version.steps == specification_.steps; }
 
@@ -157,7 +160,7 @@ private:
   void first_commit();
   void release_all();
   void hear(const slot_id& from, slot_state& slot, const failed& x);
-  void hear(const slot_id&, slot_state& slot, const kept& x);
+  void hear(const slot_id& from, slot_state& slot, const kept& x);
 
   // Time.
 

@@ -225,7 +225,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const faile
   }
 }
 
-void conductor::machine::hear(const slot_id&, slot_state& slot, const kept& x) {
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const kept& x) {
   if (x.job != job_)
     return;
   slot.held = x.held;
@@ -235,6 +235,8 @@ void conductor::machine::hear(const slot_id&, slot_state& slot, const kept& x) {
   update_protection();
   if (final_is_protected() && (view_.now == waiting || view_.now == planning))
     plan_now(trigger_);
+  if (view_.now == finishing)
+    check_final_state("loss of what " + to_string(from) + " held");
   check_done();
 }
 
