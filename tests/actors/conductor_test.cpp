@@ -64,9 +64,13 @@ public:
       if (s.running && s.at.steps < job_.steps) {
         apply(s);
         said.emplace_back(s.where.slot, progress{s.generation_running, s.at, {s.at.steps - 1}, 100, {}});
-        if (s.at.steps == job_.steps)
-          said.emplace_back(s.where.slot, stopped{s.generation_running, s.at, s.held});
       }
+    for (auto& [id, what] : said)
+      event(slot_reported{id, what});
+    said.clear();
+    for (auto& [name, s] : slots_) // what they hold after RELEASE
+      if (s.running && s.at.steps == job_.steps)
+        said.emplace_back(s.where.slot, stopped{s.generation_running, s.at, s.held});
     for (auto& [id, what] : said)
       event(slot_reported{id, what});
   }
