@@ -1,13 +1,10 @@
 #include "gpu/shard_store.hpp"
 #include "gpu/stage_executor.hpp"
-#include "tests/gpu/data_plane_fixture.hpp"
+#include "tests/gpu/executor_reports.hpp"
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <deque>
 #include <mutex>
-#include <optional>
 
 using namespace parcae;
 using namespace parcae::testing;
@@ -31,36 +28,6 @@ bool add(shard_store& store, std::uint32_t layer, version v) {
 }
 
 constexpr std::uint64_t runs = UINT64_MAX;
-
-/// Reports of an executor, taken by kind; those of other kinds that came before are dropped.
-struct reports {
-  void operator()(report x) {
-    std::lock_guard lock(mutex);
-    queue.push_back(std::move(x));
-    changed.notify_all();
-  }
-
-  template <class Kind>
-  Kind next() {
-    std::unique_lock lock(mutex);
-    std::optional<Kind> found;
-    auto come = changed.wait_for(lock, patience, [&] {
-      while (!queue.empty() && !found) {
-        if (auto x = std::get_if<Kind>(&queue.front()))
-          found = std::move(*x);
-        queue.pop_front();
-      }
-      return found.has_value();
-    });
-    if (!come)
-      throw std::runtime_error("no such report came");
-    return std::move(*found);
-  }
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<report> queue;
-};
 
 /// Participants 0 (a worker, played by the test) and 1 (the keeper).
 struct keeper_fixture : ::testing::Test {
@@ -97,7 +64,7 @@ struct keeper_fixture : ::testing::Test {
   }
 
   cluster c;
-  reports said;
+  executor_reports said;
   std::function<void(const fault_point&)> on_fault_point;
   std::unique_ptr<executor> keeper;
   std::unique_ptr<snapshot_stream> stream;
