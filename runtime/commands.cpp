@@ -68,7 +68,7 @@ void add_manager(CLI::App& app) {
 
 void add_submit(CLI::App& app) {
   auto command = app.add_subcommand("submit", "queue a job and print its number\n"
-                                              "Example: parcae submit deploy/jobs/gpt.toml --wait");
+                                              "Example: parcae submit deploy/examples/gpt.toml --wait");
   auto manager = add_manager_option(*command);
   auto file = std::make_shared<std::string>();
   auto wait = std::make_shared<bool>(false);

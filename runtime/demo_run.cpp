@@ -16,6 +16,7 @@ constexpr auto standstill_limit = 120s;
 constexpr auto settle_time = 150ms;
 constexpr auto change_limit = 2s;
 constexpr std::uint64_t notice_ms = 2000;
+constexpr double trace_hours = 48; // longer than any demo at its speed
 
 // Together they make 17 preemptions, 12 of them without notice; with 6 instances training goes 3×2, 2×2, 1×3 and back.
 constexpr aim aims[] = {aim::pair,        aim::one,  aim::one_noticed,   aim::pair, aim::during_change, aim::one_noticed,
@@ -29,8 +30,7 @@ std::string instance_of(const std::string& slot) { return slot.substr(0, slot.fi
 demo_run::demo_run(local_cluster& cluster, const demo_options& options,
                    std::function<void(const demo_progress&)> show) :
   cluster_(cluster), options_(options), show_(std::move(show)), random_(options.seed) {
-  auto hours = [](double x) { return std::chrono::duration_cast<std::chrono::milliseconds>(x * 1h); };
-  trace_ = options.trace.empty() ? made_up_trace(options.instances, hours(48), options.seed)
+  trace_ = options.trace.empty() ? made_up_trace(options.instances, trace_hours, options.seed)
                                  : scaled(read_trace(options.trace), options.instances);
   for (auto& x : trace_)
     x.at = std::chrono::milliseconds(static_cast<std::int64_t>(static_cast<double>(x.at.count()) / options.speed));
