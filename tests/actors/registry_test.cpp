@@ -38,19 +38,18 @@ struct registry_test : actor_test {
   instance_actor dummy_instance(const std::string& name) {
     return owned(system.spawn([this, name](instance_actor::pointer) -> instance_actor::behavior_type {
       return {
-        [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
-        [=, this](released_atom) { ++told[name].released; },
-        [](notice_atom, std::uint64_t) {},
-        [](dial_atom, std::uint64_t) {},
-        [](timer_atom) {},
+          [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
+          [=, this](released_atom) { ++told[name].released; },
+          [](notice_atom, std::uint64_t) {},
+          [](dial_atom, std::uint64_t) {},
+          [](timer_atom) {},
       };
     }));
   }
 
   slot_actor dummy_slot(const std::string& name) {
-    return owned(system.spawn([this, name](slot_actor::pointer) {
-      return behavior_for(name, std::type_identity<command>{});
-    }));
+    return owned(
+        system.spawn([this, name](slot_actor::pointer) { return behavior_for(name, std::type_identity<command>{}); }));
   }
 
   template <class... Commands>
@@ -141,7 +140,8 @@ TEST_F(registry_test, releases_leaving_instances_without_a_job) {
   EXPECT_EQ(told["a"].released, 1);
 }
 
-// given: two jobs and an instance / expected: the slot is attached to the first, then, once that is cancelled, to the second
+// given: two jobs and an instance / expected: the slot is attached to the first, then, once that is cancelled, to the
+// second
 TEST_F(registry_test, runs_jobs_one_after_the_other) {
   join(greeting("a"));
   EXPECT_EQ(std::get<submitted_reply>(serve(submit_request{job()})).job, 1u);
@@ -178,7 +178,8 @@ TEST_F(registry_test, reproducible_jobs_stay_on_one_processor) {
   EXPECT_EQ(told["b"].released, 1);
 }
 
-// given: preemptions by name / expected: with notice the instance leaves and is told when to die; without, it is only told
+// given: preemptions by name / expected: with notice the instance leaves and is told when to die; without, it is only
+// told
 TEST_F(registry_test, passes_preemptions_on) {
   join(greeting("a"));
   join(greeting("b"));

@@ -154,10 +154,10 @@ TEST(demo_report, has_all_keys) {
   x.disturbed.changes.resize(2);
   x.disturbed.changes[0].stall_ms = 5;
   auto json = boost::json::parse(json_of(x)).as_object();
-  for (auto key : {"steps", "samples", "preemptions", "preemptions_without_notice", "simultaneous_losses",
-                   "losses_during_change", "stage_losses", "joins", "generation_changes", "share_of_steps_pipelined",
-                   "goodput", "stall_ms", "detect_ms", "lost_steps", "migrations", "final_loss", "parameters_sha256",
-                   "undisturbed_parameters_sha256", "identical"})
+  for (auto key :
+       {"steps", "samples", "preemptions", "preemptions_without_notice", "simultaneous_losses", "losses_during_change",
+        "stage_losses", "joins", "generation_changes", "share_of_steps_pipelined", "goodput", "stall_ms", "detect_ms",
+        "lost_steps", "migrations", "final_loss", "parameters_sha256", "undisturbed_parameters_sha256", "identical"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_TRUE(json.at("identical").as_bool());
   EXPECT_DOUBLE_EQ(json.at("share_of_steps_pipelined").to_number<double>(), 0.75);
