@@ -21,8 +21,7 @@ slot_id slot_of(const hello& x, std::uint32_t index) {
   return {x.name, x.life, index};
 }
 
-// --- instances
-// --------------------------------------------------------------------------------------------------------
+// --- instances -----------------------------------------------------------------------------------
 
 void offer_slots(self_pointer self, const instance_table::key& who) {
   auto& s = self->state;
@@ -106,8 +105,7 @@ void lose(self_pointer self, const caf::down_msg& x) {
   self->delayed_send(self, s.config.lease, timer_atom_v);
 }
 
-// --- jobs
-// -------------------------------------------------------------------------------------------------------------
+// --- jobs ----------------------------------------------------------------------------------------
 
 void start_next_job(self_pointer self) {
   auto& s = self->state;
@@ -145,8 +143,7 @@ void end_job(self_pointer self, const job_outcome& x) {
   start_next_job(self);
 }
 
-// --- clients
-// ----------------------------------------------------------------------------------------------------------
+// --- clients -------------------------------------------------------------------------------------
 
 client_reply encoded(const reply& x) {
   return {encode(x)};

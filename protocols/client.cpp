@@ -11,8 +11,7 @@ namespace parcae {
 
 namespace {
 
-// --- values to Cap'n Proto
-// --------------------------------------------------------------------------------------------
+// --- values to Cap'n Proto -----------------------------------------------------------------------
 
 void put(schema::JobSpecification::Builder to, const job_specification& x) {
   to.setName(x.name);
@@ -293,8 +292,7 @@ job_status get(schema::JobStatus::Reader from) {
   return x;
 }
 
-// --- messages
-// ---------------------------------------------------------------------------------------------------------
+// --- messages ------------------------------------------------------------------------------------
 
 template <class... Ts>
 struct overloaded : Ts... {

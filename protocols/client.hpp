@@ -19,8 +19,7 @@ namespace parcae {
 /// Largest request or reply, bytes; a larger one is refused before it is looked at.
 inline constexpr std::size_t client_message_limit_bytes = 1 << 20;
 
-// --- requests
-// ---------------------------------------------------------------------------------------------------------
+// --- requests ------------------------------------------------------------------------------------
 
 struct submit_request {
   job_specification job;
@@ -47,8 +46,7 @@ struct cancel_request {
 
 using request = std::variant<submit_request, status_request, preempt_request, cancel_request>;
 
-// --- replies
-// ----------------------------------------------------------------------------------------------------------
+// --- replies -------------------------------------------------------------------------------------
 
 struct instance_status {
   std::string name;
@@ -160,8 +158,7 @@ struct error_reply {
 
 using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply>;
 
-// --- bytes
-// ------------------------------------------------------------------------------------------------------------
+// --- bytes ---------------------------------------------------------------------------------------
 
 std::vector<char> encode(const request& x);
 std::vector<char> encode(const reply& x);
