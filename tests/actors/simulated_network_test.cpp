@@ -42,7 +42,7 @@ struct simulated_node {
       dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
   caf::io::network::test_multiplexer& network =
       dynamic_cast<caf::io::network::test_multiplexer&>(system.middleman().backend());
-  bool frozen = false; ///< as by SIGSTOP: makes no step, and its time stands still
+  bool frozen = false; ///< as by SIGSTOP: makes no step
 
   simulated_node() { scheduler.clock().current_time += 1h; }
 
@@ -56,7 +56,8 @@ struct simulated_node {
 struct simulated_network : testing::Test {
   simulated_node manager;
   simulated_node node;
-  std::int64_t handles = 0;
+  const caf::io::accept_handle acceptor = caf::io::accept_handle::from_int(1);
+  std::int64_t handles = 1;
   registry_actor registry;
   instance_actor instance;
   std::vector<std::string> ended;
@@ -95,7 +96,6 @@ struct simulated_network : testing::Test {
 
   /// The node's next dial of the manager finds it.
   void let_connect() {
-    auto acceptor = caf::io::accept_handle::from_int(++handles);
     auto at_manager = caf::io::connection_handle::from_int(++handles);
     auto at_node = caf::io::connection_handle::from_int(++handles);
     manager.network.prepare_connection(acceptor, at_manager, node.network, "manager", manager_port, at_node);
@@ -146,6 +146,21 @@ TEST_F(simulated_network, a_frozen_node_is_lost_in_time) {
   for (int i = 0; i < 2; ++i)
     advance(500ms);
   EXPECT_THAT(states(), testing::ElementsAre("lost"));
+}
+
+// given: the frozen node continues / expected: its old life stays lost, it joins again with a new one
+TEST_F(simulated_network, a_thawed_node_returns_with_a_new_life) {
+  node.frozen = true;
+  for (int i = 0; i < 6; ++i)
+    advance(500ms);
+  node.frozen = false;
+  let_connect();
+  node.scheduler.clock().advance_time(3s);
+  run();
+  for (int i = 0; i < 4; ++i)
+    advance(500ms);
+  EXPECT_THAT(states(), testing::UnorderedElementsAre("lost", "alive"));
+  EXPECT_TRUE(ended.empty());
 }
 
 } // namespace
