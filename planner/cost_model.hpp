@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -38,6 +39,7 @@ public:
 class move_table {
 public:
   static constexpr std::uint32_t idle = UINT32_MAX;
+  static constexpr std::size_t dense = 256;
 
   /// All allowed pairs of up to `instances` instances.
   move_table(const profile& workload, cost_model& costs, std::uint32_t instances);
@@ -49,6 +51,9 @@ public:
 
   /// Number of targets that fit this many instances.
   std::uint32_t fitting(std::uint32_t instances) const;
+
+  /// The fastest targets that fit, at most `count`, fastest first. Cached for one `count`.
+  const std::vector<std::uint32_t>& fastest(std::uint32_t instances, std::uint32_t count);
 
   /// `idle` if the pair is not allowed or larger than the table.
   std::uint32_t index_of(const shape& x) const;
@@ -63,16 +68,42 @@ public:
 
   /// Samples of an interval that begins with this move; negative if it takes longer than the interval. Cached.
   double gain(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) {
-    auto& cell = cells_of(held, lost)[static_cast<std::size_t>(from) * shapes_.size() + to];
-    return cell == cell ? cell : cell = gain_of(from, to, held, lost);
+    return gain_in(cells_of(held, lost), from, to, held, lost);
   }
 
-  /// Gains of the moves from one configuration to the first `count` targets. Valid until the next call.
+  /// The same for moves between some configurations: calls f(i, j, samples) for i, j of 0 … n−1 where wanted(i, j).
+  template <class Wanted, class F>
+  void each_gain(std::span<const std::uint32_t> shapes, std::uint32_t held, std::uint32_t lost, Wanted wanted, F f) {
+    auto& cells = cells_of(held, lost);
+    for (std::uint32_t i = 0; i < shapes.size(); ++i)
+      for (std::uint32_t j = 0; j < shapes.size(); ++j)
+        if (wanted(i, j))
+          f(i, j, gain_in(cells, shapes[i], shapes[j], held, lost));
+  }
+
+  /// Gains of the moves from one configuration to the first `count` targets. Valid until the next call. Only of tables
+  /// of up to `dense` shapes.
   const double* gains(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost);
 
 private:
   double gain_of(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const;
-  std::vector<double>& cells_of(std::uint32_t held, std::uint32_t lost);
+
+  /// Gains by (from, to): a matrix with NaN where not computed for tables of up to `dense` shapes, else a map.
+  struct gain_cells {
+    std::vector<double> matrix;
+    std::unordered_map<std::uint64_t, double> map;
+  };
+
+  double gain_in(gain_cells& x, std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) {
+    if (x.matrix.empty()) {
+      const auto [found, fresh] = x.map.try_emplace(static_cast<std::uint64_t>(from) << 32 | to, 0);
+      return fresh ? found->second = gain_of(from, to, held, lost) : found->second;
+    }
+    auto& cell = x.matrix[static_cast<std::size_t>(from) * shapes_.size() + to];
+    return cell == cell ? cell : cell = gain_of(from, to, held, lost);
+  }
+
+  gain_cells& cells_of(std::uint32_t held, std::uint32_t lost);
 
   cost_model& costs_;
   std::uint32_t instances_;
@@ -80,7 +111,8 @@ private:
   std::vector<shape> shapes_;
   std::vector<double> rate_;
   std::map<shape, std::uint32_t> index_;
-  std::unordered_map<std::uint64_t, std::vector<double>> cells_; ///< by (held, lost); NaN where not computed
+  std::unordered_map<std::uint64_t, gain_cells> cells_; ///< by (held, lost)
+  std::vector<std::vector<std::uint32_t>> fastest_;     ///< by instances
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>>
       known_; ///< by (held, lost): first targets computed, by `from`
 };

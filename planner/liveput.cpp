@@ -22,14 +22,8 @@ public:
     if (now.at != move_table::idle)
       chosen.insert(now.at);
     for (auto size : sizes) {
-      std::vector<std::uint32_t> fit(table.fitting(size));
-      for (std::uint32_t i = 0; i < fit.size(); ++i)
-        fit[i] = i;
-      const auto count = std::min<std::size_t>(options.shapes_per_size, fit.size());
-      std::partial_sort(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count), fit.end(), [&](auto a, auto b) {
-        return table.rate(a) != table.rate(b) ? table.rate(a) > table.rate(b) : a < b;
-      });
-      chosen.insert(fit.begin(), fit.begin() + static_cast<std::ptrdiff_t>(count));
+      const auto& fast = table.fastest(size, options.shapes_per_size);
+      chosen.insert(fast.begin(), fast.end());
     }
     if (blind) { // what clipping makes of them
       auto all = chosen;
@@ -79,18 +73,16 @@ public:
     const auto devices = table_.costs().devices();
     const auto before = held * devices, after = (held + joined - lost) * devices;
     result.assign(static_cast<std::size_t>(size()) * size(), never);
-    for (std::uint32_t from = 0; from < size(); ++from) {
-      auto* row = &result[static_cast<std::size_t>(from) * size()];
-      row[idle()] = 0;
-      if (from != idle() && slots_of(from) > before)
-        continue;
-      for (std::uint32_t to = 0; to < idle(); ++to)
-        if (slots_of(to) <= after)
-          row[to] = from == idle()
-                        ? table_.rate(shapes_[to]) *
-                              (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000)
-                        : table_.gain(shapes_[from], shapes_[to], held, lost);
-    }
+    for (std::uint32_t from = 0; from < size(); ++from)
+      result[static_cast<std::size_t>(from) * size() + idle()] = 0;
+    for (std::uint32_t to = 0; to < idle(); ++to)
+      if (slots_of(to) <= after)
+        result[static_cast<std::size_t>(idle()) * size() + to] =
+            table_.rate(shapes_[to]) *
+            (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000);
+    table_.each_gain(
+        shapes_, held, lost, [&](auto from, auto to) { return slots_of(from) <= before && slots_of(to) <= after; },
+        [&](auto from, auto to, double samples) { result[static_cast<std::size_t>(from) * size() + to] = samples; });
     return result;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace parcae {
 
@@ -50,15 +51,30 @@ double move_table::gain_of(std::uint32_t from, std::uint32_t to, std::uint32_t h
   return rate_[to] * (interval_s - move_ms(from, to, held, lost) / 1000);
 }
 
-std::vector<double>& move_table::cells_of(std::uint32_t held, std::uint32_t lost) {
-  auto& cells = cells_[static_cast<std::uint64_t>(held) << 32 | lost];
-  if (cells.empty())
-    cells.resize(shapes_.size() * shapes_.size(), std::numeric_limits<double>::quiet_NaN());
-  return cells;
+move_table::gain_cells& move_table::cells_of(std::uint32_t held, std::uint32_t lost) {
+  auto& result = cells_[static_cast<std::uint64_t>(held) << 32 | lost];
+  if (result.matrix.empty() && shapes_.size() <= dense)
+    result.matrix.resize(shapes_.size() * shapes_.size(), std::numeric_limits<double>::quiet_NaN());
+  return result;
+}
+
+const std::vector<std::uint32_t>& move_table::fastest(std::uint32_t instances, std::uint32_t count) {
+  if (fastest_.size() <= instances)
+    fastest_.resize(instances + 1);
+  auto& result = fastest_[instances];
+  const auto wanted = std::min(count, fitting(instances));
+  if (result.size() != wanted) {
+    result.resize(fitting(instances));
+    std::iota(result.begin(), result.end(), 0);
+    std::partial_sort(result.begin(), result.begin() + wanted, result.end(),
+                      [&](auto a, auto b) { return rate_[a] != rate_[b] ? rate_[a] > rate_[b] : a < b; });
+    result.resize(wanted);
+  }
+  return result;
 }
 
 const double* move_table::gains(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost) {
-  auto* cells = cells_of(held, lost).data() + static_cast<std::size_t>(from) * shapes_.size();
+  auto* cells = cells_of(held, lost).matrix.data() + static_cast<std::size_t>(from) * shapes_.size();
   auto& known = known_[static_cast<std::uint64_t>(held) << 32 | lost];
   if (known.empty())
     known.resize(shapes_.size(), 0);

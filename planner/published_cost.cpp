@@ -194,7 +194,7 @@ const published_cost::same_depth& published_cost::same_depth_of(const shape& fro
 const published_cost::greedy_order& published_cost::order_of(const shape& from, std::uint32_t to_depth) {
   // The order depends on how the layers overlap and on the number of slots.
   auto& result = orders_[{from, to_depth}];
-  if (!result.slots.empty())
+  if (!result.groups.empty())
     return result;
   const auto& old_cut = cut_of(from.depth);
   const auto& new_cut = cut_of(to_depth);
@@ -208,14 +208,18 @@ const published_cost::greedy_order& published_cost::order_of(const shape& from, 
       const auto end = std::min(new_cut.first_layer[stage + 1], old_cut.first_layer[old + 1]);
       missing[old] = new_cut.parameters[stage] - (begin < end ? up_to[end] - up_to[begin] : 0);
     }
-    std::vector<std::uint32_t> slots(from.slots());
-    std::iota(slots.begin(), slots.end(), 0);
-    std::stable_sort(slots.begin(), slots.end(),
-                     [&](auto a, auto b) { return missing[a % from.depth] < missing[b % from.depth]; });
-    for (auto& x : missing)
-      x = network_.transfer_ms(x * workload_.state_bytes_per_parameter());
-    result.slots.push_back(std::move(slots));
-    result.missing_ms.push_back(std::move(missing));
+    std::vector<std::uint32_t> stages(from.depth);
+    std::iota(stages.begin(), stages.end(), 0);
+    std::stable_sort(stages.begin(), stages.end(), [&](auto a, auto b) { return missing[a] < missing[b]; });
+    auto& groups = result.groups.emplace_back();
+    for (auto old : stages) {
+      if (groups.empty() || missing[old] != groups.back().parameters)
+        groups.push_back(
+            {missing[old], network_.transfer_ms(missing[old] * workload_.state_bytes_per_parameter()), {}, 0});
+      groups.back().stages.push_back(old);
+      for (auto slot = old; slot < std::min(from.slots(), 64u); slot += from.depth)
+        groups.back().slots |= std::uint64_t{1} << slot;
+    }
   }
   return result;
 }
@@ -255,21 +259,19 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
   std::vector<std::vector<asked_set>> now(losses + 1), next(losses + 1);
   now[0] = {{0, 1}};
   for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
-    const auto& slots = order.slots[stage];
-    const auto& missing_ms = order.missing_ms[stage];
     std::size_t states = 0;
     for (std::uint32_t before = 0; before <= losses; ++before)
       for (const auto& x : now[before]) {
-        auto mask = x.mask;
+        auto asked = x.mask;
         auto lost = before;
-        for (auto slot : slots) {
-          const auto bit = std::uint64_t{1} << slot;
-          if (x.mask & bit)
-            continue;
-          mask |= bit;
-          sums[stage][lost] += x.ways * missing_ms[slot % from.depth];
-          next[lost].push_back({mask, x.ways});
-          if (++lost > losses)
+        for (const auto& group : order.groups[stage]) {
+          auto open = group.slots & ~x.mask;
+          for (; open != 0 && lost <= losses; open &= open - 1, ++lost) {
+            asked |= open & -open;
+            sums[stage][lost] += x.ways * group.missing_ms;
+            next[lost].push_back({asked, x.ways});
+          }
+          if (lost > losses)
             break;
         }
       }
@@ -299,15 +301,31 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
 double published_cost::last_transfer_ms(const shape& from, std::uint32_t to_depth,
                                         const std::vector<bool>& lost_of_grid) {
   const auto& order = order_of(from, to_depth);
-  auto gone = lost_of_grid;
+  // Slots of an old stage are taken in order: the next one of each that may be left.
+  std::vector<std::uint32_t> next(from.depth);
+  std::iota(next.begin(), next.end(), 0);
+  auto settle = [&](std::uint32_t old) {
+    while (next[old] < from.slots() && lost_of_grid[next[old]])
+      next[old] += from.depth;
+  };
+  for (std::uint32_t old = 0; old < from.depth; ++old)
+    settle(old);
   double last_ms = 0;
-  for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
-    const auto& slots = order.slots[stage];
-    const auto found = std::find_if(slots.begin(), slots.end(), [&](auto slot) { return !gone[slot]; });
-    if (found == slots.end())
+  for (const auto& groups : order.groups) {
+    bool found = false;
+    for (const auto& group : groups) {
+      const auto old = *std::min_element(group.stages.begin(), group.stages.end(),
+                                         [&](auto a, auto b) { return next[a] < next[b]; });
+      if (next[old] >= from.slots())
+        continue;
+      next[old] += from.depth;
+      settle(old);
+      last_ms = group.missing_ms;
+      found = true;
       break;
-    gone[*found] = true;
-    last_ms = order.missing_ms[stage][*found % from.depth];
+    }
+    if (!found)
+      break;
   }
   return last_ms;
 }

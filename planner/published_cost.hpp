@@ -27,7 +27,7 @@ class published_cost : public cost_model {
 public:
   static constexpr std::size_t most_states = 20'000;
   static constexpr std::size_t most_subsets = 2'000;
-  static constexpr std::size_t samples = 400;
+  static constexpr std::size_t samples = 64;
 
   published_cost(const profile& workload, const network_profile& network, std::uint32_t devices = 1);
 
@@ -83,10 +83,16 @@ private:
     return to.slots() + lost_slots > from.slots() ? change::add : change::remove;
   }
 
-  /// For each new stage the old grid's slots, those that lack least first, and what they lack.
+  /// For each new stage the old stages, those whose slots lack least first; those that lack the same are one group, of
+  /// which the lowest slot is asked first.
   struct greedy_order {
-    std::vector<std::vector<std::uint32_t>> slots;
-    std::vector<std::vector<double>> missing_ms; ///< by new and old stage
+    struct group {
+      double parameters;                 ///< that its slots lack
+      double missing_ms;                 ///< transfer time of that
+      std::vector<std::uint32_t> stages; ///< old
+      std::uint64_t slots;               ///< as bits; only of grids of up to 64 slots
+    };
+    std::vector<std::vector<group>> groups; ///< by new stage
   };
   const greedy_order& order_of(const shape& from, std::uint32_t to_depth);
 

@@ -36,6 +36,12 @@ std::uint32_t simulator::plan_with_truth() {
   std::vector<fleet_change> future;
   for (std::size_t i = 0; i < count; ++i)
     future.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
+  if (table_.shapes().size() > move_table::dense) { // all pairs are too many: the fastest for each size
+    auto available = held_;
+    for (const auto& x : future)
+      available += x.joined - x.lost;
+    return plan_liveput(table_, state_, held_, future, single_path(available, {})).best.target;
+  }
   auto plan = plan_known(table_, state_, held_, future);
   const auto first = plan[0];
   if (next_ == 0 && count == history_.size())
@@ -54,7 +60,7 @@ std::uint32_t simulator::plan_with_forecast() {
     known.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
     available += known.back().joined - known.back().lost;
   }
-  if (!point_)
+  if (!point_ || table_.shapes().size() > move_table::dense)
     return plan_liveput(table_, state_, held_, known, forecast_->forecast(left - known_count, planning_detail))
         .best.target;
   for (const auto& stage : forecast_->forecast(left - known_count, planning_detail).stages) {

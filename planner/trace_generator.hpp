@@ -15,9 +15,9 @@ namespace parcae {
 
 struct trace_options {
   double hours = 11.4;
-  std::uint32_t capacity = 32;     ///< instances asked for; never more are there
+  std::uint32_t capacity = 32;       ///< instances asked for; never more are there
   double loss_groups_per_hour = 3.6; ///< while instances are plentiful
-  double mean_group = 2.1;         ///< instances lost at once
+  double mean_group = 2.1;           ///< instances lost at once
   std::uint32_t largest_group = 6;
   double second_wave = 0.4;   ///< probability that two minutes later another group is lost
   double joins_per_hour = 18; ///< groups, while below capacity and plentiful
