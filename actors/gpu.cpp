@@ -41,15 +41,15 @@ void attach(self_pointer self, job_id job, const report_sink& sink) {
 
 generation generation_of(const command& x) {
   return std::visit(
-    [](const auto& y) {
-      if constexpr (requires { y.next; })
-        return y.next;
-      else if constexpr (requires { y.current; })
-        return y.current;
-      else
-        return generation{};
-    },
-    x);
+      [](const auto& y) {
+        if constexpr (requires { y.next; })
+          return y.next;
+        else if constexpr (requires { y.current; })
+          return y.current;
+        else
+          return generation{};
+      },
+      x);
 }
 
 } // namespace
@@ -71,15 +71,15 @@ slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source s
   self->state.slot = std::move(slot);
   self->state.source = std::move(source);
   return behavior_of_each<slot_actor::behavior_type>(
-    std::type_identity<command>{},
-    [=](const auto& x) {
-      auto& s = self->state;
-      if (!s.stage)
-        return;
-      s.newest = std::max(s.newest, generation_of(x));
-      self->send(s.stage, x);
-    },
-    [=](attach_atom, job_id job, const report_sink& sink) { attach(self, job, sink); });
+      std::type_identity<command>{},
+      [=](const auto& x) {
+        auto& s = self->state;
+        if (!s.stage)
+          return;
+        s.newest = std::max(s.newest, generation_of(x));
+        self->send(s.stage, x);
+      },
+      [=](attach_atom, job_id job, const report_sink& sink) { attach(self, job, sink); });
 }
 
 } // namespace parcae

@@ -1,8 +1,8 @@
 #pragma once
 
-// GPU: one device of an instance, or a whole KEEPER (the same actor with another kind of executor). Owns nothing but its
-// STAGE, which owns the executor that holds the state of the job served; a stage that dies is replaced by an empty one and
-// reported as failed. Created by the instance, for one life of it.
+// GPU: one device of an instance, or a whole KEEPER (the same actor with another kind of executor). Owns nothing but
+// its STAGE, which owns the executor that holds the state of the job served; a stage that dies is replaced by an empty
+// one and reported as failed. Created by the instance, for one life of it.
 
 #include "actors/local_messages.hpp"
 #include "gpu/stage_executor.hpp"
@@ -27,10 +27,10 @@ struct gpu_state {
 
   slot_id slot;
   executor_source source;
-  job_id job;              ///< served; 0: none yet
-  report_sink sink;        ///< its conductor
-  stage_actor stage;       ///< null before the first job
-  generation newest;       ///< newest generation seen in a command; a dead stage is reported for it
+  job_id job;        ///< served; 0: none yet
+  report_sink sink;  ///< its conductor
+  stage_actor stage; ///< null before the first job
+  generation newest; ///< newest generation seen in a command; a dead stage is reported for it
 };
 
 slot_actor::behavior_type gpu(slot_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source);

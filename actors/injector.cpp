@@ -25,8 +25,8 @@ victims choose_victims(const preempt_order& order) {
     if (living[i].worker && !living[i].leaving && std::find(chosen.begin(), chosen.end(), i) == chosen.end())
       rest.push_back(i);
   if (rest.size() < order.what.any)
-    return std::pair{parcae_error::too_few_instances, std::to_string(order.what.any) + " asked for, "
-                                                        + std::to_string(rest.size()) + " workers without notice"};
+    return std::pair{parcae_error::too_few_instances, std::to_string(order.what.any) + " asked for, " +
+                                                          std::to_string(rest.size()) + " workers without notice"};
   // The standard leaves std::shuffle's use of the generator open; this is the same everywhere.
   std::mt19937_64 random(order.what.seed);
   for (std::uint32_t i = 0; i < order.what.any; ++i) {

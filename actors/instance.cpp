@@ -96,30 +96,30 @@ void greet(self_pointer self) {
     return s.phase == instance_phase::greeting && s.attempt == attempt;
   };
   self->request(s.manager, s.config.limits.greet, introduction, instance_actor{self}, s.slots)
-    .then(
-      [=](const welcome& x) {
-        if (current())
-          welcomed(self, x);
-      },
-      [=](const caf::error& e) {
-        if (current())
-          refused(self, e);
-      });
+      .then(
+          [=](const welcome& x) {
+            if (current())
+              welcomed(self, x);
+          },
+          [=](const caf::error& e) {
+            if (current())
+              refused(self, e);
+          });
 }
 
 void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
   auto& s = self->state;
   if (!to || !self->system().assignable<manager_actor>(interface))
-    return end(self, render(parcae_error::wrong_protocol, "what listens at " + s.config.manager_host + ":"
-                                                            + std::to_string(s.config.manager_port)
-                                                            + " is not a manager of this build"));
+    return end(self, render(parcae_error::wrong_protocol, "what listens at " + s.config.manager_host + ":" +
+                                                              std::to_string(s.config.manager_port) +
+                                                              " is not a manager of this build"));
   s.manager = caf::actor_cast<manager_actor>(to);
   self->monitor(s.manager);
   greet(self);
 }
 
-// The middleman dials, so that no actor blocks. A handshake that meets a heartbeat tick fails with connection_timeout although the
-// peer is healthy (CAF 0.17), and the manager may be away: all failures but one are tried again.
+// The middleman dials, so that no actor blocks. A handshake that meets a heartbeat tick fails with connection_timeout
+// although the peer is healthy (CAF 0.17), and the manager may be away: all failures but one are tried again.
 void dial(self_pointer self) {
   auto& s = self->state;
   auto attempt = s.attempt;
@@ -129,22 +129,22 @@ void dial(self_pointer self) {
   };
   self->request(s.config.dialler, s.config.limits.dial, caf::connect_atom_v, s.config.manager_host,
                 s.config.manager_port)
-    .then(
-      [=](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
-        if (current())
-          connected(self, to, interface);
-      },
-      [=](const caf::error& e) {
-        if (!current())
-          return;
-        if (e == caf::sec::incompatible_application_ids)
-          return end(self, render(parcae_error::wrong_protocol,
-                                  "this node speaks version " + std::to_string(protocol_version)
-                                    + "; use the same build as the manager"));
-        spdlog::warn("cannot reach the manager at {}:{} ({}), trying again", self->state.config.manager_host,
-                     self->state.config.manager_port, render(e));
-        dial_later(self);
-      });
+      .then(
+          [=](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
+            if (current())
+              connected(self, to, interface);
+          },
+          [=](const caf::error& e) {
+            if (!current())
+              return;
+            if (e == caf::sec::incompatible_application_ids)
+              return end(self, render(parcae_error::wrong_protocol, "this node speaks version " +
+                                                                        std::to_string(protocol_version) +
+                                                                        "; use the same build as the manager"));
+            spdlog::warn("cannot reach the manager at {}:{} ({}), trying again", self->state.config.manager_host,
+                         self->state.config.manager_port, render(e));
+            dial_later(self);
+          });
 }
 
 void notice(self_pointer self, milliseconds grace) {
@@ -179,25 +179,25 @@ instance_actor::behavior_type instance(self_pointer self, instance_config config
   begin_life(self);
   dial_later(self);
   return {
-    [=](die_atom, std::uint64_t delay_ms) {
-      if (delay_ms == 0)
-        return self->state.config.die();
-      self->delayed_send(self, milliseconds(delay_ms), die_atom_v, std::uint64_t{0});
-    },
-    [=](released_atom) {
-      if (self->state.expires)
-        end(self, {});
-    },
-    [=](notice_atom, std::uint64_t grace_ms) { notice(self, milliseconds(grace_ms)); },
-    [=](dial_atom, std::uint64_t attempt) {
-      if (self->state.phase == instance_phase::dialling && attempt == self->state.attempt)
-        dial(self);
-    },
-    [=](timer_atom) {
-      const auto& s = self->state;
-      if (s.expires && *s.expires <= self->clock().now())
-        end(self, {});
-    },
+      [=](die_atom, std::uint64_t delay_ms) {
+        if (delay_ms == 0)
+          return self->state.config.die();
+        self->delayed_send(self, milliseconds(delay_ms), die_atom_v, std::uint64_t{0});
+      },
+      [=](released_atom) {
+        if (self->state.expires)
+          end(self, {});
+      },
+      [=](notice_atom, std::uint64_t grace_ms) { notice(self, milliseconds(grace_ms)); },
+      [=](dial_atom, std::uint64_t attempt) {
+        if (self->state.phase == instance_phase::dialling && attempt == self->state.attempt)
+          dial(self);
+      },
+      [=](timer_atom) {
+        const auto& s = self->state;
+        if (s.expires && *s.expires <= self->clock().now())
+          end(self, {});
+      },
   };
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// INSTANCE: the node's side of membership. Dials the manager, says HELLO, creates one GPU per slot, carries notices, and
-// ends the process. Created by the node's main program.
+// INSTANCE: the node's side of membership. Dials the manager, says HELLO, creates one GPU per slot, carries notices,
+// and ends the process. Created by the node's main program.
 //
 //   start → dialling → greeting → member → (manager lost) dialling …
 //   any   → leaving → ended         SIGTERM; ends when released or when the notice expires
@@ -31,14 +31,14 @@ struct dial_limits {
 };
 
 struct instance_config {
-  hello introduction;             ///< all but the life
+  hello introduction; ///< all but the life
   std::string manager_host;
   std::uint16_t manager_port = 0;
   dial_limits limits;
-  std::uint64_t seed = 0;         ///< random; lives are drawn from it
+  std::uint64_t seed = 0; ///< random; lives are drawn from it
   executor_source source;
   caf::io::middleman_actor dialler; ///< CAF's middleman, or a dummy in tests
-  std::function<void()> die;      ///< ends the process at once, as a preemption does
+  std::function<void()> die;        ///< ends the process at once, as a preemption does
   /// Called once, with the reason if the instance failed, else with an empty string. Must be quick.
   std::function<void(std::string)> ended;
 };

@@ -9,20 +9,20 @@ namespace {
 constexpr std::size_t most_lost_lives = 100'000;
 
 bool good_name(const std::string& x) {
-  return !x.empty() && x.size() <= 100
-         && std::all_of(x.begin(), x.end(), [](unsigned char c) { return c > ' ' && c < 127 && c != '/'; });
+  return !x.empty() && x.size() <= 100 &&
+         std::all_of(x.begin(), x.end(), [](unsigned char c) { return c > ' ' && c < 127 && c != '/'; });
 }
 
 } // namespace
 
 std::string to_string(instance_state x) {
   switch (x) {
-    case instance_state::alive:
-      return "alive";
-    case instance_state::leaving:
-      return "leaving";
-    case instance_state::lost:
-      return "lost";
+  case instance_state::alive:
+    return "alive";
+  case instance_state::leaving:
+    return "leaving";
+  case instance_state::lost:
+    return "lost";
   }
   return "unknown";
 }
@@ -30,9 +30,9 @@ std::string to_string(instance_state x) {
 instance_table::verdict instance_table::join(const hello& x, time_point now) {
   auto refuse = [](parcae_error code, std::string why) { return verdict{refusal{code, std::move(why)}, false}; };
   if (x.protocol != protocol_version)
-    return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol)
-                                                  + ", this manager speaks " + std::to_string(protocol_version)
-                                                  + "; use the same build on both");
+    return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol) +
+                                                    ", this manager speaks " + std::to_string(protocol_version) +
+                                                    "; use the same build on both");
   if (!good_name(x.name))
     return refuse(parcae_error::malformed_request,
                   "an instance's name has 1 to 100 printable characters without spaces and slashes");

@@ -51,8 +51,8 @@ public:
 
   explicit instance_table(std::chrono::milliseconds lease) : lease_(lease) {}
 
-  /// Rules: the protocol version must be ours; name, host and slots must make sense; a life declared lost never comes back; a name is unique among the
-  /// living; the same life may say HELLO again.
+  /// Rules: the protocol version must be ours; name, host and slots must make sense; a life declared lost never comes
+  /// back; a name is unique among the living; the same life may say HELLO again.
   verdict join(const hello& x, time_point now);
 
   /// A notice; the earliest end counts. True if the life is a living one and its end changed.

@@ -51,8 +51,8 @@ void offer(self_pointer self, const slot_offer& x) {
     if (s.processor.empty())
       s.processor = x.processor;
     if (x.processor != s.processor) {
-      spdlog::warn("job {} does not use {}: it is reproducible and began on \"{}\", not on \"{}\"",
-                   s.config.job.value, to_string(x.where.slot), s.processor, x.processor);
+      spdlog::warn("job {} does not use {}: it is reproducible and began on \"{}\", not on \"{}\"", s.config.job.value,
+                   to_string(x.where.slot), s.processor, x.processor);
       return;
     }
   }
@@ -89,18 +89,18 @@ job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_conf
   auto& s = self->state;
   s.config = std::move(config);
   start_planner(self);
-  s.conductor = self->spawn(migration_conductor,
-                            migration_conductor_config{s.config.job, s.config.specification,
-                                                       facts_of(s.config.specification), s.config.options,
-                                                       s.config.token_seed, job_manager_actor{self}});
+  s.conductor =
+      self->spawn(migration_conductor,
+                  migration_conductor_config{s.config.job, s.config.specification, facts_of(s.config.specification),
+                                             s.config.options, s.config.token_seed, job_manager_actor{self}});
   self->monitor(s.conductor);
   return {
-    [=](const slot_offer& x) { offer(self, x); },
-    [=](const job_event& x) { self->send(self->state.conductor, x); },
-    [=](const job_outcome& x) { finish(self, x); },
-    [=](released_atom, const slot_id& x) { self->send(self->state.config.registry, released_atom_v, x); },
-    [=](const plan_query& x) { return self->delegate(self->state.planner, x); },
-    [=](view_atom) { return self->delegate(self->state.conductor, view_atom_v); },
+      [=](const slot_offer& x) { offer(self, x); },
+      [=](const job_event& x) { self->send(self->state.conductor, x); },
+      [=](const job_outcome& x) { finish(self, x); },
+      [=](released_atom, const slot_id& x) { self->send(self->state.config.registry, released_atom_v, x); },
+      [=](const plan_query& x) { return self->delegate(self->state.planner, x); },
+      [=](view_atom) { return self->delegate(self->state.conductor, view_atom_v); },
   };
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// JOB_MANAGER: runs one job. Creates its conductor and its planner, passes slots and events on, restarts the planner, and
-// tells the registry how the job ended. Created by the registry when the job's turn comes; ends with the job.
+// JOB_MANAGER: runs one job. Creates its conductor and its planner, passes slots and events on, restarts the planner,
+// and tells the registry how the job ended. Created by the registry when the job's turn comes; ends with the job.
 
 #include "actors/conductor.hpp"
 #include "actors/local_messages.hpp"
@@ -27,8 +27,8 @@ struct job_manager_state {
   job_manager_config config;
   conductor_actor conductor;
   planner_actor planner;
-  std::string processor;  ///< of the first worker of a reproducible job; others must equal it
-  bool over = false;      ///< the outcome was told
+  std::string processor; ///< of the first worker of a reproducible job; others must equal it
+  bool over = false;     ///< the outcome was told
 };
 
 job_manager_actor::behavior_type job_manager(job_manager_actor::stateful_pointer<job_manager_state> self,

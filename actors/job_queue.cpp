@@ -8,22 +8,24 @@ namespace {
 
 constexpr std::size_t most_jobs = 100;
 
-bool over(const job_entry& x) { return x.state != job_state::queued && x.state != job_state::running; }
+bool over(const job_entry& x) {
+  return x.state != job_state::queued && x.state != job_state::running;
+}
 
 } // namespace
 
 std::string to_string(job_state x) {
   switch (x) {
-    case job_state::queued:
-      return "queued";
-    case job_state::running:
-      return "running";
-    case job_state::done:
-      return "done";
-    case job_state::failed:
-      return "failed";
-    case job_state::cancelled:
-      return "cancelled";
+  case job_state::queued:
+    return "queued";
+  case job_state::running:
+    return "running";
+  case job_state::done:
+    return "done";
+  case job_state::failed:
+    return "failed";
+  case job_state::cancelled:
+    return "cancelled";
   }
   return "unknown";
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// LIVEPUT_PLANNER: answers the conductor's question for a configuration. Stateless; created and restarted by the job_manager.
+// LIVEPUT_PLANNER: answers the conductor's question for a configuration. Stateless; created and restarted by the
+// job_manager.
 
 #include "actors/local_messages.hpp"
 

@@ -63,7 +63,7 @@ struct plan_answer {
 struct preempt_target {
   std::string name;
   incarnation life;
-  bool worker = true;  ///< keepers are only preempted by name
+  bool worker = true; ///< keepers are only preempted by name
   bool leaving = false;
   instance_actor handle;
 };

@@ -59,12 +59,12 @@ void end(self_pointer self, bool good, std::string why) {
 // The planner may just be restarting: an unanswered query is repeated a few times.
 void ask_for_plan(self_pointer self, const request_plan& x, int attempt) {
   self->request(self->state.config.manager, plan_limit, plan_query{x})
-    .then([=](const plan_answer& answer) { handle(self, answer.what); },
-          [=](const caf::error& e) {
-            if (attempt < plan_attempts)
-              return ask_for_plan(self, x, attempt + 1);
-            end(self, false, "the planner does not answer: " + render(e));
-          });
+      .then([=](const plan_answer& answer) { handle(self, answer.what); },
+            [=](const caf::error& e) {
+              if (attempt < plan_attempts)
+                return ask_for_plan(self, x, attempt + 1);
+              end(self, false, "the planner does not answer: " + render(e));
+            });
 }
 
 struct effect_carrier {
@@ -108,13 +108,13 @@ void release_leaving(self_pointer self) {
   if (s.leaving.empty())
     return;
   const auto& view = s.machine->view();
-  auto settled = view.now == phase::running && view.grid && !view.chain.empty()
-                 && view.steps_done > view.chain.back().base;
+  auto settled =
+      view.now == phase::running && view.grid && !view.chain.empty() && view.steps_done > view.chain.back().base;
   for (auto i = s.leaving.begin(); i != s.leaving.end();) {
     // Those after the ranks sent their shards long ago.
-    auto used = !settled
-                || std::any_of(view.grid->participants.begin(), view.grid->participants.begin() + view.grid->ranks(),
-                               [&](const participant& p) { return p.slot == *i; });
+    auto used =
+        !settled || std::any_of(view.grid->participants.begin(), view.grid->participants.begin() + view.grid->ranks(),
+                                [&](const participant& p) { return p.slot == *i; });
     if (used && !s.emptied.contains(*i)) {
       ++i;
       continue;
@@ -175,21 +175,21 @@ conductor_actor::behavior_type migration_conductor(self_pointer self, migration_
   s.config = std::move(config);
   s.machine.emplace(s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.token_seed);
   return behavior_of_each_from<conductor_actor::behavior_type>(
-    std::type_identity<slot_id>{}, std::type_identity<report>{},
-    [=](const slot_id& from, const auto& x) {
-      // Only slots of this job count; a lost one may still be talking.
-      if (self->state.slots.contains(from))
-        handle(self, slot_reported{from, x});
-    },
-    [=](const slot_offer& x) { join(self, x); }, [=](const job_event& x) { happened(self, x.what); },
-    [=](timer_atom, std::uint64_t number) {
-      auto& s = self->state;
-      if (number != s.timer)
-        return;
-      s.timer_at.reset();
-      handle(self, tick{});
-    },
-    [=](view_atom) { return picture_of(self); });
+      std::type_identity<slot_id>{}, std::type_identity<report>{},
+      [=](const slot_id& from, const auto& x) {
+        // Only slots of this job count; a lost one may still be talking.
+        if (self->state.slots.contains(from))
+          handle(self, slot_reported{from, x});
+      },
+      [=](const slot_offer& x) { join(self, x); }, [=](const job_event& x) { happened(self, x.what); },
+      [=](timer_atom, std::uint64_t number) {
+        auto& s = self->state;
+        if (number != s.timer)
+          return;
+        s.timer_at.reset();
+        handle(self, tick{});
+      },
+      [=](view_atom) { return picture_of(self); });
 }
 
 } // namespace parcae

@@ -1,7 +1,7 @@
 #pragma once
 
-// MIGRATION_CONDUCTOR: hosts the state machine of conductor.hpp for one job. Translates messages into its events and its
-// effects into messages; decides nothing itself. Created and monitored by the job_manager, which ends it.
+// MIGRATION_CONDUCTOR: hosts the state machine of conductor.hpp for one job. Translates messages into its events and
+// its effects into messages; decides nothing itself. Created and monitored by the job_manager, which ends it.
 
 #include "actors/conductor.hpp"
 #include "actors/local_messages.hpp"
@@ -22,8 +22,8 @@ struct migration_conductor_config {
   job_specification specification;
   model_facts facts;
   conductor_options options;
-  std::uint64_t token_seed = 0;   ///< secret: tokens of data connections are drawn from it
-  job_manager_actor manager;      ///< told of the outcome and of released slots, asked for plans
+  std::uint64_t token_seed = 0; ///< secret: tokens of data connections are drawn from it
+  job_manager_actor manager;    ///< told of the outcome and of released slots, asked for plans
 };
 
 struct migration_conductor_state {
@@ -31,20 +31,19 @@ struct migration_conductor_state {
 
   migration_conductor_config config;
   std::optional<conductor> machine;
-  std::map<slot_id, slot_actor> slots;        ///< that may be told something; erased when lost
-  std::set<slot_id> leaving;                  ///< under notice and not yet released
-  std::set<slot_id> emptied;                  ///< leaving, and told to release all they hold
-  std::shared_ptr<const job_view> picture;    ///< of the view, made when asked for; null: outdated
-  std::deque<journal_line> lines;             ///< journal and log, the newest 1000
+  std::map<slot_id, slot_actor> slots;                           ///< that may be told something; erased when lost
+  std::set<slot_id> leaving;                                     ///< under notice and not yet released
+  std::set<slot_id> emptied;                                     ///< leaving, and told to release all they hold
+  std::shared_ptr<const job_view> picture;                       ///< of the view, made when asked for; null: outdated
+  std::deque<journal_line> lines;                                ///< journal and log, the newest 1000
   std::shared_ptr<const std::deque<journal_line>> lines_picture; ///< like picture
   std::uint64_t dropped_lines = 0;
-  std::optional<time_point> timer_at;         ///< when the newest timer fires
-  std::uint64_t timer = 0;                    ///< its number
-  bool ended = false;                         ///< job_ended was carried out; nothing more is handled
+  std::optional<time_point> timer_at; ///< when the newest timer fires
+  std::uint64_t timer = 0;            ///< its number
+  bool ended = false;                 ///< job_ended was carried out; nothing more is handled
 };
 
-conductor_actor::behavior_type
-migration_conductor(conductor_actor::stateful_pointer<migration_conductor_state> self,
-                    migration_conductor_config config);
+conductor_actor::behavior_type migration_conductor(conductor_actor::stateful_pointer<migration_conductor_state> self,
+                                                   migration_conductor_config config);
 
 } // namespace parcae

@@ -17,9 +17,11 @@ using self_pointer = registry_actor::stateful_pointer<registry_state>;
 
 constexpr std::chrono::seconds view_limit{2};
 
-slot_id slot_of(const hello& x, std::uint32_t index) { return {x.name, x.life, index}; }
+slot_id slot_of(const hello& x, std::uint32_t index) {
+  return {x.name, x.life, index};
+}
 
-// --- instances --------------------------------------------------------------------------------------------------------
+// --- instances -----------------------------------------------------------------------------------
 
 void offer_slots(self_pointer self, const instance_table::key& who) {
   auto& s = self->state;
@@ -28,8 +30,9 @@ void offer_slots(self_pointer self, const instance_table::key& who) {
     return;
   const auto& x = record->facts;
   for (std::uint32_t i = 0; i < x.slots; ++i)
-    self->send(s.manager, slot_offer{{slot_of(x, i), x.host, x.port}, x.role == role::keeper, x.processor,
-                                     s.members.at(who).slots[i]});
+    self->send(
+        s.manager,
+        slot_offer{{slot_of(x, i), x.host, x.port}, x.role == role::keeper, x.processor, s.members.at(who).slots[i]});
 }
 
 // Tells the running job something about each slot of an instance.
@@ -96,12 +99,13 @@ void lose(self_pointer self, const caf::down_msg& x) {
   if (!s.table.lose(who, self->clock().now()))
     return;
   spdlog::info("instance {} is lost: {}", who.first, render(x.reason));
-  tell_job(self, s.table.find(who)->facts,
-           [&](slot_id slot) { return slot_lost{slot, "instance " + who.first + " is lost"}; });
+  tell_job(self, s.table.find(who)->facts, [&](slot_id slot) {
+    return slot_lost{slot, "instance " + who.first + " is lost"};
+  });
   self->delayed_send(self, s.config.lease, timer_atom_v);
 }
 
-// --- jobs -------------------------------------------------------------------------------------------------------------
+// --- jobs ----------------------------------------------------------------------------------------
 
 void start_next_job(self_pointer self) {
   auto& s = self->state;
@@ -110,10 +114,9 @@ void start_next_job(self_pointer self) {
     return;
   const auto& job = s.queue.jobs().at(*id).specification;
   spdlog::info("job {} ({}) starts", id->value, job.name);
-  s.manager = self->spawn(job_manager,
-                          job_manager_config{*id, job, s.config.conductor,
-                                             mix_seed(s.config.manager_life, "tokens", {id->value}),
-                                             registry_actor{self}});
+  s.manager = self->spawn(job_manager, job_manager_config{*id, job, s.config.conductor,
+                                                          mix_seed(s.config.manager_life, "tokens", {id->value}),
+                                                          registry_actor{self}});
   self->monitor(s.manager);
   std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
   for (const auto& [who, member] : s.members)
@@ -140,9 +143,11 @@ void end_job(self_pointer self, const job_outcome& x) {
   start_next_job(self);
 }
 
-// --- clients ----------------------------------------------------------------------------------------------------------
+// --- clients -------------------------------------------------------------------------------------
 
-client_reply encoded(const reply& x) { return {encode(x)}; }
+client_reply encoded(const reply& x) {
+  return {encode(x)};
+}
 
 client_reply refusal(parcae_error code, std::string_view details) {
   return encoded(error_reply{std::string(to_string(code)), render(code, details)});
@@ -170,8 +175,11 @@ status_reply status_with(self_pointer self, const status_request& wanted, const 
     if (!running && wanted.job == 0)
       details.changes_from = details.events_from = UINT64_MAX;
     auto known = s.pictures.find(id);
-    result.jobs.push_back(
-      status_of(id, job, running ? of_running : known != s.pictures.end() ? known->second : job_picture{}, details));
+    result.jobs.push_back(status_of(id, job,
+                                    running                     ? of_running
+                                    : known != s.pictures.end() ? known->second
+                                                                : job_picture{},
+                                    details));
   }
   return result;
 }
@@ -198,14 +206,14 @@ struct request_server {
     auto promise = self->make_response_promise<client_reply>();
     auto job = *s.queue.running();
     self->request(s.manager, view_limit, view_atom_v)
-      .then([self = self, x, promise](const job_picture& picture) mutable { promise.deliver(encoded(status_with(self, x, picture))); },
-            [self = self, x, promise, job](const caf::error&) mutable {
-              // The job ended while it was asked: its last picture is, or soon will be, here.
-              auto& pictures = self->state.pictures;
-              auto known = pictures.find(job);
-              promise.deliver(
-                encoded(status_with(self, x, known != pictures.end() ? known->second : job_picture{})));
-            });
+        .then([self = self, x, promise](
+                  const job_picture& picture) mutable { promise.deliver(encoded(status_with(self, x, picture))); },
+              [self = self, x, promise, job](const caf::error&) mutable {
+                // The job ended while it was asked: its last picture is, or soon will be, here.
+                auto& pictures = self->state.pictures;
+                auto known = pictures.find(job);
+                promise.deliver(encoded(status_with(self, x, known != pictures.end() ? known->second : job_picture{})));
+              });
     return promise;
   }
 
@@ -219,8 +227,8 @@ struct request_server {
     }
     auto promise = self->make_response_promise<client_reply>();
     self->request(s.injector, view_limit, order)
-      .then([promise](const preempt_outcome& done) mutable { promise.deliver(encoded(preempted_reply{done.names})); },
-            [promise](const caf::error& e) mutable { promise.deliver(refusal(e)); });
+        .then([promise](const preempt_outcome& done) mutable { promise.deliver(encoded(preempted_reply{done.names})); },
+              [promise](const caf::error& e) mutable { promise.deliver(refusal(e)); });
     return promise;
   }
 
@@ -266,23 +274,23 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
   s.config = std::move(config);
   s.injector = self->spawn(injector, manager_actor{self});
   return {
-    [=](const client_request& x) { return serve(self, x); },
-    [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {
-      return join(self, x, handle, slots);
-    },
-    [=](const leaving_notice& x) { leave(self, x); },
-    [=](const job_outcome& x) { end_job(self, x); },
-    [=](released_atom, const slot_id& x) {
-      // An instance goes when the job needs none of its slots any more.
-      auto& s = self->state;
-      auto i = s.members.find({x.instance, x.life});
-      if (i == s.members.end())
-        return;
-      i->second.needed.erase(x.index);
-      if (i->second.needed.empty())
-        self->send(i->second.handle, released_atom_v);
-    },
-    [=](timer_atom) { self->state.table.expire(self->clock().now()); },
+      [=](const client_request& x) { return serve(self, x); },
+      [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {
+        return join(self, x, handle, slots);
+      },
+      [=](const leaving_notice& x) { leave(self, x); },
+      [=](const job_outcome& x) { end_job(self, x); },
+      [=](released_atom, const slot_id& x) {
+        // An instance goes when the job needs none of its slots any more.
+        auto& s = self->state;
+        auto i = s.members.find({x.instance, x.life});
+        if (i == s.members.end())
+          return;
+        i->second.needed.erase(x.index);
+        if (i->second.needed.empty())
+          self->send(i->second.handle, released_atom_v);
+      },
+      [=](timer_atom) { self->state.table.expire(self->clock().now()); },
   };
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// REGISTRY: the manager's front. Knows the instances (instance_table) and the jobs (job_queue), serves clients, gives all
-// slots to the running job. Created and published by the manager's main program; creates injector and job_managers.
+// REGISTRY: the manager's front. Knows the instances (instance_table) and the jobs (job_queue), serves clients, gives
+// all slots to the running job. Created and published by the manager's main program; creates injector and job_managers.
 
 #include "actors/conductor.hpp"
 #include "actors/instance_table.hpp"
@@ -18,8 +18,8 @@
 namespace parcae {
 
 struct registry_config {
-  milliseconds lease{10'000};    ///< how long lost instances are listed
-  conductor_options conductor;   ///< limits for all jobs
+  milliseconds lease{10'000};     ///< how long lost instances are listed
+  conductor_options conductor;    ///< limits for all jobs
   std::uint64_t manager_life = 0; ///< random per process; also the root of the data connections' tokens
 };
 
@@ -38,8 +38,8 @@ struct registry_state {
   std::map<instance_table::key, member> members; ///< of the living
   std::uint64_t joined = 0;                      ///< instances ever
   job_queue queue;
-  std::map<job_id, job_picture> pictures;        ///< last one of each job that ran
-  job_manager_actor manager;                     ///< of the running job, or null
+  std::map<job_id, job_picture> pictures; ///< last one of each job that ran
+  job_manager_actor manager;              ///< of the running job, or null
   injector_actor injector;
 };
 

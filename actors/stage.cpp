@@ -32,12 +32,12 @@ stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self
       caf::anon_send(caf::actor_cast<stage_actor>(strong), executor_report{std::move(x)});
   });
   return behavior_of_each<stage_actor::behavior_type>(
-    std::type_identity<command>{}, [=](const auto& x) { self->state.worker->submit(x); },
-    [=](attach_atom, const report_sink& to) { self->state.sink = to; },
-    [=](const executor_report& x) {
-      auto& s = self->state;
-      std::visit([&](const auto& y) { self->send(s.sink, s.slot, y); }, x.what);
-    });
+      std::type_identity<command>{}, [=](const auto& x) { self->state.worker->submit(x); },
+      [=](attach_atom, const report_sink& to) { self->state.sink = to; },
+      [=](const executor_report& x) {
+        auto& s = self->state;
+        std::visit([&](const auto& y) { self->send(s.sink, s.slot, y); }, x.what);
+      });
 }
 
 } // namespace parcae

@@ -15,8 +15,8 @@ struct stage_state {
 
   slot_id slot;
   executor_source source;
-  report_sink sink;                  ///< the job's conductor
-  std::unique_ptr<executor> worker;  ///< retired when the actor ends, whatever ended it
+  report_sink sink;                 ///< the job's conductor
+  std::unique_ptr<executor> worker; ///< retired when the actor ends, whatever ended it
 
   ~stage_state();
 };

@@ -11,26 +11,26 @@ namespace {
 
 const char* name_of(migration x) {
   switch (x) {
-    case migration::none:
-      return "none";
-    case migration::intra_stage:
-      return "intra_stage";
-    case migration::inter_stage:
-      return "inter_stage";
-    case migration::pipeline:
-      return "pipeline";
+  case migration::none:
+    return "none";
+  case migration::intra_stage:
+    return "intra_stage";
+  case migration::inter_stage:
+    return "inter_stage";
+  case migration::pipeline:
+    return "pipeline";
   }
   return "unknown";
 }
 
 const char* name_of(severity x) {
   switch (x) {
-    case severity::information:
-      return "information";
-    case severity::warning:
-      return "warning";
-    case severity::error:
-      return "error";
+  case severity::information:
+    return "information";
+  case severity::warning:
+    return "warning";
+  case severity::error:
+    return "error";
   }
   return "unknown";
 }

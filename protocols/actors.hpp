@@ -73,87 +73,89 @@ using report_sink = takes_each<report, slot_id>::type;
 /// no reply but the report that choreography.hpp names; may be repeated; the executor checks the generation. Commands
 /// before the first `attach` are ignored.
 using slot_actor = takes_each<command>::type::extend<
-  // The slot now serves this job, and reports to this conductor. State of another job is dropped. No reply. May be repeated.
-  caf::reacts_to<attach_atom, job_id, report_sink>>;
+    // The slot now serves this job, and reports to this conductor. State of another job is dropped. No reply. May be
+    // repeated.
+    caf::reacts_to<attach_atom, job_id, report_sink>>;
 
 /// Owns the executor of one slot and one job; child of a GPU or KEEPER.
 using stage_actor = takes_each<command>::type::extend<
-  // Reports go there from now on. No reply. May be repeated.
-  caf::reacts_to<attach_atom, report_sink>,
-  // Local only, from the executor's threads: passed on to the conductor.
-  caf::reacts_to<executor_report>>;
+    // Reports go there from now on. No reply. May be repeated.
+    caf::reacts_to<attach_atom, report_sink>,
+    // Local only, from the executor's threads: passed on to the conductor.
+    caf::reacts_to<executor_report>>;
 
 /// INSTANCE: a node process as the registry sees it.
 using instance_actor = caf::typed_actor<
-  // The injector's preemption: the process ends itself by SIGKILL after this many ms. No reply. The earliest counts.
-  caf::reacts_to<die_atom, std::uint64_t>,
-  // Nothing needs this instance any more: it may exit if it is leaving. No reply. May be repeated.
-  caf::reacts_to<released_atom>,
-  // Local only: SIGTERM arrived; tells the registry, exits when released or after this many ms. May be repeated.
-  caf::reacts_to<notice_atom, std::uint64_t>,
-  // Local only, timer: dials the manager, if this is the newest timer.
-  caf::reacts_to<dial_atom, std::uint64_t>,
-  // Local only, timer: the notice expired.
-  caf::reacts_to<timer_atom>>;
+    // The injector's preemption: the process ends itself by SIGKILL after this many ms. No reply. The earliest counts.
+    caf::reacts_to<die_atom, std::uint64_t>,
+    // Nothing needs this instance any more: it may exit if it is leaving. No reply. May be repeated.
+    caf::reacts_to<released_atom>,
+    // Local only: SIGTERM arrived; tells the registry, exits when released or after this many ms. May be repeated.
+    caf::reacts_to<notice_atom, std::uint64_t>,
+    // Local only, timer: dials the manager, if this is the newest timer.
+    caf::reacts_to<dial_atom, std::uint64_t>,
+    // Local only, timer: the notice expired.
+    caf::reacts_to<timer_atom>>;
 
 /// The manager as a client sees it.
 using service_actor = caf::typed_actor<
-  // One request of client.hpp in, one reply out; problems are replies too (error_reply), not CAF errors. A submission must
-  // not be repeated, the others may.
-  caf::replies_to<client_request>::with<client_reply>>;
+    // One request of client.hpp in, one reply out; problems are replies too (error_reply), not CAF errors. A submission
+    // must not be repeated, the others may.
+    caf::replies_to<client_request>::with<client_reply>>;
 
 /// The manager as a node sees it; what is published at its port.
 using manager_actor = service_actor::extend<
-  // HELLO with the instance and one actor per slot. Joins; may be repeated by the same life. Errors: wrong_protocol,
-  // duplicate_name, lost_incarnation, malformed_request.
-  caf::replies_to<hello, instance_actor, std::vector<slot_actor>>::with<welcome>,
-  // That life ends after the notice. No reply. May be repeated; the earliest end counts. Unknown lives are ignored.
-  caf::reacts_to<leaving_notice>>;
+    // HELLO with the instance and one actor per slot. Joins; may be repeated by the same life. Errors: wrong_protocol,
+    // duplicate_name, lost_incarnation, malformed_request.
+    caf::replies_to<hello, instance_actor, std::vector<slot_actor>>::with<welcome>,
+    // That life ends after the notice. No reply. May be repeated; the earliest end counts. Unknown lives are ignored.
+    caf::reacts_to<leaving_notice>>;
 
 /// REGISTRY: all of the manager's front: instances, the queue of jobs, clients.
 using registry_actor = manager_actor::extend<
-  // Local only, from a job_manager: the job ended. No reply.
-  caf::reacts_to<job_outcome>,
-  // Local only, from a job_manager: the job no longer needs this slot, which is under notice. No reply. May be repeated.
-  caf::reacts_to<released_atom, slot_id>,
-  // Local only, timer: forgets lost instances after their lease.
-  caf::reacts_to<timer_atom>>;
+    // Local only, from a job_manager: the job ended. No reply.
+    caf::reacts_to<job_outcome>,
+    // Local only, from a job_manager: the job no longer needs this slot, which is under notice. No reply. May be
+    // repeated.
+    caf::reacts_to<released_atom, slot_id>,
+    // Local only, timer: forgets lost instances after their lease.
+    caf::reacts_to<timer_atom>>;
 
 /// JOB_MANAGER: one per job while it runs; child of the registry. All local only.
 using job_manager_actor = caf::typed_actor<
-  // A slot that the job may use. No reply. A reproducible job ignores workers that do not compute the same bits.
-  caf::reacts_to<slot_offer>,
-  // slot_lost, slot_leaving or cancel_requested, passed on to the conductor. No reply.
-  caf::reacts_to<job_event>,
-  // From the conductor: the job ended. No reply.
-  caf::reacts_to<job_outcome>,
-  // From the conductor: see the registry.
-  caf::reacts_to<released_atom, slot_id>,
-  // From the conductor: passed on to the planner.
-  caf::replies_to<plan_query>::with<plan_answer>,
-  // What `status` shows; passed on to the conductor.
-  caf::replies_to<view_atom>::with<job_picture>>;
+    // A slot that the job may use. No reply. A reproducible job ignores workers that do not compute the same bits.
+    caf::reacts_to<slot_offer>,
+    // slot_lost, slot_leaving or cancel_requested, passed on to the conductor. No reply.
+    caf::reacts_to<job_event>,
+    // From the conductor: the job ended. No reply.
+    caf::reacts_to<job_outcome>,
+    // From the conductor: see the registry.
+    caf::reacts_to<released_atom, slot_id>,
+    // From the conductor: passed on to the planner.
+    caf::replies_to<plan_query>::with<plan_answer>,
+    // What `status` shows; passed on to the conductor.
+    caf::replies_to<view_atom>::with<job_picture>>;
 
 /// MIGRATION_CONDUCTOR: hosts the state machine of actors/conductor.hpp; child of a job_manager.
 using conductor_actor = report_sink::extend<
-  // Local only: a slot for this job; it is attached and its joining handled. No reply.
-  caf::reacts_to<slot_offer>,
-  // Local only: any other event. No reply.
-  caf::reacts_to<job_event>,
-  // Timer: the conductor's deadline, if this is the newest timer.
-  caf::reacts_to<timer_atom, std::uint64_t>,
-  // Local only: what `status` shows.
-  caf::replies_to<view_atom>::with<job_picture>>;
+    // Local only: a slot for this job; it is attached and its joining handled. No reply.
+    caf::reacts_to<slot_offer>,
+    // Local only: any other event. No reply.
+    caf::reacts_to<job_event>,
+    // Timer: the conductor's deadline, if this is the newest timer.
+    caf::reacts_to<timer_atom, std::uint64_t>,
+    // Local only: what `status` shows.
+    caf::replies_to<view_atom>::with<job_picture>>;
 
 /// LIVEPUT_PLANNER: chooses configurations; child of a job_manager. Local only.
 using planner_actor = caf::typed_actor<
-  // Answers with the configuration to use. May be repeated.
-  caf::replies_to<plan_query>::with<plan_answer>>;
+    // Answers with the configuration to use. May be repeated.
+    caf::replies_to<plan_query>::with<plan_answer>>;
 
 /// INJECTOR: makes synthetic preemptions; child of the registry. Local only.
 using injector_actor = caf::typed_actor<
-  // Chooses the victims, gives notice of them to the registry, tells them to die. Answers with their names. Errors:
-  // unknown_instance, too_few_instances.
-  caf::replies_to<preempt_order>::with<preempt_outcome>>;
+    // Chooses the victims, gives notice of them to the registry, tells them to die. Answers with their names. Errors:
+    // unknown_instance, too_few_instances.
+    caf::replies_to<preempt_order>::with<preempt_outcome>>;
 
 } // namespace parcae

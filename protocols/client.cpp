@@ -11,7 +11,7 @@ namespace parcae {
 
 namespace {
 
-// --- values to Cap'n Proto --------------------------------------------------------------------------------------------
+// --- values to Cap'n Proto -----------------------------------------------------------------------
 
 void put(schema::JobSpecification::Builder to, const job_specification& x) {
   to.setName(x.name);
@@ -182,7 +182,9 @@ void put(schema::ChainLink::Builder to, const chain_link& x) {
   to.setLast(x.last);
 }
 
-chain_link get(schema::ChainLink::Reader from) { return {{from.getBy()}, from.getBase(), from.getLast()}; }
+chain_link get(schema::ChainLink::Reader from) {
+  return {{from.getBy()}, from.getBase(), from.getLast()};
+}
 
 void put(schema::JobStatus::Builder to, const job_status& x);
 job_status get(schema::JobStatus::Reader from);
@@ -290,7 +292,7 @@ job_status get(schema::JobStatus::Reader from) {
   return x;
 }
 
-// --- messages ---------------------------------------------------------------------------------------------------------
+// --- messages ------------------------------------------------------------------------------------
 
 template <class... Ts>
 struct overloaded : Ts... {
@@ -307,8 +309,8 @@ std::vector<char> bytes_of(capnp::MessageBuilder& message) {
 template <class Root, class Function>
 auto decoded(std::span<const char> bytes, const char* what, Function&& function) {
   if (bytes.size() > client_message_limit_bytes)
-    throw std::runtime_error(std::string(what) + " of " + std::to_string(bytes.size()) + " bytes is larger than "
-                             + std::to_string(client_message_limit_bytes));
+    throw std::runtime_error(std::string(what) + " of " + std::to_string(bytes.size()) + " bytes is larger than " +
+                             std::to_string(client_message_limit_bytes));
   if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0)
     throw std::runtime_error(std::string(what) + " is not a whole number of words");
   try {
@@ -372,18 +374,18 @@ std::vector<char> encode(const reply& x) {
 request decode_request(std::span<const char> bytes) {
   return decoded<schema::Request>(bytes, "client request", [](schema::Request::Reader from) -> request {
     switch (from.which()) {
-      case schema::Request::SUBMIT:
-        return submit_request{get(from.getSubmit())};
-      case schema::Request::STATUS: {
-        auto s = from.getStatus();
-        return status_request{s.getJob(), s.getChangesFrom(), s.getEventsFrom()};
-      }
-      case schema::Request::PREEMPT: {
-        auto p = from.getPreempt();
-        return preempt_request{get_texts(p.getNames()), p.getAny(), p.getSeed(), p.getNoticeMs()};
-      }
-      case schema::Request::CANCEL:
-        return cancel_request{from.getCancel()};
+    case schema::Request::SUBMIT:
+      return submit_request{get(from.getSubmit())};
+    case schema::Request::STATUS: {
+      auto s = from.getStatus();
+      return status_request{s.getJob(), s.getChangesFrom(), s.getEventsFrom()};
+    }
+    case schema::Request::PREEMPT: {
+      auto p = from.getPreempt();
+      return preempt_request{get_texts(p.getNames()), p.getAny(), p.getSeed(), p.getNoticeMs()};
+    }
+    case schema::Request::CANCEL:
+      return cancel_request{from.getCancel()};
     }
     throw std::runtime_error("client request is of a kind this manager does not know");
   });
@@ -392,19 +394,18 @@ request decode_request(std::span<const char> bytes) {
 reply decode_reply(std::span<const char> bytes) {
   return decoded<schema::Reply>(bytes, "manager's reply", [](schema::Reply::Reader from) -> reply {
     switch (from.which()) {
-      case schema::Reply::ERROR:
-        return error_reply{from.getError().getCode().cStr(), from.getError().getText().cStr()};
-      case schema::Reply::SUBMITTED:
-        return submitted_reply{from.getSubmitted()};
-      case schema::Reply::STATUS: {
-        auto s = from.getStatus();
-        return status_reply{s.getNowUs(), get_all<instance_status>(s.getInstances()),
-                            get_all<job_status>(s.getJobs())};
-      }
-      case schema::Reply::PREEMPTED:
-        return preempted_reply{get_texts(from.getPreempted())};
-      case schema::Reply::CANCELLED:
-        return cancelled_reply{from.getCancelled()};
+    case schema::Reply::ERROR:
+      return error_reply{from.getError().getCode().cStr(), from.getError().getText().cStr()};
+    case schema::Reply::SUBMITTED:
+      return submitted_reply{from.getSubmitted()};
+    case schema::Reply::STATUS: {
+      auto s = from.getStatus();
+      return status_reply{s.getNowUs(), get_all<instance_status>(s.getInstances()), get_all<job_status>(s.getJobs())};
+    }
+    case schema::Reply::PREEMPTED:
+      return preempted_reply{get_texts(from.getPreempted())};
+    case schema::Reply::CANCELLED:
+      return cancelled_reply{from.getCancelled()};
     }
     throw std::runtime_error("manager's reply is of a kind this client does not know");
   });

@@ -1,7 +1,8 @@
 #pragma once
 
-// Client requests and replies as plain values, and their bytes (Cap'n Proto, client.capnp). The bytes may come from another
-// build or from anyone: decoding is bounded and throws std::runtime_error with one line on what is wrong. No CAF.
+// Client requests and replies as plain values, and their bytes (Cap'n Proto, client.capnp). The bytes may come from
+// another build or from anyone: decoding is bounded and throws std::runtime_error with one line on what is wrong. No
+// CAF.
 
 #include "protocols/job_specification.hpp"
 #include "protocols/state.hpp"
@@ -18,7 +19,7 @@ namespace parcae {
 /// Largest request or reply, bytes; a larger one is refused before it is looked at.
 inline constexpr std::size_t client_message_limit_bytes = 1 << 20;
 
-// --- requests ---------------------------------------------------------------------------------------------------------
+// --- requests ------------------------------------------------------------------------------------
 
 struct submit_request {
   job_specification job;
@@ -45,7 +46,7 @@ struct cancel_request {
 
 using request = std::variant<submit_request, status_request, preempt_request, cancel_request>;
 
-// --- replies ----------------------------------------------------------------------------------------------------------
+// --- replies -------------------------------------------------------------------------------------
 
 struct instance_status {
   std::string name;
@@ -63,8 +64,8 @@ struct instance_status {
   friend bool operator==(const instance_status&, const instance_status&) = default;
 };
 
-/// One change of generation: change_record of actors/conductor.hpp with its number. Times in ms from the start of the change, -1: did
-/// not happen.
+/// One change of generation: change_record of actors/conductor.hpp with its number. Times in ms from the start of the
+/// change, -1: did not happen.
 struct change_status {
   std::uint64_t number = 0; ///< 0, 1, … within the job
   std::uint64_t to = 0;     ///< generation
@@ -157,7 +158,7 @@ struct error_reply {
 
 using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply>;
 
-// --- bytes ------------------------------------------------------------------------------------------------------------
+// --- bytes ---------------------------------------------------------------------------------------
 
 std::vector<char> encode(const request& x);
 std::vector<char> encode(const reply& x);

@@ -13,16 +13,16 @@ struct entry {
 };
 
 constexpr std::array entries{
-  entry{parcae_error::wrong_protocol, "wrong_protocol", "the peer speaks another protocol version"},
-  entry{parcae_error::duplicate_name, "duplicate_name", "a living instance has that name"},
-  entry{parcae_error::lost_incarnation, "lost_incarnation", "this life of the instance was declared lost"},
-  entry{parcae_error::malformed_request, "malformed_request", "malformed request"},
-  entry{parcae_error::unknown_job, "unknown_job", "no such job"},
-  entry{parcae_error::unknown_instance, "unknown_instance", "no such instance"},
-  entry{parcae_error::too_few_instances, "too_few_instances", "too few instances"},
-  entry{parcae_error::job_over, "job_over", "the job has ended"},
-  entry{parcae_error::unreachable_manager, "unreachable_manager", "no manager answers"},
-  entry{parcae_error::internal, "internal", "internal error"},
+    entry{parcae_error::wrong_protocol, "wrong_protocol", "the peer speaks another protocol version"},
+    entry{parcae_error::duplicate_name, "duplicate_name", "a living instance has that name"},
+    entry{parcae_error::lost_incarnation, "lost_incarnation", "this life of the instance was declared lost"},
+    entry{parcae_error::malformed_request, "malformed_request", "malformed request"},
+    entry{parcae_error::unknown_job, "unknown_job", "no such job"},
+    entry{parcae_error::unknown_instance, "unknown_instance", "no such instance"},
+    entry{parcae_error::too_few_instances, "too_few_instances", "too few instances"},
+    entry{parcae_error::job_over, "job_over", "the job has ended"},
+    entry{parcae_error::unreachable_manager, "unreachable_manager", "no manager answers"},
+    entry{parcae_error::internal, "internal", "internal error"},
 };
 
 // One entry per value, in order: value n is entry n - 1.

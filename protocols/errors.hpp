@@ -1,6 +1,7 @@
 #pragma once
 
-// The one list of errors that parts of Parcae report to each other. Plain code; the link to caf::error is in type_ids.hpp.
+// The one list of errors that parts of Parcae report to each other. Plain code; the link to caf::error is in
+// type_ids.hpp.
 
 #include <cstdint>
 #include <optional>

@@ -33,7 +33,7 @@ struct hello {
   std::string name;
   incarnation life;
   parcae::role role = parcae::role::worker;
-  std::string host;       ///< of its data port
+  std::string host; ///< of its data port
   std::uint16_t port = 0;
   std::uint32_t slots = 1;
   /// Vendor, family, model and instruction set of the processor, LibTorch version, device type. Slots with equal facts

@@ -28,8 +28,8 @@ address parse_listen_address(std::string_view text) {
   boost::system::error_code error;
   auto ip = boost::asio::ip::make_address(result.host, error);
   if (error || !ip.is_loopback())
-    throw std::invalid_argument("refusing to listen on " + result.host
-                                + ": there is no TLS yet, use a loopback address such as 127.0.0.1:4242");
+    throw std::invalid_argument("refusing to listen on " + result.host +
+                                ": there is no TLS yet, use a loopback address such as 127.0.0.1:4242");
   return result;
 }
 

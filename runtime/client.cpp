@@ -34,24 +34,24 @@ Reply expect(reply&& x) {
 } // namespace
 
 manager_client::manager_client(const address& manager, std::chrono::milliseconds limit) :
-  implementation_(std::make_unique<implementation>()) {
+    implementation_(std::make_unique<implementation>()) {
   auto& c = *implementation_;
   c.limit = limit;
   c.where = manager;
   caf::error problem;
   for (int i = 0; i < dial_attempts && !c.manager; ++i)
     c.self->request(c.system.middleman().actor_handle(), limit, caf::connect_atom_v, manager.host, manager.port)
-      .receive(
-        [&](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
-          if (to && c.system.assignable<service_actor>(interface))
-            c.manager = caf::actor_cast<service_actor>(to);
-          else
-            problem = caf::make_error(parcae_error::wrong_protocol, std::string("not a manager of this build"));
-        },
-        [&](caf::error& e) { problem = std::move(e); });
+        .receive(
+            [&](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
+              if (to && c.system.assignable<service_actor>(interface))
+                c.manager = caf::actor_cast<service_actor>(to);
+              else
+                problem = caf::make_error(parcae_error::wrong_protocol, std::string("not a manager of this build"));
+            },
+            [&](caf::error& e) { problem = std::move(e); });
   if (!c.manager)
-    throw client_error("no manager at " + to_string(manager) + " (" + render(problem)
-                       + "); start one with `parcae manager`, or name it with --manager");
+    throw client_error("no manager at " + to_string(manager) + " (" + render(problem) +
+                       "); start one with `parcae manager`, or name it with --manager");
 }
 
 manager_client::~manager_client() = default;
@@ -60,10 +60,10 @@ reply manager_client::ask(const request& x) {
   auto& c = *implementation_;
   std::vector<char> bytes;
   c.self->request(c.manager, c.limit, client_request{encode(x)})
-    .receive([&](client_reply& answer) { bytes = std::move(answer.bytes); },
-             [&](const caf::error& e) {
-               throw client_error("the manager at " + to_string(c.where) + " does not answer (" + render(e) + ")");
-             });
+      .receive([&](client_reply& answer) { bytes = std::move(answer.bytes); },
+               [&](const caf::error& e) {
+                 throw client_error("the manager at " + to_string(c.where) + " does not answer (" + render(e) + ")");
+               });
   try {
     return decode_reply(bytes);
   } catch (const std::runtime_error& e) {
@@ -75,12 +75,16 @@ std::uint64_t manager_client::submit(const job_specification& job) {
   return expect<submitted_reply>(ask(submit_request{job})).job;
 }
 
-status_reply manager_client::status(const status_request& wanted) { return expect<status_reply>(ask(wanted)); }
+status_reply manager_client::status(const status_request& wanted) {
+  return expect<status_reply>(ask(wanted));
+}
 
 std::vector<std::string> manager_client::preempt(const preempt_request& x) {
   return expect<preempted_reply>(ask(x)).names;
 }
 
-void manager_client::cancel(std::uint64_t job) { expect<cancelled_reply>(ask(cancel_request{job})); }
+void manager_client::cancel(std::uint64_t job) {
+  expect<cancelled_reply>(ask(cancel_request{job}));
+}
 
 } // namespace parcae

@@ -25,7 +25,9 @@ std::shared_ptr<std::string> add_manager_option(CLI::App& command) {
   return x;
 }
 
-void print(const std::string& x) { std::fputs(x.c_str(), stdout); }
+void print(const std::string& x) {
+  std::fputs(x.c_str(), stdout);
+}
 
 void wait_for(manager_client& client, std::uint64_t id) {
   // Polling only: the client has nothing else to do, and the job may take days.
@@ -37,8 +39,8 @@ void wait_for(manager_client& client, std::uint64_t id) {
       return;
     }
     if (job.state == "failed" || job.state == "cancelled")
-      throw client_error("job " + std::to_string(id) + " " + job.state
-                         + (job.problem.empty() ? "" : ": " + job.problem));
+      throw client_error("job " + std::to_string(id) + " " + job.state +
+                         (job.problem.empty() ? "" : ": " + job.problem));
     std::this_thread::sleep_for(poll_interval);
   }
 }
@@ -68,7 +70,7 @@ void add_manager(CLI::App& app) {
 
 void add_submit(CLI::App& app) {
   auto command = app.add_subcommand("submit", "queue a job and print its number\n"
-                                              "Example: parcae submit deploy/jobs/gpt.toml --wait");
+                                              "Example: parcae submit deploy/examples/gpt.toml --wait");
   auto manager = add_manager_option(*command);
   auto file = std::make_shared<std::string>();
   auto wait = std::make_shared<bool>(false);

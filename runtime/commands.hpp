@@ -8,8 +8,8 @@ class App;
 
 namespace parcae {
 
-/// Each adds its subcommand; what it does runs when the command line is parsed, and throws on failure: std::invalid_argument for wrong usage
-/// (exit status 2), other exceptions for failures (1).
+/// Each adds its subcommand; what it does runs when the command line is parsed, and throws on failure:
+/// std::invalid_argument for wrong usage (exit status 2), other exceptions for failures (1).
 void add_manager(CLI::App& app);
 void add_submit(CLI::App& app);
 void add_status(CLI::App& app);

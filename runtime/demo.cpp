@@ -3,14 +3,12 @@
 #include "runtime/demo_run.hpp"
 
 #include <CLI/CLI.hpp>
-
 #include <spdlog/fmt/fmt.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-
-#include <unistd.h>
 
 namespace parcae {
 
@@ -85,13 +83,15 @@ job_status train_undisturbed(const std::filesystem::path& logs, job_specificatio
   cluster.start_keeper();
   cluster.start_node("alone");
   auto id = cluster.client().submit(job);
-  auto end = cluster.wait_for("the undisturbed job", undisturbed_limit, [&](const status_reply& x) {
-    const auto& j = job_of(x, id);
-    if (j.state == "failed")
-      throw cluster_error("the undisturbed job failed: " + j.problem);
-    show({"undisturbed", j, 1});
-    return j.state == "done";
-  }, {.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
+  auto end = cluster.wait_for("the undisturbed job", undisturbed_limit,
+                              [&](const status_reply& x) {
+                                const auto& j = job_of(x, id);
+                                if (j.state == "failed")
+                                  throw cluster_error("the undisturbed job failed: " + j.problem);
+                                show({"undisturbed", j, 1});
+                                return j.state == "done";
+                              },
+                              {.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
   return job_of(end, id);
 }
 
@@ -136,16 +136,18 @@ int run_demo(const demo_options& options) {
 }
 
 void add_demo(CLI::App& app) {
-  auto command = app.add_subcommand("demo", "train on this machine through preemptions, compare with undisturbed training\n"
-                                            "Example: parcae demo --instances 6 --seed 2 --json");
+  auto command =
+      app.add_subcommand("demo", "train on this machine through preemptions, compare with undisturbed training\n"
+                                 "Example: parcae demo --instances 6 --seed 2 --json");
   auto x = std::make_shared<demo_options>();
   command->add_option("--instances", x->instances, "workers at most")->check(CLI::Range(1, 64))->capture_default_str();
   command->add_option("--steps", x->steps)->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  command->add_option("--trace", x->trace, "lines milliseconds,add|remove,node (default: made up, with aimed preemptions)")
-    ->check(CLI::ExistingFile);
+  command
+      ->add_option("--trace", x->trace, "lines milliseconds,add|remove,node (default: made up, with aimed preemptions)")
+      ->check(CLI::ExistingFile);
   command->add_option("--speed", x->speed, "the trace's time runs this much faster")
-    ->check(CLI::Range(0.01, 1e6))
-    ->capture_default_str();
+      ->check(CLI::Range(0.01, 1e6))
+      ->capture_default_str();
   command->add_option("--seed", x->seed)->capture_default_str();
   command->add_flag("--json", x->json, "results as the last line of stdout");
   command->callback([=] { run_demo(*x); });

@@ -20,8 +20,8 @@ struct demo_options {
   bool json = false;
 };
 
-/// Returns the exit status: 0 if the parameters are identical. Throws std::runtime_error with one line on failure; the logs are
-/// kept then, and named.
+/// Returns the exit status: 0 if the parameters are identical. Throws std::runtime_error with one line on failure; the
+/// logs are kept then, and named.
 int run_demo(const demo_options& options);
 
 void add_demo(CLI::App& app);

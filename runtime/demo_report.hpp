@@ -19,9 +19,9 @@ struct demo_tally {
   std::uint64_t preemptions_without_notice = 0;
   std::uint64_t simultaneous_losses = 0; ///< moments at which two or more were killed together
   std::uint64_t losses_during_change = 0;
-  std::uint64_t stage_losses = 0;        ///< moments at which all replicas of a stage were killed
-  std::uint64_t joins = 0;               ///< workers started after the first ones
-  std::vector<double> detect_ms;         ///< from each SIGKILL to the manager's declaring the loss
+  std::uint64_t stage_losses = 0; ///< moments at which all replicas of a stage were killed
+  std::uint64_t joins = 0;        ///< workers started after the first ones
+  std::vector<double> detect_ms;  ///< from each SIGKILL to the manager's declaring the loss
 };
 
 /// Time spent in and speed of each (D, P), for goodput.
@@ -54,7 +54,7 @@ struct demo_result {
   double wall_s = 0;
   double possible_steps = 0;
   demo_tally tally;
-  job_status disturbed;          ///< with all changes
+  job_status disturbed; ///< with all changes
   job_status undisturbed;
 
   bool identical() const;

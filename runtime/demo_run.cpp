@@ -16,21 +16,25 @@ constexpr auto standstill_limit = 120s;
 constexpr auto settle_time = 150ms;
 constexpr auto change_limit = 2s;
 constexpr std::uint64_t notice_ms = 2000;
+constexpr double trace_hours = 48; // longer than any demo at its speed
 
 // Together they make 17 preemptions, 12 of them without notice; with 6 instances training goes 3×2, 2×2, 1×3 and back.
-constexpr aim aims[] = {aim::pair,        aim::one,  aim::one_noticed,   aim::pair, aim::during_change, aim::one_noticed,
-                        aim::whole_stage, aim::pair, aim::one, aim::one_noticed, aim::one_noticed};
+constexpr aim aims[] = {aim::pair,          aim::one,         aim::one_noticed, aim::pair,
+                        aim::during_change, aim::one_noticed, aim::whole_stage, aim::pair,
+                        aim::one,           aim::one_noticed, aim::one_noticed};
 
 // The demo's instances are named "w1", …; their slots "w1/0".
-std::string instance_of(const std::string& slot) { return slot.substr(0, slot.find('/')); }
+std::string instance_of(const std::string& slot) {
+  return slot.substr(0, slot.find('/'));
+}
 
 } // namespace
 
 demo_run::demo_run(local_cluster& cluster, const demo_options& options,
                    std::function<void(const demo_progress&)> show) :
-  cluster_(cluster), options_(options), show_(std::move(show)), random_(options.seed) {
-  auto hours = [](double x) { return std::chrono::duration_cast<std::chrono::milliseconds>(x * 1h); };
-  trace_ = options.trace.empty() ? made_up_trace(options.instances, hours(48), options.seed)
+    cluster_(cluster),
+    options_(options), show_(std::move(show)), random_(options.seed) {
+  trace_ = options.trace.empty() ? made_up_trace(options.instances, trace_hours, options.seed)
                                  : scaled(read_trace(options.trace), options.instances);
   for (auto& x : trace_)
     x.at = std::chrono::milliseconds(static_cast<std::int64_t>(static_cast<double>(x.at.count()) / options.speed));
@@ -123,12 +127,12 @@ void demo_run::refill() {
 void demo_run::wait_until_settled() {
   while (!over()) {
     const auto& job = look(poll_interval);
-    if (job.phase == "running" && !job.chain.empty() && job.steps_done > job.chain.back().base
-        && living(status_, "worker") == expected_workers_ && clock::now() - stir_at_ > settle_time)
+    if (job.phase == "running" && !job.chain.empty() && job.steps_done > job.chain.back().base &&
+        living(status_, "worker") == expected_workers_ && clock::now() - stir_at_ > settle_time)
       return;
     // Too few instances to train on: nothing to wait for but what the trace brings.
-    if (job.phase == "waiting" && living(status_, "worker") == expected_workers_
-        && clock::now() - stir_at_ > settle_time)
+    if (job.phase == "waiting" && living(status_, "worker") == expected_workers_ &&
+        clock::now() - stir_at_ > settle_time)
       return;
   }
 }
@@ -170,36 +174,36 @@ void demo_run::carry_out(aim what) {
   if (job_.grid.empty())
     return;
   switch (what) {
-    case aim::one:
-      activity_ = "one place lost";
-      kill({some_place()});
-      break;
-    case aim::one_noticed:
-      activity_ = "notice to one place";
-      notice(some_place());
-      break;
-    case aim::pair: {
-      activity_ = "two replicas of a stage lost";
-      auto names = replicas_of_some_stage();
-      names.resize(std::min<std::size_t>(names.size(), 2));
-      kill(names);
-      break;
-    }
-    case aim::whole_stage:
-      activity_ = "all replicas of a stage lost";
-      kill(replicas_of_some_stage());
-      break;
-    case aim::during_change: {
-      activity_ = "loss during a change";
-      auto first = some_place();
-      auto second = some_place(first);
-      notice(first);
-      auto deadline = clock::now() + change_limit;
-      while (!over() && look(aiming_interval).phase == "running" && clock::now() < deadline)
-        continue;
-      kill({second});
-      break;
-    }
+  case aim::one:
+    activity_ = "one place lost";
+    kill({some_place()});
+    break;
+  case aim::one_noticed:
+    activity_ = "notice to one place";
+    notice(some_place());
+    break;
+  case aim::pair: {
+    activity_ = "two replicas of a stage lost";
+    auto names = replicas_of_some_stage();
+    names.resize(std::min<std::size_t>(names.size(), 2));
+    kill(names);
+    break;
+  }
+  case aim::whole_stage:
+    activity_ = "all replicas of a stage lost";
+    kill(replicas_of_some_stage());
+    break;
+  case aim::during_change: {
+    activity_ = "loss during a change";
+    auto first = some_place();
+    auto second = some_place(first);
+    notice(first);
+    auto deadline = clock::now() + change_limit;
+    while (!over() && look(aiming_interval).phase == "running" && clock::now() < deadline)
+      continue;
+    kill({second});
+    break;
+  }
   }
 }
 
@@ -233,8 +237,8 @@ void demo_run::notice(const std::string& name) {
 std::vector<std::string> demo_run::workers(bool with_leaving) const {
   std::vector<std::string> result;
   for (const auto& x : status_.instances)
-    if (x.role == "worker" && (x.state == "alive" || (with_leaving && x.state == "leaving"))
-        && !killed_.contains(x.name))
+    if (x.role == "worker" && (x.state == "alive" || (with_leaving && x.state == "leaving")) &&
+        !killed_.contains(x.name))
       result.push_back(x.name);
   return result;
 }

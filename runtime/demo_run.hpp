@@ -69,12 +69,12 @@ private:
 
   std::uint64_t id_ = 0;
   status_reply status_;
-  job_status job_;                  ///< newest status of the job, details left out
+  job_status job_; ///< newest status of the job, details left out
   std::string activity_;
   std::uint64_t best_step_ = 0;
-  clock::time_point progress_at_;   ///< when steps_done last grew
-  clock::time_point stir_at_;       ///< when generation, phase or members last changed
-  std::string stirred_;             ///< what they were
+  clock::time_point progress_at_; ///< when steps_done last grew
+  clock::time_point stir_at_;     ///< when generation, phase or members last changed
+  std::string stirred_;           ///< what they were
   unsigned next_name_ = 0;
   std::size_t expected_workers_ = 0;
   std::map<std::string, clock::time_point> killed_; ///< by us, loss not yet declared

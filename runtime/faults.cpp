@@ -1,12 +1,11 @@
 #include "runtime/faults.hpp"
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <csignal>
 #include <stdexcept>
-
-#include <unistd.h>
 
 namespace parcae {
 
@@ -63,14 +62,14 @@ void fault_injector::operator()(const fault_point& at) {
       continue;
     spdlog::warn("injected fault in {} of step {}, generation {}", at.phase, at.step, at.at.value);
     switch (x.what.action) {
-      case fault_action::kill:
-        kill(getpid(), SIGKILL);
-        break;
-      case fault_action::stop:
-        kill(getpid(), SIGSTOP);
-        break;
-      case fault_action::throw_error:
-        throw std::runtime_error("injected failure");
+    case fault_action::kill:
+      kill(getpid(), SIGKILL);
+      break;
+    case fault_action::stop:
+      kill(getpid(), SIGSTOP);
+      break;
+    case fault_action::throw_error:
+      throw std::runtime_error("injected failure");
     }
   }
 }

@@ -2,10 +2,10 @@
 
 #include <torch/version.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
-
-#include <unistd.h>
 
 namespace parcae {
 
@@ -16,8 +16,8 @@ std::string cpu_field(const std::string& key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     auto colon = line.find(':');
-    if (colon == std::string::npos || line.compare(0, key.size(), key) != 0
-        || line.find_first_not_of(" \t", key.size()) != colon)
+    if (colon == std::string::npos || line.compare(0, key.size(), key) != 0 ||
+        line.find_first_not_of(" \t", key.size()) != colon)
       continue;
     auto begin = line.find_first_not_of(" \t", colon + 1);
     return begin == std::string::npos ? "unknown" : line.substr(begin);
@@ -28,8 +28,8 @@ std::string cpu_field(const std::string& key) {
 // The levels that LibTorch's kernels distinguish.
 const char* instruction_set() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")
-      && __builtin_cpu_supports("avx512dq"))
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq"))
     return "AVX512";
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     return "AVX2";
@@ -40,8 +40,8 @@ const char* instruction_set() {
 } // namespace
 
 std::string processor_facts(const std::string& device) {
-  return cpu_field("vendor_id") + " family " + cpu_field("cpu family") + " model " + cpu_field("model") + " "
-         + instruction_set() + ", LibTorch " TORCH_VERSION ", " + device;
+  return cpu_field("vendor_id") + " family " + cpu_field("cpu family") + " model " + cpu_field("model") + " " +
+         instruction_set() + ", LibTorch " TORCH_VERSION ", " + device;
 }
 
 std::string default_node_name() {

@@ -30,11 +30,10 @@ address listening_address(const std::filesystem::path& output, child_process& ma
 } // namespace
 
 local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::path logs) :
-  programs_(std::move(programs)), logs_(std::move(logs)) {
+    programs_(std::move(programs)), logs_(std::move(logs)) {
   auto output = logs_ / "manager.out";
-  manager_ = std::make_unique<child_process>(
-    launch_options{{(programs_ / "parcae").string(), "manager", "--listen", "127.0.0.1:0"}, output,
-                   logs_ / "manager.log"});
+  manager_ = std::make_unique<child_process>(launch_options{
+      {(programs_ / "parcae").string(), "manager", "--listen", "127.0.0.1:0"}, output, logs_ / "manager.log"});
   where_ = listening_address(output, *manager_);
   client_ = std::make_unique<manager_client>(where_);
 }
@@ -46,7 +45,9 @@ void local_cluster::start_node(const std::string& name, const std::vector<std::s
   nodes_.insert_or_assign(name, child_process({std::move(all), log, log}));
 }
 
-void local_cluster::start_keeper(const std::string& name) { start_node(name, {"--role", "keeper"}); }
+void local_cluster::start_keeper(const std::string& name) {
+  start_node(name, {"--role", "keeper"});
+}
 
 child_process& local_cluster::node(const std::string& name) {
   auto i = nodes_.find(name);
@@ -70,9 +71,8 @@ status_reply local_cluster::wait_for(const std::string& what, std::chrono::milli
 }
 
 std::size_t living(const status_reply& x, const std::string& role) {
-  return static_cast<std::size_t>(std::count_if(x.instances.begin(), x.instances.end(), [&](const auto& i) {
-    return i.role == role && i.state != "lost";
-  }));
+  return static_cast<std::size_t>(std::count_if(x.instances.begin(), x.instances.end(),
+                                                [&](const auto& i) { return i.role == role && i.state != "lost"; }));
 }
 
 const job_status& job_of(const status_reply& x, std::uint64_t id) {

@@ -23,8 +23,8 @@ public:
 /// Not thread-safe.
 class local_cluster {
 public:
-  /// Starts a manager on a free loopback port and waits until it listens. `programs` holds parcae and parcae-node; logs go
-  /// to `logs`, one file per process. Throws cluster_error.
+  /// Starts a manager on a free loopback port and waits until it listens. `programs` holds parcae and parcae-node; logs
+  /// go to `logs`, one file per process. Throws cluster_error.
   local_cluster(std::filesystem::path programs, std::filesystem::path logs);
 
   /// Starts a node; returns at once. A name may be used again when its process has ended.
@@ -41,8 +41,7 @@ public:
 
   /// Polls the status until the condition holds; throws cluster_error naming `what` when the limit passed.
   status_reply wait_for(const std::string& what, std::chrono::milliseconds limit,
-                        const std::function<bool(const status_reply&)>& condition,
-                        const status_request& wanted = {});
+                        const std::function<bool(const status_reply&)>& condition, const status_request& wanted = {});
 
 private:
   std::filesystem::path programs_;

@@ -45,8 +45,8 @@ int run_manager(const address& listen) {
   auto port = system.middleman().publish(manager_actor{front}, listen.port, listen.host.c_str());
   if (!port) {
     caf::anon_send_exit(front, caf::exit_reason::user_shutdown);
-    throw std::runtime_error("cannot listen on " + to_string(listen) + " (" + render(port.error())
-                             + "): is another manager running?");
+    throw std::runtime_error("cannot listen on " + to_string(listen) + " (" + render(port.error()) +
+                             "): is another manager running?");
   }
   std::printf("listening on %s\n", to_string(address{listen.host, *port}).c_str());
   std::fflush(stdout);

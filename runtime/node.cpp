@@ -12,14 +12,13 @@
 #include <caf/io/all.hpp>
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <future>
 #include <mutex>
 #include <random>
 #include <stdexcept>
-
-#include <unistd.h>
 
 namespace parcae {
 
@@ -29,7 +28,7 @@ namespace {
 class executor_pool {
 public:
   executor_pool(const node_options& options, data_port& port) :
-    role_(options.role), port_(port), faults_(options.faults), inject_(!options.faults.empty()) {
+      role_(options.role), port_(port), faults_(options.faults), inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
       log_.emplace(options.loader_log);
   }

@@ -22,8 +22,8 @@ struct node_options {
   std::filesystem::path loader_log;        ///< empty: none
 };
 
-/// Runs a node until it is released after SIGTERM, preempted, or refused by the manager; returns the exit status. A second SIGTERM
-/// ends it at once. Throws std::runtime_error with one line if it cannot start or was refused.
+/// Runs a node until it is released after SIGTERM, preempted, or refused by the manager; returns the exit status. A
+/// second SIGTERM ends it at once. Throws std::runtime_error with one line if it cannot start or was refused.
 int run_node(const node_options& options);
 
 } // namespace parcae

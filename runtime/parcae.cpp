@@ -2,6 +2,7 @@
 
 #include "runtime/commands.hpp"
 #include "runtime/demo.hpp"
+#include "runtime/simulate.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -18,6 +19,8 @@ int main(int argc, char** argv) {
     parcae::add_preempt(app);
     parcae::add_cancel(app);
     parcae::add_demo(app);
+    parcae::add_simulate(app);
+    parcae::add_forecast(app);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {

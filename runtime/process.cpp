@@ -1,5 +1,10 @@
 #include "runtime/process.hpp"
 
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -8,18 +13,15 @@
 #include <thread>
 #include <utility>
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 namespace parcae {
 
 namespace {
 
 constexpr std::chrono::milliseconds poll_interval{2};
 
-int status_of(int raw) { return WIFSIGNALED(raw) ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw); }
+int status_of(int raw) {
+  return WIFSIGNALED(raw) ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw);
+}
 
 // In the child: only async-signal-safe calls.
 [[noreturn]] void become(char* const* arguments, const char* output, const char* error, pid_t parent) {
@@ -55,7 +57,7 @@ child_process::child_process(const launch_options& options) {
 }
 
 child_process::child_process(child_process&& other) noexcept :
-  pid_(std::exchange(other.pid_, -1)), status_(other.status_) {}
+    pid_(std::exchange(other.pid_, -1)), status_(other.status_) {}
 
 child_process& child_process::operator=(child_process&& other) noexcept {
   if (this != &other) {
@@ -66,7 +68,9 @@ child_process& child_process::operator=(child_process&& other) noexcept {
   return *this;
 }
 
-child_process::~child_process() { end(); }
+child_process::~child_process() {
+  end();
+}
 
 void child_process::end() {
   if (pid_ < 0)

@@ -3,6 +3,8 @@
 // Child processes on this machine, for the demo and for tests. Always cleaned up: each has a process group of its own,
 // which is killed when the object goes, and dies with its parent.
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -10,12 +12,10 @@
 #include <string>
 #include <vector>
 
-#include <sys/types.h>
-
 namespace parcae {
 
 struct launch_options {
-  std::vector<std::string> arguments;  ///< the program first
+  std::vector<std::string> arguments;    ///< the program first
   std::filesystem::path standard_output; ///< appended to
   std::filesystem::path standard_error;  ///< appended to
 };

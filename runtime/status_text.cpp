@@ -74,37 +74,35 @@ json::object object_of(const job_status& x) {
   json::object steps_by_depth;
   for (auto [depth, steps] : x.steps_by_depth)
     steps_by_depth[std::to_string(depth)] = steps;
-  return {{"id", x.id},
-          {"name", x.name},
-          {"state", x.state},
-          {"phase", x.phase},
-          {"problem", x.problem},
-          {"generation", x.generation},
-          {"steps", x.steps},
-          {"steps_done", x.steps_done},
-          {"width", x.width},
-          {"depth", x.depth},
-          {"grid", std::move(grid)},
-          {"loss", x.loss},
-          {"gradient_norm", x.gradient_norm},
-          {"learning_rate", x.learning_rate},
-          {"step_ms", x.step_ms},
-          {"samples_per_s", x.samples_per_s},
-          {"protected_steps", x.protected_steps},
-          {"protected_now", x.protected_now},
-          {"replayed_steps", x.replayed_steps},
-          {"migrations",
-           {{"none", x.unmoved},
-            {"intra_stage", x.intra_stage},
-            {"inter_stage", x.inter_stage},
-            {"pipeline", x.pipeline}}},
-          {"steps_by_depth", std::move(steps_by_depth)},
-          {"change_count", x.change_count},
-          {"changes", array_of(x.changes)},
-          {"chain", array_of(x.chain)},
-          {"parameters_sha256", x.parameters_sha256},
-          {"event_count", x.event_count},
-          {"events", array_of(x.events)}};
+  return {
+      {"id", x.id},
+      {"name", x.name},
+      {"state", x.state},
+      {"phase", x.phase},
+      {"problem", x.problem},
+      {"generation", x.generation},
+      {"steps", x.steps},
+      {"steps_done", x.steps_done},
+      {"width", x.width},
+      {"depth", x.depth},
+      {"grid", std::move(grid)},
+      {"loss", x.loss},
+      {"gradient_norm", x.gradient_norm},
+      {"learning_rate", x.learning_rate},
+      {"step_ms", x.step_ms},
+      {"samples_per_s", x.samples_per_s},
+      {"protected_steps", x.protected_steps},
+      {"protected_now", x.protected_now},
+      {"replayed_steps", x.replayed_steps},
+      {"migrations",
+       {{"none", x.unmoved}, {"intra_stage", x.intra_stage}, {"inter_stage", x.inter_stage}, {"pipeline", x.pipeline}}},
+      {"steps_by_depth", std::move(steps_by_depth)},
+      {"change_count", x.change_count},
+      {"changes", array_of(x.changes)},
+      {"chain", array_of(x.chain)},
+      {"parameters_sha256", x.parameters_sha256},
+      {"event_count", x.event_count},
+      {"events", array_of(x.events)}};
 }
 
 void add_job(std::string& out, const job_status& x) {
@@ -131,8 +129,8 @@ void add_job(std::string& out, const job_status& x) {
                      x.change_count, x.intra_stage, x.inter_stage, x.pipeline, x.unmoved, x.replayed_steps);
   if (!x.changes.empty()) {
     const auto& c = x.changes.back();
-    out += fmt::format("  last change: {} to {} ({}), stall {:.0f} ms\n", c.trigger, c.configuration, c.kind,
-                       c.stall_ms);
+    out +=
+        fmt::format("  last change: {} to {} ({}), stall {:.0f} ms\n", c.trigger, c.configuration, c.kind, c.stall_ms);
   }
   if (!x.parameters_sha256.empty())
     out += "  parameters sha256 " + x.parameters_sha256 + "\n";
@@ -159,7 +157,7 @@ std::string text_of(const status_reply& x) {
 
 std::string json_of(const status_reply& x) {
   return json::serialize(
-    json::object{{"now_us", x.now_us}, {"jobs", array_of(x.jobs)}, {"instances", array_of(x.instances)}});
+      json::object{{"now_us", x.now_us}, {"jobs", array_of(x.jobs)}, {"instances", array_of(x.instances)}});
 }
 
 } // namespace parcae

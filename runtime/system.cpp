@@ -30,9 +30,9 @@ system_config::system_config() {
 std::string system_config::problem() const {
   liveness_limits limits;
   limits.heartbeat = std::chrono::duration_cast<std::chrono::milliseconds>(
-    caf::get_or(*this, "middleman.heartbeat-interval", caf::timespan{0}));
+      caf::get_or(*this, "middleman.heartbeat-interval", caf::timespan{0}));
   limits.declared_lost = std::chrono::duration_cast<std::chrono::milliseconds>(
-    caf::get_or(*this, "middleman.connection-timeout", caf::timespan{0}));
+      caf::get_or(*this, "middleman.connection-timeout", caf::timespan{0}));
   if (caf::get_or(*this, "scheduler.policy", caf::atom("")) != caf::atom("sharing"))
     return "the scheduler's policy is not \"sharing\"";
   auto identifiers = caf::get_or(*this, "middleman.app-identifiers", std::vector<std::string>{});

@@ -11,9 +11,9 @@ namespace parcae {
 
 /// Limits of the whole system, in one place (design, section 10).
 struct liveness_limits {
-  std::chrono::milliseconds heartbeat{500};        ///< between two signs of life on a connection
-  std::chrono::milliseconds declared_lost{2'000};  ///< silence after which a connection counts as lost
-  std::chrono::milliseconds lease{10'000};         ///< how long a lost instance is listed
+  std::chrono::milliseconds heartbeat{500};       ///< between two signs of life on a connection
+  std::chrono::milliseconds declared_lost{2'000}; ///< silence after which a connection counts as lost
+  std::chrono::milliseconds lease{10'000};        ///< how long a lost instance is listed
   std::chrono::milliseconds control_request{5'000};
   std::chrono::milliseconds prepare{60'000};
 };

@@ -5,9 +5,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 
-#include <csignal>
-
 #include <unistd.h>
+
+#include <csignal>
 
 namespace parcae {
 

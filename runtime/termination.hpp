@@ -24,8 +24,8 @@ private:
   std::unique_ptr<implementation> implementation_;
 };
 
-/// Ends the process by force after some seconds unless it is gone by then: shutting down waits for actors and threads, and
-/// no wait is unbounded.
+/// Ends the process by force after some seconds unless it is gone by then: shutting down waits for actors and threads,
+/// and no wait is unbounded.
 void limit_shutdown(unsigned seconds);
 
 } // namespace parcae

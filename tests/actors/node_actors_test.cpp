@@ -32,9 +32,8 @@ struct node_test : actor_test {
   int made = 0;
   int retired = 0;
   std::vector<std::pair<slot_id, report>> reports;
-  report_sink sink = owned(system.spawn([this](report_sink::pointer) {
-    return sink_behavior(std::type_identity<report>{});
-  }));
+  report_sink sink =
+      owned(system.spawn([this](report_sink::pointer) { return sink_behavior(std::type_identity<report>{}); }));
 
   template <class... Reports>
   report_sink::behavior_type sink_behavior(std::type_identity<std::variant<Reports...>>) {
@@ -98,7 +97,8 @@ TEST_F(gpu_test, starts_empty_for_another_job) {
   EXPECT_EQ(retired, 1);
 }
 
-// given: an executor that throws / expected: the stage dies alone, the loss is reported for the newest generation, a new one works
+// given: an executor that throws / expected: the stage dies alone, the loss is reported for the newest generation, a
+// new one works
 TEST_F(gpu_test, replaces_a_dead_stage) {
   attach(1);
   tell(activate{{7}, {}});
@@ -131,45 +131,45 @@ struct instance_test : node_test {
   int died = 0;
   std::vector<std::string> ended;
   manager_actor manager = start_manager();
-  caf::io::middleman_actor dialler = owned(system.spawn([this](caf::io::middleman_actor::pointer)
-                                                          -> caf::io::middleman_actor::behavior_type {
-    using caf::result;
-    return {
-      [](caf::publish_atom, std::uint16_t, const caf::strong_actor_ptr&, const std::set<std::string>&,
-         const std::string&, bool) -> result<std::uint16_t> { return caf::sec::invalid_argument; },
-      [](caf::open_atom, std::uint16_t, const std::string&, bool) -> result<std::uint16_t> {
-        return caf::sec::invalid_argument;
-      },
-      [this](caf::connect_atom, const std::string&, std::uint16_t)
-        -> result<caf::node_id, caf::strong_actor_ptr, std::set<std::string>> {
-        ++dials;
-        if (dial_error)
-          return *dial_error;
-        return {system.node(), caf::actor_cast<caf::strong_actor_ptr>(manager),
-                system.message_types<manager_actor>()};
-      },
-      [](caf::unpublish_atom, const caf::actor_addr&, std::uint16_t) {},
-      [](caf::close_atom, std::uint16_t) {},
-      [](caf::spawn_atom, const caf::node_id&, const std::string&, const caf::message&, const std::set<std::string>&)
-        -> result<caf::strong_actor_ptr> { return caf::sec::invalid_argument; },
-      [](caf::get_atom, const caf::node_id&) -> result<caf::node_id, std::string, std::uint16_t> {
-        return caf::sec::invalid_argument;
-      },
-    };
-  }));
+  caf::io::middleman_actor dialler =
+      owned(system.spawn([this](caf::io::middleman_actor::pointer) -> caf::io::middleman_actor::behavior_type {
+        using caf::result;
+        return {
+            [](caf::publish_atom, std::uint16_t, const caf::strong_actor_ptr&, const std::set<std::string>&,
+               const std::string&, bool) -> result<std::uint16_t> { return caf::sec::invalid_argument; },
+            [](caf::open_atom, std::uint16_t, const std::string&, bool) -> result<std::uint16_t> {
+              return caf::sec::invalid_argument;
+            },
+            [this](caf::connect_atom, const std::string&,
+                   std::uint16_t) -> result<caf::node_id, caf::strong_actor_ptr, std::set<std::string>> {
+              ++dials;
+              if (dial_error)
+                return *dial_error;
+              return {system.node(), caf::actor_cast<caf::strong_actor_ptr>(manager),
+                      system.message_types<manager_actor>()};
+            },
+            [](caf::unpublish_atom, const caf::actor_addr&, std::uint16_t) {},
+            [](caf::close_atom, std::uint16_t) {},
+            [](caf::spawn_atom, const caf::node_id&, const std::string&, const caf::message&,
+               const std::set<std::string>&) -> result<caf::strong_actor_ptr> { return caf::sec::invalid_argument; },
+            [](caf::get_atom, const caf::node_id&) -> result<caf::node_id, std::string, std::uint16_t> {
+              return caf::sec::invalid_argument;
+            },
+        };
+      }));
   instance_actor instance;
 
   manager_actor start_manager() {
     return owned(system.spawn([this](manager_actor::pointer) -> manager_actor::behavior_type {
       return {
-        [](const client_request&) { return client_reply{}; },
-        [this](const hello& x, const instance_actor&, const std::vector<slot_actor>&) -> caf::result<welcome> {
-          greetings.push_back(x);
-          if (refusal)
-            return *std::exchange(refusal, std::nullopt);
-          return welcome{manager_life};
-        },
-        [this](const leaving_notice& x) { notices.push_back(x); },
+          [](const client_request&) { return client_reply{}; },
+          [this](const hello& x, const instance_actor&, const std::vector<slot_actor>&) -> caf::result<welcome> {
+            greetings.push_back(x);
+            if (refusal)
+              return *std::exchange(refusal, std::nullopt);
+            return welcome{manager_life};
+          },
+          [this](const leaving_notice& x) { notices.push_back(x); },
       };
     }));
   }

@@ -4,6 +4,8 @@
 #include "protocols/client.hpp"
 #include "tests/support/actor_fixture.hpp"
 
+#include <algorithm>
+
 namespace parcae {
 namespace {
 
@@ -21,6 +23,7 @@ struct registry_test : actor_test {
   registry_actor registry = owned(system.spawn(parcae::registry, registry_config{}));
   std::map<std::string, instance_record_of> told;
   std::map<std::string, std::vector<job_id>> attached;
+  std::map<std::string, std::vector<command>> commands;
   std::map<std::string, instance_actor> instances;
   std::uint64_t lives = 0;
 
@@ -38,24 +41,23 @@ struct registry_test : actor_test {
   instance_actor dummy_instance(const std::string& name) {
     return owned(system.spawn([this, name](instance_actor::pointer) -> instance_actor::behavior_type {
       return {
-        [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
-        [=, this](released_atom) { ++told[name].released; },
-        [](notice_atom, std::uint64_t) {},
-        [](dial_atom, std::uint64_t) {},
-        [](timer_atom) {},
+          [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
+          [=, this](released_atom) { ++told[name].released; },
+          [](notice_atom, std::uint64_t) {},
+          [](dial_atom, std::uint64_t) {},
+          [](timer_atom) {},
       };
     }));
   }
 
   slot_actor dummy_slot(const std::string& name) {
-    return owned(system.spawn([this, name](slot_actor::pointer) {
-      return behavior_for(name, std::type_identity<command>{});
-    }));
+    return owned(
+        system.spawn([this, name](slot_actor::pointer) { return behavior_for(name, std::type_identity<command>{}); }));
   }
 
   template <class... Commands>
   slot_actor::behavior_type behavior_for(const std::string& name, std::type_identity<std::variant<Commands...>>) {
-    return {[](const Commands&) {}...,
+    return {[=, this](const Commands& x) { commands[name].emplace_back(x); }...,
             [=, this](attach_atom, job_id job, const report_sink&) { attached[name].push_back(job); }};
   }
 
@@ -141,7 +143,8 @@ TEST_F(registry_test, releases_leaving_instances_without_a_job) {
   EXPECT_EQ(told["a"].released, 1);
 }
 
-// given: two jobs and an instance / expected: the slot is attached to the first, then, once that is cancelled, to the second
+// given: two jobs and an instance / expected: the slot is attached to the first, then, once that is cancelled, to the
+// second
 TEST_F(registry_test, runs_jobs_one_after_the_other) {
   join(greeting("a"));
   EXPECT_EQ(std::get<submitted_reply>(serve(submit_request{job()})).job, 1u);
@@ -157,6 +160,24 @@ TEST_F(registry_test, runs_jobs_one_after_the_other) {
     advance(1s);
   EXPECT_THAT(attached["a"], ElementsAre(job_id{1}, job_id{2}));
   EXPECT_EQ(status().jobs[0].state, "cancelled");
+}
+
+// given: a job and an instance / expected: PREPARE once joins were collected; after a loss a job without instances waits
+TEST_F(registry_test, a_job_drives_its_slots) {
+  join(greeting("a"));
+  serve(submit_request{job()});
+  advance(100ms);
+  ASSERT_FALSE(commands["a"].empty());
+  auto first = std::ranges::find_if(commands["a"], [](const command& x) { return std::holds_alternative<prepare>(x); });
+  ASSERT_NE(first, commands["a"].end());
+  const auto& plan = std::get<prepare>(*first);
+  EXPECT_EQ(plan.job, job_id{1});
+  EXPECT_EQ(plan.target.ranks(), 1u);
+  EXPECT_EQ(plan.target.participants.at(0).slot.instance, "a");
+  lose("a");
+  advance(100ms);
+  EXPECT_EQ(status().jobs[0].phase, "waiting");
+  EXPECT_FALSE(status().jobs[0].events.empty());
 }
 
 // given: a reproducible job that began on one processor / expected: slots of another are not used, keepers are
@@ -178,7 +199,8 @@ TEST_F(registry_test, reproducible_jobs_stay_on_one_processor) {
   EXPECT_EQ(told["b"].released, 1);
 }
 
-// given: preemptions by name / expected: with notice the instance leaves and is told when to die; without, it is only told
+// given: preemptions by name / expected: with notice the instance leaves and is told when to die; without, it is only
+// told
 TEST_F(registry_test, passes_preemptions_on) {
   join(greeting("a"));
   join(greeting("b"));

@@ -32,7 +32,8 @@ TEST_F(membership, duplicate_names_are_refused) {
   cluster->start_node("a");
   wait_for_workers(1);
   child_process second({{sibling_program("parcae-node"), "--manager", to_string(cluster->where()), "--name", "a"},
-                        folder.path() / "second.log", folder.path() / "second.log"});
+                        folder.path() / "second.log",
+                        folder.path() / "second.log"});
   EXPECT_EQ(second.wait(limit), 1);
   std::ifstream log(folder.path() / "second.log");
   std::string text{std::istreambuf_iterator<char>(log), {}};
@@ -77,7 +78,7 @@ TEST_F(membership, other_protocol_versions_are_refused) {
     x.slots = 0;
     caf::error refused;
     self->request(*manager, 10s, x, never, std::vector<slot_actor>{})
-      .receive([](const welcome&) { ADD_FAILURE() << "welcome"; }, [&](caf::error& e) { refused = std::move(e); });
+        .receive([](const welcome&) { ADD_FAILURE() << "welcome"; }, [&](caf::error& e) { refused = std::move(e); });
     EXPECT_TRUE(refused == parcae_error::wrong_protocol) << render(refused);
     caf::anon_send_exit(never, caf::exit_reason::user_shutdown);
   }

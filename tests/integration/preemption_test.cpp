@@ -99,7 +99,8 @@ TEST_F(preemption, a_frozen_worker_is_lost_and_returns_empty) {
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 
-// given: SIGTERM, which is a notice / expected: no step is replayed, the node exits with status 0 well before its grace is over
+// given: SIGTERM, which is a notice / expected: no step is replayed, the node exits with status 0 well before its grace
+// is over
 TEST_F(preemption, leaving_costs_no_step) {
   cluster->start_keeper();
   cluster->start_node("a");
@@ -114,7 +115,8 @@ TEST_F(preemption, leaving_costs_no_step) {
   EXPECT_EQ(end.replayed_steps, 0u);
 }
 
-// given: a worker that dies between the exchange and its apply, as the fault hook does it / expected: identical parameters
+// given: a worker that dies between the exchange and its apply, as the fault hook does it / expected: identical
+// parameters
 TEST_F(preemption, a_fault_inside_the_commit_costs_no_bit) {
   auto job = small_job(60);
   cluster->start_keeper();

@@ -42,8 +42,13 @@ status_reply sample_status() {
   j.protected_now = true;
   j.steps_by_depth = {{1, 10}, {2, 20}};
   j.change_count = 8;
-  j.changes.push_back({.number = 7, .to = 9, .trigger = "join of a/0", .configuration = "2×1", .kind = "pipeline",
-                       .bytes = 100, .stall_ms = 12.5});
+  j.changes.push_back({.number = 7,
+                       .to = 9,
+                       .trigger = "join of a/0",
+                       .configuration = "2×1",
+                       .kind = "pipeline",
+                       .bytes = 100,
+                       .stall_ms = 12.5});
   j.chain = {{{1}, 0, 5}, {{2}, 5, UINT64_MAX}};
   j.event_count = 1;
   j.events.push_back({0, 42, "warning", "text"});

@@ -55,11 +55,11 @@ using all_types = std::make_integer_sequence<caf::type_id_t, block::end - block:
 // given: a default object of each registered type / expected: the same bytes after a round trip
 TEST_F(messages, default_objects_round_trip) {
   for_each_type(
-    [&]<caf::type_id_t Id>() {
-      SCOPED_TRACE(caf::type_name_by_id<Id>::value);
-      round_trip(typename caf::type_by_id<Id>::type{});
-    },
-    all_types{});
+      [&]<caf::type_id_t Id>() {
+        SCOPED_TRACE(caf::type_name_by_id<Id>::value);
+        round_trip(typename caf::type_by_id<Id>::type{});
+      },
+      all_types{});
 }
 
 // given: the registered names / expected: the checked-in list, because the wire carries the names
@@ -77,17 +77,18 @@ TEST_F(messages, names_are_the_checked_in_ones) {
 TEST_F(messages, all_elements_are_registered) {
   auto check_element = [&]<class T>(std::type_identity<T>) {
     // Integers are CAF's own, atoms carry no data, local messages never leave their process.
-    if constexpr (!std::is_integral_v<T> && !caf::is_atom_constant<T>::value
-                  && !caf::allowed_unsafe_message_type<T>::value) {
+    if constexpr (!std::is_integral_v<T> && !caf::is_atom_constant<T>::value &&
+                  !caf::allowed_unsafe_message_type<T>::value) {
       EXPECT_EQ(cfg.type_names_by_rtti.count(std::type_index(typeid(T))), 1u) << typeid(T).name();
     }
   };
-  auto check_message = [&]<class... Ins, class... Outs>(
-                         std::type_identity<caf::typed_mpi<caf::detail::type_list<Ins...>, caf::output_tuple<Outs...>>>) {
-    (check_element(std::type_identity<Ins>{}), ...);
-    if constexpr (!(std::is_void_v<Outs> || ...))
-      (check_element(std::type_identity<Outs>{}), ...);
-  };
+  auto check_message =
+      [&]<class... Ins, class... Outs>(
+          std::type_identity<caf::typed_mpi<caf::detail::type_list<Ins...>, caf::output_tuple<Outs...>>>) {
+        (check_element(std::type_identity<Ins>{}), ...);
+        if constexpr (!(std::is_void_v<Outs> || ...))
+          (check_element(std::type_identity<Outs>{}), ...);
+      };
   auto check_interface = [&]<class... Signatures>(std::type_identity<caf::typed_actor<Signatures...>>) {
     (check_message(std::type_identity<Signatures>{}), ...);
   };

@@ -66,8 +66,7 @@ protected:
 
   deterministic_config config;
   caf::actor_system system{config};
-  caf::scheduler::test_coordinator& scheduler =
-    dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  caf::scheduler::test_coordinator& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
   caf::scoped_actor self{system, true};
 
 private:

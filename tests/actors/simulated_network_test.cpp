@@ -1,0 +1,167 @@
+// A manager and a node in one process over CAF's simulated network: real registry, real instance, real heartbeats, virtual time.
+
+#include "actors/instance.hpp"
+#include "actors/registry.hpp"
+#include "protocols/client.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+#include <caf/io/network/test_multiplexer.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint16_t manager_port = 4242;
+
+struct simulated_config : caf::actor_system_config {
+  simulated_config() {
+    parcae::add_message_types(*this);
+    load<caf::io::middleman>();
+    set("scheduler.policy", caf::atom("testing"));
+    set("logger.inline-output", true);
+    set("middleman.network-backend", caf::atom("testing"));
+    set("middleman.manual-multiplexing", true);
+    set("middleman.attach-utility-actors", true);
+    set("middleman.workers", std::size_t{0});
+    set("middleman.heartbeat-interval", caf::timespan(500ms));
+    set("middleman.connection-timeout", caf::timespan(2s));
+  }
+};
+
+struct simulated_node {
+  simulated_config config;
+  caf::actor_system system{config};
+  caf::scheduler::test_coordinator& scheduler =
+      dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  caf::io::network::test_multiplexer& network =
+      dynamic_cast<caf::io::network::test_multiplexer&>(system.middleman().backend());
+  bool frozen = false; ///< as by SIGSTOP: makes no step
+
+  simulated_node() { scheduler.clock().current_time += 1h; }
+
+  bool step() {
+    return !frozen
+           && (scheduler.try_run_once() || network.read_data() || network.try_exec_runnable()
+               || network.try_accept_connection());
+  }
+};
+
+struct simulated_network : testing::Test {
+  simulated_node manager;
+  simulated_node node;
+  const caf::io::accept_handle acceptor = caf::io::accept_handle::from_int(1);
+  std::int64_t handles = 1;
+  registry_actor registry;
+  instance_actor instance;
+  std::vector<std::string> ended;
+
+  void SetUp() override {
+    run();
+    registry = manager.system.spawn(parcae::registry, registry_config{});
+    let_connect();
+    manager.scheduler.inline_next_enqueue();
+    ASSERT_TRUE(manager.system.middleman().publish(manager_actor{registry}, manager_port));
+    instance_config x;
+    x.introduction.name = "a";
+    x.introduction.host = "127.0.0.1";
+    x.introduction.port = 1;
+    x.manager_host = "manager";
+    x.manager_port = manager_port;
+    x.seed = 1;
+    x.dialler = node.system.middleman().actor_handle();
+    x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
+    instance = node.system.spawn(parcae::instance, std::move(x));
+    run();
+    advance(1ms);
+  }
+
+  void TearDown() override {
+    node.frozen = false;
+    caf::anon_send_exit(instance, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(registry, caf::exit_reason::user_shutdown);
+    instance = nullptr;
+    registry = nullptr;
+    run();
+    for (auto x : {&manager, &node})
+      x->scheduler.clock().cancel_all();
+    run();
+  }
+
+  /// The node's next dial of the manager finds it.
+  void let_connect() {
+    auto at_manager = caf::io::connection_handle::from_int(++handles);
+    auto at_node = caf::io::connection_handle::from_int(++handles);
+    manager.network.prepare_connection(acceptor, at_manager, node.network, "manager", manager_port, at_node);
+  }
+
+  void run() {
+    while (manager.step() || node.step())
+      continue;
+  }
+
+  void advance(std::chrono::milliseconds x) {
+    for (auto each : {&manager, &node})
+      if (!each->frozen)
+        each->scheduler.clock().advance_time(x);
+    run();
+  }
+
+  /// State of each life of the instance.
+  std::vector<std::string> states() {
+    caf::scoped_actor self(manager.system, true);
+    auto pending = self->request(registry, caf::infinite, client_request{encode(request{status_request{}})});
+    run();
+    std::vector<std::string> result;
+    pending.receive(
+        [&](const client_reply& x) {
+          for (const auto& i : std::get<status_reply>(decode_reply(x.bytes)).instances)
+            result.push_back(i.state);
+        },
+        [](const caf::error& e) { ADD_FAILURE() << render(e); });
+    return result;
+  }
+};
+
+// given: a healthy connection for an hour / expected: heartbeats keep it, no loss is declared
+TEST_F(simulated_network, heartbeats_keep_a_quiet_instance) {
+  EXPECT_THAT(states(), testing::ElementsAre("alive"));
+  for (int i = 0; i < 7200; ++i)
+    advance(500ms);
+  EXPECT_THAT(states(), testing::ElementsAre("alive"));
+}
+
+// given: the node stands still / expected: not lost after 1.5 s, lost after 2.5 s
+TEST_F(simulated_network, a_frozen_node_is_lost_in_time) {
+  node.frozen = true;
+  for (int i = 0; i < 3; ++i)
+    advance(500ms);
+  EXPECT_THAT(states(), testing::ElementsAre("alive"));
+  for (int i = 0; i < 2; ++i)
+    advance(500ms);
+  EXPECT_THAT(states(), testing::ElementsAre("lost"));
+}
+
+// given: the frozen node continues / expected: its old life stays lost, it joins again with a new one
+TEST_F(simulated_network, a_thawed_node_returns_with_a_new_life) {
+  node.frozen = true;
+  for (int i = 0; i < 6; ++i)
+    advance(500ms);
+  node.frozen = false;
+  let_connect();
+  node.scheduler.clock().advance_time(3s);
+  run();
+  for (int i = 0; i < 4; ++i)
+    advance(500ms);
+  EXPECT_THAT(states(), testing::UnorderedElementsAre("lost", "alive"));
+  EXPECT_TRUE(ended.empty());
+}
+
+} // namespace
+} // namespace parcae
