@@ -26,7 +26,7 @@ std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std:
 class published_cost : public cost_model {
 public:
   static constexpr std::size_t most_states = 20'000;
-  static constexpr std::size_t most_outcomes = 4'000;
+  static constexpr std::size_t most_outcomes = 500;
   static constexpr std::size_t most_subsets = 2'000;
   static constexpr std::size_t samples = 64;
 
