@@ -31,7 +31,9 @@ struct conductor_options {
   milliseconds prepare_limit{60'000};
   milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s
   milliseconds progress_limit{30'000}; ///< no commit for max(this, 10 × the median step): abort
-  milliseconds exclusion{1'000};       ///< first back-off of a participant that failed; doubles
+  /// First back-off of a participant that failed; doubles. While that is less than eight times, the job waits for its
+  /// return rather than give up steps that only it still holds.
+  milliseconds exclusion{1'000};
 };
 
 /// What the conductor must know of the model.

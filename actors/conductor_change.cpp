@@ -65,8 +65,9 @@ void conductor::machine::decide_step() {
   const auto decision = decide_open_step(current_->grid, current_->g, current_->base, reports, kept_by);
   chain_.end(current_->g, decision.last);
   // The step in progress is computed again, unless it is the one that the decision saves.
-  const auto saved = std::ranges::any_of(
-      reports, [&](const auto& x) { return decision.result.step != no_step && x.said.at.steps == decision.result.step; });
+  const auto saved = std::ranges::any_of(reports, [&](const auto& x) {
+    return decision.result.step != no_step && x.said.at.steps == decision.result.step;
+  });
   if (!saved) {
     ++view_.replayed_steps;
     ++record_.replayed_steps;
@@ -243,9 +244,9 @@ void conductor::machine::finish() {
 
 void conductor::machine::check_final_state(const std::string& why) {
   const bool ranks_hold_it = current_ && std::ranges::all_of(current_->rank_of, [&](const auto& x) {
-    const auto rank = slots_.find(x.first);
-    return rank != slots_.end() && !rank->second.excluded;
-  });
+                               const auto rank = slots_.find(x.first);
+                               return rank != slots_.end() && !rank->second.excluded;
+                             });
   if (!ranks_hold_it && !final_is_protected())
     plan_now(why);
 }

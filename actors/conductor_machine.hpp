@@ -1,7 +1,8 @@
 #pragma once
 
 // The inside of class conductor: its state, and one handler per event and report. Sources: conductor.cpp (membership,
-// planning, time), conductor_change.cpp (how generations begin and end), conductor_reports.cpp (what executors say).
+// time, records), conductor_planning.cpp (when and from what to plan), conductor_change.cpp (how generations begin and
+// end), conductor_reports.cpp (what executors say).
 
 #include "actors/conductor.hpp"
 #include "gpu/seed.hpp"
@@ -181,8 +182,8 @@ private:
   void on(const cancel_requested&) { end_job(false, "cancelled"); }
 
   static constexpr milliseconds short_notice{3'000}; ///< a change takes less than this
-  static constexpr int quick_restarts = 3;           ///< without a step between them; more are put off longer and longer
-  static constexpr int returns_awaited = 8;          ///< back-offs up to so many times the first
+  static constexpr int quick_restarts = 3;  ///< without a step between them; more are put off longer and longer
+  static constexpr int returns_awaited = 8; ///< back-offs up to so many times the first
 
   const job_id job_;
   const job_specification specification_;

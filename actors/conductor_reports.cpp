@@ -131,7 +131,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const decid
 }
 
 void conductor::machine::hear(const slot_id&, slot_state& slot, const progress& x) {
-  if (!is_current(x.current))
+  if (!is_current(x.current) || view_.now == deciding) // what it says was decided without it
     return;
   slot.back_off = milliseconds(0);
   restarts_ = stuck_ = 0;
@@ -215,7 +215,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const faile
   } else if (is_current(x.current) || is_next(x.current)) {
     // It lives: in answer to ABORT or DECIDE it still says what it holds, which may be the only copy.
     const bool has_place = current_ && current_->rank_of.contains(from);
-    if (has_place && (view_.now == running || view_.now == readying || view_.now == stopping || view_.now == activating))
+    if (has_place &&
+        (view_.now == running || view_.now == readying || view_.now == stopping || view_.now == activating))
       abort_current(why);
     exclude(from, x.what);
     if (view_.now != aborting && view_.now != deciding && view_.now != clearing)

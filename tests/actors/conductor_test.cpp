@@ -3,9 +3,10 @@
 
 #include "actors/conductor.hpp"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <deque>
-#include <gmock/gmock.h>
 #include <random>
 #include <set>
 
@@ -119,9 +120,9 @@ public:
   const std::vector<std::string>& log() const { return log_; }
   bool ended() const { return ended_; }
 
-  std::set<std::string> silent;                    ///< instances that answer nothing
+  std::set<std::string> silent;                                       ///< instances that answer nothing
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
-  std::uint32_t width = 0, depth = 1;              ///< the planner's choice; width 0: as wide as fits
+  std::uint32_t width = 0, depth = 1; ///< the planner's choice; width 0: as wide as fits
   std::uint32_t plans = 0;
   std::uint64_t handled = 0; ///< events
   bool slow_planner = false; ///< answers only to answer_plans()
@@ -229,9 +230,8 @@ private:
     for (std::uint32_t r = 0; r < target.ranks(); ++r)
       if (target.participants[r].slot == d.where.slot) {
         for (auto l = target.first_layer[target.stage_of(r)]; l < target.first_layer[target.stage_of(r) + 1]; ++l) {
-          const bool sent = std::ranges::any_of(d.next.moves, [&](const shard_move& m) {
-            return m.layer == l && m.destination == r;
-          });
+          const bool sent = std::ranges::any_of(
+              d.next.moves, [&](const shard_move& m) { return m.layer == l && m.destination == r; });
           if (!sent && c.at != version{} && std::ranges::find(d.held, layer_version{l, c.at}) == d.held.end())
             errors_.push_back(name + " needs layer " + std::to_string(l) + " and is sent nothing");
           std::erase_if(d.held, [&](const auto& h) { return h.layer == l; });
@@ -751,6 +751,25 @@ TEST_F(conductor_test, keepers_are_told_only_the_part_of_the_chain_that_they_nee
   EXPECT_LE(last->chain.size(), 2u);
 }
 
+TEST_F(conductor_test, progress_heard_after_the_decision_does_not_count) {
+  // given: b's last step was dropped because b did not answer ABORT; its report of that step arrives while DECIDE is
+  // answered. expected: the steps done are those decided.
+  run_two();
+  c.silent = {"b"};
+  const auto g = c.view().current;
+  c.say("a", failed{g, failure::communication, 0, "closed", {}});
+  ASSERT_EQ(c.view().now, phase::aborting);
+  bool said = false;
+  c.mend = [&](const std::string&, const report& x) -> report {
+    if (std::holds_alternative<decided>(x) && !std::exchange(said, true))
+      c.say("b", progress{g, {2, g}, {1}, 100, {}});
+    return x;
+  };
+  c.advance(5s);
+  ASSERT_TRUE(said);
+  EXPECT_EQ(c.view().steps_done, 1u);
+}
+
 TEST_F(conductor_test, survives_whatever_happens) {
   // given: random joins, losses, notices, silences, failures, slow plans, steps and snapshots. expected: no illegal
   // transition, no exception, nobody asked for what it does not hold, no busy waiting; trains when left in peace.
@@ -788,8 +807,11 @@ TEST_F(conductor_test, survives_whatever_happens) {
         break;
       case 6:
         if (d.has(name))
-          d.say(name, failed{g, static_cast<failure>(std::array{1, 2, 4, 5}[below(4)]),
-                             static_cast<std::uint32_t>(below(4)), "random", {}});
+          d.say(name, failed{g,
+                             static_cast<failure>(std::array{1, 2, 4, 5}[below(4)]),
+                             static_cast<std::uint32_t>(below(4)),
+                             "random",
+                             {}});
         break;
       case 7:
         if (const auto k = keeper(); !d.has(k))

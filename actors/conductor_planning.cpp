@@ -1,0 +1,152 @@
+#include "actors/conductor_machine.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+using enum phase;
+
+void conductor::machine::plan_soon(const std::string& why) {
+  trigger_ = why;
+  if (view_.now == running || view_.now == waiting)
+    plan_at_ = plan_at_ ? std::min(*plan_at_, now_ + options_.collect) : now_ + options_.collect;
+  else
+    plan_after_change_ = true;
+}
+
+void conductor::machine::plan_now(const std::string& why) {
+  trigger_ = why;
+  next_.reset();
+  current_.reset();
+  if (view_.now != planning)
+    enter(planning);
+  update_protection();
+  if (final_is_protected()) {
+    finish();
+  } else if (usable_slots() == 0) {
+    wait_for_slots("waiting for instances");
+  } else if (restarts_ > quick_restarts) {
+    ++plan_request_; // no answer under way counts
+    limit_ = now_ + options_.exclusion * (1 << std::min(restarts_ - quick_restarts - 1, 5));
+  } else {
+    ask_planner();
+    limit_ = now_ + options_.request_limit;
+  }
+}
+
+std::uint32_t conductor::machine::usable_slots() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(slots_, [](const auto& x) { return x.second.usable(); }));
+}
+
+void conductor::machine::on(const plan_chosen& x) {
+  if (x.request != plan_request_ || (view_.now != planning && view_.now != running))
+    return;
+  if (view_.now == planning)
+    plan_from_inventory(x.choice);
+  else
+    plan_while_running(x.choice);
+}
+
+void conductor::machine::plan_while_running(const configuration& choice) {
+  if (choice.width == 0 || choice.width * choice.depth > usable_slots())
+    return; // goes on while it can
+  const bool all_stay = std::ranges::all_of(current_->rank_of, [&](const auto& x) {
+    const auto slot = slots_.find(x.first);
+    return slot != slots_.end() && slot->second.usable();
+  });
+  if (all_stay && choice.width == current_->grid.width && choice.depth == current_->grid.depth)
+    return;
+  close_record_of_active();
+  begin_change(choice, running_version(current_->g));
+  enter_waiting_for(readying, participants_of_next(), options_.prepare_limit);
+}
+
+void conductor::machine::plan_from_inventory(const configuration& choice) {
+  if (choice.width == 0)
+    return wait_for_slots(choice.reason);
+  if (choice.width * choice.depth > usable_slots())
+    return plan_now(trigger_); // someone left while the planner thought
+  const auto from = newest_held(false);
+  if (from.steps < chain_.newest().steps) {
+    // What fails once need not have lost what it holds: steps are given up only after it failed repeatedly.
+    if (newest_held(true).steps > from.steps)
+      return wait_for_slots("waiting for the return of a slot that holds newer state than the others");
+    const auto lost = chain_.newest().steps - from.steps;
+    log(severity::warning,
+        std::to_string(lost) + " steps are lost: the newest version all layers are held at is " + to_string(from));
+    chain_.cut(from.steps);
+    view_.replayed_steps += lost;
+    record_.replayed_steps += lost;
+    view_.steps_done = from.steps;
+    journal("go back to version " + to_string(from));
+    update_protection();
+    confirm_to_keepers(false);
+  }
+  begin_change(choice, from);
+  enter_waiting_for(preparing, participants_of_next(), options_.prepare_limit);
+}
+
+version conductor::machine::newest_held(bool hoping) const {
+  std::vector<holder> holders;
+  for (const auto& [id, slot] : slots_)
+    if (!slot.excluded ||
+        (hoping && slot.excluded != time_point::max() && slot.back_off <= returns_awaited * options_.exclusion))
+      holders.push_back({id, slot.keeper, slot.held});
+  return newest_complete(chain_, static_cast<std::uint32_t>(facts_.state_bytes.size()), holders);
+}
+
+void conductor::machine::wait_for_slots(const std::string& why) {
+  enter(waiting);
+  view_.problem = why;
+  if (std::exchange(plan_after_change_, false)) // something happened while the planner thought
+    plan_soon(trigger_);
+}
+
+void conductor::machine::begin_change(const configuration& choice, const version& from) {
+  if (record_.trigger.empty())
+    open_record(trigger_);
+  std::vector<candidate> candidates;
+  for (const auto& [id, slot] : slots_) {
+    if (slot.excluded)
+      continue;
+    candidates.push_back({slot.where, {}, slot.keeper, slot.leaving.has_value(), slot.age});
+    if (current_ && from == running_version(current_->g)) {
+      if (const auto rank = current_->rank_of.find(id); rank != current_->rank_of.end()) {
+        const auto stage = current_->grid.stage_of(rank->second);
+        for (auto l = current_->grid.first_layer[stage]; l < current_->grid.first_layer[stage + 1]; ++l)
+          candidates.back().held.push_back({l, from});
+      }
+    } else {
+      candidates.back().held = slot.held;
+    }
+  }
+  change next;
+  next.plan = plan_change(choice.width, choice.first_layer, candidates, from, facts_.state_bytes,
+                          last_grid_ ? &*last_grid_ : nullptr);
+  newest_ = {newest_.value + 1};
+  next.what = {newest_,        mix_seed(token_seed_, "generation", {job_.value, newest_.value}),
+               job_,           specification_,
+               data_digest_,   next.plan.target,
+               next.plan.moves};
+  next_ = std::move(next);
+  base_ = from;
+  record_.to = newest_;
+  record_.configuration = std::to_string(choice.width) + "×" + std::to_string(choice.depth);
+  record_.kind = next_->plan.kind;
+  record_.bytes = next_->plan.bytes;
+  record_.planned_ms = ms_between(record_began_, now_);
+  view_.problem.clear();
+  log(severity::information, "generation " + std::to_string(newest_.value) + ": " + record_.configuration + " after " +
+                                 record_.trigger + "; " + choice.reason + "; " + next_->plan.reason);
+  for (const auto& p : next_->what.target.participants)
+    send(p.slot, next_->what);
+}
+
+std::set<slot_id> conductor::machine::participants_of_next() const {
+  std::set<slot_id> all;
+  for (const auto& p : next_->what.target.participants)
+    all.insert(p.slot);
+  return all;
+}
+
+} // namespace parcae
