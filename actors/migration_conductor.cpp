@@ -4,8 +4,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-
 namespace parcae {
 
 namespace {
@@ -106,8 +104,10 @@ void release_leaving(self_pointer self) {
   auto settled =
       view.now == phase::running && view.grid && !view.chain.empty() && view.steps_done > view.chain.back().base;
   for (auto i = s.leaving.begin(); i != s.leaving.end();) {
-    auto used = !settled || std::any_of(view.grid->participants.begin(), view.grid->participants.end(),
-                                        [&](const participant& p) { return p.slot == *i; });
+    // Once the first step is committed, those that were only sources have served.
+    auto used = !settled;
+    for (std::uint32_t rank = 0; !used && rank < view.grid->ranks(); ++rank)
+      used = view.grid->participants[rank].slot == *i;
     if (used && !s.emptied.contains(*i)) {
       ++i;
       continue;
