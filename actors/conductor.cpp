@@ -39,7 +39,7 @@ std::optional<time_point> conductor::machine::deadline() const {
   consider(limit_);
   consider(plan_at_);
   for (const auto& [id, slot] : slots_)
-    if (slot.excluded && !slot.asked_back)
+    if (slot.excluded && *slot.excluded != time_point::max())
       consider(slot.excluded);
   return earliest;
 }
@@ -121,13 +121,19 @@ void conductor::machine::on(const slot_leaving& x) {
     else if (view_.now == preparing || view_.now == transferring)
       clear_next("notice to " + to_string(x.slot));
   }
-  plan_soon("notice to " + to_string(x.slot));
+  const auto why = "notice to " + to_string(x.slot);
+  if (view_.now == finishing && current_ && current_->rank_of.contains(x.slot) && keepers().empty() &&
+      usable_slots() > 0)
+    plan_now(why); // the others take the final version over
+  else
+    plan_soon(why);
 }
 
 void conductor::machine::on(const slot_lost& x) {
   const auto it = slots_.find(x.slot);
   if (it == slots_.end())
     return;
+  restarts_ = 0;
   const bool was_keeper = it->second.keeper;
   slots_.erase(it);
   if (was_keeper)
@@ -170,10 +176,12 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
     answered(slot);
     break;
   case finishing:
-    if (has_place && !final_is_protected())
-      plan_now(why);
+    check_final_state(why);
     break;
   case waiting:
+    if (usable_slots() > 0) // perhaps for the return of this one
+      plan_soon(why);
+    break;
   case planning:
   case ended:
     break;
@@ -185,11 +193,28 @@ void conductor::machine::exclude(const slot_id& id, const std::string& why, bool
   if (it == slots_.end())
     return;
   auto& slot = it->second;
+  log(severity::warning, to_string(id) + " is not used for now: " + why);
+  if (slot.excluded == time_point::max())
+    return;
   slot.back_off = std::max(options_.exclusion, 2 * slot.back_off);
   slot.excluded = for_good ? time_point::max() : now_ + slot.back_off;
-  slot.asked_back = for_good;
-  slot.held.clear();
-  log(severity::warning, to_string(id) + " is not used for now: " + why);
+  slot.asked_back = false;
+}
+
+void conductor::machine::ask_back() {
+  for (auto& [id, slot] : slots_) {
+    if (!slot.excluded || *slot.excluded > now_)
+      continue;
+    if (slot.asked_back) {
+      exclude(id, "it does not say what it holds");
+      if (view_.now == waiting) // perhaps for what this slot holds
+        plan_soon(trigger_);
+    } else {
+      slot.asked_back = true;
+      slot.excluded = now_ + options_.request_limit;
+      send(id, abort_generation{{0}}); // no generation: only asks for the inventory
+    }
+  }
 }
 
 bool conductor::machine::participates_in_next(const slot_id& slot) const {
@@ -222,8 +247,10 @@ void conductor::machine::plan_now(const std::string& why) {
   if (final_is_protected()) {
     finish();
   } else if (usable_slots() == 0) {
-    enter(waiting);
-    view_.problem = "waiting for instances";
+    wait_for_slots("waiting for instances");
+  } else if (restarts_ > quick_restarts) {
+    ++plan_request_; // no answer under way counts
+    limit_ = now_ + options_.exclusion * (1 << std::min(restarts_ - quick_restarts - 1, 5));
   } else {
     ask_planner();
     limit_ = now_ + options_.request_limit;
@@ -252,17 +279,21 @@ void conductor::machine::plan_while_running(const configuration& choice) {
   });
   if (all_stay && choice.width == current_->grid.width && choice.depth == current_->grid.depth)
     return;
+  close_record_of_active();
   begin_change(choice, running_version(current_->g));
   enter_waiting_for(readying, participants_of_next(), options_.prepare_limit);
 }
 
 void conductor::machine::plan_from_inventory(const configuration& choice) {
-  const auto layers = static_cast<std::uint32_t>(facts_.state_bytes.size());
-  std::vector<holder> holders;
-  for (const auto& [id, slot] : slots_)
-    holders.push_back({id, slot.keeper, slot.held});
-  const auto from = newest_complete(chain_, layers, holders);
+  if (choice.width == 0)
+    return wait_for_slots(choice.reason);
+  if (choice.width * choice.depth > usable_slots())
+    return plan_now(trigger_); // someone left while the planner thought
+  const auto from = newest_held(false);
   if (from.steps < chain_.newest().steps) {
+    // What fails once need not have lost what it holds: steps are given up only after it failed repeatedly.
+    if (newest_held(true).steps > from.steps)
+      return wait_for_slots("waiting for the return of a slot that holds newer state than the others");
     const auto lost = chain_.newest().steps - from.steps;
     log(severity::warning,
         std::to_string(lost) + " steps are lost: the newest version all layers are held at is " + to_string(from));
@@ -274,17 +305,24 @@ void conductor::machine::plan_from_inventory(const configuration& choice) {
     update_protection();
     confirm_to_keepers(false);
   }
-  if (choice.width == 0 || choice.width * choice.depth > usable_slots()) {
-    if (choice.width == 0) {
-      view_.problem = choice.reason;
-      enter(waiting);
-    } else {
-      plan_now(trigger_); // someone left while the planner thought
-    }
-    return;
-  }
   begin_change(choice, from);
   enter_waiting_for(preparing, participants_of_next(), options_.prepare_limit);
+}
+
+version conductor::machine::newest_held(bool hoping) const {
+  std::vector<holder> holders;
+  for (const auto& [id, slot] : slots_)
+    if (!slot.excluded ||
+        (hoping && slot.excluded != time_point::max() && slot.back_off <= returns_awaited * options_.exclusion))
+      holders.push_back({id, slot.keeper, slot.held});
+  return newest_complete(chain_, static_cast<std::uint32_t>(facts_.state_bytes.size()), holders);
+}
+
+void conductor::machine::wait_for_slots(const std::string& why) {
+  enter(waiting);
+  view_.problem = why;
+  if (std::exchange(plan_after_change_, false)) // something happened while the planner thought
+    plan_soon(trigger_);
 }
 
 void conductor::machine::begin_change(const configuration& choice, const version& from) {
@@ -335,15 +373,12 @@ std::set<slot_id> conductor::machine::participants_of_next() const {
 }
 
 milliseconds conductor::machine::progress_limit() const {
-  return std::max(options_.progress_limit, milliseconds(static_cast<std::int64_t>(10 * view_.step_ms)));
+  return std::max(options_.progress_limit, milliseconds(static_cast<std::int64_t>(10 * view_.step_ms))) *
+         (1 << std::min(stuck_, 10));
 }
 
 void conductor::machine::on(const tick&) {
-  for (auto& [id, slot] : slots_)
-    if (slot.excluded && !slot.asked_back && *slot.excluded <= now_) {
-      slot.asked_back = true;
-      send(id, abort_generation{{0}}); // no generation: only asks for the inventory
-    }
+  ask_back();
   if (plan_at_ && *plan_at_ <= now_) {
     plan_at_.reset();
     if (view_.now == running) {
@@ -351,6 +386,8 @@ void conductor::machine::on(const tick&) {
       plan_at_ = now_ + milliseconds(specification_.planning_interval_ms);
     } else if (view_.now == waiting) {
       plan_now(trigger_);
+    } else {
+      plan_after_change_ = true;
     }
   }
   if (limit_ && *limit_ <= now_)
@@ -359,24 +396,32 @@ void conductor::machine::on(const tick&) {
 
 void conductor::machine::limit_passed() {
   if (view_.now == running) {
-    abort_current("no progress within " + std::to_string(progress_limit().count()) + " ms");
+    const auto limit = progress_limit();
+    ++stuck_;
+    abort_current("no progress within " + std::to_string(limit.count()) + " ms");
     return;
   }
-  if (view_.now == planning) { // the planner was restarted or is slow: ask again
+  if (view_.now == planning) { // the planner was restarted or is slow, or planning was put off
     ask_planner();
     limit_ = now_ + options_.request_limit;
     return;
   }
   if (view_.now == stopping) {
+    ++stuck_;
     abort_current("the generation did not stop in time");
+    return;
+  }
+  if (view_.now == finishing) { // a keeper did not say its digests: ask again
+    limit_.reset();
+    digests_asked_ = false;
+    check_done();
     return;
   }
   const auto late = awaited_;
   for (const auto& slot : late) {
     const auto why = "no answer from " + to_string(slot) + " while " + to_string(view_.now);
     exclude(slot, why);
-    if (awaited_.contains(slot)) // the first may have ended the phase
-      missing(slot, why);
+    missing(slot, why); // also if the first has ended the phase: this one may have a place in what goes on
   }
 }
 
@@ -385,6 +430,11 @@ void conductor::machine::open_record(const std::string& why) {
     return;
   record_.trigger = why.empty() ? "start" : why;
   record_began_ = now_;
+}
+
+void conductor::machine::close_record_of_active() {
+  if (record_.active_ms >= 0)
+    close_record();
 }
 
 void conductor::machine::close_record() {

@@ -38,6 +38,7 @@ void conductor::machine::abort_current(const std::string& why) {
     for (const auto& slot : participants_of_next())
       send(slot, abort_generation{next_->what.next});
   next_.reset();
+  close_record_of_active();
   open_record(why);
   stall_began_ = now_;
   current_->aborted_ranks.clear();
@@ -162,7 +163,9 @@ void conductor::machine::all_stopped() {
   if (next_ && next_->good)
     begin_transfer();
   else {
-    // Its participants are told by the PREPARE that supersedes it.
+    if (next_) // not all of its participants need be of the next one, whose PREPARE would supersede it
+      for (const auto& slot : participants_of_next())
+        send(slot, abort_generation{next_->what.next});
     plan_now(trigger_of_record());
   }
 }
@@ -196,6 +199,7 @@ void conductor::machine::begin_activation() {
 }
 
 void conductor::machine::all_active() {
+  active_at_ = now_;
   record_.active_ms = ms_between(record_began_, now_);
   record_.stall_ms = stall_began_ ? ms_between(*stall_began_, now_) : 0;
   stall_began_.reset();
@@ -205,9 +209,23 @@ void conductor::machine::all_active() {
   }
   enter(running);
   watch_progress();
-  plan_at_ = now_ + milliseconds(specification_.planning_interval_ms);
+  if (!plan_at_) // else a reason to plan came just before the change began
+    plan_at_ = now_ + milliseconds(specification_.planning_interval_ms);
+  if (current_->committed)
+    first_commit();
   if (std::exchange(plan_after_change_, false))
     plan_soon(trigger_);
+}
+
+void conductor::machine::first_commit() {
+  if (record_.to == current_->g) {
+    record_.first_commit_ms = ms_between(record_began_, now_);
+    close_record();
+  } else if (!view_.changes.empty() && view_.changes.back().to == current_->g) {
+    auto& closed = view_.changes.back();
+    closed.first_commit_ms = closed.active_ms + ms_between(active_at_, now_);
+  }
+  release_all();
 }
 
 void conductor::machine::finish() {
@@ -223,6 +241,15 @@ void conductor::machine::finish() {
   check_done();
 }
 
+void conductor::machine::check_final_state(const std::string& why) {
+  const bool ranks_hold_it = current_ && std::ranges::all_of(current_->rank_of, [&](const auto& x) {
+    const auto rank = slots_.find(x.first);
+    return rank != slots_.end() && !rank->second.excluded;
+  });
+  if (!ranks_hold_it && !final_is_protected())
+    plan_now(why);
+}
+
 void conductor::machine::check_done() {
   if (view_.now != finishing || !final_is_protected())
     return;
@@ -231,8 +258,10 @@ void conductor::machine::check_done() {
     for (const auto& d : slot.digests)
       digests[d.layer] = d.sha256;
   if (digests.size() < facts_.state_bytes.size()) {
-    if (!std::exchange(digests_asked_, true))
+    if (!std::exchange(digests_asked_, true)) {
       confirm_to_keepers(true);
+      limit_ = now_ + options_.prepare_limit;
+    }
     return;
   }
   view_.layer_digests.clear();

@@ -27,7 +27,7 @@ private:
     inventory held;                     ///< as last heard
     std::optional<time_point> leaving;  ///< when it will be gone
     std::optional<time_point> excluded; ///< not used until then; time_point::max() for good
-    bool asked_back = false;            ///< the exclusion is over, its inventory was asked for
+    bool asked_back = false;            ///< its inventory was asked for, to be answered until `excluded`
     milliseconds back_off{0};
     std::vector<commit_result> results; ///< keepers: of the versions held
     std::vector<layer_digest> digests;  ///< keepers: of the final version
@@ -80,6 +80,8 @@ private:
   void missing(const slot_id& slot, const std::string& why);
   /// A slot failed or did not answer in time. It is asked for its inventory when its back-off is over.
   void exclude(const slot_id& id, const std::string& why, bool for_good = false);
+  /// Asks those whose exclusion is over for their inventory; an answer ends it, no answer begins another.
+  void ask_back();
   bool participates_in_next(const slot_id& slot) const;
   bool is_rank_of_next(const slot_id& slot) const;
 
@@ -95,6 +97,11 @@ private:
   void on(const plan_chosen& x);
   void plan_while_running(const configuration& choice);
   void plan_from_inventory(const configuration& choice);
+  /// The newest version held of every layer by those who are not excluded; if `hoping`, also by those who will be asked
+  /// back and have not failed too often.
+  version newest_held(bool hoping) const;
+  /// Nothing can run now.
+  void wait_for_slots(const std::string& why);
   /// Plans the change to `choice` at version `from` and sends PREPARE.
   void begin_change(const configuration& choice, const version& from);
   std::set<slot_id> participants_of_next() const;
@@ -124,6 +131,9 @@ private:
   void all_active();
   /// All ranks are at the final version; the job is done when the keepers hold it.
   void finish();
+  /// While finishing: if neither the keepers nor the ranks hold the final version, what is left of it must be found, or
+  /// computed, again.
+  void check_final_state(const std::string& why);
   void check_done();
   bool final_is_protected() const { return view_.protected_version.steps == specification_.steps; }
 
@@ -146,10 +156,11 @@ private:
   void hear(const slot_id& from, slot_state& slot, const aborted& x);
   void hear(const slot_id& from, slot_state& slot, const decided& x);
   void hear(const slot_id&, slot_state& slot, const progress& x);
-  /// The first step of the generation is committed: nothing older is needed.
+  /// Of the generation that is active everywhere: its change is over, and nothing older is needed.
+  void first_commit();
   void release_all();
   void hear(const slot_id& from, slot_state& slot, const failed& x);
-  void hear(const slot_id&, slot_state& slot, const kept& x);
+  void hear(const slot_id& from, slot_state& slot, const kept& x);
 
   // Time.
 
@@ -163,11 +174,15 @@ private:
 
   void open_record(const std::string& why);
   void close_record();
+  /// The generation that the record is of was activated, and another change begins before its first commit was heard.
+  void close_record_of_active();
   void on(const plan_wanted& x) { plan_soon(x.why); }
 
   void on(const cancel_requested&) { end_job(false, "cancelled"); }
 
   static constexpr milliseconds short_notice{3'000}; ///< a change takes less than this
+  static constexpr int quick_restarts = 3;           ///< without a step between them; more are put off longer and longer
+  static constexpr int returns_awaited = 8;          ///< back-offs up to so many times the first
 
   const job_id job_;
   const job_specification specification_;
@@ -193,10 +208,13 @@ private:
   bool plan_after_change_ = false;
   std::uint64_t plan_request_ = 0;
   std::string trigger_ = "start";
+  int restarts_ = 0; ///< changes that communication failed in, since the last step or loss
+  int stuck_ = 0;    ///< times that there was no progress, since the last step
 
   change_record record_; ///< of the change in progress; trigger empty: none
   time_point record_began_;
   std::optional<time_point> stall_began_;
+  time_point active_at_; ///< when the last generation was activated
 
   time_point now_;
   std::vector<effect> effects_;

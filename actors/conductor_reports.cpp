@@ -1,6 +1,7 @@
 #include "actors/conductor_machine.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace parcae {
 
@@ -16,14 +17,22 @@ void conductor::machine::update_protection() {
   view_.protected_version = newest_complete(chain_, layers, holders);
   view_.protected_now = view_.protected_version.steps > 0 &&
                         view_.protected_version.steps + 2 * specification_.keeper_every > view_.steps_done;
-  if (view_.protected_version != before && view_.protected_version.steps > 0)
+  if (view_.protected_version == before)
+    return;
+  digests_asked_ = false;
+  for (auto& [id, slot] : slots_)
+    slot.digests.clear();
+  if (view_.protected_version.steps > 0)
     confirm_to_keepers(false);
 }
 
 void conductor::machine::confirm_to_keepers(bool digests) {
+  // Generations that ended before the confirmed version say nothing of what a keeper still holds, and grow in number.
+  auto chain = chain_.links();
+  std::erase_if(chain, [&](const auto& link) { return link.last < view_.protected_version.steps; });
   for (const auto& [id, slot] : slots_)
     if (slot.keeper)
-      send(id, confirm{job_, view_.protected_version, chain_.links(), digests});
+      send(id, confirm{job_, view_.protected_version, chain, digests});
 }
 
 void conductor::machine::on(const slot_reported& x) {
@@ -99,6 +108,10 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
   if (slot.excluded && slot.asked_back && *slot.excluded != time_point::max()) {
     slot.excluded.reset();
     slot.asked_back = false;
+    if (slot.keeper) // its executor may be another, which was told nothing yet
+      send(from, guard{job_, snapshot_token()});
+    else
+      send(from, protect{job_, keepers(), snapshot_token(), false});
     plan_soon("return of " + to_string(from));
   }
   if (view_.now == clearing && is_next(x.current)) {
@@ -121,10 +134,14 @@ void conductor::machine::hear(const slot_id&, slot_state& slot, const progress& 
   if (!is_current(x.current))
     return;
   slot.back_off = milliseconds(0);
+  restarts_ = stuck_ = 0;
   for (const auto& t : x.times)
     if (t.layer < facts_.costs.size()) {
       auto& cost = facts_.costs[t.layer];
-      auto mend = [](double& old, double value) { old = old > 0 ? 0.5 * old + 0.5 * value : value; };
+      auto mend = [](double& old, double value) {
+        if (std::isfinite(value) && value >= 0) // else no partition could be found any more
+          old = old > 0 ? 0.5 * old + 0.5 * value : value;
+      };
       mend(cost.forward_ms, t.forward_ms);
       mend(cost.backward_ms, t.backward_ms);
       mend(cost.optimizer_ms, t.optimizer_ms);
@@ -138,11 +155,10 @@ void conductor::machine::hear(const slot_id&, slot_state& slot, const progress& 
       if (!limit_ || view_.now == running)
         watch_progress();
   }
-  if (!std::exchange(current_->committed, true)) {
-    record_.first_commit_ms = ms_between(record_began_, now_);
-    close_record();
-    release_all();
-  }
+  // While activating, the last ACTIVE is waited for; while aborting, the step may still be dropped.
+  if (!std::exchange(current_->committed, true) &&
+      (view_.now == running || view_.now == readying || view_.now == stopping))
+    first_commit();
 }
 
 void conductor::machine::release_all() {
@@ -166,39 +182,50 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const faile
   const auto why = to_string(from) + ": " + x.what;
   if (x.kind == failure::data) {
     exclude(from, x.what, true);
-    if (std::ranges::all_of(slots_,
+    if (data_digest_.empty() && // else it was found once, and only these nodes do not have it
+        std::ranges::all_of(slots_,
                             [](const auto& s) { return s.second.keeper || s.second.excluded == time_point::max(); })) {
       end_job(false, x.what);
       return;
     }
     missing(from, why);
   } else if (x.kind == failure::unreachable && is_next(x.current)) {
-    // Two live instances that cannot reach each other: the younger does without a place for a while.
-    auto younger = from;
-    if (x.peer < next_->what.target.participants.size())
-      if (const auto peer = slots_.find(next_->what.target.participants[x.peer].slot);
-          peer != slots_.end() && peer->second.age > slot.age)
-        younger = peer->first;
+    if ((view_.now != readying && view_.now != preparing) || x.peer >= next_->what.target.participants.size())
+      return log(severity::information, why);
+    // Two live instances that cannot reach each other: the younger does without a place for a while. A keeper has none.
+    const auto peer = slots_.find(next_->what.target.participants[x.peer].slot);
+    if (peer == slots_.end())
+      return log(severity::information, why);
+    const auto order = [](const slot_state& s) { return std::pair(!s.keeper, s.age); };
+    const auto younger = order(peer->second) > order(slot) ? peer->first : from;
     exclude(younger, why);
     missing(younger, why);
   } else if (x.kind == failure::communication) {
     log(severity::information, why);
     if (is_current(x.current) &&
-        (view_.now == running || view_.now == readying || view_.now == stopping || view_.now == activating))
+        (view_.now == running || view_.now == readying || view_.now == stopping || view_.now == activating)) {
+      ++restarts_;
       abort_current("communication failed at " + why);
-    else if (is_next(x.current) && (view_.now == preparing || view_.now == transferring))
+    } else if (is_next(x.current) && (view_.now == preparing || view_.now == transferring)) {
+      ++restarts_;
       clear_next("communication failed at " + why);
-    else if (is_next(x.current) && view_.now == readying)
+    } else if (is_next(x.current) && view_.now == readying) {
       give_up_next("communication failed at " + why);
+    }
   } else if (is_current(x.current) || is_next(x.current)) {
+    // It lives: in answer to ABORT or DECIDE it still says what it holds, which may be the only copy.
+    const bool has_place = current_ && current_->rank_of.contains(from);
+    if (has_place && (view_.now == running || view_.now == readying || view_.now == stopping || view_.now == activating))
+      abort_current(why);
     exclude(from, x.what);
-    missing(from, why);
+    if (view_.now != aborting && view_.now != deciding && view_.now != clearing)
+      missing(from, why);
   } else {
     log(severity::warning, why);
   }
 }
 
-void conductor::machine::hear(const slot_id&, slot_state& slot, const kept& x) {
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const kept& x) {
   if (x.job != job_)
     return;
   slot.held = x.held;
@@ -208,6 +235,8 @@ void conductor::machine::hear(const slot_id&, slot_state& slot, const kept& x) {
   update_protection();
   if (final_is_protected() && (view_.now == waiting || view_.now == planning))
     plan_now(trigger_);
+  if (view_.now == finishing)
+    check_final_state("loss of what " + to_string(from) + " held");
   check_done();
 }
 

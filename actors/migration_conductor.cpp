@@ -4,6 +4,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 namespace parcae {
 
 namespace {
@@ -44,6 +46,11 @@ void end(self_pointer self, bool good, std::string why) {
   if (s.ended)
     return;
   s.ended = true;
+  if (s.machine->view().now != phase::ended) // the machine did not end the job itself: nobody was told
+    for (const auto& [id, slot] : s.slots) {
+      self->send(slot, abort_generation{s.machine->view().current});
+      self->send(slot, forget{s.config.job});
+    }
   s.picture.reset();
   auto last = picture_of(self);
   self->send(s.config.manager, job_outcome{s.config.job, good, std::move(why), std::move(last)});
@@ -104,10 +111,10 @@ void release_leaving(self_pointer self) {
   auto settled =
       view.now == phase::running && view.grid && !view.chain.empty() && view.steps_done > view.chain.back().base;
   for (auto i = s.leaving.begin(); i != s.leaving.end();) {
-    // Once the first step is committed, those that were only sources have served.
-    auto used = !settled;
-    for (std::uint32_t rank = 0; !used && rank < view.grid->ranks(); ++rank)
-      used = view.grid->participants[rank].slot == *i;
+    // Those after the ranks sent their shards long ago.
+    auto used =
+        !settled || std::any_of(view.grid->participants.begin(), view.grid->participants.begin() + view.grid->ranks(),
+                                [&](const participant& p) { return p.slot == *i; });
     if (used && !s.emptied.contains(*i)) {
       ++i;
       continue;
@@ -122,9 +129,14 @@ void handle(self_pointer self, const conductor_event& x) {
   auto& s = self->state;
   if (s.ended)
     return;
-  for (const auto& effect : s.machine->handle(self->clock().now(), x))
-    std::visit(effect_carrier{self}, effect);
   s.picture.reset();
+  try {
+    for (const auto& effect : s.machine->handle(self->clock().now(), x))
+      std::visit(effect_carrier{self}, effect);
+  } catch (const std::exception& e) {
+    write(self, severity::error, std::string("the conductor failed: ") + e.what());
+    end(self, false, std::string("the conductor failed: ") + e.what());
+  }
   if (s.ended)
     return;
   release_leaving(self);

@@ -28,11 +28,12 @@ constexpr auto send_limit = 600s;   ///< one shard; progress is watched by the c
 /// keeper goes on taking snapshots. Made and destroyed by the keeper's thread.
 class sending_session {
 public:
-  /// `on_failure` may be called on any thread.
+  /// `on_failure` and `on_kill` may be called on any thread.
   sending_session(const executor_options& options, data_port& port, prepare plan,
-                  std::function<void(failed)> on_failure) :
+                  std::function<void(failed)> on_failure, std::function<void()> on_kill) :
       options_(options),
-      port_(port), plan_(std::move(plan)), on_failure_(std::move(on_failure)), thread_([this] { run(); }) {}
+      port_(port), plan_(std::move(plan)), on_failure_(std::move(on_failure)), on_kill_(std::move(on_kill)),
+      thread_([this] { run(); }) {}
 
   /// Ends all communication; nothing is reported afterwards.
   ~sending_session() {
@@ -86,13 +87,16 @@ private:
       changed_.wait(lock, [this] { return cancelled_ || work_; });
       if (cancelled_)
         return;
-      auto todo = *work_;
+      auto todo = std::exchange(work_->shards, {}); // not kept longer than they are sent: a session may outlive them
       lock.unlock();
-      send(todo);
+      send(work_->at, todo);
+      todo.clear();
       lock.lock();
       delivered_ = true;
       if (!cancelled_)
         options_.report_to(delivered{plan_.next});
+    } catch (const killed&) {
+      on_kill_();
     } catch (const unreachable_peer& e) {
       fail(failure::unreachable, e.peer, e.what());
     } catch (const communication_error& e) {
@@ -102,20 +106,19 @@ private:
     }
   }
 
-  void send(const work& todo) {
+  void send(const version& at, const std::vector<std::pair<shard_move, shard_store::shard_ptr>>& shards) {
     std::uint32_t sent = 0;
     auto fault_point_here = [&] {
       if (options_.on_fault_point)
-        options_.on_fault_point({"transfer_send", plan_.next, todo.at.steps, sent});
+        options_.on_fault_point({"transfer_send", plan_.next, at.steps, sent});
     };
     fault_point_here();
     // One after the other: the network takes them as fast as it can anyway, and a shard is many packets.
-    for (const auto& [move, shard] : todo.shards) {
+    for (const auto& [move, shard] : shards) {
       std::vector<ticket> parts;
       for (std::uint32_t i = 0; i < shard->parts.size(); ++i)
-        parts.push_back(comm_->send(move.destination,
-                                    {channel::shard, todo.at.steps, move.layer * std::uint32_t{most_parts} + i},
-                                    shard->parts[i]));
+        parts.push_back(comm_->send(
+            move.destination, {channel::shard, at.steps, move.layer * std::uint32_t{most_parts} + i}, shard->parts[i]));
       for (const auto& x : parts)
         comm_->wait(x, send_limit);
       ++sent;
@@ -135,6 +138,7 @@ private:
   data_port& port_;
   const prepare plan_;
   const std::function<void(failed)> on_failure_;
+  const std::function<void()> on_kill_;
   std::atomic<bool> cancelled_ = false; ///< set under the mutex, read by connect()
   std::mutex mutex_;                    ///< guards what follows
   std::condition_variable changed_;
@@ -157,9 +161,7 @@ public:
       changed_.notify_all();
     }
     thread_.join();
-    for (auto& [id, job] : jobs_)
-      port_.accept_snapshots(id, 0, {});
-    jobs_.clear(); // before what the sessions' threads use
+    end_jobs(); // before what the sessions' threads use
   }
 
   void submit(command x) override { post(std::move(x)); }
@@ -180,7 +182,7 @@ private:
     std::unique_ptr<sending_session> session; ///< of `newest`, until it is aborted or over
   };
 
-  using event = std::variant<command, arrival, failed>;
+  using event = std::variant<command, arrival, failed, killed>;
 
   void post(event x) {
     std::lock_guard lock(mutex_);
@@ -189,6 +191,21 @@ private:
   }
 
   void run() {
+    try {
+      serve();
+    } catch (const killed&) {
+      end_jobs();
+    }
+  }
+
+  /// Ends all connections.
+  void end_jobs() {
+    for (auto& [id, job] : jobs_)
+      port_.accept_snapshots(id, 0, {});
+    jobs_.clear();
+  }
+
+  void serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
@@ -227,6 +244,8 @@ private:
     if (job->second.shards.add(x.shard, x.result))
       unreported_.insert(x.job);
   }
+
+  void handle(killed& x) { throw x; }
 
   void handle(failed& x) {
     if (auto job = job_in(x.current)) {
@@ -282,8 +301,8 @@ private:
       return;
     job.newest = x.next;
     job.session.reset(); // ends what was under way for the older one, and before its place is taken
-    job.session =
-        std::make_unique<sending_session>(options_, port_, std::move(x), [this](failed y) { post(std::move(y)); });
+    job.session = std::make_unique<sending_session>(
+        options_, port_, std::move(x), [this](failed y) { post(std::move(y)); }, [this] { post(killed{}); });
   }
 
   void handle(transfer& x) {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 namespace parcae {
 
@@ -57,10 +58,15 @@ bool shard_store::add(shard_ptr x, const commit_result& result) {
 }
 
 void shard_store::confirm(const version& newest, const std::vector<chain_link>& chain) {
-  confirmed_ = newest;
+  if (newest != confirmed_)
+    before_ = std::exchange(confirmed_, newest);
   chain_ = chain;
+  const auto whole = std::all_of(layers_.begin(), layers_.end(), [&](const auto& x) {
+    return !x.second.contains(before_) || x.second.contains(confirmed_);
+  });
+  const auto least = whole ? confirmed_.steps : std::min(before_.steps, confirmed_.steps);
   for (auto& [layer, versions] : layers_)
-    std::erase_if(versions, [&](const auto& x) { return x.first.steps < newest.steps || is_void(x.first, chain); });
+    std::erase_if(versions, [&](const auto& x) { return x.first.steps < least || is_void(x.first, chain_); });
   std::erase_if(layers_, [](const auto& x) { return x.second.empty(); });
   drop_unused_results();
 }

@@ -27,8 +27,9 @@ public:
   /// changed.
   bool add(shard_ptr x, const commit_result& result);
 
-  /// Drops what is void by `chain`, and what is older than `newest`. A shard just being sent stays alive by its
-  /// pointer.
+  /// Drops what is void by `chain`, and what is older than `newest`. It may be complete only by what other keepers hold:
+  /// if layers held at the version confirmed before are missing here, that one stays too, until the next is confirmed.
+  /// A shard just being sent stays alive by its pointer.
   void confirm(const version& newest, const std::vector<chain_link>& chain);
 
   shard_ptr find(std::uint32_t layer, const version& at) const; ///< null if not held
@@ -44,6 +45,7 @@ private:
   std::map<std::uint32_t, std::map<version, shard_ptr>> layers_; ///< by layer
   std::map<version, commit_result> results_;
   version confirmed_;
+  version before_; ///< confirmed before that
   std::vector<chain_link> chain_;
 };
 

@@ -8,7 +8,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -42,7 +44,11 @@ std::shared_ptr<const dataset> shared_dataset(const job_specification& job) {
 
 /// One generation as this device sees it, from PREPARE until it is replaced or aborted.
 struct generation_state {
-  explicit generation_state(prepare x) : what(std::move(x)), model(describe(what.specification.model)) {}
+  generation_state(prepare x, const slot_id& self_slot) : what(std::move(x)) {
+    const auto& all = what.target.participants;
+    while (self < all.size() && all[self].slot != self_slot)
+      ++self;
+  }
 
   ~generation_state() {
     end();
@@ -63,16 +69,17 @@ struct generation_state {
   bool is_rank() const { return self < what.target.ranks(); }
 
   const prepare what;
-  const model_description model;
-  std::uint32_t self = 0; ///< participant number
+  model_description model; ///< set by the preparation
+  std::uint32_t self = 0;  ///< participant number
   std::atomic<bool> aborted = false;
   std::mutex comm_mutex; ///< guards the pointer, which the preparation thread sets
   std::unique_ptr<communicator> comm;
   std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
-  std::unique_ptr<stage_training> training;      ///< ranks only
+  std::unique_ptr<stage_training> training;      ///< ranks only; the preparation's until that was joined
   std::thread preparation;
   std::atomic<bool> is_prepared = false;
   prepared answer;
+  std::optional<report> transferred; ///< the answer to TRANSFER, repeated when asked again; main thread only
 };
 
 class stage_executor final : public executor {
@@ -123,7 +130,7 @@ private:
 
   /// With mutex_ held.
   void begin_preparation(prepare x) {
-    if (next_ && next_->what.next == x.next) {
+    if (next_ && next_->what.next == x.next && next_->what.job == x.job) {
       if (next_->is_prepared)
         options_.report_to(next_->answer);
       return;
@@ -135,7 +142,7 @@ private:
       next_->end();
       superseded_.push_back(std::move(next_));
     }
-    next_ = std::make_shared<generation_state>(std::move(x));
+    next_ = std::make_shared<generation_state>(std::move(x), options_.self);
     next_->preparation = std::thread([this, g = next_.get()] { prepare_generation(*g); });
   }
 
@@ -147,11 +154,9 @@ private:
     };
     try {
       fault("prepare", g);
-      const auto& target = g.what.target;
-      while (g.self < target.participants.size() && target.participants[g.self].slot != options_.self)
-        ++g.self;
-      if (g.self == target.participants.size())
+      if (g.self == g.what.target.participants.size())
         return fail(failure::refused, to_string(options_.self) + " is not a participant");
+      g.model = describe(g.what.specification.model);
       g.answer = {g.what.next, checksum_of(g.what), {}};
       std::shared_ptr<const dataset> data;
       if (g.is_rank()) {
@@ -183,6 +188,9 @@ private:
     } catch (const killed&) {
       const std::lock_guard lock(mutex_);
       dead_ = true;
+      for (auto* x : {current_.get(), next_.get()}) // the main thread may wait for a peer
+        if (x)
+          x->end();
       wake_.notify_all();
     } catch (const std::exception& e) {
       fail(failure::computation, e.what());
@@ -229,13 +237,46 @@ private:
           train();
       } catch (const killed&) {
         break;
+      } catch (const std::exception& e) {
+        options_.report_to(failed{next_command ? generation_of(*next_command) : generation{}, failure::computation, 0,
+                                  e.what(), inventory_of(store_)});
       }
     }
-    const std::unique_lock lock(mutex_);
+    std::shared_ptr<generation_state> current, next; // their preparations may want the lock
+    std::vector<std::shared_ptr<generation_state>> superseded;
+    const std::lock_guard lock(mutex_);
     dead_ = true;
-    auto ending = std::make_tuple(std::move(current_), std::move(next_), std::move(superseded_));
+    current.swap(current_);
+    next.swap(next_);
+    superseded.swap(superseded_);
     streams_.clear();
     queue_.clear();
+  }
+
+  /// Which one the command is about; 0 if it is about none.
+  static generation generation_of(const command& x) {
+    return std::visit(
+        [](const auto& y) {
+          if constexpr (requires { y.next; })
+            return y.next;
+          else if constexpr (requires { y.current; })
+            return y.current;
+          else
+            return generation{};
+        },
+        x);
+  }
+
+  /// The generation prepared last, if it is g.
+  std::shared_ptr<generation_state> prepared_generation(generation g) {
+    const std::lock_guard lock(mutex_);
+    return next_ && next_->what.next == g ? next_ : nullptr;
+  }
+
+  /// Takes it away from `next_`, unless a newer PREPARE has done so.
+  std::shared_ptr<generation_state> take_prepared_generation(generation g) {
+    const std::lock_guard lock(mutex_);
+    return next_ && next_->what.next == g ? std::move(next_) : nullptr;
   }
 
   void handle(const prepare&) {} // never queued, see submit
@@ -247,32 +288,47 @@ private:
   }
 
   void handle(const stop& x) {
-    if (current_ && current_->what.next == x.current && !running_ && !current_->aborted)
+    if (!current_ || current_->what.next != x.current || current_->aborted)
+      return;
+    if (stopped_)
       report_stopped();
+    else if (running_) // it came between ACTIVATE and its execution
+      current_->training->request_stop();
   }
 
   void handle(const transfer& x) {
-    const auto g = next_;
-    if (!g || g->what.next != x.next)
+    const auto g = prepared_generation(x.next);
+    if (!g)
       return;
     if (g->preparation.joinable())
       g->preparation.join();
-    if (!g->is_prepared || g->aborted)
+    if (g->transferred)
+      options_.report_to(*g->transferred);
+    if (!g->is_prepared || g->aborted || g->transferred)
       return;
+    if (std::exchange(stored_, g->what.job) != g->what.job)
+      store_.clear();
+    // What failed is over: nothing may be read from shards that are freed, and the peers need not wait for more.
+    const auto fail = [&](failure kind, const std::exception& e) {
+      if (!g->aborted)
+        g->transferred = failed{x.next, kind, 0, e.what(), inventory_of(store_)};
+      g->end();
+    };
     try {
       const auto received = move_shards(*g, x.at);
       if (g->is_rank()) {
         complete_stage(*g, x.at);
-        options_.report_to(ready{x.next, x.at, received});
+        g->transferred = ready{x.next, x.at, received};
       } else {
-        options_.report_to(delivered{x.next});
+        g->transferred = delivered{x.next};
       }
     } catch (const communication_error& e) {
-      if (!g->aborted)
-        options_.report_to(failed{x.next, failure::communication, 0, e.what(), inventory_of(store_)});
+      fail(failure::communication, e);
     } catch (const std::exception& e) {
-      options_.report_to(failed{x.next, failure::refused, 0, e.what(), inventory_of(store_)});
+      fail(failure::refused, e);
     }
+    if (g->transferred)
+      options_.report_to(*g->transferred);
   }
 
   /// Returns the bytes received.
@@ -350,18 +406,23 @@ private:
         options_.report_to(active{x.next});
       return;
     }
-    if (!next_ || next_->what.next != x.next || !next_->training || next_->aborted)
+    auto g = prepared_generation(x.next);
+    if (!g || !g->transferred || !std::holds_alternative<ready>(*g->transferred) || g->aborted)
       return;
-    fault("activate", *next_);
+    fault("activate", *g);
     std::shared_ptr<generation_state> old;
     {
       const std::lock_guard lock(mutex_);
-      old = std::exchange(current_, std::exchange(next_, nullptr));
+      if (next_ != g)
+        return; // superseded
+      next_.reset();
+      old = std::exchange(current_, std::move(g));
     }
     old.reset();
+    stopped_ = false;
     at::set_num_threads(static_cast<int>(current_->what.specification.threads));
     current_->training->start(x.at);
-    if (std::exchange(snapshot_wanted_, false))
+    if (snapshot_wanted_)
       current_->training->request_snapshot();
     reported_ = {};
     steps_since_report_ = 0;
@@ -377,14 +438,12 @@ private:
 
   void handle(const abort_generation& x) {
     aborted answer{x.current, {}, no_step, {}, {}};
-    if (next_ && next_->what.next == x.current) {
-      std::shared_ptr<generation_state> ending;
-      {
-        const std::lock_guard lock(mutex_);
-        ending.swap(next_);
-      }
-      if (ending->training) // it may hold its stage already, without having heard ACTIVATE
-        if (const auto held = store_.find(ending->training->first_layer()); held != store_.end())
+    const auto ending =
+        take_prepared_generation(x.current); // destroyed after the answer: its preparation may take long
+    if (ending) {
+      const auto& target = ending->what.target;
+      if (ending->is_rank()) // it may hold its stage already, without having heard ACTIVATE
+        if (const auto held = store_.find(target.first_layer[target.stage_of(ending->self)]); held != store_.end())
           answer.at = held->second.at;
     } else if (current_ && current_->what.next == x.current) {
       running_ = false;
@@ -440,10 +499,9 @@ private:
     protection_ = x;
     for (const auto& keeper : x.keepers)
       streams_.push_back(port_.open_snapshot_stream(x.job, keeper, x.token));
-    if (x.now && running_)
+    snapshot_wanted_ |= x.now;
+    if (snapshot_wanted_ && running_)
       current_->training->request_snapshot();
-    else
-      snapshot_wanted_ = x.now;
     if (current_ && !running_ && !current_->aborted &&
         current_->training->at().steps == current_->what.specification.steps)
       send_final_state();
@@ -458,12 +516,19 @@ private:
   }
 
   void handle(const forget& x) {
+    if (protection_.job == x.job) {
+      streams_.clear();
+      protection_ = {};
+      snapshot_wanted_ = false;
+    }
     std::shared_ptr<generation_state> old_current, old_next;
-    running_ = false;
-    store_.clear();
-    streams_.clear();
     const std::lock_guard lock(mutex_);
-    old_current.swap(current_);
+    if (current_ && current_->what.job == x.job) {
+      running_ = false;
+      old_current.swap(current_);
+    }
+    if (stored_ == x.job)
+      store_.clear();
     if (next_ && next_->what.job == x.job) // else the next job's, already being prepared
       old_next.swap(next_);
   }
@@ -508,14 +573,17 @@ private:
 
   /// Something that should not fail failed: the stage's shards count only if no apply had begun.
   void void_stage(const std::string& why) {
-    const auto& training = *current_->training;
-    if (training.voided())
+    auto& training = *current_->training;
+    if (training.voided()) {
       for (auto layer = training.first_layer(); layer < training.last_layer(); ++layer)
         store_.erase(layer);
+      training.drop_gradients(); // DECIDE shall not apply them
+    }
     options_.report_to(failed{current_->what.next, failure::computation, 0, why, inventory_of(store_)});
   }
 
   void report_stopped() {
+    stopped_ = true;
     options_.report_to(stopped{current_->what.next, current_->training->at(), inventory_of(store_)});
   }
 
@@ -523,6 +591,7 @@ private:
   void send_snapshot(const commit_result& result) {
     if (!result.snapshot || streams_.empty())
       return;
+    snapshot_wanted_ = false;
     const auto& g = *current_;
     const auto width = g.what.target.width;
     const auto keepers = static_cast<std::uint32_t>(streams_.size());
@@ -570,9 +639,11 @@ private:
 
   // Main thread only.
   layer_store store_;
+  job_id stored_; ///< whose shards these are
   bool running_ = false;
+  bool stopped_ = false; ///< current_ ended by the stop bit or at the final version
   protect protection_;
-  bool snapshot_wanted_ = false;
+  bool snapshot_wanted_ = false; ///< the keepers have not been sent one yet
   std::vector<std::unique_ptr<snapshot_stream>> streams_;
   steady::time_point reported_;
   steady::time_point step_began_;

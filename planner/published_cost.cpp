@@ -173,6 +173,13 @@ const published_cost::same_depth& published_cost::same_depth_of(const shape& fro
             same->ways += y.ways;
         }
     std::swap(now, next);
+    std::size_t outcomes = 0;
+    for (const auto& x : now)
+      outcomes += x.size();
+    if (outcomes > most_outcomes) {
+      sample_same_depth(table, from, to_width, losses);
+      return table;
+    }
   }
   table.enough.assign(losses + 1, 0);
   table.transfer_ms.assign(losses + 1, 0);
@@ -189,6 +196,43 @@ const published_cost::same_depth& published_cost::same_depth_of(const shape& fro
     }
   }
   return table;
+}
+
+void published_cost::sample_same_depth(same_depth& table, const shape& from, std::uint32_t to_width,
+                                       std::uint32_t losses) {
+  std::mt19937_64 random(1);
+  const auto& transfer_ms = cut_of(from.depth).transfer_ms;
+  std::vector<std::uint32_t> slots(from.slots());
+  std::iota(slots.begin(), slots.end(), 0);
+  table.enough.assign(losses + 1, 0);
+  table.transfer_ms.assign(losses + 1, 0);
+  for (std::uint32_t k = 0; k <= losses; ++k)
+    for (std::size_t i = 0; i < samples; ++i) {
+      std::vector<std::uint32_t> left(from.depth, from.width);
+      for (std::uint32_t drawn = 0; drawn < k; ++drawn) {
+        std::swap(slots[drawn], slots[drawn + random() % (slots.size() - drawn)]);
+        --left[slots[drawn] % from.depth];
+      }
+      bool enough = true;
+      const double ms = same_depth_transfer_ms(left, to_width, transfer_ms, enough);
+      table.enough[k] += enough ? 1.0 / samples : 0;
+      table.transfer_ms[k] += ms / samples;
+    }
+}
+
+double published_cost::same_depth_transfer_ms(const std::vector<std::uint32_t>& left, std::uint32_t to_width,
+                                              const std::vector<double>& transfer_ms, bool& enough) {
+  double slowest_ms = 0, serial_ms = 0;
+  for (std::size_t stage = 0; stage < left.size(); ++stage) {
+    const auto lacking = to_width > left[stage] ? to_width - left[stage] : 0;
+    if (lacking == 0)
+      continue;
+    enough = false;
+    slowest_ms = std::max(slowest_ms, transfer_ms[stage]);
+    if (lacking == to_width || (stage + 1 == left.size() && lacking == to_width - 1))
+      serial_ms += transfer_ms[stage];
+  }
+  return std::max(slowest_ms, serial_ms);
 }
 
 const published_cost::greedy_order& published_cost::order_of(const shape& from, std::uint32_t to_depth) {
@@ -355,21 +399,12 @@ double published_cost::move_given_ms(const shape& from, const shape& to, const s
     return last_transfer_ms(from, to.depth, lost_of_grid) + (to.width > 1 ? cut.largest_ms : 0) + restart;
   if (from == to && lost == 0)
     return 0;
+  std::vector<std::uint32_t> left(from.depth, 0);
+  for (std::uint32_t slot = 0; slot < from.slots(); ++slot)
+    left[slot % from.depth] += lost_of_grid[slot] ? 0 : 1;
   bool enough = true;
-  double slowest_ms = 0, serial_ms = 0;
-  for (std::uint32_t stage = 0; stage < from.depth; ++stage) {
-    std::uint32_t left = 0;
-    for (std::uint32_t d = 0; d < from.width; ++d)
-      left += lost_of_grid[d * from.depth + stage] ? 0 : 1;
-    const auto lacking = to.width > left ? to.width - left : 0;
-    if (lacking == 0)
-      continue;
-    enough = false;
-    slowest_ms = std::max(slowest_ms, cut.transfer_ms[stage]);
-    if (lacking == to.width || (stage + 1 == from.depth && lacking == to.width - 1))
-      serial_ms += cut.transfer_ms[stage];
-  }
-  return enough ? rebuild_ms(to, change::remove) + workload_.process_ms : std::max(slowest_ms, serial_ms) + restart;
+  const double transfer = same_depth_transfer_ms(left, to.width, cut.transfer_ms, enough);
+  return enough ? rebuild_ms(to, change::remove) + workload_.process_ms : transfer + restart;
 }
 
 // Several devices per instance vanish together, which ties the stages to each other: all subsets of instances, or a

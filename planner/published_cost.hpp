@@ -21,11 +21,12 @@ std::vector<std::uint32_t> published_partition(std::uint32_t layers, std::uint32
 std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std::uint32_t drawn);
 
 /// Exact for one device per instance while at most 64 slots of the grid can be asked and the number of cases stays
-/// below `most_states`; else, and with several devices where there are too many subsets, the mean of `samples` subsets
-/// drawn with a fixed seed.
+/// below `most_states` (another depth) or `most_outcomes` (the same depth); else, and with several devices where there
+/// are too many subsets, the mean of `samples` subsets drawn with a fixed seed.
 class published_cost : public cost_model {
 public:
   static constexpr std::size_t most_states = 20'000;
+  static constexpr std::size_t most_outcomes = 500;
   static constexpr std::size_t most_subsets = 2'000;
   static constexpr std::size_t samples = 64;
 
@@ -74,6 +75,10 @@ private:
 
   const cut& cut_of(std::uint32_t depth);
   const same_depth& same_depth_of(const shape& from, std::uint32_t to_width, std::uint32_t losses);
+  void sample_same_depth(same_depth& table, const shape& from, std::uint32_t to_width, std::uint32_t losses);
+  /// Of one outcome, replicas left by stage; clears `enough` if a stage lacks any.
+  static double same_depth_transfer_ms(const std::vector<std::uint32_t>& left, std::uint32_t to_width,
+                                       const std::vector<double>& transfer_ms, bool& enough);
   double other_depth_ms(const shape& from, std::uint32_t to_depth, std::uint32_t losses);
   void enumerate(other_depth& table, const shape& from, std::uint32_t to_depth, std::uint32_t losses);
   double sampled_ms(const shape& from, std::uint32_t to_depth, std::uint32_t losses);

@@ -78,6 +78,7 @@ protected:
   }
 
   job_specification job_;
+  std::atomic<std::uint64_t> gate_ = 0; ///< a step, where a test's fault plans need one that changes
   std::unique_ptr<executor_cluster> cluster_;
 };
 
@@ -306,6 +307,75 @@ TEST_F(failure_schedule, loss_of_the_keeper_during_a_snapshot) {
   EXPECT_FALSE(cluster_->view().protected_now);
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 6; }));
   cluster_->add_keeper("keeper2");
+  expect_identical();
+}
+
+TEST_F(failure_schedule, keeper_killed_in_the_middle_of_a_snapshot) {
+  // given: the keeper is killed when it has half of version 8, then all workers are. expected: the second keeper, sent
+  // to from the next commit on, has the state.
+  begin({{2, 1}});
+  cluster_->add_keeper("keeper1", once("snapshot", 8, fault_action::kill, 1));
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 9; }));
+  cluster_->kill("w0");
+  cluster_->kill("w1");
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3");
+  expect_identical();
+  EXPECT_GE(cluster_->view().chain.back().base, 9u);
+}
+
+TEST_F(failure_schedule, one_of_two_keepers_and_all_workers_are_lost) {
+  // given: every layer goes to both keepers; one is lost, and all workers before the next commit. expected: the state
+  // comes back from the other.
+  auto job = small_job();
+  job.keeper_copies = 2;
+  begin({{1, 2}, {2, 1}}, job);
+  cluster_->add_keeper("keeper1");
+  gate_.store(UINT64_MAX);
+  for (const auto* name : {"w0", "w1"})
+    cluster_->add_worker(name, [this](const fault_point& at) {
+      return std::string(at.phase) == "exchange_send" && at.step >= gate_ ? fault_action::kill : fault_action::none;
+    });
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 8; }));
+  gate_ = 0;
+  cluster_->kill("keeper");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3");
+  expect_identical();
+  EXPECT_GE(cluster_->view().chain.back().base, 4u);
+}
+
+TEST_F(failure_schedule, state_spread_over_two_keepers_comes_back_from_both) {
+  begin({{2, 2}, {1, 3}});
+  cluster_->add_keeper("keeper1");
+  for (int i = 0; i < 4; ++i)
+    cluster_->add_worker("w" + std::to_string(i));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 8; }));
+  for (int i = 0; i < 4; ++i)
+    cluster_->kill("w" + std::to_string(i));
+  for (int i = 4; i < 7; ++i)
+    cluster_->add_worker("w" + std::to_string(i));
+  expect_identical();
+  EXPECT_GE(cluster_->view().chain.back().base, 8u);
+}
+
+TEST_F(failure_schedule, joins_in_quick_succession_after_a_kill) {
+  // given: joins every 50 ms for 10 s after a kill would be 200 joins; here each join follows the one before as soon as
+  // the conductor was idle for 50 ms. expected: training goes on between them.
+  auto job = small_job();
+  begin({{2, 1}}, job);
+  cluster_->planner = [&](std::uint32_t slots, const auto&) { return shape(job, std::min(slots, 4u), 1); };
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
+  cluster_->kill("w1");
+  for (int i = 2; i < 8; ++i) {
+    cluster_->add_worker("w" + std::to_string(i));
+    cluster_->run_until([] { return false; }, milliseconds(50));
+  }
   expect_identical();
 }
 

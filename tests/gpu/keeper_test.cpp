@@ -1,13 +1,10 @@
 #include "gpu/shard_store.hpp"
 #include "gpu/stage_executor.hpp"
-#include "tests/gpu/data_plane_fixture.hpp"
+#include "tests/gpu/executor_reports.hpp"
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <deque>
 #include <mutex>
-#include <optional>
 
 using namespace parcae;
 using namespace parcae::testing;
@@ -31,36 +28,6 @@ bool add(shard_store& store, std::uint32_t layer, version v) {
 }
 
 constexpr std::uint64_t runs = UINT64_MAX;
-
-/// Reports of an executor, taken by kind; those of other kinds that came before are dropped.
-struct reports {
-  void operator()(report x) {
-    std::lock_guard lock(mutex);
-    queue.push_back(std::move(x));
-    changed.notify_all();
-  }
-
-  template <class Kind>
-  Kind next() {
-    std::unique_lock lock(mutex);
-    std::optional<Kind> found;
-    auto come = changed.wait_for(lock, patience, [&] {
-      while (!queue.empty() && !found) {
-        if (auto x = std::get_if<Kind>(&queue.front()))
-          found = std::move(*x);
-        queue.pop_front();
-      }
-      return found.has_value();
-    });
-    if (!come)
-      throw std::runtime_error("no such report came");
-    return std::move(*found);
-  }
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<report> queue;
-};
 
 /// Participants 0 (a worker, played by the test) and 1 (the keeper).
 struct keeper_fixture : ::testing::Test {
@@ -97,7 +64,7 @@ struct keeper_fixture : ::testing::Test {
   }
 
   cluster c;
-  reports said;
+  executor_reports said;
   std::function<void(const fault_point&)> on_fault_point;
   std::unique_ptr<executor> keeper;
   std::unique_ptr<snapshot_stream> stream;
@@ -151,9 +118,33 @@ TEST(shard_store, void_versions_go) {
   EXPECT_TRUE(add(store, 0, at(20, 2)));
   EXPECT_EQ(store.layers_at(at(10, 1)), 2u);
   EXPECT_EQ(store.layers_at(at(20, 2)), 1u);
+  add(store, 1, at(20, 2));
   store.confirm(at(20, 2), {{{1}, 0, 19}, {{2}, 19, runs}});
-  EXPECT_EQ(store.held(), (inventory{{0, at(20, 2)}}));
+  EXPECT_EQ(store.held(), (inventory{{0, at(20, 2)}, {1, at(20, 2)}}));
   EXPECT_EQ(store.results().size(), 1u);
+}
+
+// given: a version that is complete by the copies of another keeper, half of it here / expected: the one before stays
+// until a third one is confirmed (layers may have gone to another keeper for good)
+TEST(shard_store, keeps_the_version_before_until_its_own_share_is_here) {
+  const std::vector<chain_link> chain{{{1}, 0, runs}};
+  shard_store store;
+  for (std::uint32_t layer : {0u, 1u})
+    add(store, layer, at(10, 1));
+  store.confirm(at(10, 1), chain);
+  add(store, 0, at(20, 1));
+  store.confirm(at(20, 1), chain);
+  store.confirm(at(20, 1), chain); // asked for digests, say
+  EXPECT_EQ(store.layers_at(at(10, 1)), 2u);
+  add(store, 1, at(20, 1));
+  EXPECT_EQ(store.layers_at(at(10, 1)), 2u);
+  add(store, 0, at(30, 1));
+  store.confirm(at(30, 1), chain);
+  EXPECT_EQ(store.layers_at(at(20, 1)), 2u);
+  EXPECT_EQ(store.layers_at(at(10, 1)), 0u);
+  add(store, 0, at(40, 1));
+  store.confirm(at(40, 1), chain);
+  EXPECT_EQ(store.held(), (inventory{{0, at(40, 1)}}));
 }
 
 TEST(shard_store, digests_are_of_the_parameters) {
@@ -287,4 +278,44 @@ TEST_F(keeper_fixture, reports_what_was_thrown) {
   auto answer = said.next<failed>();
   EXPECT_EQ(answer.kind, failure::computation);
   EXPECT_EQ(answer.what, "stumbled");
+}
+
+// given: a keeper killed while a shard arrives, or between two that it sends / expected: it says no more, and its
+// connections close
+TEST_F(keeper_fixture, is_killed_during_a_snapshot) {
+  deliver(at(10, 1));
+  keeper->submit(c.plan);
+  auto comm = c.connect(0);
+  said.next<prepared>();
+  on_fault_point = [&](const fault_point& x) {
+    if (std::string(x.phase) == "snapshot" && x.index == 1)
+      throw killed{};
+  };
+  auto x = std::make_shared<snapshot>();
+  x->job = c.plan.job;
+  x->result = result_of(at(20, 1));
+  for (std::uint32_t layer = 0; layer < 3; ++layer)
+    x->shards.push_back(shard_of(layer, at(20, 1)));
+  stream->send(x);
+  std::vector<std::byte> part(100);
+  EXPECT_THROW(comm->wait(comm->receive(1, {channel::shard, 10, 0}, part), patience), communication_error);
+}
+
+TEST_F(keeper_fixture, is_killed_between_two_shards_that_it_sends) {
+  deliver(at(10, 1));
+  keeper->submit(c.plan);
+  auto comm = c.connect(0);
+  said.next<prepared>();
+  on_fault_point = [&](const fault_point& x) {
+    if (x.index == 1)
+      throw killed{};
+  };
+  keeper->submit(transfer{c.plan.next, at(10, 1)});
+  auto wait_for = [&](std::uint32_t layer, std::uint32_t i) {
+    std::vector<std::byte> part(100);
+    comm->wait(comm->receive(1, {channel::shard, 10, layer * 8 + i}, part), patience);
+  };
+  for (std::uint32_t i = 0; i < 3; ++i)
+    wait_for(0, i);
+  EXPECT_THROW(wait_for(2, 0), communication_error);
 }

@@ -1,0 +1,114 @@
+// How long planning takes. Prints one JSON object per line:
+//   trace      a whole trace (the published p3 where it is present, else a generated one), cost tables included
+//   decision   one decision of the distribution planner, forecast included, by fleet size, look-ahead and detail
+// Options: --quick leaves out the largest fleet.
+
+#include "planner/simulator.hpp"
+#include "planner/trace_generator.hpp"
+#include "tests/planner/published.hpp"
+#include "tests/planner/workloads.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+using namespace parcae;
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+double since_ms(steady::time_point begin) {
+  return std::chrono::duration<double, std::milli>(steady::now() - begin).count();
+}
+
+void whole_trace(const profile& workload, const network_profile& network, const fleet_history& history,
+                 const char* forecast, std::uint32_t notice) {
+  const auto begin = steady::now();
+  published_cost costs(workload, network);
+  simulator x(workload, costs, &costs, history, {policy::liveput, forecast, notice, 12});
+  while (!x.done()) {
+    x.decide();
+    x.advance();
+  }
+  std::printf("{\"bench\": \"trace\", \"profile\": \"%s\", \"intervals\": %zu, \"forecast\": \"%s\", \"notice\": %u, "
+              "\"samples\": %.1f, \"ms\": %.1f}\n",
+              workload.name.c_str(), history.size(), forecast, notice, x.samples(), since_ms(begin));
+}
+
+// 48 layers, depths 4 … 32 in steps of 4, throughput that rises less than linearly with the slots.
+profile large_workload(std::uint32_t slots) {
+  auto x = made_up::workload(48, 4, 1);
+  x.samples_per_s.clear();
+  x.min_depth = 4;
+  x.max_depth = 32;
+  for (std::uint32_t depth = 1; depth <= 48; ++depth)
+    if (depth % 4 != 0)
+      x.excluded_depths.insert(depth);
+  for (std::uint32_t depth = 4; depth <= 32; depth += 4)
+    for (std::uint32_t width = 1; width * depth <= slots; ++width)
+      x.samples_per_s[{width, depth}] = width * depth / (1 + 0.002 * width + 0.01 * std::abs(depth - 12.0));
+  return x;
+}
+
+void decisions(std::uint32_t instances, std::uint32_t look_ahead, double detail) {
+  const auto workload = large_workload(instances);
+  const auto network = made_up::network();
+  auto options = trace_kind("large");
+  options.capacity = instances;
+  options.mean_group = std::max(2.0, instances / 40.0);
+  options.largest_group = std::max(6u, instances / 8);
+  options.mean_join_group = options.mean_group;
+  options.hours = 6;
+  const auto history = intervals_of(generate_trace(options, 1));
+  published_cost costs(workload, network);
+  move_table table(workload, costs, instances);
+  const auto forecast = make_method("auto");
+  std::vector<double> ms;
+  training_state state;
+  std::uint32_t held = 0;
+  const std::size_t warm = 120, count = instances > 300 ? 160 : 320;
+  for (std::size_t i = 0; i < std::min(count, history.size()); ++i) {
+    const auto begin = steady::now();
+    forecast->observe(history[i]);
+    const fleet_change known{history[i].joined, history[i].lost};
+    const auto decision =
+        plan_liveput(table, state, held, std::span(&known, 1), forecast->forecast(look_ahead - 1, detail));
+    if (i >= warm)
+      ms.push_back(since_ms(begin));
+    state = {decision.best.target, true, false, 0};
+    held = history[i].available;
+  }
+  std::sort(ms.begin(), ms.end());
+  std::printf(
+      "{\"bench\": \"decision\", \"instances\": %u, \"configurations\": %zu, \"look_ahead\": %u, \"detail\": %g, "
+      "\"decisions\": %zu, \"p50_ms\": %.2f, \"p99_ms\": %.2f}\n",
+      instances, table.shapes().size(), look_ahead, detail, ms.size(), ms[ms.size() / 2], ms[ms.size() * 99 / 100]);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
+  if (published::present()) {
+    const auto network = published::network();
+    const auto history = published::trace("p3");
+    for (const char* name : {"gpt2-1.5b", "bert-large", "resnet152", "vgg19", "gpt3-6.7b"}) {
+      const auto workload = published::workload(name);
+      whole_trace(workload, network, history, "oracle", 0);
+      for (std::uint32_t notice = 0; notice < 3; ++notice)
+        whole_trace(workload, network, history, "auto", notice);
+    }
+  } else {
+    whole_trace(large_workload(32), made_up::network(), intervals_of(generate_trace(trace_kind("p3"), 1)), "auto", 0);
+  }
+  decisions(32, 12, planning_detail);
+  decisions(32, 24, planning_detail);
+  decisions(32, 12, planning_detail / 4);
+  decisions(256, 12, planning_detail);
+  if (!quick)
+    decisions(1024, 12, planning_detail);
+}

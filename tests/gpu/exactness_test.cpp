@@ -1,0 +1,159 @@
+// The exactness contract over jobs unlike the one that other tests use: final parameters at several shapes against 1×1.
+
+#include "tests/support/executor_cluster.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace parcae {
+namespace {
+
+using shapes = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+/// A job and the shapes it takes in turn, a few steps each, the last one to the end.
+struct exactness_case {
+  const char* name;
+  void (*change)(job_specification&);
+  shapes taken;
+};
+
+void PrintTo(const exactness_case& x, std::ostream* to) {
+  *to << x.name;
+}
+
+class exactness : public ::testing::TestWithParam<exactness_case> {};
+
+/// The digest at the end of a run that goes through `taken`.
+std::string digest_after(const job_specification& job, const shapes& taken) {
+  executor_cluster cluster(job);
+  std::uint32_t slots = 0;
+  for (auto [width, depth] : taken)
+    slots = std::max(slots, width * depth);
+  cluster.planner = [&, next = std::size_t{0}](std::uint32_t present, const auto&) mutable {
+    if (present < slots)
+      return configuration{0, 0, {}, 0, "not all are there yet"};
+    const auto [width, depth] = taken[std::min(next++, taken.size() - 1)];
+    return shape(job, width, depth);
+  };
+  cluster.add_keeper("keeper");
+  for (std::uint32_t i = 0; i < slots; ++i)
+    cluster.add_worker("w" + std::to_string(i));
+  for (std::size_t i = 0; i + 1 < taken.size(); ++i) {
+    const auto went_on = cluster.run_until([&] {
+      return cluster.view().current.value == i + 1 && cluster.view().now == phase::running &&
+             cluster.view().steps_done > i;
+    });
+    if (!went_on)
+      return "shape " + std::to_string(i) + " did not run: " + cluster.log().back();
+    cluster.send(plan_wanted{"the test's next shape"});
+  }
+  if (!cluster.run_until_ended())
+    return "did not end: " + cluster.log().back();
+  EXPECT_EQ(cluster.view().replayed_steps, 0u);
+  EXPECT_EQ(cluster.view().current.value, taken.size());
+  return cluster.final_digest();
+}
+
+TEST_P(exactness, shapes_change_no_bit) {
+  auto job = small_job();
+  job.steps = 12;
+  job.model.layers = 3;
+  GetParam().change(job);
+  ASSERT_EQ(problem_of(job), "");
+  EXPECT_EQ(digest_after(job, GetParam().taken), undisturbed_digest(job));
+}
+
+const exactness_case cases[] = {
+    {"mlp_with_dropout",
+     [](job_specification& job) {
+       job.model = {"mlp", 3, 24, 1, 16, 256, 0.2, false};
+       job.steps = 100; // of less than a millisecond
+     },
+     {{2, 2}, {3, 1}, {1, 5}, {2, 1}}},
+    {"sgd_with_momentum",
+     [](job_specification& job) {
+       job.optimizer.kind = "sgd";
+       job.optimizer.learning_rate = 0.1;
+       job.optimizer.schedule = "linear";
+     },
+     {{1, 2}, {4, 1}, {2, 2}, {1, 1}}},
+    {"sgd_without_momentum_or_clipping",
+     [](job_specification& job) {
+       job.optimizer.kind = "sgd";
+       job.optimizer.momentum = 0;
+       job.optimizer.clip_norm = 0;
+       job.model.tied_embeddings = false;
+     },
+     {{3, 1}, {2, 2}, {1, 5}}},
+    {"replicas_not_a_power_of_two",
+     [](job_specification& job) {
+       job.global_batch = 12;
+       job.micro_batch = 1;
+       job.virtual_replicas = 6;
+     },
+     {{4, 1}, {5, 1}, {3, 2}, {6, 1}, {1, 3}}},
+    {"three_replicas",
+     [](job_specification& job) {
+       job.global_batch = 18;
+       job.virtual_replicas = 3;
+     },
+     {{2, 1}, {3, 2}, {1, 4}}},
+    {"one_replica_of_one_micro_batch",
+     [](job_specification& job) {
+       job.global_batch = 3;
+       job.micro_batch = 3;
+       job.virtual_replicas = 1;
+     },
+     {{1, 5}, {1, 2}, {1, 3}}},
+    {"fewer_micro_batches_than_stages",
+     [](job_specification& job) {
+       job.global_batch = 4;
+       job.virtual_replicas = 2;
+     },
+     {{2, 3}, {1, 5}, {2, 1}}},
+    {"odd_sizes",
+     [](job_specification& job) {
+       job.model.width = 15;
+       job.model.heads = 3;
+       job.model.sequence = 13;
+       job.model.vocabulary = 257;
+       job.micro_batch = 1;
+       job.global_batch = 8;
+     },
+     {{2, 2}, {1, 2}, {3, 1}, {1, 5}}},
+};
+
+INSTANTIATE_TEST_SUITE_P(jobs, exactness, ::testing::ValuesIn(cases),
+                         [](const auto& x) { return std::string(x.param.name); });
+
+TEST(plain_all_reduce, trains_at_every_shape) {
+  // Not the same bits, but the same training: the losses stay close to those of one device.
+  auto job = small_job();
+  job.steps = 8;
+  job.reproducible = false;
+  const auto losses = [&](std::uint32_t width, std::uint32_t depth) {
+    executor_cluster cluster(job);
+    cluster.planner = [&](std::uint32_t slots, const auto&) {
+      return slots < width * depth ? configuration{0, 0, {}, 0, "not all are there yet"} : shape(job, width, depth);
+    };
+    cluster.add_keeper("keeper");
+    for (std::uint32_t i = 0; i < width * depth; ++i)
+      cluster.add_worker("w" + std::to_string(i));
+    EXPECT_TRUE(cluster.run_until_ended());
+    return cluster.losses();
+  };
+  const auto expected = losses(1, 1);
+  ASSERT_EQ(expected.size(), job.steps);
+  for (auto [width, depth] : shapes{{3, 1}, {2, 2}, {5, 1}}) {
+    const auto came = losses(width, depth);
+    ASSERT_EQ(came.size(), job.steps);
+    for (const auto& [step, loss] : came)
+      EXPECT_NEAR(loss / expected.at(step), 1, 1e-4) << width << "×" << depth << " step " << step;
+  }
+}
+
+} // namespace
+} // namespace parcae
