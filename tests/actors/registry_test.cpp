@@ -162,7 +162,8 @@ TEST_F(registry_test, runs_jobs_one_after_the_other) {
   EXPECT_EQ(status().jobs[0].state, "cancelled");
 }
 
-// given: a job and an instance / expected: PREPARE once joins were collected; after a loss a job without instances waits
+// given: a job and an instance / expected: PREPARE once joins were collected; after a loss a job without instances
+// waits
 TEST_F(registry_test, a_job_drives_its_slots) {
   join(greeting("a"));
   serve(submit_request{job()});

@@ -1,4 +1,5 @@
-// A manager and a node in one process over CAF's simulated network: real registry, real instance, real heartbeats, virtual time.
+// A manager and a node in one process over CAF's simulated network: real registry, real instance, real heartbeats,
+// virtual time.
 
 #include "actors/instance.hpp"
 #include "actors/registry.hpp"
@@ -38,8 +39,7 @@ struct simulated_config : caf::actor_system_config {
 struct simulated_node {
   simulated_config config;
   caf::actor_system system{config};
-  caf::scheduler::test_coordinator& scheduler =
-      dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  caf::scheduler::test_coordinator& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
   caf::io::network::test_multiplexer& network =
       dynamic_cast<caf::io::network::test_multiplexer&>(system.middleman().backend());
   bool frozen = false; ///< as by SIGSTOP: makes no step
@@ -47,9 +47,8 @@ struct simulated_node {
   simulated_node() { scheduler.clock().current_time += 1h; }
 
   bool step() {
-    return !frozen
-           && (scheduler.try_run_once() || network.read_data() || network.try_exec_runnable()
-               || network.try_accept_connection());
+    return !frozen && (scheduler.try_run_once() || network.read_data() || network.try_exec_runnable() ||
+                       network.try_accept_connection());
   }
 };
 
