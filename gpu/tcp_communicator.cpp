@@ -158,6 +158,9 @@ public:
     std::scoped_lock lock(out_.mutex, in_.mutex, background_mutex_);
     break_off(out_, "aborted");
     break_off(in_, "aborted");
+    // A peer that found no room here hears of the end only when there is some: what it sends then is answered by a reset.
+    while (::recv(file_, nullptr, call_bytes, MSG_DONTWAIT | MSG_TRUNC) > 0) {
+    }
     if (background_.is_open())
       background_.release();
   }
