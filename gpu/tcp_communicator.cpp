@@ -159,7 +159,8 @@ public:
     break_off(out_, "aborted");
     break_off(in_, "aborted");
     // A peer that found no room here hears of the end only when there is some: what it sends then is answered by a reset.
-    while (::recv(file_, nullptr, call_bytes, MSG_DONTWAIT | MSG_TRUNC) > 0) {
+    std::array<std::byte, 65536> unread;
+    while (::recv(file_, unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
     }
     if (background_.is_open())
       background_.release();
