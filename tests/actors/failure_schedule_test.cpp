@@ -178,8 +178,18 @@ TEST_F(failure_schedule, informed_rank_lives_and_tells_the_others) {
 TEST_F(failure_schedule, loss_between_two_layers_of_the_apply) {
   // given: 2×1; rank 1 is killed when it has applied 2 of its layers. expected: rank 0 has applied: commit.
   begin({{2, 1}, {1, 1}});
-  cluster_->add_worker("w0");
-  cluster_->add_worker("w1", once("apply", 5, fault_action::kill, 2));
+  moment informed; // else the abort may be faster than w0
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "exchanged" && at.step == 5)
+      informed.reach();
+    return fault_action::none;
+  });
+  cluster_->add_worker("w1", [&](const fault_point& at) {
+    if (std::string(at.phase) != "apply" || at.step != 5 || at.index != 2)
+      return fault_action::none;
+    informed.wait();
+    return fault_action::kill;
+  });
   expect_identical();
   EXPECT_TRUE(decided("step 5 is committed"));
 }

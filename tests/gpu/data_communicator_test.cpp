@@ -147,6 +147,18 @@ TEST(data_communicator, what_arrived_before_a_reset_is_delivered) {
 
 // given: a transfer far larger than all socket buffers, aborted by either side / expected: both sides' waits end with
 // an error, and nothing touches the buffers afterwards (which the sanitizer would see)
+// given: the receiver's buffer is full, and it aborts but keeps the communicator / expected: the sender hears of it
+TEST(data_communicator, abort_is_heard_by_a_sender_whose_window_is_closed) {
+  pair_of_ends x;
+  std::vector<std::byte> out(64 << 20);
+  auto sent = x.ends[0]->send(1, activation, out);
+  EXPECT_THROW(x.ends[0]->wait(sent, 500ms), communication_error) << "nobody reads";
+  x.ends[1]->abort();
+  auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(x.ends[0]->wait(sent, patience), communication_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, patience / 2);
+}
+
 TEST(data_communicator, abort_in_the_middle_of_large_transfers) {
   for (auto who : {0, 1}) {
     pair_of_ends x;
