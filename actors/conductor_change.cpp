@@ -43,12 +43,22 @@ void conductor::machine::abort_current(const std::string& why) {
   stall_began_ = now_;
   current_->aborted_ranks.clear();
   std::set<slot_id> alive;
+  std::set<std::uint32_t> stages;
   for (const auto& [id, rank] : current_->rank_of)
     if (const auto slot = slots_.find(id); slot != slots_.end()) {
       send(id, abort_generation{current_->g});
-      if (!slot->second.excluded)
+      if (!slot->second.excluded) {
         alive.insert(id);
+        stages.insert(current_->grid.stage_of(rank));
+      }
     }
+  // Where a stage has nobody left the keepers decide, and what they last said may be old.
+  if (stages.size() < current_->grid.depth)
+    for (const auto& [id, slot] : slots_)
+      if (slot.keeper && !slot.excluded) {
+        send(id, abort_generation{current_->g});
+        alive.insert(id);
+      }
   enter_waiting_for(aborting, std::move(alive), options_.request_limit);
   if (awaited_.empty())
     decide_step();
@@ -62,7 +72,13 @@ void conductor::machine::decide_step() {
   for (const auto& [id, slot] : slots_)
     if (slot.keeper)
       kept_by.push_back({job_, slot.held, slot.results, {}});
-  const auto decision = decide_open_step(current_->grid, current_->g, current_->base, reports, kept_by);
+  auto decision = decide_open_step(current_->grid, current_->g, current_->base, reports, kept_by);
+  // What the keepers once had complete was committed by all, and older versions are gone, whoever is left to say so.
+  if (confirmed_.by == current_->g && confirmed_.steps > decision.last)
+    decision = {{}, confirmed_.steps, "version " + to_string(confirmed_) + " was complete in the keepers"};
+  const auto lost = view_.steps_done - std::min(view_.steps_done, decision.last);
+  view_.replayed_steps += lost;
+  record_.replayed_steps += lost;
   chain_.end(current_->g, decision.last);
   // The step in progress is computed again, unless it is the one that the decision saves.
   const auto saved = std::ranges::any_of(reports, [&](const auto& x) {

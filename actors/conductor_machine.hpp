@@ -200,6 +200,7 @@ private:
   std::optional<change> next_;
   std::optional<placement> last_grid_; ///< of the last generation that was activated
   version base_;                       ///< version at which next_ begins; running_version while g trains
+  version confirmed_;                  ///< newest that the keepers were told to be complete: they dropped what is older
   std::string data_digest_;
   bool digests_asked_ = false;
 

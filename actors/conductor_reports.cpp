@@ -22,8 +22,10 @@ void conductor::machine::update_protection() {
   digests_asked_ = false;
   for (auto& [id, slot] : slots_)
     slot.digests.clear();
-  if (view_.protected_version.steps > 0)
+  if (view_.protected_version.steps > 0) {
+    confirmed_ = std::max(confirmed_, view_.protected_version);
     confirm_to_keepers(false);
+  }
 }
 
 void conductor::machine::confirm_to_keepers(bool digests) {

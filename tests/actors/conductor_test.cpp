@@ -860,6 +860,24 @@ TEST_F(conductor_test, survives_whatever_happens) {
   }
 }
 
+TEST_F(conductor_test, what_the_keepers_had_complete_is_never_voided) {
+  // given: the keepers were complete at version 2; then all workers are lost while one keeper's word is missing (it was
+  // lost, or is not heard yet). expected: the chain still reaches version 2, so that whoever has it is believed.
+  c.kept_silent = true;
+  const auto keeper = c.add("k", true);
+  run_two();
+  c.step();
+  inventory held;
+  for (std::uint32_t layer = 0; layer < 4; ++layer)
+    held.push_back({layer, {2, c.view().current}});
+  c.event(slot_reported{keeper.slot, kept{job_id{1}, held, {{.step = 1}}, {}}});
+  ASSERT_EQ(c.view().protected_version.steps, 2u);
+  c.event(slot_reported{keeper.slot, kept{job_id{1}, {}, {}, {}}});
+  c.lose("a");
+  c.lose("b");
+  EXPECT_EQ(c.view().chain.back().last, 2u);
+}
+
 TEST_F(conductor_test, cancel_ends_the_job_in_every_phase) {
   run_two();
   c.event(cancel_requested{});
