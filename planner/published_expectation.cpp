@@ -21,6 +21,56 @@ double choose(std::uint32_t n, std::uint32_t k) {
   return result;
 }
 
+struct asked_set {
+  std::uint64_t mask = 0; // never 0 in a table
+  double ways = 0;
+};
+
+// Sets of slots with their ways: open addressing, emptied by taking.
+class asked_sets {
+public:
+  asked_sets() : table_(64) {}
+
+  void add(std::uint64_t mask, double ways) {
+    if (2 * used_.size() >= table_.size())
+      grow();
+    const auto i = find(mask);
+    if (table_[i].mask == 0) {
+      table_[i].mask = mask;
+      used_.push_back(static_cast<std::uint32_t>(i));
+    }
+    table_[i].ways += ways;
+  }
+
+  void take(std::vector<asked_set>& all) {
+    all.clear();
+    for (auto i : used_) {
+      all.push_back(table_[i]);
+      table_[i] = {};
+    }
+    used_.clear();
+  }
+
+private:
+  std::size_t find(std::uint64_t mask) const {
+    auto i = (mask * 0x9e3779b97f4a7c15) >> 32 & (table_.size() - 1);
+    while (table_[i].mask != 0 && table_[i].mask != mask)
+      i = (i + 1) & (table_.size() - 1);
+    return i;
+  }
+
+  void grow() {
+    std::vector<asked_set> all;
+    take(all);
+    table_.assign(table_.size() * 4, {});
+    for (const auto& x : all)
+      add(x.mask, x.ways);
+  }
+
+  std::vector<asked_set> table_;
+  std::vector<std::uint32_t> used_;
+};
+
 } // namespace
 
 double published_cost::move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) {
@@ -208,13 +258,10 @@ double published_cost::other_depth_ms(const shape& from, std::uint32_t to_depth,
 // per stage, so the set of asked ones is the whole state, and the weight of a set is a number of ways that does not
 // depend on how many are lost in all.
 void published_cost::enumerate(other_depth& table, const shape& from, std::uint32_t to_depth, std::uint32_t losses) {
-  struct asked_set {
-    std::uint64_t mask;
-    double ways;
-  };
   const auto& order = order_of(from, to_depth);
   std::vector<std::vector<double>> sums(to_depth, std::vector<double>(losses + 1, 0));
-  std::vector<std::vector<asked_set>> now(losses + 1), next(losses + 1);
+  std::vector<std::vector<asked_set>> now(losses + 1);
+  std::vector<asked_sets> next(losses + 1);
   now[0] = {{0, 1}};
   for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
     std::size_t states = 0;
@@ -227,25 +274,15 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
           for (; open != 0 && lost <= losses; open &= open - 1, ++lost) {
             asked |= open & -open;
             sums[stage][lost] += x.ways * group.missing_ms;
-            next[lost].push_back({asked, x.ways});
+            next[lost].add(asked, x.ways);
           }
           if (lost > losses)
             break;
         }
       }
     for (std::uint32_t lost = 0; lost <= losses; ++lost) {
-      auto& sets = next[lost];
-      std::sort(sets.begin(), sets.end(), [](const auto& a, const auto& b) { return a.mask < b.mask; });
-      std::size_t kept = 0;
-      for (const auto& x : sets)
-        if (kept > 0 && sets[kept - 1].mask == x.mask)
-          sets[kept - 1].ways += x.ways;
-        else
-          sets[kept++] = x;
-      sets.resize(kept);
-      states += kept;
-      std::swap(now[lost], sets);
-      sets.clear();
+      next[lost].take(now[lost]);
+      states += now[lost].size();
     }
     if (states > most_states) {
       table.too_many = losses;
