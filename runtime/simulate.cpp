@@ -54,8 +54,9 @@ struct run_result {
 // Adds the file's name to what is wrong with it.
 template <class F>
 auto from_file(const std::string& path, F parse) {
+  const auto text = read_file(path);
   try {
-    return parse(read_file(path));
+    return parse(text);
   } catch (const parse_error& e) {
     throw std::runtime_error(path + ": " + e.what());
   }
