@@ -104,6 +104,8 @@ private:
   const profile& workload_;
   const network_profile& network_;
   std::uint32_t devices_;
+  std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> in_grid_key_{0, 0, 0}; ///< held, slots, lost
+  std::vector<double> in_grid_{1};                                               ///< for that
   std::map<std::uint32_t, cut> cuts_;
   std::map<std::pair<shape, std::uint32_t>, same_depth> same_depth_;
   std::map<std::pair<shape, std::uint32_t>, other_depth> other_depth_;

@@ -78,7 +78,12 @@ double published_cost::move_ms(const shape& from, const shape& to, std::uint32_t
     return 0;
   if (devices_ > 1 && lost > 0)
     return by_subsets_ms(from, to, held, lost);
-  const auto in_grid = hypergeometric(held * devices_, from.slots(), lost);
+  // Rows of moves from one configuration are asked for together.
+  if (const std::tuple key{held, from.slots(), lost}; key != in_grid_key_) {
+    in_grid_ = hypergeometric(held * devices_, from.slots(), lost);
+    in_grid_key_ = key;
+  }
+  const auto& in_grid = in_grid_;
   const auto most = static_cast<std::uint32_t>(in_grid.size() - 1);
   const double restart = restart_ms(to, kind_of(from, to, lost));
   double mean = 0;
