@@ -39,7 +39,7 @@ struct data_specification {
 struct optimizer_specification {
   std::string kind = "adamw"; ///< "adamw" (two moments) or "sgd" (one momentum buffer)
   double learning_rate = 1e-3;
-  std::string schedule = "constant"; ///< "constant", "linear" or "cosine": decay to 0 at the last step
+  std::string schedule = "constant"; ///< "constant", "linear" or "cosine" (decay to 0 just after the last step)
   std::uint64_t warmup_steps = 0;    ///< the rate rises linearly over these steps
   double weight_decay = 0.0;         ///< on all tensors alike, as PyTorch's parameter groups do by default
   double momentum = 0.9;             ///< sgd only

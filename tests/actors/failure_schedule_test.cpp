@@ -91,9 +91,14 @@ TEST_F(failure_schedule, undisturbed_run_is_repeatable) {
 TEST_F(failure_schedule, no_shape_of_the_grid_changes_a_bit) {
   const std::vector<std::pair<std::uint32_t, std::uint32_t>> shapes{{1, 1}, {1, 2}, {2, 1}, {3, 1}, {2, 2}, {3, 2},
                                                                     {1, 4}, {5, 1}, {1, 6}, {6, 1}, {2, 3}, {1, 3}};
+  step_gate gate(shapes.size()); // outlives the cluster's executors
   begin(shapes);
+  cluster_->on_effect = [&](const effect& x) {
+    gate.see(x);
+    return true;
+  };
   for (int i = 0; i < 6; ++i)
-    cluster_->add_worker("w" + std::to_string(i));
+    cluster_->add_worker("w" + std::to_string(i), [&](const fault_point& at) { return gate.pass(at); });
   for (std::size_t i = 0; i + 1 < shapes.size(); ++i) {
     const auto g = i + 1;
     ASSERT_TRUE(cluster_->run_until([&] {
@@ -105,6 +110,7 @@ TEST_F(failure_schedule, no_shape_of_the_grid_changes_a_bit) {
   expect_identical();
   EXPECT_EQ(cluster_->view().current.value, shapes.size());
   EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+  cluster_.reset();
 }
 
 TEST_F(failure_schedule, stage_that_applied_alone_and_died_after_its_peer) {

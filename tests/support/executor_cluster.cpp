@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <set>
+#include <string_view>
 
 namespace parcae {
 
@@ -190,6 +190,26 @@ std::string executor_cluster::final_digest() const {
   for (const auto& d : view().layer_digests)
     all += d.sha256 + "\n";
   return all;
+}
+
+void step_gate::see(const effect& x) {
+  const auto* t = std::get_if<tell>(&x);
+  const auto* s = t ? std::get_if<stop>(&t->what) : nullptr;
+  if (!s)
+    return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = s->current.value;
+  }
+  changed_.notify_all();
+}
+
+fault_action step_gate::pass(const fault_point& at) {
+  if (std::string_view(at.phase) == "forward" && at.at.value < last_ && at.step >= 2 * at.at.value) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return stopping_ >= at.at.value; });
+  }
+  return fault_action::none;
 }
 
 job_specification small_job() {

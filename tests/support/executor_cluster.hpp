@@ -86,6 +86,22 @@ private:
   std::map<std::uint64_t, double> losses_; ///< guarded by mutex_ while executors live
 };
 
+/// Holds each generation but the last at its second or third step until it is told to stop, so that a fast machine does
+/// not end the job before a test took all shapes: generation g may begin steps below 2·g. Waiting is bounded.
+class step_gate {
+public:
+  explicit step_gate(std::uint64_t last) : last_(last) {}
+
+  void see(const effect& x);                ///< every effect, on the test's thread
+  fault_action pass(const fault_point& at); ///< on executors' threads
+
+private:
+  const std::uint64_t last_; ///< generation that runs to the end
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t stopping_ = 0; ///< newest generation that STOP was sent to
+};
+
 /// A small gpt with dropout, tied embeddings and clipping, over the repository's own text.
 job_specification small_job();
 
