@@ -45,6 +45,9 @@ executor_cluster::executor_cluster(job_specification job, conductor_options opti
 executor_cluster::~executor_cluster() {
   for (auto& [name, x] : instances_)
     x->gone = true;
+  // Executors may still be training, and what they call back into must outlive them.
+  buried_.clear();
+  instances_.clear();
 }
 
 void executor_cluster::add_worker(const std::string& name, fault_plan faults) {
