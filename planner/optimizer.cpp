@@ -38,8 +38,8 @@ interval_outcome carry_out(move_table& table, const training_state& now, std::ui
   if (now.migrating && now.at != target)
     result.cost_ms += table.costs().redirect_ms(table.shapes()[target]);
   const double busy_ms = now.rest_ms + result.cost_ms;
-  const double samples = table.rate(target) * (interval_s - busy_ms / 1000);
-  result.next = {target, true, samples < 0, samples < 0 ? busy_ms - 1000 * interval_s : 0};
+  const double samples = table.rate(target) * (table.seconds() - busy_ms / 1000);
+  result.next = {target, true, samples < 0, samples < 0 ? busy_ms - 1000 * table.seconds() : 0};
   result.samples = std::max(samples, 0.0);
   return result;
 }

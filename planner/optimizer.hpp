@@ -26,7 +26,7 @@ struct training_state {
   friend bool operator==(const training_state&, const training_state&) = default;
 };
 
-/// One interval of `interval_s` under a decision: the accounting that planner and simulator share.
+/// One interval under a decision: the accounting that planner and simulator share.
 struct interval_outcome {
   training_state next;
   double samples = 0;
