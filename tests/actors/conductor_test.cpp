@@ -126,7 +126,7 @@ public:
   std::uint32_t plans = 0;
   std::uint64_t handled = 0; ///< events
   bool slow_planner = false; ///< answers only to answer_plans()
-  bool kept_silent = false;  ///< keepers do not answer CONFIRM
+  bool kept_silent = false;  ///< keepers answer neither CONFIRM nor CHECKPOINT
 
   /// The planner answers what it was asked while it was slow, with the slots there were then.
   void answer_plans() {
@@ -278,6 +278,16 @@ private:
         answer.digests.push_back({h.layer, "digest"});
     if (!kept_silent)
       this->answer(name, std::move(answer));
+  }
+
+  void obey(const std::string& name, dummy& d, const checkpoint& c) {
+    if (kept_silent)
+      return;
+    checkpointed answer{c.job, c.at, {}, "/state/" + c.name, {}};
+    for (const auto& h : d.held)
+      if (h.at == c.at)
+        answer.layers.push_back(h.layer);
+    this->answer(name, std::move(answer));
   }
 
   void obey(const std::string& name, dummy& d, const decide& c) {
