@@ -59,7 +59,9 @@ std::uint64_t checksum_of(std::span<const char> bytes) {
 
 checkpoint_manifest read_manifest(const std::filesystem::path& path) {
   std::uint64_t checksum = 0;
-  std::string bytes(manifest_limit_bytes + sizeof checksum + 1, '\0');
+  std::error_code failure;
+  const auto size = std::filesystem::file_size(path, failure);
+  std::string bytes(std::min<std::uintmax_t>(size, manifest_limit_bytes + sizeof checksum + 1), '\0');
   std::ifstream file(path, std::ios::binary);
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   bytes.resize(static_cast<std::size_t>(file.gcount()));

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 
 namespace parcae {
@@ -58,8 +59,10 @@ safetensors_file::safetensors_file(std::filesystem::path path) : path_(std::move
     fail("cannot be opened");
   try {
     read_header();
-  } catch (const boost::system::system_error& e) { // of the JSON library: another type than expected
-    fail(std::string("its header is malformed: ") + e.what());
+  } catch (const boost::system::system_error& e) { // the JSON library: no JSON, or another type than expected
+    fail(std::string("has a malformed header: ") + e.what());
+  } catch (const std::out_of_range&) { // the JSON library: a key or an element is not there
+    fail("has a malformed header");
   }
 }
 
