@@ -17,6 +17,16 @@ conductor::machine::machine(job_id job, job_specification specification, model_f
     job_(job),
     specification_(std::move(specification)), facts_(std::move(facts)), options_(options), token_seed_(token_seed) {
   view_.problem = "waiting for instances";
+  if (const auto& resume = specification_.resume; resume.steps > 0) {
+    // Generation 0 stands for all that another job did.
+    chain_.begin({0}, 0);
+    chain_.end({0}, resume.steps);
+    view_.chain = chain_.links();
+    view_.checkpoint = chain_.newest();
+    view_.steps_done = resume.steps;
+    checkpoint_name_ = resume.folder;
+    data_digest_ = resume.data_digest;
+  }
 }
 
 std::vector<effect> conductor::machine::handle(time_point now, const conductor_event& x) {
@@ -99,6 +109,8 @@ void conductor::machine::on(const slot_joined& x) {
   if (x.keeper) {
     send(x.where.slot, guard{job_, snapshot_token()});
     protect_all();
+    if (view_.now == waiting && usable_slots() > 0) // perhaps for a checkpoint that this one has
+      plan_soon("join of " + to_string(x.where.slot));
     return;
   }
   if (const auto present = keepers(); !present.empty())
@@ -136,8 +148,10 @@ void conductor::machine::on(const slot_lost& x) {
   restarts_ = 0;
   const bool was_keeper = it->second.keeper;
   slots_.erase(it);
-  if (was_keeper)
+  if (was_keeper) {
     protect_all();
+    share_written(x.slot);
+  }
   missing(x.slot, "loss of " + to_string(x.slot) + " (" + x.why + ")");
 }
 
@@ -268,9 +282,10 @@ void conductor::machine::limit_passed() {
     abort_current("the generation did not stop in time");
     return;
   }
-  if (view_.now == finishing) { // a keeper did not say its digests: ask again
+  if (view_.now == finishing) { // a keeper did not say its digests, or did not write: ask again
     limit_.reset();
     digests_asked_ = false;
+    writing_.reset();
     check_done();
     return;
   }

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -79,13 +80,16 @@ struct plan_wanted {
   std::string why;
 };
 
+/// The newest version that the keepers hold is to be written, unless a checkpoint has it.
+struct checkpoint_wanted {};
+
 struct cancel_requested {};
 
 /// The time is deadline() or later.
 struct tick {};
 
-using conductor_event =
-    std::variant<slot_joined, slot_lost, slot_leaving, slot_reported, plan_chosen, plan_wanted, cancel_requested, tick>;
+using conductor_event = std::variant<slot_joined, slot_lost, slot_leaving, slot_reported, plan_chosen, plan_wanted,
+                                     checkpoint_wanted, cancel_requested, tick>;
 
 // --- effects
 // ----------------------------------------------------------------------------------------------------------
@@ -156,6 +160,9 @@ struct job_view {
   std::uint64_t counts[4] = {};                          ///< changes by migration kind
   std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P
   std::vector<chain_link> chain;
+  version checkpoint; ///< newest complete one that this job wrote, or was started from
+  std::vector<std::pair<slot_id, std::string>> checkpoint_folders; ///< where each keeper put its share of it
+  std::string checkpoint_problem;                                  ///< why the last attempt to write one failed
   std::vector<layer_digest> layer_digests; ///< of the final parameters, once the job is done
   std::string problem;                     ///< why it waits or failed
 };

@@ -132,6 +132,7 @@ void conductor::machine::answered(const slot_id& slot) {
   case activating:
     all_active();
     break;
+  case waiting: // for keepers that read a checkpoint
   case clearing:
     plan_now(trigger_);
     break;
@@ -281,10 +282,16 @@ void conductor::machine::check_done() {
     }
     return;
   }
+  if (!final_is_on_disk()) {
+    write_checkpoint();
+    if (writing_)
+      limit_ = writing_->limit;
+    return;
+  }
   view_.layer_digests.clear();
   for (auto& [layer, digest] : digests)
     view_.layer_digests.push_back({layer, digest});
-  journal("done: the keepers hold the final version " + to_string(view_.protected_version));
+  journal("done: the keepers hold, and have on disk, the final version " + to_string(view_.protected_version));
   end_job(true, "done");
 }
 

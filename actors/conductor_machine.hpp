@@ -2,7 +2,7 @@
 
 // The inside of class conductor: its state, and one handler per event and report. Sources: conductor.cpp (membership,
 // time, records), conductor_planning.cpp (when and from what to plan), conductor_change.cpp (how generations begin and
-// end), conductor_reports.cpp (what executors say).
+// end), conductor_reports.cpp (what executors say), conductor_checkpoints.cpp (what the keepers put on disk).
 
 #include "actors/conductor.hpp"
 #include "gpu/seed.hpp"
@@ -32,6 +32,8 @@ private:
     milliseconds back_off{0};
     std::vector<commit_result> results; ///< keepers: of the versions held
     std::vector<layer_digest> digests;  ///< keepers: of the final version
+    bool reading = false;               ///< keepers: RESTORE was sent and not answered
+    std::optional<restored> read;       ///< keepers: the answer
 
     bool usable() const { return !keeper && !leaving && !excluded; }
   };
@@ -53,6 +55,17 @@ private:
     prepare what;
     change_plan plan;
     bool good = true; ///< false: a participant was lost after STOP was sent
+  };
+
+  /// A checkpoint being written.
+  struct writing {
+    version at;
+    std::string name;
+    time_point limit; ///< matters only once nothing else is to be done
+    std::set<slot_id> awaited;
+    std::set<std::uint32_t> layers; ///< on disk
+    std::vector<std::pair<slot_id, std::string>> folders;
+    std::string problem;
   };
 
   // Effects.
@@ -143,6 +156,19 @@ private:
   void update_protection();
   void confirm_to_keepers(bool digests);
 
+  // Checkpoints.
+
+  /// Of the newest version that the keepers hold, if one is due and none is being written.
+  void write_checkpoint();
+  void on(const checkpoint_wanted&);
+  /// This keeper's share is on disk, or will never be.
+  void share_written(const slot_id& keeper);
+  /// Nobody holds the version on record or a newer one: the keepers are to read it. Called again when they answered.
+  void read_checkpoint();
+  /// As long as moving all state once may take.
+  milliseconds disk_limit() const;
+  bool final_is_on_disk() const { return view_.checkpoint.steps == specification_.steps; }
+
   // Reports.
 
   void on(const slot_reported& x);
@@ -162,6 +188,8 @@ private:
   void release_all();
   void hear(const slot_id& from, slot_state& slot, const failed& x);
   void hear(const slot_id& from, slot_state& slot, const kept& x);
+  void hear(const slot_id& from, slot_state&, const checkpointed& x);
+  void hear(const slot_id& from, slot_state& slot, const restored& x);
 
   // Time.
 
@@ -203,6 +231,11 @@ private:
   version confirmed_;                  ///< newest that the keepers were told to be complete: they dropped what is older
   std::string data_digest_;
   bool digests_asked_ = false;
+
+  std::optional<writing> writing_;
+  bool checkpoint_asked_ = false;     ///< by a user
+  std::string checkpoint_name_;       ///< folder of view_.checkpoint
+  std::deque<std::uint64_t> on_disk_; ///< steps of the complete checkpoints, ascending, as many as are kept
 
   std::set<slot_id> awaited_;       ///< whose answer the present phase waits for
   std::optional<time_point> limit_; ///< of the present phase

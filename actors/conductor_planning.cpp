@@ -71,6 +71,8 @@ void conductor::machine::plan_from_inventory(const configuration& choice) {
     // What fails once need not have lost what it holds: steps are given up only after it failed repeatedly.
     if (newest_held(true).steps > from.steps)
       return wait_for_slots("waiting for the return of a slot that holds newer state than the others");
+    if (from.steps < view_.checkpoint.steps)
+      return read_checkpoint();
     const auto lost = chain_.newest().steps - from.steps;
     log(severity::warning,
         std::to_string(lost) + " steps are lost: the newest version all layers are held at is " + to_string(from));
@@ -82,6 +84,8 @@ void conductor::machine::plan_from_inventory(const configuration& choice) {
     update_protection();
     confirm_to_keepers(false);
   }
+  for (auto& [id, slot] : slots_) // what is needed next may be another checkpoint
+    slot.read.reset();
   begin_change(choice, from);
   enter_waiting_for(preparing, participants_of_next(), options_.prepare_limit);
 }

@@ -25,6 +25,7 @@ void conductor::machine::update_protection() {
   if (view_.protected_version.steps > 0) {
     confirmed_ = std::max(confirmed_, view_.protected_version);
     confirm_to_keepers(false);
+    write_checkpoint();
   }
 }
 

@@ -243,6 +243,16 @@ struct request_server {
       self->send(s.manager, job_event{cancel_requested{}});
     return encoded(cancelled_reply{x.job});
   }
+
+  answer operator()(const checkpoint_request& x) const {
+    auto& s = self->state;
+    job_id id{x.job};
+    if (!s.queue.jobs().contains(id))
+      return refusal(parcae_error::unknown_job, std::to_string(x.job));
+    if (s.queue.running() == id)
+      self->send(s.manager, job_event{checkpoint_wanted{}});
+    return encoded(checkpointing_reply{x.job});
+  }
 };
 
 caf::result<client_reply> serve(self_pointer self, const client_request& x) {

@@ -104,6 +104,10 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
   }
   to.chain = x.chain;
   to.parameters_sha256 = digest_of(x.layer_digests);
+  to.checkpoint_steps = x.checkpoint.steps;
+  for (const auto& [keeper, folder] : x.checkpoint_folders)
+    to.checkpoint_folders.push_back({keeper.instance, folder});
+  to.checkpoint_problem = x.checkpoint_problem;
   if (to.problem.empty())
     to.problem = x.problem;
 }

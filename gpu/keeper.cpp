@@ -1,3 +1,4 @@
+#include "gpu/checkpoint_store.hpp"
 #include "gpu/data_port.hpp"
 #include "gpu/frames.hpp"
 #include "gpu/shard_store.hpp"
@@ -152,7 +153,11 @@ private:
 class keeper : public executor {
 public:
   keeper(executor_options options, data_port& port) :
-      options_(std::move(options)), port_(port), thread_([this] { run(); }) {}
+      options_(std::move(options)), port_(port),
+      disk_(options_.checkpoints.empty()
+                ? nullptr
+                : std::make_unique<checkpoint_store>(options_.checkpoints, options_.self.instance)),
+      thread_([this] { run(); }) {}
 
   ~keeper() override {
     {
@@ -161,6 +166,7 @@ public:
       changed_.notify_all();
     }
     thread_.join();
+    disk_.reset();
     end_jobs(); // before what the sessions' threads use
   }
 
@@ -182,7 +188,7 @@ private:
     std::unique_ptr<sending_session> session; ///< of `newest`, until it is aborted or over
   };
 
-  using event = std::variant<command, arrival, failed, killed>;
+  using event = std::variant<command, arrival, restored, failed, killed>;
 
   void post(event x) {
     std::lock_guard lock(mutex_);
@@ -288,6 +294,44 @@ private:
     report_kept(x.job, job, x.digests ? job.shards.digests(x.newest) : std::vector<layer_digest>());
   }
 
+  void handle(checkpoint& x) {
+    const auto job = jobs_.find(x.job);
+    if (!disk_ || job == jobs_.end())
+      return options_.report_to(checkpointed{
+          x.job, x.at, {}, {}, disk_ ? "nothing of that job is held" : "this keeper has no folder for checkpoints"});
+    std::vector<shard_store::shard_ptr> shards;
+    for (const auto& held : job->second.shards.held())
+      if (held.at == x.at)
+        shards.push_back(job->second.shards.find(held.layer, held.at));
+    commit_result made_by;
+    for (const auto& result : job->second.shards.results())
+      if (result.step + 1 == x.at.steps)
+        made_by = result;
+    disk_->write(std::move(x), std::move(shards), made_by, options_.report_to);
+  }
+
+  /// What is read arrives like a snapshot, and is reported like one.
+  void handle(restore& x) {
+    if (!disk_)
+      return options_.report_to(restored{x.job, x.at, false, "this keeper has no folder for checkpoints"});
+    jobs_[x.job].shards.go_back(x.at);
+    disk_->read(
+        x,
+        [this, id = x.job](const commit_result& result, shard_bytes shard) {
+          post(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
+        },
+        [this](restored y) { post(std::move(y)); });
+  }
+
+  /// After the shards, which came through the same queue.
+  void handle(restored& x) {
+    if (auto job = jobs_.find(x.job); job != jobs_.end()) {
+      unreported_.erase(x.job);
+      report_kept(x.job, job->second, {});
+    }
+    options_.report_to(std::move(x));
+  }
+
   void handle(forget& x) {
     port_.accept_snapshots(x.job, 0, {});
     jobs_.erase(x.job);
@@ -355,7 +399,8 @@ private:
   std::condition_variable changed_;
   std::deque<event> queue_;
   bool ending_ = false;
-  std::thread thread_; ///< last: uses all of the above
+  std::unique_ptr<checkpoint_store> disk_; ///< null: no folder
+  std::thread thread_;                     ///< last: uses all of the above
 };
 
 } // namespace

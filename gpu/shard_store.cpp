@@ -71,6 +71,14 @@ void shard_store::confirm(const version& newest, const std::vector<chain_link>& 
   drop_unused_results();
 }
 
+void shard_store::go_back(const version& at) {
+  if (confirmed_ <= at)
+    return;
+  confirmed_ = at;
+  before_ = {};
+  chain_.clear(); // it may not reach back to `at`; the next confirm brings one that does
+}
+
 shard_store::shard_ptr shard_store::find(std::uint32_t layer, const version& at) const {
   auto versions = layers_.find(layer);
   if (versions == layers_.end())

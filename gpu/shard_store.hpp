@@ -32,6 +32,9 @@ public:
   /// A shard just being sent stays alive by its pointer.
   void confirm(const version& newest, const std::vector<chain_link>& chain);
 
+  /// The job goes back to `at`: that version, and newer ones, are taken again.
+  void go_back(const version& at);
+
   shard_ptr find(std::uint32_t layer, const version& at) const; ///< null if not held
   inventory held() const;                                       ///< sorted by layer, then version
   std::vector<commit_result> results() const;                   ///< by version

@@ -174,6 +174,8 @@ private:
   void handle(const prepare&) {} // never queued, see submit
   void handle(const guard&) { refuse_keeper_command(); }
   void handle(const confirm&) { refuse_keeper_command(); }
+  void handle(const checkpoint&) { refuse_keeper_command(); }
+  void handle(const restore&) { refuse_keeper_command(); }
 
   void refuse_keeper_command() {
     options_.report_to(failed{{}, failure::refused, 0, "a command for keepers came to a worker", {}});

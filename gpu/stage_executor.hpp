@@ -4,6 +4,7 @@
 
 #include "protocols/choreography.hpp"
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -42,6 +43,7 @@ struct executor_options {
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
   std::function<void(const loader_record&)> on_load;      ///< may be empty
   std::function<void(const version&, const commit_result&)> on_commit; ///< after each apply of a step; may be empty
+  std::filesystem::path checkpoints; ///< a keeper's folder for them; empty: it writes none, and says so
 };
 
 /// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,
@@ -56,7 +58,8 @@ public:
 /// An executor that trains on the CPU with LibTorch. `port` must outlive it.
 std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port);
 
-/// An executor that holds snapshots in host memory and sends shards, but does not train. `port` must outlive it.
+/// An executor that holds snapshots in host memory, sends shards and writes checkpoints, but does not train. `port`
+/// must outlive it.
 std::unique_ptr<executor> make_keeper(executor_options options, data_port& port);
 
 } // namespace parcae

@@ -198,7 +198,39 @@ struct confirm {
   }
 };
 
-/// Drops everything of the job. No answer.
+/// To keepers: write to disk what is held of version `at`, which is in the chain and complete. The files go to the
+/// folder `name`, relative to the keeper's own; checkpoints beside it of fewer steps than `oldest` are deleted then.
+/// Snapshots are taken meanwhile. Answer: checkpointed.
+struct checkpoint {
+  job_id job;
+  version at;
+  std::string name;
+  job_specification specification;
+  std::string data_digest;
+  std::uint64_t oldest = 0;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, checkpoint& x) {
+    return f(x.job, x.at, x.name, x.specification, x.data_digest, x.oldest);
+  }
+};
+
+/// To keepers: hold as version `at` what is on disk of a checkpoint of so many steps. It is in `folder` or, if that is
+/// not there, in the folder of the same last two names in the keeper's own. Answer: kept as the layers are read, then
+/// restored.
+struct restore {
+  job_id job;
+  version at;
+  std::string folder;
+  job_specification specification; ///< a checkpoint of another model is refused
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, restore& x) {
+    return f(x.job, x.at, x.folder, x.specification);
+  }
+};
+
+/// Drops everything of the job, but checkpoints. No answer.
 struct forget {
   job_id job;
 
@@ -208,8 +240,8 @@ struct forget {
   }
 };
 
-using command =
-    std::variant<prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard, confirm, forget>;
+using command = std::variant<prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard,
+                             confirm, checkpoint, restore, forget>;
 
 // --- reports
 // ----------------------------------------------------------------------------------------------------------
@@ -362,7 +394,35 @@ struct kept {
   }
 };
 
-using report = std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, failed, kept>;
+/// From a keeper: its share of a checkpoint is on disk, and will be after a crash.
+struct checkpointed {
+  job_id job;
+  version at;
+  std::vector<std::uint32_t> layers; ///< written
+  std::string folder;                ///< absolute
+  std::string problem;               ///< empty, or why it could not be written: one line
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, checkpointed& x) {
+    return f(x.job, x.at, x.layers, x.folder, x.problem);
+  }
+};
+
+/// From a keeper: it holds all that it could read of a checkpoint; which layers, it said in kept.
+struct restored {
+  job_id job;
+  version at;
+  bool damaged = false; ///< what is there cannot be read
+  std::string problem;  ///< empty, or why it has no share or could not read it: one line
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, restored& x) {
+    return f(x.job, x.at, x.damaged, x.problem);
+  }
+};
+
+using report = std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, failed, kept,
+                            checkpointed, restored>;
 
 /// Digest of all that the participants of a generation must agree on.
 std::uint64_t checksum_of(const prepare& x);

@@ -55,6 +55,15 @@ struct JobSpecification {
   policy @17 :Text;
   planningIntervalMs @18 :UInt64;
   lookAhead @19 :UInt32;
+  checkpointEvery @20 :UInt64;
+  checkpointsKept @21 :UInt32;
+  resume @22 :ResumePoint;
+}
+
+struct ResumePoint {
+  steps @0 :UInt64;          # 0: starts anew
+  folder @1 :Text;
+  dataDigest @2 :Text;
 }
 
 struct StatusRequest {
@@ -76,6 +85,7 @@ struct Request {
     status @1 :StatusRequest;
     preempt @2 :PreemptRequest;
     cancel @3 :UInt64;       # job
+    checkpoint @4 :UInt64;   # job
   }
 }
 
@@ -160,6 +170,14 @@ struct JobStatus {
   parametersSha256 @27 :Text;
   eventCount @28 :UInt64;
   events @29 :List(Event);
+  checkpointSteps @30 :UInt64;
+  checkpointFolders @31 :List(CheckpointFolder);
+  checkpointProblem @32 :Text;
+}
+
+struct CheckpointFolder {
+  keeper @0 :Text;
+  folder @1 :Text;
 }
 
 struct Status {
@@ -180,5 +198,6 @@ struct Reply {
     status @2 :Status;
     preempted @3 :List(Text);
     cancelled @4 :UInt64;    # job
+    checkpointing @5 :UInt64; # job
   }
 }

@@ -1,15 +1,8 @@
 #include "protocols/client.hpp"
 
-#include "protocols/client.capnp.h"
-
-#include <capnp/serialize.h>
-
-#include <cstring>
-#include <stdexcept>
+#include "protocols/stored_values.hpp"
 
 namespace parcae {
-
-namespace {
 
 // --- values to Cap'n Proto -----------------------------------------------------------------------
 
@@ -54,6 +47,12 @@ void put(schema::JobSpecification::Builder to, const job_specification& x) {
   to.setPolicy(x.policy);
   to.setPlanningIntervalMs(x.planning_interval_ms);
   to.setLookAhead(x.look_ahead);
+  to.setCheckpointEvery(x.checkpoint_every);
+  to.setCheckpointsKept(x.checkpoints_kept);
+  auto resume = to.initResume();
+  resume.setSteps(x.resume.steps);
+  resume.setFolder(x.resume.folder);
+  resume.setDataDigest(x.resume.data_digest);
 }
 
 job_specification get(schema::JobSpecification::Reader from) {
@@ -98,8 +97,14 @@ job_specification get(schema::JobSpecification::Reader from) {
   x.policy = from.getPolicy().cStr();
   x.planning_interval_ms = from.getPlanningIntervalMs();
   x.look_ahead = from.getLookAhead();
+  x.checkpoint_every = from.getCheckpointEvery();
+  x.checkpoints_kept = from.getCheckpointsKept();
+  auto resume = from.getResume();
+  x.resume = {resume.getSteps(), resume.getFolder().cStr(), resume.getDataDigest().cStr()};
   return x;
 }
+
+namespace {
 
 void put(schema::InstanceStatus::Builder to, const instance_status& x) {
   to.setName(x.name);
@@ -254,6 +259,13 @@ void put(schema::JobStatus::Builder to, const job_status& x) {
   to.setParametersSha256(x.parameters_sha256);
   to.setEventCount(x.event_count);
   put_all(to.initEvents(x.events.size()), x.events);
+  to.setCheckpointSteps(x.checkpoint_steps);
+  to.setCheckpointProblem(x.checkpoint_problem);
+  auto folders = to.initCheckpointFolders(x.checkpoint_folders.size());
+  for (unsigned k = 0; k < x.checkpoint_folders.size(); ++k) {
+    folders[k].setKeeper(x.checkpoint_folders[k].keeper);
+    folders[k].setFolder(x.checkpoint_folders[k].folder);
+  }
 }
 
 job_status get(schema::JobStatus::Reader from) {
@@ -289,6 +301,10 @@ job_status get(schema::JobStatus::Reader from) {
   x.parameters_sha256 = from.getParametersSha256().cStr();
   x.event_count = from.getEventCount();
   x.events = get_all<event_status>(from.getEvents());
+  x.checkpoint_steps = from.getCheckpointSteps();
+  x.checkpoint_problem = from.getCheckpointProblem().cStr();
+  for (auto f : from.getCheckpointFolders())
+    x.checkpoint_folders.push_back({f.getKeeper().cStr(), f.getFolder().cStr()});
   return x;
 }
 
@@ -298,33 +314,6 @@ template <class... Ts>
 struct overloaded : Ts... {
   using Ts::operator()...;
 };
-
-std::vector<char> bytes_of(capnp::MessageBuilder& message) {
-  auto words = capnp::messageToFlatArray(message);
-  auto chars = words.asChars();
-  return {chars.begin(), chars.end()};
-}
-
-// Reads a message of a schema type and turns every way of being malformed into a std::runtime_error.
-template <class Root, class Function>
-auto decoded(std::span<const char> bytes, const char* what, Function&& function) {
-  if (bytes.size() > client_message_limit_bytes)
-    throw std::runtime_error(std::string(what) + " of " + std::to_string(bytes.size()) + " bytes is larger than " +
-                             std::to_string(client_message_limit_bytes));
-  if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0)
-    throw std::runtime_error(std::string(what) + " is not a whole number of words");
-  try {
-    // A copy, because the bytes of an actor message need not be aligned.
-    auto words = kj::heapArray<capnp::word>(bytes.size() / sizeof(capnp::word));
-    std::memcpy(words.begin(), bytes.data(), bytes.size());
-    // Each word may be visited once, plus slack for defaults: pointers that share a target cannot blow a message up.
-    capnp::ReaderOptions options{.traversalLimitInWords = words.size() + 1024, .nestingLimit = 16};
-    capnp::FlatArrayMessageReader reader(words, options);
-    return function(reader.getRoot<Root>());
-  } catch (const kj::Exception& e) {
-    throw std::runtime_error(std::string(what) + " is malformed: " + e.getDescription().cStr());
-  }
-}
 
 } // namespace
 
@@ -345,7 +334,8 @@ std::vector<char> encode(const request& x) {
                           p.setSeed(r.seed);
                           p.setNoticeMs(r.notice_ms);
                         },
-                        [&](const cancel_request& r) { to.setCancel(r.job); }},
+                        [&](const cancel_request& r) { to.setCancel(r.job); },
+                        [&](const checkpoint_request& r) { to.setCheckpoint(r.job); }},
              x);
   return bytes_of(message);
 }
@@ -366,33 +356,38 @@ std::vector<char> encode(const reply& x) {
                           put_all(s.initJobs(r.jobs.size()), r.jobs);
                         },
                         [&](const preempted_reply& r) { put_texts(to.initPreempted(r.names.size()), r.names); },
-                        [&](const cancelled_reply& r) { to.setCancelled(r.job); }},
+                        [&](const cancelled_reply& r) { to.setCancelled(r.job); },
+                        [&](const checkpointing_reply& r) { to.setCheckpointing(r.job); }},
              x);
   return bytes_of(message);
 }
 
 request decode_request(std::span<const char> bytes) {
-  return decoded<schema::Request>(bytes, "client request", [](schema::Request::Reader from) -> request {
-    switch (from.which()) {
-    case schema::Request::SUBMIT:
-      return submit_request{get(from.getSubmit())};
-    case schema::Request::STATUS: {
-      auto s = from.getStatus();
-      return status_request{s.getJob(), s.getChangesFrom(), s.getEventsFrom()};
-    }
-    case schema::Request::PREEMPT: {
-      auto p = from.getPreempt();
-      return preempt_request{get_texts(p.getNames()), p.getAny(), p.getSeed(), p.getNoticeMs()};
-    }
-    case schema::Request::CANCEL:
-      return cancel_request{from.getCancel()};
-    }
-    throw std::runtime_error("client request is of a kind this manager does not know");
-  });
+  return decoded<schema::Request>(
+      bytes, client_message_limit_bytes, "client request", [](schema::Request::Reader from) -> request {
+        switch (from.which()) {
+        case schema::Request::SUBMIT:
+          return submit_request{get(from.getSubmit())};
+        case schema::Request::STATUS: {
+          auto s = from.getStatus();
+          return status_request{s.getJob(), s.getChangesFrom(), s.getEventsFrom()};
+        }
+        case schema::Request::PREEMPT: {
+          auto p = from.getPreempt();
+          return preempt_request{get_texts(p.getNames()), p.getAny(), p.getSeed(), p.getNoticeMs()};
+        }
+        case schema::Request::CANCEL:
+          return cancel_request{from.getCancel()};
+        case schema::Request::CHECKPOINT:
+          return checkpoint_request{from.getCheckpoint()};
+        }
+        throw std::runtime_error("client request is of a kind this manager does not know");
+      });
 }
 
 reply decode_reply(std::span<const char> bytes) {
-  return decoded<schema::Reply>(bytes, "manager's reply", [](schema::Reply::Reader from) -> reply {
+  return decoded<
+      schema::Reply>(bytes, client_message_limit_bytes, "manager's reply", [](schema::Reply::Reader from) -> reply {
     switch (from.which()) {
     case schema::Reply::ERROR:
       return error_reply{from.getError().getCode().cStr(), from.getError().getText().cStr()};
@@ -406,6 +401,8 @@ reply decode_reply(std::span<const char> bytes) {
       return preempted_reply{get_texts(from.getPreempted())};
     case schema::Reply::CANCELLED:
       return cancelled_reply{from.getCancelled()};
+    case schema::Reply::CHECKPOINTING:
+      return checkpointing_reply{from.getCheckpointing()};
     }
     throw std::runtime_error("manager's reply is of a kind this client does not know");
   });

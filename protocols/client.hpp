@@ -44,7 +44,12 @@ struct cancel_request {
   std::uint64_t job = 0;
 };
 
-using request = std::variant<submit_request, status_request, preempt_request, cancel_request>;
+/// The newest version that the keepers hold is to be written as a checkpoint, if it is not one already.
+struct checkpoint_request {
+  std::uint64_t job = 0;
+};
+
+using request = std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request>;
 
 // --- replies -------------------------------------------------------------------------------------
 
@@ -96,6 +101,14 @@ struct event_status {
   friend bool operator==(const event_status&, const event_status&) = default;
 };
 
+/// Where one keeper put its share of a checkpoint.
+struct checkpoint_folder {
+  std::string keeper; ///< instance
+  std::string folder; ///< absolute, on that machine
+
+  friend bool operator==(const checkpoint_folder&, const checkpoint_folder&) = default;
+};
+
 struct job_status {
   std::uint64_t id = 0;
   std::string name;
@@ -127,6 +140,9 @@ struct job_status {
   std::string parameters_sha256; ///< once done
   std::uint64_t event_count = 0;
   std::vector<event_status> events;
+  std::uint64_t checkpoint_steps = 0; ///< of the newest complete checkpoint; 0: there is none
+  std::vector<checkpoint_folder> checkpoint_folders;
+  std::string checkpoint_problem; ///< why the last attempt to write one failed
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
@@ -156,7 +172,13 @@ struct error_reply {
   std::string text; ///< one line: what is wrong and what to do
 };
 
-using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply>;
+/// A checkpoint was asked for; the status says when it is there.
+struct checkpointing_reply {
+  std::uint64_t job = 0;
+};
+
+using reply =
+    std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply, checkpointing_reply>;
 
 // --- bytes ---------------------------------------------------------------------------------------
 

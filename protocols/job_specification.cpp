@@ -88,6 +88,12 @@ std::string problem_of(const job_specification& job) {
   c.one_of(job.policy, "planning.policy", {"throughput"});
   c.count(job.planning_interval_ms, "planning.interval", 100, 86'400'000);
   c.count(job.look_ahead, "planning.look_ahead", 1, 1000);
+  c.count(job.checkpoint_every, "job.checkpoint_every", 0, 1'000'000'000);
+  c.count(job.checkpoints_kept, "job.checkpoints_kept", 2, 1000);
+  c.require(job.resume.steps < job.steps, "job.steps",
+            "is " + std::to_string(job.steps) + ", but the checkpoint already has " + std::to_string(job.resume.steps) +
+                " steps; give a larger number to go on");
+  c.require(job.resume.steps == 0 || !job.resume.folder.empty(), "resume", "must name the checkpoint's folder");
   return c.problem;
 }
 

@@ -18,6 +18,8 @@ struct model_specification {
   double dropout = 0.0;            ///< probability of zeroing, 0 ≤ p < 1
   bool tied_embeddings = true;     ///< the output projection is the transposed token embedding (gpt)
 
+  friend bool operator==(const model_specification&, const model_specification&) = default;
+
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, model_specification& x) {
     return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, x.dropout, x.tied_embeddings);
@@ -55,6 +57,18 @@ struct optimizer_specification {
   }
 };
 
+/// The checkpoint that a job goes on from.
+struct resume_point {
+  std::uint64_t steps = 0; ///< committed in it; 0: the job starts anew
+  std::string folder;      ///< of the checkpoint, looked up by the keepers
+  std::string data_digest; ///< of the data that those steps were trained on
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, resume_point& x) {
+    return f(x.steps, x.folder, x.data_digest);
+  }
+};
+
 struct job_specification {
   std::string name = "job";
   std::uint64_t steps = 100;
@@ -76,6 +90,9 @@ struct job_specification {
   std::string policy = "throughput";     ///< planning policy
   std::uint64_t planning_interval_ms = 60'000;
   std::uint32_t look_ahead = 12;
+  std::uint64_t checkpoint_every = 0; ///< least steps between checkpoints; 0: only the final version is written
+  std::uint32_t checkpoints_kept = 2; ///< the newest so many stay on disk
+  resume_point resume;                ///< not in job files: `parcae submit --resume`
 
   /// M, micro-batches per step.
   std::uint32_t micro_batches() const { return global_batch / micro_batch; }
@@ -84,7 +101,8 @@ struct job_specification {
   friend typename Inspector::result_type inspect(Inspector& f, job_specification& x) {
     return f(x.name, x.steps, x.seed, x.threads, x.reproducible, x.model, x.data, x.global_batch, x.micro_batch,
              x.optimizer, x.min_depth, x.max_depth, x.min_width, x.max_width, x.virtual_replicas, x.keeper_every,
-             x.keeper_copies, x.policy, x.planning_interval_ms, x.look_ahead);
+             x.keeper_copies, x.policy, x.planning_interval_ms, x.look_ahead, x.checkpoint_every, x.checkpoints_kept,
+             x.resume);
   }
 };
 

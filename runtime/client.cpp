@@ -87,4 +87,8 @@ void manager_client::cancel(std::uint64_t job) {
   expect<cancelled_reply>(ask(cancel_request{job}));
 }
 
+void manager_client::checkpoint(std::uint64_t job) {
+  expect<checkpointing_reply>(ask(checkpoint_request{job}));
+}
+
 } // namespace parcae

@@ -28,6 +28,7 @@ public:
   status_reply status(const status_request& wanted = {});
   std::vector<std::string> preempt(const preempt_request& x);
   void cancel(std::uint64_t job);
+  void checkpoint(std::uint64_t job); ///< asks for one; the status tells when it is there
 
 private:
   reply ask(const request& x);

@@ -1,5 +1,6 @@
 #include "runtime/commands.hpp"
 
+#include "gpu/checkpoint.hpp"
 #include "runtime/client.hpp"
 #include "runtime/duration.hpp"
 #include "runtime/job_file.hpp"
@@ -8,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -18,6 +20,7 @@ namespace parcae {
 namespace {
 
 constexpr std::chrono::milliseconds poll_interval{200};
+constexpr std::chrono::seconds checkpoint_limit{120};
 
 std::shared_ptr<std::string> add_manager_option(CLI::App& command) {
   auto x = std::make_shared<std::string>("127.0.0.1:4242");
@@ -45,8 +48,68 @@ void wait_for(manager_client& client, std::uint64_t id) {
   }
 }
 
-void submit(const std::string& manager, const std::string& file, bool wait) {
-  auto job = parse_job_file(file);
+// The checkpoint's own specification, or that of a job file for the same model.
+job_specification resumed(const std::filesystem::path& folder, const std::string& file) {
+  auto found = std::filesystem::absolute(find_checkpoint(folder)).lexically_normal();
+  checkpoint_reader checkpoint(found);
+  const auto& manifest = checkpoint.manifest();
+  auto job = file.empty() ? manifest.specification : parse_job_file(file);
+  if (job.model != manifest.specification.model || job.optimizer.kind != manifest.specification.optimizer.kind)
+    throw std::runtime_error(file + ": [model] or optimizer.kind differs from that of the checkpoint at " +
+                             found.string() + "; leave out the job file to go on with the checkpoint's own");
+  job.resume = {manifest.at.steps, found.string(), manifest.data_digest};
+  if (auto problem = problem_of(job); !problem.empty())
+    throw std::runtime_error((file.empty() ? found.string() : file) + ": " + problem);
+  return job;
+}
+
+// The folder of a checkpoint of the newest version that the keepers hold, as this machine sees it.
+std::filesystem::path checkpoint_of(const std::string& manager, std::uint64_t id) {
+  manager_client client(parse_address(manager));
+  const status_request wanted{.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX};
+  auto job = client.status(wanted).jobs.at(0);
+  const auto steps = std::max(job.protected_steps, job.checkpoint_steps);
+  const auto name = "job " + std::to_string(id);
+  if (steps == 0)
+    throw client_error(name + " has no state to export yet: no keeper holds a version of it");
+  if (job.state == "running" && job.checkpoint_steps < steps)
+    client.checkpoint(id);
+  const auto limit = std::chrono::steady_clock::now() + checkpoint_limit;
+  while (job.checkpoint_steps < steps) {
+    job = client.status(wanted).jobs.at(0);
+    if (job.checkpoint_steps >= steps)
+      break;
+    if (!job.checkpoint_problem.empty())
+      throw client_error(name + ": " + job.checkpoint_problem);
+    if (job.state != "running" || std::chrono::steady_clock::now() > limit)
+      throw client_error(name + " is " + job.state + " and wrote no checkpoint of step " + std::to_string(steps) +
+                         "; `parcae status " + std::to_string(id) + "` tells more");
+    std::this_thread::sleep_for(poll_interval);
+  }
+  std::string places;
+  for (const auto& place : job.checkpoint_folders) {
+    if (std::filesystem::exists(place.folder))
+      return place.folder;
+    places += (places.empty() ? "" : ", ") + place.folder + " (keeper " + place.keeper + ")";
+  }
+  if (places.empty())
+    throw client_error(name + " has written no checkpoint since it was started from one; try again later");
+  throw client_error("the checkpoint of " + name + " is not on this machine but at " + places +
+                     "; run `parcae export FOLDER` there");
+}
+
+void export_job(const std::string& manager, const std::string& what, const std::string& output) {
+  const auto number = !what.empty() && what.find_first_not_of("0123456789") == what.npos && what.size() < 19;
+  checkpoint_reader from(number ? checkpoint_of(manager, std::stoull(what)) : find_checkpoint(what));
+  export_parameters(from, output);
+  std::fprintf(stderr, "%s: parameters of step %llu\n", output.c_str(),
+               static_cast<unsigned long long>(from.manifest().at.steps));
+}
+
+void submit(const std::string& manager, const std::string& file, const std::string& checkpoint, bool wait) {
+  if (file.empty() && checkpoint.empty())
+    throw std::invalid_argument("submit needs a job file, or --resume CHECKPOINT");
+  auto job = checkpoint.empty() ? parse_job_file(file) : resumed(checkpoint, file);
   // The path is looked up on the nodes; here is only a hint for the common case of one machine.
   if (!std::filesystem::exists(job.data.path))
     std::fprintf(stderr, "warning: %s is not on this machine; the nodes need it\n", job.data.path.c_str());
@@ -73,10 +136,12 @@ void add_submit(CLI::App& app) {
                                               "Example: parcae submit deploy/examples/gpt.toml --wait");
   auto manager = add_manager_option(*command);
   auto file = std::make_shared<std::string>();
+  auto checkpoint = std::make_shared<std::string>();
   auto wait = std::make_shared<bool>(false);
-  command->add_option("JOB.toml", *file, "the job file")->required();
+  command->add_option("JOB.toml", *file, "the job file; not needed with --resume");
+  command->add_option("--resume", *checkpoint, "go on from a checkpoint: its folder, or the one with all of a job's");
   command->add_flag("--wait", *wait, "return when the job has ended");
-  command->callback([=] { submit(*manager, *file, *wait); });
+  command->callback([=] { submit(*manager, *file, *checkpoint, *wait); });
 }
 
 void add_status(CLI::App& app) {
@@ -113,6 +178,17 @@ void add_preempt(CLI::App& app) {
     for (const auto& name : manager_client(parse_address(*manager)).preempt(*x))
       print(name + "\n");
   });
+}
+
+void add_export(CLI::App& app) {
+  auto command = app.add_subcommand("export", "write a job's parameters as PyTorch users load them\n"
+                                              "Example: parcae export 1 --output gpt.safetensors");
+  auto manager = add_manager_option(*command);
+  auto job = std::make_shared<std::string>();
+  auto output = std::make_shared<std::string>();
+  command->add_option("JOB", *job, "a job's number, or the folder of a checkpoint (no manager is needed)")->required();
+  command->add_option("--output", *output, "the safetensors file to write")->required();
+  command->callback([=] { export_job(*manager, *job, *output); });
 }
 
 void add_cancel(CLI::App& app) {

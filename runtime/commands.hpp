@@ -15,5 +15,6 @@ void add_submit(CLI::App& app);
 void add_status(CLI::App& app);
 void add_preempt(CLI::App& app);
 void add_cancel(CLI::App& app);
+void add_export(CLI::App& app);
 
 } // namespace parcae

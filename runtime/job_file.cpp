@@ -49,6 +49,8 @@ constexpr known_key known_keys[] = {
     {"job", "seed", [](draft& x) -> field { return &x.job.seed; }},
     {"job", "threads", [](draft& x) -> field { return &x.job.threads; }},
     {"job", "reproducible", [](draft& x) -> field { return &x.job.reproducible; }},
+    {"job", "checkpoint_every", [](draft& x) -> field { return &x.job.checkpoint_every; }},
+    {"job", "checkpoints_kept", [](draft& x) -> field { return &x.job.checkpoints_kept; }},
     {"model", "kind", [](draft& x) -> field { return &x.job.model.kind; }},
     {"model", "layers", [](draft& x) -> field { return &x.job.model.layers; }},
     {"model", "width", [](draft& x) -> field { return &x.job.model.width; }},

@@ -46,7 +46,7 @@ void local_cluster::start_node(const std::string& name, const std::vector<std::s
 }
 
 void local_cluster::start_keeper(const std::string& name) {
-  start_node(name, {"--role", "keeper"});
+  start_node(name, {"--role", "keeper", "--state", state_folder().string()});
 }
 
 child_process& local_cluster::node(const std::string& name) {

@@ -31,6 +31,9 @@ public:
   void start_node(const std::string& name, const std::vector<std::string>& arguments = {});
   void start_keeper(const std::string& name = "keeper");
 
+  /// Where the keepers write checkpoints.
+  std::filesystem::path state_folder() const { return logs_ / "state"; }
+
   child_process& node(const std::string& name);
   bool has(const std::string& name) const { return nodes_.contains(name); }
   child_process& manager() { return *manager_; }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <future>
 #include <mutex>
 #include <random>
@@ -29,7 +30,9 @@ namespace {
 class executor_pool {
 public:
   executor_pool(const node_options& options, data_port& port) :
-      role_(options.role), port_(port), faults_(options.faults), inject_(!options.faults.empty()) {
+      role_(options.role),
+      state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
+      faults_(options.faults), inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
       log_.emplace(options.loader_log);
   }
@@ -38,6 +41,8 @@ public:
     executor_options options;
     options.self = slot;
     options.report_to = std::move(report_to);
+    if (role_ == role::keeper)
+      options.checkpoints = state_;
     if (inject_)
       options.on_fault_point = [this](const fault_point& x) { faults_(x); };
     if (log_)
@@ -54,6 +59,7 @@ public:
 
 private:
   role role_;
+  std::filesystem::path state_;
   data_port& port_;
   fault_injector faults_;
   bool inject_;
@@ -75,6 +81,13 @@ hello introduction_of(const node_options& options, const data_port& port) {
 }
 
 } // namespace
+
+std::filesystem::path default_state_folder() {
+  for (auto [variable, below] : {std::pair("XDG_STATE_HOME", "parcae"), std::pair("HOME", ".local/state/parcae")})
+    if (const char* folder = std::getenv(variable); folder && *folder == '/')
+      return std::filesystem::path(folder) / below;
+  return std::filesystem::absolute("parcae-state");
+}
 
 int run_node(const node_options& options) {
   const guardian guard;

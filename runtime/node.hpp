@@ -18,9 +18,13 @@ struct node_options {
   std::string device = "cpu";
   std::uint32_t slots = 1;
   std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest
+  std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
   std::vector<fault> faults;               ///< for tests
   std::filesystem::path loader_log;        ///< empty: none
 };
+
+/// $XDG_STATE_HOME/parcae, else ~/.local/state/parcae, else parcae-state in the working folder; absolute.
+std::filesystem::path default_state_folder();
 
 /// Runs a node until it is released after SIGTERM, preempted, or refused by the manager; returns the exit status. A
 /// second SIGTERM ends it at once. Throws std::runtime_error with one line if it cannot start or was refused.

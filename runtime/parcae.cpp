@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
     parcae::add_status(app);
     parcae::add_preempt(app);
     parcae::add_cancel(app);
+    parcae::add_export(app);
     parcae::add_demo(app);
     parcae::add_simulate(app);
     parcae::add_forecast(app);

@@ -42,6 +42,8 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device, "what computes")->check(CLI::IsMember({"cpu"}))->capture_default_str();
   app.add_option("--slots", options.slots, "devices of this instance")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--grace", x.grace, "longest time from SIGTERM to the end")->capture_default_str();
+  app.add_option("--state", options.state,
+                 "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
   try {

@@ -53,6 +53,10 @@ json::object object_of(const chain_link& x) {
   return result;
 }
 
+json::object object_of(const checkpoint_folder& x) {
+  return {{"keeper", x.keeper}, {"folder", x.folder}};
+}
+
 json::object object_of(const job_status& x);
 
 template <class Values>
@@ -101,6 +105,9 @@ json::object object_of(const job_status& x) {
       {"changes", array_of(x.changes)},
       {"chain", array_of(x.chain)},
       {"parameters_sha256", x.parameters_sha256},
+      {"checkpoint_steps", x.checkpoint_steps},
+      {"checkpoint_folders", array_of(x.checkpoint_folders)},
+      {"checkpoint_problem", x.checkpoint_problem},
       {"event_count", x.event_count},
       {"events", array_of(x.events)}};
 }
@@ -132,6 +139,12 @@ void add_job(std::string& out, const job_status& x) {
     out +=
         fmt::format("  last change: {} to {} ({}), stall {:.0f} ms\n", c.trigger, c.configuration, c.kind, c.stall_ms);
   }
+  if (x.checkpoint_steps > 0)
+    out += fmt::format("  checkpoint of step {}:\n", x.checkpoint_steps);
+  for (const auto& place : x.checkpoint_folders)
+    out += fmt::format("    {}: {}\n", place.keeper, place.folder);
+  if (!x.checkpoint_problem.empty())
+    out += "  " + x.checkpoint_problem + "\n";
   if (!x.parameters_sha256.empty())
     out += "  parameters sha256 " + x.parameters_sha256 + "\n";
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <random>
 #include <set>
 
@@ -33,8 +34,11 @@ class dummy_cluster {
   };
 
 public:
-  explicit dummy_cluster(std::uint32_t layers = 4, std::uint64_t steps = 1000) {
+  explicit dummy_cluster(std::uint32_t layers = 4, std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0,
+                         const resume_point& resume = {}) {
     job_.steps = steps;
+    job_.checkpoint_every = checkpoint_every;
+    job_.resume = resume;
     job_.keeper_every = 4;
     model_facts facts;
     facts.state_bytes.assign(layers, 1000);
@@ -126,7 +130,9 @@ public:
   std::uint32_t plans = 0;
   std::uint64_t handled = 0; ///< events
   bool slow_planner = false; ///< answers only to answer_plans()
-  bool kept_silent = false;  ///< keepers do not answer CONFIRM
+  std::map<std::string, std::vector<std::uint32_t>> disks; ///< by keeper: layers of its newest checkpoint
+  std::string disk_problem;                                ///< why keepers can neither write nor read all
+  bool kept_silent = false;  ///< keepers answer neither CONFIRM nor CHECKPOINT
 
   /// The planner answers what it was asked while it was slow, with the slots there were then.
   void answer_plans() {
@@ -143,6 +149,13 @@ public:
         k.held.insert(k.held.end(), s.held.begin(), s.held.end());
     std::ranges::sort(k.held);
     k.held.erase(std::unique(k.held.begin(), k.held.end()), k.held.end());
+    event(slot_reported{k.where.slot, kept{job_id{1}, k.held, {}, {}}});
+  }
+
+  /// The keeper now holds this and nothing else.
+  void hold(const std::string& keeper, inventory held) {
+    auto& k = slots_.at(keeper);
+    k.held = std::move(held);
     event(slot_reported{k.where.slot, kept{job_id{1}, k.held, {}, {}}});
   }
 
@@ -278,6 +291,26 @@ private:
         answer.digests.push_back({h.layer, "digest"});
     if (!kept_silent)
       this->answer(name, std::move(answer));
+  }
+
+  void obey(const std::string& name, dummy& d, const checkpoint& c) {
+    if (kept_silent)
+      return;
+    checkpointed answer{c.job, c.at, {}, "/state/" + c.name, disk_problem};
+    for (const auto& h : d.held)
+      if (h.at == c.at)
+        answer.layers.push_back(h.layer);
+    if (disk_problem.empty())
+      disks[name] = answer.layers;
+    this->answer(name, std::move(answer));
+  }
+
+  void obey(const std::string& name, dummy& d, const restore& c) {
+    for (auto layer : disks[name])
+      d.held.push_back({layer, c.at});
+    std::ranges::sort(d.held);
+    answer(name, kept{c.job, d.held, {}, {}});
+    answer(name, restored{c.job, c.at, !disk_problem.empty(), disks[name].empty() ? "no folder" : disk_problem});
   }
 
   void obey(const std::string& name, dummy& d, const decide& c) {
@@ -883,6 +916,161 @@ TEST_F(conductor_test, cancel_ends_the_job_in_every_phase) {
   c.event(cancel_requested{});
   EXPECT_TRUE(c.ended());
   EXPECT_EQ(c.view().problem, "cancelled");
+}
+
+// given: a checkpoint every 8 steps, a snapshot every 4 / expected: one of each second snapshot, named by job and
+// version; while three would be there the oldest goes; a job that is done has its final version on disk
+TEST(conductor_checkpoints, are_written_when_due) {
+  dummy_cluster d(4, 32, 8);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 32; ++i) {
+    d.step();
+    if (d.view().steps_done % 4 == 0 && !d.ended())
+      d.snapshot("k");
+  }
+  EXPECT_TRUE(d.ended());
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> written;
+  for (const auto& x : d.told("k"))
+    if (auto c = std::get_if<checkpoint>(&x)) {
+      written.emplace_back(c->at.steps, c->oldest);
+      EXPECT_THAT(c->name, ::testing::MatchesRegex("job-[0-9a-f]{8}/" + to_string(c->at)));
+    }
+  EXPECT_THAT(written, ::testing::ElementsAre(std::pair(8, 0), std::pair(16, 0), std::pair(24, 16), std::pair(32, 24)));
+  EXPECT_EQ(d.view().checkpoint.steps, 32u);
+  ASSERT_EQ(d.view().checkpoint_folders.size(), 1u);
+  EXPECT_THAT(d.view().checkpoint_folders[0].second, HasSubstr("/state/job-"));
+}
+
+// given: no checkpoint_every, a user who asks / expected: the version that the keepers hold is written, once
+TEST(conductor_checkpoints, are_written_when_asked_for) {
+  dummy_cluster d;
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.event(checkpoint_wanted{});
+  d.snapshot("k");
+  EXPECT_EQ(d.view().checkpoint.steps, 0u) << "there was nothing to write when it was asked for";
+  d.event(checkpoint_wanted{});
+  EXPECT_EQ(d.view().checkpoint.steps, 1u);
+  const auto told = d.told("k").size();
+  d.event(checkpoint_wanted{});
+  EXPECT_EQ(d.told("k").size(), told);
+}
+
+// given: a disk that is full at the end / expected: the job is not done, says why, and tries again
+TEST(conductor_checkpoints, final_version_waits_for_a_full_disk) {
+  dummy_cluster d(4, 1);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.disk_problem = "No space left on device";
+  d.step();
+  d.snapshot("k");
+  EXPECT_FALSE(d.ended());
+  EXPECT_THAT(d.view().problem, HasSubstr("No space left on device"));
+  d.advance(6s);
+  EXPECT_FALSE(d.ended());
+  d.disk_problem.clear();
+  d.advance(6s);
+  EXPECT_TRUE(d.ended());
+  EXPECT_EQ(d.view().problem, "");
+}
+
+// given: two keepers with half of the layers each, a checkpoint at 4; then all but one keeper are lost, which holds
+// only newer layers / expected: the job waits for the other; it goes back to 4 when that is there again, not to 0
+TEST(conductor_checkpoints, are_read_when_nothing_newer_is_whole) {
+  dummy_cluster d(4, 1000, 4);
+  d.add("k", true);
+  d.add("l", true);
+  d.add("a");
+  d.advance(20ms);
+  const auto kept_by = [&](const std::string& name, std::uint32_t first) {
+    const version at{d.view().steps_done, d.view().current};
+    d.hold(name, {{first, at}, {first + 1, at}});
+  };
+  for (int i = 0; i < 4; ++i)
+    d.step();
+  kept_by("k", 0);
+  kept_by("l", 2);
+  ASSERT_EQ(d.view().checkpoint.steps, 4u);
+  d.step();
+  kept_by("k", 0);
+  kept_by("l", 2);
+  d.lose("a");
+  d.lose("l");
+  d.add("b");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::waiting);
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper that has layers 2, 3 of the checkpoint of step 4"));
+  d.add("l", true);
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::running);
+  EXPECT_EQ(d.view().steps_done, 4u);
+  EXPECT_EQ(d.view().chain.back().base, 4u);
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+}
+
+// given: the same with one keeper whose checkpoint is damaged / expected: the job fails and names the layers
+TEST(conductor_checkpoints, lost_layers_are_named) {
+  dummy_cluster d(4, 1000, 4);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 4; ++i)
+    d.step();
+  d.snapshot("k");
+  ASSERT_EQ(d.view().checkpoint.steps, 4u);
+  d.lose("a");
+  d.lose("k");
+  d.disks["k"] = {0, 3};
+  d.disk_problem = "k.safetensors is damaged";
+  d.add("k", true);
+  d.add("b");
+  d.advance(20ms);
+  EXPECT_TRUE(d.ended());
+  EXPECT_EQ(d.view().problem, "layers 1, 2 of the checkpoint of step 4 are lost: k.safetensors is damaged");
+}
+
+// given: a job that goes on from step 10 of another, whose keeper has it, or none has / expected: it begins there, with
+// its data and nothing from version 0; or fails and says which layers nobody has
+TEST(conductor_checkpoints, a_job_goes_on_from_one) {
+  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  d.disks["k"] = {0, 1, 2, 3};
+  d.add("a");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::waiting);
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
+  d.add("k", true);
+  d.advance(20ms);
+  ASSERT_EQ(d.view().now, phase::running);
+  d.step();
+  EXPECT_EQ(d.view().steps_done, 11u);
+  EXPECT_EQ(d.view().chain[0], (chain_link{{0}, 0, 10}));
+  EXPECT_EQ(d.view().chain[1].base, 10u);
+  bool asked = false;
+  for (const auto& x : d.told("k"))
+    if (auto r = std::get_if<restore>(&x)) {
+      asked = true;
+      EXPECT_EQ(r->folder, "/old/text-1/10@7");
+      EXPECT_EQ(r->at, (version{10, {0}}));
+    }
+  EXPECT_TRUE(asked);
+  for (const auto& x : d.told("a")) {
+    if (auto p = std::get_if<prepare>(&x)) {
+      EXPECT_EQ(p->data_digest, "digest");
+    }
+  }
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+
+  dummy_cluster nobody(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  nobody.add("k", true);
+  nobody.add("a");
+  nobody.advance(20ms);
+  EXPECT_TRUE(nobody.ended());
+  EXPECT_EQ(nobody.view().problem, "layers 0, 1, 2, 3 of the checkpoint of step 10 are lost: no folder");
 }
 
 } // namespace

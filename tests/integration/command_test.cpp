@@ -12,38 +12,13 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct command : cluster_test {
-  struct outcome {
-    std::optional<int> status;
-    std::string output;
-    std::string error;
-  };
-
-  static std::string content(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  outcome run(std::vector<std::string> arguments, bool with_manager = true) {
-    ++runs;
-    arguments.insert(arguments.begin(), sibling_program("parcae"));
-    if (with_manager) {
-      arguments.push_back("--manager");
-      arguments.push_back(to_string(cluster->where()));
-    }
-    auto out = folder.path() / ("out" + std::to_string(runs));
-    auto err = folder.path() / ("err" + std::to_string(runs));
-    child_process process({arguments, out, err});
-    auto status = process.wait(limit);
-    return {status, content(out), content(err)};
-  }
-
   std::filesystem::path job_file(const std::string& text) {
-    auto path = folder.path() / ("job" + std::to_string(++runs) + ".toml");
+    auto path = folder.path() / ("job" + std::to_string(++files) + ".toml");
     std::ofstream(path) << text;
     return path;
   }
 
-  int runs = 0;
+  int files = 0;
 };
 
 const std::string small_file = R"(

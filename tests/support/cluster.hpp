@@ -84,6 +84,37 @@ protected:
     return wait_for_end(cluster->client().submit(job));
   }
 
+  /// How a program ended, and what it wrote.
+  struct outcome {
+    std::optional<int> status; ///< empty: not within the limit
+    std::string output;
+    std::string error;
+  };
+
+  static std::string content(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  outcome run_program(std::vector<std::string> arguments) {
+    ++runs_;
+    auto out = folder.path() / ("out" + std::to_string(runs_));
+    auto err = folder.path() / ("err" + std::to_string(runs_));
+    child_process process({std::move(arguments), out, err});
+    auto status = process.wait(limit);
+    return {status, content(out), content(err)};
+  }
+
+  /// A command of `parcae`, told where the manager is.
+  outcome run(std::vector<std::string> arguments, bool with_manager = true) {
+    arguments.insert(arguments.begin(), sibling_program("parcae"));
+    if (with_manager) {
+      arguments.push_back("--manager");
+      arguments.push_back(to_string(cluster->where()));
+    }
+    return run_program(std::move(arguments));
+  }
+
   void print_logs() {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
       if (!entry.is_regular_file())
@@ -103,6 +134,9 @@ protected:
 
   scratch_folder folder{"parcae-test"};
   std::optional<local_cluster> cluster;
+
+private:
+  int runs_ = 0;
 };
 
 } // namespace parcae

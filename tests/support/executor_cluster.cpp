@@ -12,6 +12,13 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
+std::filesystem::path new_folder() {
+  auto pattern = (std::filesystem::temp_directory_path() / "parcae-checkpoints-XXXXXX").string();
+  if (!mkdtemp(pattern.data()))
+    throw std::runtime_error("no temporary folder can be made");
+  return pattern;
+}
+
 } // namespace
 
 struct executor_cluster::instance {
@@ -36,7 +43,8 @@ struct executor_cluster::instance {
 };
 
 executor_cluster::executor_cluster(job_specification job, conductor_options options) :
-    job_(std::move(job)), conductor_(std::make_unique<conductor>(job_id{1}, job_, facts_of(job_), options, 42)) {
+    job_(std::move(job)), checkpoints_(new_folder()),
+    conductor_(std::make_unique<conductor>(job_id{1}, job_, facts_of(job_), options, 42)) {
   planner = [this](std::uint32_t slots, const std::vector<layer_cost>& costs) {
     return best_configuration(job_, costs, {}, slots);
   };
@@ -48,6 +56,7 @@ executor_cluster::~executor_cluster() {
   // Executors may still be training, and what they call back into must outlive them.
   buried_.clear();
   instances_.clear();
+  std::filesystem::remove_all(checkpoints_);
 }
 
 void executor_cluster::add_worker(const std::string& name, fault_plan faults) {
@@ -73,6 +82,7 @@ void executor_cluster::add(const std::string& name, bool keeper, fault_plan faul
   };
   executor_options options;
   options.self = x->where.slot;
+  options.checkpoints = checkpoints_;
   options.report_to = [self, push](report what) {
     if (!self->gone)
       push(slot_reported{self->where.slot, std::move(what)});

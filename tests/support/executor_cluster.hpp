@@ -8,6 +8,7 @@
 #include "gpu/stage_executor.hpp"
 
 #include <condition_variable>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -72,6 +73,7 @@ private:
   void carry_out(effect x);
 
   job_specification job_;
+  std::filesystem::path checkpoints_; ///< the keepers' folder, deleted at the end
   std::unique_ptr<conductor> conductor_;
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -1,0 +1,145 @@
+#include "gpu/checkpoint_store.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <charconv>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+/// The files of a share, whole or not.
+constexpr const char* suffixes[] = {".manifest", ".manifest.partial", ".safetensors", ".safetensors.partial"};
+
+} // namespace
+
+checkpoint_store::checkpoint_store(std::filesystem::path folder, std::string keeper) :
+    folder_(std::move(folder)), keeper_(std::move(keeper)), thread_([this] { run(); }) {}
+
+checkpoint_store::~checkpoint_store() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void checkpoint_store::post(std::function<void()> work) {
+  std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(work));
+  changed_.notify_all();
+}
+
+void checkpoint_store::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+    if (ending_)
+      return;
+    auto work = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    work();
+    work = nullptr; // with the shards in it
+    lock.lock();
+  }
+}
+
+void checkpoint_store::write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
+                             std::function<void(checkpointed)> done) {
+  post([=, this, x = std::move(x), shards = std::move(shards), done = std::move(done)] {
+    auto answer = write_now(x, shards, result);
+    if (!ending_)
+      done(std::move(answer));
+  });
+}
+
+checkpointed checkpoint_store::write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
+                                         const commit_result& result) const {
+  checkpointed answer{x.job, x.at, {}, {}, {}};
+  const auto folder = folder_ / x.name;
+  answer.folder = folder.string();
+  try {
+    for (const auto& shard : shards)
+      answer.layers.push_back(shard->layer);
+    if (!shards.empty())
+      write_share(folder, keeper_, {{x.at, result, x.specification, x.data_digest, {}, 0, {}}, std::move(shards)},
+                  ending_);
+    delete_older(folder.parent_path(), x.oldest);
+  } catch (const std::exception& e) {
+    answer.layers.clear();
+    answer.problem = e.what();
+  }
+  return answer;
+}
+
+/// Only this keeper's files: others may use the same folder.
+void checkpoint_store::delete_older(const std::filesystem::path& run, std::uint64_t oldest) const {
+  std::error_code failure;
+  for (std::filesystem::directory_iterator i(run, failure), end; !failure && i != end; i.increment(failure)) {
+    const auto name = i->path().filename().string();
+    std::uint64_t steps = 0;
+    const auto [rest, wrong] = std::from_chars(name.data(), name.data() + name.size(), steps);
+    if (wrong != std::errc() || *rest != '@' || steps >= oldest)
+      continue;
+    std::error_code ignored;
+    for (const auto* suffix : suffixes)
+      std::filesystem::remove(i->path() / (keeper_ + suffix), ignored);
+    std::filesystem::remove(i->path(), ignored); // unless others have files there
+  }
+}
+
+void checkpoint_store::read(restore x, std::function<void(const commit_result&, shard_bytes)> on_shard,
+                            std::function<void(restored)> done) {
+  post([this, x = std::move(x), on_shard = std::move(on_shard), done = std::move(done)] {
+    auto answer = read_now(x, on_shard);
+    if (!ending_)
+      done(std::move(answer));
+  });
+}
+
+std::filesystem::path checkpoint_store::find(const restore& x) const {
+  const std::filesystem::path asked(x.folder);
+  if (asked.is_absolute() && std::filesystem::exists(asked))
+    return asked;
+  return folder_ / asked.parent_path().filename() / asked.filename();
+}
+
+restored checkpoint_store::read_now(const restore& x,
+                                    const std::function<void(const commit_result&, shard_bytes)>& on_shard) const {
+  restored answer{x.job, x.at, false, {}};
+  const auto folder = find(x);
+  if (!std::filesystem::exists(folder)) {
+    answer.problem = keeper_ + " has no folder " + folder.string();
+    return answer;
+  }
+  try {
+    checkpoint_reader reader(folder);
+    const auto& manifest = reader.manifest();
+    if (manifest.at.steps != x.at.steps || manifest.specification.model != x.specification.model ||
+        moments_of(manifest.specification.optimizer) != moments_of(x.specification.optimizer))
+      throw checkpoint_error("the checkpoint at " + folder.string() + " is of another step, model or optimizer");
+    for (auto layer : reader.layers()) {
+      if (ending_)
+        return answer;
+      try {
+        auto shard = reader.read(layer);
+        shard.at = x.at;
+        on_shard(manifest.result, std::move(shard));
+      } catch (const checkpoint_error& e) { // the other layers may be good
+        answer.damaged = true;
+        answer.problem = e.what();
+      }
+    }
+  } catch (const std::exception& e) {
+    answer.damaged = true;
+    answer.problem = e.what();
+  }
+  if (answer.damaged)
+    spdlog::error("{}", answer.problem);
+  return answer;
+}
+
+} // namespace parcae

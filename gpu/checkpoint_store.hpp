@@ -1,0 +1,55 @@
+#pragma once
+
+// A keeper's folder of checkpoints, and the one thread that blocks on it.
+
+#include "gpu/checkpoint.hpp"
+#include "protocols/choreography.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace parcae {
+
+/// Requests are done in order. Callbacks come on the store's thread. Destruction drops the requests that wait, and ends
+/// the one under way between two layers; nothing is called back afterwards.
+class checkpoint_store {
+public:
+  /// `folder` is created when something is written. `keeper` names the files.
+  checkpoint_store(std::filesystem::path folder, std::string keeper);
+  ~checkpoint_store();
+
+  /// Writes `shards`, which are kept alive until then, deletes what is too old, and answers.
+  void write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
+             std::function<void(checkpointed)> done);
+
+  /// Calls `on_shard` for each layer that could be read, then answers.
+  void read(restore x, std::function<void(const commit_result&, shard_bytes)> on_shard,
+            std::function<void(restored)> done);
+
+private:
+  void post(std::function<void()> work);
+  void run();
+  checkpointed write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
+                         const commit_result& result) const;
+  void delete_older(const std::filesystem::path& run, std::uint64_t oldest) const;
+  std::filesystem::path find(const restore& x) const;
+  restored read_now(const restore& x, const std::function<void(const commit_result&, shard_bytes)>& on_shard) const;
+
+  const std::filesystem::path folder_;
+  const std::string keeper_;
+  std::atomic<bool> ending_ = false;
+  std::mutex mutex_; ///< guards the queue
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  std::thread thread_; ///< last: uses all of the above
+};
+
+} // namespace parcae

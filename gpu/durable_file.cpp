@@ -1,0 +1,81 @@
+#include "gpu/durable_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::size_t turn_bytes = std::size_t{1} << 30; ///< Linux writes at most 2 GiB at once
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+/// By errno, which is kept.
+bool sync_folder(const std::filesystem::path& folder) {
+  const int opened = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool on_disk = opened >= 0 && fsync(opened) == 0;
+  const auto error = errno;
+  if (opened >= 0)
+    close(opened);
+  errno = error;
+  return on_disk;
+}
+
+} // namespace
+
+durable_file::durable_file(std::filesystem::path path) : path_(std::move(path)), partial_(path_) {
+  partial_ += ".partial";
+  for (auto folder = folder_of(path_); !std::filesystem::exists(folder); folder = folder_of(folder))
+    made_in_.push_back(folder_of(folder));
+  std::filesystem::create_directories(folder_of(path_));
+  file_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0)
+    fail();
+}
+
+durable_file::~durable_file() {
+  if (file_ < 0)
+    return;
+  close(file_);
+  unlink(partial_.c_str());
+}
+
+void durable_file::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::write(file_, bytes.data(), std::min(bytes.size(), turn_bytes));
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written < 0)
+      fail();
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void durable_file::publish() {
+  if (fsync(file_) != 0)
+    fail();
+  if (close(std::exchange(file_, -1)) != 0 || rename(partial_.c_str(), path_.c_str()) != 0) {
+    const auto error = errno;
+    unlink(partial_.c_str());
+    errno = error;
+    fail();
+  }
+  made_in_.insert(made_in_.begin(), folder_of(path_));
+  for (const auto& folder : made_in_)
+    if (!sync_folder(folder))
+      fail();
+}
+
+void durable_file::fail() const {
+  throw std::system_error(errno, std::system_category(), "cannot write " + path_.string());
+}
+
+} // namespace parcae

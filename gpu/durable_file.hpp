@@ -1,0 +1,38 @@
+#pragma once
+
+// A file that is there whole and on disk, or not at all.
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace parcae {
+
+/// Written beside its name, and renamed when it is complete and on disk. All methods throw std::system_error with one
+/// line that names the file. Not thread-safe.
+class durable_file {
+public:
+  /// Creates missing folders.
+  explicit durable_file(std::filesystem::path path);
+  ~durable_file(); ///< what was not published is deleted
+  durable_file(const durable_file&) = delete;
+  durable_file& operator=(const durable_file&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+  /// fsync, rename, fsync of the folder and of those that were missing. A crash leaves the former file or this one.
+  void publish();
+
+private:
+  [[noreturn]] void fail() const; ///< by errno
+
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+  std::vector<std::filesystem::path> made_in_; ///< folders in which one was made
+  int file_ = -1;
+};
+
+} // namespace parcae

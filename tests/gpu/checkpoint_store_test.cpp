@@ -1,0 +1,314 @@
+// Checkpoints on disk: what is read is what was written, or an error that names it.
+
+#include "gpu/checkpoint_store.hpp"
+#include "gpu/durable_file.hpp"
+#include "gpu/safetensors.hpp"
+
+#include <boost/json.hpp>
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <future>
+#include <random>
+
+namespace parcae {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::chrono::seconds patience{20};
+
+job_specification job() {
+  job_specification x;
+  x.name = "text";
+  x.steps = 1000;
+  x.model.layers = 1;
+  x.model.width = 8;
+  x.model.heads = 2;
+  x.model.sequence = 4;
+  x.data.path = "/some/where";
+  return x;
+}
+
+std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version at) {
+  const auto specification = job();
+  const auto bytes = describe(specification.model).layers.at(layer).parameters() * sizeof(float);
+  std::mt19937_64 random(layer + 10 * at.steps);
+  shard_bytes x{layer, at, {}};
+  for (std::uint32_t part = 0; part <= moments_of(specification.optimizer); ++part) {
+    auto& to = x.parts.emplace_back(bytes);
+    for (auto& byte : to)
+      byte = static_cast<std::byte>(random());
+  }
+  return std::make_shared<const shard_bytes>(std::move(x));
+}
+
+struct checkpoint_folder : testing::Test {
+  checkpoint_folder() {
+    auto pattern = (std::filesystem::temp_directory_path() / "parcae-test-XXXXXX").string();
+    folder = mkdtemp(pattern.data());
+  }
+
+  ~checkpoint_folder() override { std::filesystem::remove_all(folder); }
+
+  void write(const std::filesystem::path& to, const std::string& keeper, const std::vector<std::uint32_t>& layers,
+             version at = {20, {3}}) {
+    checkpoint_share share{{at, {.step = at.steps - 1, .loss = 2.5}, job(), "digest of the data", {}, 0, {}}, {}};
+    for (auto layer : layers)
+      share.shards.push_back(shard_of(layer, at));
+    write_share(to, keeper, std::move(share), never);
+  }
+
+  /// The error of reading all of a checkpoint; empty if there is none.
+  static std::string error_of(const std::filesystem::path& from) {
+    try {
+      checkpoint_reader reader(from);
+      for (auto layer : reader.layers())
+        reader.read(layer);
+    } catch (const checkpoint_error& e) {
+      return e.what();
+    }
+    return {};
+  }
+
+  static std::string content(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  static void put(const std::filesystem::path& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+  }
+
+  std::filesystem::path folder;
+  std::atomic<bool> never = false;
+};
+
+// given: shares of two keepers, one layer in both / expected: all is read back, with job, version, result and data
+TEST_F(checkpoint_folder, is_read_as_it_was_written) {
+  write(folder / "20@3", "k1", {0, 1});
+  EXPECT_THAT(checkpoint_reader(folder / "20@3").missing(), ElementsAre(2u));
+  write(folder / "20@3", "k2", {1, 2});
+  checkpoint_reader reader(folder / "20@3");
+  EXPECT_THAT(reader.layers(), ElementsAre(0u, 1u, 2u));
+  EXPECT_THAT(reader.missing(), IsEmpty());
+  EXPECT_EQ(reader.manifest().at, (version{20, {3}}));
+  EXPECT_EQ(reader.manifest().result.loss, 2.5);
+  EXPECT_EQ(reader.manifest().data_digest, "digest of the data");
+  EXPECT_EQ(reader.manifest().specification.model, job().model);
+  for (std::uint32_t layer = 0; layer < 3; ++layer)
+    EXPECT_TRUE(reader.read(layer).parts == shard_of(layer, {20, {3}})->parts) << layer;
+}
+
+// given: every byte of a manifest flipped, and every tenth of the tensors' file / expected: an error that names the
+// file
+TEST_F(checkpoint_folder, no_flipped_byte_is_overlooked) {
+  write(folder, "k", {2});
+  const auto manifest = content(folder / "k.manifest"), tensors = content(folder / "k.safetensors");
+  ASSERT_EQ(error_of(folder), "");
+  for (std::size_t i = 0; i < manifest.size(); ++i) {
+    auto bad = manifest;
+    bad[i] = static_cast<char>(bad[i] ^ 4);
+    put(folder / "k.manifest", bad);
+    ASSERT_THAT(error_of(folder), HasSubstr("k.manifest")) << i;
+  }
+  put(folder / "k.manifest", manifest);
+  std::uint64_t header = 0;
+  std::memcpy(&header, tensors.data(), sizeof header);
+  const auto in_metadata = tensors.find("\"steps\""); // its values are for people
+  for (std::size_t i = 0; i < tensors.size(); i += 10) {
+    if (i + 1 >= header || (i > 8 && i < in_metadata + 20))
+      continue;
+    auto bad = tensors;
+    bad[i] = static_cast<char>(bad[i] ^ 4);
+    put(folder / "k.safetensors", bad);
+    ASSERT_THAT(error_of(folder), HasSubstr("k.safetensors")) << i;
+  }
+  for (std::size_t i = sizeof header + header; i < tensors.size(); i += 101) {
+    auto bad = tensors;
+    bad[i] = static_cast<char>(bad[i] ^ 4);
+    put(folder / "k.safetensors", bad);
+    ASSERT_THAT(error_of(folder), HasSubstr("the checksum of layer 2 is wrong")) << i;
+  }
+}
+
+// given: nothing, a cut file, no tensors, shares of two versions, a manifest of another folder / expected: told by name
+TEST_F(checkpoint_folder, what_is_missing_is_told) {
+  EXPECT_THAT(error_of(folder), HasSubstr("no checkpoint at " + folder.string()));
+  EXPECT_THAT(error_of(folder / "none"), HasSubstr("no checkpoint at"));
+  write(folder, "k", {0, 1, 2});
+  const auto tensors = content(folder / "k.safetensors");
+  for (std::size_t size : {std::size_t{0}, std::size_t{7}, std::size_t{100}, tensors.size() - 1}) {
+    put(folder / "k.safetensors", tensors.substr(0, size));
+    EXPECT_THAT(error_of(folder), HasSubstr("k.safetensors")) << size;
+  }
+  std::filesystem::remove(folder / "k.safetensors");
+  EXPECT_THAT(error_of(folder), HasSubstr("k.safetensors cannot be opened"));
+  write(folder, "k", {0, 1, 2});
+  write(folder, "l", {0}, {30, {3}});
+  EXPECT_THAT(error_of(folder), HasSubstr("l.manifest is of version 30@3, another is of 20@3"));
+}
+
+// given: random bytes and random changes of a header / expected: an error or a file, nothing worse
+TEST_F(checkpoint_folder, malformed_headers_are_refused) {
+  write(folder, "k", {2});
+  const auto good = content(folder / "k.safetensors");
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 500; ++i) {
+    auto bytes = good;
+    for (std::uint64_t n = 0; n <= random() % 4; ++n)
+      bytes[random() % 700] = static_cast<char>(random());
+    put(folder / "x", bytes);
+    try {
+      safetensors_file file(folder / "x");
+    } catch (const std::runtime_error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("/x "));
+    }
+  }
+}
+
+// given: the header that is written / expected: the format's example, by hand
+TEST(safetensors, header_is_that_of_the_format) {
+  const auto header = safetensors_header({{"a", {2, 3}}, {"b", {}}}, {{"format", "pt"}});
+  std::uint64_t length = 0;
+  std::memcpy(&length, header.data(), sizeof length);
+  ASSERT_EQ(header.size(), sizeof length + length);
+  EXPECT_EQ(length % 8, 0u);
+  EXPECT_EQ(boost::json::parse(header.substr(sizeof length)), boost::json::parse(R"({
+    "__metadata__": {"format": "pt"},
+    "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+    "b": {"dtype": "F32", "shape": [], "data_offsets": [24, 28]}})"));
+}
+
+// given: a disk that takes only some bytes, after a good version of the file / expected: an error that names the file,
+// the good one is still there, nothing else is left
+TEST_F(checkpoint_folder, a_full_disk_leaves_what_was) {
+  put(folder / "file", "good");
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{1000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::string error;
+  try {
+    durable_file file(folder / "file");
+    file.write(std::string(2000, 'x'));
+    file.publish();
+  } catch (const std::system_error& e) {
+    error = e.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_THAT(error, HasSubstr("cannot write " + (folder / "file").string()));
+  EXPECT_EQ(content(folder / "file"), "good");
+  EXPECT_FALSE(std::filesystem::exists(folder / "file.partial"));
+}
+
+// given: checkpoints of one job, an incomplete and a damaged newer one / expected: the newest that is complete
+TEST_F(checkpoint_folder, the_newest_complete_one_is_found) {
+  EXPECT_THROW(find_checkpoint(folder), checkpoint_error);
+  write(folder / "9@1", "k", {0, 1, 2}, {9, {1}});
+  write(folder / "20@3", "k", {0, 1, 2});
+  write(folder / "30@3", "k", {0, 1}, {30, {3}});
+  write(folder / "40@3", "k", {0, 1, 2}, {40, {3}});
+  put(folder / "40@3" / "k.manifest", "damaged by somebody");
+  EXPECT_EQ(find_checkpoint(folder), folder / "20@3");
+  EXPECT_EQ(find_checkpoint(folder / "9@1"), folder / "9@1");
+}
+
+// given: a tied gpt / expected: one file with its parameters, the second of the tied pair in the metadata only; an
+// incomplete checkpoint is refused by the numbers of the layers
+TEST_F(checkpoint_folder, is_exported) {
+  write(folder / "c", "k", {0, 2});
+  {
+    checkpoint_reader incomplete(folder / "c");
+    EXPECT_THROW(export_parameters(incomplete, folder / "out"), checkpoint_error);
+  }
+  write(folder / "c", "l", {1});
+  checkpoint_reader reader(folder / "c");
+  export_parameters(reader, folder / "out");
+  safetensors_file file(folder / "out");
+  EXPECT_THAT(file.metadata(),
+              ElementsAre(std::pair("format", "pt"), std::pair("lm_head.weight", "transformer.wte.weight")));
+  EXPECT_THROW(file.size_of("lm_head.weight"), std::runtime_error);
+  std::vector<std::byte> values(256 * 8 * sizeof(float));
+  file.read({"transformer.wte.weight", {256, 8}}, values.data());
+  EXPECT_EQ(std::memcmp(values.data(), shard_of(0, {20, {3}})->parts[0].data(), values.size()), 0);
+}
+
+// given: a keeper's disk / expected: what it writes can be read, also from its own folder after that was moved; older
+// checkpoints go, those of others stay; another model, step or no folder are told
+TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
+  std::vector<std::uint32_t> arrived;
+  const auto wrote = [&](checkpoint_store& store, version at, std::uint64_t oldest) {
+    std::promise<checkpointed> answer;
+    store.write({{1}, at, "text-1/" + to_string(at), job(), "digest", oldest}, {shard_of(1, at), shard_of(2, at)}, {},
+                [&](checkpointed x) { answer.set_value(std::move(x)); });
+    return answer.get_future().get();
+  };
+  const auto has_read = [&](checkpoint_store& store, const std::string& from, std::uint64_t steps,
+                            const job_specification& of) {
+    std::promise<restored> answer;
+    arrived.clear();
+    store.read(
+        {{1}, {steps, {0}}, from, of},
+        [&](const commit_result&, shard_bytes x) {
+          EXPECT_EQ(x.at, (version{steps, {0}}));
+          arrived.push_back(x.layer);
+        },
+        [&](restored x) { answer.set_value(std::move(x)); });
+    auto result = answer.get_future();
+    EXPECT_EQ(result.wait_for(patience), std::future_status::ready);
+    return result.get();
+  };
+  checkpoint_store store(folder / "state", "k");
+  write(folder / "state/text-1/5@1", "other", {0}, {5, {1}});
+  for (std::uint64_t steps : {5, 10, 15})
+    EXPECT_EQ(wrote(store, {steps, {1}}, steps == 15 ? 10 : 0).problem, "");
+  const auto last = wrote(store, {20, {1}}, 15);
+  EXPECT_EQ(last.folder, folder / "state/text-1/20@1");
+  EXPECT_THAT(last.layers, ElementsAre(1u, 2u));
+  EXPECT_FALSE(std::filesystem::exists(folder / "state/text-1/10@1"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "state/text-1/15@1/k.manifest"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "state/text-1/5@1/other.manifest"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "state/text-1/5@1/k.manifest"));
+
+  EXPECT_EQ(has_read(store, last.folder, 20, job()).problem, "");
+  EXPECT_THAT(arrived, ElementsAre(1u, 2u));
+  std::filesystem::rename(folder / "state", folder / "moved");
+  checkpoint_store moved(folder / "moved", "k");
+  EXPECT_EQ(has_read(moved, last.folder, 20, job()).problem, "");
+  EXPECT_THAT(arrived, ElementsAre(1u, 2u));
+  auto answer = has_read(moved, "/no/such/folder", 20, job());
+  EXPECT_THAT(answer.problem, HasSubstr("k has no folder"));
+  EXPECT_FALSE(answer.damaged);
+  auto other = job();
+  other.model.width = 16;
+  EXPECT_THAT(has_read(moved, last.folder, 20, other).problem, HasSubstr("of another step, model or optimizer"));
+  EXPECT_TRUE(has_read(moved, last.folder, 19, job()).damaged);
+  auto bytes = content(folder / "moved/text-1/20@1/k.safetensors");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put(folder / "moved/text-1/20@1/k.safetensors", bytes);
+  answer = has_read(moved, last.folder, 20, job());
+  EXPECT_TRUE(answer.damaged);
+  EXPECT_THAT(answer.problem, HasSubstr("the checksum of layer 2 is wrong"));
+  EXPECT_THAT(arrived, ElementsAre(1u)) << "the other layer is good";
+  put(folder / "file", "");
+  checkpoint_store nowhere(folder / "file", "k");
+  EXPECT_THAT(wrote(nowhere, {5, {1}}, 0).problem, HasSubstr((folder / "file").string()));
+}
+
+// given / expected: numbers of layers as they stand in messages
+TEST(checkpoint, layers_are_listed) {
+  EXPECT_EQ(list_of({}), "");
+  EXPECT_EQ(list_of({3}), "3");
+  EXPECT_EQ(list_of({0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");
+}
+
+} // namespace
+} // namespace parcae
