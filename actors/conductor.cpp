@@ -252,8 +252,11 @@ void conductor::machine::on(const tick&) {
   ask_back();
   if (plan_at_ && *plan_at_ <= now_) {
     plan_at_.reset();
+    const bool news = std::exchange(news_, false);
     if (view_.now == running) {
       ask_planner();
+      if (!news)
+        trigger_ = "the planning interval's end";
       plan_at_ = now_ + milliseconds(specification_.planning_interval_ms);
     } else if (view_.now == waiting) {
       plan_now(trigger_);
@@ -302,11 +305,28 @@ void conductor::machine::open_record(const std::string& why) {
     return;
   record_.trigger = why.empty() ? "start" : why;
   record_began_ = now_;
+  record_waited_ = false;
+  record_plans_ = 0;
 }
 
 void conductor::machine::close_record_of_active() {
   if (record_.active_ms >= 0)
     close_record();
+}
+
+void conductor::machine::learn_from_record() {
+  if (record_plans_ != 1)
+    return;
+  measured_change x;
+  x.busiest_bytes = record_busiest_bytes_;
+  x.transfer_ms = record_.ready_ms - (record_running_ ? record_.stopped_ms : record_.prepared_ms);
+  x.activate_ms = record_.active_ms - record_.ready_ms;
+  if (!record_running_ && record_.decided_ms >= 0 && !record_waited_) { // else PREPARE also loaded the data
+    x.settle_ms = record_.decided_ms;
+    x.plan_ms = record_.planned_ms - record_.decided_ms;
+    x.prepare_ms = record_.prepared_ms - record_.planned_ms;
+  }
+  meter_.learn(x);
 }
 
 void conductor::machine::close_record() {

@@ -5,8 +5,8 @@
 
 #include "actors/phase.hpp"
 #include "planner/inventory.hpp"
+#include "planner/live_plan.hpp"
 #include "planner/placement.hpp"
-#include "planner/throughput.hpp"
 #include "protocols/choreography.hpp"
 
 #include <chrono>
@@ -73,6 +73,7 @@ struct slot_reported {
 struct plan_chosen {
   std::uint64_t request = 0;
   configuration choice;
+  decision_note note; ///< kept for status
 };
 
 /// A reason to plan anew: a forecast, a user's command.
@@ -100,11 +101,10 @@ struct tell {
   command what;
 };
 
-/// Ask the planner for a configuration of at most `slots` slots. Answered by plan_chosen with the same number.
+/// Ask the planner for a configuration. Answered by plan_chosen with the same number.
 struct request_plan {
   std::uint64_t request = 0;
-  std::uint32_t slots = 0;
-  std::vector<layer_cost> costs;
+  situation now;
 };
 
 /// Append to the job's journal before the effects that follow are carried out.
@@ -143,6 +143,18 @@ struct change_record {
   double decided_ms = -1, planned_ms = -1, prepared_ms = -1, stopped_ms = -1, ready_ms = -1, active_ms = -1,
          first_commit_ms = -1;
   double stall_ms = -1; ///< from STOPPED of the last rank (or the loss being declared) to the last ACTIVE
+  /// The stall as predicted when the change was planned. For one begun anew, or after waiting for instances: what had
+  /// gone by then, and the rest. 0 if nothing ran before.
+  double predicted_ms = -1;
+};
+
+/// What the planner answered, and what came of it.
+struct decision_record {
+  time_point at;
+  std::string trigger; ///< why it was asked
+  decision_note note;
+  generation to;           ///< that carries it out; 0: nothing was changed
+  double realised_ms = -1; ///< stall of that change; -1: none yet
 };
 
 /// All that `status` shows of a job. A plain copy, taken by the host after each event.
@@ -153,9 +165,11 @@ struct job_view {
   std::uint64_t steps_done = 0;  ///< committed
   commit_result last_result;
   double step_ms = 0;
-  version protected_version;         ///< newest complete in the keepers and in the chain
-  bool protected_now = false;        ///< a keeper is present and has, or will have, current snapshots
-  std::deque<change_record> changes; ///< newest last, at most 1000
+  version protected_version;             ///< newest complete in the keepers and in the chain
+  bool protected_now = false;            ///< a keeper is present and has, or will have, current snapshots
+  std::deque<change_record> changes;     ///< newest last, at most 1000
+  std::deque<decision_record> decisions; ///< newest last, at most 100
+  std::uint64_t decision_count = 0;      ///< all that ever were
   std::uint64_t replayed_steps = 0;
   std::uint64_t counts[4] = {};                          ///< changes by migration kind
   std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P

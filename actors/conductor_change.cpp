@@ -220,6 +220,10 @@ void conductor::machine::all_active() {
   active_at_ = now_;
   record_.active_ms = ms_between(record_began_, now_);
   record_.stall_ms = stall_began_ ? ms_between(*stall_began_, now_) : 0;
+  learn_from_record();
+  for (auto& x : view_.decisions)
+    if (x.to == current_->g)
+      x.realised_ms = record_.stall_ms;
   stall_began_.reset();
   if (current_->stopped_ranks.size() == current_->rank_of.size()) { // there was no step left to do
     finish();

@@ -6,6 +6,7 @@
 
 #include "actors/conductor.hpp"
 #include "gpu/seed.hpp"
+#include "planner/change_meter.hpp"
 
 #include <set>
 #include <utility>
@@ -105,7 +106,7 @@ private:
   void plan_soon(const std::string& why);
   /// Nothing runs: asks for a configuration at once, or waits for instances.
   void plan_now(const std::string& why);
-  void ask_planner() { effects_.push_back(request_plan{++plan_request_, usable_slots(), facts_.costs}); }
+  void ask_planner();
 
   std::uint32_t usable_slots() const;
   void on(const plan_chosen& x);
@@ -116,8 +117,12 @@ private:
   version newest_held(bool hoping) const;
   /// Nothing can run now.
   void wait_for_slots(const std::string& why);
+  /// Keeps what the planner said.
+  void note_decision(const plan_chosen& x);
   /// Plans the change to `choice` at version `from` and sends PREPARE.
   void begin_change(const configuration& choice, const version& from);
+  /// Stall of the planned change.
+  double predicted_stall_ms() const;
   std::set<slot_id> participants_of_next() const;
 
   // Giving up a generation that never ran.
@@ -205,6 +210,8 @@ private:
   void close_record();
   /// The generation that the record is of was activated, and another change begins before its first commit was heard.
   void close_record_of_active();
+  /// The change went through: what its phases took is learnt, if nothing came in between.
+  void learn_from_record();
   void on(const plan_wanted& x) { plan_soon(x.why); }
 
   void on(const cancel_requested&) { end_job(false, "cancelled"); }
@@ -240,6 +247,7 @@ private:
   std::set<slot_id> awaited_;       ///< whose answer the present phase waits for
   std::optional<time_point> limit_; ///< of the present phase
   std::optional<time_point> plan_at_;
+  bool news_ = false; ///< plan_at_ is because of an event, not only of the interval
   bool plan_after_change_ = false;
   std::uint64_t plan_request_ = 0;
   std::string trigger_ = "start";
@@ -248,6 +256,11 @@ private:
 
   change_record record_; ///< of the change in progress; trigger empty: none
   time_point record_began_;
+  bool record_waited_ = false;  ///< for instances, after its beginning
+  int record_plans_ = 0;        ///< times that it was planned
+  bool record_running_ = false; ///< when planned last, the old generation was healthy
+  double record_busiest_bytes_ = 0;
+  change_meter meter_;
   std::optional<time_point> stall_began_;
   time_point active_at_; ///< when the last generation was activated
 

@@ -6,8 +6,15 @@ namespace parcae {
 
 using enum phase;
 
+namespace {
+
+constexpr std::size_t decisions_kept = 100;
+
+} // namespace
+
 void conductor::machine::plan_soon(const std::string& why) {
   trigger_ = why;
+  news_ = true;
   if (view_.now == running || view_.now == waiting)
     plan_at_ = plan_at_ ? std::min(*plan_at_, now_ + options_.collect) : now_ + options_.collect;
   else
@@ -34,6 +41,21 @@ void conductor::machine::plan_now(const std::string& why) {
   }
 }
 
+void conductor::machine::ask_planner() {
+  situation now{usable_slots(),  facts_.costs, {}, {}, false, static_cast<std::uint32_t>(keepers().size()),
+                meter_.figures()};
+  if (last_grid_) {
+    now.current = {last_grid_->width, last_grid_->depth};
+    now.left.assign(last_grid_->depth, 0);
+    for (std::uint32_t rank = 0; rank < last_grid_->ranks(); ++rank)
+      if (const auto slot = slots_.find(last_grid_->participants[rank].slot);
+          slot != slots_.end() && slot->second.usable())
+        ++now.left[last_grid_->stage_of(rank)];
+    now.running = view_.now == running;
+  }
+  effects_.push_back(request_plan{++plan_request_, std::move(now)});
+}
+
 std::uint32_t conductor::machine::usable_slots() const {
   return static_cast<std::uint32_t>(std::ranges::count_if(slots_, [](const auto& x) { return x.second.usable(); }));
 }
@@ -41,10 +63,18 @@ std::uint32_t conductor::machine::usable_slots() const {
 void conductor::machine::on(const plan_chosen& x) {
   if (x.request != plan_request_ || (view_.now != planning && view_.now != running))
     return;
+  note_decision(x);
   if (view_.now == planning)
     plan_from_inventory(x.choice);
   else
     plan_while_running(x.choice);
+}
+
+void conductor::machine::note_decision(const plan_chosen& x) {
+  ++view_.decision_count;
+  view_.decisions.push_back({now_, view_.now == planning ? trigger_of_record() : trigger_, x.note, {}, -1});
+  if (view_.decisions.size() > decisions_kept)
+    view_.decisions.pop_front();
 }
 
 void conductor::machine::plan_while_running(const configuration& choice) {
@@ -101,6 +131,7 @@ version conductor::machine::newest_held(bool hoping) const {
 
 void conductor::machine::wait_for_slots(const std::string& why) {
   enter(waiting);
+  record_waited_ = true;
   view_.problem = why;
   if (std::exchange(plan_after_change_, false)) // something happened while the planner thought
     plan_soon(trigger_);
@@ -139,11 +170,29 @@ void conductor::machine::begin_change(const configuration& choice, const version
   record_.kind = next_->plan.kind;
   record_.bytes = next_->plan.bytes;
   record_.planned_ms = ms_between(record_began_, now_);
+  ++record_plans_;
+  record_running_ = current_.has_value();
+  record_busiest_bytes_ = static_cast<double>(busiest_link_bytes(next_->plan.moves, facts_.state_bytes));
+  record_.predicted_ms = predicted_stall_ms();
+  if (!view_.decisions.empty())
+    view_.decisions.back().to = newest_;
   view_.problem.clear();
   log(severity::information, "generation " + std::to_string(newest_.value) + ": " + record_.configuration + " after " +
                                  record_.trigger + "; " + choice.reason + "; " + next_->plan.reason);
   for (const auto& p : next_->what.target.participants)
     send(p.slot, next_->what);
+}
+
+double conductor::machine::predicted_stall_ms() const {
+  const auto& figures = meter_.figures();
+  const auto whole = cost_of(figures, record_running_, record_busiest_bytes_).stall_ms();
+  if (record_running_)
+    return whole;
+  if (!stall_began_)
+    return 0;
+  if (record_plans_ == 1 && !record_waited_)
+    return whole;
+  return ms_between(*stall_began_, now_) + whole - figures.settle_ms - figures.plan_ms;
 }
 
 std::set<slot_id> conductor::machine::participants_of_next() const {

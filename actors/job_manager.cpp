@@ -1,10 +1,14 @@
 #include "actors/job_manager.hpp"
 
+#include "actors/forecaster.hpp"
 #include "actors/liveput_planner.hpp"
 #include "actors/migration_conductor.hpp"
 #include "gpu/model_description.hpp"
 
 #include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
 
 namespace parcae {
 
@@ -23,13 +27,28 @@ void finish(self_pointer self, const job_outcome& x) {
   self->send(s.config.registry, x);
   self->send_exit(s.conductor, caf::exit_reason::user_shutdown);
   self->send_exit(s.planner, caf::exit_reason::user_shutdown);
+  self->send_exit(s.forecaster, caf::exit_reason::user_shutdown);
   self->quit();
+}
+
+template <class Function, class... Arguments>
+auto spawn_computing(self_pointer self, Function f, const Arguments&... arguments) {
+  return self->state.config.own_threads ? self->spawn<caf::detached>(f, arguments...) : self->spawn(f, arguments...);
 }
 
 void start_planner(self_pointer self) {
   auto& s = self->state;
-  s.planner = self->spawn(liveput_planner, s.config.specification, link_cost{});
+  const auto& job = s.config.specification;
+  s.planner =
+      spawn_computing(self, liveput_planner,
+                      liveput_planner_config{job, facts_of(job).state_bytes, link_cost{}, job_manager_actor{self}});
   self->monitor(s.planner);
+}
+
+void start_forecaster(self_pointer self) {
+  auto& s = self->state;
+  s.forecaster = spawn_computing(self, forecaster, s.config.specification, s.config.past);
+  self->monitor(s.forecaster);
 }
 
 void child_ended(self_pointer self, const caf::down_msg& x) {
@@ -39,24 +58,58 @@ void child_ended(self_pointer self, const caf::down_msg& x) {
   if (x.source == s.planner.address()) {
     spdlog::error("job {}: the planner died ({}), starting another", s.config.job.value, render(x.reason));
     start_planner(self);
+  } else if (x.source == s.forecaster.address()) {
+    spdlog::error("job {}: the forecaster died ({}), starting another", s.config.job.value, render(x.reason));
+    start_forecaster(self);
   } else if (x.source == s.conductor.address()) {
     // Its state died with it, and with it the only record of what the generations did.
     finish(self, {s.config.job, false, "the conductor died: " + render(x.reason), {}});
   }
 }
 
+// A reproducible job uses only workers that compute the same bits as its first.
+bool usable(self_pointer self, const std::string& processor) {
+  auto& s = self->state;
+  if (!s.config.specification.reproducible)
+    return true;
+  if (s.processor.empty())
+    s.processor = processor;
+  return processor == s.processor;
+}
+
 void offer(self_pointer self, const slot_offer& x) {
   auto& s = self->state;
-  if (s.config.specification.reproducible && !x.keeper) {
-    if (s.processor.empty())
-      s.processor = x.processor;
-    if (x.processor != s.processor) {
-      spdlog::warn("job {} does not use {}: it is reproducible and began on \"{}\", not on \"{}\"", s.config.job.value,
-                   to_string(x.where.slot), s.processor, x.processor);
-      return;
-    }
-  }
+  if (!x.keeper && !usable(self, x.processor))
+    return spdlog::warn("job {} does not use {}: it is reproducible and began on \"{}\", not on \"{}\"",
+                        s.config.job.value, to_string(x.where.slot), s.processor, x.processor);
   self->send(s.conductor, x);
+}
+
+void learn(self_pointer self, const fleet_news& x) {
+  auto& s = self->state;
+  if (x.what.joined && !usable(self, x.processor)) // losses of others are ignored by the forecaster
+    return;
+  s.config.past.push_back(x);
+  if (s.config.past.size() > fleet_recorder::most_events)
+    s.config.past.pop_front();
+  self->send(s.forecaster, x);
+}
+
+// The worker that was there first when the job began says what the job's history is: that of workers like it.
+void choose_past(self_pointer self) {
+  auto& s = self->state;
+  auto& past = s.config.past;
+  std::map<std::string, const fleet_news*> present;
+  for (const auto& x : past)
+    if (x.what.joined)
+      present[x.what.instance] = &x;
+    else
+      present.erase(x.what.instance);
+  const auto first = std::ranges::min_element(present, {}, [](const auto& x) { return x.second->what.seconds; });
+  if (first == present.end() || !s.config.specification.reproducible)
+    return;
+  s.processor = first->second->processor;
+  std::erase_if(past, [&](const auto& x) { return x.processor != s.processor; });
 }
 
 } // namespace
@@ -84,10 +137,13 @@ job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_conf
     auto& s = self->state;
     self->send_exit(s.conductor, x.reason);
     self->send_exit(s.planner, x.reason);
+    self->send_exit(s.forecaster, x.reason);
     self->quit(x.reason);
   });
   auto& s = self->state;
   s.config = std::move(config);
+  choose_past(self);
+  start_forecaster(self);
   start_planner(self);
   s.conductor =
       self->spawn(migration_conductor,
@@ -99,6 +155,8 @@ job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_conf
       [=](const job_event& x) { self->send(self->state.conductor, x); },
       [=](const job_outcome& x) { finish(self, x); },
       [=](released_atom, const slot_id& x) { self->send(self->state.config.registry, released_atom_v, x); },
+      [=](const fleet_news& x) { learn(self, x); },
+      [=](const forecast_query& x) { return self->delegate(self->state.forecaster, x); },
       [=](const plan_query& x) { return self->delegate(self->state.planner, x); },
       [=](view_atom) { return self->delegate(self->state.conductor, view_atom_v); },
   };

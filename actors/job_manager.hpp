@@ -1,7 +1,8 @@
 #pragma once
 
-// JOB_MANAGER: runs one job. Creates its conductor and its planner, passes slots and events on, restarts the planner,
-// and tells the registry how the job ended. Created by the registry when the job's turn comes; ends with the job.
+// JOB_MANAGER: runs one job. Creates its conductor, its forecaster and its planner, passes slots, events and news on,
+// restarts forecaster and planner, and tells the registry how the job ended. Created by the registry when the job's
+// turn comes; ends with the job.
 
 #include "actors/conductor.hpp"
 #include "actors/local_messages.hpp"
@@ -9,6 +10,7 @@
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <deque>
 #include <string>
 
 namespace parcae {
@@ -19,6 +21,8 @@ struct job_manager_config {
   conductor_options options;
   std::uint64_t token_seed = 0; ///< random
   registry_actor registry;      ///< told of the outcome and of released slots
+  std::deque<fleet_news> past;  ///< what happened to the workers so far, oldest first; then of this job
+  bool own_threads = true;      ///< forecaster and planner compute on threads of their own (not in virtual time)
 };
 
 struct job_manager_state {
@@ -27,6 +31,7 @@ struct job_manager_state {
   job_manager_config config;
   conductor_actor conductor;
   planner_actor planner;
+  forecaster_actor forecaster;
   std::string processor; ///< of the first worker of a reproducible job; others must equal it
   bool over = false;     ///< the outcome was told
 };

@@ -1,7 +1,8 @@
 #pragma once
 
-// LIVEPUT_PLANNER: answers the conductor's question for a configuration. Stateless; created and restarted by the
-// job_manager.
+// LIVEPUT_PLANNER: answers the conductor's question for a configuration (planner/live_plan.hpp) by the job's policy.
+// Stateless; created and restarted by the job_manager. A decision may take long for large fleets: it runs on a thread
+// of its own.
 
 #include "actors/local_messages.hpp"
 
@@ -9,7 +10,13 @@
 
 namespace parcae {
 
-/// Plans by the `throughput` policy (planner/throughput.hpp) for this job and these links between instances.
-planner_actor::behavior_type liveput_planner(planner_actor::pointer self, job_specification job, link_cost link);
+struct liveput_planner_config {
+  job_specification job;
+  std::vector<std::uint64_t> state_bytes; ///< by layer
+  link_cost link;                         ///< between instances, while they train
+  job_manager_actor manager;              ///< asked for forecasts
+};
+
+planner_actor::behavior_type liveput_planner(planner_actor::pointer self, const liveput_planner_config& config);
 
 } // namespace parcae

@@ -51,6 +51,24 @@ struct job_outcome {
   job_picture last;
 };
 
+/// A worker joined, was given notice, or is lost.
+struct fleet_news {
+  fleet_event what;      ///< seconds: of the manager's clock
+  std::string processor; ///< as in HELLO
+};
+
+/// Seconds of a time point, as fleet_event has them.
+inline double seconds_of(time_point x) {
+  return std::chrono::duration<double>(x.time_since_epoch()).count();
+}
+
+/// The next intervals, as many as the job looks ahead.
+struct forecast_query {};
+
+struct forecast_answer {
+  std::shared_ptr<const fleet_forecast> what;
+};
+
 struct plan_query {
   request_plan what;
 };

@@ -35,6 +35,20 @@ void offer_slots(self_pointer self, const instance_table::key& who) {
         slot_offer{{slot_of(x, i), x.host, x.port}, x.role == role::keeper, x.processor, s.members.at(who).slots[i]});
 }
 
+// News of a worker for the forecasts of this job and of those to come.
+void spread_news(self_pointer self, const hello& x, bool joined, bool announced) {
+  if (x.role != role::worker)
+    return;
+  auto& s = self->state;
+  s.fleet.push_back(
+      {{seconds_of(self->clock().now()), x.name + "/" + std::to_string(x.life.value), x.slots, joined, announced},
+       x.processor});
+  if (s.fleet.size() > fleet_recorder::most_events)
+    s.fleet.pop_front();
+  if (s.manager)
+    self->send(s.manager, s.fleet.back());
+}
+
 // Tells the running job something about each slot of an instance.
 template <class MakeEvent>
 void tell_job(self_pointer self, const hello& x, MakeEvent make_event) {
@@ -66,6 +80,7 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
                x.port);
   s.members[who] = {handle, slots, ++s.joined, {}};
   self->monitor(handle);
+  spread_news(self, x, true, false);
   offer_slots(self, who);
   return welcome{s.config.manager_life};
 }
@@ -80,6 +95,7 @@ void leave(self_pointer self, const leaving_notice& x) {
     return;
   spdlog::info("instance {} leaves in {} ms", x.name, notice.count());
   auto& member = s.members.at(who);
+  spread_news(self, s.table.find(who)->facts, false, true);
   if (!s.manager)
     return self->send(member.handle, released_atom_v);
   const auto& facts = s.table.find(who)->facts;
@@ -99,6 +115,7 @@ void lose(self_pointer self, const caf::down_msg& x) {
   if (!s.table.lose(who, self->clock().now()))
     return;
   spdlog::info("instance {} is lost: {}", who.first, render(x.reason));
+  spread_news(self, s.table.find(who)->facts, false, false); // for one under notice the second time: ignored
   tell_job(self, s.table.find(who)->facts, [&](slot_id slot) {
     return slot_lost{slot, "instance " + who.first + " is lost"};
   });
@@ -116,7 +133,7 @@ void start_next_job(self_pointer self) {
   spdlog::info("job {} ({}) starts", id->value, job.name);
   s.manager = self->spawn(job_manager, job_manager_config{*id, job, s.config.conductor,
                                                           mix_seed(s.config.manager_life, "tokens", {id->value}),
-                                                          registry_actor{self}});
+                                                          registry_actor{self}, s.fleet, s.config.own_threads});
   self->monitor(s.manager);
   std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
   for (const auto& [who, member] : s.members)
@@ -173,7 +190,7 @@ status_reply status_with(self_pointer self, const status_request& wanted, const 
     auto details = wanted;
     // Bounded replies: the details of jobs that ended are shown only when asked for by number.
     if (!running && wanted.job == 0)
-      details.changes_from = details.events_from = UINT64_MAX;
+      details.changes_from = details.events_from = details.decisions_from = UINT64_MAX;
     auto known = s.pictures.find(id);
     result.jobs.push_back(status_of(id, job,
                                     running                     ? of_running

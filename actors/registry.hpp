@@ -11,6 +11,7 @@
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <deque>
 #include <map>
 #include <set>
 #include <vector>
@@ -20,6 +21,7 @@ namespace parcae {
 struct registry_config {
   milliseconds lease{10'000};     ///< how long lost instances are listed
   conductor_options conductor;    ///< limits for all jobs
+  bool own_threads = true;        ///< as in job_manager_config
   std::uint64_t manager_life = 0; ///< random per process; also the root of the data connections' tokens
 };
 
@@ -37,6 +39,7 @@ struct registry_state {
   instance_table table{milliseconds(0)};
   std::map<instance_table::key, member> members; ///< of the living
   std::uint64_t joined = 0;                      ///< instances ever
+  std::deque<fleet_news> fleet;                  ///< what happened to workers, oldest first, bounded
   job_queue queue;
   std::map<job_id, job_picture> pictures; ///< last one of each job that ran
   job_manager_actor manager;              ///< of the running job, or null

@@ -65,7 +65,31 @@ change_status status_of(std::uint64_t number, const change_record& x) {
           .ready_ms = x.ready_ms,
           .active_ms = x.active_ms,
           .first_commit_ms = x.first_commit_ms,
-          .stall_ms = x.stall_ms};
+          .stall_ms = x.stall_ms,
+          .predicted_ms = x.predicted_ms};
+}
+
+choice_status status_of(const live_choice& x) {
+  return {x.what.width == 0 ? "waiting" : fmt::format("{}×{}", x.what.width, x.what.depth), x.samples};
+}
+
+decision_status status_of(std::uint64_t number, const decision_record& x) {
+  decision_status result{.number = number,
+                         .at_us = microseconds_of(x.at),
+                         .trigger = x.trigger,
+                         .policy = x.note.policy,
+                         .forecast = {},
+                         .chosen = status_of(x.note.chosen),
+                         .runners_up = {},
+                         .reason = x.note.reason,
+                         .generation = x.to.value,
+                         .expected_ms = x.note.expected_ms,
+                         .realised_ms = x.realised_ms};
+  for (const auto& y : x.note.forecast)
+    result.forecast.push_back({y.mean, y.low, y.high});
+  for (const auto& y : x.note.runners_up)
+    result.runners_up.push_back(status_of(y));
+  return result;
 }
 
 void add_view(job_status& to, const job_view& x, const job_specification& job, const status_request& wanted) {
@@ -100,6 +124,13 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
   for (const auto& change : x.changes) {
     if (number >= wanted.changes_from)
       to.changes.push_back(status_of(number, change));
+    ++number;
+  }
+  to.decision_count = x.decision_count;
+  number = to.decision_count - x.decisions.size();
+  for (const auto& decision : x.decisions) {
+    if (number >= wanted.decisions_from)
+      to.decisions.push_back(status_of(number, decision));
     ++number;
   }
   to.chain = x.chain;

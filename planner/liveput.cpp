@@ -273,7 +273,10 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
           offer[to] = never;
       if (k == 0) {
         for (std::uint32_t to = 0; to < n; ++to)
-          offer[to] += gains[static_cast<std::size_t>(from) * n + to] + extra(to);
+          if (!options.first_ms)
+            offer[to] += gains[static_cast<std::size_t>(from) * n + to] + extra(to);
+          else if (to != s.idle())
+            offer[to] += table.rate(s.shape_of(to)) * (table.seconds() - options.first_ms(s.shape_of(to)) / 1000);
         break;
       }
       auto later = offer;

@@ -8,6 +8,7 @@
 #include "planner/optimizer.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ namespace parcae {
 struct liveput_options {
   std::uint32_t shapes_per_size =
       4; ///< of the pairs that fit a number of instances only so many fastest are considered
+  /// Cost in ms of the present move to a target, all included, where more is known of it than the table's mean; only
+  /// with `known` not empty. Null: the table's.
+  std::function<double(std::uint32_t target)> first_ms = nullptr;
 };
 
 /// A configuration and what is expected of it over the look-ahead if it is chosen now and all goes on optimally.

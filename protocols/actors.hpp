@@ -35,6 +35,9 @@ struct slot_offer;
 struct job_event;
 struct job_outcome;
 struct job_picture;
+struct fleet_news;
+struct forecast_query;
+struct forecast_answer;
 struct plan_query;
 struct plan_answer;
 struct preempt_order;
@@ -56,6 +59,9 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::slot_offer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_event)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_outcome)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_picture)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::fleet_news)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_query)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_query)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_order)
@@ -131,6 +137,10 @@ using job_manager_actor = caf::typed_actor<
     caf::reacts_to<job_outcome>,
     // From the conductor: see the registry.
     caf::reacts_to<released_atom, slot_id>,
+    // From the registry: passed on to the forecaster, if the job may use that worker. No reply. Edge-triggered, once.
+    caf::reacts_to<fleet_news>,
+    // From the planner: passed on to the forecaster.
+    caf::replies_to<forecast_query>::with<forecast_answer>,
     // From the conductor: passed on to the planner.
     caf::replies_to<plan_query>::with<plan_answer>,
     // What `status` shows; passed on to the conductor.
@@ -146,6 +156,13 @@ using conductor_actor = report_sink::extend<
     caf::reacts_to<timer_atom, std::uint64_t>,
     // Local only: what `status` shows.
     caf::replies_to<view_atom>::with<job_picture>>;
+
+/// FORECASTER: learns from the history of the workers; child of a job_manager. Local only.
+using forecaster_actor = caf::typed_actor<
+    // Remembers it. No reply. Edge-triggered, once.
+    caf::reacts_to<fleet_news>,
+    // The distribution over the next intervals, from now on. May be repeated.
+    caf::replies_to<forecast_query>::with<forecast_answer>>;
 
 /// LIVEPUT_PLANNER: chooses configurations; child of a job_manager. Local only.
 using planner_actor = caf::typed_actor<

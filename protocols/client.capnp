@@ -70,6 +70,7 @@ struct StatusRequest {
   job @0 :UInt64;            # 0: all jobs
   changesFrom @1 :UInt64;    # leave out changes numbered below this
   eventsFrom @2 :UInt64;     # leave out events numbered below this
+  decisionsFrom @3 :UInt64;  # leave out decisions numbered below this
 }
 
 struct PreemptRequest {
@@ -119,6 +120,32 @@ struct Change {
   activeMs @12 :Float64;
   firstCommitMs @13 :Float64;
   stallMs @14 :Float64;
+  predictedMs @15 :Float64;  # of the stall
+}
+
+struct Choice {
+  configuration @0 :Text;
+  samples @1 :Float64;       # expected over the look-ahead
+}
+
+struct Outlook {             # slots after one interval more
+  mean @0 :Float64;
+  low @1 :UInt32;
+  high @2 :UInt32;
+}
+
+struct Decision {
+  number @0 :UInt64;         # 0, 1, ... within the job
+  atUs @1 :Int64;            # as lostAtUs
+  trigger @2 :Text;
+  policy @3 :Text;
+  forecast @4 :List(Outlook);
+  chosen @5 :Choice;
+  runnersUp @6 :List(Choice);
+  reason @7 :Text;
+  generation @8 :UInt64;     # that carries it out; 0: nothing was changed
+  expectedMs @9 :Float64;
+  realisedMs @10 :Float64;   # -1: none yet
 }
 
 struct Event {
@@ -173,6 +200,8 @@ struct JobStatus {
   checkpointSteps @30 :UInt64;
   checkpointFolders @31 :List(CheckpointFolder);
   checkpointProblem @32 :Text;
+  decisionCount @33 :UInt64;
+  decisions @34 :List(Decision);
 }
 
 struct CheckpointFolder {

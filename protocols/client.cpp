@@ -150,6 +150,7 @@ void put(schema::Change::Builder to, const change_status& x) {
   to.setActiveMs(x.active_ms);
   to.setFirstCommitMs(x.first_commit_ms);
   to.setStallMs(x.stall_ms);
+  to.setPredictedMs(x.predicted_ms);
 }
 
 change_status get(schema::Change::Reader from) {
@@ -167,8 +168,31 @@ change_status get(schema::Change::Reader from) {
           .ready_ms = from.getReadyMs(),
           .active_ms = from.getActiveMs(),
           .first_commit_ms = from.getFirstCommitMs(),
-          .stall_ms = from.getStallMs()};
+          .stall_ms = from.getStallMs(),
+          .predicted_ms = from.getPredictedMs()};
 }
+
+void put(schema::Choice::Builder to, const choice_status& x) {
+  to.setConfiguration(x.configuration);
+  to.setSamples(x.samples);
+}
+
+choice_status get(schema::Choice::Reader from) {
+  return {from.getConfiguration().cStr(), from.getSamples()};
+}
+
+void put(schema::Outlook::Builder to, const outlook_status& x) {
+  to.setMean(x.mean);
+  to.setLow(x.low);
+  to.setHigh(x.high);
+}
+
+outlook_status get(schema::Outlook::Reader from) {
+  return {from.getMean(), from.getLow(), from.getHigh()};
+}
+
+void put(schema::Decision::Builder to, const decision_status& x);
+decision_status get(schema::Decision::Reader from);
 
 void put(schema::Event::Builder to, const event_status& x) {
   to.setNumber(x.number);
@@ -208,6 +232,34 @@ std::vector<Value> get_all(Reader from) {
   for (auto x : from)
     result.push_back(get(x));
   return result;
+}
+
+void put(schema::Decision::Builder to, const decision_status& x) {
+  to.setNumber(x.number);
+  to.setAtUs(x.at_us);
+  to.setTrigger(x.trigger);
+  to.setPolicy(x.policy);
+  put_all(to.initForecast(x.forecast.size()), x.forecast);
+  put(to.initChosen(), x.chosen);
+  put_all(to.initRunnersUp(x.runners_up.size()), x.runners_up);
+  to.setReason(x.reason);
+  to.setGeneration(x.generation);
+  to.setExpectedMs(x.expected_ms);
+  to.setRealisedMs(x.realised_ms);
+}
+
+decision_status get(schema::Decision::Reader from) {
+  return {.number = from.getNumber(),
+          .at_us = from.getAtUs(),
+          .trigger = from.getTrigger().cStr(),
+          .policy = from.getPolicy().cStr(),
+          .forecast = get_all<outlook_status>(from.getForecast()),
+          .chosen = get(from.getChosen()),
+          .runners_up = get_all<choice_status>(from.getRunnersUp()),
+          .reason = from.getReason().cStr(),
+          .generation = from.getGeneration(),
+          .expected_ms = from.getExpectedMs(),
+          .realised_ms = from.getRealisedMs()};
 }
 
 void put_texts(capnp::List<capnp::Text>::Builder to, const std::vector<std::string>& from) {
@@ -266,6 +318,8 @@ void put(schema::JobStatus::Builder to, const job_status& x) {
     folders[k].setKeeper(x.checkpoint_folders[k].keeper);
     folders[k].setFolder(x.checkpoint_folders[k].folder);
   }
+  to.setDecisionCount(x.decision_count);
+  put_all(to.initDecisions(x.decisions.size()), x.decisions);
 }
 
 job_status get(schema::JobStatus::Reader from) {
@@ -305,6 +359,8 @@ job_status get(schema::JobStatus::Reader from) {
   x.checkpoint_problem = from.getCheckpointProblem().cStr();
   for (auto f : from.getCheckpointFolders())
     x.checkpoint_folders.push_back({f.getKeeper().cStr(), f.getFolder().cStr()});
+  x.decision_count = from.getDecisionCount();
+  x.decisions = get_all<decision_status>(from.getDecisions());
   return x;
 }
 
@@ -326,6 +382,7 @@ std::vector<char> encode(const request& x) {
                           s.setJob(r.job);
                           s.setChangesFrom(r.changes_from);
                           s.setEventsFrom(r.events_from);
+                          s.setDecisionsFrom(r.decisions_from);
                         },
                         [&](const preempt_request& r) {
                           auto p = to.initPreempt();
@@ -370,7 +427,7 @@ request decode_request(std::span<const char> bytes) {
           return submit_request{get(from.getSubmit())};
         case schema::Request::STATUS: {
           auto s = from.getStatus();
-          return status_request{s.getJob(), s.getChangesFrom(), s.getEventsFrom()};
+          return status_request{s.getJob(), s.getChangesFrom(), s.getEventsFrom(), s.getDecisionsFrom()};
         }
         case schema::Request::PREEMPT: {
           auto p = from.getPreempt();

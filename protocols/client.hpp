@@ -30,6 +30,7 @@ struct status_request {
   std::uint64_t job = 0; ///< 0: all
   std::uint64_t changes_from = 0;
   std::uint64_t events_from = 0;
+  std::uint64_t decisions_from = 0;
 };
 
 /// A synthetic preemption: of the instances named, or of `any` workers chosen by `seed`.
@@ -87,8 +88,43 @@ struct change_status {
   double active_ms = -1;
   double first_commit_ms = -1;
   double stall_ms = -1;
+  double predicted_ms = -1; ///< of the stall
 
   friend bool operator==(const change_status&, const change_status&) = default;
+};
+
+/// A configuration and the samples expected of it over the look-ahead.
+struct choice_status {
+  std::string configuration; ///< "D×P", or "waiting"
+  double samples = 0;
+
+  friend bool operator==(const choice_status&, const choice_status&) = default;
+};
+
+/// Slots to be expected one interval later than in the entry before.
+struct outlook_status {
+  double mean = 0;
+  std::uint32_t low = 0;  ///< 10 % quantile
+  std::uint32_t high = 0; ///< 90 % quantile
+
+  friend bool operator==(const outlook_status&, const outlook_status&) = default;
+};
+
+/// One answer of the planner: decision_record of actors/conductor.hpp with its number.
+struct decision_status {
+  std::uint64_t number = 0; ///< 0, 1, … within the job
+  std::int64_t at_us = 0;   ///< monotonic clock of the manager's machine
+  std::string trigger;
+  std::string policy;
+  std::vector<outlook_status> forecast;
+  choice_status chosen;
+  std::vector<choice_status> runners_up;
+  std::string reason;
+  std::uint64_t generation = 0; ///< that carries it out; 0: nothing was changed
+  double expected_ms = 0;       ///< stall
+  double realised_ms = -1;      ///< -1: none yet
+
+  friend bool operator==(const decision_status&, const decision_status&) = default;
 };
 
 /// A line of a job's journal or log.
@@ -143,6 +179,8 @@ struct job_status {
   std::uint64_t checkpoint_steps = 0; ///< of the newest complete checkpoint; 0: there is none
   std::vector<checkpoint_folder> checkpoint_folders;
   std::string checkpoint_problem; ///< why the last attempt to write one failed
+  std::uint64_t decision_count = 0; ///< all, also those left out
+  std::vector<decision_status> decisions;
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };

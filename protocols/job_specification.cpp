@@ -85,7 +85,7 @@ std::string problem_of(const job_specification& job) {
   c.require(job.min_width <= job.virtual_replicas, "parallel.min_width", "must not exceed parallel.virtual_replicas");
   c.count(job.keeper_every, "keepers.every", 1, 1'000'000);
   c.count(job.keeper_copies, "keepers.copies", 1, 100);
-  c.one_of(job.policy, "planning.policy", {"throughput"});
+  c.one_of(job.policy, "planning.policy", {"liveput", "throughput"});
   c.count(job.planning_interval_ms, "planning.interval", 100, 86'400'000);
   c.count(job.look_ahead, "planning.look_ahead", 1, 1000);
   c.count(job.checkpoint_every, "job.checkpoint_every", 0, 1'000'000'000);

@@ -87,7 +87,7 @@ struct job_specification {
   std::uint32_t virtual_replicas = 4;    ///< V: divides the number of micro-batches; D ≤ V
   std::uint64_t keeper_every = 10;       ///< steps between snapshots to the keepers
   std::uint32_t keeper_copies = 1;       ///< keepers that hold each layer
-  std::string policy = "throughput";     ///< planning policy
+  std::string policy = "liveput";        ///< planning policy: "liveput" or "throughput"
   std::uint64_t planning_interval_ms = 60'000;
   std::uint32_t look_ahead = 12;
   std::uint64_t checkpoint_every = 0; ///< least steps between checkpoints; 0: only the final version is written

@@ -6,6 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -47,6 +48,8 @@ job_specification demo_job(const demo_options& options) {
   job.optimizer.warmup_steps = options.steps / 20;
   job.optimizer.clip_norm = 1;
   job.keeper_every = 5;
+  // The trace's intervals are of a minute.
+  job.planning_interval_ms = std::max<std::uint64_t>(100, static_cast<std::uint64_t>(60'000 / options.speed));
   job.min_depth = options.instances >= 2 ? 2 : 1;
   job.max_depth = 3;
   return job;
@@ -83,15 +86,16 @@ job_status train_undisturbed(const std::filesystem::path& logs, job_specificatio
   cluster.start_keeper();
   cluster.start_node("alone");
   auto id = cluster.client().submit(job);
-  auto end = cluster.wait_for("the undisturbed job", undisturbed_limit,
-                              [&](const status_reply& x) {
-                                const auto& j = job_of(x, id);
-                                if (j.state == "failed")
-                                  throw cluster_error("the undisturbed job failed: " + j.problem);
-                                show({"undisturbed", j, 1});
-                                return j.state == "done";
-                              },
-                              {.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
+  auto end = cluster.wait_for(
+      "the undisturbed job", undisturbed_limit,
+      [&](const status_reply& x) {
+        const auto& j = job_of(x, id);
+        if (j.state == "failed")
+          throw cluster_error("the undisturbed job failed: " + j.problem);
+        show({"undisturbed", j, 1});
+        return j.state == "done";
+      },
+      {.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
   return job_of(end, id);
 }
 
@@ -104,6 +108,7 @@ int run_demo(const demo_options& options) {
   demo_result result;
   result.seed = options.seed;
   result.samples_per_step = job.global_batch;
+  result.policy = job.policy;
   try {
     auto disturbed_logs = logs.path() / "disturbed";
     auto undisturbed_logs = logs.path() / "undisturbed";

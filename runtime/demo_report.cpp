@@ -11,6 +11,8 @@ namespace parcae {
 
 namespace {
 
+constexpr const char* kinds[] = {"intra_stage", "inter_stage", "pipeline"};
+
 std::vector<double> stalls_of(const job_status& x) {
   std::vector<double> result;
   for (const auto& c : x.changes)
@@ -62,6 +64,15 @@ double percentile(std::vector<double> values, double share) {
   return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
 }
 
+std::pair<double, std::size_t> prediction_ratio(const job_status& x, const std::string& kind) {
+  std::vector<double> ratios;
+  for (const auto& c : x.changes)
+    if (c.kind == kind && c.stall_ms > 0 && c.predicted_ms > 0)
+      ratios.push_back(c.predicted_ms / c.stall_ms);
+  const auto count = ratios.size();
+  return {percentile(std::move(ratios), 0.5), count};
+}
+
 bool demo_result::identical() const {
   return !disturbed.parameters_sha256.empty() && disturbed.parameters_sha256 == undisturbed.parameters_sha256;
 }
@@ -69,6 +80,23 @@ bool demo_result::identical() const {
 std::string json_of(const demo_result& x) {
   auto stalls = stalls_of(x.disturbed);
   const auto& detect = x.tally.detect_ms;
+  boost::json::array changes;
+  for (const auto& c : x.disturbed.changes)
+    changes.push_back(boost::json::object{{"kind", c.kind},
+                                          {"trigger", c.trigger},
+                                          {"configuration", c.configuration},
+                                          {"bytes", c.bytes},
+                                          {"decided_ms", c.decided_ms},
+                                          {"planned_ms", c.planned_ms},
+                                          {"prepared_ms", c.prepared_ms},
+                                          {"stopped_ms", c.stopped_ms},
+                                          {"ready_ms", c.ready_ms},
+                                          {"active_ms", c.active_ms},
+                                          {"predicted_ms", c.predicted_ms},
+                                          {"measured_ms", c.stall_ms}});
+  boost::json::object ratios;
+  for (const auto* kind : kinds)
+    ratios[kind] = prediction_ratio(x.disturbed, kind).first;
   return boost::json::serialize(boost::json::object{
       {"steps", x.disturbed.steps_done},
       {"samples", x.disturbed.steps_done * x.samples_per_step},
@@ -89,6 +117,10 @@ std::string json_of(const demo_result& x) {
        {{"intra_stage", x.disturbed.intra_stage},
         {"inter_stage", x.disturbed.inter_stage},
         {"pipeline", x.disturbed.pipeline}}},
+      {"policy", x.policy},
+      {"decisions", x.disturbed.decision_count},
+      {"changes", std::move(changes)},
+      {"predicted_over_measured", std::move(ratios)},
       {"final_loss", x.disturbed.loss},
       {"parameters_sha256", x.disturbed.parameters_sha256},
       {"undisturbed_parameters_sha256", x.undisturbed.parameters_sha256},
@@ -112,6 +144,13 @@ std::string text_of(const demo_result& x) {
   out += fmt::format(
       "stall {:.0f} ms (median), {:.0f} ms (worst); loss seen after {:.1f} ms (median); goodput {:.0f} %\n",
       percentile(stalls, 0.5), percentile(stalls, 1), percentile(x.tally.detect_ms, 0.5), 100 * goodput_of(x));
+  out += fmt::format("planned for {} in {} decisions; stall predicted over measured (median):", x.policy,
+                     d.decision_count);
+  for (const auto* kind : kinds) {
+    const auto [ratio, count] = prediction_ratio(d, kind);
+    out += fmt::format("{} {} {:.2f} ({})", kind == kinds[0] ? "" : ",", kind, ratio, count);
+  }
+  out += '\n';
   out += fmt::format("final loss {:.4f}\nparameters  {}\nundisturbed {}\n{}\n", d.loss, d.parameters_sha256,
                      x.undisturbed.parameters_sha256, x.identical() ? "identical" : "DIFFERENT");
   return out;

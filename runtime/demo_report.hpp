@@ -47,10 +47,15 @@ private:
 /// The smallest value with at least this share of the values not above it; 0 for none.
 double percentile(std::vector<double> values, double share);
 
+/// Median of predicted over measured stall of the changes of one kind in which something had run before, and their
+/// number; 0 and 0 for none.
+std::pair<double, std::size_t> prediction_ratio(const job_status& x, const std::string& kind);
+
 /// Everything the last line of the demo says.
 struct demo_result {
   std::uint64_t seed = 0;
   std::uint64_t samples_per_step = 0;
+  std::string policy;
   double wall_s = 0;
   double possible_steps = 0;
   demo_tally tally;

@@ -77,7 +77,8 @@ job_status demo_run::run(const job_specification& job) {
 
 const job_status& demo_run::look(std::chrono::milliseconds after) {
   std::this_thread::sleep_for(after);
-  status_ = cluster_.client().status({.job = id_, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
+  status_ = cluster_.client().status(
+      {.job = id_, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
   auto now = clock::now();
   job_ = job_of(status_, id_);
   if (job_.state == "failed" || job_.state == "cancelled")

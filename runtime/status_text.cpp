@@ -4,11 +4,15 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+
 namespace parcae {
 
 namespace {
 
 namespace json = boost::json;
+
+constexpr std::size_t decisions_shown = 3; // the newest, to people
 
 json::object object_of(const instance_status& x) {
   return {{"name", x.name},
@@ -39,8 +43,19 @@ json::object object_of(const change_status& x) {
           {"ready_ms", x.ready_ms},
           {"active_ms", x.active_ms},
           {"first_commit_ms", x.first_commit_ms},
-          {"stall_ms", x.stall_ms}};
+          {"stall_ms", x.stall_ms},
+          {"predicted_ms", x.predicted_ms}};
 }
+
+json::object object_of(const choice_status& x) {
+  return {{"configuration", x.configuration}, {"samples", x.samples}};
+}
+
+json::object object_of(const outlook_status& x) {
+  return {{"mean", x.mean}, {"low", x.low}, {"high", x.high}};
+}
+
+json::object object_of(const decision_status& x);
 
 json::object object_of(const event_status& x) {
   return {{"number", x.number}, {"at_us", x.at_us}, {"level", x.level}, {"text", x.text}};
@@ -65,6 +80,20 @@ json::array array_of(const Values& values) {
   for (const auto& x : values)
     result.push_back(object_of(x));
   return result;
+}
+
+json::object object_of(const decision_status& x) {
+  return {{"number", x.number},
+          {"at_us", x.at_us},
+          {"trigger", x.trigger},
+          {"policy", x.policy},
+          {"forecast", array_of(x.forecast)},
+          {"chosen", object_of(x.chosen)},
+          {"runners_up", array_of(x.runners_up)},
+          {"reason", x.reason},
+          {"generation", x.generation},
+          {"expected_ms", x.expected_ms},
+          {"realised_ms", x.realised_ms}};
 }
 
 json::object object_of(const job_status& x) {
@@ -109,7 +138,9 @@ json::object object_of(const job_status& x) {
       {"checkpoint_folders", array_of(x.checkpoint_folders)},
       {"checkpoint_problem", x.checkpoint_problem},
       {"event_count", x.event_count},
-      {"events", array_of(x.events)}};
+      {"events", array_of(x.events)},
+      {"decision_count", x.decision_count},
+      {"decisions", array_of(x.decisions)}};
 }
 
 void add_job(std::string& out, const job_status& x) {
@@ -145,6 +176,16 @@ void add_job(std::string& out, const job_status& x) {
     out += fmt::format("    {}: {}\n", place.keeper, place.folder);
   if (!x.checkpoint_problem.empty())
     out += "  " + x.checkpoint_problem + "\n";
+  for (std::size_t i = x.decisions.size() - std::min(x.decisions.size(), decisions_shown); i < x.decisions.size();
+       ++i) {
+    const auto& d = x.decisions[i];
+    out += fmt::format("  decision {}, {}: {}", d.number, d.trigger, d.reason);
+    if (d.expected_ms > 0)
+      out += fmt::format("; {:.0f} ms stall expected", d.expected_ms);
+    if (d.realised_ms >= 0)
+      out += fmt::format(", {:.0f} ms measured", d.realised_ms);
+    out += '\n';
+  }
   if (!x.parameters_sha256.empty())
     out += "  parameters sha256 " + x.parameters_sha256 + "\n";
 }

@@ -126,6 +126,8 @@ public:
 
   std::set<std::string> silent;                                       ///< instances that answer nothing
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
+  std::function<bool(const report&)> hold_back;                       ///< true: an answer that is not given
+  situation asked;                                                    ///< with the last question to the planner
   std::uint32_t width = 0, depth = 1; ///< the planner's choice; width 0: as wide as fits
   std::uint32_t plans = 0;
   std::uint64_t handled = 0; ///< events
@@ -189,21 +191,26 @@ private:
       return;
     if (mend)
       what = mend(name, what);
+    if (hold_back && hold_back(what))
+      return;
     event(slot_reported{slot(name), std::move(what)});
   }
 
   void carry_out(const effect& x) {
     if (const auto* r = std::get_if<request_plan>(&x)) {
       ++plans;
-      configuration c{width ? width : r->slots / depth, depth, {}, 1, "dummy"};
-      if (c.width * c.depth > r->slots)
+      asked = r->now;
+      decision_note note;
+      note.reason = "dummy reason";
+      configuration c{width ? width : r->now.slots / depth, depth, {}, 1, "dummy"};
+      if (c.width * c.depth > r->now.slots)
         c.width = 0;
       for (std::uint32_t s = 0; s <= depth; ++s)
         c.first_layer.push_back(s * layers_ / depth);
       if (slow_planner)
-        unanswered_.push_back({r->request, c});
+        unanswered_.push_back({r->request, c, note});
       else
-        event(plan_chosen{r->request, c});
+        event(plan_chosen{r->request, c, note});
     } else if (const auto* l = std::get_if<log_line>(&x)) {
       (l->level == severity::error ? errors_ : log_).push_back(l->text);
     } else if (std::holds_alternative<job_ended>(x)) {
@@ -603,6 +610,91 @@ TEST_F(conductor_test, join_between_a_plan_and_its_change_is_planned_after_it) {
   c.step();
   c.advance(1s);
   EXPECT_EQ(c.view().grid->width, 4u);
+}
+
+TEST_F(conductor_test, interval_alone_starts_a_change) {
+  // given: nothing happens, but after an interval the planner answers otherwise. expected: the change, once, with what
+  // it was asked for and what came of it; an answer that is the present configuration changes nothing.
+  c.width = 1;
+  run_two();
+  const auto decisions = c.view().decision_count;
+  const auto before = c.view().current;
+  auto pass_an_interval = [&] {
+    for (int i = 0; i < 4; ++i) {
+      c.advance(15s);
+      c.step();
+    }
+  };
+  pass_an_interval();
+  EXPECT_EQ(c.view().current, before);
+  EXPECT_EQ(c.view().decision_count, decisions + 1);
+  EXPECT_EQ(c.view().decisions.back().to.value, 0u);
+  c.width = 2;
+  pass_an_interval();
+  EXPECT_EQ(c.view().grid->width, 2u);
+  EXPECT_EQ(c.view().current.value, before.value + 1);
+  EXPECT_EQ(c.view().changes.back().trigger, "the planning interval's end");
+  const auto change = std::ranges::find(c.view().decisions, c.view().current, &decision_record::to);
+  ASSERT_NE(change, c.view().decisions.end());
+  EXPECT_EQ(change->trigger, "the planning interval's end");
+  EXPECT_EQ(change->note.reason, "dummy reason");
+  EXPECT_EQ(change->realised_ms, 0); // dummies take no time
+}
+
+TEST_F(conductor_test, planner_is_told_where_the_job_stands) {
+  c.add("k", true);
+  run_two();
+  EXPECT_EQ(c.asked.current.width, 0u);
+  c.notice("a", 10s);
+  c.advance(20ms);
+  EXPECT_TRUE(c.asked.running);
+  EXPECT_EQ(c.asked.slots, 1u);
+  EXPECT_EQ(c.asked.current, (shape{2, 1}));
+  EXPECT_EQ(c.asked.left, std::vector<std::uint32_t>{1});
+  EXPECT_EQ(c.asked.keepers, 1u);
+  c.step();
+  c.add("d");
+  c.advance(20ms);
+  c.step();
+  c.lose("b");
+  EXPECT_FALSE(c.asked.running);
+  EXPECT_EQ(c.asked.slots, 1u);
+  EXPECT_EQ(c.asked.current, (shape{2, 1}));
+  EXPECT_EQ(c.asked.left, std::vector<std::uint32_t>{1});
+}
+
+TEST_F(conductor_test, stall_is_predicted_from_what_changes_took) {
+  // given: a loss every now and then, after each of which ABORTED takes 40 ms and PREPARED 200. expected: after the
+  // first ones the prediction is what is measured.
+  for (auto name : {"a", "b", "d", "e", "f"})
+    c.add(name);
+  c.advance(20ms);
+  c.step();
+  EXPECT_EQ(c.view().changes.back().predicted_ms, 0); // nothing ran before
+  for (std::string name : {"b", "d", "e", "f"}) {
+    std::deque<std::pair<slot_id, report>> late;
+    c.mend = [&](const std::string& from, const report& x) {
+      if (std::holds_alternative<aborted>(x) || std::holds_alternative<prepared>(x))
+        late.emplace_back(c.slot(from), x);
+      return x;
+    };
+    c.hold_back = [](const report& x) {
+      return std::holds_alternative<aborted>(x) || std::holds_alternative<prepared>(x);
+    };
+    c.lose(name);
+    for (auto wait : {40ms, 200ms}) {
+      c.advance(wait);
+      for (const auto& [from, what] : std::exchange(late, {}))
+        c.event(slot_reported{from, what});
+    }
+    c.mend = nullptr;
+    c.hold_back = nullptr;
+    ASSERT_EQ(c.view().now, phase::running);
+    c.step();
+    EXPECT_NEAR(c.view().changes.back().stall_ms, 240, 1e-6);
+  }
+  EXPECT_NEAR(c.view().changes.back().predicted_ms, 240, 1);
+  c.advance(1s);
 }
 
 TEST_F(conductor_test, joiner_without_the_data_waits_while_no_other_node_is_left) {

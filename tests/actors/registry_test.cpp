@@ -20,12 +20,18 @@ struct instance_record_of {
 };
 
 struct registry_test : actor_test {
-  registry_actor registry = owned(system.spawn(parcae::registry, registry_config{}));
+  registry_actor registry = owned(system.spawn(parcae::registry, in_virtual_time()));
   std::map<std::string, instance_record_of> told;
   std::map<std::string, std::vector<job_id>> attached;
   std::map<std::string, std::vector<command>> commands;
   std::map<std::string, instance_actor> instances;
   std::uint64_t lives = 0;
+
+  static registry_config in_virtual_time() {
+    registry_config x;
+    x.own_threads = false;
+    return x;
+  }
 
   hello greeting(const std::string& name, role as = role::worker) {
     hello x;
@@ -179,6 +185,32 @@ TEST_F(registry_test, a_job_drives_its_slots) {
   advance(100ms);
   EXPECT_EQ(status().jobs[0].phase, "waiting");
   EXPECT_FALSE(status().jobs[0].events.empty());
+}
+
+// given: workers that came and went before the job, of two processors / expected: the job is planned for liveput, with
+// the forecast of those like its first worker, and status shows the decision; a second one after the interval, without
+// any event
+TEST_F(registry_test, decisions_are_shown) {
+  auto other = greeting("x");
+  other.processor = "another cpu";
+  join(other);
+  join(greeting("a"));
+  join(greeting("b"));
+  lose("x");
+  advance(100ms);
+  lose("b");
+  serve(submit_request{job()});
+  advance(100ms);
+  auto shown = status().jobs.at(0);
+  ASSERT_EQ(shown.decision_count, 1u);
+  const auto first = shown.decisions.at(0);
+  EXPECT_EQ(first.policy, "liveput");
+  EXPECT_EQ(first.chosen.configuration, "1×1");
+  EXPECT_THAT(first.reason, HasSubstr("samples expected"));
+  EXPECT_THAT(first.trigger, HasSubstr("join of a"));
+  ASSERT_EQ(first.forecast.size(), 11u);
+  EXPECT_LE(first.forecast[0].mean, 2);
+  EXPECT_EQ(first.generation, 1u);
 }
 
 // given: a reproducible job that began on one processor / expected: slots of another are not used, keepers are

@@ -63,7 +63,9 @@ struct simulated_network : testing::Test {
 
   void SetUp() override {
     run();
-    registry = manager.system.spawn(parcae::registry, registry_config{});
+    registry_config in_virtual_time;
+    in_virtual_time.own_threads = false;
+    registry = manager.system.spawn(parcae::registry, in_virtual_time);
     let_connect();
     manager.scheduler.inline_next_enqueue();
     ASSERT_TRUE(manager.system.middleman().publish(manager_actor{registry}, manager_port));

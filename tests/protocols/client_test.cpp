@@ -48,7 +48,20 @@ status_reply sample_status() {
                        .configuration = "2×1",
                        .kind = "pipeline",
                        .bytes = 100,
-                       .stall_ms = 12.5});
+                       .stall_ms = 12.5,
+                       .predicted_ms = 11.5});
+  j.decision_count = 5;
+  j.decisions.push_back({.number = 4,
+                         .at_us = 41,
+                         .trigger = "join of a/0",
+                         .policy = "liveput",
+                         .forecast = {{1.5, 1, 2}, {1.25, 0, 2}},
+                         .chosen = {"2×1", 100.5},
+                         .runners_up = {{"1×2", 99.5}, {"waiting", 0}},
+                         .reason = "reason",
+                         .generation = 9,
+                         .expected_ms = 11.25,
+                         .realised_ms = 12.5});
   j.chain = {{{1}, 0, 5}, {{2}, 5, UINT64_MAX}};
   j.event_count = 1;
   j.events.push_back({0, 42, "warning", "text"});
@@ -75,10 +88,11 @@ TEST(client, requests_round_trip) {
   // Encoding again gives the same bytes: no field was lost.
   EXPECT_EQ(encode(request{submit_request{job}}), encode(request{submit_request{expected}}));
 
-  auto status = std::get<status_request>(decode_request(encode(request{status_request{1, 2, 3}})));
+  auto status = std::get<status_request>(decode_request(encode(request{status_request{1, 2, 3, 4}})));
   EXPECT_EQ(status.job, 1u);
   EXPECT_EQ(status.changes_from, 2u);
   EXPECT_EQ(status.events_from, 3u);
+  EXPECT_EQ(status.decisions_from, 4u);
 
   auto preempt = std::get<preempt_request>(decode_request(encode(request{preempt_request{{"a", "b"}, 2, 3, 4}})));
   EXPECT_THAT(preempt.names, testing::ElementsAre("a", "b"));
