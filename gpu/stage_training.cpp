@@ -17,18 +17,10 @@ namespace parcae {
 
 namespace {
 
-// The conductor's watchdog ends a generation that makes no progress long before this; it only keeps the wait bounded if
-// the manager is gone too.
-constexpr std::chrono::hours peer_limit{1};
-
 double thread_cpu_ms() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-}
-
-std::span<std::byte> bytes_of(const at::Tensor& x) {
-  return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
 }
 
 std::span<float> floats_of(const at::Tensor& x) {
@@ -45,7 +37,7 @@ stage_training::stage_training(context c) :
     c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
     stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]), last_(grid_.first_layer[stage_ + 1]),
     per_replica_(job_.micro_batches() / job_.virtual_replicas), layers_(make_layers(job_.model)),
-    order_(job_.seed, c.data->size()) {
+    samples_(job_, c.data), statistics_(*c.model, first_, last_, job_.micro_batches()) {
   const auto owned = replicas_of(pipeline_);
   first_micro_batch_ = owned.first * per_replica_;
   micro_batches_ = (owned.last - owned.first) * per_replica_;
@@ -93,31 +85,33 @@ at::Tensor stage_training::layer_gradient(const at::Tensor& flat, std::uint32_t 
 
 at::Tensor stage_training::load(std::uint32_t micro_batch, at::Tensor* targets) {
   const std::int64_t samples = job_.micro_batch;
-  const std::int64_t length = job_.model.sequence;
-  auto inputs = at::empty({samples, length}, at::kLong);
-  *targets = at::empty({samples, length}, at::kLong);
+  auto [inputs, wanted] = empty_samples(*c_.model, samples);
   loader_record record{c_.what->next, at_.steps, micro_batch, {}, 0};
   for (std::int64_t i = 0; i < samples; ++i) {
     const auto number =
         at_.steps * job_.global_batch + std::uint64_t{micro_batch} * job_.micro_batch + static_cast<std::uint64_t>(i);
     record.samples.push_back(number);
-    const auto size = static_cast<std::size_t>(length);
-    c_.data->read(order_(number), {inputs.data_ptr<std::int64_t>() + i * length, size},
-                  {targets->data_ptr<std::int64_t>() + i * length, size});
+    samples_.training(number, sample_values(inputs, i), sample_values(wanted, i));
   }
   if (c_.options->on_load && stage_ == 0) {
     record.hash = XXH3_64bits(inputs.data_ptr(), inputs.nbytes());
     c_.options->on_load(record);
   }
+  *targets = std::move(wanted);
   return inputs;
+}
+
+/// Of the output of a layer.
+std::vector<std::int64_t> stage_training::batch_shape(std::uint32_t layer, std::int64_t samples) const {
+  auto shape = c_.model->layers[layer].output;
+  shape.insert(shape.begin(), samples);
+  return shape;
 }
 
 void stage_training::post_input(std::uint32_t position) {
   if (stage_ == 0 || position >= micro_batches_)
     return;
-  const std::int64_t length = job_.model.sequence;
-  const auto values = static_cast<std::int64_t>(c_.model->layers[first_ - 1].output_values);
-  posted_input_ = at::empty({job_.micro_batch, length, values / length}, at::kFloat);
+  posted_input_ = at::empty(batch_shape(first_ - 1, job_.micro_batch), at::kFloat);
   input_ticket_ = c_.comm->receive(c_.rank - 1, {channel::activation, at_.steps, micro_batch_id(position)},
                                    bytes_of(posted_input_));
 }
@@ -129,6 +123,12 @@ void stage_training::post_gradient(std::uint32_t position) {
   posted_gradient_ = at::empty(output.sizes(), at::kFloat);
   gradient_ticket_ = c_.comm->receive(c_.rank + 1, {channel::gradient, at_.steps, micro_batch_id(position)},
                                       bytes_of(posted_gradient_));
+}
+
+at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
+                                     const at::Tensor& statistics) const {
+  const forward_pass pass{{job_.seed, at_.steps, micro_batch}, true, {}, statistics};
+  return layers_[layer]->forward(parameters_[layer - first_], input, pass).contiguous();
 }
 
 void stage_training::forward(std::uint32_t position) {
@@ -143,7 +143,6 @@ void stage_training::forward(std::uint32_t position) {
     input = std::move(posted_input_);
     post_input(position + 1);
   }
-  const random_position random{job_.seed, at_.steps, micro_batch_id(position)};
   for (auto i = first_; i < last_; ++i) {
     check_abort();
     fault("forward", position);
@@ -152,7 +151,10 @@ void stage_training::forward(std::uint32_t position) {
     // partition, and an abort is noticed between two layers of the backward pass too.
     if (i > 0)
       input = input.detach().requires_grad_();
-    auto output = layers_[i]->forward(parameters_[i - first_], input, random).contiguous();
+    const auto micro_batch = micro_batch_id(position);
+    auto output = run_layer(i, input, micro_batch, statistics_.row(i, micro_batch));
+    if (job_.recompute)
+      output = output.detach(); // what lies within the layer is freed
     times_[i - first_].forward_ms += thread_cpu_ms() - began;
     state.layers.push_back({input, output});
     input = std::move(output);
@@ -230,6 +232,8 @@ void stage_training::backward(std::uint32_t position) {
     fault("backward", position);
     const auto began = thread_cpu_ms();
     auto& part = state.layers[i - first_];
+    if (job_.recompute)
+      part.output = run_layer(i, part.input, micro_batch_id(position), {});
     torch::autograd::backward({part.output}, {gradient});
     if (i > 0)
       gradient = part.input.grad().contiguous();
@@ -276,6 +280,7 @@ const commit_result& stage_training::step() {
   timed_micro_batches_ += micro_batches_;
   reduce();
   add_tied();
+  gather_statistics();
   complete_ = at_.steps;
   fault("reduced");
   exchange();
@@ -303,6 +308,17 @@ void stage_training::reduce() {
   for (std::size_t i = 1; i < sums.size(); ++i)
     free_gradients_.push_back(std::move(sums[i].buffer.flat));
   sums_.reset();
+}
+
+void stage_training::gather_statistics() {
+  std::vector<std::uint32_t> group;
+  std::vector<replica_range> owned; // micro-batches
+  for (std::uint32_t d = 0; d < grid_.width; ++d) {
+    group.push_back(grid_.rank(d, stage_));
+    const auto replicas = replicas_of(d);
+    owned.push_back({replicas.first * per_replica_, replicas.last * per_replica_});
+  }
+  statistics_.gather(*c_.comm, group, owned, pipeline_, at_.steps, peer_limit);
 }
 
 // Both uses' gradients are kept apart until here, also when one stage has both, and added input use first.
@@ -482,6 +498,7 @@ void stage_training::apply(const commit_result& result) {
     if (result.clip_factor < 1)
       gradient.mul_(result.clip_factor);
     apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate);
+    statistics_.add_to(state.buffers, i);
     times_[i - first_].optimizer_ms += thread_cpu_ms() - began;
     fault("apply", i - first_ + 1);
   }

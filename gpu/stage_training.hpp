@@ -2,12 +2,13 @@
 
 // Training steps of one stage of one pipeline in one generation (design, sections 4 and 5).
 
+#include "gpu/batch_statistics.hpp"
 #include "gpu/communicator.hpp"
-#include "gpu/dataset.hpp"
 #include "gpu/model.hpp"
 #include "gpu/pipeline_schedule.hpp"
-#include "gpu/reduction.hpp"
 #include "gpu/layer_state.hpp"
+#include "gpu/reduction.hpp"
+#include "gpu/samples.hpp"
 #include "gpu/stage_executor.hpp"
 
 #include <atomic>
@@ -26,6 +27,14 @@ struct contribution {
   std::vector<double> squared_norms; ///< one per layer of its stage
   std::vector<double> losses;        ///< one per micro-batch of its pipeline, last stage only
 };
+
+// The conductor's watchdog ends a generation that makes no progress long before this; it only keeps waits for peers
+// bounded if the manager is gone too.
+inline constexpr std::chrono::hours peer_limit{1};
+
+inline std::span<std::byte> bytes_of(const at::Tensor& x) {
+  return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
+}
 
 /// Bound to one rank. Single-threaded but for request_stop, request_snapshot and the abort flag. After an exception the
 /// communicator must be aborted before this is destroyed: transmissions under way use its buffers.
@@ -56,6 +65,11 @@ public:
   void apply(const commit_result& result);
   void drop_gradients();
 
+  /// Losses of the validation samples at the present version, which must be the same on all ranks; all of them call it
+  /// between two steps. Sums over samples, one for each of this pipeline's virtual replicas, in order (micro-batch j of
+  /// the validation samples belongs to replica j mod V); empty but in the last stage. Throws as step() does.
+  std::vector<double> evaluate();
+
   version at() const { return at_; }
   std::uint64_t complete_step() const { return complete_; }
   const commit_result& result() const { return result_; }
@@ -72,7 +86,7 @@ public:
 private:
   struct layer_activation {
     at::Tensor input;
-    at::Tensor output;
+    at::Tensor output; ///< with its graph, or, if activations are recomputed, without
   };
 
   /// The gradient summed over some virtual replicas: as autograd left it, one tensor per parameter, or in one flat buffer.
@@ -93,12 +107,16 @@ private:
   void post_input(std::uint32_t position);
   void post_gradient(std::uint32_t position);
   at::Tensor load(std::uint32_t micro_batch, at::Tensor* targets);
+  at::Tensor run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
+                       const at::Tensor& statistics) const;
+  std::vector<std::int64_t> batch_shape(std::uint32_t layer, std::int64_t samples) const;
   void end_replica();
   void flatten(gradient_sum& sum);
   template <class Function> // (view of flat, piece) for every parameter
   void for_each_piece(const gradient_sum& sum, const at::Tensor& flat, Function&& function) const;
   void reduce();
   void add_tied();
+  void gather_statistics();
   void exchange();
   std::vector<std::byte> encode(const contribution& x) const;
   contribution decode(std::span<const std::byte> bytes, std::uint32_t rank) const;
@@ -121,7 +139,8 @@ private:
   std::uint32_t per_replica_;                  ///< micro-batches per virtual replica
   std::vector<std::unique_ptr<layer>> layers_; ///< of the whole model; stateless
   std::vector<pipeline_operation> schedule_;
-  sample_order order_;
+  sample_source samples_;
+  batch_statistics statistics_;
 
   std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory
   std::vector<std::int64_t> offset_;                ///< per layer: start in the flat gradient, padded to 64 bytes
