@@ -10,14 +10,14 @@ batch_statistics::batch_statistics(const model_description& model, std::uint32_t
   for (auto i = first; i < last; ++i)
     offset_.push_back(offset_.back() + static_cast<std::int64_t>(model.layers[i].buffer_values()));
   if (offset_.back() > 0)
-    values_ = at::zeros({micro_batches, offset_.back()}, at::kFloat);
+    values_ = at::empty({micro_batches, offset_.back()}, at::kFloat);
 }
 
 at::Tensor batch_statistics::row(std::uint32_t layer, std::uint32_t micro_batch) {
   const auto begin = offset_[layer - first_], end = offset_[layer - first_ + 1];
   if (begin == end)
     return {};
-  return values_.select(0, micro_batch).narrow(0, begin, end - begin).zero_();
+  return values_.select(0, micro_batch).narrow(0, begin, end - begin);
 }
 
 void batch_statistics::gather(communicator& comm, std::span<const std::uint32_t> group,

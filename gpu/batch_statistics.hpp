@@ -20,7 +20,7 @@ public:
   batch_statistics(const model_description& model, std::uint32_t first, std::uint32_t last,
                    std::uint32_t micro_batches);
 
-  /// Zeros to be filled by the layer's forward pass; undefined if the layer has no buffers.
+  /// To be filled by the layer's forward pass; undefined if the layer has no buffers.
   at::Tensor row(std::uint32_t layer, std::uint32_t micro_batch);
 
   /// Exchanges rows with the other replicas. group[d] is pipeline d's participant number, owned[d] its micro-batches;

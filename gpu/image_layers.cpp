@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 namespace parcae {
 
 namespace {
@@ -29,18 +31,28 @@ public:
     const auto padding = weight.size(2) / 2;
     const auto y = at::conv2d(x, weight, {}, stride, padding);
     const auto channels = y.size(1);
-    const auto& flat = pass_.training ? pass_.statistics : pass_.buffers;
-    at::Tensor mean, variance;
-    if (flat.defined()) {
-      mean = flat.narrow(0, offset_, channels);
-      variance = flat.narrow(0, offset_ + channels, channels);
-      offset_ += 2 * channels;
+    if (!pass_.training) {
+      const auto mean = next_buffer(pass_.buffers, channels), variance = next_buffer(pass_.buffers, channels);
+      return at::batch_norm(y, scale, shift, mean, variance, false, 0, epsilon, false);
     }
-    // With momentum 1 the "running" statistics become those of this micro-batch.
-    return at::batch_norm(y, scale, shift, mean, variance, pass_.training, 1.0, 1e-5, false);
+    // With momentum 1 the "running" statistics become those of this micro-batch. They have memory of their own because
+    // autograd keeps them, and refuses to go on if it was written to since.
+    auto mean = at::zeros({channels}), variance = at::zeros({channels});
+    const auto normalised = at::batch_norm(y, scale, shift, mean, variance, true, 1, epsilon, false);
+    if (pass_.statistics.defined()) {
+      next_buffer(pass_.statistics, channels).copy_(mean);
+      next_buffer(pass_.statistics, channels).copy_(variance);
+    }
+    return normalised;
   }
 
 private:
+  static constexpr double epsilon = 1e-5;
+
+  at::Tensor next_buffer(const at::Tensor& flat, std::int64_t values) {
+    return flat.narrow(0, std::exchange(offset_, offset_ + values), values);
+  }
+
   const at::Tensor* next_;
   const forward_pass& pass_;
   std::int64_t offset_ = 0;

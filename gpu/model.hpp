@@ -24,7 +24,7 @@ struct forward_pass {
   random_position position = {}; ///< training
   bool training = true; ///< false: no dropout, and BatchNorm uses the running statistics
   at::Tensor buffers = {}; ///< evaluation: the layer's flat buffers, if it has any
-  /// Training: zeros, as many as the layer's flat buffers; takes what this micro-batch adds to them (mean and unbiased
+  /// Training: room for as many values as the layer's flat buffers have; takes what this micro-batch adds to them (mean and unbiased
   /// variance of each BatchNorm). Undefined: not wanted.
   at::Tensor statistics = {};
 };

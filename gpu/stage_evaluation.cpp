@@ -12,7 +12,7 @@ std::vector<double> stage_training::evaluate() {
   const c10::NoGradGuard no_gradient;
   const auto samples = job_.data.validation;
   const auto micro_batches = (samples + job_.micro_batch - 1) / job_.micro_batch;
-  const auto owned = replicas_of(pipeline_);
+  const auto owned = owned_replicas(job_.virtual_replicas, grid_.width, pipeline_);
   const bool last_stage = stage_ + 1 == grid_.depth;
   std::vector<double> sums(last_stage ? owned.last - owned.first : 0);
   // As many outputs as there are stages may be on their way; then the next stage is waited for.

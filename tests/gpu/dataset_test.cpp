@@ -148,8 +148,8 @@ TEST_F(dataset_test, errors_name_the_path) {
   for (const auto& [path, reason] : std::vector<row>{
            {folder / "missing", "no such file or folder"},
            {folder / "short", "has 4 tokens, one sample needs 5"},
-           {folder / "short/a", "has 4 bytes"},
-           {folder / "empty", "has 0 bytes"},
+           {folder / "short/a", "has 4 tokens"},
+           {folder / "empty", "has 0 tokens"},
            {folder / "pipe", "neither a regular file nor a folder"},
            {"/proc/self/mem", "error"}, // opens, but the read fails
        }) {
