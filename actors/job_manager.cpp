@@ -126,7 +126,7 @@ model_facts facts_of(const job_specification& job) {
                             .backward_ms = 2 * forward_ms,
                             .optimizer_ms = 0,
                             .gradient_bytes = bytes,
-                            .output_bytes = layer.output_values * job.micro_batch * sizeof(float)});
+                            .output_bytes = layer.output_values() * job.micro_batch * sizeof(float)});
   }
   return result;
 }

@@ -39,6 +39,8 @@ enum class channel : std::uint16_t {
   tied,           ///< gradients of tied embeddings
   exchange,       ///< contributions to the commit exchange
   shard,          ///< state in a migration
+  statistics,     ///< what micro-batches add to running statistics
+  evaluation,     ///< output of a stage for a micro-batch of the validation samples
 };
 
 /// What a frame says about its payload besides its length; checked by the receiver.

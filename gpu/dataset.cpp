@@ -112,66 +112,213 @@ private:
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-class text_dataset : public dataset {
+struct file_bytes {
+  std::string bytes; ///< of all files, one after the other
+  std::string digest;
+};
+
+/// Reads the files of the data. `check` is called with each file's path and size.
+template <class Check>
+file_bytes read_files(const fs::path& path, std::string_view suffix, Check&& check) {
+  std::error_code error;
+  auto status = fs::status(path, error); // a link given by the user is followed, those inside a folder are not
+  if (status.type() == fs::file_type::not_found)
+    fail(path, "no such file or folder");
+  if (error)
+    fail(path, error.message());
+  file_bytes result;
+  sha256 digest;
+  auto add = [&](const std::string& name, const fs::path& file, int flags) {
+    const auto start = result.bytes.size();
+    const auto size = append_file(file, flags, result.bytes);
+    check(file, size);
+    digest.add(name);
+    digest.add(std::string_view("\0", 1));
+    digest.add(std::to_string(size));
+    digest.add(std::string_view("\0", 1));
+    digest.add(std::string_view(result.bytes).substr(start));
+  };
+  if (fs::is_directory(status)) {
+    std::vector<std::string> files;
+    list_files(path, {}, files);
+    std::erase_if(files, [&](const std::string& name) { return !name.ends_with(suffix); });
+    std::sort(files.begin(), files.end());
+    for (const auto& file : files)
+      add(file, path / file, O_NOFOLLOW);
+  } else {
+    add("", path, 0);
+  }
+  result.bytes.shrink_to_fit();
+  result.digest = digest.hexadecimal();
+  return result;
+}
+
+void check_sizes(const dataset& data, std::uint64_t index, std::size_t input, std::size_t target,
+                 std::size_t right_input, std::size_t right_target) {
+  if (index >= data.size() || input != right_input || target != right_target)
+    throw std::out_of_range("sample " + std::to_string(index) + " of " + std::to_string(data.size()) + " into " +
+                            std::to_string(input) + " and " + std::to_string(target) + " values");
+}
+
+/// Tokens of 1 or 2 bytes.
+template <class Token>
+class token_dataset : public dataset {
 public:
-  text_dataset(const fs::path& path, std::uint64_t sequence) : sequence_(sequence) {
-    std::error_code error;
-    auto status = fs::status(path, error); // a link given by the user is followed, those inside a folder are not
-    if (status.type() == fs::file_type::not_found)
-      fail(path, "no such file or folder");
-    if (error)
-      fail(path, error.message());
-    sha256 digest;
-    auto add = [&](const std::string& name, const fs::path& file, int flags) {
-      const auto start = text_.size();
-      const auto size = append_file(file, flags, text_);
-      digest.add(name);
-      digest.add(std::string_view("\0", 1));
-      digest.add(std::to_string(size));
-      digest.add(std::string_view("\0", 1));
-      digest.add(std::string_view(text_).substr(start));
-    };
-    if (fs::is_directory(status)) {
-      std::vector<std::string> files;
-      list_files(path, {}, files);
-      std::sort(files.begin(), files.end());
-      for (const auto& file : files)
-        add(file, path / file, O_NOFOLLOW);
-    } else {
-      add("", path, 0);
+  token_dataset(const fs::path& path, const model_specification& model) :
+      sequence_(model.sequence), files_(read_files(path, "", [](const fs::path& file, std::size_t size) {
+        if (size % sizeof(Token) != 0)
+          fail(file, "has " + std::to_string(size) + " bytes, tokens have 2");
+      })) {
+    const auto tokens = files_.bytes.size() / sizeof(Token);
+    if (tokens <= sequence_)
+      fail(path, "has " + std::to_string(tokens) + " tokens, one sample needs " + std::to_string(sequence_ + 1));
+    for (std::size_t i = 0; i < tokens; ++i)
+      if (token(i) >= model.vocabulary)
+        fail(path, "token " + std::to_string(i) + " is " + std::to_string(token(i)) + ", the vocabulary has " +
+                       std::to_string(model.vocabulary));
+  }
+
+  const std::string& digest() const override { return files_.digest; }
+
+  std::uint64_t size() const override { return (files_.bytes.size() / sizeof(Token) - 1) / sequence_; }
+
+  void read(std::uint64_t index, std::span<std::int64_t> input, std::span<std::int64_t> target) const override {
+    check_sizes(*this, index, input.size(), target.size(), sequence_, sequence_);
+    for (std::uint64_t i = 0; i < sequence_; ++i) {
+      input[i] = token(index * sequence_ + i);
+      target[i] = token(index * sequence_ + i + 1);
     }
-    text_.shrink_to_fit();
+  }
+
+private:
+  std::int64_t token(std::uint64_t place) const {
+    std::int64_t value = 0;
+    for (auto i = sizeof(Token); i-- > 0;)
+      value = value << 8 | static_cast<unsigned char>(files_.bytes[place * sizeof(Token) + i]);
+    return value;
+  }
+
+  std::uint64_t sequence_;
+  file_bytes files_;
+};
+
+std::size_t pixels_of(const model_specification& model) {
+  return std::size_t{model.channels} * model.image * model.image;
+}
+
+class image_dataset : public dataset {
+public:
+  image_dataset(const fs::path& path, const model_specification& model) :
+      record_(1 + pixels_of(model)), files_(read_files(path, ".bin", [&](const fs::path& file, std::size_t size) {
+        if (size % record_ != 0)
+          fail(file, "has " + std::to_string(size) + " bytes, not a multiple of " + std::to_string(record_) +
+                         ", one image with its label");
+      })) {
+    if (files_.bytes.empty())
+      fail(path, "has no images (files named *.bin)");
+    for (std::uint64_t i = 0; i < size(); ++i)
+      if (label(i) >= model.classes)
+        fail(path, "image " + std::to_string(i) + " has label " + std::to_string(label(i)) + ", the model has " +
+                       std::to_string(model.classes) + " classes");
+  }
+
+  const std::string& digest() const override { return files_.digest; }
+
+  std::uint64_t size() const override { return files_.bytes.size() / record_; }
+
+  void read(std::uint64_t index, std::span<std::int64_t> input, std::span<std::int64_t> target) const override {
+    check_sizes(*this, index, input.size(), target.size(), record_ - 1, 1);
+    const auto* pixel = reinterpret_cast<const unsigned char*>(files_.bytes.data()) + index * record_ + 1;
+    std::copy_n(pixel, record_ - 1, input.begin());
+    target[0] = label(index);
+  }
+
+private:
+  std::int64_t label(std::uint64_t index) const { return static_cast<unsigned char>(files_.bytes[index * record_]); }
+
+  std::size_t record_; ///< bytes
+  file_bytes files_;
+};
+
+class synthetic_dataset : public dataset {
+public:
+  synthetic_dataset(const data_specification& data, const model_specification& model) : data_(data), model_(model) {
+    sha256 digest;
+    std::string what = model.of_images() ? "synthetic images" : "synthetic tokens";
+    for (std::uint64_t x : {data.samples, data.seed, std::uint64_t{model.sequence}, std::uint64_t{model.vocabulary},
+                            std::uint64_t{model.image}, std::uint64_t{model.channels}, std::uint64_t{model.classes}})
+      what += " " + std::to_string(x);
+    digest.add(what);
     digest_ = digest.hexadecimal();
-    if (text_.size() <= sequence_)
-      fail(path,
-           "has " + std::to_string(text_.size()) + " bytes of text, one sample needs " + std::to_string(sequence_ + 1));
   }
 
   const std::string& digest() const override { return digest_; }
 
-  std::uint64_t size() const override { return (text_.size() - 1) / sequence_; }
+  std::uint64_t size() const override { return data_.samples; }
 
   void read(std::uint64_t index, std::span<std::int64_t> input, std::span<std::int64_t> target) const override {
-    if (index >= size() || input.size() != sequence_ || target.size() != sequence_)
-      throw std::out_of_range("sample " + std::to_string(index) + " of " + std::to_string(size()) + " into " +
-                              std::to_string(input.size()) + " and " + std::to_string(target.size()) + " tokens");
-    const auto* token = reinterpret_cast<const unsigned char*>(text_.data()) + index * sequence_;
-    std::copy_n(token, sequence_, input.begin());
-    std::copy_n(token + 1, sequence_, target.begin());
+    std::mt19937_64 random{mix_seed(data_.seed, "synthetic", {index})};
+    if (model_.of_images()) {
+      check_sizes(*this, index, input.size(), target.size(), pixels_of(model_), 1);
+      draw_image(random, input, target[0]);
+    } else {
+      check_sizes(*this, index, input.size(), target.size(), model_.sequence, model_.sequence);
+      draw_tokens(random, input, target);
+    }
   }
 
 private:
-  std::uint64_t sequence_;
-  std::string text_;
+  void draw_tokens(std::mt19937_64& random, std::span<std::int64_t> input, std::span<std::int64_t> target) const {
+    const std::uint64_t vocabulary = model_.vocabulary;
+    auto token = random() % vocabulary;
+    for (std::size_t i = 0; i < input.size(); ++i) {
+      input[i] = static_cast<std::int64_t>(token);
+      token = random() % 4 < 3 ? (token + 1) % vocabulary : random() % vocabulary;
+      target[i] = static_cast<std::int64_t>(token);
+    }
+  }
+
+  void draw_image(std::mt19937_64& random, std::span<std::int64_t> pixels, std::int64_t& label) const {
+    const auto class_number = random() % model_.classes;
+    label = static_cast<std::int64_t>(class_number);
+    std::array<std::uint64_t, 16> cells;
+    std::size_t place = 0;
+    for (std::uint32_t channel = 0; channel < model_.channels; ++channel) {
+      for (std::uint64_t cell = 0; cell < cells.size(); ++cell)
+        cells[cell] = mix_seed(data_.seed, "class", {class_number, channel, cell}) % 256;
+      for (std::uint32_t y = 0; y < model_.image; ++y)
+        for (std::uint32_t x = 0; x < model_.image; ++x) {
+          const auto cell = y * 4 / model_.image * 4 + x * 4 / model_.image;
+          pixels[place++] = static_cast<std::int64_t>((cells[cell] + random() % 256) / 2);
+        }
+    }
+  }
+
+  data_specification data_;
+  model_specification model_;
   std::string digest_;
 };
+
+std::shared_ptr<const dataset> load(const data_specification& data, const model_specification& model) {
+  if (data.kind == "text")
+    return std::make_shared<token_dataset<std::uint8_t>>(data.path, model);
+  if (data.kind == "tokens")
+    return std::make_shared<token_dataset<std::uint16_t>>(data.path, model);
+  if (data.kind == "images")
+    return std::make_shared<image_dataset>(data.path, model);
+  if (data.kind == "synthetic")
+    return std::make_shared<synthetic_dataset>(data, model);
+  throw std::runtime_error("data of kind \"" + data.kind + "\" is not known");
+}
 
 } // namespace
 
 std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model) {
-  if (data.kind == "text")
-    return std::make_shared<text_dataset>(data.path, model.sequence);
-  throw std::runtime_error("data of kind \"" + data.kind + "\" is not known");
+  auto result = load(data, model);
+  if (data.validation >= result->size())
+    fail(data.path, "has " + std::to_string(result->size()) + " samples, and " + std::to_string(data.validation) +
+                        " are to be kept for validation");
+  return result;
 }
 
 sample_order::sample_order(std::uint64_t seed, std::uint64_t size) : seed_(seed), size_(size) {

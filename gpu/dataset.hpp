@@ -18,21 +18,27 @@ public:
   virtual ~dataset() = default;
 
   /// SHA-256, hexadecimal, over all files in order: relative path (empty if the data is one file), a zero byte, number of
-  /// bytes in decimal, a zero byte, the bytes.
+  /// bytes in decimal, a zero byte, the bytes. Of synthetic data: over what it is made from.
   virtual const std::string& digest() const = 0;
 
-  /// Samples per epoch.
+  /// Samples, those for validation (the last ones) included.
   virtual std::uint64_t size() const = 0;
 
-  /// Fills one sample: `input` and `target` of specification().model.sequence tokens each; target is input shifted by
-  /// one token. `index` < size() is the sample's place in the data. Throws std::out_of_range.
+  /// Fills one sample: `input` of the model's input shape, token or pixel values; `target` as the model's description
+  /// says. `index` < size() is the sample's place in the data. Throws std::out_of_range, also for other sizes.
   virtual void read(std::uint64_t index, std::span<std::int64_t> input, std::span<std::int64_t> target) const = 0;
 };
 
-/// Throws std::runtime_error with path and reason if the data cannot be read or is shorter than one sample.
-/// "text": bytes of the regular files below the path (links below it not followed) sorted by relative path, or of that one
+/// Throws std::runtime_error with path and reason if the data cannot be read, does not suit the model, or has no sample
+/// left for training. Files are those below the path (links below it not followed) sorted by relative path, or that one
 /// file. All of it is held in memory.
-/// Sample i is the tokens [i·sequence, (i+1)·sequence], so that consecutive samples share one token.
+/// "text": bytes. Sample i is the tokens [i·sequence, (i+1)·sequence], so that consecutive samples share one token; the
+/// target is the input shifted by one token.
+/// "tokens": the same of little-endian 16-bit numbers, all below the vocabulary.
+/// "images": CIFAR-10's binary format: one byte for the label, then the pixels, channel by channel, row by row. Of a
+/// folder only files named *.bin.
+/// "synthetic": drawn from `seed`, and learnable: a token is followed by its successor three times out of four, else by
+/// any; an image is half noise and half a pattern of its class, 4×4 cells.
 std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model);
 
 /// The order of samples: number n of the job is place permutation(epoch n / size)[n % size] of the data. The permutation is

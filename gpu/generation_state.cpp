@@ -22,8 +22,8 @@ struct data_error : std::runtime_error {
 /// Data is loaded once per process: the devices of an instance, and the generations of a job, share it.
 std::shared_ptr<const dataset> shared_dataset(const job_specification& job) {
   static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<const dataset>> loaded;
-  const auto key = job.data.kind + "\n" + job.data.path + "\n" + std::to_string(job.model.sequence);
+  static std::map<std::pair<data_specification, model_specification>, std::weak_ptr<const dataset>> loaded;
+  const std::pair key(job.data, job.model);
   const std::lock_guard lock(mutex);
   auto data = loaded[key].lock();
   if (!data)

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <limits>
 
 namespace parcae {
@@ -21,8 +20,8 @@ public:
   explicit embedding_layer(double probability) : probability_(probability) {}
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& tokens,
-                     const random_position& position) const override {
-    dropout drop{probability_, position, 0};
+                     const forward_pass& pass) const override {
+    dropout drop{probability_, pass, 0};
     return drop(at::embedding(parameters[0], tokens) + parameters[1].narrow(0, 0, tokens.size(1)));
   }
 
@@ -40,10 +39,10 @@ public:
   }
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
-                     const random_position& position) const override {
+                     const forward_pass& pass) const override {
     const auto* p = parameters.data();
-    dropout drop{probability_, position, number_};
-    auto mixed = attention(at::linear(normalise(input, p[0], p[1]), p[2], p[3]), drop);
+    dropout drop{probability_, pass, number_};
+    auto mixed = mix(at::linear(normalise(input, p[0], p[1]), p[2], p[3]), drop);
     auto x = input + drop(at::linear(mixed, p[4], p[5]));
     auto inner = at::gelu(at::linear(normalise(x, p[6], p[7]), p[8], p[9]), "tanh");
     return x + drop(at::linear(inner, p[10], p[11]));
@@ -51,22 +50,12 @@ public:
 
 private:
   /// qkv: [samples, sequence, 3·width], queries, keys and values side by side. Returns [samples, sequence, width].
-  at::Tensor attention(const at::Tensor& qkv, dropout& drop) const {
+  at::Tensor mix(const at::Tensor& qkv, dropout& drop) const {
     auto samples = qkv.size(0), sequence = qkv.size(1), width = qkv.size(2) / 3;
-    auto size = width / heads_;
-    auto parts = qkv.view({samples, sequence, 3, heads_, size}).permute({2, 0, 3, 1, 4}).unbind(0);
-    at::Tensor mixed; // [samples, heads, sequence, size]
-    if (probability_ == 0) {
-      mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, true);
-    } else {
-      // The fused kernels have no dropout on the CPU. One product scales the scores and adds the causal mask.
-      auto flat = [&](const at::Tensor& x) { return x.reshape({samples * heads_, sequence, size}); };
-      auto mask = future_.narrow(0, 0, sequence).narrow(1, 0, sequence);
-      auto scores = at::baddbmm(mask, flat(parts[0]), flat(parts[1]).transpose(1, 2), 1,
-                                1 / std::sqrt(static_cast<double>(size)));
-      mixed = at::bmm(drop(at::softmax(scores, -1)), flat(parts[2])).view({samples, heads_, sequence, size});
-    }
-    return mixed.transpose(1, 2).reshape({samples, sequence, width});
+    auto parts = qkv.view({samples, sequence, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
+    return attention(parts[0], parts[1], parts[2], true, future_, drop)
+        .transpose(1, 2)
+        .reshape({samples, sequence, width});
   }
 
   std::int64_t heads_;
@@ -79,7 +68,7 @@ private:
 class head_layer : public layer {
 public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
-                     const random_position&) const override {
+                     const forward_pass&) const override {
     return at::linear(normalise(input, parameters[0], parameters[1]), parameters[2]);
   }
 };

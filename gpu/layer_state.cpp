@@ -13,6 +13,8 @@ layer_state allocate_layer(const layer_description& layer, std::uint32_t moments
   state.parameters = at::zeros({values}, at::kFloat);
   for (std::uint32_t i = 0; i < moments; ++i)
     state.moments.push_back(at::zeros({values}, at::kFloat));
+  if (const auto n = layer.buffer_values(); n > 0)
+    state.buffers = at::zeros({static_cast<std::int64_t>(n)}, at::kFloat);
   return state;
 }
 
@@ -21,6 +23,7 @@ layer_state seed_layer(const model_description& model, std::uint32_t layer, std:
   state.parameters = initial_parameters(model, layer, seed);
   for (std::uint32_t i = 0; i < moments; ++i)
     state.moments.push_back(at::zeros_like(state.parameters));
+  state.buffers = initial_buffers(model.layers[layer]);
   return state;
 }
 

@@ -18,12 +18,15 @@ namespace parcae {
 struct layer_state {
   at::Tensor parameters;
   std::vector<at::Tensor> moments;
+  at::Tensor buffers; ///< undefined if the layer has none
   version at;
 
-  /// Parameters, then moments: the order on the wire.
+  /// Parameters, then moments, then buffers: the order on the wire.
   std::vector<at::Tensor> parts() const {
     std::vector<at::Tensor> all{parameters};
     all.insert(all.end(), moments.begin(), moments.end());
+    if (buffers.defined())
+      all.push_back(buffers);
     return all;
   }
 };

@@ -9,7 +9,7 @@ namespace {
 class embedding_layer : public layer {
 public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& tokens,
-                     const random_position&) const override {
+                     const forward_pass&) const override {
     return at::embedding(parameters[0], tokens);
   }
 };
@@ -19,8 +19,8 @@ public:
   hidden_layer(double probability, std::uint32_t number) : probability_(probability), number_(number) {}
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
-                     const random_position& position) const override {
-    dropout drop{probability_, position, number_};
+                     const forward_pass& pass) const override {
+    dropout drop{probability_, pass, number_};
     return drop(at::relu(at::linear(input, parameters[0], parameters[1])));
   }
 
@@ -32,7 +32,7 @@ private:
 class head_layer : public layer {
 public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
-                     const random_position&) const override {
+                     const forward_pass&) const override {
     return at::linear(input, parameters[0], parameters[1]);
   }
 };

@@ -1,6 +1,7 @@
 #include "gpu/model.hpp"
 
 #include "gpu/layers.hpp"
+#include "gpu/samples.hpp"
 #include "gpu/seed.hpp"
 
 #include <ATen/ATen.h>
@@ -15,11 +16,29 @@ std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x) {
     return make_gpt_layers(x);
   if (x.kind == "mlp")
     return make_mlp_layers(x);
+  if (x.kind == "bert")
+    return make_bert_layers(x);
+  if (x.kind == "resnet")
+    return make_resnet_layers(x);
+  if (x.kind == "vgg")
+    return make_vgg_layers(x);
   throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
 }
 
+sample_tensors empty_samples(const model_description& model, std::int64_t samples) {
+  auto shape = model.input;
+  shape.insert(shape.begin(), samples);
+  return {at::empty(shape, at::kLong), at::empty({samples, static_cast<std::int64_t>(model.targets)}, at::kLong)};
+}
+
+std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample) {
+  const auto values = of_all.numel() / of_all.size(0);
+  return {of_all.data_ptr<std::int64_t>() + sample * values, static_cast<std::size_t>(values)};
+}
+
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets) {
-  return at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), targets.reshape({-1}));
+  return at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), targets.reshape({-1}), {}, at::Reduction::Mean,
+                                no_target);
 }
 
 at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed) {
@@ -48,6 +67,21 @@ at::Tensor initial_parameters(const model_description& model, std::uint32_t laye
     }
   }
   return flat;
+}
+
+at::Tensor initial_buffers(const layer_description& layer) {
+  if (layer.buffers.empty())
+    return {};
+  std::vector<at::Tensor> parts;
+  for (const auto& x : layer.buffers)
+    parts.push_back(at::full({static_cast<std::int64_t>(x.values())}, x.initial == initial_value::ones ? 1.0 : 0.0,
+                             at::kFloat));
+  return at::cat(parts);
+}
+
+void update_buffers(at::Tensor& buffers, const at::Tensor& statistics) {
+  constexpr double share = 0.1;
+  buffers.mul_(1 - share).add_(statistics, share);
 }
 
 std::vector<at::Tensor> views_of(const layer_description& layer, const at::Tensor& flat) {

@@ -28,14 +28,20 @@ struct tensor_description {
   std::uint64_t values() const;     ///< number of elements
 };
 
-/// One unit of pipeline partitioning. Its parameters are one flat float32 buffer, the tensors one after the other.
+/// One unit of pipeline partitioning. Its parameters are one flat float32 buffer, the tensors one after the other; so
+/// are its buffers.
 struct layer_description {
   std::string name;
   std::vector<tensor_description> tensors;
-  double forward_flop = 0;            ///< floating-point operations of one sample's forward pass; backward is twice that
-  std::uint64_t output_values = 0;    ///< elements of one sample's output, sent to the next stage; 0 after the last layer
+  std::vector<tensor_description> buffers; ///< state without gradients: running statistics of BatchNorm
+  std::vector<std::int64_t> output;        ///< shape of one sample's output; the last layer's are the logits
+  double forward_flop = 0; ///< floating-point operations of one sample's forward pass; backward is twice that
+  double activation_values = 0; ///< float32 values per sample kept from forward to backward: the output and what lies
+                                ///< within, not the input; the last layer's include the loss's
 
-  std::uint64_t parameters() const;   ///< elements of the flat buffer
+  std::uint64_t parameters() const;    ///< elements of the flat parameters
+  std::uint64_t buffer_values() const; ///< elements of the flat buffers
+  std::uint64_t output_values() const; ///< elements of one sample's output
 };
 
 /// Two tensors of the same shape that are one parameter: both layers hold a copy (with moments of its own, equal in every
@@ -48,14 +54,17 @@ struct tied_tensors {
 };
 
 struct model_description {
+  std::vector<std::int64_t> input; ///< shape of one sample: tokens, or channels, height and width of an image
+  std::uint64_t targets = 0;       ///< of one sample: one per token, or the label
   std::vector<layer_description> layers;
   std::optional<tied_tensors> tied;
 
   std::uint64_t parameters() const; ///< of all layers, a tied tensor counted once
 };
 
-/// Weights of linear layers are stored [out, in], as torch.nn.Linear does (Hugging Face's GPT-2 stores c_attn, c_proj and
-/// c_fc transposed). Throws std::invalid_argument if the kind is not known.
+/// Names, shapes and initial values are those of Hugging Face's GPT-2 and BERT (masked language model) and of torchvision's
+/// ResNet and VGG. Weights of linear layers are stored [out, in], as torch.nn.Linear does (Hugging Face's GPT-2 stores
+/// c_attn, c_proj and c_fc transposed). Throws std::invalid_argument if the kind is not known.
 model_description describe(const model_specification& x);
 
 /// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd.

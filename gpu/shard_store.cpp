@@ -13,11 +13,16 @@ namespace parcae {
 
 namespace {
 
-std::string sha256(std::span<const std::byte> bytes) {
+/// Of the parameters and, if there are any, the buffers: moments are as large as the parameters, buffers smaller.
+std::string sha256(const shard_bytes& x) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   std::array<unsigned char, 32> digest;
-  unsigned size = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
+  if (!context || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1)
     throw std::runtime_error("SHA-256 is not available");
+  EVP_DigestUpdate(context.get(), x.parts.front().data(), x.parts.front().size());
+  if (x.parts.back().size() < x.parts.front().size())
+    EVP_DigestUpdate(context.get(), x.parts.back().data(), x.parts.back().size());
+  EVP_DigestFinal_ex(context.get(), digest.data(), nullptr);
   constexpr char digits[] = "0123456789abcdef";
   std::string result;
   for (auto x : digest) {
@@ -106,7 +111,7 @@ std::vector<layer_digest> shard_store::digests(const version& at) const {
   std::vector<layer_digest> result;
   for (const auto& [layer, versions] : layers_)
     if (auto found = versions.find(at); found != versions.end() && !found->second->parts.empty())
-      result.push_back({layer, sha256(found->second->parts[0])});
+      result.push_back({layer, sha256(*found->second)});
   return result;
 }
 

@@ -15,18 +15,10 @@ namespace parcae {
 
 namespace {
 
-// The conductor's watchdog ends a generation that makes no progress long before this; it only keeps the wait bounded if
-// the manager is gone too.
-constexpr std::chrono::hours peer_limit{1};
-
 double thread_cpu_ms() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-}
-
-std::span<std::byte> bytes_of(const at::Tensor& x) {
-  return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
 }
 
 } // namespace
@@ -35,7 +27,7 @@ stage_training::stage_training(context c) :
     c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
     stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]),
     last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model)),
-    order_(job_.seed, c.data->size()),
+    samples_(job_, c.data), statistics_(*c.model, first_, last_, job_.micro_batches()),
     // With plain all-reduce, one sum over all micro-batches of the pipeline.
     gradients_(*c.model, first_, last_, job_.reproducible ? job_.virtual_replicas : 1,
                job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_)
@@ -78,31 +70,33 @@ void stage_training::fault(const char* phase, std::uint32_t index) const {
 
 at::Tensor stage_training::load(std::uint32_t micro_batch, at::Tensor* targets) {
   const std::int64_t samples = job_.micro_batch;
-  const std::int64_t length = job_.model.sequence;
-  auto inputs = at::empty({samples, length}, at::kLong);
-  *targets = at::empty({samples, length}, at::kLong);
+  auto [inputs, wanted] = empty_samples(*c_.model, samples);
   loader_record record{c_.what->next, at_.steps, micro_batch, {}, 0};
   for (std::int64_t i = 0; i < samples; ++i) {
     const auto number =
         at_.steps * job_.global_batch + std::uint64_t{micro_batch} * job_.micro_batch + static_cast<std::uint64_t>(i);
     record.samples.push_back(number);
-    const auto size = static_cast<std::size_t>(length);
-    c_.data->read(order_(number), {inputs.data_ptr<std::int64_t>() + i * length, size},
-                  {targets->data_ptr<std::int64_t>() + i * length, size});
+    samples_.training(number, sample_values(inputs, i), sample_values(wanted, i));
   }
   if (c_.options->on_load && stage_ == 0) {
     record.hash = XXH3_64bits(inputs.data_ptr(), inputs.nbytes());
     c_.options->on_load(record);
   }
+  *targets = std::move(wanted);
   return inputs;
+}
+
+/// Of the output of a layer.
+std::vector<std::int64_t> stage_training::batch_shape(std::uint32_t layer, std::int64_t samples) const {
+  auto shape = c_.model->layers[layer].output;
+  shape.insert(shape.begin(), samples);
+  return shape;
 }
 
 void stage_training::post_input(std::uint32_t position) {
   if (stage_ == 0 || position >= micro_batches_)
     return;
-  const std::int64_t length = job_.model.sequence;
-  const auto values = static_cast<std::int64_t>(c_.model->layers[first_ - 1].output_values);
-  posted_input_ = at::empty({job_.micro_batch, length, values / length}, at::kFloat);
+  posted_input_ = at::empty(batch_shape(first_ - 1, job_.micro_batch), at::kFloat);
   input_ticket_ = c_.comm->receive(c_.rank - 1, {channel::activation, at_.steps, micro_batch_id(position)},
                                    bytes_of(posted_input_));
 }
@@ -114,6 +108,12 @@ void stage_training::post_gradient(std::uint32_t position) {
   posted_gradient_ = at::empty(output.sizes(), at::kFloat);
   gradient_ticket_ = c_.comm->receive(c_.rank + 1, {channel::gradient, at_.steps, micro_batch_id(position)},
                                       bytes_of(posted_gradient_));
+}
+
+at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
+                                     const at::Tensor& statistics) const {
+  const forward_pass pass{{job_.seed, at_.steps, micro_batch}, true, {}, statistics};
+  return layers_[layer]->forward(parameters_[layer - first_], input, pass).contiguous();
 }
 
 void stage_training::forward(std::uint32_t position) {
@@ -128,7 +128,6 @@ void stage_training::forward(std::uint32_t position) {
     input = std::move(posted_input_);
     post_input(position + 1);
   }
-  const random_position random{job_.seed, at_.steps, micro_batch_id(position)};
   for (auto i = first_; i < last_; ++i) {
     check_abort();
     fault("forward", position);
@@ -137,7 +136,10 @@ void stage_training::forward(std::uint32_t position) {
     // partition, and an abort is noticed between two layers of the backward pass too.
     if (i > 0)
       input = input.detach().requires_grad_();
-    auto output = layers_[i]->forward(parameters_[i - first_], input, random).contiguous();
+    const auto micro_batch = micro_batch_id(position);
+    auto output = run_layer(i, input, micro_batch, statistics_.row(i, micro_batch));
+    if (job_.recompute)
+      output = output.detach(); // what lies within the layer is freed
     times_[i - first_].forward_ms += thread_cpu_ms() - began;
     state.layers.push_back({input, output});
     input = std::move(output);
@@ -186,6 +188,8 @@ void stage_training::backward(std::uint32_t position) {
     fault("backward", position);
     const auto began = thread_cpu_ms();
     auto& part = state.layers[i - first_];
+    if (job_.recompute)
+      part.output = run_layer(i, part.input, micro_batch_id(position), {});
     torch::autograd::backward({part.output}, {gradient});
     if (i > 0)
       gradient = part.input.grad().contiguous();
@@ -229,6 +233,7 @@ const commit_result& stage_training::step() {
   timed_micro_batches_ += micro_batches_;
   reduce();
   add_tied();
+  gather_statistics();
   complete_ = at_.steps;
   fault("reduced");
   exchange();
@@ -244,6 +249,13 @@ void stage_training::reduce() {
   else
     for (auto i = first_; i < last_; ++i)
       all_reduce_ring(*c_.comm, replicas_, pipeline_, gradients_.spans(i).front(), at_.steps, i, scratch_);
+}
+
+void stage_training::gather_statistics() {
+  std::vector<replica_range> micro_batches;
+  for (std::uint32_t d = 0; d < grid_.width; ++d)
+    micro_batches.push_back(shape_.micro_batches(d));
+  statistics_.gather(*c_.comm, replicas_, micro_batches, pipeline_, at_.steps, peer_limit);
 }
 
 // Both uses' gradients are kept apart until here, also when one stage has both, and added input use first.
@@ -369,6 +381,7 @@ void stage_training::apply(const commit_result& result) {
     if (result.clip_factor < 1)
       gradient.mul_(result.clip_factor);
     apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate);
+    statistics_.add_to(state.buffers, i);
     times_[i - first_].optimizer_ms += thread_cpu_ms() - began;
     fault("apply", i - first_ + 1);
   }

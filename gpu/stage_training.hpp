@@ -2,14 +2,15 @@
 
 // Training steps of one stage of one pipeline in one generation (design, sections 4 and 5).
 
+#include "gpu/batch_statistics.hpp"
 #include "gpu/communicator.hpp"
 #include "gpu/contribution.hpp"
-#include "gpu/dataset.hpp"
 #include "gpu/gradient_sums.hpp"
 #include "gpu/layer_state.hpp"
 #include "gpu/model.hpp"
 #include "gpu/pipeline_schedule.hpp"
 #include "gpu/reduction.hpp"
+#include "gpu/samples.hpp"
 #include "gpu/stage_executor.hpp"
 
 #include <atomic>
@@ -21,6 +22,14 @@ namespace parcae {
 
 /// Thrown between two layers when the generation is to end.
 struct generation_aborted {};
+
+// The conductor's watchdog ends a generation that makes no progress long before this; it only keeps waits for peers
+// bounded if the manager is gone too.
+inline constexpr std::chrono::hours peer_limit{1};
+
+inline std::span<std::byte> bytes_of(const at::Tensor& x) {
+  return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
+}
 
 /// Bound to one rank. Single-threaded but for request_stop, request_snapshot and the abort flag. After an exception the
 /// communicator must be aborted before this is destroyed: transmissions under way use its buffers.
@@ -51,6 +60,11 @@ public:
   void apply(const commit_result& result);
   void drop_gradients();
 
+  /// Losses of the validation samples at the present version, which must be the same on all ranks; all of them call it
+  /// between two steps. Sums over samples, one for each of this pipeline's virtual replicas, in order (micro-batch j of
+  /// the validation samples belongs to replica j mod V); empty but in the last stage. Throws as step() does.
+  std::vector<double> evaluate();
+
   version at() const { return at_; }
   std::uint64_t complete_step() const { return complete_; }
   const commit_result& result() const { return result_; }
@@ -67,7 +81,7 @@ public:
 private:
   struct layer_activation {
     at::Tensor input;
-    at::Tensor output;
+    at::Tensor output; ///< with its graph, or, if activations are recomputed, without
   };
 
   struct micro_batch_state {
@@ -82,9 +96,13 @@ private:
   void post_input(std::uint32_t position);
   void post_gradient(std::uint32_t position);
   at::Tensor load(std::uint32_t micro_batch, at::Tensor* targets);
+  at::Tensor run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
+                       const at::Tensor& statistics) const;
+  std::vector<std::int64_t> batch_shape(std::uint32_t layer, std::int64_t samples) const;
   void end_replica(std::uint32_t layer, bool last);
   void reduce();
   void add_tied();
+  void gather_statistics();
   void exchange();
   contribution own_contribution() const;
   void fault(const char* phase, std::uint32_t index = 0) const;
@@ -105,7 +123,8 @@ private:
   std::vector<std::uint32_t> replicas_;        ///< ranks of this stage, by pipeline
   std::vector<std::unique_ptr<layer>> layers_; ///< of the whole model; stateless
   std::vector<pipeline_operation> schedule_;
-  sample_order order_;
+  sample_source samples_;
+  batch_statistics statistics_;
 
   std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory
   gradient_sums gradients_;

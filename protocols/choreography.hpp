@@ -370,7 +370,7 @@ struct failed {
   }
 };
 
-/// SHA-256 of one layer's parameters, in hexadecimal.
+/// SHA-256 of one layer's parameters, followed by its buffers, in hexadecimal.
 struct layer_digest {
   std::uint32_t layer = 0;
   std::string sha256;

@@ -14,11 +14,18 @@ struct ModelSpecification {
   vocabulary @5 :UInt32;
   dropout @6 :Float64;
   tiedEmbeddings @7 :Bool;
+  maskToken @8 :UInt32 = 256;
+  image @9 :UInt32 = 32;
+  channels @10 :UInt32 = 3;
+  classes @11 :UInt32 = 10;
 }
 
 struct DataSpecification {
   kind @0 :Text;
   path @1 :Text;
+  samples @2 :UInt64 = 65536;
+  seed @3 :UInt64 = 1;
+  validation @4 :UInt64;
 }
 
 struct OptimizerSpecification {
@@ -58,6 +65,8 @@ struct JobSpecification {
   checkpointEvery @20 :UInt64;
   checkpointsKept @21 :UInt32;
   resume @22 :ResumePoint;
+  evaluateEvery @23 :UInt64;
+  recompute @24 :Bool;
 }
 
 struct ResumePoint {

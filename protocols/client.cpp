@@ -21,9 +21,16 @@ void put(schema::JobSpecification::Builder to, const job_specification& x) {
   model.setVocabulary(x.model.vocabulary);
   model.setDropout(x.model.dropout);
   model.setTiedEmbeddings(x.model.tied_embeddings);
+  model.setMaskToken(x.model.mask_token);
+  model.setImage(x.model.image);
+  model.setChannels(x.model.channels);
+  model.setClasses(x.model.classes);
   auto data = to.initData();
   data.setKind(x.data.kind);
   data.setPath(x.data.path);
+  data.setSamples(x.data.samples);
+  data.setSeed(x.data.seed);
+  data.setValidation(x.data.validation);
   to.setGlobalBatch(x.global_batch);
   to.setMicroBatch(x.micro_batch);
   auto optimizer = to.initOptimizer();
@@ -53,6 +60,8 @@ void put(schema::JobSpecification::Builder to, const job_specification& x) {
   resume.setSteps(x.resume.steps);
   resume.setFolder(x.resume.folder);
   resume.setDataDigest(x.resume.data_digest);
+  to.setEvaluateEvery(x.evaluate_every);
+  to.setRecompute(x.recompute);
 }
 
 job_specification get(schema::JobSpecification::Reader from) {
@@ -71,9 +80,16 @@ job_specification get(schema::JobSpecification::Reader from) {
   x.model.vocabulary = model.getVocabulary();
   x.model.dropout = model.getDropout();
   x.model.tied_embeddings = model.getTiedEmbeddings();
+  x.model.mask_token = model.getMaskToken();
+  x.model.image = model.getImage();
+  x.model.channels = model.getChannels();
+  x.model.classes = model.getClasses();
   auto data = from.getData();
   x.data.kind = data.getKind().cStr();
   x.data.path = data.getPath().cStr();
+  x.data.samples = data.getSamples();
+  x.data.seed = data.getSeed();
+  x.data.validation = data.getValidation();
   x.global_batch = from.getGlobalBatch();
   x.micro_batch = from.getMicroBatch();
   auto optimizer = from.getOptimizer();
@@ -101,6 +117,8 @@ job_specification get(schema::JobSpecification::Reader from) {
   x.checkpoints_kept = from.getCheckpointsKept();
   auto resume = from.getResume();
   x.resume = {resume.getSteps(), resume.getFolder().cStr(), resume.getDataDigest().cStr()};
+  x.evaluate_every = from.getEvaluateEvery();
+  x.recompute = from.getRecompute();
   return x;
 }
 

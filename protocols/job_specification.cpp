@@ -37,6 +37,12 @@ struct checker {
   }
 };
 
+/// Whether He et al. describe one of so many layers: for ImageNet (table 1) or for CIFAR-10 (section 4.2).
+bool is_resnet(std::uint32_t layers) {
+  return layers == 18 || layers == 34 || layers == 50 || layers == 101 || layers == 152 ||
+         (layers >= 8 && layers % 6 == 2);
+}
+
 } // namespace
 
 std::string problem_of(const job_specification& job) {
@@ -45,19 +51,47 @@ std::string problem_of(const job_specification& job) {
   c.count(job.steps, "job.steps", 1, 1'000'000'000);
   c.count(job.threads, "job.threads", 1, 256);
   const auto& m = job.model;
-  c.one_of(m.kind, "model.kind", {"gpt", "mlp"});
+  c.one_of(m.kind, "model.kind", {"gpt", "bert", "mlp", "resnet", "vgg"});
   c.count(m.layers, "model.layers", 1, 1000);
   c.count(m.width, "model.width", 1, 100'000);
   c.count(m.heads, "model.heads", 1, 1000);
   c.count(m.sequence, "model.sequence", 1, 1'000'000);
   c.count(m.vocabulary, "model.vocabulary", 2, 10'000'000);
   c.number(m.dropout, "model.dropout", 0, 1);
-  if (m.kind == "gpt" && m.heads > 0)
+  c.count(m.image, "model.image", 1, 10'000);
+  c.count(m.channels, "model.channels", 1, 1000);
+  c.count(m.classes, "model.classes", 2, 1'000'000);
+  if ((m.kind == "gpt" || m.kind == "bert") && m.heads > 0)
     c.require(m.width % m.heads == 0, "model.heads", "must divide model.width");
-  c.one_of(job.data.kind, "data.kind", {"text"});
-  c.require(!job.data.path.empty(), "data.path", "must name a file or folder");
-  if (job.data.kind == "text")
+  if (m.kind == "bert")
+    c.require(m.mask_token < m.vocabulary, "model.mask_token", "must be below model.vocabulary");
+  if (m.kind == "resnet") {
+    c.require(is_resnet(m.layers), "model.layers",
+              "is " + std::to_string(m.layers) + ", must be 18, 34, 50, 101, 152, or 6n + 2 (8, 14, 20, …) for ResNets "
+                "of small images");
+    c.require(m.dropout == 0, "model.dropout", "must be 0: a resnet has none");
+    c.require(job.micro_batch != 1, "batch.micro", "must be at least 2: BatchNorm has no variance over one sample");
+  }
+  if (m.kind == "vgg") {
+    c.require(m.layers == 11 || m.layers == 13 || m.layers == 16 || m.layers == 19, "model.layers",
+              "is " + std::to_string(m.layers) + ", must be 11, 13, 16 or 19");
+    c.require(m.image % 32 == 0, "model.image", "must be a multiple of 32: a vgg halves it five times");
+  }
+  const auto& d = job.data;
+  if (m.of_images())
+    c.one_of(d.kind, "data.kind", {"images", "synthetic"});
+  else
+    c.one_of(d.kind, "data.kind", {"text", "tokens", "synthetic"});
+  c.require(d.kind == "synthetic" || !d.path.empty(), "data.path", "must name a file or folder");
+  if (d.kind == "text") {
     c.require(m.vocabulary >= 256, "model.vocabulary", "must be at least 256 for byte-level text");
+    c.require(m.kind != "bert" || m.mask_token >= 256, "model.mask_token",
+              "must be at least 256, and model.vocabulary 257: byte-level text uses the values below");
+  }
+  if (d.kind == "synthetic")
+    c.count(d.samples, "data.samples", 1, 1'000'000'000);
+  c.require(job.evaluate_every == 0 || d.validation > 0, "data.validation",
+            "must be the number of samples to evaluate on, since job.evaluate_every is given");
   c.count(job.global_batch, "batch.global", 1, 1'000'000);
   c.count(job.micro_batch, "batch.micro", 1, job.global_batch);
   if (job.micro_batch > 0)

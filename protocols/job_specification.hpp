@@ -2,6 +2,7 @@
 
 // What a user asks for: the content of a job file, checked. Travels in PREPARE and, as Cap'n Proto, from the client.
 
+#include <compare>
 #include <cstdint>
 #include <string>
 
@@ -9,31 +10,43 @@ namespace parcae {
 
 /// Sizes of a model; which of them count depends on `kind`.
 struct model_specification {
-  std::string kind = "gpt";        ///< "gpt" or "mlp"
-  std::uint32_t layers = 4;        ///< transformer blocks (gpt) or linear layers (mlp)
-  std::uint32_t width = 64;        ///< model width (gpt) or hidden width (mlp)
-  std::uint32_t heads = 4;         ///< attention heads (gpt); divides width
+  std::string kind = "gpt";        ///< "gpt", "bert", "mlp" (of tokens), "resnet" or "vgg" (of images)
+  std::uint32_t layers = 4;        ///< transformer blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50
+  std::uint32_t width = 64;        ///< of the model (gpt, bert), of hidden layers (mlp), channels of the first (images)
+  std::uint32_t heads = 4;         ///< attention heads (gpt, bert); divides width
   std::uint32_t sequence = 64;     ///< tokens per sample
   std::uint32_t vocabulary = 256;  ///< number of token values; 256 for byte-level text
-  double dropout = 0.0;            ///< probability of zeroing, 0 ≤ p < 1
-  bool tied_embeddings = true;     ///< the output projection is the transposed token embedding (gpt)
+  double dropout = 0.0;            ///< probability of zeroing, 0 ≤ p < 1; not resnet
+  bool tied_embeddings = true;     ///< the output projection is the transposed token embedding (gpt, bert)
+  std::uint32_t mask_token = 256;  ///< stands for a masked token (bert)
+  std::uint32_t image = 32;        ///< height and width of the images, pixels
+  std::uint32_t channels = 3;      ///< values per pixel
+  std::uint32_t classes = 10;      ///< number of labels of images
 
-  friend bool operator==(const model_specification&, const model_specification&) = default;
+  bool of_images() const { return kind == "resnet" || kind == "vgg"; }
+
+  friend auto operator<=>(const model_specification&, const model_specification&) = default;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, model_specification& x) {
-    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, x.dropout, x.tied_embeddings);
+    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, x.dropout, x.tied_embeddings,
+             x.mask_token, x.image, x.channels, x.classes);
   }
 };
 
 /// Where the samples come from.
 struct data_specification {
-  std::string kind = "text"; ///< "text": bytes of one file, or of all regular files below a folder
-  std::string path;          ///< looked up on the nodes
+  std::string kind = "text";      ///< "text", "tokens", "images" or "synthetic"; see load_dataset
+  std::string path{};             ///< a file, or a folder of files; looked up on the nodes. Not for synthetic data
+  std::uint64_t samples = 65'536; ///< synthetic only
+  std::uint64_t seed = 1;         ///< synthetic only
+  std::uint64_t validation = 0;   ///< the last so many samples are not trained on
+
+  friend auto operator<=>(const data_specification&, const data_specification&) = default;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, data_specification& x) {
-    return f(x.kind, x.path);
+    return f(x.kind, x.path, x.samples, x.seed, x.validation);
   }
 };
 
@@ -75,6 +88,7 @@ struct job_specification {
   std::uint64_t seed = 1;
   std::uint32_t threads = 1;   ///< intra-op threads of every executor; part of the exactness contract
   bool reproducible = true;    ///< false: plain all-reduce
+  std::uint64_t evaluate_every = 0; ///< steps between evaluations on the validation samples, also at both ends; 0: none
   model_specification model;
   data_specification data;
   std::uint32_t global_batch = 16; ///< samples per step; never changes with (D, P)
@@ -85,6 +99,7 @@ struct job_specification {
   std::uint32_t min_width = 1;  ///< pipelines (data parallel), inclusive bounds
   std::uint32_t max_width = 64;
   std::uint32_t virtual_replicas = 4;    ///< V: divides the number of micro-batches; D ≤ V
+  bool recompute = false;                ///< activations inside layers are computed again for the backward pass
   std::uint64_t keeper_every = 10;       ///< steps between snapshots to the keepers
   std::uint32_t keeper_copies = 1;       ///< keepers that hold each layer
   std::string policy = "liveput";        ///< planning policy: "liveput" or "throughput"
@@ -102,7 +117,7 @@ struct job_specification {
     return f(x.name, x.steps, x.seed, x.threads, x.reproducible, x.model, x.data, x.global_batch, x.micro_batch,
              x.optimizer, x.min_depth, x.max_depth, x.min_width, x.max_width, x.virtual_replicas, x.keeper_every,
              x.keeper_copies, x.policy, x.planning_interval_ms, x.look_ahead, x.checkpoint_every, x.checkpoints_kept,
-             x.resume);
+             x.resume, x.evaluate_every, x.recompute);
   }
 };
 

@@ -51,6 +51,7 @@ constexpr known_key known_keys[] = {
     {"job", "reproducible", [](draft& x) -> field { return &x.job.reproducible; }},
     {"job", "checkpoint_every", [](draft& x) -> field { return &x.job.checkpoint_every; }},
     {"job", "checkpoints_kept", [](draft& x) -> field { return &x.job.checkpoints_kept; }},
+    {"job", "evaluate_every", [](draft& x) -> field { return &x.job.evaluate_every; }},
     {"model", "kind", [](draft& x) -> field { return &x.job.model.kind; }},
     {"model", "layers", [](draft& x) -> field { return &x.job.model.layers; }},
     {"model", "width", [](draft& x) -> field { return &x.job.model.width; }},
@@ -59,8 +60,15 @@ constexpr known_key known_keys[] = {
     {"model", "vocabulary", [](draft& x) -> field { return &x.job.model.vocabulary; }},
     {"model", "dropout", [](draft& x) -> field { return &x.job.model.dropout; }},
     {"model", "tied_embeddings", [](draft& x) -> field { return &x.job.model.tied_embeddings; }},
+    {"model", "mask_token", [](draft& x) -> field { return &x.job.model.mask_token; }},
+    {"model", "image", [](draft& x) -> field { return &x.job.model.image; }},
+    {"model", "channels", [](draft& x) -> field { return &x.job.model.channels; }},
+    {"model", "classes", [](draft& x) -> field { return &x.job.model.classes; }},
     {"data", "kind", [](draft& x) -> field { return &x.job.data.kind; }},
     {"data", "path", [](draft& x) -> field { return &x.job.data.path; }},
+    {"data", "samples", [](draft& x) -> field { return &x.job.data.samples; }},
+    {"data", "seed", [](draft& x) -> field { return &x.job.data.seed; }},
+    {"data", "validation", [](draft& x) -> field { return &x.job.data.validation; }},
     {"batch", "global", [](draft& x) -> field { return &x.job.global_batch; }},
     {"batch", "micro", [](draft& x) -> field { return &x.job.micro_batch; }},
     {"optimizer", "kind", [](draft& x) -> field { return &x.job.optimizer.kind; }},
@@ -78,6 +86,7 @@ constexpr known_key known_keys[] = {
     {"parallel", "min_width", [](draft& x) -> field { return &x.job.min_width; }},
     {"parallel", "max_width", [](draft& x) -> field { return &x.job.max_width; }},
     {"parallel", "virtual_replicas", [](draft& x) -> field { return &x.job.virtual_replicas; }},
+    {"parallel", "recompute", [](draft& x) -> field { return &x.job.recompute; }},
     {"keepers", "feed", [](draft& x) -> field { return &x.keeper_feed; }},
     {"keepers", "every", [](draft& x) -> field { return &x.job.keeper_every; }},
     {"keepers", "copies", [](draft& x) -> field { return &x.job.keeper_copies; }},
@@ -277,7 +286,7 @@ private:
         fail_at("job.samples", "job.samples must be at least 1");
       job.steps = (draft_.samples - 1) / job.global_batch + 1;
     }
-    if (!given("data.path"))
+    if (!given("data.path") && job.data.kind != "synthetic")
       fail_at("data.path", "data.path must name a file or folder");
     if (draft_.keeper_feed != "snapshot")
       fail_at("keepers.feed", "keepers.feed is \"" + shown(draft_.keeper_feed) + "\", must be \"snapshot\"");

@@ -1,6 +1,6 @@
-// Text as samples, and their order.
+// Data as samples, and their order.
 
-#include "gpu/dataset.hpp"
+#include "gpu/samples.hpp"
 #include "gpu/seed.hpp"
 
 #include <gtest/gtest.h>
@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
 namespace parcae {
 namespace {
@@ -35,7 +37,7 @@ protected:
   }
 
   static std::shared_ptr<const dataset> load(const fs::path& path, std::uint32_t sequence) {
-    return load_dataset({"text", path.string()}, {.sequence = sequence});
+    return load_dataset({.path = path.string()}, {.sequence = sequence});
   }
 
   /// Inputs of all samples one after the other, then the last target.
@@ -145,9 +147,9 @@ TEST_F(dataset_test, errors_name_the_path) {
   };
   for (const auto& [path, reason] : std::vector<row>{
            {folder / "missing", "no such file or folder"},
-           {folder / "short", "has 4 bytes of text, one sample needs 5"},
-           {folder / "short/a", "has 4 bytes"},
-           {folder / "empty", "has 0 bytes"},
+           {folder / "short", "has 4 tokens, one sample needs 5"},
+           {folder / "short/a", "has 4 tokens"},
+           {folder / "empty", "has 0 tokens"},
            {folder / "pipe", "neither a regular file nor a folder"},
            {"/proc/self/mem", "error"}, // opens, but the read fails
        }) {
@@ -192,7 +194,214 @@ TEST_F(dataset_test, reads_out_of_range_are_refused) {
 }
 
 TEST(dataset, unknown_kind_is_refused) {
-  EXPECT_THROW(load_dataset({"images", "/"}, {}), std::runtime_error);
+  EXPECT_THROW(load_dataset({.kind = "films", .path = "/"}, {}), std::runtime_error);
+}
+
+// --- other formats
+
+TEST_F(dataset_test, tokens_are_little_endian_numbers_of_two_bytes) {
+  write("tokens", std::string_view("\x01\x00\x02\x01\xff\xff\x00\x80\x05\x00", 10));
+  auto data = load_dataset({.kind = "tokens", .path = folder.string()}, {.sequence = 2, .vocabulary = 65'536});
+  ASSERT_EQ(data->size(), 2u);
+  std::int64_t input[2], target[2];
+  data->read(0, input, target);
+  EXPECT_EQ(input[0], 1);
+  EXPECT_EQ(input[1], 258);
+  EXPECT_EQ(target[1], 65'535);
+  data->read(1, input, target);
+  EXPECT_EQ(input[1], 32'768);
+  EXPECT_EQ(target[1], 5);
+}
+
+/// 3 records of images of 2×2 with 2 channels, record r: label r, pixels 10·r, 10·r + 1, …
+std::string three_images() {
+  std::string bytes;
+  for (int r = 0; r < 3; ++r) {
+    bytes += static_cast<char>(r);
+    for (int i = 0; i < 8; ++i)
+      bytes += static_cast<char>(100 * r + i);
+  }
+  return bytes;
+}
+
+const model_specification of_images{.kind = "resnet", .image = 2, .channels = 2, .classes = 3};
+
+TEST_F(dataset_test, images_follow_their_labels) {
+  write("b.bin", three_images());
+  write("a.bin", three_images().substr(9, 9));
+  write("readme.html", "not an image");
+  auto data = load_dataset({.kind = "images", .path = folder.string()}, of_images);
+  ASSERT_EQ(data->size(), 4u);
+  std::vector<std::int64_t> pixels(8), label(1);
+  for (auto [index, image] : {std::pair{0u, 1}, {1u, 0}, {2u, 1}, {3u, 2}}) {
+    data->read(index, pixels, label);
+    EXPECT_EQ(label[0], image);
+    for (int i = 0; i < 8; ++i)
+      EXPECT_EQ(pixels[static_cast<std::size_t>(i)], 100 * image + i);
+  }
+  EXPECT_THROW(data->read(4, pixels, label), std::out_of_range);
+  EXPECT_THROW(data->read(0, pixels, pixels), std::out_of_range);
+}
+
+// given: a file that does not suit the model / expected: the error says so
+TEST_F(dataset_test, unsuitable_data_is_refused) {
+  write("odd", "abc");
+  write("large", std::string_view("\x01\x00\x02\x01\x03\x00", 6));
+  write("short.bin", three_images().substr(0, 26));
+  write("images.bin", three_images());
+  struct row {
+    data_specification data;
+    model_specification model;
+    const char* says;
+  };
+  auto two_classes = of_images;
+  two_classes.classes = 2;
+  const auto at = [&](const char* kind, const char* name, std::uint64_t validation = 0) {
+    return data_specification{.kind = kind, .path = name, .validation = validation};
+  };
+  for (const auto& [data, model, says] : std::vector<row>{
+           {at("tokens", "odd"), {.sequence = 1}, "has 3 bytes, tokens have 2"},
+           {at("tokens", "large"), {.sequence = 1, .vocabulary = 258}, "token 1 is 258, the vocabulary has 258"},
+           {at("images", "short.bin"), of_images, "has 26 bytes, not a multiple of 9"},
+           {at("images", "images.bin"), two_classes, "image 2 has label 2, the model has 2 classes"},
+           {at("images", "none"), of_images, "no such file"},
+           {at("images", "images.bin", 3), of_images, "has 3 samples, and 3 are to be kept for validation"},
+       }) {
+    auto with_folder = data;
+    with_folder.path = (folder / data.path).string();
+    std::string error;
+    try {
+      load_dataset(with_folder, model);
+    } catch (const std::runtime_error& e) {
+      error = e.what();
+    }
+    EXPECT_NE(error.find(says), std::string::npos) << error << " / " << says;
+  }
+}
+
+TEST(dataset, synthetic_tokens_follow_their_rule) {
+  const model_specification model{.sequence = 1000, .vocabulary = 50};
+  auto data = load_dataset({.kind = "synthetic", .samples = 20, .seed = 3}, model);
+  ASSERT_EQ(data->size(), 20u);
+  std::vector<std::int64_t> input(1000), target(1000), again(1000);
+  std::size_t successors = 0;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    data->read(i, input, target);
+    ASSERT_TRUE(std::equal(input.begin() + 1, input.end(), target.begin()));
+    for (std::size_t t = 0; t < 1000; ++t) {
+      ASSERT_TRUE(input[t] >= 0 && input[t] < 50);
+      successors += target[t] == (input[t] + 1) % 50;
+    }
+  }
+  // 3/4, and of the rest one in 50; standard deviation 0.003
+  EXPECT_NEAR(static_cast<double>(successors) / 20'000, 0.755, 0.012);
+  const auto last = input;
+  data->read(19, again, target);
+  EXPECT_EQ(again, last);
+  load_dataset({.kind = "synthetic", .samples = 20, .seed = 4}, model)->read(19, again, target);
+  EXPECT_NE(again, last);
+}
+
+// The mean over a class tells its pattern: its images differ less from it than from that of the other classes.
+TEST(dataset, synthetic_images_have_a_pattern_by_class) {
+  const model_specification model{.kind = "vgg", .image = 32, .classes = 3};
+  auto data = load_dataset({.kind = "synthetic", .samples = 300, .seed = 3}, model);
+  std::vector<std::int64_t> pixels(3072), label(1);
+  std::vector<std::vector<double>> mean(3, std::vector<double>(3072));
+  std::vector<double> count(3);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    data->read(i, pixels, label);
+    auto of_class = static_cast<std::size_t>(label[0]);
+    ++count[of_class];
+    for (std::size_t k = 0; k < 3072; ++k) {
+      ASSERT_TRUE(pixels[k] >= 0 && pixels[k] < 256);
+      mean[of_class][k] += static_cast<double>(pixels[k]);
+    }
+  }
+  for (std::uint64_t i = 200; i < 300; ++i) {
+    data->read(i, pixels, label);
+    std::vector<double> distance(3);
+    for (std::size_t c = 0; c < 3; ++c)
+      for (std::size_t k = 0; k < 3072; ++k)
+        distance[c] += std::abs(static_cast<double>(pixels[k]) - mean[c][k] / count[c]);
+    EXPECT_EQ(std::min_element(distance.begin(), distance.end()) - distance.begin(), label[0]);
+  }
+}
+
+// --- a job's samples
+
+TEST(samples, validation_samples_are_the_last_and_never_trained_on) {
+  job_specification job;
+  job.model = {.sequence = 4};
+  job.data = {.kind = "synthetic", .samples = 20, .seed = 5, .validation = 6};
+  auto data = load_dataset(job.data, job.model);
+  sample_source samples(job, data);
+  std::vector<std::int64_t> input(4), target(4), expected(4), expected_target(4);
+  std::multiset<std::vector<std::int64_t>> trained, all;
+  for (std::uint64_t i = 0; i < 14; ++i) {
+    samples.training(i + 14, input, target); // the second epoch
+    trained.insert(input);
+    data->read(i, input, target);
+    all.insert(input);
+  }
+  EXPECT_EQ(trained, all);
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    samples.validation(i, input, target);
+    data->read(14 + i, expected, expected_target);
+    EXPECT_EQ(input, expected);
+    EXPECT_EQ(target, expected_target);
+  }
+}
+
+// given: sequence / expected: 15 %, at least one, of the places have targets; 80, 10, 10 % of these are masked, drawn,
+// left
+TEST(samples, masks_are_those_of_bert) {
+  for (auto [sequence, masked] : {std::pair{512u, 77}, {64u, 10}, {13u, 2}, {3u, 1}}) {
+    model_specification model{.kind = "bert", .sequence = sequence, .vocabulary = 1001, .mask_token = 1000};
+    std::vector<std::int64_t> tokens(sequence, 7), input(sequence), target(sequence);
+    double changed[3] = {};
+    std::vector<double> at_place(sequence);
+    const int draws = 40'000 / masked;
+    for (int seed = 0; seed < draws; ++seed) {
+      input = tokens;
+      mask_tokens(model, static_cast<std::uint64_t>(seed), input, target);
+      int targets = 0;
+      for (std::size_t i = 0; i < sequence; ++i) {
+        if (target[i] == no_target) {
+          ASSERT_EQ(input[i], 7);
+          continue;
+        }
+        ++targets;
+        ++at_place[i];
+        ASSERT_EQ(target[i], 7);
+        changed[input[i] == 1000 ? 0 : input[i] != 7 ? 1 : 2] += 1.0 / 40'000;
+      }
+      ASSERT_EQ(targets, masked);
+    }
+    EXPECT_NEAR(changed[0], 0.8, 0.01);
+    EXPECT_NEAR(changed[1], 0.1, 0.01);
+    EXPECT_NEAR(changed[2], 0.1, 0.01);
+    for (auto count : at_place) // each place as often as another, within 7 standard deviations
+      EXPECT_NEAR(count, draws * double(masked) / sequence, 7 * std::sqrt(draws * double(masked) / sequence));
+  }
+}
+
+TEST(samples, masks_differ_between_epochs_but_not_in_validation) {
+  job_specification job;
+  job.model = {.kind = "bert", .sequence = 64, .vocabulary = 257, .mask_token = 256};
+  job.data = {.kind = "synthetic", .samples = 3, .seed = 5, .validation = 2};
+  sample_source samples(job, load_dataset(job.data, job.model));
+  std::vector<std::int64_t> a(64), b(64), target(64);
+  samples.training(0, a, target);
+  samples.training(1, b, target); // the same sample
+  EXPECT_NE(a, b);
+  samples.training(0, b, target);
+  EXPECT_EQ(a, b);
+  samples.validation(0, a, target);
+  samples.validation(1, b, target);
+  EXPECT_NE(a, b);
+  samples.validation(0, b, target);
+  EXPECT_EQ(a, b);
 }
 
 // --- order

@@ -116,6 +116,26 @@ const exactness_case cases[] = {
        job.virtual_replicas = 2;
      },
      {{2, 3}, {1, 5}, {2, 1}}},
+    {"bert_with_dropout",
+     [](job_specification& job) {
+       job.model = {"bert", 3, 24, 2, 24, 257, 0.1, true, 256};
+       job.steps = 8;
+     },
+     {{2, 2}, {3, 1}, {1, 5}, {2, 1}}},
+    {"resnet",
+     [](job_specification& job) {
+       job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
+       job.data = {.kind = "synthetic", .samples = 100};
+       job.steps = 8;
+     },
+     {{2, 2}, {3, 1}, {1, 5}, {4, 1}}},
+    {"vgg_with_dropout",
+     [](job_specification& job) {
+       job.model = {.kind = "vgg", .layers = 11, .width = 2, .dropout = 0.3};
+       job.data = {.kind = "synthetic", .samples = 100};
+       job.steps = 8;
+     },
+     {{2, 2}, {3, 1}, {1, 5}, {4, 1}}},
     {"odd_sizes",
      [](job_specification& job) {
        job.model.width = 15;
@@ -130,6 +150,26 @@ const exactness_case cases[] = {
 
 INSTANTIATE_TEST_SUITE_P(jobs, exactness, ::testing::ValuesIn(cases),
                          [](const auto& x) { return std::string(x.param.name); });
+
+class recomputation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(recomputation, changes_no_bit) {
+  auto job = small_job();
+  job.steps = 6;
+  const std::string kind = GetParam();
+  if (kind == "bert")
+    job.model = {"bert", 3, 24, 2, 24, 257, 0.1, true, 256};
+  if (kind == "resnet") {
+    job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
+    job.data = {.kind = "synthetic", .samples = 100};
+  }
+  const auto expected = undisturbed_digest(job);
+  job.recompute = true;
+  EXPECT_EQ(undisturbed_digest(job), expected);
+  EXPECT_EQ(digest_after(job, {{2, 2}, {1, 4}}), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(kinds, recomputation, ::testing::Values("gpt", "bert", "resnet"));
 
 TEST(plain_all_reduce, trains_at_every_shape) {
   // Not the same bits, but the same training: the losses stay close to those of one device.

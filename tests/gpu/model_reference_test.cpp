@@ -212,7 +212,7 @@ TEST_F(model_reference_test, loss_on_text_falls_below_its_unigram_entropy) {
   for (const char* kind : {"gpt", "mlp"}) {
     SCOPED_TRACE(kind);
     model_specification model{.kind = kind, .layers = 2, .width = 64, .heads = 4, .sequence = 64, .dropout = 0.05};
-    auto data = load_dataset({"text", "/usr/share/common-licenses/GPL-3"}, model);
+    auto data = load_dataset({.path = "/usr/share/common-licenses/GPL-3"}, model);
     std::map<std::int64_t, double> counts;
     auto input = at::empty({8, 64}, at::kLong), target = at::empty_like(input);
     auto load = [&](std::int64_t row, std::uint64_t index) {

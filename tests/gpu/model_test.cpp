@@ -31,6 +31,29 @@ model_specification mlp(double dropout = 0) {
   return {.kind = "mlp", .layers = 2, .width = 20, .sequence = 16, .vocabulary = 50, .dropout = dropout};
 }
 
+model_specification bert(double dropout = 0, bool tied = true) {
+  auto x = gpt(dropout, tied);
+  x.kind = "bert";
+  x.mask_token = 49;
+  return x;
+}
+
+/// layers 8: for small images, 18 and 50 as for ImageNet.
+model_specification resnet(std::uint32_t layers) {
+  return {.kind = "resnet", .layers = layers, .width = 4, .image = 32, .channels = 3, .classes = 7};
+}
+
+model_specification vgg(double dropout = 0) {
+  return {.kind = "vgg", .layers = 11, .width = 2, .dropout = dropout, .image = 32, .channels = 3, .classes = 7};
+}
+
+/// One of each kind, with and without dropout where there is any.
+std::vector<model_specification> all_kinds() {
+  return {gpt(),  gpt(0.3),  gpt(0.3, false), bert(),     bert(0.3),  bert(0.3, false),
+          mlp(),  mlp(0.3),  resnet(8),       resnet(18), resnet(50), vgg(),
+          vgg(0.3)};
+}
+
 /// A model with version 0 of its parameters.
 struct instance {
   explicit instance(const model_specification& x, std::uint64_t seed = 7) : description(describe(x)) {
@@ -45,7 +68,7 @@ struct instance {
 
   at::Tensor forward(at::Tensor x, const random_position& position) const {
     for (std::size_t i = 0; i < layers.size(); ++i)
-      x = layers[i]->forward(parameters[i], x, position);
+      x = layers[i]->forward(parameters[i], x, {position});
     return x;
   }
 
@@ -63,6 +86,29 @@ struct instance {
 
 at::Tensor tokens_of(const model_specification& x, std::uint64_t seed, std::int64_t samples = 3) {
   return at::randint(x.vocabulary, {samples, x.sequence}, at::detail::createCPUGenerator(seed), at::kLong);
+}
+
+at::Tensor inputs_of(const model_specification& x, std::uint64_t seed, std::int64_t samples = 3) {
+  if (!x.of_images())
+    return tokens_of(x, seed, samples);
+  return at::randint(256, {samples, x.channels, x.image, x.image}, at::detail::createCPUGenerator(seed), at::kLong);
+}
+
+at::Tensor targets_of(const model_specification& x, std::uint64_t seed, std::int64_t samples = 3) {
+  if (!x.of_images())
+    return tokens_of(x, seed, samples);
+  return at::randint(x.classes, {samples, 1}, at::detail::createCPUGenerator(seed), at::kLong);
+}
+
+const model_specification bert_large{
+    .kind = "bert", .layers = 24, .width = 1024, .heads = 16, .sequence = 512, .vocabulary = 30522, .mask_token = 103};
+const model_specification gpt2_xl{.layers = 48, .width = 1600, .heads = 25, .sequence = 1024, .vocabulary = 50257};
+const model_specification gpt3_6_7b{.layers = 32, .width = 4096, .heads = 32, .sequence = 2048, .vocabulary = 50257};
+const model_specification resnet_152{.kind = "resnet", .layers = 152, .image = 224, .classes = 1000};
+const model_specification vgg_19{.kind = "vgg", .layers = 19, .image = 224, .classes = 1000};
+
+std::vector<model_specification> published_models() {
+  return {bert_large, gpt2_xl, gpt3_6_7b, resnet_152, vgg_19};
 }
 
 class model_test : public testing::Test {
@@ -93,6 +139,80 @@ TEST_F(model_test, describes_layers_and_parameters) {
     EXPECT_EQ(description.parameters(), parameters);
     EXPECT_EQ(description.tied.has_value(), tied);
   }
+}
+
+// given: a published model / expected: its number of parameters, and those of single layers.
+// BERT-Large: 335 141 888 are Hugging Face's BertModel with its pooler (1 049 600), which a masked language model has
+// not; that has 1 082 170 more in its head. GPT-3's "6.7B" is rounded; its attention is sparse in every other layer, which
+// changes no parameter. ResNet-152 and VGG-19 are torchvision's. The layers' figures of the paper's profiles are its
+// authors' own: they count 36 blocks for GPT-3 and vocabularies padded to 50 304, and 100 classes.
+TEST_F(model_test, published_models_have_their_published_sizes) {
+  const auto bert = describe(bert_large);
+  EXPECT_EQ(bert.parameters(), 335'141'888u - 1'049'600 + 1'082'170);
+  EXPECT_EQ(bert.layers.front().parameters(), 31'782'912u);
+  for (std::size_t i = 1; i <= 24; ++i)
+    EXPECT_EQ(bert.layers[i].parameters(), 12'596'224u);
+
+  const auto gpt2 = describe(gpt2_xl);
+  EXPECT_EQ(gpt2.parameters(), 1'557'611'200u);
+  EXPECT_EQ(gpt2.layers.front().parameters(), 82'124'800u - 47 * 1600);
+  for (std::size_t i = 1; i <= 48; ++i)
+    EXPECT_EQ(gpt2.layers[i].parameters(), 30'740'800u);
+
+  const auto gpt3 = describe(gpt3_6_7b);
+  EXPECT_EQ(gpt3.parameters(), 6'658'404'352u);
+  for (std::size_t i = 1; i <= 32; ++i)
+    EXPECT_EQ(gpt3.layers[i].parameters(), 201'379'840u);
+
+  const auto resnet = describe(resnet_152);
+  EXPECT_EQ(resnet.parameters(), 60'192'808u);
+  EXPECT_EQ(resnet.layers.size(), 52u);
+  EXPECT_EQ(resnet.layers.front().parameters(), 3u * 64 * 49 + 128);
+  EXPECT_EQ(resnet.layers[1].parameters(), 75'008u);      // torchvision's layer1[0]
+  EXPECT_EQ(resnet.layers[50].parameters(), 4'462'592u);  // layer4[2]
+  EXPECT_EQ(resnet.layers.back().parameters(), 2'049'000u);
+
+  const auto vgg = describe(vgg_19);
+  EXPECT_EQ(vgg.parameters(), 143'667'240u);
+  EXPECT_EQ(vgg.layers.size(), 19u);
+  EXPECT_EQ(vgg.layers[16].parameters(), 102'764'544u);
+  EXPECT_EQ(vgg.layers[17].parameters(), 16'781'312u);
+  auto of_profile = vgg_19;
+  of_profile.classes = 100;
+  EXPECT_EQ(describe(of_profile).layers[18].parameters(), 409'700u);
+
+  for (auto [layers, parameters] : {std::pair{18u, 11'689'512u}, {34u, 21'797'672u}, {50u, 25'557'032u}, {101u, 44'549'160u}}) {
+    auto other = resnet_152;
+    other.layers = layers;
+    EXPECT_EQ(describe(other).parameters(), parameters) << layers;
+  }
+  for (auto [layers, parameters] : {std::pair{11u, 132'863'336u}, {13u, 133'047'848u}, {16u, 138'357'544u}}) {
+    auto other = vgg_19;
+    other.layers = layers;
+    EXPECT_EQ(describe(other).parameters(), parameters) << layers;
+  }
+}
+
+// He et al. give 0.27 million for CIFAR-10 and 20 layers. Their shortcuts have no parameters; these have projections,
+// 2752 with their norms.
+TEST_F(model_test, small_resnet_has_its_published_size) {
+  EXPECT_EQ(describe({.kind = "resnet", .layers = 20, .width = 16}).parameters(), 269'722u + 2'752);
+}
+
+// Published: 3.8 and 11.3 billion multiply-adds for ResNet-50 and -152, counting convolutions with the stride at the first
+// of a bottleneck; at the second, where torchvision has it, 4.1 and 11.5.
+TEST_F(model_test, operations_of_published_image_models) {
+  auto billions = [](const model_specification& x) {
+    double flop = 0;
+    for (const auto& layer : describe(x).layers)
+      flop += layer.forward_flop / 2e9;
+    return flop;
+  };
+  auto resnet_50 = resnet_152;
+  resnet_50.layers = 50;
+  EXPECT_NEAR(billions(resnet_50), 4.09, 0.01);
+  EXPECT_NEAR(billions(resnet_152), 11.51, 0.01);
+  EXPECT_NEAR(billions(vgg_19), 19.63, 0.01);
 }
 
 TEST_F(model_test, names_are_unique_and_as_in_gpt2) {
@@ -128,20 +248,19 @@ TEST_F(model_test, flops_are_those_of_the_products) {
   EXPECT_EQ(describe(mlp()).layers[1].forward_flop, 2.0 * 20 * 20 * 16);
 }
 
-TEST_F(model_test, outputs_have_the_described_size) {
-  for (const auto& model : {gpt(), gpt(0.2), mlp(), mlp(0.2)}) {
+TEST_F(model_test, inputs_and_outputs_have_the_described_shapes) {
+  for (const auto& model : all_kinds()) {
+    SCOPED_TRACE(model.kind + " " + std::to_string(model.layers));
     instance x{model};
     ASSERT_EQ(x.layers.size(), x.description.layers.size());
-    at::Tensor value = tokens_of(model, 1);
+    auto value = inputs_of(model, 1);
+    EXPECT_EQ(value.sizes().slice(1), at::IntArrayRef(x.description.input));
+    EXPECT_EQ(static_cast<std::uint64_t>(targets_of(model, 1).numel()), 3 * x.description.targets);
     for (std::size_t i = 0; i < x.layers.size(); ++i) {
       value = x.layers[i]->forward(x.parameters[i], value, {});
       EXPECT_EQ(value.size(0), 3);
-      if (i + 1 < x.layers.size()) {
-        EXPECT_EQ(static_cast<std::uint64_t>(value.numel()), 3 * x.description.layers[i].output_values);
-      }
+      EXPECT_EQ(value.sizes().slice(1), at::IntArrayRef(x.description.layers[i].output)) << "layer " << i;
     }
-    EXPECT_EQ(value.sizes(), (at::IntArrayRef{3, 16, 50}));
-    EXPECT_EQ(x.description.layers.back().output_values, 0u);
   }
 }
 
@@ -242,7 +361,7 @@ std::vector<at::Tensor> loss_and_gradients_by_layer(const instance& x, const at:
     if (i > 0)
       value = value.detach().requires_grad_(true);
     inputs.push_back(value);
-    value = x.layers[i]->forward(x.parameters[i], value, position);
+    value = x.layers[i]->forward(x.parameters[i], value, {position});
     outputs.push_back(value);
   }
   auto loss = loss_of(value, targets);
@@ -271,18 +390,18 @@ void expect_same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Te
 
 // given: model, dropout / expected: same bits for repeated calls, other orders, other states of the global generator
 TEST_F(model_test, calls_are_pure_functions) {
-  for (const auto& model : {gpt(), gpt(0.3), gpt(0.3, false), mlp(), mlp(0.3)}) {
+  for (const auto& model : all_kinds()) {
     SCOPED_TRACE(model.kind + " " + std::to_string(model.dropout));
     instance x{model};
-    auto tokens = tokens_of(model, 1), targets = tokens_of(model, 2);
+    const auto inputs = inputs_of(model, 1), others = inputs_of(model, 2), targets = targets_of(model, 2);
     const random_position here{5, 10, 2}, elsewhere{5, 11, 0};
-    auto expected = loss_and_gradients(x, tokens, targets, here);
-    auto expected_elsewhere = loss_and_gradients(x, targets, tokens, elsewhere);
-    expect_same_bits(expected, loss_and_gradients(x, tokens, targets, here));
+    auto expected = loss_and_gradients(x, inputs, targets, here);
+    auto expected_elsewhere = loss_and_gradients(x, others, targets, elsewhere);
+    expect_same_bits(expected, loss_and_gradients(x, inputs, targets, here));
     at::randn({1000});
-    expect_same_bits(expected_elsewhere, loss_and_gradients(x, targets, tokens, elsewhere));
+    expect_same_bits(expected_elsewhere, loss_and_gradients(x, others, targets, elsewhere));
     at::manual_seed(99);
-    expect_same_bits(expected, loss_and_gradients(x, tokens, targets, here));
+    expect_same_bits(expected, loss_and_gradients(x, inputs, targets, here));
   }
 }
 
@@ -298,12 +417,12 @@ TEST_F(model_test, global_generator_is_left_alone) {
 }
 
 TEST_F(model_test, cutting_the_graph_at_layers_changes_no_bit) {
-  for (const auto& model : {gpt(), gpt(0.3), gpt(0, false), mlp(), mlp(0.3)}) {
+  for (const auto& model : all_kinds()) {
     SCOPED_TRACE(model.kind + " " + std::to_string(model.dropout));
     instance x{model};
-    auto tokens = tokens_of(model, 1), targets = tokens_of(model, 2);
-    expect_same_bits(loss_and_gradients(x, tokens, targets, {5, 10, 2}),
-                     loss_and_gradients_by_layer(x, tokens, targets, {5, 10, 2}));
+    const auto inputs = inputs_of(model, 1), targets = targets_of(model, 2);
+    expect_same_bits(loss_and_gradients(x, inputs, targets, {5, 10, 2}),
+                     loss_and_gradients_by_layer(x, inputs, targets, {5, 10, 2}));
   }
 }
 
@@ -311,9 +430,9 @@ TEST_F(model_test, cutting_the_graph_at_layers_changes_no_bit) {
 // ----------------------------------------------------------------------------------------------------------
 
 TEST_F(model_test, dropout_depends_on_every_part_of_the_position) {
-  for (const auto& model : {gpt(0.3), mlp(0.3)}) {
+  for (const auto& model : {gpt(0.3), bert(0.3), mlp(0.3), vgg(0.3)}) {
     instance x{model};
-    auto tokens = tokens_of(model, 1);
+    auto tokens = inputs_of(model, 1);
     auto at_base = x.forward(tokens, {5, 10, 2});
     for (const auto& other : {random_position{6, 10, 2}, random_position{5, 11, 2}, random_position{5, 10, 3}})
       EXPECT_FALSE(at::equal(at_base, x.forward(tokens, other)));
@@ -325,6 +444,40 @@ TEST_F(model_test, without_dropout_the_position_does_not_matter) {
     instance x{model};
     auto tokens = tokens_of(model, 1);
     EXPECT_TRUE(at::equal(x.forward(tokens, {5, 10, 2}), x.forward(tokens, {6, 11, 3})));
+  }
+}
+
+TEST_F(model_test, evaluation_has_no_dropout) {
+  for (auto model : {gpt(0.3), bert(0.3), mlp(0.3), vgg(0.3)}) {
+    instance with{model};
+    model.dropout = 0;
+    instance without{model};
+    auto x = inputs_of(model, 1), expected = x;
+    for (std::size_t i = 0; i < with.layers.size(); ++i) {
+      x = with.layers[i]->forward(with.parameters[i], x, {{}, false, {}, {}});
+      expected = without.layers[i]->forward(without.parameters[i], expected, {});
+    }
+    EXPECT_TRUE(at::equal(x, expected)) << model.kind;
+  }
+}
+
+// The models of the paper, without their memory. (Most of LibTorch's operators have no form for this device in C++.)
+TEST_F(model_test, large_models_are_built_on_the_meta_device) {
+  for (const auto& model : published_models()) {
+    SCOPED_TRACE(model.kind + " " + std::to_string(model.layers));
+    const auto description = describe(model);
+    EXPECT_EQ(make_layers(model).size(), description.layers.size());
+    for (const auto& layer : description.layers) {
+      const auto flat = at::empty({static_cast<std::int64_t>(layer.parameters())}, at::TensorOptions(at::kMeta));
+      const auto views = views_of(layer, flat);
+      ASSERT_EQ(views.size(), layer.tensors.size());
+      std::int64_t values = 0;
+      for (std::size_t i = 0; i < views.size(); ++i) {
+        EXPECT_EQ(views[i].sizes(), at::IntArrayRef(layer.tensors[i].shape)) << layer.tensors[i].name;
+        values += views[i].numel();
+      }
+      EXPECT_EQ(values, flat.numel());
+    }
   }
 }
 
