@@ -32,6 +32,11 @@ public:
   /// Added when a change still under way is redirected to `to`.
   virtual double redirect_ms(const shape& to) = 0;
 
+  /// Whether the account is in real time: a move that outlasts its interval is charged in full at once, as negative
+  /// samples, and waiting is a choice also where something fits. As published its rest is carried over, and waiting is
+  /// a choice only where nothing fits.
+  virtual bool real_time() const { return false; }
+
   /// Devices per instance; losses come by instance.
   virtual std::uint32_t devices() const = 0;
 };

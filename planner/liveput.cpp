@@ -54,13 +54,14 @@ public:
     return result;
   }
 
-  // Whether each number can be chosen knowing that there are `instances`; IDLE only if nothing else can.
+  // Whether each number can be chosen knowing that there are `instances`; IDLE only if nothing else can, or in
+  // real time.
   const std::vector<char>& allowed(std::uint32_t instances) {
     auto& result = allowed_[instances];
     if (result.empty()) {
       for (std::uint32_t i = 0; i < idle(); ++i)
         result.push_back(slots_of(i) <= instances * table_.costs().devices() && table_.rate(shapes_[i]) > 0);
-      result.push_back(std::find(result.begin(), result.end(), 1) == result.end());
+      result.push_back(table_.costs().real_time() || std::find(result.begin(), result.end(), 1) == result.end());
     }
     return result;
   }

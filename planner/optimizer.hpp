@@ -38,8 +38,8 @@ struct interval_outcome {
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
                            std::uint32_t lost, double seconds);
 
-/// The best targets for a known future, the first of them for the first change; `held` instances before it. IDLE only
-/// where nothing fits. Among equal samples the one with the least rest.
+/// The best targets for a known future, the first of them for the first change; `held` instances before it. IDLE where
+/// nothing fits, or in real time. Among equal samples the one with the least rest.
 std::vector<std::uint32_t> plan_known(move_table& table, const training_state& now, std::uint32_t held,
                                       std::span<const fleet_change> future);
 

@@ -182,7 +182,7 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
     // The keepers' version is older than what the others hold, so all of it comes from them.
     auto result = start(to, false);
     result.messages_ms += options_.figures.detect_ms + options_.figures.settle_ms + options_.figures.plan_ms;
-    result.replayed_ms += (options_.keeper_lag_steps + 0.5) * step_ms(from);
+    result.replayed_ms += 0.5 * step_ms(to);
     return result;
   }
   // Who stays with most of what it needs; the others have nothing of it, joiners and spares included.
@@ -207,7 +207,7 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
   auto result = cost_of(options_.figures, !interrupted, busiest);
   if (interrupted) {
     result.messages_ms += options_.figures.detect_ms;
-    result.replayed_ms = 0.5 * step_ms(from); // a loss comes at any moment of a step
+    result.replayed_ms = 0.5 * step_ms(to); // a loss comes at any moment of a step
   }
   return result;
 }
@@ -255,6 +255,7 @@ change_cost realistic_cost::start(const shape& to, bool beginning) {
   const double received = beginning ? 0 : *std::max_element(bytes.begin(), bytes.end());
   auto result = cost_of(options_.figures, true, std::max(from_keepers, received));
   result.messages_ms += options_.figures.prepare_ms;
+  result.replayed_ms = beginning ? 0 : options_.keeper_lag_steps * step_ms(to);
   return result;
 }
 

@@ -37,7 +37,7 @@ struct change_figures {
 struct change_cost {
   double messages_ms = 0; ///< all phases in which nobody trains, without the bytes
   double bytes_ms = 0;    ///< moving state over the busiest link
-  double replayed_ms = 0; ///< work computed again; no part of the stall
+  double replayed_ms = 0; ///< work computed again, by the new configuration; no part of the stall
 
   double stall_ms() const { return messages_ms + bytes_ms; }
   double total_ms() const { return stall_ms() + replayed_ms; }
@@ -59,7 +59,7 @@ struct realistic_options {
                                ///< leave still send what they hold
   std::uint32_t devices = 1;   ///< per instance
   std::uint32_t keepers = 1;   ///< who send what no worker holds any more
-  double keeper_lag_steps = 5; ///< mean number of steps computed again if a stage lost all replicas
+  double keeper_lag_steps = 5; ///< mean number of steps computed again if a stage lost all replicas, or after waiting
 };
 
 /// Means over random losses. Cost of a case: survivors stay where they hold most of what is needed (a greedy choice,
@@ -76,6 +76,7 @@ public:
   double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override;
   double start_ms(const shape& to, bool beginning) override;
   double redirect_ms(const shape& to) override;
+  bool real_time() const override { return true; }
   std::uint32_t devices() const override { return options_.devices; }
 
   /// What move_ms is the total of.

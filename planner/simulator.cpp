@@ -132,12 +132,9 @@ simulated_interval simulator::migrate() {
   const simulated_interval result{state_.at == move_table::idle ? shape{} : table_.shapes()[state_.at], outcome.samples,
                                   outcome.cost_ms, outcome.cost_ms > 0};
   if (real_time_) {
-    change_cost cost;
-    if (before.at == move_table::idle)
-      cost = real_time_->start(result.used, !before.begun);
-    else
-      cost = real_time_->move(table_.shapes()[before.at], result.used, held_, event.lost);
-    cost.messages_ms += outcome.cost_ms - cost.total_ms(); // of a change under way that was redirected
+    const auto cost = before.at == move_table::idle
+                          ? real_time_->start(result.used, !before.begun)
+                          : real_time_->move(table_.shapes()[before.at], result.used, held_, event.lost);
     account_for_lost(result, workload_.fastest(event.available * table_.costs().devices()), cost);
   }
   return result;
@@ -146,23 +143,9 @@ simulated_interval simulator::migrate() {
 void simulator::account_for_lost(const simulated_interval& x, shape fastest, const change_cost& cost) {
   const double rate = workload_.throughput(x.used), length_s = seconds(next_);
   lost_.remainder += (workload_.throughput(fastest) - rate) * length_s;
-  if (x.used.width == 0) {
-    under_way_ = {}; // waiting drops a change under way
-    return;
-  }
-  under_way_.bytes_ms += cost.bytes_ms;
-  under_way_.messages_ms += cost.messages_ms;
-  under_way_.replayed_ms += cost.replayed_ms;
-  const double all_ms = under_way_.total_ms();
-  if (all_ms <= 0)
-    return;
-  const double now = std::min(1.0, 1000 * length_s / all_ms); // this share of it is paid in this interval
-  lost_.bytes += rate * now * under_way_.bytes_ms / 1000;
-  lost_.messages += rate * now * under_way_.messages_ms / 1000;
-  lost_.replayed += rate * now * under_way_.replayed_ms / 1000;
-  under_way_.bytes_ms *= 1 - now;
-  under_way_.messages_ms *= 1 - now;
-  under_way_.replayed_ms *= 1 - now;
+  lost_.bytes += rate * cost.bytes_ms / 1000;
+  lost_.messages += rate * cost.messages_ms / 1000;
+  lost_.replayed += rate * cost.replayed_ms / 1000;
 }
 
 void simulator::advance() {

@@ -37,8 +37,8 @@ struct lost_samples {
 };
 
 struct simulated_interval {
-  shape used; ///< width 0: idle
-  double samples = 0;
+  shape used;         ///< width 0: idle
+  double samples = 0; ///< in real time negative if a change costs more than the interval has
   double cost_ms = 0; ///< charged for a change in this interval
   bool migrated = false;
 };
@@ -98,7 +98,6 @@ private:
   double samples_ = 0;
   double ideal_ = 0;
   lost_samples lost_;
-  change_cost under_way_; ///< what is still to be paid of changes, in real time
   std::uint32_t migrations_ = 0;
 };
 

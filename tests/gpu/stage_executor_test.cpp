@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -233,6 +234,30 @@ TEST_F(stage_executor_test, abort_is_answered_while_the_preparation_hangs) {
   EXPECT_EQ(w.said.next<aborted>().current, generation{1});
   loading.open();
   prepare_and_start(w, plan(2, {&w}));
+}
+
+// given: PREPARE of g+1 takes long / expected: g trains on meanwhile (why `realistic` accounting charges nothing for
+// it)
+TEST_F(stage_executor_test, trains_while_the_next_generation_is_prepared) {
+  worker w("w");
+  gate loading, third_step;
+  std::atomic<bool> preparing = false;
+  std::atomic<int> steps = 0;
+  w.at_fault_points([&](const fault_point& at) {
+    const std::string phase = at.phase;
+    if (phase == "prepare" && at.at == generation{2})
+      loading.pass();
+    else if (phase == "forward" && at.at == generation{1} && preparing && ++steps == 3)
+      third_step.pass();
+  });
+  prepare_and_start(w, plan(1, {&w}));
+  w.work->submit(plan(2, {&w}));
+  ASSERT_TRUE(loading.wait_until_reached());
+  preparing = true;
+  EXPECT_TRUE(third_step.wait_until_reached());
+  third_step.open();
+  loading.open();
+  EXPECT_EQ(w.said.next<prepared>().next, generation{2});
 }
 
 TEST_F(stage_executor_test, prepare_right_behind_the_abort_of_the_one_before) {

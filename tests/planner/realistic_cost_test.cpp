@@ -45,6 +45,7 @@ TEST(realistic_cost, by_hand) {
   // Four layers of 3e7 values, 12 bytes of state each: 3.6e8 bytes, 360 ms on the link. 64 samples a step.
   auto workload = made_up::workload(4, 8, 1, true);
   workload.samples_per_s[{2, 2}] = 32; // a step takes 2 s
+  workload.samples_per_s[{1, 2}] = 16; // 4 s
   realistic_cost announced(workload, options(true));
   realistic_cost sudden(workload, options(false));
   const std::vector<std::uint32_t> all{2, 2}, one_lost{2, 1}, stage_lost{2, 0};
@@ -54,7 +55,7 @@ TEST(realistic_cost, by_hand) {
   EXPECT_EQ(sudden.given({2, 2}, {3, 2}, all), (change_cost{16, 720, 0}));
   // Down to one pipeline: nobody needs anything.
   EXPECT_EQ(announced.given({2, 2}, {1, 2}, one_lost), (change_cost{16, 0, 0}));
-  EXPECT_EQ(sudden.given({2, 2}, {1, 2}, one_lost), (change_cost{16 + 3 + 20 + 5 + 100, 0, 1000}));
+  EXPECT_EQ(sudden.given({2, 2}, {1, 2}, one_lost), (change_cost{16 + 3 + 20 + 5 + 100, 0, 2000}));
   // A spare takes the place over.
   EXPECT_EQ(sudden.given({2, 2}, {2, 2}, one_lost), (change_cost{144, 720, 1000}));
   // One pipeline of four: each new stage is half of an old one, which two hold.
@@ -69,7 +70,7 @@ TEST(realistic_cost, by_hand) {
   EXPECT_EQ(announced.given({2, 2}, {2, 2}, all), change_cost{});
   EXPECT_EQ(announced.move_ms({2, 2}, {2, 2}, 6, 0), 0);
   EXPECT_EQ(sudden.start({2, 2}, true), (change_cost{116, 0, 0}));
-  EXPECT_EQ(sudden.start({2, 2}, false), (change_cost{116, 2880, 0}));
+  EXPECT_EQ(sudden.start({2, 2}, false), (change_cost{116, 2880, 10000}));
 }
 
 TEST(realistic_cost, is_the_mean_over_all_subsets) {

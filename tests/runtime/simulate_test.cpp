@@ -2,6 +2,7 @@
 //
 //   given                                     expected
 //   all policies, JSON                        one object each, shares and losses that add up
+//   rows, events, names in another order      the same plan
 //   --plot                                    an SVG that names the policies
 //   peers that cannot be run, two plans       one line that says why
 
@@ -135,10 +136,32 @@ TEST_F(simulate_command, all_policies) {
   }
 }
 
+// Rows of the profile's table, events of the same moment and names of nodes come in any order.
+TEST_F(simulate_command, does_not_depend_on_order_or_names) {
+  write("trace.csv", "0,add,a\n0,add,b\n0,add,c\n0,add,d\n0,add,e\n600000,remove,b\n600000,add,f\n"
+                     "900000,remove,c\n900000,remove,a\n1500000,add,g\n2000000,add,h\n");
+  write("renamed.csv", "0,add,5\n0,add,3\n0,add,4\n0,add,1\n0,add,2\n600000,add,0\n600000,remove,4\n"
+                       "900000,remove,1\n900000,remove,2\n1500000,add,9\n2000000,add,8\n");
+  const auto plan = [&](const char* trace, const char* accounting) {
+    run({"--trace", path(trace), "--accounting", accounting, "--plan-out", path("plan.json")});
+    return read("plan.json");
+  };
+  auto reversed = small_profile();
+  std::reverse(reversed["throughput"].as_array().begin(), reversed["throughput"].as_array().end());
+  for (const char* accounting : {"published", "realistic"}) {
+    write("small.json", json::serialize(small_profile()));
+    const auto expected = plan("trace.csv", accounting);
+    EXPECT_EQ(json::parse(expected).as_array().size(), 35u);
+    EXPECT_EQ(plan("renamed.csv", accounting), expected);
+    write("small.json", json::serialize(reversed));
+    EXPECT_EQ(plan("trace.csv", accounting), expected);
+  }
+}
+
 // A faster link moves state faster; notice spares the work computed again.
 TEST_F(simulate_command, realistic_options) {
   auto lost = [&](std::vector<std::string> more) {
-    more.insert(more.end(), {"--trace", "bursty:2", "--policy", "throughput", "--accounting", "realistic", "--json"});
+    more.insert(more.end(), {"--trace", "p3:2", "--policy", "throughput", "--accounting", "realistic", "--json"});
     return json::parse(run(more)).at("lost_samples").as_object();
   };
   auto part = [](const json::object& x, const char* name) { return x.at(name).to_number<double>(); };
