@@ -21,8 +21,9 @@ std::vector<std::uint32_t> published_partition(std::uint32_t layers, std::uint32
 std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std::uint32_t drawn);
 
 /// Exact for one device per instance while at most 64 slots of the grid can be asked and the number of cases stays
-/// below `most_states` (another depth) or `most_outcomes` (the same depth); else, and with several devices where there
-/// are too many subsets, the mean of `samples` subsets drawn with a fixed seed.
+/// below `most_states` (another depth) or `most_outcomes` (the same depth); with several devices while the ways to lose
+/// instances of the grid that differ (another depth: all; the same depth: in the stages they hold) stay below
+/// `most_subsets`. Else the mean of `samples` subsets drawn with a fixed seed.
 class published_cost : public cost_model {
 public:
   static constexpr std::size_t most_states = 20'000;
@@ -83,7 +84,16 @@ private:
   void enumerate(other_depth& table, const shape& from, std::uint32_t to_depth, std::uint32_t losses);
   double sampled_ms(const shape& from, std::uint32_t to_depth, std::uint32_t losses);
   double last_transfer_ms(const shape& from, std::uint32_t to_depth, const std::vector<bool>& lost_of_grid);
-  double by_subsets_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost);
+
+  /// A case, or the mean of some: the probability that intra-stage migration is enough, and transfers otherwise.
+  struct transfer_case {
+    double enough = 0;
+    double ms = 0;
+  };
+  transfer_case given(const shape& from, const shape& to, const std::vector<bool>& lost_of_grid);
+  double total_ms(const shape& from, const shape& to, std::uint32_t lost_slots, const transfer_case& x);
+  const transfer_case& mean_by_instance(const shape& from, const shape& to, std::uint32_t lost_instances);
+  double by_instance_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost);
   change kind_of(const shape& from, const shape& to, std::uint32_t lost_slots) const {
     return to.slots() + lost_slots > from.slots() ? change::add : change::remove;
   }
@@ -110,6 +120,7 @@ private:
   std::map<std::pair<shape, std::uint32_t>, same_depth> same_depth_;
   std::map<std::pair<shape, std::uint32_t>, other_depth> other_depth_;
   std::map<std::pair<shape, std::uint32_t>, greedy_order> orders_;
+  std::map<std::tuple<shape, shape, std::uint32_t>, transfer_case> by_instance_; ///< by lost instances of the grid
 };
 
 } // namespace parcae

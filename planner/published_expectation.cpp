@@ -77,7 +77,7 @@ double published_cost::move_ms(const shape& from, const shape& to, std::uint32_t
   if (from == to && lost == 0)
     return 0;
   if (devices_ > 1 && lost > 0)
-    return by_subsets_ms(from, to, held, lost);
+    return by_instance_ms(from, to, held, lost);
   // Rows of moves from one configuration are asked for together.
   if (const std::tuple key{held, from.slots(), lost}; key != in_grid_key_) {
     in_grid_ = hypergeometric(held * devices_, from.slots(), lost);
@@ -345,65 +345,6 @@ double published_cost::sampled_ms(const shape& from, std::uint32_t to_depth, std
     sum += last_transfer_ms(from, to_depth, gone);
   }
   return sum / static_cast<double>(rounds);
-}
-
-double published_cost::move_given_ms(const shape& from, const shape& to, const std::vector<bool>& lost_of_grid,
-                                     std::uint32_t lost) {
-  const double restart = restart_ms(to, kind_of(from, to, lost));
-  const auto& cut = cut_of(to.depth);
-  if (from.depth != to.depth)
-    return last_transfer_ms(from, to.depth, lost_of_grid) + (to.width > 1 ? cut.largest_ms : 0) + restart;
-  if (from == to && lost == 0)
-    return 0;
-  std::vector<std::uint32_t> left(from.depth, 0);
-  for (std::uint32_t slot = 0; slot < from.slots(); ++slot)
-    left[slot % from.depth] += lost_of_grid[slot] ? 0 : 1;
-  bool enough = true;
-  const double transfer = same_depth_transfer_ms(left, to.width, cut.transfer_ms, enough);
-  return enough ? rebuild_ms(to, change::remove) + workload_.process_ms : transfer + restart;
-}
-
-// Several devices per instance vanish together, which ties the stages to each other: all subsets of instances, or a
-// sample.
-double published_cost::by_subsets_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) {
-  std::vector<bool> gone(from.slots(), false);
-  auto set = [&](std::uint32_t instance, bool value) {
-    for (auto slot = instance * devices_; slot < std::min((instance + 1) * devices_, from.slots()); ++slot)
-      gone[slot] = value;
-  };
-  double sum = 0;
-  if (choose(held, lost) <= most_subsets) {
-    std::vector<std::uint32_t> chosen(lost);
-    std::iota(chosen.begin(), chosen.end(), 0);
-    double subsets = 0;
-    for (;;) {
-      std::fill(gone.begin(), gone.end(), false);
-      for (auto x : chosen)
-        set(x, true);
-      sum += move_given_ms(from, to, gone, lost * devices_);
-      ++subsets;
-      auto i = lost;
-      while (i > 0 && chosen[i - 1] == held - lost + i - 1)
-        --i;
-      if (i == 0)
-        return sum / subsets;
-      ++chosen[i - 1];
-      for (; i < lost; ++i)
-        chosen[i] = chosen[i - 1] + 1;
-    }
-  }
-  std::mt19937_64 random(1);
-  std::vector<std::uint32_t> instances(held);
-  std::iota(instances.begin(), instances.end(), 0);
-  for (std::size_t i = 0; i < samples; ++i) {
-    std::fill(gone.begin(), gone.end(), false);
-    for (std::uint32_t k = 0; k < lost; ++k) {
-      std::swap(instances[k], instances[k + random() % (held - k)]);
-      set(instances[k], true);
-    }
-    sum += move_given_ms(from, to, gone, lost * devices_);
-  }
-  return sum / samples;
 }
 
 } // namespace parcae

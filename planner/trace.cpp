@@ -162,6 +162,25 @@ fleet_history parse_trace(std::string_view text) {
   return rows;
 }
 
+std::vector<trace_event> delayed_additions(const std::vector<trace_event>& events, std::uint64_t delay_ms) {
+  std::vector<trace_event> result;
+  std::unordered_map<std::string, std::size_t> added; // index of the node's addition in `result`
+  for (const auto& x : events) {
+    if (x.added) {
+      added[x.node] = result.size();
+      result.push_back(x);
+      result.back().ms += delay_ms;
+    } else if (auto& addition = result[added.at(x.node)]; addition.ms < x.ms) {
+      result.push_back(x);
+    } else {
+      addition.node.clear();
+    }
+  }
+  std::erase_if(result, [](const trace_event& x) { return x.node.empty(); });
+  std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
+  return result;
+}
+
 std::string to_csv(const std::vector<trace_event>& events) {
   std::string text;
   for (const auto& x : events) {

@@ -33,6 +33,9 @@ fleet_history parse_trace(std::string_view text);
 
 fleet_history intervals_of(const std::vector<trace_event>& events);
 
+/// The same trace with additions that come later, when the nodes are ready to work; who is removed before is left out.
+std::vector<trace_event> delayed_additions(const std::vector<trace_event>& events, std::uint64_t delay_ms);
+
 /// The same as parse_trace reads it.
 std::string to_csv(const std::vector<trace_event>& events);
 

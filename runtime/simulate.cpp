@@ -40,6 +40,7 @@ struct simulate_arguments {
   std::string accounting = "published";
   double link_bytes_per_ms = change_figures{}.link_bytes_per_ms;
   std::chrono::milliseconds detect{2'000}; // until a machine that vanished is missed
+  std::chrono::milliseconds node_start{0};
   std::string plan_out;
   std::string plot;
   bool as_json = false;
@@ -197,6 +198,12 @@ simulation_input read_input(simulate_arguments& args) {
   if (args.accounting == "published")
     result.network = from_file(args.network, [](const std::string& text) { return parse_network(text); });
   result.trace = load_trace(args.trace);
+  if (args.node_start.count() > 0) {
+    if (args.accounting != "realistic" || result.trace.events.empty())
+      throw std::invalid_argument("--node-start needs --accounting realistic and a trace of events");
+    result.trace.intervals =
+        intervals_of(delayed_additions(result.trace.events, static_cast<std::uint64_t>(args.node_start.count())));
+  }
   const bool asked = !args.peers.empty();
   if (!asked)
     args.peers = beside(args.profile, "peers-oobleck-artifact.json").string();
@@ -249,6 +256,17 @@ void simulate(simulate_arguments args) {
 void add_simulate(CLI::App& app) {
   auto args = std::make_shared<simulate_arguments>();
   auto* command = app.add_subcommand("simulate", "Replay a trace under planning policies");
+  const auto add_duration = [&](const std::string& name, std::chrono::milliseconds& value, const std::string& text) {
+    command->add_option_function<std::string>(
+        name,
+        [args, name, &value](const std::string& x) { // `value` is part of args
+          const auto duration = parse_duration(x);
+          if (!duration)
+            throw CLI::ValidationError(name, "\"" + x + "\" must be like 500ms or 2s");
+          value = *duration;
+        },
+        text);
+  };
   command->add_option("--profile", args->profile, "workload, JSON")->required();
   command
       ->add_option("--trace", args->trace,
@@ -282,15 +300,9 @@ void add_simulate(CLI::App& app) {
         args->link_bytes_per_ms = *rate;
       },
       "realistic accounting: rate of an instance's link in each direction (default 10Gb/s)");
-  command->add_option_function<std::string>(
-      "--detect",
-      [args](const std::string& text) {
-        const auto duration = parse_duration(text);
-        if (!duration)
-          throw CLI::ValidationError("--detect", "\"" + text + "\" must be like 500ms or 2s");
-        args->detect = *duration;
-      },
-      "realistic accounting: until a loss without notice is known (default 2s)");
+  add_duration("--detect", args->detect, "realistic accounting: until a loss without notice is known (default 2s)");
+  add_duration("--node-start", args->node_start,
+               "realistic accounting: from a node's addition until it can work (default 0s; peers always take 45s)");
   command->add_option("--peers", args->peers,
                       "figures of peers, JSON (default: peers-oobleck-artifact.json beside the profile)");
   command->add_option("--peer-model", args->peer_model, "which model of that file (default: named like the profile)");

@@ -44,6 +44,15 @@ TEST(parse_trace, inserts_no_row_at_the_next_event) {
   EXPECT_EQ(parse_trace("0,add,a\n121000,add,b\n").size(), 4u);
 }
 
+// given: nodes start for 45 s / expected: additions come later, in order; who is gone by then never came
+TEST(delayed_additions, by_hand) {
+  const auto events = parse_events("0,add,a\n1000,add,b\n10000,remove,b\n11000,add,b\n20000,add,c\n65000,remove,c\n"
+                                   "70000,remove,a\n");
+  EXPECT_EQ(to_csv(delayed_additions(events, 45'000)), "45000,add,a\n56000,add,b\n70000,remove,a\n");
+  EXPECT_EQ(to_csv(delayed_additions(events, 0)), to_csv(events));
+  EXPECT_TRUE(delayed_additions({}, 1).empty());
+}
+
 TEST(parse_trace, reads_counts) {
   const auto rows = parse_trace("# a comment\n0,4\r\n\n60,6\n90,3\n300,3\n");
   ASSERT_EQ(rows.size(), 6u); // 0, 60, 90, 150, 210, 270
