@@ -33,10 +33,10 @@ struct interval_outcome {
   double cost_ms = 0; ///< charged in this interval's name: the migration, not what was carried in
 };
 
-/// Carries out one move. `held` is before the change. A target may be `idle`. For an interval that yields nothing the
-/// rest of the cost is carried to the next.
+/// Carries out one move in an interval that lasts `seconds`. `held` is before the change. A target may be `idle`. For
+/// an interval that yields nothing the rest of the cost is carried to the next.
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
-                           std::uint32_t lost);
+                           std::uint32_t lost, double seconds);
 
 /// The best targets for a known future, the first of them for the first change; `held` instances before it. IDLE only
 /// where nothing fits. Among equal samples the one with the least rest.

@@ -2,6 +2,7 @@
 
 #include "actors/instance.hpp"
 #include "gpu/data_port.hpp"
+#include "runtime/guardian.hpp"
 #include "runtime/identity.hpp"
 #include "runtime/loader_log.hpp"
 #include "runtime/logging.hpp"
@@ -76,6 +77,7 @@ hello introduction_of(const node_options& options, const data_port& port) {
 } // namespace
 
 int run_node(const node_options& options) {
+  const guardian guard;
   termination end;
   std::random_device random;
   system_config config;
