@@ -321,6 +321,7 @@ void conductor::machine::learn_from_record() {
   x.busiest_bytes = record_busiest_bytes_;
   x.transfer_ms = record_.ready_ms - (record_running_ ? record_.stopped_ms : record_.prepared_ms);
   x.activate_ms = record_.active_ms - record_.ready_ms;
+  x.ranks = current_->grid.ranks();
   if (!record_running_ && record_.decided_ms >= 0 && !record_waited_) { // else PREPARE also loaded the data
     x.settle_ms = record_.decided_ms;
     x.plan_ms = record_.planned_ms - record_.decided_ms;

@@ -92,8 +92,11 @@ void conductor::machine::plan_while_running(const configuration& choice) {
 }
 
 void conductor::machine::plan_from_inventory(const configuration& choice) {
-  if (choice.width == 0)
+  if (choice.width == 0) {
+    if (usable_slots() > 0) // waiting may be a choice, for as long as the forecast says so
+      plan_at_ = now_ + milliseconds(specification_.planning_interval_ms);
     return wait_for_slots(choice.reason);
+  }
   if (choice.width * choice.depth > usable_slots())
     return plan_now(trigger_); // someone left while the planner thought
   const auto from = newest_held(false);
@@ -185,7 +188,7 @@ void conductor::machine::begin_change(const configuration& choice, const version
 
 double conductor::machine::predicted_stall_ms() const {
   const auto& figures = meter_.figures();
-  const auto whole = cost_of(figures, record_running_, record_busiest_bytes_).stall_ms();
+  const auto whole = cost_of(figures, record_running_, next_->what.target.ranks(), record_busiest_bytes_).stall_ms();
   if (record_running_)
     return whole;
   if (!stall_began_)

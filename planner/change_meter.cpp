@@ -1,19 +1,50 @@
 #include "planner/change_meter.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 namespace parcae {
 
 namespace {
 
-// 0 or more values; changes nothing for none.
-void set_to_median(double& to, std::vector<double> values) {
-  if (values.empty())
-    return;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  to = *middle;
+struct point {
+  double x;
+  double y;
+};
+
+// The mean without the lowest and the highest quarter: a change that met a busy machine says little about the next, but
+// phases are skewed, and the sum of their medians would be less than the median of their sum.
+double middle_mean(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto cut = static_cast<std::ptrdiff_t>(values.size() / 4);
+  return std::accumulate(values.begin() + cut, values.end() - cut, 0.0) /
+         static_cast<double>(values.size() - 2 * static_cast<std::size_t>(cut));
+}
+
+// Changes nothing for none.
+void set_to_middle(double& to, std::vector<double> values) {
+  if (!values.empty())
+    to = middle_mean(std::move(values));
+}
+
+// A line through the points; the slope stays as it is where it does not show, or lies in the noise.
+void fit(double& slope, double& at_zero, const std::vector<point>& points) {
+  std::vector<double> slopes;
+  for (const auto& a : points)
+    for (const auto& b : points)
+      if (a.x < b.x)
+        slopes.push_back((b.y - a.y) / (b.x - a.x));
+  if (!slopes.empty()) {
+    const auto middle = slopes.begin() + static_cast<std::ptrdiff_t>(slopes.size() / 2);
+    std::nth_element(slopes.begin(), middle, slopes.end());
+    if (*middle > 0)
+      slope = *middle;
+  }
+  std::vector<double> rest;
+  for (const auto& p : points)
+    rest.push_back(std::max(0.0, p.y - slope * p.x));
+  set_to_middle(at_zero, std::move(rest));
 }
 
 } // namespace
@@ -28,27 +59,22 @@ void change_meter::learn(const measured_change& x) {
     for (const auto& change : seen_)
       if (change.*from >= 0)
         values.push_back(change.*from);
-    set_to_median(figures_.*to, std::move(values));
+    set_to_middle(figures_.*to, std::move(values));
   };
   learn_phase(&change_figures::settle_ms, &measured_change::settle_ms);
   learn_phase(&change_figures::plan_ms, &measured_change::plan_ms);
   learn_phase(&change_figures::prepare_ms, &measured_change::prepare_ms);
-  learn_phase(&change_figures::activate_ms, &measured_change::activate_ms);
-  // A line through the transfers: its slope is what a byte takes, what is left is the phase itself.
-  std::vector<double> slopes;
-  for (const auto& a : seen_)
-    for (const auto& b : seen_)
-      if (a.transfer_ms >= 0 && b.transfer_ms >= 0 && a.busiest_bytes < b.busiest_bytes)
-        slopes.push_back((b.transfer_ms - a.transfer_ms) / (b.busiest_bytes - a.busiest_bytes));
-  double ms_per_byte = 1 / figures_.link_bytes_per_ms;
-  set_to_median(ms_per_byte, std::move(slopes));
-  if (ms_per_byte > 0) // else the bytes are lost in the noise
-    figures_.link_bytes_per_ms = 1 / ms_per_byte;
-  std::vector<double> rest;
-  for (const auto& change : seen_)
+  std::vector<point> transfers, activations;
+  for (const auto& change : seen_) {
     if (change.transfer_ms >= 0)
-      rest.push_back(std::max(0.0, change.transfer_ms - change.busiest_bytes / figures_.link_bytes_per_ms));
-  set_to_median(figures_.transfer_ms, std::move(rest));
+      transfers.push_back({change.busiest_bytes, change.transfer_ms});
+    if (change.activate_ms >= 0)
+      activations.push_back({static_cast<double>(change.ranks), change.activate_ms});
+  }
+  double ms_per_byte = 1 / figures_.link_bytes_per_ms;
+  fit(ms_per_byte, figures_.transfer_ms, transfers);
+  figures_.link_bytes_per_ms = 1 / ms_per_byte;
+  fit(figures_.rank_ms, figures_.activate_ms, activations);
 }
 
 } // namespace parcae

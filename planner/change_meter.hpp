@@ -15,6 +15,7 @@ struct measured_change {
   double prepare_ms = -1;  ///< only if nobody trained meanwhile
   double transfer_ms = -1; ///< with the bytes
   double activate_ms = -1;
+  std::uint32_t ranks = 0; ///< of the new generation
   double busiest_bytes = 0;
 };
 
@@ -24,8 +25,8 @@ public:
 
   void learn(const measured_change& x);
 
-  /// Medians of the phases; of the link's rate, the median slope between transfers of different size (Theil and Sen).
-  /// What was not measured yet is as change_figures has it.
+  /// Of each phase the mean of the middle half. What a byte and a rank take is the median slope between changes that
+  /// differ in them (Theil and Sen). What was not measured yet is as change_figures has it.
   const change_figures& figures() const { return figures_; }
 
 private:

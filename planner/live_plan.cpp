@@ -35,7 +35,7 @@ public:
   double stall_ms(const shape& to) {
     if (now_.running && to == now_.current && gone() == 0)
       return 0;
-    return cost_of(now_.figures, now_.running, 0).stall_ms() + bytes_ms(to);
+    return cost_of(now_.figures, now_.running, to.slots(), 0).stall_ms() + bytes_ms(to);
   }
 
   /// Slots of the current configuration that cannot be used any more.
@@ -173,7 +173,7 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
     }
   result.note.reason = reason_of(result.note, now, compared ? fastest : shape{}, fastest_samples,
                                  forecast.future.look_ahead() + known.size());
-  if (target.width == 0)
+  if (target.width == 0 && fastest.width == 0)
     result.note.reason = best_configuration(job, now.costs, link, now.slots).reason; // says what the least would need
   result.choice.reason = result.note.reason;
   return result;

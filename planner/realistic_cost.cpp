@@ -99,9 +99,9 @@ std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<co
   return most;
 }
 
-change_cost cost_of(const change_figures& figures, bool running, double busiest_bytes) {
+change_cost cost_of(const change_figures& figures, bool running, std::uint32_t ranks, double busiest_bytes) {
   change_cost result;
-  result.messages_ms = figures.transfer_ms + figures.activate_ms;
+  result.messages_ms = figures.transfer_ms + figures.activate_ms + ranks * figures.rank_ms;
   if (!running)
     result.messages_ms += figures.settle_ms + figures.plan_ms + figures.prepare_ms;
   result.bytes_ms = busiest_bytes / figures.link_bytes_per_ms;
@@ -204,7 +204,7 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
       busiest = std::max(busiest, target.bytes[stage]);
   for (std::uint32_t stage = 0; stage < from.depth; ++stage)
     busiest = std::max(busiest, sent[stage] / (options_.announced ? from.width : left[stage]));
-  auto result = cost_of(options_.figures, !interrupted, busiest);
+  auto result = cost_of(options_.figures, !interrupted, to.slots(), busiest);
   if (interrupted) {
     result.messages_ms += options_.figures.detect_ms;
     result.replayed_ms = 0.5 * step_ms(to); // a loss comes at any moment of a step
@@ -253,7 +253,7 @@ change_cost realistic_cost::start(const shape& to, bool beginning) {
   const double from_keepers =
       beginning ? 0 : to.width * std::accumulate(bytes.begin(), bytes.end(), 0.0) / options_.keepers;
   const double received = beginning ? 0 : *std::max_element(bytes.begin(), bytes.end());
-  auto result = cost_of(options_.figures, true, std::max(from_keepers, received));
+  auto result = cost_of(options_.figures, true, to.slots(), std::max(from_keepers, received));
   result.messages_ms += options_.figures.prepare_ms;
   result.replayed_ms = beginning ? 0 : options_.keeper_lag_steps * step_ms(to);
   return result;

@@ -28,9 +28,10 @@ struct change_figures {
   double detect_ms = 1;              ///< from a loss to its being declared
   double settle_ms = 5;              ///< ABORT until the last DECIDED
   double plan_ms = 1;                ///< until the next configuration is known
-  double prepare_ms = 50;            ///< PREPARE until the last PREPARED: modules, memory, connections
+  double prepare_ms = 20;            ///< PREPARE until the last PREPARED: modules, memory, connections
   double transfer_ms = 2;            ///< TRANSFER until the last READY, if nothing is to be moved
-  double activate_ms = 2;            ///< ACTIVATE until the last ACTIVE
+  double activate_ms = 2;            ///< ACTIVATE until the last ACTIVE, and for each rank besides:
+  double rank_ms = 0.1;              ///< ranks are told one after the other, and the first of them train already
 };
 
 /// One change, by what the time goes into. Milliseconds.
@@ -49,8 +50,9 @@ struct change_cost {
 std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<const std::uint64_t> layer_bytes);
 
 /// The stall (STOPPED of the last rank, or the loss being declared, to the last ACTIVE) of a change that was planned.
-/// `running`: the old generation is healthy and trains while the new one is prepared. Nothing is replayed.
-change_cost cost_of(const change_figures& figures, bool running, double busiest_bytes);
+/// `ranks`: of the new generation. `running`: the old generation is healthy and trains while the new one is prepared.
+/// Nothing is replayed.
+change_cost cost_of(const change_figures& figures, bool running, std::uint32_t ranks, double busiest_bytes);
 
 /// What else the expectation needs to know.
 struct realistic_options {

@@ -92,21 +92,21 @@ TEST_F(planning_actors_test, the_planner_uses_the_forecast) {
 
 // given: the forecaster does not answer / expected: after 2 s the throughput policy's answer, saying so
 TEST_F(planning_actors_test, training_does_not_wait_for_a_forecast) {
-  auto planner = planner_with(manager_with(nullptr));
-  auto pending = self->request(planner, caf::infinite, plan_query{question(3)});
+  auto planner = planner_with(manager_with({}));
+  auto pending = self->request(planner, caf::infinite, plan_query{question(4)});
   run();
   advance(2s);
   plan_answer answer;
   pending.receive([&](const plan_answer& x) { answer = x; }, [](const caf::error&) { FAIL(); });
   EXPECT_EQ(answer.what.note.policy, "throughput");
-  EXPECT_EQ(answer.what.choice.width * answer.what.choice.depth, 3u);
+  EXPECT_EQ(answer.what.choice.width * answer.what.choice.depth, 4u);
   EXPECT_THAT(answer.what.note.reason, HasSubstr("no forecast"));
 }
 
 // given: policy "throughput" / expected: nobody is asked for a forecast
 TEST_F(planning_actors_test, throughput_needs_no_forecast) {
   job.policy = "throughput";
-  auto answer = ask<plan_answer>(planner_with(manager_with(nullptr)), plan_query{question(2)});
+  auto answer = ask<plan_answer>(planner_with(manager_with({})), plan_query{question(2)});
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->what.note.policy, "throughput");
   EXPECT_TRUE(answer->what.note.forecast.empty());

@@ -1,8 +1,10 @@
 // How long planning takes. Prints one JSON object per line:
 //   trace      a whole trace (the published p3 where it is present, else a generated one), cost tables included
+//   live       one decision of a running job of 26 layers: news, forecast, cost tables and plan, at every event
 //   decision   one decision of the distribution planner, forecast included, by fleet size, look-ahead and detail
 // Options: --quick leaves out the largest fleet.
 
+#include "planner/live_plan.hpp"
 #include "planner/simulator.hpp"
 #include "planner/trace_generator.hpp"
 #include "tests/planner/published.hpp"
@@ -88,6 +90,45 @@ void decisions(std::uint32_t instances, std::uint32_t look_ahead, double detail)
       instances, table.shapes().size(), look_ahead, detail, ms.size(), ms[ms.size() / 2], ms[ms.size() * 99 / 100]);
 }
 
+void live(std::uint32_t instances) {
+  trace_options options = trace_kind("large");
+  options.capacity = instances;
+  options.mean_group = std::max(2.0, instances / 40.0);
+  options.largest_group = std::max(6u, instances / 8);
+  options.mean_join_group = options.mean_group;
+  options.hours = 12;
+  const auto events = generate_trace(options, 1);
+  job_specification job;
+  job.global_batch = 512;
+  job.micro_batch = 1;
+  job.virtual_replicas = 128;
+  situation now;
+  now.costs.assign(26, {10, 20, 2, 50'000'000, 4'000'000});
+  const std::vector<std::uint64_t> state_bytes(26, 150'000'000);
+  now.keepers = 1;
+  fleet_recorder record("auto", 60);
+  std::vector<double> ms;
+  for (const auto& event : events) {
+    const auto begin = steady::now();
+    const auto seconds = static_cast<double>(event.ms) / 1000;
+    record.note({seconds, event.node, 1, event.added, false});
+    now.slots += event.added ? 1 : -1;
+    const auto decision = decide_by_liveput(job, state_bytes, {}, now, record.forecast(seconds, job.look_ahead - 1));
+    if (event.ms > 3'600'000)
+      ms.push_back(since_ms(begin));
+    now.current = decision.note.chosen.what;
+    now.left.assign(now.current.depth, now.current.width);
+    now.running = now.current.width > 0;
+    if (ms.size() == 200)
+      break;
+  }
+  if (ms.empty())
+    return;
+  std::sort(ms.begin(), ms.end());
+  std::printf("{\"bench\": \"live\", \"instances\": %u, \"decisions\": %zu, \"p50_ms\": %.2f, \"p99_ms\": %.2f}\n",
+              instances, ms.size(), ms[ms.size() / 2], ms[ms.size() * 99 / 100]);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -105,6 +146,8 @@ int main(int argc, char** argv) {
   } else {
     whole_trace(large_workload(32), made_up::network(), intervals_of(generate_trace(trace_kind("p3"), 1)), "auto", 0);
   }
+  for (auto instances : {8u, 32u, 64u, 256u})
+    live(instances);
   decisions(32, 12, planning_detail);
   decisions(32, 24, planning_detail);
   decisions(32, 12, planning_detail / 4);

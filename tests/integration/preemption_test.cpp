@@ -115,6 +115,37 @@ TEST_F(preemption, leaving_costs_no_step) {
   EXPECT_EQ(end.replayed_steps, 0u);
 }
 
+// given: a liveput job on two workers, and a third / expected: it changes to three, and status says from which
+// forecast, why, and what was expected and came of it; later decisions come with the interval alone
+TEST_F(preemption, liveput_says_why_it_changes) {
+  auto job = small_job(100'000);
+  job.max_depth = 1;
+  job.virtual_replicas = 8; // else three pipelines are no faster than two
+  job.planning_interval_ms = 300;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  auto id = cluster->client().submit(job);
+  wait_for_training(id, 2);
+  cluster->start_node("c");
+  auto trained = wait_for_training(id, 3);
+  auto decision = std::ranges::find(trained.decisions, trained.generation, &decision_status::generation);
+  ASSERT_NE(decision, trained.decisions.end());
+  EXPECT_EQ(decision->policy, "liveput");
+  EXPECT_EQ(decision->chosen.configuration, "3×1");
+  EXPECT_THAT(decision->reason, testing::HasSubstr("samples expected over 12 intervals"));
+  EXPECT_EQ(decision->forecast.size(), 11u);
+  EXPECT_FALSE(decision->runners_up.empty());
+  EXPECT_GT(decision->expected_ms, 0);
+  EXPECT_GT(decision->realised_ms, 0);
+  wait_for_job(id, "a decision without news", [&](const job_status& j) {
+    return std::ranges::any_of(j.decisions, [&](const auto& d) {
+      return d.number > decision->number && d.trigger == "the planning interval's end" && d.generation == 0;
+    });
+  });
+}
+
 // given: a worker that dies between the exchange and its apply, as the fault hook does it / expected: identical
 // parameters
 TEST_F(preemption, a_fault_inside_the_commit_costs_no_bit) {

@@ -201,7 +201,8 @@ TEST(change_meter, finds_the_figures) {
                  .plan_ms = 3 + noise(),
                  .prepare_ms = i % 2 ? -1 : 80 + noise(),
                  .transfer_ms = 7 + bytes / 1e5 + noise() + (odd ? 900 : 0),
-                 .activate_ms = 4 + noise(),
+                 .activate_ms = 4 + 0.5 * (1 + i % 6) + noise(),
+                 .ranks = static_cast<std::uint32_t>(1 + i % 6),
                  .busiest_bytes = bytes});
   }
   EXPECT_NEAR(meter.figures().settle_ms, 20.5, 0.6);
@@ -209,7 +210,8 @@ TEST(change_meter, finds_the_figures) {
   EXPECT_NEAR(meter.figures().prepare_ms, 80.5, 0.6);
   EXPECT_NEAR(meter.figures().link_bytes_per_ms, 1e5, 2e3);
   EXPECT_NEAR(meter.figures().transfer_ms, 7.5, 3);
-  EXPECT_NEAR(meter.figures().activate_ms, 4.5, 0.6);
+  EXPECT_NEAR(meter.figures().activate_ms, 4.5, 1);
+  EXPECT_NEAR(meter.figures().rank_ms, 0.5, 0.2);
 }
 
 TEST(change_meter, keeps_the_rate_that_it_cannot_see) {

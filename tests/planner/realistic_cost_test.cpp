@@ -30,7 +30,8 @@ change_figures figures() {
           .plan_ms = 5,
           .prepare_ms = 100,
           .transfer_ms = 7,
-          .activate_ms = 9};
+          .activate_ms = 9,
+          .rank_ms = 0};
 }
 
 realistic_options options(bool announced, std::uint32_t devices = 1) {

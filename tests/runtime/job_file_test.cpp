@@ -51,6 +51,7 @@ TEST(job_file, defaults_fill_what_is_left_out) {
   EXPECT_EQ(job.model.kind, defaults.model.kind);
   EXPECT_EQ(job.global_batch, defaults.global_batch);
   EXPECT_EQ(job.optimizer.learning_rate, defaults.optimizer.learning_rate);
+  EXPECT_EQ(job.policy, "liveput");
   EXPECT_EQ(job.planning_interval_ms, 60'000u);
   EXPECT_EQ(job.virtual_replicas, 4u); // 16 / 4 micro-batches
 }

@@ -152,6 +152,25 @@ TEST(demo_report, possible_steps) {
   EXPECT_DOUBLE_EQ(meter.possible_steps(), 20);
 }
 
+// given: changes of several kinds, some in which nothing had run before / expected: the median over those that stalled
+TEST(demo_report, prediction_ratio) {
+  job_status x;
+  auto add = [&](const char* kind, double predicted_ms, double stall_ms) {
+    x.changes.emplace_back();
+    x.changes.back().kind = kind;
+    x.changes.back().predicted_ms = predicted_ms;
+    x.changes.back().stall_ms = stall_ms;
+  };
+  EXPECT_EQ(prediction_ratio(x, "pipeline"), (std::pair<double, std::size_t>(0, 0)));
+  add("pipeline", 0, 0);
+  add("pipeline", 10, 5);
+  add("pipeline", 10, 10);
+  add("pipeline", 10, 20);
+  add("intra_stage", 7, 1);
+  EXPECT_EQ(prediction_ratio(x, "pipeline"), (std::pair<double, std::size_t>(1, 3)));
+  EXPECT_EQ(prediction_ratio(x, "intra_stage"), (std::pair<double, std::size_t>(7, 1)));
+}
+
 // given: a result / expected: every key that others rely on
 TEST(demo_report, has_all_keys) {
   demo_result x;
@@ -159,12 +178,36 @@ TEST(demo_report, has_all_keys) {
   x.disturbed.steps_by_depth = {{1, 10}, {2, 30}};
   x.disturbed.changes.resize(2);
   x.disturbed.changes[0].stall_ms = 5;
+  x.disturbed.changes[0].predicted_ms = 4;
+  x.disturbed.changes[0].kind = "pipeline";
   auto json = boost::json::parse(json_of(x)).as_object();
-  for (auto key :
-       {"steps", "samples", "preemptions", "preemptions_without_notice", "simultaneous_losses", "losses_during_change",
-        "stage_losses", "joins", "generation_changes", "share_of_steps_pipelined", "goodput", "stall_ms", "detect_ms",
-        "lost_steps", "migrations", "final_loss", "parameters_sha256", "undisturbed_parameters_sha256", "identical"})
+  for (auto key : {"steps",
+                   "samples",
+                   "preemptions",
+                   "preemptions_without_notice",
+                   "simultaneous_losses",
+                   "losses_during_change",
+                   "stage_losses",
+                   "joins",
+                   "generation_changes",
+                   "share_of_steps_pipelined",
+                   "goodput",
+                   "stall_ms",
+                   "detect_ms",
+                   "lost_steps",
+                   "migrations",
+                   "final_loss",
+                   "parameters_sha256",
+                   "undisturbed_parameters_sha256",
+                   "identical",
+                   "policy",
+                   "changes",
+                   "predicted_over_measured"})
     EXPECT_TRUE(json.contains(key)) << key;
+  EXPECT_DOUBLE_EQ(json.at("predicted_over_measured").at("pipeline").to_number<double>(), 0.8);
+  EXPECT_EQ(json.at("changes").at(0).at("kind").as_string(), "pipeline");
+  EXPECT_EQ(json.at("changes").at(0).at("predicted_ms").to_number<double>(), 4);
+  EXPECT_EQ(json.at("changes").at(0).at("measured_ms").to_number<double>(), 5);
   EXPECT_TRUE(json.at("identical").as_bool());
   EXPECT_DOUBLE_EQ(json.at("share_of_steps_pipelined").to_number<double>(), 0.75);
   EXPECT_DOUBLE_EQ(json.at("stall_ms").at("max").to_number<double>(), 5);
@@ -184,6 +227,14 @@ TEST(status_text, shows_everything) {
   j.depth = 1;
   j.grid = {"a/0", "b/0"};
   j.chain = {{{2}, 5, UINT64_MAX}};
+  decision_status d;
+  d.trigger = "join of a/0";
+  d.reason = "liveput: 2x1";
+  d.expected_ms = 12;
+  d.realised_ms = 9;
+  d.forecast = {{1.5, 1, 2}};
+  d.chosen = {"2×1", 10};
+  j.decisions.push_back(d);
   x.jobs.push_back(j);
   instance_status i;
   i.name = "a";
@@ -197,6 +248,10 @@ TEST(status_text, shows_everything) {
   EXPECT_EQ(json.at("instances").at(0).at("incarnation").as_string(), "ffffffffffffffff");
   auto text = text_of(x);
   EXPECT_THAT(text, HasSubstr("pipeline 1: b/0"));
+  EXPECT_THAT(text, HasSubstr("join of a/0: liveput: 2x1; 12 ms stall expected, 9 ms measured"));
+  const auto& shown = json.at("jobs").at(0).at("decisions").at(0);
+  EXPECT_EQ(shown.at("chosen").at("configuration").as_string(), "2×1");
+  EXPECT_EQ(shown.at("forecast").at(0).at("mean").to_number<double>(), 1.5);
   EXPECT_THAT(text, HasSubstr("not protected"));
   EXPECT_THAT(text, HasSubstr("leaving in 2 s"));
 }

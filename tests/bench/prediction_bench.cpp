@@ -1,0 +1,62 @@
+// Whether the realistic cost model says what changes cost: runs the demo and compares the stall that was predicted when
+// each change was planned with the one measured, by kind of migration. Prints one JSON object; fails if a median is not
+// within 0.67 to 1.5. Arguments: [seeds = 3] [steps = 1000].
+
+#include "runtime/demo_report.hpp"
+#include "runtime/process.hpp"
+
+#include <boost/json.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr double least = 0.67, most = 1.5;
+
+/// The object that a demo's last line is.
+boost::json::object run_demo(std::uint64_t seed, const std::string& steps) {
+  const scratch_folder folder("prediction-bench");
+  const auto out = folder.path() / "out";
+  child_process demo({{sibling_program("parcae"), "demo", "--json", "--seed", std::to_string(seed), "--steps", steps},
+                      out,
+                      folder.path() / "err"});
+  if (demo.wait(10min) != 0)
+    throw std::runtime_error("the demo failed with seed " + std::to_string(seed));
+  std::ifstream file(out);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  return boost::json::parse(text).as_object();
+}
+
+int run(std::uint64_t seeds, const std::string& steps) {
+  job_status all;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed)
+    for (const auto& x : run_demo(seed, steps).at("changes").as_array()) {
+      auto& change = all.changes.emplace_back();
+      change.kind = x.at("kind").as_string().c_str();
+      change.predicted_ms = x.at("predicted_ms").to_number<double>();
+      change.stall_ms = x.at("measured_ms").to_number<double>();
+    }
+  boost::json::object result{{"seeds", seeds}};
+  bool good = true;
+  for (const auto* kind : {"intra_stage", "inter_stage", "pipeline"}) {
+    const auto [ratio, count] = prediction_ratio(all, kind);
+    result[kind] = boost::json::object{{"predicted_over_measured", ratio}, {"changes", count}};
+    good = good && ratio >= least && ratio <= most;
+  }
+  std::cout << boost::json::serialize(result) << '\n';
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+} // namespace
+} // namespace parcae
+
+int main(int argc, char** argv) {
+  return parcae::run(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 3, argc > 2 ? argv[2] : "1000");
+}
