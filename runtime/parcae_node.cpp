@@ -2,6 +2,7 @@
 
 #include "runtime/duration.hpp"
 #include "runtime/node.hpp"
+#include "runtime/usage.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -33,7 +34,9 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
 
 int main(int argc, char** argv) {
   CLI::App app{"An instance of a Parcae cluster: its slots train, or (--role keeper) it holds snapshots.\n"
-               "Example: parcae-node --manager 127.0.0.1:4242 --name a"};
+               "Example: parcae-node --manager 127.0.0.1:4242 --name a",
+               "parcae-node"};
+  app.failure_message(parcae::usage_error);
   texts x;
   parcae::node_options options;
   app.add_option("--manager", x.manager, "HOST:PORT of the manager")->envname("PARCAE_MANAGER")->capture_default_str();

@@ -72,7 +72,12 @@ fleet_history load_trace(const std::string& name) {
       throw std::runtime_error("the seed in --trace " + name + " must be a whole number");
     return intervals_of(generate_trace(trace_kind(name.substr(0, colon)), seed));
   }
-  return from_file(name, [](const std::string& text) { return parse_trace(text); });
+  return from_file(name, [](const std::string& text) {
+    auto history = parse_trace(text);
+    if (history.empty())
+      throw parse_error("the trace has no intervals");
+    return history;
+  });
 }
 
 policy policy_of(const std::string& name) {
