@@ -2,7 +2,7 @@
 
 #include "gpu/model.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 namespace parcae {
@@ -10,9 +10,9 @@ namespace parcae {
 layer_state allocate_layer(const layer_description& layer, std::uint32_t moments) {
   const auto values = static_cast<std::int64_t>(layer.parameters());
   layer_state state;
-  state.parameters = at::empty({values}, at::kFloat);
+  state.parameters = at::zeros({values}, at::kFloat);
   for (std::uint32_t i = 0; i < moments; ++i)
-    state.moments.push_back(at::empty({values}, at::kFloat));
+    state.moments.push_back(at::zeros({values}, at::kFloat));
   return state;
 }
 

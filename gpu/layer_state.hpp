@@ -30,7 +30,7 @@ struct layer_state {
 
 using layer_store = std::map<std::uint32_t, layer_state>;
 
-/// Uninitialised buffers for a layer.
+/// Buffers for a layer, written to once: the first touch of their pages is no part of the transfer into them.
 layer_state allocate_layer(const layer_description& layer, std::uint32_t moments);
 
 /// Version (0, 0) of a layer.

@@ -18,7 +18,7 @@ constexpr std::size_t chunks_ahead = 4;
 constexpr std::chrono::hours longest_wait{1};
 
 /// to = left + right. `to` may be either of them.
-void add(float* to, const float* left, const float* right, std::size_t n) {
+void add_to(float* to, const float* left, const float* right, std::size_t n) {
 #pragma GCC ivdep
   for (std::size_t i = 0; i < n; ++i)
     to[i] = left[i] + right[i];
@@ -35,37 +35,6 @@ tag tag_of(std::uint64_t step, std::uint32_t index, std::size_t part) {
 void grow(std::vector<float>& x, std::size_t n) {
   if (x.size() < n)
     x.resize(n);
-}
-
-/// One partial sum of one chunk, at the chunk's owner.
-struct leaf {
-  replica_range range;
-  std::uint32_t pipeline = 0;
-  std::uint32_t number = 0; ///< among its pipeline's sums
-};
-
-/// All pipelines' sums, left to right.
-std::vector<leaf> all_leaves(std::uint32_t virtual_replicas, std::uint32_t width) {
-  std::vector<leaf> result;
-  for (std::uint32_t d = 0; d < width; ++d) {
-    std::uint32_t number = 0;
-    for (auto range : maximal_subtrees(virtual_replicas, owned_replicas(virtual_replicas, width, d)))
-      result.push_back({range, d, number++});
-  }
-  return result;
-}
-
-/// Adds leaves below `node` in tree order; `at[i]` is where leaf i is. Returns where the sum is.
-float* fold(replica_range node, const std::vector<leaf>& leaves, const std::vector<float*>& at, std::size_t& next,
-            float* result, std::size_t n) {
-  if (leaves[next].range == node)
-    return at[next++];
-  auto middle = node.first + tree_split(node);
-  auto left = fold({node.first, middle}, leaves, at, next, nullptr, n);
-  auto right = fold({middle, node.last}, leaves, at, next, nullptr, n);
-  auto to = result ? result : left;
-  add(to, left, right, n);
-  return to;
 }
 
 void collect_subtrees(replica_range node, replica_range owned, std::vector<replica_range>& to) {
@@ -99,79 +68,123 @@ std::vector<replica_range> maximal_subtrees(std::uint32_t virtual_replicas, repl
   return result;
 }
 
-// Chunk c belongs to pipeline c mod D. In turn t a member sends its sums of chunk t to the owner, and finishes chunk
+// Chunk c belongs to pipeline c mod D. In turn t a member sends its sums of chunk t to the owner, and ends chunk
 // t − ahead: as the owner it adds and sends the result to all, else it posts the receive of the result. Every member
 // goes through the same turns, which fixes the order of messages between any two.
-void all_reduce_tree(communicator& comm, std::span<const std::uint32_t> group, std::uint32_t self,
-                     std::uint32_t virtual_replicas, std::span<const std::span<float>> sums, std::uint64_t step,
-                     std::uint32_t index, std::vector<float>& scratch) {
-  const auto width = static_cast<std::uint32_t>(group.size());
-  const auto leaves = all_leaves(virtual_replicas, width);
-  const auto mine = static_cast<std::size_t>(
-      std::count_if(leaves.begin(), leaves.end(), [&](const leaf& x) { return x.pipeline == self; }));
-  if (sums.size() != mine || mine == 0)
-    throw std::invalid_argument("all_reduce_tree: " + std::to_string(sums.size()) + " sums, but pipeline " +
-                                std::to_string(self) + " has " + std::to_string(mine) + " sub-trees");
-  if (width == 1)
-    return; // the one sub-tree is the whole tree
-  const auto n = sums[0].size();
-  const auto chunks = (n + chunk_floats - 1) / chunk_floats;
-  const auto ahead = chunks_ahead * width;
-  const auto foreign = leaves.size() - mine;
-  const auto ring = chunks_ahead + 1; // owned chunks whose sums may be arriving at once
-  grow(scratch, ring * foreign * chunk_floats);
 
-  std::vector<std::vector<ticket>> arriving(ring);
-  std::vector<ticket> rest;
-  std::vector<float*> at(leaves.size());
-  auto size_of = [&](std::size_t c) { return std::min(chunk_floats, n - c * chunk_floats); };
-  // Where the leaves of an owned chunk are.
-  auto locate = [&](std::size_t c) {
-    auto slot = scratch.data() + c / width % ring * foreign * chunk_floats;
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      auto own = leaves[i].pipeline == self;
-      at[i] = own ? sums[leaves[i].number].data() + c * chunk_floats : slot;
-      slot += own ? 0 : chunk_floats;
-    }
-  };
-
-  for (std::size_t t = 0; t < chunks + ahead; ++t) {
-    if (auto c = t; c < chunks) {
-      auto owner = static_cast<std::uint32_t>(c % width);
-      if (owner == self) {
-        locate(c);
-        for (std::size_t i = 0; i < leaves.size(); ++i)
-          if (auto from = leaves[i].pipeline; from != self)
-            arriving[c / width % ring].push_back(
-                comm.receive(group[from], tag_of(step, index, c), bytes_of(at[i], size_of(c))));
-      } else {
-        for (auto sum : sums)
-          rest.push_back(
-              comm.send(group[owner], tag_of(step, index, c), bytes_of(sum.data() + c * chunk_floats, size_of(c))));
-      }
-    }
-    if (t < ahead)
-      continue;
-    auto c = t - ahead;
-    auto owner = static_cast<std::uint32_t>(c % width);
-    auto result = sums[0].data() + c * chunk_floats;
-    if (owner == self) {
-      for (auto& x : arriving[c / width % ring])
-        comm.wait(x, longest_wait);
-      arriving[c / width % ring].clear();
-      locate(c);
-      std::size_t next = 0;
-      fold({0, virtual_replicas}, leaves, at, next, result, size_of(c));
-      for (std::uint32_t d = 0; d < width; ++d)
-        if (d != self)
-          rest.push_back(comm.send(group[d], tag_of(step, index, c), bytes_of(result, size_of(c))));
-    } else {
-      // The owner can only send the result after it got this member's sums, so their bytes were taken from here.
-      rest.push_back(comm.receive(group[owner], tag_of(step, index, c), bytes_of(result, size_of(c))));
-    }
+tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> group, std::uint32_t self,
+                                 std::uint32_t virtual_replicas, std::uint64_t step, std::vector<float>& scratch) :
+    comm_(comm),
+    group_(std::move(group)), self_(self), virtual_replicas_(virtual_replicas), step_(step), scratch_(scratch),
+    width_(static_cast<std::uint32_t>(group_.size())), arriving_(chunks_ahead + 1) {
+  for (std::uint32_t d = 0; d < width_; ++d) {
+    std::uint32_t number = 0;
+    for (auto range : maximal_subtrees(virtual_replicas, owned_replicas(virtual_replicas, width_, d)))
+      leaves_.push_back({range, d, number++});
+    if (d == self)
+      mine_ = number;
   }
-  for (auto& x : rest)
-    comm.wait(x, longest_wait);
+  at_.resize(leaves_.size());
+  if (width_ > 1)
+    grow(scratch_, arriving_.size() * (leaves_.size() - mine_) * chunk_floats);
+}
+
+void tree_all_reduce::add(const std::vector<std::span<float>>& sums) {
+  if (sums.size() != mine_ || mine_ == 0)
+    throw std::invalid_argument("tree_all_reduce: " + std::to_string(sums.size()) + " sums, but pipeline " +
+                                std::to_string(self_) + " has " + std::to_string(mine_) + " sub-trees");
+  if (width_ == 1)
+    return; // the one sub-tree is the whole tree
+  for (std::size_t begin = 0; begin < sums[0].size(); begin += chunk_floats) {
+    auto& parts = chunks_.emplace_back();
+    for (auto sum : sums)
+      parts.push_back(sum.subspan(begin, std::min(chunk_floats, sum.size() - begin)));
+  }
+}
+
+void tree_all_reduce::advance() {
+  while (turn_ < chunks_.size() && ready(turn_))
+    take(turn_++);
+}
+
+void tree_all_reduce::finish() {
+  const auto ahead = chunks_.empty() ? 0 : chunks_ahead * width_;
+  while (turn_ < chunks_.size() + ahead)
+    take(turn_++);
+  for (auto& x : rest_)
+    comm_.wait(x, longest_wait);
+  rest_.clear();
+}
+
+/// Whether the turn would not wait.
+bool tree_all_reduce::ready(std::size_t turn) {
+  const auto ahead = chunks_ahead * width_;
+  return turn < ahead || (turn - ahead) % width_ != self_ ||
+         std::ranges::all_of(arriving(turn - ahead), [this](const ticket& x) { return comm_.done(x); });
+}
+
+void tree_all_reduce::take(std::size_t turn) {
+  if (turn < chunks_.size())
+    begin_chunk(turn);
+  if (const auto ahead = chunks_ahead * width_; turn >= ahead)
+    end_chunk(turn - ahead);
+}
+
+void tree_all_reduce::begin_chunk(std::size_t c) {
+  const auto owner = static_cast<std::uint32_t>(c % width_);
+  const auto& parts = chunks_[c];
+  const auto what = tag_of(step_, 0, c);
+  if (owner != self_) {
+    for (auto part : parts)
+      rest_.push_back(comm_.send(group_[owner], what, std::as_bytes(part)));
+    return;
+  }
+  locate(c);
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    if (auto from = leaves_[i].pipeline; from != self_)
+      arriving(c).push_back(comm_.receive(group_[from], what, bytes_of(at_[i], parts[0].size())));
+}
+
+void tree_all_reduce::end_chunk(std::size_t c) {
+  const auto owner = static_cast<std::uint32_t>(c % width_);
+  const auto result = chunks_[c][0];
+  const auto what = tag_of(step_, 0, c);
+  if (owner != self_) {
+    // The owner can only send the result after it got this member's sums, so their bytes were taken from here.
+    rest_.push_back(comm_.receive(group_[owner], what, std::as_writable_bytes(result)));
+    return;
+  }
+  for (auto& x : arriving(c))
+    comm_.wait(x, longest_wait);
+  arriving(c).clear();
+  locate(c);
+  std::size_t next = 0;
+  fold({0, virtual_replicas_}, next, result.data(), result.size());
+  for (std::uint32_t d = 0; d < width_; ++d)
+    if (d != self_)
+      rest_.push_back(comm_.send(group_[d], what, std::as_bytes(result)));
+}
+
+/// Sets at_ for an owned chunk.
+void tree_all_reduce::locate(std::size_t c) {
+  auto slot = scratch_.data() + c / width_ % arriving_.size() * (leaves_.size() - mine_) * chunk_floats;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    const auto own = leaves_[i].pipeline == self_;
+    at_[i] = own ? chunks_[c][leaves_[i].number].data() : slot;
+    slot += own ? 0 : chunk_floats;
+  }
+}
+
+/// Adds leaves below `node` in tree order. Returns where the sum is.
+float* tree_all_reduce::fold(replica_range node, std::size_t& next, float* result, std::size_t n) const {
+  if (leaves_[next].range == node)
+    return at_[next++];
+  const auto middle = node.first + tree_split(node);
+  const auto left = fold({node.first, middle}, next, nullptr, n);
+  const auto right = fold({middle, node.last}, next, nullptr, n);
+  const auto to = result ? result : left;
+  add_to(to, left, right, n);
+  return to;
 }
 
 // Baidu's ring: in round r < D − 1 segment (self − r) goes to the next member, who adds it; in the other D − 1 rounds
@@ -215,7 +228,7 @@ void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, s
     comm.wait(arriving[i % ahead], longest_wait);
     auto to = part(i, self + width - 1);
     if (i / parts < width - 1)
-      add(to.data(), to.data(), scratch.data() + i % ahead * chunk_floats, to.size());
+      add_to(to.data(), to.data(), scratch.data() + i % ahead * chunk_floats, to.size());
     receive(i + ahead);
     if (i / parts + 1 < rounds)
       send(i + parts);

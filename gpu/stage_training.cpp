@@ -7,8 +7,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <ctime>
 #include <stdexcept>
 #include <utility>
@@ -31,36 +29,28 @@ std::span<std::byte> bytes_of(const at::Tensor& x) {
   return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
 }
 
-std::span<float> floats_of(const at::Tensor& x) {
-  return {x.data_ptr<float>(), static_cast<std::size_t>(x.numel())};
-}
-
-std::int64_t padded(std::int64_t values) {
-  return (values + 15) / 16 * 16;
-}
-
 } // namespace
 
 stage_training::stage_training(context c) :
     c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
-    stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]), last_(grid_.first_layer[stage_ + 1]),
-    per_replica_(job_.micro_batches() / job_.virtual_replicas), layers_(make_layers(job_.model)),
-    order_(job_.seed, c.data->size()) {
-  const auto owned = replicas_of(pipeline_);
-  first_micro_batch_ = owned.first * per_replica_;
-  micro_batches_ = (owned.last - owned.first) * per_replica_;
+    stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]),
+    last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model)),
+    order_(job_.seed, c.data->size()),
+    // With plain all-reduce, one sum over all micro-batches of the pipeline.
+    gradients_(*c.model, first_, last_, job_.reproducible ? job_.virtual_replicas : 1,
+               job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_)
+                                 : replica_range{0, 1}) {
+  const auto own = shape_.micro_batches(pipeline_);
+  first_micro_batch_ = own.first;
+  micro_batches_ = own.last - own.first;
+  per_sum_ = job_.reproducible ? job_.micro_batches() / job_.virtual_replicas : micro_batches_;
+  for (std::uint32_t d = 0; d < grid_.width; ++d)
+    replicas_.push_back(grid_.rank(d, stage_));
   schedule_ = one_forward_one_backward(grid_.depth, stage_, micro_batches_);
-  for (auto i = first_; i < last_; ++i) {
-    offset_.push_back(gradient_values_);
-    gradient_values_ += padded(static_cast<std::int64_t>(c_.model->layers[i].parameters()));
+  for (auto i = first_; i < last_; ++i)
     times_.push_back({i, 0, 0, 0});
-  }
   in_flight_.resize(micro_batches_);
   losses_.resize(micro_batches_);
-}
-
-replica_range stage_training::replicas_of(std::uint32_t pipeline) const {
-  return owned_replicas(job_.virtual_replicas, grid_.width, pipeline);
 }
 
 void stage_training::start(const version& at) {
@@ -84,12 +74,7 @@ void stage_training::fault(const char* phase, std::uint32_t index) const {
     c_.options->on_fault_point({phase, c_.what->next, at_.steps, index});
 }
 
-at::Tensor stage_training::layer_gradient(const at::Tensor& flat, std::uint32_t layer) const {
-  return flat.narrow(0, offset_[layer - first_], static_cast<std::int64_t>(c_.model->layers[layer].parameters()));
-}
-
 // --- one micro-batch
-// --------------------------------------------------------------------------------------------------
 
 at::Tensor stage_training::load(std::uint32_t micro_batch, at::Tensor* targets) {
   const std::int64_t samples = job_.micro_batch;
@@ -169,51 +154,22 @@ void stage_training::forward(std::uint32_t position) {
   }
 }
 
-template <class Function>
-void stage_training::for_each_piece(const gradient_sum& sum, const at::Tensor& flat, Function&& function) const {
-  for (auto i = first_; i < last_; ++i) {
-    const auto views = views_of(c_.model->layers[i], layer_gradient(flat, i));
-    for (std::size_t t = 0; t < views.size(); ++t)
-      function(views[t], sum.pieces[i - first_][t]);
-  }
-}
-
-// Autograd accumulates the micro-batches of a virtual replica in order, in tensors of its own; they are copied or added
-// to a flat buffer once, when the replica is complete.
-void stage_training::end_replica() {
-  gradient_sum leaf;
-  for (auto& parameters : parameters_) {
-    leaf.pieces.emplace_back();
-    for (auto& parameter : parameters)
-      leaf.pieces.back().push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
-  }
-  sums_->push(std::move(leaf), [this](gradient_sum& left, gradient_sum& right) {
-    flatten(left);
-    if (right.flat.defined()) {
-      left.flat.add_(right.flat);
-      free_gradients_.push_back(std::move(right.flat));
-    } else {
-      for_each_piece(right, left.flat, [](const at::Tensor& view, const at::Tensor& piece) { view.add_(piece); });
-    }
-  });
-}
-
-void stage_training::flatten(gradient_sum& sum) {
-  if (sum.flat.defined())
+// Autograd accumulates the micro-batches of a virtual replica in order, in tensors of its own. They are merged while
+// the cache still has them, and what is complete goes on its way behind the backward of the layers before.
+void stage_training::end_replica(std::uint32_t layer, bool last) {
+  std::vector<at::Tensor> pieces;
+  for (auto& parameter : parameters_[layer - first_])
+    pieces.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
+  gradients_.add(layer, std::move(pieces));
+  if (!last || !reduction_)
     return;
-  if (free_gradients_.empty()) {
-    sum.flat = at::zeros({gradient_values_}, at::kFloat); // the padding between layers stays 0
-  } else {
-    sum.flat = std::move(free_gradients_.back());
-    free_gradients_.pop_back();
-  }
-  for_each_piece(sum, sum.flat, [](const at::Tensor& view, const at::Tensor& piece) { view.copy_(piece); });
-  sum.pieces.clear();
+  reduction_->add(gradients_.spans(layer));
+  reduction_->advance();
 }
 
 void stage_training::backward(std::uint32_t position) {
-  // With plain all-reduce, one sum over all micro-batches of the pipeline.
-  const auto per_sum = job_.reproducible ? per_replica_ : micro_batches_;
+  const bool ends_sum = position % per_sum_ == per_sum_ - 1;
+  const bool last = position + 1 == micro_batches_;
   auto& state = in_flight_[position];
   at::Tensor gradient;
   if (stage_ + 1 == grid_.depth) {
@@ -235,6 +191,8 @@ void stage_training::backward(std::uint32_t position) {
       gradient = part.input.grad().contiguous();
     times_[i - first_].backward_ms += thread_cpu_ms() - began;
     part = {};
+    if (ends_sum)
+      end_replica(i, last);
   }
   if (stage_ > 0)
     sent_gradients_.emplace_back(
@@ -243,19 +201,14 @@ void stage_training::backward(std::uint32_t position) {
   if (state.sent_output)
     c_.comm->wait(state.sent_output, peer_limit);
   state = {};
-  if (position % per_sum == per_sum - 1)
-    end_replica();
 }
 
 // --- one step
-// ---------------------------------------------------------------------------------------------------------
 
 const commit_result& stage_training::step() {
   drop_gradients();
   if (job_.reproducible)
-    sums_ = std::make_unique<subtree_sums<gradient_sum>>(job_.virtual_replicas, replicas_of(pipeline_));
-  else // one sum per pipeline, added around a ring
-    sums_ = std::make_unique<subtree_sums<gradient_sum>>(1, replica_range{0, 1});
+    reduction_.emplace(*c_.comm, replicas_, pipeline_, job_.virtual_replicas, at_.steps, scratch_);
   post_input(0);
   std::uint32_t next_gradient = 0; // posted as soon as the one before was used and the output's shape is known
   for (const auto& operation : schedule_) {
@@ -286,23 +239,11 @@ const commit_result& stage_training::step() {
 
 void stage_training::reduce() {
   check_abort();
-  std::vector<std::uint32_t> group;
-  for (std::uint32_t d = 0; d < grid_.width; ++d)
-    group.push_back(grid_.rank(d, stage_));
-  auto& sums = sums_->sums();
-  std::vector<std::span<float>> spans;
-  for (auto& sum : sums) {
-    flatten(sum.buffer);
-    spans.push_back(floats_of(sum.buffer.flat));
-  }
-  if (job_.reproducible)
-    all_reduce_tree(*c_.comm, group, pipeline_, job_.virtual_replicas, spans, at_.steps, 0, scratch_);
+  if (reduction_)
+    reduction_->finish();
   else
-    all_reduce_ring(*c_.comm, group, pipeline_, spans.front(), at_.steps, 0, scratch_);
-  gradient_ = std::move(sums.front().buffer.flat);
-  for (std::size_t i = 1; i < sums.size(); ++i)
-    free_gradients_.push_back(std::move(sums[i].buffer.flat));
-  sums_.reset();
+    for (auto i = first_; i < last_; ++i)
+      all_reduce_ring(*c_.comm, replicas_, pipeline_, gradients_.spans(i).front(), at_.steps, i, scratch_);
 }
 
 // Both uses' gradients are kept apart until here, also when one stage has both, and added input use first.
@@ -315,7 +256,7 @@ void stage_training::add_tied() {
   if (!has_first && !has_second)
     return;
   auto slice = [&](std::uint32_t layer, std::uint32_t tensor) {
-    return views_of(c_.model->layers[layer], layer_gradient(gradient_, layer))[tensor];
+    return views_of(c_.model->layers[layer], gradients_.first(layer))[tensor];
   };
   if (has_first && has_second) {
     auto first = slice(tie.first_layer, tie.first_tensor);
@@ -345,45 +286,8 @@ void stage_training::add_tied() {
 }
 
 // --- the commit exchange
-// ----------------------------------------------------------------------------------------------
 
-std::size_t stage_training::contribution_bytes(std::uint32_t rank) const {
-  const auto stage = grid_.stage_of(rank);
-  std::size_t numbers = grid_.first_layer[stage + 1] - grid_.first_layer[stage];
-  if (stage + 1 == grid_.depth) {
-    const auto owned = replicas_of(grid_.pipeline_of(rank));
-    numbers += std::size_t{owned.last - owned.first} * per_replica_;
-  }
-  return 2 + numbers * sizeof(double);
-}
-
-std::vector<std::byte> stage_training::encode(const contribution& x) const {
-  std::vector<std::byte> bytes;
-  bytes.reserve(contribution_bytes(c_.rank));
-  bytes.push_back(std::byte{x.stop});
-  bytes.push_back(std::byte{x.snapshot});
-  for (const auto* numbers : {&x.squared_norms, &x.losses}) {
-    const auto raw = std::as_bytes(std::span(*numbers));
-    bytes.insert(bytes.end(), raw.begin(), raw.end());
-  }
-  return bytes;
-}
-
-contribution stage_training::decode(std::span<const std::byte> bytes, std::uint32_t rank) const {
-  const auto stage = grid_.stage_of(rank);
-  contribution x;
-  x.stop = bytes[0] != std::byte{0};
-  x.snapshot = bytes[1] != std::byte{0};
-  x.squared_norms.resize(grid_.first_layer[stage + 1] - grid_.first_layer[stage]);
-  x.losses.resize((bytes.size() - 2) / sizeof(double) - x.squared_norms.size());
-  std::memcpy(x.squared_norms.data(), bytes.data() + 2, x.squared_norms.size() * sizeof(double));
-  if (!x.losses.empty())
-    std::memcpy(x.losses.data(), bytes.data() + 2 + x.squared_norms.size() * sizeof(double),
-                x.losses.size() * sizeof(double));
-  return x;
-}
-
-void stage_training::exchange() {
+contribution stage_training::own_contribution() const {
   contribution mine;
   mine.stop = stop_;
   mine.snapshot = snapshot_;
@@ -392,7 +296,7 @@ void stage_training::exchange() {
       const auto norm = at::linalg_vector_norm(x, 2, {}, false, at::kDouble).item<double>();
       return norm * norm;
     };
-    const auto gradient = layer_gradient(gradient_, i);
+    const auto& gradient = gradients_.first(i);
     if (const auto& tie = c_.model->tied; tie && tie->second_layer == i) {
       // A tied tensor counts once, with its first use.
       double sum = 0;
@@ -407,7 +311,11 @@ void stage_training::exchange() {
   }
   if (stage_ + 1 == grid_.depth)
     mine.losses = losses_;
+  return mine;
+}
 
+void stage_training::exchange() {
+  const auto mine = own_contribution();
   const auto ranks = grid_.ranks();
   const tag what{channel::exchange, at_.steps, 0};
   std::vector<std::vector<std::byte>> bytes(ranks);
@@ -422,7 +330,7 @@ void stage_training::exchange() {
   for (std::uint32_t r = 0; r < ranks; ++r) {
     if (r == c_.rank)
       continue;
-    bytes[r].resize(contribution_bytes(r));
+    bytes[r].resize(shape_.bytes(r));
     received[r] = c_.comm->receive(r, what, bytes[r]);
   }
   std::uint32_t count = 0;
@@ -440,32 +348,11 @@ void stage_training::exchange() {
     if (r != c_.rank)
       c_.comm->wait(received[r], peer_limit);
 
-  commit_result x;
-  x.step = at_.steps;
-  double squared_norm = 0;
-  std::vector<double> losses(job_.micro_batches());
-  for (std::uint32_t r = 0; r < ranks; ++r) {
-    const auto theirs = r == c_.rank ? mine : decode(bytes[r], r);
-    x.stop |= theirs.stop;
-    x.snapshot |= theirs.snapshot;
-    if (grid_.pipeline_of(r) == 0) // ranks of pipeline 0 come in layer order; all replicas have the same norms
-      for (auto squared : theirs.squared_norms)
-        squared_norm += squared;
-    if (!theirs.losses.empty())
-      std::copy(theirs.losses.begin(), theirs.losses.end(),
-                losses.begin() + replicas_of(grid_.pipeline_of(r)).first * per_replica_);
-  }
-  for (auto loss : losses)
-    x.loss += loss;
-  x.loss /= static_cast<double>(losses.size());
-  x.gradient_norm = std::sqrt(squared_norm);
-  if (const auto most = job_.optimizer.clip_norm; most > 0)
-    x.clip_factor = std::min(1.0, most / (x.gradient_norm + 1e-6));
-  x.learning_rate = learning_rate(job_.optimizer, at_.steps, job_.steps);
-  const auto steps = at_.steps + 1;
-  x.snapshot |= steps % job_.keeper_every == 0 || steps == job_.steps;
-  result_ = x;
-  if (x.snapshot)
+  std::vector<contribution> by_rank;
+  for (std::uint32_t r = 0; r < ranks; ++r)
+    by_rank.push_back(r == c_.rank ? mine : decode(bytes[r], r, shape_));
+  result_ = combine(by_rank, at_.steps, shape_);
+  if (result_.snapshot)
     snapshot_ = false;
 }
 
@@ -478,7 +365,7 @@ void stage_training::apply(const commit_result& result) {
   for (auto i = first_; i < last_; ++i) {
     const auto began = thread_cpu_ms();
     auto& state = c_.store->at(i);
-    auto gradient = layer_gradient(gradient_, i);
+    auto gradient = gradients_.first(i);
     if (result.clip_factor < 1)
       gradient.mul_(result.clip_factor);
     apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate);
@@ -495,10 +382,8 @@ void stage_training::apply(const commit_result& result) {
 
 void stage_training::drop_gradients() {
   complete_ = no_step;
-  if (gradient_.defined())
-    free_gradients_.push_back(std::move(gradient_));
-  gradient_ = at::Tensor();
-  sums_.reset();
+  reduction_.reset();
+  gradients_.clear();
 }
 
 std::vector<layer_time> stage_training::take_times() {

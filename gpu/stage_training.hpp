@@ -3,29 +3,24 @@
 // Training steps of one stage of one pipeline in one generation (design, sections 4 and 5).
 
 #include "gpu/communicator.hpp"
+#include "gpu/contribution.hpp"
 #include "gpu/dataset.hpp"
+#include "gpu/gradient_sums.hpp"
+#include "gpu/layer_state.hpp"
 #include "gpu/model.hpp"
 #include "gpu/pipeline_schedule.hpp"
 #include "gpu/reduction.hpp"
-#include "gpu/layer_state.hpp"
 #include "gpu/stage_executor.hpp"
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace parcae {
 
 /// Thrown between two layers when the generation is to end.
 struct generation_aborted {};
-
-/// What the exchange says of one rank. Its size is known to every rank from the placement.
-struct contribution {
-  bool stop = false;
-  bool snapshot = false;
-  std::vector<double> squared_norms; ///< one per layer of its stage
-  std::vector<double> losses;        ///< one per micro-batch of its pipeline, last stage only
-};
 
 /// Bound to one rank. Single-threaded but for request_stop, request_snapshot and the abort flag. After an exception the
 /// communicator must be aborted before this is destroyed: transmissions under way use its buffers.
@@ -75,12 +70,6 @@ private:
     at::Tensor output;
   };
 
-  /// The gradient summed over some virtual replicas: as autograd left it, one tensor per parameter, or in one flat buffer.
-  struct gradient_sum {
-    std::vector<std::vector<at::Tensor>> pieces; ///< per layer of the stage; empty if flat
-    at::Tensor flat;
-  };
-
   struct micro_batch_state {
     std::vector<layer_activation> layers;
     at::Tensor loss;
@@ -93,21 +82,14 @@ private:
   void post_input(std::uint32_t position);
   void post_gradient(std::uint32_t position);
   at::Tensor load(std::uint32_t micro_batch, at::Tensor* targets);
-  void end_replica();
-  void flatten(gradient_sum& sum);
-  template <class Function> // (view of flat, piece) for every parameter
-  void for_each_piece(const gradient_sum& sum, const at::Tensor& flat, Function&& function) const;
+  void end_replica(std::uint32_t layer, bool last);
   void reduce();
   void add_tied();
   void exchange();
-  std::vector<std::byte> encode(const contribution& x) const;
-  contribution decode(std::span<const std::byte> bytes, std::uint32_t rank) const;
-  std::size_t contribution_bytes(std::uint32_t rank) const;
-  replica_range replicas_of(std::uint32_t pipeline) const;
+  contribution own_contribution() const;
   void fault(const char* phase, std::uint32_t index = 0) const;
   void check_abort() const;
   std::uint32_t micro_batch_id(std::uint32_t position) const { return first_micro_batch_ + position; }
-  at::Tensor layer_gradient(const at::Tensor& flat, std::uint32_t layer) const;
 
   context c_;
   const job_specification& job_;
@@ -116,19 +98,18 @@ private:
   std::uint32_t stage_;
   std::uint32_t first_; ///< layers [first_, last_)
   std::uint32_t last_;
-  std::uint32_t first_micro_batch_;            ///< id of position 0
-  std::uint32_t micro_batches_;                ///< of this pipeline
-  std::uint32_t per_replica_;                  ///< micro-batches per virtual replica
+  std::uint32_t first_micro_batch_; ///< id of position 0
+  std::uint32_t micro_batches_;     ///< of this pipeline
+  std::uint32_t per_sum_;           ///< micro-batches that autograd sums: a virtual replica's
+  exchange_shape shape_;
+  std::vector<std::uint32_t> replicas_;        ///< ranks of this stage, by pipeline
   std::vector<std::unique_ptr<layer>> layers_; ///< of the whole model; stateless
   std::vector<pipeline_operation> schedule_;
   sample_order order_;
 
   std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory
-  std::vector<std::int64_t> offset_;                ///< per layer: start in the flat gradient, padded to 64 bytes
-  std::int64_t gradient_values_ = 0;
-  std::vector<at::Tensor> free_gradients_; ///< flat buffers to reuse
-  std::unique_ptr<subtree_sums<gradient_sum>> sums_;
-  at::Tensor gradient_; ///< of the step, once complete
+  gradient_sums gradients_;
+  std::optional<tree_all_reduce> reduction_; ///< of the step in progress
   std::vector<float> scratch_;
 
   std::vector<micro_batch_state> in_flight_; ///< by position

@@ -215,8 +215,9 @@ void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int re
   std::vector<std::vector<float>> sums(2, std::vector<float>(floats, 1)), scratch(2);
   measured tree, ring, floor;
   auto once_tree = [&](std::uint32_t self) {
-    std::vector<std::span<float>> spans{sums[self]};
-    all_reduce_tree(*ends[self], group, self, virtual_replicas, spans, 0, 0, scratch[self]);
+    tree_all_reduce reduction(*ends[self], group, self, virtual_replicas, 0, scratch[self]);
+    reduction.add({sums[self]});
+    reduction.finish();
   };
   auto once_ring = [&](std::uint32_t self) {
     all_reduce_ring(*ends[self], group, self, sums[self], 0, 0, scratch[self]);

@@ -49,8 +49,19 @@ job_specification ten_million() {
 
 struct figures {
   std::vector<double> detect_ms, stall_ms, to_commit_ms, beyond_one_step_ms, join_ms;
-  std::map<std::string, std::vector<double>> phases;
+  std::map<std::string, std::vector<double>> phases, join_phases;
 };
+
+/// From the beginning of a stall on. When one joins, decisions, plans and preparations come before it.
+void add_phases(std::map<std::string, std::vector<double>>& to, const change_status& change) {
+  const auto began = change.active_ms - change.stall_ms;
+  const auto within = [&](double from, double until) { return std::max(0.0, until - std::max(from, began)); };
+  to["decided"].push_back(within(0, change.decided_ms));
+  to["planned"].push_back(within(change.decided_ms, change.planned_ms));
+  to["prepared"].push_back(within(change.planned_ms, change.prepared_ms));
+  to["transferred"].push_back(within(change.prepared_ms, change.ready_ms));
+  to["activated"].push_back(within(change.ready_ms, change.active_ms));
+}
 
 /// Trains on `nodes` workers, kills one at random and replaces it, `kills` times.
 figures measure(int nodes, int kills, std::uint64_t seed) {
@@ -101,33 +112,35 @@ figures measure(int nodes, int kills, std::uint64_t seed) {
         out.stall_ms.push_back(change.stall_ms);
         out.to_commit_ms.push_back(detect + change.first_commit_ms);
         out.beyond_one_step_ms.push_back(detect + change.first_commit_ms - job.step_ms);
-        out.phases["decided"].push_back(change.decided_ms);
-        out.phases["planned"].push_back(change.planned_ms - change.decided_ms);
-        out.phases["prepared"].push_back(change.prepared_ms - change.planned_ms);
-        out.phases["transferred"].push_back(change.ready_ms - change.prepared_ms);
-        out.phases["activated"].push_back(change.active_ms - change.ready_ms);
+        add_phases(out.phases, change);
       }
     const auto joined_from = job.change_count;
     start();
     before = settled(names.size());
     for (const auto& change : job_of(before, id).changes)
-      if (change.number >= joined_from && change.trigger.starts_with("join"))
+      if (change.number >= joined_from && change.trigger.starts_with("join")) {
         out.join_ms.push_back(change.stall_ms);
+        add_phases(out.join_phases, change);
+      }
     std::cerr << "kill " << k + 1 << " of " << kills << ": stall " << percentile(out.stall_ms, 0.5) << " ms (median)\n";
   }
   return out;
 }
 
 boost::json::object json_of(const figures& x) {
-  boost::json::object phases;
-  for (const auto& [name, ms] : x.phases)
-    phases[name] = summary(ms);
+  const auto by_phase = [](const auto& phases) {
+    boost::json::object object;
+    for (const auto& [name, ms] : phases)
+      object[name] = summary(ms);
+    return object;
+  };
   return {{"detect_ms", summary(x.detect_ms)},
           {"stall_ms", summary(x.stall_ms)},
-          {"stall_by_phase_ms", phases},
+          {"stall_by_phase_ms", by_phase(x.phases)},
           {"kill_to_next_commit_ms", summary(x.to_commit_ms)},
           {"kill_to_next_commit_less_one_step_ms", summary(x.beyond_one_step_ms)},
-          {"nobody_steps_when_one_joins_ms", summary(x.join_ms)}};
+          {"nobody_steps_when_one_joins_ms", summary(x.join_ms)},
+          {"nobody_steps_when_one_joins_by_phase_ms", by_phase(x.join_phases)}};
 }
 
 } // namespace

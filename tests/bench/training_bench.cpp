@@ -207,6 +207,9 @@ int main(int argc, char** argv) {
   const auto job = ten_million();
   auto plain_reduce = job;
   plain_reduce.reproducible = false;
+  // A pipeline of two stages with M micro-batches is at most 2·M/(M+1) times as fast as one: 1.60 for 4, 1.78 for 8.
+  auto eight = job;
+  eight.micro_batch = 2;
   // In turn, so that a drift of the machine's speed touches all alike.
   std::map<std::string, std::vector<cost>> ms;
   for (int r = 0; r < rounds; ++r) {
@@ -216,6 +219,8 @@ int main(int argc, char** argv) {
     ms["2x1"].push_back(distributed(job, 2, 1, steps));
     ms["2x1 plain all-reduce"].push_back(distributed(plain_reduce, 2, 1, steps));
     ms["1x2"].push_back(distributed(job, 1, 2, steps));
+    ms["1x1, 8 micro-batches"].push_back(distributed(eight, 1, 1, steps));
+    ms["1x2, 8 micro-batches"].push_back(distributed(eight, 1, 2, steps));
   }
   boost::json::object out;
   auto median_of = [&](const std::string& a, auto&& figure) {
@@ -238,7 +243,9 @@ int main(int argc, char** argv) {
   out["1x1_over_plain_loop (at most 1.03)"] = ratio("1x1", "plain");
   out["2x1_over_two_plain_loops (at most 1.05)"] = ratio("2x1", "two plain");
   out["2x1_speed_over_1x1 (at least 1.6)"] = ratio("1x1", "2x1");
-  out["1x2_speed_over_1x1 (at least 1.6)"] = ratio("1x1", "1x2");
+  out["1x2_speed_over_1x1 with 4 micro-batches (1.60 without any loss)"] = ratio("1x1", "1x2");
+  out["1x2_speed_over_1x1 with 8 micro-batches (at least 1.6; 1.78 without any loss)"] =
+      ratio("1x1, 8 micro-batches", "1x2, 8 micro-batches");
   out["reproducible_over_plain_all_reduce_2x1 (at most 1.10)"] = ratio("2x1", "2x1 plain all-reduce");
   std::cout << boost::json::serialize(out) << std::endl;
 }

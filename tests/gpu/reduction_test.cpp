@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 using namespace parcae;
 using namespace parcae::testing;
@@ -70,6 +71,14 @@ bool same_bits(const buffer& a, const buffer& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
+void reduce(communicator& comm, const std::vector<std::uint32_t>& group, std::uint32_t d,
+            std::uint32_t virtual_replicas, const std::vector<std::span<float>>& sums, std::uint64_t step) {
+  buffer scratch;
+  tree_all_reduce reduction(comm, group, d, virtual_replicas, step, scratch);
+  reduction.add(sums);
+  reduction.finish();
+}
+
 void reduce_all(cluster& c, std::vector<std::unique_ptr<communicator>>& ends, std::uint32_t width,
                 const std::vector<buffer>& leaves, const buffer& expected, std::uint64_t step) {
   std::vector<std::uint32_t> group;
@@ -81,8 +90,7 @@ void reduce_all(cluster& c, std::vector<std::unique_ptr<communicator>>& ends, st
     auto d = width - 1 - self;
     auto sums = own_sums(leaves, width, d);
     std::vector<std::span<float>> spans(sums.begin(), sums.end());
-    buffer scratch;
-    all_reduce_tree(*ends[self], group, d, static_cast<std::uint32_t>(leaves.size()), spans, step, 9, scratch);
+    reduce(*ends[self], group, d, static_cast<std::uint32_t>(leaves.size()), spans, step);
     EXPECT_TRUE(same_bits(sums[0], expected)) << "V " << leaves.size() << " D " << width << " d " << d;
   });
 }
@@ -149,6 +157,36 @@ TEST(reduction, tree_is_exact_for_every_length) {
     }
 }
 
+// given: buffers added one by one, members that advance now and then at paces of their own / expected: the same bits
+TEST(reduction, buffers_are_added_while_others_are_under_way) {
+  cluster c(3);
+  auto ends = c.connect_all();
+  const std::vector<std::size_t> lengths{70'000, 1, 0, 400'000, 65'536, 12};
+  std::vector<std::vector<buffer>> leaves;
+  for (std::size_t b = 0; b < lengths.size(); ++b)
+    leaves.push_back(random_leaves(5, lengths[b], b));
+  for (std::uint32_t width = 1; width <= 3; ++width)
+    c.each([&](std::uint32_t self) {
+      if (self >= width)
+        return;
+      std::vector<std::uint32_t> group(width);
+      std::iota(group.begin(), group.end(), 0u);
+      std::vector<std::vector<buffer>> sums;
+      buffer scratch;
+      tree_all_reduce reduction(*ends[self], group, self, 5, width, scratch);
+      std::mt19937 draw(self);
+      for (const auto& x : leaves) {
+        sums.push_back(own_sums(x, width, self));
+        reduction.add({sums.back().begin(), sums.back().end()});
+        for (auto n = draw() % 3; n > 0; --n)
+          reduction.advance();
+      }
+      reduction.finish();
+      for (std::size_t b = 0; b < leaves.size(); ++b)
+        EXPECT_TRUE(same_bits(sums[b][0], tree_sum(leaves[b], 0, 5))) << "D " << width << " buffer " << b;
+    });
+}
+
 // given: integers, whose sums are exact in any order / expected: the sum, in place at every member
 TEST(reduction, ring_adds_up) {
   cluster c(5);
@@ -187,9 +225,8 @@ TEST(reduction, ends_when_a_member_leaves) {
       return ends[2]->abort();
     auto leaves = own_sums(random_leaves(3, 500'000, 1), 3, self);
     std::vector<std::span<float>> spans(leaves.begin(), leaves.end());
-    buffer scratch;
     try {
-      all_reduce_tree(*ends[self], group, self, 3, spans, 0, 0, scratch);
+      reduce(*ends[self], group, self, 3, spans, 0);
     } catch (const communication_error&) {
       ++failed;
       ends[self]->abort();
@@ -201,9 +238,7 @@ TEST(reduction, ends_when_a_member_leaves) {
 TEST(reduction, wrong_number_of_sums_is_refused) {
   cluster c(1);
   auto comm = c.connect(0);
-  buffer one(4), scratch;
-  std::vector<std::span<float>> none, two{one, one};
-  std::vector<std::uint32_t> group{0};
-  EXPECT_THROW(all_reduce_tree(*comm, group, 0, 4, none, 0, 0, scratch), std::invalid_argument);
-  EXPECT_THROW(all_reduce_tree(*comm, group, 0, 4, two, 0, 0, scratch), std::invalid_argument);
+  buffer one(4);
+  EXPECT_THROW(reduce(*comm, {0}, 0, 4, {}, 0), std::invalid_argument);
+  EXPECT_THROW(reduce(*comm, {0}, 0, 4, {one, one}, 0), std::invalid_argument);
 }

@@ -89,6 +89,7 @@ TEST_F(error, commands) {
       {"preempt by name and number", {"preempt", "a", "--any", "1"}, 2, {"--any", "parcae preempt -h"}},
       {"notice that is no duration", {"preempt", "a", "--notice", "soon"}, 2, {"--notice soon", "such as 30s"}},
       {"listening to the world", {"manager", "--listen", "0.0.0.0:0"}, 2, {"0.0.0.0", "loopback"}},
+      {"unknown kind of log", {"manager", "--log-format", "xml"}, 2, {"--log-format xml", "text or json"}},
       {"simulate without a trace", {"simulate", "--profile", "p"}, 2, {"parcae simulate: ", "--trace"}},
       // What cannot be: 1.
       {"no such job file", {"submit", f + "no.toml"}, 1, {f + "no.toml", "No such file"}},

@@ -5,16 +5,22 @@
 #include "runtime/availability.hpp"
 #include "runtime/demo_report.hpp"
 #include "runtime/faults.hpp"
+#include "runtime/guardian.hpp"
 #include "runtime/process.hpp"
 #include "runtime/status_text.hpp"
 #include "runtime/system.hpp"
 
 #include <boost/json.hpp>
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <numeric>
 
 namespace parcae {
@@ -212,6 +218,73 @@ TEST(child_process, is_waited_for_and_cleaned_up) {
   child_process child({{"/bin/sleep", "1000"}, out, out});
   child.signal(SIGKILL);
   EXPECT_EQ(child.wait(10s), 128 + SIGKILL);
+}
+
+/// A child process with a guardian and a connection to this one. Its descriptor is also held by another process, which
+/// would keep the connection open.
+struct guarded_child {
+  explicit guarded_child(const std::function<void()>& body) {
+    const int listening = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof where;
+    auto* address = reinterpret_cast<sockaddr*>(&where);
+    EXPECT_EQ(bind(listening, address, size), 0);
+    EXPECT_EQ(listen(listening, 1), 0);
+    EXPECT_EQ(getsockname(listening, address, &size), 0);
+    const int own = socket(AF_INET, SOCK_STREAM, 0);
+    EXPECT_EQ(connect(own, address, size), 0);
+    theirs = accept(listening, nullptr, nullptr);
+    close(listening);
+    timeval limit{10, 0};
+    setsockopt(theirs, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    holder = fork();
+    if (holder == 0)
+      for (;;)
+        pause();
+    pid = fork();
+    if (pid == 0) {
+      close(theirs);
+      {
+        guardian guard;
+        if (write(own, "+", 1) == 1)
+          body();
+      }
+      _exit(write(own, "-", 1) == 1 ? 0 : 1);
+    }
+    close(own);
+  }
+
+  ~guarded_child() {
+    for (auto child : {pid, holder}) {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    }
+    close(theirs);
+  }
+
+  /// The next byte; 0 at the end of the connection, -1 if nothing comes.
+  int read_byte() const {
+    char x = 0;
+    const auto n = read(theirs, &x, 1);
+    return n == 1 ? x : static_cast<int>(n);
+  }
+
+  int theirs = -1;
+  pid_t pid = -1, holder = -1;
+};
+
+// given: a guarded process with a connection that another one holds too, killed / expected: the connection ends
+// given: one that ends its guardian itself / expected: the connection goes on
+TEST(guardian, ends_the_connections_of_a_killed_process) {
+  guarded_child killed([] { pause(); });
+  EXPECT_EQ(killed.read_byte(), '+');
+  kill(killed.pid, SIGKILL);
+  EXPECT_EQ(killed.read_byte(), 0);
+  guarded_child leaves([] {});
+  EXPECT_EQ(leaves.read_byte(), '+');
+  EXPECT_EQ(leaves.read_byte(), '-');
 }
 
 } // namespace

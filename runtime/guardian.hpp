@@ -1,0 +1,32 @@
+#pragma once
+
+// The end of a killed process, told at once.
+
+#include <sys/types.h>
+
+namespace parcae {
+
+/// Ends this process's TCP connections within a millisecond of its death, by whatever signal. Without it they end only
+/// when the kernel has freed the dying process's memory: 17 ms for 300 MB on an idle machine, 50 ms and more on a busy
+/// one, in which its peers believe it alive.
+///
+/// A small child process shares the table of file descriptors (clone(2), CLONE_FILES) and waits for a robust mutex that
+/// the calling thread holds. The kernel passes robust mutexes on before it frees memory (futex(2), "Robust futexes");
+/// the child then shuts every internet socket of the table down, and exits.
+///
+/// Make it on the main thread, before any other thread and before memory is allocated; destroy it on the same thread.
+/// Throws std::system_error.
+class guardian {
+public:
+  guardian();
+  ~guardian();
+  guardian(const guardian&) = delete;
+  guardian& operator=(const guardian&) = delete;
+
+private:
+  struct shared;
+  shared* shared_; ///< mapped, also by the child
+  pid_t child_;
+};
+
+} // namespace parcae
