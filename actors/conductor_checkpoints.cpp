@@ -107,7 +107,7 @@ void conductor::machine::read_checkpoint() {
   const auto name = "the checkpoint of step " + std::to_string(at.steps);
   std::set<slot_id> awaited;
   std::string problems;
-  bool damaged = false;
+  bool damaged = false, asked = false;
   std::vector<bool> held(facts_.state_bytes.size());
   for (auto& [id, slot] : slots_) {
     if (!slot.keeper || slot.excluded)
@@ -116,6 +116,7 @@ void conductor::machine::read_checkpoint() {
       send(id, restore{job_, at, checkpoint_name_, specification_});
     if (slot.reading)
       awaited.insert(id);
+    asked = true;
     if (slot.read && !slot.read->problem.empty()) {
       problems += (problems.empty() ? "" : "; ") + slot.read->problem;
       damaged |= slot.read->damaged;
@@ -134,8 +135,10 @@ void conductor::machine::read_checkpoint() {
     if (!held[layer])
       lost.push_back(layer);
   // Whoever has the rest of what this job wrote may come back. What the user named must be there.
-  if (damaged || (at.by == generation{} && !problems.empty()))
-    return end_job(false, "layers " + listed(lost) + " of " + name + " are lost: " + problems);
+  if (damaged || (at.by == generation{} && asked))
+    return end_job(false,
+                   "layers " + listed(lost) + " of " + name + " are lost: " +
+                       (problems.empty() ? "no keeper has them; start those that do, and submit again" : problems));
   wait_for_slots("waiting for a keeper that has layers " + listed(lost) + " of " + name);
 }
 

@@ -1,6 +1,7 @@
 #include "actors/migration_conductor.hpp"
 
 #include "actors/behaviors.hpp"
+#include "actors/log_context.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -23,7 +24,9 @@ void write(self_pointer self, severity level, std::string text) {
   auto log_level = level == severity::error     ? spdlog::level::err
                    : level == severity::warning ? spdlog::level::warn
                                                 : spdlog::level::info;
-  spdlog::log(log_level, "job {}: {}", s.config.job.value, text);
+  const auto& view = s.machine->view();
+  set_log_context(s.config.job, {view.steps_done, view.current});
+  spdlog::log(log_level, "{}", text);
   s.lines.push_back({self->clock().now(), level, std::move(text)});
   s.lines_picture.reset();
   if (s.lines.size() > most_lines) {

@@ -217,7 +217,7 @@ struct request_server {
   answer operator()(const status_request& x) const {
     auto& s = self->state;
     if (x.job != 0 && !s.queue.jobs().contains(job_id{x.job}))
-      return refusal(parcae_error::unknown_job, std::to_string(x.job));
+      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
     if (!s.manager)
       return encoded(status_with(self, x, {}));
     auto promise = self->make_response_promise<client_reply>();
@@ -253,7 +253,7 @@ struct request_server {
     auto& s = self->state;
     job_id id{x.job};
     if (!s.queue.jobs().contains(id))
-      return refusal(parcae_error::unknown_job, std::to_string(x.job));
+      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
     if (!s.queue.cancel(id))
       return refusal(parcae_error::job_over, "job " + std::to_string(x.job));
     if (s.queue.running() == id)
@@ -265,7 +265,7 @@ struct request_server {
     auto& s = self->state;
     job_id id{x.job};
     if (!s.queue.jobs().contains(id))
-      return refusal(parcae_error::unknown_job, std::to_string(x.job));
+      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
     if (s.queue.running() == id)
       self->send(s.manager, job_event{checkpoint_wanted{}});
     return encoded(checkpointing_reply{x.job});

@@ -1,7 +1,5 @@
 #include "gpu/checkpoint_store.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <charconv>
 #include <utility>
 
@@ -137,8 +135,6 @@ restored checkpoint_store::read_now(const restore& x,
     answer.damaged = true;
     answer.problem = e.what();
   }
-  if (answer.damaged)
-    spdlog::error("{}", answer.problem);
   return answer;
 }
 

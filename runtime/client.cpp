@@ -50,7 +50,8 @@ manager_client::manager_client(const address& manager, std::chrono::milliseconds
             },
             [&](caf::error& e) { problem = std::move(e); });
   if (!c.manager)
-    throw client_error("no manager at " + to_string(manager) + " (" + render(problem) +
+    throw client_error("no manager at " + to_string(manager) + " (" +
+                       (problem == caf::sec::cannot_connect_to_node ? "nobody listens there" : render(problem)) +
                        "); start one with `parcae manager`, or name it with --manager");
 }
 

@@ -128,7 +128,9 @@ void add_manager(CLI::App& app) {
                                                "Example: parcae manager --listen 127.0.0.1:4242");
   auto listen = std::make_shared<std::string>("127.0.0.1:4242");
   command->add_option("--listen", *listen, "loopback HOST:PORT; port 0: any free one")->capture_default_str();
-  command->callback([=] { run_manager(parse_listen_address(*listen)); });
+  auto log = std::make_shared<std::string>("text");
+  command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
+  command->callback([=] { run_manager(parse_listen_address(*listen), parse_log_format(*log)); });
 }
 
 void add_submit(CLI::App& app) {

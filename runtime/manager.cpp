@@ -1,7 +1,6 @@
 #include "runtime/manager.hpp"
 
 #include "actors/registry.hpp"
-#include "runtime/logging.hpp"
 #include "runtime/system.hpp"
 #include "runtime/termination.hpp"
 
@@ -34,8 +33,8 @@ registry_config configuration_of(const liveness_limits& limits) {
 
 } // namespace
 
-int run_manager(const address& listen) {
-  log_to_stderr("manager");
+int run_manager(const address& listen, log_format log) {
+  log_to_stderr("manager", log);
   termination end;
   system_config config;
   if (auto problem = config.problem(); !problem.empty())

@@ -3,9 +3,9 @@
 #include "actors/instance.hpp"
 #include "gpu/data_port.hpp"
 #include "runtime/guardian.hpp"
+#include "runtime/executor_log.hpp"
 #include "runtime/identity.hpp"
 #include "runtime/loader_log.hpp"
-#include "runtime/logging.hpp"
 #include "runtime/system.hpp"
 #include "runtime/termination.hpp"
 
@@ -47,8 +47,9 @@ public:
       options.on_fault_point = [this](const fault_point& x) { faults_(x); };
     if (log_)
       options.on_load = [this](const loader_record& x) { log_->write(x); };
-    return role_ == role::keeper ? make_keeper(std::move(options), port_)
-                                 : make_stage_executor(std::move(options), port_);
+    return make_logged_executor(std::move(options), [this](executor_options x) {
+      return role_ == role::keeper ? make_keeper(std::move(x), port_) : make_stage_executor(std::move(x), port_);
+    });
   }
 
   void retire(std::unique_ptr<executor> x) {
@@ -104,7 +105,7 @@ int run_node(const node_options& options) {
     caf::actor_system system(config);
     instance_config wiring;
     wiring.introduction = introduction_of(options, *port);
-    log_to_stderr(wiring.introduction.name);
+    log_to_stderr(wiring.introduction.name, options.log);
     wiring.manager_host = options.manager.host;
     wiring.manager_port = options.manager.port;
     wiring.seed = std::uint64_t{random()} << 32 | random();

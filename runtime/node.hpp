@@ -3,6 +3,7 @@
 #include "protocols/messages.hpp"
 #include "runtime/address.hpp"
 #include "runtime/faults.hpp"
+#include "runtime/logging.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -19,6 +20,7 @@ struct node_options {
   std::uint32_t slots = 1;
   std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest
   std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
+  log_format log = log_format::text;
   std::vector<fault> faults;               ///< for tests
   std::filesystem::path loader_log;        ///< empty: none
 };

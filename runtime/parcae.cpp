@@ -3,6 +3,7 @@
 #include "runtime/commands.hpp"
 #include "runtime/demo.hpp"
 #include "runtime/simulate.hpp"
+#include "runtime/usage.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -10,8 +11,9 @@
 
 int main(int argc, char** argv) {
   CLI::App app{"Parcae trains neural networks on preemptible instances.\n"
-               "Example: parcae manager & parcae-node --name a & parcae submit JOB.toml --wait"};
-  app.require_subcommand(1);
+               "Example: parcae manager & parcae-node --name a & parcae submit JOB.toml --wait",
+               "parcae"};
+  app.failure_message(parcae::usage_error);
   try {
     parcae::add_manager(app);
     parcae::add_submit(app);
@@ -23,6 +25,8 @@ int main(int argc, char** argv) {
     parcae::add_simulate(app);
     parcae::add_forecast(app);
     app.parse(argc, argv);
+    if (app.get_subcommands().empty())
+      throw CLI::RequiredError("a command");
     return 0;
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;

@@ -2,6 +2,7 @@
 
 #include "runtime/duration.hpp"
 #include "runtime/node.hpp"
+#include "runtime/usage.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -13,6 +14,7 @@ struct texts {
   std::string manager = "127.0.0.1:4242";
   std::string role = "worker";
   std::string grace = "30s";
+  std::string log = "text";
   std::vector<std::string> faults;
 };
 
@@ -24,6 +26,7 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
   if (!grace)
     throw std::invalid_argument("--grace " + x.grace + " is not a duration such as 30s");
   options.grace = *grace;
+  options.log = parcae::parse_log_format(x.log);
   for (const auto& fault : x.faults)
     options.faults.push_back(parcae::parse_fault(fault));
   return options;
@@ -33,7 +36,9 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
 
 int main(int argc, char** argv) {
   CLI::App app{"An instance of a Parcae cluster: its slots train, or (--role keeper) it holds snapshots.\n"
-               "Example: parcae-node --manager 127.0.0.1:4242 --name a"};
+               "Example: parcae-node --manager 127.0.0.1:4242 --name a",
+               "parcae-node"};
+  app.failure_message(parcae::usage_error);
   texts x;
   parcae::node_options options;
   app.add_option("--manager", x.manager, "HOST:PORT of the manager")->envname("PARCAE_MANAGER")->capture_default_str();
@@ -44,6 +49,7 @@ int main(int argc, char** argv) {
   app.add_option("--grace", x.grace, "longest time from SIGTERM to the end")->capture_default_str();
   app.add_option("--state", options.state,
                  "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");
+  app.add_option("--log-format", x.log, "text or json, one line per event on stderr")->capture_default_str();
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
   try {

@@ -25,6 +25,8 @@ trace_input load_trace(const std::string& name) {
   }
   return from_file(name, [](const std::string& text) {
     trace_input result{parse_trace(text), {}};
+    if (result.intervals.empty())
+      throw parse_error("the trace has no intervals");
     if (!is_counts(text))
       result.events = parse_events(text);
     return result;

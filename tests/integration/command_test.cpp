@@ -2,7 +2,10 @@
 
 #include "tests/support/cluster.hpp"
 
+#include <boost/json.hpp>
+
 #include <csignal>
+#include <sstream>
 
 namespace parcae {
 namespace {
@@ -110,6 +113,56 @@ TEST_F(command, preempt_is_real) {
   EXPECT_EQ(run({"preempt", "--any", "1", "--notice", "1s"}).output, "b\n");
   EXPECT_EQ(cluster->node("b").wait(limit), 128 + SIGKILL);
   EXPECT_EQ(run({"preempt", "c"}).status, 1);
+}
+
+// given: --log-format json / expected: every line of manager and node is an object that says when, how grave, who and
+// what, and once the job runs of which job, generation and step
+TEST_F(command, logs_are_structured) {
+  const auto log = folder.path() / "json.log", manager_log = folder.path() / "manager.json.log";
+  const auto manager_out = folder.path() / "manager.out";
+  child_process manager({{sibling_program("parcae"), "manager", "--listen", "127.0.0.1:0", "--log-format", "json"},
+                         manager_out,
+                         manager_log});
+  std::string where;
+  for (auto until = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < until;) {
+    where = content(manager_out);
+    if (where.ends_with('\n') || manager.wait(10ms))
+      break;
+  }
+  where = where.substr(where.rfind(' ') + 1);
+  where.pop_back();
+  child_process keeper({{sibling_program("parcae-node"), "--manager", where, "--role", "keeper", "--state",
+                         folder.path() / "state"},
+                        folder.path() / "keeper.log",
+                        folder.path() / "keeper.log"});
+  child_process node({{sibling_program("parcae-node"), "--manager", where, "--name", "a", "--log-format", "json"},
+                      log,
+                      log});
+  auto done = run({"submit", job_file(small_file), "--wait", "--manager", where}, false);
+  ASSERT_EQ(done.status, 0) << done.error;
+  bool begun = false, finished = false;
+  for (const auto& [path, who] : {std::pair(log, "a"), std::pair(manager_log, "manager")}) {
+    std::istringstream lines(content(path));
+    for (std::string line; std::getline(lines, line);) {
+      SCOPED_TRACE(line);
+      const auto x = boost::json::parse(line).as_object();
+      EXPECT_EQ(x.at("who").as_string(), who);
+      EXPECT_EQ(x.at("at").as_string().size(), std::string("2026-01-01T00:00:00.000Z").size());
+      EXPECT_TRUE(x.contains("level"));
+      const auto text = std::string(x.at("text").as_string());
+      if (text.find("generation 1 begins at step 0") != std::string::npos) {
+        begun = true;
+        EXPECT_EQ(x.at("job"), 1);
+        EXPECT_EQ(x.at("generation"), 1);
+      }
+      if (text.find("stopped at step 20") != std::string::npos) {
+        finished = true;
+        EXPECT_EQ(x.at("step"), 20);
+      }
+    }
+  }
+  EXPECT_TRUE(begun);
+  EXPECT_TRUE(finished);
 }
 
 // given: wrong usage, no manager, an address beyond loopback / expected: the status and one line that say so

@@ -1,0 +1,201 @@
+// Every error a user can cause: its exit status, and one line that says what, where and what to do.
+
+#include "gpu/checkpoint.hpp"
+#include "tests/support/cluster.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::string good_file = R"([job]
+steps = 20
+[model]
+kind = "mlp"
+layers = 1
+width = 16
+sequence = 16
+[data]
+path = "/usr/share/common-licenses/GPL-3"
+)";
+
+struct row {
+  std::string what; ///< for people
+  std::vector<std::string> arguments;
+  int status;
+  std::vector<std::string> says; ///< parts of the line
+};
+
+struct error : cluster_test {
+  std::string file(const std::string& name, const std::string& text) {
+    auto path = folder.path() / name;
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  /// A checkpoint of two of the three layers of `good_file`.
+  std::string incomplete_checkpoint(const std::string& name) {
+    job_specification job;
+    job.steps = 20;
+    job.model = {"mlp", 1, 16, 4, 16, 256, 0, true};
+    job.data.path = "/usr/share/common-licenses/GPL-3";
+    checkpoint_share share{{{10, {1}}, {}, job, "", "", 0, {}}, {}};
+    for (std::uint32_t layer : {0, 1}) {
+      const std::vector<std::byte> part(describe(job.model).layers[layer].parameters() * sizeof(float));
+      share.shards.push_back(std::make_shared<const shard_bytes>(shard_bytes{layer, {10, {1}}, {part, part, part}}));
+    }
+    std::atomic<bool> never = false;
+    write_share(folder.path() / name, "k", std::move(share), never);
+    return folder.path() / name;
+  }
+
+  void check(const row& x, const outcome& y) {
+    SCOPED_TRACE(x.what);
+    EXPECT_EQ(y.status, x.status);
+    EXPECT_THAT(y.output, IsEmpty());
+    EXPECT_EQ(std::count(y.error.begin(), y.error.end(), '\n'), 1) << y.error;
+    for (const auto& part : x.says)
+      EXPECT_THAT(y.error, HasSubstr(part));
+  }
+};
+
+// given: commands that are wrong, or that ask for what cannot be / expected: the table. Paths are in folder F.
+TEST_F(error, commands) {
+  const auto f = folder.path().string() + "/";
+  const auto good = file("good.toml", good_file);
+  const auto incomplete = incomplete_checkpoint("incomplete");
+  const auto damaged = incomplete_checkpoint("damaged");
+  file("damaged/k.manifest", "something else than a manifest");
+  file("not-json", "{");
+  file("empty", "");
+  const auto manager = to_string(cluster->where());
+  cluster->client().submit(small_job(10)); // waits for instances
+
+  const row table[] = {
+      // Wrong usage: 2.
+      {"no command", {}, 2, {"parcae: a command is required", "parcae -h"}},
+      {"unknown command", {"fly"}, 2, {"fly", "parcae -h"}},
+      {"unknown option", {"submit", good, "--fast"}, 2, {"parcae submit: ", "--fast", "parcae submit -h"}},
+      {"submit without a file", {"submit"}, 2, {"job file", "--resume CHECKPOINT"}},
+      {"no address", {"status", "--manager", "nowhere"}, 2, {"nowhere", "HOST:PORT"}},
+      {"no port", {"status", "--manager", "localhost:99999"}, 2, {"localhost:99999", "HOST:PORT"}},
+      {"job that is no number", {"status", "first"}, 2, {"parcae status: ", "first", "parcae status -h"}},
+      {"cancel without a job", {"cancel"}, 2, {"parcae cancel: ", "JOB", "parcae cancel -h"}},
+      {"export without a file", {"export", "1"}, 2, {"parcae export: ", "--output", "parcae export -h"}},
+      {"preempt without names", {"preempt"}, 2, {"names of instances", "--any N"}},
+      {"preempt by name and number", {"preempt", "a", "--any", "1"}, 2, {"--any", "parcae preempt -h"}},
+      {"notice that is no duration", {"preempt", "a", "--notice", "soon"}, 2, {"--notice soon", "such as 30s"}},
+      {"listening to the world", {"manager", "--listen", "0.0.0.0:0"}, 2, {"0.0.0.0", "loopback"}},
+      {"unknown kind of log", {"manager", "--log-format", "xml"}, 2, {"--log-format xml", "text or json"}},
+      {"simulate without a trace", {"simulate", "--profile", "p"}, 2, {"parcae simulate: ", "--trace"}},
+      // What cannot be: 1.
+      {"no such job file", {"submit", f + "no.toml"}, 1, {f + "no.toml", "No such file"}},
+      {"a folder as job file", {"submit", f}, 1, {f, "Is a directory"}},
+      {"not TOML", {"submit", file("not.toml", "[job\n")}, 1, {"not.toml:1", "]"}},
+      {"unknown key",
+       {"submit", file("key.toml", good_file + "[parallel]\nwidht = 2\n")},
+       1,
+       {"key.toml:11:1", "widht", "max_width"}},
+      {"unknown section", {"submit", file("section.toml", good_file + "[modle]\n")}, 1, {"section.toml:10", "model"}},
+      {"value out of range",
+       {"submit", file("range.toml", good_file + "[batch]\nglobal = 0\n")},
+       1,
+       {"range.toml:11", "batch.global", "must be from 1"}},
+      {"value of another type",
+       {"submit", file("type.toml", good_file + "[batch]\nglobal = \"all\"\n")},
+       1,
+       {"type.toml:11", "batch.global", "must be a whole number"}},
+      {"values that do not fit",
+       {"submit", file("fit.toml", good_file + "[batch]\nglobal = 8\nmicro = 3\n")},
+       1,
+       {"fit.toml:12", "batch.micro must divide batch.global"}},
+      {"no steps",
+       {"submit", file("steps.toml", "[data]\npath = \"x\"\n")},
+       1,
+       {"steps.toml", "job.steps or job.samples must be given"}},
+      {"resume from nothing", {"submit", "--resume", f + "none"}, 1, {"no checkpoint at " + f + "none", "manifest"}},
+      {"resume from a damaged checkpoint", {"submit", "--resume", damaged}, 1, {damaged + "/k.manifest", "damaged"}},
+      {"resume another model",
+       {"submit", file("model.toml", good_file + "[optimizer]\nkind = \"sgd\"\n"), "--resume", incomplete},
+       1,
+       {"model.toml", "optimizer.kind differs", incomplete, "leave out the job file"}},
+      {"resume without a step left",
+       {"submit", file("short.toml", "[job]\nsteps = 10\n" + good_file.substr(good_file.find("[model]"))), "--resume",
+        incomplete},
+       1,
+       {"short.toml", "job.steps", "already has 10 steps", "larger"}},
+      {"no such job", {"status", "99"}, 1, {"no such job: 99", "parcae status"}},
+      {"no such job to cancel", {"cancel", "99"}, 1, {"no such job: 99", "parcae status"}},
+      {"no such job to export", {"export", "99", "--output", f + "x"}, 1, {"no such job: 99", "parcae status"}},
+      {"nothing to export yet", {"export", "1", "--output", f + "x"}, 1, {"job 1", "no keeper holds"}},
+      {"no checkpoint to export", {"export", f, "--output", f + "x"}, 1, {"no checkpoint at " + f}},
+      {"half a checkpoint to export", {"export", incomplete, "--output", f + "x"}, 1, {"layers 2 ", "one folder"}},
+      {"no such instance", {"preempt", "nobody"}, 1, {"no such instance: nobody", "parcae status"}},
+      {"too few instances", {"preempt", "--any", "50"}, 1, {"50 asked for, 0 workers"}},
+      {"manager's port is taken", {"manager", "--listen", manager}, 1, {manager, "another manager"}},
+      {"no such profile", {"simulate", "--profile", f + "no", "--trace", f + "no"}, 1, {f + "no", "cannot be opened"}},
+      {"not a profile", {"simulate", "--profile", f + "not-json", "--trace", f + "no"}, 1, {f + "not-json"}},
+      {"no such trace", {"forecast", "--trace", f + "no"}, 1, {f + "no", "cannot be opened"}},
+      {"an empty trace", {"forecast", "--trace", f + "empty"}, 1, {f + "empty", "no intervals"}},
+      {"no manager",
+       {"status", "--manager", "127.0.0.1:1"},
+       1,
+       {"no manager at 127.0.0.1:1", "`parcae manager`", "--manager"}},
+  };
+  for (const auto& x : table) {
+    auto arguments = x.arguments;
+    // Others than these would take the manager's address for a second one, or not at all.
+    const bool asks = !arguments.empty() && std::ranges::find(arguments, "--manager") == arguments.end() &&
+                      (arguments[0] == "submit" || arguments[0] == "status" || arguments[0] == "cancel" ||
+                       arguments[0] == "export" || arguments[0] == "preempt");
+    check(x, run(arguments, asks));
+  }
+}
+
+// given: nodes started wrongly / expected: the table; what they log before is on lines of its own
+TEST_F(error, nodes) {
+  const auto f = folder.path().string() + "/";
+  const auto manager = to_string(cluster->where());
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const row table[] = {
+      {"unknown role", {"--role", "boss"}, 2, {"parcae-node: --role", "boss", "parcae-node -h"}},
+      {"no slots", {"--slots", "0"}, 2, {"--slots", "parcae-node -h"}},
+      {"unknown device", {"--device", "abacus"}, 2, {"--device", "abacus", "parcae-node -h"}},
+      {"grace that is no duration", {"--grace", "soon"}, 2, {"--grace soon", "such as 30s"}},
+      {"unknown fault", {"--fault", "sneeze"}, 2, {"sneeze"}},
+      {"no address", {"--manager", "nowhere"}, 2, {"nowhere", "HOST:PORT"}},
+      {"loader log that cannot be written", {"--loader-log", f + "no/log", "--manager", manager}, 1, {f + "no/log"}},
+      {"a name twice", {"--name", "a", "--manager", manager}, 1, {"living instance has that name", "--name"}},
+      {"a name with a space", {"--name", "a b", "--manager", manager}, 1, {"name", "without spaces"}},
+  };
+  for (const auto& x : table) {
+    auto arguments = x.arguments;
+    arguments.insert(arguments.begin(), sibling_program("parcae-node"));
+    auto y = run_program(arguments);
+    y.error.erase(0, std::min(y.error.find("parcae-node: "), y.error.size()));
+    check(x, y);
+  }
+}
+
+// given: jobs that no node can run / expected: submit --wait ends with 1 and the reason
+TEST_F(error, jobs) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto incomplete = incomplete_checkpoint("incomplete");
+  auto text = good_file;
+  text.replace(text.find("/usr"), std::string("/usr/share/common-licenses/GPL-3").size(), "/no/such/text");
+  auto x = run({"submit", file("data.toml", text), "--wait"});
+  EXPECT_EQ(x.status, 1);
+  EXPECT_THAT(x.error, HasSubstr("warning: /no/such/text is not on this machine"));
+  EXPECT_THAT(x.error, HasSubstr("parcae: job 1 failed: data /no/such/text"));
+  x = run({"submit", "--resume", incomplete, "--wait"});
+  EXPECT_EQ(x.status, 1);
+  EXPECT_THAT(x.error, HasSubstr("parcae: job 2 failed: layers 2 of the checkpoint of step 10 are lost"));
+}
+
+} // namespace
+} // namespace parcae
