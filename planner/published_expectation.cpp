@@ -269,6 +269,7 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
   std::vector<asked_sets> next(losses + 1);
   now[0] = {{0, 1}};
   for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
+    const bool last = stage + 1 == to_depth; // nobody asks after it
     std::size_t states = 0;
     for (std::uint32_t before = 0; before <= losses; ++before)
       for (const auto& x : now[before]) {
@@ -277,8 +278,10 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
         for (const auto& group : order.groups[stage]) {
           auto open = group.slots & ~x.mask;
           for (; open != 0 && lost <= losses; open &= open - 1, ++lost) {
-            asked |= open & -open;
             sums[stage][lost] += x.ways * group.missing_ms;
+            if (last)
+              continue;
+            asked |= open & -open;
             next[lost].add(asked, x.ways);
           }
           if (lost > losses)
