@@ -35,9 +35,6 @@ std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std:
   return p;
 }
 
-published_cost::published_cost(const profile& workload, const network_profile& network, std::uint32_t devices) :
-    workload_(workload), network_(network), devices_(devices) {}
-
 const published_cost::cut& published_cost::cut_of(std::uint32_t depth) {
   auto& result = cuts_[depth];
   if (!result.first_layer.empty())

@@ -32,6 +32,7 @@ public:
   static constexpr std::size_t samples = 64;
 
   published_cost(const profile& workload, const network_profile& network, std::uint32_t devices = 1);
+  ~published_cost() override;
 
   double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override;
   double start_ms(const shape& to, bool beginning) override;
@@ -111,9 +112,13 @@ private:
   };
   const greedy_order& order_of(const shape& from, std::uint32_t to_depth);
 
+  /// Memory of enumerate(), kept from one to the next.
+  struct asked_memory;
+
   const profile& workload_;
   const network_profile& network_;
   std::uint32_t devices_;
+  std::unique_ptr<asked_memory> asked_;
   std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> in_grid_key_{0, 0, 0}; ///< held, slots, lost
   std::vector<double> in_grid_{1};                                               ///< for that
   std::map<std::uint32_t, cut> cuts_;

@@ -73,6 +73,16 @@ private:
 
 } // namespace
 
+struct published_cost::asked_memory {
+  std::vector<std::vector<asked_set>> now; // by losses, before a stage
+  std::vector<asked_sets> next;            // after it; empty between enumerations
+};
+
+published_cost::published_cost(const profile& workload, const network_profile& network, std::uint32_t devices) :
+    workload_(workload), network_(network), devices_(devices), asked_(std::make_unique<asked_memory>()) {}
+
+published_cost::~published_cost() = default;
+
 double published_cost::move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) {
   if (from == to && lost == 0)
     return 0;
@@ -265,10 +275,17 @@ double published_cost::other_depth_ms(const shape& from, std::uint32_t to_depth,
 void published_cost::enumerate(other_depth& table, const shape& from, std::uint32_t to_depth, std::uint32_t losses) {
   const auto& order = order_of(from, to_depth);
   std::vector<std::vector<double>> sums(to_depth, std::vector<double>(losses + 1, 0));
-  std::vector<std::vector<asked_set>> now(losses + 1);
-  std::vector<asked_sets> next(losses + 1);
+  auto& now = asked_->now;
+  auto& next = asked_->next;
+  if (next.size() <= losses) {
+    now.resize(losses + 1);
+    next.resize(losses + 1);
+  }
+  for (auto& x : now)
+    x.clear();
   now[0] = {{0, 1}};
   for (std::uint32_t stage = 0; stage < to_depth; ++stage) {
+    const bool last = stage + 1 == to_depth; // nobody asks after it
     std::size_t states = 0;
     for (std::uint32_t before = 0; before <= losses; ++before)
       for (const auto& x : now[before]) {
@@ -277,8 +294,10 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
         for (const auto& group : order.groups[stage]) {
           auto open = group.slots & ~x.mask;
           for (; open != 0 && lost <= losses; open &= open - 1, ++lost) {
-            asked |= open & -open;
             sums[stage][lost] += x.ways * group.missing_ms;
+            if (last)
+              continue;
+            asked |= open & -open;
             next[lost].add(asked, x.ways);
           }
           if (lost > losses)
