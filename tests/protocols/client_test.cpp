@@ -23,6 +23,8 @@ job_specification sample_job() {
   x.virtual_replicas = 8;
   x.keeper_every = 4;
   x.planning_interval_ms = 1234;
+  x.checkpoint_every = 90;
+  x.resume = {40, "/state/text-1/40@2", "digest"};
   return x;
 }
 
@@ -65,6 +67,9 @@ status_reply sample_status() {
   j.chain = {{{1}, 0, 5}, {{2}, 5, UINT64_MAX}};
   j.event_count = 1;
   j.events.push_back({0, 42, "warning", "text"});
+  j.checkpoint_steps = 90;
+  j.checkpoint_folders.push_back({"k", "/state/text-1/90@2"});
+  j.checkpoint_problem = "full";
   x.jobs.push_back(j);
   return x;
 }
@@ -85,6 +90,8 @@ TEST(client, requests_round_trip) {
   EXPECT_EQ(job.optimizer.beta2, expected.optimizer.beta2);
   EXPECT_EQ(job.max_depth, expected.max_depth);
   EXPECT_EQ(job.planning_interval_ms, expected.planning_interval_ms);
+  EXPECT_EQ(job.checkpoint_every, expected.checkpoint_every);
+  EXPECT_EQ(job.resume.folder, expected.resume.folder);
   // Encoding again gives the same bytes: no field was lost.
   EXPECT_EQ(encode(request{submit_request{job}}), encode(request{submit_request{expected}}));
 
@@ -101,6 +108,7 @@ TEST(client, requests_round_trip) {
   EXPECT_EQ(preempt.notice_ms, 4u);
 
   EXPECT_EQ(std::get<cancel_request>(decode_request(encode(request{cancel_request{9}}))).job, 9u);
+  EXPECT_EQ(std::get<checkpoint_request>(decode_request(encode(request{checkpoint_request{8}}))).job, 8u);
 }
 
 // given: each kind of reply / expected: the same after encoding and decoding

@@ -64,6 +64,8 @@ steps = 1000
 seed = 77
 threads = 2
 reproducible = false
+checkpoint_every = 90
+checkpoints_kept = 3
 [model]
 kind = "mlp"
 layers = 3
@@ -109,6 +111,8 @@ look_ahead = 9
   EXPECT_EQ(job.name, "all");
   EXPECT_EQ(job.steps, 1000u);
   EXPECT_EQ(job.seed, 77u);
+  EXPECT_EQ(job.checkpoint_every, 90u);
+  EXPECT_EQ(job.checkpoints_kept, 3u);
   EXPECT_EQ(job.threads, 2u);
   EXPECT_FALSE(job.reproducible);
   EXPECT_EQ(job.model.kind, "mlp");
