@@ -34,6 +34,14 @@ void conductor::machine::plan_now(const std::string& why) {
   }
 }
 
+void conductor::machine::ask_planner() {
+  std::uint64_t least = 0;
+  for (const auto& [id, slot] : slots_)
+    if (slot.usable() && slot.slot_bytes > 0)
+      least = least == 0 ? slot.slot_bytes : std::min(least, slot.slot_bytes);
+  effects_.push_back(request_plan{++plan_request_, usable_slots(), least, facts_.costs});
+}
+
 std::uint32_t conductor::machine::usable_slots() const {
   return static_cast<std::uint32_t>(std::ranges::count_if(slots_, [](const auto& x) { return x.second.usable(); }));
 }

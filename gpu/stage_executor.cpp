@@ -1,7 +1,7 @@
 #include "gpu/stage_executor.hpp"
 
-#include "gpu/data_port.hpp"
-#include "gpu/stage_training.hpp"
+#include "gpu/generation_state.hpp"
+#include "gpu/snapshot_feed.hpp"
 
 #include <ATen/Parallel.h>
 
@@ -21,66 +21,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds connect_limit{30};
-constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
 constexpr std::chrono::milliseconds progress_interval{200};
-
-/// The data is missing, unreadable, or not what the job started with.
-struct data_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// Data is loaded once per process: the devices of an instance, and the generations of a job, share it.
-std::shared_ptr<const dataset> shared_dataset(const job_specification& job) {
-  static std::mutex mutex;
-  static std::map<std::pair<data_specification, model_specification>, std::weak_ptr<const dataset>> loaded;
-  const std::pair key(job.data, job.model);
-  const std::lock_guard lock(mutex);
-  auto data = loaded[key].lock();
-  if (!data)
-    loaded[key] = data = load_dataset(job.data, job.model);
-  return data;
-}
-
-/// One generation as this device sees it, from PREPARE until it is replaced or aborted.
-struct generation_state {
-  generation_state(prepare x, const slot_id& self_slot) : what(std::move(x)) {
-    const auto& all = what.target.participants;
-    while (self < all.size() && all[self].slot != self_slot)
-      ++self;
-  }
-
-  ~generation_state() {
-    end();
-    if (preparation.joinable())
-      preparation.join();
-    if (comm)
-      comm->abort(); // before the buffers below it go
-  }
-
-  /// Any thread. Interrupts whatever is under way.
-  void end() {
-    aborted = true;
-    const std::lock_guard lock(comm_mutex);
-    if (comm)
-      comm->abort();
-  }
-
-  bool is_rank() const { return self < what.target.ranks(); }
-
-  const prepare what;
-  model_description model; ///< set by the preparation
-  std::uint32_t self = 0;  ///< participant number
-  std::atomic<bool> aborted = false;
-  std::mutex comm_mutex; ///< guards the pointer, which the preparation thread sets
-  std::unique_ptr<communicator> comm;
-  std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
-  std::unique_ptr<stage_training> training;      ///< ranks only; the preparation's until that was joined
-  std::thread preparation;
-  std::atomic<bool> is_prepared = false;
-  prepared answer;
-  std::optional<report> transferred; ///< the answer to TRANSFER, repeated when asked again; main thread only
-};
 
 class stage_executor final : public executor {
 public:
@@ -143,71 +84,22 @@ private:
       superseded_.push_back(std::move(next_));
     }
     next_ = std::make_shared<generation_state>(std::move(x), options_.self);
-    next_->preparation = std::thread([this, g = next_.get()] { prepare_generation(*g); });
+    next_->preparation = std::thread([this, g = next_.get()] { // which g joins
+      try {
+        g->run_preparation(options_, port_, store_);
+      } catch (const killed&) {
+        die();
+      }
+    });
   }
 
-  /// On the preparation thread of `g`, which g joins.
-  void prepare_generation(generation_state& g) {
-    const auto fail = [&](failure kind, const std::string& what, std::uint32_t peer = 0) {
-      if (!g.aborted)
-        options_.report_to(failed{g.what.next, kind, peer, what, {}});
-    };
-    try {
-      fault("prepare", g);
-      if (g.self == g.what.target.participants.size())
-        return fail(failure::refused, to_string(options_.self) + " is not a participant");
-      g.model = describe(g.what.specification.model);
-      g.answer = {g.what.next, checksum_of(g.what), {}};
-      std::shared_ptr<const dataset> data;
-      if (g.is_rank()) {
-        data = load(g.what);
-        g.answer.data_digest = data->digest();
-        const auto moments = moments_of(g.what.specification.optimizer);
-        for (const auto& move : g.what.moves)
-          if (move.destination == g.self)
-            g.arriving.emplace(move.layer, allocate_layer(g.model.layers.at(move.layer), moments));
-      }
-      auto comm = port_.connect(g.what, options_.self, connect_limit, g.aborted);
-      {
-        const std::lock_guard lock(g.comm_mutex);
-        g.comm = std::move(comm);
-        if (g.aborted)
-          return;
-      }
-      if (g.is_rank())
-        g.training = std::make_unique<stage_training>(stage_training::context{
-            &g.what, g.self, &g.model, &store_, g.comm.get(), std::move(data), &options_, &g.aborted});
-      g.is_prepared = true;
-      options_.report_to(g.answer);
-    } catch (const data_error& e) {
-      fail(failure::data, e.what());
-    } catch (const unreachable_peer& e) {
-      fail(failure::unreachable, e.what(), e.peer);
-    } catch (const communication_error& e) {
-      fail(failure::communication, e.what());
-    } catch (const killed&) {
-      const std::lock_guard lock(mutex_);
-      dead_ = true;
-      for (auto* x : {current_.get(), next_.get()}) // the main thread may wait for a peer
-        if (x)
-          x->end();
-      wake_.notify_all();
-    } catch (const std::exception& e) {
-      fail(failure::computation, e.what());
-    }
-  }
-
-  std::shared_ptr<const dataset> load(const prepare& x) const {
-    try {
-      auto data = shared_dataset(x.specification);
-      if (!x.data_digest.empty() && x.data_digest != data->digest())
-        throw data_error("the data at " + x.specification.data.path + " differs from what the job started with");
-      return data;
-    } catch (const data_error&) {
-      throw;
-    } catch (const std::exception& e) {
-      throw data_error(e.what());
-    }
+  void die() {
+    const std::lock_guard lock(mutex_);
+    dead_ = true;
+    for (auto* x : {current_.get(), next_.get()}) // the main thread may wait for a peer
+      if (x)
+        x->end();
+    wake_.notify_all();
   }
 
   // --- main thread
@@ -249,7 +141,7 @@ private:
     current.swap(current_);
     next.swap(next_);
     superseded.swap(superseded_);
-    streams_.clear();
+    feed_.close();
     queue_.clear();
   }
 
@@ -315,9 +207,9 @@ private:
       g->end();
     };
     try {
-      const auto received = move_shards(*g, x.at);
+      const auto received = g->move_shards(options_, store_, x.at);
       if (g->is_rank()) {
-        complete_stage(*g, x.at);
+        g->complete_stage(store_, x.at);
         g->transferred = ready{x.next, x.at, received};
       } else {
         g->transferred = delivered{x.next};
@@ -331,75 +223,6 @@ private:
       options_.report_to(*g->transferred);
   }
 
-  /// Returns the bytes received.
-  std::uint64_t move_shards(generation_state& g, const version& at) {
-    struct arrival {
-      std::uint32_t layer;
-      std::vector<ticket> parts;
-    };
-    std::vector<arrival> arrivals;
-    std::vector<std::pair<ticket, at::Tensor>> departures;
-    const auto bytes_of = [](const at::Tensor& x) {
-      return std::span(static_cast<std::byte*>(x.data_ptr()), x.nbytes());
-    };
-    const auto tag_of = [&](std::uint32_t layer, std::size_t part) {
-      return tag{channel::shard, at.steps, layer * 8 + static_cast<std::uint32_t>(part)};
-    };
-    std::uint64_t received = 0;
-    for (const auto& move : g.what.moves) {
-      if (move.destination != g.self)
-        continue;
-      auto parts = g.arriving.at(move.layer).parts();
-      arrivals.push_back({move.layer, {}});
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        arrivals.back().parts.push_back(g.comm->receive(move.source, tag_of(move.layer, i), bytes_of(parts[i])));
-        received += parts[i].nbytes();
-      }
-    }
-    std::uint32_t sent = 0;
-    for (const auto& move : g.what.moves) {
-      if (move.source != g.self)
-        continue;
-      const auto held = store_.find(move.layer);
-      if (held == store_.end() || held->second.at != at)
-        throw std::runtime_error("layer " + std::to_string(move.layer) + " is not held at version " + to_string(at));
-      auto parts = held->second.parts();
-      for (std::size_t i = 0; i < parts.size(); ++i)
-        departures.emplace_back(g.comm->send(move.destination, tag_of(move.layer, i), bytes_of(parts[i])), parts[i]);
-      ++sent;
-      if (options_.on_fault_point) { // a hook must see exactly `sent` shards on their way
-        for (auto& [ticket, tensor] : departures)
-          g.comm->wait(ticket, transfer_limit);
-        fault("transfer_send", g, sent);
-      }
-    }
-    std::uint32_t arrived = 0;
-    for (auto& x : arrivals) {
-      for (auto& part : x.parts)
-        g.comm->wait(part, transfer_limit);
-      auto state = g.arriving.extract(x.layer);
-      state.mapped().at = at;
-      store_.insert_or_assign(x.layer, std::move(state.mapped()));
-      fault("transfer_receive", g, ++arrived);
-    }
-    for (auto& [ticket, tensor] : departures)
-      g.comm->wait(ticket, transfer_limit);
-    return received;
-  }
-
-  void complete_stage(const generation_state& g, const version& at) {
-    const auto moments = moments_of(g.what.specification.optimizer);
-    for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
-      const auto held = store_.find(layer);
-      if (held != store_.end() && held->second.at == at)
-        continue;
-      if (at != version{})
-        throw std::runtime_error("layer " + std::to_string(layer) + " is needed at version " + to_string(at) +
-                                 " and neither held nor sent");
-      store_.insert_or_assign(layer, seed_layer(g.model, layer, moments, g.what.specification.seed));
-    }
-  }
-
   void handle(const activate& x) {
     if (current_ && current_->what.next == x.next) {
       if (running_)
@@ -409,7 +232,7 @@ private:
     auto g = prepared_generation(x.next);
     if (!g || !g->transferred || !std::holds_alternative<ready>(*g->transferred) || g->aborted)
       return;
-    fault("activate", *g);
+    g->fault(options_, "activate");
     std::shared_ptr<generation_state> old;
     {
       const std::lock_guard lock(mutex_);
@@ -422,18 +245,15 @@ private:
     stopped_ = false;
     at::set_num_threads(static_cast<int>(current_->what.specification.threads));
     current_->training->start(x.at);
-    if (snapshot_wanted_)
+    if (feed_.wanted())
       current_->training->request_snapshot();
     reported_ = {};
     steps_since_report_ = 0;
     step_began_ = steady::now();
     running_ = true;
     options_.report_to(active{x.next});
-    if (x.at.steps >= current_->what.specification.steps) { // nothing to do but to hold the state and have it kept
-      running_ = false;
+    if (x.at.steps >= current_->what.specification.steps)
       send_final_state();
-      report_stopped();
-    }
   }
 
   void handle(const abort_generation& x) {
@@ -495,12 +315,8 @@ private:
   }
 
   void handle(const protect& x) {
-    streams_.clear();
-    protection_ = x;
-    for (const auto& keeper : x.keepers)
-      streams_.push_back(port_.open_snapshot_stream(x.job, keeper, x.token));
-    snapshot_wanted_ |= x.now;
-    if (snapshot_wanted_ && running_)
+    feed_.protect(x, port_);
+    if (feed_.wanted() && running_)
       current_->training->request_snapshot();
     if (current_ && !running_ && !current_->aborted &&
         current_->training->at().steps == current_->what.specification.steps)
@@ -516,11 +332,7 @@ private:
   }
 
   void handle(const forget& x) {
-    if (protection_.job == x.job) {
-      streams_.clear();
-      protection_ = {};
-      snapshot_wanted_ = false;
-    }
+    feed_.forget(x.job);
     std::shared_ptr<generation_state> old_current, old_next;
     const std::lock_guard lock(mutex_);
     if (current_ && current_->what.job == x.job) {
@@ -537,23 +349,25 @@ private:
     auto& g = *current_;
     auto& training = *g.training;
     try {
+      if (training.evaluation_is_due())
+        evaluate();
+      if (training.at().steps >= g.what.specification.steps)
+        return end_training();
       const auto result = training.step();
       committed(result);
-      fault("committed", g);
+      g.fault(options_, "committed");
       send_snapshot(result);
       ++steps_since_report_;
-      const bool last = result.stop || training.at().steps == g.what.specification.steps;
-      if (const auto now = steady::now(); last || now - reported_ >= progress_interval) {
+      const bool last = training.at().steps == g.what.specification.steps;
+      if (const auto now = steady::now(); last || result.stop || now - reported_ >= progress_interval) {
         const std::chrono::duration<double, std::milli> elapsed = now - step_began_;
         options_.report_to(progress{g.what.next, training.at(), result,
                                     elapsed.count() / static_cast<double>(steps_since_report_), training.take_times()});
         reported_ = step_began_ = now;
         steps_since_report_ = 0;
       }
-      if (last) {
-        running_ = false;
-        report_stopped();
-      }
+      if (result.stop && !last)
+        end_training();
     } catch (const generation_aborted&) {
       running_ = false;
     } catch (const communication_error& e) {
@@ -564,6 +378,23 @@ private:
       running_ = false;
       void_stage(e.what());
     }
+  }
+
+  void evaluate() {
+    const auto began = steady::now();
+    const auto& training = *current_->training;
+    auto x = current_->training->evaluate();
+    if (!x.sums.empty())
+      options_.report_to(evaluated{current_->what.next, training.at(), x.first_replica, std::move(x.sums)});
+    step_began_ += steady::now() - began; // steps are timed without it
+  }
+
+  /// By the stop bit, or because there is nothing to do any more but to hold the state and have it kept.
+  void end_training() {
+    running_ = false;
+    if (feed_.wanted() && current_->training->at().steps >= current_->what.specification.steps)
+      send_final_state(); // to keepers that came after the last commit
+    report_stopped();
   }
 
   void committed(const commit_result& result) const {
@@ -587,41 +418,9 @@ private:
     options_.report_to(stopped{current_->what.next, current_->training->at(), inventory_of(store_)});
   }
 
-  /// Copies this replica's share of the stage at the version just made and hands it to the streams.
   void send_snapshot(const commit_result& result) {
-    if (!result.snapshot || streams_.empty())
-      return;
-    snapshot_wanted_ = false;
-    const auto& g = *current_;
-    const auto width = g.what.target.width;
-    const auto keepers = static_cast<std::uint32_t>(streams_.size());
-    const auto copies = std::min(g.what.specification.keeper_copies, keepers);
-    std::vector<std::shared_ptr<snapshot>> parcels(keepers);
-    for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
-      if (layer % width != g.what.target.pipeline_of(g.self))
-        continue;
-      const auto& state = store_.at(layer);
-      shard_bytes bytes{layer, state.at, {}};
-      for (const auto& part : state.parts()) {
-        const auto* first = static_cast<const std::byte*>(part.data_ptr());
-        bytes.parts.emplace_back(first, first + part.nbytes());
-      }
-      for (std::uint32_t c = 0; c < copies; ++c) {
-        auto& parcel = parcels[(layer + c) % keepers];
-        if (!parcel)
-          parcel = std::make_shared<snapshot>(snapshot{protection_.job, result, {}});
-        parcel->shards.push_back(c + 1 < copies ? bytes : std::move(bytes));
-      }
-    }
-    for (std::uint32_t k = 0; k < keepers; ++k)
-      if (parcels[k])
-        streams_[k]->send(std::move(parcels[k]));
-    fault("snapshot", g);
-  }
-
-  void fault(const char* phase, const generation_state& g, std::uint32_t index = 0) const {
-    if (options_.on_fault_point)
-      options_.on_fault_point({phase, g.what.next, g.training ? g.training->at().steps : 0, index});
+    if (feed_.send(*current_, store_, result))
+      current_->fault(options_, "snapshot");
   }
 
   const executor_options options_;
@@ -642,9 +441,7 @@ private:
   job_id stored_; ///< whose shards these are
   bool running_ = false;
   bool stopped_ = false; ///< current_ ended by the stop bit or at the final version
-  protect protection_;
-  bool snapshot_wanted_ = false; ///< the keepers have not been sent one yet
-  std::vector<std::unique_ptr<snapshot_stream>> streams_;
+  snapshot_feed feed_;
   steady::time_point reported_;
   steady::time_point step_began_;
   std::uint64_t steps_since_report_ = 0;

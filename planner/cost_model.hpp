@@ -13,6 +13,9 @@
 
 namespace parcae {
 
+/// Length of a planning interval where nothing else is said, as published.
+inline constexpr double interval_s = 60;
+
 /// Costs in milliseconds in which nothing is trained. Single-threaded: implementations cache. Instances are numbered so
 /// that their slots 0 … D·P−1 form the grid (stage = slot mod P), the rest are spares.
 class cost_model {
@@ -41,11 +44,12 @@ public:
   static constexpr std::uint32_t idle = UINT32_MAX;
   static constexpr std::size_t dense = 256;
 
-  /// All allowed pairs of up to `instances` instances.
-  move_table(const profile& workload, cost_model& costs, std::uint32_t instances);
+  /// All allowed pairs of up to `instances` instances, for intervals of `seconds`.
+  move_table(const profile& workload, cost_model& costs, std::uint32_t instances, double seconds = interval_s);
 
   const std::vector<shape>& shapes() const { return shapes_; }
   std::uint32_t instances() const { return instances_; }
+  double seconds() const { return seconds_; }                     ///< length of an interval
   double rate(std::uint32_t index) const { return rate_[index]; } ///< samples/s
   cost_model& costs() const { return costs_; }
 
@@ -107,6 +111,7 @@ private:
 
   cost_model& costs_;
   std::uint32_t instances_;
+  double seconds_;
   std::uint32_t targets_ = 0;
   std::vector<shape> shapes_;
   std::vector<double> rate_;
@@ -116,8 +121,5 @@ private:
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>>
       known_; ///< by (held, lost): first targets computed, by `from`
 };
-
-/// Length of a planning interval in all accountings.
-inline constexpr double interval_s = 60;
 
 } // namespace parcae

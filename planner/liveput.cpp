@@ -79,7 +79,7 @@ public:
       if (slots_of(to) <= after)
         result[static_cast<std::size_t>(idle()) * size() + to] =
             table_.rate(shapes_[to]) *
-            (interval_s - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000);
+            (table_.seconds() - table_.costs().start_ms(table_.shapes()[shapes_[to]], false) / 1000);
     table_.each_gain(
         shapes_, held, lost, [&](auto from, auto to) { return slots_of(from) <= before && slots_of(to) <= after; },
         [&](auto from, auto to, double samples) { result[static_cast<std::size_t>(from) * size() + to] = samples; });
@@ -184,7 +184,8 @@ std::vector<values> final_values(selection& s, const move_table& table, const av
         for (std::uint32_t to = 0; to < n; ++to)
           if (allowed[to]) {
             const double rate = to == s.idle() ? 0 : table.rate(s.shape_of(to));
-            x[from] = std::max(x[from], gains[static_cast<std::size_t>(from) * n + to] + stays * interval_s * rate);
+            x[from] =
+                std::max(x[from], gains[static_cast<std::size_t>(from) * n + to] + stays * table.seconds() * rate);
           }
     }
     result.push_back(x);

@@ -6,8 +6,8 @@
 
 namespace parcae {
 
-move_table::move_table(const profile& workload, cost_model& costs, std::uint32_t instances) :
-    costs_(costs), instances_(instances) {
+move_table::move_table(const profile& workload, cost_model& costs, std::uint32_t instances, double seconds) :
+    costs_(costs), instances_(instances), seconds_(seconds) {
   const auto slots = instances * costs.devices();
   for (std::uint32_t width = 1; width * workload.min_depth <= slots; ++width)
     for (auto depth = workload.min_depth; depth <= workload.max_depth && width * depth <= slots; ++depth)
@@ -48,7 +48,7 @@ std::uint32_t move_table::clipped(std::uint32_t target, std::uint32_t instances)
 }
 
 double move_table::gain_of(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const {
-  return rate_[to] * (interval_s - move_ms(from, to, held, lost) / 1000);
+  return rate_[to] * (seconds_ - move_ms(from, to, held, lost) / 1000);
 }
 
 move_table::gain_cells& move_table::cells_of(std::uint32_t held, std::uint32_t lost) {

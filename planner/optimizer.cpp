@@ -27,7 +27,7 @@ struct layers {
 } // namespace
 
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
-                           std::uint32_t lost) {
+                           std::uint32_t lost, double seconds) {
   if (target == move_table::idle)
     return {{move_table::idle, now.begun, false, 0}, 0, 0};
   interval_outcome result;
@@ -38,8 +38,8 @@ interval_outcome carry_out(move_table& table, const training_state& now, std::ui
   if (now.migrating && now.at != target)
     result.cost_ms += table.costs().redirect_ms(table.shapes()[target]);
   const double busy_ms = now.rest_ms + result.cost_ms;
-  const double samples = table.rate(target) * (interval_s - busy_ms / 1000);
-  result.next = {target, true, samples < 0, samples < 0 ? busy_ms - 1000 * interval_s : 0};
+  const double samples = table.rate(target) * (seconds - busy_ms / 1000);
+  result.next = {target, true, samples < 0, samples < 0 ? busy_ms - 1000 * seconds : 0};
   result.samples = std::max(samples, 0.0);
   return result;
 }
@@ -85,7 +85,7 @@ std::vector<std::uint32_t> plan_known(move_table& table, const training_state& n
         const training_state state{from == 2 * n ? move_table::idle : from - n, begun, from != 2 * n,
                                    ways.rest_ms[before + from]};
         for (std::uint32_t target = 0; target < targets; ++target) {
-          const auto x = carry_out(table, state, target, held, future[h].lost);
+          const auto x = carry_out(table, state, target, held, future[h].lost, table.seconds());
           ways.reach(after + node_of(x.next), so_far + x.samples, x.next.rest_ms, from);
         }
       }

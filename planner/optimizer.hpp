@@ -26,17 +26,17 @@ struct training_state {
   friend bool operator==(const training_state&, const training_state&) = default;
 };
 
-/// One interval of `interval_s` under a decision: the accounting that planner and simulator share.
+/// One interval under a decision: the accounting that planner and simulator share.
 struct interval_outcome {
   training_state next;
   double samples = 0;
   double cost_ms = 0; ///< charged in this interval's name: the migration, not what was carried in
 };
 
-/// Carries out one move. `held` is before the change. A target may be `idle`. For an interval that yields nothing the
-/// rest of the cost is carried to the next.
+/// Carries out one move in an interval that lasts `seconds`. `held` is before the change. A target may be `idle`. For
+/// an interval that yields nothing the rest of the cost is carried to the next.
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
-                           std::uint32_t lost);
+                           std::uint32_t lost, double seconds);
 
 /// The best targets for a known future, the first of them for the first change; `held` instances before it. IDLE only
 /// where nothing fits. Among equal samples the one with the least rest.

@@ -13,15 +13,33 @@ std::uint32_t table_instances(const profile& workload, const fleet_history& hist
   return std::max(instances, (slots + devices - 1) / devices);
 }
 
-simulator::simulator(const profile& workload, cost_model& costs, published_cost* reload, const fleet_history& history,
+simulator::simulator(const profile& workload, cost_model& costs, const fleet_history& history,
                      simulation_options options) :
     workload_(workload),
-    table_(workload, costs, table_instances(workload, history, costs.devices())), reload_(reload), history_(history),
+    table_(workload, costs, table_instances(workload, history, costs.devices())), history_(history),
     options_(std::move(options)) {
   if (options_.policy == policy::liveput && options_.forecast != "oracle") {
     forecast_ = make_method(options_.forecast);
     point_ = options_.forecast == "last";
   }
+}
+
+simulator::simulator(const profile& workload, published_cost& costs, const fleet_history& history,
+                     simulation_options options) :
+    simulator(workload, static_cast<cost_model&>(costs), history, std::move(options)) {
+  reload_ = &costs;
+}
+
+simulator::simulator(const profile& workload, realistic_cost& costs, const fleet_history& history,
+                     simulation_options options) :
+    simulator(workload, static_cast<cost_model&>(costs), history, std::move(options)) {
+  real_time_ = &costs;
+}
+
+double simulator::seconds(std::size_t interval) const {
+  if (!real_time_ || interval + 1 == history_.size())
+    return interval_s;
+  return history_[interval + 1].seconds - history_[interval].seconds;
 }
 
 void simulator::observe_up_to(std::size_t count) {
@@ -51,8 +69,9 @@ std::uint32_t simulator::plan_with_truth() {
 
 std::uint32_t simulator::plan_with_forecast() {
   const auto left = std::min<std::size_t>(options_.look_ahead, history_.size() - next_);
-  // The first interval is known to all.
-  const auto known_count = std::min<std::size_t>(left, std::max<std::uint32_t>(options_.notice, next_ == 0 ? 1 : 0));
+  // The first interval is known to all, and in real time a move follows its event.
+  const auto known_count =
+      std::min<std::size_t>(left, std::max<std::uint32_t>(options_.notice, next_ == 0 || real_time_ ? 1 : 0));
   observe_up_to(next_ + known_count);
   std::vector<fleet_change> known;
   auto available = held_;
@@ -75,8 +94,10 @@ std::uint32_t simulator::plan_with_forecast() {
 void simulator::decide() {
   if (options_.policy == policy::liveput)
     target_ = forecast_ ? plan_with_forecast() : plan_with_truth();
+  else if (const auto& fastest = table_.fastest(history_[next_].available, 1); !fastest.empty())
+    target_ = fastest[0];
   else
-    target_ = table_.index_of(workload_.fastest(history_[next_].available * table_.costs().devices()));
+    target_ = move_table::idle;
 }
 
 // Restarts from a checkpoint at every event. An event while a restart is going on discards what is left of it and
@@ -102,24 +123,60 @@ simulated_interval simulator::reactive() {
   return result;
 }
 
+simulated_interval simulator::migrate() {
+  const auto& event = history_[next_];
+  const auto before = state_;
+  const auto outcome =
+      carry_out(table_, state_, table_.clipped(target_, event.available), held_, event.lost, seconds(next_));
+  state_ = outcome.next;
+  const simulated_interval result{state_.at == move_table::idle ? shape{} : table_.shapes()[state_.at], outcome.samples,
+                                  outcome.cost_ms, outcome.cost_ms > 0};
+  if (real_time_) {
+    change_cost cost;
+    if (before.at == move_table::idle)
+      cost = real_time_->start(result.used, !before.begun);
+    else
+      cost = real_time_->move(table_.shapes()[before.at], result.used, held_, event.lost);
+    cost.messages_ms += outcome.cost_ms - cost.total_ms(); // of a change under way that was redirected
+    account_for_lost(result, workload_.fastest(event.available * table_.costs().devices()), cost);
+  }
+  return result;
+}
+
+void simulator::account_for_lost(const simulated_interval& x, shape fastest, const change_cost& cost) {
+  const double rate = workload_.throughput(x.used), length_s = seconds(next_);
+  lost_.remainder += (workload_.throughput(fastest) - rate) * length_s;
+  if (x.used.width == 0) {
+    under_way_ = {}; // waiting drops a change under way
+    return;
+  }
+  under_way_.bytes_ms += cost.bytes_ms;
+  under_way_.messages_ms += cost.messages_ms;
+  under_way_.replayed_ms += cost.replayed_ms;
+  const double all_ms = under_way_.total_ms();
+  if (all_ms <= 0)
+    return;
+  const double now = std::min(1.0, 1000 * length_s / all_ms); // this share of it is paid in this interval
+  lost_.bytes += rate * now * under_way_.bytes_ms / 1000;
+  lost_.messages += rate * now * under_way_.messages_ms / 1000;
+  lost_.replayed += rate * now * under_way_.replayed_ms / 1000;
+  under_way_.bytes_ms *= 1 - now;
+  under_way_.messages_ms *= 1 - now;
+  under_way_.replayed_ms *= 1 - now;
+}
+
 void simulator::advance() {
   const auto& event = history_[next_];
-  simulated_interval result;
-  if (options_.policy == policy::ideal) {
-    const auto best = workload_.fastest(event.available * table_.costs().devices());
-    result = {best, interval_s * workload_.throughput(best), 0, false};
-  } else if (options_.policy == policy::throughput && reload_) {
+  const auto best = workload_.fastest(event.available * table_.costs().devices());
+  const double most = seconds(next_) * workload_.throughput(best);
+  simulated_interval result{best, most, 0, false};
+  if (options_.policy == policy::throughput && reload_)
     result = reactive();
-  } else {
-    const auto outcome = carry_out(table_, state_, table_.clipped(target_, event.available), held_, event.lost);
-    state_ = outcome.next;
-    result.used = state_.at == move_table::idle ? shape{} : table_.shapes()[state_.at];
-    result.samples = outcome.samples;
-    result.cost_ms = outcome.cost_ms;
-    result.migrated = outcome.cost_ms > 0;
-  }
+  else if (options_.policy != policy::ideal)
+    result = migrate();
   held_ = event.available;
   ++next_;
+  ideal_ += most;
   samples_ += result.samples;
   migrations_ += result.migrated ? 1 : 0;
   intervals_.push_back(result);

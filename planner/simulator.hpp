@@ -6,6 +6,7 @@
 #include "forecast/method.hpp"
 #include "planner/liveput.hpp"
 #include "planner/published_cost.hpp"
+#include "planner/realistic_cost.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,14 @@ struct simulation_options {
   std::uint32_t look_ahead = 12; ///< intervals, the present one included
 };
 
+/// Samples that the ideal has and a run has not, by what became of the time. They add up to the difference.
+struct lost_samples {
+  double bytes = 0;     ///< moving state
+  double messages = 0;  ///< the other phases of changes
+  double replayed = 0;  ///< computing again what was lost
+  double remainder = 0; ///< a slower configuration than the fastest that fits, or none
+};
+
 struct simulated_interval {
   shape used; ///< width 0: idle
   double samples = 0;
@@ -36,10 +45,13 @@ struct simulated_interval {
 
 class simulator {
 public:
-  /// The arguments must outlive the simulator. `reload` not null: the reactive policy restarts from checkpoints at
-  /// these costs, as in the published evaluation; else it migrates like everyone.
-  simulator(const profile& workload, cost_model& costs, published_cost* reload, const fleet_history& history,
-            simulation_options options);
+  /// As published: every interval counts as 60 s, with notice 0 moves are chosen before the interval's event is seen,
+  /// and the reactive policy restarts from checkpoints. The arguments must outlive the simulator.
+  simulator(const profile& workload, published_cost& costs, const fleet_history& history, simulation_options options);
+
+  /// In real time: an interval lasts until the next, moves are chosen once its event is seen, and the reactive policy
+  /// migrates like everyone. Whether losses were announced is for the costs to say.
+  simulator(const profile& workload, realistic_cost& costs, const fleet_history& history, simulation_options options);
 
   bool done() const { return next_ == history_.size(); }
 
@@ -52,6 +64,9 @@ public:
   const std::vector<simulated_interval>& intervals() const { return intervals_; }
   double samples() const { return samples_; }
   std::uint32_t migrations() const { return migrations_; }
+  double ideal() const { return ideal_; }            ///< samples of the fastest configurations, free of cost, so far
+  const lost_samples& lost() const { return lost_; } ///< in real time only
+  double seconds(std::size_t interval) const;        ///< how long an interval lasts
   const training_state& state() const { return state_; }
 
 private:
@@ -59,10 +74,15 @@ private:
   std::uint32_t plan_with_truth();
   std::uint32_t plan_with_forecast();
   simulated_interval reactive();
+  simulated_interval migrate();
+  void account_for_lost(const simulated_interval& x, shape fastest, const change_cost& cost);
+
+  simulator(const profile& workload, cost_model& costs, const fleet_history& history, simulation_options options);
 
   const profile& workload_;
   move_table table_;
-  published_cost* reload_;
+  published_cost* reload_ = nullptr;    ///< as published
+  realistic_cost* real_time_ = nullptr; ///< in real time
   const fleet_history& history_;
   simulation_options options_;
   std::unique_ptr<forecast_method> forecast_; ///< null with the true future
@@ -76,6 +96,9 @@ private:
   double left_ms_ = 0; ///< reactive: restart carried over
   std::vector<simulated_interval> intervals_;
   double samples_ = 0;
+  double ideal_ = 0;
+  lost_samples lost_;
+  change_cost under_way_; ///< what is still to be paid of changes, in real time
   std::uint32_t migrations_ = 0;
 };
 

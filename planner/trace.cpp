@@ -59,18 +59,6 @@ void each_line(std::string_view text, F f) {
   }
 }
 
-bool is_counts(std::string_view text) {
-  std::size_t fields = 0;
-  while (!text.empty() && fields == 0) {
-    const auto end = text.find('\n');
-    const auto content = trim(text.substr(0, end));
-    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
-    if (!content.empty() && content[0] != '#')
-      fields = split(content).size();
-  }
-  return fields == 2;
-}
-
 // Rows without events between the last row and `next_s`.
 void fill(fleet_history& rows, double next_s) {
   if (rows.empty())
@@ -83,6 +71,18 @@ void fill(fleet_history& rows, double next_s) {
 }
 
 } // namespace
+
+bool is_counts(std::string_view text) {
+  std::size_t fields = 0;
+  while (!text.empty() && fields == 0) {
+    const auto end = text.find('\n');
+    const auto content = trim(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    if (!content.empty() && content[0] != '#')
+      fields = split(content).size();
+  }
+  return fields == 2;
+}
 
 std::vector<trace_event> parse_events(std::string_view text) {
   std::vector<trace_event> events;

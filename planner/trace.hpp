@@ -20,6 +20,9 @@ struct trace_event {
   std::uint64_t notice_ms = 0; ///< how long before its removal the node was told; 0 for additions
 };
 
+/// Whether the text is of counts; of events otherwise, also if it is empty.
+bool is_counts(std::string_view text);
+
 /// An empty text gives an empty trace. Removal of a node that is not there, a second addition, and times that go back
 /// are errors.
 std::vector<trace_event> parse_events(std::string_view text);

@@ -169,6 +169,8 @@ struct JobStatus {
   parametersSha256 @27 :Text;
   eventCount @28 :UInt64;
   events @29 :List(Event);
+  evaluatedSteps @30 :Int64 = -1;  # version last evaluated on the validation samples; -1: none
+  validationLoss @31 :Float64;
 }
 
 struct Status {

@@ -45,6 +45,7 @@ CAF_ADD_TYPE_ID(parcae_protocol, (parcae::active))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::aborted))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::decided))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::progress))
+CAF_ADD_TYPE_ID(parcae_protocol, (parcae::evaluated))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::failed))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::kept))
 

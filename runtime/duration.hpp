@@ -14,4 +14,9 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 /// In the largest unit that divides it, as parse_duration reads it: "90s", "2m", "1500ms".
 std::string to_string(std::chrono::milliseconds x);
 
+/// The rate of a link as people write it, in bytes per millisecond: a number above 0 and "kb/s", "Mb/s", "Gb/s" (bits)
+/// or "kB/s", "MB/s", "GB/s" (bytes), without spaces, in powers of 1000 ("10Gb/s", "1.2GB/s"). Nothing if it is
+/// malformed.
+std::optional<double> parse_link_rate(std::string_view text);
+
 } // namespace parcae

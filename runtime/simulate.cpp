@@ -1,8 +1,11 @@
 #include "runtime/simulate.hpp"
 
-#include "forecast/evaluation.hpp"
+#include "planner/peers.hpp"
 #include "planner/simulator.hpp"
 #include "planner/trace_generator.hpp"
+#include "runtime/duration.hpp"
+#include "runtime/simulation_report.hpp"
+#include "runtime/trace_input.hpp"
 
 #include <boost/json.hpp>
 
@@ -14,66 +17,41 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 
 namespace parcae {
 
 namespace {
 
-namespace json = boost::json;
+constexpr peer_kind peer_kinds[] = {peer_kind::varuna, peer_kind::bamboo, peer_kind::oobleck};
 
 struct simulate_arguments {
   std::string profile;
   std::string trace;
   std::string network;
+  std::string peers;
+  std::string peer_model;
   std::vector<std::string> policies{"liveput"};
   std::string forecast = "auto";
   std::uint32_t notice = 0;
   std::uint32_t look_ahead = 12;
   std::uint32_t devices = 1;
   std::string accounting = "published";
+  double link_bytes_per_ms = change_figures{}.link_bytes_per_ms;
+  std::chrono::milliseconds detect{2'000}; // until a machine that vanished is missed
   std::string plan_out;
+  std::string plot;
   bool as_json = false;
 };
 
-struct forecast_arguments {
-  std::string trace;
-  std::vector<std::string> methods;
-  std::vector<std::size_t> horizons{1, 4, 8, 12};
-  std::size_t warm_up = 30;
-  bool as_json = false;
+// What a run needs, read once.
+struct simulation_input {
+  profile workload;
+  network_profile network;
+  trace_input trace;
+  std::vector<peer_model> peers; // empty if there are none
 };
-
-struct run_result {
-  std::string policy;
-  std::unique_ptr<simulator> simulation;
-  std::vector<double> plan_ms; // sorted
-  double plan_total_ms = 0;
-};
-
-// Adds the file's name to what is wrong with it.
-template <class F>
-auto from_file(const std::string& path, F parse) {
-  const auto text = read_file(path);
-  try {
-    return parse(text);
-  } catch (const parse_error& e) {
-    throw std::runtime_error(path + ": " + e.what());
-  }
-}
-
-// A file, or "KIND:SEED" for a generated trace ("p3:7").
-fleet_history load_trace(const std::string& name) {
-  const auto colon = name.find(':');
-  const auto kinds = trace_kinds();
-  if (std::find(kinds.begin(), kinds.end(), name.substr(0, colon)) != kinds.end() && !std::filesystem::exists(name)) {
-    std::uint64_t seed = 1;
-    if (colon != std::string::npos && !CLI::detail::lexical_cast(name.substr(colon + 1), seed))
-      throw std::runtime_error("the seed in --trace " + name + " must be a whole number");
-    return intervals_of(generate_trace(trace_kind(name.substr(0, colon)), seed));
-  }
-  return from_file(name, [](const std::string& text) { return parse_trace(text); });
-}
 
 policy policy_of(const std::string& name) {
   if (name == "ideal")
@@ -81,149 +59,196 @@ policy policy_of(const std::string& name) {
   return name == "throughput" ? policy::throughput : policy::liveput;
 }
 
-double percentile(const std::vector<double>& sorted, double q) {
-  if (sorted.empty())
-    return 0;
-  return sorted[std::min(sorted.size() - 1, static_cast<std::size_t>(q * static_cast<double>(sorted.size())))];
+bool is_peer(const std::string& name) {
+  return std::any_of(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
 }
 
-run_result run_policy(const simulate_arguments& args, const std::string& name, const profile& workload,
-                      published_cost& costs, const fleet_history& history) {
+// The figures that no option gives are of this hardware where the profile has them: what is built while nobody trains.
+realistic_options realistic_of(const simulate_arguments& args, const profile& workload) {
+  realistic_options result;
+  result.announced = args.notice > 0;
+  result.devices = args.devices;
+  result.figures.link_bytes_per_ms = args.link_bytes_per_ms;
+  result.figures.detect_ms = static_cast<double>(args.detect.count());
+  double build_ms = 0;
+  for (const auto& [depth, ms] : workload.model_build_ms)
+    build_ms += ms / static_cast<double>(workload.model_build_ms.size());
+  result.figures.prepare_ms += build_ms;
+  return result;
+}
+
+void fill_course(policy_run& run, const simulator& x, const fleet_history& history) {
+  double samples = 0;
+  for (std::size_t i = 0; i < x.intervals().size(); ++i) {
+    run.course.push_back({history[i].seconds / 3600, x.intervals()[i].used, samples});
+    samples += x.intervals()[i].samples;
+  }
+  if (!history.empty())
+    run.course.push_back({(history.back().seconds + interval_s) / 3600, x.intervals().back().used, samples});
+}
+
+policy_run run_policy(const simulate_arguments& args, const std::string& name, const simulation_input& input) {
   using clock = std::chrono::steady_clock;
-  run_result result;
-  result.policy = name;
+  const auto& history = input.trace.intervals;
+  policy_run run;
+  run.policy = name;
+  const simulation_options options{policy_of(name), args.forecast, args.notice, args.look_ahead};
+  if (options.policy == policy::liveput)
+    run.forecast = args.forecast;
+  const bool real_time = args.accounting == "realistic";
   // The cost tables count as planning: they are filled as decisions need them.
   const auto begin = clock::now();
-  result.simulation =
-      std::make_unique<simulator>(workload, costs, &costs, history,
-                                  simulation_options{policy_of(name), args.forecast, args.notice, args.look_ahead});
-  result.plan_total_ms = std::chrono::duration<double, std::milli>(clock::now() - begin).count();
-  while (!result.simulation->done()) {
-    const auto start = clock::now();
-    result.simulation->decide();
-    result.plan_ms.push_back(std::chrono::duration<double, std::milli>(clock::now() - start).count());
-    result.plan_total_ms += result.plan_ms.back();
-    result.simulation->advance();
+  std::unique_ptr<published_cost> published;
+  std::unique_ptr<realistic_cost> realistic;
+  std::unique_ptr<simulator> x;
+  if (real_time) {
+    realistic = std::make_unique<realistic_cost>(input.workload, realistic_of(args, input.workload));
+    x = std::make_unique<simulator>(input.workload, *realistic, history, options);
+  } else {
+    published = std::make_unique<published_cost>(input.workload, input.network, args.devices);
+    x = std::make_unique<simulator>(input.workload, *published, history, options);
   }
-  std::sort(result.plan_ms.begin(), result.plan_ms.end());
+  run.plan_total_ms = std::chrono::duration<double, std::milli>(clock::now() - begin).count();
+  double seconds = 0;
+  while (!x->done()) {
+    const auto start = clock::now();
+    x->decide();
+    run.plan_ms.push_back(std::chrono::duration<double, std::milli>(clock::now() - start).count());
+    run.plan_total_ms += run.plan_ms.back();
+    seconds += x->seconds(x->intervals().size());
+    x->advance();
+  }
+  std::sort(run.plan_ms.begin(), run.plan_ms.end());
+  run.samples = x->samples();
+  run.samples_per_s = seconds > 0 ? run.samples / seconds : 0;
+  run.ideal = x->ideal();
+  run.migrations = x->migrations();
+  if (real_time)
+    run.lost = x->lost();
+  fill_course(run, *x, history);
+  return run;
+}
+
+// Samples if at every moment the fastest of the systems trained with all nodes there are, free of cost.
+double ideal_of(const peer_model& model, const fleet_history& history) {
+  double result = 0;
+  for (std::size_t i = 0; i + 1 < history.size(); ++i) {
+    double most = 0;
+    for (const auto& [name, system] : model.systems)
+      most = std::max(most, peer_throughput(system, history[i].available));
+    result += most * (history[i + 1].seconds - history[i].seconds);
+  }
   return result;
 }
 
-json::object describe(const simulate_arguments& args, const profile& workload, const run_result& x, double ideal) {
-  json::object result;
-  result["profile"] = workload.name;
-  result["trace"] = args.trace;
-  result["policy"] = x.policy;
-  result["forecast"] = x.policy == "liveput" ? args.forecast : "";
-  result["notice"] = args.notice;
-  result["look_ahead"] = args.look_ahead;
-  result["accounting"] = args.accounting;
-  result["intervals"] = x.simulation->intervals().size();
-  result["samples"] = x.simulation->samples();
-  result["share_of_ideal"] = ideal > 0 ? x.simulation->samples() / ideal : 0;
-  result["migrations"] = x.simulation->migrations();
-  result["plan_wall_ms"] = json::object{
-      {"total", x.plan_total_ms}, {"p50", percentile(x.plan_ms, 0.5)}, {"p99", percentile(x.plan_ms, 0.99)}};
-  return result;
+policy_run run_peer(const simulate_arguments& args, const std::string& name, const peer_model& model,
+                    const trace_input& trace) {
+  const auto kind =
+      *std::find_if(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
+  const auto rules = args.accounting == "published" ? peer_rules::published(model.name) : peer_rules{};
+  const auto x = replay_peer(kind, model, trace.events, rules);
+  policy_run run;
+  run.policy = name;
+  run.samples = x.samples;
+  run.samples_per_s = x.samples_per_s;
+  run.ideal = ideal_of(model, trace.intervals);
+  run.migrations = x.regroupings;
+  run.published_samples_per_s = model.systems.at(name).published_samples_per_s;
+  run.course.push_back({});
+  for (const auto& moment : x.progress)
+    run.course.push_back({moment.seconds / 3600, {}, moment.samples});
+  return run;
 }
 
-void write_plan(const std::string& path, const simulator& x) {
-  json::array plan;
-  for (const auto& interval : x.intervals())
-    plan.push_back(json::array{interval.used.width, interval.used.depth});
+void write_plan(const std::string& path, const policy_run& run) {
+  boost::json::array plan;
+  for (std::size_t i = 0; i + 1 < run.course.size(); ++i)
+    plan.push_back(boost::json::array{run.course[i].used.width, run.course[i].used.depth});
   std::ofstream file(path);
-  file << json::serialize(plan) << '\n';
+  file << boost::json::serialize(plan) << '\n';
   if (!file.flush())
     throw std::runtime_error("cannot write the plan to " + path);
 }
 
-void simulate(const simulate_arguments& args) {
-  const auto workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
-  const auto network_file = args.network.empty()
-                                ? (std::filesystem::path(args.profile).parent_path() / "network-10gbps.json").string()
-                                : args.network;
-  const auto network = from_file(network_file, [](const std::string& text) { return parse_network(text); });
-  const auto history = load_trace(args.trace);
-  auto names = args.policies;
-  if (std::find(names.begin(), names.end(), "all") != names.end())
-    names = {"ideal", "throughput", "liveput"};
-  double ideal = 0;
-  for (const auto& x : history)
-    ideal += interval_s * workload.throughput(workload.fastest(x.available * args.devices));
-  std::vector<json::object> rows;
-  if (!args.as_json)
-    std::printf("%-12s %16s %10s %11s %12s %10s\n", "policy", "samples", "of ideal", "migrations", "planning ms",
-                "p99 ms");
-  for (const auto& name : names) {
-    published_cost costs(workload, network, args.devices);
-    const auto x = run_policy(args, name, workload, costs, history);
-    if (args.as_json)
-      rows.push_back(describe(args, workload, x, ideal));
-    else
-      std::printf("%-12s %16.1f %9.2f%% %11u %12.1f %10.3f\n", name.c_str(), x.simulation->samples(),
-                  ideal > 0 ? 100 * x.simulation->samples() / ideal : 0, x.simulation->migrations(), x.plan_total_ms,
-                  percentile(x.plan_ms, 0.99));
-    if (!args.plan_out.empty())
-      write_plan(args.plan_out, *x.simulation);
-  }
-  if (!args.as_json)
-    return;
-  if (rows.size() == 1) {
-    std::printf("%s\n", json::serialize(rows[0]).c_str());
-    return;
-  }
-  json::object all;
-  json::array runs;
-  for (auto& row : rows)
-    runs.push_back(std::move(row));
-  all["runs"] = std::move(runs);
-  std::printf("%s\n", json::serialize(all).c_str());
+std::filesystem::path beside(const std::string& profile, const char* name) {
+  return std::filesystem::path(profile).parent_path() / name;
 }
 
-void forecast(const forecast_arguments& args) {
-  const auto history = load_trace(args.trace);
-  // The first one is what the others are compared with.
-  auto methods = args.methods;
-  if (methods.empty())
-    for (const auto& x : method_names())
-      if (x != "last-spread")
-        methods.push_back(x);
-  methods.erase(std::remove(methods.begin(), methods.end(), "last-spread"), methods.end());
-  methods.insert(methods.begin(), "last-spread");
-  const auto rows = evaluate(history, methods, args.horizons, args.warm_up);
-  if (!args.as_json) {
-    std::printf("%-12s %8s %10s %8s %8s %9s   %s\n", "method", "horizon", "forecasts", "MAE", "CRPS", "in 80 %",
-                "CRPS against last value spread by its errors, 95 %");
-    for (const auto& x : rows)
-      std::printf("%-12s %8zu %10zu %8.3f %8.3f %8.1f%%   %+.3f  [%+.3f, %+.3f]\n", x.method.c_str(), x.horizon,
-                  x.forecasts, x.mae, x.crps, 100 * x.covered, x.difference, x.difference_low, x.difference_high);
-    return;
+// Why the peers cannot be run; empty if they can. The model is set if it is known.
+std::string peers_missing(const simulate_arguments& args, const simulation_input& input, const peer_model*& model) {
+  if (input.trace.events.empty())
+    return "need a trace of events, not of counts";
+  std::vector<std::string> names;
+  for (const auto& x : input.peers) {
+    names.push_back(x.name);
+    if (x.name == args.peer_model)
+      model = &x;
   }
-  json::array list;
-  for (const auto& x : rows)
-    list.push_back(json::object{{"method", x.method},
-                                {"horizon", x.horizon},
-                                {"forecasts", x.forecasts},
-                                {"mae", x.mae},
-                                {"crps", x.crps},
-                                {"covered_80", x.covered},
-                                {"crps_difference", x.difference},
-                                {"crps_difference_95", json::array{x.difference_low, x.difference_high}}});
-  std::printf("%s\n", json::serialize(json::object{{"trace", args.trace}, {"errors", std::move(list)}}).c_str());
+  if (model)
+    return {};
+  return "have no figures for " + args.peer_model + (names.empty() ? "" : "; --peer-model may be " + names_of(names));
 }
 
-std::string names_of(const std::vector<std::string>& x) {
-  std::string result;
-  for (const auto& name : x)
-    result += (result.empty() ? "" : ", ") + name;
+simulation_input read_input(simulate_arguments& args) {
+  simulation_input result;
+  result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
+  if (args.network.empty())
+    args.network = beside(args.profile, "network-10gbps.json").string();
+  if (args.accounting == "published")
+    result.network = from_file(args.network, [](const std::string& text) { return parse_network(text); });
+  result.trace = load_trace(args.trace);
+  const bool asked = !args.peers.empty();
+  if (!asked)
+    args.peers = beside(args.profile, "peers-oobleck-artifact.json").string();
+  if (asked || std::filesystem::exists(args.peers))
+    result.peers = from_file(args.peers, [](const std::string& text) { return parse_peers(text); });
+  if (args.peer_model.empty())
+    args.peer_model = result.workload.name;
   return result;
+}
+
+void simulate(simulate_arguments args) {
+  const auto input = read_input(args);
+  const peer_model* model = nullptr;
+  const auto missing = peers_missing(args, input, model);
+  auto names = args.policies;
+  if (std::find(names.begin(), names.end(), "all") != names.end()) {
+    names = {"ideal", "throughput", "liveput"};
+    if (missing.empty())
+      for (const auto kind : peer_kinds)
+        names.push_back(to_string(kind));
+    else
+      std::fprintf(stderr, "without varuna, bamboo, oobleck: they %s\n", missing.c_str());
+  }
+  if (!args.plan_out.empty() && (names.size() != 1 || is_peer(names[0])))
+    throw std::invalid_argument("--plan-out needs exactly one policy of this project");
+  std::vector<policy_run> runs;
+  for (const auto& name : names) {
+    if (!is_peer(name)) {
+      runs.push_back(run_policy(args, name, input));
+      if (!args.plan_out.empty())
+        write_plan(args.plan_out, runs.back());
+      continue;
+    }
+    if (!missing.empty())
+      throw std::runtime_error(name + ": " + "peers " + missing);
+    runs.push_back(run_peer(args, name, *model, input.trace));
+  }
+  const simulation_setting setting{input.workload.name, args.trace,      args.accounting,
+                                   args.notice,         args.look_ahead, input.trace.intervals.size()};
+  if (!args.plot.empty())
+    plot_runs(args.plot, setting, input.trace.intervals, runs);
+  if (args.as_json)
+    std::printf("%s\n", boost::json::serialize(to_json(setting, runs)).c_str());
+  else
+    std::fputs(to_table(runs).c_str(), stdout);
 }
 
 } // namespace
 
 void add_simulate(CLI::App& app) {
   auto args = std::make_shared<simulate_arguments>();
-  auto* command = app.add_subcommand("simulate", "Replay a trace under a planning policy");
+  auto* command = app.add_subcommand("simulate", "Replay a trace under planning policies");
   command->add_option("--profile", args->profile, "workload, JSON")->required();
   command
       ->add_option("--trace", args->trace,
@@ -231,10 +256,14 @@ void add_simulate(CLI::App& app) {
                        names_of(trace_kinds()))
       ->required();
   command->add_option("--network", args->network,
-                      "transfer times, JSON (default: network-10gbps.json beside the profile)");
-  command->add_option("--policy", args->policies, "ideal, throughput, liveput, several of them, or all")
+                      "published accounting: transfer times, JSON (default: network-10gbps.json beside the profile)");
+  std::vector<std::string> policies{"ideal", "throughput", "liveput"};
+  for (const auto kind : peer_kinds)
+    policies.push_back(to_string(kind));
+  policies.push_back("all");
+  command->add_option("--policy", args->policies, names_of(policies) + ", or several of them")
       ->delimiter(',')
-      ->check(CLI::IsMember({"ideal", "throughput", "liveput", "all"}));
+      ->check(CLI::IsMember(policies));
   auto forecasts = method_names();
   forecasts.push_back("oracle");
   command->add_option("--forecast", args->forecast, names_of(forecasts))->check(CLI::IsMember(forecasts));
@@ -242,26 +271,34 @@ void add_simulate(CLI::App& app) {
       ->check(CLI::Range(0, 2));
   command->add_option("--look-ahead", args->look_ahead, "intervals")->check(CLI::Range(1, 1'000'000));
   command->add_option("--devices", args->devices, "devices per instance")->check(CLI::Range(1, 64));
-  command->add_option("--accounting", args->accounting, "cost model")->check(CLI::IsMember({"published"}));
-  command->add_option("--plan-out", args->plan_out, "write [D, P] of every interval here, JSON");
+  command->add_option("--accounting", args->accounting, "cost model: published, or realistic (real time)")
+      ->check(CLI::IsMember({"published", "realistic"}));
+  command->add_option_function<std::string>(
+      "--link",
+      [args](const std::string& text) {
+        const auto rate = parse_link_rate(text);
+        if (!rate)
+          throw CLI::ValidationError("--link", "\"" + text + "\" must be like 10Gb/s, 500Mb/s or 1.2GB/s");
+        args->link_bytes_per_ms = *rate;
+      },
+      "realistic accounting: rate of an instance's link in each direction (default 10Gb/s)");
+  command->add_option_function<std::string>(
+      "--detect",
+      [args](const std::string& text) {
+        const auto duration = parse_duration(text);
+        if (!duration)
+          throw CLI::ValidationError("--detect", "\"" + text + "\" must be like 500ms or 2s");
+        args->detect = *duration;
+      },
+      "realistic accounting: until a loss without notice is known (default 2s)");
+  command->add_option("--peers", args->peers,
+                      "figures of peers, JSON (default: peers-oobleck-artifact.json beside the profile)");
+  command->add_option("--peer-model", args->peer_model, "which model of that file (default: named like the profile)");
+  command->add_option("--plan-out", args->plan_out, "write [D, P] of every interval here, JSON; of one policy");
+  command->add_option("--plot", args->plot, "draw availability, configurations and samples over time here, SVG");
   command->add_flag("--json", args->as_json, "one JSON object");
-  command->footer("Example: parcae simulate --profile gpt2-1.5b.json --trace p3.csv --policy all --notice 1");
+  command->footer("Example: parcae simulate --profile bert-large.json --trace p3.csv --policy all --plot p3.svg");
   command->callback([args] { simulate(*args); });
-}
-
-void add_forecast(CLI::App& app) {
-  auto args = std::make_shared<forecast_arguments>();
-  auto* command = app.add_subcommand("forecast", "Error tables of the availability forecasts on a trace");
-  command->add_option("--trace", args->trace, "file, or KIND:SEED of a generated one: " + names_of(trace_kinds()))
-      ->required();
-  command->add_option("--method", args->methods, names_of(method_names()) + " (default: all)")
-      ->delimiter(',')
-      ->check(CLI::IsMember(method_names()));
-  command->add_option("--horizon", args->horizons, "intervals ahead")->delimiter(',')->check(CLI::Range(1, 24));
-  command->add_option("--warm-up", args->warm_up, "intervals before the first forecast that counts");
-  command->add_flag("--json", args->as_json, "one JSON object");
-  command->footer("Example: parcae forecast --trace p3.csv --method last,regime,auto");
-  command->callback([args] { forecast(*args); });
 }
 
 } // namespace parcae

@@ -28,7 +28,7 @@ void whole_trace(const profile& workload, const network_profile& network, const 
                  const char* forecast, std::uint32_t notice) {
   const auto begin = steady::now();
   published_cost costs(workload, network);
-  simulator x(workload, costs, &costs, history, {policy::liveput, forecast, notice, 12});
+  simulator x(workload, costs, history, {policy::liveput, forecast, notice, 12});
   while (!x.done()) {
     x.decide();
     x.advance();

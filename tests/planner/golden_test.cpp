@@ -28,7 +28,7 @@ constexpr golden table[] = {
 double run(const profile& workload, const network_profile& network, const fleet_history& history,
            const simulation_options& options) {
   published_cost costs(workload, network);
-  simulator x(workload, costs, &costs, history, options);
+  simulator x(workload, costs, history, options);
   while (!x.done()) {
     x.decide();
     x.advance();

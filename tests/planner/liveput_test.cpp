@@ -26,7 +26,7 @@ double best_of_all(move_table& table, const training_state& now, std::uint32_t h
   const auto available = held + future[0].joined - future[0].lost;
   double best = 0;
   for (auto target : choices(table, available)) {
-    const auto x = carry_out(table, now, target, held, future[0].lost);
+    const auto x = carry_out(table, now, target, held, future[0].lost, interval_s);
     best = std::max(best, x.samples + best_of_all(table, x.next, available, future.subspan(1)));
   }
   return best;
@@ -36,7 +36,7 @@ double value_of(move_table& table, training_state now, std::uint32_t held, std::
                 const std::vector<std::uint32_t>& plan) {
   double sum = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
-    const auto x = carry_out(table, now, plan[i], held, future[i].lost);
+    const auto x = carry_out(table, now, plan[i], held, future[i].lost, interval_s);
     sum += x.samples;
     now = x.next;
     held += future[i].joined - future[i].lost;

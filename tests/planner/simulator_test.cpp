@@ -19,7 +19,7 @@ double run(const profile& workload, const fleet_history& history, const simulati
            std::uint32_t devices = 1) {
   const auto network = made_up::network();
   published_cost costs(workload, network, devices);
-  simulator x(workload, costs, &costs, history, options);
+  simulator x(workload, costs, history, options);
   while (!x.done()) {
     x.decide();
     x.advance();
@@ -59,7 +59,7 @@ TEST(simulator, of_nothing_and_of_too_little) {
   const fleet_history none;
   const network_profile network = made_up::network();
   published_cost costs(workload, network);
-  EXPECT_TRUE(simulator(workload, costs, &costs, none, {}).done());
+  EXPECT_TRUE(simulator(workload, costs, none, {}).done());
   std::erase_if(workload.samples_per_s, [](const auto& x) { return x.first.slots() < 3; });
   const auto two = parse_trace("0,2\n600,2\n");
   for (const auto kind : {policy::ideal, policy::throughput, policy::liveput})

@@ -1,0 +1,54 @@
+#include "gpu/snapshot_feed.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace parcae {
+
+void snapshot_feed::protect(const parcae::protect& x, data_port& port) {
+  streams_.clear();
+  protection_ = x;
+  for (const auto& keeper : x.keepers)
+    streams_.push_back(port.open_snapshot_stream(x.job, keeper, x.token));
+  wanted_ |= x.now;
+}
+
+void snapshot_feed::forget(job_id job) {
+  if (protection_.job != job)
+    return;
+  streams_.clear();
+  protection_ = {};
+  wanted_ = false;
+}
+
+bool snapshot_feed::send(const generation_state& g, const layer_store& store, const commit_result& result) {
+  if (!result.snapshot || streams_.empty())
+    return false;
+  wanted_ = false;
+  const auto width = g.what.target.width;
+  const auto keepers = static_cast<std::uint32_t>(streams_.size());
+  const auto copies = std::min(g.what.specification.keeper_copies, keepers);
+  std::vector<std::shared_ptr<snapshot>> parcels(keepers);
+  for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
+    if (layer % width != g.what.target.pipeline_of(g.self))
+      continue;
+    const auto& state = store.at(layer);
+    shard_bytes bytes{layer, state.at, {}};
+    for (const auto& part : state.parts()) {
+      const auto* first = static_cast<const std::byte*>(part.data_ptr());
+      bytes.parts.emplace_back(first, first + part.nbytes());
+    }
+    for (std::uint32_t c = 0; c < copies; ++c) {
+      auto& parcel = parcels[(layer + c) % keepers];
+      if (!parcel)
+        parcel = std::make_shared<snapshot>(snapshot{protection_.job, result, {}});
+      parcel->shards.push_back(c + 1 < copies ? bytes : std::move(bytes));
+    }
+  }
+  for (std::uint32_t k = 0; k < keepers; ++k)
+    if (parcels[k])
+      streams_[k]->send(std::move(parcels[k]));
+  return true;
+}
+
+} // namespace parcae

@@ -1,0 +1,37 @@
+#pragma once
+
+// Snapshots of a device's stage, to the keepers of its job (design, section 8).
+
+#include "gpu/data_port.hpp"
+#include "gpu/generation_state.hpp"
+#include "protocols/choreography.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace parcae {
+
+/// The streams to a job's keepers; they outlive generations. Executor's main thread.
+class snapshot_feed {
+public:
+  /// From now on to these keepers.
+  void protect(const parcae::protect& x, data_port& port);
+  /// The job is over; nothing if the feed is another one's.
+  void forget(job_id job);
+  void close() { streams_.clear(); }
+
+  /// The keepers have not been sent one since they were named.
+  bool wanted() const { return wanted_; }
+
+  /// If `result` asks for a snapshot and there are keepers: copies this replica's share of the stage of `g` at the
+  /// version just made, hands it to the streams, and returns true. Layers are spread over the replicas as senders, and
+  /// over the keepers.
+  bool send(const generation_state& g, const layer_store& store, const commit_result& result);
+
+private:
+  parcae::protect protection_;
+  bool wanted_ = false;
+  std::vector<std::unique_ptr<snapshot_stream>> streams_;
+};
+
+} // namespace parcae

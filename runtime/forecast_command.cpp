@@ -1,0 +1,78 @@
+#include "forecast/evaluation.hpp"
+#include "forecast/method.hpp"
+#include "planner/trace_generator.hpp"
+#include "runtime/simulate.hpp"
+#include "runtime/trace_input.hpp"
+
+#include <boost/json.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+namespace parcae {
+
+namespace {
+
+namespace json = boost::json;
+
+struct forecast_arguments {
+  std::string trace;
+  std::vector<std::string> methods;
+  std::vector<std::size_t> horizons{1, 4, 8, 12};
+  std::size_t warm_up = 30;
+  bool as_json = false;
+};
+
+void forecast(const forecast_arguments& args) {
+  const auto history = load_trace(args.trace).intervals;
+  // The first one is what the others are compared with.
+  auto methods = args.methods;
+  if (methods.empty())
+    for (const auto& x : method_names())
+      if (x != "last-spread")
+        methods.push_back(x);
+  methods.erase(std::remove(methods.begin(), methods.end(), "last-spread"), methods.end());
+  methods.insert(methods.begin(), "last-spread");
+  const auto rows = evaluate(history, methods, args.horizons, args.warm_up);
+  if (!args.as_json) {
+    std::printf("%-12s %8s %10s %8s %8s %9s   %s\n", "method", "horizon", "forecasts", "MAE", "CRPS", "in 80 %",
+                "CRPS against last value spread by its errors, 95 %");
+    for (const auto& x : rows)
+      std::printf("%-12s %8zu %10zu %8.3f %8.3f %8.1f%%   %+.3f  [%+.3f, %+.3f]\n", x.method.c_str(), x.horizon,
+                  x.forecasts, x.mae, x.crps, 100 * x.covered, x.difference, x.difference_low, x.difference_high);
+    return;
+  }
+  json::array list;
+  for (const auto& x : rows)
+    list.push_back(json::object{{"method", x.method},
+                                {"horizon", x.horizon},
+                                {"forecasts", x.forecasts},
+                                {"mae", x.mae},
+                                {"crps", x.crps},
+                                {"covered_80", x.covered},
+                                {"crps_difference", x.difference},
+                                {"crps_difference_95", json::array{x.difference_low, x.difference_high}}});
+  std::printf("%s\n", json::serialize(json::object{{"trace", args.trace}, {"errors", std::move(list)}}).c_str());
+}
+
+} // namespace
+
+void add_forecast(CLI::App& app) {
+  auto args = std::make_shared<forecast_arguments>();
+  auto* command = app.add_subcommand("forecast", "Error tables of the availability forecasts on a trace");
+  command->add_option("--trace", args->trace, "file, or KIND:SEED of a generated one: " + names_of(trace_kinds()))
+      ->required();
+  command->add_option("--method", args->methods, names_of(method_names()) + " (default: all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(method_names()));
+  command->add_option("--horizon", args->horizons, "intervals ahead")->delimiter(',')->check(CLI::Range(1, 24));
+  command->add_option("--warm-up", args->warm_up, "intervals before the first forecast that counts");
+  command->add_flag("--json", args->as_json, "one JSON object");
+  command->footer("Example: parcae forecast --trace p3.csv --method last,regime,auto");
+  command->callback([args] { forecast(*args); });
+}
+
+} // namespace parcae

@@ -1,0 +1,191 @@
+// `parcae simulate` as a user calls it, in this process.
+//
+//   given                                     expected
+//   all policies, JSON                        one object each, shares and losses that add up
+//   --plot                                    an SVG that names the policies
+//   peers that cannot be run, two plans       one line that says why
+
+#include "runtime/duration.hpp"
+#include "runtime/process.hpp"
+#include "runtime/simulate.hpp"
+
+#include <boost/json.hpp>
+
+#include <CLI/CLI.hpp>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+namespace parcae {
+namespace {
+
+namespace json = boost::json;
+
+json::object small_profile() {
+  json::array layers, throughput;
+  for (int i = 0; i < 4; ++i)
+    layers.push_back({{"parameters", 3e7}, {"forward_ms", 1}, {"backward_ms", 2}, {"optimizer_ms", 0.1}});
+  json::object build;
+  for (int depth = 1; depth <= 4; ++depth) {
+    build[std::to_string(depth)] = 500;
+    for (int width = 1; width * depth <= 32; ++width)
+      throughput.push_back({{"data_parallel", width},
+                            {"pipeline_depth", depth},
+                            {"samples_per_second", width * depth / (1 + 0.05 * depth)}});
+  }
+  return {{"name", "small"},
+          {"global_batch_samples", 64},
+          {"micro_batch_samples", 1},
+          {"optimizer_state_tensors_per_parameter", 2},
+          {"bytes_per_value", 4},
+          {"layers", layers},
+          {"pipeline_depth", {{"min", 1}, {"max", 4}}},
+          {"throughput", throughput},
+          {"reconfiguration",
+           {{"model_build_ms_by_depth", build},
+            {"rendezvous_ms", 6600},
+            {"process_ms", 100},
+            {"checkpoint_save_and_load_ms", 14000},
+            {"communicator_rebuild",
+             {{"setup_ms", 35}, {"model", "per_rank"}, {"per_rank_ms", {{"add", 40}, {"remove", 30}}}}}}}};
+}
+
+json::object small_peers(const char* model) {
+  const json::object rates{{"12", 10}, {"30", 20}};
+  const json::object system{
+      {"samples_per_second_by_nodes", rates}, {"restart_s", 60},       {"global_rendezvous_s", 10}, {"checkpoint_s", 5},
+      {"checkpoint_every_steps", 10},         {"reconfiguration_s", 2}};
+  return {{"models",
+           {{{"model", model},
+             {"global_batch_samples", 64},
+             {"varuna", system},
+             {"bamboo", system},
+             {"oobleck", system}}}}};
+}
+
+class simulate_command : public testing::Test {
+protected:
+  simulate_command() {
+    write("small.json", json::serialize(small_profile()));
+    write("network-10gbps.json",
+          R"({"point_to_point": [{"bytes": 1024, "microseconds": 140}, {"bytes": 1e9, "microseconds": 1.2e6}]})");
+    write("peers.json", json::serialize(small_peers("small")));
+  }
+
+  void write(const char* name, const std::string& text) { std::ofstream(path(name)) << text; }
+  std::string path(const char* name) const { return (scratch_.path() / name).string(); }
+  std::string read(const char* name) const {
+    std::ostringstream text;
+    text << std::ifstream(path(name)).rdbuf();
+    return text.str();
+  }
+
+  // Standard output; the error's text if it fails.
+  std::string run(std::vector<std::string> arguments) {
+    CLI::App app;
+    add_simulate(app);
+    arguments.insert(arguments.begin(), {"simulate", "--profile", path("small.json"), "--peers", path("peers.json")});
+    std::reverse(arguments.begin(), arguments.end()); // as CLI11 takes them
+    testing::internal::CaptureStdout();
+    std::string error;
+    try {
+      app.parse(arguments);
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    const auto output = testing::internal::GetCapturedStdout();
+    return error.empty() ? output : error;
+  }
+
+  json::array runs(const std::vector<std::string>& arguments) {
+    return json::parse(run(arguments)).at("runs").as_array();
+  }
+
+  scratch_folder scratch_{"parcae-simulate-test-"};
+};
+
+TEST_F(simulate_command, all_policies) {
+  for (const std::string accounting : {"published", "realistic"}) {
+    const auto all =
+        runs({"--trace", "p3:1", "--policy", "all", "--forecast", "last", "--accounting", accounting, "--json"});
+    ASSERT_EQ(all.size(), 6u);
+    const double ideal = all[0].at("samples").to_number<double>();
+    const char* names[] = {"ideal", "throughput", "liveput", "varuna", "bamboo", "oobleck"};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto& x = all[i].as_object();
+      EXPECT_EQ(x.at("policy").as_string(), names[i]);
+      EXPECT_EQ(x.at("accounting").as_string(), accounting);
+      const double share = x.at("share_of_ideal").to_number<double>();
+      EXPECT_GT(share, 0) << names[i];
+      EXPECT_LE(share, 1 + 1e-12) << names[i];
+      if (i >= 3)
+        continue;
+      EXPECT_NEAR(share, x.at("samples").to_number<double>() / ideal, 1e-12);
+      ASSERT_EQ(x.contains("lost_samples"), accounting == "realistic");
+      if (accounting == "realistic") {
+        double sum = x.at("samples").to_number<double>();
+        for (const auto& [part, samples] : x.at("lost_samples").as_object())
+          sum += samples.to_number<double>();
+        EXPECT_NEAR(sum, ideal, 1e-9 * ideal) << names[i];
+      }
+    }
+    EXPECT_GT(all[2].at("samples").to_number<double>(), all[1].at("samples").to_number<double>() * 0.999);
+  }
+}
+
+// A faster link moves state faster; notice spares the work computed again.
+TEST_F(simulate_command, realistic_options) {
+  auto lost = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--trace", "bursty:2", "--policy", "throughput", "--accounting", "realistic", "--json"});
+    return json::parse(run(more)).at("lost_samples").as_object();
+  };
+  auto part = [](const json::object& x, const char* name) { return x.at(name).to_number<double>(); };
+  const auto base = lost({}), slow = lost({"--link", "1Gb/s"}), told = lost({"--notice", "1"}),
+             late = lost({"--detect", "10s"});
+  EXPECT_NEAR(part(slow, "bytes"), 10 * part(base, "bytes"), 0.2 * part(slow, "bytes"));
+  EXPECT_GT(part(base, "replayed"), 0);
+  EXPECT_EQ(part(told, "replayed"), 0);
+  EXPECT_GT(part(late, "messages"), 2 * part(base, "messages"));
+}
+
+TEST_F(simulate_command, plots) {
+  run({"--trace", "p3:1", "--policy", "all", "--forecast", "last", "--plot", path("out.svg")});
+  const auto svg = read("out.svg");
+  EXPECT_NE(svg.find("<svg"), std::string::npos);
+  EXPECT_NE(svg.find("</svg>"), std::string::npos);
+  for (const char* name : {"available", "ideal", "throughput", "liveput", "varuna", "bamboo", "oobleck", "depth P"})
+    EXPECT_NE(svg.find(name), std::string::npos) << name;
+  EXPECT_NE(run({"--trace", "p3:1", "--plot", path("no/such/folder.svg")}).find("cannot draw"), std::string::npos);
+}
+
+TEST_F(simulate_command, says_what_it_cannot_do) {
+  struct {
+    std::vector<std::string> arguments;
+    const char* message;
+  } table[] = {
+      {{"--trace", path("counts.csv"), "--policy", "varuna"}, "varuna: peers need a trace of events, not of counts"},
+      {{"--trace", "p3:1", "--policy", "varuna", "--peer-model", "other"},
+       "no figures for other; --peer-model may be small"},
+      {{"--trace", "p3:1", "--policy", "all", "--plan-out", path("plan.json")}, "--plan-out needs exactly one policy"},
+      {{"--trace", "p3:x"}, "the seed in --trace p3:x must be a whole number"},
+      {{"--trace", "p3:1", "--accounting", "realistic", "--link", "fast"}, "must be like 10Gb/s"},
+      {{"--trace", "p3:1", "--policy", "magic"}, "magic"},
+  };
+  write("counts.csv", "0,5\n60,6\n600,6\n");
+  for (const auto& x : table)
+    EXPECT_NE(run(x.arguments).find(x.message), std::string::npos) << run(x.arguments);
+}
+
+TEST(link_rate, as_people_write_it) {
+  EXPECT_EQ(parse_link_rate("10Gb/s"), 1.25e6);
+  EXPECT_EQ(parse_link_rate("1.2GB/s"), 1.2e6);
+  EXPECT_EQ(parse_link_rate("800kb/s"), 100);
+  for (const char* bad :
+       {"", "10", "Gb/s", "0Gb/s", "-1Gb/s", "10 Gb/s", "10gb/s", "nanGb/s", "infGB/s", "1e400GB/s", "10Gb/s "})
+    EXPECT_FALSE(parse_link_rate(bad)) << bad;
+}
+
+} // namespace
+} // namespace parcae
