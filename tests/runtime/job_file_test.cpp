@@ -222,7 +222,7 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[planning]\ninterval = '99ms'", "x.toml:6:12: planning.interval", "from 100 to"},
            {"[planning]\npolicy = 'best'", "x.toml:6:10: planning.policy", "\"throughput\""},
            {"[model]\nkind = 'resnet'", "x.toml:5:1: model.layers is 4", "6n + 2"},
-           {"[model]\nkind = 'resnet'\nlayers = 20", "x.toml:3:2: data.kind", "\"images\", \"synthetic\""},
+           {"[model]\nkind = 'resnet'\nlayers = 20", "x.toml:3:1: data.kind", "\"images\", \"synthetic\""},
            {"[model]\nkind = 'resnet'\nlayers = 20\ndropout = 0.1", "x.toml:8:11: model.dropout", "a resnet has none"},
            {"[model]\nkind = 'vgg'\nlayers = 12", "x.toml:7:10: model.layers is 12", "11, 13, 16 or 19"},
            {"[model]\nkind = 'vgg'\nlayers = 11\nimage = 48", "x.toml:8:9: model.image", "multiple of 32"},
