@@ -50,6 +50,7 @@ struct model_facts {
 struct slot_joined {
   participant where;
   bool keeper = false;
+  std::uint64_t slot_bytes = 0; ///< its memory; 0: unknown
 };
 
 /// The registry declared the slot lost. Edge-triggered, once.
@@ -157,6 +158,14 @@ struct decision_record {
   double realised_ms = -1; ///< stall of that change; -1: none yet
 };
 
+/// Mean loss over the validation samples.
+struct evaluation_record {
+  std::uint64_t steps = 0; ///< committed in the version evaluated
+  double loss = 0;
+
+  friend bool operator==(const evaluation_record&, const evaluation_record&) = default;
+};
+
 /// All that `status` shows of a job. A plain copy, taken by the host after each event.
 struct job_view {
   phase now = phase::waiting;
@@ -164,6 +173,7 @@ struct job_view {
   std::optional<placement> grid; ///< of `current`, while it runs
   std::uint64_t steps_done = 0;  ///< committed
   commit_result last_result;
+  std::optional<evaluation_record> last_evaluation;
   double step_ms = 0;
   version protected_version;             ///< newest complete in the keepers and in the chain
   bool protected_now = false;            ///< a keeper is present and has, or will have, current snapshots

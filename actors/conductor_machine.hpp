@@ -25,6 +25,7 @@ private:
   struct slot_state {
     participant where;
     bool keeper = false;
+    std::uint64_t slot_bytes = 0;       ///< 0: unknown
     std::uint64_t age = 0;              ///< order of arrival
     inventory held;                     ///< as last heard
     std::optional<time_point> leaving;  ///< when it will be gone
@@ -188,6 +189,7 @@ private:
   void hear(const slot_id& from, slot_state& slot, const aborted& x);
   void hear(const slot_id& from, slot_state& slot, const decided& x);
   void hear(const slot_id&, slot_state& slot, const progress& x);
+  void hear(const slot_id&, slot_state&, const evaluated& x);
   /// Of the generation that is active everywhere: its change is over, and nothing older is needed.
   void first_commit();
   void release_all();
@@ -253,6 +255,9 @@ private:
   std::string trigger_ = "start";
   int restarts_ = 0; ///< changes that communication failed in, since the last step or loss
   int stuck_ = 0;    ///< times that there was no progress, since the last step
+
+  version evaluated_at_; ///< the version that these are of
+  std::map<std::uint32_t, double> evaluation_sums_; ///< by virtual replica, as far as heard
 
   change_record record_; ///< of the change in progress; trigger empty: none
   time_point record_began_;

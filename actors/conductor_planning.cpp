@@ -42,8 +42,12 @@ void conductor::machine::plan_now(const std::string& why) {
 }
 
 void conductor::machine::ask_planner() {
+  std::uint64_t least = 0;
+  for (const auto& [id, slot] : slots_)
+    if (slot.usable() && slot.slot_bytes > 0)
+      least = least == 0 ? slot.slot_bytes : std::min(least, slot.slot_bytes);
   situation now{usable_slots(),  facts_.costs, {}, {}, false, static_cast<std::uint32_t>(keepers().size()),
-                meter_.figures()};
+                meter_.figures(), least};
   if (last_grid_) {
     now.current = {last_grid_->width, last_grid_->depth};
     now.left.assign(last_grid_->depth, 0);

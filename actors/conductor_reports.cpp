@@ -164,6 +164,23 @@ void conductor::machine::hear(const slot_id&, slot_state& slot, const progress& 
     first_commit();
 }
 
+void conductor::machine::hear(const slot_id&, slot_state&, const evaluated& x) {
+  if (!is_current(x.current))
+    return;
+  if (view_.now == running)
+    watch_progress();
+  if (std::exchange(evaluated_at_, x.at) != x.at)
+    evaluation_sums_.clear();
+  for (std::size_t i = 0; i < x.sums.size(); ++i)
+    evaluation_sums_[x.first_replica + static_cast<std::uint32_t>(i)] = x.sums[i];
+  if (evaluation_sums_.size() != specification_.virtual_replicas)
+    return;
+  double sum = 0;
+  for (const auto& [replica, of_replica] : evaluation_sums_)
+    sum += of_replica;
+  view_.last_evaluation = {x.at.steps, sum / static_cast<double>(specification_.data.validation)};
+}
+
 void conductor::machine::release_all() {
   for (const auto& [id, slot] : slots_) {
     if (slot.keeper)

@@ -21,6 +21,7 @@ struct slot_offer {
   participant where;
   bool keeper = false;
   std::string processor; ///< as in HELLO
+  std::uint64_t slot_bytes = 0; ///< as in HELLO
   slot_actor handle;
 };
 

@@ -32,7 +32,7 @@ void offer_slots(self_pointer self, const instance_table::key& who) {
   for (std::uint32_t i = 0; i < x.slots; ++i)
     self->send(
         s.manager,
-        slot_offer{{slot_of(x, i), x.host, x.port}, x.role == role::keeper, x.processor, s.members.at(who).slots[i]});
+        slot_offer{{slot_of(x, i), x.host, x.port}, x.role == role::keeper, x.processor, x.slot_bytes, s.members.at(who).slots[i]});
 }
 
 // News of a worker for the forecasts of this job and of those to come.

@@ -103,6 +103,10 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
       to.grid.push_back(to_string(x.grid->participants[rank].slot));
   }
   to.loss = x.last_result.loss;
+  if (x.last_evaluation) {
+    to.evaluated_steps = static_cast<std::int64_t>(x.last_evaluation->steps);
+    to.validation_loss = x.last_evaluation->loss;
+  }
   to.gradient_norm = x.last_result.gradient_norm;
   to.learning_rate = x.last_result.learning_rate;
   to.step_ms = x.step_ms;

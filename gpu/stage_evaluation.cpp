@@ -5,10 +5,15 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 namespace parcae {
 
-std::vector<double> stage_training::evaluate() {
+bool stage_training::evaluation_is_due() const {
+  return job_.evaluate_every > 0 && (at_.steps % job_.evaluate_every == 0 || at_.steps == job_.steps);
+}
+
+stage_training::evaluation stage_training::evaluate() {
   const c10::NoGradGuard no_gradient;
   const auto samples = job_.data.validation;
   const auto micro_batches = (samples + job_.micro_batch - 1) / job_.micro_batch;
@@ -52,7 +57,7 @@ std::vector<double> stage_training::evaluate() {
     }
   for (const auto& [ticket, tensor] : sent)
     c_.comm->wait(ticket, peer_limit);
-  return sums;
+  return {owned.first, std::move(sums)};
 }
 
 } // namespace parcae

@@ -254,11 +254,8 @@ private:
     step_began_ = steady::now();
     running_ = true;
     options_.report_to(active{x.next});
-    if (x.at.steps >= current_->what.specification.steps) { // nothing to do but to hold the state and have it kept
-      running_ = false;
+    if (x.at.steps >= current_->what.specification.steps)
       send_final_state();
-      report_stopped();
-    }
   }
 
   void handle(const abort_generation& x) {
@@ -354,23 +351,25 @@ private:
     auto& g = *current_;
     auto& training = *g.training;
     try {
+      if (training.evaluation_is_due())
+        evaluate();
+      if (training.at().steps >= g.what.specification.steps)
+        return end_training();
       const auto result = training.step();
       committed(result);
       g.fault(options_, "committed");
       send_snapshot(result);
       ++steps_since_report_;
-      const bool last = result.stop || training.at().steps == g.what.specification.steps;
-      if (const auto now = steady::now(); last || now - reported_ >= progress_interval) {
+      const bool last = training.at().steps == g.what.specification.steps;
+      if (const auto now = steady::now(); last || result.stop || now - reported_ >= progress_interval) {
         const std::chrono::duration<double, std::milli> elapsed = now - step_began_;
         options_.report_to(progress{g.what.next, training.at(), result,
                                     elapsed.count() / static_cast<double>(steps_since_report_), training.take_times()});
         reported_ = step_began_ = now;
         steps_since_report_ = 0;
       }
-      if (last) {
-        running_ = false;
-        report_stopped();
-      }
+      if (result.stop && !last)
+        end_training();
     } catch (const generation_aborted&) {
       running_ = false;
     } catch (const communication_error& e) {
@@ -381,6 +380,23 @@ private:
       running_ = false;
       void_stage(e.what());
     }
+  }
+
+  void evaluate() {
+    const auto began = steady::now();
+    const auto& training = *current_->training;
+    auto x = current_->training->evaluate();
+    if (!x.sums.empty())
+      options_.report_to(evaluated{current_->what.next, training.at(), x.first_replica, std::move(x.sums)});
+    step_began_ += steady::now() - began; // steps are timed without it
+  }
+
+  /// By the stop bit, or because there is nothing to do any more but to hold the state and have it kept.
+  void end_training() {
+    running_ = false;
+    if (feed_.wanted() && current_->training->at().steps >= current_->what.specification.steps)
+      send_final_state(); // to keepers that came after the last commit
+    report_stopped();
   }
 
   void committed(const commit_result& result) const {

@@ -60,10 +60,19 @@ public:
   void apply(const commit_result& result);
   void drop_gradients();
 
-  /// Losses of the validation samples at the present version, which must be the same on all ranks; all of them call it
-  /// between two steps. Sums over samples, one for each of this pipeline's virtual replicas, in order (micro-batch j of
-  /// the validation samples belongs to replica j mod V); empty but in the last stage. Throws as step() does.
-  std::vector<double> evaluate();
+  /// Sums of losses over the validation samples of some virtual replicas.
+  struct evaluation {
+    std::uint32_t first_replica = 0;
+    std::vector<double> sums; ///< one for each of this pipeline's replicas; empty but in the last stage
+  };
+
+  /// Whether the present version is to be evaluated. A generation that begins there does it, whether or not another did.
+  bool evaluation_is_due() const;
+
+  /// Losses at the present version, without a trace in anything that training uses. Micro-batch j of the validation
+  /// samples belongs to virtual replica j mod V, so that the sums do not depend on (D, P). All ranks call it between the
+  /// same two steps. Throws as step() does.
+  evaluation evaluate();
 
   version at() const { return at_; }
   std::uint64_t complete_step() const { return complete_; }

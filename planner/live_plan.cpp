@@ -108,7 +108,7 @@ profile profile_of(const job_specification& job, std::span<const std::uint64_t> 
 live_decision decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
                                    const link_cost& link, const situation& now) {
   live_decision result;
-  result.choice = best_configuration(job, now.costs, link, now.slots);
+  result.choice = best_configuration(job, now.costs, link, now.slots, now.slot_bytes);
   const shape target{result.choice.width, result.choice.depth};
   result.note.policy = "throughput";
   result.note.chosen = {target, result.choice.samples_per_s * static_cast<double>(job.planning_interval_ms) / 1000 *
@@ -128,7 +128,8 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
     for (const auto& node : stage)
       most = std::max(most, node.available);
   const auto table_units = std::max(most, (now.current.slots() + devices - 1) / devices);
-  const auto all = configurations(job, now.costs, link, table_units * devices);
+  auto all = configurations(job, now.costs, link, table_units * devices, now.slot_bytes);
+  std::erase_if(all, [](const configuration& x) { return x.width == 0; }); // do not fit into memory
   const auto workload = profile_of(job, state_bytes, now.costs, all);
   realistic_options later{now.figures, forecast.announced, devices, std::max(now.keepers, 1u),
                           0.5 * static_cast<double>(job.keeper_every)};
@@ -174,7 +175,7 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
   result.note.reason = reason_of(result.note, now, compared ? fastest : shape{}, fastest_samples,
                                  forecast.future.look_ahead() + known.size());
   if (target.width == 0 && fastest.width == 0)
-    result.note.reason = best_configuration(job, now.costs, link, now.slots).reason; // says what the least would need
+    result.note.reason = best_configuration(job, now.costs, link, now.slots, now.slot_bytes).reason; // says what the least would need
   result.choice.reason = result.note.reason;
   return result;
 }

@@ -1,5 +1,6 @@
 #include "planner/throughput.hpp"
 
+#include "planner/memory.hpp"
 #include "planner/placement.hpp"
 
 #include <algorithm>
@@ -59,7 +60,7 @@ double step_ms(const job_specification& job, std::span<const layer_cost> layers,
 }
 
 std::vector<configuration> configurations(const job_specification& job, std::span<const layer_cost> layers,
-                                          const link_cost& link, std::uint32_t slots) {
+                                          const link_cost& link, std::uint32_t slots, std::uint64_t slot_bytes) {
   std::vector<double> layer_ms;
   for (const auto& x : layers)
     layer_ms.push_back(x.forward_ms + x.backward_ms);
@@ -72,6 +73,8 @@ std::vector<configuration> configurations(const job_specification& job, std::spa
       const double ms = step_ms(job, layers, first_layer, width, link);
       configuration x{width, depth, first_layer, ms > 0 ? job.global_batch * 1000.0 / ms : 0, {}};
       x.reason = name_of(x);
+      if (const auto problem = memory_problem(job, layers, first_layer, width, slot_bytes); !problem.empty())
+        x = {0, 0, {}, 0, std::to_string(width) + "x" + std::to_string(depth) + ": " + problem};
       result.push_back(std::move(x));
     }
   }
@@ -79,8 +82,22 @@ std::vector<configuration> configurations(const job_specification& job, std::spa
 }
 
 configuration best_configuration(const job_specification& job, std::span<const layer_cost> layers,
-                                 const link_cost& link, std::uint32_t slots) {
-  auto all = configurations(job, layers, link, slots);
+                                 const link_cost& link, std::uint32_t slots, std::uint64_t slot_bytes) {
+  auto all = configurations(job, layers, link, slots, slot_bytes);
+  std::string too_large; // one of them, the last: the widest and deepest
+  std::size_t excluded = 0;
+  std::erase_if(all, [&](const configuration& x) {
+    if (x.width == 0) {
+      too_large = x.reason;
+      ++excluded;
+    }
+    return x.width == 0;
+  });
+  if (all.empty() && excluded > 0) {
+    configuration wait;
+    wait.reason = "waits: " + std::to_string(slots) + " slots, no configuration fits their memory; " + too_large;
+    return wait;
+  }
   if (all.empty()) {
     configuration wait;
     wait.reason = "waits: " + std::to_string(slots) + " slots, the least configuration " +
@@ -101,6 +118,8 @@ configuration best_configuration(const job_specification& job, std::span<const l
   result.reason = "throughput: " + name_of(result) + " with one core per slot, of " + std::to_string(slots) + " slots";
   if (second < all.size())
     result.reason += "; next best " + name_of(all[second]);
+  if (excluded > 0)
+    result.reason += "; " + std::to_string(excluded) + " do not fit, " + too_large;
   return result;
 }
 

@@ -19,6 +19,8 @@ struct layer_cost {
   double optimizer_ms = 0; ///< one step
   std::uint64_t gradient_bytes = 0;
   std::uint64_t output_bytes = 0; ///< one micro-batch's output, sent to the next stage
+  std::uint64_t state_bytes = 0;      ///< parameters, moments, buffers
+  std::uint64_t activation_bytes = 0; ///< kept from a micro-batch's forward to its backward pass, output included
 };
 
 struct link_cost {
@@ -42,12 +44,13 @@ struct configuration {
   friend bool operator==(const configuration&, const configuration&) = default;
 };
 
-/// Predicted for every (D, P) allowed by the job that `slots` slots can hold.
+/// Predicted for every (D, P) allowed by the job that `slots` slots can hold. Those with a stage that does not fit into
+/// `slot_bytes` of memory (0: unknown, all fit; see planner/memory.hpp) have width 0, and the reason says why.
 std::vector<configuration> configurations(const job_specification& job, std::span<const layer_cost> layers,
-                                          const link_cost& link, std::uint32_t slots);
+                                          const link_cost& link, std::uint32_t slots, std::uint64_t slot_bytes = 0);
 
 /// The best of them; among equals (within 1e-9) the one with fewer slots, then the shallower.
 configuration best_configuration(const job_specification& job, std::span<const layer_cost> layers,
-                                 const link_cost& link, std::uint32_t slots);
+                                 const link_cost& link, std::uint32_t slots, std::uint64_t slot_bytes = 0);
 
 } // namespace parcae

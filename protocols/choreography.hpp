@@ -348,6 +348,19 @@ struct progress {
   }
 };
 
+/// From a rank of the last stage: losses at a version to be evaluated. May come again, from a later generation.
+struct evaluated {
+  generation current;
+  version at;
+  std::uint32_t first_replica = 0;
+  std::vector<double> sums; ///< of the samples' losses, by virtual replica; whatever computes them, the bits are equal
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, evaluated& x) {
+    return f(x.current, x.at, x.first_replica, x.sums);
+  }
+};
+
 /// Why an executor could not do its part.
 enum class failure : std::uint8_t {
   communication = 1, ///< a data connection of the generation broke; says nothing about who is at fault
@@ -421,7 +434,7 @@ struct restored {
   }
 };
 
-using report = std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, failed, kept,
+using report = std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated, failed, kept,
                             checkpointed, restored>;
 
 /// Digest of all that the participants of a generation must agree on.

@@ -211,6 +211,8 @@ struct JobStatus {
   checkpointProblem @32 :Text;
   decisionCount @33 :UInt64;
   decisions @34 :List(Decision);
+  evaluatedSteps @35 :Int64 = -1;  # version last evaluated on the validation samples; -1: none
+  validationLoss @36 :Float64;
 }
 
 struct CheckpointFolder {

@@ -306,6 +306,8 @@ void put(schema::JobStatus::Builder to, const job_status& x) {
   to.setDepth(x.depth);
   put_texts(to.initGrid(x.grid.size()), x.grid);
   to.setLoss(x.loss);
+  to.setEvaluatedSteps(x.evaluated_steps);
+  to.setValidationLoss(x.validation_loss);
   to.setGradientNorm(x.gradient_norm);
   to.setLearningRate(x.learning_rate);
   to.setStepMs(x.step_ms);
@@ -354,6 +356,8 @@ job_status get(schema::JobStatus::Reader from) {
   x.depth = from.getDepth();
   x.grid = get_texts(from.getGrid());
   x.loss = from.getLoss();
+  x.evaluated_steps = from.getEvaluatedSteps();
+  x.validation_loss = from.getValidationLoss();
   x.gradient_norm = from.getGradientNorm();
   x.learning_rate = from.getLearningRate();
   x.step_ms = from.getStepMs();

@@ -158,6 +158,8 @@ struct job_status {
   std::uint32_t depth = 0;
   std::vector<std::string> grid; ///< slots by rank = pipeline · depth + stage
   double loss = 0;
+  std::int64_t evaluated_steps = -1; ///< version last evaluated on the validation samples; -1: none
+  double validation_loss = 0;
   double gradient_norm = 0;
   double learning_rate = 0;
   double step_ms = 0;

@@ -39,10 +39,11 @@ struct hello {
   /// Vendor, family, model and instruction set of the processor, LibTorch version, device type. Slots with equal facts
   /// compute equal bits.
   std::string processor;
+  std::uint64_t slot_bytes = 0; ///< memory of one slot
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, hello& x) {
-    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor);
+    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor, x.slot_bytes);
   }
 };
 

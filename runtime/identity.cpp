@@ -44,6 +44,10 @@ std::string processor_facts(const std::string& device) {
          instruction_set() + ", LibTorch " TORCH_VERSION ", " + device;
 }
 
+std::uint64_t machine_bytes() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 std::string default_node_name() {
   char host[256] = {};
   if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')

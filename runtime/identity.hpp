@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace parcae {
@@ -10,5 +11,8 @@ std::string processor_facts(const std::string& device);
 
 /// A name for this node that is unique on its machine: host name and process id.
 std::string default_node_name();
+
+/// Memory of this machine.
+std::uint64_t machine_bytes();
 
 } // namespace parcae

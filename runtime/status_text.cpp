@@ -120,6 +120,8 @@ json::object object_of(const job_status& x) {
       {"depth", x.depth},
       {"grid", std::move(grid)},
       {"loss", x.loss},
+      {"evaluated_steps", x.evaluated_steps},
+      {"validation_loss", x.validation_loss},
       {"gradient_norm", x.gradient_norm},
       {"learning_rate", x.learning_rate},
       {"step_ms", x.step_ms},
@@ -150,6 +152,8 @@ void add_job(std::string& out, const job_status& x) {
   out += fmt::format(", step {}/{}", x.steps_done, x.steps);
   if (x.generation > 0)
     out += fmt::format(", generation {}, loss {:.4f}", x.generation, x.loss);
+  if (x.evaluated_steps >= 0)
+    out += fmt::format(", validation loss {:.4f} at step {}", x.validation_loss, x.evaluated_steps);
   if (x.width > 0)
     out += fmt::format(", {}×{}, {:.1f} samples/s", x.width, x.depth, x.samples_per_s);
   out += '\n';

@@ -5,6 +5,7 @@
 #include "gpu/seed.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_gpt.hpp"
+#include "tests/support/reference_models.hpp"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -163,6 +164,72 @@ TEST(training_oracle, every_sample_of_the_chain_is_used_once_and_in_order) {
   }
   EXPECT_EQ(next, job.steps);
 }
+
+/// Small jobs of the kinds whose reference is in reference_models.hpp.
+job_specification job_of_kind(const std::string& kind) {
+  auto job = small_job();
+  job.steps = 10;
+  job.evaluate_every = 4;
+  job.data = {.kind = "synthetic", .samples = 120, .validation = 21};
+  if (kind == "bert") {
+    job.model = {"bert", 3, 24, 2, 24, 65, 0, true, 64};
+  } else if (kind == "vgg") {
+    job.model = {.kind = "vgg", .layers = 11, .width = 4};
+  } else {
+    job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
+    if (kind == "resnet of bottlenecks") {
+      // 53 norms over few values magnify rounding errors from step to step: larger micro-batches, small and few steps.
+      job.model = {.kind = "resnet", .layers = 50, .width = 4, .image = 64};
+      job.micro_batch = 8;
+      job.virtual_replicas = 2;
+      job.optimizer.learning_rate = 1e-5;
+      job.optimizer.epsilon = 1e-3;
+      job.steps = 5;
+    }
+  }
+  return job;
+}
+
+class kinds : public ::testing::TestWithParam<const char*> {};
+
+// given: a job / expected: at 2×2, losses and validation losses of a plain loop to 1e-5
+TEST_P(kinds, losses_agree_with_a_plain_loop) {
+  const auto job = job_of_kind(GetParam());
+  ASSERT_EQ(problem_of(job), "");
+  const auto expected = train_plainly(job);
+  std::vector<evaluation_record> evaluations;
+  executor_cluster cluster(job);
+  cluster.planner = [&](std::uint32_t slots, const auto&) {
+    return slots < 4 ? configuration{0, 0, {}, 0, "not all are there yet"} : shape(job, 2, 2);
+  };
+  cluster.add_keeper("keeper");
+  for (int i = 0; i < 4; ++i)
+    cluster.add_worker("w" + std::to_string(i));
+  ASSERT_TRUE(cluster.run_until(
+      [&] {
+        if (const auto& x = cluster.view().last_evaluation; x && (evaluations.empty() || evaluations.back() != *x))
+          evaluations.push_back(*x);
+        return cluster.ended();
+      },
+      std::chrono::seconds(60)));
+  ASSERT_TRUE(cluster.good());
+  ASSERT_EQ(cluster.losses().size(), job.steps);
+  for (const auto& [step, loss] : cluster.losses())
+    EXPECT_NEAR(loss / expected.losses[step], 1, 1e-5) << "step " << step;
+  ASSERT_FALSE(evaluations.empty());
+  EXPECT_EQ(evaluations.back().steps, job.steps);
+  for (const auto& [steps, loss] : evaluations) {
+    const auto number = steps == job.steps ? expected.validation_losses.size() - 1 : steps / job.evaluate_every;
+    EXPECT_NEAR(loss / expected.validation_losses[number], 1, 1e-5) << "version " << steps;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(models, kinds, ::testing::Values("bert", "vgg", "resnet", "resnet of bottlenecks"),
+                         [](const auto& x) {
+                           std::string name = x.param;
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
 
 } // namespace
 } // namespace parcae

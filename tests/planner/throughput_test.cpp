@@ -1,4 +1,5 @@
 #include "planner/placement.hpp"
+#include "planner/memory.hpp"
 #include "planner/throughput.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ job_specification job_of(std::uint32_t micro_batches, std::uint32_t virtual_repl
 }
 
 std::vector<layer_cost> equal_layers(std::size_t n, double forward_ms = 1) {
-  return std::vector<layer_cost>(n, {forward_ms, 2 * forward_ms, 0.5, 4'000'000, 1'000'000});
+  return std::vector<layer_cost>(n, {forward_ms, 2 * forward_ms, 0.5, 4'000'000, 1'000'000, 12'000'000, 5'000'000});
 }
 
 const link_cost free_link{0, 1e18};
@@ -106,6 +107,49 @@ TEST(best_configuration, prefers_fewer_slots_among_equals) {
   const auto best = best_configuration(job, layers, free_link, 3);
   EXPECT_EQ(best.width, 2u);
   EXPECT_NE(best.reason.find("next best 3x1"), std::string::npos) << best.reason;
+}
+
+// --- memory
+
+// given: 5 equal layers (state 12 MB, gradients 4, activations 5, outputs 1), V = 8, M = 8 / expected: by hand
+TEST(memory, is_counted_by_stage) {
+  job_specification job;
+  job.global_batch = 8;
+  job.micro_batch = 1;
+  job.virtual_replicas = 8;
+  const auto layers = equal_layers(5);
+  const std::uint32_t bounds[] = {0, 2, 4, 5};
+  const auto first = memory_of(job, layers, bounds, 0, 2); // 4 replicas: 3 sums and autograd's; 3 in flight
+  EXPECT_EQ(first.state, 24'000'000u);
+  EXPECT_EQ(first.arriving, 24'000'000u);
+  EXPECT_EQ(first.gradients, 4u * 8'000'000);
+  EXPECT_EQ(first.activations, 3u * 10'000'000);
+  EXPECT_EQ(memory_of(job, layers, bounds, 1, 2).activations, 2u * 11'000'000); // with what arrived
+  EXPECT_EQ(memory_of(job, layers, bounds, 2, 8).gradients, 2u * 4'000'000);
+  job.recompute = true;
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 2).activations, 3u * 2'000'000 + 5'000'000);
+}
+
+TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
+  job_specification job;
+  job.global_batch = 8;
+  job.micro_batch = 1;
+  job.virtual_replicas = 8;
+  const auto layers = equal_layers(4);
+  const std::uint32_t whole[] = {0, 4};
+  const auto of_one = memory_of(job, layers, whole, 0, 1).total();
+  const auto unlimited = best_configuration(job, layers, {}, 1);
+  EXPECT_EQ(unlimited.depth, 1u);
+  EXPECT_EQ(best_configuration(job, layers, {}, 1, of_one), unlimited);
+  const auto none = best_configuration(job, layers, {}, 1, of_one - 1);
+  EXPECT_EQ(none.width, 0u);
+  EXPECT_NE(none.reason.find("1x1: stage 0 needs 0.183 GiB"), std::string::npos) << none.reason;
+  const auto two = best_configuration(job, layers, {}, 2, of_one - 1);
+  EXPECT_NE(two.reason.find("do not fit"), std::string::npos) << two.reason;
+  for (const auto& x : configurations(job, layers, {}, 4, of_one - 1))
+    if (x.width > 0) {
+      EXPECT_EQ(memory_problem(job, layers, x.first_layer, x.width, of_one - 1), "");
+    }
 }
 
 } // namespace

@@ -13,8 +13,10 @@ job_specification sample_job() {
   x.steps = 77;
   x.seed = 0xffff'ffff'ffff'fff0;
   x.reproducible = false;
-  x.model = {"mlp", 3, 33, 1, 17, 300, 0.125, false};
-  x.data = {"text", "/some/where"};
+  x.model = {"mlp", 3, 33, 1, 17, 300, 0.125, false, 299, 48, 4, 11};
+  x.data = {"text", "/some/where", 77, 78, 79};
+  x.evaluate_every = 80;
+  x.recompute = true;
   x.global_batch = 24;
   x.micro_batch = 3;
   x.optimizer.kind = "sgd";
@@ -83,7 +85,10 @@ TEST(client, requests_round_trip) {
   EXPECT_EQ(job.reproducible, expected.reproducible);
   EXPECT_EQ(job.model.kind, expected.model.kind);
   EXPECT_EQ(job.model.dropout, expected.model.dropout);
-  EXPECT_EQ(job.model.tied_embeddings, expected.model.tied_embeddings);
+  EXPECT_TRUE(job.model == expected.model);
+  EXPECT_TRUE(job.data == expected.data);
+  EXPECT_EQ(job.evaluate_every, expected.evaluate_every);
+  EXPECT_EQ(job.recompute, expected.recompute);
   EXPECT_EQ(job.data.path, expected.data.path);
   EXPECT_EQ(job.optimizer.kind, expected.optimizer.kind);
   EXPECT_EQ(job.optimizer.clip_norm, expected.optimizer.clip_norm);

@@ -170,6 +170,9 @@ TEST(job_file, samples_are_rounded_up_to_whole_steps) {
 TEST(job_file, examples_are_accepted) {
   EXPECT_EQ(parse_job_file(PARCAE_EXAMPLES "/gpt.toml").model.kind, "gpt");
   EXPECT_EQ(parse_job_file(PARCAE_EXAMPLES "/mlp.toml").steps, 500u);
+  EXPECT_EQ(parse_job_file(PARCAE_EXAMPLES "/bert.toml").model.mask_token, 256u);
+  EXPECT_TRUE(parse_job_file(PARCAE_EXAMPLES "/resnet.toml").recompute);
+  EXPECT_EQ(parse_job_file(PARCAE_EXAMPLES "/vgg.toml").model.layers, 11u);
 }
 
 // --- refused
@@ -205,7 +208,7 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[model]\nlayers = -1", "x.toml:6:10: model.layers is -1", "from 0 to 4294967295"},
            {"[model]\nlayers = 4294967296", "x.toml:6:10: model.layers is 4294967296", "from 0 to 4294967295"},
            {"[model]\nlayers = 0", "x.toml:6:10: model.layers", "from 1 to"},
-           {"[model]\nkind = 'gtp'", "x.toml:6:8: model.kind is \"gtp\"", "\"gpt\", \"mlp\""},
+           {"[model]\nkind = 'gtp'", "x.toml:6:8: model.kind is \"gtp\"", "\"gpt\", \"bert\", \"mlp\", \"resnet\", \"vgg\""},
            {"[model]\ndropout = 1.0", "x.toml:6:11: model.dropout", "below 1"},
            {"[model]\ndropout = nan", "x.toml:6:11: model.dropout", "at least 0"},
            {"[optimizer]\nlearning_rate = inf", "x.toml:6:17: optimizer.learning_rate", "below"},
@@ -223,6 +226,14 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[keepers]\nevery = 0", "x.toml:6:9: keepers.every", "from 1 to"},
            {"[planning]\ninterval = '99ms'", "x.toml:6:12: planning.interval", "from 100 to"},
            {"[planning]\npolicy = 'best'", "x.toml:6:10: planning.policy", "\"throughput\""},
+           {"[model]\nkind = 'resnet'", "x.toml:5:1: model.layers is 4", "6n + 2"},
+           {"[model]\nkind = 'resnet'\nlayers = 20", "x.toml:3:1: data.kind", "\"images\", \"synthetic\""},
+           {"[model]\nkind = 'resnet'\nlayers = 20\ndropout = 0.1", "x.toml:8:11: model.dropout", "a resnet has none"},
+           {"[model]\nkind = 'vgg'\nlayers = 12", "x.toml:7:10: model.layers is 12", "11, 13, 16 or 19"},
+           {"[model]\nkind = 'vgg'\nlayers = 11\nimage = 48", "x.toml:8:9: model.image", "multiple of 32"},
+           {"[model]\nkind = 'bert'", "x.toml:5:1: model.mask_token", "below model.vocabulary"},
+           {"[model]\nkind = 'bert'\nvocabulary = 300\nmask_token = 7", "x.toml:8:14: model.mask_token",
+            "at least 256"},
            // not TOML
            {"[model\nwidth = 3", "x.toml:5:", ""},
            {"[model]\nwidth = ", "x.toml:6:", ""},

@@ -250,7 +250,7 @@ model_facts facts_of(const job_specification& job) {
     facts.state_bytes.push_back(layer.parameters() * sizeof(float) * (1 + moments));
     const auto ms = layer.forward_flop * job.micro_batch / 2e7; // 20 GFLOP/s until measured
     facts.costs.push_back({ms, 2 * ms, static_cast<double>(layer.parameters()) / 1e6,
-                           layer.parameters() * sizeof(float), layer.output_values() * sizeof(float) * job.micro_batch});
+                           layer.parameters() * sizeof(float), layer.output_values() * sizeof(float) * job.micro_batch, 0, 0});
   }
   return facts;
 }

@@ -1,0 +1,37 @@
+#pragma once
+
+// BERT, ResNet and VGG written independently of gpu/, with torch::nn, and a plain training loop: the oracle for the
+// layers of the same kinds and for training.
+
+#include "protocols/job_specification.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// Parameters and running statistics by the names of the description.
+struct reference_model : torch::nn::Module {
+  virtual torch::Tensor run(const torch::Tensor& inputs) = 0;
+  std::map<std::string, torch::Tensor> named;
+};
+
+/// kind "bert", "resnet" or "vgg", without dropout.
+std::shared_ptr<reference_model> make_reference(const model_specification& x);
+
+struct plain_training {
+  std::vector<double> losses;                    ///< by step
+  std::vector<double> validation_losses;         ///< before every evaluate_every-th step and at the end
+  std::map<std::string, torch::Tensor> statistics; ///< running statistics at the end
+};
+
+/// The job on one device, in one process, with LibTorch's modules, gradient accumulation, optimizer (AdamW) and clipping.
+plain_training train_plainly(const job_specification& job);
+
+} // namespace parcae
