@@ -30,6 +30,11 @@ std::vector<std::vector<safetensors_entry>> entries_of(const layer_description& 
     for (const auto& tensor : layer.tensors)
       part.push_back({tensor.name + suffix, tensor.shape});
   }
+  if (!layer.buffers.empty()) {
+    auto& part = parts.emplace_back();
+    for (const auto& tensor : layer.buffers)
+      part.push_back({tensor.name, tensor.shape});
+  }
   return parts;
 }
 
@@ -246,20 +251,26 @@ void export_parameters(checkpoint_reader& from, const std::filesystem::path& out
         model.layers[model.tied->first_layer].tensors[model.tied->first_tensor].name;
   std::vector<safetensors_entry> entries;
   for (const auto& layer : model.layers)
-    for (const auto& tensor : layer.tensors)
-      if (!metadata.contains(tensor.name))
-        entries.push_back({tensor.name, tensor.shape});
+    for (const auto* tensors : {&layer.tensors, &layer.buffers})
+      for (const auto& tensor : *tensors)
+        if (!metadata.contains(tensor.name))
+          entries.push_back({tensor.name, tensor.shape});
   durable_file file(output);
   file.write(safetensors_header(entries, metadata));
   for (std::uint32_t number = 0; number < model.layers.size(); ++number) {
+    const auto& layer = model.layers[number];
     const auto shard = from.read(number);
-    std::uint64_t at = 0;
-    for (const auto& tensor : model.layers[number].tensors) {
-      const auto bytes = tensor.values() * sizeof(float);
-      if (!metadata.contains(tensor.name))
-        file.write(std::span(shard.parts.at(0)).subspan(at, bytes));
-      at += bytes;
-    }
+    auto write = [&](const std::vector<tensor_description>& tensors, std::span<const std::byte> part) {
+      for (const auto& tensor : tensors) {
+        const auto bytes = part.first(tensor.values() * sizeof(float));
+        if (!metadata.contains(tensor.name))
+          file.write(bytes);
+        part = part.subspan(bytes.size());
+      }
+    };
+    write(layer.tensors, shard.parts.front());
+    if (!layer.buffers.empty())
+      write(layer.buffers, shard.parts.back());
   }
   file.publish();
 }

@@ -36,16 +36,20 @@ job_specification job() {
   return x;
 }
 
-std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version at) {
-  const auto specification = job();
-  const auto bytes = describe(specification.model).layers.at(layer).parameters() * sizeof(float);
+std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version at, const job_specification& of = job()) {
+  const auto model = describe(of.model);
+  const auto& description = model.layers.at(layer);
   std::mt19937_64 random(layer + 10 * at.steps);
   shard_bytes x{layer, at, {}};
-  for (std::uint32_t part = 0; part <= moments_of(specification.optimizer); ++part) {
-    auto& to = x.parts.emplace_back(bytes);
+  auto add_part = [&](std::uint64_t values) {
+    auto& to = x.parts.emplace_back(values * sizeof(float));
     for (auto& byte : to)
       byte = static_cast<std::byte>(random());
-  }
+  };
+  for (std::uint32_t part = 0; part <= moments_of(of.optimizer); ++part)
+    add_part(description.parameters());
+  if (!description.buffers.empty())
+    add_part(description.buffer_values());
   return std::make_shared<const shard_bytes>(std::move(x));
 }
 
@@ -58,10 +62,10 @@ struct checkpoint_folder : testing::Test {
   ~checkpoint_folder() override { std::filesystem::remove_all(folder); }
 
   void write(const std::filesystem::path& to, const std::string& keeper, const std::vector<std::uint32_t>& layers,
-             version at = {20, {3}}) {
-    checkpoint_share share{{at, {.step = at.steps - 1, .loss = 2.5}, job(), "digest of the data", {}, 0, {}}, {}};
+             version at = {20, {3}}, const job_specification& of = job()) {
+    checkpoint_share share{{at, {.step = at.steps - 1, .loss = 2.5}, of, "digest of the data", {}, 0, {}}, {}};
     for (auto layer : layers)
-      share.shards.push_back(shard_of(layer, at));
+      share.shards.push_back(shard_of(layer, at, of));
     write_share(to, keeper, std::move(share), never);
   }
 
@@ -239,6 +243,36 @@ TEST_F(checkpoint_folder, is_exported) {
   std::vector<std::byte> values(256 * 8 * sizeof(float));
   file.read({"transformer.wte.weight", {256, 8}}, values.data());
   EXPECT_EQ(std::memcmp(values.data(), shard_of(0, {20, {3}})->parts[0].data(), values.size()), 0);
+}
+
+// given: a resnet / expected: running statistics are written, read and exported under PyTorch's names, moments not
+// exported
+TEST_F(checkpoint_folder, has_running_statistics) {
+  auto of = job();
+  of.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
+  const auto model = describe(of.model);
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t layer = 0; layer < model.layers.size(); ++layer)
+    all.push_back(layer);
+  const version at{20, {3}};
+  write(folder / "c", "k", all, at, of);
+  checkpoint_reader reader(folder / "c");
+  for (auto layer : all)
+    EXPECT_TRUE(reader.read(layer).parts == shard_of(layer, at, of)->parts) << layer;
+  export_parameters(reader, folder / "out");
+  safetensors_file file(folder / "out");
+  const auto& first = model.layers.at(0);
+  const auto expected = shard_of(0, at, of)->parts.back();
+  std::size_t offset = 0;
+  for (const auto& tensor : first.buffers) {
+    std::vector<std::byte> values(tensor.values() * sizeof(float));
+    file.read({tensor.name, tensor.shape}, values.data());
+    EXPECT_EQ(std::memcmp(values.data(), expected.data() + offset, values.size()), 0) << tensor.name;
+    EXPECT_THAT(tensor.name, testing::MatchesRegex(".*running_(mean|var)"));
+    offset += values.size();
+  }
+  EXPECT_GT(offset, 0u);
+  EXPECT_THROW(file.size_of(first.tensors.at(0).name + ".exp_avg"), std::runtime_error);
 }
 
 // given: a keeper's disk / expected: what it writes can be read, also from its own folder after that was moved; older
