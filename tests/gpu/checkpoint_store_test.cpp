@@ -250,6 +250,7 @@ TEST_F(checkpoint_folder, is_exported) {
 TEST_F(checkpoint_folder, has_running_statistics) {
   auto of = job();
   of.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
+  of.data.kind = "images";
   const auto model = describe(of.model);
   std::vector<std::uint32_t> all;
   for (std::uint32_t layer = 0; layer < model.layers.size(); ++layer)
