@@ -1,0 +1,254 @@
+// Keepers, the final version, and checkpoints.
+
+#include "tests/actors/dummy_cluster.hpp"
+
+namespace parcae {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(conductor_test, keeper_lost_before_its_digests_is_replaced_by_another) {
+  // given: all hold the final version; the keeper is asked for digests and dies. expected: the next one is asked too.
+  dummy_cluster d(4, 1);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.stop_all();
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.kept_silent = true;
+  d.snapshot("k");
+  EXPECT_FALSE(d.ended());
+  d.lose("k");
+  d.kept_silent = false;
+  d.add("k2", true);
+  d.snapshot("k2");
+  EXPECT_TRUE(d.ended());
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+}
+
+TEST_F(conductor_test, keeper_that_held_the_final_version_alone_is_lost) {
+  // given: the worker is gone, the keeper has the final version and dies before its digests. expected: computed again.
+  dummy_cluster d(4, 1);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.kept_silent = true;
+  d.snapshot("k");
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.lose("a");
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.lose("k");
+  EXPECT_EQ(d.view().now, phase::waiting);
+  d.add("b");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::running);
+  EXPECT_EQ(d.view().steps_done, 0u);
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+}
+
+TEST_F(conductor_test, notice_while_no_keeper_holds_the_final_version_moves_it) {
+  dummy_cluster d(4, 1);
+  d.width = 1;
+  d.add("a");
+  d.advance(20ms);
+  d.add("b");
+  d.advance(20ms);
+  d.step();
+  d.stop_all();
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.notice("a", 30s);
+  d.advance(1s);
+  ASSERT_EQ(d.view().grid->participants[0].slot.instance, "b");
+  EXPECT_EQ(d.view().steps_done, 1u);
+}
+
+TEST_F(conductor_test, slot_that_returns_is_told_of_the_keepers_again) {
+  // given: b's executor is replaced by an empty one that was told nothing. expected: PROTECT before the next PREPARE.
+  c.add("k", true);
+  run_two();
+  c.say("b", failed{c.view().current, failure::computation, 0, "died", {}});
+  const auto before = c.told("b").size();
+  c.advance(2s);
+  ASSERT_EQ(c.view().grid->width, 2u);
+  bool told = false;
+  for (auto i = before; i < c.told("b").size() && !std::holds_alternative<prepare>(c.told("b")[i]); ++i)
+    told = told || std::holds_alternative<protect>(c.told("b")[i]);
+  EXPECT_TRUE(told);
+}
+
+TEST_F(conductor_test, keepers_are_told_only_the_part_of_the_chain_that_they_need) {
+  c.add("k", true);
+  run_two();
+  for (int i = 0; i < 20; ++i) { // twenty generations of one step
+    c.width = 1 + i % 2;
+    c.event(plan_wanted{"test"});
+    c.advance(20ms);
+    c.step();
+  }
+  c.snapshot("k");
+  ASSERT_GT(c.view().chain.size(), 10u);
+  const auto& told = c.told("k");
+  const auto* last = std::get_if<confirm>(&told.back());
+  ASSERT_NE(last, nullptr);
+  EXPECT_LE(last->chain.size(), 2u);
+}
+
+// given: a checkpoint every 8 steps, a snapshot every 4 / expected: one of each second snapshot, named by job and
+// version; while three would be there the oldest goes; a job that is done has its final version on disk
+TEST(conductor_checkpoints, are_written_when_due) {
+  dummy_cluster d(4, 32, 8);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 32; ++i) {
+    d.step();
+    if (d.view().steps_done % 4 == 0 && !d.ended())
+      d.snapshot("k");
+  }
+  EXPECT_TRUE(d.ended());
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> written;
+  for (const auto& x : d.told("k"))
+    if (auto c = std::get_if<checkpoint>(&x)) {
+      written.emplace_back(c->at.steps, c->oldest);
+      EXPECT_THAT(c->name, ::testing::MatchesRegex("job-[0-9a-f]{8}/" + to_string(c->at)));
+    }
+  EXPECT_THAT(written, ::testing::ElementsAre(std::pair(8, 0), std::pair(16, 0), std::pair(24, 16), std::pair(32, 24)));
+  EXPECT_EQ(d.view().checkpoint.steps, 32u);
+  ASSERT_EQ(d.view().checkpoint_folders.size(), 1u);
+  EXPECT_THAT(d.view().checkpoint_folders[0].second, HasSubstr("/state/job-"));
+}
+
+// given: no checkpoint_every, a user who asks / expected: the version that the keepers hold is written, once
+TEST(conductor_checkpoints, are_written_when_asked_for) {
+  dummy_cluster d;
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.event(checkpoint_wanted{});
+  d.snapshot("k");
+  EXPECT_EQ(d.view().checkpoint.steps, 0u) << "there was nothing to write when it was asked for";
+  d.event(checkpoint_wanted{});
+  EXPECT_EQ(d.view().checkpoint.steps, 1u);
+  const auto told = d.told("k").size();
+  d.event(checkpoint_wanted{});
+  EXPECT_EQ(d.told("k").size(), told);
+}
+
+// given: a disk that is full at the end / expected: the job is not done, says why, and tries again
+TEST(conductor_checkpoints, final_version_waits_for_a_full_disk) {
+  dummy_cluster d(4, 1);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.disk_problem = "No space left on device";
+  d.step();
+  d.snapshot("k");
+  EXPECT_FALSE(d.ended());
+  EXPECT_THAT(d.view().problem, HasSubstr("No space left on device"));
+  d.advance(6s);
+  EXPECT_FALSE(d.ended());
+  d.disk_problem.clear();
+  d.advance(6s);
+  EXPECT_TRUE(d.ended());
+  EXPECT_EQ(d.view().problem, "");
+}
+
+// given: two keepers with half of the layers each, a checkpoint at 4; then all but one keeper are lost, which holds
+// only newer layers / expected: the job waits for the other; it goes back to 4 when that is there again, not to 0
+TEST(conductor_checkpoints, are_read_when_nothing_newer_is_whole) {
+  dummy_cluster d(4, 1000, 4);
+  d.add("k", true);
+  d.add("l", true);
+  d.add("a");
+  d.advance(20ms);
+  const auto kept_by = [&](const std::string& name, std::uint32_t first) {
+    const version at{d.view().steps_done, d.view().current};
+    d.hold(name, {{first, at}, {first + 1, at}});
+  };
+  for (int i = 0; i < 4; ++i)
+    d.step();
+  kept_by("k", 0);
+  kept_by("l", 2);
+  ASSERT_EQ(d.view().checkpoint.steps, 4u);
+  d.step();
+  kept_by("k", 0);
+  kept_by("l", 2);
+  d.lose("a");
+  d.lose("l");
+  d.add("b");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::waiting);
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper that has layers 2, 3 of the checkpoint of step 4"));
+  d.add("l", true);
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::running);
+  EXPECT_EQ(d.view().steps_done, 4u);
+  EXPECT_EQ(d.view().chain.back().base, 4u);
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+}
+
+// given: the same with one keeper whose checkpoint is damaged / expected: the job fails and names the layers
+TEST(conductor_checkpoints, lost_layers_are_named) {
+  dummy_cluster d(4, 1000, 4);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 4; ++i)
+    d.step();
+  d.snapshot("k");
+  ASSERT_EQ(d.view().checkpoint.steps, 4u);
+  d.lose("a");
+  d.lose("k");
+  d.disks["k"] = {0, 3};
+  d.disk_problem = "k.safetensors is damaged";
+  d.add("k", true);
+  d.add("b");
+  d.advance(20ms);
+  EXPECT_TRUE(d.ended());
+  EXPECT_EQ(d.view().problem, "layers 1, 2 of the checkpoint of step 4 are lost: k.safetensors is damaged");
+}
+
+// given: a job that goes on from step 10 of another, whose keeper has it, or none has / expected: it begins there, with
+// its data and nothing from version 0; or fails and says which layers nobody has
+TEST(conductor_checkpoints, a_job_goes_on_from_one) {
+  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  d.disks["k"] = {0, 1, 2, 3};
+  d.add("a");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::waiting);
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
+  d.add("k", true);
+  d.advance(20ms);
+  ASSERT_EQ(d.view().now, phase::running);
+  d.step();
+  EXPECT_EQ(d.view().steps_done, 11u);
+  EXPECT_EQ(d.view().chain[0], (chain_link{{0}, 0, 10}));
+  EXPECT_EQ(d.view().chain[1].base, 10u);
+  bool asked = false;
+  for (const auto& x : d.told("k"))
+    if (auto r = std::get_if<restore>(&x)) {
+      asked = true;
+      EXPECT_EQ(r->folder, "/old/text-1/10@7");
+      EXPECT_EQ(r->at, (version{10, {0}}));
+    }
+  EXPECT_TRUE(asked);
+  for (const auto& x : d.told("a")) {
+    if (auto p = std::get_if<prepare>(&x)) {
+      EXPECT_EQ(p->data_digest, "digest");
+    }
+  }
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+
+  dummy_cluster nobody(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  nobody.add("k", true);
+  nobody.add("a");
+  nobody.advance(20ms);
+  EXPECT_TRUE(nobody.ended());
+  EXPECT_EQ(nobody.view().problem, "layers 0, 1, 2, 3 of the checkpoint of step 10 are lost: no folder");
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,187 @@
+// When the planner is asked, what it is told, and what becomes of its answer.
+
+#include "tests/actors/dummy_cluster.hpp"
+
+namespace parcae {
+namespace {
+
+TEST_F(conductor_test, joins_are_collected_before_planning) {
+  c.add("a");
+  c.add("b");
+  c.advance(19ms);
+  EXPECT_EQ(c.plans, 0u);
+  c.advance(1ms);
+  EXPECT_EQ(c.plans, 1u);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 2u);
+}
+
+TEST_F(conductor_test, same_choice_changes_nothing) {
+  run_two();
+  const auto g = c.view().current;
+  c.event(plan_wanted{"test"});
+  c.advance(1s);
+  EXPECT_EQ(c.view().current, g);
+}
+
+TEST_F(conductor_test, join_during_a_change_waits_for_its_end) {
+  run_two();
+  c.silent = {"d"};
+  c.add("d");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::readying);
+  const auto plans = c.plans;
+  c.add("e");
+  c.advance(1s);
+  EXPECT_EQ(c.plans, plans);
+}
+
+TEST_F(conductor_test, join_while_the_planner_thinks_is_planned) {
+  // given: 1×2 is the least; b joins after the planner was asked about one slot. expected: it is asked again.
+  c.depth = 2;
+  c.slow_planner = true;
+  c.add("a");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::planning);
+  c.add("b");
+  c.slow_planner = false;
+  c.answer_plans();
+  c.advance(100ms);
+  EXPECT_EQ(c.view().now, phase::running);
+}
+
+TEST_F(conductor_test, join_between_a_plan_and_its_change_is_planned_after_it) {
+  // given: e joins after the planner was asked because of d, and before its answer. expected: 4×1 well before the next
+  // periodic plan.
+  run_two();
+  c.slow_planner = true;
+  c.add("d");
+  c.advance(20ms);
+  c.add("e");
+  c.slow_planner = false;
+  c.answer_plans();
+  c.step();
+  c.advance(1s);
+  EXPECT_EQ(c.view().grid->width, 4u);
+}
+
+TEST_F(conductor_test, interval_alone_starts_a_change) {
+  // given: nothing happens, but after an interval the planner answers otherwise. expected: the change, once, with what
+  // it was asked for and what came of it; an answer that is the present configuration changes nothing.
+  c.width = 1;
+  run_two();
+  const auto decisions = c.view().decision_count;
+  const auto before = c.view().current;
+  auto pass_an_interval = [&] {
+    for (int i = 0; i < 4; ++i) {
+      c.advance(15s);
+      c.step();
+    }
+  };
+  pass_an_interval();
+  EXPECT_EQ(c.view().current, before);
+  EXPECT_EQ(c.view().decision_count, decisions + 1);
+  EXPECT_EQ(c.view().decisions.back().to.value, 0u);
+  c.width = 2;
+  pass_an_interval();
+  EXPECT_EQ(c.view().grid->width, 2u);
+  EXPECT_EQ(c.view().current.value, before.value + 1);
+  EXPECT_EQ(c.view().changes.back().trigger, "the planning interval's end");
+  const auto change = std::ranges::find(c.view().decisions, c.view().current, &decision_record::to);
+  ASSERT_NE(change, c.view().decisions.end());
+  EXPECT_EQ(change->trigger, "the planning interval's end");
+  EXPECT_EQ(change->note.reason, "dummy reason");
+  EXPECT_EQ(change->realised_ms, 0); // dummies take no time
+}
+
+TEST_F(conductor_test, planner_is_told_where_the_job_stands) {
+  c.add("k", true);
+  run_two();
+  EXPECT_EQ(c.asked.current.width, 0u);
+  c.notice("a", 10s);
+  c.advance(20ms);
+  EXPECT_TRUE(c.asked.running);
+  EXPECT_EQ(c.asked.slots, 1u);
+  EXPECT_EQ(c.asked.current, (shape{2, 1}));
+  EXPECT_EQ(c.asked.left, std::vector<std::uint32_t>{1});
+  EXPECT_EQ(c.asked.keepers, 1u);
+  c.step();
+  c.add("d");
+  c.advance(20ms);
+  c.step();
+  c.lose("b");
+  EXPECT_FALSE(c.asked.running);
+  EXPECT_EQ(c.asked.slots, 1u);
+  EXPECT_EQ(c.asked.current, (shape{2, 1}));
+  EXPECT_EQ(c.asked.left, std::vector<std::uint32_t>{1});
+}
+
+TEST_F(conductor_test, stall_is_predicted_from_what_changes_took) {
+  // given: a loss every now and then, after each of which ABORTED takes 40 ms and PREPARED 200. expected: after the
+  // first ones the prediction is what is measured.
+  for (auto name : {"a", "b", "d", "e", "f"})
+    c.add(name);
+  c.advance(20ms);
+  c.step();
+  EXPECT_EQ(c.view().changes.back().predicted_ms, 0); // nothing ran before
+  for (std::string name : {"b", "d", "e", "f"}) {
+    std::deque<std::pair<slot_id, report>> late;
+    c.mend = [&](const std::string& from, const report& x) {
+      if (std::holds_alternative<aborted>(x) || std::holds_alternative<prepared>(x))
+        late.emplace_back(c.slot(from), x);
+      return x;
+    };
+    c.hold_back = [](const report& x) {
+      return std::holds_alternative<aborted>(x) || std::holds_alternative<prepared>(x);
+    };
+    c.lose(name);
+    for (auto wait : {40ms, 200ms}) {
+      c.advance(wait);
+      for (const auto& [from, what] : std::exchange(late, {}))
+        c.event(slot_reported{from, what});
+    }
+    c.mend = nullptr;
+    c.hold_back = nullptr;
+    ASSERT_EQ(c.view().now, phase::running);
+    c.step();
+    EXPECT_NEAR(c.view().changes.back().stall_ms, 240, 1e-6);
+  }
+  EXPECT_NEAR(c.view().changes.back().predicted_ms, 240, 1);
+  c.advance(1s);
+}
+
+TEST_F(conductor_test, first_step_that_takes_longer_than_the_watchdog_is_given_more_time) {
+  // given: the first step takes 100 s. expected: not aborted for ever every 30 s.
+  c.add("a");
+  c.advance(20ms);
+  auto g = c.view().current;
+  int aborts = 0;
+  for (milliseconds in_step{0}; in_step < 100s && aborts < 10; in_step += 1s) {
+    c.advance(1s);
+    if (c.view().current != std::exchange(g, c.view().current)) {
+      ++aborts;
+      in_step = 0s;
+    }
+  }
+  EXPECT_EQ(aborts, 2); // after 30 s and 60 s
+}
+
+TEST_F(conductor_test, communication_that_fails_again_and_again_backs_off) {
+  // given: 2×1 whose communication fails as soon as it is activated. expected: a few tries at once, then fewer.
+  run_two();
+  c.mend = [](const std::string& name, const report& x) -> report {
+    if (const auto* p = std::get_if<ready>(&x); p && name == "b")
+      return failed{p->next, failure::communication, 0, "reset", {}};
+    return x;
+  };
+  c.plans = 0;
+  c.say("a", failed{c.view().current, failure::communication, 0, "reset", {}});
+  c.advance(10s);
+  EXPECT_LE(c.plans, 10u);
+  c.mend = {};
+  c.advance(1min);
+  EXPECT_EQ(c.view().now, phase::running);
+}
+
+} // namespace
+} // namespace parcae
