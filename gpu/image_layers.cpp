@@ -1,4 +1,5 @@
-// The layers of resnet and vgg. Images are [samples, channels, height, width].
+// The layers of resnet and vgg. Images are [samples, channels, height, width]. All computes in the parameters' type:
+// float32, and float64 in tests.
 
 #include "gpu/descriptions.hpp"
 #include "gpu/layers.hpp"
@@ -11,9 +12,9 @@ namespace parcae {
 
 namespace {
 
-/// Pixel values 0 … 255 as numbers from -1 to 1.
-at::Tensor numbers_of(const at::Tensor& pixels) {
-  return pixels.to(at::kFloat).div_(127.5).sub_(1);
+/// Pixel values 0 … 255 as numbers from -1 to 1, of the parameters' type.
+at::Tensor numbers_of(const at::Tensor& pixels, const at::Tensor& weight) {
+  return pixels.to(weight.scalar_type()).div_(127.5).sub_(1);
 }
 
 /// Takes a layer's tensors in their order: convolutions without bias, each followed by its BatchNorm, whose running
@@ -37,7 +38,7 @@ public:
     }
     // With momentum 1 the "running" statistics become those of this micro-batch. They have memory of their own because
     // autograd keeps them, and refuses to go on if it was written to since.
-    auto mean = at::zeros({channels}), variance = at::zeros({channels});
+    auto mean = at::zeros({channels}, y.options()), variance = at::zeros({channels}, y.options());
     const auto normalised = at::batch_norm(y, scale, shift, mean, variance, true, 1, epsilon, false);
     if (pass_.statistics.defined()) {
       next_buffer(pass_.statistics, channels).copy_(mean);
@@ -65,7 +66,7 @@ public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& pixels,
                      const forward_pass& pass) const override {
     convolutions convolve{parameters, pass};
-    const auto x = at::relu(convolve(numbers_of(pixels), imagenet_ ? 2 : 1));
+    const auto x = at::relu(convolve(numbers_of(pixels, parameters[0]), imagenet_ ? 2 : 1));
     return imagenet_ ? at::max_pool2d(x, 3, 2, 1) : x;
   }
 
@@ -111,7 +112,8 @@ public:
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass&) const override {
-    const auto x = at::relu(at::conv2d(first_ ? numbers_of(input) : input, parameters[0], parameters[1], 1, 1));
+    const auto image = first_ ? numbers_of(input, parameters[0]) : input;
+    const auto x = at::relu(at::conv2d(image, parameters[0], parameters[1], 1, 1));
     return pools_ ? at::max_pool2d(x, 2, 2) : x;
   }
 

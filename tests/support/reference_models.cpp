@@ -100,8 +100,8 @@ struct reference_bert : reference_model {
   torch::Tensor output, bias;
 };
 
-torch::Tensor scaled(const torch::Tensor& pixels) {
-  return pixels.to(torch::kFloat) / 127.5 - 1;
+torch::Tensor scaled(const torch::Tensor& pixels, torch::Dtype type) {
+  return pixels.to(type) / 127.5 - 1;
 }
 
 /// ResNets for small images, and those of basic blocks or bottlenecks for large ones.
@@ -165,7 +165,7 @@ struct reference_resnet : reference_model {
   }
 
   torch::Tensor run(const torch::Tensor& pixels) override {
-    auto x = torch::relu(stem(scaled(pixels)));
+    auto x = torch::relu(stem(scaled(pixels, head->weight.scalar_type())));
     if (large)
       x = torch::max_pool2d(x, 3, 2, 1);
     for (auto& b : blocks) {
@@ -212,7 +212,8 @@ struct reference_vgg : reference_model {
   }
 
   torch::Tensor run(const torch::Tensor& pixels) override {
-    return classifier->forward(features->forward(scaled(pixels)).flatten(1));
+    const auto type = parameters().front().scalar_type();
+    return classifier->forward(features->forward(scaled(pixels, type)).flatten(1));
   }
 
   nn::Sequential features, classifier;
@@ -230,28 +231,39 @@ std::shared_ptr<reference_model> make_reference(const model_specification& x) {
   throw std::invalid_argument("no reference for " + x.kind);
 }
 
-plain_training train_plainly(const job_specification& job) {
-  at::set_num_threads(1);
-  const auto description = describe(job.model);
-  auto model = make_reference(job.model);
+std::shared_ptr<reference_model> make_reference(const model_specification& x, std::uint64_t seed, torch::Dtype type) {
+  auto model = make_reference(x);
   {
     torch::NoGradGuard no_grad;
+    const auto description = describe(x);
     for (std::uint32_t i = 0; i < description.layers.size(); ++i) {
-      const auto views = views_of(description.layers[i], initial_parameters(description, i, job.seed));
+      const auto views = views_of(description.layers[i], initial_parameters(description, i, seed));
       for (std::size_t k = 0; k < views.size(); ++k)
         model->named.at(description.layers[i].tensors[k].name).copy_(views[k]);
     }
   }
+  model->to(type);
+  return model;
+}
+
+torch::Tensor reference_loss(reference_model& model, const torch::Tensor& inputs, const torch::Tensor& targets) {
+  auto logits = model.run(inputs);
+  logits = torch::log_softmax(logits.reshape({-1, logits.size(-1)}), -1);
+  const auto wanted = targets.reshape({-1});
+  const auto places = wanted.ge(0).nonzero().squeeze(1);
+  return -logits.index_select(0, places).gather(1, wanted.index_select(0, places).unsqueeze(1)).mean();
+}
+
+plain_training train_plainly(const job_specification& job, torch::Dtype type) {
+  at::set_num_threads(1);
+  const auto description = describe(job.model);
+  auto model = make_reference(job.model, job.seed, type);
   sample_source samples(job, load_dataset(job.data, job.model));
   auto loss_over = [&](std::int64_t count, auto&& read) {
     auto [inputs, targets] = empty_samples(description, count);
     for (std::int64_t i = 0; i < count; ++i)
       read(static_cast<std::uint64_t>(i), sample_values(inputs, i), sample_values(targets, i));
-    auto logits = model->run(inputs);
-    logits = torch::log_softmax(logits.reshape({-1, logits.size(-1)}), -1);
-    const auto wanted = targets.reshape({-1});
-    const auto places = wanted.ge(0).nonzero().squeeze(1);
-    return -logits.index_select(0, places).gather(1, wanted.index_select(0, places).unsqueeze(1)).mean();
+    return reference_loss(*model, inputs, targets);
   };
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(job.optimizer.learning_rate)
                                                          .weight_decay(job.optimizer.weight_decay)
@@ -289,8 +301,7 @@ plain_training train_plainly(const job_specification& job) {
   if (job.evaluate_every > 0)
     evaluate();
   for (const auto& [name, value] : model->named)
-    if (name.find("running") != name.npos)
-      result.statistics[name] = value;
+    (name.find("running") != name.npos ? result.statistics : result.parameters)[name] = value.detach();
   return result;
 }
 
