@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <clocale>
 #include <cstdlib>
 #include <cstring>
@@ -54,7 +55,6 @@ std::unique_ptr<terminal> terminal::open() {
     return nullptr;
   cbreak();
   noecho();
-  nodelay(stdscr, TRUE);
   curs_set(0);
   const char* no_colour = std::getenv("NO_COLOR");
   x->colours = !(no_colour && *no_colour) && has_colors() && start_color() == OK && use_default_colors() == OK;
@@ -105,9 +105,14 @@ void terminal::suspend() {
   clearok(stdscr, TRUE);
 }
 
-std::optional<int> terminal::key() {
-  const auto x = wgetch(stdscr);
-  return x == ERR ? std::nullopt : std::optional(x);
+// Not by ncurses, which tells the end of the input and a signal alike.
+std::optional<char> terminal::key() {
+  char x = 0;
+  ssize_t n = 0;
+  do
+    n = read(STDIN_FILENO, &x, 1);
+  while (n < 0 && errno == EINTR);
+  return n == 1 ? std::optional(x) : std::nullopt;
 }
 
 } // namespace parcae

@@ -31,8 +31,8 @@ public:
   /// Gives the terminal back, for a while; draw() takes it over again and sends everything.
   void suspend();
 
-  /// A key that was pressed, if there is one; nothing more comes after the input's end.
-  std::optional<int> key();
+  /// Waits for a byte of what was typed; nothing at the input's end.
+  std::optional<char> key();
 
 private:
   struct implementation;

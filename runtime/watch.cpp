@@ -41,18 +41,17 @@ bool is_over(const job_status& x) {
 class watcher {
 public:
   watcher(const address& manager, std::uint64_t job) : job_(job) {
-    // Before the client starts threads: from here on signals only wake run().
-    if (can_draw())
-      signals_.emplace(context_, SIGINT, SIGTERM, SIGHUP);
     client_.emplace(manager);
-    if (signals_ && (screen_ = terminal::open())) {
-      signals_->add(SIGWINCH);
+    if (!can_draw())
+      return;
+    signals_.emplace(context_, SIGINT, SIGTERM, SIGHUP); // from here on they only wake run()
+    wait_for_signal();
+    if ((screen_ = terminal::open())) {
+      signals_->add(SIGWINCH); // ncurses has handlers of its own, which these replace
       signals_->add(SIGTSTP);
       wait_for_key();
       wait_for_tick();
     }
-    if (signals_)
-      wait_for_signal();
   }
 
   void run() {
@@ -107,7 +106,8 @@ private:
     const bool drawn = screen_ != nullptr;
     screen_.reset();
     if (job.state != "done")
-      problem_ = "job " + std::to_string(job.id) + " " + job.state + (job.problem.empty() ? "" : ": " + job.problem);
+      problem_ = "job " + std::to_string(job.id) + " " + job.state +
+                 (job.problem.empty() || job.problem == job.state ? "" : ": " + job.problem);
     else if (drawn)
       std::printf("%s\n", summary_of(job).c_str());
   }
