@@ -34,6 +34,7 @@ public:
   ~published_cost() override;
 
   double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override;
+  cost_bounds move_bounds(const shape& from, const shape& to, std::uint32_t lost) override;
   double start_ms(const shape& to, bool beginning) override;
   double redirect_ms(const shape& to) override;
   std::uint32_t devices() const override { return devices_; }
@@ -54,7 +55,8 @@ private:
     std::vector<double> parameters;  ///< by stage
     std::vector<double> transfer_ms; ///< of a stage's state
     double largest_ms = 0;
-    double all_ms = 0; ///< one stage after the other
+    double all_ms = 0;  ///< one stage after the other
+    double most_ms = 0; ///< bound of any part of a stage; measured tables need not be monotone
     std::vector<std::uint32_t> first_layer;
   };
 
