@@ -12,6 +12,9 @@ namespace {
 // Observations that a coarser regime is worth in a finer one: as many as there are outcomes, and one.
 constexpr double shrinkage = 4;
 
+// Half of what was seen so many intervals ago is forgotten: markets change over hours.
+constexpr double half_life = 240;
+
 // Calls f(size, probability) for sizes of at least this share, rarer neighbours joined at their mean; none if all are
 // rarer.
 template <class F>
@@ -41,9 +44,10 @@ std::size_t regime_chain::group_of(std::uint32_t age) {
   return age <= 5 ? age : age <= 9 ? 6 : age < oldest ? 7 : 8;
 }
 
-std::array<double, 3> regime_chain::probabilities(const regime& x) const {
+std::array<double, 3> regime_chain::probabilities(const regime& x, std::uint32_t available) const {
   std::array<double, 3> p{0.9, 0.05, 0.05};
-  for (const auto* seen : {&all_, &by_last_[x.last], &by_group_[x.last][group_of(x.age)], &by_age_[x.last][x.age]}) {
+  const auto group = group_of(x.age);
+  for (const auto* seen : {&all_, &by_last_[x.last], &by_group_[x.last][group], &by_full_[full(available)][x.last][group]}) {
     const double n = (*seen)[0] + (*seen)[1] + (*seen)[2];
     for (std::size_t i = 0; i < 3; ++i)
       p[i] = ((*seen)[i] + shrinkage * p[i]) / (n + shrinkage);
@@ -72,13 +76,52 @@ std::vector<double> regime_chain::sizes(outcome x) const {
   return p;
 }
 
+std::vector<double> regime_chain::growth_from(std::uint32_t available, const std::vector<double>& sizes) const {
+  auto p = sizes;
+  const auto room = peak_ > available ? peak_ - available : 0;
+  const double beyond = (grew_beyond_ + 1) / (grew_below_ + 2);
+  for (auto n = room + 1; room > 0 && n < p.size(); ++n) {
+    p[room] += p[n] * (1 - beyond);
+    p[n] *= beyond;
+  }
+  return p;
+}
+
+void regime_chain::forget() {
+  static const double kept = std::exp2(-1 / half_life);
+  auto fade = [](counts& x) {
+    for (auto& n : x)
+      n *= kept;
+  };
+  fade(all_);
+  for (auto& x : by_last_)
+    fade(x);
+  for (auto& last : by_group_)
+    for (auto& x : last)
+      fade(x);
+  for (auto& room : by_full_)
+    for (auto& last : room)
+      for (auto& x : last)
+        fade(x);
+  for (auto& sizes : size_counts_)
+    for (auto& n : sizes)
+      n *= kept;
+  grew_below_ *= kept;
+  grew_beyond_ *= kept;
+}
+
 void regime_chain::observe(const fleet_interval& x) {
   const auto happened = x.joined > x.lost ? growth : x.lost > x.joined ? loss : nothing;
   if (begun_) {
+    forget();
     ++all_[happened];
     ++by_last_[now_.last][happened];
     ++by_group_[now_.last][group_of(now_.age)][happened];
-    ++by_age_[now_.last][now_.age][happened];
+    ++by_full_[full(available_)][now_.last][group_of(now_.age)][happened];
+    if (happened == growth && !full(available_)) {
+      ++grew_below_;
+      grew_beyond_ += x.available > peak_ ? 1 : 0;
+    }
     if (happened != nothing) {
       // Sizes beyond any sensible resolution count as the largest one kept.
       const auto size = std::min<std::size_t>(happened == growth ? x.joined - x.lost : x.lost - x.joined, 4096);
@@ -92,6 +135,7 @@ void regime_chain::observe(const fleet_interval& x) {
   begun_ = true;
   now_ = happened == nothing ? regime{now_.last, std::min(now_.age + 1, oldest)} : regime{happened, 1};
   available_ = x.available;
+  peak_ = std::max(peak_, x.available);
 }
 
 availability_lattice regime_chain::forecast(std::size_t look_ahead, double detail) const {
@@ -108,7 +152,7 @@ availability_lattice regime_chain::forecast(std::size_t look_ahead, double detai
     std::vector<double> next_weight;
     for (const auto& [from, i] : now) {
       const auto [last, age, available] = from;
-      const auto p = probabilities({last, age});
+      const auto p = probabilities({last, age}, available);
       auto& branches = result.stages[h][i].branches;
       double kept = 0;
       auto add = [&](std::uint32_t joined, std::uint32_t lost, double probability, const key& to) {
@@ -122,7 +166,7 @@ availability_lattice regime_chain::forecast(std::size_t look_ahead, double detai
       };
       add(0, 0, p[nothing], {last, std::min(age + 1, oldest), available});
       const auto here = available;
-      each_size(growths, UINT32_MAX - here, detail / (weight[i] * p[growth]), [&](std::uint32_t n, double share) {
+      each_size(growth_from(here, growths), UINT32_MAX - here, detail / (weight[i] * p[growth]), [&](std::uint32_t n, double share) {
         add(n, 0, p[growth] * share, {growth, 1, here + n});
       });
       each_size(losses, here, detail / (weight[i] * p[loss]), [&](std::uint32_t n, double share) {
