@@ -35,10 +35,10 @@ private:
 
   static std::size_t group_of(std::uint32_t age);
   bool full(std::uint32_t available) const { return available >= peak_; }
-  std::array<double, 3> probabilities(const regime& x, std::uint32_t available) const;
+  std::array<double, 3> probabilities(const regime& x, bool full) const;
   std::vector<double> sizes(outcome x) const; ///< probability of each size, [0] unused
-  /// The same for growth from `available`: what would go beyond the peak mostly ends there.
-  std::vector<double> growth_from(std::uint32_t available, const std::vector<double>& sizes) const;
+  /// The same for growth with `room` > 0 below the peak: what would go beyond the peak mostly ends there.
+  std::vector<double> growth_within(std::uint32_t room, const std::vector<double>& sizes) const;
   void forget();
 
   regime now_;
@@ -50,8 +50,8 @@ private:
   std::array<std::array<counts, age_groups>, 3> by_group_{};
   std::array<std::array<std::array<counts, age_groups>, 3>, 2> by_full_{}; ///< [full][last][group]
   std::array<std::vector<double>, 3> size_counts_;                         ///< by outcome
-  double grew_below_ = 0;  ///< growths of a fleet that was not full
-  double grew_beyond_ = 0; ///< of these, those beyond the peak
+  double grew_below_ = 0;                                                  ///< growths of a fleet that was not full
+  double grew_beyond_ = 0;                                                 ///< of these, those beyond the peak
 };
 
 } // namespace parcae
