@@ -17,7 +17,6 @@ public:
   regime_chain();
 
   std::string name() const override { return "regime"; }
-  bool has_regimes() const override { return true; }
   void observe(const fleet_interval& x) override;
   availability_lattice forecast(std::size_t look_ahead, double detail) const override;
 

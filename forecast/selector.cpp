@@ -101,7 +101,7 @@ void selector::observe(const fleet_interval& x) {
   open_.emplace_back(candidates_.size());
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     candidates_[c]->observe(x);
-    const auto all = availability_of(candidates_[c]->forecast(longest, planning_detail));
+    const auto all = availability_of(candidates_[c]->forecast(longest, weighing_detail));
     for (auto h : horizons)
       open_.back()[c].push_back(all[h - 1]);
   }
@@ -143,36 +143,16 @@ std::vector<std::uint32_t> selector::point(std::size_t look_ahead, double detail
   return result;
 }
 
-// Candidates without regimes are merged, so that a plan cannot act on knowing which of them is right; regimes can be
-// told apart in reality too.
 availability_lattice selector::forecast(std::size_t look_ahead, double detail) const {
-  constexpr double least_weight = 0.02;
-  std::vector<availability_lattice> plain, all;
-  std::vector<double> plain_weights, all_weights;
-  double sum = 0, plain_sum = 0;
-  for (std::size_t c = 0; c < candidates_.size(); ++c) {
-    if (weights_[c] < least_weight)
-      continue;
-    auto part = candidates_[c]->forecast(look_ahead, std::min(1.0, detail / weights_[c]));
-    sum += weights_[c];
-    if (candidates_[c]->has_regimes()) {
-      all.push_back(std::move(part));
-      all_weights.push_back(weights_[c]);
-    } else {
-      plain.push_back(std::move(part));
-      plain_weights.push_back(weights_[c]);
-      plain_sum += weights_[c];
-    }
-  }
-  if (!plain.empty()) {
-    for (auto& w : plain_weights)
-      w /= plain_sum;
-    all.push_back(merged(plain, plain_weights));
-    all_weights.push_back(plain_sum);
-  }
-  for (auto& w : all_weights)
-    w /= sum;
-  return side_by_side(std::move(all), all_weights);
+  std::vector<availability_lattice> parts;
+  for (const auto& x : candidates_)
+    parts.push_back(x->forecast(look_ahead, detail));
+  return merged(parts, weights_);
+}
+
+availability_lattice selector::futures(std::size_t look_ahead, double detail) const {
+  const auto heaviest = std::max_element(weights_.begin(), weights_.end()) - weights_.begin();
+  return candidates_[static_cast<std::size_t>(heaviest)]->futures(look_ahead, detail);
 }
 
 namespace {

@@ -27,6 +27,10 @@ public:
   void observe(const fleet_interval& x) override;
   availability_lattice forecast(std::size_t look_ahead, double detail) const override;
 
+  /// Of the candidate that weighs most: a plan on the mix would act as if it came to know which of them is right, or
+  /// would lose the regimes that can be told apart.
+  availability_lattice futures(std::size_t look_ahead, double detail) const override;
+
   /// The mix's median where that was closer so far than the last value by two standard errors, else the last value: the
   /// median of a fleet that changes in bursts rarely beats it.
   std::vector<std::uint32_t> point(std::size_t look_ahead, double detail) const override;

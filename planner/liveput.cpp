@@ -76,9 +76,18 @@ public:
 
   // Samples of the interval for each (from, to); `never` where from or to do not fit.
   const std::vector<double>& gains(std::uint32_t held, std::uint32_t joined, std::uint32_t lost) {
-    auto& result = gains_[{held, joined, lost}];
+    return moves(held, joined, lost).gains;
+  }
+
+  // The same, and the most that any configuration, or any other one, gains by going to each.
+  struct all_moves {
+    std::vector<double> gains, from_any, from_other;
+  };
+  const all_moves& moves(std::uint32_t held, std::uint32_t joined, std::uint32_t lost) {
+    auto& all = moves_[{held, joined, lost}];
+    auto& result = all.gains;
     if (!result.empty())
-      return result;
+      return all;
     const auto devices = table_.costs().devices();
     const auto before = held * devices, after = (held + joined - lost) * devices;
     result.assign(static_cast<std::size_t>(size()) * size(), never);
@@ -92,7 +101,15 @@ public:
     table_.each_gain(
         shapes_, held, lost, [&](auto from, auto to) { return slots_of(from) <= before && slots_of(to) <= after; },
         [&](auto from, auto to, double samples) { result[static_cast<std::size_t>(from) * size() + to] = samples; });
-    return result;
+    all.from_any.assign(size(), never);
+    all.from_other.assign(size(), never);
+    for (std::uint32_t from = 0; from < size(); ++from)
+      for (std::uint32_t to = 0; to < size(); ++to) {
+        const double gain = result[static_cast<std::size_t>(from) * size() + to];
+        all.from_any[to] = std::max(all.from_any[to], gain);
+        all.from_other[to] = from == to ? all.from_other[to] : std::max(all.from_other[to], gain);
+      }
+    return all;
   }
 
 private:
@@ -102,7 +119,7 @@ private:
   std::map<std::uint32_t, std::uint32_t> number_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> clip_;
   std::map<std::uint32_t, std::vector<char>> allowed_;
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::vector<double>> gains_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, all_moves> moves_;
 };
 
 using values = std::vector<double>; // by number: expected samples from there on
@@ -113,18 +130,24 @@ public:
   blind_choice(selection& s, const lattice_node& node, const std::vector<values>& next) : s_(s), at_(node.available) {
     const auto n = s.size();
     free_.assign(n, 0);
+    bound_.assign(n, 0);
     for (const auto& b : node.branches) {
       const auto& clip = s.clip(at_ + b.joined - b.lost);
-      ways_.push_back({b.probability, clip.data(), s.gains(at_, b.joined, b.lost).data()});
-      for (std::uint32_t to = 0; to < n; ++to)
-        free_[to] += b.probability * (s.most(clip[to]) + next[b.next][clip[to]]);
+      const auto& moves = s.moves(at_, b.joined, b.lost);
+      ways_.push_back({b.probability, clip.data(), moves.gains.data()});
+      for (std::uint32_t to = 0; to < n; ++to) {
+        const auto clipped = clip[to];
+        const double later = next[b.next][clipped];
+        free_[to] += b.probability * (s.most(clipped) + later);
+        bound_[to] += b.probability * ((clipped == to ? moves.from_other : moves.from_any)[clipped] + later);
+      }
     }
     // What is rare can tell little: it comes last.
     std::sort(ways_.begin(), ways_.end(), [](const way& a, const way& b) { return a.probability > b.probability; });
     // IDLE is no choice: where nothing fits, clipping leads to it.
     for (std::uint32_t to = 0; to < (n > 1 ? s.idle() : n); ++to)
       order_.push_back(to);
-    std::sort(order_.begin(), order_.end(), [&](auto a, auto b) { return free_[a] > free_[b]; });
+    std::sort(order_.begin(), order_.end(), [&](auto a, auto b) { return bound_[a] > bound_[b]; });
   }
 
   // Expected samples from here on of a target; anything below `least` if that is not reached.
@@ -140,15 +163,16 @@ public:
     return result;
   }
 
-  // Of the best target. Moves cost something, so a target is not better than it would be free of cost.
+  // Of the best target: staying, or one whose bound says that it might be better.
   double best(std::uint32_t from) const {
     if (!s_.fits(from, at_))
       return never;
     double result = from == s_.idle() ? never : of(from, from);
     for (auto to : order_) {
-      if (free_[to] <= result)
+      if (bound_[to] <= result)
         break;
-      result = std::max(result, of(from, to, result));
+      if (to != from)
+        result = std::max(result, of(from, to, result));
     }
     return result;
   }
@@ -164,6 +188,7 @@ private:
   std::uint32_t at_;
   std::vector<way> ways_;
   std::vector<double> free_;         // expected samples of a target if moves were free
+  std::vector<double> bound_;        // the most of a target from another configuration
   std::vector<std::uint32_t> order_; // targets, best by that first
 };
 
