@@ -36,9 +36,8 @@ public:
   virtual std::vector<std::uint32_t> point(std::size_t look_ahead, double detail) const;
 };
 
-/// Detail that is enough for planning, for comparing methods as the history goes by, and for error tables.
+/// Detail that is enough for planning and for comparing methods as the history goes by, and for error tables.
 inline constexpr double planning_detail = 2e-3;
-inline constexpr double weighing_detail = 5e-3;
 inline constexpr double scoring_detail = 2e-4;
 
 /// One of method_names(). Throws std::invalid_argument, with the list, for another name.

@@ -101,7 +101,7 @@ void selector::observe(const fleet_interval& x) {
   open_.emplace_back(candidates_.size());
   for (std::size_t c = 0; c < candidates_.size(); ++c) {
     candidates_[c]->observe(x);
-    const auto all = availability_of(candidates_[c]->forecast(longest, weighing_detail));
+    const auto all = availability_of(candidates_[c]->forecast(longest, planning_detail));
     for (auto h : horizons)
       open_.back()[c].push_back(all[h - 1]);
   }
