@@ -87,25 +87,6 @@ availability_lattice merged(const std::vector<availability_lattice>& parts, cons
   return result;
 }
 
-availability_lattice side_by_side(std::vector<availability_lattice> parts, const std::vector<double>& weights) {
-  availability_lattice result;
-  const auto look_ahead = parts.empty() ? 0 : parts[0].look_ahead();
-  result.stages.resize(look_ahead + 1);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    for (auto w : parts[i].start)
-      result.start.push_back(w * weights[i]);
-    for (std::size_t h = 0; h <= look_ahead; ++h) {
-      const auto offset = h < look_ahead ? static_cast<std::uint32_t>(result.stages[h + 1].size()) : 0;
-      for (auto& node : parts[i].stages[h]) {
-        for (auto& b : node.branches)
-          b.next += offset;
-        result.stages[h].push_back(std::move(node));
-      }
-    }
-  }
-  return result;
-}
-
 availability_lattice single_path(std::uint32_t available, const std::vector<std::uint32_t>& next) {
   availability_lattice result;
   result.start = {1};

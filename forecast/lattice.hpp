@@ -43,9 +43,6 @@ std::vector<distribution> availability_of(const availability_lattice& x);
 /// become one. All have the same look-ahead; weights sum to 1.
 availability_lattice merged(const std::vector<availability_lattice>& parts, const std::vector<double>& weights);
 
-/// Mixes forecasts side by side: they can be told apart from the first step on.
-availability_lattice side_by_side(std::vector<availability_lattice> parts, const std::vector<double>& weights);
-
 /// A lattice with one path.
 availability_lattice single_path(std::uint32_t available, const std::vector<std::uint32_t>& next);
 

@@ -20,9 +20,6 @@ public:
 
   virtual std::string name() const = 0;
 
-  /// Whether nodes of a stage with the same availability differ in something that can be observed.
-  virtual bool has_regimes() const { return false; }
-
   /// The next interval of the history.
   virtual void observe(const fleet_interval& x) = 0;
 
@@ -30,11 +27,16 @@ public:
   /// is scaled up to 1.
   virtual availability_lattice forecast(std::size_t look_ahead, double detail) const = 0;
 
+  /// The same to plan on: all that tells nodes of a stage apart can be observed when they are reached.
+  virtual availability_lattice futures(std::size_t look_ahead, double detail) const {
+    return forecast(look_ahead, detail);
+  }
+
   /// One number for each interval: the median, unless the method knows better.
   virtual std::vector<std::uint32_t> point(std::size_t look_ahead, double detail) const;
 };
 
-/// Detail that is enough for planning (the planner's choices do not change below it), and for error tables.
+/// Detail that is enough for planning and for comparing methods as the history goes by, and for error tables.
 inline constexpr double planning_detail = 2e-3;
 inline constexpr double scoring_detail = 2e-4;
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
 
 namespace parcae {
 
@@ -11,6 +9,9 @@ namespace {
 
 // Observations that a coarser regime is worth in a finer one: as many as there are outcomes, and one.
 constexpr double shrinkage = 4;
+
+// Half of what was seen so many intervals ago is forgotten: markets change over hours.
+constexpr double half_life = 240;
 
 // Calls f(size, probability) for sizes of at least this share, rarer neighbours joined at their mean; none if all are
 // rarer.
@@ -41,9 +42,10 @@ std::size_t regime_chain::group_of(std::uint32_t age) {
   return age <= 5 ? age : age <= 9 ? 6 : age < oldest ? 7 : 8;
 }
 
-std::array<double, 3> regime_chain::probabilities(const regime& x) const {
+std::array<double, 3> regime_chain::probabilities(const regime& x, bool full) const {
   std::array<double, 3> p{0.9, 0.05, 0.05};
-  for (const auto* seen : {&all_, &by_last_[x.last], &by_group_[x.last][group_of(x.age)], &by_age_[x.last][x.age]}) {
+  const auto group = group_of(x.age);
+  for (const auto* seen : {&all_, &by_last_[x.last], &by_group_[x.last][group], &by_full_[full][x.last][group]}) {
     const double n = (*seen)[0] + (*seen)[1] + (*seen)[2];
     for (std::size_t i = 0; i < 3; ++i)
       p[i] = ((*seen)[i] + shrinkage * p[i]) / (n + shrinkage);
@@ -72,13 +74,51 @@ std::vector<double> regime_chain::sizes(outcome x) const {
   return p;
 }
 
+std::vector<double> regime_chain::growth_within(std::uint32_t room, const std::vector<double>& sizes) const {
+  auto p = sizes;
+  const double beyond = (grew_beyond_ + 1) / (grew_below_ + 2);
+  for (auto n = room + 1; n < p.size(); ++n) {
+    p[room] += p[n] * (1 - beyond);
+    p[n] *= beyond;
+  }
+  return p;
+}
+
+void regime_chain::forget() {
+  static const double kept = std::exp2(-1 / half_life);
+  auto fade = [](counts& x) {
+    for (auto& n : x)
+      n *= kept;
+  };
+  fade(all_);
+  for (auto& x : by_last_)
+    fade(x);
+  for (auto& last : by_group_)
+    for (auto& x : last)
+      fade(x);
+  for (auto& room : by_full_)
+    for (auto& last : room)
+      for (auto& x : last)
+        fade(x);
+  for (auto& sizes : size_counts_)
+    for (auto& n : sizes)
+      n *= kept;
+  grew_below_ *= kept;
+  grew_beyond_ *= kept;
+}
+
 void regime_chain::observe(const fleet_interval& x) {
   const auto happened = x.joined > x.lost ? growth : x.lost > x.joined ? loss : nothing;
   if (begun_) {
+    forget();
     ++all_[happened];
     ++by_last_[now_.last][happened];
     ++by_group_[now_.last][group_of(now_.age)][happened];
-    ++by_age_[now_.last][now_.age][happened];
+    ++by_full_[full(available_)][now_.last][group_of(now_.age)][happened];
+    if (happened == growth && !full(available_)) {
+      ++grew_below_;
+      grew_beyond_ += x.available > peak_ ? 1 : 0;
+    }
     if (happened != nothing) {
       // Sizes beyond any sensible resolution count as the largest one kept.
       const auto size = std::min<std::size_t>(happened == growth ? x.joined - x.lost : x.lost - x.joined, 4096);
@@ -92,50 +132,86 @@ void regime_chain::observe(const fleet_interval& x) {
   begun_ = true;
   now_ = happened == nothing ? regime{now_.last, std::min(now_.age + 1, oldest)} : regime{happened, 1};
   available_ = x.available;
+  peak_ = std::max(peak_, x.available);
 }
 
 availability_lattice regime_chain::forecast(std::size_t look_ahead, double detail) const {
-  using key = std::tuple<outcome, std::uint32_t, std::uint32_t>; // last event, its age, available
+  struct state {
+    regime where;
+    double weight; // probability to get there
+  };
+  // What does not depend on the node: probabilities by regime, sizes by the room left below the peak.
+  std::array<std::array<std::array<std::array<double, 3>, oldest + 1>, 3>, 2> chances;
+  for (std::uint8_t full = 0; full < 2; ++full)
+    for (std::uint8_t last = 0; last < 3; ++last)
+      for (std::uint32_t age = 0; age <= oldest; ++age)
+        chances[full][last][age] = probabilities({static_cast<outcome>(last), age}, full != 0);
+  const auto growths = sizes(growth), losses = sizes(loss);
+  std::vector<std::vector<double>> growths_by_room(growths.size());
+  auto growths_from = [&](std::uint32_t available) -> const std::vector<double>& {
+    const auto room = peak_ > available ? peak_ - available : 0;
+    if (room == 0 || room >= growths.size())
+      return growths;
+    auto& result = growths_by_room[room];
+    if (result.empty())
+      result = growth_within(room, growths);
+    return result;
+  };
+
   availability_lattice result;
   result.start = {1};
   result.stages.push_back({{available_, {}}});
-  std::map<key, std::uint32_t> now{{{now_.last, now_.age, available_}, 0}};
-  std::vector<double> weight{1};
-  const auto growths = sizes(growth), losses = sizes(loss);
+  std::vector<state> now{{now_, 1}}, later;
+  // Nodes of the next stage, by availability + 1, 0: none. Regimes meet only in new events and in the oldest age.
+  std::array<std::vector<std::uint32_t>, 3> fresh_events, oldest_quiet;
   for (std::size_t h = 0; h < look_ahead; ++h) {
-    std::map<key, std::uint32_t> later;
     std::vector<lattice_node> nodes;
-    std::vector<double> next_weight;
-    for (const auto& [from, i] : now) {
-      const auto [last, age, available] = from;
-      const auto p = probabilities({last, age});
+    later.clear();
+    for (outcome x : {nothing, growth, loss}) {
+      fresh_events[x].clear();
+      oldest_quiet[x].clear();
+    }
+    for (std::uint32_t i = 0; i < now.size(); ++i) {
+      const auto [last, age] = now[i].where;
+      const double weight = now[i].weight;
+      const auto here = result.stages[h][i].available;
+      const auto& p = chances[full(here)][last][age];
       auto& branches = result.stages[h][i].branches;
+      branches.reserve(8);
       double kept = 0;
-      auto add = [&](std::uint32_t joined, std::uint32_t lost, double probability, const key& to) {
-        const auto [found, fresh] = later.try_emplace(to, static_cast<std::uint32_t>(nodes.size()));
-        if (fresh) {
-          nodes.push_back({std::get<2>(to), {}});
-          next_weight.push_back(0);
+      auto add = [&](std::uint32_t joined, std::uint32_t lost, double probability, const regime& to) {
+        const auto then = here + joined - lost;
+        auto next = static_cast<std::uint32_t>(nodes.size());
+        auto* known = joined + lost > 0 ? &fresh_events[to.last] : to.age == oldest ? &oldest_quiet[to.last] : nullptr;
+        if (known) {
+          if (known->size() <= then)
+            known->resize(then + 1, 0);
+          if ((*known)[then] == 0)
+            (*known)[then] = next + 1;
+          next = (*known)[then] - 1;
         }
-        branches.push_back({joined, lost, probability, found->second});
+        if (next == nodes.size()) {
+          nodes.push_back({then, {}});
+          later.push_back({to, 0});
+        }
+        branches.push_back({joined, lost, probability, next});
         kept += probability;
       };
-      add(0, 0, p[nothing], {last, std::min(age + 1, oldest), available});
-      const auto here = available;
-      each_size(growths, UINT32_MAX - here, detail / (weight[i] * p[growth]), [&](std::uint32_t n, double share) {
-        add(n, 0, p[growth] * share, {growth, 1, here + n});
-      });
-      each_size(losses, here, detail / (weight[i] * p[loss]), [&](std::uint32_t n, double share) {
-        add(0, n, p[loss] * share, {loss, 1, here - n});
+      add(0, 0, p[nothing], {last, std::min(age + 1, oldest)});
+      each_size(growths_from(here), UINT32_MAX - here, detail / (weight * p[growth]),
+                [&](std::uint32_t n, double share) {
+                  add(n, 0, p[growth] * share, {growth, 1});
+                });
+      each_size(losses, here, detail / (weight * p[loss]), [&](std::uint32_t n, double share) {
+        add(0, n, p[loss] * share, {loss, 1});
       });
       for (auto& b : branches) {
         b.probability /= kept;
-        next_weight[b.next] += weight[i] * b.probability;
+        later[b.next].weight += weight * b.probability;
       }
     }
     result.stages.push_back(std::move(nodes));
-    now = std::move(later);
-    weight = std::move(next_weight);
+    std::swap(now, later);
   }
   return result;
 }

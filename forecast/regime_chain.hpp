@@ -1,8 +1,9 @@
 #pragma once
 
-// Availability changes come in bursts: what happens next depends on what happened last and how long ago. The regime
-// chain is a Markov chain on (direction of the last event, its age in intervals); its probabilities are learnt as the
-// history goes by, each shrunk towards that of the coarser regime it belongs to.
+// Availability changes come in bursts: what happens next depends on what happened last and how long ago, and a fleet
+// that has what it asked for does not grow. The regime chain is a Markov chain on (direction of the last event, its age
+// in intervals, whether there are as many instances as ever seen); its probabilities are learnt as the history goes by
+// and slowly forgotten, each shrunk towards that of the coarser regime it belongs to.
 
 #include "forecast/method.hpp"
 
@@ -16,7 +17,6 @@ public:
   regime_chain();
 
   std::string name() const override { return "regime"; }
-  bool has_regimes() const override { return true; }
   void observe(const fleet_interval& x) override;
   availability_lattice forecast(std::size_t look_ahead, double detail) const override;
 
@@ -33,17 +33,24 @@ private:
   };
 
   static std::size_t group_of(std::uint32_t age);
-  std::array<double, 3> probabilities(const regime& x) const;
+  bool full(std::uint32_t available) const { return available >= peak_; }
+  std::array<double, 3> probabilities(const regime& x, bool full) const;
   std::vector<double> sizes(outcome x) const; ///< probability of each size, [0] unused
+  /// The same for growth with `room` > 0 below the peak: what would go beyond the peak mostly ends there.
+  std::vector<double> growth_within(std::uint32_t room, const std::vector<double>& sizes) const;
+  void forget();
 
   regime now_;
   std::uint32_t available_ = 0;
+  std::uint32_t peak_ = 0; ///< most instances seen
   bool begun_ = false;
   counts all_{};
   std::array<counts, 3> by_last_{};
   std::array<std::array<counts, age_groups>, 3> by_group_{};
-  std::array<std::array<counts, oldest + 1>, 3> by_age_{};
-  std::array<std::vector<double>, 3> size_counts_; ///< by outcome
+  std::array<std::array<std::array<counts, age_groups>, 3>, 2> by_full_{}; ///< [full][last][group]
+  std::array<std::vector<double>, 3> size_counts_;                         ///< by outcome
+  double grew_below_ = 0;                                                  ///< growths of a fleet that was not full
+  double grew_beyond_ = 0;                                                 ///< of these, those beyond the peak
 };
 
 } // namespace parcae

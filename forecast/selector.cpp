@@ -31,16 +31,62 @@ double crps(const distribution& p, std::uint32_t y) {
 }
 
 selector::selector(std::vector<std::unique_ptr<forecast_method>> candidates) :
-    candidates_(std::move(candidates)), score_(candidates_.size(), 0),
+    candidates_(std::move(candidates)), products_(candidates_.size() * candidates_.size(), 0),
     weights_(candidates_.size(), 1.0 / static_cast<double>(candidates_.size())) {}
+
+namespace {
+
+// Moves weights, which sum to 1, to where the quadratic form is least: always between the pair that gains most by it.
+void minimise(const std::vector<double>& form, std::vector<double>& weights) {
+  constexpr int most_steps = 100;
+  const auto n = weights.size();
+  for (int step = 0; step < most_steps; ++step) {
+    std::size_t up = 0, down = n;
+    std::vector<double> slope(n, 0);
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < n; ++j)
+        slope[i] += form[i * n + j] * weights[j];
+      if (slope[i] < slope[up])
+        up = i;
+      if (weights[i] > 0 && (down == n || slope[i] > slope[down]))
+        down = i;
+    }
+    const double curvature = form[up * n + up] + form[down * n + down] - 2 * form[up * n + down];
+    if (!(slope[down] - slope[up] > 1e-9 * curvature))
+      return;
+    const double moved = std::min(weights[down], (slope[down] - slope[up]) / curvature);
+    weights[up] += moved;
+    weights[down] -= moved;
+  }
+}
+
+} // namespace
+
+void selector::learn(const std::vector<std::vector<distribution>>& forecasts, std::size_t horizon, std::uint32_t y) {
+  const auto count = candidates_.size();
+  std::vector<double> below(count, 0), error(count);
+  std::size_t n = y;
+  for (const auto& x : forecasts)
+    n = std::max(n, x[horizon].size());
+  for (std::size_t k = 0; k < n; ++k) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto& p = forecasts[i][horizon];
+      below[i] += k < p.size() ? p[k] : 0;
+      error[i] = below[i] - (k >= y ? 1 : 0);
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      for (std::size_t j = 0; j < count; ++j)
+        products_[i * count + j] += error[i] * error[j];
+  }
+  ++learnt_;
+}
 
 void selector::observe(const fleet_interval& x) {
   for (std::size_t origin = 0; origin < open_.size(); ++origin) {
     const auto h = open_.size() - origin;
     for (std::size_t i = 0; i < std::size(horizons); ++i)
       if (horizons[i] == h) {
-        for (std::size_t c = 0; c < candidates_.size(); ++c)
-          score_[c] += crps(open_[origin][c][i], x.available) / std::size(horizons);
+        learn(open_[origin], i, x.available);
         const auto& points = open_points_[origin];
         const double excess = std::abs(static_cast<double>(points.median[i]) - x.available) -
                               std::abs(static_cast<double>(points.last) - x.available);
@@ -59,13 +105,18 @@ void selector::observe(const fleet_interval& x) {
     for (auto h : horizons)
       open_.back()[c].push_back(all[h - 1]);
   }
-  peak_ = std::max(peak_, x.available);
-  const double best = *std::min_element(score_.begin(), score_.end());
-  double sum = 0;
-  for (std::size_t c = 0; c < candidates_.size(); ++c)
-    sum += weights_[c] = std::exp(-2 * (score_[c] - best) / peak_);
-  for (auto& w : weights_)
-    w /= sum;
+  if (learnt_ > 0) {
+    // Errors so many intervals ahead overlap, so that as many intervals tell about as much as one would: that is what
+    // the ridge is worth.
+    const auto count = candidates_.size();
+    double mean = 0;
+    for (std::size_t i = 0; i < count; ++i)
+      mean += products_[i * count + i] / static_cast<double>(count);
+    auto form = products_;
+    for (std::size_t i = 0; i < count; ++i)
+      form[i * count + i] += mean * longest * std::size(horizons) / learnt_;
+    minimise(form, weights_);
+  }
   last_ = x.available;
   auto& points = open_points_.emplace_back(point_record{last_, {}});
   for (std::size_t i = 0; i < std::size(horizons); ++i) {
@@ -92,36 +143,16 @@ std::vector<std::uint32_t> selector::point(std::size_t look_ahead, double detail
   return result;
 }
 
-// Candidates without regimes are merged, so that a plan cannot act on knowing which of them is right; regimes can be
-// told apart in reality too.
 availability_lattice selector::forecast(std::size_t look_ahead, double detail) const {
-  constexpr double least_weight = 0.02;
-  std::vector<availability_lattice> plain, all;
-  std::vector<double> plain_weights, all_weights;
-  double sum = 0, plain_sum = 0;
-  for (std::size_t c = 0; c < candidates_.size(); ++c) {
-    if (weights_[c] < least_weight)
-      continue;
-    auto part = candidates_[c]->forecast(look_ahead, std::min(1.0, detail / weights_[c]));
-    sum += weights_[c];
-    if (candidates_[c]->has_regimes()) {
-      all.push_back(std::move(part));
-      all_weights.push_back(weights_[c]);
-    } else {
-      plain.push_back(std::move(part));
-      plain_weights.push_back(weights_[c]);
-      plain_sum += weights_[c];
-    }
-  }
-  if (!plain.empty()) {
-    for (auto& w : plain_weights)
-      w /= plain_sum;
-    all.push_back(merged(plain, plain_weights));
-    all_weights.push_back(plain_sum);
-  }
-  for (auto& w : all_weights)
-    w /= sum;
-  return side_by_side(std::move(all), all_weights);
+  std::vector<availability_lattice> parts;
+  for (const auto& x : candidates_)
+    parts.push_back(x->forecast(look_ahead, detail));
+  return merged(parts, weights_);
+}
+
+availability_lattice selector::futures(std::size_t look_ahead, double detail) const {
+  const auto heaviest = std::max_element(weights_.begin(), weights_.end()) - weights_.begin();
+  return candidates_[static_cast<std::size_t>(heaviest)]->futures(look_ahead, detail);
 }
 
 namespace {
@@ -185,7 +216,7 @@ std::unique_ptr<forecast_method> make_method(std::string_view name) {
     return std::make_unique<survival_method>();
   if (name == "auto") {
     std::vector<std::unique_ptr<forecast_method>> candidates;
-    for (const char* x : {"regime", "last-spread", "smoothing", "nearest", "survival"})
+    for (const char* x : {"regime", "last-spread"})
       candidates.push_back(make_method(x));
     return std::make_unique<selector>(std::move(candidates));
   }

@@ -1,8 +1,10 @@
 #pragma once
 
-// Mixes methods by how well their distributions did so far: the aggregating algorithm (Vovk) for the continuous ranked
-// probability score (CRPS), which is mixable with learning rate 2 / range (V'yugin and Trunov, 2019): nothing to tune,
-// and the mix is never much worse than the best candidate.
+// Mixes methods by how well the mix would have done so far: the weights with the least sum of continuous ranked
+// probability scores (CRPS), which is a quadratic form of the errors of the candidates, with a ridge towards equal
+// weights while little was seen (Thorey, Mallet, Baudin: Online learning with the CRPS, 2017). A candidate that adds
+// nothing to the others gets nothing, and two that err differently get both, which a ranking of the candidates by
+// themselves would not see.
 
 #include "forecast/method.hpp"
 
@@ -25,6 +27,10 @@ public:
   void observe(const fleet_interval& x) override;
   availability_lattice forecast(std::size_t look_ahead, double detail) const override;
 
+  /// Of the candidate that weighs most: a plan on the mix would act as if it came to know which of them is right, or
+  /// would lose the regimes that can be told apart.
+  availability_lattice futures(std::size_t look_ahead, double detail) const override;
+
   /// The mix's median where that was closer so far than the last value by two standard errors, else the last value: the
   /// median of a fleet that changes in bursts rarely beats it.
   std::vector<std::uint32_t> point(std::size_t look_ahead, double detail) const override;
@@ -33,6 +39,9 @@ public:
   const std::vector<double>& weights() const { return weights_; }
 
 private:
+  /// Counts what came, `y`, for forecasts by candidate.
+  void learn(const std::vector<std::vector<distribution>>& forecasts, std::size_t horizon, std::uint32_t y);
+
   static constexpr std::size_t horizons[] = {1, 2, 4, 8, 12};
   static constexpr std::size_t longest = 12;
 
@@ -49,9 +58,11 @@ private:
   std::uint32_t last_ = 0;
   /// By origin (oldest first, at most `longest`), candidate, and index of the horizon.
   std::deque<std::vector<std::vector<distribution>>> open_;
-  std::vector<double> score_; ///< sums of CRPS by candidate, means over the horizons
+  /// [i · candidates + j]: sum of Σₙ eᵢ(n) · eⱼ(n) over all forecasts, eᵢ(n) = Fᵢ(n) − [n ≥ y]. The CRPS of the mix is
+  /// the quadratic form of it.
+  std::vector<double> products_;
+  double learnt_ = 0; ///< number of forecasts in it
   std::vector<double> weights_;
-  std::uint32_t peak_ = 1;      ///< most instances seen: the range of outcomes
 };
 
 } // namespace parcae

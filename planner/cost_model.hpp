@@ -6,6 +6,7 @@
 #include "planner/profile.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <unordered_map>
@@ -16,6 +17,12 @@ namespace parcae {
 /// Length of a planning interval where nothing else is said, as published.
 inline constexpr double interval_s = 60;
 
+/// What is cheaply known of a cost. Milliseconds.
+struct cost_bounds {
+  double least_ms = 0;
+  double most_ms = std::numeric_limits<double>::infinity();
+};
+
 /// Costs in milliseconds in which nothing is trained. Single-threaded: implementations cache. Instances are numbered so
 /// that their slots 0 … D·P−1 form the grid (stage = slot mod P), the rest are spares.
 class cost_model {
@@ -25,6 +32,9 @@ public:
   /// Mean cost of going from `from` to `to` when a uniformly random subset of `lost` of the `held` instances vanishes.
   /// Neither is idle; from.slots() ≤ held · devices.
   virtual double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) = 0;
+
+  /// Bounds of move_ms for any number held, so that most moves need not be worked out.
+  virtual cost_bounds move_bounds(const shape&, const shape&, std::uint32_t /*lost*/) { return {}; }
 
   /// Cost of starting with no survivors: at the beginning of the job, or after IDLE.
   virtual double start_ms(const shape& to, bool beginning) = 0;
@@ -90,9 +100,18 @@ public:
           f(i, j, gain_in(cells, shapes[i], shapes[j], held, lost));
   }
 
-  /// Gains of the moves from one configuration to the first `count` targets. Valid until the next call. Only of tables
-  /// of up to `dense` shapes.
-  const double* gains(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost);
+  /// Gains of the moves from one configuration to those of the first `count` targets that can be of use: calls f(to,
+  /// samples) where wanted(to, bound), which is asked in the order of targets. The bound is not below the gain, and
+  /// infinite where the rest of the move may be carried to the next interval. Only of tables of up to `dense` shapes.
+  template <class Wanted, class F>
+  void each_gain_from(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost, Wanted wanted,
+                      F f) {
+    const auto* most = most_gains(from, lost);
+    auto& cells = cells_of(held, lost);
+    for (std::uint32_t to = 0; to < count; ++to)
+      if (wanted(to, most[to]))
+        f(to, gain_in(cells, from, to, held, lost));
+  }
 
 private:
   double gain_of(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const;
@@ -113,6 +132,7 @@ private:
   }
 
   gain_cells& cells_of(std::uint32_t held, std::uint32_t lost);
+  const double* most_gains(std::uint32_t from, std::uint32_t lost);
 
   cost_model& costs_;
   std::uint32_t instances_;
@@ -121,10 +141,9 @@ private:
   std::vector<shape> shapes_;
   std::vector<double> rate_;
   std::map<shape, std::uint32_t> index_;
-  std::unordered_map<std::uint64_t, gain_cells> cells_; ///< by (held, lost)
-  std::vector<std::vector<std::uint32_t>> fastest_;     ///< by instances
-  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>>
-      known_; ///< by (held, lost): first targets computed, by `from`
+  std::unordered_map<std::uint64_t, gain_cells> cells_;               ///< by (held, lost)
+  std::vector<std::vector<std::uint32_t>> fastest_;                   ///< by instances
+  std::unordered_map<std::uint32_t, std::vector<double>> most_gains_; ///< by lost: matrix by (from, to)
 };
 
 } // namespace parcae

@@ -37,12 +37,20 @@ public:
     for (std::uint32_t i = 0; i < shapes_.size(); ++i)
       number_[shapes_[i]] = i;
     number_[move_table::idle] = idle();
+    for (auto x : shapes_)
+      most_.push_back(table.rate(x) * table.seconds());
+    most_.push_back(0);
   }
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(shapes_.size()) + 1; }
   std::uint32_t idle() const { return static_cast<std::uint32_t>(shapes_.size()); }
   std::uint32_t shape_of(std::uint32_t number) const { return number == idle() ? move_table::idle : shapes_[number]; }
   std::uint32_t number_of(std::uint32_t shape) const { return number_.at(shape); }
+  // Samples of an interval without a move.
+  double most(std::uint32_t number) const { return most_[number]; }
+  bool fits(std::uint32_t number, std::uint32_t instances) const {
+    return number == idle() || slots_of(number) <= instances * table_.costs().devices();
+  }
   std::uint32_t slots_of(std::uint32_t number) const { return table_.shapes()[shapes_[number]].slots(); }
 
   // Number that each target has once only `instances` are left.
@@ -68,9 +76,18 @@ public:
 
   // Samples of the interval for each (from, to); `never` where from or to do not fit.
   const std::vector<double>& gains(std::uint32_t held, std::uint32_t joined, std::uint32_t lost) {
-    auto& result = gains_[{held, joined, lost}];
+    return moves(held, joined, lost).gains;
+  }
+
+  // The same, and the most that any configuration, or any other one, gains by going to each.
+  struct all_moves {
+    std::vector<double> gains, from_any, from_other;
+  };
+  const all_moves& moves(std::uint32_t held, std::uint32_t joined, std::uint32_t lost) {
+    auto& all = moves_[{held, joined, lost}];
+    auto& result = all.gains;
     if (!result.empty())
-      return result;
+      return all;
     const auto devices = table_.costs().devices();
     const auto before = held * devices, after = (held + joined - lost) * devices;
     result.assign(static_cast<std::size_t>(size()) * size(), never);
@@ -84,49 +101,102 @@ public:
     table_.each_gain(
         shapes_, held, lost, [&](auto from, auto to) { return slots_of(from) <= before && slots_of(to) <= after; },
         [&](auto from, auto to, double samples) { result[static_cast<std::size_t>(from) * size() + to] = samples; });
-    return result;
+    all.from_any.assign(size(), never);
+    all.from_other.assign(size(), never);
+    for (std::uint32_t from = 0; from < size(); ++from)
+      for (std::uint32_t to = 0; to < size(); ++to) {
+        const double gain = result[static_cast<std::size_t>(from) * size() + to];
+        all.from_any[to] = std::max(all.from_any[to], gain);
+        all.from_other[to] = from == to ? all.from_other[to] : std::max(all.from_other[to], gain);
+      }
+    return all;
   }
 
 private:
   move_table& table_;
   std::vector<std::uint32_t> shapes_;
+  std::vector<double> most_;
   std::map<std::uint32_t, std::uint32_t> number_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> clip_;
   std::map<std::uint32_t, std::vector<char>> allowed_;
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::vector<double>> gains_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, all_moves> moves_;
 };
 
 using values = std::vector<double>; // by number: expected samples from there on
 
-// What is expected of each target chosen before the change is known, from each configuration; added to `sum`.
-void add_blind(selection& s, const lattice_node& node, const std::vector<values>& next, std::vector<double>& sum) {
-  const auto n = s.size();
-  sum.assign(static_cast<std::size_t>(n) * n, 0);
-  for (const auto& b : node.branches) {
-    const auto& clip = s.clip(node.available + b.joined - b.lost);
-    const auto& gains = s.gains(node.available, b.joined, b.lost);
-    const auto& later = next[b.next];
-    for (std::uint32_t from = 0; from < n; ++from) {
-      const auto* row = &gains[static_cast<std::size_t>(from) * n];
-      auto* out = &sum[static_cast<std::size_t>(from) * n];
-      for (std::uint32_t to = 0; to < n; ++to)
-        out[to] += b.probability * (row[clip[to]] + later[clip[to]]);
+// A node of the lattice where targets are chosen before the change is known, and are clipped to what it leaves.
+class blind_choice {
+public:
+  blind_choice(selection& s, const lattice_node& node, const std::vector<values>& next) : s_(s), at_(node.available) {
+    const auto n = s.size();
+    free_.assign(n, 0);
+    bound_.assign(n, 0);
+    for (const auto& b : node.branches) {
+      const auto& clip = s.clip(at_ + b.joined - b.lost);
+      const auto& moves = s.moves(at_, b.joined, b.lost);
+      ways_.push_back({b.probability, clip.data(), moves.gains.data()});
+      for (std::uint32_t to = 0; to < n; ++to) {
+        const auto clipped = clip[to];
+        const double later = next[b.next][clipped];
+        free_[to] += b.probability * (s.most(clipped) + later);
+        bound_[to] += b.probability * ((clipped == to ? moves.from_other : moves.from_any)[clipped] + later);
+      }
     }
+    // What is rare can tell little: it comes last.
+    std::sort(ways_.begin(), ways_.end(), [](const way& a, const way& b) { return a.probability > b.probability; });
+    // IDLE is no choice: where nothing fits, clipping leads to it.
+    for (std::uint32_t to = 0; to < (n > 1 ? s.idle() : n); ++to)
+      order_.push_back(to);
+    std::sort(order_.begin(), order_.end(), [&](auto a, auto b) { return bound_[a] > bound_[b]; });
   }
-  // IDLE is no choice: where nothing fits, clipping leads to it.
-  if (n > 1)
-    for (std::uint32_t from = 0; from < n; ++from)
-      sum[static_cast<std::size_t>(from) * n + s.idle()] = never;
-}
 
-values blind_values(selection& s, const lattice_node& node, const std::vector<values>& next,
-                    std::vector<double>& scratch) {
-  add_blind(s, node, next, scratch);
-  const auto n = s.size();
-  values result(n, never);
-  for (std::uint32_t from = 0; from < n; ++from)
-    result[from] = *std::max_element(&scratch[static_cast<std::size_t>(from) * n],
-                                     &scratch[static_cast<std::size_t>(from) * n] + n);
+  // Expected samples from here on of a target; anything below `least` if that is not reached.
+  double of(std::uint32_t from, std::uint32_t to, double least = never) const {
+    double result = free_[to];
+    const auto row = static_cast<std::size_t>(from) * s_.size();
+    for (const auto& x : ways_) {
+      const auto clipped = x.clip[to];
+      result -= x.probability * (s_.most(clipped) - x.gains[row + clipped]);
+      if (result < least)
+        break;
+    }
+    return result;
+  }
+
+  // Of the best target: staying, or one whose bound says that it might be better.
+  double best(std::uint32_t from) const {
+    if (!s_.fits(from, at_))
+      return never;
+    double result = from == s_.idle() ? never : of(from, from);
+    for (auto to : order_) {
+      if (bound_[to] <= result)
+        break;
+      if (to != from)
+        result = std::max(result, of(from, to, result));
+    }
+    return result;
+  }
+
+private:
+  struct way {
+    double probability;
+    const std::uint32_t* clip; // by target
+    const double* gains;       // by (from, to)
+  };
+
+  selection& s_;
+  std::uint32_t at_;
+  std::vector<way> ways_;
+  std::vector<double> free_;         // expected samples of a target if moves were free
+  std::vector<double> bound_;        // the most of a target from another configuration
+  std::vector<std::uint32_t> order_; // targets, best by that first
+};
+
+values blind_values(selection& s, const lattice_node& node, const std::vector<values>& next) {
+  const blind_choice choice(s, node, next);
+  values result(s.size());
+  for (std::uint32_t from = 0; from < s.size(); ++from)
+    result[from] = choice.best(from);
   return result;
 }
 
@@ -140,10 +210,12 @@ values informed_values(selection& s, const lattice_node& node, const std::vector
     for (std::uint32_t to = 0; to < n; ++to)
       offer[to] = allowed[to] ? next[b.next][to] : never;
     for (std::uint32_t from = 0; from < n; ++from) {
-      const auto* row = &gains[static_cast<std::size_t>(from) * n];
       double best = never;
-      for (std::uint32_t to = 0; to < n; ++to)
-        best = std::max(best, row[to] + offer[to]);
+      if (s.fits(from, node.available)) {
+        const auto* row = &gains[static_cast<std::size_t>(from) * n];
+        for (std::uint32_t to = 0; to < n; ++to)
+          best = std::max(best, row[to] + offer[to]);
+      }
       result[from] += b.probability * best;
     }
   }
@@ -230,12 +302,11 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   }
   selection s(table, now, sizes, blind, options);
   const auto n = s.size();
-  std::vector<double> scratch;
   std::vector<values> next = final_values(s, table, future), here;
   for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);) {
     here.clear();
     for (const auto& node : future.stages[h])
-      here.push_back(blind ? blind_values(s, node, next, scratch) : informed_values(s, node, next));
+      here.push_back(blind ? blind_values(s, node, next) : informed_values(s, node, next));
     std::swap(here, next);
   }
   std::vector<double> offer(n, 0);
@@ -255,9 +326,9 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   };
   if (blind) {
     for (std::size_t i = 0; i < future.stages[0].size(); ++i) {
-      add_blind(s, future.stages[0][i], next, scratch);
+      const blind_choice choice(s, future.stages[0][i], next);
       for (std::uint32_t to = 0; to < n; ++to)
-        offer[to] += future.start[i] * (scratch[static_cast<std::size_t>(from) * n + to] + extra(to));
+        offer[to] += n > 1 && to == s.idle() ? never : future.start[i] * (choice.of(from, to) + extra(to));
     }
   } else {
     for (std::size_t i = 0; i < next.size(); ++i)

@@ -73,15 +73,19 @@ const std::vector<std::uint32_t>& move_table::fastest(std::uint32_t instances, s
   return result;
 }
 
-const double* move_table::gains(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost) {
-  auto* cells = cells_of(held, lost).matrix.data() + static_cast<std::size_t>(from) * shapes_.size();
-  auto& known = known_[static_cast<std::uint64_t>(held) << 32 | lost];
-  if (known.empty())
-    known.resize(shapes_.size(), 0);
-  for (; known[from] < count; ++known[from])
-    if (cells[known[from]] != cells[known[from]])
-      cells[known[from]] = gain_of(from, known[from], held, lost);
-  return cells;
+const double* move_table::most_gains(std::uint32_t from, std::uint32_t lost) {
+  const auto n = shapes_.size();
+  auto& matrix = most_gains_[lost];
+  if (matrix.empty())
+    for (std::size_t i = 0; i < n * targets_; ++i) {
+      const auto to = i % targets_;
+      const auto bounds = costs_.move_bounds(shapes_[i / targets_], shapes_[to], lost);
+      const bool outlasts = bounds.most_ms >= 1000 * seconds_ && !costs_.real_time();
+      // A little more: sums of costs are not exact to the last digit.
+      matrix.push_back(outlasts ? std::numeric_limits<double>::infinity()
+                                : rate_[to] * ((1 + 1e-9) * seconds_ - bounds.least_ms / 1000));
+    }
+  return matrix.data() + from * targets_;
 }
 
 } // namespace parcae

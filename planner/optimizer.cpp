@@ -19,7 +19,8 @@ struct layers {
       samples(nodes * count, never), rest_ms(nodes * count, 0), from(nodes * count, 0) {}
 
   void reach(std::size_t node, double x, double rest, std::uint32_t origin) {
-    if (x < samples[node] || (x == samples[node] && rest >= rest_ms[node]))
+    // Of equal ways the one with the least rest, then from the lowest node, in whatever order they are tried.
+    if (x < samples[node] || (x == samples[node] && std::pair(rest, origin) >= std::pair(rest_ms[node], from[node])))
       return;
     samples[node] = x;
     rest_ms[node] = rest;
@@ -63,32 +64,38 @@ std::vector<std::uint32_t> plan_known(move_table& table, const training_state& n
   ways.rest_ms[node_of(now)] = now.rest_ms;
   const bool real_time = table.costs().real_time();
   const double least_gain = real_time ? never : 0; // less is carried over
+  std::vector<std::uint32_t> order;
   for (std::size_t h = 0; h < future.size(); ++h) {
     const auto before = h * nodes, after = before + nodes;
     const auto available = held + future[h].joined - future[h].lost;
     const auto targets = table.fitting(available);
-    for (std::uint32_t from = 0; from < nodes; ++from) {
+    // The best ways so far come first, and staying before all else, so that most moves need not be worked out.
+    order.clear();
+    for (std::uint32_t from = 0; from < nodes; ++from)
+      if (ways.samples[before + from] != never)
+        order.push_back(from);
+    std::sort(order.begin(), order.end(), [&](auto a, auto b) {
+      return std::pair(-ways.samples[before + a], a) < std::pair(-ways.samples[before + b], b);
+    });
+    auto run = [&](std::uint32_t from, std::uint32_t target, double gain) {
       const double so_far = ways.samples[before + from];
-      if (so_far == never)
-        continue;
+      if (gain >= least_gain)
+        ways.reach(after + target, so_far + gain, 0, from);
+      else
+        ways.reach(after + n + target, so_far, -1000 * gain / table.rate(target), from);
+    };
+    for (auto from : order)
+      if (from < targets)
+        run(from, from, table.gain(from, from, held, future[h].lost));
+    for (auto from : order) {
+      const double so_far = ways.samples[before + from];
       if (targets == 0 || real_time)
         ways.reach(after + (from == 2 * n + 1 ? from : 2 * n), so_far, 0, from);
       if (from < n) {
-        // Running: the common case, in a form that compilers turn into vector code.
-        const auto* gains = table.gains(from, targets, held, future[h].lost);
-        auto* samples = &ways.samples[after];
-        auto* origin = &ways.from[after];
-        double least = least_gain;
-        for (std::uint32_t target = 0; target < targets; ++target) {
-          const double x = so_far + gains[target];
-          least = std::min(least, gains[target]);
-          const bool better = gains[target] >= least_gain && x > samples[target];
-          samples[target] = better ? x : samples[target];
-          origin[target] = better ? from : origin[target];
-        }
-        for (std::uint32_t target = 0; least < least_gain && target < targets; ++target)
-          if (gains[target] < least_gain)
-            ways.reach(after + n + target, so_far, -1000 * gains[target] / table.rate(target), from);
+        table.each_gain_from(
+            from, targets, held, future[h].lost,
+            [&](auto target, double bound) { return so_far + bound >= ways.samples[after + target]; },
+            [&](auto target, double gain) { run(from, target, gain); });
       } else {
         const bool idle = from >= 2 * n;
         const training_state state{idle ? move_table::idle : from - n, from != 2 * n + 1, !idle,

@@ -1,7 +1,6 @@
 #include "planner/published_cost.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace parcae {
 
@@ -17,24 +16,6 @@ std::vector<std::uint32_t> published_partition(std::uint32_t layers, std::uint32
   return first;
 }
 
-std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std::uint32_t drawn) {
-  const auto most = std::min(marked, drawn);
-  const auto least = drawn > all - marked ? drawn - (all - marked) : 0;
-  std::vector<double> p(most + 1, 0);
-  // Ratios of neighbours from the mode outwards, then normalised: no overflow for any size.
-  const auto mode = std::clamp(
-      static_cast<std::uint32_t>((static_cast<std::uint64_t>(drawn) + 1) * (marked + 1) / (all + 2)), least, most);
-  p[mode] = 1;
-  for (auto k = mode; k < most; ++k)
-    p[k + 1] = p[k] * (marked - k) * (drawn - k) / ((k + 1.0) * (all - marked - drawn + k + 1.0));
-  for (auto k = mode; k > least; --k)
-    p[k - 1] = p[k] * k * (static_cast<double>(all) - marked - drawn + k) / ((marked - k + 1.0) * (drawn - k + 1.0));
-  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
-  for (auto& x : p)
-    x /= sum;
-  return p;
-}
-
 const published_cost::cut& published_cost::cut_of(std::uint32_t depth) {
   auto& result = cuts_[depth];
   if (!result.first_layer.empty())
@@ -48,8 +29,27 @@ const published_cost::cut& published_cost::cut_of(std::uint32_t depth) {
     result.transfer_ms.push_back(network_.transfer_ms(parameters * workload_.state_bytes_per_parameter()));
     result.largest_ms = std::max(result.largest_ms, result.transfer_ms.back());
     result.all_ms += result.transfer_ms.back();
+    for (const auto& x : network_.points)
+      if (x.bytes <= parameters * workload_.state_bytes_per_parameter())
+        result.most_ms = std::max(result.most_ms, x.ms);
   }
+  result.most_ms = std::max({result.most_ms, result.largest_ms, network_.points.front().ms});
   return result;
+}
+
+cost_bounds published_cost::move_bounds(const shape& from, const shape& to, std::uint32_t lost) {
+  if (from == to && lost == 0)
+    return {0, 0};
+  const auto& cut = cut_of(to.depth);
+  const double restart = restart_ms(to, kind_of(from, to, lost * devices_));
+  if (from.depth != to.depth) {
+    const double least = restart + (to.width > 1 ? cut.largest_ms : 0);
+    return {least, least + cut.most_ms};
+  }
+  if (to.width > from.width) // every stage lacks replicas
+    return {restart + cut.largest_ms, restart + cut.all_ms};
+  const double intra = rebuild_ms(to, change::remove) + workload_.process_ms;
+  return {std::min(intra, restart), std::max(intra, restart + cut.all_ms)};
 }
 
 double published_cost::rebuild_ms(const shape& to, change kind) const {

@@ -4,6 +4,7 @@
 // preemptions computed exactly instead of sampled.
 
 #include "planner/cost_model.hpp"
+#include "planner/replica_losses.hpp"
 
 #include <cstdint>
 #include <map>
@@ -17,13 +18,11 @@ namespace parcae {
 /// Layers of each stage as the artifact cuts them: depth + 1 boundaries.
 std::vector<std::uint32_t> published_partition(std::uint32_t layers, std::uint32_t depth);
 
-/// P(k of n drawn are among the `marked` of `all`), k = 0 … min(n, marked).
-std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std::uint32_t drawn);
-
-/// Exact for one device per instance while at most 64 slots of the grid can be asked and the number of cases stays
-/// below `most_states` (another depth) or `most_outcomes` (the same depth); with several devices while the ways to lose
-/// instances of the grid that differ (another depth: all; the same depth: in the stages they hold) stay below
-/// `most_subsets`. Else the mean of `samples` subsets drawn with a fixed seed.
+/// Exact for one device per instance: another depth while at most 64 slots of the grid can be asked in at most
+/// `most_states` ways; the same depth wherever two stages practically cannot lose (nearly) all replicas at once, and
+/// elsewhere up to `most_outcomes` cases. With several devices while the ways to lose instances of the grid that differ
+/// (another depth: all; the same depth: in the stages they hold) stay below `most_subsets`. Else the mean of `samples`
+/// subsets drawn with a fixed seed.
 class published_cost : public cost_model {
 public:
   static constexpr std::size_t most_states = 20'000;
@@ -35,6 +34,7 @@ public:
   ~published_cost() override;
 
   double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override;
+  cost_bounds move_bounds(const shape& from, const shape& to, std::uint32_t lost) override;
   double start_ms(const shape& to, bool beginning) override;
   double redirect_ms(const shape& to) override;
   std::uint32_t devices() const override { return devices_; }
@@ -55,15 +55,16 @@ private:
     std::vector<double> parameters;  ///< by stage
     std::vector<double> transfer_ms; ///< of a stage's state
     double largest_ms = 0;
-    double all_ms = 0; ///< one stage after the other
+    double all_ms = 0;  ///< one stage after the other
+    double most_ms = 0; ///< bound of any part of a stage; measured tables need not be monotone
     std::vector<std::uint32_t> first_layer;
   };
 
-  /// Same depth: per number of losses in the grid, the probability that intra-stage migration is enough, and the mean
-  /// of the transfers otherwise (0 where it is enough).
-  struct same_depth {
-    std::vector<double> enough;
-    std::vector<double> transfer_ms;
+  /// A case, or the mean of some: the probability that intra-stage migration is enough, and the transfers (0 where it
+  /// is enough).
+  struct transfer_case {
+    double enough = -1; ///< -1: not computed
+    double ms = 0;
   };
 
   /// Another depth: sums[stage][losses asked] over the cases with fewer than `cases` losses, and the mean transfer by
@@ -76,8 +77,12 @@ private:
   };
 
   const cut& cut_of(std::uint32_t depth);
-  const same_depth& same_depth_of(const shape& from, std::uint32_t to_width, std::uint32_t losses);
-  void sample_same_depth(same_depth& table, const shape& from, std::uint32_t to_width, std::uint32_t losses);
+  const transfer_case& same_depth(const shape& from, std::uint32_t to_width, std::uint32_t losses);
+  /// The slowest transfer alone, which is all unless two stages lose (nearly) all replicas.
+  transfer_case slowest_transfer(const shape& from, std::uint32_t to_width, std::uint32_t losses);
+  /// Case by case, for every number of losses in the table.
+  void enumerate_same_depth(std::vector<transfer_case>& table, const shape& from, std::uint32_t to_width);
+  void sample_same_depth(std::vector<transfer_case>& table, const shape& from, std::uint32_t to_width);
   /// Of one outcome, replicas left by stage; clears `enough` if a stage lacks any.
   static double same_depth_transfer_ms(const std::vector<std::uint32_t>& left, std::uint32_t to_width,
                                        const std::vector<double>& transfer_ms, bool& enough);
@@ -86,11 +91,6 @@ private:
   double sampled_ms(const shape& from, std::uint32_t to_depth, std::uint32_t losses);
   double last_transfer_ms(const shape& from, std::uint32_t to_depth, const std::vector<bool>& lost_of_grid);
 
-  /// A case, or the mean of some: the probability that intra-stage migration is enough, and transfers otherwise.
-  struct transfer_case {
-    double enough = 0;
-    double ms = 0;
-  };
   transfer_case given(const shape& from, const shape& to, const std::vector<bool>& lost_of_grid);
   double total_ms(const shape& from, const shape& to, std::uint32_t lost_slots, const transfer_case& x);
   const transfer_case& mean_by_instance(const shape& from, const shape& to, std::uint32_t lost_instances);
@@ -122,7 +122,8 @@ private:
   std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> in_grid_key_{0, 0, 0}; ///< held, slots, lost
   std::vector<double> in_grid_{1};                                               ///< for that
   std::map<std::uint32_t, cut> cuts_;
-  std::map<std::pair<shape, std::uint32_t>, same_depth> same_depth_;
+  std::map<std::pair<shape, std::uint32_t>, std::vector<transfer_case>> same_depth_; ///< by losses in the grid
+  std::map<std::pair<std::uint32_t, std::uint32_t>, replica_losses> replica_losses_; ///< by width and what it can spare
   std::map<std::pair<shape, std::uint32_t>, other_depth> other_depth_;
   std::map<std::pair<shape, std::uint32_t>, greedy_order> orders_;
   std::map<std::tuple<shape, shape, std::uint32_t>, transfer_case> by_instance_; ///< by lost instances of the grid

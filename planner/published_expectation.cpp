@@ -3,6 +3,7 @@
 #include "planner/published_cost.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -98,24 +99,65 @@ double published_cost::move_ms(const shape& from, const shape& to, std::uint32_t
   const double restart = restart_ms(to, kind_of(from, to, lost));
   double mean = 0;
   if (from.depth == to.depth) {
-    const auto& table = same_depth_of(from, to.width, most);
     const double intra = rebuild_ms(to, change::remove) + workload_.process_ms;
-    for (std::uint32_t k = 0; k <= most; ++k)
-      mean += in_grid[k] * (table.enough[k] * intra + table.transfer_ms[k] + (1 - table.enough[k]) * restart);
+    // Most losses first: the table for them serves the others too.
+    for (auto k = most + 1; k-- > 0;)
+      if (in_grid[k] > 0) {
+        const auto& x = same_depth(from, to.width, k);
+        mean += in_grid[k] * (x.enough * intra + x.ms + (1 - x.enough) * restart);
+      }
     return mean;
   }
-  // Most losses first: the table for them serves the others too.
   for (auto k = most + 1; k-- > 0;)
     if (in_grid[k] > 0)
       mean += in_grid[k] * other_depth_ms(from, to.depth, k);
   return mean + (to.width > 1 ? cut_of(to.depth).largest_ms : 0) + restart;
 }
 
-const published_cost::same_depth& published_cost::same_depth_of(const shape& from, std::uint32_t to_width,
+const published_cost::transfer_case& published_cost::same_depth(const shape& from, std::uint32_t to_width,
                                                                 std::uint32_t losses) {
   auto& table = same_depth_[{from, to_width}];
-  if (table.enough.size() > losses)
-    return table;
+  if (table.size() <= losses)
+    table.resize(losses + 1);
+  if (table[losses].enough >= 0)
+    return table[losses];
+  // Transfers add up only where a stage loses all its replicas, or the last one all but one: two such stages together
+  // lose 2·width − 1. Less likely than rounding errors is as good as impossible.
+  constexpr double impossible = 1e-15;
+  const auto together = hypergeometric(from.slots(), std::min(2u, from.depth) * from.width, losses);
+  double two_stages = 0;
+  for (std::size_t k = 2 * from.width - 1; k < together.size(); ++k)
+    two_stages += together[k];
+  if (from.depth == 1 || two_stages * from.depth * from.depth < impossible)
+    return table[losses] = slowest_transfer(from, to_width, losses);
+  enumerate_same_depth(table, from, to_width);
+  return table[losses];
+}
+
+published_cost::transfer_case published_cost::slowest_transfer(const shape& from, std::uint32_t to_width,
+                                                               std::uint32_t losses) {
+  const auto& cut = cut_of(from.depth);
+  if (to_width > from.width)
+    return {0, cut.largest_ms};
+  const auto spare = from.width - to_width;
+  auto& stages = replica_losses_.try_emplace({from.width, spare}, from.width, spare).first->second;
+  // The slowest transfer is that of one of the j slowest stages unless none of these lacks a replica.
+  auto order = cut.transfer_ms;
+  std::sort(order.begin(), order.end(), std::greater<>());
+  transfer_case result{1, 0};
+  for (std::uint32_t j = 1; j <= from.depth; ++j) {
+    const double next_ms = j < from.depth ? order[j] : 0;
+    if (next_ms == order[j - 1] && j < from.depth)
+      continue;
+    result.enough = stages.none_lacks(j, from.depth, losses);
+    result.ms += (order[j - 1] - next_ms) * (1 - result.enough);
+  }
+  return result;
+}
+
+void published_cost::enumerate_same_depth(std::vector<transfer_case>& table, const shape& from,
+                                          std::uint32_t to_width) {
+  const auto losses = static_cast<std::uint32_t>(table.size() - 1);
   // One pass over the stages; a case is (slowest transfer, serial transfers, all stages have enough replicas), weighted
   // by the number of ways to lose that many.
   struct outcome {
@@ -155,37 +197,31 @@ const published_cost::same_depth& published_cost::same_depth_of(const shape& fro
     std::size_t outcomes = 0;
     for (const auto& x : now)
       outcomes += x.size();
-    if (outcomes > most_outcomes) {
-      sample_same_depth(table, from, to_width, losses);
-      return table;
-    }
+    if (outcomes > most_outcomes)
+      return sample_same_depth(table, from, to_width);
   }
-  table.enough.assign(losses + 1, 0);
-  table.transfer_ms.assign(losses + 1, 0);
   for (std::uint32_t k = 0; k <= losses; ++k) {
+    table[k] = {0, 0};
     double all = 0;
     for (const auto& x : now[k]) {
       all += x.ways;
-      table.enough[k] += x.enough ? x.ways : 0;
-      table.transfer_ms[k] += x.ways * std::max(x.slowest_ms, x.serial_ms);
+      table[k].enough += x.enough ? x.ways : 0;
+      table[k].ms += x.ways * std::max(x.slowest_ms, x.serial_ms);
     }
     if (all > 0) {
-      table.enough[k] /= all;
-      table.transfer_ms[k] /= all;
+      table[k].enough /= all;
+      table[k].ms /= all;
     }
   }
-  return table;
 }
 
-void published_cost::sample_same_depth(same_depth& table, const shape& from, std::uint32_t to_width,
-                                       std::uint32_t losses) {
+void published_cost::sample_same_depth(std::vector<transfer_case>& table, const shape& from, std::uint32_t to_width) {
   std::mt19937_64 random(1);
   const auto& transfer_ms = cut_of(from.depth).transfer_ms;
   std::vector<std::uint32_t> slots(from.slots());
   std::iota(slots.begin(), slots.end(), 0);
-  table.enough.assign(losses + 1, 0);
-  table.transfer_ms.assign(losses + 1, 0);
-  for (std::uint32_t k = 0; k <= losses; ++k)
+  for (std::uint32_t k = 0; k < table.size(); ++k) {
+    table[k] = {0, 0};
     for (std::size_t i = 0; i < samples; ++i) {
       std::vector<std::uint32_t> left(from.depth, from.width);
       for (std::uint32_t drawn = 0; drawn < k; ++drawn) {
@@ -194,9 +230,10 @@ void published_cost::sample_same_depth(same_depth& table, const shape& from, std
       }
       bool enough = true;
       const double ms = same_depth_transfer_ms(left, to_width, transfer_ms, enough);
-      table.enough[k] += enough ? 1.0 / samples : 0;
-      table.transfer_ms[k] += ms / samples;
+      table[k].enough += enough ? 1.0 / samples : 0;
+      table[k].ms += ms / samples;
     }
+  }
 }
 
 double published_cost::same_depth_transfer_ms(const std::vector<std::uint32_t>& left, std::uint32_t to_width,

@@ -42,6 +42,7 @@ const published_cost::transfer_case& published_cost::mean_by_instance(const shap
   auto& mean = found->second;
   if (!fresh)
     return mean;
+  mean.enough = 0;
   // Instances that are alike: at the same depth those that hold the same stages; else the choice of survivors goes by
   // their numbers, and each is a kind of its own.
   const auto instances = (from.slots() + devices_ - 1) / devices_;
@@ -106,7 +107,7 @@ const published_cost::transfer_case& published_cost::mean_by_instance(const shap
 
 double published_cost::by_instance_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) {
   const auto p = hypergeometric(held, (from.slots() + devices_ - 1) / devices_, lost);
-  transfer_case mean;
+  transfer_case mean{0, 0};
   for (std::uint32_t k = 0; k < p.size(); ++k)
     if (p[k] > 0) {
       const auto& x = mean_by_instance(from, to, k);

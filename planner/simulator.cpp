@@ -80,9 +80,9 @@ std::uint32_t simulator::plan_with_forecast() {
     available += known.back().joined - known.back().lost;
   }
   if (!point_ || table_.shapes().size() > move_table::dense)
-    return plan_liveput(table_, state_, held_, known, forecast_->forecast(left - known_count, planning_detail))
+    return plan_liveput(table_, state_, held_, known, forecast_->futures(left - known_count, planning_detail))
         .best.target;
-  for (const auto& stage : forecast_->forecast(left - known_count, planning_detail).stages) {
+  for (const auto& stage : forecast_->futures(left - known_count, planning_detail).stages) {
     if (known.size() == left)
       break;
     const auto& step = stage[0].branches;

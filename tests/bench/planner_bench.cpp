@@ -77,7 +77,7 @@ void decisions(std::uint32_t instances, std::uint32_t look_ahead, double detail)
     forecast->observe(history[i]);
     const fleet_change known{history[i].joined, history[i].lost};
     const auto decision =
-        plan_liveput(table, state, held, std::span(&known, 1), forecast->forecast(look_ahead - 1, detail));
+        plan_liveput(table, state, held, std::span(&known, 1), forecast->futures(look_ahead - 1, detail));
     if (i >= warm)
       ms.push_back(since_ms(begin));
     state = {decision.best.target, true, false, 0};
@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
   } else {
     whole_trace(large_workload(32), made_up::network(), intervals_of(generate_trace(trace_kind("p3"), 1)), "auto", 0);
   }
-  for (auto instances : {8u, 32u, 64u, 256u})
+  for (auto instances : {8u, 32u, 64u, 256u, 1024u})
     live(instances);
   decisions(32, 12, planning_detail);
   decisions(32, 24, planning_detail);

@@ -60,7 +60,8 @@ TEST(forecast_methods, give_sound_lattices) {
         method->observe(history[t]);
         if (t % 7 == 0 || history[t].lost > 0)
           for (double detail : {planning_detail, scoring_detail})
-            expect_sound(method->forecast(12, detail), history[t].available, 12, name + " " + kind);
+            for (const auto& x : {method->forecast(12, detail), method->futures(12, detail)})
+              expect_sound(x, history[t].available, 12, name + " " + kind);
       }
       EXPECT_EQ(method->forecast(0, planning_detail).look_ahead(), 0u);
       EXPECT_EQ(method->point(5, planning_detail).size(), 5u);
@@ -111,7 +112,6 @@ TEST(merged, keeps_the_marginals) {
   EXPECT_NEAR(all[1][5], 1, 1e-12);
   EXPECT_NEAR(all[2][3], 0.25, 1e-12);
   EXPECT_EQ(x.stages[2].size(), 1u); // met: cannot be told apart any more
-  expect_sound(side_by_side({a, b}, {0.25, 0.75}), 4, 3, "side by side");
 }
 
 // given: an exact AR(1) series and a straight line / expected: continued

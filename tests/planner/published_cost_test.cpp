@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <numeric>
 
 namespace parcae {
@@ -45,6 +47,34 @@ TEST(hypergeometric, sums_to_one_and_has_the_right_mean) {
       }
 }
 
+// All ways to lose slots of a grid, weighted by the number of subsets each stands for.
+TEST(replica_losses, agrees_with_enumeration) {
+  for (std::uint32_t width = 1; width <= 5; ++width)
+    for (std::uint32_t spare = 0; spare < width; ++spare) {
+      replica_losses x(width, spare); // one for all depths
+      for (std::uint32_t depth = 1; depth <= 4; ++depth)
+        for (std::uint32_t stages = 1; stages <= depth; ++stages) {
+          std::vector<double> good(width * depth + 1, 0), all(width * depth + 1, 0);
+          std::function<void(std::uint32_t, std::uint32_t, double, bool)> lose = [&](auto stage, auto lost, double ways,
+                                                                                     bool enough) {
+            if (stage == depth) {
+              all[lost] += ways;
+              good[lost] += enough ? ways : 0;
+              return;
+            }
+            for (std::uint32_t k = 0; k <= width; ++k) {
+              lose(stage + 1, lost + k, ways, enough && (stage >= stages || k <= spare));
+              ways = ways * (width - k) / (k + 1);
+            }
+          };
+          lose(0, 0, 1, true);
+          for (std::uint32_t lost = width * depth + 1; lost-- > 0;)
+            EXPECT_NEAR(x.none_lacks(stages, depth, lost), good[lost] / all[lost], 1e-12)
+                << stages << " of " << width << "x" << depth << ", spare " << spare << ", lost " << lost;
+        }
+    }
+}
+
 // Mean over all subsets of instances.
 double brute_force(published_cost& costs, const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost,
                    std::uint32_t devices) {
@@ -75,6 +105,9 @@ TEST(published_cost, expectation_is_exact) {
             if (from.slots() > held || to.slots() + lost > held + 2)
               continue;
             const double expected = brute_force(costs, from, to, held, lost, 1);
+            const auto bounds = costs.move_bounds(from, to, lost);
+            EXPECT_LE(bounds.least_ms, expected + 1e-9);
+            EXPECT_GE(bounds.most_ms, expected - 1e-9);
             EXPECT_NEAR(costs.move_ms(from, to, held, lost), expected, 1e-9 * (1 + expected))
                 << to_string(from) << " to " << to_string(to) << " lost " << lost << " of " << held;
             ++compared;
@@ -116,6 +149,9 @@ TEST(published_cost, several_devices_per_instance) {
         for (const auto& [from, rate] : workload.samples_per_s)
           for (const auto& [to, other_rate] : workload.samples_per_s) {
             const double expected = brute_force(costs, from, to, held, lost, devices);
+            const auto bounds = costs.move_bounds(from, to, lost);
+            EXPECT_LE(bounds.least_ms, expected + 1e-9);
+            EXPECT_GE(bounds.most_ms, expected - 1e-9);
             EXPECT_NEAR(costs.move_ms(from, to, held, lost), expected, 1e-9 * (1 + expected))
                 << to_string(from) << " to " << to_string(to) << " lost " << lost << " of " << held;
             ++compared;
@@ -146,6 +182,33 @@ TEST(published_cost, sampling_is_repeatable) {
   published_cost a(workload, network), b(workload, network);
   EXPECT_EQ(a.move_ms(from, to, 96, 30), b.move_ms(from, to, 96, 30));
   EXPECT_GT(a.move_ms(from, to, 96, 0), 0);
+}
+
+// given: a grid of 32 by 32, 40 lost of 1,024 / expected: the mean over 20,000 random subsets, within its error
+TEST(published_cost, a_large_grid_at_the_same_depth) {
+  const auto network = made_up::network();
+  const auto workload = made_up::workload(40, 1024, 8);
+  published_cost costs(workload, network);
+  std::mt19937_64 random(1);
+  std::vector<std::uint32_t> slots(1024);
+  std::iota(slots.begin(), slots.end(), 0);
+  for (const std::uint32_t width : {28u, 30u, 31u}) {
+    constexpr int rounds = 20'000;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < rounds; ++i) {
+      std::vector<bool> gone(1024, false);
+      for (std::uint32_t k = 0; k < 40; ++k) {
+        std::swap(slots[k], slots[k + random() % (1024 - k)]);
+        gone[slots[k]] = true;
+      }
+      const double ms = costs.move_given_ms({32, 32}, {width, 32}, gone, 40);
+      sum += ms;
+      squares += ms * ms;
+    }
+    const double mean = sum / rounds;
+    EXPECT_NEAR(costs.move_ms({32, 32}, {width, 32}, 1024, 40), mean,
+                4 * std::sqrt((squares / rounds - mean * mean) / rounds) + 1e-9);
+  }
 }
 
 // given: nobody is lost and the shape stays / expected: nothing; narrower: intra-stage; wider: inter-stage

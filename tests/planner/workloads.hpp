@@ -39,13 +39,21 @@ inline network_profile network() {
   return {{{1024, 0.14}, {1e6, 1.4}, {1e9, 1200}}};
 }
 
-/// Every move costs a fixed random time.
+/// Every move costs a fixed random time, most of it known without the number held.
 class random_costs : public cost_model {
 public:
   random_costs(std::uint64_t seed, double most_ms) : random_(seed), most_ms_(most_ms) {}
 
   double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override {
-    return from == to && lost == 0 ? 0 : draw({from.width, from.depth, to.width, to.depth, held, lost});
+    return from == to && lost == 0 ? 0
+                                   : move_bounds(from, to, lost).least_ms +
+                                         0.2 * draw({from.width, from.depth, to.width, to.depth, held, lost});
+  }
+  cost_bounds move_bounds(const shape& from, const shape& to, std::uint32_t lost) override {
+    if (from == to && lost == 0)
+      return {0, 0};
+    const double least_ms = 0.8 * draw({from.width, from.depth, to.width, to.depth, lost});
+    return {least_ms, least_ms + 0.2 * most_ms_};
   }
   double start_ms(const shape& to, bool beginning) override { return draw({to.width, to.depth, beginning}); }
   double redirect_ms(const shape& to) override { return draw({to.width, to.depth}); }
