@@ -1,5 +1,7 @@
 #include "runtime/terminal.hpp"
 
+#include "runtime/screen_text.hpp"
+
 #include <langinfo.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace parcae {
@@ -44,12 +43,5 @@ std::vector<screen_line> render(const status_reply& x, std::uint64_t job, const 
 
 /// Its text alone.
 std::string text_of(const screen_line& x);
-
-/// The same in ASCII, character by character, for terminals that know no other.
-std::string ascii_of(std::string_view text);
-
-/// One character per value, low to high from ▁ to █; if there are more values than columns, each stands for the mean of
-/// its neighbours. `height` lines, the top one first: a character then has 8·height levels.
-std::vector<std::string> sparkline(const std::vector<double>& values, std::size_t columns, std::size_t height = 1);
 
 } // namespace parcae

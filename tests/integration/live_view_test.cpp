@@ -190,8 +190,8 @@ TEST_F(watch, failing_nodes_leave_their_last_lines) {
   wait_for_workers(3);
   auto job = small_job(1'000'000);
   job.max_depth = 1;
-  job.virtual_replicas = 8; // else three pipelines are no faster than two
-  const auto id = cluster->client().submit(job);
+  job.min_width = 3; // all three train
+  cluster->client().submit(job);
   const auto failures = [&](std::size_t count) {
     return cluster
         ->wait_for(std::to_string(count) + " failures", limit,
@@ -199,9 +199,8 @@ TEST_F(watch, failing_nodes_leave_their_last_lines) {
         .failures;
   };
   ASSERT_EQ(failures(1).size(), 1u);
-  wait_for_training(id, 3);
   cluster->node("killed").signal(SIGKILL);
-  wait_for_training(id, 2);
+  wait_for_workers(2);
   cluster->node("crashes").signal(SIGSEGV);
   EXPECT_EQ(cluster->node("crashes").wait(limit), 128 + SIGSEGV);
   const auto all = failures(2);

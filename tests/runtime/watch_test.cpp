@@ -1,6 +1,7 @@
 // What `watch` shows, without a terminal: exact screens, events, plain lines.
 
 #include "runtime/duration.hpp"
+#include "runtime/screen_text.hpp"
 #include "runtime/watch_screen.hpp"
 
 #include <gmock/gmock.h>
