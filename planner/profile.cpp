@@ -147,10 +147,6 @@ std::map<std::uint32_t, double> parse_by_nodes(const reader& x) {
 
 } // namespace
 
-std::string to_string(const shape& x) {
-  return x.width == 0 ? "idle" : std::to_string(x.width) + "x" + std::to_string(x.depth);
-}
-
 bool profile::allowed(const shape& x) const {
   return x.width > 0 && x.depth >= min_depth && x.depth <= max_depth && !excluded_depths.contains(x.depth) &&
          !excluded_widths.contains(x.width);

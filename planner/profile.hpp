@@ -3,6 +3,8 @@
 // What is known of a workload on a kind of machine: layers, throughput by (D, P), costs of reconfiguration. Read from
 // the JSON files described in the folder's README. Pure values; parsing throws parse_error and nothing else.
 
+#include "planner/shape.hpp"
+
 #include <cstdint>
 #include <map>
 #include <set>
@@ -17,18 +19,6 @@ namespace parcae {
 struct parse_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-/// A parallel configuration: D pipelines of P stages. Width 0 stands for IDLE.
-struct shape {
-  std::uint32_t width = 0;
-  std::uint32_t depth = 0;
-
-  std::uint32_t slots() const { return width * depth; }
-
-  friend auto operator<=>(const shape&, const shape&) = default;
-};
-
-std::string to_string(const shape& x);
 
 struct layer_profile {
   double parameters = 0;     ///< number of values

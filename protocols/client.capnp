@@ -213,6 +213,50 @@ struct JobStatus {
   decisions @34 :List(Decision);
   evaluatedSteps @35 :Int64 = -1;  # version last evaluated on the validation samples; -1: none
   validationLoss @36 :Float64;
+  configurations @37 :List(Configuration);  # that the planner last chose from
+  layers @38 :List(Layer);
+  memory @39 :List(Memory);  # by rank, as far as heard
+  figures @40 :Figures;
+  otherMs @41 :Float64;      # processor time per step and rank that is no layer's
+}
+
+struct Configuration {
+  width @0 :UInt32;
+  depth @1 :UInt32;
+  predictedSamplesPerS @2 :Float64;  # by the model alone
+  samplesPerS @3 :Float64;   # measured, or corrected by the error seen elsewhere
+  lowSamplesPerS @4 :Float64;
+  highSamplesPerS @5 :Float64;
+  measuredSteps @6 :UInt64;  # 0: not measured
+  visits @7 :UInt64;
+  measuredByCpu @8 :Bool;
+}
+
+struct Layer {               # times in ms
+  forwardMs @0 :Float64;
+  backwardMs @1 :Float64;
+  optimizerMs @2 :Float64;
+  gradientBytes @3 :UInt64;
+  outputBytes @4 :UInt64;
+  stateBytes @5 :UInt64;
+  activationBytes @6 :UInt64;
+  tiedBytes @7 :UInt64;
+}
+
+struct Memory {
+  slot @0 :Text;
+  peakBytes @1 :UInt64;
+  estimatedBytes @2 :UInt64;
+}
+
+struct Figures {             # what changes cost; ms
+  linkBytesPerMs @0 :Float64;
+  settleMs @1 :Float64;
+  planMs @2 :Float64;
+  prepareMs @3 :Float64;
+  transferMs @4 :Float64;
+  activateMs @5 :Float64;
+  rankMs @6 :Float64;
 }
 
 struct CheckpointFolder {
