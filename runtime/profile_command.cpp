@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
@@ -38,9 +39,10 @@ void write_profile(profile_arguments args) {
     throw std::invalid_argument("--duration " + args.duration + " is not a duration such as 5s");
   args.options.duration = *duration;
   const auto job = parse_job_file(args.job);
-  std::ofstream file(args.output); // before minutes of measuring
-  if (!file)
-    throw std::runtime_error("cannot write the profile to " + args.output);
+  const auto folder = std::filesystem::absolute(args.output).parent_path();
+  if (access(folder.c_str(), W_OK) != 0) // known before minutes of measuring
+    throw std::runtime_error("cannot write the profile to " + args.output + ": its folder " + folder.string() +
+                             " is missing or not writable");
   const auto measured =
       profile_job(job, args.options, [](const std::string& x) { std::fprintf(stderr, "measuring %s\n", x.c_str()); });
   const auto table = predicted_configurations(job, measured, args.slots,
@@ -48,6 +50,7 @@ void write_profile(profile_arguments args) {
   if (table.empty())
     throw std::runtime_error("no configuration that " + args.job + " allows fits " + std::to_string(args.slots) +
                              " slots and their memory; raise --slots or --slot-memory");
+  std::ofstream file(args.output);
   file << boost::json::serialize(to_json(job, measured, table)) << '\n';
   if (!file.flush())
     throw std::runtime_error("cannot write the profile to " + args.output);

@@ -16,7 +16,7 @@ using clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes limit{10};
 constexpr std::uint64_t notice_ms = 4'000; // longer than a change takes
-constexpr std::uint64_t days_ms = 86'400'000 * 10ull;
+constexpr std::uint64_t day_ms = 86'400'000; // no planning in between
 
 double ms_since(clock::time_point from) {
   return std::chrono::duration<double, std::milli>(clock::now() - from).count();
@@ -29,7 +29,7 @@ job_specification endless(job_specification job, std::uint32_t width, std::uint3
   job.max_depth = depth;
   job.min_width = job.min_depth = 1;
   job.policy = "throughput";
-  job.planning_interval_ms = days_ms;
+  job.planning_interval_ms = day_ms;
   job.evaluate_every = 0;
   job.checkpoint_every = 0;
   job.resume = {};
@@ -47,9 +47,9 @@ public:
   /// Returns when it is a member; milliseconds.
   double start_worker() {
     const auto began = clock::now();
-    const auto before = living(cluster_.client().status(), "worker");
-    cluster_.start_node("n" + std::to_string(++nodes_));
-    cluster_.wait_for("a node to join", limit, [&](const auto& x) { return living(x, "worker") > before; });
+    const auto name = "n" + std::to_string(++nodes_);
+    cluster_.start_node(name);
+    wait_for_state(name, "alive");
     return ms_since(began);
   }
 
@@ -80,9 +80,7 @@ public:
   void kill(const std::string& slot) {
     const auto name = instance_of(slot);
     cluster_.node(name).signal(SIGKILL);
-    cluster_.wait_for("a loss to be noticed", limit, [&](const auto& x) {
-      return std::ranges::any_of(x.instances, [&](const auto& i) { return i.name == name && i.state == "lost"; });
-    });
+    wait_for_state(name, "lost");
   }
 
   void preempt(const std::string& slot) {
@@ -92,6 +90,12 @@ public:
   void checkpoint() { cluster_.client().checkpoint(id_); }
 
 private:
+  void wait_for_state(const std::string& name, const std::string& state) {
+    cluster_.wait_for(name + " to be " + state, limit, [&](const status_reply& x) {
+      return std::ranges::any_of(x.instances, [&](const auto& i) { return i.name == name && i.state == state; });
+    });
+  }
+
   static std::string instance_of(const std::string& slot) { return slot.substr(0, slot.find('/')); }
 
   job_specification job_;
