@@ -18,6 +18,7 @@ using clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds patience{30};
 constexpr std::size_t largest = std::size_t{64} << 20;
+constexpr double large = 1 << 20;
 constexpr std::size_t reduced_floats = std::size_t{4} << 20;
 constexpr int reductions = 8;
 
@@ -114,8 +115,11 @@ link_measurement measure_link() {
   for (std::size_t bytes = 64; bytes <= largest; bytes *= 4)
     result.points.push_back({static_cast<double>(bytes), one_way_ms(ends, bytes, bytes >= (1 << 20) ? 8 : 200)});
   result.latency_ms = result.points.front().ms;
-  const auto& last = result.points.back();
-  result.bytes_per_ms = last.bytes / std::max(1e-6, last.ms - result.latency_ms);
+  std::vector<double> rates;
+  for (const auto& x : result.points)
+    if (x.bytes >= large)
+      rates.push_back(x.bytes / std::max(1e-6, x.ms - result.latency_ms));
+  result.bytes_per_ms = median(rates);
   result.reduce_ms_per_byte = reduce_ms_per_byte(ends);
   return result;
 }

@@ -104,9 +104,10 @@ private:
   int nodes_ = 0;
 };
 
-const configuration_status* measured_alone(const job_status& x) {
+/// Of the configuration it is in.
+const configuration_status* measured_row(const job_status& x) {
   for (const auto& c : x.configurations)
-    if (c.width == 1 && c.depth == 1 && c.measured_steps > 0)
+    if (c.width == x.width && c.depth == x.depth && c.measured_steps > 0)
       return &c;
   return nullptr;
 }
@@ -133,12 +134,12 @@ std::vector<job_status> steps_side_by_side(const job_specification& job, const p
   std::vector<job_status> result;
   for (auto& x : rigs)
     result.push_back(x->wait_for(
-        "steps", [&](const job_status& s) { return measured_alone(s) && clock::now() - began > options.duration; }));
+        "steps", [&](const job_status& s) { return measured_row(s) && clock::now() - began > options.duration; }));
   return result;
 }
 
 double step_ms_of(const job_status& x, const job_specification& job) {
-  return job.global_batch * 1000.0 / measured_alone(x)->samples_per_s;
+  return job.global_batch * 1000.0 / measured_row(x)->samples_per_s;
 }
 
 layer_cost cost_of(const layer_status& x) {
@@ -220,6 +221,31 @@ void measure_changes(job_measurements& to, const job_specification& job, const p
 }
 
 } // namespace
+
+job_status run_configuration(const job_specification& job, std::uint32_t width, std::uint32_t depth,
+                             std::chrono::milliseconds duration) {
+  const scratch_folder logs("parcae-profile");
+  auto fixed = endless(job, width, depth);
+  fixed.min_width = width;
+  fixed.min_depth = depth;
+  rig x(logs.path(), fixed);
+  x.start_keeper();
+  for (std::uint32_t i = 0; i < width * depth; ++i)
+    x.start_worker();
+  x.submit();
+  auto now = x.settled(0);
+  if (depth > 1) { // the first stages were cut by estimates: one more generation
+    now = x.wait_for("steps", [](const job_status& s) { return measured_row(s); });
+    x.start_worker();
+    x.preempt(now.grid.at(0));
+    now = x.settled(now.generation);
+  }
+  const auto began = clock::now();
+  const auto generation = now.generation;
+  return x.wait_for("steps", [&](const job_status& s) {
+    return s.generation == generation && measured_row(s) && clock::now() - began > duration;
+  });
+}
 
 job_measurements profile_job(const job_specification& job, const profile_options& options,
                              const std::function<void(const std::string&)>& show) {
