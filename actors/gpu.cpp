@@ -39,19 +39,6 @@ void attach(self_pointer self, job_id job, const report_sink& sink) {
   start_stage(self);
 }
 
-generation generation_of(const command& x) {
-  return std::visit(
-      [](const auto& y) {
-        if constexpr (requires { y.next; })
-          return y.next;
-        else if constexpr (requires { y.current; })
-          return y.current;
-        else
-          return generation{};
-      },
-      x);
-}
-
 } // namespace
 
 slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source source) {

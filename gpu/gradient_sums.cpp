@@ -13,20 +13,35 @@ gradient_sums::gradient_sums(const model_description& model, std::uint32_t first
     model_(model),
     first_(first), virtual_replicas_(virtual_replicas), owned_(owned) {
   for (auto i = first; i < last; ++i)
-    layers_.push_back({{}, {virtual_replicas, owned}});
+    layers_.push_back({{}, {}, {virtual_replicas, owned}});
 }
 
 void gradient_sums::clear() {
   for (auto& x : layers_) {
+    auto free = [&](sum& unused) {
+      if (unused.flat.defined())
+        x.free.push_back(std::move(unused.flat));
+      unused = {};
+    };
+    free(x.replica);
     for (auto& entry : x.sums.sums())
-      if (entry.buffer.flat.defined())
-        x.free.push_back(std::move(entry.buffer.flat));
+      free(entry.buffer);
     x.sums = {virtual_replicas_, owned_};
   }
 }
 
 void gradient_sums::add(std::uint32_t layer, std::vector<at::Tensor> pieces) {
-  layers_[layer - first_].sums.push({std::move(pieces), {}}, [&](sum& left, sum& right) { merge(layer, left, right); });
+  auto& replica = layers_[layer - first_].replica;
+  sum one{std::move(pieces), {}};
+  if (replica.flat.defined() || !replica.pieces.empty())
+    merge(layer, replica, one);
+  else
+    replica = std::move(one);
+}
+
+void gradient_sums::end_replica(std::uint32_t layer) {
+  auto& x = layers_[layer - first_];
+  x.sums.push(std::exchange(x.replica, {}), [&](sum& left, sum& right) { merge(layer, left, right); });
 }
 
 std::vector<std::span<float>> gradient_sums::spans(std::uint32_t layer) {

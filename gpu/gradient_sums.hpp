@@ -25,8 +25,12 @@ public:
   /// Begins another step. Buffers are kept for it.
   void clear();
 
-  /// The gradient of the next virtual replica, as autograd left it: one tensor per parameter of the layer.
+  /// The gradient of a micro-batch, as autograd left it: one tensor per parameter of the layer. Micro-batches of a
+  /// virtual replica are added in the order they come.
   void add(std::uint32_t layer, std::vector<at::Tensor> pieces);
+
+  /// All micro-batches of the virtual replica at hand were added; the next one begins.
+  void end_replica(std::uint32_t layer);
 
   /// A layer's sub-tree sums, in order; all owned replicas were added.
   std::vector<std::span<float>> spans(std::uint32_t layer);
@@ -43,6 +47,7 @@ private:
 
   struct layer_sums {
     std::vector<at::Tensor> free; ///< flat buffers to reuse
+    sum replica;                  ///< the virtual replica at hand, so far
     subtree_sums<sum> sums;
   };
 

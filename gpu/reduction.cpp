@@ -7,8 +7,7 @@ namespace parcae {
 
 namespace {
 
-/// 256 KiB: partial sums are added while they are in the processor's second-level cache.
-constexpr std::size_t chunk_floats = std::size_t{64} << 10;
+constexpr std::size_t chunk_floats = reduction_chunk_floats;
 
 /// Chunks under way at once for each member; enough to hide the time of a round trip.
 constexpr std::size_t chunks_ahead = 4;

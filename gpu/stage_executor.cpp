@@ -148,20 +148,6 @@ private:
     queue_.clear();
   }
 
-  /// Which one the command is about; 0 if it is about none.
-  static generation generation_of(const command& x) {
-    return std::visit(
-        [](const auto& y) {
-          if constexpr (requires { y.next; })
-            return y.next;
-          else if constexpr (requires { y.current; })
-            return y.current;
-          else
-            return generation{};
-        },
-        x);
-  }
-
   /// The generation prepared last, if it is g.
   std::shared_ptr<generation_state> prepared_generation(generation g) {
     const std::lock_guard lock(mutex_);

@@ -43,13 +43,23 @@ private:
   double began_;
 };
 
+/// Blocks are summed in double precision.
+double squared_norm(const at::Tensor& x) {
+  double sum = 0;
+  for (const auto& block : x.reshape({-1}).split(std::int64_t{1} << 16)) {
+    const auto norm = at::linalg_vector_norm(block, 2).item<double>();
+    sum += norm * norm;
+  }
+  return sum;
+}
+
 } // namespace
 
 stage_training::stage_training(context c) :
     c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
     stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]),
-    last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model)),
-    samples_(job_, c.data), statistics_(*c.model, first_, last_, job_.micro_batches()),
+    last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model)), samples_(job_, c.data),
+    statistics_(*c.model, first_, last_, job_.micro_batches()),
     // With plain all-reduce, one sum over all micro-batches of the pipeline.
     gradients_(*c.model, first_, last_, job_.reproducible ? job_.virtual_replicas : 1,
                job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_)
@@ -180,18 +190,17 @@ void stage_training::forward(std::uint32_t position) {
   }
 }
 
-// Autograd accumulates the micro-batches of a virtual replica in order, in tensors of its own. They are merged while
-// the cache still has them.
-void stage_training::end_replica(std::uint32_t layer) {
+// Gradients are added while the cache still has them.
+void stage_training::add_gradient(std::uint32_t layer, std::uint32_t position) {
   std::vector<at::Tensor> pieces;
   for (auto& parameter : parameters_[layer - first_])
     pieces.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
   gradients_.add(layer, std::move(pieces));
+  if (position % per_sum_ == per_sum_ - 1)
+    gradients_.end_replica(layer);
 }
 
 void stage_training::backward(std::uint32_t position) {
-  const bool ends_sum = position % per_sum_ == per_sum_ - 1;
-  const bool last = position + 1 == micro_batches_;
   auto& state = in_flight_[position];
   at::Tensor gradient;
   if (stage_ + 1 == grid_.depth) {
@@ -216,10 +225,9 @@ void stage_training::backward(std::uint32_t position) {
       if (i > 0)
         gradient = part.input.grad().contiguous();
       part = {};
-      if (ends_sum)
-        end_replica(i);
+      add_gradient(i, position);
     }
-    if (last && reduction_) { // on its way behind the backward of the layers before
+    if (position + 1 == micro_batches_ && reduction_) { // on its way behind the backward of the layers before
       reduction_->add(gradients_.spans(i));
       reduction_->advance();
     }
@@ -332,10 +340,6 @@ contribution stage_training::own_contribution() {
   mine.snapshot = snapshot_;
   for (auto i = first_; i < last_; ++i) {
     const stopwatch time(times_[i - first_].optimizer_ms);
-    auto squared = [](const at::Tensor& x) {
-      const auto norm = at::linalg_vector_norm(x, 2, {}, false, at::kDouble).item<double>();
-      return norm * norm;
-    };
     const auto& gradient = gradients_.first(i);
     if (const auto& tie = c_.model->tied; tie && tie->second_layer == i) {
       // A tied tensor counts once, with its first use.
@@ -343,10 +347,10 @@ contribution stage_training::own_contribution() {
       const auto tensors = views_of(c_.model->layers[i], gradient);
       for (std::uint32_t t = 0; t < tensors.size(); ++t)
         if (t != tie->second_tensor)
-          sum += squared(tensors[t]);
+          sum += squared_norm(tensors[t]);
       mine.squared_norms.push_back(sum);
     } else {
-      mine.squared_norms.push_back(squared(gradient));
+      mine.squared_norms.push_back(squared_norm(gradient));
     }
   }
   if (stage_ + 1 == grid_.depth)

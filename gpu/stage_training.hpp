@@ -113,7 +113,7 @@ private:
   at::Tensor run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
                        const at::Tensor& statistics) const;
   std::vector<std::int64_t> batch_shape(std::uint32_t layer, std::int64_t samples) const;
-  void end_replica(std::uint32_t layer);
+  void add_gradient(std::uint32_t layer, std::uint32_t position);
   void reduce();
   void add_tied();
   void gather_statistics();

@@ -158,7 +158,7 @@ std::vector<measured_step> step_meter::measured(const job_specification& job, st
     if (x.waited.value > crowded) {
       auto measured_there = platform;
       measured_there.crowding.clear(); // is in the times already
-      measured_there.reduce_ms_per_byte = 0;
+      measured_there.reduce_ms_per_byte = measured_there.message_ms = 0;
       measured_there.step_ms = other_ms_in(what); // so is all that is no layer's
       step.ms = step_ms(job, costs_in(what, sizes), x.first_layer, what.width, measured_there);
       step.by_cpu = true;

@@ -4,6 +4,7 @@
 #include "protocols/replica_tree.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace parcae {
 
@@ -16,6 +17,7 @@ struct stage_cost {
   double forward_ms = 0;
   double backward_ms = 0;
   double optimizer_ms = 0;
+  double messages_ms = 0; // in forward_ms, and in backward_ms
   double wire_ms = 0; // of an output to the next stage, or of its gradient back
 };
 
@@ -54,6 +56,10 @@ public:
         stage.backward_ms += crowding_ * layers_[i].backward_ms;
         stage.optimizer_ms += crowding_ * layers_[i].optimizer_ms;
       }
+      const double messages = crowding_ * platform_.message_ms * ((s > 0 ? 1 : 0) + (s + 1 < depth_ ? 1 : 0));
+      stage.forward_ms += messages;
+      stage.backward_ms += messages;
+      stage.messages_ms = messages;
       stage.wire_ms = platform_.wire_ms(static_cast<double>(layers_[first_[s + 1] - 1].output_bytes));
       free_[s] = stage.optimizer_ms;
     }
@@ -105,9 +111,13 @@ private:
   void end_backward(std::uint32_t s) {
     wire network;
     double arrived = 0;
+    free_[s] += stages_[s].messages_ms;
     for (auto i = first_[s + 1]; i-- > first_[s];) {
-      const double bytes = sent_share_ * static_cast<double>(layers_[i].gradient_bytes);
-      free_[s] += crowding_ * (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes);
+      const auto whole = static_cast<double>(layers_[i].gradient_bytes);
+      const double bytes = sent_share_ * whole;
+      // As many messages come as go.
+      const double messages = 2 * sent_share_ * std::ceil(whole / (reduction_chunk_floats * sizeof(float)));
+      free_[s] += crowding_ * (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages);
       if (bytes > 0) // reduce-scatter, then all-gather
         arrived = network.arrival(free_[s], platform_.wire_ms(bytes), 2 * platform_.latency_ms);
     }
@@ -126,7 +136,8 @@ private:
     if (ends.size() != 2 || ends[0] == ends[1])
       return;
     const double done =
-        std::max(reduced_[ends[0]], reduced_[ends[1]]) + platform_.wire_ms(bytes) + platform_.latency_ms;
+        std::max(reduced_[ends[0]], reduced_[ends[1]]) + platform_.wire_ms(bytes) + platform_.latency_ms +
+        2 * crowding_ * platform_.message_ms;
     reduced_[ends[0]] = reduced_[ends[1]] = done;
   }
 
@@ -170,19 +181,8 @@ double step_ms(const job_specification& job, std::span<const layer_cost> layers,
                std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform) {
   const auto ranks = width * static_cast<std::uint32_t>(first_layer.size() - 1);
   const double ready = schedule(job, layers, first_layer, width, platform).run();
-  return ready + platform.crowding_of(ranks) * platform.step_ms + (ranks > 1 ? platform.latency_ms : 0);
-}
-
-double step_cpu_ms(const job_specification& job, std::span<const layer_cost> layers,
-                   std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform) {
-  const auto ranks = width * static_cast<std::uint32_t>(first_layer.size() - 1);
-  double sum = ranks * platform.step_ms;
-  for (const auto& x : layers) {
-    sum += job.micro_batches() * (x.forward_ms + x.backward_ms) + width * x.optimizer_ms;
-    if (width > 1)
-      sum += width * platform.reduce_ms_per_byte * sent_share(job, width) * static_cast<double>(x.gradient_bytes);
-  }
-  return platform.crowding_of(ranks) * sum;
+  const double exchange_ms = platform.step_ms + 2 * (ranks - 1) * platform.message_ms; // each rank with each other
+  return ready + platform.crowding_of(ranks) * exchange_ms + (ranks > 1 ? platform.latency_ms : 0);
 }
 
 } // namespace parcae

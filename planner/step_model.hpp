@@ -29,6 +29,7 @@ struct platform_cost {
   double latency_ms = 0.05;      ///< of a message
   double bytes_per_ms = 1e6;     ///< of one slot's link, in each direction at the same time
   double reduce_ms_per_byte = 0; ///< processor time for a byte that an all-reduce sends: sending, receiving, adding
+  double message_ms = 0;         ///< processor time to send or to receive a message
   double step_ms = 0;            ///< processor time once per step and rank that is no layer's
   /// [k − 1]: how much longer everything takes to compute while k slots of this machine compute side by side. More slots:
   /// as the last. Empty: every slot has a machine of its own.
@@ -48,9 +49,5 @@ std::uint32_t partial_sums(const job_specification& job, std::uint32_t width);
 /// told, under the assumptions that ranks differ in nothing but their stage and that a micro-batch is like the other.
 double step_ms(const job_specification& job, std::span<const layer_cost> layers,
                std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform);
-
-/// Processor time that all ranks of a step take together.
-double step_cpu_ms(const job_specification& job, std::span<const layer_cost> layers,
-                   std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform);
 
 } // namespace parcae

@@ -243,6 +243,9 @@ struct forget {
 using command = std::variant<prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard,
                              confirm, checkpoint, restore, forget>;
 
+/// Which one the command is about: the one it prepares, else the current one; 0 if it is about none.
+generation generation_of(const command& x);
+
 // --- reports
 // ----------------------------------------------------------------------------------------------------------
 

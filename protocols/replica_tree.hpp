@@ -3,10 +3,15 @@
 // Virtual replicas and the fixed binary tree in which their gradients are added (design, section 5): what executors
 // compute by and planners count with.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace parcae {
+
+/// What an all-reduce handles at once: 256 KiB, so that partial sums are added while they are in the processor's
+/// second-level cache.
+inline constexpr std::size_t reduction_chunk_floats = std::size_t{64} << 10;
 
 /// Virtual replicas [first, last).
 struct replica_range {

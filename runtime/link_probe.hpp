@@ -15,6 +15,7 @@ struct link_measurement {
   std::vector<point> points; ///< one way, medians; bytes rising
   double latency_ms = 0;     ///< of a small message
   double bytes_per_ms = 0;   ///< of large ones
+  double message_ms = 0;     ///< processor time to send or receive a small message
   /// Processor time of one member of an all-reduce in tree order, for a byte that it sends.
   double reduce_ms_per_byte = 0;
 };

@@ -48,6 +48,7 @@ json::object link_of(const link_measurement& x) {
     points.push_back({{"bytes", p.bytes}, {"microseconds", 1000 * p.ms}});
   return {{"latency_ms", x.latency_ms},
           {"bytes_per_ms", x.bytes_per_ms},
+          {"message_cpu_ms", x.message_ms},
           {"all_reduce_cpu_ms_per_byte", x.reduce_ms_per_byte},
           {"point_to_point", std::move(points)}};
 }

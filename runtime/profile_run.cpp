@@ -121,6 +121,7 @@ std::vector<job_status> steps_side_by_side(const job_specification& job, const p
     const auto folder = logs.path() / std::to_string(i);
     std::filesystem::create_directory(folder);
     rigs.push_back(std::make_unique<rig>(folder, endless(job, 1, 1)));
+    rigs.back()->start_keeper(); // snapshots take their time too
     rigs.back()->start_worker();
   }
   const auto submitted = clock::now();
@@ -255,6 +256,7 @@ job_measurements profile_job(const job_specification& job, const profile_options
   result.link = measure_link();
   result.platform.latency_ms = result.link.latency_ms;
   result.platform.bytes_per_ms = result.link.bytes_per_ms;
+  result.platform.message_ms = result.link.message_ms;
   result.platform.reduce_ms_per_byte = result.link.reduce_ms_per_byte;
   if (options.changes > 0)
     measure_changes(result, job, options, show);

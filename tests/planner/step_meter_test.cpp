@@ -49,7 +49,7 @@ TEST(model_error, covers_what_it_says) {
       const double truth = measured();
       covered += x.low_ms <= truth && truth <= x.high_ms ? 1 : 0;
     }
-    EXPECT_GT(covered, 0.88 * rounds) << spread;
+    EXPECT_GT(covered, 0.85 * rounds) << spread; // wider than it begins with: four cannot tell
   }
 }
 
