@@ -21,6 +21,7 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
       kept_inputs += layers[i - 1].output_bytes;
   }
   x.arriving = x.state;
+  x.passing = largest;
   // Sub-trees that r consecutive replicas can leave unmerged, and the one that autograd adds to.
   const auto replicas = job.reproducible ? (job.virtual_replicas + width - 1) / width : 1;
   x.gradients = gradients * (std::bit_width(replicas) + 1);

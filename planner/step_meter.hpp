@@ -36,8 +36,8 @@ struct step_estimate {
 };
 
 /// How far the model is off, learnt from the configurations that were visited: measured over predicted is exp(b + e) with
-/// one normal b for the job and a normal e for each configuration. Before anything is measured b is taken to be 0 ± 10 % and e
-/// ± 8 % (standard deviations); e's is mended by the residuals, as if three of them had been seen before.
+/// one normal b for the job and a normal e for each configuration. Before anything is measured b is taken to be 0 ± 12 % and e
+/// ± 10 % (standard deviations); e's is mended by the residuals, as if three of them had been seen before.
 class model_error {
 public:
   /// Predicted and measured milliseconds of a configuration.

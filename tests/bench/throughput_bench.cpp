@@ -39,6 +39,14 @@ job_specification example(const std::string& name) {
   return parse_job_file(std::string(PARCAE_SOURCE_DIR) + "/deploy/examples/" + name + ".toml");
 }
 
+/// Processor time of all layers in a step at 1×1.
+double computing_ms(const job_specification& job, const auto& layers) {
+  double sum = 0;
+  for (const auto& x : layers)
+    sum += job.micro_batches() * (x.forward_ms + x.backward_ms) + x.optimizer_ms;
+  return sum;
+}
+
 bool compare(const job_specification& job, std::chrono::milliseconds duration) {
   profile_options options;
   options.duration = duration;
@@ -70,6 +78,11 @@ bool compare(const job_specification& job, std::chrono::milliseconds duration) {
                          {"measured_by", row.measured_by_cpu ? "cpu" : "clock"},
                          {"wall_samples_per_s", status.samples_per_s},
                          {"steps", row.measured_steps},
+                         {"layers_ms", computing_ms(job, measured.layers)},
+                         {"layers_ms_there", computing_ms(job, status.layers)},
+                         {"other_ms", measured.platform.step_ms},
+                         {"other_ms_there", status.other_ms},
+                         {"message_ms", measured.platform.message_ms},
                          {"predicted_over_measured", ratio},
                          {"criterion", small ? "within 15 %" : "in the interval"},
                          {"holds", fine}})

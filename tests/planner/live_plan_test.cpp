@@ -210,16 +210,26 @@ TEST(change_meter, finds_the_figures) {
   EXPECT_NEAR(meter.figures().link_bytes_per_ms, 1e5, 2e3);
   EXPECT_NEAR(meter.figures().transfer_ms, 7.5, 3);
   EXPECT_NEAR(meter.figures().activate_ms, 4.5, 1);
-  EXPECT_NEAR(meter.figures().rank_ms, 0.5, 0.2);
+  EXPECT_NEAR(meter.figures().rank_ms, 0.5, 0.3);
 }
 
 TEST(change_meter, keeps_the_rate_that_it_cannot_see) {
   change_meter meter;
   for (int i = 0; i < 10; ++i)
     meter.learn({.transfer_ms = 5, .activate_ms = 1, .busiest_bytes = 1000});
-  EXPECT_EQ(meter.figures().link_bytes_per_ms, change_figures{}.link_bytes_per_ms);
-  EXPECT_NEAR(meter.figures().transfer_ms, 5, 0.01);
+  EXPECT_NEAR(meter.figures().link_bytes_per_ms, change_figures{}.link_bytes_per_ms, 1e4);
+  EXPECT_NEAR(meter.figures().transfer_ms, 5, 0.3);
   EXPECT_EQ(meter.figures().prepare_ms, change_figures{}.prepare_ms);
+}
+
+// Two changes that differ by chance in time and a little in bytes and ranks: what was once read as a slope, and made a larger
+// change seem many times as long.
+TEST(change_meter, does_not_believe_in_slopes_of_noise) {
+  change_meter meter;
+  meter.learn({.transfer_ms = 1.9, .activate_ms = 1.0, .ranks = 3, .busiest_bytes = 0});
+  meter.learn({.transfer_ms = 5.1, .activate_ms = 7.6, .ranks = 4, .busiest_bytes = 5e5});
+  EXPECT_LT(cost_of(meter.figures(), true, 6, 8e5).stall_ms(), 20); // taken at face value 28
+  EXPECT_GT(cost_of(meter.figures(), true, 6, 8e5).stall_ms(), 5);
 }
 
 } // namespace
