@@ -68,7 +68,7 @@ TEST_P(memory, is_estimated) {
     const double ratio = static_cast<double>(estimate.total() - estimate.arriving) / static_cast<double>(peak);
     std::cout << GetParam().kind << (GetParam().recompute ? " recomputed" : "") << ", stage " << rank << ": "
               << static_cast<double>(peak) / (1 << 20) << " MiB measured, estimated over measured " << ratio << "\n";
-    EXPECT_GT(ratio, 0.65);
+    EXPECT_GT(ratio, 0.6); // convolutions unfold their inputs
     EXPECT_LT(ratio, 1.6);
   }
 }

@@ -53,7 +53,8 @@ int run(std::uint64_t seeds, const std::string& steps, std::uint64_t first) {
   bool good = true;
   for (auto seed = first; seed < first + seeds; ++seed) {
     job_status one;
-    for (const auto& x : run_demo(seed, steps).at("changes").as_array()) {
+    const auto demo = run_demo(seed, steps); // which the changes are part of
+    for (const auto& x : demo.at("changes").as_array()) {
       auto& change = one.changes.emplace_back();
       change.kind = x.at("kind").as_string().c_str();
       change.predicted_ms = x.at("predicted_ms").to_number<double>();
