@@ -17,6 +17,7 @@ conductor::machine::machine(job_id job, job_specification specification, model_f
     job_(job),
     specification_(std::move(specification)), facts_(std::move(facts)), options_(options), token_seed_(token_seed) {
   view_.problem = "waiting for instances";
+  view_.layers = static_cast<std::uint32_t>(facts_.state_bytes.size());
   if (const auto& resume = specification_.resume; resume.steps > 0) {
     // Generation 0 stands for all that another job did.
     chain_.begin({0}, 0);
@@ -63,6 +64,8 @@ void conductor::machine::enter(phase to) {
   if (!allowed(view_.now, to))
     log(severity::error, "illegal transition from " + to_string(view_.now) + " to " + to_string(to));
   view_.now = to;
+  if (to == waiting || to == ended)
+    view_.grid.reset();
   awaited_.clear();
   limit_.reset();
 }
@@ -309,7 +312,7 @@ void conductor::machine::open_record(const std::string& why) {
   if (!record_.trigger.empty())
     return;
   record_.trigger = why.empty() ? "start" : why;
-  record_began_ = now_;
+  record_.at = now_;
   record_waited_ = false;
   record_plans_ = 0;
 }

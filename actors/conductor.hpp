@@ -4,6 +4,7 @@
 // no clock, no CAF, no I/O. The migration_conductor actor hosts it; tests drive it with real executors or dummies.
 
 #include "actors/phase.hpp"
+#include "actors/training_course.hpp"
 #include "planner/inventory.hpp"
 #include "planner/live_plan.hpp"
 #include "planner/placement.hpp"
@@ -135,6 +136,7 @@ using effect = std::variant<tell, request_plan, record, job_ended, log_line>;
 
 /// One change of generation, for status and benchmarks. Times in ms from the start of the change; -1: did not happen.
 struct change_record {
+  time_point at; ///< its start
   generation to;
   std::string trigger;       ///< what started it
   std::string configuration; ///< "D×P"
@@ -167,11 +169,18 @@ struct evaluation_record {
   friend bool operator==(const evaluation_record&, const evaluation_record&) = default;
 };
 
+/// What a keeper holds.
+struct keeper_record {
+  slot_id where;
+  version newest;           ///< of which it holds something
+  std::uint32_t layers = 0; ///< of that version
+};
+
 /// All that `status` shows of a job. A plain copy, taken by the host after each event.
 struct job_view {
   phase now = phase::waiting;
   generation current;            ///< running, or last that ran
-  std::optional<placement> grid; ///< of `current`, while it runs
+  std::optional<placement> grid; ///< of `current`; empty while waiting, and in the end
   std::uint64_t steps_done = 0;  ///< committed
   commit_result last_result;
   std::optional<evaluation_record> last_evaluation;
@@ -195,6 +204,11 @@ struct job_view {
   std::string checkpoint_problem;                                  ///< why the last attempt to write one failed
   std::vector<layer_digest> layer_digests; ///< of the final parameters, once the job is done
   std::string problem;                     ///< why it waits or failed
+  loss_curve losses;
+  loss_curve validation_losses;
+  double steps_per_s = 0;             ///< of the last minute, stalls included; 0: unknown
+  std::vector<keeper_record> keepers; ///< those present
+  std::uint32_t layers = 0;           ///< of the model
 };
 
 /// The conductor of one job. Single-threaded. `token_seed` is a secret from which the data plane's tokens are drawn.

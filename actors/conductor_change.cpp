@@ -106,7 +106,7 @@ void conductor::machine::decide_step() {
 }
 
 void conductor::machine::settle() {
-  record_.decided_ms = ms_between(record_began_, now_);
+  record_.decided_ms = ms_between(record_.at, now_);
   plan_now(trigger_of_record());
 }
 
@@ -115,18 +115,18 @@ void conductor::machine::answered(const slot_id& slot) {
     return;
   switch (view_.now) {
   case readying:
-    record_.prepared_ms = ms_between(record_began_, now_);
+    record_.prepared_ms = ms_between(record_.at, now_);
     begin_stop();
     break;
   case preparing:
-    record_.prepared_ms = ms_between(record_began_, now_);
+    record_.prepared_ms = ms_between(record_.at, now_);
     begin_transfer();
     break;
   case stopping:
     all_stopped();
     break;
   case transferring:
-    record_.ready_ms = ms_between(record_began_, now_);
+    record_.ready_ms = ms_between(record_.at, now_);
     begin_activation();
     break;
   case activating:
@@ -167,7 +167,7 @@ void conductor::machine::all_stopped() {
   stall_began_ = now_;
   if (record_.trigger.empty())
     open_record(trigger_);
-  record_.stopped_ms = ms_between(record_began_, now_);
+  record_.stopped_ms = ms_between(record_.at, now_);
   if (at.steps == specification_.steps) {
     if (next_)
       for (const auto& slot : participants_of_next())
@@ -220,7 +220,7 @@ void conductor::machine::begin_activation() {
 
 void conductor::machine::all_active() {
   active_at_ = now_;
-  record_.active_ms = ms_between(record_began_, now_);
+  record_.active_ms = ms_between(record_.at, now_);
   record_.stall_ms = stall_began_ ? ms_between(*stall_began_, now_) : 0;
   learn_from_record();
   for (auto& x : view_.decisions)
@@ -243,7 +243,7 @@ void conductor::machine::all_active() {
 
 void conductor::machine::first_commit() {
   if (record_.to == current_->g) {
-    record_.first_commit_ms = ms_between(record_began_, now_);
+    record_.first_commit_ms = ms_between(record_.at, now_);
     close_record();
   } else if (!view_.changes.empty() && view_.changes.back().to == current_->g) {
     auto& closed = view_.changes.back();

@@ -234,6 +234,7 @@ private:
   const std::uint64_t token_seed_;
 
   job_view view_;
+  commit_pace pace_;
   commit_chain chain_;
   std::map<slot_id, slot_state> slots_;
   std::uint64_t arrivals_ = 0;
@@ -264,8 +265,7 @@ private:
   version evaluated_at_; ///< the version that these are of
   std::map<std::uint32_t, double> evaluation_sums_; ///< by virtual replica, as far as heard
 
-  change_record record_; ///< of the change in progress; trigger empty: none
-  time_point record_began_;
+  change_record record_;        ///< of the change in progress; trigger empty: none
   bool record_waited_ = false;  ///< for instances, after its beginning
   int record_plans_ = 0;        ///< times that it was planned
   bool record_running_ = false; ///< when planned last, the old generation was healthy

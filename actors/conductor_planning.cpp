@@ -192,7 +192,7 @@ void conductor::machine::begin_change(const configuration& choice, const version
   record_.configuration = std::to_string(choice.width) + "×" + std::to_string(choice.depth);
   record_.kind = next_->plan.kind;
   record_.bytes = next_->plan.bytes;
-  record_.planned_ms = ms_between(record_began_, now_);
+  record_.planned_ms = ms_between(record_.at, now_);
   ++record_plans_;
   record_running_ = current_.has_value();
   record_busiest_bytes_ = static_cast<double>(busiest_link_bytes(next_->plan.moves, facts_.state_bytes));

@@ -7,11 +7,27 @@ namespace parcae {
 
 using enum phase;
 
+namespace {
+
+keeper_record keeper_record_of(const slot_id& where, const inventory& held) {
+  keeper_record result{where, {}, 0};
+  for (const auto& layer : held)
+    result.newest = std::max(result.newest, layer.at);
+  for (const auto& layer : held)
+    result.layers += layer.at == result.newest;
+  return result;
+}
+
+} // namespace
+
 void conductor::machine::update_protection() {
   std::vector<holder> holders;
+  view_.keepers.clear();
   for (const auto& [id, slot] : slots_)
-    if (slot.keeper)
+    if (slot.keeper) {
       holders.push_back({id, true, slot.held});
+      view_.keepers.push_back(keeper_record_of(id, slot.held));
+    }
   const auto layers = static_cast<std::uint32_t>(facts_.state_bytes.size());
   const auto before = view_.protected_version;
   view_.protected_version = newest_complete(chain_, layers, holders);
@@ -148,6 +164,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const progr
     view_.steps_done = x.at.steps;
     view_.last_result = x.result;
     view_.step_ms = x.step_ms;
+    view_.losses.add(x.at.steps, x.result.loss);
+    pace_.add(now_, x.at.steps);
+    view_.steps_per_s = pace_.steps_per_s();
     if (view_.now == running || view_.now == readying)
       if (!limit_ || view_.now == running)
         watch_progress();
@@ -183,6 +202,7 @@ void conductor::machine::hear(const slot_id&, slot_state&, const evaluated& x) {
   for (const auto& [replica, of_replica] : evaluation_sums_)
     sum += of_replica;
   view_.last_evaluation = {x.at.steps, sum / static_cast<double>(specification_.data.validation)};
+  view_.validation_losses.add(x.at.steps, view_.last_evaluation->loss);
 }
 
 void conductor::machine::release_all() {

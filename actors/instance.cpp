@@ -1,10 +1,13 @@
 #include "actors/instance.hpp"
 
+#include "protocols/client.hpp"
+
 #include <caf/io/all.hpp>
 
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace parcae {
 
@@ -53,6 +56,27 @@ void send_notice(self_pointer self) {
                                        static_cast<std::uint64_t>(std::max<std::int64_t>(0, left.count()))});
 }
 
+// Errors come in groups: the lines of a moment are told together.
+constexpr milliseconds report_pause{200};
+
+void fail(self_pointer self, const std::string& what) {
+  auto& s = self->state;
+  if (s.failure)
+    return;
+  s.failure = what;
+  self->delayed_send(self, report_pause, report_atom_v);
+}
+
+void report_failure(self_pointer self) {
+  auto& s = self->state;
+  if (!s.failure || s.phase != instance_phase::member)
+    return; // told when it is welcome again
+  const report_request x{s.config.introduction.name, *std::exchange(s.failure, {}), s.config.last_lines()};
+  self->request(s.manager, s.config.limits.greet, client_request{encode(request{x})})
+      .then([](const client_reply&) {},
+            [](const caf::error& e) { spdlog::warn("the manager was not told of the failure: {}", render(e)); });
+}
+
 void welcomed(self_pointer self, const welcome& x) {
   auto& s = self->state;
   if (s.manager_life != 0 && s.manager_life != x.manager_life) {
@@ -67,6 +91,7 @@ void welcomed(self_pointer self, const welcome& x) {
   s.pause = milliseconds(0);
   if (s.expires)
     send_notice(self);
+  report_failure(self);
 }
 
 void refused(self_pointer self, const caf::error& e) {
@@ -198,6 +223,8 @@ instance_actor::behavior_type instance(self_pointer self, instance_config config
         if (s.expires && *s.expires <= self->clock().now())
           end(self, {});
       },
+      [=](report_atom, const std::string& what) { fail(self, what); },
+      [=](report_atom) { report_failure(self); },
   };
 }
 

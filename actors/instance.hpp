@@ -39,6 +39,7 @@ struct instance_config {
   executor_source source;
   caf::io::middleman_actor dialler; ///< CAF's middleman, or a dummy in tests
   std::function<void()> die;        ///< ends the process at once, as a preemption does
+  std::function<std::vector<std::string>()> last_lines; ///< of the log, oldest first
   /// Called once, with the reason if the instance failed, else with an empty string. Must be quick.
   std::function<void(std::string)> ended;
 };
@@ -63,6 +64,7 @@ struct instance_actor_state {
   std::uint64_t attempt = 0;         ///< number of the newest dial timer
   milliseconds pause{0};             ///< before the next attempt
   std::optional<time_point> expires; ///< end of the notice, while leaving
+  std::optional<std::string> failure; ///< not yet told to the manager
 };
 
 instance_actor::behavior_type instance(instance_actor::stateful_pointer<instance_actor_state> self,

@@ -5,6 +5,7 @@
 #include "actors/status.hpp"
 #include "gpu/seed.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -33,6 +34,13 @@ void offer_slots(self_pointer self, const instance_table::key& who) {
     self->send(
         s.manager,
         slot_offer{{slot_of(x, i), x.host, x.port}, x.role == role::keeper, x.processor, x.slot_bytes, s.members.at(who).slots[i]});
+}
+
+// For people: in the log and in the status.
+void tell_people(self_pointer self, severity level, std::string text) {
+  const auto log_level = level == severity::information ? spdlog::level::info : spdlog::level::warn;
+  spdlog::log(log_level, "{}", text);
+  self->state.news.note(self->clock().now(), level, std::move(text));
 }
 
 // News of a worker for the forecasts of this job and of those to come.
@@ -76,8 +84,9 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
     self->monitor(handle);
     return welcome{s.config.manager_life};
   }
-  spdlog::info("instance {} joined as {} with {} slot(s), data port {}:{}", x.name, to_string(x.role), x.slots, x.host,
-               x.port);
+  tell_people(self, severity::information,
+              fmt::format("instance {} joined as {} with {} slot{} at {}:{}", x.name, to_string(x.role), x.slots,
+                          x.slots == 1 ? "" : "s", x.host, x.port));
   s.members[who] = {handle, slots, ++s.joined, {}};
   self->monitor(handle);
   spread_news(self, x, true, false);
@@ -93,7 +102,9 @@ void leave(self_pointer self, const leaving_notice& x) {
   instance_table::key who{x.name, x.life};
   if (!s.table.leave(who, expires))
     return;
-  spdlog::info("instance {} leaves in {} ms", x.name, notice.count());
+  tell_people(
+      self, severity::warning,
+      fmt::format("notice: instance {} leaves in {:.3g} s", x.name, static_cast<double>(notice.count()) / 1000));
   auto& member = s.members.at(who);
   spread_news(self, s.table.find(who)->facts, false, true);
   if (!s.manager)
@@ -112,9 +123,17 @@ void lose(self_pointer self, const caf::down_msg& x) {
     return;
   auto who = i->first;
   s.members.erase(i);
+  const auto* record = s.table.find(who);
+  const auto was_leaving = record && record->state == instance_state::leaving;
   if (!s.table.lose(who, self->clock().now()))
     return;
-  spdlog::info("instance {} is lost: {}", who.first, render(x.reason));
+  if (was_leaving)
+    tell_people(self, severity::information, "instance " + who.first + " is gone, as announced");
+  else
+    tell_people(self, severity::warning,
+                "instance " + who.first + " is lost: " +
+                    (x.reason == caf::exit_reason::remote_link_unreachable ? "its connection ended or fell silent"
+                                                                           : render(x.reason)));
   spread_news(self, s.table.find(who)->facts, false, false); // for one under notice the second time: ignored
   tell_job(self, s.table.find(who)->facts, [&](slot_id slot) {
     return slot_lost{slot, "instance " + who.first + " is lost"};
@@ -183,6 +202,7 @@ status_reply status_with(self_pointer self, const status_request& wanted, const 
   result.now_us = microseconds_of(now);
   for (const auto& [who, record] : s.table.records())
     result.instances.push_back(status_of(record, now));
+  s.news.add_to(result, wanted);
   for (const auto& [id, job] : s.queue.jobs()) {
     if (wanted.job != 0 && wanted.job != id.value)
       continue;
@@ -190,7 +210,7 @@ status_reply status_with(self_pointer self, const status_request& wanted, const 
     auto details = wanted;
     // Bounded replies: the details of jobs that ended are shown only when asked for by number.
     if (!running && wanted.job == 0)
-      details.changes_from = details.events_from = details.decisions_from = UINT64_MAX;
+      details.changes_from = details.events_from = details.decisions_from = details.losses_from = UINT64_MAX;
     auto known = s.pictures.find(id);
     result.jobs.push_back(status_of(id, job,
                                     running                     ? of_running
@@ -244,8 +264,15 @@ struct request_server {
     }
     auto promise = self->make_response_promise<client_reply>();
     self->request(s.injector, view_limit, order)
-        .then([promise](const preempt_outcome& done) mutable { promise.deliver(encoded(preempted_reply{done.names})); },
-              [promise](const caf::error& e) mutable { promise.deliver(refusal(e)); });
+        .then(
+            [self = self, promise, notice_ms = x.notice_ms](const preempt_outcome& done) mutable {
+              if (notice_ms == 0) // else the notice is news
+                for (const auto& name : done.names)
+                  self->state.news.note(self->clock().now(), severity::warning,
+                                        "instance " + name + " is preempted by command, without notice");
+              promise.deliver(encoded(preempted_reply{done.names}));
+            },
+            [promise](const caf::error& e) mutable { promise.deliver(refusal(e)); });
     return promise;
   }
 
@@ -269,6 +296,12 @@ struct request_server {
     if (s.queue.running() == id)
       self->send(s.manager, job_event{checkpoint_wanted{}});
     return encoded(checkpointing_reply{x.job});
+  }
+
+  answer operator()(const report_request& x) const {
+    spdlog::warn("instance {} failed: {}", x.instance, x.what);
+    self->state.news.fail(self->clock().now(), x);
+    return encoded(reported_reply{});
   }
 };
 

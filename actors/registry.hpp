@@ -3,6 +3,7 @@
 // REGISTRY: the manager's front. Knows the instances (instance_table) and the jobs (job_queue), serves clients, gives
 // all slots to the running job. Created and published by the manager's main program; creates injector and job_managers.
 
+#include "actors/cluster_news.hpp"
 #include "actors/conductor.hpp"
 #include "actors/instance_table.hpp"
 #include "actors/job_queue.hpp"
@@ -40,6 +41,7 @@ struct registry_state {
   std::map<instance_table::key, member> members; ///< of the living
   std::uint64_t joined = 0;                      ///< instances ever
   std::deque<fleet_news> fleet;                  ///< what happened to workers, oldest first, bounded
+  cluster_news news;
   job_queue queue;
   std::map<job_id, job_picture> pictures; ///< last one of each job that ran
   job_manager_actor manager;              ///< of the running job, or null

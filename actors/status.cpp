@@ -25,18 +25,6 @@ const char* name_of(migration x) {
   return "unknown";
 }
 
-const char* name_of(severity x) {
-  switch (x) {
-  case severity::information:
-    return "information";
-  case severity::warning:
-    return "warning";
-  case severity::error:
-    return "error";
-  }
-  return "unknown";
-}
-
 // One digest of all parameters: SHA-256 of the layers' digests, in hexadecimal and in layer order, one after the other.
 std::string digest_of(const std::vector<layer_digest>& layers) {
   if (layers.empty())
@@ -68,7 +56,8 @@ change_status status_of(std::uint64_t number, const change_record& x) {
           .active_ms = x.active_ms,
           .first_commit_ms = x.first_commit_ms,
           .stall_ms = x.stall_ms,
-          .predicted_ms = x.predicted_ms};
+          .predicted_ms = x.predicted_ms,
+          .at_us = microseconds_of(x.at)};
 }
 
 choice_status status_of(const live_choice& x) {
@@ -106,7 +95,7 @@ configuration_status status_of(const configuration& x) {
           .measured_by_cpu = x.measured_by_cpu};
 }
 
-layer_status status_of(const layer_cost& x) {
+layer_cost_status status_of(const layer_cost& x) {
   return {.forward_ms = x.forward_ms,
           .backward_ms = x.backward_ms,
           .optimizer_ms = x.optimizer_ms,
@@ -122,7 +111,7 @@ void add_planning(job_status& to, const job_view& x, const job_specification& jo
   for (const auto& y : x.configurations)
     to.configurations.push_back(status_of(y));
   for (const auto& y : x.costs)
-    to.layers.push_back(status_of(y));
+    to.layer_costs.push_back(status_of(y));
   if (x.grid && !x.costs.empty())
     for (const auto& [rank, bytes] : x.peak_bytes)
       to.memory.push_back({to_string(x.grid->participants.at(rank).slot), bytes,
@@ -138,6 +127,31 @@ void add_planning(job_status& to, const job_view& x, const job_specification& jo
   to.other_ms = x.other_ms;
 }
 
+void add_place(job_status& to, const slot_id& slot) {
+  to.grid.push_back(to_string(slot));
+  to.grid_lives.push_back(slot.life.value);
+}
+
+// What the training was like so far, and may be.
+void add_course(job_status& to, const job_view& x, const status_request& wanted) {
+  const auto add = [&](std::vector<loss_point>& points, const loss_curve& curve) {
+    std::ranges::copy_if(curve.points(), std::back_inserter(points),
+                         [&](const auto& p) { return p.steps >= wanted.losses_from; });
+  };
+  add(to.losses, x.losses);
+  add(to.validation_losses, x.validation_losses);
+  for (const auto& keeper : x.keepers)
+    to.keepers.push_back({keeper.where.instance, keeper.newest.steps, keeper.layers});
+  to.layers = x.layers;
+  const auto steps_left = static_cast<double>(to.steps - std::min(to.steps, x.steps_done));
+  if (!x.grid || x.now == phase::ended)
+    return; // nothing runs, and who knows when
+  if (x.steps_per_s > 0)
+    to.time_left_ms = 1000 * steps_left / x.steps_per_s;
+  else if (x.step_ms > 0)
+    to.time_left_ms = steps_left * x.step_ms;
+}
+
 void add_view(job_status& to, const job_view& x, const job_specification& job, const status_request& wanted) {
   to.phase = to_string(x.now);
   to.generation = x.current.value;
@@ -146,7 +160,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
     to.width = x.grid->width;
     to.depth = x.grid->depth;
     for (std::uint32_t rank = 0; rank < x.grid->ranks(); ++rank)
-      to.grid.push_back(to_string(x.grid->participants[rank].slot));
+      add_place(to, x.grid->participants[rank].slot);
   }
   to.loss = x.last_result.loss;
   if (x.last_evaluation) {
@@ -183,6 +197,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
       to.decisions.push_back(status_of(number, decision));
     ++number;
   }
+  add_course(to, x, wanted);
   to.chain = x.chain;
   to.parameters_sha256 = digest_of(x.layer_digests);
   to.checkpoint_steps = x.checkpoint.steps;
@@ -195,6 +210,18 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
 }
 
 } // namespace
+
+const char* name_of(severity x) {
+  switch (x) {
+  case severity::information:
+    return "information";
+  case severity::warning:
+    return "warning";
+  case severity::error:
+    return "error";
+  }
+  return "unknown";
+}
 
 std::int64_t microseconds_of(time_point x) {
   return std::chrono::duration_cast<std::chrono::microseconds>(x.time_since_epoch()).count();

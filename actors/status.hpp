@@ -11,6 +11,9 @@ namespace parcae {
 
 std::int64_t microseconds_of(time_point x);
 
+/// information, warning, error
+const char* name_of(severity x);
+
 instance_status status_of(const instance_record& x, time_point now);
 
 /// `picture` may be empty: the job never ran.

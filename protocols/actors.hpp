@@ -25,6 +25,7 @@ CAF_ADD_ATOM(parcae_protocol, parcae, dial_atom, "dial")
 CAF_ADD_ATOM(parcae_protocol, parcae, die_atom, "die")
 CAF_ADD_ATOM(parcae_protocol, parcae, notice_atom, "notice")
 CAF_ADD_ATOM(parcae_protocol, parcae, released_atom, "released")
+CAF_ADD_ATOM(parcae_protocol, parcae, report_atom, "report")
 CAF_ADD_ATOM(parcae_protocol, parcae, timer_atom, "timer")
 CAF_ADD_ATOM(parcae_protocol, parcae, view_atom, "view")
 
@@ -101,7 +102,12 @@ using instance_actor = caf::typed_actor<
     // Local only, timer: dials the manager, if this is the newest timer.
     caf::reacts_to<dial_atom, std::uint64_t>,
     // Local only, timer: the notice expired.
-    caf::reacts_to<timer_atom>>;
+    caf::reacts_to<timer_atom>,
+    // Local only: something failed here, in one line; the manager is told within a moment, with the end of the log.
+    // What fails before then counts as the same failure.
+    caf::reacts_to<report_atom, std::string>,
+    // Local only, timer: tells the manager.
+    caf::reacts_to<report_atom>>;
 
 /// The manager as a client sees it.
 using service_actor = caf::typed_actor<

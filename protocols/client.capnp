@@ -80,6 +80,9 @@ struct StatusRequest {
   changesFrom @1 :UInt64;    # leave out changes numbered below this
   eventsFrom @2 :UInt64;     # leave out events numbered below this
   decisionsFrom @3 :UInt64;  # leave out decisions numbered below this
+  lossesFrom @4 :UInt64;     # leave out losses of versions below this
+  newsFrom @5 :UInt64;       # leave out news numbered below this
+  failuresFrom @6 :UInt64;   # leave out failures numbered below this
 }
 
 struct PreemptRequest {
@@ -89,6 +92,12 @@ struct PreemptRequest {
   noticeMs @3 :UInt64;       # 0: without notice
 }
 
+struct FailureReport {
+  instance @0 :Text;
+  what @1 :Text;
+  lines @2 :List(Text);      # the last of its log, oldest first
+}
+
 struct Request {
   union {
     submit @0 :JobSpecification;
@@ -96,6 +105,7 @@ struct Request {
     preempt @2 :PreemptRequest;
     cancel @3 :UInt64;       # job
     checkpoint @4 :UInt64;   # job
+    report @5 :FailureReport;
   }
 }
 
@@ -130,6 +140,7 @@ struct Change {
   firstCommitMs @13 :Float64;
   stallMs @14 :Float64;
   predictedMs @15 :Float64;  # of the stall
+  atUs @16 :Int64;           # as lostAtUs: when it began
 }
 
 struct Choice {
@@ -175,6 +186,17 @@ struct DepthSteps {
   steps @1 :UInt64;
 }
 
+struct LossPoint {
+  steps @0 :UInt64;          # version that the step made
+  loss @1 :Float64;
+}
+
+struct KeeperStatus {
+  keeper @0 :Text;
+  steps @1 :UInt64;          # newest version that it holds something of
+  layers @2 :UInt32;         # of that version
+}
+
 struct JobStatus {
   id @0 :UInt64;
   name @1 :Text;
@@ -213,11 +235,17 @@ struct JobStatus {
   decisions @34 :List(Decision);
   evaluatedSteps @35 :Int64 = -1;  # version last evaluated on the validation samples; -1: none
   validationLoss @36 :Float64;
-  configurations @37 :List(Configuration);  # that the planner last chose from
-  layers @38 :List(Layer);
-  memory @39 :List(Memory);  # by rank, as far as heard
-  figures @40 :Figures;
-  otherMs @41 :Float64;      # processor time per step and rank that is no layer's
+  gridLives @37 :List(UInt64);     # incarnations, as grid
+  losses @38 :List(LossPoint);
+  validationLosses @39 :List(LossPoint);
+  timeLeftMs @40 :Float64 = -1;    # -1: unknown
+  keepers @41 :List(KeeperStatus);
+  layers @42 :UInt32;
+  configurations @43 :List(Configuration);  # that the planner last chose from
+  layerCosts @44 :List(LayerCost);
+  memory @45 :List(Memory);  # by rank, as far as heard
+  figures @46 :Figures;
+  otherMs @47 :Float64;      # processor time per step and rank that is no layer's
 }
 
 struct Configuration {
@@ -232,7 +260,7 @@ struct Configuration {
   measuredByCpu @8 :Bool;
 }
 
-struct Layer {               # times in ms
+struct LayerCost {               # times in ms
   forwardMs @0 :Float64;
   backwardMs @1 :Float64;
   optimizerMs @2 :Float64;
@@ -264,10 +292,22 @@ struct CheckpointFolder {
   folder @1 :Text;
 }
 
+struct Failure {
+  number @0 :UInt64;
+  atUs @1 :Int64;            # as lostAtUs
+  instance @2 :Text;
+  what @3 :Text;
+  lines @4 :List(Text);
+}
+
 struct Status {
   nowUs @0 :Int64;           # as lostAtUs
   instances @1 :List(InstanceStatus);
   jobs @2 :List(JobStatus);
+  newsCount @3 :UInt64;
+  news @4 :List(Event);      # of the instances
+  failureCount @5 :UInt64;
+  failures @6 :List(Failure);
 }
 
 struct Error {
@@ -283,5 +323,6 @@ struct Reply {
     preempted @3 :List(Text);
     cancelled @4 :UInt64;    # job
     checkpointing @5 :UInt64; # job
+    reported @6 :Void;
   }
 }

@@ -169,6 +169,7 @@ void put(schema::Change::Builder to, const change_status& x) {
   to.setFirstCommitMs(x.first_commit_ms);
   to.setStallMs(x.stall_ms);
   to.setPredictedMs(x.predicted_ms);
+  to.setAtUs(x.at_us);
 }
 
 change_status get(schema::Change::Reader from) {
@@ -187,7 +188,8 @@ change_status get(schema::Change::Reader from) {
           .active_ms = from.getActiveMs(),
           .first_commit_ms = from.getFirstCommitMs(),
           .stall_ms = from.getStallMs(),
-          .predicted_ms = from.getPredictedMs()};
+          .predicted_ms = from.getPredictedMs(),
+          .at_us = from.getAtUs()};
 }
 
 void put(schema::Choice::Builder to, const choice_status& x) {
@@ -233,7 +235,7 @@ configuration_status get(schema::Configuration::Reader from) {
           .measured_by_cpu = from.getMeasuredByCpu()};
 }
 
-void put(schema::Layer::Builder to, const layer_status& x) {
+void put(schema::LayerCost::Builder to, const layer_cost_status& x) {
   to.setForwardMs(x.forward_ms);
   to.setBackwardMs(x.backward_ms);
   to.setOptimizerMs(x.optimizer_ms);
@@ -244,7 +246,7 @@ void put(schema::Layer::Builder to, const layer_status& x) {
   to.setTiedBytes(x.tied_bytes);
 }
 
-layer_status get(schema::Layer::Reader from) {
+layer_cost_status get(schema::LayerCost::Reader from) {
   return {.forward_ms = from.getForwardMs(),
           .backward_ms = from.getBackwardMs(),
           .optimizer_ms = from.getOptimizerMs(),
@@ -300,6 +302,28 @@ void put(schema::Event::Builder to, const event_status& x) {
 event_status get(schema::Event::Reader from) {
   return {from.getNumber(), from.getAtUs(), from.getLevel().cStr(), from.getText().cStr()};
 }
+
+void put(schema::LossPoint::Builder to, const loss_point& x) {
+  to.setSteps(x.steps);
+  to.setLoss(x.loss);
+}
+
+loss_point get(schema::LossPoint::Reader from) {
+  return {from.getSteps(), from.getLoss()};
+}
+
+void put(schema::KeeperStatus::Builder to, const keeper_status& x) {
+  to.setKeeper(x.keeper);
+  to.setSteps(x.steps);
+  to.setLayers(x.layers);
+}
+
+keeper_status get(schema::KeeperStatus::Reader from) {
+  return {from.getKeeper().cStr(), from.getSteps(), from.getLayers()};
+}
+
+void put(schema::Failure::Builder to, const failure_status& x);
+failure_status get(schema::Failure::Reader from);
 
 void put(schema::ChainLink::Builder to, const chain_link& x) {
   to.setBy(x.by.value);
@@ -371,6 +395,19 @@ std::vector<std::string> get_texts(capnp::List<capnp::Text>::Reader from) {
   return result;
 }
 
+void put(schema::Failure::Builder to, const failure_status& x) {
+  to.setNumber(x.number);
+  to.setAtUs(x.at_us);
+  to.setInstance(x.instance);
+  to.setWhat(x.what);
+  put_texts(to.initLines(x.lines.size()), x.lines);
+}
+
+failure_status get(schema::Failure::Reader from) {
+  return {from.getNumber(), from.getAtUs(), from.getInstance().cStr(), from.getWhat().cStr(),
+          get_texts(from.getLines())};
+}
+
 void put(schema::JobStatus::Builder to, const job_status& x) {
   to.setId(x.id);
   to.setName(x.name);
@@ -418,8 +455,16 @@ void put(schema::JobStatus::Builder to, const job_status& x) {
   }
   to.setDecisionCount(x.decision_count);
   put_all(to.initDecisions(x.decisions.size()), x.decisions);
+  auto lives = to.initGridLives(x.grid_lives.size());
+  for (unsigned k = 0; k < x.grid_lives.size(); ++k)
+    lives.set(k, x.grid_lives[k]);
+  put_all(to.initLosses(x.losses.size()), x.losses);
+  put_all(to.initValidationLosses(x.validation_losses.size()), x.validation_losses);
+  to.setTimeLeftMs(x.time_left_ms);
+  put_all(to.initKeepers(x.keepers.size()), x.keepers);
+  to.setLayers(x.layers);
   put_all(to.initConfigurations(x.configurations.size()), x.configurations);
-  put_all(to.initLayers(x.layers.size()), x.layers);
+  put_all(to.initLayerCosts(x.layer_costs.size()), x.layer_costs);
   put_all(to.initMemory(x.memory.size()), x.memory);
   put(to.initFigures(), x.figures);
   to.setOtherMs(x.other_ms);
@@ -466,8 +511,15 @@ job_status get(schema::JobStatus::Reader from) {
     x.checkpoint_folders.push_back({f.getKeeper().cStr(), f.getFolder().cStr()});
   x.decision_count = from.getDecisionCount();
   x.decisions = get_all<decision_status>(from.getDecisions());
+  for (auto life : from.getGridLives())
+    x.grid_lives.push_back(life);
+  x.losses = get_all<loss_point>(from.getLosses());
+  x.validation_losses = get_all<loss_point>(from.getValidationLosses());
+  x.time_left_ms = from.getTimeLeftMs();
+  x.keepers = get_all<keeper_status>(from.getKeepers());
+  x.layers = from.getLayers();
   x.configurations = get_all<configuration_status>(from.getConfigurations());
-  x.layers = get_all<layer_status>(from.getLayers());
+  x.layer_costs = get_all<layer_cost_status>(from.getLayerCosts());
   x.memory = get_all<memory_status>(from.getMemory());
   x.figures = get(from.getFigures());
   x.other_ms = from.getOtherMs();
@@ -493,6 +545,9 @@ std::vector<char> encode(const request& x) {
                           s.setChangesFrom(r.changes_from);
                           s.setEventsFrom(r.events_from);
                           s.setDecisionsFrom(r.decisions_from);
+                          s.setLossesFrom(r.losses_from);
+                          s.setNewsFrom(r.news_from);
+                          s.setFailuresFrom(r.failures_from);
                         },
                         [&](const preempt_request& r) {
                           auto p = to.initPreempt();
@@ -502,7 +557,13 @@ std::vector<char> encode(const request& x) {
                           p.setNoticeMs(r.notice_ms);
                         },
                         [&](const cancel_request& r) { to.setCancel(r.job); },
-                        [&](const checkpoint_request& r) { to.setCheckpoint(r.job); }},
+                        [&](const checkpoint_request& r) { to.setCheckpoint(r.job); },
+                        [&](const report_request& r) {
+                          auto p = to.initReport();
+                          p.setInstance(r.instance);
+                          p.setWhat(r.what);
+                          put_texts(p.initLines(r.lines.size()), r.lines);
+                        }},
              x);
   return bytes_of(message);
 }
@@ -521,10 +582,15 @@ std::vector<char> encode(const reply& x) {
                           s.setNowUs(r.now_us);
                           put_all(s.initInstances(r.instances.size()), r.instances);
                           put_all(s.initJobs(r.jobs.size()), r.jobs);
+                          s.setNewsCount(r.news_count);
+                          put_all(s.initNews(r.news.size()), r.news);
+                          s.setFailureCount(r.failure_count);
+                          put_all(s.initFailures(r.failures.size()), r.failures);
                         },
                         [&](const preempted_reply& r) { put_texts(to.initPreempted(r.names.size()), r.names); },
                         [&](const cancelled_reply& r) { to.setCancelled(r.job); },
-                        [&](const checkpointing_reply& r) { to.setCheckpointing(r.job); }},
+                        [&](const checkpointing_reply& r) { to.setCheckpointing(r.job); },
+                        [&](const reported_reply&) { to.setReported(); }},
              x);
   return bytes_of(message);
 }
@@ -537,7 +603,8 @@ request decode_request(std::span<const char> bytes) {
           return submit_request{get(from.getSubmit())};
         case schema::Request::STATUS: {
           auto s = from.getStatus();
-          return status_request{s.getJob(), s.getChangesFrom(), s.getEventsFrom(), s.getDecisionsFrom()};
+          return status_request{s.getJob(),        s.getChangesFrom(), s.getEventsFrom(),  s.getDecisionsFrom(),
+                                s.getLossesFrom(), s.getNewsFrom(),    s.getFailuresFrom()};
         }
         case schema::Request::PREEMPT: {
           auto p = from.getPreempt();
@@ -547,6 +614,10 @@ request decode_request(std::span<const char> bytes) {
           return cancel_request{from.getCancel()};
         case schema::Request::CHECKPOINT:
           return checkpoint_request{from.getCheckpoint()};
+        case schema::Request::REPORT: {
+          auto p = from.getReport();
+          return report_request{p.getInstance().cStr(), p.getWhat().cStr(), get_texts(p.getLines())};
+        }
         }
         throw std::runtime_error("client request is of a kind this manager does not know");
       });
@@ -562,7 +633,13 @@ reply decode_reply(std::span<const char> bytes) {
       return submitted_reply{from.getSubmitted()};
     case schema::Reply::STATUS: {
       auto s = from.getStatus();
-      return status_reply{s.getNowUs(), get_all<instance_status>(s.getInstances()), get_all<job_status>(s.getJobs())};
+      return status_reply{.now_us = s.getNowUs(),
+                          .instances = get_all<instance_status>(s.getInstances()),
+                          .jobs = get_all<job_status>(s.getJobs()),
+                          .news_count = s.getNewsCount(),
+                          .news = get_all<event_status>(s.getNews()),
+                          .failure_count = s.getFailureCount(),
+                          .failures = get_all<failure_status>(s.getFailures())};
     }
     case schema::Reply::PREEMPTED:
       return preempted_reply{get_texts(from.getPreempted())};
@@ -570,6 +647,8 @@ reply decode_reply(std::span<const char> bytes) {
       return cancelled_reply{from.getCancelled()};
     case schema::Reply::CHECKPOINTING:
       return checkpointing_reply{from.getCheckpointing()};
+    case schema::Reply::REPORTED:
+      return reported_reply{};
     }
     throw std::runtime_error("manager's reply is of a kind this client does not know");
   });

@@ -31,6 +31,9 @@ struct status_request {
   std::uint64_t changes_from = 0;
   std::uint64_t events_from = 0;
   std::uint64_t decisions_from = 0;
+  std::uint64_t losses_from = 0; ///< versions
+  std::uint64_t news_from = 0;
+  std::uint64_t failures_from = 0;
 };
 
 /// A synthetic preemption: of the instances named, or of `any` workers chosen by `seed`.
@@ -50,7 +53,15 @@ struct checkpoint_request {
   std::uint64_t job = 0;
 };
 
-using request = std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request>;
+/// A node failed at something, or has died of it: what, and the end of its log. May be repeated.
+struct report_request {
+  std::string instance;
+  std::string what;               ///< one line
+  std::vector<std::string> lines; ///< oldest first
+};
+
+using request =
+    std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request, report_request>;
 
 // --- replies -------------------------------------------------------------------------------------
 
@@ -89,6 +100,7 @@ struct change_status {
   double first_commit_ms = -1;
   double stall_ms = -1;
   double predicted_ms = -1; ///< of the stall
+  std::int64_t at_us = 0;   ///< when it began; monotonic clock of the manager's machine
 
   friend bool operator==(const change_status&, const change_status&) = default;
 };
@@ -143,7 +155,7 @@ struct configuration_status {
 };
 
 /// One layer: times as measured so far (ms; a micro-batch's, but for the optimizer's), and bytes.
-struct layer_status {
+struct layer_cost_status {
   double forward_ms = 0;
   double backward_ms = 0;
   double optimizer_ms = 0;
@@ -153,7 +165,7 @@ struct layer_status {
   std::uint64_t activation_bytes = 0; ///< of a micro-batch
   std::uint64_t tied_bytes = 0;
 
-  friend bool operator==(const layer_status&, const layer_status&) = default;
+  friend bool operator==(const layer_cost_status&, const layer_cost_status&) = default;
 };
 
 /// Memory of one rank's tensors, bytes.
@@ -196,6 +208,23 @@ struct checkpoint_folder {
   friend bool operator==(const checkpoint_folder&, const checkpoint_folder&) = default;
 };
 
+/// The loss of the step that made a version, or the mean of those of a few steps, the last of which made it.
+struct loss_point {
+  std::uint64_t steps = 0;
+  double loss = 0;
+
+  friend bool operator==(const loss_point&, const loss_point&) = default;
+};
+
+/// What one keeper holds of a job.
+struct keeper_status {
+  std::string keeper;       ///< instance
+  std::uint64_t steps = 0;  ///< newest version that it holds something of
+  std::uint32_t layers = 0; ///< of that version; several keepers share the layers
+
+  friend bool operator==(const keeper_status&, const keeper_status&) = default;
+};
+
 struct job_status {
   std::uint64_t id = 0;
   std::string name;
@@ -205,9 +234,10 @@ struct job_status {
   std::uint64_t generation = 0;
   std::uint64_t steps = 0;
   std::uint64_t steps_done = 0;
-  std::uint32_t width = 0; ///< of the generation running; 0: none
+  std::uint32_t width = 0; ///< of the generation running, or being changed; 0: none
   std::uint32_t depth = 0;
   std::vector<std::string> grid; ///< slots by rank = pipeline · depth + stage
+  std::vector<std::uint64_t> grid_lives; ///< incarnations of their instances
   double loss = 0;
   std::int64_t evaluated_steps = -1; ///< version last evaluated on the validation samples; -1: none
   double validation_loss = 0;
@@ -234,8 +264,13 @@ struct job_status {
   std::string checkpoint_problem; ///< why the last attempt to write one failed
   std::uint64_t decision_count = 0; ///< all, also those left out
   std::vector<decision_status> decisions;
+  std::vector<loss_point> losses;            ///< ascending, at most loss_curve::most_points
+  std::vector<loss_point> validation_losses; ///< likewise
+  double time_left_ms = -1;                  ///< at the pace of the last minute, stalls included; -1: unknown
+  std::vector<keeper_status> keepers;        ///< those present
+  std::uint32_t layers = 0;                  ///< of the model
   std::vector<configuration_status> configurations; ///< that the planner last chose from
-  std::vector<layer_status> layers;
+  std::vector<layer_cost_status> layer_costs;
   std::vector<memory_status> memory; ///< by rank, as far as heard
   figures_status figures;
   double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
@@ -243,10 +278,25 @@ struct job_status {
   friend bool operator==(const job_status&, const job_status&) = default;
 };
 
+/// A node's last words.
+struct failure_status {
+  std::uint64_t number = 0; ///< 0, 1, … since the manager started
+  std::int64_t at_us = 0;   ///< when it was heard; monotonic clock of the manager's machine
+  std::string instance;
+  std::string what;               ///< one line
+  std::vector<std::string> lines; ///< the last of its log, oldest first
+
+  friend bool operator==(const failure_status&, const failure_status&) = default;
+};
+
 struct status_reply {
   std::int64_t now_us = 0; ///< monotonic clock of the manager's machine
   std::vector<instance_status> instances;
   std::vector<job_status> jobs;
+  std::uint64_t news_count = 0;         ///< all, also those left out
+  std::vector<event_status> news;       ///< of the instances: joins, notices, losses, failures; the newest
+  std::uint64_t failure_count = 0;      ///< all, also those left out
+  std::vector<failure_status> failures; ///< the newest of each instance, oldest first
 
   friend bool operator==(const status_reply&, const status_reply&) = default;
 };
@@ -273,8 +323,10 @@ struct checkpointing_reply {
   std::uint64_t job = 0;
 };
 
-using reply =
-    std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply, checkpointing_reply>;
+struct reported_reply {};
+
+using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply,
+                           checkpointing_reply, reported_reply>;
 
 // --- bytes ---------------------------------------------------------------------------------------
 

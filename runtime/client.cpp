@@ -9,12 +9,15 @@
 namespace parcae {
 
 struct manager_client::implementation {
+  ~implementation() { caf::anon_send_exit(follower, caf::exit_reason::user_shutdown); }
+
   system_config config;
   caf::actor_system system{config};
   caf::scoped_actor self{system};
   service_actor manager;
   std::chrono::milliseconds limit;
   address where;
+  caf::actor follower; ///< null: none
 };
 
 namespace {
@@ -29,6 +32,42 @@ Reply expect(reply&& x) {
   if (auto bad = std::get_if<error_reply>(&x))
     throw client_error(bad->text);
   throw client_error("the manager answered something else than was asked");
+}
+
+struct follower_state {
+  service_actor manager;
+  status_request wanted;
+};
+
+/// Asks the manager again and again. Timer atoms are its only messages; it ends with the first problem.
+caf::behavior follower(caf::stateful_actor<follower_state>* self, service_actor manager, const address& where,
+                       std::chrono::milliseconds limit, status_request first, std::chrono::milliseconds interval,
+                       std::function<status_request(status_reply)> heard, std::function<void(std::string)> lost) {
+  const auto end = [=](const std::string& why) {
+    lost(why);
+    self->quit();
+  };
+  self->state.manager = std::move(manager);
+  self->state.wanted = first;
+  self->set_down_handler([=](const caf::down_msg&) { end("the manager at " + to_string(where) + " is gone"); });
+  self->monitor(self->state.manager);
+  self->send(self, timer_atom_v);
+  return {[=](timer_atom) {
+    auto& s = self->state;
+    self->request(s.manager, limit, client_request{encode(request{s.wanted})})
+        .then(
+            [=](const client_reply& answer) {
+              try {
+                self->state.wanted = heard(expect<status_reply>(decode_reply(answer.bytes)));
+                self->delayed_send(self, interval, timer_atom_v);
+              } catch (const std::runtime_error& e) {
+                end(e.what());
+              }
+            },
+            [=](const caf::error& e) {
+              end("the manager at " + to_string(where) + " does not answer (" + render(e) + ")");
+            });
+  }};
 }
 
 } // namespace
@@ -86,6 +125,17 @@ std::vector<std::string> manager_client::preempt(const preempt_request& x) {
 
 void manager_client::cancel(std::uint64_t job) {
   expect<cancelled_reply>(ask(cancel_request{job}));
+}
+
+void manager_client::report(const report_request& x) {
+  expect<reported_reply>(ask(x));
+}
+
+void manager_client::follow(status_request first, std::chrono::milliseconds interval,
+                            std::function<status_request(status_reply)> heard, std::function<void(std::string)> lost) {
+  auto& c = *implementation_;
+  c.follower =
+      c.system.spawn(follower, c.manager, c.where, c.limit, first, interval, std::move(heard), std::move(lost));
 }
 
 void manager_client::checkpoint(std::uint64_t job) {

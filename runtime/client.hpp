@@ -6,6 +6,7 @@
 #include "runtime/address.hpp"
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 
@@ -29,6 +30,14 @@ public:
   std::vector<std::string> preempt(const preempt_request& x);
   void cancel(std::uint64_t job);
   void checkpoint(std::uint64_t job); ///< asks for one; the status tells when it is there
+  void report(const report_request& x);
+
+  /// Asks for the status now, and again each `interval` after an answer, until the client goes. `heard` gets each
+  /// answer and says what to ask next; `lost`, once and last, gets one line when the manager is gone (within
+  /// milliseconds of its process's end), refuses, or does not answer within the limit. Both are called on another
+  /// thread, one at a time, and must be quick. At most one at a time.
+  void follow(status_request first, std::chrono::milliseconds interval,
+              std::function<status_request(status_reply)> heard, std::function<void(std::string)> lost);
 
 private:
   reply ask(const request& x);

@@ -6,6 +6,7 @@
 #include "runtime/job_file.hpp"
 #include "runtime/manager.hpp"
 #include "runtime/status_text.hpp"
+#include "runtime/watch.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -157,6 +158,15 @@ void add_status(CLI::App& app) {
     auto x = manager_client(parse_address(*manager)).status({.job = *job});
     print(*json ? json_of(x) + "\n" : text_of(x));
   });
+}
+
+void add_watch(CLI::App& app) {
+  auto command = app.add_subcommand("watch", "follow a job until it ends, live on a terminal, else line by line\n"
+                                             "Example: parcae watch 1");
+  auto manager = add_manager_option(*command);
+  auto job = std::make_shared<std::uint64_t>(0);
+  command->add_option("JOB", *job, "default: the one that runs, else the next, else the last");
+  command->callback([=] { watch(parse_address(*manager), *job); });
 }
 
 void add_preempt(CLI::App& app) {

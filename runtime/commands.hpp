@@ -13,6 +13,7 @@ namespace parcae {
 void add_manager(CLI::App& app);
 void add_submit(CLI::App& app);
 void add_status(CLI::App& app);
+void add_watch(CLI::App& app);
 void add_preempt(CLI::App& app);
 void add_cancel(CLI::App& app);
 void add_export(CLI::App& app);

@@ -1,5 +1,6 @@
 #include "runtime/duration.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <utility>
@@ -35,6 +36,24 @@ std::string to_string(std::chrono::milliseconds x) {
   for (const auto& unit : units)
     if (x.count() % unit.ms == 0)
       return std::to_string(x.count() / unit.ms) + std::string(unit.name);
+  return {};
+}
+
+std::string text_of_age(std::int64_t us) {
+  const auto s = std::max<std::int64_t>(0, us / 1'000'000);
+  if (s < 60)
+    return std::to_string(s) + "s";
+  constexpr struct {
+    std::int64_t seconds;
+    char name;
+    std::int64_t below; ///< seconds of the unit that follows
+    char name_below;
+  } steps[] = {{86'400, 'd', 3600, 'h'}, {3600, 'h', 60, 'm'}, {60, 'm', 1, 's'}};
+  for (const auto& x : steps)
+    if (s >= x.seconds) {
+      const auto rest = std::to_string(s % x.seconds / x.below);
+      return std::to_string(s / x.seconds) + x.name + (rest.size() < 2 ? "0" : "") + rest + x.name_below;
+    }
   return {};
 }
 

@@ -62,9 +62,11 @@ struct report_logger {
   }
 
   void operator()(const failed& x) const {
-    // A broken connection is what peers see of a loss: nothing failed here.
-    spdlog::log(x.kind == failure::communication ? spdlog::level::info : spdlog::level::err, "{}: {}", to_string(self),
-                x.what);
+    // A broken connection is what peers see of a loss: nothing failed here. Errors are told to the manager.
+    const auto level = x.kind == failure::communication                            ? spdlog::level::info
+                       : x.kind == failure::data || x.kind == failure::computation ? spdlog::level::err
+                                                                                   : spdlog::level::warn;
+    spdlog::log(level, "{}: {}", to_string(self), x.what);
   }
 
   void operator()(const checkpointed& x) const {

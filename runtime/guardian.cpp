@@ -40,7 +40,7 @@ void end_connections() {
 
 } // namespace
 
-guardian::guardian() {
+guardian::guardian(const std::function<void()>& last_act) {
   void* memory = mmap(nullptr, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     throw std::system_error(errno, std::generic_category(), "cannot map memory for the guardian process");
@@ -65,6 +65,8 @@ guardian::guardian() {
       std::signal(signal, SIG_IGN);
     if (pthread_mutex_lock(&shared_->alive) == EOWNERDEAD)
       end_connections();
+    if (last_act)
+      last_act();
     _exit(0);
   }
 }

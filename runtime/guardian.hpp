@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include <functional>
+
 namespace parcae {
 
 /// Ends this process's TCP connections within a millisecond of its death, by whatever signal. Without it they end only
@@ -14,12 +16,15 @@ namespace parcae {
 /// the calling thread holds. The kernel passes robust mutexes on before it frees memory (futex(2), "Robust futexes");
 /// the child then shuts every internet socket of the table down, and exits.
 ///
+/// At the end, whichever way it came, the child calls `last_act`, which may exec. It has the memory that this process
+/// had when the guardian was made, but for what is shared.
+///
 /// Make it on the main thread, before any other thread and before memory is allocated; destroy it on the same thread.
 /// Throws std::system_error.
 class guardian {
 public:
-  guardian();
-  ~guardian();
+  explicit guardian(const std::function<void()>& last_act = {});
+  ~guardian(); ///< waits for the last act
   guardian(const guardian&) = delete;
   guardian& operator=(const guardian&) = delete;
 

@@ -72,9 +72,13 @@ log_format parse_log_format(const std::string& x) {
   throw std::invalid_argument("--log-format " + x + " is unknown; it is text or json");
 }
 
-void log_to_stderr(const std::string& who, log_format format) {
+void log_to_stderr(const std::string& who, log_format format, std::shared_ptr<spdlog::sinks::sink> also) {
   auto logger = spdlog::stderr_color_mt(who);
   logger->set_formatter(formatter_of(format));
+  if (also) {
+    also->set_formatter(formatter_of(log_format::text));
+    logger->sinks().push_back(std::move(also));
+  }
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
 }

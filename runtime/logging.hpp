@@ -2,7 +2,12 @@
 
 // The log: one line per event on stderr, for people or as JSON.
 
+#include <memory>
 #include <string>
+
+namespace spdlog::sinks {
+class sink;
+}
 
 namespace parcae {
 
@@ -14,7 +19,8 @@ enum class log_format {
 /// Throws std::invalid_argument with one line.
 log_format parse_log_format(const std::string& x);
 
-/// Call once, first thing in main. `who`: the instance's name, or "manager".
-void log_to_stderr(const std::string& who, log_format format = log_format::text);
+/// Call once, first thing in main. `who`: the instance's name, or "manager". `also`: gets the same lines, as text.
+void log_to_stderr(const std::string& who, log_format format = log_format::text,
+                   std::shared_ptr<spdlog::sinks::sink> also = {});
 
 } // namespace parcae

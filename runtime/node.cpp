@@ -2,9 +2,11 @@
 
 #include "actors/instance.hpp"
 #include "gpu/data_port.hpp"
-#include "runtime/guardian.hpp"
+#include "runtime/black_box_sink.hpp"
 #include "runtime/executor_log.hpp"
+#include "runtime/guardian.hpp"
 #include "runtime/identity.hpp"
+#include "runtime/last_words.hpp"
 #include "runtime/loader_log.hpp"
 #include "runtime/system.hpp"
 #include "runtime/termination.hpp"
@@ -71,7 +73,7 @@ private:
 
 hello introduction_of(const node_options& options, const data_port& port) {
   hello x;
-  x.name = options.name.empty() ? default_node_name() : options.name;
+  x.name = options.name;
   x.role = options.role;
   // Everything is on loopback until there is TLS.
   x.host = "127.0.0.1";
@@ -80,6 +82,48 @@ hello introduction_of(const node_options& options, const data_port& port) {
   x.processor = processor_facts(options.device);
   x.slot_bytes = options.slot_bytes > 0 ? options.slot_bytes : machine_bytes() / options.slots;
   return x;
+}
+
+// From the first actor to the last. Returns why the manager refused this instance, or nothing.
+std::string serve(const node_options& options, const std::shared_ptr<black_box_sink>& last_lines, termination& end) {
+  std::random_device random;
+  system_config config;
+  if (auto problem = config.problem(); !problem.empty())
+    throw std::runtime_error("cannot run: " + problem);
+  // Destroyed in reverse: first the actors end, then the executors they left, then the port.
+  auto port = make_data_port("127.0.0.1");
+  executor_pool pool(options, *port);
+  std::string refusal;
+  caf::actor_system system(config);
+  instance_config wiring;
+  wiring.introduction = introduction_of(options, *port);
+  wiring.manager_host = options.manager.host;
+  wiring.manager_port = options.manager.port;
+  wiring.seed = std::uint64_t{random()} << 32 | random();
+  wiring.source.make = [&](const slot_id& slot, std::function<void(report)> f) {
+    return pool.make(slot, std::move(f));
+  };
+  wiring.source.retire = [&](std::unique_ptr<executor> x) { pool.retire(std::move(x)); };
+  wiring.dialler = system.middleman().actor_handle();
+  wiring.die = [] { kill(getpid(), SIGKILL); };
+  wiring.last_lines = [last_lines] { return last_lines->lines(); };
+  wiring.ended = [&](std::string why) {
+    refusal = std::move(why);
+    end.stop();
+  };
+  auto self = system.spawn(instance, std::move(wiring));
+  // A weak pointer: the log outlives the actors.
+  last_lines->on_error([to = caf::actor_cast<caf::weak_actor_ptr>(self)](const std::string& what) {
+    if (auto strong = to.lock())
+      caf::anon_send(caf::actor_cast<instance_actor>(strong), report_atom_v, what);
+  });
+  bool signalled = false;
+  end.wait([&] {
+    auto grace = std::exchange(signalled, true) ? std::chrono::milliseconds(0) : options.grace;
+    caf::anon_send(self, notice_atom_v, static_cast<std::uint64_t>(grace.count()));
+  });
+  limit_shutdown(10);
+  return refusal;
 }
 
 } // namespace
@@ -91,45 +135,25 @@ std::filesystem::path default_state_folder() {
   return std::filesystem::absolute("parcae-state");
 }
 
-int run_node(const node_options& options) {
-  const guardian guard;
+int run_node(const node_options& given) {
+  auto options = given;
+  if (options.name.empty())
+    options.name = default_node_name();
+  const auto box = std::make_shared<black_box>();
+  const guardian guard(last_words_of(*box, options.name, options.manager));
+  note_crashes(box);
   termination end;
-  std::random_device random;
-  system_config config;
-  if (auto problem = config.problem(); !problem.empty())
-    throw std::runtime_error("cannot run: " + problem);
-  // Destroyed in reverse: first the actors end, then the executors they left, then the port.
-  auto port = make_data_port("127.0.0.1");
-  executor_pool pool(options, *port);
-  std::string failure;
-  {
-    caf::actor_system system(config);
-    instance_config wiring;
-    wiring.introduction = introduction_of(options, *port);
-    log_to_stderr(wiring.introduction.name, options.log);
-    wiring.manager_host = options.manager.host;
-    wiring.manager_port = options.manager.port;
-    wiring.seed = std::uint64_t{random()} << 32 | random();
-    wiring.source.make = [&](const slot_id& slot, std::function<void(report)> f) {
-      return pool.make(slot, std::move(f));
-    };
-    wiring.source.retire = [&](std::unique_ptr<executor> x) { pool.retire(std::move(x)); };
-    wiring.dialler = system.middleman().actor_handle();
-    wiring.die = [] { kill(getpid(), SIGKILL); };
-    wiring.ended = [&](std::string why) {
-      failure = std::move(why);
-      end.stop();
-    };
-    auto self = system.spawn(instance, std::move(wiring));
-    bool signalled = false;
-    end.wait([&] {
-      auto grace = std::exchange(signalled, true) ? std::chrono::milliseconds(0) : options.grace;
-      caf::anon_send(self, notice_atom_v, static_cast<std::uint64_t>(grace.count()));
-    });
-    limit_shutdown(10);
+  const auto last_lines = std::make_shared<black_box_sink>(box);
+  log_to_stderr(options.name, options.log, last_lines);
+  std::string refusal;
+  try {
+    refusal = serve(options, last_lines, end);
+  } catch (const std::exception& e) {
+    box->note_end(e.what());
+    throw;
   }
-  if (!failure.empty())
-    throw std::runtime_error(failure);
+  if (!refusal.empty())
+    throw std::runtime_error(refusal);
   return 0;
 }
 

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     parcae::add_manager(app);
     parcae::add_submit(app);
     parcae::add_status(app);
+    parcae::add_watch(app);
     parcae::add_preempt(app);
     parcae::add_cancel(app);
     parcae::add_export(app);

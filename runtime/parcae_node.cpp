@@ -1,6 +1,7 @@
 // parcae-node: one instance. See runtime/node.hpp.
 
 #include "runtime/duration.hpp"
+#include "runtime/last_words.hpp"
 #include "runtime/node.hpp"
 #include "runtime/usage.hpp"
 
@@ -55,6 +56,8 @@ int main(int argc, char** argv) {
   app.add_option("--log-format", x.log, "text or json, one line per event on stderr")->capture_default_str();
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
+  int last_words = -1;
+  app.add_option("--last-words", last_words)->group(""); // only the guardian of a failed node uses it
   try {
     app.parse(argc, argv);
     options = options_of(options, x);
@@ -65,6 +68,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
+    if (last_words >= 0) {
+      parcae::deliver_last_words(parcae::black_box(last_words), options.name, options.manager);
+      return 0;
+    }
     return parcae::run_node(options);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "parcae-node: %s\n", e.what());

@@ -143,7 +143,7 @@ double step_ms_of(const job_status& x, const job_specification& job) {
   return job.global_batch * 1000.0 / measured_row(x)->samples_per_s;
 }
 
-layer_cost cost_of(const layer_status& x) {
+layer_cost cost_of(const layer_cost_status& x) {
   return {x.forward_ms,  x.backward_ms,      x.optimizer_ms, x.gradient_bytes,
           x.output_bytes, x.state_bytes,     x.activation_bytes, x.tied_bytes};
 }
@@ -153,7 +153,7 @@ void measure_steps(job_measurements& to, const job_specification& job, const pro
   show("steps on one slot");
   const auto alone = steps_side_by_side(job, options, 1, &to.first_step_ms).front();
   double layers_ms = 0;
-  for (const auto& x : alone.layers) {
+  for (const auto& x : alone.layer_costs) {
     to.layers.push_back(cost_of(x));
     layers_ms += job.micro_batches() * (x.forward_ms + x.backward_ms) + x.optimizer_ms;
   }

@@ -1,10 +1,13 @@
 #include "runtime/status_text.hpp"
 
+#include "runtime/duration.hpp"
+
 #include <boost/json.hpp>
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace parcae {
 
@@ -13,10 +16,15 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t decisions_shown = 3; // the newest, to people
+constexpr std::size_t lines_shown = 8;     // of a failure
+
+std::string incarnation_text(std::uint64_t x) {
+  return fmt::format("{:016x}", x);
+}
 
 json::object object_of(const instance_status& x) {
   return {{"name", x.name},
-          {"incarnation", fmt::format("{:016x}", x.incarnation)},
+          {"incarnation", incarnation_text(x.incarnation)},
           {"role", x.role},
           {"state", x.state},
           {"slots", x.slots},
@@ -44,7 +52,8 @@ json::object object_of(const change_status& x) {
           {"active_ms", x.active_ms},
           {"first_commit_ms", x.first_commit_ms},
           {"stall_ms", x.stall_ms},
-          {"predicted_ms", x.predicted_ms}};
+          {"predicted_ms", x.predicted_ms},
+          {"at_us", x.at_us}};
 }
 
 json::object object_of(const choice_status& x) {
@@ -69,7 +78,7 @@ json::object object_of(const configuration_status& x) {
           {"visits", x.visits}};
 }
 
-json::object object_of(const layer_status& x) {
+json::object object_of(const layer_cost_status& x) {
   return {{"forward_ms", x.forward_ms},
           {"backward_ms", x.backward_ms},
           {"optimizer_ms", x.optimizer_ms},
@@ -113,6 +122,27 @@ json::object object_of(const checkpoint_folder& x) {
 
 json::object object_of(const job_status& x);
 
+// JSON has no NaN, and a job that diverges must not make the whole status unreadable.
+json::value number(double x) {
+  return std::isfinite(x) ? json::value(x) : json::value(nullptr);
+}
+
+json::object object_of(const loss_point& x) {
+  return {{"steps", x.steps}, {"loss", x.loss}};
+}
+
+json::object object_of(const keeper_status& x) {
+  return {{"keeper", x.keeper}, {"steps", x.steps}, {"layers", x.layers}};
+}
+
+json::object object_of(const failure_status& x) {
+  return {{"number", x.number},
+          {"at_us", x.at_us},
+          {"instance", x.instance},
+          {"what", x.what},
+          {"lines", json::value_from(x.lines)}};
+}
+
 template <class Values>
 json::array array_of(const Values& values) {
   json::array result;
@@ -136,12 +166,17 @@ json::object object_of(const decision_status& x) {
 }
 
 json::object object_of(const job_status& x) {
-  json::array grid;
+  json::array grid, lives;
   for (std::uint32_t d = 0; d < x.width; ++d) {
-    json::array pipeline;
-    for (std::uint32_t p = 0; p < x.depth; ++p)
-      pipeline.emplace_back(x.grid.at(d * x.depth + p));
+    json::array pipeline, of_pipeline;
+    for (std::uint32_t p = 0; p < x.depth; ++p) {
+      const auto rank = std::size_t{d} * x.depth + p;
+      pipeline.emplace_back(x.grid.at(rank));
+      if (rank < x.grid_lives.size()) // a manager of an older build does not tell
+        of_pipeline.emplace_back(incarnation_text(x.grid_lives[rank]));
+    }
     grid.push_back(std::move(pipeline));
+    lives.push_back(std::move(of_pipeline));
   }
   json::object steps_by_depth;
   for (auto [depth, steps] : x.steps_by_depth)
@@ -158,15 +193,21 @@ json::object object_of(const job_status& x) {
       {"width", x.width},
       {"depth", x.depth},
       {"grid", std::move(grid)},
-      {"loss", x.loss},
+      {"grid_incarnations", std::move(lives)},
+      {"loss", number(x.loss)},
       {"evaluated_steps", x.evaluated_steps},
-      {"validation_loss", x.validation_loss},
-      {"gradient_norm", x.gradient_norm},
+      {"validation_loss", number(x.validation_loss)},
+      {"gradient_norm", number(x.gradient_norm)},
       {"learning_rate", x.learning_rate},
       {"step_ms", x.step_ms},
       {"samples_per_s", x.samples_per_s},
+      {"time_left_ms", x.time_left_ms},
+      {"losses", array_of(x.losses)},
+      {"validation_losses", array_of(x.validation_losses)},
       {"protected_steps", x.protected_steps},
       {"protected_now", x.protected_now},
+      {"keepers", array_of(x.keepers)},
+      {"layers", x.layers},
       {"replayed_steps", x.replayed_steps},
       {"migrations",
        {{"none", x.unmoved}, {"intra_stage", x.intra_stage}, {"inter_stage", x.inter_stage}, {"pipeline", x.pipeline}}},
@@ -183,7 +224,7 @@ json::object object_of(const job_status& x) {
       {"decision_count", x.decision_count},
       {"decisions", array_of(x.decisions)},
       {"configurations", array_of(x.configurations)},
-      {"layers", array_of(x.layers)},
+      {"layer_costs", array_of(x.layer_costs)},
       {"memory", array_of(x.memory)},
       {"change_figures", object_of(x.figures)},
       {"other_ms", x.other_ms}};
@@ -200,6 +241,8 @@ void add_job(std::string& out, const job_status& x) {
     out += fmt::format(", validation loss {:.4f} at step {}", x.validation_loss, x.evaluated_steps);
   if (x.width > 0)
     out += fmt::format(", {}×{}, {:.1f} samples/s", x.width, x.depth, x.samples_per_s);
+  if (x.time_left_ms >= 0)
+    out += ", " + text_of_age(static_cast<std::int64_t>(1000 * x.time_left_ms)) + " left";
   out += '\n';
   if (!x.problem.empty())
     out += "  " + x.problem + "\n";
@@ -211,6 +254,8 @@ void add_job(std::string& out, const job_status& x) {
   }
   if (x.state == "running")
     out += fmt::format("  keepers hold step {}{}\n", x.protected_steps, x.protected_now ? "" : " (not protected)");
+  for (const auto& k : x.keepers)
+    out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
   out += fmt::format("  {} changes: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} steps replayed\n",
                      x.change_count, x.intra_stage, x.inter_stage, x.pipeline, x.unmoved, x.replayed_steps);
   if (!x.changes.empty()) {
@@ -238,6 +283,12 @@ void add_job(std::string& out, const job_status& x) {
     out += "  parameters sha256 " + x.parameters_sha256 + "\n";
 }
 
+void add_failure(std::string& out, const failure_status& x, std::int64_t now_us) {
+  out += fmt::format("instance {} failed {} ago: {}\n", x.instance, text_of_age(now_us - x.at_us), x.what);
+  for (std::size_t i = x.lines.size() - std::min(x.lines.size(), lines_shown); i < x.lines.size(); ++i)
+    out += "  " + x.lines[i] + "\n";
+}
+
 } // namespace
 
 std::string text_of(const status_reply& x) {
@@ -249,17 +300,26 @@ std::string text_of(const status_reply& x) {
   for (const auto& i : x.instances) {
     out += fmt::format("instance {} ({}, {} slot{}): {}", i.name, i.role, i.slots, i.slots == 1 ? "" : "s", i.state);
     if (i.expires_in_ms >= 0 && i.state == "leaving")
-      out += fmt::format(" in {:.0f} s", i.expires_in_ms / 1000.0);
-    out += fmt::format(", joined {:.0f} s ago\n", i.age_ms / 1000.0);
+      out += " in " + text_of_age(1000 * i.expires_in_ms);
+    if (i.state == "lost")
+      out += " " + text_of_age(x.now_us - i.lost_at_us) + " ago";
+    out += ", joined " + text_of_age(1000 * static_cast<std::int64_t>(i.age_ms)) + " ago\n";
   }
   if (x.instances.empty())
     out += "no instances; start some with `parcae-node`\n";
+  for (const auto& f : x.failures)
+    add_failure(out, f, x.now_us);
   return out;
 }
 
 std::string json_of(const status_reply& x) {
-  return json::serialize(
-      json::object{{"now_us", x.now_us}, {"jobs", array_of(x.jobs)}, {"instances", array_of(x.instances)}});
+  return json::serialize(json::object{{"now_us", x.now_us},
+                                      {"jobs", array_of(x.jobs)},
+                                      {"instances", array_of(x.instances)},
+                                      {"news_count", x.news_count},
+                                      {"news", array_of(x.news)},
+                                      {"failure_count", x.failure_count},
+                                      {"failures", array_of(x.failures)}});
 }
 
 } // namespace parcae

@@ -64,6 +64,41 @@ TEST_F(conductor_test, notice_while_no_keeper_holds_the_final_version_moves_it) 
   EXPECT_EQ(d.view().steps_done, 1u);
 }
 
+TEST_F(conductor_test, view_tells_the_course_of_the_training) {
+  // given: steps, a snapshot, more steps, the loss of all workers. expected: a loss per step, the pace, what the keeper
+  // holds, when changes began; then no grid, and the steps that are lost come again in the curve.
+  c.add("k", true);
+  run_two();
+  const auto begun = c.view().changes.at(0).at;
+  c.step();
+  c.advance(100ms);
+  c.step();
+  c.snapshot("k");
+  c.advance(100ms);
+  c.step();
+  const auto steps = c.view().steps_done;
+  ASSERT_EQ(c.view().losses.points().size(), steps);
+  EXPECT_EQ(c.view().losses.points().back().steps, steps);
+  EXPECT_NEAR(c.view().steps_per_s, 3 / 0.2, 0.01);
+  ASSERT_EQ(c.view().keepers.size(), 1u);
+  EXPECT_EQ(c.view().keepers[0].where.instance, "k");
+  EXPECT_EQ(c.view().keepers[0].newest.steps, steps - 1);
+  EXPECT_EQ(c.view().keepers[0].layers, c.view().layers);
+  EXPECT_GT(begun.time_since_epoch().count(), 0);
+  c.lose("a");
+  c.lose("b");
+  EXPECT_EQ(c.view().now, phase::waiting);
+  EXPECT_FALSE(c.view().grid);
+  c.add("d");
+  c.advance(20ms);
+  c.step();
+  EXPECT_EQ(c.view().steps_done, steps);
+  EXPECT_EQ(c.view().losses.points().size(), steps);
+  EXPECT_GT(c.view().changes.back().at, begun);
+  c.lose("k");
+  EXPECT_TRUE(c.view().keepers.empty());
+}
+
 TEST_F(conductor_test, slot_that_returns_is_told_of_the_keepers_again) {
   // given: b's executor is replaced by an empty one that was told nothing. expected: PROTECT before the next PREPARE.
   c.add("k", true);

@@ -1,10 +1,14 @@
 // The plain code inside the manager's actors: the queue of jobs, the choice of victims, what status shows.
 
+#include "actors/cluster_news.hpp"
 #include "actors/injector.hpp"
 #include "actors/job_queue.hpp"
 #include "actors/status.hpp"
 
 #include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
 
 namespace parcae {
 namespace {
@@ -129,6 +133,116 @@ TEST(status, shows_a_running_job) {
   EXPECT_EQ(x.events[1].number, 11u);
   EXPECT_EQ(x.events[1].level, "error");
   EXPECT_EQ(x.events[1].at_us, 6000);
+}
+
+// given: a job that trained for a while / expected: its course, and a time left at the pace of the last minute, stalls
+// included; nothing of it when it is not asked for
+TEST(status, shows_the_course_of_the_training) {
+  job_entry entry;
+  entry.state = job_state::running;
+  entry.specification.steps = 100;
+  auto view = std::make_shared<job_view>(*sample_picture().view);
+  view->losses.add(10, 4.5);
+  view->losses.add(12, 4.25);
+  view->validation_losses.add(10, 5);
+  view->keepers = {{{"k", {1}, 0}, {10, {3}}, 2}};
+  view->layers = 3;
+  auto x = status_of({7}, entry, {view, 0, nullptr}, {});
+  EXPECT_THAT(x.losses, ElementsAre(loss_point{10, 4.5}, loss_point{12, 4.25}));
+  EXPECT_THAT(x.validation_losses, ElementsAre(loss_point{10, 5}));
+  EXPECT_THAT(x.keepers, ElementsAre(keeper_status{"k", 10, 2}));
+  EXPECT_EQ(x.layers, 3u);
+  EXPECT_THAT(x.grid_lives, ElementsAre(1, 1));
+  EXPECT_DOUBLE_EQ(x.time_left_ms, 88 * 50) << "only the step time is known";
+  view->steps_per_s = 4;
+  EXPECT_DOUBLE_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).time_left_ms, 22'000);
+  EXPECT_THAT(status_of({7}, entry, {view, 0, nullptr}, {.losses_from = 11}).losses, ElementsAre(loss_point{12, 4.25}));
+  view->grid.reset();
+  x = status_of({7}, entry, {view, 0, nullptr}, {});
+  EXPECT_DOUBLE_EQ(x.time_left_ms, -1) << "nothing runs";
+  EXPECT_DOUBLE_EQ(x.samples_per_s, 0);
+}
+
+// given: losses in order / expected: all, until there are too many: then means of neighbours, over the same span
+// given: steps that come again / expected: what was known of them and later ones is replaced
+// given: NaN / expected: left out
+TEST(loss_curve, is_bounded_and_spans_everything) {
+  loss_curve x;
+  x.add(1, 4);
+  x.add(2, std::nan(""));
+  x.add(3, 2);
+  EXPECT_THAT(x.points(), ElementsAre(loss_point{1, 4}, loss_point{3, 2}));
+  x.add(3, 3);
+  EXPECT_THAT(x.points(), ElementsAre(loss_point{1, 4}, loss_point{3, 3}));
+  x.add(1, 5);
+  EXPECT_THAT(x.points(), ElementsAre(loss_point{1, 5}));
+  loss_curve y;
+  const std::uint64_t steps = 10 * loss_curve::most_points;
+  for (std::uint64_t i = 1; i <= steps; ++i)
+    y.add(i, static_cast<double>(i));
+  ASSERT_LE(y.points().size(), loss_curve::most_points);
+  ASSERT_GE(y.points().size(), loss_curve::most_points / 2);
+  EXPECT_EQ(y.points().back().steps, steps);
+  std::uint64_t from = 1;
+  for (const auto& p : y.points()) {
+    EXPECT_DOUBLE_EQ(p.loss, static_cast<double>(from + p.steps) / 2) << "the mean of the steps since the last point";
+    from = p.steps + 1;
+  }
+  y.add(steps / 2, 0);
+  EXPECT_EQ(y.points().back(), (loss_point{steps / 2, 0}));
+  EXPECT_LT(y.points()[y.points().size() - 2].steps, steps / 2);
+}
+
+// given: steps, a stall, a step back, more than a minute / expected: steps per second of the last minute
+TEST(commit_pace, counts_stalls_and_forgets) {
+  commit_pace x;
+  const time_point start(std::chrono::hours(1));
+  const auto at = [&](double s) { return start + milliseconds(static_cast<int>(1000 * s)); };
+  EXPECT_EQ(x.steps_per_s(), 0);
+  x.add(at(0), 0);
+  EXPECT_EQ(x.steps_per_s(), 0);
+  for (int i = 1; i <= 100; ++i)
+    x.add(at(i * 0.1), static_cast<std::uint64_t>(i));
+  EXPECT_DOUBLE_EQ(x.steps_per_s(), 10);
+  x.add(at(20), 100);
+  EXPECT_DOUBLE_EQ(x.steps_per_s(), 5);
+  x.add(at(25), 50);
+  EXPECT_DOUBLE_EQ(x.steps_per_s(), 2);
+  for (int i = 1; i <= 70; ++i)
+    x.add(at(25 + i), 50 + static_cast<std::uint64_t>(3 * i));
+  EXPECT_DOUBLE_EQ(x.steps_per_s(), 3);
+}
+
+// given: more news and failures than are kept, long ones, an instance that fails again / expected: the newest, cut off,
+// one failure of each instance; only what was asked for
+TEST(cluster_news, is_bounded) {
+  cluster_news x;
+  const time_point at(milliseconds(7));
+  for (std::size_t i = 0; i < cluster_news::most_news; ++i)
+    x.note(at, severity::warning, "n" + std::to_string(i));
+  for (std::size_t i = 0; i < cluster_news::most_failures + 2; ++i)
+    x.fail(at, {"i" + std::to_string(i), "first", {}});
+  std::vector<std::string> lines(cluster_news::most_lines + 1, std::string(1000, 'x'));
+  lines.front() = "too old";
+  x.fail(at, {"i5", "second", lines});
+  status_reply all;
+  x.add_to(all, {});
+  EXPECT_EQ(all.news.size(), cluster_news::most_news);
+  EXPECT_EQ(all.news.back().number + 1, all.news_count);
+  EXPECT_EQ(all.news.back().text, "instance i5 failed: second");
+  EXPECT_EQ(all.news.back().level, "error");
+  EXPECT_EQ(all.failure_count, cluster_news::most_failures + 3);
+  ASSERT_LE(all.failures.size(), cluster_news::most_failures);
+  EXPECT_EQ(all.failures.back().what, "second");
+  EXPECT_EQ(all.failures.back().lines.size(), cluster_news::most_lines);
+  EXPECT_EQ(all.failures.back().lines.front(), std::string(cluster_news::most_bytes, 'x'));
+  EXPECT_EQ(all.failures.back().at_us, 7000);
+  EXPECT_EQ(std::ranges::count(all.failures, "i5", &failure_status::instance), 1);
+  status_reply rest;
+  x.add_to(rest, {.news_from = all.news_count - 1, .failures_from = all.failure_count});
+  EXPECT_EQ(rest.news.size(), 1u);
+  EXPECT_TRUE(rest.failures.empty());
+  EXPECT_EQ(rest.failure_count, all.failure_count);
 }
 
 // given: a client that knows some already / expected: only the rest

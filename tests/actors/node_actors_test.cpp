@@ -1,6 +1,7 @@
 // Instance, gpu and stage with dummy executors and a dummy middleman, in virtual time.
 
 #include "actors/instance.hpp"
+#include "protocols/client.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 #include <caf/io/all.hpp>
@@ -158,11 +159,16 @@ struct instance_test : node_test {
         };
       }));
   instance_actor instance;
+  std::vector<std::string> last_lines;
+  std::vector<request> client_requests;
 
   manager_actor start_manager() {
     return owned(system.spawn([this](manager_actor::pointer) -> manager_actor::behavior_type {
       return {
-          [](const client_request&) { return client_reply{}; },
+          [this](const client_request& x) {
+            client_requests.push_back(decode_request(x.bytes));
+            return client_reply{};
+          },
           [this](const hello& x, const instance_actor&, const std::vector<slot_actor>&) -> caf::result<welcome> {
             greetings.push_back(x);
             if (refusal)
@@ -182,6 +188,7 @@ struct instance_test : node_test {
     x.source = source();
     x.dialler = dialler;
     x.die = [this] { ++died; };
+    x.last_lines = [this] { return last_lines; };
     x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
     instance = owned(system.spawn(parcae::instance, std::move(x)));
     run();
@@ -292,6 +299,36 @@ TEST_F(instance_test, nobody_waits_for_a_stranger) {
   start();
   notice(5000);
   EXPECT_THAT(ended, ElementsAre(""));
+}
+
+// given: two errors at once, later one while the manager is away / expected: the first with the end of the log, told
+// once a moment later; the other when the manager is back
+TEST_F(instance_test, tells_the_manager_of_failures) {
+  start();
+  last_lines = {"one"};
+  self->send(instance, report_atom_v, std::string("first"));
+  self->send(instance, report_atom_v, std::string("second"));
+  run();
+  EXPECT_TRUE(client_requests.empty());
+  last_lines.push_back("two");
+  advance(200ms);
+  ASSERT_EQ(client_requests.size(), 1u);
+  const auto told = std::get<report_request>(client_requests[0]);
+  EXPECT_EQ(told.instance, "a");
+  EXPECT_EQ(told.what, "first");
+  EXPECT_THAT(told.lines, ElementsAre("one", "two"));
+  dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
+  caf::anon_send_exit(manager, caf::exit_reason::kill);
+  run();
+  self->send(instance, report_atom_v, std::string("third"));
+  run();
+  advance(1s);
+  EXPECT_EQ(client_requests.size(), 1u);
+  dial_error.reset();
+  manager = start_manager();
+  advance(2s);
+  ASSERT_EQ(client_requests.size(), 2u);
+  EXPECT_EQ(std::get<report_request>(client_requests[1]).what, "third");
 }
 
 // given: a preemption in 2 s / expected: dies then, not before

@@ -52,6 +52,8 @@ struct registry_test : actor_test {
           [](notice_atom, std::uint64_t) {},
           [](dial_atom, std::uint64_t) {},
           [](timer_atom) {},
+          [](report_atom, const std::string&) {},
+          [](report_atom) {},
       };
     }));
   }
@@ -137,6 +139,31 @@ TEST_F(registry_test, declares_losses) {
   advance(10s);
   EXPECT_EQ(state_of("a"), "gone");
   EXPECT_TRUE(join(greeting("a")));
+}
+
+// given: a join, a notice, a loss as announced, a join and a loss without notice, a node's last words / expected: news
+// of each, in order, and the last words as they came
+TEST_F(registry_test, tells_what_happened) {
+  auto x = greeting("a");
+  join(x);
+  self->send(registry, leaving_notice{"a", x.life, 30'000});
+  run();
+  lose("a");
+  join(greeting("b"));
+  lose("b");
+  EXPECT_TRUE(std::holds_alternative<reported_reply>(serve(report_request{"b", "ended by SIGSEGV", {"line"}})));
+  auto s = status();
+  std::vector<std::string> texts;
+  for (const auto& n : s.news)
+    texts.push_back(n.level + ": " + n.text);
+  EXPECT_THAT(texts,
+              ElementsAre("information: instance a joined as worker with 1 slot at 127.0.0.1:1",
+                          "warning: notice: instance a leaves in 30 s", "information: instance a is gone, as announced",
+                          "information: instance b joined as worker with 1 slot at 127.0.0.1:1",
+                          HasSubstr("warning: instance b is lost: "), "error: instance b failed: ended by SIGSEGV"));
+  ASSERT_EQ(s.failures.size(), 1u);
+  EXPECT_EQ(s.failures[0].instance, "b");
+  EXPECT_THAT(s.failures[0].lines, ElementsAre("line"));
 }
 
 // given: a notice while no job runs / expected: leaving, and released at once

@@ -79,7 +79,7 @@ bool compare(const job_specification& job, std::chrono::milliseconds duration) {
                          {"wall_samples_per_s", status.samples_per_s},
                          {"steps", row.measured_steps},
                          {"layers_ms", computing_ms(job, measured.layers)},
-                         {"layers_ms_there", computing_ms(job, status.layers)},
+                         {"layers_ms_there", computing_ms(job, status.layer_costs)},
                          {"other_ms", measured.platform.step_ms},
                          {"other_ms_there", status.other_ms},
                          {"message_ms", measured.platform.message_ms},

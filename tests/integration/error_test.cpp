@@ -128,6 +128,7 @@ TEST_F(error, commands) {
        1,
        {"short.toml", "job.steps", "already has 10 steps", "larger"}},
       {"no such job", {"status", "99"}, 1, {"no such job: 99", "parcae status"}},
+      {"no such job to watch", {"watch", "99"}, 1, {"no such job: 99", "parcae status"}},
       {"no such job to cancel", {"cancel", "99"}, 1, {"no such job: 99", "parcae status"}},
       {"no such job to export", {"export", "99", "--output", f + "x"}, 1, {"no such job: 99", "parcae status"}},
       {"nothing to export yet", {"export", "1", "--output", f + "x"}, 1, {"job 1", "no keeper holds"}},
@@ -150,7 +151,7 @@ TEST_F(error, commands) {
     // Others than these would take the manager's address for a second one, or not at all.
     const bool asks = !arguments.empty() && std::ranges::find(arguments, "--manager") == arguments.end() &&
                       (arguments[0] == "submit" || arguments[0] == "status" || arguments[0] == "cancel" ||
-                       arguments[0] == "export" || arguments[0] == "preempt");
+                       arguments[0] == "export" || arguments[0] == "preempt" || arguments[0] == "watch");
     check(x, run(arguments, asks));
   }
 }

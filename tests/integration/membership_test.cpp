@@ -67,8 +67,13 @@ TEST_F(membership, other_protocol_versions_are_refused) {
     ASSERT_TRUE(manager);
     caf::scoped_actor self(system);
     auto never = system.spawn([](instance_actor::pointer) -> instance_actor::behavior_type {
-      return {[](die_atom, std::uint64_t) {}, [](released_atom) {}, [](notice_atom, std::uint64_t) {},
-              [](dial_atom, std::uint64_t) {}, [](timer_atom) {}};
+      return {[](die_atom, std::uint64_t) {},
+              [](released_atom) {},
+              [](notice_atom, std::uint64_t) {},
+              [](dial_atom, std::uint64_t) {},
+              [](timer_atom) {},
+              [](report_atom, const std::string&) {},
+              [](report_atom) {}};
     });
     hello x;
     x.protocol = protocol_version + 1;

@@ -33,6 +33,10 @@ job_specification sample_job() {
 status_reply sample_status() {
   status_reply x;
   x.now_us = 123456789;
+  x.news_count = 10;
+  x.news.push_back({9, 43, "warning", "news"});
+  x.failure_count = 2;
+  x.failures.push_back({1, 44, "b", "what", {"one", "two"}});
   x.instances.push_back({"a", 0xdeadbeefdeadbeef, "worker", "leaving", 2, "127.0.0.1", 4000, "cpu", 5000, 250, -1});
   job_status j;
   j.id = 3;
@@ -53,7 +57,8 @@ status_reply sample_status() {
                        .kind = "pipeline",
                        .bytes = 100,
                        .stall_ms = 12.5,
-                       .predicted_ms = 11.5});
+                       .predicted_ms = 11.5,
+                       .at_us = 40});
   j.decision_count = 5;
   j.decisions.push_back({.number = 4,
                          .at_us = 41,
@@ -72,8 +77,14 @@ status_reply sample_status() {
   j.checkpoint_steps = 90;
   j.checkpoint_folders.push_back({"k", "/state/text-1/90@2"});
   j.checkpoint_problem = "full";
+  j.grid_lives = {0xdeadbeefdeadbeef, 3};
+  j.losses = {{10, 2.5}, {20, 2.25}};
+  j.validation_losses = {{20, 2.75}};
+  j.time_left_ms = 1234.5;
+  j.keepers = {{"k", 20, 3}};
+  j.layers = 4;
   j.configurations.push_back({2, 1, 90.5, 100.5, 95.5, 105.5, 70, 3, true});
-  j.layers.push_back({1.5, 2.5, 3.5, 4, 5, 6, 7, 8});
+  j.layer_costs.push_back({1.5, 2.5, 3.5, 4, 5, 6, 7, 8});
   j.memory.push_back({"a/0", 1000, 2000});
   j.figures = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5};
   j.other_ms = 0.25;
@@ -105,11 +116,14 @@ TEST(client, requests_round_trip) {
   // Encoding again gives the same bytes: no field was lost.
   EXPECT_EQ(encode(request{submit_request{job}}), encode(request{submit_request{expected}}));
 
-  auto status = std::get<status_request>(decode_request(encode(request{status_request{1, 2, 3, 4}})));
+  auto status = std::get<status_request>(decode_request(encode(request{status_request{1, 2, 3, 4, 5, 6, 7}})));
   EXPECT_EQ(status.job, 1u);
   EXPECT_EQ(status.changes_from, 2u);
   EXPECT_EQ(status.events_from, 3u);
   EXPECT_EQ(status.decisions_from, 4u);
+  EXPECT_EQ(status.losses_from, 5u);
+  EXPECT_EQ(status.news_from, 6u);
+  EXPECT_EQ(status.failures_from, 7u);
 
   auto preempt = std::get<preempt_request>(decode_request(encode(request{preempt_request{{"a", "b"}, 2, 3, 4}})));
   EXPECT_THAT(preempt.names, testing::ElementsAre("a", "b"));
@@ -119,6 +133,10 @@ TEST(client, requests_round_trip) {
 
   EXPECT_EQ(std::get<cancel_request>(decode_request(encode(request{cancel_request{9}}))).job, 9u);
   EXPECT_EQ(std::get<checkpoint_request>(decode_request(encode(request{checkpoint_request{8}}))).job, 8u);
+  auto report = std::get<report_request>(decode_request(encode(request{report_request{"a", "what", {"one", "two"}}})));
+  EXPECT_EQ(report.instance, "a");
+  EXPECT_EQ(report.what, "what");
+  EXPECT_THAT(report.lines, testing::ElementsAre("one", "two"));
 }
 
 // given: each kind of reply / expected: the same after encoding and decoding
@@ -131,6 +149,7 @@ TEST(client, replies_round_trip) {
   EXPECT_THAT(std::get<preempted_reply>(decode_reply(encode(reply{preempted_reply{{"a"}}}))).names,
               testing::ElementsAre("a"));
   EXPECT_EQ(std::get<cancelled_reply>(decode_reply(encode(reply{cancelled_reply{6}}))).job, 6u);
+  EXPECT_TRUE(std::holds_alternative<reported_reply>(decode_reply(encode(reply{reported_reply{}}))));
 }
 
 // given: nothing, half a word, more than the limit, noise / expected: std::runtime_error, or some value

@@ -3,6 +3,8 @@
 #include "protocols/type_ids.hpp"
 #include "runtime/address.hpp"
 #include "runtime/availability.hpp"
+#include "runtime/black_box.hpp"
+#include "runtime/black_box_sink.hpp"
 #include "runtime/demo_report.hpp"
 #include "runtime/faults.hpp"
 #include "runtime/guardian.hpp"
@@ -13,15 +15,19 @@
 #include <boost/json.hpp>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <spdlog/logger.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <functional>
 #include <numeric>
+#include <thread>
 
 namespace parcae {
 namespace {
@@ -253,7 +259,51 @@ TEST(status_text, shows_everything) {
   EXPECT_EQ(shown.at("chosen").at("configuration").as_string(), "2×1");
   EXPECT_EQ(shown.at("forecast").at(0).at("mean").to_number<double>(), 1.5);
   EXPECT_THAT(text, HasSubstr("not protected"));
-  EXPECT_THAT(text, HasSubstr("leaving in 2 s"));
+  EXPECT_THAT(text, HasSubstr("leaving in 1s"));
+}
+
+// given: what a status has for those who watch / expected: all of it in the JSON, and no NaN; last words in the text
+TEST(status_text, shows_the_course_and_last_words) {
+  status_reply x;
+  x.now_us = 5'000'000;
+  job_status j;
+  j.state = "running";
+  j.steps = 100;
+  j.width = j.depth = 1;
+  j.grid = {"a/0"};
+  j.grid_lives = {10};
+  j.loss = std::nan("");
+  j.losses = {{10, 4.5}, {20, 4.25}};
+  j.validation_losses = {{20, 4.75}};
+  j.time_left_ms = 65'000;
+  j.keepers = {{"k", 20, 3}};
+  j.layers = 4;
+  j.changes.push_back({.number = 0, .to = 1, .trigger = "start", .configuration = "1×1", .kind = "none", .at_us = 77});
+  x.jobs.push_back(j);
+  x.news_count = 3;
+  x.news.push_back({2, 4'000'000, "warning", "instance b is lost"});
+  x.failure_count = 1;
+  x.failures.push_back({0, 3'000'000, "b", "ended by SIGSEGV", {"first line", "last line"}});
+  const auto json = boost::json::parse(json_of(x));
+  const auto& job = json.at("jobs").at(0);
+  EXPECT_EQ(job.at("grid_incarnations").at(0).at(0).as_string(), "000000000000000a");
+  EXPECT_TRUE(job.at("loss").is_null());
+  EXPECT_EQ(job.at("losses").at(1).at("steps").to_number<int>(), 20);
+  EXPECT_EQ(job.at("losses").at(1).at("loss").to_number<double>(), 4.25);
+  EXPECT_EQ(job.at("validation_losses").at(0).at("loss").to_number<double>(), 4.75);
+  EXPECT_EQ(job.at("time_left_ms").to_number<double>(), 65'000);
+  EXPECT_EQ(job.at("keepers").at(0).at("keeper").as_string(), "k");
+  EXPECT_EQ(job.at("keepers").at(0).at("steps").to_number<int>(), 20);
+  EXPECT_EQ(job.at("keepers").at(0).at("layers").to_number<int>(), 3);
+  EXPECT_EQ(job.at("layers").to_number<int>(), 4);
+  EXPECT_EQ(job.at("changes").at(0).at("at_us").to_number<int>(), 77);
+  EXPECT_EQ(json.at("news_count").to_number<int>(), 3);
+  EXPECT_EQ(json.at("news").at(0).at("text").as_string(), "instance b is lost");
+  EXPECT_EQ(json.at("failures").at(0).at("lines").at(1).as_string(), "last line");
+  const auto text = text_of(x);
+  EXPECT_THAT(text, HasSubstr("1m05s left"));
+  EXPECT_THAT(text, HasSubstr("k: step 20, 3 of 4 layers"));
+  EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n  first line\n  last line\n"));
 }
 
 // given: children that end, are killed, are dropped / expected: their status; nothing is left
@@ -340,6 +390,87 @@ TEST(guardian, ends_the_connections_of_a_killed_process) {
   guarded_child leaves([] {});
   EXPECT_EQ(leaves.read_byte(), '+');
   EXPECT_EQ(leaves.read_byte(), '-');
+}
+
+// given: lines, more than there is room for, one too long, the end told twice / expected: the newest, cut off between
+// characters; the first end; the same through the descriptor
+TEST(black_box, keeps_the_newest_lines) {
+  black_box box;
+  EXPECT_EQ(box.end(), "");
+  EXPECT_TRUE(box.lines().empty());
+  for (std::size_t i = 0; i < black_box::most_lines + 2; ++i)
+    box.write("line " + std::to_string(i));
+  std::string wide;
+  while (wide.size() < black_box::line_bytes)
+    wide += "×";
+  box.write(wide);
+  box.note_end("first");
+  box.note_end("second");
+  const black_box other(dup(box.descriptor()));
+  for (const auto* x : std::initializer_list<const black_box*>{&box, &other}) {
+    const auto lines = x->lines();
+    ASSERT_EQ(lines.size(), black_box::most_lines);
+    EXPECT_EQ(lines.front(), "line 3");
+    EXPECT_EQ(lines.back(), wide.substr(0, black_box::line_bytes - 2));
+    EXPECT_EQ(x->end(), "first");
+  }
+  EXPECT_THROW(black_box(open("/dev/null", O_RDONLY)), std::system_error);
+}
+
+// given: a log with a black box, an error / expected: all lines in it, the error told to whoever asked
+TEST(black_box, holds_the_log) {
+  const auto sink = std::make_shared<black_box_sink>(std::make_shared<black_box>());
+  spdlog::logger log("a", sink);
+  log.set_pattern("%l: %v");
+  log.error("told to nobody");
+  std::vector<std::string> errors;
+  sink->on_error([&](const std::string& what) { errors.push_back(what); });
+  log.info("one");
+  log.error("two");
+  EXPECT_THAT(sink->lines(), ElementsAre("error: told to nobody", "info: one", "error: two"));
+  EXPECT_THAT(errors, ElementsAre("two"));
+}
+
+// given: processes that crash, that throw where nobody catches, that end well / expected: their end in the box, also
+// the line of the exception; the guardian's last act sees it; they end by the signal
+TEST(black_box, tells_how_a_process_ended) {
+  struct {
+    std::function<void()> body;
+    int signal;
+    std::string end;
+  } cases[] = {
+      {[] { raise(SIGSEGV); }, SIGSEGV, "ended by SIGSEGV"},
+      {[] { std::abort(); }, SIGABRT, "ended by SIGABRT"},
+      {[] { std::thread([] { throw std::runtime_error("broken"); }).join(); }, SIGABRT, "uncaught exception: broken"},
+      {[] {}, 0, ""}};
+  for (const auto& x : cases) {
+    const auto box = std::make_shared<black_box>();
+    int acted[2];
+    ASSERT_EQ(pipe(acted), 0);
+    const auto pid = fork();
+    if (pid == 0) {
+      {
+        const guardian guard([&] {
+          const auto end = box->end() + "\n";
+          if (write(acted[1], end.data(), end.size()) < 0)
+            _exit(1);
+        });
+        note_crashes(box);
+        x.body();
+      }
+      _exit(0);
+    }
+    close(acted[1]);
+    std::string seen;
+    for (char c; read(acted[0], &c, 1) == 1 && c != '\n';)
+      seen += c;
+    close(acted[0]);
+    EXPECT_EQ(seen, x.end);
+    EXPECT_EQ(box->end(), x.end);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(WIFSIGNALED(status) ? WTERMSIG(status) : 0, x.signal);
+  }
 }
 
 } // namespace

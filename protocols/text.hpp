@@ -1,0 +1,20 @@
+#pragma once
+
+// Text of bounded length.
+
+#include <cstddef>
+#include <string_view>
+
+namespace parcae {
+
+/// The beginning of a UTF-8 text, at most so many bytes, without half a character at the end.
+inline std::string_view clipped(std::string_view text, std::size_t most_bytes) {
+  if (text.size() <= most_bytes)
+    return text;
+  auto end = most_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+    --end;
+  return text.substr(0, end);
+}
+
+} // namespace parcae
