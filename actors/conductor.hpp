@@ -41,7 +41,7 @@ struct conductor_options {
 /// What the conductor must know of the model.
 struct model_facts {
   std::vector<std::uint64_t> state_bytes; ///< per layer: parameters and moments
-  std::vector<layer_cost> costs;          ///< per layer; estimates until measured
+  std::vector<layer_cost> costs;          ///< per layer; times are estimates, for until they are measured
 };
 
 // --- events
@@ -76,6 +76,7 @@ struct plan_chosen {
   std::uint64_t request = 0;
   configuration choice;
   decision_note note; ///< kept for status
+  std::vector<configuration> all = {}; ///< that the choice was from; kept for status
 };
 
 /// A reason to plan anew: a forecast, a user's command.
@@ -184,6 +185,11 @@ struct job_view {
   commit_result last_result;
   std::optional<evaluation_record> last_evaluation;
   double step_ms = 0;
+  std::vector<layer_cost> costs;             ///< per layer, as measured so far
+  std::vector<configuration> configurations; ///< of the planner's last answer, with what was measured since
+  std::map<std::uint32_t, std::uint64_t> peak_bytes; ///< of tensors, by rank of `current`, as far as heard
+  double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
+  change_figures figures;
   version protected_version;             ///< newest complete in the keepers and in the chain
   bool protected_now = false;            ///< a keeper is present and has, or will have, current snapshots
   std::deque<change_record> changes;     ///< newest last, at most 1000

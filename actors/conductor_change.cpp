@@ -207,6 +207,8 @@ void conductor::machine::begin_activation() {
   }
   current_ = std::move(began);
   last_grid_ = current_->grid;
+  steps_.begin(current_->grid);
+  view_.peak_bytes.clear();
   view_.current = g;
   view_.grid = current_->grid;
   // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.

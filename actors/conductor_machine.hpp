@@ -7,6 +7,7 @@
 #include "actors/conductor.hpp"
 #include "gpu/seed.hpp"
 #include "planner/change_meter.hpp"
+#include "planner/step_meter.hpp"
 
 #include <set>
 #include <utility>
@@ -188,8 +189,11 @@ private:
   void hear(const slot_id& from, slot_state&, const active& x);
   void hear(const slot_id& from, slot_state& slot, const aborted& x);
   void hear(const slot_id& from, slot_state& slot, const decided& x);
-  void hear(const slot_id&, slot_state& slot, const progress& x);
+  void hear(const slot_id& from, slot_state& slot, const progress& x);
   void hear(const slot_id&, slot_state&, const evaluated& x);
+  /// Brings what is known of configurations up to date, now and then.
+  void refine_configurations();
+  platform_cost platform() const;
   /// Of the generation that is active everywhere: its change is over, and nothing older is needed.
   void first_commit();
   void release_all();
@@ -219,12 +223,13 @@ private:
   void on(const cancel_requested&) { end_job(false, "cancelled"); }
 
   static constexpr milliseconds short_notice{3'000}; ///< a change takes less than this
+  static constexpr milliseconds refine_interval{500};
   static constexpr int quick_restarts = 3;  ///< without a step between them; more are put off longer and longer
   static constexpr int returns_awaited = 8; ///< back-offs up to so many times the first
 
   const job_id job_;
   const job_specification specification_;
-  model_facts facts_;
+  const model_facts facts_;
   const conductor_options options_;
   const std::uint64_t token_seed_;
 
@@ -266,6 +271,8 @@ private:
   bool record_running_ = false; ///< when planned last, the old generation was healthy
   double record_busiest_bytes_ = 0;
   change_meter meter_;
+  step_meter steps_;
+  time_point refined_at_; ///< when view_.configurations was brought up to date
   std::optional<time_point> stall_began_;
   time_point active_at_; ///< when the last generation was activated
 

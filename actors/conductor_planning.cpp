@@ -46,8 +46,17 @@ void conductor::machine::ask_planner() {
   for (const auto& [id, slot] : slots_)
     if (slot.usable() && slot.slot_bytes > 0)
       least = least == 0 ? slot.slot_bytes : std::min(least, slot.slot_bytes);
-  situation now{usable_slots(),  facts_.costs, {}, {}, false, static_cast<std::uint32_t>(keepers().size()),
-                meter_.figures(), least};
+  const auto costs = steps_.costs(facts_.costs);
+  situation now{usable_slots(),
+                costs,
+                {},
+                {},
+                false,
+                static_cast<std::uint32_t>(keepers().size()),
+                meter_.figures(),
+                least,
+                steps_.measured(specification_, costs, platform()),
+                platform()};
   if (last_grid_) {
     now.current = {last_grid_->width, last_grid_->depth};
     now.left.assign(last_grid_->depth, 0);
@@ -60,6 +69,12 @@ void conductor::machine::ask_planner() {
   effects_.push_back(request_plan{++plan_request_, std::move(now)});
 }
 
+platform_cost conductor::machine::platform() const {
+  platform_cost result;
+  result.bytes_per_ms = meter_.figures().link_bytes_per_ms; // as transfers have shown
+  return result;
+}
+
 std::uint32_t conductor::machine::usable_slots() const {
   return static_cast<std::uint32_t>(std::ranges::count_if(slots_, [](const auto& x) { return x.second.usable(); }));
 }
@@ -68,6 +83,7 @@ void conductor::machine::on(const plan_chosen& x) {
   if (x.request != plan_request_ || (view_.now != planning && view_.now != running))
     return;
   note_decision(x);
+  view_.configurations = x.all;
   if (view_.now == planning)
     plan_from_inventory(x.choice);
   else

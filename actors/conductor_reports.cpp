@@ -149,22 +149,16 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const decid
   answered(from);
 }
 
-void conductor::machine::hear(const slot_id&, slot_state& slot, const progress& x) {
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const progress& x) {
   if (!is_current(x.current) || view_.now == deciding) // what it says was decided without it
     return;
   slot.back_off = milliseconds(0);
   restarts_ = stuck_ = 0;
-  for (const auto& t : x.times)
-    if (t.layer < facts_.costs.size()) {
-      auto& cost = facts_.costs[t.layer];
-      auto mend = [](double& old, double value) {
-        if (std::isfinite(value) && value >= 0) // else no partition could be found any more
-          old = old > 0 ? 0.5 * old + 0.5 * value : value;
-      };
-      mend(cost.forward_ms, t.forward_ms);
-      mend(cost.backward_ms, t.backward_ms);
-      mend(cost.optimizer_ms, t.optimizer_ms);
-    }
+  if (const auto rank = current_->rank_of.find(from); rank != current_->rank_of.end()) {
+    steps_.hear(rank->second, x);
+    view_.peak_bytes[rank->second] = x.peak_bytes;
+    refine_configurations();
+  }
   if (x.at.steps > view_.steps_done) {
     view_.steps_by_depth[current_->grid.depth] += x.at.steps - view_.steps_done;
     view_.steps_done = x.at.steps;
@@ -181,6 +175,16 @@ void conductor::machine::hear(const slot_id&, slot_state& slot, const progress& 
   if (!std::exchange(current_->committed, true) &&
       (view_.now == running || view_.now == readying || view_.now == stopping))
     first_commit();
+}
+
+void conductor::machine::refine_configurations() {
+  if (now_ - refined_at_ < refine_interval)
+    return;
+  refined_at_ = now_;
+  view_.costs = steps_.costs(facts_.costs);
+  view_.figures = meter_.figures();
+  view_.other_ms = steps_.other_ms_in({current_->grid.width, current_->grid.depth});
+  refine(view_.configurations, specification_, steps_.measured(specification_, view_.costs, platform()));
 }
 
 void conductor::machine::hear(const slot_id&, slot_state&, const evaluated& x) {

@@ -3,7 +3,7 @@
 #include "actors/forecaster.hpp"
 #include "actors/liveput_planner.hpp"
 #include "actors/migration_conductor.hpp"
-#include "gpu/model_description.hpp"
+#include "actors/model_facts.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -15,9 +15,6 @@ namespace parcae {
 namespace {
 
 using self_pointer = job_manager_actor::stateful_pointer<job_manager_state>;
-
-// Only ratios between layers matter until costs are measured.
-constexpr double flop_per_ms = 1e7;
 
 void finish(self_pointer self, const job_outcome& x) {
   auto& s = self->state;
@@ -41,7 +38,7 @@ void start_planner(self_pointer self) {
   const auto& job = s.config.specification;
   s.planner =
       spawn_computing(self, liveput_planner,
-                      liveput_planner_config{job, facts_of(job).state_bytes, link_cost{}, job_manager_actor{self}});
+                      liveput_planner_config{job, facts_of(job).state_bytes, job_manager_actor{self}});
   self->monitor(s.planner);
 }
 
@@ -113,27 +110,6 @@ void choose_past(self_pointer self) {
 }
 
 } // namespace
-
-model_facts facts_of(const job_specification& job) {
-  auto model = describe(job.model);
-  auto moments = moments_of(job.optimizer);
-  model_facts result;
-  for (const auto& layer : model.layers) {
-    auto bytes = layer.parameters() * sizeof(float);
-    const auto state_bytes = bytes * (1 + moments) + layer.buffer_values() * sizeof(float);
-    result.state_bytes.push_back(state_bytes);
-    auto forward_ms = layer.forward_flop * job.micro_batch / flop_per_ms;
-    result.costs.push_back({.forward_ms = forward_ms,
-                            .backward_ms = 2 * forward_ms,
-                            .optimizer_ms = 0,
-                            .gradient_bytes = bytes,
-                            .output_bytes = layer.output_values() * job.micro_batch * sizeof(float),
-                            .state_bytes = state_bytes,
-                            .activation_bytes = static_cast<std::uint64_t>(layer.activation_values) * job.micro_batch *
-                                                sizeof(float)});
-  }
-  return result;
-}
 
 job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_config config) {
   self->set_down_handler([=](const caf::down_msg& x) { child_ended(self, x); });

@@ -39,8 +39,4 @@ struct job_manager_state {
 job_manager_actor::behavior_type job_manager(job_manager_actor::stateful_pointer<job_manager_state> self,
                                              job_manager_config config);
 
-/// What the conductor must know of a job's model: sizes, and costs estimated from floating-point operations until
-/// measured ones arrive.
-model_facts facts_of(const job_specification& job);
-
 } // namespace parcae

@@ -12,14 +12,14 @@ namespace {
 constexpr std::chrono::seconds forecast_limit{2};
 
 plan_answer answer_to(const plan_query& x, live_decision decision) {
-  return {{x.what.request, std::move(decision.choice), std::move(decision.note)}};
+  return {{x.what.request, std::move(decision.choice), std::move(decision.note), std::move(decision.all)}};
 }
 
 } // namespace
 
 planner_actor::behavior_type liveput_planner(planner_actor::pointer self, const liveput_planner_config& config) {
   auto by_throughput = [=](const plan_query& x) {
-    return decide_by_throughput(config.job, config.state_bytes, config.link, x.what.now);
+    return decide_by_throughput(config.job, config.state_bytes, x.what.now);
   };
   return {[=](const plan_query& x) -> caf::result<plan_answer> {
     if (config.job.policy == "throughput")
@@ -29,7 +29,7 @@ planner_actor::behavior_type liveput_planner(planner_actor::pointer self, const 
         .then(
             [=](const forecast_answer& forecast) mutable {
               promise.deliver(answer_to(
-                  x, decide_by_liveput(config.job, config.state_bytes, config.link, x.what.now, *forecast.what)));
+                  x, decide_by_liveput(config.job, config.state_bytes, x.what.now, *forecast.what)));
             },
             // Training must not wait for a forecaster that is being restarted.
             [=](const caf::error& e) mutable {

@@ -13,7 +13,6 @@ namespace parcae {
 struct liveput_planner_config {
   job_specification job;
   std::vector<std::uint64_t> state_bytes; ///< by layer
-  link_cost link;                         ///< between instances, while they train
   job_manager_actor manager;              ///< asked for forecasts
 };
 

@@ -1,5 +1,7 @@
 #include "actors/status.hpp"
 
+#include "planner/memory.hpp"
+
 #include <fmt/format.h>
 #include <openssl/sha.h>
 
@@ -81,6 +83,50 @@ decision_status status_of(std::uint64_t number, const decision_record& x) {
   return result;
 }
 
+configuration_status status_of(const configuration& x) {
+  return {.width = x.width,
+          .depth = x.depth,
+          .predicted_samples_per_s = x.predicted_samples_per_s,
+          .samples_per_s = x.samples_per_s,
+          .low_samples_per_s = x.low_samples_per_s,
+          .high_samples_per_s = x.high_samples_per_s,
+          .measured_steps = x.measured_steps,
+          .visits = x.visits,
+          .measured_by_cpu = x.measured_by_cpu};
+}
+
+layer_cost_status status_of(const layer_cost& x) {
+  return {.forward_ms = x.forward_ms,
+          .backward_ms = x.backward_ms,
+          .optimizer_ms = x.optimizer_ms,
+          .gradient_bytes = x.gradient_bytes,
+          .output_bytes = x.output_bytes,
+          .state_bytes = x.state_bytes,
+          .activation_bytes = x.activation_bytes,
+          .tied_bytes = x.tied_bytes};
+}
+
+// What the planner knows and reckons with.
+void add_planning(job_status& to, const job_view& x, const job_specification& job) {
+  for (const auto& y : x.configurations)
+    to.configurations.push_back(status_of(y));
+  for (const auto& y : x.costs)
+    to.layer_costs.push_back(status_of(y));
+  if (x.grid && !x.costs.empty())
+    for (const auto& [rank, bytes] : x.peak_bytes)
+      to.memory.push_back({to_string(x.grid->participants.at(rank).slot), bytes,
+                           memory_of(job, x.costs, x.grid->first_layer, x.grid->stage_of(rank), x.grid->width).total()});
+  const auto& f = x.figures;
+  to.figures = {.link_bytes_per_ms = f.link_bytes_per_ms,
+                .settle_ms = f.settle_ms,
+                .plan_ms = f.plan_ms,
+                .prepare_ms = f.prepare_ms,
+                .transfer_ms = f.transfer_ms,
+                .activate_ms = f.activate_ms,
+                .rank_ms = f.rank_ms};
+  to.other_ms = x.other_ms;
+}
+
 void add_place(job_status& to, const slot_id& slot) {
   to.grid.push_back(to_string(slot));
   to.grid_lives.push_back(slot.life.value);
@@ -158,6 +204,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
   for (const auto& [keeper, folder] : x.checkpoint_folders)
     to.checkpoint_folders.push_back({keeper.instance, folder});
   to.checkpoint_problem = x.checkpoint_problem;
+  add_planning(to, x, job);
   if (to.problem.empty())
     to.problem = x.problem;
 }

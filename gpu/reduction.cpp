@@ -1,15 +1,13 @@
 #include "gpu/reduction.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <stdexcept>
 
 namespace parcae {
 
 namespace {
 
-/// 256 KiB: partial sums are added while they are in the processor's second-level cache.
-constexpr std::size_t chunk_floats = std::size_t{64} << 10;
+constexpr std::size_t chunk_floats = reduction_chunk_floats;
 
 /// Chunks under way at once for each member; enough to hide the time of a round trip.
 constexpr std::size_t chunks_ahead = 4;
@@ -37,36 +35,7 @@ void grow(std::vector<float>& x, std::size_t n) {
     x.resize(n);
 }
 
-void collect_subtrees(replica_range node, replica_range owned, std::vector<replica_range>& to) {
-  if (node.last <= owned.first || node.first >= owned.last)
-    return;
-  if (node.first >= owned.first && node.last <= owned.last) {
-    to.push_back(node);
-    return;
-  }
-  auto middle = node.first + tree_split(node);
-  collect_subtrees({node.first, middle}, owned, to);
-  collect_subtrees({middle, node.last}, owned, to);
-}
-
 } // namespace
-
-replica_range owned_replicas(std::uint32_t virtual_replicas, std::uint32_t width, std::uint32_t pipeline) {
-  auto share = virtual_replicas / width, more = virtual_replicas % width;
-  auto first = pipeline * share + std::min(pipeline, more);
-  return {first, first + share + (pipeline < more ? 1 : 0)};
-}
-
-std::uint32_t tree_split(replica_range node) {
-  return std::bit_floor(node.last - node.first - 1);
-}
-
-std::vector<replica_range> maximal_subtrees(std::uint32_t virtual_replicas, replica_range owned) {
-  std::vector<replica_range> result;
-  if (owned.first < owned.last)
-    collect_subtrees({0, virtual_replicas}, owned, result);
-  return result;
-}
 
 // Chunk c belongs to pipeline c mod D. In turn t a member sends its sums of chunk t to the owner, and ends chunk
 // t − ahead: as the owner it adds and sends the result to all, else it posts the receive of the result. Every member

@@ -3,30 +3,13 @@
 // Sums over the replicas of a stage, in an order that does not depend on how many there are (design, section 5).
 
 #include "gpu/communicator.hpp"
+#include "protocols/replica_tree.hpp"
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace parcae {
-
-/// Virtual replicas [first, last).
-struct replica_range {
-  std::uint32_t first = 0;
-  std::uint32_t last = 0;
-
-  friend bool operator==(const replica_range&, const replica_range&) = default;
-};
-
-/// The virtual replicas that pipeline d of `width` owns: consecutive, the first (V mod D) pipelines own one more.
-replica_range owned_replicas(std::uint32_t virtual_replicas, std::uint32_t width, std::uint32_t pipeline);
-
-/// The left part of a node of the fixed binary tree over virtual replicas: the largest power of two smaller than the
-/// node's size. Leaves are single replicas.
-std::uint32_t tree_split(replica_range node);
-
-/// The maximal sub-trees of the tree over [0, V) that lie within `owned`, left to right. At most 2·log2(V).
-std::vector<replica_range> maximal_subtrees(std::uint32_t virtual_replicas, replica_range owned);
 
 /// Sums of gradients while a step computes them: give the virtual replicas' sums left to right, siblings are merged
 /// as soon as both are there. Torch-free: works on whatever `Buffer` with `add(left, right)` adding right into left.

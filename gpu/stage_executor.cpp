@@ -2,6 +2,7 @@
 
 #include "gpu/generation_state.hpp"
 #include "gpu/snapshot_feed.hpp"
+#include "gpu/tensor_account.hpp"
 
 #include <ATen/Parallel.h>
 
@@ -85,6 +86,7 @@ private:
     }
     next_ = std::make_shared<generation_state>(std::move(x), options_.self);
     next_->preparation = std::thread([this, g = next_.get()] { // which g joins
+      const tensor_account::scope counted(memory_);
       try {
         g->run_preparation(options_, port_, store_);
       } catch (const killed&) {
@@ -106,6 +108,7 @@ private:
   // ----------------------------------------------------------------------------------------------------
 
   void run() {
+    const tensor_account::scope counted(memory_);
     for (;;) {
       std::optional<command> next_command;
       std::vector<std::shared_ptr<generation_state>> superseded;
@@ -235,6 +238,7 @@ private:
     current_->training->start(x.at);
     if (feed_.wanted())
       current_->training->request_snapshot();
+    memory_->begin();
     reported_ = {};
     steps_since_report_ = 0;
     step_began_ = steady::now();
@@ -349,8 +353,10 @@ private:
       const bool last = training.at().steps == g.what.specification.steps;
       if (const auto now = steady::now(); last || result.stop || now - reported_ >= progress_interval) {
         const std::chrono::duration<double, std::milli> elapsed = now - step_began_;
+        auto times = training.take_times();
         options_.report_to(progress{g.what.next, training.at(), result,
-                                    elapsed.count() / static_cast<double>(steps_since_report_), training.take_times()});
+                                    elapsed.count() / static_cast<double>(steps_since_report_), std::move(times.layers),
+                                    times.other_ms, times.waited_ms, memory_->peak()});
         reported_ = step_began_ = now;
         steps_since_report_ = 0;
       }
@@ -413,6 +419,7 @@ private:
 
   const executor_options options_;
   data_port& port_;
+  const std::shared_ptr<tensor_account> memory_ = tensor_account::make();
 
   std::mutex mutex_;
   std::condition_variable wake_;

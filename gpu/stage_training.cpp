@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <fstream>
 #include <stdexcept>
 #include <utility>
 
@@ -20,6 +21,27 @@ double thread_cpu_ms() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
 }
+
+/// How long this thread was ready to run but had no core, ever. 0 where the kernel does not say.
+double core_wait_ms() {
+  std::ifstream file("/proc/thread-self/schedstat"); // ns computed, ns waited, number of times
+  double computed = 0, waited = 0;
+  file >> computed >> waited;
+  return waited / 1e6;
+}
+
+/// Adds the thread's CPU time of a scope.
+class stopwatch {
+public:
+  explicit stopwatch(double& to) : to_(to), began_(thread_cpu_ms()) {}
+  ~stopwatch() { to_ += thread_cpu_ms() - began_; }
+  stopwatch(const stopwatch&) = delete;
+  stopwatch& operator=(const stopwatch&) = delete;
+
+private:
+  double& to_;
+  double began_;
+};
 
 /// Blocks are summed in double precision.
 double squared_norm(const at::Tensor& x) {
@@ -57,6 +79,7 @@ stage_training::stage_training(context c) :
 
 void stage_training::start(const version& at) {
   at_ = at;
+  waited_ms_ = core_wait_ms();
   parameters_.clear();
   for (auto i = first_; i < last_; ++i) {
     auto views = views_of(c_.model->layers[i], c_.store->at(i).parameters);
@@ -131,6 +154,7 @@ void stage_training::forward(std::uint32_t position) {
   at::Tensor input, targets;
   if (stage_ == 0 || stage_ + 1 == grid_.depth) {
     check_abort();
+    const stopwatch time((stage_ == 0 ? times_.front() : times_.back()).forward_ms);
     input = load(micro_batch_id(position), &targets);
   }
   if (stage_ > 0) {
@@ -141,7 +165,7 @@ void stage_training::forward(std::uint32_t position) {
   for (auto i = first_; i < last_; ++i) {
     check_abort();
     fault("forward", position);
-    const auto began = thread_cpu_ms();
+    const stopwatch time(times_[i - first_].forward_ms);
     // Every layer is a graph of its own, cut at both ends, wherever stages begin: so the bits cannot depend on the
     // partition, and an abort is noticed between two layers of the backward pass too.
     if (i > 0)
@@ -150,11 +174,11 @@ void stage_training::forward(std::uint32_t position) {
     auto output = run_layer(i, input, micro_batch, statistics_.row(i, micro_batch));
     if (job_.recompute)
       output = output.detach(); // what lies within the layer is freed
-    times_[i - first_].forward_ms += thread_cpu_ms() - began;
     state.layers.push_back({input, output});
     input = std::move(output);
   }
   if (stage_ + 1 == grid_.depth) {
+    const stopwatch time(times_.back().forward_ms);
     // The loss has a leaf of its own too.
     state.layers.push_back({state.layers.back().output.detach().requires_grad_(), {}});
     state.loss = loss_of(state.layers.back().input, targets);
@@ -166,26 +190,21 @@ void stage_training::forward(std::uint32_t position) {
   }
 }
 
-// Gradients are added while the cache still has them, and what is complete goes on its way behind the backward of the
-// layers before.
+// Gradients are added while the cache still has them.
 void stage_training::add_gradient(std::uint32_t layer, std::uint32_t position) {
   std::vector<at::Tensor> pieces;
   for (auto& parameter : parameters_[layer - first_])
     pieces.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
   gradients_.add(layer, std::move(pieces));
-  if (position % per_sum_ != per_sum_ - 1)
-    return;
-  gradients_.end_replica(layer);
-  if (position + 1 != micro_batches_ || !reduction_)
-    return;
-  reduction_->add(gradients_.spans(layer));
-  reduction_->advance();
+  if (position % per_sum_ == per_sum_ - 1)
+    gradients_.end_replica(layer);
 }
 
 void stage_training::backward(std::uint32_t position) {
   auto& state = in_flight_[position];
   at::Tensor gradient;
   if (stage_ + 1 == grid_.depth) {
+    const stopwatch time(times_.back().backward_ms);
     const auto scale = at::full({}, 1.0 / job_.micro_batches(), at::kFloat);
     torch::autograd::backward({state.loss}, {scale});
     gradient = state.layers.back().input.grad();
@@ -197,16 +216,21 @@ void stage_training::backward(std::uint32_t position) {
   for (auto i = last_; i-- > first_;) {
     check_abort();
     fault("backward", position);
-    const auto began = thread_cpu_ms();
-    auto& part = state.layers[i - first_];
-    if (job_.recompute)
-      part.output = run_layer(i, part.input, micro_batch_id(position), {});
-    torch::autograd::backward({part.output}, {gradient});
-    if (i > 0)
-      gradient = part.input.grad().contiguous();
-    times_[i - first_].backward_ms += thread_cpu_ms() - began;
-    part = {};
-    add_gradient(i, position);
+    {
+      const stopwatch time(times_[i - first_].backward_ms);
+      auto& part = state.layers[i - first_];
+      if (job_.recompute)
+        part.output = run_layer(i, part.input, micro_batch_id(position), {});
+      torch::autograd::backward({part.output}, {gradient});
+      if (i > 0)
+        gradient = part.input.grad().contiguous();
+      part = {};
+      add_gradient(i, position);
+    }
+    if (position + 1 == micro_batches_ && reduction_) { // on its way behind the backward of the layers before
+      reduction_->add(gradients_.spans(i));
+      reduction_->advance();
+    }
   }
   if (stage_ > 0)
     sent_gradients_.emplace_back(
@@ -220,6 +244,7 @@ void stage_training::backward(std::uint32_t position) {
 // --- one step
 
 const commit_result& stage_training::step() {
+  const stopwatch time(step_cpu_ms_);
   drop_gradients();
   if (job_.reproducible)
     reduction_.emplace(*c_.comm, replicas_, pipeline_, job_.virtual_replicas, at_.steps, scratch_);
@@ -309,11 +334,12 @@ void stage_training::add_tied() {
 
 // --- the commit exchange
 
-contribution stage_training::own_contribution() const {
+contribution stage_training::own_contribution() {
   contribution mine;
   mine.stop = stop_;
   mine.snapshot = snapshot_;
   for (auto i = first_; i < last_; ++i) {
+    const stopwatch time(times_[i - first_].optimizer_ms);
     const auto& gradient = gradients_.first(i);
     if (const auto& tie = c_.model->tied; tie && tie->second_layer == i) {
       // A tied tensor counts once, with its first use.
@@ -381,14 +407,13 @@ void stage_training::apply(const commit_result& result) {
   voided_ = true;
   const c10::NoGradGuard no_gradient;
   for (auto i = first_; i < last_; ++i) {
-    const auto began = thread_cpu_ms();
+    const stopwatch time(times_[i - first_].optimizer_ms);
     auto& state = c_.store->at(i);
     auto gradient = gradients_.first(i);
     if (result.clip_factor < 1)
       gradient.mul_(result.clip_factor);
     apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate);
     statistics_.add_to(state.buffers, i);
-    times_[i - first_].optimizer_ms += thread_cpu_ms() - began;
     fault("apply", i - first_ + 1);
   }
   ++timed_steps_;
@@ -405,17 +430,24 @@ void stage_training::drop_gradients() {
   gradients_.clear();
 }
 
-std::vector<layer_time> stage_training::take_times() {
-  auto times = times_;
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    const auto micro_batches = static_cast<double>(std::max<std::uint64_t>(timed_micro_batches_, 1));
-    times[i].forward_ms /= micro_batches;
-    times[i].backward_ms /= micro_batches;
-    times[i].optimizer_ms /= static_cast<double>(std::max<std::uint64_t>(timed_steps_, 1));
-    times_[i] = {times[i].layer, 0, 0, 0};
+stage_training::timing stage_training::take_times() {
+  const auto waited = core_wait_ms();
+  const auto micro_batches = static_cast<double>(std::max<std::uint64_t>(timed_micro_batches_, 1));
+  const auto steps = static_cast<double>(std::max<std::uint64_t>(timed_steps_, 1));
+  timing result{times_, step_cpu_ms_, (waited - waited_ms_) / steps};
+  for (auto& x : result.layers) {
+    result.other_ms -= x.forward_ms + x.backward_ms + x.optimizer_ms;
+    x.forward_ms /= micro_batches;
+    x.backward_ms /= micro_batches;
+    x.optimizer_ms /= steps;
   }
+  result.other_ms = std::max(0.0, result.other_ms) / steps;
+  for (auto& x : times_)
+    x = {x.layer, 0, 0, 0};
+  step_cpu_ms_ = 0;
+  waited_ms_ = waited;
   timed_micro_batches_ = timed_steps_ = 0;
-  return times;
+  return result;
 }
 
 } // namespace parcae

@@ -8,7 +8,7 @@
 #include "gpu/gradient_sums.hpp"
 #include "gpu/layer_state.hpp"
 #include "gpu/model.hpp"
-#include "gpu/pipeline_schedule.hpp"
+#include "protocols/pipeline_schedule.hpp"
 #include "gpu/reduction.hpp"
 #include "gpu/samples.hpp"
 #include "gpu/stage_executor.hpp"
@@ -84,8 +84,13 @@ public:
   void request_stop() { stop_ = true; }
   void request_snapshot() { snapshot_ = true; }
 
-  /// Mean thread CPU times since the last call.
-  std::vector<layer_time> take_times();
+  /// Thread CPU times since the last call, means.
+  struct timing {
+    std::vector<layer_time> layers;
+    double other_ms = 0;  ///< per step, no layer's
+    double waited_ms = 0; ///< per step, ready to compute but without a core
+  };
+  timing take_times();
 
 private:
   struct layer_activation {
@@ -113,7 +118,7 @@ private:
   void add_tied();
   void gather_statistics();
   void exchange();
-  contribution own_contribution() const;
+  contribution own_contribution();
   void fault(const char* phase, std::uint32_t index = 0) const;
   void check_abort() const;
   std::uint32_t micro_batch_id(std::uint32_t position) const { return first_micro_batch_ + position; }
@@ -155,7 +160,9 @@ private:
   std::atomic<bool> stop_ = false;
   std::atomic<bool> snapshot_ = false;
 
-  std::vector<layer_time> times_;
+  std::vector<layer_time> times_; ///< sums
+  double step_cpu_ms_ = 0;        ///< of the steps timed, all that the thread did
+  double waited_ms_ = 0;
   std::uint64_t timed_micro_batches_ = 0;
   std::uint64_t timed_steps_ = 0;
 };

@@ -25,8 +25,9 @@ public:
 
   void learn(const measured_change& x);
 
-  /// Of each phase the mean of the middle half. What a byte and a rank take is the median slope between changes that
-  /// differ in them (Theil and Sen). What was not measured yet is as change_figures has it.
+  /// Robust regression of the phases, of transfers on bytes, of activations on ranks, with change_figures' values as what
+  /// is believed before: they weigh as much as one change that was seen, or less, but keep a byte's and a rank's share plausible until
+  /// changes differ enough in them.
   const change_figures& figures() const { return figures_; }
 
 private:

@@ -46,6 +46,16 @@ private:
   realistic_cost costs_;
 };
 
+step_knowledge knowledge_of(const situation& now) {
+  return {now.costs, now.platform, now.measured, now.slot_bytes};
+}
+
+std::vector<configuration> fitting(const job_specification& job, const situation& now, std::uint32_t slots) {
+  auto all = configurations(job, knowledge_of(now), slots);
+  std::erase_if(all, [](const configuration& x) { return x.width == 0; });
+  return all;
+}
+
 std::vector<forecast_outlook> outlook_of(const fleet_forecast& x) {
   std::vector<forecast_outlook> result;
   for (const auto& p : availability_of(x.future)) {
@@ -106,9 +116,10 @@ profile profile_of(const job_specification& job, std::span<const std::uint64_t> 
 }
 
 live_decision decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
-                                   const link_cost& link, const situation& now) {
+                                   const situation& now) {
   live_decision result;
-  result.choice = best_configuration(job, now.costs, link, now.slots, now.slot_bytes);
+  result.choice = best_configuration(job, knowledge_of(now), now.slots);
+  result.all = fitting(job, now, now.slots);
   const shape target{result.choice.width, result.choice.depth};
   result.note.policy = "throughput";
   result.note.chosen = {target, result.choice.samples_per_s * static_cast<double>(job.planning_interval_ms) / 1000 *
@@ -120,7 +131,7 @@ live_decision decide_by_throughput(const job_specification& job, std::span<const
 }
 
 live_decision decide_by_liveput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
-                                const link_cost& link, const situation& now, const fleet_forecast& forecast) {
+                                const situation& now, const fleet_forecast& forecast) {
   const auto devices = forecast.devices;
   const auto units = now.slots / devices;
   std::uint32_t most = units;
@@ -128,8 +139,7 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
     for (const auto& node : stage)
       most = std::max(most, node.available);
   const auto table_units = std::max(most, (now.current.slots() + devices - 1) / devices);
-  auto all = configurations(job, now.costs, link, table_units * devices, now.slot_bytes);
-  std::erase_if(all, [](const configuration& x) { return x.width == 0; }); // do not fit into memory
+  auto all = fitting(job, now, table_units * devices);
   const auto workload = profile_of(job, state_bytes, now.costs, all);
   realistic_options later{now.figures, forecast.announced, devices, std::max(now.keepers, 1u),
                           0.5 * static_cast<double>(job.keeper_every)};
@@ -175,8 +185,9 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
   result.note.reason = reason_of(result.note, now, compared ? fastest : shape{}, fastest_samples,
                                  forecast.future.look_ahead() + known.size());
   if (target.width == 0 && fastest.width == 0)
-    result.note.reason = best_configuration(job, now.costs, link, now.slots, now.slot_bytes).reason; // says what the least would need
+    result.note.reason = best_configuration(job, knowledge_of(now), now.slots).reason; // says what the least would need
   result.choice.reason = result.note.reason;
+  result.all = std::move(all);
   return result;
 }
 

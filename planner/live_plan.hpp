@@ -25,6 +25,8 @@ struct situation {
   std::uint32_t keepers = 0;
   change_figures figures;       ///< as measured so far
   std::uint64_t slot_bytes = 0; ///< memory of the smallest slot; 0: unknown
+  std::vector<measured_step> measured; ///< of the configurations visited
+  platform_cost platform;
 };
 
 /// Availability at the end of an interval of the look-ahead, in slots.
@@ -59,6 +61,7 @@ inline constexpr std::size_t outlook_intervals = 12;
 struct live_decision {
   configuration choice;
   decision_note note;
+  std::vector<configuration> all; ///< that the choice was from, those too large for memory left out
 };
 
 /// The workload as the optimiser sees it: state sizes, measured times, and the analytic throughput of every (D, P).
@@ -67,12 +70,12 @@ profile profile_of(const job_specification& job, std::span<const std::uint64_t> 
 
 /// Policy `throughput`: the fastest configuration of the present slots.
 live_decision decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
-                                   const link_cost& link, const situation& now);
+                                   const situation& now);
 
 /// Policy `liveput`: the most samples over the job's look-ahead, as the forecast has it. The present change costs what
 /// this situation says, later ones their mean over random losses. Slots in use that are not in the forecast, or the
 /// other way round, are taken to go, or come back, after the present interval.
 live_decision decide_by_liveput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
-                                const link_cost& link, const situation& now, const fleet_forecast& forecast);
+                                const situation& now, const fleet_forecast& forecast);
 
 } // namespace parcae

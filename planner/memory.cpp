@@ -21,10 +21,11 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
       kept_inputs += layers[i - 1].output_bytes;
   }
   x.arriving = x.state;
+  x.passing = largest;
   // Sub-trees that r consecutive replicas can leave unmerged, and the one that autograd adds to.
   const auto replicas = job.reproducible ? (job.virtual_replicas + width - 1) / width : 1;
   x.gradients = gradients * (std::bit_width(replicas) + 1);
-  const auto micro_batches = (job.virtual_replicas + width - 1) / width * (job.micro_batches() / job.virtual_replicas);
+  const auto micro_batches = busiest_micro_batches(job, width);
   const auto in_flight = std::uint64_t{std::min(depth - stage, micro_batches)};
   if (job.recompute) // inputs of all layers; the inside of one layer at a time; the last output
     x.activations = in_flight * (kept_inputs + layers[last - 1].output_bytes) + largest;

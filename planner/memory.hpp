@@ -16,8 +16,9 @@ struct stage_memory {
   std::uint64_t arriving = 0;    ///< the next generation's, while nothing of this one's may be freed
   std::uint64_t gradients = 0;   ///< sums of virtual replicas, and autograd's own
   std::uint64_t activations = 0; ///< of the micro-batches in flight, with their inputs
+  std::uint64_t passing = 0;     ///< gradients of activations in the layer at hand: as large as these, at most
 
-  std::uint64_t total() const { return state + arriving + gradients + activations; }
+  std::uint64_t total() const { return state + arriving + gradients + activations + passing; }
 };
 
 /// Of the busiest pipeline's stage under 1F1B: stage s of P has at most P − s micro-batches in flight. Of a change it is

@@ -147,10 +147,6 @@ std::map<std::uint32_t, double> parse_by_nodes(const reader& x) {
 
 } // namespace
 
-std::string to_string(const shape& x) {
-  return x.width == 0 ? "idle" : std::to_string(x.width) + "x" + std::to_string(x.depth);
-}
-
 bool profile::allowed(const shape& x) const {
   return x.width > 0 && x.depth >= min_depth && x.depth <= max_depth && !excluded_depths.contains(x.depth) &&
          !excluded_widths.contains(x.width);
@@ -224,6 +220,17 @@ profile parse_profile(std::string_view text) {
   result.extra_restart_ms = costs.number_or("extra_restart_ms", 0);
   result.checkpoint_ms = costs["checkpoint_save_and_load_ms"].number();
   result.rebuild = parse_rebuild(costs["communicator_rebuild"]);
+  if (x.has("changes")) {
+    const auto figures = x["changes"];
+    auto& to = result.changes.emplace();
+    to.link_bytes_per_ms = figures["link_bytes_per_ms"].number(1);
+    to.settle_ms = figures["settle_ms"].number();
+    to.plan_ms = figures["plan_ms"].number();
+    to.prepare_ms = figures["prepare_ms"].number();
+    to.transfer_ms = figures["transfer_ms"].number();
+    to.activate_ms = figures["activate_ms"].number();
+    to.rank_ms = figures["rank_ms"].number();
+  }
   return result;
 }
 

@@ -3,8 +3,12 @@
 // What is known of a workload on a kind of machine: layers, throughput by (D, P), costs of reconfiguration. Read from
 // the JSON files described in the folder's README. Pure values; parsing throws parse_error and nothing else.
 
+#include "planner/change_figures.hpp"
+#include "planner/shape.hpp"
+
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -17,18 +21,6 @@ namespace parcae {
 struct parse_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-/// A parallel configuration: D pipelines of P stages. Width 0 stands for IDLE.
-struct shape {
-  std::uint32_t width = 0;
-  std::uint32_t depth = 0;
-
-  std::uint32_t slots() const { return width * depth; }
-
-  friend auto operator<=>(const shape&, const shape&) = default;
-};
-
-std::string to_string(const shape& x);
 
 struct layer_profile {
   double parameters = 0;     ///< number of values
@@ -79,6 +71,7 @@ struct profile {
   double extra_restart_ms = 0;
   double checkpoint_ms = 0; ///< save and load
   rebuild_costs rebuild;
+  std::optional<change_figures> changes; ///< of this project's own choreography, where it was measured
 
   /// Whether the pair may be used at all; it may be missing from the throughput table nevertheless.
   bool allowed(const shape& x) const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 namespace parcae {
 
@@ -29,61 +30,67 @@ bool better(const configuration& a, const configuration& b) {
 
 } // namespace
 
-double step_ms(const job_specification& job, std::span<const layer_cost> layers,
-               std::span<const std::uint32_t> first_layer, std::uint32_t width, const link_cost& link) {
-  const auto depth = first_layer.size() - 1;
-  const auto replicas = job.virtual_replicas;
-  const auto micro_batches = (replicas + width - 1) / width * (job.micro_batches() / replicas);
-  auto wire_ms = [&](double bytes) { return link.latency_ms + bytes / link.bytes_per_ms; };
-  double slowest_ms = 0; // one micro-batch in the slowest stage or on the slowest link, forward and backward
-  double fill_ms = 0;    // the first micro-batch through all stages and back
-  double tail_ms = 0;    // all-reduce and apply of the slowest stage
-  for (std::size_t stage = 0; stage < depth; ++stage) {
-    double compute = 0, optimizer = 0, gradients = 0;
-    for (auto i = first_layer[stage]; i < first_layer[stage + 1]; ++i) {
-      compute += layers[i].forward_ms + layers[i].backward_ms;
-      optimizer += layers[i].optimizer_ms;
-      gradients += static_cast<double>(layers[i].gradient_bytes);
+void refine(std::vector<configuration>& all, const job_specification& job, std::span<const measured_step> measured) {
+  const auto other_way = [&](double x) { return x > 0 ? job.global_batch * 1000.0 / x : 0; }; // ms to samples/s and back
+  std::map<shape, const measured_step*> visited;
+  for (const auto& x : measured)
+    visited[x.what] = &x;
+  const auto visit_of = [&](const configuration& x) {
+    const auto found = visited.find({x.width, x.depth});
+    return found == visited.end() ? nullptr : found->second;
+  };
+  std::vector<model_error::check> checks;
+  for (const auto& x : all)
+    if (const auto* visit = visit_of(x))
+      checks.push_back({other_way(x.predicted_samples_per_s), visit->ms});
+  const model_error error(checks);
+  for (auto& x : all) {
+    if (x.width == 0)
+      continue;
+    auto estimate = error.corrected(other_way(x.predicted_samples_per_s));
+    if (const auto* visit = visit_of(x)) {
+      estimate = {visit->ms, visit->ms * (1 - visit->error), visit->ms * (1 + visit->error)};
+      x.measured_steps = visit->steps;
+      x.visits = visit->visits;
+      x.measured_by_cpu = visit->by_cpu;
     }
-    double transfer = 0; // output to the next stage, and its gradient back
-    if (stage + 1 < depth)
-      transfer = 2 * wire_ms(static_cast<double>(layers[first_layer[stage + 1] - 1].output_bytes));
-    slowest_ms = std::max({slowest_ms, compute, transfer});
-    fill_ms += compute + transfer;
-    // Reduce-scatter and all-gather: each sends (D−1)/D of the gradients, in D−1 rounds.
-    const double reduce =
-        width > 1 ? 2.0 * (width - 1) * (link.latency_ms + gradients / width / link.bytes_per_ms) : 0.0;
-    tail_ms = std::max(tail_ms, reduce + optimizer);
+    x.samples_per_s = other_way(estimate.ms);
+    x.low_samples_per_s = other_way(estimate.high_ms);
+    x.high_samples_per_s = other_way(estimate.low_ms);
+    x.reason = name_of(x);
   }
-  const double exchange_ms = width * depth > 1 ? link.latency_ms : 0;
-  return fill_ms + (micro_batches - 1) * slowest_ms + tail_ms + exchange_ms;
 }
 
-std::vector<configuration> configurations(const job_specification& job, std::span<const layer_cost> layers,
-                                          const link_cost& link, std::uint32_t slots, std::uint64_t slot_bytes) {
+std::vector<configuration> configurations(const job_specification& job, const step_knowledge& known,
+                                          std::uint32_t slots) {
+  const auto& layers = known.layers;
   std::vector<double> layer_ms;
   for (const auto& x : layers)
     layer_ms.push_back(x.forward_ms + x.backward_ms);
-  const auto deepest = std::min({job.max_depth, static_cast<std::uint32_t>(layers.size()), slots});
+  auto most = slots; // what was measured with more slots than there are now says something about the model too
+  for (const auto& x : known.measured)
+    most = std::max(most, x.what.slots());
+  const auto deepest = std::min({job.max_depth, static_cast<std::uint32_t>(layers.size()), most});
   const auto widest = std::min(job.max_width, job.virtual_replicas);
   std::vector<configuration> result;
   for (auto depth = job.min_depth; depth <= deepest; ++depth) {
     const auto first_layer = partition_layers(layer_ms, depth);
-    for (auto width = job.min_width; width <= std::min(widest, slots / depth); ++width) {
-      const double ms = step_ms(job, layers, first_layer, width, link);
-      configuration x{width, depth, first_layer, ms > 0 ? job.global_batch * 1000.0 / ms : 0, {}};
-      x.reason = name_of(x);
-      if (const auto problem = memory_problem(job, layers, first_layer, width, slot_bytes); !problem.empty())
-        x = {0, 0, {}, 0, std::to_string(width) + "x" + std::to_string(depth) + ": " + problem};
-      result.push_back(std::move(x));
+    for (auto width = job.min_width; width <= std::min(widest, most / depth); ++width) {
+      const double ms = step_ms(job, layers, first_layer, width, known.platform);
+      result.push_back({width, depth, first_layer, 0, {}});
+      result.back().predicted_samples_per_s = ms > 0 ? job.global_batch * 1000.0 / ms : 0;
     }
   }
+  refine(result, job, known.measured);
+  std::erase_if(result, [&](const configuration& x) { return x.width * x.depth > slots; });
+  for (auto& x : result)
+    if (const auto problem = memory_problem(job, layers, x.first_layer, x.width, known.slot_bytes); !problem.empty())
+      x = {0, 0, {}, 0, std::to_string(x.width) + "x" + std::to_string(x.depth) + ": " + problem};
   return result;
 }
 
-configuration best_configuration(const job_specification& job, std::span<const layer_cost> layers,
-                                 const link_cost& link, std::uint32_t slots, std::uint64_t slot_bytes) {
-  auto all = configurations(job, layers, link, slots, slot_bytes);
+configuration best_configuration(const job_specification& job, const step_knowledge& known, std::uint32_t slots) {
+  auto all = configurations(job, known, slots);
   std::string too_large; // one of them, the last: the widest and deepest
   std::size_t excluded = 0;
   std::erase_if(all, [&](const configuration& x) {

@@ -1,9 +1,9 @@
 #pragma once
 
-// The `throughput` policy: (D, P) with the most samples per second by a simple analytic model of measured layer times.
-// It plans for one core per slot, whatever this machine has.
+// The `throughput` policy: (D, P) with the most samples per second, by the model of a step and what was measured.
 
-#include "protocols/job_specification.hpp"
+#include "planner/step_meter.hpp"
+#include "planner/step_model.hpp"
 
 #include <cstdint>
 #include <span>
@@ -12,45 +12,40 @@
 
 namespace parcae {
 
-/// What the model needs to know of one layer.
-struct layer_cost {
-  double forward_ms = 0;   ///< one micro-batch
-  double backward_ms = 0;  ///< one micro-batch
-  double optimizer_ms = 0; ///< one step
-  std::uint64_t gradient_bytes = 0;
-  std::uint64_t output_bytes = 0; ///< one micro-batch's output, sent to the next stage
-  std::uint64_t state_bytes = 0;      ///< parameters, moments, buffers
-  std::uint64_t activation_bytes = 0; ///< kept from a micro-batch's forward to its backward pass, output included
-};
-
-struct link_cost {
-  double latency_ms = 0.05;
-  double bytes_per_ms = 1e6;
-};
-
-/// Predicted milliseconds of one step with these stage boundaries: 1F1B over the slowest stage and the pipeline's fill,
-/// with m = ⌈V/D⌉·M/V micro-batches on the busiest pipeline; then gradient all-reduce of the largest stage, and the
-/// apply.
-double step_ms(const job_specification& job, std::span<const layer_cost> layers,
-               std::span<const std::uint32_t> first_layer, std::uint32_t width, const link_cost& link);
-
 struct configuration {
   std::uint32_t width = 0; ///< 0: wait, nothing fits
   std::uint32_t depth = 0;
   std::vector<std::uint32_t> first_layer;
   double samples_per_s = 0;
   std::string reason; ///< for people; names the runner-up
+  double low_samples_per_s = 0; ///< samples_per_s lies in between with 95 %
+  double high_samples_per_s = 0;
+  double predicted_samples_per_s = 0; ///< by the model alone, whatever was measured
+  std::uint64_t measured_steps = 0;   ///< that samples_per_s is from; 0: was not visited
+  std::uint64_t visits = 0;           ///< generations measured
+  bool measured_by_cpu = false;       ///< see measured_step
 
   friend bool operator==(const configuration&, const configuration&) = default;
 };
 
-/// Predicted for every (D, P) allowed by the job that `slots` slots can hold. Those with a stage that does not fit into
-/// `slot_bytes` of memory (0: unknown, all fit; see planner/memory.hpp) have width 0, and the reason says why.
-std::vector<configuration> configurations(const job_specification& job, std::span<const layer_cost> layers,
-                                          const link_cost& link, std::uint32_t slots, std::uint64_t slot_bytes = 0);
+/// What configurations are chosen by.
+struct step_knowledge {
+  std::span<const layer_cost> layers;
+  platform_cost platform = {};
+  std::span<const measured_step> measured = {}; ///< of the configurations visited
+  std::uint64_t slot_bytes = 0;                 ///< memory of a slot; 0: unknown, all fit; see planner/memory.hpp
+};
+
+/// Every (D, P) allowed by the job that `slots` slots can hold: with the rate measured where the job has been, elsewhere
+/// with the model's, corrected by the error seen. Those with a stage that does not fit into a slot's memory have width
+/// 0, and the reason says why.
+std::vector<configuration> configurations(const job_specification& job, const step_knowledge& known,
+                                          std::uint32_t slots);
+
+/// Takes new measurements into account, as configurations() does.
+void refine(std::vector<configuration>& all, const job_specification& job, std::span<const measured_step> measured);
 
 /// The best of them; among equals (within 1e-9) the one with fewer slots, then the shallower.
-configuration best_configuration(const job_specification& job, std::span<const layer_cost> layers,
-                                 const link_cost& link, std::uint32_t slots, std::uint64_t slot_bytes = 0);
+configuration best_configuration(const job_specification& job, const step_knowledge& known, std::uint32_t slots);
 
 } // namespace parcae

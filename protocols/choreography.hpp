@@ -324,12 +324,12 @@ struct decided {
   }
 };
 
-/// Measured time of one layer on one micro-batch, thread CPU time, milliseconds; means over the steps reported.
+/// Measured time of one layer, thread CPU time, milliseconds; means over the steps reported.
 struct layer_time {
   std::uint32_t layer = 0;
-  double forward_ms = 0;
-  double backward_ms = 0;
-  double optimizer_ms = 0;
+  double forward_ms = 0;   ///< one micro-batch; the first layer's has loading in it, the last one's the loss
+  double backward_ms = 0;  ///< one micro-batch, with its share in adding up gradients
+  double optimizer_ms = 0; ///< one step: norm, clipping, apply
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, layer_time& x) {
@@ -344,10 +344,13 @@ struct progress {
   commit_result result;
   double step_ms = 0; ///< mean wall time of the steps since the last report
   std::vector<layer_time> times;
+  double other_ms = 0;          ///< thread CPU time per step that is no layer's: communication
+  double waited_ms = 0;         ///< per step: was ready to compute, and had no core
+  std::uint64_t peak_bytes = 0; ///< most memory that tensors took at once since the generation began
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, progress& x) {
-    return f(x.current, x.at, x.result, x.step_ms, x.times);
+    return f(x.current, x.at, x.result, x.step_ms, x.times, x.other_ms, x.waited_ms, x.peak_bytes);
   }
 };
 

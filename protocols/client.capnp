@@ -241,6 +241,50 @@ struct JobStatus {
   timeLeftMs @40 :Float64 = -1;    # -1: unknown
   keepers @41 :List(KeeperStatus);
   layers @42 :UInt32;
+  configurations @43 :List(Configuration);  # that the planner last chose from
+  layerCosts @44 :List(LayerCost);
+  memory @45 :List(Memory);  # by rank, as far as heard
+  figures @46 :Figures;
+  otherMs @47 :Float64;      # processor time per step and rank that is no layer's
+}
+
+struct Configuration {
+  width @0 :UInt32;
+  depth @1 :UInt32;
+  predictedSamplesPerS @2 :Float64;  # by the model alone
+  samplesPerS @3 :Float64;   # measured, or corrected by the error seen elsewhere
+  lowSamplesPerS @4 :Float64;
+  highSamplesPerS @5 :Float64;
+  measuredSteps @6 :UInt64;  # 0: not measured
+  visits @7 :UInt64;
+  measuredByCpu @8 :Bool;
+}
+
+struct LayerCost {               # times in ms
+  forwardMs @0 :Float64;
+  backwardMs @1 :Float64;
+  optimizerMs @2 :Float64;
+  gradientBytes @3 :UInt64;
+  outputBytes @4 :UInt64;
+  stateBytes @5 :UInt64;
+  activationBytes @6 :UInt64;
+  tiedBytes @7 :UInt64;
+}
+
+struct Memory {
+  slot @0 :Text;
+  peakBytes @1 :UInt64;
+  estimatedBytes @2 :UInt64;
+}
+
+struct Figures {             # what changes cost; ms
+  linkBytesPerMs @0 :Float64;
+  settleMs @1 :Float64;
+  planMs @2 :Float64;
+  prepareMs @3 :Float64;
+  transferMs @4 :Float64;
+  activateMs @5 :Float64;
+  rankMs @6 :Float64;
 }
 
 struct CheckpointFolder {

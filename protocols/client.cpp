@@ -211,6 +211,84 @@ outlook_status get(schema::Outlook::Reader from) {
   return {from.getMean(), from.getLow(), from.getHigh()};
 }
 
+void put(schema::Configuration::Builder to, const configuration_status& x) {
+  to.setWidth(x.width);
+  to.setDepth(x.depth);
+  to.setPredictedSamplesPerS(x.predicted_samples_per_s);
+  to.setSamplesPerS(x.samples_per_s);
+  to.setLowSamplesPerS(x.low_samples_per_s);
+  to.setHighSamplesPerS(x.high_samples_per_s);
+  to.setMeasuredSteps(x.measured_steps);
+  to.setVisits(x.visits);
+  to.setMeasuredByCpu(x.measured_by_cpu);
+}
+
+configuration_status get(schema::Configuration::Reader from) {
+  return {.width = from.getWidth(),
+          .depth = from.getDepth(),
+          .predicted_samples_per_s = from.getPredictedSamplesPerS(),
+          .samples_per_s = from.getSamplesPerS(),
+          .low_samples_per_s = from.getLowSamplesPerS(),
+          .high_samples_per_s = from.getHighSamplesPerS(),
+          .measured_steps = from.getMeasuredSteps(),
+          .visits = from.getVisits(),
+          .measured_by_cpu = from.getMeasuredByCpu()};
+}
+
+void put(schema::LayerCost::Builder to, const layer_cost_status& x) {
+  to.setForwardMs(x.forward_ms);
+  to.setBackwardMs(x.backward_ms);
+  to.setOptimizerMs(x.optimizer_ms);
+  to.setGradientBytes(x.gradient_bytes);
+  to.setOutputBytes(x.output_bytes);
+  to.setStateBytes(x.state_bytes);
+  to.setActivationBytes(x.activation_bytes);
+  to.setTiedBytes(x.tied_bytes);
+}
+
+layer_cost_status get(schema::LayerCost::Reader from) {
+  return {.forward_ms = from.getForwardMs(),
+          .backward_ms = from.getBackwardMs(),
+          .optimizer_ms = from.getOptimizerMs(),
+          .gradient_bytes = from.getGradientBytes(),
+          .output_bytes = from.getOutputBytes(),
+          .state_bytes = from.getStateBytes(),
+          .activation_bytes = from.getActivationBytes(),
+          .tied_bytes = from.getTiedBytes()};
+}
+
+void put(schema::Memory::Builder to, const memory_status& x) {
+  to.setSlot(x.slot);
+  to.setPeakBytes(x.peak_bytes);
+  to.setEstimatedBytes(x.estimated_bytes);
+}
+
+memory_status get(schema::Memory::Reader from) {
+  return {.slot = from.getSlot().cStr(),
+          .peak_bytes = from.getPeakBytes(),
+          .estimated_bytes = from.getEstimatedBytes()};
+}
+
+void put(schema::Figures::Builder to, const figures_status& x) {
+  to.setLinkBytesPerMs(x.link_bytes_per_ms);
+  to.setSettleMs(x.settle_ms);
+  to.setPlanMs(x.plan_ms);
+  to.setPrepareMs(x.prepare_ms);
+  to.setTransferMs(x.transfer_ms);
+  to.setActivateMs(x.activate_ms);
+  to.setRankMs(x.rank_ms);
+}
+
+figures_status get(schema::Figures::Reader from) {
+  return {.link_bytes_per_ms = from.getLinkBytesPerMs(),
+          .settle_ms = from.getSettleMs(),
+          .plan_ms = from.getPlanMs(),
+          .prepare_ms = from.getPrepareMs(),
+          .transfer_ms = from.getTransferMs(),
+          .activate_ms = from.getActivateMs(),
+          .rank_ms = from.getRankMs()};
+}
+
 void put(schema::Decision::Builder to, const decision_status& x);
 decision_status get(schema::Decision::Reader from);
 
@@ -385,6 +463,11 @@ void put(schema::JobStatus::Builder to, const job_status& x) {
   to.setTimeLeftMs(x.time_left_ms);
   put_all(to.initKeepers(x.keepers.size()), x.keepers);
   to.setLayers(x.layers);
+  put_all(to.initConfigurations(x.configurations.size()), x.configurations);
+  put_all(to.initLayerCosts(x.layer_costs.size()), x.layer_costs);
+  put_all(to.initMemory(x.memory.size()), x.memory);
+  put(to.initFigures(), x.figures);
+  to.setOtherMs(x.other_ms);
 }
 
 job_status get(schema::JobStatus::Reader from) {
@@ -435,6 +518,11 @@ job_status get(schema::JobStatus::Reader from) {
   x.time_left_ms = from.getTimeLeftMs();
   x.keepers = get_all<keeper_status>(from.getKeepers());
   x.layers = from.getLayers();
+  x.configurations = get_all<configuration_status>(from.getConfigurations());
+  x.layer_costs = get_all<layer_cost_status>(from.getLayerCosts());
+  x.memory = get_all<memory_status>(from.getMemory());
+  x.figures = get(from.getFigures());
+  x.other_ms = from.getOtherMs();
   return x;
 }
 

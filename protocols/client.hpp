@@ -139,6 +139,57 @@ struct decision_status {
   friend bool operator==(const decision_status&, const decision_status&) = default;
 };
 
+/// How fast a configuration is: by the model, corrected by what was measured, or measured.
+struct configuration_status {
+  std::uint32_t width = 0;
+  std::uint32_t depth = 0;
+  double predicted_samples_per_s = 0; ///< by the model alone
+  double samples_per_s = 0;           ///< measured, or the model's corrected by its error elsewhere
+  double low_samples_per_s = 0;       ///< samples_per_s is in between with 95 %
+  double high_samples_per_s = 0;
+  std::uint64_t measured_steps = 0; ///< 0: samples_per_s is not measured
+  std::uint64_t visits = 0;         ///< generations
+  bool measured_by_cpu = false;     ///< cores were short: from executors' processor time and bytes over the link
+
+  friend bool operator==(const configuration_status&, const configuration_status&) = default;
+};
+
+/// One layer: times as measured so far (ms; a micro-batch's, but for the optimizer's), and bytes.
+struct layer_cost_status {
+  double forward_ms = 0;
+  double backward_ms = 0;
+  double optimizer_ms = 0;
+  std::uint64_t gradient_bytes = 0;
+  std::uint64_t output_bytes = 0; ///< of a micro-batch
+  std::uint64_t state_bytes = 0;
+  std::uint64_t activation_bytes = 0; ///< of a micro-batch
+  std::uint64_t tied_bytes = 0;
+
+  friend bool operator==(const layer_cost_status&, const layer_cost_status&) = default;
+};
+
+/// Memory of one rank's tensors, bytes.
+struct memory_status {
+  std::string slot;
+  std::uint64_t peak_bytes = 0;      ///< since its generation began
+  std::uint64_t estimated_bytes = 0; ///< what is planned with; with room for a change's arrivals
+
+  friend bool operator==(const memory_status&, const memory_status&) = default;
+};
+
+/// What changes cost here, learnt from those that went through: change_figures of planner/change_figures.hpp.
+struct figures_status {
+  double link_bytes_per_ms = 0;
+  double settle_ms = 0;
+  double plan_ms = 0;
+  double prepare_ms = 0;
+  double transfer_ms = 0;
+  double activate_ms = 0;
+  double rank_ms = 0;
+
+  friend bool operator==(const figures_status&, const figures_status&) = default;
+};
+
 /// A line of a job's journal or log.
 struct event_status {
   std::uint64_t number = 0;
@@ -218,6 +269,11 @@ struct job_status {
   double time_left_ms = -1;                  ///< at the pace of the last minute, stalls included; -1: unknown
   std::vector<keeper_status> keepers;        ///< those present
   std::uint32_t layers = 0;                  ///< of the model
+  std::vector<configuration_status> configurations; ///< that the planner last chose from
+  std::vector<layer_cost_status> layer_costs;
+  std::vector<memory_status> memory; ///< by rank, as far as heard
+  figures_status figures;
+  double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };

@@ -18,6 +18,7 @@ struct node_options {
   parcae::role role = parcae::role::worker;
   std::string device = "cpu";
   std::uint32_t slots = 1;
+  std::uint64_t slot_bytes = 0;            ///< of memory, that a slot may take; 0: the machine's in equal parts
   std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest
   std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
   log_format log = log_format::text;

@@ -2,6 +2,7 @@
 
 #include "runtime/commands.hpp"
 #include "runtime/demo.hpp"
+#include "runtime/profile_command.hpp"
 #include "runtime/simulate.hpp"
 #include "runtime/usage.hpp"
 
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
     parcae::add_cancel(app);
     parcae::add_export(app);
     parcae::add_demo(app);
+    parcae::add_profile(app);
     parcae::add_simulate(app);
     parcae::add_forecast(app);
     app.parse(argc, argv);

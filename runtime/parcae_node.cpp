@@ -47,6 +47,9 @@ int main(int argc, char** argv) {
   app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
   app.add_option("--device", options.device, "what computes")->check(CLI::IsMember({"cpu"}))->capture_default_str();
   app.add_option("--slots", options.slots, "devices of this instance")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--slot-memory", options.slot_bytes,
+                 "bytes that training may take of a slot, such as 8GiB (default: the machine's memory in equal parts)")
+      ->transform(CLI::AsSizeValue(false));
   app.add_option("--grace", x.grace, "longest time from SIGTERM to the end")->capture_default_str();
   app.add_option("--state", options.state,
                  "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 
 namespace parcae {
@@ -38,7 +39,7 @@ struct simulate_arguments {
   std::uint32_t look_ahead = 12;
   std::uint32_t devices = 1;
   std::string accounting = "published";
-  double link_bytes_per_ms = change_figures{}.link_bytes_per_ms;
+  std::optional<double> link_bytes_per_ms; // else the profile's
   std::chrono::milliseconds detect{2'000}; // until a machine that vanished is missed
   std::chrono::milliseconds node_start{0};
   std::string plan_out;
@@ -64,17 +65,23 @@ bool is_peer(const std::string& name) {
   return std::any_of(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
 }
 
-// The figures that no option gives are of this hardware where the profile has them: what is built while nobody trains.
+// The figures that no option gives are the profile's where it has them; of published ones that is what is built while
+// nobody trains.
 realistic_options realistic_of(const simulate_arguments& args, const profile& workload) {
   realistic_options result;
   result.announced = args.notice > 0;
   result.devices = args.devices;
-  result.figures.link_bytes_per_ms = args.link_bytes_per_ms;
+  if (workload.changes) {
+    result.figures = *workload.changes;
+  } else {
+    double build_ms = 0;
+    for (const auto& [depth, ms] : workload.model_build_ms)
+      build_ms += ms / static_cast<double>(workload.model_build_ms.size());
+    result.figures.prepare_ms += build_ms;
+  }
+  if (args.link_bytes_per_ms)
+    result.figures.link_bytes_per_ms = *args.link_bytes_per_ms;
   result.figures.detect_ms = static_cast<double>(args.detect.count());
-  double build_ms = 0;
-  for (const auto& [depth, ms] : workload.model_build_ms)
-    build_ms += ms / static_cast<double>(workload.model_build_ms.size());
-  result.figures.prepare_ms += build_ms;
   return result;
 }
 
@@ -299,7 +306,7 @@ void add_simulate(CLI::App& app) {
           throw CLI::ValidationError("--link", "\"" + text + "\" must be like 10Gb/s, 500Mb/s or 1.2GB/s");
         args->link_bytes_per_ms = *rate;
       },
-      "realistic accounting: rate of an instance's link in each direction (default 10Gb/s)");
+      "realistic accounting: rate of an instance's link in each direction (default: the profile's, else 10Gb/s)");
   add_duration("--detect", args->detect, "realistic accounting: until a loss without notice is known (default 2s)");
   add_duration("--node-start", args->node_start,
                "realistic accounting: from a node's addition until it can work (default 0s; peers always take 45s)");

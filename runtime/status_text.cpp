@@ -64,6 +64,45 @@ json::object object_of(const outlook_status& x) {
   return {{"mean", x.mean}, {"low", x.low}, {"high", x.high}};
 }
 
+json::object object_of(const configuration_status& x) {
+  const bool measured = x.measured_steps > 0;
+  return {{"width", x.width},
+          {"depth", x.depth},
+          {"predicted_samples_per_s", x.predicted_samples_per_s},
+          {"measured_samples_per_s", measured ? json::value(x.samples_per_s) : json::value(nullptr)},
+          {"measured_by", !measured ? json::value(nullptr) : json::value(x.measured_by_cpu ? "cpu" : "clock")},
+          {"samples_per_s", x.samples_per_s},
+          {"low_samples_per_s", x.low_samples_per_s},
+          {"high_samples_per_s", x.high_samples_per_s},
+          {"steps", x.measured_steps},
+          {"visits", x.visits}};
+}
+
+json::object object_of(const layer_cost_status& x) {
+  return {{"forward_ms", x.forward_ms},
+          {"backward_ms", x.backward_ms},
+          {"optimizer_ms", x.optimizer_ms},
+          {"gradient_bytes", x.gradient_bytes},
+          {"output_bytes", x.output_bytes},
+          {"state_bytes", x.state_bytes},
+          {"activation_bytes", x.activation_bytes},
+          {"tied_bytes", x.tied_bytes}};
+}
+
+json::object object_of(const memory_status& x) {
+  return {{"slot", x.slot}, {"peak_bytes", x.peak_bytes}, {"estimated_bytes", x.estimated_bytes}};
+}
+
+json::object object_of(const figures_status& x) {
+  return {{"link_bytes_per_ms", x.link_bytes_per_ms},
+          {"settle_ms", x.settle_ms},
+          {"plan_ms", x.plan_ms},
+          {"prepare_ms", x.prepare_ms},
+          {"transfer_ms", x.transfer_ms},
+          {"activate_ms", x.activate_ms},
+          {"rank_ms", x.rank_ms}};
+}
+
 json::object object_of(const decision_status& x);
 
 json::object object_of(const event_status& x) {
@@ -183,7 +222,12 @@ json::object object_of(const job_status& x) {
       {"event_count", x.event_count},
       {"events", array_of(x.events)},
       {"decision_count", x.decision_count},
-      {"decisions", array_of(x.decisions)}};
+      {"decisions", array_of(x.decisions)},
+      {"configurations", array_of(x.configurations)},
+      {"layer_costs", array_of(x.layer_costs)},
+      {"memory", array_of(x.memory)},
+      {"change_figures", object_of(x.figures)},
+      {"other_ms", x.other_ms}};
 }
 
 void add_job(std::string& out, const job_status& x) {

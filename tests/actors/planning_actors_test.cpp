@@ -3,6 +3,7 @@
 #include "actors/forecaster.hpp"
 #include "actors/job_manager.hpp"
 #include "actors/liveput_planner.hpp"
+#include "actors/model_facts.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 namespace parcae {
@@ -45,7 +46,7 @@ struct planning_actors_test : actor_test {
 
   planner_actor planner_with(const job_manager_actor& manager) {
     const auto facts = facts_of(job);
-    return owned(system.spawn(liveput_planner, liveput_planner_config{job, facts.state_bytes, {}, manager}));
+    return owned(system.spawn(liveput_planner, liveput_planner_config{job, facts.state_bytes, manager}));
   }
 
   request_plan question(std::uint32_t slots) {

@@ -26,7 +26,6 @@ struct live_plan : testing::Test {
   job_specification job;
   std::vector<std::uint64_t> state_bytes;
   situation now;
-  link_cost link;
 
   live_plan() {
     job.global_batch = 48;
@@ -67,13 +66,13 @@ struct live_plan : testing::Test {
   }
 
   live_decision decide(const fleet_forecast& forecast) const {
-    return decide_by_liveput(job, state_bytes, link, now, forecast);
+    return decide_by_liveput(job, state_bytes, now, forecast);
   }
 };
 
 TEST_F(live_plan, takes_the_fastest_when_all_is_calm) {
   now.slots = 6;
-  const auto best = best_configuration(job, now.costs, link, 6);
+  const auto best = best_configuration(job, {now.costs}, 6);
   const auto first = decide(calm(6));
   EXPECT_EQ(first.choice.width, best.width);
   EXPECT_EQ(first.choice.depth, best.depth);
@@ -88,7 +87,7 @@ TEST_F(live_plan, takes_the_fastest_when_all_is_calm) {
   EXPECT_THAT(again.note.reason, HasSubstr("stays at"));
   runs(1, 2);
   EXPECT_EQ(decide(calm(6)).note.chosen.what, (shape{best.width, best.depth}));
-  const auto reactive = decide_by_throughput(job, state_bytes, link, now);
+  const auto reactive = decide_by_throughput(job, state_bytes, now);
   EXPECT_EQ(reactive.choice, best);
   EXPECT_GT(reactive.note.expected_ms, 0);
 }
@@ -177,7 +176,7 @@ TEST_F(live_plan, always_answers_with_something_that_fits) {
     const auto x = decide(record.forecast(seconds + static_cast<double>(random() % 300), job.look_ahead - 1));
     EXPECT_FALSE(x.note.reason.empty());
     const auto& c = x.choice;
-    const bool fits = best_configuration(job, now.costs, link, now.slots / devices * devices).width > 0;
+    const bool fits = best_configuration(job, {now.costs}, now.slots / devices * devices).width > 0;
     EXPECT_EQ(c.width > 0, fits) << x.note.reason;
     if (c.width == 0)
       continue;
@@ -211,16 +210,26 @@ TEST(change_meter, finds_the_figures) {
   EXPECT_NEAR(meter.figures().link_bytes_per_ms, 1e5, 2e3);
   EXPECT_NEAR(meter.figures().transfer_ms, 7.5, 3);
   EXPECT_NEAR(meter.figures().activate_ms, 4.5, 1);
-  EXPECT_NEAR(meter.figures().rank_ms, 0.5, 0.2);
+  EXPECT_NEAR(meter.figures().rank_ms, 0.5, 0.3);
 }
 
 TEST(change_meter, keeps_the_rate_that_it_cannot_see) {
   change_meter meter;
   for (int i = 0; i < 10; ++i)
     meter.learn({.transfer_ms = 5, .activate_ms = 1, .busiest_bytes = 1000});
-  EXPECT_EQ(meter.figures().link_bytes_per_ms, change_figures{}.link_bytes_per_ms);
-  EXPECT_NEAR(meter.figures().transfer_ms, 5, 0.01);
+  EXPECT_NEAR(meter.figures().link_bytes_per_ms, change_figures{}.link_bytes_per_ms, 1e4);
+  EXPECT_NEAR(meter.figures().transfer_ms, 5, 0.3);
   EXPECT_EQ(meter.figures().prepare_ms, change_figures{}.prepare_ms);
+}
+
+// Two changes that differ by chance in time and a little in bytes and ranks: what was once read as a slope, and made a larger
+// change seem many times as long.
+TEST(change_meter, does_not_believe_in_slopes_of_noise) {
+  change_meter meter;
+  meter.learn({.transfer_ms = 1.9, .activate_ms = 1.0, .ranks = 3, .busiest_bytes = 0});
+  meter.learn({.transfer_ms = 5.1, .activate_ms = 7.6, .ranks = 4, .busiest_bytes = 5e5});
+  EXPECT_LT(cost_of(meter.figures(), true, 6, 8e5).stall_ms(), 20); // taken at face value 28
+  EXPECT_GT(cost_of(meter.figures(), true, 6, 8e5).stall_ms(), 5);
 }
 
 } // namespace

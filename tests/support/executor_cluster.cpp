@@ -1,5 +1,6 @@
 #include "tests/support/executor_cluster.hpp"
 
+#include "actors/model_facts.hpp"
 #include "gpu/model_description.hpp"
 
 #include <cstdlib>
@@ -46,7 +47,7 @@ executor_cluster::executor_cluster(job_specification job, conductor_options opti
     job_(std::move(job)), checkpoints_(new_folder()),
     conductor_(std::make_unique<conductor>(job_id{1}, job_, facts_of(job_), options, 42)) {
   planner = [this](std::uint32_t slots, const std::vector<layer_cost>& costs) {
-    return best_configuration(job_, costs, {}, slots);
+    return best_configuration(job_, {costs}, slots);
   };
 }
 
@@ -241,18 +242,6 @@ job_specification small_job() {
   job.optimizer.clip_norm = 0.5;
   job.keeper_every = 4;
   return job;
-}
-
-model_facts facts_of(const job_specification& job) {
-  model_facts facts;
-  const auto moments = moments_of(job.optimizer);
-  for (const auto& layer : describe(job.model).layers) {
-    facts.state_bytes.push_back(layer.parameters() * sizeof(float) * (1 + moments));
-    const auto ms = layer.forward_flop * job.micro_batch / 2e7; // 20 GFLOP/s until measured
-    facts.costs.push_back({ms, 2 * ms, static_cast<double>(layer.parameters()) / 1e6,
-                           layer.parameters() * sizeof(float), layer.output_values() * sizeof(float) * job.micro_batch, 0, 0});
-  }
-  return facts;
 }
 
 configuration shape(const job_specification& job, std::uint32_t width, std::uint32_t depth) {

@@ -107,9 +107,6 @@ private:
 /// A small gpt with dropout, tied embeddings and clipping, over the repository's own text.
 job_specification small_job();
 
-/// The model as the conductor needs to know it.
-model_facts facts_of(const job_specification& job);
-
 /// A configuration with equal shares of layers, whatever the times.
 configuration shape(const job_specification& job, std::uint32_t width, std::uint32_t depth);
 

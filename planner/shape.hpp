@@ -1,0 +1,23 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace parcae {
+
+/// A parallel configuration: D pipelines of P stages. Width 0 stands for IDLE.
+struct shape {
+  std::uint32_t width = 0;
+  std::uint32_t depth = 0;
+
+  std::uint32_t slots() const { return width * depth; }
+
+  friend auto operator<=>(const shape&, const shape&) = default;
+};
+
+inline std::string to_string(const shape& x) {
+  return x.width == 0 ? "idle" : std::to_string(x.width) + "x" + std::to_string(x.depth);
+}
+
+} // namespace parcae

@@ -1,0 +1,171 @@
+#include "planner/step_meter.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace parcae {
+
+namespace {
+
+constexpr double job_deviation = 0.12;
+constexpr double configuration_deviation = 0.10;
+constexpr double seen_before = 3;  // residuals that the deviation of configurations is worth
+constexpr double two_sided_95 = 1.96;
+constexpr double least_error = 0.01;
+constexpr std::size_t least_reports = 3;
+constexpr std::uint64_t remembered = 50; // reports that a mean goes back
+
+double median(std::vector<double> x) {
+  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
+  std::nth_element(x.begin(), middle, x.end());
+  return *middle;
+}
+
+// Relative half-width of the median's interval of 95 %, as if values were normal but for a few.
+double error_of_median(const std::deque<double>& x, double middle) {
+  std::vector<double> distances;
+  for (const auto value : x)
+    distances.push_back(std::abs(value - middle));
+  const double deviation = 1.4826 * median(distances);
+  const double of_median = 1.2533 * deviation / std::sqrt(static_cast<double>(x.size()));
+  return std::max(least_error, two_sided_95 * of_median / middle);
+}
+
+} // namespace
+
+model_error::model_error(std::span<const check> seen) {
+  double sum = 0, count = 0;
+  for (const auto& x : seen)
+    if (x.predicted_ms > 0 && x.measured_ms > 0) {
+      sum += std::log(x.measured_ms / x.predicted_ms);
+      ++count;
+    }
+  const auto fit = [&](double variance) { // posterior of b
+    const double precision = 1 / (job_deviation * job_deviation) + count / variance;
+    log_factor_ = sum / variance / precision;
+    return 1 / precision;
+  };
+  double variance = configuration_deviation * configuration_deviation;
+  fit(variance);
+  double squares = seen_before * variance;
+  for (const auto& x : seen)
+    if (x.predicted_ms > 0 && x.measured_ms > 0)
+      squares += std::pow(std::log(x.measured_ms / x.predicted_ms) - log_factor_, 2);
+  variance = squares / (seen_before + count);
+  deviation_ = std::sqrt(variance + fit(variance));
+}
+
+step_estimate model_error::corrected(double predicted_ms) const {
+  const double ms = predicted_ms * std::exp(log_factor_);
+  const double factor = std::exp(two_sided_95 * deviation_);
+  return {ms, ms / factor, ms * factor};
+}
+
+void step_meter::mean::add(double x) {
+  if (!std::isfinite(x) || x < 0)
+    return;
+  count = std::min(count + 1, remembered);
+  value += (x - value) / static_cast<double>(count);
+}
+
+void step_meter::mean::assume(double x) {
+  if (count == 0 && std::isfinite(x) && x >= 0)
+    value = x;
+}
+
+void step_meter::layer_means::add(const layer_time& x) {
+  forward_ms.add(x.forward_ms);
+  backward_ms.add(x.backward_ms);
+  optimizer_ms.add(x.optimizer_ms);
+}
+
+void step_meter::layer_means::write(layer_cost& to) const {
+  to.forward_ms = forward_ms.value;
+  to.backward_ms = backward_ms.value;
+  to.optimizer_ms = optimizer_ms.value;
+}
+
+void step_meter::begin(const placement& grid) {
+  current_ = {grid.width, grid.depth};
+  depth_ = grid.depth;
+  heard_.clear();
+  auto& here = visits_[current_];
+  if (here.first_layer != grid.first_layer) // other stages take other times
+    here = {};
+  here.first_layer = grid.first_layer;
+  ++here.visits;
+}
+
+void step_meter::hear(std::uint32_t rank, const progress& x) {
+  const auto [last, first] = heard_.try_emplace(rank, x.at.steps);
+  const auto steps = x.at.steps - std::min(x.at.steps, last->second);
+  last->second = x.at.steps;
+  if (first)
+    for (const auto& t : x.times) { // better than nothing
+      layers_[t.layer].forward_ms.assume(t.forward_ms);
+      layers_[t.layer].backward_ms.assume(t.backward_ms);
+      layers_[t.layer].optimizer_ms.assume(t.optimizer_ms);
+    }
+  if (first || steps == 0 || !(x.step_ms > 0) || !std::isfinite(x.step_ms))
+    return;
+  auto& here = visits_[current_];
+  if (rank == 0)
+    here.steps += steps;
+  here.step_ms.push_back(x.step_ms);
+  if (here.step_ms.size() > most)
+    here.step_ms.pop_front();
+  here.waited.add(x.waited_ms / x.step_ms);
+  here.other_ms[rank % depth_].add(x.other_ms);
+  for (const auto& t : x.times) {
+    here.layers[t.layer].add(t);
+    layers_[t.layer].add(t);
+  }
+}
+
+std::vector<layer_cost> step_meter::costs(std::span<const layer_cost> estimates) const {
+  std::vector<layer_cost> result(estimates.begin(), estimates.end());
+  for (const auto& [layer, times] : layers_)
+    if (layer < result.size())
+      times.write(result[layer]);
+  return result;
+}
+
+std::vector<layer_cost> step_meter::costs_in(const shape& what, std::span<const layer_cost> estimates) const {
+  std::vector<layer_cost> result(estimates.begin(), estimates.end());
+  if (const auto found = visits_.find(what); found != visits_.end())
+    for (const auto& [layer, times] : found->second.layers)
+      if (layer < result.size())
+        times.write(result[layer]);
+  return result;
+}
+
+double step_meter::other_ms_in(const shape& what) const {
+  double most = 0;
+  if (const auto found = visits_.find(what); found != visits_.end())
+    for (const auto& [stage, ms] : found->second.other_ms)
+      most = std::max(most, ms.value);
+  return most;
+}
+
+std::vector<measured_step> step_meter::measured(const job_specification& job, std::span<const layer_cost> sizes,
+                                                const platform_cost& platform) const {
+  std::vector<measured_step> result;
+  for (const auto& [what, x] : visits_) {
+    if (x.step_ms.size() < least_reports * what.slots() && x.step_ms.size() < most)
+      continue;
+    measured_step step{what, median({x.step_ms.begin(), x.step_ms.end()}), 0, x.steps, x.visits, false};
+    step.error = error_of_median(x.step_ms, step.ms);
+    if (x.waited.value > crowded) {
+      auto measured_there = platform;
+      measured_there.crowding.clear(); // is in the times already
+      measured_there.reduce_ms_per_byte = measured_there.message_ms = 0;
+      measured_there.step_ms = other_ms_in(what); // so is all that is no layer's
+      step.ms = step_ms(job, costs_in(what, sizes), x.first_layer, what.width, measured_there);
+      step.by_cpu = true;
+    }
+    result.push_back(step);
+  }
+  return result;
+}
+
+} // namespace parcae

@@ -1,0 +1,188 @@
+#include "planner/step_model.hpp"
+
+#include "protocols/pipeline_schedule.hpp"
+#include "protocols/replica_tree.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace parcae {
+
+namespace {
+
+constexpr double not_yet = -1;
+
+// One stage of the busiest pipeline.
+struct stage_cost {
+  double forward_ms = 0;
+  double backward_ms = 0;
+  double optimizer_ms = 0;
+  double messages_ms = 0; // in forward_ms, and in backward_ms
+  double wire_ms = 0; // of an output to the next stage, or of its gradient back
+};
+
+// Messages of one direction between two stages: one after the other, each `latency` on its way besides.
+struct wire {
+  double free = 0;
+
+  double arrival(double sent, double ms, double latency) {
+    free = std::max(free, sent) + ms;
+    return free + latency;
+  }
+};
+
+// Bytes that a member of an all-reduce sends for each byte of gradients. In tree order: its sums of the chunks of others
+// to their owners, and the results of its own chunks to all; as a ring: twice its share.
+double sent_share(const job_specification& job, std::uint32_t width) {
+  const double others = static_cast<double>(width - 1) / width;
+  return job.reproducible ? (partial_sums(job, width) + 1) * others : 2 * others;
+}
+
+// When each stage has done its backward passes, and when the stage's gradients are reduced. The apply of the step before
+// comes first.
+class schedule {
+public:
+  schedule(const job_specification& job, std::span<const layer_cost> layers, std::span<const std::uint32_t> first_layer,
+           std::uint32_t width, const platform_cost& platform) :
+      layers_(layers),
+      first_(first_layer), platform_(platform), depth_(static_cast<std::uint32_t>(first_layer.size() - 1)),
+      count_(busiest_micro_batches(job, width)), crowding_(platform.crowding_of(width * depth_)),
+      sent_share_(width > 1 ? sent_share(job, width) : 0), stages_(depth_), free_(depth_), reduced_(depth_),
+      arrived_(depth_, std::vector<double>(count_, not_yet)), answered_(arrived_), there_(depth_), back_(depth_) {
+    for (std::uint32_t s = 0; s < depth_; ++s) {
+      auto& stage = stages_[s];
+      for (auto i = first_[s]; i < first_[s + 1]; ++i) {
+        stage.forward_ms += crowding_ * layers_[i].forward_ms;
+        stage.backward_ms += crowding_ * layers_[i].backward_ms;
+        stage.optimizer_ms += crowding_ * layers_[i].optimizer_ms;
+      }
+      const double messages = crowding_ * platform_.message_ms * ((s > 0 ? 1 : 0) + (s + 1 < depth_ ? 1 : 0));
+      stage.forward_ms += messages;
+      stage.backward_ms += messages;
+      stage.messages_ms = messages;
+      stage.wire_ms = platform_.wire_ms(static_cast<double>(layers_[first_[s + 1] - 1].output_bytes));
+      free_[s] = stage.optimizer_ms;
+    }
+    std::fill(arrived_.front().begin(), arrived_.front().end(), 0.0);
+  }
+
+  /// When the gradients of the last stage to be ready are.
+  double run() {
+    std::vector<std::vector<pipeline_operation>> operations;
+    for (std::uint32_t s = 0; s < depth_; ++s)
+      operations.push_back(one_forward_one_backward(depth_, s, count_));
+    std::vector<std::size_t> next(depth_, 0);
+    // Some stage can always go on, since 1F1B never waits in a circle.
+    for (std::size_t left = depth_ * operations.front().size(); left > 0;)
+      for (std::uint32_t s = 0; s < depth_; ++s)
+        for (; next[s] < operations[s].size() && carry_out(s, operations[s][next[s]]); ++next[s])
+          --left;
+    exchange_tied();
+    return *std::max_element(reduced_.begin(), reduced_.end());
+  }
+
+private:
+  bool carry_out(std::uint32_t s, const pipeline_operation& x) {
+    const auto& stage = stages_[s];
+    const bool last_stage = s + 1 == depth_;
+    if (x.forward) {
+      if (arrived_[s][x.position] == not_yet)
+        return false;
+      free_[s] = std::max(free_[s], arrived_[s][x.position]) + stage.forward_ms;
+      if (!last_stage)
+        arrived_[s + 1][x.position] = there_[s].arrival(free_[s], stage.wire_ms, platform_.latency_ms);
+      return true;
+    }
+    if (!last_stage) {
+      if (answered_[s][x.position] == not_yet)
+        return false;
+      free_[s] = std::max(free_[s], answered_[s][x.position]);
+    }
+    if (x.position + 1 == count_)
+      end_backward(s);
+    else
+      free_[s] += stage.backward_ms;
+    if (s > 0)
+      answered_[s - 1][x.position] = back_[s].arrival(free_[s], stages_[s - 1].wire_ms, platform_.latency_ms);
+    return true;
+  }
+
+  // The last backward pass: each layer's gradients go on their way behind the backward pass of the layers before.
+  void end_backward(std::uint32_t s) {
+    wire network;
+    double arrived = 0;
+    free_[s] += stages_[s].messages_ms;
+    for (auto i = first_[s + 1]; i-- > first_[s];) {
+      const auto whole = static_cast<double>(layers_[i].gradient_bytes);
+      const double bytes = sent_share_ * whole;
+      // As many messages come as go.
+      const double messages = 2 * sent_share_ * std::ceil(whole / (reduction_chunk_floats * sizeof(float)));
+      free_[s] += crowding_ * (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages);
+      if (bytes > 0) // reduce-scatter, then all-gather
+        arrived = network.arrival(free_[s], platform_.wire_ms(bytes), 2 * platform_.latency_ms);
+    }
+    reduced_[s] = std::max(free_[s], arrived);
+  }
+
+  void exchange_tied() {
+    std::vector<std::uint32_t> ends; // stages
+    double bytes = 0;
+    for (std::uint32_t s = 0; s < depth_; ++s)
+      for (auto i = first_[s]; i < first_[s + 1]; ++i)
+        if (layers_[i].tied_bytes > 0) {
+          bytes = static_cast<double>(layers_[i].tied_bytes);
+          ends.push_back(s);
+        }
+    if (ends.size() != 2 || ends[0] == ends[1])
+      return;
+    const double done =
+        std::max(reduced_[ends[0]], reduced_[ends[1]]) + platform_.wire_ms(bytes) + platform_.latency_ms +
+        2 * crowding_ * platform_.message_ms;
+    reduced_[ends[0]] = reduced_[ends[1]] = done;
+  }
+
+  std::span<const layer_cost> layers_;
+  std::span<const std::uint32_t> first_;
+  const platform_cost& platform_;
+  std::uint32_t depth_;
+  std::uint32_t count_; // micro-batches
+  double crowding_;
+  double sent_share_;
+  std::vector<stage_cost> stages_;
+  std::vector<double> free_;                   // by stage: what was begun has ended
+  std::vector<double> reduced_;                // by stage
+  std::vector<std::vector<double>> arrived_;   // by stage and position: the input
+  std::vector<std::vector<double>> answered_;  // the gradient of the output
+  std::vector<wire> there_;                    // to the next stage
+  std::vector<wire> back_;                     // to the stage before
+};
+
+} // namespace
+
+double platform_cost::crowding_of(std::uint32_t slots) const {
+  return crowding.empty() || slots == 0 ? 1 : crowding[std::min<std::size_t>(slots, crowding.size()) - 1];
+}
+
+std::uint32_t busiest_micro_batches(const job_specification& job, std::uint32_t width) {
+  return (job.virtual_replicas + width - 1) / width * (job.micro_batches() / job.virtual_replicas);
+}
+
+std::uint32_t partial_sums(const job_specification& job, std::uint32_t width) {
+  if (!job.reproducible)
+    return 1;
+  std::size_t most = 1;
+  for (std::uint32_t d = 0; d < std::min(width, job.virtual_replicas); ++d)
+    most = std::max(
+        most, maximal_subtrees(job.virtual_replicas, owned_replicas(job.virtual_replicas, width, d)).size());
+  return static_cast<std::uint32_t>(most);
+}
+
+double step_ms(const job_specification& job, std::span<const layer_cost> layers,
+               std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform) {
+  const auto ranks = width * static_cast<std::uint32_t>(first_layer.size() - 1);
+  const double ready = schedule(job, layers, first_layer, width, platform).run();
+  const double exchange_ms = platform.step_ms + 2 * (ranks - 1) * platform.message_ms; // each rank with each other
+  return ready + platform.crowding_of(ranks) * exchange_ms + (ranks > 1 ? platform.latency_ms : 0);
+}
+
+} // namespace parcae

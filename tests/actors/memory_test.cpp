@@ -1,0 +1,85 @@
+// The estimate of memory that configurations are excluded by, against what real executors' tensors take.
+
+#include "actors/model_facts.hpp"
+#include "planner/memory.hpp"
+#include "tests/support/executor_cluster.hpp"
+
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+namespace parcae {
+namespace {
+
+struct memory_case {
+  const char* kind;
+  bool recompute;
+};
+
+job_specification job_of(const memory_case& x) {
+  job_specification job;
+  job.steps = 1'000'000;
+  job.model.kind = x.kind;
+  if (job.model.of_images()) {
+    job.model.layers = job.model.kind == "vgg" ? 11 : 8;
+    job.model.width = job.model.kind == "vgg" ? 64 : 16;
+    job.data = {"synthetic", ""};
+    job.data.samples = 256;
+    job.optimizer.kind = "sgd";
+  } else {
+    job.model.layers = 4;
+    job.model.width = 64;
+    job.model.heads = 4;
+    job.model.sequence = 64;
+    job.data = {"text", "/usr/share/common-licenses/GPL-3"};
+    if (job.model.kind == "bert")
+      job.model.vocabulary = 257;
+  }
+  job.global_batch = 32;
+  job.micro_batch = 4;
+  job.virtual_replicas = 4;
+  job.recompute = x.recompute;
+  job.keeper_every = 1'000'000;
+  return job;
+}
+
+class memory : public testing::TestWithParam<memory_case> {};
+
+// Peak of each stage of 1×2 after its first steps. Nothing arrives then, so that part of the estimate is left out. Buffers of
+// operators are no part of it.
+TEST_P(memory, is_estimated) {
+  const auto job = job_of(GetParam());
+  ASSERT_EQ(problem_of(job), "");
+  executor_cluster cluster(job);
+  cluster.planner = [&](std::uint32_t slots, const auto&) {
+    return slots < 2 ? configuration{0, 0, {}, 0, "wait"} : shape(job, 1, 2);
+  };
+  cluster.add_worker("a");
+  cluster.add_worker("b");
+  std::uint64_t reported = 0; // by one rank; the other's is of the same steps, or one before
+  ASSERT_TRUE(cluster.run_until([&] {
+    reported = cluster.view().steps_done;
+    return reported >= 1 && cluster.view().peak_bytes.size() == 2;
+  }));
+  const auto costs = facts_of(job).costs;
+  const auto bounds = shape(job, 1, 2).first_layer;
+  for (const auto& [rank, peak] : cluster.view().peak_bytes) {
+    const auto estimate = memory_of(job, costs, bounds, rank, 1);
+    const double ratio = static_cast<double>(estimate.total() - estimate.arriving) / static_cast<double>(peak);
+    std::cout << GetParam().kind << (GetParam().recompute ? " recomputed" : "") << ", stage " << rank << ": "
+              << static_cast<double>(peak) / (1 << 20) << " MiB measured, estimated over measured " << ratio << "\n";
+    EXPECT_GT(ratio, 0.6); // convolutions unfold their inputs
+    EXPECT_LT(ratio, 1.6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(kinds, memory,
+                         testing::Values(memory_case{"gpt", false}, memory_case{"gpt", true},
+                                         memory_case{"bert", false}, memory_case{"bert", true},
+                                         memory_case{"mlp", false}, memory_case{"mlp", true},
+                                         memory_case{"resnet", false}, memory_case{"resnet", true},
+                                         memory_case{"vgg", false}),
+                         [](const auto& x) { return std::string(x.param.kind) + (x.param.recompute ? "_recomputed" : ""); });
+
+} // namespace
+} // namespace parcae

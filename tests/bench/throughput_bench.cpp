@@ -1,0 +1,107 @@
+// Whether a profile measured at 1×1 predicts steps elsewhere: profiles three jobs as `parcae profile` does, runs each of
+// them in several configurations on clusters of real processes, and prints predicted over measured, one JSON object per
+// line. Fails where a prediction for as many slots as there are cores is off by more than 15 %, or where, for more slots,
+// the measured step (of processor time and bytes: cores are short) is not in the interval that was stated.
+// Arguments: [seconds of each measurement = 5] [jobs = gpt,mlp,resnet].
+
+#include "runtime/job_file.hpp"
+#include "runtime/process.hpp"
+#include "runtime/profile_report.hpp"
+
+#include <boost/json.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+namespace parcae {
+namespace {
+
+constexpr double allowed = 0.15;
+constexpr std::pair<std::uint32_t, std::uint32_t> grids[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 4}, {4, 1}, {3, 2}};
+
+/// GPT of 10.0 M parameters, as in training_bench.
+job_specification ten_million() {
+  job_specification job;
+  job.name = "gpt";
+  job.model = {"gpt", 6, 368, 8, 128, 256, 0, true};
+  job.data = {"text", "/usr/share/common-licenses"};
+  job.global_batch = 16;
+  job.micro_batch = 2;
+  job.virtual_replicas = 4;
+  job.optimizer.clip_norm = 1;
+  job.keeper_every = 1'000'000;
+  return job;
+}
+
+job_specification example(const std::string& name) {
+  return parse_job_file(std::string(PARCAE_SOURCE_DIR) + "/deploy/examples/" + name + ".toml");
+}
+
+/// Processor time of all layers in a step at 1×1.
+double computing_ms(const job_specification& job, const auto& layers) {
+  double sum = 0;
+  for (const auto& x : layers)
+    sum += job.micro_batches() * (x.forward_ms + x.backward_ms) + x.optimizer_ms;
+  return sum;
+}
+
+bool compare(const job_specification& job, std::chrono::milliseconds duration) {
+  profile_options options;
+  options.duration = duration;
+  options.changes = 0;
+  const auto measured = profile_job(job, options, [](const std::string&) {});
+  const auto table = predicted_configurations(job, measured, 8, 0);
+  const auto cores = std::max(1u, std::thread::hardware_concurrency());
+  bool good = true;
+  for (const auto& [width, depth] : grids)
+    for (const auto& x : table) {
+      if (x.width != width || x.depth != depth)
+        continue;
+      const auto status = run_configuration(job, width, depth, duration);
+      for (const auto& row : status.configurations) {
+        if (row.width != width || row.depth != depth)
+          continue;
+        const double ratio = x.samples_per_s / row.samples_per_s;
+        const bool small = width * depth <= cores;
+        const bool inside = x.low_samples_per_s <= row.samples_per_s && row.samples_per_s <= x.high_samples_per_s;
+        const bool fine = small ? std::abs(ratio - 1) <= allowed : inside;
+        good = good && fine;
+        std::cout << boost::json::serialize(boost::json::object{
+                         {"job", job.name},
+                         {"configuration", std::to_string(width) + "x" + std::to_string(depth)},
+                         {"predicted_samples_per_s", x.samples_per_s},
+                         {"low", x.low_samples_per_s},
+                         {"high", x.high_samples_per_s},
+                         {"measured_samples_per_s", row.samples_per_s},
+                         {"measured_by", row.measured_by_cpu ? "cpu" : "clock"},
+                         {"wall_samples_per_s", status.samples_per_s},
+                         {"steps", row.measured_steps},
+                         {"layers_ms", computing_ms(job, measured.layers)},
+                         {"layers_ms_there", computing_ms(job, status.layer_costs)},
+                         {"other_ms", measured.platform.step_ms},
+                         {"other_ms_there", status.other_ms},
+                         {"message_ms", measured.platform.message_ms},
+                         {"predicted_over_measured", ratio},
+                         {"criterion", small ? "within 15 %" : "in the interval"},
+                         {"holds", fine}})
+                  << std::endl;
+      }
+    }
+  return good;
+}
+
+} // namespace
+} // namespace parcae
+
+int main(int argc, char** argv) {
+  using namespace parcae;
+  const std::chrono::milliseconds duration(1000 * (argc > 1 ? std::atoi(argv[1]) : 5));
+  const std::string wanted = argc > 2 ? argv[2] : "gpt,mlp,resnet";
+  bool good = true;
+  for (const auto* name : {"gpt", "mlp", "resnet"})
+    if (wanted.find(name) != std::string::npos)
+      good = compare(std::string(name) == "gpt" ? ten_million() : example(name), duration) && good;
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
