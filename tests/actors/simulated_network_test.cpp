@@ -122,7 +122,8 @@ struct simulated_network : testing::Test {
     std::vector<std::string> result;
     pending.receive(
         [&](const client_reply& x) {
-          for (const auto& i : std::get<status_reply>(decode_reply(x.bytes)).instances)
+          const auto reply = std::get<status_reply>(decode_reply(x.bytes));
+          for (const auto& i : reply.instances)
             result.push_back(i.state);
         },
         [](const caf::error& e) { ADD_FAILURE() << render(e); });
