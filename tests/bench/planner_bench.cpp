@@ -113,7 +113,7 @@ void live(std::uint32_t instances) {
     const auto seconds = static_cast<double>(event.ms) / 1000;
     record.note({seconds, event.node, 1, event.added, false});
     now.slots += event.added ? 1 : -1;
-    const auto decision = decide_by_liveput(job, state_bytes, {}, now, record.forecast(seconds, job.look_ahead - 1));
+    const auto decision = decide_by_liveput(job, state_bytes, now, record.forecast(seconds, job.look_ahead - 1));
     if (event.ms > 3'600'000)
       ms.push_back(since_ms(begin));
     now.current = decision.note.chosen.what;
