@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace parcae {
@@ -17,7 +18,8 @@ class selection {
 public:
   selection(move_table& table, const training_state& now, const std::set<std::uint32_t>& sizes, bool blind,
             const liveput_options& options) :
-      table_(table) {
+      table_(table),
+      devices_(table.costs().devices()) {
     std::set<std::uint32_t> chosen;
     if (now.at != move_table::idle)
       chosen.insert(now.at);
@@ -49,7 +51,7 @@ public:
   // Samples of an interval without a move.
   double most(std::uint32_t number) const { return most_[number]; }
   bool fits(std::uint32_t number, std::uint32_t instances) const {
-    return number == idle() || slots_of(number) <= instances * table_.costs().devices();
+    return number == idle() || slots_of(number) <= instances * devices_;
   }
   std::uint32_t slots_of(std::uint32_t number) const { return table_.shapes()[shapes_[number]].slots(); }
 
@@ -68,7 +70,7 @@ public:
     auto& result = allowed_[instances];
     if (result.empty()) {
       for (std::uint32_t i = 0; i < idle(); ++i)
-        result.push_back(slots_of(i) <= instances * table_.costs().devices() && table_.rate(shapes_[i]) > 0);
+        result.push_back(slots_of(i) <= instances * devices_ && table_.rate(shapes_[i]) > 0);
       result.push_back(table_.costs().real_time() || std::find(result.begin(), result.end(), 1) == result.end());
     }
     return result;
@@ -79,17 +81,17 @@ public:
     return moves(held, joined, lost).gains;
   }
 
-  // The same, and the most that any configuration, or any other one, gains by going to each.
+  // The same, what each move costs (`most` without its gain), and the most that any configuration, or any other one,
+  // gains by going to each.
   struct all_moves {
-    std::vector<double> gains, from_any, from_other;
+    std::vector<double> gains, costs, from_any, from_other;
   };
   const all_moves& moves(std::uint32_t held, std::uint32_t joined, std::uint32_t lost) {
     auto& all = moves_[{held, joined, lost}];
     auto& result = all.gains;
     if (!result.empty())
       return all;
-    const auto devices = table_.costs().devices();
-    const auto before = held * devices, after = (held + joined - lost) * devices;
+    const auto before = held * devices_, after = (held + joined - lost) * devices_;
     result.assign(static_cast<std::size_t>(size()) * size(), never);
     for (std::uint32_t from = 0; from < size(); ++from)
       result[static_cast<std::size_t>(from) * size() + idle()] = 0;
@@ -101,19 +103,27 @@ public:
     table_.each_gain(
         shapes_, held, lost, [&](auto from, auto to) { return slots_of(from) <= before && slots_of(to) <= after; },
         [&](auto from, auto to, double samples) { result[static_cast<std::size_t>(from) * size() + to] = samples; });
-    all.from_any.assign(size(), never);
-    all.from_other.assign(size(), never);
-    for (std::uint32_t from = 0; from < size(); ++from)
-      for (std::uint32_t to = 0; to < size(); ++to) {
-        const double gain = result[static_cast<std::size_t>(from) * size() + to];
-        all.from_any[to] = std::max(all.from_any[to], gain);
-        all.from_other[to] = from == to ? all.from_other[to] : std::max(all.from_other[to], gain);
+    const auto n = size();
+    all.costs.resize(result.size());
+    all.from_any.assign(n, never);
+    all.from_other.assign(n, never);
+    for (std::uint32_t from = 0; from < n; ++from) {
+      const auto* gain = &result[static_cast<std::size_t>(from) * n];
+      auto* cost = &all.costs[static_cast<std::size_t>(from) * n];
+      const auto other = all.from_other[from];
+      for (std::uint32_t to = 0; to < n; ++to) {
+        cost[to] = most_[to] - gain[to];
+        all.from_any[to] = std::max(all.from_any[to], gain[to]);
+        all.from_other[to] = std::max(all.from_other[to], gain[to]);
       }
+      all.from_other[from] = other;
+    }
     return all;
   }
 
 private:
   move_table& table_;
+  const std::uint32_t devices_;
   std::vector<std::uint32_t> shapes_;
   std::vector<double> most_;
   std::map<std::uint32_t, std::uint32_t> number_;
@@ -131,10 +141,11 @@ public:
     const auto n = s.size();
     free_.assign(n, 0);
     bound_.assign(n, 0);
+    ways_.reserve(node.branches.size());
     for (const auto& b : node.branches) {
       const auto& clip = s.clip(at_ + b.joined - b.lost);
       const auto& moves = s.moves(at_, b.joined, b.lost);
-      ways_.push_back({b.probability, clip.data(), moves.gains.data()});
+      ways_.push_back({b.probability, clip.data(), moves.costs.data()});
       for (std::uint32_t to = 0; to < n; ++to) {
         const auto clipped = clip[to];
         const double later = next[b.next][clipped];
@@ -145,8 +156,8 @@ public:
     // What is rare can tell little: it comes last.
     std::sort(ways_.begin(), ways_.end(), [](const way& a, const way& b) { return a.probability > b.probability; });
     // IDLE is no choice: where nothing fits, clipping leads to it.
-    for (std::uint32_t to = 0; to < (n > 1 ? s.idle() : n); ++to)
-      order_.push_back(to);
+    order_.resize(n > 1 ? s.idle() : n);
+    std::iota(order_.begin(), order_.end(), 0u);
     std::sort(order_.begin(), order_.end(), [&](auto a, auto b) { return bound_[a] > bound_[b]; });
   }
 
@@ -155,8 +166,7 @@ public:
     double result = free_[to];
     const auto row = static_cast<std::size_t>(from) * s_.size();
     for (const auto& x : ways_) {
-      const auto clipped = x.clip[to];
-      result -= x.probability * (s_.most(clipped) - x.gains[row + clipped]);
+      result -= x.probability * x.costs[row + x.clip[to]];
       if (result < least)
         break;
     }
@@ -181,7 +191,7 @@ private:
   struct way {
     double probability;
     const std::uint32_t* clip; // by target
-    const double* gains;       // by (from, to)
+    const double* costs;       // by (from, to)
   };
 
   selection& s_;
@@ -305,6 +315,7 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   std::vector<values> next = final_values(s, table, future), here;
   for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);) {
     here.clear();
+    here.reserve(future.stages[h].size());
     for (const auto& node : future.stages[h])
       here.push_back(blind ? blind_values(s, node, next) : informed_values(s, node, next));
     std::swap(here, next);
