@@ -94,7 +94,7 @@ TEST_F(planning_actors_test, the_planner_uses_the_forecast) {
 // given: the forecaster does not answer / expected: after 2 s the throughput policy's answer, saying so
 TEST_F(planning_actors_test, training_does_not_wait_for_a_forecast) {
   auto planner = planner_with(manager_with({}));
-  auto pending = self->request(planner, caf::infinite, plan_query{question(4)});
+  auto pending = self->request(planner, std::chrono::minutes(60), plan_query{question(4)});
   run();
   advance(2s);
   plan_answer answer;

@@ -117,7 +117,7 @@ struct simulated_network : testing::Test {
   /// State of each life of the instance.
   std::vector<std::string> states() {
     caf::scoped_actor self(manager.system, true);
-    auto pending = self->request(registry, caf::infinite, client_request{encode(request{status_request{}})});
+    auto pending = self->request(registry, std::chrono::minutes(60), client_request{encode(request{status_request{}})});
     run();
     std::vector<std::string> result;
     pending.receive(

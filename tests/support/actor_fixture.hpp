@@ -26,7 +26,7 @@ class actor_test : public testing::Test {
 protected:
   actor_test() {
     // Time 0 is special to the clock.
-    scheduler.clock().current_time += std::chrono::hours(1);
+    scheduler.clock().current_time += std::chrono::minutes(60);
   }
 
   void TearDown() override {
@@ -58,7 +58,7 @@ protected:
   template <class Answer, class Handle, class... Ts>
   caf::expected<Answer> ask(const Handle& to, const Ts&... xs) {
     caf::expected<Answer> result{caf::make_error(parcae_error::internal)};
-    auto pending = self->request(to, caf::infinite, xs...);
+    auto pending = self->request(to, std::chrono::minutes(60), xs...);
     run();
     pending.receive([&](Answer& x) { result = std::move(x); }, [&](caf::error& e) { result = std::move(e); });
     return result;
