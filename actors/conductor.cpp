@@ -319,6 +319,7 @@ void conductor::machine::open_record(const std::string& why) {
   record_.at = now_;
   record_waited_ = false;
   record_plans_ = 0;
+  record_lost_ = 0;
 }
 
 void conductor::machine::close_record_of_active() {
@@ -336,6 +337,7 @@ void conductor::machine::learn_from_record() {
   x.ranks = current_->grid.ranks();
   if (!record_running_ && record_.decided_ms >= 0 && !record_waited_) { // else PREPARE also loaded the data
     x.settle_ms = record_.decided_ms;
+    x.lost = record_lost_;
     x.plan_ms = record_.planned_ms - record_.decided_ms;
     x.prepare_ms = record_.prepared_ms - record_.planned_ms;
   }

@@ -109,6 +109,8 @@ void conductor::machine::decide_step() {
 
 void conductor::machine::settle() {
   record_.decided_ms = ms_between(record_.at, now_);
+  record_lost_ = static_cast<std::uint32_t>(
+      std::ranges::count_if(current_->rank_of, [&](const auto& x) { return !slots_.contains(x.first); }));
   plan_now(trigger_of_record());
 }
 
@@ -180,7 +182,7 @@ std::optional<time_point> conductor::machine::last_moment() const {
       continue;
     const auto bytes = std::accumulate(facts_.state_bytes.begin() + grid.first_layer[s],
                                        facts_.state_bytes.begin() + grid.first_layer[s + 1], std::uint64_t{0});
-    const auto move = cost_of(meter_.figures(), false, grid.ranks(), static_cast<double>(bytes)).stall_ms();
+    const auto move = cost_of(meter_.figures(), 0, grid.ranks(), static_cast<double>(bytes)).stall_ms();
     const auto moment = *ends[s] - milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * move)));
     earliest = std::min(earliest.value_or(moment), moment);
   }

@@ -146,8 +146,8 @@ private:
   /// One answer of the present phase is in, or will never come.
   void answered(const slot_id& slot);
   void begin_stop();
-  /// While stopping: when ABORT has to be sent instead, because slots under notice alone hold a stage, others could take
-  /// it over, and moving it takes what is left of their time.
+  /// While stopping: when ABORT has to be sent instead, because slots under notice alone hold a stage, others could
+  /// take it over, and moving it takes what is left of their time.
   std::optional<time_point> last_moment() const;
   /// Makes it the limit of the phase, if it is earlier.
   void watch_notices();
@@ -268,13 +268,14 @@ private:
   int restarts_ = 0; ///< changes that communication failed in, since the last step or loss
   int stuck_ = 0;    ///< times that there was no progress, since the last step
 
-  version evaluated_at_; ///< the version that these are of
+  version evaluated_at_;                            ///< the version that these are of
   std::map<std::uint32_t, double> evaluation_sums_; ///< by virtual replica, as far as heard
 
-  change_record record_;        ///< of the change in progress; trigger empty: none
-  bool record_waited_ = false;  ///< for instances, after its beginning
-  int record_plans_ = 0;        ///< times that it was planned
-  bool record_running_ = false; ///< when planned last, the old generation was healthy
+  change_record record_;          ///< of the change in progress; trigger empty: none
+  bool record_waited_ = false;    ///< for instances, after its beginning
+  int record_plans_ = 0;          ///< times that it was planned
+  std::uint32_t record_lost_ = 0; ///< slots of the old generation that were lost until its end was decided
+  bool record_running_ = false;   ///< when planned last, the old generation was healthy
   double record_busiest_bytes_ = 0;
   change_meter meter_;
   step_meter steps_;

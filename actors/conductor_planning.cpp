@@ -208,14 +208,16 @@ void conductor::machine::begin_change(const configuration& choice, const version
 
 double conductor::machine::predicted_stall_ms() const {
   const auto& figures = meter_.figures();
-  const auto whole = cost_of(figures, record_running_, next_->what.target.ranks(), record_busiest_bytes_).stall_ms();
+  const auto whole = cost_of(figures, record_running_ ? std::nullopt : std::optional(record_lost_),
+                             next_->what.target.ranks(), record_busiest_bytes_)
+                         .stall_ms();
   if (record_running_)
     return whole;
   if (!stall_began_)
     return 0;
   if (record_plans_ == 1 && !record_waited_)
     return whole;
-  return ms_between(*stall_began_, now_) + whole - figures.settle_ms - figures.plan_ms;
+  return ms_between(*stall_began_, now_) + whole - settle_ms(figures, record_lost_) - figures.plan_ms;
 }
 
 std::set<slot_id> conductor::machine::participants_of_next() const {

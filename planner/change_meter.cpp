@@ -8,9 +8,9 @@ namespace parcae {
 
 namespace {
 
-constexpr double scatter_ms = 2;    // phases of a quiet machine differ by so much
-constexpr double outlier = 2;       // times the scatter; what lies farther off counts less
-constexpr double per_rank_ms = 1;   // what is thinkable of a rank, in either direction
+constexpr double scatter_ms = 2;  // phases of a quiet machine differ by so much
+constexpr double outlier = 2;     // times the scatter; what lies farther off counts less
+constexpr double per_rank_ms = 1; // what is thinkable of a rank, in either direction
 constexpr int rounds = 30;
 
 struct point {
@@ -86,7 +86,11 @@ void change_meter::learn(const measured_change& x) {
     const belief whole{before.*to, before.*to};
     figures_.*to = line_of(whole, {0, 1}, from, [](const auto&) { return 0.0; }).at_zero;
   };
-  phase(&change_figures::settle_ms, &measured_change::settle_ms);
+  const auto settling =
+      line_of({before.settle_ms, before.settle_ms + before.loss_ms}, {before.loss_ms, before.loss_ms},
+              &measured_change::settle_ms, [](const auto& change) { return static_cast<double>(change.lost); });
+  figures_.settle_ms = settling.at_zero;
+  figures_.loss_ms = settling.slope;
   phase(&change_figures::plan_ms, &measured_change::plan_ms);
   phase(&change_figures::prepare_ms, &measured_change::prepare_ms);
   const double byte_ms = 1 / before.link_bytes_per_ms;
@@ -94,9 +98,9 @@ void change_meter::learn(const measured_change& x) {
                                 &measured_change::transfer_ms, [](const auto& change) { return change.busiest_bytes; });
   figures_.transfer_ms = transfer.at_zero;
   figures_.link_bytes_per_ms = 1 / std::max(transfer.slope, byte_ms / 1000);
-  const auto activation = line_of({before.activate_ms, before.activate_ms}, {before.rank_ms, per_rank_ms},
-                                  &measured_change::activate_ms,
-                                  [](const auto& change) { return static_cast<double>(change.ranks); });
+  const auto activation =
+      line_of({before.activate_ms, before.activate_ms}, {before.rank_ms, per_rank_ms}, &measured_change::activate_ms,
+              [](const auto& change) { return static_cast<double>(change.ranks); });
   figures_.activate_ms = activation.at_zero;
   figures_.rank_ms = activation.slope;
 }

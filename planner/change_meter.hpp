@@ -15,6 +15,7 @@ struct measured_change {
   double prepare_ms = -1;  ///< only if nobody trained meanwhile
   double transfer_ms = -1; ///< with the bytes
   double activate_ms = -1;
+  std::uint32_t lost = 0;  ///< slots of the old generation that were lost
   std::uint32_t ranks = 0; ///< of the new generation
   double busiest_bytes = 0;
 };
@@ -25,7 +26,7 @@ public:
 
   void learn(const measured_change& x);
 
-  /// Robust regression of the phases, of transfers on bytes, of activations on ranks, with change_figures' values as what
+  /// Robust regression of the phases, of settling on losses, of transfers on bytes, of activations on ranks, with change_figures' values as what
   /// is believed before: they weigh as much as one change that was seen, or less, but keep a byte's and a rank's share plausible until
   /// changes differ enough in them.
   const change_figures& figures() const { return figures_; }

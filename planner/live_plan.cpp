@@ -35,7 +35,8 @@ public:
   double stall_ms(const shape& to) {
     if (now_.running && to == now_.current && gone() == 0)
       return 0;
-    return cost_of(now_.figures, now_.running, to.slots(), 0).stall_ms() + bytes_ms(to);
+    const auto lost = now_.running ? std::nullopt : std::optional(gone());
+    return cost_of(now_.figures, lost, to.slots(), 0).stall_ms() + bytes_ms(to);
   }
 
   /// Slots of the current configuration that cannot be used any more.

@@ -225,6 +225,7 @@ profile parse_profile(std::string_view text) {
     auto& to = result.changes.emplace();
     to.link_bytes_per_ms = figures["link_bytes_per_ms"].number(1);
     to.settle_ms = figures["settle_ms"].number();
+    to.loss_ms = figures["loss_ms"].number();
     to.plan_ms = figures["plan_ms"].number();
     to.prepare_ms = figures["prepare_ms"].number();
     to.transfer_ms = figures["transfer_ms"].number();

@@ -99,11 +99,16 @@ std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<co
   return most;
 }
 
-change_cost cost_of(const change_figures& figures, bool running, std::uint32_t ranks, double busiest_bytes) {
+double settle_ms(const change_figures& figures, std::uint32_t lost) {
+  return figures.settle_ms + lost * figures.loss_ms;
+}
+
+change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> lost, std::uint32_t ranks,
+                    double busiest_bytes) {
   change_cost result;
   result.messages_ms = figures.transfer_ms + figures.activate_ms + ranks * figures.rank_ms;
-  if (!running)
-    result.messages_ms += figures.settle_ms + figures.plan_ms + figures.prepare_ms;
+  if (lost)
+    result.messages_ms += settle_ms(figures, *lost) + figures.plan_ms + figures.prepare_ms;
   result.bytes_ms = busiest_bytes / figures.link_bytes_per_ms;
   return result;
 }
@@ -178,10 +183,11 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
   if (to.slots() == 0 || (all_left && from == to))
     return {};
   const bool interrupted = !all_left && !options_.announced;
+  const auto lost = from.slots() - std::accumulate(left.begin(), left.end(), 0u);
   if (interrupted && std::find(left.begin(), left.end(), 0) != left.end()) {
     // The keepers' version is older than what the others hold, so all of it comes from them.
     auto result = start(to, false);
-    result.messages_ms += options_.figures.detect_ms + options_.figures.settle_ms + options_.figures.plan_ms;
+    result.messages_ms += options_.figures.detect_ms + settle_ms(options_.figures, lost) + options_.figures.plan_ms;
     result.replayed_ms += 0.5 * step_ms(to);
     return result;
   }
@@ -204,7 +210,7 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
       busiest = std::max(busiest, target.bytes[stage]);
   for (std::uint32_t stage = 0; stage < from.depth; ++stage)
     busiest = std::max(busiest, sent[stage] / (options_.announced ? from.width : left[stage]));
-  auto result = cost_of(options_.figures, !interrupted, to.slots(), busiest);
+  auto result = cost_of(options_.figures, interrupted ? std::optional(lost) : std::nullopt, to.slots(), busiest);
   if (interrupted) {
     result.messages_ms += options_.figures.detect_ms;
     result.replayed_ms = 0.5 * step_ms(to); // a loss comes at any moment of a step
@@ -253,7 +259,7 @@ change_cost realistic_cost::start(const shape& to, bool beginning) {
   const double from_keepers =
       beginning ? 0 : to.width * std::accumulate(bytes.begin(), bytes.end(), 0.0) / options_.keepers;
   const double received = beginning ? 0 : *std::max_element(bytes.begin(), bytes.end());
-  auto result = cost_of(options_.figures, true, to.slots(), std::max(from_keepers, received));
+  auto result = cost_of(options_.figures, std::nullopt, to.slots(), std::max(from_keepers, received));
   result.messages_ms += options_.figures.prepare_ms;
   result.replayed_ms = beginning ? 0 : options_.keeper_lag_steps * step_ms(to);
   return result;
@@ -268,7 +274,7 @@ double realistic_cost::start_ms(const shape& to, bool beginning) {
 }
 
 double realistic_cost::redirect_ms(const shape&) {
-  return options_.figures.settle_ms + options_.figures.plan_ms + options_.figures.prepare_ms;
+  return settle_ms(options_.figures, 1) + options_.figures.plan_ms + options_.figures.prepare_ms;
 }
 
 } // namespace parcae

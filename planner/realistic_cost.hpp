@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -36,10 +37,14 @@ struct change_cost {
 /// Most bytes that any participant sends, or receives, in these moves.
 std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<const std::uint64_t> layer_bytes);
 
+/// ABORT until the last DECIDED.
+double settle_ms(const change_figures& figures, std::uint32_t lost);
+
 /// The stall (STOPPED of the last rank, or the loss being declared, to the last ACTIVE) of a change that was planned.
-/// `ranks`: of the new generation. `running`: the old generation is healthy and trains while the new one is prepared.
-/// Nothing is replayed.
-change_cost cost_of(const change_figures& figures, bool running, std::uint32_t ranks, double busiest_bytes);
+/// `ranks`: of the new generation. `lost`: slots of the old generation that were; none given: it is healthy and trains
+/// while the new one is prepared. Nothing is replayed.
+change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> lost, std::uint32_t ranks,
+                    double busiest_bytes);
 
 /// What else the expectation needs to know.
 struct realistic_options {

@@ -289,6 +289,7 @@ struct Figures {             # what changes cost; ms
   activateMs @5 :Float64;
   rankMs @6 :Float64;
   detectMs @7 :Float64;
+  lossMs @8 :Float64;
 }
 
 struct CheckpointFolder {

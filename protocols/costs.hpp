@@ -41,7 +41,8 @@ struct layer_cost : pass_times {
 struct change_figures {
   double link_bytes_per_ms = 1.25e6; ///< of one instance, in each direction at the same time
   double detect_ms = 1;              ///< from a loss to its being declared
-  double settle_ms = 5;              ///< ABORT until the last DECIDED
+  double settle_ms = 2;              ///< ABORT until the last DECIDED, and for each slot lost besides:
+  double loss_ms = 3;                ///< losses of one moment are heard of one after the other
   double plan_ms = 1;                ///< until the next configuration is known
   double prepare_ms = 10;            ///< PREPARE until the last PREPARED: modules, memory, connections
   double transfer_ms = 2;            ///< TRANSFER until the last READY, if nothing is to be moved

@@ -124,6 +124,7 @@ void put(schema::Figures::Builder to, const change_figures& x) {
   to.setLinkBytesPerMs(x.link_bytes_per_ms);
   to.setDetectMs(x.detect_ms);
   to.setSettleMs(x.settle_ms);
+  to.setLossMs(x.loss_ms);
   to.setPlanMs(x.plan_ms);
   to.setPrepareMs(x.prepare_ms);
   to.setTransferMs(x.transfer_ms);
@@ -135,6 +136,7 @@ change_figures get(schema::Figures::Reader from) {
   return {.link_bytes_per_ms = from.getLinkBytesPerMs(),
           .detect_ms = from.getDetectMs(),
           .settle_ms = from.getSettleMs(),
+          .loss_ms = from.getLossMs(),
           .plan_ms = from.getPlanMs(),
           .prepare_ms = from.getPrepareMs(),
           .transfer_ms = from.getTransferMs(),

@@ -54,8 +54,8 @@ json::object link_of(const link_measurement& x) {
           {"point_to_point", std::move(points)}};
 }
 
-// The published accounting's terms, each with what comes nearest to it here: a new process is a node that starts, all meet
-// while it settles and plans, the model is built in PREPARE, communicators begin with ACTIVATE.
+// The published accounting's terms, each with what comes nearest to it here: a new process is a node that starts, all
+// meet while it settles and plans, the model is built in PREPARE, communicators begin with ACTIVATE.
 json::object reconfiguration_of(const job_measurements& x, const std::vector<configuration>& table) {
   json::object build;
   std::set<std::uint32_t> depths;
@@ -65,7 +65,7 @@ json::object reconfiguration_of(const job_measurements& x, const std::vector<con
     build[std::to_string(depth)] = x.changes.prepare_ms;
   const auto& f = x.changes;
   return {{"model_build_ms_by_depth", std::move(build)},
-          {"rendezvous_ms", f.settle_ms + f.plan_ms},
+          {"rendezvous_ms", f.settle_ms + f.loss_ms + f.plan_ms},
           {"process_ms", x.node_start_ms},
           {"checkpoint_save_and_load_ms", x.checkpoint_ms},
           {"communicator_rebuild",
@@ -136,18 +136,21 @@ std::string text_of(const job_measurements& x, const std::vector<configuration>&
     backward += layer.backward_ms;
     optimizer += layer.optimizer_ms;
   }
-  auto out = fmt::format("{} layers: a micro-batch forward {:.2f} ms, backward {:.2f} ms; apply {:.2f} ms; a step at 1×1 "
-                         "{:.1f} ms ({:.1f} ms of it no layer's)\n",
-                         x.layers.size(), forward, backward, optimizer, x.step_ms, x.platform.step_ms);
+  auto out =
+      fmt::format("{} layers: a micro-batch forward {:.2f} ms, backward {:.2f} ms; apply {:.2f} ms; a step at 1×1 "
+                  "{:.1f} ms ({:.1f} ms of it no layer's)\n",
+                  x.layers.size(), forward, backward, optimizer, x.step_ms, x.platform.step_ms);
   out += fmt::format("{} slots side by side: each takes {:.2f} of the time\n", x.platform.crowding.size(),
                      x.platform.crowding.back());
   out += fmt::format("link: {:.1f} µs, {:.2f} GB/s; an all-reduce computes {:.2f} ms per MB sent\n",
                      1000 * x.link.latency_ms, x.link.bytes_per_ms / 1e6, 1e6 * x.link.reduce_ms_per_byte);
-  out += fmt::format("memory at 1×1: {:.1f} MiB of tensors at most, {:.1f} MiB planned with\n",
-                     static_cast<double>(x.memory.peak_bytes) / mib, static_cast<double>(x.memory.estimated_bytes) / mib);
+  out +=
+      fmt::format("memory at 1×1: {:.1f} MiB of tensors at most, {:.1f} MiB planned with\n",
+                  static_cast<double>(x.memory.peak_bytes) / mib, static_cast<double>(x.memory.estimated_bytes) / mib);
   const auto& f = x.changes;
-  out += fmt::format("changes: settle {:.1f}, plan {:.1f}, prepare {:.1f}, transfer {:.1f}, activate {:.1f} ms\n",
-                     f.settle_ms, f.plan_ms, f.prepare_ms, f.transfer_ms, f.activate_ms);
+  out += fmt::format("changes: settle {:.1f} and {:.1f} for each lost, plan {:.1f}, prepare {:.1f}, transfer {:.1f}, "
+                     "activate {:.1f} ms\n",
+                     f.settle_ms, f.loss_ms, f.plan_ms, f.prepare_ms, f.transfer_ms, f.activate_ms);
   auto best = table;
   std::ranges::sort(best, [](const auto& a, const auto& b) { return a.samples_per_s > b.samples_per_s; });
   out += "samples/s predicted (95 %), the fastest:\n";

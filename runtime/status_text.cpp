@@ -288,6 +288,7 @@ json::object object_of(const change_figures& x) {
   return {{"link_bytes_per_ms", x.link_bytes_per_ms},
           {"detect_ms", x.detect_ms},
           {"settle_ms", x.settle_ms},
+          {"loss_ms", x.loss_ms},
           {"plan_ms", x.plan_ms},
           {"prepare_ms", x.prepare_ms},
           {"transfer_ms", x.transfer_ms},

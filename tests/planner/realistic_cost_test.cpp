@@ -27,6 +27,7 @@ change_figures figures() {
   return {.link_bytes_per_ms = 1e6,
           .detect_ms = 3,
           .settle_ms = 20,
+          .loss_ms = 4,
           .plan_ms = 5,
           .prepare_ms = 100,
           .transfer_ms = 7,
@@ -56,15 +57,15 @@ TEST(realistic_cost, by_hand) {
   EXPECT_EQ(sudden.given({2, 2}, {3, 2}, all), (change_cost{16, 720, 0}));
   // Down to one pipeline: nobody needs anything.
   EXPECT_EQ(announced.given({2, 2}, {1, 2}, one_lost), (change_cost{16, 0, 0}));
-  EXPECT_EQ(sudden.given({2, 2}, {1, 2}, one_lost), (change_cost{16 + 3 + 20 + 5 + 100, 0, 2000}));
+  EXPECT_EQ(sudden.given({2, 2}, {1, 2}, one_lost), (change_cost{16 + 3 + (20 + 4) + 5 + 100, 0, 2000}));
   // A spare takes the place over.
-  EXPECT_EQ(sudden.given({2, 2}, {2, 2}, one_lost), (change_cost{144, 720, 1000}));
+  EXPECT_EQ(sudden.given({2, 2}, {2, 2}, one_lost), (change_cost{148, 720, 1000}));
   // One pipeline of four: each new stage is half of an old one, which two hold.
   EXPECT_EQ(announced.given({2, 2}, {1, 4}, all), (change_cost{16, 0, 0}));
   // Two of one stage: both need the two layers that the other one holds, and each layer has two holders.
   EXPECT_EQ(announced.given({2, 2}, {2, 1}, all), (change_cost{16, 720, 0}));
   // No replica of a stage is left: all of it comes from the keeper, twice, and its version is five steps old.
-  EXPECT_EQ(sudden.given({2, 2}, {2, 2}, stage_lost), (change_cost{16 + 100 + 3 + 20 + 5, 2 * 1440, 5.5 * 2000}));
+  EXPECT_EQ(sudden.given({2, 2}, {2, 2}, stage_lost), (change_cost{16 + 100 + 3 + (20 + 2 * 4) + 5, 2 * 1440, 5.5 * 2000}));
   // With notice those who leave still send.
   EXPECT_EQ(announced.given({2, 2}, {2, 2}, stage_lost), (change_cost{16, 720, 0}));
 

@@ -24,7 +24,15 @@ job_measurements made_up() {
   x.step_ms = 8 * 9 + 1.5 + 0.5;
   x.platform = {0.01, 1e6, 1e-6, 0.001, 0.5, {1, 1.25}};
   x.link = {{{64, 0.01}, {1e6, 1}}, 0.01, 1e6, 0.001, 1e-9, 1e-6};
-  x.changes = {2e6, 0, 3, 0.5, 40, 1.5, 2.5, 0.2};
+  x.changes = {.link_bytes_per_ms = 2e6,
+               .detect_ms = 0,
+               .settle_ms = 1,
+               .loss_ms = 2,
+               .plan_ms = 0.5,
+               .prepare_ms = 40,
+               .transfer_ms = 1.5,
+               .activate_ms = 2.5,
+               .rank_ms = 0.2};
   x.node_start_ms = 600;
   x.checkpoint_ms = 90;
   return x;
