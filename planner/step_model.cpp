@@ -190,6 +190,13 @@ std::uint32_t partial_sums(const job_specification& job, std::uint32_t width) {
   return static_cast<std::uint32_t>(most);
 }
 
+double layers_ms(const job_specification& job, std::span<const layer_cost> layers) {
+  double sum = 0;
+  for (const auto& x : layers)
+    sum += job.micro_batches() * (x.forward_ms + x.backward_ms) + x.optimizer_ms;
+  return sum;
+}
+
 double step_ms(const job_specification& job, std::span<const layer_cost> layers,
                std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform) {
   const auto ranks = width * static_cast<std::uint32_t>(first_layer.size() - 1);

@@ -36,6 +36,9 @@ std::uint32_t busiest_micro_batches(const job_specification& job, std::uint32_t 
 /// Sums of the busiest pipeline that its all-reduce starts from, each as large as the gradients.
 std::uint32_t partial_sums(const job_specification& job, std::uint32_t width);
 
+/// Processor time of all layers in a step of one slot that never waits, ms.
+double layers_ms(const job_specification& job, std::span<const layer_cost> layers);
+
 /// Predicted milliseconds from one commit to the next with these stage boundaries (P + 1 of them). A rank that waits
 /// for a message sleeps; its next pass of each kind is one on waking. Exact for what it is told, under the assumptions
 /// that ranks differ in nothing but their stage and that a micro-batch is like the other.

@@ -51,14 +51,6 @@ job_specification example(const std::string& name) {
   return parse_job_file(std::string(PARCAE_SOURCE_DIR) + "/deploy/examples/" + name + ".toml");
 }
 
-/// Processor time of all layers in a step at 1×1.
-double computing_ms(const job_specification& job, const auto& layers) {
-  double sum = 0;
-  for (const auto& x : layers)
-    sum += job.micro_batches() * (x.forward_ms + x.backward_ms) + x.optimizer_ms;
-  return sum;
-}
-
 /// What a forward, a backward pass and an apply of all layers take longer on waking.
 double waking_ms(const auto& layers) {
   double sum = 0;
@@ -99,10 +91,10 @@ bool compare(const job_specification& job, std::chrono::milliseconds duration) {
                                              {"measured_by", row.measured_by_cpu ? "cpu" : "clock"},
                                              {"wall_samples_per_s", status.samples_per_s},
                                              {"steps", row.measured_steps},
-                                             {"layers_ms", computing_ms(job, measured.layers)},
+                                             {"layers_ms", layers_ms(job, measured.layers)},
                                              {"waking_ms", waking_ms(measured.layers)},
                                              {"crowding", measured.platform.crowding.back()},
-                                             {"layers_ms_there", computing_ms(job, status.layer_costs)},
+                                             {"layers_ms_there", layers_ms(job, status.layer_costs)},
                                              {"waking_ms_there", waking_ms(status.layer_costs)},
                                              {"other_ms", measured.platform.step_ms},
                                              {"other_ms_there", status.other_ms},
