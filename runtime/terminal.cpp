@@ -6,7 +6,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <clocale>
 #include <cstdlib>
 #include <cstring>
@@ -105,16 +104,6 @@ void terminal::draw(const std::vector<screen_line>& lines) {
 void terminal::suspend() {
   endwin();
   clearok(stdscr, TRUE);
-}
-
-// Not by ncurses, which tells the end of the input and a signal alike.
-std::optional<char> terminal::key() {
-  char x = 0;
-  ssize_t n = 0;
-  do
-    n = read(STDIN_FILENO, &x, 1);
-  while (n < 0 && errno == EINTR);
-  return n == 1 ? std::optional(x) : std::nullopt;
 }
 
 } // namespace parcae

@@ -5,7 +5,6 @@
 #include "runtime/watch_screen.hpp"
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace parcae {
@@ -30,9 +29,6 @@ public:
 
   /// Gives the terminal back, for a while; draw() takes it over again and sends everything.
   void suspend();
-
-  /// Waits for a byte of what was typed; nothing at the input's end.
-  std::optional<char> key();
 
 private:
   struct implementation;

@@ -10,6 +10,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -45,10 +46,14 @@ public:
     if (!can_draw())
       return;
     signals_.emplace(context_, SIGINT, SIGTERM, SIGHUP); // from here on they only wake run()
+    // Before ncurses, which leaves it alone only if it is caught already: else it ignores it while it draws.
+    signals_->add(SIGTSTP);
     wait_for_signal();
     if ((screen_ = terminal::open())) {
-      signals_->add(SIGWINCH); // ncurses has handlers of its own, which these replace
-      signals_->add(SIGTSTP);
+      signals_->add(SIGWINCH); // ncurses has a handler of its own, which this replaces
+      // Opened anew: asio makes it non-blocking, which would outlast this process in what the shell reads from.
+      boost::system::error_code ignored; // without keys there are still signals
+      input_.assign(::open("/dev/tty", O_RDONLY | O_CLOEXEC), ignored);
       wait_for_key();
       wait_for_tick();
     }
@@ -132,7 +137,8 @@ private:
       if (number == SIGWINCH) {
         draw();
       } else if (number == SIGTSTP) {
-        screen_->suspend();
+        if (screen_)
+          screen_->suspend();
         kill(getpid(), SIGSTOP);
         draw(); // continued
       } else {
@@ -144,17 +150,12 @@ private:
   }
 
   void wait_for_key() {
-    boost::system::error_code ignored; // without keys there are still signals
-    if (!input_.is_open())
-      input_.assign(dup(STDIN_FILENO), ignored);
-    input_.async_wait(asio::posix::descriptor_base::wait_read, [this](const boost::system::error_code& error) {
-      if (error)
+    input_.async_read_some(asio::buffer(&key_, 1), [this](const boost::system::error_code& error, std::size_t) {
+      if (error) // the terminal is gone
         return;
-      const auto key = screen_->key();
-      if (key == 'q' || key == 'Q')
+      if (key_ == 'q' || key_ == 'Q')
         return context_.stop();
-      if (key) // else the input has ended
-        wait_for_key();
+      wait_for_key();
     });
   }
 
@@ -172,6 +173,7 @@ private:
   asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()}; ///< answers will come
   std::optional<asio::signal_set> signals_;
   asio::posix::stream_descriptor input_{context_};
+  char key_ = 0;
   asio::steady_timer tick_{context_};
   std::optional<manager_client> client_;
   std::unique_ptr<terminal> screen_; ///< null: plain lines
