@@ -279,9 +279,8 @@ values informed_values(selection& s, const lattice_node& node, const stage_value
   return result;
 }
 
-// Mean number of intervals until the fleet changes, as the lattice has it.
-double calm_intervals(const availability_lattice& future) {
-  constexpr double most = 1'000;
+// Mean number of intervals until the fleet changes, as the lattice has it, at most so many.
+double calm_intervals(const availability_lattice& future, double most) {
   auto mass = future.start;
   double changes = 0;
   for (std::size_t h = 0; h < future.look_ahead(); ++h) {
@@ -297,11 +296,13 @@ double calm_intervals(const availability_lattice& future) {
   return changes * most > intervals ? intervals / changes : most;
 }
 
-// Training goes on behind the look-ahead: by one more move, then as it is until the fleet is expected to change.
-// Without this a change that pays only later would look too dear wherever changes are rare.
-stage_values final_values(selection& s, const move_table& table, const availability_lattice& future) {
+// Training goes on behind the look-ahead: by one more move, then as it is until the fleet is expected to change, though
+// not for longer than was looked ahead, since the rarer changes are the less is known of how rare. Without this a
+// change that pays only later would look too dear wherever changes are rare.
+stage_values final_values(selection& s, const move_table& table, const availability_lattice& future,
+                          std::size_t intervals) {
   const auto n = s.size();
-  const double stays = calm_intervals(future) - 1;
+  const double stays = calm_intervals(future, static_cast<double>(intervals)) - 1;
   std::map<std::uint32_t, std::uint32_t> by_size;
   stage_values result;
   for (const auto& node : future.stages.back()) {
@@ -381,7 +382,7 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   plan_memory own;
   auto& s = (options.memory ? options.memory : &own)->find(table, considered(table, now, sizes, blind, options));
   const auto n = s.size();
-  auto next = final_values(s, table, future);
+  auto next = final_values(s, table, future, future.look_ahead() + known.size());
   for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);)
     next = values_before(s, future.stages[h], next, blind);
   std::vector<double> offer(n, 0);
