@@ -127,6 +127,8 @@ void conductor::machine::on(const slot_leaving& x) {
   if (it == slots_.end())
     return;
   it->second.leaving = x.expires;
+  if (view_.now == stopping)
+    watch_notices();
   const auto remaining = std::chrono::duration_cast<milliseconds>(x.expires - now_);
   // Too short a notice for a change that counts on the slot: it must not end up with a place.
   if (next_ && next_->good && is_rank_of_next(x.slot) && remaining < short_notice) {
@@ -289,6 +291,8 @@ void conductor::machine::limit_passed() {
     return;
   }
   if (view_.now == stopping) {
+    if (const auto moment = last_moment(); moment && *moment <= now_)
+      return abort_current("the step outlasts the notice to those who alone hold a stage");
     ++stuck_;
     abort_current("the generation did not stop in time");
     return;

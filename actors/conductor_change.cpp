@@ -1,6 +1,8 @@
 #include "actors/conductor_machine.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 namespace parcae {
 
@@ -155,8 +157,39 @@ void conductor::machine::begin_stop() {
       ranks.insert(slot);
   }
   enter_waiting_for(stopping, std::move(ranks), progress_limit());
+  watch_notices();
   if (awaited_.empty())
     all_stopped();
+}
+
+std::optional<time_point> conductor::machine::last_moment() const {
+  const auto& grid = current_->grid;
+  std::vector<std::optional<time_point>> ends(grid.depth); // when the last replica of a stage is gone
+  std::vector<bool> stays(grid.depth);
+  for (const auto& [id, rank] : current_->rank_of)
+    if (const auto slot = slots_.find(id); slot != slots_.end()) {
+      const auto stage = grid.stage_of(rank);
+      if (slot->second.leaving)
+        ends[stage] = std::max(ends[stage], slot->second.leaving);
+      else
+        stays[stage] = true;
+    }
+  std::optional<time_point> earliest;
+  for (std::uint32_t s = 0; s < grid.depth && usable_slots() > 0; ++s) {
+    if (stays[s] || !ends[s])
+      continue;
+    const auto bytes = std::accumulate(facts_.state_bytes.begin() + grid.first_layer[s],
+                                       facts_.state_bytes.begin() + grid.first_layer[s + 1], std::uint64_t{0});
+    const auto move = cost_of(meter_.figures(), false, grid.ranks(), static_cast<double>(bytes)).stall_ms();
+    const auto moment = *ends[s] - milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * move)));
+    earliest = std::min(earliest.value_or(moment), moment);
+  }
+  return earliest;
+}
+
+void conductor::machine::watch_notices() {
+  if (const auto moment = last_moment(); moment && view_.now == stopping && limit_)
+    limit_ = std::min(*limit_, *moment);
 }
 
 void conductor::machine::all_stopped() {

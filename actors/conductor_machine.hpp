@@ -146,6 +146,11 @@ private:
   /// One answer of the present phase is in, or will never come.
   void answered(const slot_id& slot);
   void begin_stop();
+  /// While stopping: when ABORT has to be sent instead, because slots under notice alone hold a stage, others could take
+  /// it over, and moving it takes what is left of their time.
+  std::optional<time_point> last_moment() const;
+  /// Makes it the limit of the phase, if it is earlier.
+  void watch_notices();
   void all_stopped();
   void begin_transfer();
   void begin_activation();
@@ -223,6 +228,7 @@ private:
   void on(const cancel_requested&) { end_job(false, "cancelled"); }
 
   static constexpr milliseconds short_notice{3'000}; ///< a change takes less than this
+  static constexpr double move_margin = 2; ///< times the expected duration of a move that has to be over by a moment
   static constexpr milliseconds refine_interval{500};
   static constexpr int quick_restarts = 3;  ///< without a step between them; more are put off longer and longer
   static constexpr int returns_awaited = 8; ///< back-offs up to so many times the first

@@ -95,35 +95,16 @@ configuration_status status_of(const configuration& x) {
           .measured_by_cpu = x.measured_by_cpu};
 }
 
-layer_cost_status status_of(const layer_cost& x) {
-  return {.forward_ms = x.forward_ms,
-          .backward_ms = x.backward_ms,
-          .optimizer_ms = x.optimizer_ms,
-          .gradient_bytes = x.gradient_bytes,
-          .output_bytes = x.output_bytes,
-          .state_bytes = x.state_bytes,
-          .activation_bytes = x.activation_bytes,
-          .tied_bytes = x.tied_bytes};
-}
-
 // What the planner knows and reckons with.
 void add_planning(job_status& to, const job_view& x, const job_specification& job) {
   for (const auto& y : x.configurations)
     to.configurations.push_back(status_of(y));
-  for (const auto& y : x.costs)
-    to.layer_costs.push_back(status_of(y));
+  to.layer_costs = x.costs;
   if (x.grid && !x.costs.empty())
     for (const auto& [rank, bytes] : x.peak_bytes)
       to.memory.push_back({to_string(x.grid->participants.at(rank).slot), bytes,
                            memory_of(job, x.costs, x.grid->first_layer, x.grid->stage_of(rank), x.grid->width).total()});
-  const auto& f = x.figures;
-  to.figures = {.link_bytes_per_ms = f.link_bytes_per_ms,
-                .settle_ms = f.settle_ms,
-                .plan_ms = f.plan_ms,
-                .prepare_ms = f.prepare_ms,
-                .transfer_ms = f.transfer_ms,
-                .activate_ms = f.activate_ms,
-                .rank_ms = f.rank_ms};
+  to.figures = x.figures;
   to.other_ms = x.other_ms;
 }
 

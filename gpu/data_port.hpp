@@ -6,6 +6,7 @@
 #include "protocols/choreography.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <vector>
 
@@ -34,7 +35,8 @@ class snapshot_stream {
 public:
   virtual ~snapshot_stream() = default;
   virtual void send(std::shared_ptr<const snapshot> x) = 0;
-  virtual bool idle() const = 0; ///< nothing waits for an acknowledgement
+  /// Until nothing waits for an acknowledgement; false if something still does after `limit`.
+  virtual bool wait_until_idle(std::chrono::milliseconds limit) = 0;
 };
 
 /// Communicators and streams must be destroyed before their port.
@@ -59,9 +61,9 @@ public:
                                 std::function<void(const commit_result&, shard_bytes)> on_shard) = 0;
 };
 
-/// Listens on host:port (0: any free port) and starts the I/O thread. Throws std::runtime_error with the address and the
-/// reason if that fails. Connections that do not open with a well-formed greeting are closed and logged; a greeting of a
-/// generation not yet prepared here waits at most 60 s, and at most 1024 of them.
+/// Listens on host:port (0: any free port) and starts the I/O thread. Throws std::runtime_error with the address and
+/// the reason if that fails. Connections that do not open with a well-formed greeting are closed and logged; a greeting
+/// of a generation not yet prepared here waits at most 60 s, and at most 1024 of them.
 std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port = 0);
 
 } // namespace parcae

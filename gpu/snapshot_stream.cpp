@@ -16,6 +16,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <tuple>
@@ -133,8 +134,9 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   participant keeper;
   std::uint64_t token;
 
-  std::mutex mutex;                      ///< guards the next three
+  std::mutex mutex;                      ///< guards the next four
   std::deque<outgoing_snapshot> unacked; ///< oldest first, at most two
+  std::condition_variable drained;       ///< unacked is empty
   std::uint64_t next_sequence = 1;
   bool running = false; ///< run() is under way; it ends when nothing is to be sent
 
@@ -171,6 +173,8 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   void acknowledged(std::uint64_t sequence) {
     std::lock_guard lock(mutex);
     std::erase_if(unacked, [&](const auto& x) { return x.sequence <= sequence; });
+    if (unacked.empty())
+      drained.notify_all();
   }
 
   void restart() {
@@ -294,7 +298,10 @@ public:
     core_->running = true;
   }
 
-  bool idle() const override { return core_->nothing_left(); }
+  bool wait_until_idle(std::chrono::milliseconds limit) override {
+    std::unique_lock lock(core_->mutex);
+    return core_->drained.wait_for(lock, limit, [&] { return core_->unacked.empty(); });
+  }
 
 private:
   core_ptr core_;

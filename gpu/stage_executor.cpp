@@ -6,9 +6,12 @@
 
 #include <ATen/Parallel.h>
 
+#include <malloc.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -23,6 +26,13 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds progress_interval{200};
+
+// Every step frees and takes the same memory again. Given back to the system in between, it comes back page by page,
+// cleared: 2 to 3 % of a step's processor time.
+void keep_freed_memory() {
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_MMAP_THRESHOLD, 32 << 20); // the most that glibc takes
+}
 
 class stage_executor final : public executor {
 public:
@@ -447,6 +457,7 @@ private:
 } // namespace
 
 std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port) {
+  keep_freed_memory();
   return std::make_unique<stage_executor>(std::move(options), port);
 }
 

@@ -4,6 +4,7 @@
 
 #include "protocols/choreography.hpp"
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -43,6 +44,9 @@ struct executor_options {
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
   std::function<void(const loader_record&)> on_load;      ///< may be empty
   std::function<void(const version&, const commit_result&)> on_commit; ///< after each apply of a step; may be empty
+  /// Before each second run of eight passes the thread sleeps for so long, as if it waited for a peer: shows on one
+  /// device what passes take on waking. For profiles.
+  std::chrono::microseconds naps{0};
   std::filesystem::path checkpoints; ///< a keeper's folder for them; empty: it writes none, and says so
 };
 

@@ -4,12 +4,14 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <sys/resource.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <ctime>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace parcae {
@@ -28,6 +30,13 @@ double core_wait_ms() {
   double computed = 0, waited = 0;
   file >> computed >> waited;
   return waited / 1e6;
+}
+
+/// How often this thread has slept, ever: waited for a peer, mostly.
+long sleeps() {
+  rusage used{};
+  ::getrusage(RUSAGE_THREAD, &used);
+  return used.ru_nvcsw;
 }
 
 /// Adds the thread's CPU time of a scope.
@@ -71,8 +80,7 @@ stage_training::stage_training(context c) :
   for (std::uint32_t d = 0; d < grid_.width; ++d)
     replicas_.push_back(grid_.rank(d, stage_));
   schedule_ = one_forward_one_backward(grid_.depth, stage_, micro_batches_);
-  for (auto i = first_; i < last_; ++i)
-    times_.push_back({i, 0, 0, 0});
+  times_.resize(last_ - first_);
   in_flight_.resize(micro_batches_);
   losses_.resize(micro_batches_);
 }
@@ -97,6 +105,23 @@ void stage_training::check_abort() const {
 void stage_training::fault(const char* phase, std::uint32_t index) const {
   if (c_.options->on_fault_point)
     c_.options->on_fault_point({phase, c_.what->next, at_.steps, index});
+}
+
+/// Everything it was waited for is there. Naps come before each second run of eight passes, whatever their kinds, so
+/// that each kind has passes of both sorts within a step or a few.
+void stage_training::begin_pass(pass_kind& kind) {
+  constexpr std::uint64_t run = 8;
+  if (c_.options->naps.count() > 0 && passes_++ / run % 2 == 1)
+    std::this_thread::sleep_for(c_.options->naps);
+  const auto now = sleeps();
+  kind.waking = std::exchange(kind.sleeps, now) != now;
+  ++(kind.waking ? kind.waking_count : kind.awake_count);
+}
+
+double& stage_training::time_of(std::uint32_t layer, const pass_kind& kind) {
+  auto& sums = times_[layer - first_];
+  auto& sort = kind.waking ? sums.waking : sums.awake;
+  return sort.*kind.ms;
 }
 
 // --- one micro-batch
@@ -152,9 +177,10 @@ at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& inpu
 void stage_training::forward(std::uint32_t position) {
   auto& state = in_flight_[position];
   at::Tensor input, targets;
+  double load_ms = 0;
   if (stage_ == 0 || stage_ + 1 == grid_.depth) {
     check_abort();
-    const stopwatch time((stage_ == 0 ? times_.front() : times_.back()).forward_ms);
+    const stopwatch time(load_ms);
     input = load(micro_batch_id(position), &targets);
   }
   if (stage_ > 0) {
@@ -162,10 +188,12 @@ void stage_training::forward(std::uint32_t position) {
     input = std::move(posted_input_);
     post_input(position + 1);
   }
+  begin_pass(forwards_);
+  time_of(stage_ == 0 ? first_ : last_ - 1, forwards_) += load_ms;
   for (auto i = first_; i < last_; ++i) {
     check_abort();
     fault("forward", position);
-    const stopwatch time(times_[i - first_].forward_ms);
+    const stopwatch time(time_of(i, forwards_));
     // Every layer is a graph of its own, cut at both ends, wherever stages begin: so the bits cannot depend on the
     // partition, and an abort is noticed between two layers of the backward pass too.
     if (i > 0)
@@ -178,7 +206,7 @@ void stage_training::forward(std::uint32_t position) {
     input = std::move(output);
   }
   if (stage_ + 1 == grid_.depth) {
-    const stopwatch time(times_.back().forward_ms);
+    const stopwatch time(time_of(last_ - 1, forwards_));
     // The loss has a leaf of its own too.
     state.layers.push_back({state.layers.back().output.detach().requires_grad_(), {}});
     state.loss = loss_of(state.layers.back().input, targets);
@@ -204,7 +232,8 @@ void stage_training::backward(std::uint32_t position) {
   auto& state = in_flight_[position];
   at::Tensor gradient;
   if (stage_ + 1 == grid_.depth) {
-    const stopwatch time(times_.back().backward_ms);
+    begin_pass(backwards_);
+    const stopwatch time(time_of(last_ - 1, backwards_));
     const auto scale = at::full({}, 1.0 / job_.micro_batches(), at::kFloat);
     torch::autograd::backward({state.loss}, {scale});
     gradient = state.layers.back().input.grad();
@@ -212,12 +241,13 @@ void stage_training::backward(std::uint32_t position) {
   } else {
     c_.comm->wait(gradient_ticket_, peer_limit);
     gradient = std::move(posted_gradient_);
+    begin_pass(backwards_);
   }
   for (auto i = last_; i-- > first_;) {
     check_abort();
     fault("backward", position);
     {
-      const stopwatch time(times_[i - first_].backward_ms);
+      const stopwatch time(time_of(i, backwards_));
       auto& part = state.layers[i - first_];
       if (job_.recompute)
         part.output = run_layer(i, part.input, micro_batch_id(position), {});
@@ -265,7 +295,6 @@ const commit_result& stage_training::step() {
   for (auto& [sent, tensor] : sent_gradients_)
     c_.comm->wait(sent, peer_limit);
   sent_gradients_.clear();
-  timed_micro_batches_ += micro_batches_;
   reduce();
   add_tied();
   gather_statistics();
@@ -338,8 +367,9 @@ contribution stage_training::own_contribution() {
   contribution mine;
   mine.stop = stop_;
   mine.snapshot = snapshot_;
+  begin_pass(applies_);
   for (auto i = first_; i < last_; ++i) {
-    const stopwatch time(times_[i - first_].optimizer_ms);
+    const stopwatch time(time_of(i, applies_));
     const auto& gradient = gradients_.first(i);
     if (const auto& tie = c_.model->tied; tie && tie->second_layer == i) {
       // A tied tensor counts once, with its first use.
@@ -407,7 +437,7 @@ void stage_training::apply(const commit_result& result) {
   voided_ = true;
   const c10::NoGradGuard no_gradient;
   for (auto i = first_; i < last_; ++i) {
-    const stopwatch time(times_[i - first_].optimizer_ms);
+    const stopwatch time(time_of(i, applies_));
     auto& state = c_.store->at(i);
     auto gradient = gradients_.first(i);
     if (result.clip_factor < 1)
@@ -432,21 +462,29 @@ void stage_training::drop_gradients() {
 
 stage_training::timing stage_training::take_times() {
   const auto waited = core_wait_ms();
-  const auto micro_batches = static_cast<double>(std::max<std::uint64_t>(timed_micro_batches_, 1));
   const auto steps = static_cast<double>(std::max<std::uint64_t>(timed_steps_, 1));
-  timing result{times_, step_cpu_ms_, (waited - waited_ms_) / steps};
-  for (auto& x : result.layers) {
-    result.other_ms -= x.forward_ms + x.backward_ms + x.optimizer_ms;
-    x.forward_ms /= micro_batches;
-    x.backward_ms /= micro_batches;
-    x.optimizer_ms /= steps;
+  timing result{{}, step_cpu_ms_, (waited - waited_ms_) / steps};
+  for (auto i = first_; i < last_; ++i) {
+    const auto& sums = times_[i - first_];
+    auto& layer = result.layers.emplace_back(layer_time{i, {}, {}, {}});
+    for (const auto* kind : {&forwards_, &backwards_, &applies_}) {
+      const double awake = sums.awake.*kind->ms, waking = sums.waking.*kind->ms;
+      const auto a = static_cast<double>(kind->awake_count), w = static_cast<double>(kind->waking_count);
+      result.other_ms -= awake + waking;
+      layer.all.*kind->ms = (awake + waking) / std::max(1.0, a + w);
+      if (a > 0)
+        layer.awake.*kind->ms = awake / a;
+      if (a > 0 && w > 0)
+        layer.waking.*kind->ms = waking / w - awake / a;
+    }
   }
   result.other_ms = std::max(0.0, result.other_ms) / steps;
-  for (auto& x : times_)
-    x = {x.layer, 0, 0, 0};
+  for (auto* kind : {&forwards_, &backwards_, &applies_})
+    kind->awake_count = kind->waking_count = 0;
+  times_.assign(times_.size(), {});
   step_cpu_ms_ = 0;
   waited_ms_ = waited;
-  timed_micro_batches_ = timed_steps_ = 0;
+  timed_steps_ = 0;
   return result;
 }
 

@@ -98,6 +98,19 @@ private:
     at::Tensor output; ///< with its graph, or, if activations are recomputed, without
   };
 
+  /// The passes of one kind (forward, backward, apply).
+  struct pass_kind {
+    double pass_times::*ms;
+    long sleeps = -1;   ///< of the thread, until the last of them
+    bool waking = true; ///< the present one is on waking
+    std::uint64_t awake_count = 0, waking_count = 0;
+  };
+
+  /// Sums of times.
+  struct pass_sums {
+    pass_times awake, waking;
+  };
+
   struct micro_batch_state {
     std::vector<layer_activation> layers;
     at::Tensor loss;
@@ -105,6 +118,8 @@ private:
     at::Tensor sent_tensor;
   };
 
+  void begin_pass(pass_kind& kind);
+  double& time_of(std::uint32_t layer, const pass_kind& kind);
   void forward(std::uint32_t position);
   void backward(std::uint32_t position);
   void post_input(std::uint32_t position);
@@ -160,10 +175,12 @@ private:
   std::atomic<bool> stop_ = false;
   std::atomic<bool> snapshot_ = false;
 
-  std::vector<layer_time> times_; ///< sums
+  pass_kind forwards_{&pass_times::forward_ms}, backwards_{&pass_times::backward_ms},
+      applies_{&pass_times::optimizer_ms};
+  std::vector<pass_sums> times_;  ///< per layer of the stage
+  std::uint64_t passes_ = 0;      ///< ever
   double step_cpu_ms_ = 0;        ///< of the steps timed, all that the thread did
   double waited_ms_ = 0;
-  std::uint64_t timed_micro_batches_ = 0;
   std::uint64_t timed_steps_ = 0;
 };
 

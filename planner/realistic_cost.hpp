@@ -9,7 +9,6 @@
 //   STOP      after the step in flight         the step in flight is computed again
 //   TRANSFER, ACTIVATE                         TRANSFER, ACTIVATE
 
-#include "planner/change_figures.hpp"
 #include "planner/cost_model.hpp"
 #include "protocols/choreography.hpp"
 

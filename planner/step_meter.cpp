@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace parcae {
 
@@ -61,8 +62,8 @@ step_estimate model_error::corrected(double predicted_ms) const {
   return {ms, ms / factor, ms * factor};
 }
 
-void step_meter::mean::add(double x) {
-  if (!std::isfinite(x) || x < 0)
+void step_meter::mean::add(double x, double least) {
+  if (!std::isfinite(x) || x < least)
     return;
   count = std::min(count + 1, remembered);
   value += (x - value) / static_cast<double>(count);
@@ -74,15 +75,19 @@ void step_meter::mean::assume(double x) {
 }
 
 void step_meter::layer_means::add(const layer_time& x) {
-  forward_ms.add(x.forward_ms);
-  backward_ms.add(x.backward_ms);
-  optimizer_ms.add(x.optimizer_ms);
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    const auto ms = pass_kinds[k];
+    kinds[k].all.add(x.all.*ms);
+    if (x.awake.*ms != 0)
+      kinds[k].awake.add(x.awake.*ms);
+    if (x.waking.*ms != 0)
+      kinds[k].waking.add(x.waking.*ms, std::numeric_limits<double>::lowest());
+  }
 }
 
-void step_meter::layer_means::write(layer_cost& to) const {
-  to.forward_ms = forward_ms.value;
-  to.backward_ms = backward_ms.value;
-  to.optimizer_ms = optimizer_ms.value;
+void step_meter::layer_means::assume(const layer_time& x) {
+  for (std::size_t k = 0; k < kinds.size(); ++k)
+    kinds[k].all.assume(x.all.*pass_kinds[k]);
 }
 
 void step_meter::begin(const placement& grid) {
@@ -101,11 +106,8 @@ void step_meter::hear(std::uint32_t rank, const progress& x) {
   const auto steps = x.at.steps - std::min(x.at.steps, last->second);
   last->second = x.at.steps;
   if (first)
-    for (const auto& t : x.times) { // better than nothing
-      layers_[t.layer].forward_ms.assume(t.forward_ms);
-      layers_[t.layer].backward_ms.assume(t.backward_ms);
-      layers_[t.layer].optimizer_ms.assume(t.optimizer_ms);
-    }
+    for (const auto& t : x.times)
+      layers_[t.layer].assume(t);
   if (first || steps == 0 || !(x.step_ms > 0) || !std::isfinite(x.step_ms))
     return;
   auto& here = visits_[current_];
@@ -126,7 +128,11 @@ std::vector<layer_cost> step_meter::costs(std::span<const layer_cost> estimates)
   std::vector<layer_cost> result(estimates.begin(), estimates.end());
   for (const auto& [layer, times] : layers_)
     if (layer < result.size())
-      times.write(result[layer]);
+      for (std::size_t k = 0; k < times.kinds.size(); ++k) {
+        const auto& [all, awake, waking] = times.kinds[k];
+        result[layer].*pass_kinds[k] = awake.count > 0 ? awake.value : all.value;
+        result[layer].waking.*pass_kinds[k] = std::max(0.0, waking.value);
+      }
   return result;
 }
 
@@ -134,8 +140,11 @@ std::vector<layer_cost> step_meter::costs_in(const shape& what, std::span<const 
   std::vector<layer_cost> result(estimates.begin(), estimates.end());
   if (const auto found = visits_.find(what); found != visits_.end())
     for (const auto& [layer, times] : found->second.layers)
-      if (layer < result.size())
-        times.write(result[layer]);
+      if (layer < result.size()) {
+        for (std::size_t k = 0; k < times.kinds.size(); ++k)
+          result[layer].*pass_kinds[k] = times.kinds[k].all.value;
+        result[layer].waking = {};
+      }
   return result;
 }
 
@@ -158,7 +167,7 @@ std::vector<measured_step> step_meter::measured(const job_specification& job, st
     if (x.waited.value > crowded) {
       auto measured_there = platform;
       measured_there.crowding.clear(); // is in the times already
-      measured_there.reduce_ms_per_byte = measured_there.message_ms = 0;
+      measured_there.reduce_ms_per_byte = measured_there.message_ms = measured_there.message_ms_per_byte = 0;
       measured_there.step_ms = other_ms_in(what); // so is all that is no layer's
       step.ms = step_ms(job, costs_in(what, sizes), x.first_layer, what.width, measured_there);
       step.by_cpu = true;

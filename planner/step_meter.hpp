@@ -6,8 +6,10 @@
 #include "planner/step_model.hpp"
 #include "protocols/choreography.hpp"
 
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <span>
 #include <vector>
@@ -73,11 +75,11 @@ public:
   std::vector<measured_step> measured(const job_specification& job, std::span<const layer_cost> sizes,
                                       const platform_cost& platform) const;
 
-  /// The layers with the times measured, means over the newest reports of all configurations; `estimates` unchanged
-  /// where there are none.
+  /// The layers with the times measured, on waking apart; means over the newest reports of all configurations;
+  /// `estimates` unchanged where there are none.
   std::vector<layer_cost> costs(std::span<const layer_cost> estimates) const;
 
-  /// The same, of one configuration.
+  /// The same, of one configuration, with the passes on waking that there were in the means.
   std::vector<layer_cost> costs_in(const shape& what, std::span<const layer_cost> estimates) const;
 
   /// The largest rank's processor time per step that is no layer's, in one configuration; 0: was not visited.
@@ -88,16 +90,23 @@ private:
     double value = 0;
     std::uint64_t count = 0;
 
-    void add(double x);
+    /// Unless it is less than that, or no number.
+    void add(double x, double least = 0);
     /// Holds until the next value comes.
     void assume(double x);
   };
 
+  /// Of one layer's passes of one kind; see layer_time.
+  struct pass_means {
+    mean all, awake, waking;
+  };
+
   struct layer_means {
-    mean forward_ms, backward_ms, optimizer_ms;
+    std::array<pass_means, std::size(pass_kinds)> kinds; ///< in that order
 
     void add(const layer_time& x);
-    void write(layer_cost& to) const;
+    /// Better than nothing.
+    void assume(const layer_time& x);
   };
 
   struct visit {

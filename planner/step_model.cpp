@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace parcae {
 
@@ -14,11 +15,11 @@ constexpr double not_yet = -1;
 
 // One stage of the busiest pipeline.
 struct stage_cost {
-  double forward_ms = 0;
-  double backward_ms = 0;
-  double optimizer_ms = 0;
-  double messages_ms = 0; // in forward_ms, and in backward_ms
+  pass_times awake = {};
+  pass_times waking = {}; // so much more
+  double messages_ms = 0; // in either pass of a micro-batch
   double wire_ms = 0; // of an output to the next stage, or of its gradient back
+  bool forward_wakes = false, backward_wakes = false; // the next one
 };
 
 // Messages of one direction between two stages: one after the other, each `latency` on its way besides.
@@ -52,16 +53,20 @@ public:
     for (std::uint32_t s = 0; s < depth_; ++s) {
       auto& stage = stages_[s];
       for (auto i = first_[s]; i < first_[s + 1]; ++i) {
-        stage.forward_ms += crowding_ * layers_[i].forward_ms;
-        stage.backward_ms += crowding_ * layers_[i].backward_ms;
-        stage.optimizer_ms += crowding_ * layers_[i].optimizer_ms;
+        for (const auto ms : pass_kinds) {
+          stage.awake.*ms += crowding_ * layers_[i].*ms;
+          stage.waking.*ms += crowding_ * layers_[i].waking.*ms;
+        }
       }
-      const double messages = crowding_ * platform_.message_ms * ((s > 0 ? 1 : 0) + (s + 1 < depth_ ? 1 : 0));
-      stage.forward_ms += messages;
-      stage.backward_ms += messages;
-      stage.messages_ms = messages;
-      stage.wire_ms = platform_.wire_ms(static_cast<double>(layers_[first_[s + 1] - 1].output_bytes));
-      free_[s] = stage.optimizer_ms;
+      const auto bytes_after = [&](std::uint32_t layer) { return static_cast<double>(layers_[layer].output_bytes); };
+      if (s > 0)
+        stage.messages_ms += crowding_ * platform_.processing_ms(bytes_after(first_[s] - 1));
+      if (s + 1 < depth_)
+        stage.messages_ms += crowding_ * platform_.processing_ms(bytes_after(first_[s + 1] - 1));
+      stage.wire_ms = platform_.wire_ms(bytes_after(first_[s + 1] - 1));
+      // The commit exchange was waited for.
+      stage.forward_wakes = stage.backward_wakes = width * depth_ > 1;
+      free_[s] = stage.awake.optimizer_ms + (stage.forward_wakes ? stage.waking.optimizer_ms : 0);
     }
     std::fill(arrived_.front().begin(), arrived_.front().end(), 0.0);
   }
@@ -82,13 +87,22 @@ public:
   }
 
 private:
+  void wait_until(std::uint32_t s, double arrived) {
+    if (arrived <= free_[s])
+      return;
+    free_[s] = arrived;
+    stages_[s].forward_wakes = stages_[s].backward_wakes = true;
+  }
+
   bool carry_out(std::uint32_t s, const pipeline_operation& x) {
-    const auto& stage = stages_[s];
+    auto& stage = stages_[s];
     const bool last_stage = s + 1 == depth_;
     if (x.forward) {
       if (arrived_[s][x.position] == not_yet)
         return false;
-      free_[s] = std::max(free_[s], arrived_[s][x.position]) + stage.forward_ms;
+      wait_until(s, arrived_[s][x.position]);
+      free_[s] += stage.messages_ms + stage.awake.forward_ms +
+                  (std::exchange(stage.forward_wakes, false) ? stage.waking.forward_ms : 0);
       if (!last_stage)
         arrived_[s + 1][x.position] = there_[s].arrival(free_[s], stage.wire_ms, platform_.latency_ms);
       return true;
@@ -96,12 +110,13 @@ private:
     if (!last_stage) {
       if (answered_[s][x.position] == not_yet)
         return false;
-      free_[s] = std::max(free_[s], answered_[s][x.position]);
+      wait_until(s, answered_[s][x.position]);
     }
+    free_[s] += stage.messages_ms + (std::exchange(stage.backward_wakes, false) ? stage.waking.backward_ms : 0);
     if (x.position + 1 == count_)
       end_backward(s);
     else
-      free_[s] += stage.backward_ms;
+      free_[s] += stage.awake.backward_ms;
     if (s > 0)
       answered_[s - 1][x.position] = back_[s].arrival(free_[s], stages_[s - 1].wire_ms, platform_.latency_ms);
     return true;
@@ -111,7 +126,6 @@ private:
   void end_backward(std::uint32_t s) {
     wire network;
     double arrived = 0;
-    free_[s] += stages_[s].messages_ms;
     for (auto i = first_[s + 1]; i-- > first_[s];) {
       const auto whole = static_cast<double>(layers_[i].gradient_bytes);
       const double bytes = sent_share_ * whole;
@@ -135,9 +149,8 @@ private:
         }
     if (ends.size() != 2 || ends[0] == ends[1])
       return;
-    const double done =
-        std::max(reduced_[ends[0]], reduced_[ends[1]]) + platform_.wire_ms(bytes) + platform_.latency_ms +
-        2 * crowding_ * platform_.message_ms;
+    const double done = std::max(reduced_[ends[0]], reduced_[ends[1]]) + platform_.wire_ms(bytes) +
+                        platform_.latency_ms + 2 * crowding_ * platform_.processing_ms(bytes);
     reduced_[ends[0]] = reduced_[ends[1]] = done;
   }
 

@@ -8,6 +8,7 @@
 // Generations: a command for a generation older than the newest one seen is answered for that generation (ABORT,
 // DECIDE) or ignored (all others).
 
+#include "protocols/costs.hpp"
 #include "protocols/ids.hpp"
 #include "protocols/job_specification.hpp"
 #include "protocols/state.hpp"
@@ -324,16 +325,17 @@ struct decided {
   }
 };
 
-/// Measured time of one layer, thread CPU time, milliseconds; means over the steps reported.
+/// What one layer took: thread CPU time, means over the steps reported. A pass is one on waking if its thread has slept
+/// since its last pass of the kind: waited for a peer, mostly. Caches are cold then.
 struct layer_time {
   std::uint32_t layer = 0;
-  double forward_ms = 0;   ///< one micro-batch; the first layer's has loading in it, the last one's the loss
-  double backward_ms = 0;  ///< one micro-batch, with its share in adding up gradients
-  double optimizer_ms = 0; ///< one step: norm, clipping, apply
+  pass_times all;
+  pass_times awake;  ///< of passes that are not on waking; 0: there were none
+  pass_times waking; ///< those on waking took so much more than the others, may be less; 0: one of them did not occur
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, layer_time& x) {
-    return f(x.layer, x.forward_ms, x.backward_ms, x.optimizer_ms);
+    return f(x.layer, x.all, x.awake, x.waking);
   }
 };
 

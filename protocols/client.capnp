@@ -269,6 +269,9 @@ struct LayerCost {               # times in ms
   stateBytes @5 :UInt64;
   activationBytes @6 :UInt64;
   tiedBytes @7 :UInt64;
+  wakingForwardMs @8 :Float64;   # more, after the thread has slept
+  wakingBackwardMs @9 :Float64;
+  wakingOptimizerMs @10 :Float64;
 }
 
 struct Memory {
@@ -285,6 +288,7 @@ struct Figures {             # what changes cost; ms
   transferMs @4 :Float64;
   activateMs @5 :Float64;
   rankMs @6 :Float64;
+  detectMs @7 :Float64;
 }
 
 struct CheckpointFolder {

@@ -4,6 +4,7 @@
 // another build or from anyone: decoding is bounded and throws std::runtime_error with one line on what is wrong. No
 // CAF.
 
+#include "protocols/costs.hpp"
 #include "protocols/job_specification.hpp"
 #include "protocols/state.hpp"
 
@@ -154,20 +155,6 @@ struct configuration_status {
   friend bool operator==(const configuration_status&, const configuration_status&) = default;
 };
 
-/// One layer: times as measured so far (ms; a micro-batch's, but for the optimizer's), and bytes.
-struct layer_cost_status {
-  double forward_ms = 0;
-  double backward_ms = 0;
-  double optimizer_ms = 0;
-  std::uint64_t gradient_bytes = 0;
-  std::uint64_t output_bytes = 0; ///< of a micro-batch
-  std::uint64_t state_bytes = 0;
-  std::uint64_t activation_bytes = 0; ///< of a micro-batch
-  std::uint64_t tied_bytes = 0;
-
-  friend bool operator==(const layer_cost_status&, const layer_cost_status&) = default;
-};
-
 /// Memory of one rank's tensors, bytes.
 struct memory_status {
   std::string slot;
@@ -175,19 +162,6 @@ struct memory_status {
   std::uint64_t estimated_bytes = 0; ///< what is planned with; with room for a change's arrivals
 
   friend bool operator==(const memory_status&, const memory_status&) = default;
-};
-
-/// What changes cost here, learnt from those that went through: change_figures of planner/change_figures.hpp.
-struct figures_status {
-  double link_bytes_per_ms = 0;
-  double settle_ms = 0;
-  double plan_ms = 0;
-  double prepare_ms = 0;
-  double transfer_ms = 0;
-  double activate_ms = 0;
-  double rank_ms = 0;
-
-  friend bool operator==(const figures_status&, const figures_status&) = default;
 };
 
 /// A line of a job's journal or log.
@@ -270,9 +244,9 @@ struct job_status {
   std::vector<keeper_status> keepers;        ///< those present
   std::uint32_t layers = 0;                  ///< of the model
   std::vector<configuration_status> configurations; ///< that the planner last chose from
-  std::vector<layer_cost_status> layer_costs;
+  std::vector<layer_cost> layer_costs;              ///< as measured so far
   std::vector<memory_status> memory; ///< by rank, as far as heard
-  figures_status figures;
+  change_figures figures;            ///< learnt from the changes that went through
   double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
 
   friend bool operator==(const job_status&, const job_status&) = default;

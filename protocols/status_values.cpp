@@ -85,7 +85,7 @@ configuration_status get(schema::Configuration::Reader from) {
           .measured_by_cpu = from.getMeasuredByCpu()};
 }
 
-void put(schema::LayerCost::Builder to, const layer_cost_status& x) {
+void put(schema::LayerCost::Builder to, const layer_cost& x) {
   to.setForwardMs(x.forward_ms);
   to.setBackwardMs(x.backward_ms);
   to.setOptimizerMs(x.optimizer_ms);
@@ -94,17 +94,19 @@ void put(schema::LayerCost::Builder to, const layer_cost_status& x) {
   to.setStateBytes(x.state_bytes);
   to.setActivationBytes(x.activation_bytes);
   to.setTiedBytes(x.tied_bytes);
+  to.setWakingForwardMs(x.waking.forward_ms);
+  to.setWakingBackwardMs(x.waking.backward_ms);
+  to.setWakingOptimizerMs(x.waking.optimizer_ms);
 }
 
-layer_cost_status get(schema::LayerCost::Reader from) {
-  return {.forward_ms = from.getForwardMs(),
-          .backward_ms = from.getBackwardMs(),
-          .optimizer_ms = from.getOptimizerMs(),
-          .gradient_bytes = from.getGradientBytes(),
-          .output_bytes = from.getOutputBytes(),
-          .state_bytes = from.getStateBytes(),
-          .activation_bytes = from.getActivationBytes(),
-          .tied_bytes = from.getTiedBytes()};
+layer_cost get(schema::LayerCost::Reader from) {
+  return {{from.getForwardMs(), from.getBackwardMs(), from.getOptimizerMs()},
+          from.getGradientBytes(),
+          from.getOutputBytes(),
+          from.getStateBytes(),
+          from.getActivationBytes(),
+          from.getTiedBytes(),
+          {from.getWakingForwardMs(), from.getWakingBackwardMs(), from.getWakingOptimizerMs()}};
 }
 
 void put(schema::Memory::Builder to, const memory_status& x) {
@@ -118,8 +120,9 @@ memory_status get(schema::Memory::Reader from) {
       .slot = from.getSlot().cStr(), .peak_bytes = from.getPeakBytes(), .estimated_bytes = from.getEstimatedBytes()};
 }
 
-void put(schema::Figures::Builder to, const figures_status& x) {
+void put(schema::Figures::Builder to, const change_figures& x) {
   to.setLinkBytesPerMs(x.link_bytes_per_ms);
+  to.setDetectMs(x.detect_ms);
   to.setSettleMs(x.settle_ms);
   to.setPlanMs(x.plan_ms);
   to.setPrepareMs(x.prepare_ms);
@@ -128,8 +131,9 @@ void put(schema::Figures::Builder to, const figures_status& x) {
   to.setRankMs(x.rank_ms);
 }
 
-figures_status get(schema::Figures::Reader from) {
+change_figures get(schema::Figures::Reader from) {
   return {.link_bytes_per_ms = from.getLinkBytesPerMs(),
+          .detect_ms = from.getDetectMs(),
           .settle_ms = from.getSettleMs(),
           .plan_ms = from.getPlanMs(),
           .prepare_ms = from.getPrepareMs(),
@@ -360,7 +364,7 @@ job_status get(schema::JobStatus::Reader from) {
   x.keepers = get_all<keeper_status>(from.getKeepers());
   x.layers = from.getLayers();
   x.configurations = get_all<configuration_status>(from.getConfigurations());
-  x.layer_costs = get_all<layer_cost_status>(from.getLayerCosts());
+  x.layer_costs = get_all<layer_cost>(from.getLayerCosts());
   x.memory = get_all<memory_status>(from.getMemory());
   x.figures = get(from.getFigures());
   x.other_ms = from.getOtherMs();

@@ -18,7 +18,9 @@ constexpr auto change_limit = 2s;
 constexpr std::uint64_t notice_ms = 2000;
 constexpr double trace_hours = 48; // longer than any demo at its speed
 
-// Together they make 17 preemptions, 12 of them without notice; with 6 instances training goes 3×2, 2×2, 1×3 and back.
+// What happens in each thousand steps. Together they make 17 preemptions, 12 of them without notice; with 6 instances
+// training goes 3×2, 2×2, 1×3 and back.
+constexpr std::uint64_t round_steps = 1000;
 constexpr aim aims[] = {aim::pair,          aim::one,         aim::one_noticed, aim::pair,
                         aim::during_change, aim::one_noticed, aim::whole_stage, aim::pair,
                         aim::one,           aim::one_noticed, aim::one_noticed};
@@ -54,11 +56,12 @@ job_status demo_run::run(const job_specification& job) {
   activity_ = "starting";
   wait_until_settled();
   if (options_.trace.empty()) {
-    std::uint64_t i = 0;
-    for (auto what : aims) {
-      idle_until(++i * job.steps / (std::size(aims) + 2));
+    const auto rounds = std::max<std::uint64_t>(1, job.steps / round_steps);
+    const auto count = rounds * std::size(aims);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      idle_until((i + 1) * job.steps / (count + 2));
       refill();
-      carry_out(what);
+      carry_out(aims[i % std::size(aims)]);
       wait_until_settled();
     }
     // Each kind of migration three times, whatever the planner made of the above.

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <ctime>
 #include <future>
 #include <memory>
+#include <thread>
 
 namespace parcae {
 
@@ -21,10 +23,13 @@ constexpr std::size_t largest = std::size_t{64} << 20;
 constexpr double large = 1 << 20;
 constexpr std::size_t reduced_floats = std::size_t{4} << 20;
 constexpr int reductions = 8;
+constexpr std::size_t small = 64, medium = std::size_t{64} << 10;
+constexpr int messages = 200;
+constexpr std::chrono::milliseconds pause{1}; // before a message: as long as a pass of a small model
 
-double process_cpu_ms() {
+double cpu_ms(clockid_t which) {
   timespec t{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  clock_gettime(which, &t);
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
 }
 
@@ -90,6 +95,39 @@ double one_way_ms(pair_of_ends& ends, std::size_t bytes, int rounds) {
   return median(times) / 2;
 }
 
+struct message_cost {
+  double latency_ms;
+  double cpu_ms; ///< of sender and receiver, halved
+};
+
+/// Medians of messages to one who has slept for them. Back to back, cores hardly fall asleep, and a message takes
+/// half as much.
+message_cost cost_of_messages(pair_of_ends& ends, std::size_t bytes) {
+  std::vector<double> latency, sending, receiving;
+  ends.run([&](communicator& comm, int side) {
+    std::vector<std::byte> payload(bytes);
+    for (std::uint32_t i = 0; i < messages; ++i) {
+      const tag what{channel::activation, 0, i};
+      if (side == 0) {
+        std::this_thread::sleep_for(pause);
+        const auto now = clock::now();
+        std::memcpy(payload.data(), &now, sizeof now);
+        const double before = cpu_ms(CLOCK_THREAD_CPUTIME_ID);
+        comm.wait(comm.send(1, what, payload), patience);
+        sending.push_back(cpu_ms(CLOCK_THREAD_CPUTIME_ID) - before);
+      } else {
+        const double before = cpu_ms(CLOCK_THREAD_CPUTIME_ID);
+        comm.wait(comm.receive(0, what, payload), patience);
+        receiving.push_back(cpu_ms(CLOCK_THREAD_CPUTIME_ID) - before);
+        clock::time_point sent;
+        std::memcpy(&sent, payload.data(), sizeof sent);
+        latency.push_back(std::chrono::duration<double, std::milli>(clock::now() - sent).count());
+      }
+    }
+  });
+  return {median(latency), (median(sending) + median(receiving)) / 2};
+}
+
 /// Both sides' processor time, all threads, halved; each sends all its gradients once, with two members of two replicas.
 double reduce_ms_per_byte(pair_of_ends& ends) {
   std::vector<std::vector<float>> sums(2, std::vector<float>(reduced_floats)), scratch(2);
@@ -101,10 +139,10 @@ double reduce_ms_per_byte(pair_of_ends& ends) {
     });
   };
   once(0);
-  const double before = process_cpu_ms();
+  const double before = cpu_ms(CLOCK_PROCESS_CPUTIME_ID);
   for (int i = 1; i <= reductions; ++i)
     once(static_cast<std::uint64_t>(i));
-  return (process_cpu_ms() - before) / 2 / reductions / (reduced_floats * sizeof(float));
+  return (cpu_ms(CLOCK_PROCESS_CPUTIME_ID) - before) / 2 / reductions / (reduced_floats * sizeof(float));
 }
 
 } // namespace
@@ -112,17 +150,16 @@ double reduce_ms_per_byte(pair_of_ends& ends) {
 link_measurement measure_link() {
   pair_of_ends ends;
   link_measurement result;
-  constexpr int small_rounds = 2000;
-  const double before = process_cpu_ms();
-  one_way_ms(ends, 64, small_rounds);
-  result.message_ms = (process_cpu_ms() - before) / small_rounds / 4; // both sides send and receive
-  for (std::size_t bytes = 64; bytes <= largest; bytes *= 4)
+  const auto shortest = cost_of_messages(ends, small), longer = cost_of_messages(ends, medium);
+  result.latency_ms = shortest.latency_ms;
+  result.message_ms = shortest.cpu_ms;
+  result.message_ms_per_byte = std::max(0.0, longer.cpu_ms - shortest.cpu_ms) / (medium - small);
+  for (std::size_t bytes = small; bytes <= largest; bytes *= 4)
     result.points.push_back({static_cast<double>(bytes), one_way_ms(ends, bytes, bytes >= (1 << 20) ? 8 : 200)});
-  result.latency_ms = result.points.front().ms;
   std::vector<double> rates;
   for (const auto& x : result.points)
     if (x.bytes >= large)
-      rates.push_back(x.bytes / std::max(1e-6, x.ms - result.latency_ms));
+      rates.push_back(x.bytes / std::max(1e-6, x.ms - result.points.front().ms));
   result.bytes_per_ms = median(rates);
   result.reduce_ms_per_byte = reduce_ms_per_byte(ends);
   return result;

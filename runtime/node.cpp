@@ -34,7 +34,7 @@ public:
   executor_pool(const node_options& options, data_port& port) :
       role_(options.role),
       state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
-      faults_(options.faults), inject_(!options.faults.empty()) {
+      naps_(options.naps), faults_(options.faults), inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
       log_.emplace(options.loader_log);
   }
@@ -42,6 +42,7 @@ public:
   std::unique_ptr<executor> make(const slot_id& slot, std::function<void(report)> report_to) {
     executor_options options;
     options.self = slot;
+    options.naps = naps_;
     options.report_to = std::move(report_to);
     if (role_ == role::keeper)
       options.checkpoints = state_;
@@ -64,6 +65,7 @@ private:
   role role_;
   std::filesystem::path state_;
   data_port& port_;
+  const std::chrono::microseconds naps_;
   fault_injector faults_;
   bool inject_;
   std::optional<loader_log> log_;

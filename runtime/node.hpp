@@ -23,6 +23,7 @@ struct node_options {
   std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
   log_format log = log_format::text;
   std::vector<fault> faults;               ///< for tests
+  std::chrono::microseconds naps{0};       ///< of executors between passes; for profiles
   std::filesystem::path loader_log;        ///< empty: none
 };
 

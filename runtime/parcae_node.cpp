@@ -16,6 +16,7 @@ struct texts {
   std::string role = "worker";
   std::string grace = "30s";
   std::string log = "text";
+  std::string naps = "0ms";
   std::vector<std::string> faults;
 };
 
@@ -27,6 +28,10 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
   if (!grace)
     throw std::invalid_argument("--grace " + x.grace + " is not a duration such as 30s");
   options.grace = *grace;
+  auto naps = parcae::parse_duration(x.naps);
+  if (!naps)
+    throw std::invalid_argument("--naps " + x.naps + " is not a duration such as 1ms");
+  options.naps = *naps;
   options.log = parcae::parse_log_format(x.log);
   for (const auto& fault : x.faults)
     options.faults.push_back(parcae::parse_fault(fault));
@@ -55,6 +60,7 @@ int main(int argc, char** argv) {
                  "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");
   app.add_option("--log-format", x.log, "text or json, one line per event on stderr")->capture_default_str();
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
+  app.add_option("--naps", x.naps, "sleep so long before some of the passes, for profiles");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
   int last_words = -1;
   app.add_option("--last-words", last_words)->group(""); // only the guardian of a failed node uses it

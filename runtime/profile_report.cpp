@@ -1,5 +1,7 @@
 #include "runtime/profile_report.hpp"
 
+#include "runtime/status_text.hpp"
+
 #include <boost/json.hpp>
 
 #include <spdlog/fmt/fmt.h>
@@ -18,14 +20,12 @@ constexpr std::size_t rows_shown = 12;
 
 json::array layers_of(const job_measurements& x) {
   json::array result;
-  for (const auto& layer : x.layers)
-    result.push_back({{"parameters", layer.gradient_bytes / sizeof(float)},
-                      {"forward_ms", layer.forward_ms},
-                      {"backward_ms", layer.backward_ms},
-                      {"optimizer_ms", layer.optimizer_ms},
-                      {"activation_mib", static_cast<double>(layer.activation_bytes) / mib},
-                      {"state_bytes", layer.state_bytes},
-                      {"output_bytes", layer.output_bytes}});
+  for (const auto& layer : x.layers) {
+    auto entry = object_of(layer);
+    entry["parameters"] = layer.gradient_bytes / sizeof(float);
+    entry["activation_mib"] = static_cast<double>(layer.activation_bytes) / mib;
+    result.push_back(std::move(entry));
+  }
   return result;
 }
 
@@ -49,18 +49,9 @@ json::object link_of(const link_measurement& x) {
   return {{"latency_ms", x.latency_ms},
           {"bytes_per_ms", x.bytes_per_ms},
           {"message_cpu_ms", x.message_ms},
+          {"message_cpu_ms_per_byte", x.message_ms_per_byte},
           {"all_reduce_cpu_ms_per_byte", x.reduce_ms_per_byte},
           {"point_to_point", std::move(points)}};
-}
-
-json::object figures_of(const change_figures& x) {
-  return {{"link_bytes_per_ms", x.link_bytes_per_ms},
-          {"settle_ms", x.settle_ms},
-          {"plan_ms", x.plan_ms},
-          {"prepare_ms", x.prepare_ms},
-          {"transfer_ms", x.transfer_ms},
-          {"activate_ms", x.activate_ms},
-          {"rank_ms", x.rank_ms}};
 }
 
 // The published accounting's terms, each with what comes nearest to it here: a new process is a node that starts, all meet
@@ -127,7 +118,7 @@ json::object to_json(const job_specification& job, const job_measurements& x, co
           {"pipeline_depth", {{"min", std::min(shallowest, deepest)}, {"max", deepest}}},
           {"throughput", rows_of(job, table)},
           {"reconfiguration", reconfiguration_of(x, table)},
-          {"changes", figures_of(x.changes)},
+          {"changes", object_of(x.changes)},
           {"link", link_of(x.link)},
           {"step", {{"other_ms", x.platform.step_ms}, {"crowding", json::value_from(x.platform.crowding)}}},
           {"memory",

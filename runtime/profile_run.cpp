@@ -16,6 +16,7 @@ using clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes limit{10};
 constexpr std::uint64_t notice_ms = 4'000; // longer than a change takes
+constexpr const char* naps = "1ms";        // about what ranks of small models wait for each other
 constexpr std::uint64_t day_ms = 86'400'000; // no planning in between
 
 double ms_since(clock::time_point from) {
@@ -45,10 +46,10 @@ public:
   void start_keeper() { cluster_.start_keeper(); }
 
   /// Returns when it is a member; milliseconds.
-  double start_worker() {
+  double start_worker(const std::vector<std::string>& arguments = {}) {
     const auto began = clock::now();
     const auto name = "n" + std::to_string(++nodes_);
-    cluster_.start_node(name);
+    cluster_.start_node(name, arguments);
     wait_for_state(name, "alive");
     return ms_since(began);
   }
@@ -114,7 +115,8 @@ const configuration_status* measured_row(const job_status& x) {
 
 /// Statuses of so many jobs at 1×1, after they trained side by side for a while.
 std::vector<job_status> steps_side_by_side(const job_specification& job, const profile_options& options,
-                                           std::uint32_t jobs, double* first_step_ms) {
+                                           std::uint32_t jobs, double* first_step_ms,
+                                           const std::vector<std::string>& node_arguments = {}) {
   const scratch_folder logs("parcae-profile");
   std::vector<std::unique_ptr<rig>> rigs;
   for (std::uint32_t i = 0; i < jobs; ++i) {
@@ -122,7 +124,7 @@ std::vector<job_status> steps_side_by_side(const job_specification& job, const p
     std::filesystem::create_directory(folder);
     rigs.push_back(std::make_unique<rig>(folder, endless(job, 1, 1)));
     rigs.back()->start_keeper(); // snapshots take their time too
-    rigs.back()->start_worker();
+    rigs.back()->start_worker(node_arguments);
   }
   const auto submitted = clock::now();
   for (auto& x : rigs)
@@ -143,20 +145,19 @@ double step_ms_of(const job_status& x, const job_specification& job) {
   return job.global_batch * 1000.0 / measured_row(x)->samples_per_s;
 }
 
-layer_cost cost_of(const layer_cost_status& x) {
-  return {x.forward_ms,  x.backward_ms,      x.optimizer_ms, x.gradient_bytes,
-          x.output_bytes, x.state_bytes,     x.activation_bytes, x.tied_bytes};
-}
-
 void measure_steps(job_measurements& to, const job_specification& job, const profile_options& options,
                    const std::function<void(const std::string&)>& show) {
   show("steps on one slot");
   const auto alone = steps_side_by_side(job, options, 1, &to.first_step_ms).front();
   double layers_ms = 0;
   for (const auto& x : alone.layer_costs) {
-    to.layers.push_back(cost_of(x));
+    to.layers.push_back(x);
     layers_ms += job.micro_batches() * (x.forward_ms + x.backward_ms) + x.optimizer_ms;
   }
+  show("steps on one slot that waits now and then");
+  const auto waiting = steps_side_by_side(job, options, 1, nullptr, {"--naps", naps}).front();
+  for (std::size_t i = 0; i < to.layers.size(); ++i)
+    to.layers[i].waking = waiting.layer_costs.at(i).waking;
   to.step_ms = step_ms_of(alone, job);
   to.platform.step_ms = std::max(0.0, to.step_ms - layers_ms);
   to.memory = alone.memory.at(0);
@@ -210,14 +211,7 @@ void measure_changes(job_measurements& to, const job_specification& job, const p
   std::nth_element(starts.begin(), starts.begin() + static_cast<std::ptrdiff_t>(starts.size() / 2), starts.end());
   to.node_start_ms = starts[starts.size() / 2];
   now = x.wait_for("figures", [](const job_status&) { return true; });
-  const auto& f = now.figures;
-  to.changes = {.link_bytes_per_ms = f.link_bytes_per_ms,
-                .settle_ms = f.settle_ms,
-                .plan_ms = f.plan_ms,
-                .prepare_ms = f.prepare_ms,
-                .transfer_ms = f.transfer_ms,
-                .activate_ms = f.activate_ms,
-                .rank_ms = f.rank_ms};
+  to.changes = now.figures;
   to.record = now.changes;
 }
 
@@ -257,6 +251,7 @@ job_measurements profile_job(const job_specification& job, const profile_options
   result.platform.latency_ms = result.link.latency_ms;
   result.platform.bytes_per_ms = result.link.bytes_per_ms;
   result.platform.message_ms = result.link.message_ms;
+  result.platform.message_ms_per_byte = result.link.message_ms_per_byte;
   result.platform.reduce_ms_per_byte = result.link.reduce_ms_per_byte;
   if (options.changes > 0)
     measure_changes(result, job, options, show);

@@ -3,7 +3,6 @@
 // Measures a job on this machine, on clusters of real processes: steps at 1×1, alone and side by side on all cores, and
 // changes of generation.
 
-#include "planner/change_figures.hpp"
 #include "planner/step_model.hpp"
 #include "protocols/client.hpp"
 #include "protocols/job_specification.hpp"

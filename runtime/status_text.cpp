@@ -78,29 +78,8 @@ json::object object_of(const configuration_status& x) {
           {"visits", x.visits}};
 }
 
-json::object object_of(const layer_cost_status& x) {
-  return {{"forward_ms", x.forward_ms},
-          {"backward_ms", x.backward_ms},
-          {"optimizer_ms", x.optimizer_ms},
-          {"gradient_bytes", x.gradient_bytes},
-          {"output_bytes", x.output_bytes},
-          {"state_bytes", x.state_bytes},
-          {"activation_bytes", x.activation_bytes},
-          {"tied_bytes", x.tied_bytes}};
-}
-
 json::object object_of(const memory_status& x) {
   return {{"slot", x.slot}, {"peak_bytes", x.peak_bytes}, {"estimated_bytes", x.estimated_bytes}};
-}
-
-json::object object_of(const figures_status& x) {
-  return {{"link_bytes_per_ms", x.link_bytes_per_ms},
-          {"settle_ms", x.settle_ms},
-          {"plan_ms", x.plan_ms},
-          {"prepare_ms", x.prepare_ms},
-          {"transfer_ms", x.transfer_ms},
-          {"activate_ms", x.activate_ms},
-          {"rank_ms", x.rank_ms}};
 }
 
 json::object object_of(const decision_status& x);
@@ -290,6 +269,31 @@ void add_failure(std::string& out, const failure_status& x, std::int64_t now_us)
 }
 
 } // namespace
+
+json::object object_of(const layer_cost& x) {
+  return {{"forward_ms", x.forward_ms},
+          {"backward_ms", x.backward_ms},
+          {"optimizer_ms", x.optimizer_ms},
+          {"waking_forward_ms", x.waking.forward_ms},
+          {"waking_backward_ms", x.waking.backward_ms},
+          {"waking_optimizer_ms", x.waking.optimizer_ms},
+          {"gradient_bytes", x.gradient_bytes},
+          {"output_bytes", x.output_bytes},
+          {"state_bytes", x.state_bytes},
+          {"activation_bytes", x.activation_bytes},
+          {"tied_bytes", x.tied_bytes}};
+}
+
+json::object object_of(const change_figures& x) {
+  return {{"link_bytes_per_ms", x.link_bytes_per_ms},
+          {"detect_ms", x.detect_ms},
+          {"settle_ms", x.settle_ms},
+          {"plan_ms", x.plan_ms},
+          {"prepare_ms", x.prepare_ms},
+          {"transfer_ms", x.transfer_ms},
+          {"activate_ms", x.activate_ms},
+          {"rank_ms", x.rank_ms}};
+}
 
 std::string text_of(const status_reply& x) {
   std::string out;

@@ -64,6 +64,41 @@ TEST_F(conductor_test, instance_under_notice_loses_its_place_without_replay) {
   EXPECT_EQ(c.view().replayed_steps, 0u);
 }
 
+TEST_F(conductor_test, step_that_outlasts_the_notice_to_the_only_holder_is_aborted) {
+  // given: the first of two stages on a, which leaves in 10 s; a spare; a step that does not end. expected: before a is
+  // gone, an abort, and the spare has the stage: no committed step is lost.
+  c.depth = 2;
+  c.width = 1;
+  for (const auto* name : {"a", "b", "spare"})
+    c.add(name);
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::running);
+  for (int i = 0; i < 3; ++i)
+    c.step();
+  ASSERT_EQ(c.view().grid->participants[0].slot.instance, "a");
+  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.notice("a", 10s);
+  c.advance(9s);
+  EXPECT_EQ(c.view().now, phase::stopping);
+  c.advance(990ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_THAT(c.log(), Contains(HasSubstr("outlasts the notice")));
+  c.lose("a");
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->participants[0].slot.instance, "spare");
+  EXPECT_EQ(c.view().steps_done, 3u);
+  EXPECT_EQ(c.view().replayed_steps, 1u); // the one in progress
+}
+
+TEST_F(conductor_test, notice_to_a_holder_among_others_lets_the_step_end) {
+  // given: a step that outlasts the notice to one of two replicas. expected: no abort before it is gone
+  run_two();
+  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.notice("b", 10s);
+  c.advance(9'999ms);
+  EXPECT_EQ(c.view().now, phase::stopping);
+}
+
 TEST_F(conductor_test, last_instance_under_notice_trains_to_its_end) {
   c.add("a");
   c.advance(20ms);

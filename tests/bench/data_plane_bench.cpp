@@ -265,9 +265,8 @@ void bench_snapshot(std::size_t bytes, int repeats) {
   for (int i = 0; i < repeats; ++i) {
     auto begin = steady::now();
     stream->send(x);
-    // Not eventually(), whose polling would count as work.
-    while (!stream->idle())
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (!stream->wait_until_idle(patience))
+      throw std::runtime_error("the keeper did not acknowledge a snapshot");
     wall.push_back(since_ms(begin));
   }
   std::printf("{\"bench\": \"snapshot\", \"bytes\": %zu, \"repeats\": %d, \"mb_per_s\": %.0f, \"cpu_ms\": %.1f}\n",

@@ -25,6 +25,8 @@ double percentile(std::vector<double> x, double p) {
 }
 
 boost::json::object summary(const std::vector<double>& x) {
+  if (x.empty())
+    return {{"n", 0}};
   return {{"n", x.size()}, {"p50", percentile(x, 0.5)}, {"p99", percentile(x, 0.99)}, {"max", percentile(x, 1)}};
 }
 
@@ -63,7 +65,7 @@ void add_phases(std::map<std::string, std::vector<double>>& to, const change_sta
   to["activated"].push_back(within(change.ready_ms, change.active_ms));
 }
 
-/// Trains on `nodes` workers, kills one at random and replaces it, `kills` times.
+/// Trains on `nodes` workers, kills one at random that has a place in the grid, and replaces it, `kills` times.
 figures measure(int nodes, int kills, std::uint64_t seed) {
   const scratch_folder logs("recovery-bench");
   local_cluster cluster(sibling_program("parcae").parent_path(), logs.path());
@@ -95,12 +97,13 @@ figures measure(int nodes, int kills, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   auto before = settled(static_cast<std::size_t>(nodes));
   for (int k = 0; k < kills; ++k) {
-    const auto victim = random() % names.size();
-    const auto name = names[victim];
+    const auto& grid = job_of(before, id).grid;
+    const auto& slot = grid.at(random() % grid.size());
+    const auto name = slot.substr(0, slot.find('/'));
     const auto seen = job_of(before, id).change_count;
     const auto killed_us = monotonic_us();
     cluster.node(name).signal(SIGKILL);
-    names.erase(names.begin() + static_cast<std::ptrdiff_t>(victim));
+    std::erase(names, name);
     const auto after = settled(names.size());
     double detect = 0;
     for (const auto& x : after.instances)

@@ -50,11 +50,11 @@ TEST(data_snapshot, arrives_whole_and_is_acknowledged) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   got.open(*keeper, 5);
   auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
-  EXPECT_TRUE(stream->idle());
+  EXPECT_TRUE(stream->wait_until_idle(0ms));
   for (std::uint64_t steps : {10, 20, 30}) {
     auto x = snapshot_of(steps, 3, 3'000'000);
     stream->send(x);
-    ASSERT_TRUE(eventually([&] { return stream->idle(); }));
+    ASSERT_TRUE(stream->wait_until_idle(patience));
     ASSERT_EQ(got.count(), steps / 10 * 3);
     for (std::size_t i = 0; i < 3; ++i) {
       auto& shard = got.shards[got.shards.size() - 3 + i];
@@ -74,9 +74,9 @@ TEST(data_snapshot, waits_until_it_is_expected) {
   auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
   stream->send(snapshot_of(1, 2, 1000));
   got.open(*keeper, 6); // and with the right token
-  EXPECT_FALSE(stream->idle());
+  EXPECT_FALSE(stream->wait_until_idle(0ms));
   got.open(*keeper, 5);
-  EXPECT_TRUE(eventually([&] { return stream->idle(); }));
+  EXPECT_TRUE(stream->wait_until_idle(patience));
   EXPECT_EQ(got.count(), 2u);
   keeper.reset();
 }
@@ -91,10 +91,10 @@ TEST(data_snapshot, is_sent_again_after_a_break) {
   stream->send(snapshot_of(1, 50, 1'000'000));
   ASSERT_TRUE(eventually([&] { return first.count() > 2; }));
   keeper.reset();
-  EXPECT_FALSE(stream->idle());
+  EXPECT_FALSE(stream->wait_until_idle(0ms));
   keeper = make_data_port("127.0.0.1", number);
   second.open(*keeper, 5);
-  ASSERT_TRUE(eventually([&] { return stream->idle(); }));
+  ASSERT_TRUE(stream->wait_until_idle(patience));
   EXPECT_EQ(second.count(), 50u);
   keeper.reset();
 }
@@ -116,7 +116,7 @@ TEST(data_snapshot, keeps_the_two_newest) {
   collector got;
   keeper = make_data_port("127.0.0.1", number);
   got.open(*keeper, 5);
-  ASSERT_TRUE(eventually([&] { return stream->idle(); }));
+  ASSERT_TRUE(stream->wait_until_idle(patience));
   ASSERT_EQ(got.count(), 2u);
   EXPECT_EQ(got.shards[0].at.steps, 20u);
   EXPECT_EQ(got.shards[1].at.steps, 30u);

@@ -48,10 +48,11 @@ private:
 };
 
 struct worker {
-  explicit worker(const std::string& name) : port(make_data_port("127.0.0.1")) {
+  explicit worker(const std::string& name, std::chrono::microseconds naps = {}) : port(make_data_port("127.0.0.1")) {
     where = {{name, {1}, 0}, "127.0.0.1", port->port()};
     executor_options options;
     options.self = where.slot;
+    options.naps = naps;
     options.report_to = [this](report x) { said(std::move(x)); };
     options.on_fault_point = [this](const fault_point& x) {
       std::function<void(const fault_point&)> f;
@@ -122,6 +123,27 @@ protected:
 
   job_specification job;
 };
+
+// given: an executor that naps now and then / expected: reports in which each layer has forward and backward passes of
+// both sorts, with means that fit together
+TEST_F(stage_executor_test, passes_on_waking_are_timed_apart) {
+  worker w("w", std::chrono::microseconds(200));
+  prepare_and_start(w, plan(1, {&w}));
+  std::vector<layer_time> times;
+  const auto has_both = [](const layer_time& x) {
+    return x.awake.forward_ms > 0 && x.waking.forward_ms != 0 && x.awake.backward_ms > 0 && x.waking.backward_ms != 0;
+  };
+  for (int reports = 0; reports < 20 && (times.empty() || !std::ranges::all_of(times, has_both)); ++reports)
+    times = w.said.next<progress>().times;
+  ASSERT_EQ(times.size(), layers());
+  for (const auto& x : times)
+    for (const auto ms : {&pass_times::forward_ms, &pass_times::backward_ms}) {
+      EXPECT_TRUE(has_both(x)) << x.layer;
+      const auto [low, high] = std::minmax({x.awake.*ms, x.awake.*ms + x.waking.*ms});
+      EXPECT_GE(x.all.*ms, low * 0.999999);
+      EXPECT_LE(x.all.*ms, high * 1.000001);
+    }
+}
 
 TEST_F(stage_executor_test, stop_right_behind_activate_is_obeyed) {
   worker w("w");

@@ -20,11 +20,12 @@ using testing::HasSubstr;
 using testing::Not;
 
 struct watch : cluster_test {
+  static constexpr const char* report = "\necho exited with $?\nstty -a | tr ' ' '\\n' | grep -E '^-?(icanon|echo);?$'";
+
   /// A script: watch with that environment, then what became of it and of the terminal.
   std::string script(const std::string& environment = "", const std::string& job = "") {
     return "trap : INT\n" + environment + " " + sibling_program("parcae").string() + " watch " + job + " --manager " +
-           to_string(cluster->where()) +
-           "\necho exited with $?\nstty -a | tr ' ' '\\n' | grep -E '^-?(icanon|echo);?$'";
+           to_string(cluster->where()) + report;
   }
 
   /// Without what changes by itself: times and ages, and the spaces they leave.
@@ -57,6 +58,11 @@ struct watch : cluster_test {
   static std::uint64_t step_on(const std::string& screen) {
     std::smatch found;
     return std::regex_search(screen, found, std::regex("step ([0-9]+)/")) ? std::stoull(found[1]) : 0;
+  }
+
+  static void expect_drawn(const std::string& screen) {
+    EXPECT_THAT(screen, HasSubstr("a/0"));
+    EXPECT_THAT(screen, Not(HasSubstr("exited with")));
   }
 
   static void expect_restored(const std::string& screen) {
@@ -127,9 +133,9 @@ TEST_F(watch, shows_what_status_says) {
   expect_restored(end);
 }
 
-// given: q, Ctrl-C, SIGTERM, a job that is done, a manager that is killed / expected: the exit status that says so, the
-// terminal as it was; colours but with NO_COLOR; ASCII where the locale knows no other; lines where nothing can be
-// drawn
+// given: q, Ctrl-C, Ctrl-Z and fg, SIGTERM, a job that is done, a manager that is killed / expected: the exit status
+// that says so, the terminal as it was; colours but with NO_COLOR; ASCII where the locale knows no other; lines where
+// nothing can be drawn
 TEST_F(watch, ends_and_gives_the_terminal_back) {
   cluster->start_keeper();
   cluster->start_node("a");
@@ -141,7 +147,8 @@ TEST_F(watch, ends_and_gives_the_terminal_back) {
   terminals.open("interrupt", 80, 24, script("NO_COLOR=1"));
   terminals.open("ascii", 80, 24, script("LC_ALL=C"));
   terminals.open("dumb", 80, 24, script("TERM=dumb"));
-  for (const auto* name : {"q", "interrupt", "ascii"})
+  terminals.open("stopped", 80, 24, "set -m\n" + script() + "\nread go\nclear\nfg" + report);
+  for (const auto* name : {"q", "interrupt", "ascii", "stopped"})
     EXPECT_THAT(terminals.wait_for(name, "pipeline 0"), HasSubstr("a/0")) << name;
   EXPECT_TRUE(std::regex_search(terminals.screen("q", true), colour));
   EXPECT_FALSE(std::regex_search(terminals.screen("interrupt", true), colour));
@@ -157,6 +164,18 @@ TEST_F(watch, ends_and_gives_the_terminal_back) {
   terminals.press("interrupt", "C-c");
   end = terminals.wait_for("interrupt", "echo\n");
   EXPECT_THAT(end, HasSubstr("exited with 130\n"));
+  expect_restored(end);
+  terminals.press("stopped", "C-z");
+  end = terminals.wait_for("stopped", "echo\n");
+  EXPECT_THAT(end, HasSubstr("exited with 147\n")); // by SIGSTOP
+  expect_restored(end);
+  terminals.press("stopped", "Enter");
+  expect_drawn(terminals.wait_for("stopped", "q: quit"));
+  const auto step = step_on(terminals.screen("stopped"));
+  EXPECT_GT(step_on(terminals.wait("stopped", [&](const std::string& x) { return step_on(x) > step; })), step);
+  terminals.press("stopped", "q");
+  end = terminals.wait_for("stopped", "echo\n");
+  EXPECT_THAT(end, HasSubstr("exited with 0\n"));
   expect_restored(end);
 
   cluster->client().cancel(id);

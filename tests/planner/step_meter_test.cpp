@@ -58,6 +58,7 @@ struct step_meter_test : testing::Test {
   std::vector<layer_cost> sizes{2};
   step_meter meter;
   std::uint64_t steps = 0;
+  pass_times awake, waking; ///< as ranks report them
 
   step_meter_test() {
     job.global_batch = 8;
@@ -79,7 +80,7 @@ struct step_meter_test : testing::Test {
     x.step_ms = ms;
     x.waited_ms = waited_ms;
     x.other_ms = 0.5;
-    x.times = {{0, forward_ms, 2, 3}, {1, forward_ms, 2, 3}};
+    x.times = {{0, {forward_ms, 2, 3}, awake, waking}, {1, {forward_ms, 2, 3}, awake, waking}};
     meter.hear(rank, x);
   }
 
@@ -137,6 +138,26 @@ TEST_F(step_meter_test, counts_processor_time_where_cores_are_short) {
   ASSERT_EQ(measured().size(), 1u);
   EXPECT_TRUE(measured()[0].by_cpu);
   EXPECT_NEAR(measured()[0].ms, 8 * 6 + 6 + 0.5, 1e-9);
+}
+
+// Passes on waking are kept apart for other configurations, and are part of what was measured in this one.
+TEST_F(step_meter_test, keeps_passes_on_waking_apart) {
+  begin(1, 1);
+  run(1, 40);
+  awake = {0.75, 1.5, 0};
+  waking = {0.5, -0.25, 0};
+  run(4, 40, 20);
+  waking = {0.25, 0.125, 0};
+  run(4, 40, 20);
+  const auto x = meter.costs(sizes)[0];
+  EXPECT_EQ(x.forward_ms, 0.75);
+  EXPECT_EQ(x.backward_ms, 1.5);
+  EXPECT_EQ(x.optimizer_ms, 3); // all alike
+  EXPECT_EQ(x.waking, (pass_times{0.375, 0, 0}));
+  const auto here = meter.costs_in({1, 1}, sizes)[0];
+  EXPECT_EQ(here.forward_ms, 1);
+  EXPECT_EQ(here.waking, pass_times{});
+  EXPECT_NEAR(measured().at(0).ms, 8 * 6 + 6 + 0.5, 1e-9);
 }
 
 TEST_F(step_meter_test, nonsense_is_not_learnt) {

@@ -147,6 +147,33 @@ TEST(step_ms, counts_the_processor_time_of_messages) {
   EXPECT_NEAR(added(one, 2), 4 * 16 * 2 * 0.5 + 1, 1e-9);
 }
 
+// 1 MB outputs at half a millisecond: as messages that cost that themselves, but for those of the exchange.
+TEST(step_ms, counts_the_processor_time_of_bytes) {
+  const auto layers = equal_layers(4);
+  const std::vector<std::uint32_t> two{0, 2, 4};
+  platform_cost platform{0, 1e18};
+  const double before = step_ms(job_of(8, 8), layers, two, 1, platform);
+  platform.message_ms_per_byte = 0.5e-6;
+  EXPECT_NEAR(step_ms(job_of(8, 8), layers, two, 1, platform) - before, 9 * 2 * 0.5, 1e-9);
+}
+
+// Half a millisecond more for a layer's pass on waking. 1x1 never sleeps. 2x1: after the exchange one apply, one
+// forward and one backward pass. 1x2, M = 1: so do both stages, of which the second waits besides, before its only
+// passes: all four passes and the apply.
+TEST(step_ms, passes_on_waking_take_longer) {
+  const std::vector<std::uint32_t> one{0, 4}, two{0, 2, 4};
+  const auto added = [&](std::uint32_t micro_batches, const auto& first, std::uint32_t width) {
+    auto layers = equal_layers(4);
+    const double before = step_ms(job_of(micro_batches, micro_batches), layers, first, width, free_link);
+    for (auto& x : layers)
+      x.waking = {0.5, 0.5, 0.5};
+    return step_ms(job_of(micro_batches, micro_batches), layers, first, width, free_link) - before;
+  };
+  EXPECT_NEAR(added(8, one, 1), 0, 1e-9);
+  EXPECT_NEAR(added(8, one, 2), 4 * 0.5 * 3, 1e-9);
+  EXPECT_NEAR(added(1, two, 1), 2 * 0.5 * 5, 1e-9);
+}
+
 TEST(step_ms, tied_tensors_are_exchanged_between_stages) {
   auto layers = equal_layers(4);
   layers[0].tied_bytes = layers[3].tied_bytes = 3'000'000;

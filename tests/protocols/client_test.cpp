@@ -84,9 +84,9 @@ status_reply sample_status() {
   j.keepers = {{"k", 20, 3}};
   j.layers = 4;
   j.configurations.push_back({2, 1, 90.5, 100.5, 95.5, 105.5, 70, 3, true});
-  j.layer_costs.push_back({1.5, 2.5, 3.5, 4, 5, 6, 7, 8});
+  j.layer_costs.push_back({1.5, 2.5, 3.5, 4, 5, 6, 7, 8, {9.5, 10.5, 11.5}});
   j.memory.push_back({"a/0", 1000, 2000});
-  j.figures = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5};
+  j.figures = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5};
   j.other_ms = 0.25;
   x.jobs.push_back(j);
   return x;

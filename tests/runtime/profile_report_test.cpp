@@ -20,10 +20,10 @@ job_specification small_job() {
 job_measurements made_up() {
   job_measurements x;
   for (int i = 0; i < 3; ++i)
-    x.layers.push_back({1, 2, 0.5, 4'000'000, 100'000, 12'000'000, 5'000'000});
+    x.layers.push_back({1, 2, 0.5, 4'000'000, 100'000, 12'000'000, 5'000'000, 0, {0.01, 0.02, 0}});
   x.step_ms = 8 * 9 + 1.5 + 0.5;
   x.platform = {0.01, 1e6, 1e-6, 0.001, 0.5, {1, 1.25}};
-  x.link = {{{64, 0.01}, {1e6, 1}}, 0.01, 1e6, 0.001, 1e-6};
+  x.link = {{{64, 0.01}, {1e6, 1}}, 0.01, 1e6, 0.001, 1e-9, 1e-6};
   x.changes = {2e6, 0, 3, 0.5, 40, 1.5, 2.5, 0.2};
   x.node_start_ms = 600;
   x.checkpoint_ms = 90;
@@ -77,6 +77,7 @@ TEST(link_probe, measures_this_machine) {
   EXPECT_GT(x.latency_ms, 0);
   EXPECT_GT(x.bytes_per_ms, 1e4);
   EXPECT_GT(x.message_ms, 0);
+  EXPECT_GE(x.message_ms_per_byte, 0);
   EXPECT_GT(x.reduce_ms_per_byte, 0);
 }
 
