@@ -17,6 +17,8 @@ constexpr double half_life = 240;
 // rarer.
 template <class F>
 void each_size(const std::vector<double>& p, std::uint32_t most, double least_share, F f) {
+  if (least_share > 1.001) // most nodes of a lattice
+    return;
   double share = 0, mean = 0, rest = 0;
   for (std::uint32_t n = 1; n < p.size() && n <= most; ++n)
     rest += p[n];

@@ -82,6 +82,10 @@ void selector::learn(const std::vector<std::vector<distribution>>& forecasts, st
 }
 
 void selector::observe(const fleet_interval& x) {
+  static const double kept = std::exp2(-1 / half_life);
+  for (auto& sum : products_)
+    sum *= kept;
+  learnt_ *= kept;
   for (std::size_t origin = 0; origin < open_.size(); ++origin) {
     const auto h = open_.size() - origin;
     for (std::size_t i = 0; i < std::size(horizons); ++i)

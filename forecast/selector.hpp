@@ -44,6 +44,9 @@ private:
 
   static constexpr std::size_t horizons[] = {1, 2, 4, 8, 12};
   static constexpr std::size_t longest = 12;
+  /// Intervals after which half of what was seen is forgotten: the candidates learn too, so that what they erred at the
+  /// beginning says little of how they err later.
+  static constexpr double half_life = 240;
 
   std::vector<std::unique_ptr<forecast_method>> candidates_;
   struct point_record {
@@ -61,7 +64,7 @@ private:
   /// [i · candidates + j]: sum of Σₙ eᵢ(n) · eⱼ(n) over all forecasts, eᵢ(n) = Fᵢ(n) − [n ≥ y]. The CRPS of the mix is
   /// the quadratic form of it.
   std::vector<double> products_;
-  double learnt_ = 0; ///< number of forecasts in it
+  double learnt_ = 0; ///< number of forecasts in it, those forgotten left out
   std::vector<double> weights_;
 };
 

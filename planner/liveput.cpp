@@ -1,6 +1,7 @@
 #include "planner/liveput.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -13,29 +14,35 @@ namespace {
 
 constexpr double never = -1e300; // a move that cannot be made
 
-// The configurations considered in one decision, numbered from 0; the last number is IDLE.
-class selection {
+// The configurations that a decision chooses from: the fastest for every size, and the present one.
+std::vector<std::uint32_t> considered(move_table& table, const training_state& now,
+                                      const std::set<std::uint32_t>& sizes, bool blind,
+                                      const liveput_options& options) {
+  std::set<std::uint32_t> chosen;
+  if (now.at != move_table::idle)
+    chosen.insert(now.at);
+  for (auto size : sizes) {
+    const auto& fast = table.fastest(size, options.shapes_per_size);
+    chosen.insert(fast.begin(), fast.end());
+  }
+  if (blind) { // what clipping makes of them
+    auto all = chosen;
+    for (auto x : chosen)
+      for (auto size : sizes)
+        if (const auto y = table.clipped(x, size); y != move_table::idle)
+          all.insert(y);
+    chosen = std::move(all);
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+} // namespace
+
+// Those configurations, numbered from 0, and their moves; the last number is IDLE.
+class plan_memory::selection {
 public:
-  selection(move_table& table, const training_state& now, const std::set<std::uint32_t>& sizes, bool blind,
-            const liveput_options& options) :
-      table_(table),
-      devices_(table.costs().devices()) {
-    std::set<std::uint32_t> chosen;
-    if (now.at != move_table::idle)
-      chosen.insert(now.at);
-    for (auto size : sizes) {
-      const auto& fast = table.fastest(size, options.shapes_per_size);
-      chosen.insert(fast.begin(), fast.end());
-    }
-    if (blind) { // what clipping makes of them
-      auto all = chosen;
-      for (auto x : chosen)
-        for (auto size : sizes)
-          if (const auto y = table.clipped(x, size); y != move_table::idle)
-            all.insert(y);
-      chosen = std::move(all);
-    }
-    shapes_.assign(chosen.begin(), chosen.end());
+  selection(move_table& table, std::vector<std::uint32_t> shapes) :
+      table_(table), devices_(table.costs().devices()), shapes_(std::move(shapes)) {
     for (std::uint32_t i = 0; i < shapes_.size(); ++i)
       number_[shapes_[i]] = i;
     number_[move_table::idle] = idle();
@@ -44,6 +51,8 @@ public:
     most_.push_back(0);
   }
 
+  const std::vector<std::uint32_t>& shapes() const { return shapes_; }
+  std::size_t cells() const { return moves_.size() * size() * size(); }
   std::uint32_t size() const { return static_cast<std::uint32_t>(shapes_.size()) + 1; }
   std::uint32_t idle() const { return static_cast<std::uint32_t>(shapes_.size()); }
   std::uint32_t shape_of(std::uint32_t number) const { return number == idle() ? move_table::idle : shapes_[number]; }
@@ -132,12 +141,50 @@ private:
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, all_moves> moves_;
 };
 
+plan_memory::plan_memory() = default;
+plan_memory::~plan_memory() = default;
+
+plan_memory::selection& plan_memory::find(move_table& table, std::vector<std::uint32_t> shapes) {
+  std::erase_if(recent_, [](const auto& x) { return x->cells() > most_cells; });
+  auto found = std::find_if(recent_.begin(), recent_.end(), [&](const auto& x) { return x->shapes() == shapes; });
+  if (found == recent_.end()) {
+    if (recent_.size() == most)
+      recent_.pop_back();
+    found = recent_.insert(recent_.end(), std::make_unique<selection>(table, std::move(shapes)));
+  }
+  std::rotate(recent_.begin(), found, found + 1);
+  return *recent_.front();
+}
+
+namespace {
+
+using selection = plan_memory::selection;
+
 using values = std::vector<double>; // by number: expected samples from there on
+
+// Of the nodes of a stage; many nodes have the same.
+class stage_values {
+public:
+  // Of the next node: values of its own, or those of an earlier one.
+  std::uint32_t add(values x) {
+    distinct_.push_back(std::move(x));
+    node_.push_back(static_cast<std::uint32_t>(distinct_.size() - 1));
+    return node_.back();
+  }
+  void add_again(std::uint32_t number) { node_.push_back(number); }
+
+  const values& operator[](std::size_t node) const { return distinct_[node_[node]]; }
+  std::uint32_t number(std::size_t node) const { return node_[node]; }
+
+private:
+  std::vector<std::uint32_t> node_; // by node: which of the distinct ones
+  std::vector<values> distinct_;
+};
 
 // A node of the lattice where targets are chosen before the change is known, and are clipped to what it leaves.
 class blind_choice {
 public:
-  blind_choice(selection& s, const lattice_node& node, const std::vector<values>& next) : s_(s), at_(node.available) {
+  blind_choice(selection& s, const lattice_node& node, const stage_values& next) : s_(s), at_(node.available) {
     const auto n = s.size();
     free_.assign(n, 0);
     bound_.assign(n, 0);
@@ -202,7 +249,7 @@ private:
   std::vector<std::uint32_t> order_; // targets, best by that first
 };
 
-values blind_values(selection& s, const lattice_node& node, const std::vector<values>& next) {
+values blind_values(selection& s, const lattice_node& node, const stage_values& next) {
   const blind_choice choice(s, node, next);
   values result(s.size());
   for (std::uint32_t from = 0; from < s.size(); ++from)
@@ -210,7 +257,7 @@ values blind_values(selection& s, const lattice_node& node, const std::vector<va
   return result;
 }
 
-values informed_values(selection& s, const lattice_node& node, const std::vector<values>& next) {
+values informed_values(selection& s, const lattice_node& node, const stage_values& next) {
   const auto n = s.size();
   values result(n, 0);
   values offer(n);
@@ -232,9 +279,8 @@ values informed_values(selection& s, const lattice_node& node, const std::vector
   return result;
 }
 
-// Mean number of intervals until the fleet changes, as the lattice has it.
-double calm_intervals(const availability_lattice& future) {
-  constexpr double most = 1'000;
+// Mean number of intervals until the fleet changes, as the lattice has it, at most so many.
+double calm_intervals(const availability_lattice& future, double most) {
   auto mass = future.start;
   double changes = 0;
   for (std::size_t h = 0; h < future.look_ahead(); ++h) {
@@ -250,28 +296,51 @@ double calm_intervals(const availability_lattice& future) {
   return changes * most > intervals ? intervals / changes : most;
 }
 
-// Training goes on behind the look-ahead: by one more move, then as it is until the fleet is expected to change.
-// Without this a change that pays only later would look too dear wherever changes are rare.
-std::vector<values> final_values(selection& s, const move_table& table, const availability_lattice& future) {
+// Training goes on behind the look-ahead: by one more move, then as it is until the fleet is expected to change, though
+// not for longer than was looked ahead, since the rarer changes are the less is known of how rare. Without this a
+// change that pays only later would look too dear wherever changes are rare.
+stage_values final_values(selection& s, const move_table& table, const availability_lattice& future,
+                          std::size_t intervals) {
   const auto n = s.size();
-  const double stays = calm_intervals(future) - 1;
-  std::map<std::uint32_t, values> by_size;
-  std::vector<values> result;
+  const double stays = calm_intervals(future, static_cast<double>(intervals)) - 1;
+  std::map<std::uint32_t, std::uint32_t> by_size;
+  stage_values result;
   for (const auto& node : future.stages.back()) {
-    auto& x = by_size[node.available];
-    if (x.empty()) {
-      const auto& gains = s.gains(node.available, 0, 0);
-      const auto& allowed = s.allowed(node.available);
-      x.assign(n, never);
-      for (std::uint32_t from = 0; from < n; ++from)
-        for (std::uint32_t to = 0; to < n; ++to)
-          if (allowed[to]) {
-            const double rate = to == s.idle() ? 0 : table.rate(s.shape_of(to));
-            x[from] =
-                std::max(x[from], gains[static_cast<std::size_t>(from) * n + to] + stays * table.seconds() * rate);
-          }
+    if (const auto known = by_size.find(node.available); known != by_size.end()) {
+      result.add_again(known->second);
+      continue;
     }
-    result.push_back(x);
+    values x(n, never);
+    const auto& gains = s.gains(node.available, 0, 0);
+    const auto& allowed = s.allowed(node.available);
+    for (std::uint32_t from = 0; from < n; ++from)
+      for (std::uint32_t to = 0; to < n; ++to)
+        if (allowed[to]) {
+          const double rate = to == s.idle() ? 0 : table.rate(s.shape_of(to));
+          x[from] = std::max(x[from], gains[static_cast<std::size_t>(from) * n + to] + stays * table.seconds() * rate);
+        }
+    by_size[node.available] = result.add(std::move(x));
+  }
+  return result;
+}
+
+// Of a stage, from those of the next. Most nodes have one way on, where what is rare was left out: then all that
+// have the same are worth the same.
+stage_values values_before(selection& s, const std::vector<lattice_node>& stage, const stage_values& next, bool blind) {
+  std::map<std::array<std::uint32_t, 4>, std::uint32_t> one_way;
+  stage_values result;
+  for (const auto& node : stage) {
+    auto of_node = [&] { return blind ? blind_values(s, node, next) : informed_values(s, node, next); };
+    if (node.branches.size() > 1) {
+      result.add(of_node());
+      continue;
+    }
+    const auto& b = node.branches[0];
+    const auto [known, fresh] = one_way.try_emplace({node.available, b.joined, b.lost, next.number(b.next)}, 0);
+    if (fresh)
+      known->second = result.add(of_node());
+    else
+      result.add_again(known->second);
   }
   return result;
 }
@@ -310,16 +379,12 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
     at += x.joined - x.lost;
     sizes.insert(at);
   }
-  selection s(table, now, sizes, blind, options);
+  plan_memory own;
+  auto& s = (options.memory ? options.memory : &own)->find(table, considered(table, now, sizes, blind, options));
   const auto n = s.size();
-  std::vector<values> next = final_values(s, table, future), here;
-  for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);) {
-    here.clear();
-    here.reserve(future.stages[h].size());
-    for (const auto& node : future.stages[h])
-      here.push_back(blind ? blind_values(s, node, next) : informed_values(s, node, next));
-    std::swap(here, next);
-  }
+  auto next = final_values(s, table, future, future.look_ahead() + known.size());
+  for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);)
+    next = values_before(s, future.stages[h], next, blind);
   std::vector<double> offer(n, 0);
   const auto from = s.number_of(now.at);
   // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way is paid
@@ -342,7 +407,7 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
         offer[to] += n > 1 && to == s.idle() ? never : future.start[i] * (choice.of(from, to) + extra(to));
     }
   } else {
-    for (std::size_t i = 0; i < next.size(); ++i)
+    for (std::size_t i = 0; i < future.stages[0].size(); ++i)
       for (std::uint32_t to = 0; to < n; ++to)
         offer[to] += future.start[i] * next[i][to];
     for (auto k = known.size(); k-- > 0;) {

@@ -9,11 +9,30 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace parcae {
+
+/// What decisions on the same move table work out of it, kept from one to the next: the moves between the
+/// configurations of the last few. Results do not depend on it. Not to outlive the table.
+class plan_memory {
+public:
+  class selection; // in the source
+
+  plan_memory();
+  ~plan_memory();
+
+  selection& find(move_table& table, std::vector<std::uint32_t> shapes);
+
+private:
+  static constexpr std::size_t most = 8;               ///< sets of configurations
+  static constexpr std::size_t most_cells = 1'000'000; ///< moves of a set; beyond that they are worked out anew
+
+  std::vector<std::unique_ptr<selection>> recent_; ///< latest first
+};
 
 struct liveput_options {
   std::uint32_t shapes_per_size =
@@ -21,6 +40,7 @@ struct liveput_options {
   /// Cost in ms of the present move to a target, all included, where more is known of it than the table's mean; only
   /// with `known` not empty. Null: the table's.
   std::function<double(std::uint32_t target)> first_ms = nullptr;
+  plan_memory* memory = nullptr; ///< null: this decision's own
 };
 
 /// A configuration and what is expected of it over the look-ahead if it is chosen now and all goes on optimally.

@@ -58,7 +58,7 @@ std::uint32_t simulator::plan_with_truth() {
     auto available = held_;
     for (const auto& x : future)
       available += x.joined - x.lost;
-    return plan_liveput(table_, state_, held_, future, single_path(available, {})).best.target;
+    return plan_liveput(table_, state_, held_, future, single_path(available, {}), {.memory = &memory_}).best.target;
   }
   auto plan = plan_known(table_, state_, held_, future);
   const auto first = plan[0];
@@ -80,7 +80,8 @@ std::uint32_t simulator::plan_with_forecast() {
     available += known.back().joined - known.back().lost;
   }
   if (!point_ || table_.shapes().size() > move_table::dense)
-    return plan_liveput(table_, state_, held_, known, forecast_->futures(left - known_count, planning_detail))
+    return plan_liveput(table_, state_, held_, known, forecast_->futures(left - known_count, planning_detail),
+                        {.memory = &memory_})
         .best.target;
   for (const auto& stage : forecast_->futures(left - known_count, planning_detail).stages) {
     if (known.size() == left)

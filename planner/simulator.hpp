@@ -81,6 +81,7 @@ private:
 
   const profile& workload_;
   move_table table_;
+  plan_memory memory_;
   published_cost* reload_ = nullptr;    ///< as published
   realistic_cost* real_time_ = nullptr; ///< in real time
   const fleet_history& history_;

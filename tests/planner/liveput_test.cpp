@@ -156,7 +156,8 @@ struct expectimax {
   }
 };
 
-double calm_intervals(const availability_lattice& x) {
+// At most as many as are planned for, `known` ones included.
+double calm_intervals(const availability_lattice& x, std::size_t known) {
   double changes = 0;
   auto mass = x.start;
   for (std::size_t h = 0; h < x.look_ahead(); ++h) {
@@ -168,7 +169,41 @@ double calm_intervals(const availability_lattice& x) {
       }
     mass = next;
   }
-  return std::min(1000.0, static_cast<double>(x.look_ahead()) / std::max(changes, 1e-9));
+  return std::min(static_cast<double>(x.look_ahead() + known),
+                  static_cast<double>(x.look_ahead()) / std::max(changes, 1e-9));
+}
+
+// given: one configuration, one interval known and four that will be quiet / expected: five intervals, and as many
+// behind them, however calm it is
+TEST(plan_liveput, counts_as_many_intervals_behind_the_look_ahead_as_within) {
+  const auto workload = made_up::workload(1, 1, 1);
+  made_up::random_costs costs(1, 50'000);
+  move_table table(workload, costs, 1);
+  const fleet_change quiet{};
+  const auto decision = plan_liveput(table, {0, true, false, 0}, 1, std::span(&quiet, 1), single_path(1, {1, 1, 1, 1}));
+  EXPECT_EQ(decision.best.target, 0u);
+  EXPECT_NEAR(decision.best.samples, 10 * interval_s * table.rate(0), 1e-9 * decision.best.samples);
+}
+
+// given: the same decisions with and without a memory kept between them / expected: the same
+TEST(plan_liveput, does_not_depend_on_what_is_kept_in_memory) {
+  std::mt19937_64 random(3);
+  const auto workload = made_up::workload(3, 8, 1);
+  made_up::random_costs costs(1, 50'000);
+  move_table table(workload, costs, 8);
+  plan_memory memory;
+  for (int round = 0; round < 60; ++round) {
+    const std::uint32_t held = 1 + random() % 6;
+    const auto future = random_lattice(random, held, 8, 3);
+    const training_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
+    const fleet_change quiet{};
+    const auto known = std::span(&quiet, round % 2);
+    const auto kept = plan_liveput(table, now, held, known, future, {.shapes_per_size = 2, .memory = &memory});
+    const auto fresh = plan_liveput(table, now, held, known, future, {.shapes_per_size = 2});
+    EXPECT_EQ(kept.best.target, fresh.best.target) << round;
+    EXPECT_EQ(kept.best.samples, fresh.best.samples) << round;
+    EXPECT_EQ(kept.reason, fresh.reason) << round;
+  }
 }
 
 TEST(plan_liveput, agrees_with_brute_force) {
@@ -181,7 +216,7 @@ TEST(plan_liveput, agrees_with_brute_force) {
     const auto future = random_lattice(random, held, 4, 3);
     const bool blind = round % 2;
     const training_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
-    expectimax all{table, future, blind, calm_intervals(future) - 1};
+    expectimax all{table, future, blind, calm_intervals(future, blind ? 0 : 1) - 1};
     if (blind) {
       const auto decision = plan_liveput(table, now, held, {}, future, {100});
       const double expected = all.value(0, future.stages[0][0], now.at);
