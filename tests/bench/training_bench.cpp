@@ -1,6 +1,7 @@
 // What distribution costs, as ratios within one run: executors against plain LibTorch loops over the same layers.
 // Each measurement is a process of its own, with the memory allocation that it would have. Prints one JSON object.
-// Arguments: [rounds = 5] [steps per round = 6] [only these measurements, as a regular expression of their names].
+// Many short rounds say more than few long ones where the speed of the machine drifts.
+// Arguments: [rounds = 20] [steps per round = 3] [only these measurements, as a regular expression of their names].
 
 #include "gpu/dataset.hpp"
 #include "gpu/model.hpp"
@@ -302,8 +303,8 @@ int main(int argc, char** argv) {
   using namespace parcae;
   if (argc == 4 && std::string(argv[1]) == measure_option)
     return measure(argv[2], static_cast<std::uint32_t>(std::atoi(argv[3])));
-  const auto rounds = argc > 1 ? std::atoi(argv[1]) : 5;
-  const auto steps = static_cast<std::uint32_t>(argc > 2 ? std::atoi(argv[2]) : 6);
+  const auto rounds = argc > 1 ? std::atoi(argv[1]) : 20;
+  const auto steps = static_cast<std::uint32_t>(argc > 2 ? std::atoi(argv[2]) : 3);
   const std::regex only(argc > 3 ? argv[3] : ".*");
   const auto measurements = all_measurements();
   std::map<std::string, std::vector<cost>> ms;
