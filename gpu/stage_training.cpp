@@ -4,53 +4,15 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <sys/resource.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <ctime>
-#include <fstream>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
 namespace parcae {
 
 namespace {
-
-double thread_cpu_ms() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-}
-
-/// How long this thread was ready to run but had no core, ever. 0 where the kernel does not say.
-double core_wait_ms() {
-  std::ifstream file("/proc/thread-self/schedstat"); // ns computed, ns waited, number of times
-  double computed = 0, waited = 0;
-  file >> computed >> waited;
-  return waited / 1e6;
-}
-
-/// How often this thread has slept, ever: waited for a peer, mostly.
-long sleeps() {
-  rusage used{};
-  ::getrusage(RUSAGE_THREAD, &used);
-  return used.ru_nvcsw;
-}
-
-/// Adds the thread's CPU time of a scope.
-class stopwatch {
-public:
-  explicit stopwatch(double& to) : to_(to), began_(thread_cpu_ms()) {}
-  ~stopwatch() { to_ += thread_cpu_ms() - began_; }
-  stopwatch(const stopwatch&) = delete;
-  stopwatch& operator=(const stopwatch&) = delete;
-
-private:
-  double& to_;
-  double began_;
-};
 
 /// Blocks are summed in double precision.
 double squared_norm(const at::Tensor& x) {
@@ -71,8 +33,8 @@ stage_training::stage_training(context c) :
     statistics_(*c.model, first_, last_, job_.micro_batches()),
     // With plain all-reduce, one sum over all micro-batches of the pipeline.
     gradients_(*c.model, first_, last_, job_.reproducible ? job_.virtual_replicas : 1,
-               job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_)
-                                 : replica_range{0, 1}) {
+               job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_) : replica_range{0, 1}),
+    clock_(first_, last_, c.options->naps) {
   const auto own = shape_.micro_batches(pipeline_);
   first_micro_batch_ = own.first;
   micro_batches_ = own.last - own.first;
@@ -80,14 +42,13 @@ stage_training::stage_training(context c) :
   for (std::uint32_t d = 0; d < grid_.width; ++d)
     replicas_.push_back(grid_.rank(d, stage_));
   schedule_ = one_forward_one_backward(grid_.depth, stage_, micro_batches_);
-  times_.resize(last_ - first_);
   in_flight_.resize(micro_batches_);
   losses_.resize(micro_batches_);
 }
 
 void stage_training::start(const version& at) {
   at_ = at;
-  waited_ms_ = core_wait_ms();
+  clock_.start();
   parameters_.clear();
   for (auto i = first_; i < last_; ++i) {
     auto views = views_of(c_.model->layers[i], c_.store->at(i).parameters);
@@ -105,23 +66,6 @@ void stage_training::check_abort() const {
 void stage_training::fault(const char* phase, std::uint32_t index) const {
   if (c_.options->on_fault_point)
     c_.options->on_fault_point({phase, c_.what->next, at_.steps, index});
-}
-
-/// Everything it was waited for is there. Naps come before each second run of eight passes, whatever their kinds, so
-/// that each kind has passes of both sorts within a step or a few.
-void stage_training::begin_pass(pass_kind& kind) {
-  constexpr std::uint64_t run = 8;
-  if (c_.options->naps.count() > 0 && passes_++ / run % 2 == 1)
-    std::this_thread::sleep_for(c_.options->naps);
-  const auto now = sleeps();
-  kind.waking = std::exchange(kind.sleeps, now) != now;
-  ++(kind.waking ? kind.waking_count : kind.awake_count);
-}
-
-double& stage_training::time_of(std::uint32_t layer, const pass_kind& kind) {
-  auto& sums = times_[layer - first_];
-  auto& sort = kind.waking ? sums.waking : sums.awake;
-  return sort.*kind.ms;
 }
 
 // --- one micro-batch
@@ -188,12 +132,12 @@ void stage_training::forward(std::uint32_t position) {
     input = std::move(posted_input_);
     post_input(position + 1);
   }
-  begin_pass(forwards_);
-  time_of(stage_ == 0 ? first_ : last_ - 1, forwards_) += load_ms;
+  clock_.begin(pass_kind::forward);
+  clock_.of_layer(stage_ == 0 ? first_ : last_ - 1, pass_kind::forward) += load_ms;
   for (auto i = first_; i < last_; ++i) {
     check_abort();
     fault("forward", position);
-    const stopwatch time(time_of(i, forwards_));
+    const stopwatch time(clock_.of_layer(i, pass_kind::forward));
     // Every layer is a graph of its own, cut at both ends, wherever stages begin: so the bits cannot depend on the
     // partition, and an abort is noticed between two layers of the backward pass too.
     if (i > 0)
@@ -206,7 +150,7 @@ void stage_training::forward(std::uint32_t position) {
     input = std::move(output);
   }
   if (stage_ + 1 == grid_.depth) {
-    const stopwatch time(time_of(last_ - 1, forwards_));
+    const stopwatch time(clock_.of_layer(last_ - 1, pass_kind::forward));
     // The loss has a leaf of its own too.
     state.layers.push_back({state.layers.back().output.detach().requires_grad_(), {}});
     state.loss = loss_of(state.layers.back().input, targets);
@@ -232,8 +176,8 @@ void stage_training::backward(std::uint32_t position) {
   auto& state = in_flight_[position];
   at::Tensor gradient;
   if (stage_ + 1 == grid_.depth) {
-    begin_pass(backwards_);
-    const stopwatch time(time_of(last_ - 1, backwards_));
+    clock_.begin(pass_kind::backward);
+    const stopwatch time(clock_.of_layer(last_ - 1, pass_kind::backward));
     const auto scale = at::full({}, 1.0 / job_.micro_batches(), at::kFloat);
     torch::autograd::backward({state.loss}, {scale});
     gradient = state.layers.back().input.grad();
@@ -241,13 +185,13 @@ void stage_training::backward(std::uint32_t position) {
   } else {
     c_.comm->wait(gradient_ticket_, peer_limit);
     gradient = std::move(posted_gradient_);
-    begin_pass(backwards_);
+    clock_.begin(pass_kind::backward);
   }
   for (auto i = last_; i-- > first_;) {
     check_abort();
     fault("backward", position);
     {
-      const stopwatch time(time_of(i, backwards_));
+      const stopwatch time(clock_.of_layer(i, pass_kind::backward));
       auto& part = state.layers[i - first_];
       if (job_.recompute)
         part.output = run_layer(i, part.input, micro_batch_id(position), {});
@@ -274,7 +218,7 @@ void stage_training::backward(std::uint32_t position) {
 // --- one step
 
 const commit_result& stage_training::step() {
-  const stopwatch time(step_cpu_ms_);
+  const stopwatch time(clock_.of_step());
   drop_gradients();
   if (job_.reproducible)
     reduction_.emplace(*c_.comm, replicas_, pipeline_, job_.virtual_replicas, at_.steps, scratch_);
@@ -367,9 +311,9 @@ contribution stage_training::own_contribution() {
   contribution mine;
   mine.stop = stop_;
   mine.snapshot = snapshot_;
-  begin_pass(applies_);
+  clock_.begin(pass_kind::apply);
   for (auto i = first_; i < last_; ++i) {
-    const stopwatch time(time_of(i, applies_));
+    const stopwatch time(clock_.of_layer(i, pass_kind::apply));
     const auto& gradient = gradients_.first(i);
     if (const auto& tie = c_.model->tied; tie && tie->second_layer == i) {
       // A tied tensor counts once, with its first use.
@@ -437,7 +381,7 @@ void stage_training::apply(const commit_result& result) {
   voided_ = true;
   const c10::NoGradGuard no_gradient;
   for (auto i = first_; i < last_; ++i) {
-    const stopwatch time(time_of(i, applies_));
+    const stopwatch time(clock_.of_layer(i, pass_kind::apply));
     auto& state = c_.store->at(i);
     auto gradient = gradients_.first(i);
     if (result.clip_factor < 1)
@@ -446,7 +390,7 @@ void stage_training::apply(const commit_result& result) {
     statistics_.add_to(state.buffers, i);
     fault("apply", i - first_ + 1);
   }
-  ++timed_steps_;
+  clock_.end_step();
   at_ = {at_.steps + 1, c_.what->next};
   for (auto i = first_; i < last_; ++i)
     c_.store->at(i).at = at_;
@@ -458,34 +402,6 @@ void stage_training::drop_gradients() {
   complete_ = no_step;
   reduction_.reset();
   gradients_.clear();
-}
-
-stage_training::timing stage_training::take_times() {
-  const auto waited = core_wait_ms();
-  const auto steps = static_cast<double>(std::max<std::uint64_t>(timed_steps_, 1));
-  timing result{{}, step_cpu_ms_, (waited - waited_ms_) / steps};
-  for (auto i = first_; i < last_; ++i) {
-    const auto& sums = times_[i - first_];
-    auto& layer = result.layers.emplace_back(layer_time{i, {}, {}, {}});
-    for (const auto* kind : {&forwards_, &backwards_, &applies_}) {
-      const double awake = sums.awake.*kind->ms, waking = sums.waking.*kind->ms;
-      const auto a = static_cast<double>(kind->awake_count), w = static_cast<double>(kind->waking_count);
-      result.other_ms -= awake + waking;
-      layer.all.*kind->ms = (awake + waking) / std::max(1.0, a + w);
-      if (a > 0)
-        layer.awake.*kind->ms = awake / a;
-      if (a > 0 && w > 0)
-        layer.waking.*kind->ms = waking / w - awake / a;
-    }
-  }
-  result.other_ms = std::max(0.0, result.other_ms) / steps;
-  for (auto* kind : {&forwards_, &backwards_, &applies_})
-    kind->awake_count = kind->waking_count = 0;
-  times_.assign(times_.size(), {});
-  step_cpu_ms_ = 0;
-  waited_ms_ = waited;
-  timed_steps_ = 0;
-  return result;
 }
 
 } // namespace parcae

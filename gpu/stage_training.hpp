@@ -8,10 +8,11 @@
 #include "gpu/gradient_sums.hpp"
 #include "gpu/layer_state.hpp"
 #include "gpu/model.hpp"
-#include "protocols/pipeline_schedule.hpp"
 #include "gpu/reduction.hpp"
 #include "gpu/samples.hpp"
+#include "gpu/stage_clock.hpp"
 #include "gpu/stage_executor.hpp"
+#include "protocols/pipeline_schedule.hpp"
 
 #include <atomic>
 #include <memory>
@@ -66,12 +67,13 @@ public:
     std::vector<double> sums; ///< one for each of this pipeline's replicas; empty but in the last stage
   };
 
-  /// Whether the present version is to be evaluated. A generation that begins there does it, whether or not another did.
+  /// Whether the present version is to be evaluated. A generation that begins there does it, whether or not another
+  /// did.
   bool evaluation_is_due() const;
 
   /// Losses at the present version, without a trace in anything that training uses. Micro-batch j of the validation
-  /// samples belongs to virtual replica j mod V, so that the sums do not depend on (D, P). All ranks call it between the
-  /// same two steps. Throws as step() does.
+  /// samples belongs to virtual replica j mod V, so that the sums do not depend on (D, P). All ranks call it between
+  /// the same two steps. Throws as step() does.
   evaluation evaluate();
 
   version at() const { return at_; }
@@ -84,31 +86,12 @@ public:
   void request_stop() { stop_ = true; }
   void request_snapshot() { snapshot_ = true; }
 
-  /// Thread CPU times since the last call, means.
-  struct timing {
-    std::vector<layer_time> layers;
-    double other_ms = 0;  ///< per step, no layer's
-    double waited_ms = 0; ///< per step, ready to compute but without a core
-  };
-  timing take_times();
+  stage_clock::times take_times() { return clock_.take(); }
 
 private:
   struct layer_activation {
     at::Tensor input;
     at::Tensor output; ///< with its graph, or, if activations are recomputed, without
-  };
-
-  /// The passes of one kind (forward, backward, apply).
-  struct pass_kind {
-    double pass_times::*ms;
-    long sleeps = -1;   ///< of the thread, until the last of them
-    bool waking = true; ///< the present one is on waking
-    std::uint64_t awake_count = 0, waking_count = 0;
-  };
-
-  /// Sums of times.
-  struct pass_sums {
-    pass_times awake, waking;
   };
 
   struct micro_batch_state {
@@ -118,8 +101,6 @@ private:
     at::Tensor sent_tensor;
   };
 
-  void begin_pass(pass_kind& kind);
-  double& time_of(std::uint32_t layer, const pass_kind& kind);
   void forward(std::uint32_t position);
   void backward(std::uint32_t position);
   void post_input(std::uint32_t position);
@@ -175,13 +156,7 @@ private:
   std::atomic<bool> stop_ = false;
   std::atomic<bool> snapshot_ = false;
 
-  pass_kind forwards_{&pass_times::forward_ms}, backwards_{&pass_times::backward_ms},
-      applies_{&pass_times::optimizer_ms};
-  std::vector<pass_sums> times_;  ///< per layer of the stage
-  std::uint64_t passes_ = 0;      ///< ever
-  double step_cpu_ms_ = 0;        ///< of the steps timed, all that the thread did
-  double waited_ms_ = 0;
-  std::uint64_t timed_steps_ = 0;
+  stage_clock clock_;
 };
 
 } // namespace parcae
