@@ -251,8 +251,9 @@ bool conductor::machine::is_rank_of_next(const slot_id& slot) const {
 
 milliseconds conductor::machine::progress_limit() const {
   // Between two commits there may be an evaluation, which takes no longer than training on as many samples.
-  const auto steps = specification_.evaluate_every > 0 ? 1 + specification_.data.validation / specification_.global_batch
-                                                       : std::uint64_t{0};
+  const auto steps = specification_.evaluate_every > 0
+                         ? 1 + specification_.data.validation / specification_.global_batch
+                         : std::uint64_t{0};
   const auto usual = view_.step_ms * static_cast<double>(10 + steps);
   return std::max(options_.progress_limit, milliseconds(static_cast<std::int64_t>(usual))) *
          (1 << std::min(stuck_, 10));

@@ -75,7 +75,7 @@ struct slot_reported {
 struct plan_chosen {
   std::uint64_t request = 0;
   configuration choice;
-  decision_note note; ///< kept for status
+  decision_note note;                  ///< kept for status
   std::vector<configuration> all = {}; ///< that the choice was from; kept for status
 };
 
@@ -185,8 +185,8 @@ struct job_view {
   commit_result last_result;
   std::optional<evaluation_record> last_evaluation;
   double step_ms = 0;
-  std::vector<layer_cost> costs;             ///< per layer, as measured so far
-  std::vector<configuration> configurations; ///< of the planner's last answer, with what was measured since
+  std::vector<layer_cost> costs;                     ///< per layer, as measured so far
+  std::vector<configuration> configurations;         ///< of the planner's last answer, with what was measured since
   std::map<std::uint32_t, std::uint64_t> peak_bytes; ///< of tensors, by rank of `current`, as far as heard
   double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
   change_figures figures;
@@ -202,8 +202,8 @@ struct job_view {
   version checkpoint; ///< newest complete one that this job wrote, or was started from
   std::vector<std::pair<slot_id, std::string>> checkpoint_folders; ///< where each keeper put its share of it
   std::string checkpoint_problem;                                  ///< why the last attempt to write one failed
-  std::vector<layer_digest> layer_digests; ///< of the final parameters, once the job is done
-  std::string problem;                     ///< why it waits or failed
+  std::vector<layer_digest> layer_digests;                         ///< of the final parameters, once the job is done
+  std::string problem;                                             ///< why it waits or failed
   loss_curve losses;
   loss_curve validation_losses;
   double steps_per_s = 0;             ///< of the last minute, stalls included; 0: unknown

@@ -36,9 +36,8 @@ auto spawn_computing(self_pointer self, Function f, const Arguments&... argument
 void start_planner(self_pointer self) {
   auto& s = self->state;
   const auto& job = s.config.specification;
-  s.planner =
-      spawn_computing(self, liveput_planner,
-                      liveput_planner_config{job, facts_of(job).state_bytes, job_manager_actor{self}});
+  s.planner = spawn_computing(self, liveput_planner,
+                              liveput_planner_config{job, facts_of(job).state_bytes, job_manager_actor{self}});
   self->monitor(s.planner);
 }
 

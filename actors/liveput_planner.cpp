@@ -28,8 +28,8 @@ planner_actor::behavior_type liveput_planner(planner_actor::pointer self, const 
     self->request(config.manager, forecast_limit, forecast_query{})
         .then(
             [=](const forecast_answer& forecast) mutable {
-              promise.deliver(answer_to(
-                  x, decide_by_liveput(config.job, config.state_bytes, x.what.now, *forecast.what)));
+              promise.deliver(
+                  answer_to(x, decide_by_liveput(config.job, config.state_bytes, x.what.now, *forecast.what)));
             },
             // Training must not wait for a forecaster that is being restarted.
             [=](const caf::error& e) mutable {

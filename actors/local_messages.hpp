@@ -20,7 +20,7 @@ namespace parcae {
 struct slot_offer {
   participant where;
   bool keeper = false;
-  std::string processor; ///< as in HELLO
+  std::string processor;        ///< as in HELLO
   std::uint64_t slot_bytes = 0; ///< as in HELLO
   slot_actor handle;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the log lines of this process are about. One job runs at a time, in the manager as in a node; lines of the moment
-// between two jobs may name either. Any thread.
+// What the log lines of this process are about. One job runs at a time, in the manager as in a node; lines of the
+// moment between two jobs may name either. Any thread.
 
 #include "protocols/state.hpp"
 

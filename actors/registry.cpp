@@ -31,9 +31,11 @@ void offer_slots(self_pointer self, const instance_table::key& who) {
     return;
   const auto& x = record->facts;
   for (std::uint32_t i = 0; i < x.slots; ++i)
-    self->send(
-        s.manager,
-        slot_offer{{slot_of(x, i), x.host, x.port}, x.role == role::keeper, x.processor, x.slot_bytes, s.members.at(who).slots[i]});
+    self->send(s.manager, slot_offer{{slot_of(x, i), x.host, x.port},
+                                     x.role == role::keeper,
+                                     x.processor,
+                                     x.slot_bytes,
+                                     s.members.at(who).slots[i]});
 }
 
 // For people: in the log and in the status.

@@ -6,7 +6,8 @@ namespace parcae {
 
 batch_statistics::batch_statistics(const model_description& model, std::uint32_t first, std::uint32_t last,
                                    std::uint32_t micro_batches) :
-    first_(first), offset_{0} {
+    first_(first),
+    offset_{0} {
   for (auto i = first; i < last; ++i)
     offset_.push_back(offset_.back() + static_cast<std::int64_t>(model.layers[i].buffer_values()));
   if (offset_.back() > 0)

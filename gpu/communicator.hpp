@@ -25,8 +25,7 @@ public:
 /// PREPARE could not connect to a participant within the limit.
 class unreachable_peer : public communication_error {
 public:
-  unreachable_peer(std::uint32_t participant, const std::string& what) :
-    communication_error(what), peer(participant) {}
+  unreachable_peer(std::uint32_t participant, const std::string& what) : communication_error(what), peer(participant) {}
 
   std::uint32_t peer;
 };
@@ -64,8 +63,8 @@ using ticket = std::shared_ptr<transmission>;
 /// of sends and receives may be under way, in both directions at once. Nothing is copied: a receive is read from the
 /// socket into its buffer, a send is written from its buffer.
 ///
-/// When a connection ends, what came before its end is still received; only transmissions that need more of it fail. Others
-/// go on until abort().
+/// When a connection ends, what came before its end is still received; only transmissions that need more of it fail.
+/// Others go on until abort().
 ///
 /// Threads: one thread posts and waits; abort() may be called from any. Buffers must stay alive until their ticket was
 /// waited for, or until the communicator is destroyed.

@@ -17,8 +17,8 @@ class dataset {
 public:
   virtual ~dataset() = default;
 
-  /// SHA-256, hexadecimal, over all files in order: relative path (empty if the data is one file), a zero byte, number of
-  /// bytes in decimal, a zero byte, the bytes. Of synthetic data: over what it is made from.
+  /// SHA-256, hexadecimal, over all files in order: relative path (empty if the data is one file), a zero byte, number
+  /// of bytes in decimal, a zero byte, the bytes. Of synthetic data: over what it is made from.
   virtual const std::string& digest() const = 0;
 
   /// Samples, those for validation (the last ones) included.
@@ -41,10 +41,10 @@ public:
 /// any; an image is half noise and half a pattern of its class, 4×4 cells.
 std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model);
 
-/// The order of samples: number n of the job is place permutation(epoch n / size)[n % size] of the data. The permutation is
-/// Fisher-Yates from the end (for i = size-1 … 1 swap i with r mod (i+1)), r drawn from std::mt19937_64 seeded with
-/// mix_seed(seed, "epoch", {epoch}). Keeps the two epochs last used, 4 bytes a sample each. Not thread-safe. Throws
-/// std::invalid_argument if size is 0 or needs more than 32 bits.
+/// The order of samples: number n of the job is place permutation(epoch n / size)[n % size] of the data. The
+/// permutation is Fisher-Yates from the end (for i = size-1 … 1 swap i with r mod (i+1)), r drawn from std::mt19937_64
+/// seeded with mix_seed(seed, "epoch", {epoch}). Keeps the two epochs last used, 4 bytes a sample each. Not
+/// thread-safe. Throws std::invalid_argument if size is 0 or needs more than 32 bits.
 class sample_order {
 public:
   sample_order(std::uint64_t seed, std::uint64_t size);

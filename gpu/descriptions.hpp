@@ -30,7 +30,7 @@ struct residual_block {
   std::int64_t middle = 0; ///< channels of all convolutions but a bottleneck's last
   std::int64_t out = 0;
   std::int64_t stride = 1;
-  std::int64_t image = 0;  ///< height and width of the output
+  std::int64_t image = 0; ///< height and width of the output
   bool bottleneck = false;
 
   bool projects() const { return stride != 1 || in != out; } ///< the shortcut is a 1×1 convolution with BatchNorm

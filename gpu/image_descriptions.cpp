@@ -99,7 +99,11 @@ model_description describe_resnet(const model_specification& x) {
     result.layers.push_back(describe(block));
   const auto features = plan.blocks.back().out;
   const auto bound = 1 / std::sqrt(static_cast<double>(features));
-  layer_description head{"head", {}, {}, {classes}, 2.0 * static_cast<double>(features * classes),
+  layer_description head{"head",
+                         {},
+                         {},
+                         {classes},
+                         2.0 * static_cast<double>(features * classes),
                          static_cast<double>(features + 2 * classes)};
   add_linear(head, "fc", features, classes, initial_value::uniform, bound, initial_value::uniform);
   result.layers.push_back(std::move(head));
@@ -136,7 +140,7 @@ model_description describe_vgg(const model_specification& x) {
     add_convolution(layer, c.name, c.in, c.out, 3, c.image);
     layer.tensors.push_back({c.name + ".bias", {c.out}, initial_value::zeros, 0});
     layer.activation_values = static_cast<double>(c.out) * squared(c.image); // of the ReLU
-    if (c.pools)                                                              // its output with indices of 8 bytes
+    if (c.pools)                                                             // its output with indices of 8 bytes
       layer.activation_values += 3 * static_cast<double>(c.out) * squared(image);
     if (result.layers.empty()) // the image as numbers
       layer.activation_values += static_cast<double>(channels) * squared(c.image);

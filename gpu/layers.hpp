@@ -19,8 +19,8 @@ std::vector<std::unique_ptr<layer>> make_resnet_layers(const model_specification
 std::vector<std::unique_ptr<layer>> make_vgg_layers(const model_specification& x);
 
 /// The dropouts of one forward call of one layer. Every use draws its mask from a generator of its own, seeded by where
-/// in the job the call is, the layer, and how many uses came before; probability 0 and evaluation draw nothing. One call,
-/// one thread.
+/// in the job the call is, the layer, and how many uses came before; probability 0 and evaluation draw nothing. One
+/// call, one thread.
 class dropout {
 public:
   dropout(double probability, const forward_pass& pass, std::uint32_t layer) :

@@ -74,8 +74,8 @@ at::Tensor initial_buffers(const layer_description& layer) {
     return {};
   std::vector<at::Tensor> parts;
   for (const auto& x : layer.buffers)
-    parts.push_back(at::full({static_cast<std::int64_t>(x.values())}, x.initial == initial_value::ones ? 1.0 : 0.0,
-                             at::kFloat));
+    parts.push_back(
+        at::full({static_cast<std::int64_t>(x.values())}, x.initial == initial_value::ones ? 1.0 : 0.0, at::kFloat));
   return at::cat(parts);
 }
 

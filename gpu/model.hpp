@@ -4,17 +4,17 @@
 
 #include "gpu/model_description.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <span>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 namespace parcae {
 
 /// Where in the job a forward pass is; seeds all of its random numbers (design, section 5).
 struct random_position {
-  std::uint64_t seed = 0;        ///< the job's
+  std::uint64_t seed = 0; ///< the job's
   std::uint64_t step = 0;
   std::uint32_t micro_batch = 0; ///< logical id within the step
 };
@@ -22,10 +22,10 @@ struct random_position {
 /// What a forward pass of one layer has besides parameters and input.
 struct forward_pass {
   random_position position = {}; ///< training
-  bool training = true; ///< false: no dropout, and BatchNorm uses the running statistics
-  at::Tensor buffers = {}; ///< evaluation: the layer's flat buffers, if it has any
-  /// Training: room for as many values as the layer's flat buffers have; takes what this micro-batch adds to them (mean and unbiased
-  /// variance of each BatchNorm). Undefined: not wanted.
+  bool training = true;          ///< false: no dropout, and BatchNorm uses the running statistics
+  at::Tensor buffers = {};       ///< evaluation: the layer's flat buffers, if it has any
+  /// Training: room for as many values as the layer's flat buffers have; takes what this micro-batch adds to them (mean
+  /// and unbiased variance of each BatchNorm). Undefined: not wanted.
   at::Tensor statistics = {};
 };
 
@@ -36,8 +36,8 @@ public:
 
   /// parameters: views of the flat buffer in the order and shapes of the description. input: for layer 0 int64
   /// [samples, …] of the model's input shape, token or pixel values; else the output of the layer before. Returns
-  /// float32 [samples, …]; the last layer returns logits. Uses no random numbers but those seeded by the pass's position
-  /// and the layer's own number.
+  /// float32 [samples, …]; the last layer returns logits. Uses no random numbers but those seeded by the pass's
+  /// position and the layer's own number.
   virtual at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                              const forward_pass& pass) const = 0;
 };
@@ -73,8 +73,8 @@ void update_buffers(at::Tensor& buffers, const at::Tensor& statistics);
 std::vector<at::Tensor> views_of(const layer_description& layer, const at::Tensor& flat);
 
 /// One optimizer step on flat buffers, in place, with ATen's fused kernels. `moments` as many as moments_of says;
-/// `steps` is the version before the step (0: the first step). The gradient was already clipped. What becomes of an element
-/// does not depend on its place in the buffer, so equal copies of a tensor stay equal in every bit.
+/// `steps` is the version before the step (0: the first step). The gradient was already clipped. What becomes of an
+/// element does not depend on its place in the buffer, so equal copies of a tensor stay equal in every bit.
 void apply_optimizer(const optimizer_specification& x, at::Tensor& parameters, std::vector<at::Tensor>& moments,
                      const at::Tensor& gradient, std::uint64_t steps, double rate);
 

@@ -17,7 +17,7 @@ template <class Buffer>
 class subtree_sums {
 public:
   subtree_sums(std::uint32_t virtual_replicas, replica_range owned) :
-    targets_(maximal_subtrees(virtual_replicas, owned)), next_(owned.first) {}
+      targets_(maximal_subtrees(virtual_replicas, owned)), next_(owned.first) {}
 
   template <class Add>
   void push(Buffer leaf, Add&& add) {
@@ -44,7 +44,9 @@ public:
   std::vector<entry>& sums() { return sums_; }
   const std::vector<entry>& sums() const { return sums_; }
 
-  bool complete() const { return sums_.size() == targets_.size() && (sums_.empty() || sums_.back().range == targets_.back()); }
+  bool complete() const {
+    return sums_.size() == targets_.size() && (sums_.empty() || sums_.back().range == targets_.back());
+  }
 
 private:
   bool are_siblings(replica_range left, replica_range right) const {
@@ -74,9 +76,9 @@ private:
   std::vector<entry> sums_;
 };
 
-/// All-reduces among the pipelines of a stage, while a step still computes: buffers are added as they become complete, in
-/// the same order and with the same lengths by every member. Reduce-scatter to chunk owners, who add in tree order, then
-/// all-gather; chunks of all buffers follow each other, so that sending, receiving, adding and computing overlap.
+/// All-reduces among the pipelines of a stage, while a step still computes: buffers are added as they become complete,
+/// in the same order and with the same lengths by every member. Reduce-scatter to chunk owners, who add in tree order,
+/// then all-gather; chunks of all buffers follow each other, so that sending, receiving, adding and computing overlap.
 ///
 /// One thread, the communicator's. Throws communication_error; abort the communicator then, before buffers go.
 class tree_all_reduce {
@@ -86,8 +88,8 @@ public:
   tree_all_reduce(communicator& comm, std::vector<std::uint32_t> group, std::uint32_t self,
                   std::uint32_t virtual_replicas, std::uint64_t step, std::vector<float>& scratch);
 
-  /// `sums` are this pipeline's sub-tree sums of a buffer, equally long, in order. They stay where they are until finish();
-  /// then sums[0] is the sum over all virtual replicas and the others hold anything.
+  /// `sums` are this pipeline's sub-tree sums of a buffer, equally long, in order. They stay where they are until
+  /// finish(); then sums[0] is the sum over all virtual replicas and the others hold anything.
   void add(const std::vector<std::span<float>>& sums);
 
   /// Does what can be done without waiting.
@@ -133,7 +135,7 @@ private:
 
 /// For `reproducible = false`: a ring all-reduce in place over one sum per pipeline; the order of additions
 /// depends on the number of pipelines. `index` tells buffers of a step apart, `scratch` is as above.
-void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, std::uint32_t self,
-                     std::span<float> sum, std::uint64_t step, std::uint32_t index, std::vector<float>& scratch);
+void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, std::uint32_t self, std::span<float> sum,
+                     std::uint64_t step, std::uint32_t index, std::vector<float>& scratch);
 
 } // namespace parcae

@@ -15,7 +15,8 @@ void mask_tokens(const model_specification& model, std::uint64_t seed, std::span
                  std::span<std::int64_t> target) {
   std::mt19937_64 random{seed};
   const auto places = input.size();
-  const auto masked = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(0.15 * static_cast<double>(places))));
+  const auto masked =
+      std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(0.15 * static_cast<double>(places))));
   std::vector<std::size_t> order(places);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::fill(target.begin(), target.end(), no_target);

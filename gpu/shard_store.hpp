@@ -27,9 +27,9 @@ public:
   /// changed.
   bool add(shard_ptr x, const commit_result& result);
 
-  /// Drops what is void by `chain`, and what is older than `newest`. It may be complete only by what other keepers hold:
-  /// if layers held at the version confirmed before are missing here, that one stays too, until the next is confirmed.
-  /// A shard just being sent stays alive by its pointer.
+  /// Drops what is void by `chain`, and what is older than `newest`. It may be complete only by what other keepers
+  /// hold: if layers held at the version confirmed before are missing here, that one stays too, until the next is
+  /// confirmed. A shard just being sent stays alive by its pointer.
   void confirm(const version& newest, const std::vector<chain_link>& chain);
 
   /// The job goes back to `at`: that version, and newer ones, are taken again.

@@ -158,7 +158,8 @@ public:
     std::scoped_lock lock(out_.mutex, in_.mutex, background_mutex_);
     break_off(out_, "aborted");
     break_off(in_, "aborted");
-    // A peer that found no room here hears of the end only when there is some: what it sends then is answered by a reset.
+    // A peer that found no room here hears of the end only when there is some: what it sends then is answered by a
+    // reset.
     std::array<std::byte, 65536> unread;
     while (::recv(file_, unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
     }

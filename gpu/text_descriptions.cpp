@@ -86,8 +86,8 @@ model_description describe_bert(const model_specification& x) {
     layer_description block{"block " + std::to_string(i), {}, {}, {sequence, width}, block_flop(x),
                             block_activations(x)};
     const auto prefix = "bert.encoder.layer." + std::to_string(i);
-    for (auto name : {".attention.self.query", ".attention.self.key", ".attention.self.value",
-                      ".attention.output.dense"})
+    for (auto name :
+         {".attention.self.query", ".attention.self.key", ".attention.self.value", ".attention.output.dense"})
       add_linear(block, prefix + name, width, width, normal, scale, zeros);
     add_norm(block, prefix + ".attention.output.LayerNorm", width);
     add_linear(block, prefix + ".intermediate.dense", width, 4 * width, normal, scale, zeros);
@@ -122,8 +122,8 @@ model_description describe_mlp(const model_specification& x) {
                            0,
                            t * w});
   for (std::uint32_t i = 0; i < x.layers; ++i) {
-    layer_description hidden{
-        "hidden " + std::to_string(i), {}, {}, {sequence, width}, 2 * t * w * w, (x.dropout > 0 ? 3 : 1) * t * w};
+    layer_description hidden{"hidden " + std::to_string(i),  {}, {}, {sequence, width}, 2 * t * w * w,
+                             (x.dropout > 0 ? 3 : 1) * t * w};
     add_linear(hidden, "hidden." + std::to_string(i), width, width, uniform, bound, uniform);
     result.layers.push_back(std::move(hidden));
   }

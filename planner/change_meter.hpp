@@ -26,9 +26,9 @@ public:
 
   void learn(const measured_change& x);
 
-  /// Robust regression of the phases, of settling on losses, of transfers on bytes, of activations on ranks, with change_figures' values as what
-  /// is believed before: they weigh as much as one change that was seen, or less, but keep a byte's and a rank's share plausible until
-  /// changes differ enough in them.
+  /// Robust regression of the phases, of settling on losses, of transfers on bytes, of activations on ranks, with
+  /// change_figures' values as what is believed before: they weigh as much as one change that was seen, or less, but
+  /// keep a byte's and a rank's share plausible until changes differ enough in them.
   const change_figures& figures() const { return figures_; }
 
 private:

@@ -23,8 +23,8 @@ struct situation {
   std::vector<std::uint32_t> left; ///< its replicas that are still usable, by stage
   bool running = false;            ///< it is healthy: a change is prepared while it trains
   std::uint32_t keepers = 0;
-  change_figures figures;       ///< as measured so far
-  std::uint64_t slot_bytes = 0; ///< memory of the smallest slot; 0: unknown
+  change_figures figures;              ///< as measured so far
+  std::uint64_t slot_bytes = 0;        ///< memory of the smallest slot; 0: unknown
   std::vector<measured_step> measured; ///< of the configurations visited
   platform_cost platform;
 };

@@ -21,8 +21,8 @@ struct stage_memory {
   std::uint64_t total() const { return state + arriving + gradients + activations + passing; }
 };
 
-/// Of the busiest pipeline's stage under 1F1B: stage s of P has at most P − s micro-batches in flight. Of a change it is
-/// assumed that all of the stage's layers arrive while as much is still held.
+/// Of the busiest pipeline's stage under 1F1B: stage s of P has at most P − s micro-batches in flight. Of a change it
+/// is assumed that all of the stage's layers arrive while as much is still held.
 stage_memory memory_of(const job_specification& job, std::span<const layer_cost> layers,
                        std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width);
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double job_deviation = 0.12;
 constexpr double configuration_deviation = 0.10;
-constexpr double seen_before = 3;  // residuals that the deviation of configurations is worth
+constexpr double seen_before = 3; // residuals that the deviation of configurations is worth
 constexpr double two_sided_95 = 1.96;
 constexpr double least_error = 0.01;
 constexpr std::size_t least_reports = 3;

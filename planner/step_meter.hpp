@@ -20,11 +20,11 @@ namespace parcae {
 struct measured_step {
   shape what;
   double ms = 0;
-  double error = 0;        ///< relative; ms is within it with 95 %
-  std::uint64_t steps = 0; ///< made there and measured
+  double error = 0;         ///< relative; ms is within it with 95 %
+  std::uint64_t steps = 0;  ///< made there and measured
   std::uint64_t visits = 0; ///< generations
-  /// Whether ms is made of the processor time that executors took, and of bytes over the link: ranks had to wait for a core,
-  /// so that the clock says more about this machine than about the job.
+  /// Whether ms is made of the processor time that executors took, and of bytes over the link: ranks had to wait for a
+  /// core, so that the clock says more about this machine than about the job.
   bool by_cpu = false;
 
   friend bool operator==(const measured_step&, const measured_step&) = default;
@@ -37,9 +37,9 @@ struct step_estimate {
   double high_ms = 0;
 };
 
-/// How far the model is off, learnt from the configurations that were visited: measured over predicted is exp(b + e) with
-/// one normal b for the job and a normal e for each configuration. Before anything is measured b is taken to be 0 ± 12 % and e
-/// ± 10 % (standard deviations); e's is mended by the residuals, as if three of them had been seen before.
+/// How far the model is off, learnt from the configurations that were visited: measured over predicted is exp(b + e)
+/// with one normal b for the job and a normal e for each configuration. Before anything is measured b is taken to be 0
+/// ± 12 % and e ± 10 % (standard deviations); e's is mended by the residuals, as if three of them had been seen before.
 class model_error {
 public:
   /// Predicted and measured milliseconds of a configuration.

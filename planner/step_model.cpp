@@ -16,9 +16,9 @@ constexpr double not_yet = -1;
 // One stage of the busiest pipeline.
 struct stage_cost {
   pass_times awake = {};
-  pass_times waking = {}; // so much more
-  double messages_ms = 0; // in either pass of a micro-batch
-  double wire_ms = 0; // of an output to the next stage, or of its gradient back
+  pass_times waking = {};                             // so much more
+  double messages_ms = 0;                             // in either pass of a micro-batch
+  double wire_ms = 0;                                 // of an output to the next stage, or of its gradient back
   bool forward_wakes = false, backward_wakes = false; // the next one
 };
 
@@ -32,15 +32,15 @@ struct wire {
   }
 };
 
-// Bytes that a member of an all-reduce sends for each byte of gradients. In tree order: its sums of the chunks of others
-// to their owners, and the results of its own chunks to all; as a ring: twice its share.
+// Bytes that a member of an all-reduce sends for each byte of gradients. In tree order: its sums of the chunks of
+// others to their owners, and the results of its own chunks to all; as a ring: twice its share.
 double sent_share(const job_specification& job, std::uint32_t width) {
   const double others = static_cast<double>(width - 1) / width;
   return job.reproducible ? (partial_sums(job, width) + 1) * others : 2 * others;
 }
 
-// When each stage has done its backward passes, and when the stage's gradients are reduced. The apply of the step before
-// comes first.
+// When each stage has done its backward passes, and when the stage's gradients are reduced. The apply of the step
+// before comes first.
 class schedule {
 public:
   schedule(const job_specification& job, std::span<const layer_cost> layers, std::span<const std::uint32_t> first_layer,
@@ -131,7 +131,8 @@ private:
       const double bytes = sent_share_ * whole;
       // As many messages come as go.
       const double messages = 2 * sent_share_ * std::ceil(whole / (reduction_chunk_floats * sizeof(float)));
-      free_[s] += crowding_ * (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages);
+      free_[s] +=
+          crowding_ * (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages);
       if (bytes > 0) // reduce-scatter, then all-gather
         arrived = network.arrival(free_[s], platform_.wire_ms(bytes), 2 * platform_.latency_ms);
     }
@@ -162,12 +163,12 @@ private:
   double crowding_;
   double sent_share_;
   std::vector<stage_cost> stages_;
-  std::vector<double> free_;                   // by stage: what was begun has ended
-  std::vector<double> reduced_;                // by stage
-  std::vector<std::vector<double>> arrived_;   // by stage and position: the input
-  std::vector<std::vector<double>> answered_;  // the gradient of the output
-  std::vector<wire> there_;                    // to the next stage
-  std::vector<wire> back_;                     // to the stage before
+  std::vector<double> free_;                  // by stage: what was begun has ended
+  std::vector<double> reduced_;               // by stage
+  std::vector<std::vector<double>> arrived_;  // by stage and position: the input
+  std::vector<std::vector<double>> answered_; // the gradient of the output
+  std::vector<wire> there_;                   // to the next stage
+  std::vector<wire> back_;                    // to the stage before
 };
 
 } // namespace
@@ -185,8 +186,8 @@ std::uint32_t partial_sums(const job_specification& job, std::uint32_t width) {
     return 1;
   std::size_t most = 1;
   for (std::uint32_t d = 0; d < std::min(width, job.virtual_replicas); ++d)
-    most = std::max(
-        most, maximal_subtrees(job.virtual_replicas, owned_replicas(job.virtual_replicas, width, d)).size());
+    most =
+        std::max(most, maximal_subtrees(job.virtual_replicas, owned_replicas(job.virtual_replicas, width, d)).size());
   return static_cast<std::uint32_t>(most);
 }
 

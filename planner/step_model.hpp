@@ -20,8 +20,8 @@ struct platform_cost {
   double reduce_ms_per_byte = 0; ///< processor time for a byte that an all-reduce sends: sending, receiving, adding
   double message_ms = 0;         ///< processor time to send or to receive a message, and for each byte besides:
   double step_ms = 0;            ///< processor time once per step and rank that is no layer's
-  /// [k − 1]: how much longer everything takes to compute while k slots of this machine compute side by side. More slots:
-  /// as the last. Empty: every slot has a machine of its own.
+  /// [k − 1]: how much longer everything takes to compute while k slots of this machine compute side by side. More
+  /// slots: as the last. Empty: every slot has a machine of its own.
   std::vector<double> crowding = {};
   double message_ms_per_byte = 0; ///< not of an all-reduce
 

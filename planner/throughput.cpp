@@ -31,7 +31,9 @@ bool better(const configuration& a, const configuration& b) {
 } // namespace
 
 void refine(std::vector<configuration>& all, const job_specification& job, std::span<const measured_step> measured) {
-  const auto other_way = [&](double x) { return x > 0 ? job.global_batch * 1000.0 / x : 0; }; // ms to samples/s and back
+  const auto other_way = [&](double x) {
+    return x > 0 ? job.global_batch * 1000.0 / x : 0;
+  }; // ms to samples/s and back
   std::map<shape, const measured_step*> visited;
   for (const auto& x : measured)
     visited[x.what] = &x;

@@ -17,7 +17,7 @@ struct configuration {
   std::uint32_t depth = 0;
   std::vector<std::uint32_t> first_layer;
   double samples_per_s = 0;
-  std::string reason; ///< for people; names the runner-up
+  std::string reason;           ///< for people; names the runner-up
   double low_samples_per_s = 0; ///< samples_per_s lies in between with 95 %
   double high_samples_per_s = 0;
   double predicted_samples_per_s = 0; ///< by the model alone, whatever was measured
@@ -36,9 +36,9 @@ struct step_knowledge {
   std::uint64_t slot_bytes = 0;                 ///< memory of a slot; 0: unknown, all fit; see planner/memory.hpp
 };
 
-/// Every (D, P) allowed by the job that `slots` slots can hold: with the rate measured where the job has been, elsewhere
-/// with the model's, corrected by the error seen. Those with a stage that does not fit into a slot's memory have width
-/// 0, and the reason says why.
+/// Every (D, P) allowed by the job that `slots` slots can hold: with the rate measured where the job has been,
+/// elsewhere with the model's, corrected by the error seen. Those with a stage that does not fit into a slot's memory
+/// have width 0, and the reason says why.
 std::vector<configuration> configurations(const job_specification& job, const step_knowledge& known,
                                           std::uint32_t slots);
 

@@ -442,8 +442,8 @@ struct restored {
   }
 };
 
-using report = std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated, failed, kept,
-                            checkpointed, restored>;
+using report = std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated, failed,
+                            kept, checkpointed, restored>;
 
 /// Digest of all that the participants of a generation must agree on.
 std::uint64_t checksum_of(const prepare& x);

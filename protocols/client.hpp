@@ -210,7 +210,7 @@ struct job_status {
   std::uint64_t steps_done = 0;
   std::uint32_t width = 0; ///< of the generation running, or being changed; 0: none
   std::uint32_t depth = 0;
-  std::vector<std::string> grid; ///< slots by rank = pipeline · depth + stage
+  std::vector<std::string> grid;         ///< slots by rank = pipeline · depth + stage
   std::vector<std::uint64_t> grid_lives; ///< incarnations of their instances
   double loss = 0;
   std::int64_t evaluated_steps = -1; ///< version last evaluated on the validation samples; -1: none
@@ -235,18 +235,18 @@ struct job_status {
   std::vector<event_status> events;
   std::uint64_t checkpoint_steps = 0; ///< of the newest complete checkpoint; 0: there is none
   std::vector<checkpoint_folder> checkpoint_folders;
-  std::string checkpoint_problem; ///< why the last attempt to write one failed
+  std::string checkpoint_problem;   ///< why the last attempt to write one failed
   std::uint64_t decision_count = 0; ///< all, also those left out
   std::vector<decision_status> decisions;
-  std::vector<loss_point> losses;            ///< ascending, at most loss_curve::most_points
-  std::vector<loss_point> validation_losses; ///< likewise
-  double time_left_ms = -1;                  ///< at the pace of the last minute, stalls included; -1: unknown
-  std::vector<keeper_status> keepers;        ///< those present
-  std::uint32_t layers = 0;                  ///< of the model
+  std::vector<loss_point> losses;                   ///< ascending, at most loss_curve::most_points
+  std::vector<loss_point> validation_losses;        ///< likewise
+  double time_left_ms = -1;                         ///< at the pace of the last minute, stalls included; -1: unknown
+  std::vector<keeper_status> keepers;               ///< those present
+  std::uint32_t layers = 0;                         ///< of the model
   std::vector<configuration_status> configurations; ///< that the planner last chose from
   std::vector<layer_cost> layer_costs;              ///< as measured so far
-  std::vector<memory_status> memory; ///< by rank, as far as heard
-  change_figures figures;            ///< learnt from the changes that went through
+  std::vector<memory_status> memory;                ///< by rank, as far as heard
+  change_figures figures;                           ///< learnt from the changes that went through
   double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
 
   friend bool operator==(const job_status&, const job_status&) = default;

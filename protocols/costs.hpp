@@ -21,8 +21,8 @@ struct pass_times {
 };
 
 /// The sorts of passes.
-inline constexpr double pass_times::* pass_kinds[] = {&pass_times::forward_ms, &pass_times::backward_ms,
-                                                      &pass_times::optimizer_ms};
+inline constexpr double pass_times::*pass_kinds[] = {&pass_times::forward_ms, &pass_times::backward_ms,
+                                                     &pass_times::optimizer_ms};
 
 /// One layer: times of a thread that goes from one pass to the next, and bytes.
 struct layer_cost : pass_times {
@@ -30,8 +30,8 @@ struct layer_cost : pass_times {
   std::uint64_t output_bytes = 0;     ///< one micro-batch's output, sent to the next stage
   std::uint64_t state_bytes = 0;      ///< parameters, moments, buffers
   std::uint64_t activation_bytes = 0; ///< kept from a micro-batch's forward to its backward pass, output included
-  std::uint64_t tied_bytes = 0;       ///< gradient of a tensor that another layer has too; sent there if in another stage
-  pass_times waking = {};             ///< more, if the thread has slept since its last pass of the kind: cold caches
+  std::uint64_t tied_bytes = 0; ///< gradient of a tensor that another layer has too; sent there if in another stage
+  pass_times waking = {};       ///< more, if the thread has slept since its last pass of the kind: cold caches
 
   friend bool operator==(const layer_cost&, const layer_cost&) = default;
 };

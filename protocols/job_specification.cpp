@@ -67,8 +67,9 @@ std::string problem_of(const job_specification& job) {
     c.require(m.mask_token < m.vocabulary, "model.mask_token", "must be below model.vocabulary");
   if (m.kind == "resnet") {
     c.require(is_resnet(m.layers), "model.layers",
-              "is " + std::to_string(m.layers) + ", must be 18, 34, 50, 101, 152, or 6n + 2 (8, 14, 20, …) for ResNets "
-                "of small images");
+              "is " + std::to_string(m.layers) +
+                  ", must be 18, 34, 50, 101, 152, or 6n + 2 (8, 14, 20, …) for ResNets "
+                  "of small images");
     c.require(m.dropout == 0, "model.dropout", "must be 0: a resnet has none");
     c.require(job.micro_batch != 1, "batch.micro", "must be at least 2: BatchNorm has no variance over one sample");
   }
@@ -114,8 +115,8 @@ std::string problem_of(const job_specification& job) {
   c.count(job.virtual_replicas, "parallel.virtual_replicas", 1, 10'000);
   if (job.micro_batch > 0 && job.virtual_replicas > 0)
     c.require(job.micro_batches() % job.virtual_replicas == 0, "parallel.virtual_replicas",
-              "is " + std::to_string(job.virtual_replicas) + ", must divide the number of micro-batches, "
-                + std::to_string(job.micro_batches()));
+              "is " + std::to_string(job.virtual_replicas) + ", must divide the number of micro-batches, " +
+                  std::to_string(job.micro_batches()));
   c.require(job.min_width <= job.virtual_replicas, "parallel.min_width", "must not exceed parallel.virtual_replicas");
   c.count(job.keeper_every, "keepers.every", 1, 1'000'000);
   c.count(job.keeper_copies, "keepers.copies", 1, 100);

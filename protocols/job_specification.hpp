@@ -10,18 +10,18 @@ namespace parcae {
 
 /// Sizes of a model; which of them count depends on `kind`.
 struct model_specification {
-  std::string kind = "gpt";        ///< "gpt", "bert", "mlp" (of tokens), "resnet" or "vgg" (of images)
-  std::uint32_t layers = 4;        ///< transformer blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50
-  std::uint32_t width = 64;        ///< of the model (gpt, bert), of hidden layers (mlp), channels of the first (images)
-  std::uint32_t heads = 4;         ///< attention heads (gpt, bert); divides width
-  std::uint32_t sequence = 64;     ///< tokens per sample
-  std::uint32_t vocabulary = 256;  ///< number of token values; 256 for byte-level text
-  double dropout = 0.0;            ///< probability of zeroing, 0 ≤ p < 1; not resnet
-  bool tied_embeddings = true;     ///< the output projection is the transposed token embedding (gpt, bert)
-  std::uint32_t mask_token = 256;  ///< stands for a masked token (bert)
-  std::uint32_t image = 32;        ///< height and width of the images, pixels
-  std::uint32_t channels = 3;      ///< values per pixel
-  std::uint32_t classes = 10;      ///< number of labels of images
+  std::string kind = "gpt";       ///< "gpt", "bert", "mlp" (of tokens), "resnet" or "vgg" (of images)
+  std::uint32_t layers = 4;       ///< transformer blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50
+  std::uint32_t width = 64;       ///< of the model (gpt, bert), of hidden layers (mlp), channels of the first (images)
+  std::uint32_t heads = 4;        ///< attention heads (gpt, bert); divides width
+  std::uint32_t sequence = 64;    ///< tokens per sample
+  std::uint32_t vocabulary = 256; ///< number of token values; 256 for byte-level text
+  double dropout = 0.0;           ///< probability of zeroing, 0 ≤ p < 1; not resnet
+  bool tied_embeddings = true;    ///< the output projection is the transposed token embedding (gpt, bert)
+  std::uint32_t mask_token = 256; ///< stands for a masked token (bert)
+  std::uint32_t image = 32;       ///< height and width of the images, pixels
+  std::uint32_t channels = 3;     ///< values per pixel
+  std::uint32_t classes = 10;     ///< number of labels of images
 
   bool of_images() const { return kind == "resnet" || kind == "vgg"; }
 
@@ -29,8 +29,8 @@ struct model_specification {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, model_specification& x) {
-    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, x.dropout, x.tied_embeddings,
-             x.mask_token, x.image, x.channels, x.classes);
+    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, x.dropout, x.tied_embeddings, x.mask_token,
+             x.image, x.channels, x.classes);
   }
 };
 
@@ -86,23 +86,23 @@ struct job_specification {
   std::string name = "job";
   std::uint64_t steps = 100;
   std::uint64_t seed = 1;
-  std::uint32_t threads = 1;   ///< intra-op threads of every executor; part of the exactness contract
-  bool reproducible = true;    ///< false: plain all-reduce
+  std::uint32_t threads = 1;        ///< intra-op threads of every executor; part of the exactness contract
+  bool reproducible = true;         ///< false: plain all-reduce
   std::uint64_t evaluate_every = 0; ///< steps between evaluations on the validation samples, also at both ends; 0: none
   model_specification model;
   data_specification data;
   std::uint32_t global_batch = 16; ///< samples per step; never changes with (D, P)
   std::uint32_t micro_batch = 4;   ///< samples per micro-batch; divides global_batch
   optimizer_specification optimizer;
-  std::uint32_t min_depth = 1;  ///< pipeline stages, inclusive bounds
+  std::uint32_t min_depth = 1; ///< pipeline stages, inclusive bounds
   std::uint32_t max_depth = 64;
-  std::uint32_t min_width = 1;  ///< pipelines (data parallel), inclusive bounds
+  std::uint32_t min_width = 1; ///< pipelines (data parallel), inclusive bounds
   std::uint32_t max_width = 64;
-  std::uint32_t virtual_replicas = 4;    ///< V: divides the number of micro-batches; D ≤ V
-  bool recompute = false;                ///< activations inside layers are computed again for the backward pass
-  std::uint64_t keeper_every = 10;       ///< steps between snapshots to the keepers
-  std::uint32_t keeper_copies = 1;       ///< keepers that hold each layer
-  std::string policy = "liveput";        ///< planning policy: "liveput" or "throughput"
+  std::uint32_t virtual_replicas = 4; ///< V: divides the number of micro-batches; D ≤ V
+  bool recompute = false;             ///< activations inside layers are computed again for the backward pass
+  std::uint64_t keeper_every = 10;    ///< steps between snapshots to the keepers
+  std::uint32_t keeper_copies = 1;    ///< keepers that hold each layer
+  std::string policy = "liveput";     ///< planning policy: "liveput" or "throughput"
   std::uint64_t planning_interval_ms = 60'000;
   std::uint32_t look_ahead = 12;
   std::uint64_t checkpoint_every = 0; ///< least steps between checkpoints; 0: only the final version is written

@@ -36,7 +36,9 @@ void print(const std::string& x) {
 void wait_for(manager_client& client, std::uint64_t id) {
   // Polling only: the client has nothing else to do, and the job may take days.
   for (;;) {
-    auto job = client.status({.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX}).jobs.at(0);
+    auto job =
+        client.status({.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX})
+            .jobs.at(0);
     if (job.state == "done") {
       std::fprintf(stderr, "job %llu is done, parameters sha256 %s\n", static_cast<unsigned long long>(id),
                    job.parameters_sha256.c_str());

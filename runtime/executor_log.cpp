@@ -46,9 +46,7 @@ struct command_logger {
     current_log_context().steps = x.at.steps;
   }
 
-  void operator()(const restore& x) const {
-    spdlog::info("{}: read the checkpoint {}", to_string(self), x.folder);
-  }
+  void operator()(const restore& x) const { spdlog::info("{}: read the checkpoint {}", to_string(self), x.folder); }
 
   template <class Other>
   void operator()(const Other&) const {}

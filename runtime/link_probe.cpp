@@ -128,7 +128,8 @@ message_cost cost_of_messages(pair_of_ends& ends, std::size_t bytes) {
   return {median(latency), (median(sending) + median(receiving)) / 2};
 }
 
-/// Both sides' processor time, all threads, halved; each sends all its gradients once, with two members of two replicas.
+/// Both sides' processor time, all threads, halved; each sends all its gradients once, with two members of two
+/// replicas.
 double reduce_ms_per_byte(pair_of_ends& ends) {
   std::vector<std::vector<float>> sums(2, std::vector<float>(reduced_floats)), scratch(2);
   const auto once = [&](std::uint64_t step) {

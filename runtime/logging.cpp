@@ -2,11 +2,11 @@
 
 #include "actors/log_context.hpp"
 
+#include <boost/json.hpp>
+
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-
-#include <boost/json.hpp>
 
 #include <chrono>
 #include <stdexcept>

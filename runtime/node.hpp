@@ -22,9 +22,9 @@ struct node_options {
   std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest
   std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
   log_format log = log_format::text;
-  std::vector<fault> faults;               ///< for tests
-  std::chrono::microseconds naps{0};       ///< of executors between passes; for profiles
-  std::filesystem::path loader_log;        ///< empty: none
+  std::vector<fault> faults;         ///< for tests
+  std::chrono::microseconds naps{0}; ///< of executors between passes; for profiles
+  std::filesystem::path loader_log;  ///< empty: none
 };
 
 /// $XDG_STATE_HOME/parcae, else ~/.local/state/parcae, else parcae-state in the working folder; absolute.

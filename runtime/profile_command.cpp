@@ -5,9 +5,9 @@
 #include "runtime/job_file.hpp"
 #include "runtime/profile_report.hpp"
 
-#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 
+#include <CLI/CLI.hpp>
 #include <unistd.h>
 
 #include <cstdio>
@@ -61,14 +61,15 @@ void write_profile(profile_arguments args) {
 
 void add_profile(CLI::App& app) {
   auto args = std::make_shared<profile_arguments>();
-  auto* command =
-      app.add_subcommand("profile", "measure a job on this machine and predict its speed at every (D, P)\n"
-                                    "Example: parcae profile deploy/examples/gpt.toml --output gpt.json");
+  auto* command = app.add_subcommand("profile", "measure a job on this machine and predict its speed at every (D, P)\n"
+                                                "Example: parcae profile deploy/examples/gpt.toml --output gpt.json");
   command->add_option("JOB.toml", args->job, "the job file")->required();
-  command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it")->required();
+  command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it")
+      ->required();
   command->add_option("--duration", args->duration, "of each measurement of steps")->capture_default_str();
   command->add_option("--changes", args->options.changes, "changes of generation to measure")->capture_default_str();
-  command->add_option("--cores", args->options.cores, "slots of one machine that compute side by side (default: cores)");
+  command->add_option("--cores", args->options.cores,
+                      "slots of one machine that compute side by side (default: cores)");
   command->add_option("--slots", args->slots, "predict configurations of up to so many slots")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();

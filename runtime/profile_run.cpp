@@ -15,8 +15,8 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes limit{10};
-constexpr std::uint64_t notice_ms = 4'000; // longer than a change takes
-constexpr const char* naps = "1ms";        // about what ranks of small models wait for each other
+constexpr std::uint64_t notice_ms = 4'000;   // longer than a change takes
+constexpr const char* naps = "1ms";          // about what ranks of small models wait for each other
 constexpr std::uint64_t day_ms = 86'400'000; // no planning in between
 
 double ms_since(clock::time_point from) {
@@ -58,15 +58,14 @@ public:
 
   /// Until the condition holds of the job.
   job_status wait_for(const std::string& what, const std::function<bool(const job_status&)>& condition) {
-    const auto x = cluster_.wait_for(
-        what, limit,
-        [&](const status_reply& reply) {
-          const auto& job = job_of(reply, id_);
-          if (job.state == "failed" || job.state == "done")
-            throw cluster_error("the job ended (" + job.state + "): " + job.problem);
-          return condition(job);
-        },
-        {.job = id_, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
+    const auto x = cluster_.wait_for(what, limit,
+                                     [&](const status_reply& reply) {
+                                       const auto& job = job_of(reply, id_);
+                                       if (job.state == "failed" || job.state == "done")
+                                         throw cluster_error("the job ended (" + job.state + "): " + job.problem);
+                                       return condition(job);
+                                     },
+                                     {.job = id_, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
     return job_of(x, id_);
   }
 
@@ -155,8 +154,8 @@ void measure_steps(job_measurements& to, const job_specification& job, const pro
   to.memory = alone.memory.at(0);
   const auto cores = options.cores > 0 ? options.cores : std::max(1u, std::thread::hardware_concurrency());
   to.platform.crowding = {1};
-  // Not by the clock: side by side, each job has a manager and a keeper of its own to wait for. Two measurements, because
-  // speeds of shared machines drift.
+  // Not by the clock: side by side, each job has a manager and a keeper of its own to wait for. Two measurements,
+  // because speeds of shared machines drift.
   const double alone_ms = (layers_ms(job, alone.layer_costs) + layers_ms(job, waiting.layer_costs)) / 2;
   // Between the numbers measured it grows evenly.
   for (std::uint32_t known = 1; known < cores;) {

@@ -68,7 +68,8 @@ std::string script_of(const std::string& path, const simulation_setting& setting
        << "set multiplot layout 3,1 title "
        << quoted(setting.profile + " on " + std::filesystem::path(setting.trace).filename().string() + ", " +
                  setting.accounting + " accounting")
-       << "\nset grid\nset key outside right top\nset lmargin 10\nset rmargin 18\nset yrange [0:*]\nset offsets 0, 0, graph 0.05, 0\n"
+       << "\nset grid\nset key outside right top\nset lmargin 10\nset rmargin 18\nset yrange [0:*]\nset offsets 0, 0, "
+          "graph 0.05, 0\n"
        << "set ylabel 'instances, slots in use'\n"
        << "plot $fleet using 1:2 with steps lw 2 lc 'gray' title 'available'" << (slots.empty() ? "" : ", ") << slots
        << "\nset ylabel 'depth P'\n"

@@ -2,8 +2,9 @@
 
 #include "tests/support/executor_cluster.hpp"
 
-#include <algorithm>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 namespace parcae {
 namespace {

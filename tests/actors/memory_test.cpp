@@ -45,8 +45,8 @@ job_specification job_of(const memory_case& x) {
 
 class memory : public testing::TestWithParam<memory_case> {};
 
-// Peak of each stage of 1×2 after its first steps. Nothing arrives then, so that part of the estimate is left out. Buffers of
-// operators are no part of it.
+// Peak of each stage of 1×2 after its first steps. Nothing arrives then, so that part of the estimate is left out.
+// Buffers of operators are no part of it.
 TEST_P(memory, is_estimated) {
   const auto job = job_of(GetParam());
   ASSERT_EQ(problem_of(job), "");
@@ -73,13 +73,12 @@ TEST_P(memory, is_estimated) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(kinds, memory,
-                         testing::Values(memory_case{"gpt", false}, memory_case{"gpt", true},
-                                         memory_case{"bert", false}, memory_case{"bert", true},
-                                         memory_case{"mlp", false}, memory_case{"mlp", true},
-                                         memory_case{"resnet", false}, memory_case{"resnet", true},
-                                         memory_case{"vgg", false}),
-                         [](const auto& x) { return std::string(x.param.kind) + (x.param.recompute ? "_recomputed" : ""); });
+INSTANTIATE_TEST_SUITE_P(
+    kinds, memory,
+    testing::Values(memory_case{"gpt", false}, memory_case{"gpt", true}, memory_case{"bert", false},
+                    memory_case{"bert", true}, memory_case{"mlp", false}, memory_case{"mlp", true},
+                    memory_case{"resnet", false}, memory_case{"resnet", true}, memory_case{"vgg", false}),
+    [](const auto& x) { return std::string(x.param.kind) + (x.param.recompute ? "_recomputed" : ""); });
 
 } // namespace
 } // namespace parcae

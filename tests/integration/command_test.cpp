@@ -131,13 +131,12 @@ TEST_F(command, logs_are_structured) {
   }
   where = where.substr(where.rfind(' ') + 1);
   where.pop_back();
-  child_process keeper({{sibling_program("parcae-node"), "--manager", where, "--role", "keeper", "--state",
-                         folder.path() / "state"},
-                        folder.path() / "keeper.log",
-                        folder.path() / "keeper.log"});
-  child_process node({{sibling_program("parcae-node"), "--manager", where, "--name", "a", "--log-format", "json"},
-                      log,
-                      log});
+  child_process keeper(
+      {{sibling_program("parcae-node"), "--manager", where, "--role", "keeper", "--state", folder.path() / "state"},
+       folder.path() / "keeper.log",
+       folder.path() / "keeper.log"});
+  child_process node(
+      {{sibling_program("parcae-node"), "--manager", where, "--name", "a", "--log-format", "json"}, log, log});
   auto done = run({"submit", job_file(small_file), "--wait", "--manager", where}, false);
   ASSERT_EQ(done.status, 0) << done.error;
   bool begun = false, finished = false;

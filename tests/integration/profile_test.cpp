@@ -35,8 +35,8 @@ TEST_F(profile_test, a_job_is_measured_and_its_profile_simulated) {
   const double step_ms = 1000.0 * profile.global_batch / profile.throughput({1, 1});
   EXPECT_GE(step_ms, 0.5 * layers_ms);
   EXPECT_GT(profile.throughput({2, 1}), 0);
-  const auto replay = run({"simulate", "--profile", output, "--trace", "calm:1", "--policy", "liveput",
-                           "--accounting", "realistic", "--json"},
+  const auto replay = run({"simulate", "--profile", output, "--trace", "calm:1", "--policy", "liveput", "--accounting",
+                           "realistic", "--json"},
                           false);
   ASSERT_EQ(replay.status, 0) << replay.error;
   EXPECT_THAT(replay.output, HasSubstr("share_of_ideal"));
@@ -56,8 +56,8 @@ TEST_F(profile_test, a_job_waits_for_slots_with_memory_enough) {
   cluster->start_keeper();
   cluster->start_node("small", {"--slot-memory", "100KiB"});
   const auto id = cluster->client().submit(small_job(10));
-  const auto x = wait_for_job(
-      id, "a refusal", [&](const auto& j) { return j.problem.find("fits their memory") != std::string::npos; });
+  const auto x = wait_for_job(id, "a refusal",
+                              [&](const auto& j) { return j.problem.find("fits their memory") != std::string::npos; });
   EXPECT_THAT(x.problem, HasSubstr("1x1: stage 0 needs"));
   EXPECT_EQ(x.generation, 0u);
   cluster->node("small").signal(SIGKILL);

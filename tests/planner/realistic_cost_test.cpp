@@ -65,7 +65,8 @@ TEST(realistic_cost, by_hand) {
   // Two of one stage: both need the two layers that the other one holds, and each layer has two holders.
   EXPECT_EQ(announced.given({2, 2}, {2, 1}, all), (change_cost{16, 720, 0}));
   // No replica of a stage is left: all of it comes from the keeper, twice, and its version is five steps old.
-  EXPECT_EQ(sudden.given({2, 2}, {2, 2}, stage_lost), (change_cost{16 + 100 + 3 + (20 + 2 * 4) + 5, 2 * 1440, 5.5 * 2000}));
+  EXPECT_EQ(sudden.given({2, 2}, {2, 2}, stage_lost),
+            (change_cost{16 + 100 + 3 + (20 + 2 * 4) + 5, 2 * 1440, 5.5 * 2000}));
   // With notice those who leave still send.
   EXPECT_EQ(announced.given({2, 2}, {2, 2}, stage_lost), (change_cost{16, 720, 0}));
 

@@ -8,8 +8,8 @@
 namespace parcae {
 namespace {
 
-// Nothing seen: the prediction itself. The more is seen, the more of its error is corrected and the narrower the interval
-// becomes, down to what configurations differ by.
+// Nothing seen: the prediction itself. The more is seen, the more of its error is corrected and the narrower the
+// interval becomes, down to what configurations differ by.
 TEST(model_error, is_corrected_by_what_was_seen) {
   std::vector<model_error::check> seen;
   auto before = model_error(seen).corrected(100);
@@ -130,8 +130,8 @@ TEST_F(step_meter_test, keeps_configurations_apart) {
   EXPECT_EQ(measured()[0].ms, 40);
 }
 
-// Ranks that wait for a core: the clock says nothing, what they computed does. 8 micro-batches of 2 · (1 + 2) ms, 2 · 3 ms of
-// apply, half a millisecond besides.
+// Ranks that wait for a core: the clock says nothing, what they computed does. 8 micro-batches of 2 · (1 + 2) ms, 2 · 3
+// ms of apply, half a millisecond besides.
 TEST_F(step_meter_test, counts_processor_time_where_cores_are_short) {
   begin(1, 1);
   run(5, 100, 30);

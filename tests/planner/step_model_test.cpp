@@ -1,5 +1,4 @@
 #include "planner/step_model.hpp"
-
 #include "protocols/pipeline_schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -32,21 +31,22 @@ TEST(step_ms, by_hand) {
     std::vector<std::uint32_t> first;
     double ms;
   } table[] = {
-      {8, 1, {0, 4}, 8 * 12 + 2},            // one slot
-      {8, 1, {0, 2, 4}, (12 + 7 * 6) + 1},   // fill, then the slowest stage
-      {8, 1, {0, 1, 4}, 1.5 + 8 * 9 + 2},    // uneven: the second stage's apply covers the first's forward
-      {8, 2, {0, 4}, 4 * 12 + 2},            // half the micro-batches
-      {8, 3, {0, 4}, 3 * 12 + 2},            // ⌈8/3⌉ = 3
-      {4, 3, {0, 4}, 4 * 12 + 2},            // ⌈4/3⌉ = 2 virtual replicas of two micro-batches each
+      {8, 1, {0, 4}, 8 * 12 + 2},          // one slot
+      {8, 1, {0, 2, 4}, (12 + 7 * 6) + 1}, // fill, then the slowest stage
+      {8, 1, {0, 1, 4}, 1.5 + 8 * 9 + 2},  // uneven: the second stage's apply covers the first's forward
+      {8, 2, {0, 4}, 4 * 12 + 2},          // half the micro-batches
+      {8, 3, {0, 4}, 3 * 12 + 2},          // ⌈8/3⌉ = 3
+      {4, 3, {0, 4}, 4 * 12 + 2},          // ⌈4/3⌉ = 2 virtual replicas of two micro-batches each
   };
   for (const auto& x : table)
     EXPECT_NEAR(step_ms(job_of(8, x.virtual_replicas), layers, x.first, x.width, free_link), x.ms, 1e-9)
         << x.width << 'x' << x.first.size() - 1;
 }
 
-// 1x2 with 1 ms latency and 1 MB/ms: an output takes 2 ms, there and back 4 ms. Two micro-batches are in flight on the first
-// stage, so that a pair of them takes 2 + 2 + 6 + 2 + 4 = 16 ms; the first pair's second one is done at 23 ms. 2x1: 4 MB of a
-// layer's gradients leave every 2 ms from 44 ms on and take 4 ms each. The commit exchange adds a latency.
+// 1x2 with 1 ms latency and 1 MB/ms: an output takes 2 ms, there and back 4 ms. Two micro-batches are in flight on the
+// first stage, so that a pair of them takes 2 + 2 + 6 + 2 + 4 = 16 ms; the first pair's second one is done at 23 ms.
+// 2x1: 4 MB of a layer's gradients leave every 2 ms from 44 ms on and take 4 ms each. The commit exchange adds a
+// latency.
 TEST(step_ms, counts_the_link) {
   const auto layers = equal_layers(4);
   const platform_cost link{1, 1e6};
@@ -105,7 +105,8 @@ TEST(step_ms, is_the_longest_path) {
   }
 }
 
-// 4 MB of gradients a layer. V = 8 on D = 3: sums of two sub-trees each, so that 3 · 2/3 of the gradients are sent instead of 2 · 2/3.
+// 4 MB of gradients a layer. V = 8 on D = 3: sums of two sub-trees each, so that 3 · 2/3 of the gradients are sent
+// instead of 2 · 2/3.
 TEST(step_ms, counts_sub_trees_that_cannot_be_merged) {
   const auto layers = equal_layers(1);
   const std::vector<std::uint32_t> one{0, 1};
@@ -126,13 +127,13 @@ TEST(step_ms, hides_the_wire_behind_the_last_backward_pass) {
     return step_ms(job_of(8, 8), layers, one, 2, {0, bytes_per_ms, per_byte});
   };
   const double computing = 4 * 12 + 2;
-  EXPECT_NEAR(ms(4e6, 0), computing + 1, 1e-9);     // the first layer's, after the end
+  EXPECT_NEAR(ms(4e6, 0), computing + 1, 1e-9);      // the first layer's, after the end
   EXPECT_NEAR(ms(1e6, 0), computing + 16 - 6, 1e-9); // busy from the last layer's backward on
   EXPECT_NEAR(ms(1e18, 1e-6), computing + 16, 1e-9);
 }
 
-// Half a millisecond each. 1x2: one for each pass of a micro-batch on either stage; the exchange takes two. 2x1: a layer of 4 MB
-// is 16 chunks, for each of which a member sends and receives one message; and the exchange.
+// Half a millisecond each. 1x2: one for each pass of a micro-batch on either stage; the exchange takes two. 2x1: a
+// layer of 4 MB is 16 chunks, for each of which a member sends and receives one message; and the exchange.
 TEST(step_ms, counts_the_processor_time_of_messages) {
   const auto layers = equal_layers(4);
   const std::vector<std::uint32_t> one{0, 4}, two{0, 2, 4};

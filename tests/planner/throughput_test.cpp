@@ -1,5 +1,5 @@
-#include "planner/placement.hpp"
 #include "planner/memory.hpp"
+#include "planner/placement.hpp"
 #include "planner/throughput.hpp"
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 #include "runtime/profile_report.hpp"
 
 #include <boost/json.hpp>
+
 #include <gtest/gtest.h>
 
 namespace parcae {

@@ -287,9 +287,8 @@ plain_training train_plainly(const job_specification& job, torch::Dtype type) {
     double sum = 0;
     for (std::uint32_t m = 0; m < job.micro_batches(); ++m) {
       const auto first = step * job.global_batch + std::uint64_t{m} * job.micro_batch;
-      auto loss = loss_over(job.micro_batch, [&](auto i, auto input, auto target) {
-        samples.training(first + i, input, target);
-      });
+      auto loss = loss_over(job.micro_batch,
+                            [&](auto i, auto input, auto target) { samples.training(first + i, input, target); });
       (loss / static_cast<double>(job.micro_batches())).backward();
       sum += loss.template item<double>();
     }
