@@ -9,6 +9,7 @@
 // DECIDE) or ignored (all others).
 
 #include "protocols/costs.hpp"
+#include "protocols/exact.hpp"
 #include "protocols/ids.hpp"
 #include "protocols/job_specification.hpp"
 #include "protocols/state.hpp"
@@ -352,7 +353,7 @@ struct progress {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, progress& x) {
-    return f(x.current, x.at, x.result, x.step_ms, x.times, x.other_ms, x.waited_ms, x.peak_bytes);
+    return f(x.current, x.at, x.result, exact(x.step_ms), x.times, exact(x.other_ms), exact(x.waited_ms), x.peak_bytes);
   }
 };
 
@@ -365,7 +366,7 @@ struct evaluated {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, evaluated& x) {
-    return f(x.current, x.at, x.first_replica, x.sums);
+    return f(x.current, x.at, x.first_replica, exact(x.sums));
   }
 };
 

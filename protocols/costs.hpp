@@ -2,6 +2,8 @@
 
 // What training and its changes cost, as plain values: measured by nodes and managers, shown by `status`, planned with.
 
+#include "protocols/exact.hpp"
+
 #include <cstdint>
 
 namespace parcae {
@@ -16,7 +18,7 @@ struct pass_times {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, pass_times& x) {
-    return f(x.forward_ms, x.backward_ms, x.optimizer_ms);
+    return f(exact(x.forward_ms), exact(x.backward_ms), exact(x.optimizer_ms));
   }
 };
 

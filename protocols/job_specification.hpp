@@ -2,6 +2,8 @@
 
 // What a user asks for: the content of a job file, checked. Travels in PREPARE and, as Cap'n Proto, from the client.
 
+#include "protocols/exact.hpp"
+
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -29,8 +31,8 @@ struct model_specification {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, model_specification& x) {
-    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, x.dropout, x.tied_embeddings, x.mask_token,
-             x.image, x.channels, x.classes);
+    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, exact(x.dropout), x.tied_embeddings,
+             x.mask_token, x.image, x.channels, x.classes);
   }
 };
 
@@ -65,8 +67,8 @@ struct optimizer_specification {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, optimizer_specification& x) {
-    return f(x.kind, x.learning_rate, x.schedule, x.warmup_steps, x.weight_decay, x.momentum, x.beta1, x.beta2,
-             x.epsilon, x.clip_norm);
+    return f(x.kind, exact(x.learning_rate), x.schedule, x.warmup_steps, exact(x.weight_decay), exact(x.momentum),
+             exact(x.beta1), exact(x.beta2), exact(x.epsilon), exact(x.clip_norm));
   }
 };
 

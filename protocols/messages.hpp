@@ -11,7 +11,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -39,11 +39,12 @@ struct hello {
   /// Vendor, family, model and instruction set of the processor, LibTorch version, device type. Slots with equal facts
   /// compute equal bits.
   std::string processor;
-  std::uint64_t slot_bytes = 0; ///< memory of one slot
+  std::uint64_t slot_bytes = 0;   ///< memory of one slot
+  std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, hello& x) {
-    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor, x.slot_bytes);
+    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor, x.slot_bytes, x.manager_life);
   }
 };
 

@@ -2,6 +2,7 @@
 
 // Versions of shards, and the record of which versions count.
 
+#include "protocols/exact.hpp"
 #include "protocols/ids.hpp"
 
 #include <cstdint>
@@ -61,7 +62,8 @@ struct commit_result {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, commit_result& x) {
-    return f(x.step, x.loss, x.gradient_norm, x.clip_factor, x.learning_rate, x.stop, x.snapshot);
+    return f(x.step, exact(x.loss), exact(x.gradient_norm), exact(x.clip_factor), exact(x.learning_rate), x.stop,
+             x.snapshot);
   }
 };
 

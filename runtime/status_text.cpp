@@ -209,15 +209,19 @@ json::object object_of(const job_status& x) {
       {"other_ms", x.other_ms}};
 }
 
+std::string text_of_loss(double x) {
+  return std::isfinite(x) ? fmt::format("{:.4f}", x) : "not finite";
+}
+
 void add_job(std::string& out, const job_status& x) {
   out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
   if (x.state == "running")
     out += ", " + x.phase;
   out += fmt::format(", step {}/{}", x.steps_done, x.steps);
   if (x.generation > 0)
-    out += fmt::format(", generation {}, loss {:.4f}", x.generation, x.loss);
+    out += fmt::format(", generation {}, loss {}", x.generation, text_of_loss(x.loss));
   if (x.evaluated_steps >= 0)
-    out += fmt::format(", validation loss {:.4f} at step {}", x.validation_loss, x.evaluated_steps);
+    out += fmt::format(", validation loss {} at step {}", text_of_loss(x.validation_loss), x.evaluated_steps);
   if (x.width > 0)
     out += fmt::format(", {}×{}, {:.1f} samples/s", x.width, x.depth, x.samples_per_s);
   if (x.time_left_ms >= 0)
@@ -231,7 +235,9 @@ void add_job(std::string& out, const job_status& x) {
       out += " " + x.grid.at(d * x.depth + p);
     out += '\n';
   }
-  if (x.state == "running")
+  if (x.state == "running" && x.keepers.empty())
+    out += "  no keeper, so not protected: start one with parcae-node --role keeper\n";
+  else if (x.state == "running")
     out += fmt::format("  keepers hold step {}{}\n", x.protected_steps, x.protected_now ? "" : " (not protected)");
   for (const auto& k : x.keepers)
     out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
@@ -239,8 +245,8 @@ void add_job(std::string& out, const job_status& x) {
                      x.change_count, x.intra_stage, x.inter_stage, x.pipeline, x.unmoved, x.replayed_steps);
   if (!x.changes.empty()) {
     const auto& c = x.changes.back();
-    out +=
-        fmt::format("  last change: {} to {} ({}), stall {:.0f} ms\n", c.trigger, c.configuration, c.kind, c.stall_ms);
+    out += fmt::format("  last change: {} to {} ({}), stall {:.0f} ms\n", c.trigger, c.configuration, kind_of(c),
+                       c.stall_ms);
   }
   if (x.checkpoint_steps > 0)
     out += fmt::format("  checkpoint of step {}:\n", x.checkpoint_steps);
@@ -294,6 +300,14 @@ json::object object_of(const change_figures& x) {
           {"transfer_ms", x.transfer_ms},
           {"activate_ms", x.activate_ms},
           {"rank_ms", x.rank_ms}};
+}
+
+std::string kind_of(const change_status& x) {
+  if (x.kind == "none")
+    return "in place";
+  auto result = x.kind;
+  std::ranges::replace(result, '_', '-');
+  return result;
 }
 
 std::string text_of(const status_reply& x) {

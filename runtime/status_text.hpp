@@ -10,6 +10,9 @@
 
 namespace parcae {
 
+/// Of migration, for people.
+std::string kind_of(const change_status& x);
+
 /// Several lines.
 std::string text_of(const status_reply& x);
 

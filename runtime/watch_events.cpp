@@ -1,6 +1,7 @@
 #include "runtime/watch_events.hpp"
 
 #include "runtime/duration.hpp"
+#include "runtime/status_text.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -15,14 +16,6 @@ namespace {
 constexpr std::uint64_t most_events = 100;      // of each source: more than any screen has lines
 constexpr std::size_t events_before = 10;       // shown of what was before the watch began
 constexpr std::int64_t progress_us = 1'000'000; // between two lines that only tell of steps
-
-std::string kind_of(const change_status& x) {
-  if (x.kind == "none")
-    return "in place";
-  auto result = x.kind;
-  std::ranges::replace(result, '_', '-');
-  return result;
-}
 
 watch_event event_of(const change_status& x) {
   auto text = fmt::format("{} after {}: {}", x.configuration, x.trigger, kind_of(x));

@@ -100,6 +100,26 @@ TEST_F(command, jobs_queue_and_can_be_cancelled) {
   EXPECT_THAT(again.error, HasSubstr("the job has ended"));
 }
 
+// given: a job whose loss and gradients do not stay finite / expected: it says so, trains to its end, and the nodes
+// live
+TEST_F(command, a_job_may_diverge) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  auto job = small_job(20);
+  job.model = {"mlp", 3, 32, 4, 32, 256, 0, true};
+  job.optimizer = {};
+  job.optimizer.kind = "sgd";
+  job.optimizer.learning_rate = 99'999;
+  const auto id = cluster->client().submit(job);
+  EXPECT_EQ(wait_for_end(id).state, "done");
+  EXPECT_THAT(run({"status", std::to_string(id)}).output, HasSubstr("loss not finite"));
+  const auto json = run({"status", std::to_string(id), "--json"}).output;
+  EXPECT_THAT(json, HasSubstr("\"loss\":null"));
+  EXPECT_THAT(json, HasSubstr("\"gradient_norm\":null"));
+  EXPECT_EQ(living(cluster->client().status(), "worker"), 1u);
+  EXPECT_EQ(living(cluster->client().status(), "keeper"), 1u);
+}
+
 // given: synthetic preemptions / expected: the process ends by SIGKILL, at once or when the notice is over
 TEST_F(command, preempt_is_real) {
   cluster->start_node("a");

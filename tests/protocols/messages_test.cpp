@@ -7,7 +7,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 namespace parcae {
@@ -100,6 +102,22 @@ TEST_F(messages, all_elements_are_registered) {
 
 placement sample_placement() {
   return {2, 1, {0, 3}, {{{"a", {7}, 0}, "127.0.0.1", 1000}, {{"b", {8}, 1}, "127.0.0.1", 1001}}};
+}
+
+// given: a diverged step's figures, and numbers that arithmetic would change / expected: the same bits
+TEST_F(messages, numbers_keep_their_bits) {
+  const double infinite = std::numeric_limits<double>::infinity(), none = std::numeric_limits<double>::quiet_NaN();
+  const auto result = round_trip(commit_result{7, none, infinite, 0, 5e-324, false, false});
+  EXPECT_TRUE(std::isnan(result.loss));
+  EXPECT_EQ(result.gradient_norm, infinite);
+  EXPECT_EQ(result.learning_rate, 5e-324);
+  const auto sums = round_trip(evaluated{{1}, {2, {1}}, 0, {none, -infinite, -0.0, 0.1}}).sums;
+  ASSERT_EQ(sums.size(), 4u);
+  EXPECT_TRUE(std::isnan(sums[0]));
+  EXPECT_EQ(sums[1], -infinite);
+  EXPECT_TRUE(std::signbit(sums[2]));
+  EXPECT_EQ(sums[3], 0.1);
+  EXPECT_EQ(round_trip(pass_times{infinite, 1, 2}).forward_ms, infinite);
 }
 
 // given: objects with all fields set / expected: equal fields after a round trip
