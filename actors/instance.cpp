@@ -79,12 +79,6 @@ void report_failure(self_pointer self) {
 
 void welcomed(self_pointer self, const welcome& x) {
   auto& s = self->state;
-  if (s.manager_life != 0 && s.manager_life != x.manager_life) {
-    // Another manager knows none of the jobs that this life has state of.
-    spdlog::warn("the manager is a new one: starting over, empty");
-    begin_life(self);
-    return greet(self);
-  }
   spdlog::info("instance {} is a member", s.config.introduction.name);
   s.phase = instance_phase::member;
   s.manager_life = x.manager_life;
@@ -97,7 +91,7 @@ void welcomed(self_pointer self, const welcome& x) {
 void refused(self_pointer self, const caf::error& e) {
   auto& s = self->state;
   if (e == parcae_error::lost_incarnation) {
-    spdlog::warn("this life was declared lost: starting over, empty");
+    spdlog::warn("{}: starting over, empty", render(e));
     begin_life(self);
     return greet(self);
   }
@@ -114,6 +108,7 @@ void greet(self_pointer self) {
   s.phase = instance_phase::greeting;
   auto introduction = s.config.introduction;
   introduction.life = s.life;
+  introduction.manager_life = s.manager_life;
   // An answer to an earlier HELLO counts no more once another attempt was begun.
   auto attempt = s.attempt;
   auto current = [=] {

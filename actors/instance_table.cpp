@@ -38,8 +38,9 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
                   "an instance's name has 1 to 100 printable characters without spaces and slashes");
   if (x.slots < 1 || x.slots > 1024 || x.host.empty() || x.port == 0)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable slots or data port");
-  if (std::find(lost_lives_.begin(), lost_lives_.end(), x.life) != lost_lives_.end())
-    return refuse(parcae_error::lost_incarnation, "instance " + x.name);
+  const bool of_another = x.manager_life != 0 && x.manager_life != manager_life_;
+  if (of_another || std::find(lost_lives_.begin(), lost_lives_.end(), x.life) != lost_lives_.end())
+    return refuse(parcae_error::lost_incarnation, "instance " + x.name + (of_another ? ", of another manager" : ""));
   if (records_.contains({x.name, x.life}))
     return {};
   for (const auto& [who, record] : records_)

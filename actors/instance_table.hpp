@@ -49,10 +49,13 @@ public:
     bool is_new = false; ///< false: this life had joined already
   };
 
-  explicit instance_table(std::chrono::milliseconds lease) : lease_(lease) {}
+  /// `manager_life`: of this manager.
+  instance_table(std::chrono::milliseconds lease, std::uint64_t manager_life) :
+      lease_(lease), manager_life_(manager_life) {}
 
-  /// Rules: the protocol version must be ours; name, host and slots must make sense; a life declared lost never comes
-  /// back; a name is unique among the living; the same life may say HELLO again.
+  /// Rules: the protocol version must be ours; name, host and slots must make sense; a life declared lost, or
+  /// welcomed by another manager, which knew its jobs, never comes back; a name is unique among the living; the same
+  /// life may say HELLO again.
   verdict join(const hello& x, time_point now);
 
   /// A notice; the earliest end counts. True if the life is a living one and its end changed.
@@ -69,6 +72,7 @@ public:
 
 private:
   std::chrono::milliseconds lease_;
+  std::uint64_t manager_life_;
   std::map<key, instance_record> records_;
   std::deque<incarnation> lost_lives_; ///< newest last, at most 100'000: more than live through any freeze
 };

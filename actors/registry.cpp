@@ -332,7 +332,7 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
     self->quit(x.reason);
   });
   auto& s = self->state;
-  s.table = instance_table(config.lease);
+  s.table = instance_table(config.lease, config.manager_life);
   s.config = std::move(config);
   s.injector = self->spawn(injector, manager_actor{self});
   return {

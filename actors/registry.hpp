@@ -37,7 +37,7 @@ struct registry_state {
   };
 
   registry_config config;
-  instance_table table{milliseconds(0)};
+  instance_table table{milliseconds(0), 0};
   std::map<instance_table::key, member> members; ///< of the living
   std::uint64_t joined = 0;                      ///< instances ever
   std::deque<fleet_news> fleet;                  ///< what happened to workers, oldest first, bounded

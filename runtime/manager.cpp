@@ -41,7 +41,8 @@ int run_manager(const address& listen, log_format log) {
     throw std::runtime_error("cannot run: " + problem);
   caf::actor_system system(config);
   auto front = system.spawn(registry, configuration_of({}));
-  auto port = system.middleman().publish(manager_actor{front}, listen.port, listen.host.c_str());
+  auto port = system.middleman().publish(manager_actor{front}, listen.port, listen.host.c_str(),
+                                         true); // also where connections to the manager before linger
   if (!port) {
     caf::anon_send_exit(front, caf::exit_reason::user_shutdown);
     throw std::runtime_error("cannot listen on " + to_string(listen) + " (" + render(port.error()) +

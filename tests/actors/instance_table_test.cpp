@@ -17,7 +17,7 @@ hello greeting(const std::string& name, std::uint64_t life) {
 }
 
 struct instance_table_test : testing::Test {
-  instance_table table{10s};
+  instance_table table{10s, 5};
   instance_table::time_point now{1h};
 
   std::optional<parcae_error> refusal(const hello& x) {
@@ -32,6 +32,7 @@ struct instance_table_test : testing::Test {
 // another life of a living name           / duplicate_name
 // another life once the first is lost     / joins
 // the lost life                           / lost_incarnation, also after its lease
+// a life that another manager welcomed    / lost_incarnation
 TEST_F(instance_table_test, names_and_lives) {
   EXPECT_TRUE(table.join(greeting("a", 1), now).is_new);
   auto again = table.join(greeting("a", 1), now);
@@ -44,6 +45,11 @@ TEST_F(instance_table_test, names_and_lives) {
   now += 1h;
   table.expire(now);
   EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);
+  auto elsewhere = greeting("b", 3);
+  elsewhere.manager_life = 4;
+  EXPECT_EQ(refusal(elsewhere), parcae_error::lost_incarnation);
+  elsewhere.manager_life = 5;
+  EXPECT_EQ(refusal(elsewhere), std::nullopt);
 }
 
 // given / expected: what makes no sense is refused by its own error

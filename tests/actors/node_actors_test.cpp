@@ -173,6 +173,8 @@ struct instance_test : node_test {
             greetings.push_back(x);
             if (refusal)
               return *std::exchange(refusal, std::nullopt);
+            if (x.manager_life != 0 && x.manager_life != manager_life)
+              return caf::make_error(parcae_error::lost_incarnation, x.name);
             return welcome{manager_life};
           },
           [this](const leaving_notice& x) { notices.push_back(x); },
@@ -254,10 +256,12 @@ TEST_F(instance_test, returns_to_the_manager) {
   EXPECT_EQ(greetings[1].life, life);
   manager_life = 2;
   lose_manager();
-  // Welcomed by a stranger with the old life, then greeted with a new one.
+  // A stranger refuses the old life, which says by whom it was welcomed.
   ASSERT_EQ(greetings.size(), 4u);
   EXPECT_EQ(greetings[2].life, life);
+  EXPECT_EQ(greetings[2].manager_life, 1u);
   EXPECT_NE(greetings[3].life, life);
+  EXPECT_EQ(greetings[3].manager_life, 0u);
 }
 
 // given: SIGTERM / expected: the manager is told; ends when released, else when the grace is over

@@ -128,6 +128,27 @@ TEST_F(membership, a_name_is_free_again_after_a_loss) {
   cluster->wait_for("the end of the lease", 20s, [](const status_reply& s) { return s.instances.size() == 1; });
 }
 
+// given: the manager killed, another started at once at its address / expected: it listens, and the node joins it
+TEST_F(membership, nodes_find_the_next_manager) {
+  cluster->start_node("a");
+  wait_for_workers(1);
+  cluster->manager().signal(SIGKILL);
+  ASSERT_TRUE(cluster->manager().wait(limit));
+  const auto log = folder.path() / "next.log";
+  child_process next(
+      {{sibling_program("parcae"), "manager", "--listen", to_string(cluster->where())}, folder.path() / "next", log});
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  bool joined = false;
+  while (!joined && std::chrono::steady_clock::now() < deadline) {
+    ASSERT_EQ(next.poll(), std::nullopt) << content(log);
+    try {
+      joined = living(manager_client(cluster->where()).status(), "worker") == 1;
+    } catch (const client_error&) { // does not listen yet
+    }
+  }
+  EXPECT_TRUE(joined) << content(log);
+}
+
 // given: the manager ends / expected: the node keeps dialling; SIGTERM twice ends it
 TEST_F(membership, nodes_outlive_the_manager) {
   cluster->start_node("a");
