@@ -1,5 +1,6 @@
 #include "protocols/job_specification.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <string_view>
@@ -37,6 +38,11 @@ struct checker {
   }
 };
 
+/// A terminal would act on it.
+bool is_control(char x) {
+  return static_cast<unsigned char>(x) < 0x20 || x == 0x7f;
+}
+
 /// Whether He et al. describe one of so many layers: for ImageNet (table 1) or for CIFAR-10 (section 4.2).
 bool is_resnet(std::uint32_t layers) {
   return layers == 18 || layers == 34 || layers == 50 || layers == 101 || layers == 152 ||
@@ -47,7 +53,8 @@ bool is_resnet(std::uint32_t layers) {
 
 std::string problem_of(const job_specification& job) {
   checker c;
-  c.require(!job.name.empty() && job.name.size() <= 100, "job.name", "must have 1 to 100 characters");
+  c.require(!job.name.empty() && job.name.size() <= 100 && std::ranges::none_of(job.name, is_control), "job.name",
+            "must have 1 to 100 characters, none of them a control character");
   c.count(job.steps, "job.steps", 1, 1'000'000'000);
   c.count(job.threads, "job.threads", 1, 256);
   const auto& m = job.model;

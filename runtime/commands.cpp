@@ -114,7 +114,7 @@ void submit(const std::string& manager, const std::string& file, const std::stri
     throw std::invalid_argument("submit needs a job file, or --resume CHECKPOINT");
   auto job = checkpoint.empty() ? parse_job_file(file) : resumed(checkpoint, file);
   // The path is looked up on the nodes; here is only a hint for the common case of one machine.
-  if (!std::filesystem::exists(job.data.path))
+  if (!job.data.path.empty() && !std::filesystem::exists(job.data.path))
     std::fprintf(stderr, "warning: %s is not on this machine; the nodes need it\n", job.data.path.c_str());
   manager_client client(parse_address(manager));
   auto id = client.submit(job);
@@ -154,7 +154,7 @@ void add_status(CLI::App& app) {
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
   auto json = std::make_shared<bool>(false);
-  command->add_option("JOB", *job, "only this job");
+  command->add_option("JOB", *job, "only this job")->check(CLI::PositiveNumber);
   command->add_flag("--json", *json, "all details, as one line of JSON");
   command->callback([=] {
     auto x = manager_client(parse_address(*manager)).status({.job = *job});
@@ -167,7 +167,8 @@ void add_watch(CLI::App& app) {
                                              "Example: parcae watch 1");
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
-  command->add_option("JOB", *job, "default: the one that runs, else the next, else the last");
+  command->add_option("JOB", *job, "default: the one that runs, else the next, else the last")
+      ->check(CLI::PositiveNumber);
   command->callback([=] { watch(parse_address(*manager), *job); });
 }
 
@@ -209,7 +210,7 @@ void add_cancel(CLI::App& app) {
   auto command = app.add_subcommand("cancel", "end a job, or take it from the queue\nExample: parcae cancel 1");
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
-  command->add_option("JOB", *job)->required();
+  command->add_option("JOB", *job)->required()->check(CLI::PositiveNumber);
   command->callback([=] { manager_client(parse_address(*manager)).cancel(*job); });
 }
 

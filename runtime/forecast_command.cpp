@@ -69,7 +69,8 @@ void add_forecast(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::IsMember(method_names()));
   command->add_option("--horizon", args->horizons, "intervals ahead")->delimiter(',')->check(CLI::Range(1, 24));
-  command->add_option("--warm-up", args->warm_up, "intervals before the first forecast that counts");
+  command->add_option("--warm-up", args->warm_up, "intervals before the first forecast that counts")
+      ->check(CLI::Range(0, 1'000'000));
   command->add_flag("--json", args->as_json, "one JSON object");
   command->footer("Example: parcae forecast --trace p3.csv --method last,regime,auto");
   command->callback([args] { forecast(*args); });

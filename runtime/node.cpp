@@ -17,6 +17,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <future>
@@ -28,6 +29,17 @@ namespace parcae {
 
 namespace {
 
+// A keeper whose folder cannot be written to would be found out only when a job has to be on disk.
+void require_writable(const std::filesystem::path& folder) {
+  std::error_code why;
+  std::filesystem::create_directories(folder, why);
+  if (!why && ::access(folder.c_str(), W_OK | X_OK) != 0)
+    why.assign(errno, std::generic_category());
+  if (why)
+    throw std::runtime_error("cannot write checkpoints to " + folder.string() + " (" + why.message() +
+                             "): give another folder with --state");
+}
+
 // Makes the executors of this process, and destroys them away from the actors' threads.
 class executor_pool {
 public:
@@ -37,6 +49,8 @@ public:
       naps_(options.naps), faults_(options.faults), inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
       log_.emplace(options.loader_log);
+    if (role_ == role::keeper)
+      require_writable(state_);
   }
 
   std::unique_ptr<executor> make(const slot_id& slot, std::function<void(report)> report_to) {

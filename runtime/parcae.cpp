@@ -30,6 +30,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (app.get_subcommands().empty())
       throw CLI::RequiredError("a command");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+      throw std::runtime_error("what was to be printed could not be written");
     return 0;
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;

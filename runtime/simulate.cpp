@@ -200,10 +200,14 @@ std::string peers_missing(const simulate_arguments& args, const simulation_input
 simulation_input read_input(simulate_arguments& args) {
   simulation_input result;
   result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
-  if (args.network.empty())
-    args.network = beside(args.profile, "network-10gbps.json").string();
-  if (args.accounting == "published")
+  if (args.accounting == "published") {
+    if (args.network.empty()) {
+      args.network = beside(args.profile, "network-10gbps.json").string();
+      if (!std::filesystem::exists(args.network))
+        throw std::invalid_argument("no " + args.network + ": give --network FILE, or --accounting realistic");
+    }
     result.network = from_file(args.network, [](const std::string& text) { return parse_network(text); });
+  }
   result.trace = load_trace(args.trace);
   if (args.node_start.count() > 0) {
     if (args.accounting != "realistic" || result.trace.events.empty())
