@@ -162,6 +162,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const progr
   if (x.at.steps > view_.steps_done) {
     view_.steps_by_depth[current_->grid.depth] += x.at.steps - view_.steps_done;
     view_.steps_done = x.at.steps;
+    if (!std::isfinite(x.result.loss) && std::isfinite(view_.last_result.loss))
+      log(severity::warning, "the loss is not finite at step " + std::to_string(x.at.steps) +
+                                 "; a smaller optimizer.learning_rate or optimizer.clip_norm may help");
     view_.last_result = x.result;
     view_.step_ms = x.step_ms;
     view_.losses.add(x.at.steps, x.result.loss);

@@ -56,23 +56,24 @@ void send_notice(self_pointer self) {
                                        static_cast<std::uint64_t>(std::max<std::int64_t>(0, left.count()))});
 }
 
-// Errors come in groups: the lines of a moment are told together.
+// Errors come in groups: those of a moment are told together, by the first, with the log up to the last.
 constexpr milliseconds report_pause{200};
 
-void fail(self_pointer self, const std::string& what) {
+void fail(self_pointer self, const std::string& what, const std::vector<std::string>& log) {
   auto& s = self->state;
-  if (s.failure)
-    return;
-  s.failure = what;
-  self->delayed_send(self, report_pause, report_atom_v);
+  if (!s.failure) {
+    s.failure = report_request{s.config.introduction.name, what, {}};
+    self->delayed_send(self, report_pause, report_atom_v);
+  }
+  s.failure->lines = log;
 }
 
 void report_failure(self_pointer self) {
   auto& s = self->state;
   if (!s.failure || s.phase != instance_phase::member)
     return; // told when it is welcome again
-  const report_request x{s.config.introduction.name, *std::exchange(s.failure, {}), s.config.last_lines()};
-  self->request(s.manager, s.config.limits.greet, client_request{encode(request{x})})
+  const request x = *std::exchange(s.failure, {});
+  self->request(s.manager, s.config.limits.greet, client_request{encode(x)})
       .then([](const client_reply&) {},
             [](const caf::error& e) { spdlog::warn("the manager was not told of the failure: {}", render(e)); });
 }
@@ -218,7 +219,7 @@ instance_actor::behavior_type instance(self_pointer self, instance_config config
         if (s.expires && *s.expires <= self->clock().now())
           end(self, {});
       },
-      [=](report_atom, const std::string& what) { fail(self, what); },
+      [=](report_atom, const std::string& what, const std::vector<std::string>& log) { fail(self, what, log); },
       [=](report_atom) { report_failure(self); },
   };
 }

@@ -10,6 +10,7 @@
 // Training goes on while the manager is away; only a refusal by it voids the state held here.
 
 #include "actors/gpu.hpp"
+#include "protocols/client.hpp"
 
 #include <caf/io/middleman_actor.hpp>
 #include <caf/stateful_actor.hpp>
@@ -37,9 +38,8 @@ struct instance_config {
   dial_limits limits;
   std::uint64_t seed = 0; ///< random; lives are drawn from it
   executor_source source;
-  caf::io::middleman_actor dialler;                     ///< CAF's middleman, or a dummy in tests
-  std::function<void()> die;                            ///< ends the process at once, as a preemption does
-  std::function<std::vector<std::string>()> last_lines; ///< of the log, oldest first
+  caf::io::middleman_actor dialler; ///< CAF's middleman, or a dummy in tests
+  std::function<void()> die;        ///< ends the process at once, as a preemption does
   /// Called once, with the reason if the instance failed, else with an empty string. Must be quick.
   std::function<void(std::string)> ended;
 };
@@ -59,12 +59,12 @@ struct instance_actor_state {
   std::mt19937_64 random;
   incarnation life;
   std::vector<slot_actor> slots;
-  manager_actor manager;              ///< null while not connected
-  std::uint64_t manager_life = 0;     ///< of the manager that welcomed this life; 0: none yet
-  std::uint64_t attempt = 0;          ///< number of the newest dial timer
-  milliseconds pause{0};              ///< before the next attempt
-  std::optional<time_point> expires;  ///< end of the notice, while leaving
-  std::optional<std::string> failure; ///< not yet told to the manager
+  manager_actor manager;                 ///< null while not connected
+  std::uint64_t manager_life = 0;        ///< of the manager that welcomed this life; 0: none yet
+  std::uint64_t attempt = 0;             ///< number of the newest dial timer
+  milliseconds pause{0};                 ///< before the next attempt
+  std::optional<time_point> expires;     ///< end of the notice, while leaving
+  std::optional<report_request> failure; ///< not yet told to the manager
 };
 
 instance_actor::behavior_type instance(instance_actor::stateful_pointer<instance_actor_state> self,

@@ -4,6 +4,7 @@
 #include "actors/job_manager.hpp"
 #include "actors/status.hpp"
 #include "gpu/seed.hpp"
+#include "protocols/text.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -87,8 +88,8 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
     return welcome{s.config.manager_life};
   }
   tell_people(self, severity::information,
-              fmt::format("instance {} joined as {} with {} slot{} at {}:{}", x.name, to_string(x.role), x.slots,
-                          x.slots == 1 ? "" : "s", x.host, x.port));
+              fmt::format("instance {} joined as {} with {} at {}:{}", x.name, to_string(x.role),
+                          counted(x.slots, "slot"), x.host, x.port));
   s.members[who] = {handle, slots, ++s.joined, {}};
   self->monitor(handle);
   spread_news(self, x, true, false);
@@ -205,20 +206,21 @@ status_reply status_with(self_pointer self, const status_request& wanted, const 
   for (const auto& [who, record] : s.table.records())
     result.instances.push_back(status_of(record, now));
   s.news.add_to(result, wanted);
+  const auto newest = s.pictures.empty() ? job_id{} : s.pictures.rbegin()->first;
+  const auto detailed = wanted.job != 0 ? job_id{wanted.job} : s.queue.running().value_or(newest);
   for (const auto& [id, job] : s.queue.jobs()) {
     if (wanted.job != 0 && wanted.job != id.value)
       continue;
-    auto running = s.queue.running() == id;
     auto details = wanted;
-    // Bounded replies: the details of jobs that ended are shown only when asked for by number.
-    if (!running && wanted.job == 0)
+    if (id != detailed)
       details.changes_from = details.events_from = details.decisions_from = details.losses_from = UINT64_MAX;
     auto known = s.pictures.find(id);
     result.jobs.push_back(status_of(id, job,
-                                    running                     ? of_running
+                                    s.queue.running() == id     ? of_running
                                     : known != s.pictures.end() ? known->second
                                                                 : job_picture{},
                                     details));
+    result.jobs.back().detailed = id == detailed;
   }
   return result;
 }
@@ -302,7 +304,7 @@ struct request_server {
 
   answer operator()(const report_request& x) const {
     spdlog::warn("instance {} failed: {}", x.instance, x.what);
-    self->state.news.fail(self->clock().now(), x);
+    self->state.news.fail(self->clock().now(), self->state.queue.running().value_or(job_id{}), x);
     return encoded(reported_reply{});
   }
 };

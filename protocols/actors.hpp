@@ -103,9 +103,9 @@ using instance_actor = caf::typed_actor<
     caf::reacts_to<dial_atom, std::uint64_t>,
     // Local only, timer: the notice expired.
     caf::reacts_to<timer_atom>,
-    // Local only: something failed here, in one line; the manager is told within a moment, with the end of the log.
+    // Local only: something failed here, in one line, and the log up to there; the manager is told within a moment.
     // What fails before then counts as the same failure.
-    caf::reacts_to<report_atom, std::string>,
+    caf::reacts_to<report_atom, std::string, std::vector<std::string>>,
     // Local only, timer: tells the manager.
     caf::reacts_to<report_atom>>;
 

@@ -246,6 +246,7 @@ struct JobStatus {
   memory @45 :List(Memory);  # by rank, as far as heard
   figures @46 :Figures;
   otherMs @47 :Float64;      # processor time per step and rank that is no layer's
+  detailed @48 :Bool;        # false: losses, changes, events and decisions are left out
 }
 
 struct Configuration {
@@ -303,6 +304,7 @@ struct Failure {
   instance @2 :Text;
   what @3 :Text;
   lines @4 :List(Text);
+  job @5 :UInt64;            # that ran; 0: none
 }
 
 struct Status {

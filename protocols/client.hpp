@@ -26,7 +26,8 @@ struct submit_request {
   job_specification job;
 };
 
-/// What happened before the numbers given is left out, so that a client can poll cheaply.
+/// What happened before the numbers given is left out, so that a client can poll cheaply. Of all jobs only one is told
+/// in detail, so that a reply is bounded: the one that runs, else the newest.
 struct status_request {
   std::uint64_t job = 0; ///< 0: all
   std::uint64_t changes_from = 0;
@@ -247,7 +248,8 @@ struct job_status {
   std::vector<layer_cost> layer_costs;              ///< as measured so far
   std::vector<memory_status> memory;                ///< by rank, as far as heard
   change_figures figures;                           ///< learnt from the changes that went through
-  double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
+  double other_ms = 0;   ///< processor time per step and rank that is no layer's, in the present configuration
+  bool detailed = false; ///< else losses, changes, events and decisions are left out
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
@@ -258,7 +260,8 @@ struct failure_status {
   std::int64_t at_us = 0;   ///< when it was heard; monotonic clock of the manager's machine
   std::string instance;
   std::string what;               ///< one line
-  std::vector<std::string> lines; ///< the last of its log, oldest first
+  std::vector<std::string> lines; ///< its log up to then, the last of it, oldest first
+  std::uint64_t job = 0;          ///< that ran; 0: none
 
   friend bool operator==(const failure_status&, const failure_status&) = default;
 };

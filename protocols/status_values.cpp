@@ -248,11 +248,12 @@ void put(schema::Failure::Builder to, const failure_status& x) {
   to.setInstance(x.instance);
   to.setWhat(x.what);
   put_texts(to.initLines(x.lines.size()), x.lines);
+  to.setJob(x.job);
 }
 
 failure_status get(schema::Failure::Reader from) {
-  return {from.getNumber(), from.getAtUs(), from.getInstance().cStr(), from.getWhat().cStr(),
-          get_texts(from.getLines())};
+  return {from.getNumber(),           from.getAtUs(), from.getInstance().cStr(), from.getWhat().cStr(),
+          get_texts(from.getLines()), from.getJob()};
 }
 
 void put(schema::JobStatus::Builder to, const job_status& x) {
@@ -315,6 +316,7 @@ void put(schema::JobStatus::Builder to, const job_status& x) {
   put_all(to.initMemory(x.memory.size()), x.memory);
   put(to.initFigures(), x.figures);
   to.setOtherMs(x.other_ms);
+  to.setDetailed(x.detailed);
 }
 
 job_status get(schema::JobStatus::Reader from) {
@@ -370,6 +372,7 @@ job_status get(schema::JobStatus::Reader from) {
   x.memory = get_all<memory_status>(from.getMemory());
   x.figures = get(from.getFigures());
   x.other_ms = from.getOtherMs();
+  x.detailed = from.getDetailed();
   return x;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
-// Text of bounded length.
+// Text for people.
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace parcae {
@@ -15,6 +17,11 @@ inline std::string_view clipped(std::string_view text, std::size_t most_bytes) {
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
     --end;
   return text.substr(0, end);
+}
+
+/// "1 step", "2 steps". The noun's plural takes an s.
+inline std::string counted(std::uint64_t n, std::string_view noun) {
+  return std::to_string(n) + ' ' + std::string(noun) + (n == 1 ? "" : "s");
 }
 
 } // namespace parcae

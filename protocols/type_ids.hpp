@@ -13,6 +13,7 @@
 #include <caf/type_id.hpp>
 
 #include <string>
+#include <vector>
 
 // A std::variant cannot be a CAF 0.17 message: every command and report is a message of its own.
 CAF_BEGIN_TYPE_ID_BLOCK(parcae_protocol, first_custom_type_id)
@@ -54,6 +55,7 @@ CAF_ADD_TYPE_ID(parcae_protocol, (parcae::checkpointed))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::restored))
 
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::report_sink))
+CAF_ADD_TYPE_ID(parcae_protocol, (std::vector<std::string>))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::slot_actor))
 CAF_ADD_TYPE_ID(parcae_protocol, (std::vector<parcae::slot_actor>))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::instance_actor))

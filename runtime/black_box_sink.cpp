@@ -4,14 +4,9 @@
 
 namespace parcae {
 
-void black_box_sink::on_error(std::function<void(const std::string&)> f) {
+void black_box_sink::on_error(error_handler f) {
   std::lock_guard lock(mutex_);
   on_error_ = std::move(f);
-}
-
-std::vector<std::string> black_box_sink::lines() {
-  std::lock_guard lock(mutex_);
-  return box_->lines();
 }
 
 void black_box_sink::sink_it_(const spdlog::details::log_msg& x) {
@@ -20,7 +15,7 @@ void black_box_sink::sink_it_(const spdlog::details::log_msg& x) {
   const std::string_view text(line.data(), line.size());
   box_->write(text.substr(0, text.find_last_not_of("\r\n") + 1));
   if (x.level >= spdlog::level::err && on_error_)
-    on_error_(std::string(x.payload.data(), x.payload.size()));
+    on_error_(std::string(x.payload.data(), x.payload.size()), box_->lines());
 }
 
 } // namespace parcae

@@ -18,18 +18,18 @@ class black_box_sink : public spdlog::sinks::base_sink<std::mutex> {
 public:
   explicit black_box_sink(std::shared_ptr<black_box> box) : box_(std::move(box)) {}
 
-  /// From now on called for each line of level error or above, with its text, on the thread that logs, which holds the
-  /// log: it must be quick and log nothing.
-  void on_error(std::function<void(const std::string&)> f);
+  using error_handler = std::function<void(const std::string& text, std::vector<std::string> log)>;
 
-  std::vector<std::string> lines();
+  /// From now on called for each line of level error or above, with its text and the lines of the log up to it, on the
+  /// thread that logs, which holds the log: it must be quick and log nothing.
+  void on_error(error_handler f);
 
 private:
   void sink_it_(const spdlog::details::log_msg& x) override;
   void flush_() override {}
 
   std::shared_ptr<black_box> box_;
-  std::function<void(const std::string&)> on_error_; ///< may be empty
+  error_handler on_error_; ///< may be empty
 };
 
 } // namespace parcae

@@ -122,17 +122,17 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
   wiring.source.retire = [&](std::unique_ptr<executor> x) { pool.retire(std::move(x)); };
   wiring.dialler = system.middleman().actor_handle();
   wiring.die = [] { kill(getpid(), SIGKILL); };
-  wiring.last_lines = [last_lines] { return last_lines->lines(); };
   wiring.ended = [&](std::string why) {
     refusal = std::move(why);
     end.stop();
   };
   auto self = system.spawn(instance, std::move(wiring));
   // A weak pointer: the log outlives the actors.
-  last_lines->on_error([to = caf::actor_cast<caf::weak_actor_ptr>(self)](const std::string& what) {
-    if (auto strong = to.lock())
-      caf::anon_send(caf::actor_cast<instance_actor>(strong), report_atom_v, what);
-  });
+  last_lines->on_error(
+      [to = caf::actor_cast<caf::weak_actor_ptr>(self)](const std::string& what, std::vector<std::string> log) {
+        if (auto strong = to.lock())
+          caf::anon_send(caf::actor_cast<instance_actor>(strong), report_atom_v, what, std::move(log));
+      });
   bool signalled = false;
   end.wait([&] {
     auto grace = std::exchange(signalled, true) ? std::chrono::milliseconds(0) : options.grace;

@@ -1,5 +1,6 @@
 #include "runtime/status_text.hpp"
 
+#include "protocols/text.hpp"
 #include "runtime/duration.hpp"
 
 #include <boost/json.hpp>
@@ -107,7 +108,7 @@ json::value number(double x) {
 }
 
 json::object object_of(const loss_point& x) {
-  return {{"steps", x.steps}, {"loss", x.loss}};
+  return {{"steps", x.steps}, {"loss", number(x.loss)}};
 }
 
 json::object object_of(const keeper_status& x) {
@@ -115,11 +116,8 @@ json::object object_of(const keeper_status& x) {
 }
 
 json::object object_of(const failure_status& x) {
-  return {{"number", x.number},
-          {"at_us", x.at_us},
-          {"instance", x.instance},
-          {"what", x.what},
-          {"lines", json::value_from(x.lines)}};
+  return {{"number", x.number}, {"at_us", x.at_us}, {"instance", x.instance},
+          {"job", x.job},       {"what", x.what},   {"lines", json::value_from(x.lines)}};
 }
 
 template <class Values>
@@ -164,6 +162,7 @@ json::object object_of(const job_status& x) {
       {"id", x.id},
       {"name", x.name},
       {"state", x.state},
+      {"detailed", x.detailed},
       {"phase", x.phase},
       {"problem", x.problem},
       {"generation", x.generation},
@@ -175,7 +174,7 @@ json::object object_of(const job_status& x) {
       {"grid_incarnations", std::move(lives)},
       {"loss", number(x.loss)},
       {"evaluated_steps", x.evaluated_steps},
-      {"validation_loss", number(x.validation_loss)},
+      {"validation_loss", x.evaluated_steps < 0 ? json::value(nullptr) : number(x.validation_loss)},
       {"gradient_norm", number(x.gradient_norm)},
       {"learning_rate", x.learning_rate},
       {"step_ms", x.step_ms},
@@ -241,15 +240,16 @@ void add_job(std::string& out, const job_status& x) {
     out += fmt::format("  keepers hold step {}{}\n", x.protected_steps, x.protected_now ? "" : " (not protected)");
   for (const auto& k : x.keepers)
     out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
-  out += fmt::format("  {} changes: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} steps replayed\n",
-                     x.change_count, x.intra_stage, x.inter_stage, x.pipeline, x.unmoved, x.replayed_steps);
+  out += fmt::format("  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed\n",
+                     counted(x.change_count, "change"), x.intra_stage, x.inter_stage, x.pipeline, x.unmoved,
+                     counted(x.replayed_steps, "step"));
   if (!x.changes.empty()) {
     const auto& c = x.changes.back();
     out += fmt::format("  last change: {} to {} ({}), stall {:.0f} ms\n", c.trigger, c.configuration, kind_of(c),
                        c.stall_ms);
   }
   if (x.checkpoint_steps > 0)
-    out += fmt::format("  checkpoint of step {}:\n", x.checkpoint_steps);
+    out += fmt::format("  checkpoint of step {}{}\n", x.checkpoint_steps, x.checkpoint_folders.empty() ? "" : ":");
   for (const auto& place : x.checkpoint_folders)
     out += fmt::format("    {}: {}\n", place.keeper, place.folder);
   if (!x.checkpoint_problem.empty())
@@ -317,7 +317,7 @@ std::string text_of(const status_reply& x) {
   if (x.jobs.empty())
     out += "no jobs; submit one with `parcae submit JOB.toml`\n";
   for (const auto& i : x.instances) {
-    out += fmt::format("instance {} ({}, {} slot{}): {}", i.name, i.role, i.slots, i.slots == 1 ? "" : "s", i.state);
+    out += fmt::format("instance {} ({}, {}): {}", i.name, i.role, counted(i.slots, "slot"), i.state);
     if (i.expires_in_ms >= 0 && i.state == "leaving")
       out += " in " + text_of_age(1000 * i.expires_in_ms);
     if (i.state == "lost")
@@ -326,8 +326,13 @@ std::string text_of(const status_reply& x) {
   }
   if (x.instances.empty())
     out += "no instances; start some with `parcae-node`\n";
+  // Those of other jobs, old ones mostly, are no answer.
+  const auto asked = [&](const failure_status& f) {
+    return f.job == 0 || std::ranges::any_of(x.jobs, [&](const auto& j) { return j.detailed && j.id == f.job; });
+  };
   for (const auto& f : x.failures)
-    add_failure(out, f, x.now_us);
+    if (asked(f))
+      add_failure(out, f, x.now_us);
   return out;
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/watch_events.hpp"
 
+#include "protocols/text.hpp"
 #include "runtime/duration.hpp"
 #include "runtime/status_text.hpp"
 
@@ -22,7 +23,7 @@ watch_event event_of(const change_status& x) {
   if (x.stall_ms > 0)
     text += fmt::format(", {:.0f} ms stall", x.stall_ms);
   if (x.replayed_steps > 0)
-    text += fmt::format(", {} step{} replayed", x.replayed_steps, x.replayed_steps == 1 ? "" : "s");
+    text += ", " + counted(x.replayed_steps, "step") + " replayed";
   const auto at_us = x.at_us + static_cast<std::int64_t>(1000 * std::max(0.0, x.active_ms));
   return {watch_event::source::change, x.number, at_us, "information", std::move(text)};
 }

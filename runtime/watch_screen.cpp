@@ -1,5 +1,6 @@
 #include "runtime/watch_screen.hpp"
 
+#include "protocols/text.hpp"
 #include "runtime/duration.hpp"
 #include "runtime/screen_text.hpp"
 
@@ -175,7 +176,7 @@ std::string changes(const job_status& x) {
     if (count > 0)
       text += fmt::format("{}{} {}", std::exchange(separator, ", "), count, kind);
   if (x.replayed_steps > 0)
-    text += fmt::format("; {} step{} replayed", x.replayed_steps, x.replayed_steps == 1 ? "" : "s");
+    text += "; " + counted(x.replayed_steps, "step") + " replayed";
   return text;
 }
 

@@ -99,6 +99,21 @@ TEST_F(conductor_test, view_tells_the_course_of_the_training) {
   EXPECT_TRUE(c.view().keepers.empty());
 }
 
+TEST_F(conductor_test, loss_that_is_not_finite_any_more_is_said_once) {
+  // given: a job that diverges. expected: a line in its log, at the first such step.
+  run_two();
+  c.step();
+  c.loss = NAN;
+  c.step();
+  const auto steps = c.view().steps_done;
+  c.step();
+  const auto said = [&](const std::string& text) {
+    return std::ranges::count_if(c.log(), [&](const auto& x) { return x.find(text) != x.npos; });
+  };
+  EXPECT_EQ(said("not finite"), 1);
+  EXPECT_EQ(said("the loss is not finite at step " + std::to_string(steps)), 1);
+}
+
 TEST_F(conductor_test, slot_that_returns_is_told_of_the_keepers_again) {
   // given: b's executor is replaced by an empty one that was told nothing. expected: PROTECT before the next PREPARE.
   c.add("k", true);

@@ -221,10 +221,10 @@ TEST(cluster_news, is_bounded) {
   for (std::size_t i = 0; i < cluster_news::most_news; ++i)
     x.note(at, severity::warning, "n" + std::to_string(i));
   for (std::size_t i = 0; i < cluster_news::most_failures + 2; ++i)
-    x.fail(at, {"i" + std::to_string(i), "first", {}});
+    x.fail(at, {1}, {"i" + std::to_string(i), "first", {}});
   std::vector<std::string> lines(cluster_news::most_lines + 1, std::string(1000, 'x'));
   lines.front() = "too old";
-  x.fail(at, {"i5", "second", lines});
+  x.fail(at, {2}, {"i5", "second", lines});
   status_reply all;
   x.add_to(all, {});
   EXPECT_EQ(all.news.size(), cluster_news::most_news);

@@ -70,7 +70,7 @@ public:
     for (auto& [name, s] : slots_)
       if (s.running && s.at.steps < job_.steps) {
         apply(s);
-        said.emplace_back(s.where.slot, progress{s.generation_running, s.at, {s.at.steps - 1}, 100, {}});
+        said.emplace_back(s.where.slot, progress{s.generation_running, s.at, {s.at.steps - 1, loss}, 100, {}});
       }
     for (auto& [id, what] : said)
       event(slot_reported{id, what});
@@ -131,6 +131,7 @@ public:
   std::function<bool(const report&)> hold_back;                       ///< true: an answer that is not given
   situation asked;                                                    ///< with the last question to the planner
   std::uint32_t width = 0, depth = 1; ///< the planner's choice; width 0: as wide as fits
+  double loss = 0;                    ///< of every step
   std::uint32_t plans = 0;
   std::uint64_t handled = 0;                               ///< events
   bool slow_planner = false;                               ///< answers only to answer_plans()

@@ -159,7 +159,6 @@ struct instance_test : node_test {
         };
       }));
   instance_actor instance;
-  std::vector<std::string> last_lines;
   std::vector<request> client_requests;
 
   manager_actor start_manager() {
@@ -190,7 +189,6 @@ struct instance_test : node_test {
     x.source = source();
     x.dialler = dialler;
     x.die = [this] { ++died; };
-    x.last_lines = [this] { return last_lines; };
     x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
     instance = owned(system.spawn(parcae::instance, std::move(x)));
     run();
@@ -305,16 +303,15 @@ TEST_F(instance_test, nobody_waits_for_a_stranger) {
   EXPECT_THAT(ended, ElementsAre(""));
 }
 
-// given: two errors at once, later one while the manager is away / expected: the first with the end of the log, told
-// once a moment later; the other when the manager is back
+// given: two errors at once, later one while the manager is away / expected: the first with the log up to the second,
+// told once a moment later; the other when the manager is back
 TEST_F(instance_test, tells_the_manager_of_failures) {
+  using log = std::vector<std::string>;
   start();
-  last_lines = {"one"};
-  self->send(instance, report_atom_v, std::string("first"));
-  self->send(instance, report_atom_v, std::string("second"));
+  self->send(instance, report_atom_v, std::string("first"), log{"one"});
+  self->send(instance, report_atom_v, std::string("second"), log{"one", "two"});
   run();
   EXPECT_TRUE(client_requests.empty());
-  last_lines.push_back("two");
   advance(200ms);
   ASSERT_EQ(client_requests.size(), 1u);
   const auto told = std::get<report_request>(client_requests[0]);
@@ -324,7 +321,7 @@ TEST_F(instance_test, tells_the_manager_of_failures) {
   dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
   caf::anon_send_exit(manager, caf::exit_reason::kill);
   run();
-  self->send(instance, report_atom_v, std::string("third"));
+  self->send(instance, report_atom_v, std::string("third"), log{"three"});
   run();
   advance(1s);
   EXPECT_EQ(client_requests.size(), 1u);

@@ -52,7 +52,7 @@ struct registry_test : actor_test {
           [](notice_atom, std::uint64_t) {},
           [](dial_atom, std::uint64_t) {},
           [](timer_atom) {},
-          [](report_atom, const std::string&) {},
+          [](report_atom, const std::string&, const std::vector<std::string>&) {},
           [](report_atom) {},
       };
     }));
@@ -212,6 +212,43 @@ TEST_F(registry_test, a_job_drives_its_slots) {
   advance(100ms);
   EXPECT_EQ(status().jobs[0].phase, "waiting");
   EXPECT_FALSE(status().jobs[0].events.empty());
+}
+
+// given: one job after another, a failure in each / expected: of all jobs the one that runs is told in detail, and the
+// last one when it has ended; another when it is asked for; a failure is of the job that ran
+TEST_F(registry_test, one_job_is_told_in_detail) {
+  const auto detailed = [](const status_reply& x) {
+    std::vector<std::uint64_t> result;
+    for (const auto& j : x.jobs)
+      if (j.detailed && !j.events.empty())
+        result.push_back(j.id);
+    return result;
+  };
+  serve(report_request{"a", "before any job", {}});
+  join(greeting("a"));
+  serve(submit_request{job()});
+  serve(submit_request{job()});
+  advance(100ms);
+  EXPECT_THAT(detailed(status()), ElementsAre(1));
+  serve(report_request{"b", "while the first runs", {}});
+  lose("a"); // nobody is left to wait for
+  serve(cancel_request{1});
+  advance(60s);
+  join(greeting("a"));
+  advance(100ms);
+  serve(report_request{"c", "while the second runs", {}});
+  EXPECT_THAT(detailed(status()), ElementsAre(2));
+  EXPECT_THAT(detailed(std::get<status_reply>(serve(status_request{.job = 1}))), ElementsAre(1));
+  lose("a");
+  serve(cancel_request{2});
+  advance(60s);
+  const auto last = status();
+  EXPECT_EQ(last.jobs[1].state, "cancelled");
+  EXPECT_THAT(detailed(last), ElementsAre(2));
+  ASSERT_EQ(last.failures.size(), 3u);
+  EXPECT_EQ(last.failures[0].job, 0u);
+  EXPECT_EQ(last.failures[1].job, 1u);
+  EXPECT_EQ(last.failures[2].job, 2u);
 }
 
 // given: workers that came and went before the job, of two processors / expected: the job is planned for liveput, with

@@ -72,7 +72,7 @@ TEST_F(membership, other_protocol_versions_are_refused) {
               [](notice_atom, std::uint64_t) {},
               [](dial_atom, std::uint64_t) {},
               [](timer_atom) {},
-              [](report_atom, const std::string&) {},
+              [](report_atom, const std::string&, const std::vector<std::string>&) {},
               [](report_atom) {}};
     });
     hello x;

@@ -80,6 +80,7 @@ status_reply sample_status() {
   j.grid_lives = {0xdeadbeefdeadbeef, 3};
   j.losses = {{10, 2.5}, {20, 2.25}};
   j.validation_losses = {{20, 2.75}};
+  j.detailed = true;
   j.time_left_ms = 1234.5;
   j.keepers = {{"k", 20, 3}};
   j.layers = 4;

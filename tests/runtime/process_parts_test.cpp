@@ -267,6 +267,8 @@ TEST(status_text, shows_the_course_and_last_words) {
   status_reply x;
   x.now_us = 5'000'000;
   job_status j;
+  j.id = 1;
+  j.detailed = true;
   j.state = "running";
   j.steps = 100;
   j.width = j.depth = 1;
@@ -283,7 +285,9 @@ TEST(status_text, shows_the_course_and_last_words) {
   x.news_count = 3;
   x.news.push_back({2, 4'000'000, "warning", "instance b is lost"});
   x.failure_count = 1;
-  x.failures.push_back({0, 3'000'000, "b", "ended by SIGSEGV", {"first line", "last line"}});
+  x.failures.push_back({0, 3'000'000, "b", "ended by SIGSEGV", {"first line", "last line"}, 1});
+  x.failures.push_back({1, 3'000'000, "c", "of another job", {}, 7});
+  x.failures.push_back({2, 3'000'000, "d", "of none", {}, 0});
   const auto json = boost::json::parse(json_of(x));
   const auto& job = json.at("jobs").at(0);
   EXPECT_EQ(job.at("grid_incarnations").at(0).at(0).as_string(), "000000000000000a");
@@ -304,6 +308,8 @@ TEST(status_text, shows_the_course_and_last_words) {
   EXPECT_THAT(text, HasSubstr("1m05s left"));
   EXPECT_THAT(text, HasSubstr("k: step 20, 3 of 4 layers"));
   EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n  first line\n  last line\n"));
+  EXPECT_THAT(text, Not(HasSubstr("of another job")));
+  EXPECT_THAT(text, HasSubstr("of none"));
 }
 
 // given: children that end, are killed, are dropped / expected: their status; nothing is left
@@ -417,18 +423,26 @@ TEST(black_box, keeps_the_newest_lines) {
   EXPECT_THROW(black_box(open("/dev/null", O_RDONLY)), std::system_error);
 }
 
-// given: a log with a black box, an error / expected: all lines in it, the error told to whoever asked
+// given: a log with a black box, an error / expected: all lines in it, the error and those up to it told to whoever
+// asked
 TEST(black_box, holds_the_log) {
-  const auto sink = std::make_shared<black_box_sink>(std::make_shared<black_box>());
+  const auto box = std::make_shared<black_box>();
+  const auto sink = std::make_shared<black_box_sink>(box);
   spdlog::logger log("a", sink);
   log.set_pattern("%l: %v");
   log.error("told to nobody");
   std::vector<std::string> errors;
-  sink->on_error([&](const std::string& what) { errors.push_back(what); });
+  std::vector<std::string> lines;
+  sink->on_error([&](const std::string& what, std::vector<std::string> up_to_it) {
+    errors.push_back(what);
+    lines = std::move(up_to_it);
+  });
   log.info("one");
   log.error("two");
-  EXPECT_THAT(sink->lines(), ElementsAre("error: told to nobody", "info: one", "error: two"));
+  log.info("three");
+  EXPECT_THAT(lines, ElementsAre("error: told to nobody", "info: one", "error: two"));
   EXPECT_THAT(errors, ElementsAre("two"));
+  EXPECT_THAT(box->lines(), ElementsAre("error: told to nobody", "info: one", "error: two", "info: three"));
 }
 
 // given: processes that crash, that throw where nobody catches, that end well / expected: their end in the box, also
