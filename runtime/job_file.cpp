@@ -39,6 +39,7 @@ struct known_key {
   std::string_view section;
   std::string_view name;
   field (*target)(draft&);
+  std::string_view kinds = {}; ///< values of the section's key `kind` that it is for; empty: all
 };
 
 // All keys of a job file, in the order of the documentation.
@@ -55,19 +56,19 @@ constexpr known_key known_keys[] = {
     {"model", "kind", [](draft& x) -> field { return &x.job.model.kind; }},
     {"model", "layers", [](draft& x) -> field { return &x.job.model.layers; }},
     {"model", "width", [](draft& x) -> field { return &x.job.model.width; }},
-    {"model", "heads", [](draft& x) -> field { return &x.job.model.heads; }},
-    {"model", "sequence", [](draft& x) -> field { return &x.job.model.sequence; }},
-    {"model", "vocabulary", [](draft& x) -> field { return &x.job.model.vocabulary; }},
-    {"model", "dropout", [](draft& x) -> field { return &x.job.model.dropout; }},
-    {"model", "tied_embeddings", [](draft& x) -> field { return &x.job.model.tied_embeddings; }},
-    {"model", "mask_token", [](draft& x) -> field { return &x.job.model.mask_token; }},
-    {"model", "image", [](draft& x) -> field { return &x.job.model.image; }},
-    {"model", "channels", [](draft& x) -> field { return &x.job.model.channels; }},
-    {"model", "classes", [](draft& x) -> field { return &x.job.model.classes; }},
+    {"model", "heads", [](draft& x) -> field { return &x.job.model.heads; }, "gpt, bert"},
+    {"model", "sequence", [](draft& x) -> field { return &x.job.model.sequence; }, "gpt, bert, mlp"},
+    {"model", "vocabulary", [](draft& x) -> field { return &x.job.model.vocabulary; }, "gpt, bert, mlp"},
+    {"model", "dropout", [](draft& x) -> field { return &x.job.model.dropout; }, "gpt, bert, mlp, vgg"},
+    {"model", "tied_embeddings", [](draft& x) -> field { return &x.job.model.tied_embeddings; }, "gpt, bert"},
+    {"model", "mask_token", [](draft& x) -> field { return &x.job.model.mask_token; }, "bert"},
+    {"model", "image", [](draft& x) -> field { return &x.job.model.image; }, "resnet, vgg"},
+    {"model", "channels", [](draft& x) -> field { return &x.job.model.channels; }, "resnet, vgg"},
+    {"model", "classes", [](draft& x) -> field { return &x.job.model.classes; }, "resnet, vgg"},
     {"data", "kind", [](draft& x) -> field { return &x.job.data.kind; }},
-    {"data", "path", [](draft& x) -> field { return &x.job.data.path; }},
-    {"data", "samples", [](draft& x) -> field { return &x.job.data.samples; }},
-    {"data", "seed", [](draft& x) -> field { return &x.job.data.seed; }},
+    {"data", "path", [](draft& x) -> field { return &x.job.data.path; }, "text, tokens, images"},
+    {"data", "samples", [](draft& x) -> field { return &x.job.data.samples; }, "synthetic"},
+    {"data", "seed", [](draft& x) -> field { return &x.job.data.seed; }, "synthetic"},
     {"data", "validation", [](draft& x) -> field { return &x.job.data.validation; }},
     {"batch", "global", [](draft& x) -> field { return &x.job.global_batch; }},
     {"batch", "micro", [](draft& x) -> field { return &x.job.micro_batch; }},
@@ -76,10 +77,10 @@ constexpr known_key known_keys[] = {
     {"optimizer", "schedule", [](draft& x) -> field { return &x.job.optimizer.schedule; }},
     {"optimizer", "warmup_steps", [](draft& x) -> field { return &x.job.optimizer.warmup_steps; }},
     {"optimizer", "weight_decay", [](draft& x) -> field { return &x.job.optimizer.weight_decay; }},
-    {"optimizer", "momentum", [](draft& x) -> field { return &x.job.optimizer.momentum; }},
-    {"optimizer", "beta1", [](draft& x) -> field { return &x.job.optimizer.beta1; }},
-    {"optimizer", "beta2", [](draft& x) -> field { return &x.job.optimizer.beta2; }},
-    {"optimizer", "epsilon", [](draft& x) -> field { return &x.job.optimizer.epsilon; }},
+    {"optimizer", "momentum", [](draft& x) -> field { return &x.job.optimizer.momentum; }, "sgd"},
+    {"optimizer", "beta1", [](draft& x) -> field { return &x.job.optimizer.beta1; }, "adamw"},
+    {"optimizer", "beta2", [](draft& x) -> field { return &x.job.optimizer.beta2; }, "adamw"},
+    {"optimizer", "epsilon", [](draft& x) -> field { return &x.job.optimizer.epsilon; }, "adamw"},
     {"optimizer", "clip_norm", [](draft& x) -> field { return &x.job.optimizer.clip_norm; }},
     {"parallel", "min_depth", [](draft& x) -> field { return &x.job.min_depth; }},
     {"parallel", "max_depth", [](draft& x) -> field { return &x.job.max_depth; }},
@@ -166,6 +167,8 @@ public:
       read_section(key, value);
     fill_defaults();
     check();
+    for (const auto& known : known_keys)
+      check_use(known);
     return draft_.job;
   }
 
@@ -258,7 +261,7 @@ private:
       wrong_type(path, value, "a whole number");
     constexpr auto most = std::min<std::uint64_t>(std::numeric_limits<Integer>::max(), INT64_MAX);
     if (whole->get() < 0 || static_cast<std::uint64_t>(whole->get()) > most)
-      fail(path + " is " + std::to_string(whole->get()) + ", must be from 0 to " + std::to_string(most),
+      fail(path + " is " + std::to_string(whole->get()) + (whole->get() < 0 ? ", must not be negative" : ", too large"),
            value.source());
     target = static_cast<Integer>(whole->get());
   }
@@ -306,6 +309,19 @@ private:
     if (auto section = root_.at_path(path.substr(0, path.find('.'))))
       fail(problem, section.node()->source());
     fail(problem);
+  }
+
+  /// A key that the kind of model, data or optimizer has no use for is a misunderstanding.
+  void check_use(const known_key& known) const {
+    const auto path = std::string(known.section) + "." + std::string(known.name);
+    const auto& job = draft_.job;
+    const auto& kind = known.section == "model"  ? job.model.kind
+                       : known.section == "data" ? job.data.kind
+                                                 : job.optimizer.kind;
+    const auto kinds = ", " + std::string(known.kinds) + ", ";
+    if (!known.kinds.empty() && given(path) && kinds.find(", " + kind + ", ") == kinds.npos)
+      fail_at(path, path + " is for " + std::string(known.kinds) + ", but " + std::string(known.section) +
+                        ".kind is \"" + kind + "\"; leave it out");
   }
 
   void check() const {

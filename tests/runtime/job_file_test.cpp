@@ -67,7 +67,7 @@ reproducible = false
 checkpoint_every = 90
 checkpoints_kept = 3
 [model]
-kind = "mlp"
+kind = "bert"
 layers = 3
 width = 40
 heads = 5
@@ -75,6 +75,7 @@ sequence = 33
 vocabulary = 300
 dropout = 0.25
 tied_embeddings = false
+mask_token = 299
 [data]
 kind = "text"
 path = "/data"
@@ -82,12 +83,11 @@ path = "/data"
 global = 24
 micro = 2
 [optimizer]
-kind = "sgd"
+kind = "adamw"
 learning_rate = 1
 schedule = "linear"
 warmup_steps = 7
 weight_decay = 0.125
-momentum = 0.5
 beta1 = 0.75
 beta2 = 0.875
 epsilon = 1e-3
@@ -115,7 +115,7 @@ look_ahead = 9
   EXPECT_EQ(job.checkpoints_kept, 3u);
   EXPECT_EQ(job.threads, 2u);
   EXPECT_FALSE(job.reproducible);
-  EXPECT_EQ(job.model.kind, "mlp");
+  EXPECT_EQ(job.model.kind, "bert");
   EXPECT_EQ(job.model.layers, 3u);
   EXPECT_EQ(job.model.width, 40u);
   EXPECT_EQ(job.model.heads, 5u);
@@ -123,16 +123,16 @@ look_ahead = 9
   EXPECT_EQ(job.model.vocabulary, 300u);
   EXPECT_EQ(job.model.dropout, 0.25);
   EXPECT_FALSE(job.model.tied_embeddings);
+  EXPECT_EQ(job.model.mask_token, 299u);
   EXPECT_EQ(job.data.kind, "text");
   EXPECT_EQ(job.data.path, "/data");
   EXPECT_EQ(job.global_batch, 24u);
   EXPECT_EQ(job.micro_batch, 2u);
-  EXPECT_EQ(job.optimizer.kind, "sgd");
+  EXPECT_EQ(job.optimizer.kind, "adamw");
   EXPECT_EQ(job.optimizer.learning_rate, 1.0);
   EXPECT_EQ(job.optimizer.schedule, "linear");
   EXPECT_EQ(job.optimizer.warmup_steps, 7u);
   EXPECT_EQ(job.optimizer.weight_decay, 0.125);
-  EXPECT_EQ(job.optimizer.momentum, 0.5);
   EXPECT_EQ(job.optimizer.beta1, 0.75);
   EXPECT_EQ(job.optimizer.beta2, 0.875);
   EXPECT_EQ(job.optimizer.epsilon, 1e-3);
@@ -147,6 +147,35 @@ look_ahead = 9
   EXPECT_EQ(job.policy, "throughput");
   EXPECT_EQ(job.planning_interval_ms, 120'000u);
   EXPECT_EQ(job.look_ahead, 9u);
+}
+
+// given: the keys that only images, synthetic data and SGD have / expected: their values
+TEST(job_file, keys_of_a_kind_are_read) {
+  auto job = parse_job(R"(
+[job]
+steps = 10
+[model]
+kind = "vgg"
+layers = 11
+image = 64
+channels = 2
+classes = 7
+[data]
+kind = "synthetic"
+samples = 99
+seed = 5
+[optimizer]
+kind = "sgd"
+momentum = 0.5
+)",
+                       "x.toml");
+  EXPECT_EQ(job.model.image, 64u);
+  EXPECT_EQ(job.model.channels, 2u);
+  EXPECT_EQ(job.model.classes, 7u);
+  EXPECT_EQ(job.data.samples, 99u);
+  EXPECT_EQ(job.data.seed, 5u);
+  EXPECT_EQ(job.optimizer.kind, "sgd");
+  EXPECT_EQ(job.optimizer.momentum, 0.5);
 }
 
 // given: global and micro batch / expected: virtual replicas, the largest power of two up to 8 that divides their
@@ -205,8 +234,8 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[planning]\ninterval = '60'", "x.toml:6:12: planning.interval must be a duration", ""},
            {"[planning]\ninterval = '-1s'", "x.toml:6:12: planning.interval must be a duration", ""},
            // values out of range
-           {"[model]\nlayers = -1", "x.toml:6:10: model.layers is -1", "from 0 to 4294967295"},
-           {"[model]\nlayers = 4294967296", "x.toml:6:10: model.layers is 4294967296", "from 0 to 4294967295"},
+           {"[model]\nlayers = -1", "x.toml:6:10: model.layers is -1", "must not be negative"},
+           {"[model]\nlayers = 4294967296", "x.toml:6:10: model.layers is 4294967296", "too large"},
            {"[model]\nlayers = 0", "x.toml:6:10: model.layers", "from 1 to"},
            {"[model]\nkind = 'gtp'", "x.toml:6:8: model.kind is \"gtp\"",
             "\"gpt\", \"bert\", \"mlp\", \"resnet\", \"vgg\""},
@@ -235,6 +264,11 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[model]\nkind = 'bert'", "x.toml:5:1: model.mask_token", "below model.vocabulary"},
            {"[model]\nkind = 'bert'\nvocabulary = 300\nmask_token = 7", "x.toml:8:14: model.mask_token",
             "at least 256"},
+           // keys of another kind
+           {"[model]\nkind = 'mlp'\nheads = 2", "x.toml:7:9: model.heads is for gpt, bert", "model.kind is \"mlp\""},
+           {"[model]\nclasses = 2", "x.toml:6:11: model.classes is for resnet, vgg", "\"gpt\"; leave it out"},
+           {"[optimizer]\nmomentum = 0.5", "x.toml:6:12: optimizer.momentum is for sgd", "\"adamw\""},
+           {"[optimizer]\nkind = 'sgd'\nbeta1 = 0.5", "x.toml:7:9: optimizer.beta1 is for adamw", "\"sgd\""},
            // not TOML
            {"[model\nwidth = 3", "x.toml:5:", ""},
            {"[model]\nwidth = ", "x.toml:6:", ""},
