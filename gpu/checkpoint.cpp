@@ -221,22 +221,26 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& folder) {
     return folder;
   std::filesystem::path newest;
   version newest_at;
+  std::string unusable; // why one cannot be gone on from
   std::error_code failure;
   for (std::filesystem::directory_iterator i(folder, failure), end; !failure && i != end; i.increment(failure)) {
     if (manifests_in(i->path()).empty())
       continue;
     try {
       checkpoint_reader reader(i->path());
-      if (reader.missing().empty() && reader.manifest().at > newest_at) {
+      if (const auto missing = reader.missing(); !missing.empty()) {
+        unusable = "; " + i->path().string() + " lacks layers " + list_of(missing);
+      } else if (reader.manifest().at > newest_at) {
         newest_at = reader.manifest().at;
         newest = i->path();
       }
-    } catch (const checkpoint_error&) { // an older one may do
+    } catch (const checkpoint_error& e) { // an older one may do
+      unusable = std::string("; ") + e.what();
     }
   }
   if (newest.empty())
     throw checkpoint_error("no checkpoint at " + folder.string() + ": neither a manifest nor a complete checkpoint " +
-                           "is in that folder");
+                           "is in that folder" + unusable);
   return newest;
 }
 

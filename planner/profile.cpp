@@ -29,7 +29,9 @@ public:
 
   bool has(const char* key) const {
     const auto* object = value_.if_object();
-    const auto* found = object ? object->if_contains(key) : nullptr;
+    if (!object)
+      fail("must be an object");
+    const auto* found = object->if_contains(key);
     return found && !found->is_null();
   }
 
@@ -209,6 +211,8 @@ profile parse_profile(std::string_view text) {
     if (!result.samples_per_s.emplace(pair, row["samples_per_second"].number()).second)
       row.fail("repeats " + to_string(pair));
   });
+  if (result.samples_per_s.empty())
+    x["throughput"].fail("must not be empty");
   const auto costs = x["reconfiguration"];
   costs["model_build_ms_by_depth"].each_number(
       [&](std::uint32_t d, const reader& value) { result.model_build_ms[d] = value.number(); });

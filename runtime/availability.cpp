@@ -1,11 +1,10 @@
 #include "runtime/availability.hpp"
 
 #include "planner/trace_generator.hpp"
+#include "runtime/trace_input.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
-#include <stdexcept>
 #include <string>
 
 namespace parcae {
@@ -13,8 +12,6 @@ namespace parcae {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr std::size_t most_bytes = 16 << 20;
 
 std::vector<availability_change> changes_of(const std::vector<trace_event>& events) {
   std::map<std::uint64_t, int> deltas;
@@ -30,16 +27,7 @@ std::vector<availability_change> changes_of(const std::vector<trace_event>& even
 } // namespace
 
 std::vector<availability_change> read_trace(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw std::runtime_error("cannot read the trace " + path.string());
-  std::string text;
-  text.resize(most_bytes + 1);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > most_bytes)
-    throw std::runtime_error("the trace " + path.string() + " is larger than 16 MiB");
-  return changes_of(parse_events(text));
+  return changes_of(from_file(path.string(), parse_events));
 }
 
 std::vector<availability_change> scaled(const std::vector<availability_change>& trace, int instances) {

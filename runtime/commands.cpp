@@ -6,6 +6,7 @@
 #include "runtime/job_file.hpp"
 #include "runtime/manager.hpp"
 #include "runtime/status_text.hpp"
+#include "runtime/usage.hpp"
 #include "runtime/watch.hpp"
 
 #include <CLI/CLI.hpp>
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::chrono::milliseconds poll_interval{200};
 constexpr std::chrono::seconds checkpoint_limit{120};
+constexpr int polls_to_tell = 5; // what passes sooner is no news
 
 std::shared_ptr<std::string> add_manager_option(CLI::App& command) {
   auto x = std::make_shared<std::string>("127.0.0.1:4242");
@@ -34,6 +36,8 @@ void print(const std::string& x) {
 }
 
 void wait_for(manager_client& client, std::uint64_t id) {
+  std::string told, problem;
+  int polls = 0; // in a row that found this problem
   // Polling only: the client has nothing else to do, and the job may take days.
   for (;;) {
     auto job =
@@ -47,6 +51,13 @@ void wait_for(manager_client& client, std::uint64_t id) {
     if (job.state == "failed" || job.state == "cancelled")
       throw client_error("job " + std::to_string(id) + " " + job.state +
                          (job.problem.empty() ? "" : ": " + job.problem));
+    polls = job.problem == problem ? polls + 1 : 0;
+    problem = job.problem;
+    if (polls == polls_to_tell && problem != told) {
+      told = problem;
+      if (!problem.empty())
+        std::fprintf(stderr, "job %llu: %s\n", static_cast<unsigned long long>(id), problem.c_str());
+    }
     std::this_thread::sleep_for(poll_interval);
   }
 }
@@ -202,7 +213,7 @@ void add_export(CLI::App& app) {
   auto job = std::make_shared<std::string>();
   auto output = std::make_shared<std::string>();
   command->add_option("JOB", *job, "a job's number, or the folder of a checkpoint (no manager is needed)")->required();
-  command->add_option("--output", *output, "the safetensors file to write")->required();
+  command->add_option("--output", *output, "the safetensors file to write")->required()->check(in_a_folder);
   command->callback([=] { export_job(*manager, *job, *output); });
 }
 

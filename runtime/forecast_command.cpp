@@ -1,6 +1,7 @@
 #include "forecast/evaluation.hpp"
 #include "forecast/method.hpp"
 #include "planner/trace_generator.hpp"
+#include "protocols/text.hpp"
 #include "runtime/simulate.hpp"
 #include "runtime/trace_input.hpp"
 
@@ -37,6 +38,9 @@ void forecast(const forecast_arguments& args) {
   methods.erase(std::remove(methods.begin(), methods.end(), "last-spread"), methods.end());
   methods.insert(methods.begin(), "last-spread");
   const auto rows = evaluate(history, methods, args.horizons, args.warm_up);
+  if (std::ranges::all_of(rows, [](const auto& x) { return x.forecasts == 0; }))
+    throw std::runtime_error(args.trace + ": the trace has " + counted(history.size(), "interval") +
+                             ", too few for forecasts so far ahead after --warm-up " + std::to_string(args.warm_up));
   if (!args.as_json) {
     std::printf("%-12s %8s %10s %8s %8s %9s   %s\n", "method", "horizon", "forecasts", "MAE", "CRPS", "in 80 %",
                 "CRPS against last value spread by its errors, 95 %");
@@ -68,8 +72,11 @@ void add_forecast(CLI::App& app) {
   command->add_option("--method", args->methods, names_of(method_names()) + " (default: all)")
       ->delimiter(',')
       ->check(CLI::IsMember(method_names()));
-  command->add_option("--horizon", args->horizons, "intervals ahead")->delimiter(',')->check(CLI::Range(1, 24));
+  command->add_option("--horizon", args->horizons, "intervals ahead (default: 1,4,8,12)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 24));
   command->add_option("--warm-up", args->warm_up, "intervals before the first forecast that counts")
+      ->capture_default_str()
       ->check(CLI::Range(0, 1'000'000));
   command->add_flag("--json", args->as_json, "one JSON object");
   command->footer("Example: parcae forecast --trace p3.csv --method last,regime,auto");

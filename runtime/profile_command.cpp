@@ -4,6 +4,7 @@
 #include "runtime/duration.hpp"
 #include "runtime/job_file.hpp"
 #include "runtime/profile_report.hpp"
+#include "runtime/usage.hpp"
 
 #include <boost/json.hpp>
 
@@ -65,7 +66,8 @@ void add_profile(CLI::App& app) {
                                                 "Example: parcae profile deploy/examples/gpt.toml --output gpt.json");
   command->add_option("JOB.toml", args->job, "the job file")->required();
   command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it")
-      ->required();
+      ->required()
+      ->check(in_a_folder);
   command->add_option("--duration", args->duration, "of each measurement of steps")->capture_default_str();
   command->add_option("--changes", args->options.changes, "changes of generation to measure")->capture_default_str();
   command->add_option("--cores", args->options.cores,

@@ -6,6 +6,7 @@
 #include "runtime/duration.hpp"
 #include "runtime/simulation_report.hpp"
 #include "runtime/trace_input.hpp"
+#include "runtime/usage.hpp"
 
 #include <boost/json.hpp>
 
@@ -27,6 +28,9 @@ namespace {
 
 constexpr peer_kind peer_kinds[] = {peer_kind::varuna, peer_kind::bamboo, peer_kind::oobleck};
 
+// Until a machine that vanished is missed.
+constexpr std::chrono::milliseconds default_detect{2'000};
+
 struct simulate_arguments {
   std::string profile;
   std::string trace;
@@ -40,8 +44,8 @@ struct simulate_arguments {
   std::uint32_t devices = 1;
   std::string accounting = "published";
   std::optional<double> link_bytes_per_ms; // else the profile's
-  std::chrono::milliseconds detect{2'000}; // until a machine that vanished is missed
-  std::chrono::milliseconds node_start{0};
+  std::optional<std::chrono::milliseconds> detect;
+  std::optional<std::chrono::milliseconds> node_start;
   std::string plan_out;
   std::string plot;
   bool as_json = false;
@@ -81,7 +85,7 @@ realistic_options realistic_of(const simulate_arguments& args, const profile& wo
   }
   if (args.link_bytes_per_ms)
     result.figures.link_bytes_per_ms = *args.link_bytes_per_ms;
-  result.figures.detect_ms = static_cast<double>(args.detect.count());
+  result.figures.detect_ms = static_cast<double>(args.detect.value_or(default_detect).count());
   return result;
 }
 
@@ -198,6 +202,8 @@ std::string peers_missing(const simulate_arguments& args, const simulation_input
 }
 
 simulation_input read_input(simulate_arguments& args) {
+  if (args.accounting != "realistic" && (args.link_bytes_per_ms || args.detect || args.node_start))
+    throw std::invalid_argument("--link, --detect and --node-start need --accounting realistic");
   simulation_input result;
   result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
   if (args.accounting == "published") {
@@ -209,11 +215,11 @@ simulation_input read_input(simulate_arguments& args) {
     result.network = from_file(args.network, [](const std::string& text) { return parse_network(text); });
   }
   result.trace = load_trace(args.trace);
-  if (args.node_start.count() > 0) {
-    if (args.accounting != "realistic" || result.trace.events.empty())
-      throw std::invalid_argument("--node-start needs --accounting realistic and a trace of events");
+  if (args.node_start) {
+    if (result.trace.events.empty())
+      throw std::invalid_argument("--node-start needs a trace of events");
     result.trace.intervals =
-        intervals_of(delayed_additions(result.trace.events, static_cast<std::uint64_t>(args.node_start.count())));
+        intervals_of(delayed_additions(result.trace.events, static_cast<std::uint64_t>(args.node_start->count())));
   }
   const bool asked = !args.peers.empty();
   if (!asked)
@@ -267,7 +273,8 @@ void simulate(simulate_arguments args) {
 void add_simulate(CLI::App& app) {
   auto args = std::make_shared<simulate_arguments>();
   auto* command = app.add_subcommand("simulate", "Replay a trace under planning policies");
-  const auto add_duration = [&](const std::string& name, std::chrono::milliseconds& value, const std::string& text) {
+  const auto add_duration = [&](const std::string& name, std::optional<std::chrono::milliseconds>& value,
+                                const std::string& text) {
     command->add_option_function<std::string>(
         name,
         [args, name, &value](const std::string& x) { // `value` is part of args
@@ -290,17 +297,25 @@ void add_simulate(CLI::App& app) {
   for (const auto kind : peer_kinds)
     policies.push_back(to_string(kind));
   policies.push_back("all");
-  command->add_option("--policy", args->policies, names_of(policies) + ", or several of them")
+  command->add_option("--policy", args->policies, names_of(policies) + ", or several of them (default: liveput)")
       ->delimiter(',')
       ->check(CLI::IsMember(policies));
   auto forecasts = method_names();
   forecasts.push_back("oracle");
-  command->add_option("--forecast", args->forecast, names_of(forecasts))->check(CLI::IsMember(forecasts));
+  command->add_option("--forecast", args->forecast, names_of(forecasts))
+      ->capture_default_str()
+      ->check(CLI::IsMember(forecasts));
   command->add_option("--notice", args->notice, "intervals whose events are known before they are decided on")
+      ->capture_default_str()
       ->check(CLI::Range(0, 2));
-  command->add_option("--look-ahead", args->look_ahead, "intervals")->check(CLI::Range(1, 1'000'000));
-  command->add_option("--devices", args->devices, "devices per instance")->check(CLI::Range(1, 64));
+  command->add_option("--look-ahead", args->look_ahead, "intervals")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_option("--devices", args->devices, "devices per instance")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   command->add_option("--accounting", args->accounting, "cost model: published, or realistic (real time)")
+      ->capture_default_str()
       ->check(CLI::IsMember({"published", "realistic"}));
   command->add_option_function<std::string>(
       "--link",
@@ -317,8 +332,10 @@ void add_simulate(CLI::App& app) {
   command->add_option("--peers", args->peers,
                       "figures of peers, JSON (default: peers-oobleck-artifact.json beside the profile)");
   command->add_option("--peer-model", args->peer_model, "which model of that file (default: named like the profile)");
-  command->add_option("--plan-out", args->plan_out, "write [D, P] of every interval here, JSON; of one policy");
-  command->add_option("--plot", args->plot, "draw availability, configurations and samples over time here, SVG");
+  command->add_option("--plan-out", args->plan_out, "write [D, P] of every interval here, JSON; of one policy")
+      ->check(in_a_folder);
+  command->add_option("--plot", args->plot, "draw availability, configurations and samples over time here, SVG")
+      ->check(in_a_folder);
   command->add_flag("--json", args->as_json, "one JSON object");
   command->footer("Example: parcae simulate --profile bert-large.json --trace p3.csv --policy all --plot p3.svg");
   command->callback([args] { simulate(*args); });

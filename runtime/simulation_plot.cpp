@@ -92,11 +92,14 @@ void plot_runs(const std::string& path, const simulation_setting& setting, const
     return;
   if (status == 127)
     throw std::runtime_error("cannot draw " + path + ": install gnuplot (Debian: gnuplot-nox)");
-  std::string line, first;
-  for (std::ifstream file(errors); first.empty() && std::getline(file, line);)
-    if (line.find_first_not_of(" ^") != std::string::npos)
-      first = line;
-  throw std::runtime_error("cannot draw " + path + ": " + (status ? first : "gnuplot does not end"));
+  // It says: the command, a mark below it, `"SCRIPT" line N: what is wrong`.
+  std::string line, why = "gnuplot does not end";
+  for (std::ifstream file(errors); status && std::getline(file, line); why = line)
+    if (const auto place = line.find(" line "); line.starts_with('"') && place != line.npos) {
+      why = line.substr(line.find(": ", place) + 2);
+      break;
+    }
+  throw std::runtime_error("cannot draw " + path + ": " + why);
 }
 
 } // namespace parcae

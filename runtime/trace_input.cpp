@@ -23,10 +23,13 @@ trace_input load_trace(const std::string& name) {
     auto intervals = intervals_of(events);
     return {std::move(intervals), std::move(events)};
   }
+  if (!std::filesystem::exists(name))
+    throw std::runtime_error(name + " cannot be opened; generated traces are KIND:SEED with one of " + names_of(kinds));
   return from_file(name, [](const std::string& text) {
     trace_input result{parse_trace(text), {}};
-    if (result.intervals.empty())
-      throw parse_error("the trace has no intervals");
+    if (result.intervals.size() < 2)
+      throw parse_error(result.intervals.empty() ? "the trace has no intervals"
+                                                 : "the trace is of one moment only; it ends with its last line");
     if (!is_counts(text))
       result.events = parse_events(text);
     return result;

@@ -1,10 +1,11 @@
 #pragma once
 
-// How wrong usage is told: one line, as all other errors.
+// How wrong usage is found and told: one line, as all other errors.
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 
 namespace parcae {
@@ -17,6 +18,13 @@ inline std::string usage_error(const CLI::App* app, const CLI::Error& e) {
   std::string what = e.what();
   std::ranges::replace(what, '\n', ' ');
   return command + ": " + what + "; see `" + command + " -h`\n";
+}
+
+/// For CLI::Option::check: a file can be written here, as far as its folder is concerned. Found before the work is
+/// done.
+inline std::string in_a_folder(const std::string& file) {
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  return std::filesystem::is_directory(folder) ? "" : "there is no folder " + folder.string();
 }
 
 } // namespace parcae

@@ -69,6 +69,9 @@ TEST_F(error, commands) {
   const auto incomplete = incomplete_checkpoint("incomplete");
   const auto damaged = incomplete_checkpoint("damaged");
   file("damaged/k.manifest", "something else than a manifest");
+  incomplete_checkpoint("all/damaged");
+  file("all/damaged/k.manifest", "something else than a manifest");
+  incomplete_checkpoint("parts/incomplete");
   file("not-json", "{");
   file("empty", "");
   const auto manager = to_string(cluster->where());
@@ -86,12 +89,20 @@ TEST_F(error, commands) {
       {"job before the first", {"status", "-1"}, 2, {"parcae status: ", "parcae status -h"}},
       {"cancel without a job", {"cancel"}, 2, {"parcae cancel: ", "JOB", "parcae cancel -h"}},
       {"export without a file", {"export", "1"}, 2, {"parcae export: ", "--output", "parcae export -h"}},
+      {"export to where no folder is",
+       {"export", "1", "--output", f + "no/x"},
+       2,
+       {"--output", "no folder " + f + "no"}},
       {"preempt without names", {"preempt"}, 2, {"names of instances", "--any N"}},
       {"preempt by name and number", {"preempt", "a", "--any", "1"}, 2, {"--any", "parcae preempt -h"}},
       {"notice that is no duration", {"preempt", "a", "--notice", "soon"}, 2, {"--notice soon", "such as 30s"}},
       {"listening to the world", {"manager", "--listen", "0.0.0.0:0"}, 2, {"0.0.0.0", "loopback"}},
       {"unknown kind of log", {"manager", "--log-format", "xml"}, 2, {"--log-format xml", "text or json"}},
       {"simulate without a trace", {"simulate", "--profile", "p"}, 2, {"parcae simulate: ", "--trace"}},
+      {"options of another accounting",
+       {"simulate", "--profile", f + "p", "--trace", f + "t", "--detect", "1s"},
+       2,
+       {"--detect", "--accounting realistic"}},
       // What cannot be: 1.
       {"no such job file", {"submit", f + "no.toml"}, 1, {f + "no.toml", "No such file"}},
       {"a folder as job file", {"submit", f}, 1, {f, "Is a directory"}},
@@ -138,6 +149,14 @@ TEST_F(error, commands) {
       {"no such job to export", {"export", "99", "--output", f + "x"}, 1, {"no such job: 99", "parcae status"}},
       {"nothing to export yet", {"export", "1", "--output", f + "x"}, 1, {"job 1", "no keeper holds"}},
       {"no checkpoint to export", {"export", f, "--output", f + "x"}, 1, {"no checkpoint at " + f}},
+      {"only damaged checkpoints to export",
+       {"export", f + "all", "--output", f + "x"},
+       1,
+       {"no checkpoint at " + f + "all", "all/damaged/k.manifest", "damaged"}},
+      {"only half a checkpoint to resume from",
+       {"submit", "--resume", f + "parts"},
+       1,
+       {"no checkpoint at " + f + "parts", "parts/incomplete lacks layers 2"}},
       {"half a checkpoint to export", {"export", incomplete, "--output", f + "x"}, 1, {"layers 2 ", "one folder"}},
       {"no such instance", {"preempt", "nobody"}, 1, {"no such instance: nobody", "parcae status"}},
       {"too few instances", {"preempt", "--any", "50"}, 1, {"50 asked for, 0 workers"}},
@@ -145,6 +164,19 @@ TEST_F(error, commands) {
       {"no such profile", {"simulate", "--profile", f + "no", "--trace", f + "no"}, 1, {f + "no", "cannot be opened"}},
       {"not a profile", {"simulate", "--profile", f + "not-json", "--trace", f + "no"}, 1, {f + "not-json"}},
       {"no such trace", {"forecast", "--trace", f + "no"}, 1, {f + "no", "cannot be opened"}},
+      {"a kind of trace that there is not", {"forecast", "--trace", "nope:1"}, 1, {"nope:1", "KIND:SEED", "bursty"}},
+      {"a trace of one moment",
+       {"forecast", "--trace", file("moment", "0,add,a\n")},
+       1,
+       {f + "moment", "one moment only"}},
+      {"a trace too short to forecast",
+       {"forecast", "--trace", file("short", "0,add,a\n60000,add,b\n")},
+       1,
+       {f + "short", "2 intervals", "--warm-up 30"}},
+      {"a trace for the demo that is none",
+       {"demo", "--trace", file("demo", "0,add,a\n1,remove,b\n")},
+       1,
+       {f + "demo: line 2", "removes b"}},
       {"an empty trace", {"forecast", "--trace", f + "empty"}, 1, {f + "empty", "no intervals"}},
       {"no manager",
        {"status", "--manager", "127.0.0.1:1"},

@@ -45,8 +45,8 @@ TEST_F(profile_test, a_job_is_measured_and_its_profile_simulated) {
 TEST_F(profile_test, errors_say_what_to_do) {
   const std::string job = PARCAE_SOURCE_DIR "/deploy/examples/mlp.toml";
   const auto x = run({"profile", job, "--output", "/nowhere/x"}, false);
-  EXPECT_EQ(x.status, 1);
-  EXPECT_THAT(x.error, HasSubstr("/nowhere"));
+  EXPECT_EQ(x.status, 2);
+  EXPECT_THAT(x.error, HasSubstr("no folder /nowhere"));
   const auto y = run({"profile", job, "--output", folder.path() / "x", "--duration", "soon"}, false);
   EXPECT_EQ(y.status, 2);
 }
