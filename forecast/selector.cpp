@@ -110,15 +110,16 @@ void selector::observe(const fleet_interval& x) {
       open_.back()[c].push_back(all[h - 1]);
   }
   if (learnt_ > 0) {
-    // Errors so many intervals ahead overlap, so that as many intervals tell about as much as one would: that is what
-    // the ridge is worth.
+    // Errors so many intervals ahead overlap, so that as many of them tell about as much as one would: that is what the
+    // ridge is worth.
     const auto count = candidates_.size();
     double mean = 0;
     for (std::size_t i = 0; i < count; ++i)
       mean += products_[i * count + i] / static_cast<double>(count);
+    constexpr auto overlap = std::accumulate(std::begin(horizons), std::end(horizons), std::size_t{0});
     auto form = products_;
     for (std::size_t i = 0; i < count; ++i)
-      form[i * count + i] += mean * longest * std::size(horizons) / learnt_;
+      form[i * count + i] += mean * overlap / learnt_;
     minimise(form, weights_);
   }
   last_ = x.available;
