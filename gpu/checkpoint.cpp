@@ -148,25 +148,27 @@ void write_share(const std::filesystem::path& folder, const std::string& keeper,
   file.publish();
 }
 
-checkpoint_reader::checkpoint_reader(std::filesystem::path folder) : folder_(std::move(folder)) {
-  for (const auto& path : manifests_in(folder_)) {
-    auto x = read_manifest(path);
-    if (x.tensors.find('/') != std::string::npos)
-      throw checkpoint_error(path.string() + " names a file in another folder");
-    if (!shares_.empty() && x.at != manifest().at)
-      throw checkpoint_error(path.string() + " is of version " + to_string(x.at) + ", another is of " +
-                             to_string(manifest().at));
-    const auto number = shares_.size();
-    for (const auto& layer : x.layers)
-      where_.try_emplace(layer.layer, number, layer.checksum);
-    shares_.push_back({std::move(x), {}});
-    shares_.back().tensors = folder_ / shares_.back().manifest.tensors;
+checkpoint_reader::checkpoint_reader(const std::vector<std::filesystem::path>& folders) {
+  for (const auto& folder : folders) {
+    folders_ += (folders_.empty() ? "" : ", ") + folder.string();
+    for (const auto& path : manifests_in(folder)) {
+      auto x = read_manifest(path);
+      if (x.tensors.find('/') != std::string::npos)
+        throw checkpoint_error(path.string() + " names a file in another folder");
+      if (!shares_.empty() && x.at != manifest().at)
+        throw checkpoint_error(path.string() + " is of version " + to_string(x.at) + ", another is of " +
+                               to_string(manifest().at));
+      const auto number = shares_.size();
+      for (const auto& layer : x.layers)
+        where_.try_emplace(layer.layer, number, layer.checksum);
+      shares_.push_back({std::move(x), {}});
+      shares_.back().tensors = folder / shares_.back().manifest.tensors;
+    }
   }
   if (shares_.empty())
-    throw checkpoint_error("no checkpoint at " + folder_.string() + ": no manifest is in that folder");
+    throw checkpoint_error("no checkpoint at " + folders_ + ": no manifest is in that folder");
   if (auto problem = problem_of(manifest().specification); !problem.empty())
-    throw checkpoint_error("the checkpoint at " + folder_.string() +
-                           " is of a job that this build cannot run: " + problem);
+    throw checkpoint_error("the checkpoint at " + folders_ + " is of a job that this build cannot run: " + problem);
   model_ = describe(manifest().specification.model);
   std::erase_if(where_, [&](const auto& x) { return x.first >= model_.layers.size(); });
 }
@@ -189,7 +191,7 @@ std::vector<std::uint32_t> checkpoint_reader::missing() const {
 shard_bytes checkpoint_reader::read(std::uint32_t layer) {
   const auto found = where_.find(layer);
   if (found == where_.end())
-    throw checkpoint_error(folder_.string() + " does not have layer " + std::to_string(layer));
+    throw checkpoint_error(folders_ + " does not have layer " + std::to_string(layer));
   const auto [number, checksum] = found->second;
   const auto& from = shares_[number];
   shard_bytes result{layer, from.manifest.at, {}};
@@ -220,34 +222,32 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& folder) {
   if (!manifests_in(folder).empty())
     return folder;
   std::filesystem::path newest;
-  version newest_at;
-  std::string unusable; // why one cannot be gone on from
+  std::pair<bool, version> best{}; // complete, of which version
+  std::string unusable;
   std::error_code failure;
   for (std::filesystem::directory_iterator i(folder, failure), end; !failure && i != end; i.increment(failure)) {
     if (manifests_in(i->path()).empty())
       continue;
     try {
-      checkpoint_reader reader(i->path());
-      if (const auto missing = reader.missing(); !missing.empty()) {
-        unusable = "; " + i->path().string() + " lacks layers " + list_of(missing);
-      } else if (reader.manifest().at > newest_at) {
-        newest_at = reader.manifest().at;
+      checkpoint_reader reader({i->path()});
+      if (const auto it = std::pair(reader.missing().empty(), reader.manifest().at); newest.empty() || it > best) {
+        best = it;
         newest = i->path();
       }
-    } catch (const checkpoint_error& e) { // an older one may do
+    } catch (const checkpoint_error& e) { // another one may do
       unusable = std::string("; ") + e.what();
     }
   }
   if (newest.empty())
-    throw checkpoint_error("no checkpoint at " + folder.string() + ": neither a manifest nor a complete checkpoint " +
+    throw checkpoint_error("no checkpoint at " + folder.string() + ": neither a manifest nor a checkpoint " +
                            "is in that folder" + unusable);
   return newest;
 }
 
 void export_parameters(checkpoint_reader& from, const std::filesystem::path& output) {
   if (auto missing = from.missing(); !missing.empty())
-    throw checkpoint_error("layers " + list_of(missing) +
-                           " are not in this checkpoint; copy the shares of all keepers " + "into one folder");
+    throw checkpoint_error("layers " + list_of(missing) + " are not in " + from.folders() +
+                           "; copy the shares of all keepers into one folder");
   const auto& model = from.model();
   std::map<std::string, std::string> metadata{{"format", "pt"}};
   if (model.tied)

@@ -34,16 +34,17 @@ struct checkpoint_share {
 void write_share(const std::filesystem::path& folder, const std::string& keeper, checkpoint_share share,
                  const std::atomic<bool>& cancelled);
 
-/// The shares in one folder. Not thread-safe.
+/// The shares in one folder, or in those of several keepers. Not thread-safe.
 class checkpoint_reader {
 public:
   /// Reads the manifests. Throws checkpoint_error: there is none, one is damaged, or they are not of one version.
-  explicit checkpoint_reader(std::filesystem::path folder);
+  explicit checkpoint_reader(const std::vector<std::filesystem::path>& folders);
 
   const checkpoint_manifest& manifest() const { return shares_.front().manifest; } ///< `layers` are of one share only
   const model_description& model() const { return model_; }
-  std::vector<std::uint32_t> layers() const;  ///< stored here, ascending
-  std::vector<std::uint32_t> missing() const; ///< the others of the model
+  const std::string& folders() const { return folders_; } ///< for messages
+  std::vector<std::uint32_t> layers() const;              ///< stored here, ascending
+  std::vector<std::uint32_t> missing() const;             ///< the others of the model
 
   /// A layer's state, compared with its checksum. Throws checkpoint_error.
   shard_bytes read(std::uint32_t layer);
@@ -54,14 +55,14 @@ private:
     std::filesystem::path tensors;
   };
 
-  std::filesystem::path folder_;
+  std::string folders_;
   std::vector<share> shares_;
   std::map<std::uint32_t, std::pair<std::size_t, std::uint64_t>> where_; ///< by layer: share and checksum
   model_description model_;
 };
 
-/// The folder itself if a manifest is in it, else the newest complete checkpoint directly below it. Throws
-/// checkpoint_error if there is neither.
+/// The folder itself if a manifest is in it, else the newest complete checkpoint directly below it, else the newest:
+/// the rest may be with other keepers. Throws checkpoint_error if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& folder);
 
 /// Writes the parameters as one safetensors file, as PyTorch's `safetensors.torch.save_model` does: of tied tensors the

@@ -98,27 +98,32 @@ void checkpoint_store::read(restore x, std::function<void(const commit_result&, 
   });
 }
 
-std::filesystem::path checkpoint_store::find(const restore& x) const {
+std::vector<std::filesystem::path> checkpoint_store::find(const restore& x) const {
   const std::filesystem::path asked(x.folder);
+  std::vector<std::filesystem::path> result;
   if (asked.is_absolute() && std::filesystem::exists(asked))
-    return asked;
-  return folder_ / asked.parent_path().filename() / asked.filename();
+    result.push_back(asked);
+  const auto own = folder_ / asked.parent_path().filename() / asked.filename();
+  if (std::filesystem::exists(own) && (result.empty() || !std::filesystem::equivalent(own, asked)))
+    result.push_back(own);
+  return result;
 }
 
 restored checkpoint_store::read_now(const restore& x,
                                     const std::function<void(const commit_result&, shard_bytes)>& on_shard) const {
   restored answer{x.job, x.at, false, {}};
-  const auto folder = find(x);
-  if (!std::filesystem::exists(folder)) {
-    answer.problem = keeper_ + " has no folder " + folder.string();
-    return answer;
-  }
   try {
-    checkpoint_reader reader(folder);
+    const auto folders = find(x);
+    if (folders.empty()) {
+      answer.problem = keeper_ + " has no checkpoint " + x.folder + " in " + folder_.string();
+      return answer;
+    }
+    checkpoint_reader reader(folders);
     const auto& manifest = reader.manifest();
     if (manifest.at.steps != x.at.steps || manifest.specification.model != x.specification.model ||
         moments_of(manifest.specification.optimizer) != moments_of(x.specification.optimizer))
-      throw checkpoint_error("the checkpoint at " + folder.string() + " is of another step, model or optimizer");
+      throw checkpoint_error("the checkpoint at " + folders.front().string() +
+                             " is of another step, model or optimizer");
     for (auto layer : reader.layers()) {
       if (ending_)
         return answer;

@@ -40,7 +40,9 @@ private:
   checkpointed write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
                          const commit_result& result) const;
   void delete_older(const std::filesystem::path& run, std::uint64_t oldest) const;
-  std::filesystem::path find(const restore& x) const;
+  /// What was asked for, as far as this machine has it, and this keeper's own share of it: others may have written into
+  /// other folders.
+  std::vector<std::filesystem::path> find(const restore& x) const;
   restored read_now(const restore& x, const std::function<void(const commit_result&, shard_bytes)>& on_shard) const;
 
   const std::filesystem::path folder_;

@@ -23,7 +23,8 @@ namespace {
 
 constexpr std::chrono::milliseconds poll_interval{200};
 constexpr std::chrono::seconds checkpoint_limit{120};
-constexpr int polls_to_tell = 5; // what passes sooner is no news
+constexpr std::chrono::seconds absence_limit{30}; // of the manager, while a job is waited for
+constexpr int polls_to_tell = 5;                  // what passes sooner is no news
 
 std::shared_ptr<std::string> add_manager_option(CLI::App& command) {
   auto x = std::make_shared<std::string>("127.0.0.1:4242");
@@ -35,14 +36,30 @@ void print(const std::string& x) {
   std::fputs(x.c_str(), stdout);
 }
 
-void wait_for(manager_client& client, std::uint64_t id) {
+// As long as it takes, and so also through moments in which the manager does not answer.
+job_status patient_status(const address& manager, std::unique_ptr<manager_client>& client, std::uint64_t id) {
+  const auto end = std::chrono::steady_clock::now() + absence_limit;
+  for (;;)
+    try {
+      if (!client)
+        client = std::make_unique<manager_client>(manager);
+      return client
+          ->status({.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX})
+          .jobs.at(0);
+    } catch (const client_error&) {
+      if (std::chrono::steady_clock::now() > end)
+        throw;
+      client.reset();
+      std::this_thread::sleep_for(poll_interval);
+    }
+}
+
+void wait_for(const address& manager, std::unique_ptr<manager_client> client, std::uint64_t id) {
   std::string told, problem;
   int polls = 0; // in a row that found this problem
   // Polling only: the client has nothing else to do, and the job may take days.
   for (;;) {
-    auto job =
-        client.status({.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX})
-            .jobs.at(0);
+    auto job = patient_status(manager, client, id);
     if (job.state == "done") {
       std::fprintf(stderr, "job %llu is done, parameters sha256 %s\n", static_cast<unsigned long long>(id),
                    job.parameters_sha256.c_str());
@@ -65,7 +82,7 @@ void wait_for(manager_client& client, std::uint64_t id) {
 // The checkpoint's own specification, or that of a job file for the same model.
 job_specification resumed(const std::filesystem::path& folder, const std::string& file) {
   auto found = std::filesystem::absolute(find_checkpoint(folder)).lexically_normal();
-  checkpoint_reader checkpoint(found);
+  checkpoint_reader checkpoint({found});
   const auto& manifest = checkpoint.manifest();
   auto job = file.empty() ? manifest.specification : parse_job_file(file);
   if (job.model != manifest.specification.model || job.optimizer.kind != manifest.specification.optimizer.kind)
@@ -77,8 +94,8 @@ job_specification resumed(const std::filesystem::path& folder, const std::string
   return job;
 }
 
-// The folder of a checkpoint of the newest version that the keepers hold, as this machine sees it.
-std::filesystem::path checkpoint_of(const std::string& manager, std::uint64_t id) {
+// The folders of a checkpoint of the newest version that the keepers hold, those that this machine sees.
+std::vector<std::filesystem::path> checkpoint_of(const std::string& manager, std::uint64_t id) {
   manager_client client(parse_address(manager));
   const status_request wanted{.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX};
   auto job = client.status(wanted).jobs.at(0);
@@ -101,11 +118,15 @@ std::filesystem::path checkpoint_of(const std::string& manager, std::uint64_t id
     std::this_thread::sleep_for(poll_interval);
   }
   std::string places;
+  std::vector<std::filesystem::path> seen;
   for (const auto& place : job.checkpoint_folders) {
-    if (std::filesystem::exists(place.folder))
-      return place.folder;
+    if (std::ranges::find(seen, std::filesystem::path(place.folder)) == seen.end() &&
+        std::filesystem::exists(place.folder))
+      seen.emplace_back(place.folder);
     places += (places.empty() ? "" : ", ") + place.folder + " (keeper " + place.keeper + ")";
   }
+  if (!seen.empty())
+    return seen;
   if (places.empty())
     throw client_error(name + " has written no checkpoint since it was started from one; try again later");
   throw client_error("the checkpoint of " + name + " is not on this machine but at " + places +
@@ -114,7 +135,7 @@ std::filesystem::path checkpoint_of(const std::string& manager, std::uint64_t id
 
 void export_job(const std::string& manager, const std::string& what, const std::string& output) {
   const auto number = !what.empty() && what.find_first_not_of("0123456789") == what.npos && what.size() < 19;
-  checkpoint_reader from(number ? checkpoint_of(manager, std::stoull(what)) : find_checkpoint(what));
+  checkpoint_reader from(number ? checkpoint_of(manager, std::stoull(what)) : std::vector{find_checkpoint(what)});
   export_parameters(from, output);
   std::fprintf(stderr, "%s: parameters of step %llu\n", output.c_str(),
                static_cast<unsigned long long>(from.manifest().at.steps));
@@ -127,12 +148,12 @@ void submit(const std::string& manager, const std::string& file, const std::stri
   // The path is looked up on the nodes; here is only a hint for the common case of one machine.
   if (!job.data.path.empty() && !std::filesystem::exists(job.data.path))
     std::fprintf(stderr, "warning: %s is not on this machine; the nodes need it\n", job.data.path.c_str());
-  manager_client client(parse_address(manager));
-  auto id = client.submit(job);
+  auto client = std::make_unique<manager_client>(parse_address(manager));
+  auto id = client->submit(job);
   std::printf("%llu\n", static_cast<unsigned long long>(id));
   std::fflush(stdout);
   if (wait)
-    wait_for(client, id);
+    wait_for(parse_address(manager), std::move(client), id);
 }
 
 } // namespace

@@ -72,7 +72,7 @@ struct checkpoint_folder : testing::Test {
   /// The error of reading all of a checkpoint; empty if there is none.
   static std::string error_of(const std::filesystem::path& from) {
     try {
-      checkpoint_reader reader(from);
+      checkpoint_reader reader({from});
       for (auto layer : reader.layers())
         reader.read(layer);
     } catch (const checkpoint_error& e) {
@@ -97,9 +97,9 @@ struct checkpoint_folder : testing::Test {
 // given: shares of two keepers, one layer in both / expected: all is read back, with job, version, result and data
 TEST_F(checkpoint_folder, is_read_as_it_was_written) {
   write(folder / "20@3", "k1", {0, 1});
-  EXPECT_THAT(checkpoint_reader(folder / "20@3").missing(), ElementsAre(2u));
+  EXPECT_THAT(checkpoint_reader({folder / "20@3"}).missing(), ElementsAre(2u));
   write(folder / "20@3", "k2", {1, 2});
-  checkpoint_reader reader(folder / "20@3");
+  checkpoint_reader reader({folder / "20@3"});
   EXPECT_THAT(reader.layers(), ElementsAre(0u, 1u, 2u));
   EXPECT_THAT(reader.missing(), IsEmpty());
   EXPECT_EQ(reader.manifest().at, (version{20, {3}}));
@@ -223,6 +223,20 @@ TEST_F(checkpoint_folder, the_newest_complete_one_is_found) {
   put(folder / "40@3" / "k.manifest", "damaged by somebody");
   EXPECT_EQ(find_checkpoint(folder), folder / "20@3");
   EXPECT_EQ(find_checkpoint(folder / "9@1"), folder / "9@1");
+  std::filesystem::remove_all(folder / "9@1");
+  std::filesystem::remove_all(folder / "20@3");
+  EXPECT_EQ(find_checkpoint(folder), folder / "30@3") << "other keepers may have the rest";
+}
+
+// given: two keepers' shares in folders of their own / expected: read as one checkpoint
+TEST_F(checkpoint_folder, shares_may_be_in_several_folders) {
+  write(folder / "a/20@3", "k", {0, 2});
+  write(folder / "b/20@3", "l", {1});
+  checkpoint_reader reader({folder / "a/20@3", folder / "b/20@3"});
+  EXPECT_THAT(reader.missing(), IsEmpty());
+  EXPECT_EQ(reader.read(1).at, (version{20, {3}}));
+  write(folder / "c/30@3", "l", {1}, {30, {3}});
+  EXPECT_THROW(checkpoint_reader({folder / "a/20@3", folder / "c/30@3"}), checkpoint_error);
 }
 
 // given: a tied gpt / expected: one file with its parameters, the second of the tied pair in the metadata only; an
@@ -230,11 +244,11 @@ TEST_F(checkpoint_folder, the_newest_complete_one_is_found) {
 TEST_F(checkpoint_folder, is_exported) {
   write(folder / "c", "k", {0, 2});
   {
-    checkpoint_reader incomplete(folder / "c");
+    checkpoint_reader incomplete({folder / "c"});
     EXPECT_THROW(export_parameters(incomplete, folder / "out"), checkpoint_error);
   }
   write(folder / "c", "l", {1});
-  checkpoint_reader reader(folder / "c");
+  checkpoint_reader reader({folder / "c"});
   export_parameters(reader, folder / "out");
   safetensors_file file(folder / "out");
   EXPECT_THAT(file.metadata(),
@@ -257,7 +271,7 @@ TEST_F(checkpoint_folder, has_running_statistics) {
     all.push_back(layer);
   const version at{20, {3}};
   write(folder / "c", "k", all, at, of);
-  checkpoint_reader reader(folder / "c");
+  checkpoint_reader reader({folder / "c"});
   for (auto layer : all)
     EXPECT_TRUE(reader.read(layer).parts == shard_of(layer, at, of)->parts) << layer;
   export_parameters(reader, folder / "out");
@@ -319,8 +333,11 @@ TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
   checkpoint_store moved(folder / "moved", "k");
   EXPECT_EQ(has_read(moved, last.folder, 20, job()).problem, "");
   EXPECT_THAT(arrived, ElementsAre(1u, 2u));
+  write(folder / "theirs/text-1/20@1", "l", {0}, {20, {1}});
+  EXPECT_EQ(has_read(moved, folder / "theirs/text-1/20@1", 20, job()).problem, "");
+  EXPECT_THAT(arrived, ElementsAre(0u, 1u, 2u)) << "another keeper's share, and its own";
   auto answer = has_read(moved, "/no/such/folder", 20, job());
-  EXPECT_THAT(answer.problem, HasSubstr("k has no folder"));
+  EXPECT_THAT(answer.problem, HasSubstr("k has no checkpoint /no/such/folder"));
   EXPECT_FALSE(answer.damaged);
   auto other = job();
   other.model.width = 16;

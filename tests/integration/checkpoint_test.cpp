@@ -112,6 +112,36 @@ TEST_F(checkpoint, everything_is_killed_and_the_job_goes_on) {
   EXPECT_NE(digest_in(exported), std::string()) << "the running job's file is read as well";
 }
 
+// given: two keepers with a folder each, one copy of every layer; everything is killed, and new keepers have the
+// folders / expected: export finds all shares; --resume of one keeper's folder, both keepers read theirs; the same bits
+TEST_F(checkpoint, keepers_with_folders_of_their_own_share_one) {
+  auto job = small_job(300);
+  job.checkpoint_every = 20;
+  const auto start_keepers = [&] {
+    for (const auto* name : {"k1", "k2"})
+      cluster->start_node(name, {"--role", "keeper", "--state", folder.path() / ("of-" + std::string(name))});
+  };
+  start_keepers();
+  cluster->wait_for("keepers", limit, [](const status_reply& s) { return living(s, "keeper") == 2; });
+  cluster->start_node("a");
+  const auto id = cluster->client().submit(job);
+  const auto before =
+      wait_for_job(id, "a checkpoint of both", [](const job_status& j) { return j.checkpoint_folders.size() == 2; });
+  kill_all({"k1", "k2", "a"});
+  start("second");
+  start_keepers();
+  cluster->wait_for("keepers", limit, [](const status_reply& s) { return living(s, "keeper") == 2; });
+  cluster->start_node("b");
+  const auto resumed = run({"submit", "--resume", before.checkpoint_folders[0].folder, "--wait"});
+  EXPECT_EQ(resumed.status, 0) << resumed.error;
+  const auto exported = run({"export", "1", "--output", folder.path() / "final.safetensors"});
+  EXPECT_EQ(exported.status, 0) << exported.error;
+  const auto end = job_of(cluster->client().status(), 1);
+  ASSERT_FALSE(end.chain.empty());
+  EXPECT_GE(end.chain[0].last, 20u);
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
 // given: all workers and the keeper are killed, the manager lives / expected: the job waits for what the checkpoint
 // has, says so, and goes on when the keeper is back with its folder; the same bits
 TEST_F(checkpoint, the_keeper_comes_back_with_its_folder) {
