@@ -49,6 +49,7 @@ std::optional<time_point> conductor::machine::deadline() const {
     return {};
   consider(limit_);
   consider(plan_at_);
+  consider(moment_to_secure());
   for (const auto& [id, slot] : slots_)
     if (slot.excluded && *slot.excluded != time_point::max())
       consider(slot.excluded);
@@ -275,6 +276,8 @@ void conductor::machine::on(const tick&) {
       plan_after_change_ = true;
     }
   }
+  if (const auto moment = moment_to_secure(); moment && *moment <= now_)
+    secure();
   if (limit_ && *limit_ <= now_)
     limit_passed();
 }
@@ -292,7 +295,7 @@ void conductor::machine::limit_passed() {
     return;
   }
   if (view_.now == stopping) {
-    if (const auto moment = last_moment(); moment && *moment <= now_)
+    if (const auto moment = last_moment(); usable_slots() > 0 && moment && *moment <= now_)
       return abort_current("the step outlasts the notice to those who alone hold a stage");
     ++stuck_;
     abort_current("the generation did not stop in time");
@@ -303,6 +306,11 @@ void conductor::machine::limit_passed() {
     digests_asked_ = false;
     writing_.reset();
     check_done();
+    return;
+  }
+  if (view_.now == aborting && now_ < *stall_began_ + progress_limit() && only_holder_is_awaited()) {
+    log(severity::information, "waiting for the answer of one who alone holds a stage");
+    limit_ = *stall_began_ + progress_limit();
     return;
   }
   const auto late = awaited_;

@@ -1,4 +1,5 @@
 #include "actors/conductor_machine.hpp"
+#include "protocols/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -66,6 +67,15 @@ void conductor::machine::abort_current(const std::string& why) {
     decide_step();
 }
 
+bool conductor::machine::only_holder_is_awaited() const {
+  std::set<std::uint32_t> said;
+  for (const auto& [rank, answer] : current_->aborted_ranks)
+    said.insert(current_->grid.stage_of(rank));
+  return std::ranges::any_of(current_->rank_of, [&](const auto& x) {
+    return awaited_.contains(x.first) && !said.contains(current_->grid.stage_of(x.second));
+  });
+}
+
 void conductor::machine::decide_step() {
   std::vector<rank_report> reports;
   for (const auto& [rank, said] : current_->aborted_ranks)
@@ -96,6 +106,9 @@ void conductor::machine::decide_step() {
   journal("generation " + std::to_string(current_->g.value) + " ends at " + std::to_string(decision.last) + ": " +
           decision.reason);
   log(severity::information, decision.reason);
+  if (lost > 0)
+    log(severity::warning, counted(lost, "committed step") + " after version " + std::to_string(decision.last) +
+                               (lost == 1 ? " is" : " are") + " lost with those who alone held a stage");
   std::set<slot_id> alive;
   for (const auto& [slot, rank] : current_->rank_of)
     if (const auto it = slots_.find(slot); it != slots_.end() && current_->aborted_ranks.contains(rank)) {
@@ -177,7 +190,7 @@ std::optional<time_point> conductor::machine::last_moment() const {
         stays[stage] = true;
     }
   std::optional<time_point> earliest;
-  for (std::uint32_t s = 0; s < grid.depth && usable_slots() > 0; ++s) {
+  for (std::uint32_t s = 0; s < grid.depth; ++s) {
     if (stays[s] || !ends[s])
       continue;
     const auto bytes = std::accumulate(facts_.state_bytes.begin() + grid.first_layer[s],
@@ -190,8 +203,28 @@ std::optional<time_point> conductor::machine::last_moment() const {
 }
 
 void conductor::machine::watch_notices() {
-  if (const auto moment = last_moment(); moment && view_.now == stopping && limit_)
+  if (const auto moment = last_moment(); moment && usable_slots() > 0 && view_.now == stopping && limit_)
     limit_ = std::min(*limit_, *moment);
+}
+
+std::optional<time_point> conductor::machine::moment_to_secure() const {
+  if (view_.now != running || keepers().empty() || (news_ && usable_slots() > 0))
+    return {};
+  const auto moment = last_moment();
+  if (!moment)
+    return {};
+  // The keepers take what all stages hold, and the step in progress ends before.
+  const auto bytes = std::accumulate(facts_.state_bytes.begin(), facts_.state_bytes.end(), std::uint64_t{0});
+  const auto ms = static_cast<double>(bytes) / meter_.figures().link_bytes_per_ms + view_.step_ms;
+  return *moment - milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * ms)));
+}
+
+void conductor::machine::secure() {
+  trigger_ = "the end of a notice to those who alone hold a stage";
+  log(severity::information, "the generation stops, and the keepers take its state: " + trigger_);
+  for (const auto& [slot, rank] : current_->rank_of)
+    send(slot, protect{job_, keepers(), snapshot_token(), true});
+  begin_stop();
 }
 
 void conductor::machine::all_stopped() {

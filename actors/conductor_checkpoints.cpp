@@ -42,6 +42,10 @@ void conductor::machine::on(const checkpoint_wanted&) {
 
 void conductor::machine::write_checkpoint() {
   const auto at = view_.protected_version;
+  if (writing_ && writing_->limit <= now_) { // a keeper forgot it, as one whose executor was replaced does
+    log(severity::warning, "the checkpoint of step " + std::to_string(writing_->at.steps) + " is given up");
+    writing_.reset();
+  }
   if (writing_ || at <= view_.checkpoint)
     return;
   const auto every = specification_.checkpoint_every;

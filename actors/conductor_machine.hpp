@@ -64,7 +64,7 @@ private:
   struct writing {
     version at;
     std::string name;
-    time_point limit; ///< matters only once nothing else is to be done
+    time_point limit; ///< then it is given up, if another is due or nothing else is to be done
     std::set<slot_id> awaited;
     std::set<std::uint32_t> layers; ///< on disk
     std::vector<std::pair<slot_id, std::string>> folders;
@@ -137,6 +137,9 @@ private:
   // Ending a generation that ran.
 
   void abort_current(const std::string& why);
+  /// While aborting: whether of some stage nobody has said what it holds, and somebody will. Without that steps would
+  /// be given up, and within a layer, or the optimizer, nobody hears.
+  bool only_holder_is_awaited() const;
   void decide_step();
   void settle();
   std::string trigger_of_record() const { return record_.trigger.empty() ? trigger_ : record_.trigger; }
@@ -146,11 +149,15 @@ private:
   /// One answer of the present phase is in, or will never come.
   void answered(const slot_id& slot);
   void begin_stop();
-  /// While stopping: when ABORT has to be sent instead, because slots under notice alone hold a stage, others could
-  /// take it over, and moving it takes what is left of their time.
+  /// When slots under notice that alone hold a stage have just the time left that moving it takes.
   std::optional<time_point> last_moment() const;
-  /// Makes it the limit of the phase, if it is earlier.
+  /// While stopping, and others could take the stage over: makes that the limit of the phase, if it is earlier. ABORT
+  /// is sent then.
   void watch_notices();
+  /// While running: when `secure` has to begin. Only if there are keepers and no change that moves the stage away.
+  std::optional<time_point> moment_to_secure() const;
+  /// Those under notice have trained as long as they could: the generation stops, and its state goes to the keepers.
+  void secure();
   void all_stopped();
   void begin_transfer();
   void begin_activation();

@@ -22,6 +22,7 @@ using enum phase;
 ///   preparing     transferring  all are PREPARED
 ///   preparing     clearing      a participant was lost, failed or missed the limit
 ///   running       readying      another configuration was chosen
+///   running       stopping      those under notice who alone hold a stage have trained as long as they could
 ///   running       aborting      a place was lost, communication failed, or there was no progress
 ///   running       finishing     all ranks STOPPED at the final version
 ///   readying      running       g+1 was given up
@@ -43,13 +44,13 @@ using enum phase;
 ///   finishing     planning      a place was lost, or a rank has to send its state again
 ///   any           ended         a keeper holds the final version, cancelled, or failed
 constexpr std::pair<phase, phase> transitions[] = {
-    {waiting, planning},       {planning, waiting},        {planning, preparing},    {planning, finishing},
-    {preparing, transferring}, {preparing, clearing},      {running, readying},      {running, aborting},
-    {running, finishing},      {readying, running},        {readying, stopping},     {readying, aborting},
-    {readying, finishing},     {stopping, transferring},   {stopping, planning},     {stopping, aborting},
-    {stopping, finishing},     {transferring, activating}, {transferring, clearing}, {clearing, planning},
-    {activating, running},     {activating, aborting},     {activating, finishing},  {aborting, deciding},
-    {deciding, planning},      {deciding, waiting},        {finishing, planning},
+    {waiting, planning},       {planning, waiting},   {planning, preparing},      {planning, finishing},
+    {preparing, transferring}, {preparing, clearing}, {running, readying},        {running, stopping},
+    {running, aborting},       {running, finishing},  {readying, running},        {readying, stopping},
+    {readying, aborting},      {readying, finishing}, {stopping, transferring},   {stopping, planning},
+    {stopping, aborting},      {stopping, finishing}, {transferring, activating}, {transferring, clearing},
+    {clearing, planning},      {activating, running}, {activating, aborting},     {activating, finishing},
+    {aborting, deciding},      {deciding, planning},  {deciding, waiting},        {finishing, planning},
 };
 
 } // namespace

@@ -13,7 +13,7 @@ enum class phase : std::uint8_t {
   preparing,    ///< PREPARE(g+1) sent, nothing runs
   running,      ///< g trains; a plan may have been asked for
   readying,     ///< g trains, PREPARE(g+1) sent
-  stopping,     ///< STOP(g) sent, g+1 prepared or given up
+  stopping,     ///< STOP(g) sent, g+1 prepared, given up, or none
   clearing,     ///< ABORT(g+1) sent, which never ran; nothing runs
   aborting,     ///< ABORT(g) sent
   deciding,     ///< DECIDE(g) sent

@@ -321,7 +321,7 @@ private:
     if (feed_.wanted() && running_)
       current_->training->request_snapshot();
     if (current_ && !running_ && !current_->aborted &&
-        current_->training->at().steps == current_->what.specification.steps)
+        ((stopped_ && x.now) || current_->training->at().steps == current_->what.specification.steps))
       send_final_state();
   }
 

@@ -145,6 +145,30 @@ TEST_F(conductor_test, keepers_are_told_only_the_part_of_the_chain_that_they_nee
   EXPECT_LE(last->chain.size(), 2u);
 }
 
+// given: a checkpoint that no keeper answers for / expected: when it should long be written the next is written
+TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {
+  dummy_cluster d(4, 32, 8);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  const auto train = [&](int steps) {
+    for (int i = 0; i < steps; ++i)
+      d.step();
+    d.snapshot("k");
+  };
+  d.kept_silent = true;
+  train(8);
+  d.kept_silent = false;
+  train(2);
+  EXPECT_EQ(d.view().checkpoint.steps, 0u);
+  for (int i = 0; i < 5; ++i) {
+    d.advance(20s);
+    train(1);
+  }
+  EXPECT_EQ(d.view().now, phase::running);
+  EXPECT_GE(d.view().checkpoint.steps, 10u);
+}
+
 // given: a checkpoint every 8 steps, a snapshot every 4 / expected: one of each second snapshot, named by job and
 // version; while three would be there the oldest goes; a job that is done has its final version on disk
 TEST(conductor_checkpoints, are_written_when_due) {

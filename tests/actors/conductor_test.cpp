@@ -39,6 +39,41 @@ TEST_F(conductor_test, rank_that_does_not_answer_abort_is_treated_as_lost) {
   EXPECT_EQ(c.view().grid->width, 1u);
 }
 
+TEST_F(conductor_test, rank_that_alone_holds_a_stage_is_waited_for) {
+  // given: two replicas, one lost, the other in a long layer when ABORT comes. expected: its answer is waited for as
+  // long as a step may take, and no committed step is lost
+  run_two();
+  c.step();
+  const auto steps = c.view().steps_done;
+  std::optional<report> late;
+  c.hold_back = [&](const report& x) {
+    if (std::holds_alternative<aborted>(x))
+      late = x;
+    return std::holds_alternative<aborted>(x);
+  };
+  c.lose("b");
+  c.advance(29s);
+  EXPECT_EQ(c.view().now, phase::aborting);
+  ASSERT_TRUE(late);
+  c.hold_back = {};
+  c.say("a", *late);
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, steps);
+  EXPECT_EQ(c.view().replayed_steps, 1u); // the one in progress
+}
+
+TEST_F(conductor_test, rank_that_never_answers_abort_is_given_up_and_its_steps_are_said) {
+  run_two();
+  c.step();
+  const auto steps = c.view().steps_done;
+  c.silent = {"a"};
+  c.lose("b");
+  c.add("d");
+  c.advance(30s);
+  EXPECT_THAT(c.log(), Contains(HasSubstr(std::to_string(steps) + " committed step")));
+}
+
 TEST_F(conductor_test, generation_without_progress_is_aborted) {
   run_two();
   const auto g = c.view().current;
@@ -112,6 +147,34 @@ TEST_F(conductor_test, last_instance_under_notice_trains_to_its_end) {
   c.advance(20ms);
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, 0u); // no keeper: version 0
+}
+
+TEST_F(conductor_test, last_instance_under_notice_leaves_its_state_to_the_keepers) {
+  // given: a notice to the only worker, a keeper without a snapshot. expected: it trains almost to its end, then stops
+  // for a snapshot of where it is; no step is lost
+  c.add("k", true);
+  c.add("a");
+  c.advance(20ms);
+  c.step();
+  c.notice("a", 30s);
+  c.advance(29s);
+  EXPECT_EQ(c.view().now, phase::running);
+  c.step();
+  const auto is_order = [](const command& x) {
+    const auto* p = std::get_if<protect>(&x);
+    return p && p->now && p->keepers.size() == 1;
+  };
+  const auto orders = std::ranges::count_if(c.told("a"), is_order);
+  c.advance(999ms);
+  EXPECT_EQ(c.view().now, phase::waiting);
+  EXPECT_EQ(std::ranges::count_if(c.told("a"), is_order), orders + 1);
+  c.snapshot("k");
+  c.lose("a");
+  c.add("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 2u);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
 }
 
 TEST_F(conductor_test, joiner_lost_while_it_prepares_leaves_the_generation_running) {

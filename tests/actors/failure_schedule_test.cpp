@@ -378,6 +378,29 @@ TEST_F(failure_schedule, state_spread_over_two_keepers_comes_back_from_both) {
   EXPECT_GE(cluster_->view().chain.back().base, 8u);
 }
 
+// given: no snapshot but the first; a notice to all workers, of two stages, that ends while they train / expected: what
+// they reached is in the keeper when they are gone, and no step is computed again
+TEST_F(failure_schedule, notice_to_all_workers) {
+  auto job = small_job();
+  job.keeper_every = 1'000'000;
+  begin({{2, 2}, {1, 1}}, job);
+  for (int i = 0; i < 4; ++i)
+    cluster_->add_worker("w" + std::to_string(i));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
+  for (int i = 0; i < 4; ++i)
+    cluster_->notice("w" + std::to_string(i), milliseconds(100));
+  ASSERT_TRUE(cluster_->run_until([&] {
+    return cluster_->view().now == phase::waiting &&
+           cluster_->view().protected_version.steps == cluster_->view().steps_done;
+  })) << to_string(cluster_->view().now);
+  ASSERT_LT(cluster_->view().steps_done, job.steps) << "too late to test anything";
+  for (int i = 0; i < 4; ++i)
+    cluster_->kill("w" + std::to_string(i));
+  cluster_->add_worker("next");
+  expect_identical();
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
 TEST_F(failure_schedule, joins_in_quick_succession_after_a_kill) {
   // given: joins every 50 ms for 10 s after a kill would be 200 joins; here each join follows the one before as soon as
   // the conductor was idle for 50 ms. expected: training goes on between them.

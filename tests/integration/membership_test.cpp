@@ -116,6 +116,27 @@ TEST_F(membership, noise_on_the_data_ports_is_harmless) {
   EXPECT_EQ(end.replayed_steps, 0u);
 }
 
+// given: no snapshot but the first; SIGTERM to the only worker, which trains on until its time is over; then another
+// worker / expected: what it reached is with the keeper, and no step is computed again
+TEST_F(membership, notice_to_the_only_worker_costs_no_step) {
+  cluster->start_keeper();
+  cluster->start_node("a", {"--grace", "2s"});
+  wait_for_workers(1);
+  auto job = small_job(800);
+  job.keeper_every = 1'000'000;
+  const auto id = cluster->client().submit(job);
+  wait_for_training(id, 1);
+  cluster->node("a").signal(SIGTERM);
+  const auto waiting = wait_for_job(id, "the end of its time",
+                                    [](const job_status& j) { return j.phase == "waiting" || j.state == "done"; });
+  ASSERT_EQ(waiting.state, "running") << "too fast to test anything";
+  cluster->start_node("b");
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.replayed_steps, 0u);
+  EXPECT_GE(end.chain.back().base, waiting.steps_done);
+}
+
 // given: an instance lost and another with its name / expected: both listed until the lease is over, the new one works
 TEST_F(membership, a_name_is_free_again_after_a_loss) {
   cluster->start_node("a");
