@@ -13,7 +13,7 @@ void cluster_news::note(time_point now, severity level, std::string text) {
     news_.pop_front();
 }
 
-void cluster_news::fail(time_point now, job_id running, report_request x) {
+void cluster_news::fail(time_point now, job_id latest, report_request x) {
   if (x.lines.size() > most_lines)
     x.lines.erase(x.lines.begin(), x.lines.end() - most_lines);
   const auto clip = [](std::string& text) { text.resize(clipped(text, most_bytes).size()); };
@@ -23,7 +23,7 @@ void cluster_news::fail(time_point now, job_id running, report_request x) {
   std::erase_if(failures_, [&](const auto& f) { return f.instance == x.instance; });
   note(now, severity::error, "instance " + x.instance + " failed: " + x.what);
   failures_.push_back({failure_count_++, microseconds_of(now), std::move(x.instance), std::move(x.what),
-                       std::move(x.lines), running.value});
+                       std::move(x.lines), latest.value});
   if (failures_.size() > most_failures)
     failures_.pop_front();
 }

@@ -21,8 +21,8 @@ public:
 
   void note(time_point now, severity level, std::string text);
 
-  /// Takes the place of what this instance reported before. What is beyond the bounds is cut off. Job 0: none ran.
-  void fail(time_point now, job_id running, report_request x);
+  /// Takes the place of what this instance reported before. What is beyond the bounds is cut off. Job 0: none ran yet.
+  void fail(time_point now, job_id latest, report_request x);
 
   void add_to(status_reply& to, const status_request& wanted) const;
 

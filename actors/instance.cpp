@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace parcae {
@@ -81,6 +82,7 @@ void report_failure(self_pointer self) {
 void welcomed(self_pointer self, const welcome& x) {
   auto& s = self->state;
   spdlog::info("instance {} is a member", s.config.introduction.name);
+  s.dials_failed = 0;
   s.phase = instance_phase::member;
   s.manager_life = x.manager_life;
   s.pause = milliseconds(0);
@@ -162,8 +164,10 @@ void dial(self_pointer self) {
               return end(self, render(parcae_error::wrong_protocol, "this node speaks version " +
                                                                         std::to_string(protocol_version) +
                                                                         "; use the same build as the manager"));
-            spdlog::warn("cannot reach the manager at {}:{} ({}), trying again", self->state.config.manager_host,
-                         self->state.config.manager_port, render(e));
+            // Less and less often: it may be away for days.
+            if (const auto failed = ++self->state.dials_failed; std::has_single_bit(failed))
+              spdlog::warn("cannot reach the manager at {}:{} ({}), trying again", self->state.config.manager_host,
+                           self->state.config.manager_port, render(e));
             dial_later(self);
           });
 }

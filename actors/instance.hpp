@@ -63,6 +63,7 @@ struct instance_actor_state {
   std::uint64_t manager_life = 0;        ///< of the manager that welcomed this life; 0: none yet
   std::uint64_t attempt = 0;             ///< number of the newest dial timer
   milliseconds pause{0};                 ///< before the next attempt
+  std::uint64_t dials_failed = 0;        ///< since it was a member
   std::optional<time_point> expires;     ///< end of the notice, while leaving
   std::optional<report_request> failure; ///< not yet told to the manager
 };

@@ -198,6 +198,11 @@ client_reply refusal(const caf::error& x) {
   return refusal(parcae_error::internal, render(x));
 }
 
+/// The one that runs, else the one that ran last, else 0.
+job_id latest_job(const registry_state& s) {
+  return s.queue.running().value_or(s.pictures.empty() ? job_id{} : s.pictures.rbegin()->first);
+}
+
 status_reply status_with(self_pointer self, const status_request& wanted, const job_picture& of_running) {
   auto& s = self->state;
   auto now = self->clock().now();
@@ -206,8 +211,7 @@ status_reply status_with(self_pointer self, const status_request& wanted, const 
   for (const auto& [who, record] : s.table.records())
     result.instances.push_back(status_of(record, now));
   s.news.add_to(result, wanted);
-  const auto newest = s.pictures.empty() ? job_id{} : s.pictures.rbegin()->first;
-  const auto detailed = wanted.job != 0 ? job_id{wanted.job} : s.queue.running().value_or(newest);
+  const auto detailed = wanted.job != 0 ? job_id{wanted.job} : latest_job(s);
   for (const auto& [id, job] : s.queue.jobs()) {
     if (wanted.job != 0 && wanted.job != id.value)
       continue;
@@ -304,7 +308,7 @@ struct request_server {
 
   answer operator()(const report_request& x) const {
     spdlog::warn("instance {} failed: {}", x.instance, x.what);
-    self->state.news.fail(self->clock().now(), self->state.queue.running().value_or(job_id{}), x);
+    self->state.news.fail(self->clock().now(), latest_job(self->state), x);
     return encoded(reported_reply{});
   }
 };

@@ -304,7 +304,7 @@ struct Failure {
   instance @2 :Text;
   what @3 :Text;
   lines @4 :List(Text);
-  job @5 :UInt64;            # that ran; 0: none
+  job @5 :UInt64;            # that ran, or ran last; 0: none did
 }
 
 struct Status {

@@ -261,7 +261,7 @@ struct failure_status {
   std::string instance;
   std::string what;               ///< one line
   std::vector<std::string> lines; ///< its log up to then, the last of it, oldest first
-  std::uint64_t job = 0;          ///< that ran; 0: none
+  std::uint64_t job = 0;          ///< that ran, or ran last; 0: none did
 
   friend bool operator==(const failure_status&, const failure_status&) = default;
 };

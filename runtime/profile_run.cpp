@@ -63,9 +63,12 @@ public:
                                        const auto& job = job_of(reply, id_);
                                        if (job.state == "failed" || job.state == "done")
                                          throw cluster_error("the job ended (" + job.state + "): " + job.problem);
+                                       if (job.state == "running" && job.generation == 0 && !job.decisions.empty() &&
+                                           job.decisions.back().chosen.configuration == "waiting")
+                                         throw cluster_error("the job cannot be measured here: " + job.problem);
                                        return condition(job);
                                      },
-                                     {.job = id_, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
+                                     {.job = id_, .events_from = UINT64_MAX});
     return job_of(x, id_);
   }
 
