@@ -30,6 +30,10 @@ std::string to_string(job_state x) {
   return "unknown";
 }
 
+bool job_queue::full() const {
+  return jobs_.size() >= most_jobs && std::ranges::none_of(jobs_, [](const auto& j) { return over(j.second); });
+}
+
 job_id job_queue::submit(job_specification x) {
   if (jobs_.size() >= most_jobs) {
     auto oldest = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& j) { return over(j.second); });

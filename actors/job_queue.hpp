@@ -25,7 +25,10 @@ struct job_entry {
 
 class job_queue {
 public:
-  /// Numbers from 1.
+  /// As many wait or run as are kept.
+  bool full() const;
+
+  /// Numbers from 1. Not while it is full.
   job_id submit(job_specification x);
 
   /// Marks the oldest queued job running and returns it, unless one runs already.

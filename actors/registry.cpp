@@ -237,6 +237,8 @@ struct request_server {
   answer operator()(const submit_request& x) const {
     if (auto problem = problem_of(x.job); !problem.empty())
       return refusal(parcae_error::malformed_request, problem);
+    if (self->state.queue.full())
+      return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");
     auto id = self->state.queue.submit(x.job);
     start_next_job(self);
     return encoded(submitted_reply{id.value});

@@ -21,6 +21,7 @@ constexpr std::array entries{
     entry{parcae_error::unknown_instance, "unknown_instance", "no such instance"},
     entry{parcae_error::too_few_instances, "too_few_instances", "too few instances"},
     entry{parcae_error::job_over, "job_over", "the job has ended"},
+    entry{parcae_error::too_many_jobs, "too_many_jobs", "the queue is full"},
     entry{parcae_error::unreachable_manager, "unreachable_manager", "no manager answers"},
     entry{parcae_error::internal, "internal", "internal error"},
 };

@@ -20,6 +20,7 @@ enum class parcae_error : std::uint8_t {
   unknown_instance,    ///< no living instance has that name
   too_few_instances,   ///< more instances asked for than there are
   job_over,            ///< the job ended already
+  too_many_jobs,       ///< as many wait as the manager keeps; cancel some
   unreachable_manager, ///< no manager answered in time; may be repeated
   internal,            ///< an actor failed; see its log
 };

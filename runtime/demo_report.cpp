@@ -1,5 +1,7 @@
 #include "runtime/demo_report.hpp"
 
+#include "protocols/text.hpp"
+
 #include <boost/json.hpp>
 
 #include <spdlog/fmt/fmt.h>
@@ -106,6 +108,7 @@ std::string json_of(const demo_result& x) {
       {"losses_during_change", x.tally.losses_during_change},
       {"stage_losses", x.tally.stage_losses},
       {"joins", x.tally.joins},
+      {"trace_changes_left", x.tally.trace_left},
       {"generation_changes", x.disturbed.change_count},
       {"share_of_steps_pipelined", share_pipelined(x.disturbed)},
       {"goodput", goodput_of(x)},
@@ -133,14 +136,19 @@ std::string json_of(const demo_result& x) {
 std::string text_of(const demo_result& x) {
   const auto& d = x.disturbed;
   auto stalls = stalls_of(d);
-  std::string out =
-      fmt::format("{} steps ({} samples) in {:.0f} s through {} preemptions, {} of them without notice, and {} joins\n",
-                  d.steps_done, d.steps_done * x.samples_per_step, x.wall_s, x.tally.preemptions,
-                  x.tally.preemptions_without_notice, x.tally.joins);
+  std::string out = fmt::format("{} ({} samples) in {:.0f} s through {}, {} of them without notice, and {}\n",
+                                counted(d.steps_done, "step"), d.steps_done * x.samples_per_step, x.wall_s,
+                                counted(x.tally.preemptions, "preemption"), x.tally.preemptions_without_notice,
+                                counted(x.tally.joins, "join"));
   out += fmt::format("{} at the same moment, {} during a change, {} took all replicas of a stage\n",
                      x.tally.simultaneous_losses, x.tally.losses_during_change, x.tally.stage_losses);
-  out += fmt::format("{} changes of generation: {} intra-stage, {} inter-stage, {} pipeline; {} steps replayed\n",
-                     d.change_count, d.intra_stage, d.inter_stage, d.pipeline, d.replayed_steps);
+  if (x.tally.trace_left > 0)
+    out +=
+        fmt::format("the job ended {} before the end of the trace; more --steps, or a higher --speed, see all of it\n",
+                    counted(x.tally.trace_left, "change"));
+  out += fmt::format("{} of generation: {} intra-stage, {} inter-stage, {} pipeline; {} replayed\n",
+                     counted(d.change_count, "change"), d.intra_stage, d.inter_stage, d.pipeline,
+                     counted(d.replayed_steps, "step"));
   out += fmt::format(
       "stall {:.0f} ms (median), {:.0f} ms (worst); loss seen after {:.1f} ms (median); goodput {:.0f} %\n",
       percentile(stalls, 0.5), percentile(stalls, 1), percentile(x.tally.detect_ms, 0.5), 100 * goodput_of(x));

@@ -21,6 +21,7 @@ struct demo_tally {
   std::uint64_t losses_during_change = 0;
   std::uint64_t stage_losses = 0; ///< moments at which all replicas of a stage were killed
   std::uint64_t joins = 0;        ///< workers started after the first ones
+  std::uint64_t trace_left = 0;   ///< changes of the user's trace that the job did not live to see
   std::vector<double> detect_ms;  ///< from each SIGKILL to the manager's declaring the loss
 };
 

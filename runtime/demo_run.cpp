@@ -75,6 +75,8 @@ job_status demo_run::run(const job_specification& job) {
   }
   // The last step is not the end: the keeper must hold what it made.
   idle_until(UINT64_MAX);
+  if (!options_.trace.empty())
+    tally_.trace_left = trace_.size() - next_change_;
   return job_of(cluster_.client().status({.job = id_}), id_);
 }
 

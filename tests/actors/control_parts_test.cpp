@@ -49,7 +49,7 @@ TEST(job_queue, says_how_a_job_ended) {
   EXPECT_FALSE(queue.cancel(job_id{99}));
 }
 
-// given: thousands of jobs that ended / expected: the queue stays bounded and keeps the newest
+// given: thousands of jobs that ended / expected: the queue stays bounded and keeps the newest; full when as many wait
 TEST(job_queue, forgets_old_jobs) {
   job_queue queue;
   job_id last;
@@ -60,6 +60,13 @@ TEST(job_queue, forgets_old_jobs) {
   }
   EXPECT_LE(queue.jobs().size(), 100u);
   EXPECT_TRUE(queue.jobs().contains(last));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(queue.full()) << i;
+    last = queue.submit({});
+  }
+  EXPECT_TRUE(queue.full());
+  EXPECT_TRUE(queue.cancel(last));
+  EXPECT_FALSE(queue.full());
 }
 
 preempt_order order_of(preempt_request what) {
