@@ -25,6 +25,7 @@
 #include <optional>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 namespace parcae {
 
@@ -181,20 +182,28 @@ public:
     return make_snapshot_stream(io_, job, keeper, token);
   }
 
-  void accept_snapshots(job_id job, std::uint64_t token,
-                        std::function<void(const commit_result&, shard_bytes)> on_shard) override {
+  std::uint64_t accept_snapshots(job_id job, std::uint64_t token,
+                                 std::function<void(const commit_result&, shard_bytes)> on_shard) override {
+    std::uint64_t number = 0;
     on_io_thread([&] {
-      if (auto old = gates_.find(job); old != gates_.end()) {
-        old->second->close();
-        gates_.erase(old);
-      }
-      if (!on_shard)
-        return;
       auto gate = std::make_shared<snapshot_gate>();
+      gate->number = number = ++gates_opened_;
       gate->job = job;
       gate->token = token;
       gate->on_shard = std::move(on_shard);
-      gates_.emplace(job, std::move(gate));
+      if (auto old = std::exchange(gates_[job], std::move(gate)))
+        old->close();
+    });
+    return number;
+  }
+
+  void end_snapshots(std::uint64_t number) override {
+    on_io_thread([&] {
+      const auto i = std::ranges::find_if(gates_, [&](const auto& x) { return x.second->number == number; });
+      if (i == gates_.end())
+        return;
+      i->second->close();
+      gates_.erase(i);
     });
   }
 
@@ -413,6 +422,7 @@ private:
   std::map<std::uint64_t, parked_guest> parked_;
   std::map<meeting_key, meeting_ptr> meetings_;
   std::map<job_id, std::shared_ptr<snapshot_gate>> gates_;
+  std::uint64_t gates_opened_ = 0;
   std::thread thread_; ///< the only one that touches the fields above, once it runs
 };
 

@@ -55,10 +55,14 @@ public:
                                                                 std::uint64_t token) = 0;
 
   /// Accepts snapshot streams of a job; `on_shard` is called on the I/O thread for each complete, checksummed shard and
-  /// must be quick (move it away). A second call for the same job replaces the first; an empty function ends it and
-  /// returns when no call is under way.
-  virtual void accept_snapshots(job_id job, std::uint64_t token,
-                                std::function<void(const commit_result&, shard_bytes)> on_shard) = 0;
+  /// must be quick (move it away). A second call for the same job replaces the first. Returns a number for
+  /// end_snapshots, not 0.
+  virtual std::uint64_t accept_snapshots(job_id job, std::uint64_t token,
+                                         std::function<void(const commit_result&, shard_bytes)> on_shard) = 0;
+
+  /// Returns when no call is under way. Nothing if that acceptance was replaced: a keeper's new life may be quicker
+  /// than the end of the old one.
+  virtual void end_snapshots(std::uint64_t number) = 0;
 };
 
 /// Listens on host:port (0: any free port) and starts the I/O thread. Throws std::runtime_error with the address and

@@ -182,7 +182,7 @@ private:
 
   struct guarded_job {
     std::uint64_t token = 0;
-    bool guarded = false; ///< snapshots are accepted
+    std::uint64_t acceptance = 0; ///< of snapshots; 0: none
     shard_store shards;
     generation newest;                        ///< of all PREPAREs seen
     std::unique_ptr<sending_session> session; ///< of `newest`, until it is aborted or over
@@ -207,7 +207,7 @@ private:
   /// Ends all connections.
   void end_jobs() {
     for (auto& [id, job] : jobs_)
-      port_.accept_snapshots(id, 0, {});
+      port_.end_snapshots(job.acceptance);
     jobs_.clear();
   }
 
@@ -279,13 +279,13 @@ private:
 
   void handle(guard& x) {
     auto& job = jobs_[x.job];
-    if (job.guarded && job.token == x.token)
+    if (job.acceptance != 0 && job.token == x.token)
       return;
     job.token = x.token;
-    job.guarded = true;
-    port_.accept_snapshots(x.job, x.token, [this, id = x.job](const commit_result& result, shard_bytes shard) {
-      post(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
-    });
+    job.acceptance =
+        port_.accept_snapshots(x.job, x.token, [this, id = x.job](const commit_result& result, shard_bytes shard) {
+          post(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
+        });
   }
 
   void handle(confirm& x) {
@@ -333,8 +333,10 @@ private:
   }
 
   void handle(forget& x) {
-    port_.accept_snapshots(x.job, 0, {});
-    jobs_.erase(x.job);
+    if (const auto job = jobs_.find(x.job); job != jobs_.end()) {
+      port_.end_snapshots(job->second.acceptance);
+      jobs_.erase(job);
+    }
   }
 
   void handle(prepare& x) {

@@ -15,6 +15,7 @@ namespace parcae {
 
 /// One accept_snapshots: who may send, and where the shards go.
 struct snapshot_gate {
+  std::uint64_t number = 0;
   job_id job;
   std::uint64_t token = 0;
   std::function<void(const commit_result&, shard_bytes)> on_shard;

@@ -22,12 +22,14 @@ std::shared_ptr<const snapshot> snapshot_of(std::uint64_t steps, std::uint32_t l
 /// What came through one gate.
 struct collector {
   void open(data_port& port, std::uint64_t token) {
-    port.accept_snapshots({7}, token, [this](const commit_result& result, shard_bytes shard) {
+    number = port.accept_snapshots({7}, token, [this](const commit_result& result, shard_bytes shard) {
       std::lock_guard lock(mutex);
       results.push_back(result);
       shards.push_back(std::move(shard));
     });
   }
+
+  std::uint64_t number = 0; ///< of the gate
 
   std::size_t count() {
     std::lock_guard lock(mutex);
@@ -64,7 +66,7 @@ TEST(data_snapshot, arrives_whole_and_is_acknowledged) {
       EXPECT_EQ(got.results.back(), x->result);
     }
   }
-  keeper->accept_snapshots({7}, 0, {});
+  keeper->end_snapshots(got.number);
 }
 
 // given: a keeper that does not expect the job yet / expected: tried again until it does
@@ -123,20 +125,34 @@ TEST(data_snapshot, keeps_the_two_newest) {
   keeper.reset();
 }
 
-// given: acceptance that ended while shards stream in / expected: no call after accept_snapshots returned
+// given: an acceptance that was replaced, and ends then / expected: the newer one goes on
+TEST(data_snapshot, the_end_of_an_older_acceptance_changes_nothing) {
+  collector older, newer;
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  older.open(*keeper, 5);
+  newer.open(*keeper, 5);
+  keeper->end_snapshots(older.number);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
+  stream->send(snapshot_of(1, 2, 1000));
+  ASSERT_TRUE(stream->wait_until_idle(patience));
+  EXPECT_EQ(newer.count(), 2u);
+  EXPECT_EQ(older.count(), 0u);
+}
+
+// given: acceptance that ended while shards stream in / expected: no call after end_snapshots returned
 TEST(data_snapshot, nothing_comes_after_the_end) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   for (int round = 0; round < 5; ++round) {
     std::atomic<int> calls = 0;
     auto open = std::make_shared<std::atomic<bool>>(true);
-    keeper->accept_snapshots({7}, 5, [&calls, open](const commit_result&, const shard_bytes&) {
+    const auto number = keeper->accept_snapshots({7}, 5, [&calls, open](const commit_result&, const shard_bytes&) {
       EXPECT_TRUE(*open);
       ++calls;
     });
     auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
     stream->send(snapshot_of(1, 200, 100'000));
     ASSERT_TRUE(eventually([&] { return calls > 3; }));
-    keeper->accept_snapshots({7}, 0, {});
+    keeper->end_snapshots(number);
     *open = false;
   }
 }
