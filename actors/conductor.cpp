@@ -197,11 +197,16 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
     answered(slot);
     break;
   case finishing:
+    if (has_place && final_is_protected())
+      view_.grid.reset(); // only the keepers are needed any more
     check_final_state(why);
     break;
   case waiting:
+    saved_ = {};            // its share may not have arrived
     if (usable_slots() > 0) // perhaps for the return of this one
       plan_soon(why);
+    else
+      save_what_leaves();
     break;
   case planning:
   case ended:
@@ -250,12 +255,15 @@ bool conductor::machine::is_rank_of_next(const slot_id& slot) const {
   return false;
 }
 
+double conductor::machine::longest_step_ms() const {
+  const auto evaluation = specification_.evaluate_every > 0
+                              ? 1 + specification_.data.validation / specification_.global_batch
+                              : std::uint64_t{0};
+  return view_.step_ms * static_cast<double>(1 + evaluation);
+}
+
 milliseconds conductor::machine::progress_limit() const {
-  // Between two commits there may be an evaluation, which takes no longer than training on as many samples.
-  const auto steps = specification_.evaluate_every > 0
-                         ? 1 + specification_.data.validation / specification_.global_batch
-                         : std::uint64_t{0};
-  const auto usual = view_.step_ms * static_cast<double>(10 + steps);
+  const auto usual = 9 * view_.step_ms + longest_step_ms();
   return std::max(options_.progress_limit, milliseconds(static_cast<std::int64_t>(usual))) *
          (1 << std::min(stuck_, 10));
 }
@@ -276,8 +284,11 @@ void conductor::machine::on(const tick&) {
       plan_after_change_ = true;
     }
   }
-  if (const auto moment = moment_to_secure(); moment && *moment <= now_)
+  if (const auto moment = moment_to_secure(); moment && *moment <= now_) {
+    if (view_.now == readying)
+      give_up_next("the notices to those who alone hold a stage end before all are prepared");
     secure();
+  }
   if (limit_ && *limit_ <= now_)
     limit_passed();
 }
@@ -295,7 +306,7 @@ void conductor::machine::limit_passed() {
     return;
   }
   if (view_.now == stopping) {
-    if (const auto moment = last_moment(); usable_slots() > 0 && moment && *moment <= now_)
+    if (const auto moment = last_moment(); can_be_moved() && moment && *moment <= now_)
       return abort_current("the step outlasts the notice to those who alone hold a stage");
     ++stuck_;
     abort_current("the generation did not stop in time");

@@ -164,13 +164,14 @@ void conductor::machine::answered(const slot_id& slot) {
   }
 }
 
-void conductor::machine::begin_stop() {
+void conductor::machine::begin_stop(bool snapshot) {
   std::set<slot_id> ranks;
   for (const auto& [slot, rank] : current_->rank_of) {
-    send(slot, stop{current_->g});
+    send(slot, stop{current_->g, snapshot});
     if (!current_->stopped_ranks.contains(slot))
       ranks.insert(slot);
   }
+  stop_is_snapshot_ = snapshot;
   enter_waiting_for(stopping, std::move(ranks), progress_limit());
   watch_notices();
   if (awaited_.empty())
@@ -203,28 +204,37 @@ std::optional<time_point> conductor::machine::last_moment() const {
 }
 
 void conductor::machine::watch_notices() {
-  if (const auto moment = last_moment(); moment && usable_slots() > 0 && view_.now == stopping && limit_)
+  if (const auto moment = last_moment(); moment && can_be_moved() && view_.now == stopping && limit_)
     limit_ = std::min(*limit_, *moment);
 }
 
 std::optional<time_point> conductor::machine::moment_to_secure() const {
-  if (view_.now != running || keepers().empty() || (news_ && usable_slots() > 0))
+  const bool change_is_due = view_.now == running && news_ && usable_slots() > 0;
+  if ((view_.now != running && view_.now != readying) || keepers().empty() || change_is_due)
     return {};
   const auto moment = last_moment();
   if (!moment)
     return {};
   // The keepers take what all stages hold, and the step in progress ends before.
   const auto bytes = std::accumulate(facts_.state_bytes.begin(), facts_.state_bytes.end(), std::uint64_t{0});
-  const auto ms = static_cast<double>(bytes) / meter_.figures().link_bytes_per_ms + view_.step_ms;
+  const auto ms = static_cast<double>(bytes) / meter_.figures().link_bytes_per_ms + longest_step_ms();
   return *moment - milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * ms)));
 }
 
 void conductor::machine::secure() {
   trigger_ = "the end of a notice to those who alone hold a stage";
   log(severity::information, "the generation stops, and the keepers take its state: " + trigger_);
-  for (const auto& [slot, rank] : current_->rank_of)
-    send(slot, protect{job_, keepers(), snapshot_token(), true});
-  begin_stop();
+  begin_stop(true);
+}
+
+void conductor::machine::save_what_leaves() {
+  const auto held = newest_held(false);
+  if (keepers().empty() || held <= std::max(view_.protected_version, saved_))
+    return;
+  saved_ = held;
+  for (const auto& [id, slot] : slots_)
+    if (!slot.keeper && !slot.excluded)
+      send(id, protect{job_, keepers(), snapshot_token(), true, true});
 }
 
 void conductor::machine::all_stopped() {
@@ -244,6 +254,8 @@ void conductor::machine::all_stopped() {
     finish();
     return;
   }
+  if (stop_is_snapshot_)
+    saved_ = at;
   current_.reset();
   base_ = at;
   if (next_ && next_->good)

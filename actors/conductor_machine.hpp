@@ -148,16 +148,20 @@ private:
 
   /// One answer of the present phase is in, or will never come.
   void answered(const slot_id& slot);
-  void begin_stop();
+  void begin_stop(bool snapshot = false);
   /// When slots under notice that alone hold a stage have just the time left that moving it takes.
   std::optional<time_point> last_moment() const;
-  /// While stopping, and others could take the stage over: makes that the limit of the phase, if it is earlier. ABORT
-  /// is sent then.
+  /// While stopping, and others could take the stage over or keep it: makes that the limit of the phase, if it is
+  /// earlier. ABORT is sent then.
   void watch_notices();
-  /// While running: when `secure` has to begin. Only if there are keepers and no change that moves the stage away.
+  bool can_be_moved() const { return usable_slots() > 0 || !keepers().empty(); }
+  /// While a generation trains: when `secure` has to begin. Only if there are keepers and no change that is about to
+  /// move the stage away.
   std::optional<time_point> moment_to_secure() const;
   /// Those under notice have trained as long as they could: the generation stops, and its state goes to the keepers.
   void secure();
+  /// Nobody is left to train: what those under notice hold, and the keepers do not, goes to the keepers.
+  void save_what_leaves();
   void all_stopped();
   void begin_transfer();
   void begin_activation();
@@ -216,6 +220,9 @@ private:
 
   // Time.
 
+  /// From one commit to the next, with the evaluation that may be between; it takes no longer than training on as many
+  /// samples.
+  double longest_step_ms() const;
   milliseconds progress_limit() const;
   void watch_progress() { limit_ = now_ + progress_limit(); }
 
@@ -288,7 +295,9 @@ private:
   step_meter steps_;
   time_point refined_at_; ///< when view_.configurations was brought up to date
   std::optional<time_point> stall_began_;
-  time_point active_at_; ///< when the last generation was activated
+  bool stop_is_snapshot_ = false; ///< of the last STOP
+  version saved_;                 ///< that the keepers are being sent by those under notice
+  time_point active_at_;          ///< when the last generation was activated
 
   time_point now_;
   std::vector<effect> effects_;

@@ -32,6 +32,7 @@ void conductor::machine::plan_now(const std::string& why) {
     finish();
   } else if (usable_slots() == 0) {
     wait_for_slots("waiting for instances");
+    save_what_leaves();
   } else if (restarts_ > quick_restarts) {
     ++plan_request_; // no answer under way counts
     limit_ = now_ + options_.exclusion * (1 << std::min(restarts_ - quick_restarts - 1, 5));

@@ -139,6 +139,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
     if (const auto rank = current_->rank_of.find(from); rank != current_->rank_of.end())
       current_->aborted_ranks[rank->second] = x;
     answered(from);
+    if (view_.now == aborting && !only_holder_is_awaited())
+      limit_ = std::min(*limit_, std::max(now_, *stall_began_ + options_.request_limit));
   }
 }
 

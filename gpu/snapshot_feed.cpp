@@ -21,7 +21,7 @@ void snapshot_feed::forget(job_id job) {
   wanted_ = false;
 }
 
-bool snapshot_feed::send(const generation_state& g, const layer_store& store, const commit_result& result) {
+bool snapshot_feed::send(const generation_state& g, const layer_store& store, const commit_result& result, bool whole) {
   if (!result.snapshot || streams_.empty())
     return false;
   wanted_ = false;
@@ -30,7 +30,7 @@ bool snapshot_feed::send(const generation_state& g, const layer_store& store, co
   const auto copies = std::min(g.what.specification.keeper_copies, keepers);
   std::vector<std::shared_ptr<snapshot>> parcels(keepers);
   for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
-    if (layer % width != g.what.target.pipeline_of(g.self))
+    if (!whole && layer % width != g.what.target.pipeline_of(g.self))
       continue;
     const auto& state = store.at(layer);
     shard_bytes bytes{layer, state.at, {}};

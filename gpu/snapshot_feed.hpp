@@ -24,9 +24,9 @@ public:
   bool wanted() const { return wanted_; }
 
   /// If `result` asks for a snapshot and there are keepers: copies this replica's share of the stage of `g` at the
-  /// version just made, hands it to the streams, and returns true. Layers are spread over the replicas as senders, and
-  /// over the keepers.
-  bool send(const generation_state& g, const layer_store& store, const commit_result& result);
+  /// version just made, hands it to the streams, and returns true. Layers are spread over the replicas as senders
+  /// (unless this one sends the `whole` stage), and over the keepers.
+  bool send(const generation_state& g, const layer_store& store, const commit_result& result, bool whole = false);
 
 private:
   parcae::protect protection_;

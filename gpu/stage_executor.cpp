@@ -69,7 +69,7 @@ public:
             g->end();
       } else if (auto* s = std::get_if<stop>(&x)) {
         if (current_ && current_->what.next == s->current && current_->training)
-          current_->training->request_stop();
+          request_stop(*s);
       }
       queue_.push_back(std::move(x));
     }
@@ -186,7 +186,13 @@ private:
     if (stopped_)
       report_stopped();
     else if (running_) // it came between ACTIVATE and its execution
-      current_->training->request_stop();
+      request_stop(x);
+  }
+
+  void request_stop(const stop& x) {
+    if (x.snapshot)
+      current_->training->request_snapshot();
+    current_->training->request_stop();
   }
 
   void handle(const transfer& x) {
@@ -320,17 +326,20 @@ private:
     feed_.protect(x, port_);
     if (feed_.wanted() && running_)
       current_->training->request_snapshot();
-    if (current_ && !running_ && !current_->aborted &&
-        ((stopped_ && x.now) || current_->training->at().steps == current_->what.specification.steps))
+    if (!current_ || running_ || current_->training->voided())
+      return;
+    if (x.whole)
+      send_final_state(true);
+    else if (!current_->aborted && current_->training->at().steps == current_->what.specification.steps)
       send_final_state();
   }
 
   /// There will be no further commit to send a snapshot at.
-  void send_final_state() {
+  void send_final_state(bool whole = false) {
     commit_result result = current_->training->result();
     result.step = current_->training->at().steps - 1;
     result.snapshot = true;
-    send_snapshot(result);
+    send_snapshot(result, whole);
   }
 
   void handle(const forget& x) {
@@ -422,8 +431,8 @@ private:
     options_.report_to(stopped{current_->what.next, current_->training->at(), inventory_of(store_)});
   }
 
-  void send_snapshot(const commit_result& result) {
-    if (feed_.send(*current_, store_, result))
+  void send_snapshot(const commit_result& result, bool whole = false) {
+    if (feed_.send(*current_, store_, result, whole))
       current_->fault(options_, "snapshot");
   }
 

@@ -94,10 +94,11 @@ struct prepare {
 /// rank that has no further step; repeated when asked again).
 struct stop {
   generation current;
+  bool snapshot = false; ///< the version it stops at goes to the keepers
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, stop& x) {
-    return f(x.current);
+    return f(x.current, x.snapshot);
   }
 };
 
@@ -168,10 +169,11 @@ struct protect {
   std::uint64_t token = 0; ///< secret that snapshot streams of this job must show
   bool now = false;        ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
                            ///< so that all ranks take it at the same version)
+  bool whole = false;      ///< who does not train sends all it holds of its stage, whatever others send
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, protect& x) {
-    return f(x.job, x.keepers, x.token, x.now);
+    return f(x.job, x.keepers, x.token, x.now, x.whole);
   }
 };
 

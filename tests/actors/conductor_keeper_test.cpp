@@ -224,6 +224,9 @@ TEST(conductor_checkpoints, final_version_waits_for_a_full_disk) {
   EXPECT_THAT(d.view().problem, HasSubstr("No space left on device"));
   d.advance(6s);
   EXPECT_FALSE(d.ended());
+  EXPECT_TRUE(d.view().grid);
+  d.lose("a");
+  EXPECT_FALSE(d.view().grid) << "nobody trains";
   d.disk_problem.clear();
   d.advance(6s);
   EXPECT_TRUE(d.ended());

@@ -356,6 +356,14 @@ protected:
     c.step();
   }
 
+  /// How often this slot was told to send all it holds to the keepers.
+  std::ptrdiff_t whole_stages_asked(const std::string& name) {
+    return std::ranges::count_if(c.told(name), [](const command& x) {
+      const auto* p = std::get_if<protect>(&x);
+      return p && p->whole && p->now && !p->keepers.empty();
+    });
+  }
+
   dummy_cluster c;
 };
 
