@@ -54,12 +54,16 @@ job_status patient_status(const address& manager, std::unique_ptr<manager_client
     }
 }
 
-void wait_for(const address& manager, std::unique_ptr<manager_client> client, std::uint64_t id) {
+void wait_for(const address& manager, std::unique_ptr<manager_client> client, std::uint64_t id,
+              const std::string& name) {
   std::string told, problem;
   int polls = 0; // in a row that found this problem
   // Polling only: the client has nothing else to do, and the job may take days.
   for (;;) {
     auto job = patient_status(manager, client, id);
+    if (job.name != name)
+      throw client_error("job " + std::to_string(id) + " is now another one, " + job.name +
+                         ": the manager was started anew and lost this one; go on with `parcae submit --resume`");
     if (job.state == "done") {
       std::fprintf(stderr, "job %llu is done, parameters sha256 %s\n", static_cast<unsigned long long>(id),
                    job.parameters_sha256.c_str());
@@ -81,7 +85,7 @@ void wait_for(const address& manager, std::unique_ptr<manager_client> client, st
 
 // The checkpoint's own specification, or that of a job file for the same model.
 job_specification resumed(const std::filesystem::path& folder, const std::string& file) {
-  auto found = std::filesystem::absolute(find_checkpoint(folder)).lexically_normal();
+  auto found = (std::filesystem::absolute(find_checkpoint(folder)) / "").lexically_normal().parent_path();
   checkpoint_reader checkpoint({found});
   const auto& manifest = checkpoint.manifest();
   auto job = file.empty() ? manifest.specification : parse_job_file(file);
@@ -91,6 +95,11 @@ job_specification resumed(const std::filesystem::path& folder, const std::string
   job.resume = {manifest.at.steps, found.string(), manifest.data_digest};
   if (auto problem = problem_of(job); !problem.empty())
     throw std::runtime_error((file.empty() ? found.string() : file) + ": " + problem);
+  if (const auto missing = checkpoint.missing(); !missing.empty())
+    std::fprintf(
+        stderr,
+        "warning: %s lacks layers %s; another keeper must have them, or name the folder of an older checkpoint\n",
+        found.c_str(), list_of(missing).c_str());
   return job;
 }
 
@@ -153,7 +162,7 @@ void submit(const std::string& manager, const std::string& file, const std::stri
   std::printf("%llu\n", static_cast<unsigned long long>(id));
   std::fflush(stdout);
   if (wait)
-    wait_for(parse_address(manager), std::move(client), id);
+    wait_for(parse_address(manager), std::move(client), id, job.name);
 }
 
 } // namespace
