@@ -215,9 +215,14 @@ std::optional<time_point> conductor::machine::moment_to_secure() const {
   const auto moment = last_moment();
   if (!moment)
     return {};
-  // The keepers take what all stages hold, and the step in progress ends before.
+  // The keepers take what all stages hold, and the step in progress ends before, with the evaluation if one comes until
+  // then.
+  const auto every = specification_.evaluate_every;
+  const auto steps_to_evaluation = every > 0 ? (every - view_.steps_done % every) % every : 0;
+  const bool evaluates = static_cast<double>(steps_to_evaluation) * view_.step_ms < ms_between(now_, *moment);
   const auto bytes = std::accumulate(facts_.state_bytes.begin(), facts_.state_bytes.end(), std::uint64_t{0});
-  const auto ms = static_cast<double>(bytes) / meter_.figures().link_bytes_per_ms + longest_step_ms();
+  const auto ms =
+      static_cast<double>(bytes) / meter_.figures().link_bytes_per_ms + (evaluates ? longest_step_ms() : view_.step_ms);
   return *moment - milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * ms)));
 }
 

@@ -162,12 +162,7 @@ TEST_F(conductor_test, last_instance_under_notice_leaves_its_state_to_the_keeper
   c.step();
   c.advance(999ms);
   EXPECT_EQ(c.view().now, phase::waiting);
-  EXPECT_EQ(std::ranges::count_if(c.told("a"),
-                                  [](const command& x) {
-                                    const auto* s = std::get_if<stop>(&x);
-                                    return s && s->snapshot;
-                                  }),
-            1);
+  EXPECT_EQ(stops_with_snapshot("a"), 1);
   EXPECT_EQ(whole_stages_asked("a"), 0) << "the snapshot is enough";
   c.snapshot("k");
   c.lose("a");
@@ -176,6 +171,27 @@ TEST_F(conductor_test, last_instance_under_notice_leaves_its_state_to_the_keeper
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, 2u);
   EXPECT_EQ(c.view().replayed_steps, 0u);
+}
+
+TEST(conductor_notices, evaluation_before_the_end_of_a_notice_is_reckoned_with) {
+  // given: an evaluation that may take as long as 101 steps, 99 or 999 steps away; notice to the only worker. expected:
+  // it stops early enough to end the evaluation, if there is one before the end
+  for (const auto& [every, stopped_after_15s] : {std::pair{100u, true}, {1000u, false}}) {
+    dummy_cluster d(4, [every = every](job_specification& job) {
+      job.steps = 10'000;
+      job.evaluate_every = every;
+      job.data.validation = 100 * job.global_batch;
+    });
+    d.add("k", true);
+    d.add("a");
+    d.advance(20ms);
+    d.step();
+    d.notice("a", 30s);
+    d.advance(1s);
+    EXPECT_EQ(d.view().now, phase::running) << every;
+    d.advance(14s);
+    EXPECT_EQ(d.view().now, stopped_after_15s ? phase::waiting : phase::running) << every;
+  }
 }
 
 TEST_F(conductor_test, last_replica_under_notice_leaves_the_whole_stage_to_the_keepers) {
@@ -214,10 +230,7 @@ TEST_F(conductor_test, join_that_is_not_prepared_in_time_does_not_keep_state_fro
   c.advance(20ms);
   EXPECT_EQ(c.view().now, phase::readying);
   c.advance(2'979ms);
-  EXPECT_TRUE(std::ranges::any_of(c.told("a"), [](const command& x) {
-    const auto* s = std::get_if<stop>(&x);
-    return s && s->snapshot;
-  }));
+  EXPECT_EQ(stops_with_snapshot("a"), 1);
 }
 
 TEST_F(conductor_test, joiner_lost_while_it_prepares_leaves_the_generation_running) {

@@ -37,11 +37,16 @@ class dummy_cluster {
 
 public:
   explicit dummy_cluster(std::uint32_t layers = 4, std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0,
-                         const resume_point& resume = {}) {
-    job_.steps = steps;
-    job_.checkpoint_every = checkpoint_every;
-    job_.resume = resume;
+                         const resume_point& resume = {}) :
+      dummy_cluster(layers, [&](job_specification& job) {
+        job.steps = steps;
+        job.checkpoint_every = checkpoint_every;
+        job.resume = resume;
+      }) {}
+
+  dummy_cluster(std::uint32_t layers, const std::function<void(job_specification&)>& describe) {
     job_.keeper_every = 4;
+    describe(job_);
     model_facts facts;
     facts.state_bytes.assign(layers, 1000);
     facts.costs.assign(layers, {1, 2, 0.1, 1000, 100});
@@ -361,6 +366,14 @@ protected:
     return std::ranges::count_if(c.told(name), [](const command& x) {
       const auto* p = std::get_if<protect>(&x);
       return p && p->whole && p->now && !p->keepers.empty();
+    });
+  }
+
+  /// How often it was told to stop and leave its state to the keepers.
+  std::ptrdiff_t stops_with_snapshot(const std::string& name) {
+    return std::ranges::count_if(c.told(name), [](const command& x) {
+      const auto* s = std::get_if<stop>(&x);
+      return s && s->snapshot;
     });
   }
 
