@@ -99,8 +99,7 @@ void checkpoint_store::read(restore x, std::function<void(const commit_result&, 
 }
 
 std::vector<std::filesystem::path> checkpoint_store::find(const restore& x) const {
-  const auto asked =
-      std::filesystem::path(x.folder + "/").lexically_normal().parent_path(); // without a slash at its end
+  const std::filesystem::path asked(x.folder);
   std::vector<std::filesystem::path> result;
   if (asked.is_absolute() && std::filesystem::exists(asked))
     result.push_back(asked);

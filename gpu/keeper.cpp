@@ -88,10 +88,10 @@ private:
       changed_.wait(lock, [this] { return cancelled_ || work_; });
       if (cancelled_)
         return;
-      auto todo = std::exchange(work_->shards, {}); // not kept longer than they are sent: a session may outlive them
+      auto shards = std::exchange(work_->shards, {}); // not kept longer than they are sent: a session may outlive them
       lock.unlock();
-      send(work_->at, todo);
-      todo.clear();
+      send(work_->at, shards);
+      shards.clear();
       lock.lock();
       delivered_ = true;
       if (!cancelled_)

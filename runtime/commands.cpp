@@ -85,6 +85,7 @@ void wait_for(const address& manager, std::unique_ptr<manager_client> client, st
 
 // The checkpoint's own specification, or that of a job file for the same model.
 job_specification resumed(const std::filesystem::path& folder, const std::string& file) {
+  // Keepers look for the last two names of it: without a slash at its end.
   auto found = (std::filesystem::absolute(find_checkpoint(folder)) / "").lexically_normal().parent_path();
   checkpoint_reader checkpoint({found});
   const auto& manifest = checkpoint.manifest();

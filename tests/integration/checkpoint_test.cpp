@@ -132,7 +132,7 @@ TEST_F(checkpoint, keepers_with_folders_of_their_own_share_one) {
   start_keepers();
   cluster->wait_for("keepers", limit, [](const status_reply& s) { return living(s, "keeper") == 2; });
   cluster->start_node("b");
-  const auto resumed = run({"submit", "--resume", before.checkpoint_folders[0].folder, "--wait"});
+  const auto resumed = run({"submit", "--resume", before.checkpoint_folders[0].folder + "/", "--wait"});
   EXPECT_EQ(resumed.status, 0) << resumed.error;
   const auto exported = run({"export", "1", "--output", folder.path() / "final.safetensors"});
   EXPECT_EQ(exported.status, 0) << exported.error;
