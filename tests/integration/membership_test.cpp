@@ -25,6 +25,25 @@ struct membership : cluster_test {
     std::ifstream file(folder.path() / "first" / (name + ".log"));
     return {std::istreambuf_iterator<char>(file), {}};
   }
+
+  /// Another manager at the address of the one that ended.
+  child_process next_manager() {
+    return child_process({{sibling_program("parcae"), "manager", "--listen", to_string(cluster->where())},
+                          folder.path() / "next",
+                          folder.path() / "next.log"});
+  }
+
+  /// Until it holds. A manager that does not listen yet is no answer.
+  template <class Condition>
+  static bool eventually(Condition condition) {
+    for (const auto deadline = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < deadline;)
+      try {
+        if (condition())
+          return true;
+      } catch (const client_error&) {
+      }
+    return false;
+  }
 };
 
 // given: a second node with a living node's name / expected: it exits with status 1 and says why; the first lives on
@@ -155,19 +174,28 @@ TEST_F(membership, nodes_find_the_next_manager) {
   wait_for_workers(1);
   cluster->manager().signal(SIGKILL);
   ASSERT_TRUE(cluster->manager().wait(limit));
-  const auto log = folder.path() / "next.log";
-  child_process next(
-      {{sibling_program("parcae"), "manager", "--listen", to_string(cluster->where())}, folder.path() / "next", log});
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  bool joined = false;
-  while (!joined && std::chrono::steady_clock::now() < deadline) {
-    ASSERT_EQ(next.poll(), std::nullopt) << content(log);
-    try {
-      joined = living(manager_client(cluster->where()).status(), "worker") == 1;
-    } catch (const client_error&) { // does not listen yet
-    }
-  }
-  EXPECT_TRUE(joined) << content(log);
+  auto next = next_manager();
+  EXPECT_TRUE(eventually([&] { return living(manager_client(cluster->where()).status(), "worker") == 1; }))
+      << content(folder.path() / "next.log");
+}
+
+// given: submit --wait, the manager killed, another at its address that has another job of that number / expected: the
+// client outlives that, and says that its job is gone instead of telling of the other's end
+TEST_F(membership, who_waits_for_a_job_is_not_told_of_another) {
+  const auto file = folder.path() / "first.toml";
+  std::ofstream(file) << "job.steps = 5\nmodel.kind = 'mlp'\ndata.path = '/usr/share/common-licenses/GPL-3'\n";
+  const auto err = folder.path() / "err";
+  child_process waiting(
+      {{sibling_program("parcae"), "submit", file, "--wait", "--manager", to_string(cluster->where())},
+       folder.path() / "out",
+       err});
+  EXPECT_TRUE(eventually([&] { return content(err).find("job 1: waiting for instances") != std::string::npos; }));
+  cluster->manager().signal(SIGKILL);
+  ASSERT_TRUE(cluster->manager().wait(limit));
+  auto next = next_manager();
+  EXPECT_TRUE(eventually([&] { return manager_client(cluster->where()).submit(small_job(5)) == 1; }));
+  EXPECT_EQ(waiting.wait(limit), 1);
+  EXPECT_THAT(content(err), HasSubstr("job 1 is now another one, small"));
 }
 
 // given: the manager ends / expected: the node keeps dialling; SIGTERM twice ends it
