@@ -1,12 +1,15 @@
-// How long planning takes. Prints one JSON object per line:
+// How long planning takes, and how good the forecasts are that it rests on. Prints one JSON object per line:
 //   trace      a whole trace (the published p3 where it is present, else a generated one), cost tables included
 //   live       one decision of a running job of 26 layers: news, forecast, cost tables and plan, at every event
 //   decision   one decision of the distribution planner, forecast included, by fleet size, look-ahead and detail
-// Options: --quick leaves out the largest fleet.
+//   forecast   errors of `auto` and of the last value on the published p3 (its intervals are minutes), by horizon
+//   selector   CRPS of `auto` over that of the best single method on generated traces, by kind
+// Options: --quick leaves out the largest fleet and the generated traces.
 
 #include "planner/live_plan.hpp"
 #include "planner/simulator.hpp"
 #include "planner/trace_generator.hpp"
+#include "tests/forecast/relative_crps.hpp"
 #include "tests/planner/published.hpp"
 #include "tests/planner/workloads.hpp"
 
@@ -15,6 +18,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 
 using namespace parcae;
 
@@ -129,6 +133,35 @@ void live(std::uint32_t instances) {
               instances, ms.size(), ms[ms.size() / 2], ms[ms.size() * 99 / 100]);
 }
 
+// In instances; the difference is that of CRPS to the last value spread by its own past errors, with its 95 % interval.
+void forecast_errors_of(const fleet_history& history) {
+  const std::vector<std::string> methods{"last-spread", "last", "auto"};
+  const std::vector<std::size_t> horizons{1, 4, 8, 12};
+  const auto rows = evaluate(history, methods, horizons, 30);
+  for (std::size_t i = 0; i < horizons.size(); ++i) {
+    const auto &spread = rows[i], &last = rows[horizons.size() + i], &chosen = rows[2 * horizons.size() + i];
+    std::printf("{\"bench\": \"forecast\", \"horizon\": %zu, \"mae_last\": %.3f, \"mae\": %.3f, \"crps_last_spread\": "
+                "%.3f, \"crps\": %.3f, \"difference\": %.3f, \"difference_low\": %.3f, \"difference_high\": %.3f}\n",
+                chosen.horizon, last.mae, chosen.mae, spread.crps, chosen.crps, chosen.difference,
+                chosen.difference_low, chosen.difference_high);
+  }
+}
+
+// `to_best`: of the mean over the seeds; `worst`: of the trace where it is largest.
+void selection(const std::string& kind) {
+  constexpr std::uint64_t seeds = 5;
+  std::map<std::string, double> sum;
+  double worst = 0;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const auto relative = relative_crps(intervals_of(generate_trace(trace_kind(kind), seed)));
+    for (const auto& [method, value] : relative)
+      sum[method] += value;
+    worst = std::max(worst, selector_to_best(relative));
+  }
+  std::printf("{\"bench\": \"selector\", \"kind\": \"%s\", \"traces\": %d, \"to_best\": %.3f, \"worst\": %.3f}\n",
+              kind.c_str(), static_cast<int>(seeds), selector_to_best(sum), worst);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -154,4 +187,9 @@ int main(int argc, char** argv) {
   decisions(256, 12, planning_detail);
   if (!quick)
     decisions(1024, 12, planning_detail);
+  if (published::present())
+    forecast_errors_of(published::trace("p3"));
+  if (!quick)
+    for (const auto& kind : trace_kinds())
+      selection(kind);
 }

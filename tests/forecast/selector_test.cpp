@@ -1,35 +1,20 @@
 // Minutes on a busy machine, so apart from the quick tests: how the mix compares with its parts.
 
-#include "forecast/evaluation.hpp"
 #include "planner/trace_generator.hpp"
+#include "tests/forecast/relative_crps.hpp"
 #include "tests/planner/published.hpp"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
-
 namespace parcae {
 namespace {
 
-// Within 3 % of the best single method on each trace; CRPS relative to that of the last value spread by its past
-// errors, mean over the horizons.
 TEST(selector, is_near_the_best_single_method_on_generated_traces) {
-  const std::vector<std::string> names{"last-spread", "regime", "smoothing", "nearest", "survival", "auto"};
-  const std::vector<std::size_t> horizons{1, 4, 8, 12};
   for (const char* kind : {"p3", "calm", "bursty", "collapsing"}) {
     for (std::uint64_t seed : {1, 11}) {
-      const auto rows = evaluate(intervals_of(generate_trace(trace_kind(kind), seed)), names, horizons, 60);
-      std::map<std::string, double> relative;
-      for (std::size_t i = 0; i < rows.size(); ++i)
-        relative[rows[i].method] +=
-            rows[i].crps / rows[i % horizons.size()].crps / static_cast<double>(horizons.size());
-      const double chosen = relative.extract("auto").mapped();
-      double best = 1e9;
-      for (const auto& [name, value] : relative)
-        best = std::min(best, value);
-      EXPECT_LE(chosen / best, 1.03) << kind << ", seed " << seed;
-      RecordProperty("auto_to_best_" + std::string(kind) + "_" + std::to_string(seed), std::to_string(chosen / best));
+      const double to_best = selector_to_best(relative_crps(intervals_of(generate_trace(trace_kind(kind), seed))));
+      EXPECT_LE(to_best, 1.03) << kind << ", seed " << seed;
+      RecordProperty("auto_to_best_" + std::string(kind) + "_" + std::to_string(seed), std::to_string(to_best));
     }
   }
 }
