@@ -42,9 +42,9 @@ public:
   /// Added when a change still under way is redirected to `to`.
   virtual double redirect_ms(const shape& to) = 0;
 
-  /// Whether the account is in real time: a move that outlasts its interval is charged in full at once, as negative
-  /// samples, and waiting is a choice also where something fits. As published its rest is carried over, and waiting is
-  /// a choice only where nothing fits.
+  /// Whether the account is in real time. Then plans count a move that outlasts its interval in full at once, as
+  /// negative samples, and may count on waiting also where something fits (though not now). As published its rest is
+  /// carried over in plans, too, and waiting is a choice only where nothing fits.
   virtual bool real_time() const { return false; }
 
   /// Devices per instance; losses come by instance.

@@ -296,13 +296,22 @@ double calm_intervals(const availability_lattice& future, double most) {
   return changes * most > intervals ? intervals / changes : most;
 }
 
-// Training goes on behind the look-ahead: by one more move, then as it is until the fleet is expected to change, though
-// not for longer than was looked ahead, since the rarer changes are the less is known of how rare. Without this a
-// change that pays only later would look too dear wherever changes are rare.
-stage_values final_values(selection& s, const move_table& table, const availability_lattice& future,
-                          std::size_t intervals) {
+// How long training goes on behind the look-ahead: until the fleet is expected to change, though not for longer than
+// was looked ahead, since the rarer changes are the less is known of how rare. Without this a change that pays only
+// later would look too dear wherever changes are rare. At least for as long as the cheapest start takes: else, on links
+// so slow that this is longer than is looked ahead, a start would never pay, and the loss of a stage cost too little.
+double intervals_behind(const move_table& table, const selection& s, const availability_lattice& future,
+                        std::size_t intervals) {
+  const double calm = calm_intervals(future, static_cast<double>(intervals));
+  double start_ms = std::numeric_limits<double>::infinity();
+  for (const auto x : s.shapes())
+    start_ms = std::min(start_ms, table.costs().start_ms(table.shapes()[x], false));
+  return s.shapes().empty() ? calm : std::max(calm, start_ms / 1000 / table.seconds());
+}
+
+// Behind the look-ahead: by one more move, then as it is for what is left of so many intervals.
+stage_values final_values(selection& s, const move_table& table, const availability_lattice& future, double behind) {
   const auto n = s.size();
-  const double stays = calm_intervals(future, static_cast<double>(intervals)) - 1;
   std::map<std::uint32_t, std::uint32_t> by_size;
   stage_values result;
   for (const auto& node : future.stages.back()) {
@@ -317,7 +326,8 @@ stage_values final_values(selection& s, const move_table& table, const availabil
       for (std::uint32_t to = 0; to < n; ++to)
         if (allowed[to]) {
           const double rate = to == s.idle() ? 0 : table.rate(s.shape_of(to));
-          x[from] = std::max(x[from], gains[static_cast<std::size_t>(from) * n + to] + stays * table.seconds() * rate);
+          x[from] =
+              std::max(x[from], gains[static_cast<std::size_t>(from) * n + to] + (behind - 1) * table.seconds() * rate);
         }
     by_size[node.available] = result.add(std::move(x));
   }
@@ -382,23 +392,24 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
   plan_memory own;
   auto& s = (options.memory ? options.memory : &own)->find(table, considered(table, now, sizes, blind, options));
   const auto n = s.size();
-  auto next = final_values(s, table, future, future.look_ahead() + known.size());
+  const auto from = s.number_of(now.at);
+  auto next = final_values(s, table, future, intervals_behind(table, s, future, future.look_ahead() + known.size()));
   for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);)
     next = values_before(s, future.stages[h], next, blind);
   std::vector<double> offer(n, 0);
-  const auto from = s.number_of(now.at);
-  // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way is paid
-  // first.
+  // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way has a rest
+  // (which in real time was counted when the change began).
   auto extra = [&](std::uint32_t to) {
     if (to == s.idle())
       return 0.0;
-    const auto shape = s.shape_of(to);
-    double ms = now.rest_ms;
+    const auto target = s.shape_of(to);
+    const auto& shape = table.shapes()[target];
+    double ms = 0;
     if (now.at == move_table::idle && !now.begun)
-      ms += table.costs().start_ms(table.shapes()[shape], true) - table.costs().start_ms(table.shapes()[shape], false);
-    if (now.migrating && shape != now.at)
-      ms += table.costs().redirect_ms(table.shapes()[shape]);
-    return -table.rate(shape) * ms / 1000;
+      ms = table.costs().start_ms(shape, true) - table.costs().start_ms(shape, false);
+    else if (!table.costs().real_time())
+      ms = unfinished_ms(table, now, target, 0);
+    return -table.rate(target) * ms / 1000;
   };
   if (blind) {
     for (std::size_t i = 0; i < future.stages[0].size(); ++i) {
@@ -435,6 +446,10 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
       }
     }
   }
+  // Where something fits nobody waits now: plans count changes in full, but one that the fleet cuts short costs no more
+  // than the time until then, which waiting loses, too.
+  if (std::any_of(offer.begin(), offer.end() - 1, [](double x) { return x > never / 2; }))
+    offer[s.idle()] = never;
   std::vector<liveput_choice> order;
   for (std::uint32_t to = 0; to < n; ++to)
     order.push_back({s.shape_of(to), offer[to]});

@@ -30,25 +30,29 @@ struct layers {
 
 } // namespace
 
+double unfinished_ms(move_table& table, const training_state& now, std::uint32_t target, double move_ms) {
+  if (!now.migrating)
+    return 0;
+  const auto& to = table.shapes()[target];
+  if (!table.costs().real_time())
+    return now.rest_ms + (now.at != target ? table.costs().redirect_ms(to) : 0);
+  return move_ms > 0 ? std::min(now.rest_ms, table.costs().start_ms(to, false) - move_ms) : now.rest_ms;
+}
+
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
                            std::uint32_t lost, double seconds) {
   if (target == move_table::idle)
-    return {{move_table::idle, now.begun, false, 0}, 0, 0};
+    return {{move_table::idle, now.begun, false, 0}, 0, 0, false};
+  const double move_ms = now.at == move_table::idle ? table.costs().start_ms(table.shapes()[target], !now.begun)
+                                                    : table.move_ms(now.at, target, held, lost);
+  const double carried_ms = unfinished_ms(table, now, target, move_ms);
   interval_outcome result;
-  if (now.at == move_table::idle)
-    result.cost_ms = table.costs().start_ms(table.shapes()[target], !now.begun);
-  else
-    result.cost_ms = table.move_ms(now.at, target, held, lost);
-  if (now.migrating && now.at != target)
-    result.cost_ms += table.costs().redirect_ms(table.shapes()[target]);
-  const double busy_ms = now.rest_ms + result.cost_ms;
+  result.anew = carried_ms < now.rest_ms;
+  result.cost_ms = move_ms + carried_ms - (result.anew ? 0 : now.rest_ms);
+  const double busy_ms = move_ms + carried_ms;
   const double samples = table.rate(target) * (seconds - busy_ms / 1000);
-  if (samples >= 0 || table.costs().real_time()) {
-    result.next = {target, true, false, 0};
-    result.samples = samples;
-  } else {
-    result.next = {target, true, true, busy_ms - 1000 * seconds};
-  }
+  result.samples = std::max(0.0, samples);
+  result.next = {target, true, samples < 0, samples < 0 ? busy_ms - 1000 * seconds : 0};
   return result;
 }
 
@@ -102,7 +106,10 @@ std::vector<std::uint32_t> plan_known(move_table& table, const training_state& n
                                    ways.rest_ms[before + from]};
         for (std::uint32_t target = 0; target < targets; ++target) {
           const auto x = carry_out(table, state, target, held, future[h].lost, table.seconds());
-          ways.reach(after + node_of(x.next), so_far + x.samples, x.next.rest_ms, from);
+          if (real_time)
+            ways.reach(after + target, so_far + x.samples - table.rate(target) * x.next.rest_ms / 1000, 0, from);
+          else
+            ways.reach(after + node_of(x.next), so_far + x.samples, x.next.rest_ms, from);
         }
       }
     }

@@ -31,15 +31,21 @@ struct interval_outcome {
   training_state next;
   double samples = 0;
   double cost_ms = 0; ///< charged in this interval's name: the migration, not what was carried in
+  bool anew = false;  ///< what was carried in is dropped, since starting anew is cheaper
 };
 
-/// Carries out one move in an interval that lasts `seconds`. `held` is before the change. A target may be `idle`. For
-/// an interval that yields nothing the rest of the cost is carried to the next.
+/// What a change still under way adds to the cost of a move: its rest. As published also the cost of redirecting; in
+/// real time it is never more than starting anew takes (negative where that is less than the move alone).
+double unfinished_ms(move_table& table, const training_state& now, std::uint32_t target, double move_ms);
+
+/// Carries out one move in an interval that lasts `seconds`. `held` is before the change. A target may be `idle`. What
+/// of the cost does not fit the interval is carried to the next.
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
                            std::uint32_t lost, double seconds);
 
 /// The best targets for a known future, the first of them for the first change; `held` instances before it. IDLE where
-/// nothing fits, or in real time. Among equal samples the one with the least rest.
+/// nothing fits, or in real time. Among equal samples the one with the least rest. In real time each move is counted in
+/// full: exact where it is done before the next one.
 std::vector<std::uint32_t> plan_known(move_table& table, const training_state& now, std::uint32_t held,
                                       std::span<const fleet_change> future);
 

@@ -31,6 +31,13 @@ struct change_cost {
   double stall_ms() const { return messages_ms + bytes_ms; }
   double total_ms() const { return stall_ms() + replayed_ms; }
 
+  change_cost& operator+=(const change_cost& x) {
+    messages_ms += x.messages_ms;
+    bytes_ms += x.bytes_ms;
+    replayed_ms += x.replayed_ms;
+    return *this;
+  }
+
   friend bool operator==(const change_cost&, const change_cost&) = default;
 };
 

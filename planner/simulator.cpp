@@ -54,7 +54,8 @@ std::uint32_t simulator::plan_with_truth() {
   std::vector<fleet_change> future;
   for (std::size_t i = 0; i < count; ++i)
     future.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
-  if (table_.shapes().size() > move_table::dense) { // all pairs are too many: the fastest for each size
+  // All pairs are too many: the fastest for each size. In real time training also goes on behind the look-ahead.
+  if (table_.shapes().size() > move_table::dense || (real_time_ && next_ + count < history_.size())) {
     auto available = held_;
     for (const auto& x : future)
       available += x.joined - x.lost;
@@ -79,7 +80,7 @@ std::uint32_t simulator::plan_with_forecast() {
     known.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
     available += known.back().joined - known.back().lost;
   }
-  if (!point_ || table_.shapes().size() > move_table::dense)
+  if (!point_ || real_time_ || table_.shapes().size() > move_table::dense)
     return plan_liveput(table_, state_, held_, known, forecast_->futures(left - known_count, planning_detail),
                         {.memory = &memory_})
         .best.target;
@@ -133,20 +134,30 @@ simulated_interval simulator::migrate() {
   const simulated_interval result{state_.at == move_table::idle ? shape{} : table_.shapes()[state_.at], outcome.samples,
                                   outcome.cost_ms, outcome.cost_ms > 0};
   if (real_time_) {
-    const auto cost = before.at == move_table::idle
-                          ? real_time_->start(result.used, !before.begun)
-                          : real_time_->move(table_.shapes()[before.at], result.used, held_, event.lost);
-    account_for_lost(result, workload_.fastest(event.available * table_.costs().devices()), cost);
+    if (!before.migrating || outcome.anew || state_.at == move_table::idle)
+      unpaid_ = {};
+    if (outcome.anew || before.at == move_table::idle)
+      unpaid_ += real_time_->start(result.used, !before.begun);
+    else
+      unpaid_ += real_time_->move(table_.shapes()[before.at], result.used, held_, event.lost);
+    account_for_lost(result.used, workload_.fastest(event.available * table_.costs().devices()));
   }
   return result;
 }
 
-void simulator::account_for_lost(const simulated_interval& x, shape fastest, const change_cost& cost) {
-  const double rate = workload_.throughput(x.used), length_s = seconds(next_);
+void simulator::account_for_lost(const shape& used, const shape& fastest) {
+  const double rate = workload_.throughput(used), length_s = seconds(next_);
   lost_.remainder += (workload_.throughput(fastest) - rate) * length_s;
-  lost_.bytes += rate * cost.bytes_ms / 1000;
-  lost_.messages += rate * cost.messages_ms / 1000;
-  lost_.replayed += rate * cost.replayed_ms / 1000;
+  double left_ms = 1000 * length_s;
+  const auto pay = [&](double& cost_ms, double& lost) {
+    const double ms = std::min(left_ms, cost_ms);
+    left_ms -= ms;
+    cost_ms -= ms;
+    lost += rate * ms / 1000;
+  };
+  pay(unpaid_.messages_ms, lost_.messages);
+  pay(unpaid_.bytes_ms, lost_.bytes);
+  pay(unpaid_.replayed_ms, lost_.replayed);
 }
 
 void simulator::advance() {

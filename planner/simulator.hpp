@@ -37,8 +37,8 @@ struct lost_samples {
 };
 
 struct simulated_interval {
-  shape used;         ///< width 0: idle
-  double samples = 0; ///< in real time negative if a change costs more than the interval has
+  shape used; ///< width 0: idle
+  double samples = 0;
   double cost_ms = 0; ///< charged for a change in this interval
   bool migrated = false;
 };
@@ -75,7 +75,7 @@ private:
   std::uint32_t plan_with_forecast();
   simulated_interval reactive();
   simulated_interval migrate();
-  void account_for_lost(const simulated_interval& x, shape fastest, const change_cost& cost);
+  void account_for_lost(const shape& used, const shape& fastest);
 
   simulator(const profile& workload, cost_model& costs, const fleet_history& history, simulation_options options);
 
@@ -98,6 +98,7 @@ private:
   std::vector<simulated_interval> intervals_;
   double samples_ = 0;
   double ideal_ = 0;
+  change_cost unpaid_; ///< real time: of the change under way
   lost_samples lost_;
   std::uint32_t migrations_ = 0;
 };

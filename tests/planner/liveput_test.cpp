@@ -60,6 +60,42 @@ std::vector<fleet_change> random_changes(std::mt19937_64& random, std::uint32_t&
   return result;
 }
 
+// Each change takes 90 s, starting anew 100 s, in real time.
+struct long_changes : cost_model {
+  double move_ms(const shape& from, const shape& to, std::uint32_t, std::uint32_t lost) override {
+    return from == to && lost == 0 ? 0 : 90'000;
+  }
+  double start_ms(const shape&, bool) override { return 100'000; }
+  double redirect_ms(const shape&) override { return 0; }
+  bool real_time() const override { return true; }
+  std::uint32_t devices() const override { return 1; }
+};
+
+// given: intervals of 60 s / expected: a change ends in the next one; one that comes meanwhile would be done after the
+// rest and its own time, but all begins anew where that is sooner
+TEST(carry_out, goes_on_with_what_outlasts_the_interval_in_real_time) {
+  const auto workload = made_up::workload(2, 4, 1);
+  long_changes costs;
+  move_table table(workload, costs, 4);
+  const auto begun = carry_out(table, {0, true, false, 0}, 1, 4, 0, 60);
+  EXPECT_EQ(begun.samples, 0);
+  EXPECT_EQ(begun.cost_ms, 90'000);
+  EXPECT_EQ(begun.next, (training_state{1, true, true, 30'000}));
+  const auto ended = carry_out(table, begun.next, 1, 4, 0, 60);
+  EXPECT_NEAR(ended.samples, 30 * table.rate(1), 1e-9);
+  EXPECT_EQ(ended.cost_ms, 0);
+  EXPECT_EQ(ended.next, (training_state{1, true, false, 0}));
+  const auto anew = carry_out(table, begun.next, 0, 4, 1, 60);
+  EXPECT_TRUE(anew.anew);
+  EXPECT_EQ(anew.samples, 0);
+  EXPECT_EQ(anew.cost_ms, 100'000);
+  EXPECT_EQ(anew.next, (training_state{0, true, true, 40'000}));
+  const auto both = carry_out(table, {1, true, true, 5'000}, 0, 4, 1, 60);
+  EXPECT_FALSE(both.anew);
+  EXPECT_EQ(both.cost_ms, 90'000);
+  EXPECT_EQ(both.next, (training_state{0, true, true, 35'000}));
+}
+
 // Random costs, short ones and such that migrations outlast intervals.
 TEST(plan_known, agrees_with_brute_force) {
   std::mt19937_64 random(1);
