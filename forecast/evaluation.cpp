@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -13,13 +14,14 @@ namespace parcae {
 namespace {
 
 double mean_of(const std::vector<double>& x) {
-  return x.empty() ? 0 : std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size()); // NaN of none
 }
 
-// Errors of neighbouring origins are alike, so blocks are drawn, not single values.
+// Errors of neighbouring origins are alike, so blocks are drawn, not single values; around a circle, so that all values
+// are drawn equally often (circular block bootstrap, Politis and Romano 1992).
 void bootstrap(const std::vector<double>& x, double& low, double& high) {
   constexpr std::size_t block = 30, rounds = 1'000;
-  low = high = mean_of(x);
+  low = high = std::numeric_limits<double>::quiet_NaN();
   if (x.size() <= block)
     return;
   std::mt19937_64 random(1);
@@ -28,9 +30,9 @@ void bootstrap(const std::vector<double>& x, double& low, double& high) {
     double sum = 0;
     std::size_t n = 0;
     while (n < x.size()) {
-      const auto begin = random() % (x.size() - block + 1);
+      const auto begin = random() % x.size();
       for (std::size_t k = 0; k < block && n < x.size(); ++k, ++n)
-        sum += x[begin + k];
+        sum += x[(begin + k) % x.size()];
     }
     means.push_back(sum / static_cast<double>(n));
   }
@@ -72,8 +74,8 @@ std::vector<forecast_errors> evaluate(const fleet_history& history, std::span<co
       row.method = name;
       row.horizon = horizons[i];
       row.forecasts = scores[i].size();
-      row.mae /= std::max<double>(1, static_cast<double>(row.forecasts));
-      row.covered /= std::max<double>(1, static_cast<double>(row.forecasts));
+      row.mae /= static_cast<double>(row.forecasts);
+      row.covered /= static_cast<double>(row.forecasts);
       row.crps = mean_of(scores[i]);
       if (result.size() < horizons.size())
         reference[i] = scores[i];

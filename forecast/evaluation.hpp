@@ -11,7 +11,8 @@
 
 namespace parcae {
 
-/// Errors of one method at one horizon, over all origins after the warm-up. In instances.
+/// Errors of one method at one horizon, over all origins after the warm-up. In instances; NaN where there are no
+/// forecasts, or too few for an interval.
 struct forecast_errors {
   std::string method;
   std::size_t horizon = 0;   ///< intervals ahead
@@ -19,7 +20,7 @@ struct forecast_errors {
   double mae = 0;            ///< of the method's point forecast
   double crps = 0;
   double covered = 0; ///< share of outcomes inside the central 80 % of the distribution, ends included
-  /// CRPS minus that of the first method: mean, and 95 % interval of a paired moving-block bootstrap (fixed seed).
+  /// CRPS minus that of the first method: mean, and 95 % interval of a paired circular block bootstrap (fixed seed).
   double difference = 0;
   double difference_low = 0;
   double difference_high = 0;

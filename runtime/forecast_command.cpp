@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -26,6 +27,18 @@ struct forecast_arguments {
   std::size_t warm_up = 30;
   bool as_json = false;
 };
+
+// NaN: nothing is known.
+std::string text_of(const char* format, double x) {
+  char text[40] = "-";
+  if (!std::isnan(x))
+    std::snprintf(text, sizeof text, format, x);
+  return text;
+}
+
+json::value value_of(double x) {
+  return std::isnan(x) ? json::value() : json::value(x);
+}
 
 void forecast(const forecast_arguments& args) {
   const auto history = load_trace(args.trace).intervals;
@@ -45,20 +58,23 @@ void forecast(const forecast_arguments& args) {
     std::printf("%-12s %8s %10s %8s %8s %9s   %s\n", "method", "horizon", "forecasts", "MAE", "CRPS", "in 80 %",
                 "CRPS against last value spread by its errors, 95 %");
     for (const auto& x : rows)
-      std::printf("%-12s %8zu %10zu %8.3f %8.3f %8.1f%%   %+.3f  [%+.3f, %+.3f]\n", x.method.c_str(), x.horizon,
-                  x.forecasts, x.mae, x.crps, 100 * x.covered, x.difference, x.difference_low, x.difference_high);
+      std::printf("%-12s %8zu %10zu %8s %8s %9s   %s  [%s, %s]\n", x.method.c_str(), x.horizon, x.forecasts,
+                  text_of("%.3f", x.mae).c_str(), text_of("%.3f", x.crps).c_str(),
+                  text_of("%.1f%%", 100 * x.covered).c_str(), text_of("%+.3f", x.difference).c_str(),
+                  text_of("%+.3f", x.difference_low).c_str(), text_of("%+.3f", x.difference_high).c_str());
     return;
   }
   json::array list;
   for (const auto& x : rows)
-    list.push_back(json::object{{"method", x.method},
-                                {"horizon", x.horizon},
-                                {"forecasts", x.forecasts},
-                                {"mae", x.mae},
-                                {"crps", x.crps},
-                                {"covered_80", x.covered},
-                                {"crps_difference", x.difference},
-                                {"crps_difference_95", json::array{x.difference_low, x.difference_high}}});
+    list.push_back(
+        json::object{{"method", x.method},
+                     {"horizon", x.horizon},
+                     {"forecasts", x.forecasts},
+                     {"mae", value_of(x.mae)},
+                     {"crps", value_of(x.crps)},
+                     {"covered_80", value_of(x.covered)},
+                     {"crps_difference", value_of(x.difference)},
+                     {"crps_difference_95", json::array{value_of(x.difference_low), value_of(x.difference_high)}}});
   std::printf("%s\n", json::serialize(json::object{{"trace", args.trace}, {"errors", std::move(list)}}).c_str());
 }
 

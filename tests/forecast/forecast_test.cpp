@@ -1,3 +1,4 @@
+#include "forecast/evaluation.hpp"
 #include "forecast/method.hpp"
 #include "forecast/path_methods.hpp"
 #include "forecast/selector.hpp"
@@ -101,6 +102,26 @@ TEST(crps, by_hand) {
   EXPECT_NEAR(crps({0, 0, 1}, 0), 2, 1e-12);
   EXPECT_NEAR(crps({0.5, 0.5}, 0), 0.25, 1e-12);
   EXPECT_NEAR(crps({0.25, 0.5, 0.25}, 1), 2 * 0.0625, 1e-12);
+}
+
+// given: few forecasts / expected: the interval holds what it is of, however the values are spread; none of 30
+// forecasts and less, and no figures at all of none
+TEST(evaluate, says_no_more_than_it_knows) {
+  const std::vector<std::string> methods{"last-spread", "last", "regime"};
+  const std::vector<std::size_t> horizons{1, 4, 12};
+  const auto history = generated("p3", 3);
+  for (const std::size_t left : {5, 20, 36, 50, 80, 200})
+    for (const auto& x : evaluate(history, methods, horizons, history.size() - left)) {
+      EXPECT_EQ(x.forecasts, left + 1 > x.horizon ? left + 1 - x.horizon : 0);
+      EXPECT_EQ(std::isnan(x.mae), x.forecasts == 0);
+      EXPECT_EQ(std::isnan(x.crps), x.forecasts == 0);
+      EXPECT_EQ(std::isnan(x.covered), x.forecasts == 0);
+      EXPECT_EQ(std::isnan(x.difference_low), x.forecasts <= 30);
+      if (x.forecasts > 30) {
+        EXPECT_LE(x.difference_low, x.difference + 1e-12) << x.method << " of " << x.forecasts;
+        EXPECT_GE(x.difference_high, x.difference - 1e-12) << x.method << " of " << x.forecasts;
+      }
+    }
 }
 
 TEST(merged, keeps_the_marginals) {
