@@ -11,9 +11,8 @@ namespace parcae {
 
 namespace {
 
-constexpr std::uint64_t node_start_ms = 45'000;
 constexpr std::uint32_t pipeline_nodes = 12; // stages, for the number of pipelines and Bamboo's neighbours
-constexpr double bamboo_slowdown = 1.5;      // of the step in which a neighbour took over
+constexpr double bamboo_slowdown = 1.5;      // of steps while a neighbour stands in
 constexpr double bamboo_risk = 0.05;         // share of nodes without a stand-in above which it rebalances
 
 enum class event_kind : std::uint8_t { added, removed, ready, regrouped, rebalanced, step };
@@ -77,7 +76,7 @@ private:
     double samples;
   };
 
-  // The other node of a system that lost one stood in for it.
+  // Since a neighbour stands in for a lost node.
   struct stand_in {
     std::uint64_t steps, since_ms;
     bool charged;
@@ -91,7 +90,7 @@ private:
     switch (x.kind) {
     case event_kind::added:
       nodes_[x.subject];
-      push(now_ + node_start_ms, event_kind::ready, x.subject);
+      push(now_ + peer_node_start_ms, event_kind::ready, x.subject);
       break;
     case event_kind::removed:
       remove(x.subject);
@@ -125,7 +124,7 @@ private:
     if (kind_ == peer_kind::bamboo) {
       if (lost.running && !stand_in_for(lost))
         regroup(event_kind::regrouped);
-      else if (status_ == status::running && !stand_in_) {
+      else if ((lost.running || rules_.idle_nodes_slow) && status_ == status::running && !stand_in_) {
         stand_in_ = {steps_, now_, false};
         step_ms_ = static_cast<std::uint64_t>(static_cast<double>(step_ms_) * bamboo_slowdown);
       }
@@ -276,7 +275,7 @@ std::string to_string(peer_kind kind) {
 }
 
 peer_rules peer_rules::published(const std::string& model) {
-  return {true, true, model == "gpt3-2.7b" || model == "gpt3-6.7b"};
+  return {true, true, model == "gpt3-2.7b" || model == "gpt3-6.7b", true};
 }
 
 double peer_throughput(const peer_system& system, std::uint32_t nodes) {

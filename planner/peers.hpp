@@ -14,6 +14,9 @@
 
 namespace parcae {
 
+/// From a node's addition until it can work, as the artifact has it.
+inline constexpr std::uint64_t peer_node_start_ms = 45'000;
+
 enum class peer_kind : std::uint8_t {
   varuna,  ///< restarts everything after a loss; checkpoints every few steps
   bamboo,  ///< each node can stand in for the one before it; restarts to rebalance, or when both are lost
@@ -31,6 +34,8 @@ struct peer_rules {
   bool overlapping_regroupings = false;
   /// A loss throws Varuna back to its last finished checkpoint.
   bool falls_back = true;
+  /// The loss of a node without a place slows Bamboo down, too, as if a neighbour stood in for it.
+  bool idle_nodes_slow = false;
 
   /// The artifact's. It falls back only for its two largest models.
   static peer_rules published(const std::string& model);
@@ -49,8 +54,9 @@ struct peer_outcome {
   std::vector<peer_progress> progress; ///< in order of time
 };
 
-/// A node works from 45 s after it joined; who joins while training goes on waits for the next regrouping, which only a
-/// loss starts (Bamboo: also a step's end). Ends with the trace. Nothing is trained where the system has no figures.
+/// A node works from peer_node_start_ms after it joined; who joins while training goes on waits for the next
+/// regrouping, which only a loss starts (Bamboo: also a step's end). Ends with the trace. Nothing is trained where the
+/// system has no figures.
 peer_outcome replay_peer(peer_kind kind, const peer_model& model, std::span<const trace_event> trace,
                          const peer_rules& rules);
 

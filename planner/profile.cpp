@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -13,6 +14,7 @@ namespace parcae {
 namespace {
 
 namespace json = boost::json;
+using namespace std::string_view_literals;
 
 // A value with the path that led to it, for messages.
 class reader {
@@ -84,7 +86,8 @@ public:
     if (!object)
       fail("must be an object");
     for (const auto& [key, value] : *object) {
-      if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != json::string_view::npos)
+      if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != json::string_view::npos ||
+          (key.front() == '0' && key.size() > 1))
         fail("has the key \"" + std::string(key) + "\", which is no number");
       f(static_cast<std::uint32_t>(std::stoul(std::string(key))), reader(value, path_ + "." + std::string(key)));
     }
@@ -211,8 +214,9 @@ profile parse_profile(std::string_view text) {
     if (!result.samples_per_s.emplace(pair, row["samples_per_second"].number()).second)
       row.fail("repeats " + to_string(pair));
   });
-  if (result.samples_per_s.empty())
-    x["throughput"].fail("must not be empty");
+  if (std::none_of(result.samples_per_s.begin(), result.samples_per_s.end(),
+                   [&](const auto& row) { return result.allowed(row.first); }))
+    x["throughput"].fail("must have a pair that pipeline_depth and data_parallel allow");
   const auto costs = x["reconfiguration"];
   costs["model_build_ms_by_depth"].each_number(
       [&](std::uint32_t d, const reader& value) { result.model_build_ms[d] = value.number(); });
@@ -259,19 +263,23 @@ std::vector<peer_model> parse_peers(std::string_view text) {
   std::vector<peer_model> result;
   x["models"].each([&](const reader& model) {
     peer_model entry{model["model"].text(), model["global_batch_samples"].count(1), {}};
-    for (const char* name : {"bamboo", "varuna", "oobleck"}) {
+    for (const auto* name : {"bamboo", "varuna", "oobleck"}) {
       if (!model.has(name))
         continue;
       const auto from = model[name];
       peer_system system;
-      if (from.has("samples_per_second_by_nodes"))
+      if (from.has("samples_per_second_by_nodes")) // null: the model does not fit
         system.samples_per_s = parse_by_nodes(from["samples_per_second_by_nodes"]);
-      system.restart_s = from.number_or("restart_s", 0);
-      system.rendezvous_s = from.number_or("global_rendezvous_s", 0);
-      system.checkpoint_s = from.number_or("checkpoint_s", 0);
-      if (from.has("checkpoint_every_steps"))
+      if (name == "oobleck"sv)
+        system.reconfiguration_s = from["reconfiguration_s"].number();
+      else
+        system.restart_s = from["restart_s"].number();
+      if (name == "bamboo"sv)
+        system.rendezvous_s = from["global_rendezvous_s"].number();
+      if (name == "varuna"sv) {
+        system.checkpoint_s = from["checkpoint_s"].number();
         system.checkpoint_every_steps = from["checkpoint_every_steps"].count();
-      system.reconfiguration_s = from.number_or("reconfiguration_s", 0);
+      }
       if (model.has("published_simulation_scaled_p3_samples_per_second"))
         system.published_samples_per_s = model["published_simulation_scaled_p3_samples_per_second"].number_or(name, 0);
       entry.systems.emplace(name, std::move(system));
@@ -283,6 +291,9 @@ std::vector<peer_model> parse_peers(std::string_view text) {
 
 std::string read_file(const std::string& path) {
   constexpr std::streamsize limit = 256 << 20;
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  if (std::filesystem::is_directory(path))
+    throw parse_error(path + " is a folder");
   std::ifstream file(path, std::ios::binary);
   if (!file)
     throw parse_error(path + " cannot be opened");
@@ -295,6 +306,8 @@ std::string read_file(const std::string& path) {
   }
   if (file.bad())
     throw parse_error(path + " cannot be read");
+  if (content.starts_with(byte_order_mark))
+    content.erase(0, byte_order_mark.size());
   return content;
 }
 

@@ -100,8 +100,12 @@ std::vector<trace_event> parse_events(std::string_view text) {
     x.node = fields[2];
     if (x.node.empty())
       fail(line, "names no node");
+    if (x.node.find_first_of(" \t#") != std::string::npos)
+      fail(line, "names the node \"" + x.node + "\"; a name has no blanks and no #, a comment has a line of its own");
     if (fields.size() == 4)
       x.notice_ms = number(fields[3], line, "the notice", longest_s * 1000);
+    if (x.added && x.notice_ms > 0)
+      fail(line, "gives notice of an addition");
     auto& there = present[x.node];
     if (there == x.added)
       fail(line, x.added ? "adds " + x.node + ", which is there" : "removes " + x.node + ", which is not there");
@@ -126,10 +130,13 @@ fleet_history intervals_of(const std::vector<trace_event>& events) {
         ++row.joined;
         ++available;
         joined_in[events[i].node] = index;
+      } else if (const auto since = joined_in.at(events[i].node); since == index) {
+        --row.joined; // was never there
+        --available;
       } else {
         ++row.lost;
         --available;
-        row.lost_joined_in.push_back(joined_in.at(events[i].node));
+        row.lost_joined_in.push_back(since);
       }
     }
     row.available = available;

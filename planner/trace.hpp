@@ -23,12 +23,13 @@ struct trace_event {
 /// Whether the text is of counts; of events otherwise, also if it is empty.
 bool is_counts(std::string_view text);
 
-/// An empty text gives an empty trace. Removal of a node that is not there, a second addition, and times that go back
-/// are errors.
+/// An empty text gives an empty trace. Removal of a node that is not there, a second addition, notice of an addition,
+/// and times that go back are errors.
 std::vector<trace_event> parse_events(std::string_view text);
 
 /// Reads either format. Rows are those of the published evaluation: one for each second with events, and between two of
-/// them further ones every 60 s after the first as long as they are before the next. Every row counts as an interval.
+/// them further ones every 60 s after the first as long as they are before the next. Every row counts as an interval. A
+/// node that leaves in the second in which it came was never there.
 fleet_history parse_trace(std::string_view text);
 
 fleet_history intervals_of(const std::vector<trace_event>& events);

@@ -141,8 +141,9 @@ policy_run run_policy(const simulate_arguments& args, const std::string& name, c
   return run;
 }
 
-// Samples if at every moment the fastest of the systems trained with all nodes there are, free of cost.
-double ideal_of(const peer_model& model, const fleet_history& history) {
+// Samples if at every moment the fastest of the systems trained with all nodes that have started, free of cost.
+double ideal_of(const peer_model& model, const std::vector<trace_event>& events) {
+  const auto history = intervals_of(delayed_additions(events, peer_node_start_ms));
   double result = 0;
   for (std::size_t i = 0; i + 1 < history.size(); ++i) {
     double most = 0;
@@ -154,16 +155,16 @@ double ideal_of(const peer_model& model, const fleet_history& history) {
 }
 
 policy_run run_peer(const simulate_arguments& args, const std::string& name, const peer_model& model,
-                    const trace_input& trace) {
+                    const std::vector<trace_event>& events) {
   const auto kind =
       *std::find_if(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
   const auto rules = args.accounting == "published" ? peer_rules::published(model.name) : peer_rules{};
-  const auto x = replay_peer(kind, model, trace.events, rules);
+  const auto x = replay_peer(kind, model, events, rules);
   policy_run run;
   run.policy = name;
   run.samples = x.samples;
   run.samples_per_s = x.samples_per_s;
-  run.ideal = ideal_of(model, trace.intervals);
+  run.ideal = ideal_of(model, events);
   run.migrations = x.regroupings;
   run.published_samples_per_s = model.systems.at(name).published_samples_per_s;
   run.course.push_back({});
@@ -190,20 +191,29 @@ std::filesystem::path beside(const std::string& profile, const char* name) {
 std::string peers_missing(const simulate_arguments& args, const simulation_input& input, const peer_model*& model) {
   if (input.trace.events.empty())
     return "need a trace of events, not of counts";
+  if (args.devices > 1)
+    return "have one device per instance";
   std::vector<std::string> names;
   for (const auto& x : input.peers) {
     names.push_back(x.name);
     if (x.name == args.peer_model)
       model = &x;
   }
-  if (model)
-    return {};
+  if (model) {
+    std::vector<std::string> lacks;
+    for (const auto kind : peer_kinds)
+      if (!model->systems.contains(to_string(kind)))
+        lacks.push_back(to_string(kind));
+    return lacks.empty() ? "" : "have no figures of " + names_of(lacks) + " for " + model->name + " in " + args.peers;
+  }
   return "have no figures for " + args.peer_model + (names.empty() ? "" : "; --peer-model may be " + names_of(names));
 }
 
 simulation_input read_input(simulate_arguments& args) {
   if (args.accounting != "realistic" && (args.link_bytes_per_ms || args.detect || args.node_start))
     throw std::invalid_argument("--link, --detect and --node-start need --accounting realistic");
+  if (args.accounting == "realistic" && !args.network.empty())
+    throw std::invalid_argument("--network needs --accounting published; --link tells the rate of a link");
   simulation_input result;
   result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
   if (args.accounting == "published") {
@@ -215,6 +225,8 @@ simulation_input read_input(simulate_arguments& args) {
     result.network = from_file(args.network, [](const std::string& text) { return parse_network(text); });
   }
   result.trace = load_trace(args.trace);
+  if (std::ranges::any_of(result.trace.events, [](const auto& x) { return x.notice_ms > 0; }))
+    std::fprintf(stderr, "the trace's own notices are not used: --notice %u is what is known\n", args.notice);
   if (args.node_start) {
     if (result.trace.events.empty())
       throw std::invalid_argument("--node-start needs a trace of events");
@@ -256,7 +268,7 @@ void simulate(simulate_arguments args) {
     }
     if (!missing.empty())
       throw std::runtime_error(name + ": " + "peers " + missing);
-    runs.push_back(run_peer(args, name, *model, input.trace));
+    runs.push_back(run_peer(args, name, *model, input.trace.events));
   }
   const simulation_setting setting{input.workload.name, args.trace,      args.accounting,
                                    args.notice,         args.look_ahead, input.trace.intervals.size()};
@@ -287,9 +299,10 @@ void add_simulate(CLI::App& app) {
   };
   command->add_option("--profile", args->profile, "workload, JSON")->required();
   command
-      ->add_option("--trace", args->trace,
-                   "file (milliseconds,add|remove,node or seconds,count), or KIND:SEED of a generated one: " +
-                       names_of(trace_kinds()))
+      ->add_option(
+          "--trace", args->trace,
+          "file (milliseconds,add|remove,node[,notice_ms] or seconds,count), or KIND:SEED of a generated one: " +
+              names_of(trace_kinds()))
       ->required();
   command->add_option("--network", args->network,
                       "published accounting: transfer times, JSON (default: network-10gbps.json beside the profile)");

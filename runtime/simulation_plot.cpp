@@ -16,24 +16,14 @@ namespace {
 
 constexpr std::chrono::seconds plot_limit{60};
 
-// In double quotes, as gnuplot reads it, without its markup.
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\')
-      result += '\\';
-    result += c;
-  }
-  return result + '"';
-}
-
 // Name of a run's data block.
 std::string block(std::size_t run) {
   return "$run" + std::to_string(run);
 }
 
-std::string script_of(const std::string& path, const simulation_setting& setting, const fleet_history& history,
-                      const std::vector<policy_run>& runs) {
+// Draws to the standard output. The title comes as an argument: gnuplot expands what is in a script, and names of
+// profiles and traces are not for it to carry out.
+std::string script_of(const fleet_history& history, const std::vector<policy_run>& runs) {
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text.precision(10);
@@ -59,23 +49,21 @@ std::string script_of(const std::string& path, const simulation_setting& setting
     for (std::size_t i = 0; i < runs.size(); ++i)
       if (peers || !runs[i].published_samples_per_s)
         result += (result.empty() ? "" : ", ") + block(i) + " using " + columns + " with " + style + " lc " +
-                  std::to_string(i + 1) + " title " + quoted(runs[i].policy);
+                  std::to_string(i + 1) + " title '" + runs[i].policy + "'";
     return result;
   };
   const auto slots = lines("1:2", "steps", false), depths = lines("1:3", "steps", false);
   text << "set terminal svg size 1000,900 noenhanced dynamic font 'sans,12' background 'white'\n"
-       << "set output " << quoted(path) << '\n'
-       << "set multiplot layout 3,1 title "
-       << quoted(setting.profile + " on " + std::filesystem::path(setting.trace).filename().string() + ", " +
-                 setting.accounting + " accounting")
-       << "\nset grid\nset key outside right top\nset lmargin 10\nset rmargin 18\nset yrange [0:*]\nset offsets 0, 0, "
+       << "set multiplot layout " << (depths.empty() ? 2 : 3)
+       << ",1 title ARG1\nset grid\nset key outside right top\nset lmargin 10\nset rmargin 18\nset yrange [0:*]\nset "
+          "offsets 0, 0, "
           "graph 0.05, 0\n"
        << "set ylabel 'instances, slots in use'\n"
        << "plot $fleet using 1:2 with steps lw 2 lc 'gray' title 'available'" << (slots.empty() ? "" : ", ") << slots
-       << "\nset ylabel 'depth P'\n"
-       << "plot " << (depths.empty() ? "NaN notitle" : depths) << "\nset ylabel 'samples, % of the ideal'\n"
-       << "set xlabel 'hours'\n"
-       << "plot " << lines("1:4", "lines lw 2", true) << "\nunset multiplot\nset output\n";
+       << '\n'
+       << (depths.empty() ? "" : "set ylabel 'depth P'\nplot " + depths + '\n')
+       << "set ylabel 'samples, % of the ideal'\nset xlabel 'hours'\n"
+       << "plot " << lines("1:4", "lines lw 2", true) << "\nunset multiplot\n";
   return text.str();
 }
 
@@ -84,12 +72,19 @@ std::string script_of(const std::string& path, const simulation_setting& setting
 void plot_runs(const std::string& path, const simulation_setting& setting, const fleet_history& history,
                const std::vector<policy_run>& runs) {
   const scratch_folder scratch("parcae-plot-");
-  const auto script = scratch.path() / "script", errors = scratch.path() / "errors";
-  std::ofstream(script) << script_of(std::filesystem::absolute(path).string(), setting, history, runs);
-  child_process gnuplot({{"/usr/bin/env", "gnuplot", script.string()}, "/dev/null", errors});
+  const auto script = scratch.path() / "script", drawn = scratch.path() / "drawn", errors = scratch.path() / "errors";
+  std::ofstream(script) << script_of(history, runs);
+  const auto title = setting.profile + " on " + std::filesystem::path(setting.trace).filename().string() + ", " +
+                     setting.accounting + " accounting";
+  child_process gnuplot({{"/usr/bin/env", "gnuplot", "-c", script.string(), title}, drawn, errors});
   const auto status = gnuplot.wait(plot_limit);
-  if (status == 0)
+  if (status == 0) {
+    std::ofstream file(path, std::ios::binary);
+    file << std::ifstream(drawn, std::ios::binary).rdbuf();
+    if (!file.flush())
+      throw std::runtime_error("cannot write the plot to " + path);
     return;
+  }
   if (status == 127)
     throw std::runtime_error("cannot draw " + path + ": install gnuplot (Debian: gnuplot-nox)");
   // It says: the command, a mark below it, `"SCRIPT" line N: what is wrong`.

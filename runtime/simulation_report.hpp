@@ -32,7 +32,7 @@ struct policy_run {
   std::optional<lost_samples> lost; ///< in real time
   std::vector<double> plan_ms;      ///< of each decision, rising
   double plan_total_ms = 0;
-  std::optional<double> published_samples_per_s; ///< what a peer's authors publish for their trace
+  std::optional<double> published_samples_per_s; ///< of a peer: what is published for the scaled p3 trace
   std::vector<moment> course;
 
   double share_of_ideal() const { return ideal > 0 ? samples / ideal : 0; }
@@ -53,7 +53,7 @@ std::string to_table(const std::vector<policy_run>& runs);
 boost::json::object to_json(const simulation_setting& setting, const std::vector<policy_run>& runs);
 
 /// Draws availability, slots and depth in use, and samples over time into an SVG file, with gnuplot. Throws
-/// std::runtime_error if that is missing or fails.
+/// std::runtime_error if that is missing or fails, or if the file cannot be written.
 void plot_runs(const std::string& path, const simulation_setting& setting, const fleet_history& history,
                const std::vector<policy_run>& runs);
 

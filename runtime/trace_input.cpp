@@ -29,7 +29,7 @@ trace_input load_trace(const std::string& name) {
     trace_input result{parse_trace(text), {}};
     if (result.intervals.size() < 2)
       throw parse_error(result.intervals.empty() ? "the trace has no intervals"
-                                                 : "the trace is of one moment only; it ends with its last line");
+                                                 : "the trace has one interval only; it ends with its last line");
     if (!is_counts(text))
       result.events = parse_events(text);
     return result;

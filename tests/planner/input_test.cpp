@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 
@@ -45,6 +47,18 @@ TEST(parse_trace, inserts_no_row_at_the_next_event) {
   EXPECT_EQ(parse_trace("0,add,a\n121000,add,b\n").size(), 4u);
 }
 
+// given: one comes and goes within a second, another goes and comes back / expected: only the second is a loss
+TEST(parse_trace, a_node_of_less_than_a_second_was_never_there) {
+  const auto rows = parse_trace("0,add,a\n0,add,b\n60000,add,c\n60900,remove,c\n120000,remove,a\n120500,add,a\n");
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].joined, 0u);
+  EXPECT_EQ(rows[1].lost, 0u);
+  EXPECT_EQ(rows[1].available, 2u);
+  EXPECT_EQ(rows[2].joined, 1u);
+  EXPECT_EQ(rows[2].lost, 1u);
+  EXPECT_EQ(rows[2].lost_joined_in, (std::vector<std::uint32_t>{0}));
+}
+
 // given: nodes start for 45 s / expected: additions come later, in order; who is gone by then never came
 TEST(delayed_additions, by_hand) {
   const auto events = parse_events("0,add,a\n1000,add,b\n10000,remove,b\n11000,add,b\n20000,add,c\n65000,remove,c\n"
@@ -76,6 +90,8 @@ TEST(parse_trace, tells_the_line) {
       {"0,add,a\n1,add,a\n", "line 2: adds a, which is there"},
       {"0,grow,a", "line 1: \"grow\" must be add or remove"},
       {"0,add,", "line 1: names no node"},
+      {"0,add,a\n0,add,b # first", "line 2: names the node \"b # first\""},
+      {"0,add,a,30000", "line 1: gives notice of an addition"},
       {"-1,add,a", "line 1: the time is \"-1\""},
       {"nan,add,a", "line 1: the time is \"nan\""},
       {"1e9,add,a", "line 1: the time"},
@@ -233,6 +249,8 @@ TEST(parse_profile, tells_the_key) {
       {"\"2\": 5", "\"7\": 5", "reconfiguration.model_build_ms_by_depth lacks depth 2"},
       {"\"min\": 1", "\"min\": 1.5", "pipeline_depth.min must be a whole number"},
       {"[3]", "3", "data_parallel.excluded must be a list"},
+      {"\"2\": 5", "\"02\": 5", "has the key \"02\", which is no number"},
+      {"\"min\": 1, \"max\": 2", "\"min\": 3, \"max\": 4", "throughput must have a pair that pipeline_depth"},
   };
   for (const auto& x : table) {
     std::string text = small_profile;
@@ -284,10 +302,25 @@ TEST(parse_network, survives_random_edits) {
 
 TEST(parse_peers, survives_random_edits) {
   const std::string good = R"({"models": [{"model": "small", "global_batch_samples": 64,
- "varuna": {"samples_per_second_by_nodes": {"1": 2, "2": 3.5}, "restart_s": 20, "checkpoint_s": 5},
+ "varuna": {"samples_per_second_by_nodes": {"1": 2, "2": 3.5}, "restart_s": 20, "checkpoint_s": 5,
+  "checkpoint_every_steps": 10},
  "oobleck": {"samples_per_second_by_nodes": {"1": 2, "3": 5}, "reconfiguration_s": 2}}]})";
   ASSERT_EQ(parse_peers(good).size(), 1u);
   EXPECT_GT(mutate(good, 6, 20'000, [](const std::string& x) { parse_peers(x); }), 1'000);
+}
+
+// A cost that is missing would be none.
+TEST(parse_peers, tells_the_missing_cost) {
+  for (const auto& [name, system, lacks] : {std::tuple("oobleck", R"({"reconfigurations_s": 2})", "reconfiguration_s"),
+                                            std::tuple("bamboo", R"({"restart_s": 2})", "global_rendezvous_s"),
+                                            std::tuple("varuna", R"({"restart_s": 2})", "checkpoint_s")})
+    try {
+      parse_peers(R"({"models": [{"model": "small", "global_batch_samples": 64, ")" + std::string(name) +
+                  "\": " + system + "}]}");
+      ADD_FAILURE() << name;
+    } catch (const parse_error& e) {
+      EXPECT_EQ(std::string(e.what()), "models[0]." + std::string(name) + " lacks the key \"" + lacks + "\"");
+    }
 }
 
 TEST(parse_profile, reads_the_published_ones) {
@@ -303,6 +336,21 @@ TEST(parse_profile, reads_the_published_ones) {
 
 TEST(read_file, says_what_it_cannot_read) {
   EXPECT_THROW(read_file("/nonexistent/file"), parse_error);
+  try {
+    read_file("/");
+    ADD_FAILURE();
+  } catch (const parse_error& e) {
+    EXPECT_STREQ(e.what(), "/ is a folder");
+  }
+}
+
+// Some editors begin every file with a byte order mark.
+TEST(read_file, leaves_out_the_byte_order_mark) {
+  const auto path = testing::TempDir() + "parcae-byte-order-mark";
+  std::ofstream(path) << "\xEF\xBB\xBF"
+                      << "0,add,a\n";
+  EXPECT_EQ(read_file(path), "0,add,a\n");
+  std::filesystem::remove(path);
 }
 
 // The generator's default against the published statistics of p3, over ten seeds.

@@ -86,6 +86,16 @@ TEST(peers, bamboo_stands_in_and_rebalances) {
   EXPECT_EQ(both.progress[2].seconds, 141);
 }
 
+// given: a node that never works is lost / expected: nobody stands in for it; by the artifact's rules all are slower
+TEST(peers, bamboo_does_not_miss_a_node_without_a_place) {
+  const auto model = even(20, 30, 0, 0);
+  auto trace = trace_of(24, {});
+  const double undisturbed = replay_peer(peer_kind::bamboo, model, trace, {}).samples;
+  trace.insert(trace.end() - 1, {{90'000, true, "short", 0}, {100'000, false, "short", 0}});
+  EXPECT_EQ(replay_peer(peer_kind::bamboo, model, trace, {}).samples, undisturbed);
+  EXPECT_LT(replay_peer(peer_kind::bamboo, model, trace, {false, false, true, true}).samples, undisturbed);
+}
+
 TEST(peers, of_an_empty_trace_and_without_figures) {
   auto model = even(1, 1, 1, 1);
   for (const auto kind : all_kinds) {

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -180,9 +181,38 @@ TEST_F(simulate_command, plots) {
   EXPECT_NE(svg.find("</svg>"), std::string::npos);
   for (const char* name : {"available", "ideal", "throughput", "liveput", "varuna", "bamboo", "oobleck", "depth P"})
     EXPECT_NE(svg.find(name), std::string::npos) << name;
-  const auto refused = run({"--trace", "p3:1", "--plot", path("")}); // a folder
-  EXPECT_NE(refused.find("cannot draw"), std::string::npos) << refused;
-  EXPECT_NE(refused.find("cannot open file"), std::string::npos) << refused;
+  run({"--trace", "p3:1", "--policy", "varuna,oobleck", "--plot", path("peers.svg")});
+  const auto peers = read("peers.svg");
+  EXPECT_NE(peers.find("</svg>"), std::string::npos);
+  EXPECT_EQ(peers.find("depth P"), std::string::npos) << "peers say nothing of theirs";
+  for (const auto& file : {path(""), std::string("/dev/full")})
+    EXPECT_EQ(run({"--trace", "p3:1", "--plot", file}), "cannot write the plot to " + file);
+}
+
+// gnuplot is a language: names are no part of it.
+TEST_F(simulate_command, plots_names_as_they_are) {
+  const std::vector<std::string> names{"a`touch " + path("made") + "`b", "a\nsystem 'touch " + path("made") + "'\nb",
+                                       "it's 100 %d \\ \"$x\" {/=40 b}", "'.system('touch " + path("made") + "').'"};
+  for (const auto& name : names) {
+    auto profile = small_profile();
+    profile["name"] = name;
+    write("small.json", json::serialize(profile));
+    run({"--trace", "p3:1", "--forecast", "last", "--plot", path("out`touch made`.svg")});
+    const auto svg = read("out`touch made`.svg");
+    EXPECT_NE(svg.find("</svg>"), std::string::npos) << name;
+    EXPECT_FALSE(std::filesystem::exists(path("made"))) << name;
+    std::filesystem::remove(path("out`touch made`.svg"));
+  }
+}
+
+// A peer's nodes always start for 45 s; --node-start is about the others.
+TEST_F(simulate_command, peers_do_not_depend_on_node_start) {
+  auto share = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--trace", "p3:1", "--policy", "oobleck", "--accounting", "realistic", "--json"});
+    return json::parse(run(more)).at("share_of_ideal").to_number<double>();
+  };
+  EXPECT_EQ(share({}), share({"--node-start", "30m"}));
+  EXPECT_LE(share({}), 1);
 }
 
 TEST_F(simulate_command, says_what_it_cannot_do) {
@@ -201,10 +231,25 @@ TEST_F(simulate_command, says_what_it_cannot_do) {
       {{"--trace", "p3:1", "--plot", path("no/x.svg")}, "no folder " + path("no")},
       {{"--trace", "p3:1", "--accounting", "realistic", "--detect", "soon"}, "must be like 500ms or 2s"},
       {{"--trace", "p3:1", "--policy", "magic"}, "magic"},
+      {{"--trace", "p3:1", "--accounting", "realistic", "--network", "none.json"},
+       "--network needs --accounting published"},
+      {{"--trace", "p3:1", "--policy", "varuna", "--devices", "4"}, "varuna: peers have one device per instance"},
   };
   write("counts.csv", "0,5\n60,6\n600,6\n");
   for (const auto& x : table)
     EXPECT_NE(run(x.arguments).find(x.message), std::string::npos) << run(x.arguments);
+}
+
+// given: figures of one system only / expected: those of this project run, the peers are named with their file
+TEST_F(simulate_command, lacks_figures_of_a_peer) {
+  auto peers = small_peers("small");
+  auto& model = peers["models"].as_array()[0].as_object();
+  model.erase("varuna");
+  model.erase("bamboo");
+  write("peers.json", json::serialize(peers));
+  EXPECT_EQ(run({"--trace", "p3:1", "--policy", "varuna"}),
+            "varuna: peers have no figures of varuna, bamboo for small in " + path("peers.json"));
+  EXPECT_EQ(runs({"--trace", "p3:1", "--policy", "all", "--forecast", "last", "--json"}).size(), 3u);
 }
 
 TEST(link_rate, as_people_write_it) {
