@@ -82,7 +82,8 @@ void forecast(const forecast_arguments& args) {
 
 void add_forecast(CLI::App& app) {
   auto args = std::make_shared<forecast_arguments>();
-  auto* command = app.add_subcommand("forecast", "Error tables of the availability forecasts on a trace");
+  auto* command = app.add_subcommand("forecast", "error tables of the availability forecasts on a trace\nExample: "
+                                                 "parcae forecast --trace p3.csv --method last,regime,auto");
   command->add_option("--trace", args->trace, "file, or KIND:SEED of a generated one: " + names_of(trace_kinds()))
       ->required();
   command->add_option("--method", args->methods, names_of(method_names()) + " (default: all)")
@@ -95,7 +96,6 @@ void add_forecast(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000'000));
   command->add_flag("--json", args->as_json, "one JSON object");
-  command->footer("Example: parcae forecast --trace p3.csv --method last,regime,auto");
   command->callback([args] { forecast(*args); });
 }
 

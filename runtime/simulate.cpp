@@ -284,7 +284,8 @@ void simulate(simulate_arguments args) {
 
 void add_simulate(CLI::App& app) {
   auto args = std::make_shared<simulate_arguments>();
-  auto* command = app.add_subcommand("simulate", "Replay a trace under planning policies");
+  auto* command = app.add_subcommand("simulate", "replay a trace under planning policies\nExample: parcae simulate "
+                                                 "--profile bert-large.json --trace p3.csv --policy all --plot p3.svg");
   const auto add_duration = [&](const std::string& name, std::optional<std::chrono::milliseconds>& value,
                                 const std::string& text) {
     command->add_option_function<std::string>(
@@ -350,7 +351,6 @@ void add_simulate(CLI::App& app) {
   command->add_option("--plot", args->plot, "draw availability, configurations and samples over time here, SVG")
       ->check(in_a_folder);
   command->add_flag("--json", args->as_json, "one JSON object");
-  command->footer("Example: parcae simulate --profile bert-large.json --trace p3.csv --policy all --plot p3.svg");
   command->callback([args] { simulate(*args); });
 }
 
