@@ -128,6 +128,10 @@ void conductor::machine::on(const slot_leaving& x) {
   if (it == slots_.end())
     return;
   it->second.leaving = x.expires;
+  if (it->second.keeper) { // its disk outlives it
+    checkpoint_asked_ |= view_.protected_version > view_.checkpoint;
+    write_checkpoint();
+  }
   if (view_.now == stopping)
     watch_notices();
   const auto remaining = std::chrono::duration_cast<milliseconds>(x.expires - now_);
@@ -225,6 +229,17 @@ void conductor::machine::exclude(const slot_id& id, const std::string& why, bool
   slot.back_off = std::max(options_.exclusion, 2 * slot.back_off);
   slot.excluded = for_good ? time_point::max() : now_ + slot.back_off;
   slot.asked_back = false;
+}
+
+void conductor::machine::exclude_node(const slot_id& id, const std::string& why) {
+  for (const auto& [other, slot] : slots_)
+    if (other.instance == id.instance && other.life == id.life)
+      exclude(other, why, true);
+}
+
+bool conductor::machine::no_worker_is_left() const {
+  return std::ranges::all_of(slots_,
+                             [](const auto& s) { return s.second.keeper || s.second.excluded == time_point::max(); });
 }
 
 void conductor::machine::ask_back() {
@@ -390,6 +405,10 @@ std::optional<time_point> conductor::deadline() const {
 
 const job_view& conductor::view() const {
   return machine_->view();
+}
+
+bool conductor::writes(const slot_id& keeper) const {
+  return machine_->writes(keeper);
 }
 
 } // namespace parcae

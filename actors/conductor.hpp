@@ -226,6 +226,9 @@ public:
 
   const job_view& view() const;
 
+  /// Whether this keeper's share of a checkpoint is awaited.
+  bool writes(const slot_id& keeper) const;
+
 private:
   class machine;
   std::unique_ptr<machine> machine_;

@@ -49,17 +49,18 @@ void conductor::machine::write_checkpoint() {
   if (writing_ || at <= view_.checkpoint)
     return;
   const auto every = specification_.checkpoint_every;
-  const bool due = every > 0 && at.steps >= view_.checkpoint.steps + every;
+  // One that failed is tried again when the next is due.
+  const bool due = every > 0 && at.steps >= std::max(view_.checkpoint.steps, checkpoint_failed_) + every;
   if (!due && !checkpoint_asked_ && !final_is_protected())
     return;
   const auto run = run_name(specification_.name, mix_seed(token_seed_, "checkpoint", {job_.value}));
   writing_ = writing{at, run + "/" + to_string(at), now_ + disk_limit(), {}, {}, {}, {}};
   // Until this one is whole on all keepers another one has to be.
-  const auto others = specification_.checkpoints_kept - 1;
-  const auto oldest = on_disk_.size() > others ? on_disk_[on_disk_.size() - others] : 0;
+  const auto others = std::min<std::size_t>(on_disk_.size(), specification_.checkpoints_kept - 1);
+  const std::vector<std::uint64_t> kept(on_disk_.end() - static_cast<std::ptrdiff_t>(others), on_disk_.end());
   for (const auto& [id, slot] : slots_)
     if (slot.keeper) {
-      send(id, checkpoint{job_, at, writing_->name, specification_, data_digest_, oldest});
+      send(id, checkpoint{job_, at, writing_->name, specification_, data_digest_, kept});
       writing_->awaited.insert(id);
     }
   checkpoint_asked_ = false;
@@ -96,6 +97,7 @@ void conductor::machine::share_written(const slot_id& keeper) {
     view_.checkpoint_problem =
         "no " + name + ": " + (done.problem.empty() ? "not all layers were written" : done.problem);
     log(severity::warning, view_.checkpoint_problem);
+    checkpoint_failed_ = done.at.steps;
     if (view_.now == finishing) { // a result is not given up for a full disk
       view_.problem = view_.checkpoint_problem + "; it is tried again, or `parcae cancel` the job";
       limit_ = now_ + options_.request_limit;

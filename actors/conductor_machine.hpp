@@ -21,6 +21,7 @@ public:
   std::vector<effect> handle(time_point now, const conductor_event& x);
   std::optional<time_point> deadline() const;
   const job_view& view() const { return view_; }
+  bool writes(const slot_id& keeper) const { return writing_ && writing_->awaited.contains(keeper); }
 
 private:
   struct slot_state {
@@ -97,6 +98,9 @@ private:
   void missing(const slot_id& slot, const std::string& why);
   /// A slot failed or did not answer in time. It is asked for its inventory when its back-off is over.
   void exclude(const slot_id& id, const std::string& why, bool for_good = false);
+  /// For good, with the other slots of its node.
+  void exclude_node(const slot_id& id, const std::string& why);
+  bool no_worker_is_left() const; ///< all are excluded for good
   /// Asks those whose exclusion is over for their inventory; an answer ends it, no answer begins another.
   void ask_back();
   bool participates_in_next(const slot_id& slot) const;
@@ -265,12 +269,14 @@ private:
   version base_;                       ///< version at which next_ begins; running_version while g trains
   version confirmed_;                  ///< newest that the keepers were told to be complete: they dropped what is older
   std::string data_digest_;
+  bool data_found_ = false; ///< a node has this data
   bool digests_asked_ = false;
 
   std::optional<writing> writing_;
-  bool checkpoint_asked_ = false;     ///< by a user
-  std::string checkpoint_name_;       ///< folder of view_.checkpoint
-  std::deque<std::uint64_t> on_disk_; ///< steps of the complete checkpoints, ascending, as many as are kept
+  bool checkpoint_asked_ = false;       ///< by a user, or because of the notice to a keeper
+  std::string checkpoint_name_;         ///< folder of view_.checkpoint
+  std::uint64_t checkpoint_failed_ = 0; ///< steps of the last that could not be written
+  std::deque<std::uint64_t> on_disk_;   ///< steps of the complete checkpoints, ascending, as many as are kept
 
   std::set<slot_id> awaited_;       ///< whose answer the present phase waits for
   std::optional<time_point> limit_; ///< of the present phase

@@ -71,10 +71,16 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const prepared& 
     if (data_digest_.empty())
       data_digest_ = x.data_digest;
     if (data_digest_ != x.data_digest) {
-      exclude(from, "its data at " + specification_.data.path + " differs from that of the others", true);
-      missing(from, "different data at " + to_string(from));
+      const auto why = "its data at " + specification_.data.path + " differs from " +
+                       (data_found_ ? "that of the others" : "what the checkpoint was trained on");
+      exclude_node(from, why);
+      if (!data_found_ && no_worker_is_left())
+        end_job(false, to_string(from) + ": " + why);
+      else
+        missing(from, "different data at " + to_string(from));
       return;
     }
+    data_found_ = true;
   }
   answered(from);
 }
@@ -230,10 +236,8 @@ void conductor::machine::release_all() {
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const failed& x) {
   const auto why = to_string(from) + ": " + x.what;
   if (x.kind == failure::data) {
-    exclude(from, x.what, true);
-    if (data_digest_.empty() && // else it was found once, and only these nodes do not have it
-        std::ranges::all_of(slots_,
-                            [](const auto& s) { return s.second.keeper || s.second.excluded == time_point::max(); })) {
+    exclude_node(from, x.what);
+    if (!data_found_ && no_worker_is_left()) { // else only these nodes do not have it
       end_job(false, x.what);
       return;
     }

@@ -115,9 +115,9 @@ void release_leaving(self_pointer self) {
       view.now == phase::running && view.grid && !view.chain.empty() && view.steps_done > view.chain.back().base;
   for (auto i = s.leaving.begin(); i != s.leaving.end();) {
     // Those after the ranks sent their shards long ago.
-    auto used =
-        !settled || std::any_of(view.grid->participants.begin(), view.grid->participants.begin() + view.grid->ranks(),
-                                [&](const participant& p) { return p.slot == *i; });
+    auto used = !settled || s.machine->writes(*i) ||
+                std::any_of(view.grid->participants.begin(), view.grid->participants.begin() + view.grid->ranks(),
+                            [&](const participant& p) { return p.slot == *i; });
     if (used && !s.emptied.contains(*i)) {
       ++i;
       continue;

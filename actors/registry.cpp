@@ -3,6 +3,7 @@
 #include "actors/injector.hpp"
 #include "actors/job_manager.hpp"
 #include "actors/status.hpp"
+#include "gpu/model_description.hpp"
 #include "gpu/seed.hpp"
 #include "protocols/text.hpp"
 
@@ -235,7 +236,10 @@ struct request_server {
   using answer = caf::result<client_reply>;
 
   answer operator()(const submit_request& x) const {
-    if (auto problem = problem_of(x.job); !problem.empty())
+    auto problem = problem_of(x.job);
+    if (problem.empty())
+      problem = depth_problem_of(x.job);
+    if (!problem.empty())
       return refusal(parcae_error::malformed_request, problem);
     if (self->state.queue.full())
       return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");

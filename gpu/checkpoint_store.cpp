@@ -1,5 +1,6 @@
 #include "gpu/checkpoint_store.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -7,8 +8,8 @@ namespace parcae {
 
 namespace {
 
-/// The files of a share, whole or not.
-constexpr const char* suffixes[] = {".manifest", ".manifest.partial", ".safetensors", ".safetensors.partial"};
+/// What the files of a share begin with, whole or not, behind the keeper's name.
+constexpr const char* beginnings[] = {".manifest", ".safetensors"};
 
 } // namespace
 
@@ -65,28 +66,40 @@ checkpointed checkpoint_store::write_now(const checkpoint& x, std::vector<std::s
     if (!shards.empty())
       write_share(folder, keeper_, {{x.at, result, x.specification, x.data_digest, {}, 0, {}}, std::move(shards)},
                   ending_);
-    delete_older(folder.parent_path(), x.oldest);
+    delete_others(x);
   } catch (const std::exception& e) {
     answer.layers.clear();
     answer.problem = e.what();
+    delete_share(folder);
   }
   return answer;
 }
 
-/// Only this keeper's files: others may use the same folder.
-void checkpoint_store::delete_older(const std::filesystem::path& run, std::uint64_t oldest) const {
+void checkpoint_store::delete_others(const checkpoint& x) const {
+  const auto mine = (folder_ / x.name).filename().string();
   std::error_code failure;
-  for (std::filesystem::directory_iterator i(run, failure), end; !failure && i != end; i.increment(failure)) {
+  for (std::filesystem::directory_iterator i((folder_ / x.name).parent_path(), failure), end; !failure && i != end;
+       i.increment(failure)) {
     const auto name = i->path().filename().string();
     std::uint64_t steps = 0;
     const auto [rest, wrong] = std::from_chars(name.data(), name.data() + name.size(), steps);
-    if (wrong != std::errc() || *rest != '@' || steps >= oldest)
-      continue;
-    std::error_code ignored;
-    for (const auto* suffix : suffixes)
-      std::filesystem::remove(i->path() / (keeper_ + suffix), ignored);
-    std::filesystem::remove(i->path(), ignored); // unless others have files there
+    if (wrong == std::errc() && *rest == '@' && name != mine && !std::ranges::count(x.kept, steps))
+      delete_share(i->path());
   }
+}
+
+/// Only this keeper's files: others may use the same folder.
+void checkpoint_store::delete_share(const std::filesystem::path& of) const {
+  std::vector<std::filesystem::path> files;
+  std::error_code failure;
+  for (std::filesystem::directory_iterator i(of, failure), end; !failure && i != end; i.increment(failure))
+    if (std::ranges::any_of(beginnings, [&](const char* beginning) {
+          return i->path().filename().string().starts_with(keeper_ + beginning);
+        }))
+      files.push_back(i->path());
+  for (const auto& file : files)
+    std::filesystem::remove(file, failure);
+  std::filesystem::remove(of, failure); // unless others have files there
 }
 
 void checkpoint_store::read(restore x, std::function<void(const commit_result&, shard_bytes)> on_shard,

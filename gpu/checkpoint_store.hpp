@@ -26,7 +26,7 @@ public:
   checkpoint_store(std::filesystem::path folder, std::string keeper);
   ~checkpoint_store();
 
-  /// Writes `shards`, which are kept alive until then, deletes what is too old, and answers.
+  /// Writes `shards`, which are kept alive until then, deletes what is not to be kept, and answers.
   void write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
              std::function<void(checkpointed)> done);
 
@@ -39,7 +39,8 @@ private:
   void run();
   checkpointed write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
                          const commit_result& result) const;
-  void delete_older(const std::filesystem::path& run, std::uint64_t oldest) const;
+  void delete_others(const checkpoint& x) const;
+  void delete_share(const std::filesystem::path& of) const;
   /// What was asked for, as far as this machine has it, and this keeper's own share of it: others may have written into
   /// other folders.
   std::vector<std::filesystem::path> find(const restore& x) const;

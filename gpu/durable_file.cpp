@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -31,12 +33,20 @@ bool sync_folder(const std::filesystem::path& folder) {
 
 } // namespace
 
-durable_file::durable_file(std::filesystem::path path) : path_(std::move(path)), partial_(path_) {
-  partial_ += ".partial";
+durable_file::durable_file(std::filesystem::path path) : path_(std::move(path)) {
+  if (std::filesystem::is_symlink(path_))
+    path_ = std::filesystem::weakly_canonical(path_);
+  if (std::filesystem::exists(path_) && !std::filesystem::is_regular_file(path_))
+    throw std::system_error(EINVAL, std::system_category(), "cannot write " + path_.string() + ": no regular file");
   for (auto folder = folder_of(path_); !std::filesystem::exists(folder); folder = folder_of(folder))
     made_in_.push_back(folder_of(folder));
   std::filesystem::create_directories(folder_of(path_));
-  file_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  static std::atomic<std::uint64_t> files = 0;
+  do { // what a process of that number left may be there
+    partial_ = path_;
+    partial_ += ".partial-" + std::to_string(getpid()) + "-" + std::to_string(++files);
+    file_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (file_ < 0 && errno == EEXIST);
   if (file_ < 0)
     fail();
 }

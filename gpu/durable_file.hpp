@@ -10,11 +10,12 @@
 
 namespace parcae {
 
-/// Written beside its name, and renamed when it is complete and on disk. All methods throw std::system_error with one
-/// line that names the file. Not thread-safe.
+/// Written beside its name, and renamed when it is complete and on disk. Of several who write the same file, also in
+/// other processes, the last to publish is there, whole. All methods throw std::system_error with one line that names
+/// the file. Not thread-safe.
 class durable_file {
 public:
-  /// Creates missing folders.
+  /// Creates missing folders. A symbolic link stands for what it names; what is there must be a regular file.
   explicit durable_file(std::filesystem::path path);
   ~durable_file(); ///< what was not published is deleted
   durable_file(const durable_file&) = delete;

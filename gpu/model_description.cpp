@@ -74,6 +74,13 @@ model_description describe(const model_specification& x) {
   throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
 }
 
+std::string depth_problem_of(const job_specification& x) {
+  const auto layers = describe(x.model).layers.size();
+  return x.min_depth <= layers ? ""
+                               : "parallel.min_depth is " + std::to_string(x.min_depth) + ", but the model has " +
+                                     std::to_string(layers) + " layers to make stages of";
+}
+
 std::uint32_t moments_of(const optimizer_specification& x) {
   return x.kind == "adamw" ? 2 : 1;
 }

@@ -67,6 +67,10 @@ struct model_description {
 /// GPT-2 stores c_attn, c_proj and c_fc transposed). Throws std::invalid_argument if the kind is not known.
 model_description describe(const model_specification& x);
 
+/// What is wrong with a job's depth for its model, as problem_of says the rest; empty: nothing. The job has no other
+/// problem.
+std::string depth_problem_of(const job_specification& x);
+
 /// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd.
 std::uint32_t moments_of(const optimizer_specification& x);
 

@@ -185,7 +185,10 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
     }
   result.note.reason = reason_of(result.note, now, compared ? fastest : shape{}, fastest_samples,
                                  forecast.future.look_ahead() + known.size());
-  if (target.width == 0 && fastest.width == 0)
+  // The plan is in whole instances. Where some of an instance's slots cannot be used, others may do.
+  if (target.width == 0 && fastest.width > 0)
+    return decide_by_throughput(job, state_bytes, now);
+  if (target.width == 0)
     result.note.reason = best_configuration(job, knowledge_of(now), now.slots).reason; // says what the least would need
   result.choice.reason = result.note.reason;
   result.all = std::move(all);

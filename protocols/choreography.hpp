@@ -203,19 +203,19 @@ struct confirm {
 };
 
 /// To keepers: write to disk what is held of version `at`, which is in the chain and complete. The files go to the
-/// folder `name`, relative to the keeper's own; checkpoints beside it of fewer steps than `oldest` are deleted then.
-/// Snapshots are taken meanwhile. Answer: checkpointed.
+/// folder `name`, relative to the keeper's own; what is beside it of other steps than those of `kept` is deleted then,
+/// be it whole or not. Snapshots are taken meanwhile. Answer: checkpointed.
 struct checkpoint {
   job_id job;
   version at;
   std::string name;
   job_specification specification;
   std::string data_digest;
-  std::uint64_t oldest = 0;
+  std::vector<std::uint64_t> kept;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, checkpoint& x) {
-    return f(x.job, x.at, x.name, x.specification, x.data_digest, x.oldest);
+    return f(x.job, x.at, x.name, x.specification, x.data_digest, x.kept);
   }
 };
 

@@ -21,14 +21,14 @@ address parse_address(std::string_view text) {
   return {std::string(text.substr(0, colon)), static_cast<std::uint16_t>(port)};
 }
 
-address parse_listen_address(std::string_view text) {
+address parse_local_address(std::string_view text) {
   auto result = parse_address(text);
   if (result.host == "localhost")
     result.host = "127.0.0.1";
   boost::system::error_code error;
   auto ip = boost::asio::ip::make_address(result.host, error);
   if (error || !ip.is_loopback())
-    throw std::invalid_argument("refusing to listen on " + result.host +
+    throw std::invalid_argument("refusing " + result.host +
                                 ": there is no TLS yet, use a loopback address such as 127.0.0.1:4242");
   return result;
 }

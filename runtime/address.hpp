@@ -18,8 +18,8 @@ inline std::string to_string(const address& x) {
 /// "HOST:PORT". Throws std::invalid_argument with one line on what is wrong.
 address parse_address(std::string_view text);
 
-/// The address to listen on. Throws std::invalid_argument unless it is a numeric loopback address or "localhost":
-/// nothing listens beyond loopback without TLS.
-address parse_listen_address(std::string_view text);
+/// Of a manager, to listen on or to dial. Throws std::invalid_argument unless it is a numeric loopback address or
+/// "localhost": nothing goes beyond loopback without TLS.
+address parse_local_address(std::string_view text);
 
 } // namespace parcae

@@ -22,6 +22,7 @@ namespace parcae {
 namespace {
 
 constexpr std::chrono::milliseconds poll_interval{200};
+const CLI::Range job_number(1, 1'000'000'000);
 constexpr std::chrono::seconds checkpoint_limit{120};
 constexpr std::chrono::seconds absence_limit{30}; // of the manager, while a job is waited for
 constexpr int polls_to_tell = 5;                  // what passes sooner is no news
@@ -175,7 +176,7 @@ void add_manager(CLI::App& app) {
   command->add_option("--listen", *listen, "loopback HOST:PORT; port 0: any free one")->capture_default_str();
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
-  command->callback([=] { run_manager(parse_listen_address(*listen), parse_log_format(*log)); });
+  command->callback([=] { run_manager(parse_local_address(*listen), parse_log_format(*log)); });
 }
 
 void add_submit(CLI::App& app) {
@@ -196,7 +197,7 @@ void add_status(CLI::App& app) {
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
   auto json = std::make_shared<bool>(false);
-  command->add_option("JOB", *job, "only this job")->check(CLI::PositiveNumber);
+  command->add_option("JOB", *job, "only this job")->check(job_number);
   command->add_flag("--json", *json, "all details, as one line of JSON");
   command->callback([=] {
     auto x = manager_client(parse_address(*manager)).status({.job = *job});
@@ -209,8 +210,7 @@ void add_watch(CLI::App& app) {
                                              "Example: parcae watch 1");
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
-  command->add_option("JOB", *job, "default: the one that runs, else the next, else the last")
-      ->check(CLI::PositiveNumber);
+  command->add_option("JOB", *job, "default: the one that runs, else the next, else the last")->check(job_number);
   command->callback([=] { watch(parse_address(*manager), *job); });
 }
 
@@ -252,7 +252,7 @@ void add_cancel(CLI::App& app) {
   auto command = app.add_subcommand("cancel", "end a job, or take it from the queue\nExample: parcae cancel 1");
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
-  command->add_option("JOB", *job)->required()->check(CLI::PositiveNumber);
+  command->add_option("JOB", *job)->required()->check(job_number);
   command->callback([=] { manager_client(parse_address(*manager)).cancel(*job); });
 }
 

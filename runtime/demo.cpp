@@ -50,7 +50,7 @@ job_specification demo_job(const demo_options& options) {
   job.keeper_every = 5;
   // The trace's intervals are of a minute.
   job.planning_interval_ms = std::max<std::uint64_t>(100, static_cast<std::uint64_t>(60'000 / options.speed));
-  job.min_depth = options.instances >= 2 ? 2 : 1;
+  job.min_depth = options.instances >= 3 ? 2 : 1; // of two one is often gone
   job.max_depth = 3;
   return job;
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace parcae {
 
@@ -33,8 +34,11 @@ double share_pipelined(const job_status& x) {
   return all == 0 ? 0 : static_cast<double>(pipelined) / static_cast<double>(all);
 }
 
-double goodput_of(const demo_result& x) {
-  return x.possible_steps > 0 ? static_cast<double>(x.disturbed.steps_done) / x.possible_steps : 0;
+// Unknown if the job was nowhere for long enough to see how fast it is there.
+std::optional<double> goodput_of(const demo_result& x) {
+  if (x.possible_steps > 0)
+    return static_cast<double>(x.disturbed.steps_done) / x.possible_steps;
+  return std::nullopt;
 }
 
 } // namespace
@@ -80,6 +84,7 @@ bool demo_result::identical() const {
 }
 
 std::string json_of(const demo_result& x) {
+  const auto goodput = goodput_of(x);
   auto stalls = stalls_of(x.disturbed);
   const auto& detect = x.tally.detect_ms;
   boost::json::array changes;
@@ -111,7 +116,7 @@ std::string json_of(const demo_result& x) {
       {"trace_changes_left", x.tally.trace_left},
       {"generation_changes", x.disturbed.change_count},
       {"share_of_steps_pipelined", share_pipelined(x.disturbed)},
-      {"goodput", goodput_of(x)},
+      {"goodput", goodput ? boost::json::value(*goodput) : boost::json::value()},
       {"stall_ms",
        {{"p50", percentile(stalls, 0.5)}, {"p99", percentile(stalls, 0.99)}, {"max", percentile(stalls, 1)}}},
       {"detect_ms", {{"p50", percentile(detect, 0.5)}, {"max", percentile(detect, 1)}}},
@@ -134,6 +139,7 @@ std::string json_of(const demo_result& x) {
 }
 
 std::string text_of(const demo_result& x) {
+  const auto goodput = goodput_of(x);
   const auto& d = x.disturbed;
   auto stalls = stalls_of(d);
   std::string out = fmt::format("{} ({} samples) in {:.0f} s through {}, {} of them without notice, and {}\n",
@@ -149,9 +155,9 @@ std::string text_of(const demo_result& x) {
   out += fmt::format("{} of generation: {} intra-stage, {} inter-stage, {} pipeline; {} replayed\n",
                      counted(d.change_count, "change"), d.intra_stage, d.inter_stage, d.pipeline,
                      counted(d.replayed_steps, "step"));
-  out += fmt::format(
-      "stall {:.0f} ms (median), {:.0f} ms (worst); loss seen after {:.1f} ms (median); goodput {:.0f} %\n",
-      percentile(stalls, 0.5), percentile(stalls, 1), percentile(x.tally.detect_ms, 0.5), 100 * goodput_of(x));
+  out += fmt::format("stall {:.0f} ms (median), {:.0f} ms (worst); loss seen after {:.1f} ms (median); goodput {}\n",
+                     percentile(stalls, 0.5), percentile(stalls, 1), percentile(x.tally.detect_ms, 0.5),
+                     goodput ? fmt::format("{:.0f} %", 100 * *goodput) : "unknown");
   out += fmt::format("planned for {} in {} decisions; stall predicted over measured (median):", x.policy,
                      d.decision_count);
   for (const auto* kind : kinds) {

@@ -1,5 +1,6 @@
 #include "runtime/job_file.hpp"
 
+#include "gpu/model_description.hpp"
 #include "runtime/duration.hpp"
 
 // The library's assertions fail on some malformed input ("[[[") that it goes on to report as an error.
@@ -326,6 +327,8 @@ private:
 
   void check() const {
     auto problem = problem_of(draft_.job);
+    if (problem.empty())
+      problem = depth_problem_of(draft_.job);
     if (!problem.empty())
       fail_at(std::string_view(problem).substr(0, problem.find(' ')), shown_error(problem));
   }

@@ -22,7 +22,7 @@ struct texts {
 
 // Throws std::invalid_argument for what CLI11 does not check.
 parcae::node_options options_of(parcae::node_options options, const texts& x) {
-  options.manager = parcae::parse_address(x.manager);
+  options.manager = parcae::parse_local_address(x.manager);
   options.role = x.role == "keeper" ? parcae::role::keeper : parcae::role::worker;
   auto grace = parcae::parse_duration(x.grace);
   if (!grace)
@@ -54,7 +54,8 @@ int main(int argc, char** argv) {
   app.add_option("--slots", options.slots, "devices of this instance")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--slot-memory", options.slot_bytes,
                  "bytes that training may take of a slot, such as 8GiB (default: the machine's memory in equal parts)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
   app.add_option("--grace", x.grace, "longest time from SIGTERM to the end")->capture_default_str();
   app.add_option("--state", options.state,
                  "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");

@@ -182,16 +182,44 @@ TEST(conductor_checkpoints, are_written_when_due) {
       d.snapshot("k");
   }
   EXPECT_TRUE(d.ended());
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> written;
+  std::vector<std::pair<std::uint64_t, std::vector<std::uint64_t>>> written;
   for (const auto& x : d.told("k"))
     if (auto c = std::get_if<checkpoint>(&x)) {
-      written.emplace_back(c->at.steps, c->oldest);
+      written.emplace_back(c->at.steps, c->kept);
       EXPECT_THAT(c->name, ::testing::MatchesRegex("job-[0-9a-f]{8}/" + to_string(c->at)));
     }
-  EXPECT_THAT(written, ::testing::ElementsAre(std::pair(8, 0), std::pair(16, 0), std::pair(24, 16), std::pair(32, 24)));
+  using ::testing::ElementsAre, ::testing::IsEmpty, ::testing::Pair;
+  EXPECT_THAT(written, ElementsAre(Pair(8, IsEmpty()), Pair(16, ElementsAre(8)), Pair(24, ElementsAre(16)),
+                                   Pair(32, ElementsAre(24))));
   EXPECT_EQ(d.view().checkpoint.steps, 32u);
   ASSERT_EQ(d.view().checkpoint_folders.size(), 1u);
   EXPECT_THAT(d.view().checkpoint_folders[0].second, HasSubstr("/state/job-"));
+}
+
+// given: a checkpoint every 8 steps, a snapshot every 4, a disk that is full from the second one on / expected: tried
+// when one is due, not with each snapshot; what was not written completely goes
+TEST(conductor_checkpoints, that_failed_are_tried_when_the_next_is_due) {
+  dummy_cluster d(4, 1000, 8);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 40; ++i) {
+    d.step();
+    if (i == 10)
+      d.disk_problem = "No space left on device";
+    if (d.view().steps_done % 4 == 0)
+      d.snapshot("k");
+  }
+  std::vector<std::uint64_t> tried;
+  for (const auto& x : d.told("k"))
+    if (auto c = std::get_if<checkpoint>(&x)) {
+      tried.push_back(c->at.steps);
+      if (tried.size() > 1) {
+        EXPECT_THAT(c->kept, ::testing::ElementsAre(8));
+      }
+    }
+  EXPECT_THAT(tried, ::testing::ElementsAre(8, 16, 24, 32, 40));
+  EXPECT_EQ(d.view().checkpoint.steps, 8u);
 }
 
 // given: no checkpoint_every, a user who asks / expected: the version that the keepers hold is written, once
@@ -209,6 +237,26 @@ TEST(conductor_checkpoints, are_written_when_asked_for) {
   const auto told = d.told("k").size();
   d.event(checkpoint_wanted{});
   EXPECT_EQ(d.told("k").size(), told);
+}
+
+// given: nobody trains any more, notice to the only keeper / expected: what it holds goes to its disk
+TEST(conductor_checkpoints, are_written_by_a_keeper_that_leaves) {
+  dummy_cluster d;
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.snapshot("k");
+  EXPECT_EQ(d.view().protected_version.steps, 1u);
+  d.lose("a");
+  EXPECT_EQ(d.view().checkpoint.steps, 0u);
+  d.notice("k", 30s);
+  EXPECT_EQ(d.view().checkpoint.steps, 1u);
+  d.lose("k");
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().steps_done, 1u);
 }
 
 // given: a disk that is full at the end / expected: the job is not done, says why, and tries again
@@ -318,6 +366,20 @@ TEST(conductor_checkpoints, a_job_goes_on_from_one) {
     }
   }
   EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+
+  dummy_cluster other(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  other.disks["k"] = {0, 1, 2, 3};
+  other.mend = [](const std::string&, const report& x) {
+    auto mended = x;
+    if (auto* p = std::get_if<prepared>(&mended))
+      p->data_digest = "other";
+    return mended;
+  };
+  other.add("k", true);
+  other.add("a");
+  other.advance(20ms);
+  EXPECT_TRUE(other.ended());
+  EXPECT_THAT(other.view().problem, HasSubstr("differs from what the checkpoint was trained on"));
 
   dummy_cluster nobody(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
   nobody.add("k", true);

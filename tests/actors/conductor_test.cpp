@@ -272,6 +272,20 @@ TEST_F(conductor_test, data_that_no_node_has_fails_the_job) {
   EXPECT_THAT(c.view().problem, HasSubstr("/nowhere"));
 }
 
+// given: a node of two slots, of which the first plan uses one / expected: the data is the node's, not the slot's
+TEST_F(conductor_test, data_is_missing_on_all_slots_of_a_node) {
+  c.mend = [](const std::string&, const report& x) -> report {
+    if (const auto* p = std::get_if<prepared>(&x))
+      return failed{p->next, failure::data, 0, "/nowhere: no such file", {}};
+    return x;
+  };
+  auto other = c.add("a");
+  ++other.slot.index;
+  c.event(slot_joined{other, false});
+  c.advance(1min);
+  EXPECT_TRUE(c.ended());
+}
+
 TEST_F(conductor_test, of_two_that_cannot_connect_the_younger_becomes_a_spare) {
   c.mend = [](const std::string& name, const report& x) -> report {
     if (const auto* p = std::get_if<prepared>(&x); p && name == "a" && p->next.value == 1)

@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <cstring>
@@ -210,7 +211,31 @@ TEST_F(checkpoint_folder, a_full_disk_leaves_what_was) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_THAT(error, HasSubstr("cannot write " + (folder / "file").string()));
   EXPECT_EQ(content(folder / "file"), "good");
-  EXPECT_FALSE(std::filesystem::exists(folder / "file.partial"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "no part is left";
+}
+
+// given: two who write the same file at once, a link, a folder, a pipe / expected: each file whole, the last published
+// is there; what the link names is written, the others are refused and stay
+TEST_F(checkpoint_folder, files_are_whole_whoever_writes_them) {
+  std::filesystem::create_directories(folder);
+  durable_file one(folder / "file"), two(folder / "file");
+  one.write(std::string(10, '1'));
+  two.write(std::string(20, '2'));
+  one.publish();
+  EXPECT_EQ(content(folder / "file"), std::string(10, '1'));
+  two.publish();
+  EXPECT_EQ(content(folder / "file"), std::string(20, '2'));
+  std::filesystem::create_symlink("file", folder / "link");
+  durable_file linked(folder / "link");
+  linked.write("3");
+  linked.publish();
+  EXPECT_EQ(content(folder / "file"), "3");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_directory(folder / "folder");
+  for (const char* name : {"pipe", "folder"})
+    EXPECT_THROW(durable_file(folder / name), std::system_error) << name;
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
 }
 
 // given: checkpoints of one job, an incomplete and a damaged newer one / expected: the newest that is complete
@@ -294,9 +319,9 @@ TEST_F(checkpoint_folder, has_running_statistics) {
 // checkpoints go, those of others stay; another model, step or no folder are told
 TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
   std::vector<std::uint32_t> arrived;
-  const auto wrote = [&](checkpoint_store& store, version at, std::uint64_t oldest) {
+  const auto wrote = [&](checkpoint_store& store, version at, std::vector<std::uint64_t> kept) {
     std::promise<checkpointed> answer;
-    store.write({{1}, at, "text-1/" + to_string(at), job(), "digest", oldest}, {shard_of(1, at), shard_of(2, at)}, {},
+    store.write({{1}, at, "text-1/" + to_string(at), job(), "digest", kept}, {shard_of(1, at), shard_of(2, at)}, {},
                 [&](checkpointed x) { answer.set_value(std::move(x)); });
     return answer.get_future().get();
   };
@@ -318,8 +343,10 @@ TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
   checkpoint_store store(folder / "state", "k");
   write(folder / "state/text-1/5@1", "other", {0}, {5, {1}});
   for (std::uint64_t steps : {5, 10, 15})
-    EXPECT_EQ(wrote(store, {steps, {1}}, steps == 15 ? 10 : 0).problem, "");
-  const auto last = wrote(store, {20, {1}}, 15);
+    EXPECT_EQ(wrote(store, {steps, {1}}, steps == 15 ? std::vector<std::uint64_t>{10} : std::vector<std::uint64_t>{5})
+                  .problem,
+              "");
+  const auto last = wrote(store, {20, {1}}, {15});
   EXPECT_EQ(last.folder, folder / "state/text-1/20@1");
   EXPECT_THAT(last.layers, ElementsAre(1u, 2u));
   EXPECT_FALSE(std::filesystem::exists(folder / "state/text-1/10@1"));
@@ -352,7 +379,7 @@ TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
   EXPECT_THAT(arrived, ElementsAre(1u)) << "the other layer is good";
   put(folder / "file", "");
   checkpoint_store nowhere(folder / "file", "k");
-  EXPECT_THAT(wrote(nowhere, {5, {1}}, 0).problem, HasSubstr((folder / "file").string()));
+  EXPECT_THAT(wrote(nowhere, {5, {1}}, {}).problem, HasSubstr((folder / "file").string()));
 }
 
 // given / expected: numbers of layers as they stand in messages

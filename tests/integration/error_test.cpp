@@ -168,7 +168,7 @@ TEST_F(error, commands) {
       {"a trace of one moment",
        {"forecast", "--trace", file("moment", "0,add,a\n")},
        1,
-       {f + "moment", "one moment only"}},
+       {f + "moment", "one interval only"}},
       {"a trace too short to forecast",
        {"forecast", "--trace", file("short", "0,add,a\n60000,add,b\n")},
        1,

@@ -102,6 +102,14 @@ TEST_F(live_plan, waits_where_nothing_fits) {
   EXPECT_EQ(decide(calm(0)).choice.width, 0u);
 }
 
+// given: instances of two slots, one of which cannot be used / expected: the other trains
+TEST_F(live_plan, uses_what_is_left_of_an_instance) {
+  auto forecast = calm(1);
+  forecast.devices = 2;
+  now.slots = 1;
+  EXPECT_EQ(decide(forecast).note.chosen.what, (shape{1, 1}));
+}
+
 TEST_F(live_plan, stays_where_a_change_costs_more_than_it_brings) {
   now.slots = 6;
   runs(1, 4);

@@ -251,6 +251,7 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[parallel]\nvirtual_replicas = 3", "x.toml:6:20: parallel.virtual_replicas is 3",
             "must divide the number of micro-batches, 4"},
            {"[parallel]\nmin_width = 5", "x.toml:6:13: parallel.min_width", "must not exceed"},
+           {"[parallel]\nmin_depth = 900\nmax_depth = 1000", "x.toml:6:13: parallel.min_depth", "but the model has"},
            {"[parallel]\nmin_depth = 3\nmax_depth = 2", "x.toml:6:13: parallel.min_depth", "from 1 to 2"},
            {"[keepers]\nfeed = 'gradients'", "x.toml:6:8: keepers.feed", "must be \"snapshot\""},
            {"[keepers]\nevery = 0", "x.toml:6:9: keepers.every", "from 1 to"},

@@ -47,11 +47,11 @@ TEST(address, parses) {
 
 // given: addresses to listen on / expected: loopback only
 TEST(address, listens_on_loopback_only) {
-  EXPECT_EQ(parse_listen_address("localhost:1").host, "127.0.0.1");
-  EXPECT_EQ(parse_listen_address("127.0.0.1:0").port, 0);
-  EXPECT_EQ(parse_listen_address("127.1.2.3:5").host, "127.1.2.3");
+  EXPECT_EQ(parse_local_address("localhost:1").host, "127.0.0.1");
+  EXPECT_EQ(parse_local_address("127.0.0.1:0").port, 0);
+  EXPECT_EQ(parse_local_address("127.1.2.3:5").host, "127.1.2.3");
   for (auto bad : {"0.0.0.0:1", "10.0.0.1:1", "example.org:1"})
-    EXPECT_THROW(parse_listen_address(bad), std::invalid_argument) << bad;
+    EXPECT_THROW(parse_local_address(bad), std::invalid_argument) << bad;
 }
 
 // given: the configuration as made, and with one thing wrong / expected: no problem, a problem
