@@ -114,6 +114,7 @@ void conductor::machine::on(const slot_joined& x) {
   if (x.keeper) {
     send(x.where.slot, guard{job_, snapshot_token()});
     protect_all();
+    say_what_finishing_waits_for();
     if (view_.now == waiting && usable_slots() > 0) // perhaps for a checkpoint that this one has
       plan_soon("join of " + to_string(x.where.slot));
     return;
@@ -162,6 +163,7 @@ void conductor::machine::on(const slot_lost& x) {
   if (was_keeper) {
     protect_all();
     share_written(x.slot);
+    say_what_finishing_waits_for();
   }
   missing(x.slot, "loss of " + to_string(x.slot) + " (" + x.why + ")");
 }

@@ -344,10 +344,14 @@ void conductor::machine::finish() {
     chain_.end(current_->g, specification_.steps);
     journal("the final version is reached");
   }
-  if (keepers().empty())
-    view_.problem = "waiting for a keeper to hold the final version";
+  say_what_finishing_waits_for();
   update_protection();
   check_done();
+}
+
+void conductor::machine::say_what_finishing_waits_for() {
+  if (view_.now == finishing)
+    view_.problem = keepers().empty() ? "waiting for a keeper to hold the final version" : "";
 }
 
 void conductor::machine::check_final_state(const std::string& why) {

@@ -172,6 +172,7 @@ private:
   void all_active();
   /// All ranks are at the final version; the job is done when the keepers hold it.
   void finish();
+  void say_what_finishing_waits_for();
   /// While finishing: if neither the keepers nor the ranks hold the final version, what is left of it must be found, or
   /// computed, again.
   void check_final_state(const std::string& why);

@@ -267,6 +267,11 @@ TEST(conductor_checkpoints, final_version_waits_for_a_full_disk) {
   d.advance(20ms);
   d.disk_problem = "No space left on device";
   d.step();
+  EXPECT_EQ(d.view().problem, "");
+  d.lose("k");
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
+  d.add("k", true);
+  EXPECT_EQ(d.view().problem, "");
   d.snapshot("k");
   EXPECT_FALSE(d.ended());
   EXPECT_THAT(d.view().problem, HasSubstr("No space left on device"));
