@@ -42,7 +42,7 @@ struct simulate_arguments {
   std::uint32_t notice = 0;
   std::uint32_t look_ahead = 12;
   std::uint32_t devices = 1;
-  std::string accounting = "published";
+  std::string accounting;                  // by default the profile's
   std::optional<double> link_bytes_per_ms; // else the profile's
   std::optional<std::chrono::milliseconds> detect;
   std::optional<std::chrono::milliseconds> node_start;
@@ -210,12 +210,14 @@ std::string peers_missing(const simulate_arguments& args, const simulation_input
 }
 
 simulation_input read_input(simulate_arguments& args) {
+  simulation_input result;
+  result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
+  if (args.accounting.empty())
+    args.accounting = result.workload.changes ? "realistic" : "published";
   if (args.accounting != "realistic" && (args.link_bytes_per_ms || args.detect || args.node_start))
     throw std::invalid_argument("--link, --detect and --node-start need --accounting realistic");
   if (args.accounting == "realistic" && !args.network.empty())
     throw std::invalid_argument("--network needs --accounting published; --link tells the rate of a link");
-  simulation_input result;
-  result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
   if (args.accounting == "published") {
     if (args.network.empty()) {
       args.network = beside(args.profile, "network-10gbps.json").string();
@@ -328,8 +330,9 @@ void add_simulate(CLI::App& app) {
   command->add_option("--devices", args->devices, "devices per instance")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  command->add_option("--accounting", args->accounting, "cost model: published, or realistic (real time)")
-      ->capture_default_str()
+  command
+      ->add_option("--accounting", args->accounting,
+                   "cost model: published, or realistic (real time; default for profiles of `parcae profile`)")
       ->check(CLI::IsMember({"published", "realistic"}));
   command->add_option_function<std::string>(
       "--link",

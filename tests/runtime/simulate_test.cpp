@@ -174,6 +174,18 @@ TEST_F(simulate_command, realistic_options) {
   EXPECT_GT(part(late, "messages"), 2 * part(base, "messages"));
 }
 
+// given: a profile with measured costs of changes / expected: real time, though no table of a network is there
+TEST_F(simulate_command, a_measured_profile_is_simulated_in_real_time) {
+  auto profile = small_profile();
+  profile["changes"] = {{"link_bytes_per_ms", 1e6}, {"settle_ms", 1},   {"loss_ms", 1},     {"plan_ms", 1},
+                        {"prepare_ms", 10},         {"transfer_ms", 1}, {"activate_ms", 1}, {"rank_ms", 0.1}};
+  write("small.json", json::serialize(profile));
+  std::filesystem::remove(path("network-10gbps.json"));
+  const auto x = json::parse(run({"--trace", "p3:1", "--forecast", "last", "--json"}));
+  EXPECT_EQ(x.at("accounting").as_string(), "realistic");
+  EXPECT_NE(run({"--trace", "p3:1", "--accounting", "published"}).find("give --network FILE"), std::string::npos);
+}
+
 TEST_F(simulate_command, plots) {
   run({"--trace", "p3:1", "--policy", "all", "--forecast", "last", "--plot", path("out.svg")});
   const auto svg = read("out.svg");
