@@ -1,7 +1,8 @@
 // What planning on a distribution is worth, on generated traces of every kind: the samples of `auto` and of the last
-// value, 12 intervals ahead, in percent of those with the true future 12 ahead. Prints one JSON object per trace, model
-// and notice, for the traces of the seeds FIRST … LAST of all kinds, or of those named:
-//   liveput_bench FIRST LAST [KIND …]
+// value, 12 intervals ahead, in percent of those with the true future 12 ahead. With --real-time: of `liveput` and of
+// `throughput` in percent of the ideal, by link. Prints one JSON object per trace, model, link and notice, for the
+// traces of the seeds FIRST … LAST of all kinds, or of those named:
+//   liveput_bench [--real-time] FIRST LAST [KIND …]
 
 #include "planner/simulator.hpp"
 #include "planner/trace_generator.hpp"
@@ -21,21 +22,57 @@ struct model {
   std::unique_ptr<published_cost> costs;
 };
 
-double samples(model& x, const fleet_history& history, const char* forecast, std::uint32_t notice) {
-  simulator run(x.workload, *x.costs, history, {policy::liveput, forecast, notice, 12});
+const simulator& replayed(simulator& run) {
   while (!run.done()) {
     run.decide();
     run.advance();
   }
-  return run.samples();
+  return run;
+}
+
+double samples(model& x, const fleet_history& history, const char* forecast, std::uint32_t notice) {
+  simulator run(x.workload, *x.costs, history, {policy::liveput, forecast, notice, 12});
+  return replayed(run).samples();
+}
+
+void published_account(model& x, const fleet_history& history, const std::string& trace) {
+  const double known = samples(x, history, "oracle", 0);
+  for (std::uint32_t notice = 0; notice < 3; ++notice)
+    std::printf("{%s, \"model\": \"%s\", \"notice\": %u, \"last\": %.3f, \"auto\": %.3f}\n", trace.c_str(),
+                x.name.c_str(), notice, 100 * samples(x, history, "last", notice) / known,
+                100 * samples(x, history, "auto", notice) / known);
+}
+
+double share_of_ideal(model& x, const fleet_history& history, policy how, double megabits, std::uint32_t notice) {
+  realistic_options options;
+  options.announced = notice > 0;
+  options.figures.link_bytes_per_ms = megabits * 125;
+  options.figures.detect_ms = 2'000;
+  realistic_cost costs(x.workload, options);
+  simulator run(x.workload, costs, history, {how, "auto", notice, 12});
+  return 100 * replayed(run).samples() / run.ideal();
+}
+
+void real_time_account(model& x, const fleet_history& history, const std::string& trace) {
+  for (const double megabits : {50, 200, 1'000, 10'000})
+    for (std::uint32_t notice = 0; notice < 2; ++notice)
+      std::printf("{%s, \"model\": \"%s\", \"link_mbps\": %g, \"notice\": %u, \"throughput\": %.3f, \"liveput\": "
+                  "%.3f}\n",
+                  trace.c_str(), x.name.c_str(), megabits, notice,
+                  share_of_ideal(x, history, policy::throughput, megabits, notice),
+                  share_of_ideal(x, history, policy::liveput, megabits, notice));
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
+  const bool real_time = argc > 1 && std::string(argv[1]) == "--real-time";
+  argv += real_time ? 1 : 0;
+  argc -= real_time ? 1 : 0;
   if (argc < 3 || !published::present()) {
     std::fprintf(stderr,
-                 "usage: liveput_bench FIRST LAST [KIND ...], with the published profiles beside the checkout\n");
+                 "usage: liveput_bench [--real-time] FIRST LAST [KIND ...], with the published profiles beside the "
+                 "checkout\n");
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -49,14 +86,8 @@ int main(int argc, char** argv) {
   for (const auto& kind : kinds)
     for (auto seed = std::strtoull(argv[1], nullptr, 10); seed <= std::strtoull(argv[2], nullptr, 10); ++seed) {
       const auto history = intervals_of(generate_trace(trace_kind(kind), seed));
-      for (auto& x : models) {
-        const double known = samples(x, history, "oracle", 0);
-        for (std::uint32_t notice = 0; notice < 3; ++notice)
-          std::printf("{\"trace\": \"%s\", \"seed\": %llu, \"model\": \"%s\", \"notice\": %u, \"last\": %.3f, "
-                      "\"auto\": %.3f}\n",
-                      kind.c_str(), static_cast<unsigned long long>(seed), x.name.c_str(), notice,
-                      100 * samples(x, history, "last", notice) / known,
-                      100 * samples(x, history, "auto", notice) / known);
-      }
+      const auto trace = "\"trace\": \"" + kind + "\", \"seed\": " + std::to_string(seed);
+      for (auto& x : models)
+        (real_time ? real_time_account : published_account)(x, history, trace);
     }
 }
