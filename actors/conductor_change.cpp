@@ -350,8 +350,11 @@ void conductor::machine::finish() {
 }
 
 void conductor::machine::say_what_finishing_waits_for() {
-  if (view_.now == finishing)
-    view_.problem = keepers().empty() ? "waiting for a keeper to hold the final version" : "";
+  const std::string waits = "waiting for a keeper to hold the final version";
+  if (view_.now == finishing && keepers().empty())
+    view_.problem = waits;
+  else if (view_.problem == waits)
+    view_.problem.clear();
 }
 
 void conductor::machine::check_final_state(const std::string& why) {

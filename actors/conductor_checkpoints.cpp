@@ -49,8 +49,9 @@ void conductor::machine::write_checkpoint() {
   if (writing_ || at <= view_.checkpoint)
     return;
   const auto every = specification_.checkpoint_every;
-  // One that failed is tried again when the next is due.
-  const bool due = every > 0 && at.steps >= std::max(view_.checkpoint.steps, checkpoint_failed_) + every;
+  const auto periods = [&](std::uint64_t steps) { return (steps - std::min(steps, view_.checkpoint.steps)) / every; };
+  // After one that failed, when the next is due.
+  const bool due = every > 0 && periods(at.steps) > periods(checkpoint_failed_);
   if (!due && !checkpoint_asked_ && !final_is_protected())
     return;
   const auto run = run_name(specification_.name, mix_seed(token_seed_, "checkpoint", {job_.value}));
@@ -97,7 +98,8 @@ void conductor::machine::share_written(const slot_id& keeper) {
     view_.checkpoint_problem =
         "no " + name + ": " + (done.problem.empty() ? "not all layers were written" : done.problem);
     log(severity::warning, view_.checkpoint_problem);
-    checkpoint_failed_ = done.at.steps;
+    if (!done.problem.empty()) // else a keeper was lost
+      checkpoint_failed_ = done.at.steps;
     if (view_.now == finishing) { // a result is not given up for a full disk
       view_.problem = view_.checkpoint_problem + "; it is tried again, or `parcae cancel` the job";
       limit_ = now_ + options_.request_limit;

@@ -114,7 +114,7 @@ void conductor::machine::plan_while_running(const configuration& choice) {
 
 void conductor::machine::plan_from_inventory(const configuration& choice) {
   if (choice.width == 0) {
-    if (usable_slots() > 0) // waiting may be a choice, for as long as the forecast says so
+    if (usable_slots() > 0) // what fits is also a matter of what is known of costs and memory by then
       plan_at_ = now_ + milliseconds(specification_.planning_interval_ms);
     return wait_for_slots(choice.reason);
   }
@@ -131,6 +131,7 @@ void conductor::machine::plan_from_inventory(const configuration& choice) {
     log(severity::warning,
         std::to_string(lost) + " steps are lost: the newest version all layers are held at is " + to_string(from));
     chain_.cut(from.steps);
+    checkpoint_failed_ = 0;
     view_.replayed_steps += lost;
     record_.replayed_steps += lost;
     view_.steps_done = from.steps;

@@ -71,13 +71,8 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const prepared& 
     if (data_digest_.empty())
       data_digest_ = x.data_digest;
     if (data_digest_ != x.data_digest) {
-      const auto why = "its data at " + specification_.data.path + " differs from " +
-                       (data_found_ ? "that of the others" : "what the checkpoint was trained on");
-      exclude_node(from, why);
-      if (!data_found_ && no_worker_is_left())
-        end_job(false, to_string(from) + ": " + why);
-      else
-        missing(from, "different data at " + to_string(from));
+      exclude_node(from, "its data at " + specification_.data.path + " differs from that of the others");
+      missing(from, "different data at " + to_string(from));
       return;
     }
     data_found_ = true;

@@ -63,6 +63,7 @@ checkpointed checkpoint_store::write_now(const checkpoint& x, std::vector<std::s
   try {
     for (const auto& shard : shards)
       answer.layers.push_back(shard->layer);
+    delete_share(folder); // of an earlier attempt
     if (!shards.empty())
       write_share(folder, keeper_, {{x.at, result, x.specification, x.data_digest, {}, 0, {}}, std::move(shards)},
                   ending_);
@@ -83,7 +84,8 @@ void checkpoint_store::delete_others(const checkpoint& x) const {
     const auto name = i->path().filename().string();
     std::uint64_t steps = 0;
     const auto [rest, wrong] = std::from_chars(name.data(), name.data() + name.size(), steps);
-    if (wrong == std::errc() && *rest == '@' && name != mine && !std::ranges::count(x.kept, steps))
+    if (wrong == std::errc() && *rest == '@' && steps <= x.at.steps && name != mine &&
+        !std::ranges::count(x.kept, steps))
       delete_share(i->path());
   }
 }

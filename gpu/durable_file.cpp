@@ -14,6 +14,7 @@ namespace parcae {
 
 namespace {
 
+constexpr int most_links = 40;                           ///< as many as Linux follows
 constexpr std::size_t turn_bytes = std::size_t{1} << 30; ///< Linux writes at most 2 GiB at once
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
@@ -34,8 +35,11 @@ bool sync_folder(const std::filesystem::path& folder) {
 } // namespace
 
 durable_file::durable_file(std::filesystem::path path) : path_(std::move(path)) {
-  if (std::filesystem::is_symlink(path_))
-    path_ = std::filesystem::weakly_canonical(path_);
+  for (int links = 0; std::filesystem::is_symlink(path_); ++links) {
+    if (links == most_links)
+      throw std::system_error(ELOOP, std::system_category(), "cannot write " + path_.string());
+    path_ = folder_of(path_) / std::filesystem::read_symlink(path_); // which may be absolute
+  }
   if (std::filesystem::exists(path_) && !std::filesystem::is_regular_file(path_))
     throw std::system_error(EINVAL, std::system_category(), "cannot write " + path_.string() + ": no regular file");
   for (auto folder = folder_of(path_); !std::filesystem::exists(folder); folder = folder_of(folder))

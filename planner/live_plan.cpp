@@ -75,10 +75,9 @@ std::string reason_of(const decision_note& note, const situation& now, const sha
   std::string text = "liveput: ";
   if (now.current.width > 0 && note.chosen.what == now.current)
     text += "stays at ";
-  text += name_of(note.chosen.what);
-  if (note.chosen.what.width > 0)
-    text += ", " + number("%.4g", note.chosen.samples) + " samples expected over " + std::to_string(intervals) +
-            " intervals";
+  text += to_string(note.chosen.what);
+  text +=
+      ", " + number("%.4g", note.chosen.samples) + " samples expected over " + std::to_string(intervals) + " intervals";
   if (!note.forecast.empty()) {
     const auto& last = note.forecast.back();
     text += ", on " + std::to_string(now.slots) + " slots now and " + number("%.1f", last.mean) + " (" +
@@ -176,6 +175,9 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
   if (target.width > 0)
     result.note.expected_ms = change.stall_ms(target);
   const auto fastest = workload.fastest(now.slots);
+  // The plan is in whole instances. Where some of an instance's slots cannot be used, others may do.
+  if (target.width == 0 && fastest.width > 0)
+    return decide_by_throughput(job, state_bytes, now);
   double fastest_samples = 0;
   bool compared = false;
   for (const auto& x : result.note.runners_up)
@@ -183,13 +185,9 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
       fastest_samples = x.samples;
       compared = true;
     }
-  result.note.reason = reason_of(result.note, now, compared ? fastest : shape{}, fastest_samples,
-                                 forecast.future.look_ahead() + known.size());
-  // The plan is in whole instances. Where some of an instance's slots cannot be used, others may do.
-  if (target.width == 0 && fastest.width > 0)
-    return decide_by_throughput(job, state_bytes, now);
-  if (target.width == 0)
-    result.note.reason = best_configuration(job, knowledge_of(now), now.slots).reason; // says what the least would need
+  result.note.reason = target.width > 0 ? reason_of(result.note, now, compared ? fastest : shape{}, fastest_samples,
+                                                    forecast.future.look_ahead() + known.size())
+                                        : best_configuration(job, knowledge_of(now), now.slots).reason;
   result.choice.reason = result.note.reason;
   result.all = std::move(all);
   return result;

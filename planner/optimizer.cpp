@@ -36,7 +36,7 @@ double unfinished_ms(move_table& table, const training_state& now, std::uint32_t
   const auto& to = table.shapes()[target];
   if (!table.costs().real_time())
     return now.rest_ms + (now.at != target ? table.costs().redirect_ms(to) : 0);
-  return move_ms > 0 ? std::min(now.rest_ms, table.costs().start_ms(to, false) - move_ms) : now.rest_ms;
+  return move_ms > 0 ? std::min(now.rest_ms, std::max(0.0, table.costs().start_ms(to, false) - move_ms)) : now.rest_ms;
 }
 
 interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,

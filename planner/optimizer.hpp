@@ -35,7 +35,7 @@ struct interval_outcome {
 };
 
 /// What a change still under way adds to the cost of a move: its rest. As published also the cost of redirecting; in
-/// real time it is never more than starting anew takes (negative where that is less than the move alone).
+/// real time no more than what starting anew takes longer than the move alone, unless nothing moves.
 double unfinished_ms(move_table& table, const training_state& now, std::uint32_t target, double move_ms);
 
 /// Carries out one move in an interval that lasts `seconds`. `held` is before the change. A target may be `idle`. What

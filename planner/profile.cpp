@@ -292,7 +292,7 @@ std::vector<peer_model> parse_peers(std::string_view text) {
 std::string read_file(const std::string& path) {
   constexpr std::streamsize limit = 256 << 20;
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-  if (std::filesystem::is_directory(path))
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
     throw parse_error(path + " is a folder");
   std::ifstream file(path, std::ios::binary);
   if (!file)

@@ -136,10 +136,11 @@ simulated_interval simulator::migrate() {
   if (real_time_) {
     if (!before.migrating || outcome.anew || state_.at == move_table::idle)
       unpaid_ = {};
-    if (outcome.anew || before.at == move_table::idle)
-      unpaid_ += real_time_->start(result.used, !before.begun);
-    else
-      unpaid_ += real_time_->move(table_.shapes()[before.at], result.used, held_, event.lost);
+    const auto start = real_time_->start(result.used, !before.begun);
+    const auto change = before.at == move_table::idle
+                            ? start
+                            : real_time_->move(table_.shapes()[before.at], result.used, held_, event.lost);
+    unpaid_ += outcome.anew && start.total_ms() > change.total_ms() ? start : change;
     account_for_lost(result.used, workload_.fastest(event.available * table_.costs().devices()));
   }
   return result;

@@ -203,8 +203,8 @@ struct confirm {
 };
 
 /// To keepers: write to disk what is held of version `at`, which is in the chain and complete. The files go to the
-/// folder `name`, relative to the keeper's own; what is beside it of other steps than those of `kept` is deleted then,
-/// be it whole or not. Snapshots are taken meanwhile. Answer: checkpointed.
+/// folder `name`, relative to the keeper's own; what is beside it of fewer steps, and not of those of `kept`, is deleted
+/// then, be it whole or not. Snapshots are taken meanwhile. Answer: checkpointed.
 struct checkpoint {
   job_id job;
   version at;

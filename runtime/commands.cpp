@@ -107,7 +107,7 @@ job_specification resumed(const std::filesystem::path& folder, const std::string
 
 // The folders of a checkpoint of the newest version that the keepers hold, those that this machine sees.
 std::vector<std::filesystem::path> checkpoint_of(const std::string& manager, std::uint64_t id) {
-  manager_client client(parse_address(manager));
+  manager_client client(parse_local_address(manager));
   const status_request wanted{.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX};
   auto job = client.status(wanted).jobs.at(0);
   const auto steps = std::max(job.protected_steps, job.checkpoint_steps);
@@ -159,12 +159,12 @@ void submit(const std::string& manager, const std::string& file, const std::stri
   // The path is looked up on the nodes; here is only a hint for the common case of one machine.
   if (!job.data.path.empty() && !std::filesystem::exists(job.data.path))
     std::fprintf(stderr, "warning: %s is not on this machine; the nodes need it\n", job.data.path.c_str());
-  auto client = std::make_unique<manager_client>(parse_address(manager));
+  auto client = std::make_unique<manager_client>(parse_local_address(manager));
   auto id = client->submit(job);
   std::printf("%llu\n", static_cast<unsigned long long>(id));
   std::fflush(stdout);
   if (wait)
-    wait_for(parse_address(manager), std::move(client), id, job.name);
+    wait_for(parse_local_address(manager), std::move(client), id, job.name);
 }
 
 } // namespace
@@ -200,7 +200,7 @@ void add_status(CLI::App& app) {
   command->add_option("JOB", *job, "only this job")->check(job_number);
   command->add_flag("--json", *json, "all details, as one line of JSON");
   command->callback([=] {
-    auto x = manager_client(parse_address(*manager)).status({.job = *job});
+    auto x = manager_client(parse_local_address(*manager)).status({.job = *job});
     print(*json ? json_of(x) + "\n" : text_of(x));
   });
 }
@@ -211,7 +211,7 @@ void add_watch(CLI::App& app) {
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
   command->add_option("JOB", *job, "default: the one that runs, else the next, else the last")->check(job_number);
-  command->callback([=] { watch(parse_address(*manager), *job); });
+  command->callback([=] { watch(parse_local_address(*manager), *job); });
 }
 
 void add_preempt(CLI::App& app) {
@@ -232,7 +232,7 @@ void add_preempt(CLI::App& app) {
     if (!duration)
       throw std::invalid_argument("--notice " + *notice + " is not a duration such as 30s");
     x->notice_ms = static_cast<std::uint64_t>(duration->count());
-    for (const auto& name : manager_client(parse_address(*manager)).preempt(*x))
+    for (const auto& name : manager_client(parse_local_address(*manager)).preempt(*x))
       print(name + "\n");
   });
 }
@@ -253,7 +253,7 @@ void add_cancel(CLI::App& app) {
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
   command->add_option("JOB", *job)->required()->check(job_number);
-  command->callback([=] { manager_client(parse_address(*manager)).cancel(*job); });
+  command->callback([=] { manager_client(parse_local_address(*manager)).cancel(*job); });
 }
 
 } // namespace parcae

@@ -144,12 +144,13 @@ policy_run run_policy(const simulate_arguments& args, const std::string& name, c
 // Samples if at every moment the fastest of the systems trained with all nodes that have started, free of cost.
 double ideal_of(const peer_model& model, const std::vector<trace_event>& events) {
   const auto history = intervals_of(delayed_additions(events, peer_node_start_ms));
+  const auto end_s = static_cast<double>(events.back().ms) / 1000;
   double result = 0;
   for (std::size_t i = 0; i + 1 < history.size(); ++i) {
     double most = 0;
     for (const auto& [name, system] : model.systems)
       most = std::max(most, peer_throughput(system, history[i].available));
-    result += most * (history[i + 1].seconds - history[i].seconds);
+    result += most * std::max(0.0, std::min(history[i + 1].seconds, end_s) - history[i].seconds);
   }
   return result;
 }
@@ -209,15 +210,22 @@ std::string peers_missing(const simulate_arguments& args, const simulation_input
   return "have no figures for " + args.peer_model + (names.empty() ? "" : "; --peer-model may be " + names_of(names));
 }
 
-simulation_input read_input(simulate_arguments& args) {
-  simulation_input result;
-  result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
-  if (args.accounting.empty())
-    args.accounting = result.workload.changes ? "realistic" : "published";
+void check_accounting(const simulate_arguments& args) {
   if (args.accounting != "realistic" && (args.link_bytes_per_ms || args.detect || args.node_start))
     throw std::invalid_argument("--link, --detect and --node-start need --accounting realistic");
   if (args.accounting == "realistic" && !args.network.empty())
     throw std::invalid_argument("--network needs --accounting published; --link tells the rate of a link");
+}
+
+simulation_input read_input(simulate_arguments& args) {
+  if (!args.accounting.empty())
+    check_accounting(args);
+  simulation_input result;
+  result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
+  if (args.accounting.empty()) {
+    args.accounting = result.workload.changes ? "realistic" : "published";
+    check_accounting(args);
+  }
   if (args.accounting == "published") {
     if (args.network.empty()) {
       args.network = beside(args.profile, "network-10gbps.json").string();

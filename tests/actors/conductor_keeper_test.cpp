@@ -374,17 +374,16 @@ TEST(conductor_checkpoints, a_job_goes_on_from_one) {
 
   dummy_cluster other(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
   other.disks["k"] = {0, 1, 2, 3};
-  other.mend = [](const std::string&, const report& x) {
-    auto mended = x;
-    if (auto* p = std::get_if<prepared>(&mended))
-      p->data_digest = "other";
-    return mended;
+  other.mend = [](const std::string&, const report& x) -> report {
+    if (const auto* p = std::get_if<prepared>(&x))
+      return failed{p->next, failure::data, 0, "the data differs from what the job started with", {}};
+    return x;
   };
   other.add("k", true);
   other.add("a");
   other.advance(20ms);
   EXPECT_TRUE(other.ended());
-  EXPECT_THAT(other.view().problem, HasSubstr("differs from what the checkpoint was trained on"));
+  EXPECT_THAT(other.view().problem, HasSubstr("differs from what the job started with"));
 
   dummy_cluster nobody(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
   nobody.add("k", true);

@@ -231,6 +231,11 @@ TEST_F(checkpoint_folder, files_are_whole_whoever_writes_them) {
   linked.publish();
   EXPECT_EQ(content(folder / "file"), "3");
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  std::filesystem::create_symlink("not-yet", folder / "ahead");
+  durable_file made(folder / "ahead");
+  made.write("4");
+  made.publish();
+  EXPECT_EQ(content(folder / "not-yet"), "4");
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   std::filesystem::create_directory(folder / "folder");
   for (const char* name : {"pipe", "folder"})
@@ -377,6 +382,23 @@ TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
   EXPECT_TRUE(answer.damaged);
   EXPECT_THAT(answer.problem, HasSubstr("the checksum of layer 2 is wrong"));
   EXPECT_THAT(arrived, ElementsAre(1u)) << "the other layer is good";
+  // given: a disk that is full, parts of an earlier attempt / expected: nothing is left of this share; what is newer
+  // stays
+  write(folder / "moved/text-1/40@1", "k", {0}, {40, {1}});
+  write(folder / "moved/text-1/30@1", "other", {0}, {30, {1}});
+  put(folder / "moved/text-1/30@1/k.safetensors.partial-1-1", "of a process that was killed");
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{100, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const auto full = wrote(moved, {30, {1}}, {15});
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_THAT(full.problem, HasSubstr("cannot write"));
+  EXPECT_THAT(full.layers, IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(folder / "moved/text-1/40@1/k.manifest"));
+  for (const auto& x : std::filesystem::directory_iterator(folder / "moved/text-1/30@1"))
+    EXPECT_THAT(x.path().filename().string(), testing::StartsWith("other."));
   put(folder / "file", "");
   checkpoint_store nowhere(folder / "file", "k");
   EXPECT_THAT(wrote(nowhere, {5, {1}}, {}).problem, HasSubstr((folder / "file").string()));

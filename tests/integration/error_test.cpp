@@ -100,7 +100,7 @@ TEST_F(error, commands) {
       {"unknown kind of log", {"manager", "--log-format", "xml"}, 2, {"--log-format xml", "text or json"}},
       {"simulate without a trace", {"simulate", "--profile", "p"}, 2, {"parcae simulate: ", "--trace"}},
       {"options of another accounting",
-       {"simulate", "--profile", f + "p", "--trace", f + "t", "--detect", "1s"},
+       {"simulate", "--profile", f + "p", "--trace", f + "t", "--accounting", "published", "--detect", "1s"},
        2,
        {"--detect", "--accounting realistic"}},
       // What cannot be: 1.

@@ -65,7 +65,8 @@ struct long_changes : cost_model {
   double move_ms(const shape& from, const shape& to, std::uint32_t, std::uint32_t lost) override {
     return from == to && lost == 0 ? 0 : 90'000;
   }
-  double start_ms(const shape&, bool) override { return 100'000; }
+  double start = 100'000;
+  double start_ms(const shape&, bool) override { return start; }
   double redirect_ms(const shape&) override { return 0; }
   bool real_time() const override { return true; }
   std::uint32_t devices() const override { return 1; }
@@ -90,6 +91,11 @@ TEST(carry_out, goes_on_with_what_outlasts_the_interval_in_real_time) {
   EXPECT_EQ(anew.samples, 0);
   EXPECT_EQ(anew.cost_ms, 100'000);
   EXPECT_EQ(anew.next, (training_state{0, true, true, 40'000}));
+  costs.start = 50'000; // less than the change: an unfinished one makes none cheaper
+  const auto dearer = carry_out(table, begun.next, 0, 4, 1, 60);
+  EXPECT_EQ(dearer.cost_ms, 90'000);
+  EXPECT_EQ(dearer.next.rest_ms, 30'000);
+  costs.start = 100'000;
   const auto both = carry_out(table, {1, true, true, 5'000}, 0, 4, 1, 60);
   EXPECT_FALSE(both.anew);
   EXPECT_EQ(both.cost_ms, 90'000);

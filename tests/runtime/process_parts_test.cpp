@@ -46,7 +46,7 @@ TEST(address, parses) {
 }
 
 // given: addresses to listen on / expected: loopback only
-TEST(address, listens_on_loopback_only) {
+TEST(address, of_a_manager_is_on_loopback) {
   EXPECT_EQ(parse_local_address("localhost:1").host, "127.0.0.1");
   EXPECT_EQ(parse_local_address("127.0.0.1:0").port, 0);
   EXPECT_EQ(parse_local_address("127.1.2.3:5").host, "127.1.2.3");
