@@ -259,12 +259,14 @@ TEST_F(conductor_test, node_with_other_data_is_refused_by_name) {
   EXPECT_THAT(c.log(), Contains(HasSubstr("d/0 is not used for now: its data")));
 }
 
+report without_data(const std::string&, const report& x) {
+  if (const auto* p = std::get_if<prepared>(&x))
+    return failed{p->next, failure::data, 0, "/nowhere: no such file", {}};
+  return x;
+}
+
 TEST_F(conductor_test, data_that_no_node_has_fails_the_job) {
-  c.mend = [](const std::string&, const report& x) -> report {
-    if (const auto* p = std::get_if<prepared>(&x))
-      return failed{p->next, failure::data, 0, "/nowhere: no such file", {}};
-    return x;
-  };
+  c.mend = without_data;
   c.add("a");
   c.add("b");
   c.advance(1min);
@@ -274,11 +276,7 @@ TEST_F(conductor_test, data_that_no_node_has_fails_the_job) {
 
 // given: a node of two slots, of which the first plan uses one / expected: the data is the node's, not the slot's
 TEST_F(conductor_test, data_is_missing_on_all_slots_of_a_node) {
-  c.mend = [](const std::string&, const report& x) -> report {
-    if (const auto* p = std::get_if<prepared>(&x))
-      return failed{p->next, failure::data, 0, "/nowhere: no such file", {}};
-    return x;
-  };
+  c.mend = without_data;
   auto other = c.add("a");
   ++other.slot.index;
   c.event(slot_joined{other, false});
@@ -374,11 +372,7 @@ TEST_F(conductor_test, joiner_and_rank_that_both_miss_the_limit) {
 
 TEST_F(conductor_test, joiner_without_the_data_waits_while_no_other_node_is_left) {
   run_two();
-  c.mend = [](const std::string& name, const report& x) -> report {
-    if (const auto* p = std::get_if<prepared>(&x); p && name == "d")
-      return failed{p->next, failure::data, 0, "/data: no such file", {}};
-    return x;
-  };
+  c.mend = [](const std::string& name, const report& x) { return name == "d" ? without_data(name, x) : x; };
   c.lose("a");
   c.lose("b");
   c.add("d");

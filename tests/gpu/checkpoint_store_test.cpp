@@ -25,6 +25,21 @@ using testing::IsEmpty;
 
 constexpr std::chrono::seconds patience{20};
 
+/// While it lives, no file of this process grows beyond some bytes.
+class full_disk {
+public:
+  full_disk() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{100, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~full_disk() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+private:
+  rlimit before_{};
+};
+
 job_specification job() {
   job_specification x;
   x.name = "text";
@@ -195,20 +210,15 @@ TEST(safetensors, header_is_that_of_the_format) {
 // the good one is still there, nothing else is left
 TEST_F(checkpoint_folder, a_full_disk_leaves_what_was) {
   put(folder / "file", "good");
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small{1000, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
   std::string error;
   try {
+    const full_disk disk;
     durable_file file(folder / "file");
     file.write(std::string(2000, 'x'));
     file.publish();
   } catch (const std::system_error& e) {
     error = e.what();
   }
-  setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_THAT(error, HasSubstr("cannot write " + (folder / "file").string()));
   EXPECT_EQ(content(folder / "file"), "good");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "no part is left";
@@ -387,13 +397,10 @@ TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
   write(folder / "moved/text-1/40@1", "k", {0}, {40, {1}});
   write(folder / "moved/text-1/30@1", "other", {0}, {30, {1}});
   put(folder / "moved/text-1/30@1/k.safetensors.partial-1-1", "of a process that was killed");
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small{100, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
-  const auto full = wrote(moved, {30, {1}}, {15});
-  setrlimit(RLIMIT_FSIZE, &before);
+  const auto full = [&] {
+    const full_disk disk;
+    return wrote(moved, {30, {1}}, {15});
+  }();
   EXPECT_THAT(full.problem, HasSubstr("cannot write"));
   EXPECT_THAT(full.layers, IsEmpty());
   EXPECT_TRUE(std::filesystem::exists(folder / "moved/text-1/40@1/k.manifest"));
