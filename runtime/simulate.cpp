@@ -146,11 +146,12 @@ double ideal_of(const peer_model& model, const std::vector<trace_event>& events)
   const auto history = intervals_of(delayed_additions(events, peer_node_start_ms));
   const auto end_s = static_cast<double>(events.back().ms) / 1000;
   double result = 0;
-  for (std::size_t i = 0; i + 1 < history.size(); ++i) {
+  for (std::size_t i = 0; i < history.size() && history[i].seconds < end_s; ++i) {
     double most = 0;
     for (const auto& [name, system] : model.systems)
       most = std::max(most, peer_throughput(system, history[i].available));
-    result += most * std::max(0.0, std::min(history[i + 1].seconds, end_s) - history[i].seconds);
+    const auto next_s = i + 1 < history.size() ? std::min(history[i + 1].seconds, end_s) : end_s;
+    result += most * (next_s - history[i].seconds);
   }
   return result;
 }
