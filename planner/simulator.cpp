@@ -13,31 +13,47 @@ std::uint32_t table_instances(const profile& workload, const fleet_history& hist
   return std::max(instances, (slots + devices - 1) / devices);
 }
 
-simulator::simulator(const profile& workload, cost_model& costs, const fleet_history& history,
+simulator::account::account(const profile& workload, const realistic_options& costs, const fleet_history& history) :
+    real_time(std::make_unique<realistic_cost>(workload, costs)),
+    table(workload, *real_time, table_instances(workload, history, costs.devices)) {}
+
+simulator::simulator(const profile& workload, published_cost& costs, const fleet_history& history,
                      simulation_options options) :
     workload_(workload),
-    table_(workload, costs, table_instances(workload, history, costs.devices())), history_(history),
-    options_(std::move(options)) {
+    account_(workload, costs, history), reload_(&costs), history_(history), options_(std::move(options)) {
+  begin();
+}
+
+simulator::simulator(const profile& workload, const realistic_options& costs, const fleet_history& history,
+                     simulation_options options) :
+    workload_(workload),
+    account_(workload, costs, history), history_(history), options_(std::move(options)) {
+  if (!costs.announced) {
+    auto announced = costs;
+    announced.announced = true;
+    announced_ = std::make_unique<account>(workload, announced, history);
+  }
+  begin();
+}
+
+void simulator::begin() {
   if (options_.policy == policy::liveput && options_.forecast != "oracle") {
     forecast_ = make_method(options_.forecast);
     point_ = options_.forecast == "last";
   }
 }
 
-simulator::simulator(const profile& workload, published_cost& costs, const fleet_history& history,
-                     simulation_options options) :
-    simulator(workload, static_cast<cost_model&>(costs), history, std::move(options)) {
-  reload_ = &costs;
+simulator::account& simulator::next_account() {
+  const auto& event = history_[next_];
+  return announced_ && event.lost > 0 && event.announced == event.lost ? *announced_ : account_;
 }
 
-simulator::simulator(const profile& workload, realistic_cost& costs, const fleet_history& history,
-                     simulation_options options) :
-    simulator(workload, static_cast<cost_model&>(costs), history, std::move(options)) {
-  real_time_ = &costs;
+simulator::account& simulator::expected_account() {
+  return announced_ && lost_so_far_ > 0 && 2 * announced_so_far_ >= lost_so_far_ ? *announced_ : account_;
 }
 
 double simulator::seconds(std::size_t interval) const {
-  if (!real_time_ || interval + 1 == history_.size())
+  if (reload_ || interval + 1 == history_.size())
     return interval_s;
   return history_[interval + 1].seconds - history_[interval].seconds;
 }
@@ -45,6 +61,17 @@ double simulator::seconds(std::size_t interval) const {
 void simulator::observe_up_to(std::size_t count) {
   for (; observed_ < std::min(count, history_.size()); ++observed_)
     forecast_->observe(history_[observed_]);
+}
+
+std::uint32_t simulator::plan(std::span<const fleet_change> known, const availability_lattice& future) {
+  auto& expected = expected_account();
+  auto& next = next_account();
+  liveput_options options{.memory = &expected.memory};
+  if (&next != &expected && state_.at != move_table::idle)
+    options.first_ms = [&](std::uint32_t target) {
+      return next.table.move_ms(state_.at, target, held_, history_[next_].lost);
+    };
+  return plan_liveput(expected.table, state_, held_, known, future, options).best.target;
 }
 
 std::uint32_t simulator::plan_with_truth() {
@@ -55,13 +82,13 @@ std::uint32_t simulator::plan_with_truth() {
   for (std::size_t i = 0; i < count; ++i)
     future.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
   // All pairs are too many: the fastest for each size. In real time training also goes on behind the look-ahead.
-  if (table_.shapes().size() > move_table::dense || (real_time_ && next_ + count < history_.size())) {
+  if (account_.table.shapes().size() > move_table::dense || (!reload_ && next_ + count < history_.size())) {
     auto available = held_;
     for (const auto& x : future)
       available += x.joined - x.lost;
-    return plan_liveput(table_, state_, held_, future, single_path(available, {}), {.memory = &memory_}).best.target;
+    return plan(future, single_path(available, {}));
   }
-  auto plan = plan_known(table_, state_, held_, future);
+  auto plan = plan_known(expected_account().table, state_, held_, future);
   const auto first = plan[0];
   if (next_ == 0 && count == history_.size())
     whole_plan_ = std::move(plan);
@@ -72,7 +99,7 @@ std::uint32_t simulator::plan_with_forecast() {
   const auto left = std::min<std::size_t>(options_.look_ahead, history_.size() - next_);
   // The first interval is known to all, and in real time a move follows its event.
   const auto known_count =
-      std::min<std::size_t>(left, std::max<std::uint32_t>(options_.notice, next_ == 0 || real_time_ ? 1 : 0));
+      std::min<std::size_t>(left, std::max<std::uint32_t>(options_.notice, next_ == 0 || !reload_ ? 1 : 0));
   observe_up_to(next_ + known_count);
   std::vector<fleet_change> known;
   auto available = held_;
@@ -80,23 +107,23 @@ std::uint32_t simulator::plan_with_forecast() {
     known.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
     available += known.back().joined - known.back().lost;
   }
-  if (!point_ || real_time_ || table_.shapes().size() > move_table::dense)
-    return plan_liveput(table_, state_, held_, known, forecast_->futures(left - known_count, planning_detail),
-                        {.memory = &memory_})
-        .best.target;
+  if (!point_ || !reload_ || account_.table.shapes().size() > move_table::dense)
+    return plan(known, forecast_->futures(left - known_count, planning_detail));
   for (const auto& stage : forecast_->futures(left - known_count, planning_detail).stages) {
     if (known.size() == left)
       break;
     const auto& step = stage[0].branches;
     known.push_back({step.empty() ? 0 : step[0].joined, step.empty() ? 0 : step[0].lost});
   }
-  return plan_known(table_, state_, held_, known)[0];
+  return plan_known(account_.table, state_, held_, known)[0];
 }
 
 void simulator::decide() {
+  lost_so_far_ += history_[next_].lost;
+  announced_so_far_ += history_[next_].announced;
   if (options_.policy == policy::liveput)
     target_ = forecast_ ? plan_with_forecast() : plan_with_truth();
-  else if (const auto& fastest = table_.fastest(history_[next_].available, 1); !fastest.empty())
+  else if (const auto& fastest = account_.table.fastest(history_[next_].available, 1); !fastest.empty())
     target_ = fastest[0];
   else
     target_ = move_table::idle;
@@ -128,20 +155,20 @@ simulated_interval simulator::reactive() {
 simulated_interval simulator::migrate() {
   const auto& event = history_[next_];
   const auto before = state_;
+  auto& [costs, table, memory] = next_account();
   const auto outcome =
-      carry_out(table_, state_, table_.clipped(target_, event.available), held_, event.lost, seconds(next_));
+      carry_out(table, state_, table.clipped(target_, event.available), held_, event.lost, seconds(next_));
   state_ = outcome.next;
-  const simulated_interval result{state_.at == move_table::idle ? shape{} : table_.shapes()[state_.at], outcome.samples,
+  const simulated_interval result{state_.at == move_table::idle ? shape{} : table.shapes()[state_.at], outcome.samples,
                                   outcome.cost_ms, outcome.cost_ms > 0};
-  if (real_time_) {
+  if (costs) {
     if (!before.migrating || outcome.anew || state_.at == move_table::idle)
       unpaid_ = {};
-    const auto start = real_time_->start(result.used, !before.begun);
-    const auto change = before.at == move_table::idle
-                            ? start
-                            : real_time_->move(table_.shapes()[before.at], result.used, held_, event.lost);
+    const auto start = costs->start(result.used, !before.begun);
+    const auto change =
+        before.at == move_table::idle ? start : costs->move(table.shapes()[before.at], result.used, held_, event.lost);
     unpaid_ += outcome.anew && start.total_ms() > change.total_ms() ? start : change;
-    account_for_lost(result.used, workload_.fastest(event.available * table_.costs().devices()));
+    account_for_lost(result.used, workload_.fastest(event.available * table.costs().devices()));
   }
   return result;
 }
@@ -163,7 +190,7 @@ void simulator::account_for_lost(const shape& used, const shape& fastest) {
 
 void simulator::advance() {
   const auto& event = history_[next_];
-  const auto best = workload_.fastest(event.available * table_.costs().devices());
+  const auto best = workload_.fastest(event.available * account_.table.costs().devices());
   const double most = seconds(next_) * workload_.throughput(best);
   simulated_interval result{best, most, 0, false};
   if (options_.policy == policy::throughput && reload_)

@@ -43,6 +43,9 @@ struct simulated_interval {
   bool migrated = false;
 };
 
+/// Instances the move table must cover: those of the largest pair in the throughput table and of the history's peak.
+std::uint32_t table_instances(const profile& workload, const fleet_history& history, std::uint32_t devices);
+
 class simulator {
 public:
   /// As published: every interval counts as 60 s, with notice 0 moves are chosen before the interval's event is seen,
@@ -50,8 +53,10 @@ public:
   simulator(const profile& workload, published_cost& costs, const fleet_history& history, simulation_options options);
 
   /// In real time: an interval lasts until the next, moves are chosen once its event is seen, and the reactive policy
-  /// migrates like everyone. Whether losses were announced is for the costs to say.
-  simulator(const profile& workload, realistic_cost& costs, const fleet_history& history, simulation_options options);
+  /// migrates like everyone. All losses were announced if the costs say so; else those of intervals in which all had
+  /// notice were. Plans expect what at least half of the losses so far were, as the live ones do.
+  simulator(const profile& workload, const realistic_options& costs, const fleet_history& history,
+            simulation_options options);
 
   bool done() const { return next_ == history_.size(); }
 
@@ -70,25 +75,39 @@ public:
   const training_state& state() const { return state_; }
 
 private:
+  /// Costs, and what was worked out of them.
+  struct account {
+    std::unique_ptr<realistic_cost> real_time; ///< null as published
+    move_table table;
+    plan_memory memory;
+
+    account(const profile& workload, cost_model& costs, const fleet_history& history) :
+        table(workload, costs, table_instances(workload, history, costs.devices())) {}
+    account(const profile& workload, const realistic_options& costs, const fleet_history& history);
+  };
+
+  void begin();
+  account& next_account();     ///< of the next interval's losses
+  account& expected_account(); ///< of losses to come
   void observe_up_to(std::size_t count);
+  std::uint32_t plan(std::span<const fleet_change> known, const availability_lattice& future);
   std::uint32_t plan_with_truth();
   std::uint32_t plan_with_forecast();
   simulated_interval reactive();
   simulated_interval migrate();
   void account_for_lost(const shape& used, const shape& fastest);
 
-  simulator(const profile& workload, cost_model& costs, const fleet_history& history, simulation_options options);
-
   const profile& workload_;
-  move_table table_;
-  plan_memory memory_;
-  published_cost* reload_ = nullptr;    ///< as published
-  realistic_cost* real_time_ = nullptr; ///< in real time
+  account account_;                    ///< of losses that `announced_` is not for
+  std::unique_ptr<account> announced_; ///< in real time, unless all are
+  published_cost* reload_ = nullptr;   ///< as published
   const fleet_history& history_;
   simulation_options options_;
   std::unique_ptr<forecast_method> forecast_; ///< null with the true future
   bool point_ = false;                        ///< the forecast is one path: the optimiser for a known future is used
   std::size_t observed_ = 0;
+  std::uint32_t lost_so_far_ = 0; ///< instances, the next interval's included
+  std::uint32_t announced_so_far_ = 0;
   std::size_t next_ = 0;
   std::uint32_t held_ = 0; ///< instances before the next interval's event
   std::uint32_t target_ = move_table::idle;
@@ -102,8 +121,5 @@ private:
   lost_samples lost_;
   std::uint32_t migrations_ = 0;
 };
-
-/// Instances the move table must cover: those of the largest pair in the throughput table and of the history's peak.
-std::uint32_t table_instances(const profile& workload, const fleet_history& history, std::uint32_t devices);
 
 } // namespace parcae

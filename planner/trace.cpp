@@ -135,6 +135,7 @@ fleet_history intervals_of(const std::vector<trace_event>& events) {
         --available;
       } else {
         ++row.lost;
+        row.announced += events[i].notice_ms > 0 ? 1 : 0;
         --available;
         row.lost_joined_in.push_back(since);
       }
@@ -169,22 +170,40 @@ fleet_history parse_trace(std::string_view text) {
   return rows;
 }
 
-std::vector<trace_event> delayed_additions(const std::vector<trace_event>& events, std::uint64_t delay_ms) {
+namespace {
+
+// Events at the times that `when` gives them. Nodes that would be removed before, or as, they come are left out.
+template <class F>
+std::vector<trace_event> at_other_times(const std::vector<trace_event>& events, F when) {
   std::vector<trace_event> result;
   std::unordered_map<std::string, std::size_t> added; // index of the node's addition in `result`
-  for (const auto& x : events) {
+  for (auto x : events) {
+    x.ms = when(x);
     if (x.added) {
       added[x.node] = result.size();
-      result.push_back(x);
-      result.back().ms += delay_ms;
+      result.push_back(std::move(x));
     } else if (auto& addition = result[added.at(x.node)]; addition.ms < x.ms) {
-      result.push_back(x);
+      result.push_back(std::move(x));
     } else {
       addition.node.clear();
     }
   }
   std::erase_if(result, [](const trace_event& x) { return x.node.empty(); });
   std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
+  return result;
+}
+
+} // namespace
+
+std::vector<trace_event> delayed_additions(const std::vector<trace_event>& events, std::uint64_t delay_ms) {
+  return at_other_times(events, [&](const trace_event& x) { return x.added ? x.ms + delay_ms : x.ms; });
+}
+
+std::vector<trace_event> removals_when_told(const std::vector<trace_event>& events, std::uint64_t least_ms) {
+  auto result = at_other_times(
+      events, [&](const trace_event& x) { return x.notice_ms < least_ms ? x.ms : x.ms - std::min(x.notice_ms, x.ms); });
+  for (auto& x : result)
+    x.notice_ms = x.notice_ms < least_ms ? 0 : x.notice_ms;
   return result;
 }
 

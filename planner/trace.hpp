@@ -17,7 +17,7 @@ struct trace_event {
   std::uint64_t ms = 0;
   bool added = false; ///< else removed
   std::string node;
-  std::uint64_t notice_ms = 0; ///< how long before its removal the node was told; 0 for additions
+  std::uint64_t notice_ms = 0; ///< how long before its removal the node was told; 0: not, and for additions
 };
 
 /// Whether the text is of counts; of events otherwise, also if it is empty.
@@ -36,6 +36,10 @@ fleet_history intervals_of(const std::vector<trace_event>& events);
 
 /// The same trace with additions that come later, when the nodes are ready to work; who is removed before is left out.
 std::vector<trace_event> delayed_additions(const std::vector<trace_event>& events, std::uint64_t delay_ms);
+
+/// The same trace with nodes gone when they are told to go, for training leaves them then; who is told before it comes
+/// is left out. Notice of less than `least_ms` is none.
+std::vector<trace_event> removals_when_told(const std::vector<trace_event>& events, std::uint64_t least_ms);
 
 /// The same as parse_trace reads it.
 std::string to_csv(const std::vector<trace_event>& events);

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -39,7 +40,7 @@ struct simulate_arguments {
   std::string peer_model;
   std::vector<std::string> policies{"liveput"};
   std::string forecast = "auto";
-  std::uint32_t notice = 0;
+  std::optional<std::uint32_t> notice; // once all is read: none if it is the trace that gives notices
   std::uint32_t look_ahead = 12;
   std::uint32_t devices = 1;
   std::string accounting;                  // by default the profile's
@@ -73,7 +74,7 @@ bool is_peer(const std::string& name) {
 // nobody trains.
 realistic_options realistic_of(const simulate_arguments& args, const profile& workload) {
   realistic_options result;
-  result.announced = args.notice > 0;
+  result.announced = args.notice.value_or(0) > 0;
   result.devices = args.devices;
   if (workload.changes) {
     result.figures = *workload.changes;
@@ -104,18 +105,16 @@ policy_run run_policy(const simulate_arguments& args, const std::string& name, c
   const auto& history = input.trace.intervals;
   policy_run run;
   run.policy = name;
-  const simulation_options options{policy_of(name), args.forecast, args.notice, args.look_ahead};
+  const simulation_options options{policy_of(name), args.forecast, args.notice.value_or(0), args.look_ahead};
   if (options.policy == policy::liveput)
     run.forecast = args.forecast;
   const bool real_time = args.accounting == "realistic";
   // The cost tables count as planning: they are filled as decisions need them.
   const auto begin = clock::now();
   std::unique_ptr<published_cost> published;
-  std::unique_ptr<realistic_cost> realistic;
   std::unique_ptr<simulator> x;
   if (real_time) {
-    realistic = std::make_unique<realistic_cost>(input.workload, realistic_of(args, input.workload));
-    x = std::make_unique<simulator>(input.workload, *realistic, history, options);
+    x = std::make_unique<simulator>(input.workload, realistic_of(args, input.workload), history, options);
   } else {
     published = std::make_unique<published_cost>(input.workload, input.network, args.devices);
     x = std::make_unique<simulator>(input.workload, *published, history, options);
@@ -218,6 +217,32 @@ void check_accounting(const simulate_arguments& args) {
     throw std::invalid_argument("--network needs --accounting published; --link tells the rate of a link");
 }
 
+// The intervals as training lives through them: nodes start, and are left when they are told to go. Sets `notice`
+// unless it is the trace that gives notices. Notice for which the new configuration cannot be prepared is none.
+fleet_history intervals_used(simulate_arguments& args, const simulation_input& input) {
+  auto events = input.trace.events;
+  if (args.node_start) {
+    if (events.empty())
+      throw std::invalid_argument("--node-start needs a trace of events");
+    events = delayed_additions(events, static_cast<std::uint64_t>(args.node_start->count()));
+  }
+  const bool real_time = args.accounting == "realistic";
+  const auto figures = realistic_of(args, input.workload).figures;
+  const auto least_ms = static_cast<std::uint64_t>(std::ceil(figures.plan_ms + figures.prepare_ms));
+  const bool gives_notice =
+      std::ranges::any_of(events, [&](const auto& x) { return x.notice_ms > 0 && x.notice_ms >= least_ms; });
+  if (gives_notice && !args.notice && !real_time)
+    std::fprintf(stderr, "as published, --notice 0 is what is known: the trace's own notices need --accounting "
+                         "realistic\n");
+  if (!args.notice && !(gives_notice && real_time))
+    args.notice = 0;
+  if (!args.notice)
+    events = removals_when_told(events, least_ms);
+  else
+    std::ranges::for_each(events, [](auto& x) { x.notice_ms = 0; });
+  return events.empty() ? input.trace.intervals : intervals_of(events);
+}
+
 simulation_input read_input(simulate_arguments& args) {
   if (!args.accounting.empty())
     check_accounting(args);
@@ -236,14 +261,7 @@ simulation_input read_input(simulate_arguments& args) {
     result.network = from_file(args.network, [](const std::string& text) { return parse_network(text); });
   }
   result.trace = load_trace(args.trace);
-  if (std::ranges::any_of(result.trace.events, [](const auto& x) { return x.notice_ms > 0; }))
-    std::fprintf(stderr, "the trace's own notices are not used: --notice %u is what is known\n", args.notice);
-  if (args.node_start) {
-    if (result.trace.events.empty())
-      throw std::invalid_argument("--node-start needs a trace of events");
-    result.trace.intervals =
-        intervals_of(delayed_additions(result.trace.events, static_cast<std::uint64_t>(args.node_start->count())));
-  }
+  result.trace.intervals = intervals_used(args, result);
   const bool asked = !args.peers.empty();
   if (!asked)
     args.peers = beside(args.profile, "peers-oobleck-artifact.json").string();
@@ -330,8 +348,10 @@ void add_simulate(CLI::App& app) {
   command->add_option("--forecast", args->forecast, names_of(forecasts))
       ->capture_default_str()
       ->check(CLI::IsMember(forecasts));
-  command->add_option("--notice", args->notice, "intervals whose events are known before they are decided on")
-      ->capture_default_str()
+  command
+      ->add_option("--notice", args->notice,
+                   "intervals whose events are known before they are decided on (default: in real time the trace's own "
+                   "notices, else 0)")
       ->check(CLI::Range(0, 2));
   command->add_option("--look-ahead", args->look_ahead, "intervals")
       ->capture_default_str()

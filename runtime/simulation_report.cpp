@@ -29,7 +29,7 @@ json::object describe(const simulation_setting& setting, const policy_run& x) {
                       {"trace", setting.trace},
                       {"policy", x.policy},
                       {"forecast", x.forecast},
-                      {"notice", setting.notice},
+                      {"notice", setting.notice ? json::value(*setting.notice) : json::value("trace")},
                       {"look_ahead", setting.look_ahead},
                       {"accounting", setting.accounting},
                       {"intervals", setting.intervals},

@@ -41,8 +41,8 @@ struct policy_run {
 /// The same for all policies.
 struct simulation_setting {
   std::string profile, trace, accounting;
-  std::uint32_t notice = 0;
-  std::uint32_t look_ahead = 0; ///< intervals
+  std::optional<std::uint32_t> notice; ///< intervals; none: the trace gives notices
+  std::uint32_t look_ahead = 0;        ///< intervals
   std::size_t intervals = 0;
 };
 

@@ -48,8 +48,7 @@ double share_of_ideal(model& x, const fleet_history& history, policy how, double
   options.announced = notice > 0;
   options.figures.link_bytes_per_ms = megabits * 125;
   options.figures.detect_ms = 2'000;
-  realistic_cost costs(x.workload, options);
-  simulator run(x.workload, costs, history, {how, "auto", notice, 12});
+  simulator run(x.workload, options, history, {how, "auto", notice, 12});
   return 100 * replayed(run).samples() / run.ideal();
 }
 

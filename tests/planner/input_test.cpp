@@ -68,6 +68,23 @@ TEST(delayed_additions, by_hand) {
   EXPECT_TRUE(delayed_additions({}, 1).empty());
 }
 
+// given: notice of 30 s, of 1 s, none, and to one that is still starting / expected: gone when told, if that is early
+// enough to be of use; who is told before it comes was never there
+TEST(removals_when_told, by_hand) {
+  const auto events = parse_events("0,add,a\n0,add,b\n0,add,c\n50000,add,d\n60000,remove,a,30000\n60000,remove,b,1000\n"
+                                   "60000,remove,c\n70000,remove,d,20000\n80000,add,d\n");
+  const auto told = removals_when_told(events, 1'001);
+  EXPECT_EQ(to_csv(told),
+            "0,add,a\n0,add,b\n0,add,c\n30000,remove,a,30000\n60000,remove,b\n60000,remove,c\n80000,add,d\n");
+  const auto rows = intervals_of(told);
+  ASSERT_EQ(rows.size(), 4u); // 0, 30, 60, 80
+  EXPECT_EQ(rows[1].lost, 1u);
+  EXPECT_EQ(rows[1].announced, 1u);
+  EXPECT_EQ(rows[2].lost, 2u);
+  EXPECT_EQ(rows[2].announced, 0u);
+  EXPECT_EQ(to_csv(removals_when_told(events, UINT64_MAX)).find(",30000\n"), std::string::npos);
+}
+
 TEST(parse_trace, reads_counts) {
   const auto rows = parse_trace("# a comment\n0,4\r\n\n60,6\n90,3\n300,3\n");
   ASSERT_EQ(rows.size(), 6u); // 0, 60, 90, 150, 210, 270
@@ -274,9 +291,8 @@ void simulate(const profile& workload, const network_profile& network) {
   const auto history = parse_trace("0,3\n60,5\n120,1\n180,4\n240,0\n300,5\n");
   for (const char* forecast : {"oracle", "regime"}) {
     published_cost published(workload, network);
-    realistic_cost real(workload, {});
     simulator runs[] = {{workload, published, history, {policy::liveput, forecast, 0, 4}},
-                        {workload, real, history, {policy::liveput, forecast, 0, 4}}};
+                        {workload, realistic_options{}, history, {policy::liveput, forecast, 0, 4}}};
     for (auto& x : runs)
       while (!x.done()) {
         x.decide();

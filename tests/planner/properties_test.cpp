@@ -129,8 +129,7 @@ TEST(properties, real_time_adds_up) {
       auto options = random_options(random);
       if (round >= 2)
         options.figures.link_bytes_per_ms = 1e4;
-      realistic_cost costs(workload, options);
-      simulator x(workload, costs, history, {round % 2 ? policy::throughput : policy::liveput, "regime", 0, 12});
+      simulator x(workload, options, history, {round % 2 ? policy::throughput : policy::liveput, "regime", 0, 12});
       double ideal = 0, rest_ms = 0;
       while (!x.done()) {
         const auto i = x.intervals().size();
@@ -170,8 +169,7 @@ TEST(properties, liveput_trains_on_however_slow_the_link) {
       options.figures.link_bytes_per_ms = link_bytes_per_ms;
       std::array<double, 2> samples{};
       for (const auto kind : {policy::throughput, policy::liveput}) {
-        realistic_cost costs(workload, options);
-        simulator x(workload, costs, history, {kind, "auto", 0, 12});
+        simulator x(workload, options, history, {kind, "auto", 0, 12});
         while (!x.done()) {
           const bool fits = workload.fastest(history[x.intervals().size()].available).width > 0;
           x.decide();
@@ -196,8 +194,7 @@ TEST(properties, nobody_beats_the_oracle_in_real_time) {
   std::mt19937_64 random(9);
   const auto options = random_options(random);
   auto run = [&](const simulation_options& how) {
-    realistic_cost costs(workload, options);
-    simulator x(workload, costs, history, how);
+    simulator x(workload, options, history, how);
     while (!x.done()) {
       x.decide();
       x.advance();

@@ -54,6 +54,45 @@ TEST(simulator, several_devices_per_instance) {
   EXPECT_LE(run(workload, history, {policy::liveput, "regime", 1, 12}, 2), oracle * (1 + 1e-9));
 }
 
+// given: losses without notice, every other one with, all with / expected: less work is computed again, the same as if
+// the costs said so of all of them
+TEST(simulator, an_announced_loss_costs_no_work) {
+  const auto workload = made_up::workload(6, 10, 3);
+  auto history = generated("p3", 3, 4);
+  const auto replayed = [&](policy how, bool announced) {
+    realistic_options costs;
+    costs.announced = announced;
+    simulator x(workload, costs, history, {how, "auto", 0, 12});
+    while (!x.done()) {
+      x.decide();
+      x.advance();
+    }
+    const auto& lost = x.lost();
+    EXPECT_NEAR(x.samples() + lost.bytes + lost.messages + lost.replayed + lost.remainder, x.ideal(), 1e-9 * x.ideal());
+    return std::pair(lost.replayed, x.samples());
+  };
+  for (const auto how : {policy::throughput, policy::liveput}) {
+    for (auto& x : history)
+      x.announced = 0;
+    const auto sudden = replayed(how, false);
+    const auto known = replayed(how, true);
+    bool with = false;
+    for (auto& x : history)
+      if (x.lost > 0)
+        x.announced = (with = !with) ? x.lost : x.lost - 1;
+    const auto mixed = replayed(how, false);
+    EXPECT_EQ(replayed(how, true), known);
+    for (auto& x : history)
+      x.announced = x.lost;
+    const auto told = replayed(how, false);
+    EXPECT_GT(sudden.first, mixed.first);
+    EXPECT_GT(mixed.first, told.first); // what is left follows waiting
+    if (how == policy::throughput) {
+      EXPECT_EQ(told, known);
+    }
+  }
+}
+
 TEST(simulator, of_nothing_and_of_too_little) {
   auto workload = made_up::workload(4, 10, 5);
   const fleet_history none;

@@ -174,6 +174,31 @@ TEST_F(simulate_command, realistic_options) {
   EXPECT_GT(part(late, "messages"), 2 * part(base, "messages"));
 }
 
+// given: a trace with notices / expected: in real time they count where no other notice is asked for; who is told goes
+// then; as published it is said that they do not count
+TEST_F(simulate_command, notices_of_a_trace) {
+  const std::string joins = "0,add,a\n0,add,b\n0,add,c\n0,add,d\n0,add,e\n";
+  write("told.csv", joins + "600000,remove,b,120000\n900000,remove,a,120000\n1500000,add,g\n");
+  write("early.csv", joins + "480000,remove,b\n780000,remove,a\n1500000,add,g\n");
+  const auto simulated = [&](const char* trace, std::vector<std::string> more) {
+    more.insert(more.end(), {"--trace", path(trace), "--accounting", "realistic", "--policy", "throughput", "--json"});
+    return json::parse(run(more)).as_object();
+  };
+  const auto told = simulated("told.csv", {}), unheard = simulated("told.csv", {"--notice", "0"});
+  EXPECT_EQ(told.at("notice").as_string(), "trace");
+  EXPECT_EQ(unheard.at("notice").to_number<int>(), 0);
+  EXPECT_EQ(told.at("lost_samples").at("replayed").to_number<double>(), 0);
+  EXPECT_GT(unheard.at("lost_samples").at("replayed").to_number<double>(), 0);
+  EXPECT_EQ(told.at("samples"), simulated("early.csv", {"--notice", "1"}).at("samples"));
+  EXPECT_EQ(simulated("early.csv", {}).at("notice").to_number<int>(), 0);
+  // Nothing can be prepared in 5 ms.
+  write("late.csv", joins + "600000,remove,b,5\n900000,remove,a,5\n1500000,add,g\n");
+  EXPECT_EQ(simulated("late.csv", {}).at("lost_samples"), unheard.at("lost_samples"));
+  testing::internal::CaptureStderr();
+  run({"--trace", path("told.csv"), "--accounting", "published"});
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("need --accounting realistic"), std::string::npos);
+}
+
 // given: a profile with measured costs of changes / expected: real time, though no table of a network is there
 TEST_F(simulate_command, a_measured_profile_is_simulated_in_real_time) {
   auto profile = small_profile();
