@@ -156,8 +156,7 @@ availability_lattice selector::forecast(std::size_t look_ahead, double detail) c
 }
 
 availability_lattice selector::futures(std::size_t look_ahead, double detail) const {
-  const auto heaviest = std::max_element(weights_.begin(), weights_.end()) - weights_.begin();
-  return candidates_[static_cast<std::size_t>(heaviest)]->futures(look_ahead, detail);
+  return candidates_.front()->futures(look_ahead, detail);
 }
 
 namespace {

@@ -21,14 +21,15 @@ double crps(const distribution& p, std::uint32_t y);
 
 class selector : public forecast_method {
 public:
+  /// Plans follow the first candidate.
   explicit selector(std::vector<std::unique_ptr<forecast_method>> candidates);
 
   std::string name() const override { return "auto"; }
   void observe(const fleet_interval& x) override;
   availability_lattice forecast(std::size_t look_ahead, double detail) const override;
 
-  /// Of the candidate that weighs most: a plan on the mix would act as if it came to know which of them is right, or
-  /// would lose the regimes that can be told apart.
+  /// Of the first candidate: a plan on the mix would act as if it came to know which of them is right, or would lose
+  /// the regimes that can be told apart.
   availability_lattice futures(std::size_t look_ahead, double detail) const override;
 
   /// The mix's median where that was closer so far than the last value by two standard errors, else the last value: the
