@@ -15,7 +15,7 @@ struct fleet_interval {
   std::uint32_t available = 0;
   /// For each lost instance the index of the interval in which it joined; empty where instances have no names.
   std::vector<std::uint32_t> lost_joined_in;
-  std::uint32_t announced = 0; ///< of the lost, those that had notice
+  std::uint32_t announced = 0; ///< of a trace: those of the lost that had notice
 };
 
 /// Oldest first, without gaps.

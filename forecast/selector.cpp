@@ -220,7 +220,7 @@ std::unique_ptr<forecast_method> make_method(std::string_view name) {
     return std::make_unique<survival_method>();
   if (name == "auto") {
     std::vector<std::unique_ptr<forecast_method>> candidates;
-    for (const char* x : {"regime", "last-spread"})
+    for (const char* x : {"regime", "last-spread"}) // plans follow the first
       candidates.push_back(make_method(x));
     return std::make_unique<selector>(std::move(candidates));
   }

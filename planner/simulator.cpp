@@ -43,13 +43,19 @@ void simulator::begin() {
   }
 }
 
-simulator::account& simulator::next_account() {
-  const auto& event = history_[next_];
-  return announced_ && event.lost > 0 && event.announced == event.lost ? *announced_ : account_;
+void simulator::losses::add(const fleet_interval& x) {
+  all += x.lost;
+  announced += x.announced == x.lost ? x.lost : 0;
 }
 
-simulator::account& simulator::expected_account() {
-  return announced_ && lost_so_far_ > 0 && 2 * announced_so_far_ >= lost_so_far_ ? *announced_ : account_;
+simulator::account& simulator::account_for(const losses& x) {
+  return announced_ && x.all > 0 && 2 * x.announced >= x.all ? *announced_ : account_;
+}
+
+simulator::account& simulator::next_account() {
+  losses next;
+  next.add(history_[next_]);
+  return account_for(next);
 }
 
 double simulator::seconds(std::size_t interval) const {
@@ -63,8 +69,8 @@ void simulator::observe_up_to(std::size_t count) {
     forecast_->observe(history_[observed_]);
 }
 
-std::uint32_t simulator::plan(std::span<const fleet_change> known, const availability_lattice& future) {
-  auto& expected = expected_account();
+std::uint32_t simulator::plan(std::span<const fleet_change> known, const availability_lattice& future,
+                              account& expected) {
   auto& next = next_account();
   liveput_options options{.memory = &expected.memory};
   if (&next != &expected && state_.at != move_table::idle)
@@ -79,16 +85,21 @@ std::uint32_t simulator::plan_with_truth() {
     return whole_plan_[next_];
   const auto count = std::min<std::size_t>(options_.look_ahead, history_.size() - next_);
   std::vector<fleet_change> future;
-  for (std::size_t i = 0; i < count; ++i)
-    future.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
-  // All pairs are too many: the fastest for each size. In real time training also goes on behind the look-ahead.
-  if (account_.table.shapes().size() > move_table::dense || (!reload_ && next_ + count < history_.size())) {
-    auto available = held_;
-    for (const auto& x : future)
-      available += x.joined - x.lost;
-    return plan(future, single_path(available, {}));
+  losses to_come;
+  auto available = held_;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& event = history_[next_ + i];
+    future.push_back({event.joined, event.lost});
+    to_come.add(event);
+    available += event.joined - event.lost;
   }
-  auto plan = plan_known(expected_account().table, state_, held_, future);
+  // All pairs are too many: the fastest for each size. In real time training also goes on behind the look-ahead. Where
+  // only some losses are announced, the next one has its own cost, and later ones that of most of them.
+  const bool mixed = announced_ && to_come.announced > 0 && to_come.announced < to_come.all;
+  auto& expected = account_for(to_come);
+  if (account_.table.shapes().size() > move_table::dense || mixed || (!reload_ && next_ + count < history_.size()))
+    return plan(future, single_path(available, {}), expected);
+  auto plan = plan_known(expected.table, state_, held_, future);
   const auto first = plan[0];
   if (next_ == 0 && count == history_.size())
     whole_plan_ = std::move(plan);
@@ -108,7 +119,7 @@ std::uint32_t simulator::plan_with_forecast() {
     available += known.back().joined - known.back().lost;
   }
   if (!point_ || !reload_ || account_.table.shapes().size() > move_table::dense)
-    return plan(known, forecast_->futures(left - known_count, planning_detail));
+    return plan(known, forecast_->futures(left - known_count, planning_detail), account_for(so_far_));
   for (const auto& stage : forecast_->futures(left - known_count, planning_detail).stages) {
     if (known.size() == left)
       break;
@@ -119,8 +130,7 @@ std::uint32_t simulator::plan_with_forecast() {
 }
 
 void simulator::decide() {
-  lost_so_far_ += history_[next_].lost;
-  announced_so_far_ += history_[next_].announced;
+  so_far_.add(history_[next_]);
   if (options_.policy == policy::liveput)
     target_ = forecast_ ? plan_with_forecast() : plan_with_truth();
   else if (const auto& fastest = account_.table.fastest(history_[next_].available, 1); !fastest.empty())

@@ -86,11 +86,19 @@ private:
     account(const profile& workload, const realistic_options& costs, const fleet_history& history);
   };
 
+  /// Instances; of an interval in which not all had notice none counts as announced.
+  struct losses {
+    std::uint32_t all = 0;
+    std::uint32_t announced = 0;
+
+    void add(const fleet_interval& x);
+  };
+
   void begin();
-  account& next_account();     ///< of the next interval's losses
-  account& expected_account(); ///< of losses to come
+  account& account_for(const losses& x); ///< what most of them cost
+  account& next_account();               ///< of the next interval's losses
   void observe_up_to(std::size_t count);
-  std::uint32_t plan(std::span<const fleet_change> known, const availability_lattice& future);
+  std::uint32_t plan(std::span<const fleet_change> known, const availability_lattice& future, account& expected);
   std::uint32_t plan_with_truth();
   std::uint32_t plan_with_forecast();
   simulated_interval reactive();
@@ -106,8 +114,7 @@ private:
   std::unique_ptr<forecast_method> forecast_; ///< null with the true future
   bool point_ = false;                        ///< the forecast is one path: the optimiser for a known future is used
   std::size_t observed_ = 0;
-  std::uint32_t lost_so_far_ = 0; ///< instances, the next interval's included
-  std::uint32_t announced_so_far_ = 0;
+  losses so_far_; ///< the next interval's included
   std::size_t next_ = 0;
   std::uint32_t held_ = 0; ///< instances before the next interval's event
   std::uint32_t target_ = move_table::idle;

@@ -146,6 +146,15 @@ fleet_history intervals_of(const std::vector<trace_event>& events) {
   return rows;
 }
 
+fleet_history lasting(fleet_history rows, double first_s, double last_s) {
+  if (rows.empty())
+    rows.push_back({first_s, 0, 0, 0, {}});
+  fill(rows, last_s);
+  if (rows.back().seconds < last_s)
+    rows.push_back({last_s, 0, 0, rows.back().available, {}});
+  return rows;
+}
+
 fleet_history parse_trace(std::string_view text) {
   if (!is_counts(text))
     return intervals_of(parse_events(text));

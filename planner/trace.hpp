@@ -34,6 +34,10 @@ fleet_history parse_trace(std::string_view text);
 
 fleet_history intervals_of(const std::vector<trace_event>& events);
 
+/// The same rows, with further ones behind where they end before `last_s`; one of nobody at `first_s` if there are
+/// none.
+fleet_history lasting(fleet_history rows, double first_s, double last_s);
+
 /// The same trace with additions that come later, when the nodes are ready to work; who is removed before is left out.
 std::vector<trace_event> delayed_additions(const std::vector<trace_event>& events, std::uint64_t delay_ms);
 

@@ -218,29 +218,37 @@ void check_accounting(const simulate_arguments& args) {
 }
 
 // The intervals as training lives through them: nodes start, and are left when they are told to go. Sets `notice`
-// unless it is the trace that gives notices. Notice for which the new configuration cannot be prepared is none.
+// unless it is the trace that gives notices. Notice for which the new configuration cannot be made ready is none.
 fleet_history intervals_used(simulate_arguments& args, const simulation_input& input) {
   auto events = input.trace.events;
-  if (args.node_start) {
-    if (events.empty())
-      throw std::invalid_argument("--node-start needs a trace of events");
-    events = delayed_additions(events, static_cast<std::uint64_t>(args.node_start->count()));
-  }
-  const bool real_time = args.accounting == "realistic";
+  if (args.node_start && events.empty())
+    throw std::invalid_argument("--node-start needs a trace of events");
+  const auto longest = std::ranges::max_element(events, {}, &trace_event::notice_ms);
+  const bool has_notices = !events.empty() && longest->notice_ms > 0;
   const auto figures = realistic_of(args, input.workload).figures;
-  const auto least_ms = static_cast<std::uint64_t>(std::ceil(figures.plan_ms + figures.prepare_ms));
-  const bool gives_notice =
-      std::ranges::any_of(events, [&](const auto& x) { return x.notice_ms > 0 && x.notice_ms >= least_ms; });
-  if (gives_notice && !args.notice && !real_time)
+  const double least_ms = figures.plan_ms + figures.prepare_ms + figures.transfer_ms + figures.activate_ms;
+  const bool real_time = args.accounting == "realistic";
+  const bool in_time = has_notices && static_cast<double>(longest->notice_ms) >= least_ms;
+  if (has_notices && !args.notice && !real_time)
     std::fprintf(stderr, "as published, --notice 0 is what is known: the trace's own notices need --accounting "
                          "realistic\n");
-  if (!args.notice && !(gives_notice && real_time))
+  else if (has_notices && !args.notice && !in_time)
+    std::fprintf(stderr,
+                 "the trace's notices are shorter than the %.0f ms in which a change is made ready: they count "
+                 "as none\n",
+                 least_ms);
+  if (!args.notice && !(in_time && real_time))
     args.notice = 0;
+  if (events.empty() || !real_time)
+    return input.trace.intervals;
+  if (args.node_start)
+    events = delayed_additions(events, static_cast<std::uint64_t>(args.node_start->count()));
   if (!args.notice)
-    events = removals_when_told(events, least_ms);
+    events = removals_when_told(events, static_cast<std::uint64_t>(std::ceil(least_ms)));
   else
     std::ranges::for_each(events, [](auto& x) { x.notice_ms = 0; });
-  return events.empty() ? input.trace.intervals : intervals_of(events);
+  const auto& all = input.trace.intervals;
+  return lasting(intervals_of(events), all.front().seconds, all.back().seconds);
 }
 
 simulation_input read_input(simulate_arguments& args) {

@@ -69,6 +69,17 @@ TEST(forecast_methods, give_sound_lattices) {
     }
 }
 
+// Whatever the mix weighs.
+TEST(forecast_methods, plans_follow_the_regime_chain) {
+  const auto mix = make_method("auto"), chain = make_method("regime");
+  for (const auto& x : generated("daily", 3)) {
+    mix->observe(x);
+    chain->observe(x);
+    EXPECT_EQ(availability_of(mix->futures(12, planning_detail)),
+              availability_of(chain->forecast(12, planning_detail)));
+  }
+}
+
 TEST(forecast_methods, are_deterministic) {
   const auto history = generated("bursty", 1);
   for (const auto& name : method_names()) {

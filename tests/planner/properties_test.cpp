@@ -190,9 +190,10 @@ TEST(properties, liveput_trains_on_however_slow_the_link) {
 // Costs paid at once, a plan for the whole future is an upper bound for everything else.
 TEST(properties, nobody_beats_the_oracle_in_real_time) {
   const auto workload = made_up::workload(6, 10, 3);
-  const auto history = generated(4);
+  auto history = generated(4);
   std::mt19937_64 random(9);
-  const auto options = random_options(random);
+  auto options = random_options(random);
+  options.announced = false;
   auto run = [&](const simulation_options& how) {
     simulator x(workload, options, history, how);
     while (!x.done()) {
@@ -201,12 +202,21 @@ TEST(properties, nobody_beats_the_oracle_in_real_time) {
     }
     return x.samples();
   };
-  const double oracle = run({policy::liveput, "oracle", 0, 1'000'000});
-  EXPECT_LE(oracle, run({policy::ideal, {}, 0, 12}));
-  EXPECT_LE(run({policy::throughput, {}, 0, 12}), oracle * (1 + 1e-9));
-  for (const auto& name : method_names())
-    for (std::uint32_t notice = 1; notice < 3; ++notice)
-      EXPECT_LE(run({policy::liveput, name, notice, 12}), oracle * (1 + 1e-9)) << name;
+  double sudden = 0;
+  for (const bool announced : {false, true}) {
+    for (auto& x : history)
+      x.announced = announced ? x.lost : 0;
+    const double oracle = run({policy::liveput, "oracle", 0, 1'000'000});
+    EXPECT_LE(oracle, run({policy::ideal, {}, 0, 12}));
+    EXPECT_LE(run({policy::throughput, {}, 0, 12}), oracle * (1 + 1e-9));
+    for (const auto& name : method_names())
+      for (std::uint32_t notice = 1; notice < 3; ++notice)
+        EXPECT_LE(run({policy::liveput, name, notice, 12}), oracle * (1 + 1e-9)) << name << announced;
+    if (!announced)
+      sudden = oracle;
+    else
+      EXPECT_GT(oracle, sudden);
+  }
 }
 
 } // namespace

@@ -194,9 +194,30 @@ TEST_F(simulate_command, notices_of_a_trace) {
   // Nothing can be prepared in 5 ms.
   write("late.csv", joins + "600000,remove,b,5\n900000,remove,a,5\n1500000,add,g\n");
   EXPECT_EQ(simulated("late.csv", {}).at("lost_samples"), unheard.at("lost_samples"));
-  testing::internal::CaptureStderr();
-  run({"--trace", path("told.csv"), "--accounting", "published"});
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("need --accounting realistic"), std::string::npos);
+  const auto said = [&](const char* trace, const char* accounting) {
+    testing::internal::CaptureStderr();
+    run({"--trace", path(trace), "--accounting", accounting});
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(said("late.csv", "realistic").find("count as none"), std::string::npos);
+  EXPECT_NE(said("told.csv", "published").find("need --accounting realistic"), std::string::npos);
+  EXPECT_EQ(said("told.csv", "realistic"), "");
+  // With the true future plans know which losses are announced.
+  const auto both = json::parse(run({"--trace", path("told.csv"), "--accounting", "realistic", "--policy",
+                                     "throughput,liveput", "--forecast", "oracle", "--json"}))
+                        .at("runs")
+                        .as_array();
+  EXPECT_GE(both[1].at("samples").to_number<double>(), both[0].at("samples").to_number<double>());
+  // Who stays trains on while the last one is under notice; told before they come, or gone before they start, is
+  // nobody.
+  write("tail.csv", joins + "3600000,remove,b,1800000\n");
+  EXPECT_NEAR(simulated("tail.csv", {}).at("samples").to_number<double>() /
+                  simulated("tail.csv", {"--notice", "0"}).at("samples").to_number<double>(),
+              1, 0.2);
+  write("gone.csv", "0,add,a\n0,add,b\n600000,remove,a,700000\n1200000,remove,b,1300000\n");
+  EXPECT_EQ(simulated("gone.csv", {}).at("samples").to_number<double>(), 0);
+  write("short.csv", "0,add,a\n0,add,b\n10000,remove,a\n20000,remove,b\n");
+  EXPECT_EQ(simulated("short.csv", {"--node-start", "45s"}).at("samples").to_number<double>(), 0);
 }
 
 // given: a profile with measured costs of changes / expected: real time, though no table of a network is there
