@@ -59,7 +59,7 @@ simulator::account& simulator::next_account() {
 }
 
 double simulator::seconds(std::size_t interval) const {
-  if (reload_ || interval + 1 == history_.size())
+  if (!account_.real_time || interval + 1 == history_.size())
     return interval_s;
   return history_[interval + 1].seconds - history_[interval].seconds;
 }
@@ -97,7 +97,8 @@ std::uint32_t simulator::plan_with_truth() {
   // only some losses are announced, the next one has its own cost, and later ones that of most of them.
   const bool mixed = announced_ && to_come.announced > 0 && to_come.announced < to_come.all;
   auto& expected = account_for(to_come);
-  if (account_.table.shapes().size() > move_table::dense || mixed || (!reload_ && next_ + count < history_.size()))
+  if (account_.table.shapes().size() > move_table::dense || mixed ||
+      (account_.real_time && next_ + count < history_.size()))
     return plan(future, single_path(available, {}), expected);
   auto plan = plan_known(expected.table, state_, held_, future);
   const auto first = plan[0];
@@ -110,7 +111,7 @@ std::uint32_t simulator::plan_with_forecast() {
   const auto left = std::min<std::size_t>(options_.look_ahead, history_.size() - next_);
   // The first interval is known to all, and in real time a move follows its event.
   const auto known_count =
-      std::min<std::size_t>(left, std::max<std::uint32_t>(options_.notice, next_ == 0 || !reload_ ? 1 : 0));
+      std::min<std::size_t>(left, std::max<std::uint32_t>(options_.notice, next_ == 0 || account_.real_time ? 1 : 0));
   observe_up_to(next_ + known_count);
   std::vector<fleet_change> known;
   auto available = held_;
@@ -118,7 +119,7 @@ std::uint32_t simulator::plan_with_forecast() {
     known.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
     available += known.back().joined - known.back().lost;
   }
-  if (!point_ || !reload_ || account_.table.shapes().size() > move_table::dense)
+  if (!point_ || account_.real_time || account_.table.shapes().size() > move_table::dense)
     return plan(known, forecast_->futures(left - known_count, planning_detail), account_for(so_far_));
   for (const auto& stage : forecast_->futures(left - known_count, planning_detail).stages) {
     if (known.size() == left)
