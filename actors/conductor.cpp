@@ -50,9 +50,11 @@ std::optional<time_point> conductor::machine::deadline() const {
   consider(limit_);
   consider(plan_at_);
   consider(moment_to_secure());
-  for (const auto& [id, slot] : slots_)
+  for (const auto& [id, slot] : slots_) {
     if (slot.excluded && *slot.excluded != time_point::max())
       consider(slot.excluded);
+    consider(slot.no_new_place);
+  }
   return earliest;
 }
 
@@ -89,11 +91,11 @@ void conductor::machine::end_job(bool good, const std::string& why) {
 }
 
 std::vector<participant> conductor::machine::keepers() const {
-  std::vector<participant> found;
+  std::vector<participant> staying, leaving;
   for (const auto& [id, slot] : slots_)
     if (slot.keeper)
-      found.push_back(slot.where);
-  return found;
+      (slot.leaving ? leaving : staying).push_back(slot.where);
+  return staying.empty() ? leaving : staying;
 }
 
 void conductor::machine::protect_all() {
@@ -115,42 +117,75 @@ void conductor::machine::on(const slot_joined& x) {
     send(x.where.slot, guard{job_, snapshot_token()});
     protect_all();
     say_what_finishing_waits_for();
-    if (view_.now == waiting && usable_slots() > 0) // perhaps for a checkpoint that this one has
+    if (view_.now == waiting && usable_slots() > 0) { // perhaps for a checkpoint that this one has
       plan_soon("join of " + to_string(x.where.slot));
+    } else if (view_.now == waiting) { // those under notice may hold what no keeper has
+      saved_ = {};
+      save_what_leaves();
+    }
     return;
   }
   if (const auto present = keepers(); !present.empty())
     send(x.where.slot, protect{job_, present, snapshot_token(), false});
-  plan_soon("join of " + to_string(x.where.slot));
+  ask_to_load(x.where.slot, slot, "join of ");
+}
+
+void conductor::machine::ask_to_load(const slot_id& id, slot_state& slot, const char* arrival) {
+  slot.loaded = false;
+  slot.arrival = arrival + to_string(id);
+  send(id, load{job_, specification_});
+  if (view_.now == waiting && usable_slots() == 0)
+    view_.problem = loading_data;
+}
+
+std::string conductor::machine::data_problem_of_all() const {
+  std::string problem;
+  for (const auto& [id, slot] : slots_)
+    if (!slot.keeper) {
+      if (data_found_ || slot.data_problems < data_attempts)
+        return {};
+      problem = slot.data_problem;
+    }
+  return problem;
 }
 
 void conductor::machine::on(const slot_leaving& x) {
   const auto it = slots_.find(x.slot);
   if (it == slots_.end())
     return;
+  const auto before = keepers();
   it->second.leaving = x.expires;
   if (it->second.keeper) { // its disk outlives it
     checkpoint_asked_ |= view_.protected_version > view_.checkpoint;
     write_checkpoint();
-  }
-  if (view_.now == stopping)
-    watch_notices();
-  const auto remaining = std::chrono::duration_cast<milliseconds>(x.expires - now_);
-  // Too short a notice for a change that counts on the slot: it must not end up with a place.
-  if (next_ && next_->good && is_rank_of_next(x.slot) && remaining < short_notice) {
-    if (view_.now == readying)
-      give_up_next("notice to " + to_string(x.slot));
-    else if (view_.now == stopping)
-      next_->good = false;
-    else if (view_.now == preparing || view_.now == transferring)
-      clear_next("notice to " + to_string(x.slot));
+    if (keepers() != before)
+      protect_all();
   }
   const auto why = "notice to " + to_string(x.slot);
+  if (view_.now == stopping)
+    watch_notices();
+  if (next_ && next_->good && limit_ && x.expires < *limit_) // the change may take longer than the slot is there
+    leaves_before_next(x.slot, why);
   if (view_.now == finishing && current_ && current_->rank_of.contains(x.slot) && keepers().empty() &&
       usable_slots() > 0)
     plan_now(why); // the others take the final version over
   else
     plan_soon(why);
+}
+
+void conductor::machine::leaves_before_next(const slot_id& slot, const std::string& why) {
+  const bool takes_part = participates_in_next(slot);
+  if (view_.now == readying && (takes_part || current_->rank_of.contains(slot))) {
+    // Others can take its state over only if no one keeps them waiting again.
+    if (*limit_ - options_.prepare_limit + options_.request_limit <= now_)
+      for (const auto& late : awaited_)
+        refuse_new_place(late, "no answer while " + to_string(view_.now));
+    give_up_next(why);
+  } else if (view_.now == stopping && takes_part) {
+    next_->good = false;
+  } else if ((view_.now == preparing || view_.now == transferring) && is_rank_of_next(slot)) {
+    clear_next(why);
+  }
 }
 
 void conductor::machine::on(const slot_lost& x) {
@@ -228,24 +263,29 @@ void conductor::machine::exclude(const slot_id& id, const std::string& why, bool
   log(severity::warning, to_string(id) + " is not used for now: " + why);
   if (slot.excluded == time_point::max())
     return;
-  slot.back_off = std::max(options_.exclusion, 2 * slot.back_off);
-  slot.excluded = for_good ? time_point::max() : now_ + slot.back_off;
+  slot.excluded = for_good ? time_point::max() : now_ + next_back_off(slot);
   slot.asked_back = false;
 }
 
-void conductor::machine::exclude_node(const slot_id& id, const std::string& why) {
-  for (const auto& [other, slot] : slots_)
-    if (other.instance == id.instance && other.life == id.life)
-      exclude(other, why, true);
+milliseconds conductor::machine::next_back_off(slot_state& slot) const {
+  slot.back_off = std::min(longest_back_off, std::max(options_.exclusion, 2 * slot.back_off));
+  return slot.back_off;
 }
 
-bool conductor::machine::no_worker_is_left() const {
-  return std::ranges::all_of(slots_,
-                             [](const auto& s) { return s.second.keeper || s.second.excluded == time_point::max(); });
+void conductor::machine::refuse_new_place(const slot_id& id, const std::string& why) {
+  const auto slot = slots_.find(id);
+  if (slot == slots_.end())
+    return;
+  log(severity::warning, to_string(id) + " gets no new place for now: " + why);
+  slot->second.no_new_place = now_ + next_back_off(slot->second);
 }
 
 void conductor::machine::ask_back() {
   for (auto& [id, slot] : slots_) {
+    if (slot.no_new_place && *slot.no_new_place <= now_) {
+      slot.no_new_place.reset();
+      plan_soon("return of " + to_string(id));
+    }
     if (!slot.excluded || *slot.excluded > now_)
       continue;
     if (slot.asked_back) {
@@ -336,16 +376,25 @@ void conductor::machine::limit_passed() {
     check_done();
     return;
   }
-  if (view_.now == aborting && now_ < *stall_began_ + progress_limit() && only_holder_is_awaited()) {
+  if ((view_.now == aborting || view_.now == deciding) && now_ < *stall_began_ + progress_limit() &&
+      only_holder_is_awaited()) {
     log(severity::information, "waiting for the answer of one who alone holds a stage");
     limit_ = *stall_began_ + progress_limit();
     return;
   }
+  limit_.reset(); // whatever comes of it sets its own
   const auto late = awaited_;
+  const auto why = [during = to_string(view_.now)](const slot_id& slot) {
+    return "no answer from " + to_string(slot) + " while " + during;
+  };
+  if (view_.now == readying) { // g is healthy, whoever of its ranks does not answer
+    for (const auto& slot : late)
+      refuse_new_place(slot, why(slot));
+    return give_up_next(why(*late.begin()));
+  }
   for (const auto& slot : late) {
-    const auto why = "no answer from " + to_string(slot) + " while " + to_string(view_.now);
-    exclude(slot, why);
-    missing(slot, why); // also if the first has ended the phase: this one may have a place in what goes on
+    exclude(slot, why(slot));
+    missing(slot, why(slot)); // also if the first has ended the phase: this one may have a place in what goes on
   }
 }
 

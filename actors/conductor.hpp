@@ -226,7 +226,7 @@ public:
 
   const job_view& view() const;
 
-  /// Whether this keeper's share of a checkpoint is awaited.
+  /// Whether this keeper's share of a checkpoint is awaited, or will be.
   bool writes(const slot_id& keeper) const;
 
 private:

@@ -69,8 +69,9 @@ void conductor::machine::abort_current(const std::string& why) {
 
 bool conductor::machine::only_holder_is_awaited() const {
   std::set<std::uint32_t> said;
-  for (const auto& [rank, answer] : current_->aborted_ranks)
-    said.insert(current_->grid.stage_of(rank));
+  for (const auto& [slot, rank] : current_->rank_of)
+    if (current_->aborted_ranks.contains(rank) && !awaited_.contains(slot))
+      said.insert(current_->grid.stage_of(rank));
   return std::ranges::any_of(current_->rank_of, [&](const auto& x) {
     return awaited_.contains(x.first) && !said.contains(current_->grid.stage_of(x.second));
   });
@@ -327,6 +328,9 @@ void conductor::machine::all_active() {
 }
 
 void conductor::machine::first_commit() {
+  for (auto& [id, slot] : slots_) // what went wrong before this change says nothing of the next
+    if (!slot.excluded && !slot.no_new_place)
+      slot.back_off = milliseconds(0);
   if (record_.to == current_->g) {
     record_.first_commit_ms = ms_between(record_.at, now_);
     close_record();

@@ -35,6 +35,15 @@ milliseconds conductor::machine::disk_limit() const {
   return options_.transfer_limit + milliseconds(bytes / 10'000);
 }
 
+bool conductor::machine::writes(const slot_id& keeper) const {
+  if (writing_ && writing_->awaited.contains(keeper))
+    return true;
+  // What was asked for comes after the one that is being written.
+  const auto slot = slots_.find(keeper);
+  return slot != slots_.end() && slot->second.keeper && writing_ && checkpoint_asked_ &&
+         view_.protected_version > std::max(view_.checkpoint, writing_->at);
+}
+
 void conductor::machine::on(const checkpoint_wanted&) {
   checkpoint_asked_ = view_.protected_version > view_.checkpoint;
   write_checkpoint();

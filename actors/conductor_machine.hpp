@@ -21,7 +21,7 @@ public:
   std::vector<effect> handle(time_point now, const conductor_event& x);
   std::optional<time_point> deadline() const;
   const job_view& view() const { return view_; }
-  bool writes(const slot_id& keeper) const { return writing_ && writing_->awaited.contains(keeper); }
+  bool writes(const slot_id& keeper) const;
 
 private:
   struct slot_state {
@@ -31,15 +31,21 @@ private:
     std::uint64_t age = 0;              ///< order of arrival
     inventory held;                     ///< as last heard
     std::optional<time_point> leaving;  ///< when it will be gone
+    bool loaded = false;                ///< workers: it has the data
+    std::string arrival;                ///< workers: why there is planned once it has
+    std::string data_problem;           ///< workers: why it could not load it when it last tried
+    int data_problems = 0;              ///< times in a row
     std::optional<time_point> excluded; ///< not used until then; time_point::max() for good
     bool asked_back = false;            ///< its inventory was asked for, to be answered until `excluded`
-    milliseconds back_off{0};
+    milliseconds back_off{0};           ///< the last one; doubles
+    /// It failed to prepare beside a healthy generation, in which it may have a place: no new place until then.
+    std::optional<time_point> no_new_place;
     std::vector<commit_result> results; ///< keepers: of the versions held
     std::vector<layer_digest> digests;  ///< keepers: of the final version
     bool reading = false;               ///< keepers: RESTORE was sent and not answered
     std::optional<restored> read;       ///< keepers: the answer
 
-    bool usable() const { return !keeper && !leaving && !excluded; }
+    bool usable() const { return !keeper && loaded && !leaving && !excluded && !no_new_place; }
   };
 
   /// The generation that trains, or the one that is being ended.
@@ -86,6 +92,7 @@ private:
 
   // Membership.
 
+  /// Where snapshots go: those that stay, or if none does those under notice.
   std::vector<participant> keepers() const;
   std::uint64_t snapshot_token() const { return mix_seed(token_seed_, "snapshot", {job_.value}); }
 
@@ -93,16 +100,24 @@ private:
   void protect_all();
   void on(const slot_joined& x);
   void on(const slot_leaving& x);
+  /// Under notice that may end before the change that is under way: the table of design section 6.
+  void leaves_before_next(const slot_id& slot, const std::string& why);
   void on(const slot_lost& x);
   /// A slot is lost, or excluded as if lost: the table of design section 6.
   void missing(const slot_id& slot, const std::string& why);
   /// A slot failed or did not answer in time. It is asked for its inventory when its back-off is over.
   void exclude(const slot_id& id, const std::string& why, bool for_good = false);
-  /// For good, with the other slots of its node.
-  void exclude_node(const slot_id& id, const std::string& why);
-  bool no_worker_is_left() const; ///< all are excluded for good
+  /// The first back-off, or twice the last, which is thereby used.
+  milliseconds next_back_off(slot_state& slot) const;
+  /// A participant of g+1 failed, or is late, beside a healthy g, of which it may be a rank: it trains on there.
+  void refuse_new_place(const slot_id& id, const std::string& why);
   /// Asks those whose exclusion is over for their inventory; an answer ends it, no answer begins another.
   void ask_back();
+  /// The job's data, before anything else.
+  void ask_to_load(const slot_id& id, slot_state& slot, const char* arrival);
+  void cannot_load(const slot_id& from, slot_state& slot, const std::string& why);
+  /// One line if all workers said, more than once, that they cannot load the data; else empty.
+  std::string data_problem_of_all() const;
   bool participates_in_next(const slot_id& slot) const;
   bool is_rank_of_next(const slot_id& slot) const;
 
@@ -143,6 +158,7 @@ private:
   void abort_current(const std::string& why);
   /// While aborting: whether of some stage nobody has said what it holds, and somebody will. Without that steps would
   /// be given up, and within a layer, or the optimizer, nobody hears.
+  /// The same while deciding.
   bool only_holder_is_awaited() const;
   void decide_step();
   void settle();
@@ -203,14 +219,15 @@ private:
   bool is_next(generation g) const { return next_ && next_->what.next == g; }
   bool is_current(generation g) const { return current_ && current_->g == g; }
 
+  void hear(const slot_id& from, slot_state& slot, const loaded& x);
   void hear(const slot_id& from, slot_state&, const prepared& x);
   void hear(const slot_id& from, slot_state& slot, const stopped& x);
-  void hear(const slot_id& from, slot_state&, const delivered& x);
+  void hear(const slot_id& from, slot_state& slot, const delivered& x);
   void hear(const slot_id& from, slot_state& slot, const ready& x);
   void hear(const slot_id& from, slot_state&, const active& x);
   void hear(const slot_id& from, slot_state& slot, const aborted& x);
   void hear(const slot_id& from, slot_state& slot, const decided& x);
-  void hear(const slot_id& from, slot_state& slot, const progress& x);
+  void hear(const slot_id& from, slot_state&, const progress& x);
   void hear(const slot_id&, slot_state&, const evaluated& x);
   /// Brings what is known of configurations up to date, now and then.
   void refine_configurations();
@@ -246,11 +263,13 @@ private:
 
   void on(const cancel_requested&) { end_job(false, "cancelled"); }
 
-  static constexpr milliseconds short_notice{3'000}; ///< a change takes less than this
   static constexpr double move_margin = 2; ///< times the expected duration of a move that has to be over by a moment
   static constexpr milliseconds refine_interval{500};
   static constexpr int quick_restarts = 3;  ///< without a step between them; more are put off longer and longer
   static constexpr int returns_awaited = 8; ///< back-offs up to so many times the first
+  static constexpr const char* loading_data = "waiting for instances to load the data";
+  static constexpr milliseconds longest_back_off{30'000};
+  static constexpr int data_attempts = 2; ///< what is mounted a moment late is there at the second
 
   const job_id job_;
   const job_specification specification_;
@@ -269,8 +288,8 @@ private:
   std::optional<placement> last_grid_; ///< of the last generation that was activated
   version base_;                       ///< version at which next_ begins; running_version while g trains
   version confirmed_;                  ///< newest that the keepers were told to be complete: they dropped what is older
-  std::string data_digest_;
-  bool data_found_ = false; ///< a node has this data
+  std::string data_digest_;            ///< of the first node that loaded the data, or of what the job goes on from
+  bool data_found_ = false;            ///< a node has this data
   bool digests_asked_ = false;
 
   std::optional<writing> writing_;

@@ -25,13 +25,17 @@ void conductor::machine::plan_now(const std::string& why) {
   trigger_ = why;
   next_.reset();
   current_.reset();
+  for (auto& [id, slot] : slots_) // was for lack of room beside a generation
+    slot.no_new_place.reset();
   if (view_.now != planning)
     enter(planning);
   update_protection();
   if (final_is_protected()) {
     finish();
   } else if (usable_slots() == 0) {
-    wait_for_slots("waiting for instances");
+    const bool loading = std::ranges::any_of(
+        slots_, [](const auto& x) { return !x.second.keeper && !x.second.loaded && !x.second.excluded; });
+    wait_for_slots(loading ? loading_data : "waiting for instances");
     save_what_leaves();
   } else if (restarts_ > quick_restarts) {
     ++plan_request_; // no answer under way counts
@@ -101,10 +105,14 @@ void conductor::machine::note_decision(const plan_chosen& x) {
 void conductor::machine::plan_while_running(const configuration& choice) {
   if (choice.width == 0 || choice.width * choice.depth > usable_slots())
     return; // goes on while it can
-  const bool all_stay = std::ranges::all_of(current_->rank_of, [&](const auto& x) {
-    const auto slot = slots_.find(x.first);
-    return slot != slots_.end() && slot->second.usable();
-  });
+  bool all_stay = true, refused = false;
+  for (const auto& [id, rank] : current_->rank_of) {
+    const auto slot = slots_.find(id);
+    all_stay &= slot != slots_.end() && !slot->second.leaving && !slot->second.excluded;
+    refused |= slot != slots_.end() && slot->second.no_new_place.has_value();
+  }
+  if (all_stay && refused)
+    return; // what failed beside this generation would fail again
   if (all_stay && choice.width == current_->grid.width && choice.depth == current_->grid.depth)
     return;
   close_record_of_active();
@@ -137,6 +145,7 @@ void conductor::machine::plan_from_inventory(const configuration& choice) {
     view_.steps_done = from.steps;
     journal("go back to version " + to_string(from));
     update_protection();
+    confirmed_ = view_.protected_version; // what was confirmed before may be void
     confirm_to_keepers(false);
   }
   for (auto& [id, slot] : slots_) // what is needed next may be another checkpoint
@@ -169,7 +178,8 @@ void conductor::machine::begin_change(const configuration& choice, const version
   for (const auto& [id, slot] : slots_) {
     if (slot.excluded)
       continue;
-    candidates.push_back({slot.where, {}, slot.keeper, slot.leaving.has_value(), slot.age});
+    const bool gets_no_place = slot.leaving || (!slot.keeper && !slot.usable());
+    candidates.push_back({slot.where, {}, slot.keeper, gets_no_place, slot.age});
     if (current_ && from == running_version(current_->g)) {
       if (const auto rank = current_->rank_of.find(id); rank != current_->rank_of.end()) {
         const auto stage = current_->grid.stage_of(rank->second);

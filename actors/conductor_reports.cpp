@@ -59,25 +59,38 @@ void conductor::machine::on(const slot_reported& x) {
     std::visit([&](const auto& what) { hear(x.from, it->second, what); }, x.what);
 }
 
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const loaded& x) {
+  if (x.job != job_ || slot.loaded)
+    return;
+  if (data_digest_.empty())
+    data_digest_ = x.data_digest;
+  if (data_digest_ != x.data_digest)
+    return cannot_load(from, slot,
+                       "the data at " + specification_.data.path + " differs from " +
+                           (data_found_ ? "that of the others" : "what the job started with"));
+  data_found_ = slot.loaded = true;
+  slot.data_problems = 0;
+  slot.data_problem.clear();
+  plan_soon(slot.arrival);
+}
+
+void conductor::machine::cannot_load(const slot_id& from, slot_state& slot, const std::string& why) {
+  slot.loaded = false;
+  slot.data_problem = why;
+  ++slot.data_problems;
+  exclude(from, why);
+  if (const auto problem = data_problem_of_all(); !problem.empty())
+    end_job(false, problem);
+}
+
 void conductor::machine::hear(const slot_id& from, slot_state&, const prepared& x) {
   if (!is_next(x.next) || (view_.now != readying && view_.now != preparing))
     return;
-  if (x.checksum != checksum_of(next_->what)) {
-    exclude(from, "it understood another plan; is it another build?", true);
-    missing(from, "a plan misunderstood by " + to_string(from));
-    return;
-  }
-  if (!x.data_digest.empty()) {
-    if (data_digest_.empty())
-      data_digest_ = x.data_digest;
-    if (data_digest_ != x.data_digest) {
-      exclude_node(from, "its data at " + specification_.data.path + " differs from that of the others");
-      missing(from, "different data at " + to_string(from));
-      return;
-    }
-    data_found_ = true;
-  }
-  answered(from);
+  if (x.checksum == checksum_of(next_->what))
+    return answered(from);
+  const auto why = to_string(from) + " understood another plan; is it another build?";
+  exclude(from, why, true);
+  missing(from, why);
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopped& x) {
@@ -99,9 +112,11 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopp
   }
 }
 
-void conductor::machine::hear(const slot_id& from, slot_state&, const delivered& x) {
-  if (is_next(x.next) && view_.now == transferring)
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const delivered& x) {
+  if (is_next(x.next) && view_.now == transferring) {
+    slot.back_off = milliseconds(0);
     answered(from);
+  }
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const ready& x) {
@@ -128,10 +143,15 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
   if (slot.excluded && slot.asked_back && *slot.excluded != time_point::max()) {
     slot.excluded.reset();
     slot.asked_back = false;
-    if (slot.keeper) // its executor may be another, which was told nothing yet
+    if (view_.now == running) // nothing depended on it
+      slot.back_off = milliseconds(0);
+    if (slot.keeper) { // its executor may be another, which was told nothing yet
+      slot.reading = false;
       send(from, guard{job_, snapshot_token()});
-    else
+    } else {
       send(from, protect{job_, keepers(), snapshot_token(), false});
+      ask_to_load(from, slot, "return of ");
+    }
     plan_soon("return of " + to_string(from));
   }
   if (view_.now == clearing && is_next(x.current)) {
@@ -152,10 +172,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const decid
   answered(from);
 }
 
-void conductor::machine::hear(const slot_id& from, slot_state& slot, const progress& x) {
+void conductor::machine::hear(const slot_id& from, slot_state&, const progress& x) {
   if (!is_current(x.current) || view_.now == deciding) // what it says was decided without it
     return;
-  slot.back_off = milliseconds(0);
   restarts_ = stuck_ = 0;
   if (const auto rank = current_->rank_of.find(from); rank != current_->rank_of.end()) {
     steps_.hear(rank->second, x);
@@ -230,13 +249,13 @@ void conductor::machine::release_all() {
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const failed& x) {
   const auto why = to_string(from) + ": " + x.what;
-  if (x.kind == failure::data) {
-    exclude_node(from, x.what);
-    if (!data_found_ && no_worker_is_left()) { // else only these nodes do not have it
-      end_job(false, x.what);
-      return;
-    }
-    missing(from, why);
+  if (view_.now == readying && is_next(x.current) && x.kind != failure::unreachable) {
+    refuse_new_place(from, x.what);
+    give_up_next(why);
+  } else if (x.kind == failure::data || (x.current == generation{} && !slot.keeper && !slot.loaded)) {
+    x.kind == failure::data ? cannot_load(from, slot, x.what) : exclude(from, x.what);
+    if (view_.now != ended)
+      missing(from, why);
   } else if (x.kind == failure::unreachable && is_next(x.current)) {
     if ((view_.now != readying && view_.now != preparing) || x.peer >= next_->what.target.participants.size())
       return log(severity::information, why);
@@ -246,6 +265,10 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const faile
       return log(severity::information, why);
     const auto order = [](const slot_state& s) { return std::pair(!s.keeper, s.age); };
     const auto younger = order(peer->second) > order(slot) ? peer->first : from;
+    if (view_.now == readying) {
+      refuse_new_place(younger, why);
+      return give_up_next(why);
+    }
     exclude(younger, why);
     missing(younger, why);
   } else if (x.kind == failure::communication) {
@@ -257,8 +280,6 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const faile
     } else if (is_next(x.current) && (view_.now == preparing || view_.now == transferring)) {
       ++restarts_;
       clear_next("communication failed at " + why);
-    } else if (is_next(x.current) && view_.now == readying) {
-      give_up_next("communication failed at " + why);
     }
   } else if (is_current(x.current) || is_next(x.current)) {
     // It lives: in answer to ABORT or DECIDE it still says what it holds, which may be the only copy.
@@ -279,6 +300,10 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const kept&
     return;
   slot.held = x.held;
   slot.results = x.results;
+  if (view_.now == running)
+    slot.back_off = milliseconds(0);
+  if (view_.now == waiting && slot.reading && limit_) // it reads a checkpoint, and goes on doing so
+    limit_ = now_ + disk_limit();
   if (!x.digests.empty())
     slot.digests = x.digests;
   update_protection();

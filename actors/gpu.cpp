@@ -35,7 +35,7 @@ void attach(self_pointer self, job_id job, const report_sink& sink) {
     return self->send(s.stage, attach_atom_v, sink);
   end_stage(self);
   s.job = job;
-  s.newest = {};
+  s.newest = s.active = {};
   start_stage(self);
 }
 
@@ -49,6 +49,8 @@ slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source s
     auto why = "the stage of " + to_string(s.slot) + " died: " + render(x.reason);
     spdlog::error("{}", why);
     start_stage(self);
+    if (s.active != s.newest) // which was prepared beside it
+      self->send(s.sink, s.slot, failed{s.active, failure::computation, 0, why, {}});
     self->send(s.sink, s.slot, failed{s.newest, failure::computation, 0, why, {}});
   });
   self->set_exit_handler([=](const caf::exit_msg& x) {
@@ -64,6 +66,8 @@ slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source s
         if (!s.stage)
           return;
         s.newest = std::max(s.newest, generation_of(x));
+        if constexpr (std::is_same_v<std::decay_t<decltype(x)>, activate>)
+          s.active = x.next;
         self->send(s.stage, x);
       },
       [=](attach_atom, job_id job, const report_sink& sink) { attach(self, job, sink); });

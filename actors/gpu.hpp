@@ -30,7 +30,8 @@ struct gpu_state {
   job_id job;        ///< served; 0: none yet
   report_sink sink;  ///< its conductor
   stage_actor stage; ///< null before the first job
-  generation newest; ///< newest generation seen in a command; a dead stage is reported for it
+  generation active; ///< of the newest ACTIVATE; a dead stage is reported for it, and
+  generation newest; ///< for the newest generation seen in a command
 };
 
 slot_actor::behavior_type gpu(slot_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source);

@@ -35,9 +35,15 @@ class snapshot_stream {
 public:
   virtual ~snapshot_stream() = default;
   virtual void send(std::shared_ptr<const snapshot> x) = 0;
+  /// Something waits for its acknowledgement, over a connection that stands. Any thread.
+  virtual bool busy() const = 0;
   /// Until nothing waits for an acknowledgement; false if something still does after `limit`.
   virtual bool wait_until_idle(std::chrono::milliseconds limit) = 0;
 };
+
+/// Until a participant of PREPARE has all its connections. All connect at the same moment, and none has more to do
+/// before than to build modules and allocate; who does not answer in this time is named as unreachable.
+inline constexpr std::chrono::seconds connect_limit{10};
 
 /// Communicators and streams must be destroyed before their port.
 class data_port {

@@ -1,6 +1,6 @@
 #include "gpu/generation_state.hpp"
 
-#include "gpu/dataset.hpp"
+#include "gpu/shared_dataset.hpp"
 
 #include <chrono>
 #include <stdexcept>
@@ -12,36 +12,14 @@ namespace parcae {
 
 namespace {
 
-constexpr std::chrono::seconds connect_limit{30};
 constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
-/// The data is missing, unreadable, or not what the job started with.
-struct data_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
-/// Data is loaded once per process: the devices of an instance, and the generations of a job, share it.
-std::shared_ptr<const dataset> shared_dataset(const job_specification& job) {
-  static std::mutex mutex;
-  static std::map<std::pair<data_specification, model_specification>, std::weak_ptr<const dataset>> loaded;
-  const std::pair key(job.data, job.model);
-  const std::lock_guard lock(mutex);
-  auto data = loaded[key].lock();
-  if (!data)
-    loaded[key] = data = load_dataset(job.data, job.model);
+/// The data of the job, which LOAD has brought here before.
+std::shared_ptr<const dataset> data_of(const prepare& x) {
+  auto data = shared_dataset(x.specification);
+  if (!x.data_digest.empty() && x.data_digest != data->digest())
+    throw data_error("the data at " + x.specification.data.path + " differs from what the job started with");
   return data;
-}
-
-std::shared_ptr<const dataset> load(const prepare& x) {
-  try {
-    auto data = shared_dataset(x.specification);
-    if (!x.data_digest.empty() && x.data_digest != data->digest())
-      throw data_error("the data at " + x.specification.data.path + " differs from what the job started with");
-    return data;
-  } catch (const data_error&) {
-    throw;
-  } catch (const std::exception& e) {
-    throw data_error(e.what());
-  }
 }
 
 } // namespace
@@ -82,11 +60,10 @@ void generation_state::run_preparation(const executor_options& options, data_por
     if (self == what.target.participants.size())
       return fail(failure::refused, to_string(options.self) + " is not a participant");
     model = describe(what.specification.model);
-    answer = {what.next, checksum_of(what), {}};
+    answer = {what.next, checksum_of(what)};
     std::shared_ptr<const dataset> data;
     if (is_rank()) {
-      data = load(what);
-      answer.data_digest = data->digest();
+      data = data_of(what);
       const auto moments = moments_of(what.specification.optimizer);
       for (const auto& move : what.moves)
         if (move.destination == self)

@@ -27,7 +27,7 @@ struct generation_state {
   /// Any thread. Interrupts whatever is under way.
   void end();
 
-  /// Loads data, allocates buffers, connects; reports PREPARED or FAILED, the latter unless the generation was ended.
+  /// Allocates buffers, connects; reports PREPARED or FAILED, the latter unless the generation was ended.
   /// All but the training's binding to `store` is independent of it. Throws `killed` only.
   void run_preparation(const executor_options& options, data_port& port, layer_store& store);
 

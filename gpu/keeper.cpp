@@ -22,8 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto connect_limit = 60s; ///< PREPARE's limit (design, section 10)
-constexpr auto send_limit = 600s;   ///< one shard; progress is watched by the conductor
+constexpr auto send_limit = 600s; ///< one shard; progress is watched by the conductor
 
 /// A keeper's part in one generation: connects, and sends what TRANSFER asks for. A thread of its own, so that the
 /// keeper goes on taking snapshots. Made and destroyed by the keeper's thread.
@@ -75,7 +74,7 @@ private:
     std::vector<std::pair<shard_move, shard_store::shard_ptr>> shards;
   };
 
-  prepared prepared_report() const { return {plan_.next, checksum_of(plan_), ""}; }
+  prepared prepared_report() const { return {plan_.next, checksum_of(plan_)}; }
 
   void run() {
     try {
@@ -185,6 +184,7 @@ private:
     std::uint64_t acceptance = 0; ///< of snapshots; 0: none
     shard_store shards;
     generation newest;                        ///< of all PREPAREs seen
+    std::optional<version> reading;           ///< what is being read of a checkpoint
     std::unique_ptr<sending_session> session; ///< of `newest`, until it is aborted or over
   };
 
@@ -314,7 +314,10 @@ private:
   void handle(restore& x) {
     if (!disk_)
       return options_.report_to(restored{x.job, x.at, false, "this keeper has no folder for checkpoints"});
-    jobs_[x.job].shards.go_back(x.at);
+    auto& job = jobs_[x.job];
+    if (std::exchange(job.reading, x.at) == x.at)
+      return; // asked again while it reads
+    job.shards.go_back(x.at);
     disk_->read(
         x,
         [this, id = x.job](const commit_result& result, shard_bytes shard) {
@@ -327,6 +330,7 @@ private:
   void handle(restored& x) {
     if (auto job = jobs_.find(x.job); job != jobs_.end()) {
       unreported_.erase(x.job);
+      job->second.reading.reset();
       report_kept(x.job, job->second, {});
     }
     options_.report_to(std::move(x));
@@ -387,7 +391,8 @@ private:
       job->session.reset();
   }
 
-  // These are for ranks.
+  // These are for workers.
+  void handle(load&) {}
   void handle(stop&) {}
   void handle(activate&) {}
   void handle(decide&) {}

@@ -21,6 +21,10 @@ void snapshot_feed::forget(job_id job) {
   wanted_ = false;
 }
 
+bool snapshot_feed::busy() const {
+  return std::ranges::any_of(streams_, [](const auto& x) { return x->busy(); });
+}
+
 bool snapshot_feed::send(const generation_state& g, const layer_store& store, const commit_result& result, bool whole) {
   if (!result.snapshot || streams_.empty())
     return false;

@@ -20,8 +20,12 @@ public:
   void forget(job_id job);
   void close() { streams_.clear(); }
 
-  /// The keepers have not been sent one since they were named.
+  /// One is due: the keepers have not been sent any since they were named, or it was put off.
   bool wanted() const { return wanted_; }
+  void want() { wanted_ = true; }
+
+  /// An earlier one is on its way to a keeper that takes it.
+  bool busy() const;
 
   /// If `result` asks for a snapshot and there are keepers: copies this replica's share of the stage of `g` at the
   /// version just made, hands it to the streams, and returns true. Layers are spread over the replicas as senders

@@ -134,11 +134,12 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   participant keeper;
   std::uint64_t token;
 
-  std::mutex mutex;                      ///< guards the next four
+  mutable std::mutex mutex;              ///< guards the next five
   std::deque<outgoing_snapshot> unacked; ///< oldest first, at most two
   std::condition_variable drained;       ///< unacked is empty
   std::uint64_t next_sequence = 1;
-  bool running = false; ///< run() is under way; it ends when nothing is to be sent
+  bool running = false;   ///< run() is under way; it ends when nothing is to be sent
+  bool connected = false; ///< the keeper has accepted the present connection
 
   // Of the I/O thread:
   steady_timer news;   ///< cancelled when there may be something new to do
@@ -179,8 +180,14 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
 
   void restart() {
     std::lock_guard lock(mutex);
+    connected = true;
     for (auto& x : unacked)
       x.started = false;
+  }
+
+  void disconnected() {
+    std::lock_guard lock(mutex);
+    connected = false;
   }
 };
 using core_ptr = std::shared_ptr<stream_core>;
@@ -197,6 +204,8 @@ awaitable<void> read_acknowledgements(core_ptr core, socket_ptr socket) {
   }
   error_code ignored;
   socket->close(ignored); // the writer fails, or finds it closed
+  if (core->socket == socket)
+    core->disconnected();
   core->news.cancel();
 }
 
@@ -296,6 +305,11 @@ public:
         core->news.cancel();
     });
     core_->running = true;
+  }
+
+  bool busy() const override {
+    std::lock_guard lock(core_->mutex);
+    return core_->connected && !core_->unacked.empty();
   }
 
   bool wait_until_idle(std::chrono::milliseconds limit) override {

@@ -1,6 +1,7 @@
 #include "gpu/stage_executor.hpp"
 
 #include "gpu/generation_state.hpp"
+#include "gpu/shared_dataset.hpp"
 #include "gpu/snapshot_feed.hpp"
 #include "gpu/tensor_account.hpp"
 
@@ -51,6 +52,8 @@ public:
     }
     wake_.notify_all();
     thread_.join();
+    if (loader_.joinable())
+      loader_.join();
   }
 
   void submit(command x) override {
@@ -61,6 +64,10 @@ public:
       // What cannot wait for the step in progress.
       if (auto* p = std::get_if<prepare>(&x)) {
         begin_preparation(std::move(*p));
+        return;
+      }
+      if (auto* l = std::get_if<load>(&x)) {
+        begin_loading(std::move(*l));
         return;
       }
       if (auto* a = std::get_if<abort_generation>(&x)) {
@@ -77,6 +84,46 @@ public:
   }
 
 private:
+  // --- the data, beside everything else
+  // ---------------------------------------------------------------------------------------------------------------
+
+  /// With mutex_ held.
+  void begin_loading(load x) {
+    data_wanted_ = true;
+    if (is_loading_)
+      return; // its answer is to come
+    if (data_)
+      return options_.report_to(loaded{x.job, data_->digest()});
+    if (loader_.joinable())
+      loader_.join(); // has ended: it takes no lock after is_loading_ went false
+    is_loading_ = true;
+    loader_ = std::thread([this, x = std::move(x)] { run_loading(x); });
+  }
+
+  void run_loading(const load& x) {
+    std::shared_ptr<const dataset> data;
+    report answer;
+    try {
+      if (options_.on_fault_point)
+        options_.on_fault_point({"load", {}, 0, 0});
+      data = shared_dataset(x.specification);
+      answer = loaded{x.job, data->digest()};
+    } catch (const killed&) {
+      return die();
+    } catch (const data_error& e) {
+      answer = failed{{}, failure::data, 0, e.what(), {}};
+    } catch (const std::exception& e) {
+      answer = failed{{}, failure::computation, 0, std::string("cannot load the data: ") + e.what(), {}};
+    }
+    const std::lock_guard lock(mutex_);
+    is_loading_ = false;
+    if (closing_ || dead_)
+      return;
+    if (data_wanted_)
+      data_ = std::move(data);
+    options_.report_to(std::move(answer));
+  }
+
   // --- preparation, beside a running generation
   // -----------------------------------------------------------------------
 
@@ -170,7 +217,8 @@ private:
     return next_ && next_->what.next == g ? std::move(next_) : nullptr;
   }
 
-  void handle(const prepare&) {} // never queued, see submit
+  void handle(const load&) {} // never queued, see submit
+  void handle(const prepare&) {}
   void handle(const guard&) { refuse_keeper_command(); }
   void handle(const confirm&) { refuse_keeper_command(); }
   void handle(const checkpoint&) { refuse_keeper_command(); }
@@ -251,9 +299,9 @@ private:
     old.reset();
     stopped_ = false;
     at::set_num_threads(static_cast<int>(current_->what.specification.threads));
-    current_->training->start(x.at);
+    current_->training->start(x.at, [this] { return feed_.busy(); });
     if (feed_.wanted())
-      current_->training->request_snapshot();
+      current_->training->want_snapshot();
     memory_->begin();
     reported_ = {};
     steps_since_report_ = 0;
@@ -325,7 +373,7 @@ private:
   void handle(const protect& x) {
     feed_.protect(x, port_);
     if (feed_.wanted() && running_)
-      current_->training->request_snapshot();
+      current_->training->want_snapshot();
     if (!current_ || running_ || current_->training->voided())
       return;
     if (x.whole)
@@ -346,6 +394,8 @@ private:
     feed_.forget(x.job);
     std::shared_ptr<generation_state> old_current, old_next;
     const std::lock_guard lock(mutex_);
+    data_wanted_ = false;
+    data_.reset();
     if (current_ && current_->what.job == x.job) {
       running_ = false;
       old_current.swap(current_);
@@ -368,6 +418,8 @@ private:
       committed(result);
       g.fault(options_, "committed");
       send_snapshot(result);
+      if (training.wants_snapshot())
+        feed_.want(); // also if this generation ends before it can be taken
       ++steps_since_report_;
       const bool last = training.at().steps == g.what.specification.steps;
       if (const auto now = steady::now(); last || result.stop || now - reported_ >= progress_interval) {
@@ -447,6 +499,10 @@ private:
   std::shared_ptr<generation_state> next_;                    ///< set with mutex_ held; taken by the main thread
   std::vector<std::shared_ptr<generation_state>> superseded_; ///< to be joined by the main thread
   std::pair<job_id, generation> newest_;                      ///< of the PREPAREs seen; guarded by mutex_
+  std::shared_ptr<const dataset> data_;                       ///< from LOAD to FORGET; guarded by mutex_
+  bool data_wanted_ = false;                                  ///< guarded by mutex_
+  bool is_loading_ = false;                                   ///< guarded by mutex_
+  std::thread loader_;                                        ///< guarded by mutex_
   bool closing_ = false;                                      ///< guarded by mutex_
   bool dead_ = false;                                         ///< guarded by mutex_
 

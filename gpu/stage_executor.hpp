@@ -15,9 +15,9 @@ namespace parcae {
 class data_port;
 
 /// Names a moment inside the executor at which tests may make it fail. Called on the executor's threads.
-/// `phase` is one of: "prepare", "forward", "backward", "reduced" (gradients complete), "exchange_send" (`index`
-/// contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers applied),
-/// "committed", "evaluate" (`index`: micro-batch), "transfer_send" (`index` shards sent), "transfer_receive",
+/// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients complete), "exchange_send"
+/// (`index` contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers
+/// applied), "committed", "evaluate" (`index`: micro-batch), "transfer_send" (`index` shards sent), "transfer_receive",
 /// "activate", "snapshot". It may throw (a failing computation), never return for a while (a frozen process), or end
 /// the process.
 struct fault_point {

@@ -46,8 +46,9 @@ stage_training::stage_training(context c) :
   losses_.resize(micro_batches_);
 }
 
-void stage_training::start(const version& at) {
+void stage_training::start(const version& at, std::function<bool()> streaming) {
   at_ = at;
+  streaming_ = std::move(streaming);
   clock_.start();
   parameters_.clear();
   for (auto i = first_; i < last_; ++i) {
@@ -311,6 +312,8 @@ contribution stage_training::own_contribution() {
   contribution mine;
   mine.stop = stop_;
   mine.snapshot = snapshot_;
+  mine.due = due_;
+  mine.busy = streaming_ && streaming_();
   clock_.begin(pass_kind::apply);
   for (auto i = first_; i < last_; ++i) {
     const stopwatch time(clock_.of_layer(i, pass_kind::apply));
@@ -371,7 +374,9 @@ void stage_training::exchange() {
     by_rank.push_back(r == c_.rank ? mine : decode(bytes[r], r, shape_));
   result_ = combine(by_rank, at_.steps, shape_);
   if (result_.snapshot)
-    snapshot_ = false;
+    snapshot_ = due_ = false;
+  else if ((at_.steps + 1) % job_.keeper_every == 0)
+    due_ = true;
 }
 
 void stage_training::apply(const commit_result& result) {

@@ -15,6 +15,7 @@
 #include "protocols/pipeline_schedule.hpp"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -32,8 +33,8 @@ inline std::span<std::byte> bytes_of(const at::Tensor& x) {
   return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
 }
 
-/// Bound to one rank. Single-threaded but for request_stop, request_snapshot and the abort flag. After an exception the
-/// communicator must be aborted before this is destroyed: transmissions under way use its buffers.
+/// Bound to one rank. Single-threaded but for request_stop, request_snapshot, want_snapshot and the abort flag. After
+/// an exception the communicator must be aborted before this is destroyed: transmissions under way use its buffers.
 class stage_training {
 public:
   struct context {
@@ -49,8 +50,9 @@ public:
 
   explicit stage_training(context c);
 
-  /// All layers of the stage are in the store at `at`; binds them. Call before the first step.
-  void start(const version& at);
+  /// All layers of the stage are in the store at `at`; binds them. Call before the first step. `streaming` says whether
+  /// an earlier snapshot is still on its way to the keepers.
+  void start(const version& at, std::function<bool()> streaming = {});
 
   /// Computes the gradients of the next step, exchanges, applies. Returns the result. Throws communication_error,
   /// generation_aborted, or what LibTorch throws; afterwards version(), complete_step() and result() tell how far it
@@ -84,7 +86,12 @@ public:
   std::uint32_t last_layer() const { return last_; } ///< one past
 
   void request_stop() { stop_ = true; }
+  /// At the next commit, whatever is on its way to the keepers; nobody trains after it.
   void request_snapshot() { snapshot_ = true; }
+  /// At the next commit at which no earlier one is on its way.
+  void want_snapshot() { due_ = true; }
+  /// One is due and was put off. A generation that follows has to be told.
+  bool wants_snapshot() const { return due_; }
 
   stage_clock::times take_times() { return clock_.take(); }
 
@@ -155,6 +162,8 @@ private:
   bool voided_ = false;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> snapshot_ = false;
+  std::atomic<bool> due_ = false;
+  std::function<bool()> streaming_;
 
   stage_clock clock_;
 };

@@ -73,6 +73,19 @@ struct shard_move {
 // --- commands
 // ---------------------------------------------------------------------------------------------------------
 
+/// Loads the job's data on a thread of its own, however long that takes, and keeps it until FORGET: a generation that
+/// is prepared later finds it there. Answer: loaded, or failed. A worker takes part in generations once it has
+/// answered.
+struct load {
+  job_id job;
+  job_specification specification;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, load& x) {
+    return f(x.job, x.specification);
+  }
+};
+
 /// Builds modules, allocates, opens the communicator of `next`. A generation in progress goes on meanwhile. Supersedes
 /// an unfinished PREPARE of a smaller generation. Answer: prepared, or failed.
 struct prepare {
@@ -80,7 +93,7 @@ struct prepare {
   std::uint64_t token = 0; ///< secret that data connections of this generation must show
   job_id job;
   job_specification specification;
-  std::string data_digest; ///< empty: fix it; else refuse data that differs
+  std::string data_digest; ///< of the data that all train on, other data is refused; empty: any
   parcae::placement target;
   std::vector<shard_move> moves;
 
@@ -203,8 +216,8 @@ struct confirm {
 };
 
 /// To keepers: write to disk what is held of version `at`, which is in the chain and complete. The files go to the
-/// folder `name`, relative to the keeper's own; what is beside it of fewer steps, and not of those of `kept`, is deleted
-/// then, be it whole or not. Snapshots are taken meanwhile. Answer: checkpointed.
+/// folder `name`, relative to the keeper's own; what is beside it of fewer steps, and not of those of `kept`, is
+/// deleted then, be it whole or not. Snapshots are taken meanwhile. Answer: checkpointed.
 struct checkpoint {
   job_id job;
   version at;
@@ -244,7 +257,7 @@ struct forget {
   }
 };
 
-using command = std::variant<prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard,
+using command = std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard,
                              confirm, checkpoint, restore, forget>;
 
 /// Which one the command is about: the one it prepares, else the current one; 0 if it is about none.
@@ -253,14 +266,23 @@ generation generation_of(const command& x);
 // --- reports
 // ----------------------------------------------------------------------------------------------------------
 
+struct loaded {
+  job_id job;
+  std::string data_digest; ///< of the data as found here
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, loaded& x) {
+    return f(x.job, x.data_digest);
+  }
+};
+
 struct prepared {
   generation next;
   std::uint64_t checksum = 0; ///< of the plan as understood (see checksum_of)
-  std::string data_digest;    ///< of the data as found here; empty from keepers
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, prepared& x) {
-    return f(x.next, x.checksum, x.data_digest);
+    return f(x.next, x.checksum);
   }
 };
 
@@ -376,7 +398,7 @@ struct evaluated {
 enum class failure : std::uint8_t {
   communication = 1, ///< a data connection of the generation broke; says nothing about who is at fault
   unreachable,       ///< PREPARE could not connect to participant `peer`
-  data,              ///< the data is missing, unreadable or differs; fatal for the job
+  data,              ///< the data is missing, unreadable or differs; it may be there when it is looked for again
   computation,       ///< LibTorch threw; this rank's shards of the generation are void
   refused,           ///< the command makes no sense here; `what` says why
 };
@@ -445,8 +467,8 @@ struct restored {
   }
 };
 
-using report = std::variant<prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated, failed,
-                            kept, checkpointed, restored>;
+using report = std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated,
+                            failed, kept, checkpointed, restored>;
 
 /// Digest of all that the participants of a generation must agree on.
 std::uint64_t checksum_of(const prepare& x);

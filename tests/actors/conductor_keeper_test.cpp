@@ -375,13 +375,11 @@ TEST(conductor_checkpoints, a_job_goes_on_from_one) {
   dummy_cluster other(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
   other.disks["k"] = {0, 1, 2, 3};
   other.mend = [](const std::string&, const report& x) -> report {
-    if (const auto* p = std::get_if<prepared>(&x))
-      return failed{p->next, failure::data, 0, "the data differs from what the job started with", {}};
-    return x;
+    return std::holds_alternative<loaded>(x) ? report(loaded{job_id{1}, "of other files"}) : x;
   };
   other.add("k", true);
   other.add("a");
-  other.advance(20ms);
+  other.advance(2s);
   EXPECT_TRUE(other.ended());
   EXPECT_THAT(other.view().problem, HasSubstr("differs from what the job started with"));
 
@@ -391,6 +389,146 @@ TEST(conductor_checkpoints, a_job_goes_on_from_one) {
   nobody.advance(20ms);
   EXPECT_TRUE(nobody.ended());
   EXPECT_EQ(nobody.view().problem, "layers 0, 1, 2, 3 of the checkpoint of step 10 are lost: no folder");
+}
+
+// given: the keepers do not answer RESTORE at all / expected: asked now and then, not in a hot loop
+TEST(conductor_checkpoints, that_are_never_read_are_no_hot_loop) {
+  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  d.silent = {"k"};
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  EXPECT_THAT(d.view().problem, HasSubstr("the keepers read"));
+  const auto before = d.handled;
+  d.advance(10min);
+  EXPECT_FALSE(d.ended());
+  EXPECT_LT(d.handled - before, 300u);
+}
+
+// given: a keeper that needs ten minutes to read a checkpoint, and says each minute what it has / expected: waited for
+TEST(conductor_checkpoints, may_take_long_to_read) {
+  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  d.hold_back = [](const report& x) { return std::holds_alternative<restored>(x) || std::holds_alternative<kept>(x); };
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    d.advance(59s);
+    d.say("k", kept{job_id{1}, {{i % 4, {10, {0}}}}, {}, {}});
+  }
+  EXPECT_THAT(d.view().problem, HasSubstr("the keepers read"));
+  EXPECT_THAT(d.log(), ::testing::Not(::testing::Contains(HasSubstr("is not used"))));
+  d.hold_back = {};
+  d.hold("k", {{0, {10, {0}}}, {1, {10, {0}}}, {2, {10, {0}}}, {3, {10, {0}}}});
+  d.say("k", restored{job_id{1}, {10, {0}}, false, ""});
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::running);
+}
+
+// given: version 9 was confirmed, then all is lost and the job goes back to 0; version 4 of the new generation becomes
+// complete in the keeper before all are lost again / expected: the decision knows that it was committed
+TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
+  c.add("k", true);
+  run_two();
+  for (int i = 0; i < 8; ++i)
+    c.step();
+  c.snapshot("k");
+  ASSERT_EQ(c.view().protected_version.steps, 9u);
+  for (const auto* name : {"a", "b", "k"})
+    c.lose(name);
+  c.add("k", true);
+  c.add("d");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().steps_done, 0u);
+  for (int i = 0; i < 4; ++i)
+    c.step();
+  c.snapshot("k");
+  ASSERT_EQ(c.view().protected_version.steps, 4u);
+  c.lose("k");
+  c.lose("d");
+  EXPECT_EQ(c.view().chain.back().last, 4u);
+}
+
+// --- keepers under notice
+// ---------------------------------------------------------------------------------------------
+
+/// The keepers named in the last PROTECT to a worker.
+std::vector<std::string> protected_by(dummy_cluster& c, const std::string& worker) {
+  std::vector<std::string> names;
+  for (const auto& x : c.told(worker))
+    if (const auto* p = std::get_if<protect>(&x)) {
+      names.clear();
+      for (const auto& k : p->keepers)
+        names.push_back(k.slot.instance);
+    }
+  return names;
+}
+
+TEST_F(conductor_test, keeper_under_notice_is_sent_nothing_if_another_stays) {
+  using ::testing::ElementsAre;
+  c.add("k", true);
+  c.add("l", true);
+  run_two();
+  EXPECT_THAT(protected_by(c, "a"), ElementsAre("k", "l"));
+  c.notice("k", 30s);
+  EXPECT_THAT(protected_by(c, "a"), ElementsAre("l"));
+  c.notice("l", 30s);
+  EXPECT_THAT(protected_by(c, "a"), ElementsAre("k", "l")) << "better than nothing";
+}
+
+TEST_F(conductor_test, keeper_that_joins_when_all_workers_are_under_notice_is_given_their_state) {
+  // given: the only worker is under notice and has stopped for a keeper that is lost then. expected: the next keeper is
+  // sent all that it holds
+  c.add("k", true);
+  c.add("a");
+  c.advance(20ms);
+  c.step();
+  c.notice("a", 30s);
+  c.advance(29'999ms);
+  ASSERT_EQ(c.view().now, phase::waiting);
+  c.lose("k");
+  const auto before = whole_stages_asked("a");
+  c.add("l", true);
+  EXPECT_EQ(whole_stages_asked("a"), before + 1);
+  c.snapshot("l");
+  c.lose("a");
+  c.add("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().steps_done, 1u);
+}
+
+TEST(conductor_checkpoints, newest_version_is_awaited_of_a_keeper_that_leaves_while_it_writes_another) {
+  // given: version 4 is being written when version 8 becomes whole; the keeper is under notice. expected: it is needed
+  // until 8 is on its disk
+  dummy_cluster d(4, 1000, 4);
+  d.add("k", true);
+  d.add("l", true);
+  d.add("a");
+  d.advance(20ms);
+  const auto train = [&](int steps) {
+    for (int i = 0; i < steps; ++i)
+      d.step();
+    d.snapshot("k");
+  };
+  std::vector<report> written;
+  d.hold_back = [&](const report& x) {
+    if (std::holds_alternative<checkpointed>(x))
+      written.push_back(x);
+    return std::holds_alternative<checkpointed>(x);
+  };
+  train(4);
+  ASSERT_EQ(written.size(), 2u);
+  d.notice("k", 30s);
+  EXPECT_TRUE(d.writes("k"));
+  train(4);
+  ASSERT_EQ(d.view().protected_version.steps, 8u);
+  d.notice("k", 29s);
+  d.say("k", written[0]); // its share of 4; l's is still to come
+  EXPECT_TRUE(d.writes("k")) << "8 is nowhere on disk";
+  d.hold_back = {};
+  d.say("l", written[1]);
+  EXPECT_EQ(d.view().checkpoint.steps, 8u);
+  EXPECT_FALSE(d.writes("k"));
 }
 
 } // namespace

@@ -245,45 +245,6 @@ TEST_F(conductor_test, joiner_lost_while_it_prepares_leaves_the_generation_runni
   EXPECT_EQ(c.view().current, g);
 }
 
-TEST_F(conductor_test, node_with_other_data_is_refused_by_name) {
-  run_two();
-  c.mend = [](const std::string& name, const report& x) {
-    auto mended = x;
-    if (auto* p = std::get_if<prepared>(&mended); p && name == "d")
-      p->data_digest = "other";
-    return mended;
-  };
-  c.add("d");
-  c.advance(1min);
-  EXPECT_EQ(c.view().grid->width, 2u);
-  EXPECT_THAT(c.log(), Contains(HasSubstr("d/0 is not used for now: its data")));
-}
-
-report without_data(const std::string&, const report& x) {
-  if (const auto* p = std::get_if<prepared>(&x))
-    return failed{p->next, failure::data, 0, "/nowhere: no such file", {}};
-  return x;
-}
-
-TEST_F(conductor_test, data_that_no_node_has_fails_the_job) {
-  c.mend = without_data;
-  c.add("a");
-  c.add("b");
-  c.advance(1min);
-  EXPECT_TRUE(c.ended());
-  EXPECT_THAT(c.view().problem, HasSubstr("/nowhere"));
-}
-
-// given: a node of two slots, of which the first plan uses one / expected: the data is the node's, not the slot's
-TEST_F(conductor_test, data_is_missing_on_all_slots_of_a_node) {
-  c.mend = without_data;
-  auto other = c.add("a");
-  ++other.slot.index;
-  c.event(slot_joined{other, false});
-  c.advance(1min);
-  EXPECT_TRUE(c.ended());
-}
-
 TEST_F(conductor_test, of_two_that_cannot_connect_the_younger_becomes_a_spare) {
   c.mend = [](const std::string& name, const report& x) -> report {
     if (const auto* p = std::get_if<prepared>(&x); p && name == "a" && p->next.value == 1)
@@ -344,44 +305,6 @@ TEST_F(conductor_test, late_inventory_of_an_excluded_participant_is_not_planned_
   c.advance(2s);
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, 1u);
-}
-
-TEST_F(conductor_test, joiner_and_rank_that_both_miss_the_limit) {
-  // given: 1×2 trains; the joiner B and the rank b do not answer PREPARE. expected: the joiner's miss gives the change
-  // up, and b's aborts the generation that it has a place in: no excluded rank trains on.
-  c.depth = 2;
-  run_two();
-  c.silent = {"B", "b"};
-  c.width = 1;
-  c.add("B");
-  c.add("C");
-  c.depth = 4;
-  c.advance(20ms);
-  ASSERT_EQ(c.view().now, phase::readying);
-  for (int i = 0; i < 3; ++i) {
-    c.advance(20s);
-    c.step();
-  }
-  c.depth = 2;
-  EXPECT_NE(c.view().current.value, 0u);
-  c.advance(10s);
-  c.silent.clear();
-  c.advance(1min);
-  EXPECT_EQ(c.view().now, phase::running);
-}
-
-TEST_F(conductor_test, joiner_without_the_data_waits_while_no_other_node_is_left) {
-  run_two();
-  c.mend = [](const std::string& name, const report& x) { return name == "d" ? without_data(name, x) : x; };
-  c.lose("a");
-  c.lose("b");
-  c.add("d");
-  c.advance(1min);
-  EXPECT_FALSE(c.ended());
-  EXPECT_EQ(c.view().now, phase::waiting);
-  c.add("e");
-  c.advance(1s);
-  EXPECT_EQ(c.view().now, phase::running);
 }
 
 TEST_F(conductor_test, every_activated_generation_has_its_record) {

@@ -130,8 +130,9 @@ public:
   const std::vector<std::string>& errors() const { return errors_; }
   const std::vector<std::string>& log() const { return log_; }
   bool ended() const { return ended_; }
+  bool writes(const std::string& keeper) const { return conductor_->writes(slot(keeper)); }
 
-  std::set<std::string> silent;                                       ///< instances that answer nothing
+  std::set<std::string> silent;                                       ///< instances that answer nothing but LOAD
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
   std::function<bool(const report&)> hold_back;                       ///< true: an answer that is not given
   situation asked;                                                    ///< with the last question to the planner
@@ -195,7 +196,7 @@ private:
   }
 
   void answer(const std::string& name, report what) {
-    if (silent.contains(name))
+    if (silent.contains(name) && !std::holds_alternative<loaded>(what))
       return;
     if (mend)
       what = mend(name, what);
@@ -235,9 +236,11 @@ private:
   template <class T>
   void obey(const std::string&, dummy&, const T&) {}
 
+  void obey(const std::string& name, dummy&, const load& c) { answer(name, loaded{c.job, "digest"}); }
+
   void obey(const std::string& name, dummy& d, const prepare& c) {
     d.next = c;
-    answer(name, prepared{c.next, checksum_of(c), "digest"});
+    answer(name, prepared{c.next, checksum_of(c)});
   }
 
   void obey(const std::string& name, dummy& d, const stop& c) {

@@ -2,6 +2,7 @@
 
 #include "actors/model_facts.hpp"
 #include "gpu/model_description.hpp"
+#include "tests/support/slow_relay.hpp"
 
 #include <cstdlib>
 #include <iostream>
@@ -24,6 +25,7 @@ std::filesystem::path new_folder() {
 
 struct executor_cluster::instance {
   std::unique_ptr<data_port> port;
+  std::unique_ptr<slow_relay> link; ///< null: none
   participant where;
   fault_plan faults;
   std::mutex mutex;
@@ -68,10 +70,16 @@ void executor_cluster::add_keeper(const std::string& name, fault_plan faults) {
   add(name, true, std::move(faults));
 }
 
-void executor_cluster::add(const std::string& name, bool keeper, fault_plan faults) {
+void executor_cluster::add_keeper_behind(const std::string& name, std::uint64_t bytes_per_second) {
+  add(name, true, {}, bytes_per_second);
+}
+
+void executor_cluster::add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second) {
   auto x = std::make_unique<instance>();
   x->port = make_data_port("127.0.0.1");
-  x->where = {{name, {++lives_}, 0}, "127.0.0.1", x->port->port()};
+  if (bytes_per_second > 0)
+    x->link = std::make_unique<slow_relay>(x->port->port(), bytes_per_second);
+  x->where = {{name, {++lives_}, 0}, "127.0.0.1", x->link ? x->link->port() : x->port->port()};
   x->faults = std::move(faults);
   auto* self = x.get();
   auto push = [this](conductor_event event) {

@@ -33,6 +33,8 @@ public:
   /// Starts an instance with one slot and announces it.
   void add_worker(const std::string& name, fault_plan faults = {});
   void add_keeper(const std::string& name, fault_plan faults = {});
+  /// Behind a link that passes so many bytes per second of each connection.
+  void add_keeper_behind(const std::string& name, std::uint64_t bytes_per_second);
 
   /// Ends an instance from outside, as SIGKILL would, and lets the conductor know.
   void kill(const std::string& name);
@@ -68,7 +70,7 @@ public:
 private:
   struct instance;
 
-  void add(const std::string& name, bool keeper, fault_plan faults);
+  void add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second = 0);
   void handle(const conductor_event& x);
   void carry_out(effect x);
 

@@ -1,0 +1,21 @@
+#pragma once
+
+// The data of a job as one process holds it. Torch-free.
+
+#include "gpu/dataset.hpp"
+
+#include <memory>
+#include <stdexcept>
+
+namespace parcae {
+
+/// The data is missing, unreadable, or not what the job started with: one line with path and reason.
+struct data_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Loaded once per process: the devices of an instance, and the generations of a job, share it while one of them holds
+/// it. Any thread; blocks while the data is being loaded. Throws data_error, std::bad_alloc.
+std::shared_ptr<const dataset> shared_dataset(const job_specification& job);
+
+} // namespace parcae
