@@ -13,9 +13,9 @@ constexpr std::size_t changes_kept = 1000;
 } // namespace
 
 conductor::machine::machine(job_id job, job_specification specification, model_facts facts, conductor_options options,
-                            std::uint64_t token_seed) :
+                            const secret_key& secret) :
     job_(job),
-    specification_(std::move(specification)), facts_(std::move(facts)), options_(options), token_seed_(token_seed) {
+    specification_(std::move(specification)), facts_(std::move(facts)), options_(options), secret_(secret) {
   view_.problem = "waiting for instances";
   view_.layers = static_cast<std::uint32_t>(facts_.state_bytes.size());
   if (const auto& resume = specification_.resume; resume.steps > 0) {
@@ -35,6 +35,8 @@ std::vector<effect> conductor::machine::handle(time_point now, const conductor_e
   if (view_.now != ended) {
     now_ = now;
     std::visit([this](const auto& event) { on(event); }, x);
+    if (doubts_ && view_.now != ended)
+      believe_again();
   }
   return std::move(effects_);
 }
@@ -102,7 +104,7 @@ void conductor::machine::protect_all() {
   const auto present = keepers();
   for (const auto& [id, slot] : slots_)
     if (!slot.keeper)
-      send(id, protect{job_, present, snapshot_token(), !present.empty()});
+      send(id, protect{job_, present, pass(id), !present.empty()});
   update_protection();
 }
 
@@ -114,7 +116,7 @@ void conductor::machine::on(const slot_joined& x) {
   slot.slot_bytes = x.slot_bytes;
   slot.age = ++arrivals_;
   if (x.keeper) {
-    send(x.where.slot, guard{job_, snapshot_token()});
+    send(x.where.slot, guard_message());
     protect_all();
     say_what_finishing_waits_for();
     if (view_.now == waiting && usable_slots() > 0) { // perhaps for a checkpoint that this one has
@@ -126,7 +128,7 @@ void conductor::machine::on(const slot_joined& x) {
     return;
   }
   if (const auto present = keepers(); !present.empty())
-    send(x.where.slot, protect{job_, present, snapshot_token(), false});
+    send(x.where.slot, protect{job_, present, pass(x.where.slot), false});
   ask_to_load(x.where.slot, slot, "join of ");
 }
 
@@ -441,8 +443,8 @@ void conductor::machine::close_record() {
 }
 
 conductor::conductor(job_id job, job_specification specification, model_facts facts, conductor_options options,
-                     std::uint64_t token_seed) :
-    machine_(std::make_unique<machine>(job, std::move(specification), std::move(facts), options, token_seed)) {}
+                     const secret_key& secret) :
+    machine_(std::make_unique<machine>(job, std::move(specification), std::move(facts), options, secret)) {}
 
 conductor::~conductor() = default;
 

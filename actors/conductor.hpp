@@ -211,11 +211,11 @@ struct job_view {
   std::uint32_t layers = 0;           ///< of the model
 };
 
-/// The conductor of one job. Single-threaded. `token_seed` is a secret from which the data plane's tokens are drawn.
+/// The conductor of one job. Single-threaded. The data plane's tokens follow from `secret`, which is never sent.
 class conductor {
 public:
   conductor(job_id job, job_specification specification, model_facts facts, conductor_options options,
-            std::uint64_t token_seed);
+            const secret_key& secret);
   ~conductor();
 
   /// The effects are to be carried out in order.

@@ -240,7 +240,7 @@ void conductor::machine::save_what_leaves() {
   saved_ = held;
   for (const auto& [id, slot] : slots_)
     if (!slot.keeper && !slot.excluded)
-      send(id, protect{job_, keepers(), snapshot_token(), true, true});
+      send(id, protect{job_, keepers(), pass(id), true, true});
 }
 
 void conductor::machine::all_stopped() {
@@ -299,6 +299,10 @@ void conductor::machine::begin_activation() {
   view_.grid = current_->grid;
   // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.
   next_.reset();
+  stepped_at_ = now_;
+  for (const auto& [id, slot] : slots_)
+    if (slot.keeper)
+      send(id, guard_message());
   for (const auto& slot : ranks)
     send(slot, activate{g, base_});
   enter_waiting_for(activating, std::move(ranks), options_.request_limit);

@@ -17,7 +17,7 @@ std::string run_name(const std::string& job, std::uint64_t number) {
     if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '-')
       c = '_';
   char suffix[10];
-  std::snprintf(suffix, sizeof suffix, "-%08x", static_cast<unsigned>(number)); // 32 bits: the seed stays a secret
+  std::snprintf(suffix, sizeof suffix, "-%08x", static_cast<unsigned>(number)); // enough to be unique
   return name + suffix;
 }
 
@@ -63,7 +63,7 @@ void conductor::machine::write_checkpoint() {
   const bool due = every > 0 && periods(at.steps) > periods(checkpoint_failed_);
   if (!due && !checkpoint_asked_ && !final_is_protected())
     return;
-  const auto run = run_name(specification_.name, mix_seed(token_seed_, "checkpoint", {job_.value}));
+  const auto run = run_name(specification_.name, token_of(secret_, "checkpoint", {job_.value}).low);
   writing_ = writing{at, run + "/" + to_string(at), now_ + disk_limit(), {}, {}, {}, {}};
   // Until this one is whole on all keepers another one has to be.
   const auto others = std::min<std::size_t>(on_disk_.size(), specification_.checkpoints_kept - 1);

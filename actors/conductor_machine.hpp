@@ -5,7 +5,6 @@
 // end), conductor_reports.cpp (what executors say), conductor_checkpoints.cpp (what the keepers put on disk).
 
 #include "actors/conductor.hpp"
-#include "gpu/seed.hpp"
 #include "planner/change_meter.hpp"
 #include "planner/step_meter.hpp"
 
@@ -17,7 +16,7 @@ namespace parcae {
 class conductor::machine {
 public:
   machine(job_id job, job_specification specification, model_facts facts, conductor_options options,
-          std::uint64_t token_seed);
+          const secret_key& secret);
   std::vector<effect> handle(time_point now, const conductor_event& x);
   std::optional<time_point> deadline() const;
   const job_view& view() const { return view_; }
@@ -29,7 +28,8 @@ private:
     bool keeper = false;
     std::uint64_t slot_bytes = 0;       ///< 0: unknown
     std::uint64_t age = 0;              ///< order of arrival
-    inventory held;                     ///< as last heard
+    inventory held;                     ///< as last heard; keepers: as far as it can be true
+    inventory told;                     ///< keepers: as last heard
     std::optional<time_point> leaving;  ///< when it will be gone
     bool loaded = false;                ///< workers: it has the data
     std::string arrival;                ///< workers: why there is planned once it has
@@ -94,7 +94,10 @@ private:
 
   /// Where snapshots go: those that stay, or if none does those under notice.
   std::vector<participant> keepers() const;
-  std::uint64_t snapshot_token() const { return mix_seed(token_seed_, "snapshot", {job_.value}); }
+  secret_key snapshot_key() const { return key_of(secret_, "snapshots", {job_.value}); }
+  snapshot_pass pass(const slot_id& of) const { return pass_of(snapshot_key(), of.life, of.index); }
+  /// To all keepers, or to one: generations up to the newest may send snapshots.
+  guard guard_message() const { return {job_, snapshot_key(), newest_, specification_}; }
 
   /// The set of keepers changed: snapshots go to those present, the first at the next commit.
   void protect_all();
@@ -199,6 +202,13 @@ private:
 
   void update_protection();
   void confirm_to_keepers(bool digests);
+  /// The most steps that can have been committed by now.
+  std::uint64_t most_steps() const;
+  /// Takes into the inventory what a keeper says, but for versions beyond that: a forged one would end the job, or void
+  /// the true ones. They are looked at again with each event, since reports of progress may just be late.
+  void believe(slot_state& keeper);
+  void believe_again();
+  void keeper_has_news(const slot_id& from);
 
   // Checkpoints.
 
@@ -265,6 +275,8 @@ private:
 
   static constexpr double move_margin = 2; ///< times the expected duration of a move that has to be over by a moment
   static constexpr milliseconds refine_interval{500};
+  static constexpr double fastest_step = 10; ///< no step is so many times faster than the fastest reported
+  static constexpr double least_step_ms = 0.02;
   static constexpr int quick_restarts = 3;  ///< without a step between them; more are put off longer and longer
   static constexpr int returns_awaited = 8; ///< back-offs up to so many times the first
   static constexpr const char* loading_data = "waiting for instances to load the data";
@@ -275,7 +287,7 @@ private:
   const job_specification specification_;
   const model_facts facts_;
   const conductor_options options_;
-  const std::uint64_t token_seed_;
+  const secret_key secret_;
 
   job_view view_;
   commit_pace pace_;
@@ -319,7 +331,10 @@ private:
   double record_busiest_bytes_ = 0;
   change_meter meter_;
   step_meter steps_;
-  time_point refined_at_; ///< when view_.configurations was brought up to date
+  time_point stepped_at_;             ///< when view_.steps_done became what it is
+  std::optional<double> shortest_ms_; ///< step reported
+  bool doubts_ = false;               ///< some keeper told of more than can be true
+  time_point refined_at_;             ///< when view_.configurations was brought up to date
   std::optional<time_point> stall_began_;
   bool stop_is_snapshot_ = false; ///< of the last STOP
   version saved_;                 ///< that the keepers are being sent by those under notice

@@ -144,7 +144,7 @@ void conductor::machine::plan_from_inventory(const configuration& choice) {
     record_.replayed_steps += lost;
     view_.steps_done = from.steps;
     journal("go back to version " + to_string(from));
-    update_protection();
+    protect_all(); // snapshots that are on their way, or to be sent again, are void
     confirmed_ = view_.protected_version; // what was confirmed before may be void
     confirm_to_keepers(false);
   }
@@ -194,7 +194,7 @@ void conductor::machine::begin_change(const configuration& choice, const version
   next.plan = plan_change(choice.width, choice.first_layer, candidates, from, facts_.state_bytes,
                           last_grid_ ? &*last_grid_ : nullptr);
   newest_ = {newest_.value + 1};
-  next.what = {newest_,        mix_seed(token_seed_, "generation", {job_.value, newest_.value}),
+  next.what = {newest_,        token_of(secret_, "generation", {job_.value, newest_.value}),
                job_,           specification_,
                data_digest_,   next.plan.target,
                next.plan.moves};

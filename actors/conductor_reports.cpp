@@ -54,6 +54,36 @@ void conductor::machine::confirm_to_keepers(bool digests) {
       send(id, confirm{job_, view_.protected_version, chain, digests});
 }
 
+std::uint64_t conductor::machine::most_steps() const {
+  // Known of those who train: what they last reported. Since then they may have gone on as fast as ever, and faster.
+  const auto least_ms = std::max(shortest_ms_.value_or(0) / fastest_step, least_step_ms);
+  const auto since = static_cast<std::uint64_t>(std::max(0.0, ms_between(stepped_at_, now_)) / least_ms);
+  return std::min(specification_.steps, view_.steps_done + since + 2);
+}
+
+void conductor::machine::believe(slot_state& keeper) {
+  keeper.held = keeper.told;
+  std::erase_if(keeper.held, [most = most_steps()](const auto& x) { return x.at.steps > most; });
+  if (keeper.held.size() == keeper.told.size())
+    return;
+  if (!std::exchange(doubts_, true))
+    log(severity::warning, to_string(keeper.where.slot) + " says that it holds steps that cannot have been done yet");
+}
+
+void conductor::machine::believe_again() {
+  const auto most = most_steps();
+  doubts_ = false;
+  for (auto& [id, slot] : slots_) {
+    const auto before = slot.held.size();
+    if (!slot.keeper || before == slot.told.size())
+      continue;
+    slot.held = slot.told;
+    doubts_ |= std::erase_if(slot.held, [&](const auto& x) { return x.at.steps > most; }) > 0;
+    if (slot.held.size() > before && view_.now != ended)
+      keeper_has_news(id);
+  }
+}
+
 void conductor::machine::on(const slot_reported& x) {
   if (const auto it = slots_.find(x.from); it != slots_.end())
     std::visit([&](const auto& what) { hear(x.from, it->second, what); }, x.what);
@@ -139,7 +169,9 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const active& x)
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const aborted& x) {
-  slot.held = x.held;
+  slot.held = slot.told = x.held;
+  if (slot.keeper)
+    believe(slot);
   if (slot.excluded && slot.asked_back && *slot.excluded != time_point::max()) {
     slot.excluded.reset();
     slot.asked_back = false;
@@ -147,9 +179,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
       slot.back_off = milliseconds(0);
     if (slot.keeper) { // its executor may be another, which was told nothing yet
       slot.reading = false;
-      send(from, guard{job_, snapshot_token()});
+      send(from, guard_message());
     } else {
-      send(from, protect{job_, keepers(), snapshot_token(), false});
+      send(from, protect{job_, keepers(), pass(from), false});
       ask_to_load(from, slot, "return of ");
     }
     plan_soon("return of " + to_string(from));
@@ -181,7 +213,10 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const progress& 
     view_.peak_bytes[rank->second] = x.peak_bytes;
     refine_configurations();
   }
+  if (x.step_ms > 0)
+    shortest_ms_ = std::min(shortest_ms_.value_or(x.step_ms), x.step_ms);
   if (x.at.steps > view_.steps_done) {
+    stepped_at_ = now_;
     view_.steps_by_depth[current_->grid.depth] += x.at.steps - view_.steps_done;
     view_.steps_done = x.at.steps;
     if (!std::isfinite(x.result.loss) && std::isfinite(view_.last_result.loss))
@@ -298,7 +333,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const faile
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const kept& x) {
   if (x.job != job_)
     return;
-  slot.held = x.held;
+  slot.told = x.held;
+  believe(slot);
   slot.results = x.results;
   if (view_.now == running)
     slot.back_off = milliseconds(0);
@@ -306,6 +342,10 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const kept&
     limit_ = now_ + disk_limit();
   if (!x.digests.empty())
     slot.digests = x.digests;
+  keeper_has_news(from);
+}
+
+void conductor::machine::keeper_has_news(const slot_id& from) {
   update_protection();
   if (final_is_protected() && (view_.now == waiting || view_.now == planning))
     plan_now(trigger_);

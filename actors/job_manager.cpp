@@ -127,7 +127,7 @@ job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_conf
   s.conductor =
       self->spawn(migration_conductor,
                   migration_conductor_config{s.config.job, s.config.specification, facts_of(s.config.specification),
-                                             s.config.options, s.config.token_seed, job_manager_actor{self}});
+                                             s.config.options, s.config.secret, job_manager_actor{self}});
   self->monitor(s.conductor);
   return {
       [=](const slot_offer& x) { offer(self, x); },

@@ -19,10 +19,10 @@ struct job_manager_config {
   job_id job;
   job_specification specification;
   conductor_options options;
-  std::uint64_t token_seed = 0; ///< random
-  registry_actor registry;      ///< told of the outcome and of released slots
-  std::deque<fleet_news> past;  ///< what happened to the workers so far, oldest first; then of this job
-  bool own_threads = true;      ///< forecaster and planner compute on threads of their own (not in virtual time)
+  secret_key secret;           ///< the tokens of the job's data connections follow from it
+  registry_actor registry;     ///< told of the outcome and of released slots
+  std::deque<fleet_news> past; ///< what happened to the workers so far, oldest first; then of this job
+  bool own_threads = true;     ///< forecaster and planner compute on threads of their own (not in virtual time)
 };
 
 struct job_manager_state {

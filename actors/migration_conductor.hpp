@@ -22,8 +22,8 @@ struct migration_conductor_config {
   job_specification specification;
   model_facts facts;
   conductor_options options;
-  std::uint64_t token_seed = 0; ///< secret: tokens of data connections are drawn from it
-  job_manager_actor manager;    ///< told of the outcome and of released slots, asked for plans
+  secret_key secret;         ///< tokens of data connections follow from it
+  job_manager_actor manager; ///< told of the outcome and of released slots, asked for plans
 };
 
 struct migration_conductor_state {

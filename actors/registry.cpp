@@ -4,7 +4,6 @@
 #include "actors/job_manager.hpp"
 #include "actors/status.hpp"
 #include "gpu/model_description.hpp"
-#include "gpu/seed.hpp"
 #include "protocols/text.hpp"
 
 #include <fmt/format.h>
@@ -77,7 +76,8 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
     return caf::make_error(parcae_error::malformed_request, "HELLO of " + x.name + " does not match its slots");
   auto verdict = s.table.join(x, self->clock().now());
   if (verdict.refused) {
-    spdlog::warn("refused instance {}: {}", x.name, render(verdict.refused->code, verdict.refused->why));
+    if (const auto left_out = s.refusals.admit(self->clock().now()))
+      spdlog::warn("refused an instance: {}{}", render(verdict.refused->code, verdict.refused->why), *left_out);
     return caf::make_error(verdict.refused->code, verdict.refused->why);
   }
   instance_table::key who{x.name, x.life};
@@ -154,9 +154,9 @@ void start_next_job(self_pointer self) {
     return;
   const auto& job = s.queue.jobs().at(*id).specification;
   spdlog::info("job {} ({}) starts", id->value, job.name);
-  s.manager = self->spawn(job_manager, job_manager_config{*id, job, s.config.conductor,
-                                                          mix_seed(s.config.manager_life, "tokens", {id->value}),
-                                                          registry_actor{self}, s.fleet, s.config.own_threads});
+  s.manager = self->spawn(job_manager,
+                          job_manager_config{*id, job, s.config.conductor, key_of(s.config.secret, "job", {id->value}),
+                                             registry_actor{self}, s.fleet, s.config.own_threads});
   self->monitor(s.manager);
   std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
   for (const auto& [who, member] : s.members)

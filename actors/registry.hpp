@@ -8,6 +8,7 @@
 #include "actors/instance_table.hpp"
 #include "actors/job_queue.hpp"
 #include "actors/local_messages.hpp"
+#include "protocols/line_limit.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -23,7 +24,8 @@ struct registry_config {
   milliseconds lease{10'000};     ///< how long lost instances are listed
   conductor_options conductor;    ///< limits for all jobs
   bool own_threads = true;        ///< as in job_manager_config
-  std::uint64_t manager_life = 0; ///< random per process; also the root of the data connections' tokens
+  std::uint64_t manager_life = 0; ///< random per process; told to everybody who says HELLO
+  secret_key secret;              ///< random per process, never sent: all tokens follow from it
 };
 
 struct registry_state {
@@ -46,6 +48,7 @@ struct registry_state {
   std::map<job_id, job_picture> pictures; ///< last one of each job that ran
   job_manager_actor manager;              ///< of the running job, or null
   injector_actor injector;
+  line_limit refusals;
 };
 
 registry_actor::behavior_type registry(registry_actor::stateful_pointer<registry_state> self, registry_config config);

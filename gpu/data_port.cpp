@@ -3,6 +3,8 @@
 #include "gpu/handshake.hpp"
 #include "gpu/snapshot_stream.hpp"
 #include "gpu/tcp_communicator.hpp"
+#include "protocols/crash_stack.hpp"
+#include "protocols/line_limit.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
@@ -60,7 +62,7 @@ struct meeting_key {
 /// One connect() under way. Fields above the mutex belong to the I/O thread.
 struct meeting {
   meeting_key key;
-  std::uint64_t token = 0;
+  data_token token;
   std::vector<participant> participants;
   std::vector<socket_ptr> sockets;   ///< connected, by participant; null while missing
   std::vector<socket_ptr> dialling;  ///< by participant, so that the end of the meeting can close them
@@ -178,18 +180,19 @@ public:
   }
 
   std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
-                                                        std::uint64_t token) override {
-    return make_snapshot_stream(io_, job, keeper, token);
+                                                        const snapshot_pass& pass) override {
+    return make_snapshot_stream(io_, job, keeper, pass);
   }
 
-  std::uint64_t accept_snapshots(job_id job, std::uint64_t token,
+  std::uint64_t accept_snapshots(job_id job, const secret_key& key, snapshot_check check,
                                  std::function<void(const commit_result&, shard_bytes)> on_shard) override {
     std::uint64_t number = 0;
     on_io_thread([&] {
       auto gate = std::make_shared<snapshot_gate>();
       gate->number = number = ++gates_opened_;
       gate->job = job;
-      gate->token = token;
+      gate->key = key;
+      gate->check = std::move(check);
       gate->on_shard = std::move(on_shard);
       if (auto old = std::exchange(gates_[job], std::move(gate)))
         old->close();
@@ -209,6 +212,7 @@ public:
 
 private:
   void run() {
+    use_crash_stack();
     auto work = boost::asio::make_work_guard(io_);
     while (!io_.stopped()) {
       try {
@@ -243,6 +247,12 @@ private:
     });
   }
 
+  /// In the log; anybody can cause these lines.
+  void note(spdlog::level::level_enum level, const std::string& what) {
+    if (const auto left_out = strangers_.admit(clock::now()))
+      spdlog::log(level, "data port {}: {}{}", port_, what, *left_out);
+  }
+
   // --- connections that come in
   // ---------------------------------------------------------------------------------------
 
@@ -251,7 +261,7 @@ private:
       auto socket = std::make_shared<tcp::socket>(io_);
       auto [failure] = co_await acceptor_.async_accept(*socket, as_result);
       if (failure) {
-        spdlog::error("data port {}: cannot accept: {}", port_, failure.message());
+        note(spdlog::level::err, "cannot accept: " + failure.message());
         steady_timer pause(io_, 100ms); // out of descriptors, most likely
         co_await pause.async_wait(as_result);
       } else if (guests_ >= most_guests) {
@@ -280,13 +290,13 @@ private:
     limit.cancel();
     --guests_;
     if (failure) {
-      spdlog::warn("data port {}: closed a connection from {} after {} bytes of greeting: {}", port_, name, moved,
-                   socket->is_open() ? failure.message() : "too slow");
+      note(spdlog::level::warn, fmt::format("closed a connection from {} after {} bytes of greeting: {}", name, moved,
+                                            socket->is_open() ? failure.message() : "too slow"));
       co_return;
     }
     auto hello = decode_greeting(bytes);
     if (!hello) {
-      spdlog::warn("data port {}: closed a connection from {}: malformed greeting", port_, name);
+      note(spdlog::level::warn, "closed a connection from " + name + ": malformed greeting");
       co_return;
     }
     if (hello->protocol != data_protocol_version)
@@ -314,13 +324,13 @@ private:
     limit.cancel();
     if (parked_.erase(number) == 0)
       co_return; // claimed
-    spdlog::warn("data port {}: closed a connection from {} that waited for generation {} of job {}", port_, name,
-                 hello.of.value, hello.job.value);
+    note(spdlog::level::warn, fmt::format("closed a connection from {} that waited for generation {} of job {}", name,
+                                          hello.of.value, hello.job.value));
     close_socket(*socket);
   }
 
   void refuse(tcp::socket& socket, refusal why) {
-    spdlog::warn("data port {}: refused a connection from {}: {}", port_, remote_name(socket), render(why));
+    note(spdlog::level::warn, "refused a connection from " + remote_name(socket) + ": " + render(why));
     error_code ignored;
     boost::asio::write(socket, boost::asio::buffer(encode(why)), ignored); // fits into the fresh socket's buffer
     close_socket(socket);
@@ -334,7 +344,7 @@ private:
 
   void welcome(const meeting_ptr& m, socket_ptr socket, const greeting& hello) {
     // The smaller number dials: anything else is no participant of this generation.
-    if (hello.token != m->token || hello.from >= m->key.self)
+    if (!(hello.token == m->token) || hello.from >= m->key.self)
       return refuse(*socket, refusal::token);
     if (!is_closed(*socket) && accept_greeting(*socket))
       m->joined(hello.from, std::move(socket)); // a second one replaces the first, which its dialler has given up
@@ -344,7 +354,7 @@ private:
     auto gate = gates_.find(hello.job);
     if (gate == gates_.end())
       return refuse(*socket, refusal::unknown);
-    if (gate->second->token != hello.token)
+    if (!(pass_of(gate->second->key, hello.life, hello.from).token == hello.token))
       return refuse(*socket, refusal::token);
     if (accept_greeting(*socket))
       start(receive_snapshots(std::move(socket), gate->second));
@@ -372,7 +382,7 @@ private:
 
   awaitable<void> dial(meeting_ptr m, std::uint32_t peer) {
     steady_timer pause(io_);
-    greeting hello{purpose::generation, m->key.self, peer, m->key.job, m->key.of, m->token};
+    greeting hello{purpose::generation, m->key.self, peer, m->key.job, m->key.of, m->token, {}};
     for (auto back_off = first_back_off; !m->ended; back_off = std::min(2 * back_off, last_back_off)) {
       auto socket = std::make_shared<tcp::socket>(io_);
       m->dialling[peer] = socket;
@@ -423,6 +433,7 @@ private:
   std::map<meeting_key, meeting_ptr> meetings_;
   std::map<job_id, std::shared_ptr<snapshot_gate>> gates_;
   std::uint64_t gates_opened_ = 0;
+  line_limit strangers_;
   std::thread thread_; ///< the only one that touches the fields above, once it runs
 };
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace parcae {
@@ -45,6 +46,10 @@ public:
 /// before than to build modules and allocate; who does not answer in this time is named as unreachable.
 inline constexpr std::chrono::seconds connect_limit{10};
 
+/// Sizes in bytes of the shard's parts.
+using snapshot_check =
+    std::function<std::string(std::uint32_t layer, const version& at, const std::vector<std::uint64_t>& sizes)>;
+
 /// Communicators and streams must be destroyed before their port.
 class data_port {
 public:
@@ -58,12 +63,14 @@ public:
                                                 const std::atomic<bool>& cancelled) = 0;
 
   virtual std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
-                                                                std::uint64_t token) = 0;
+                                                                const snapshot_pass& pass) = 0;
 
-  /// Accepts snapshot streams of a job; `on_shard` is called on the I/O thread for each complete, checksummed shard and
-  /// must be quick (move it away). A second call for the same job replaces the first. Returns a number for
-  /// end_snapshots, not 0.
-  virtual std::uint64_t accept_snapshots(job_id job, std::uint64_t token,
+  /// Accepts snapshot streams of a job from who shows a token that follows from `key`. Before a shard is read `check`
+  /// (may be empty) says, by its header, why it is not taken; empty: it is. A stream with one that is not is closed:
+  /// its sender keeps what was not acknowledged, and tries again. `on_shard` is called for each complete, checksummed
+  /// shard. Both are called on the I/O thread and must be quick (move shards away). A second call for the same job
+  /// replaces the first. Returns a number for end_snapshots, not 0.
+  virtual std::uint64_t accept_snapshots(job_id job, const secret_key& key, snapshot_check check,
                                          std::function<void(const commit_result&, shard_bytes)> on_shard) = 0;
 
   /// Returns when no call is under way. Nothing if that acceptance was replaced: a keeper's new life may be quicker

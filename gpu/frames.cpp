@@ -78,7 +78,9 @@ std::array<std::byte, greeting_size> encode(const greeting& x) {
     to.setTo(x.to);
     to.setJob(x.job.value);
     to.setGeneration(x.of.value);
-    to.setToken(x.token);
+    to.setTokenHigh(x.token.high);
+    to.setTokenLow(x.token.low);
+    to.setLife(x.life.value);
   });
 }
 
@@ -95,7 +97,8 @@ std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size
     x.to = from.getTo();
     x.job.value = from.getJob();
     x.of.value = from.getGeneration();
-    x.token = from.getToken();
+    x.token = {from.getTokenHigh(), from.getTokenLow()};
+    x.life.value = from.getLife();
     return x;
   });
 }

@@ -4,6 +4,7 @@
 // Cap'n Proto segment of a fixed size. Decoding touches nothing outside the bytes given and never throws.
 
 #include "gpu/communicator.hpp"
+#include "protocols/secrets.hpp"
 #include "protocols/state.hpp"
 
 #include <array>
@@ -17,7 +18,7 @@
 namespace parcae {
 
 /// Version of everything in frame.capnp; a greeting with another one is refused.
-inline constexpr std::uint16_t data_protocol_version = 1;
+inline constexpr std::uint16_t data_protocol_version = 2;
 
 /// What a connection is for.
 enum class purpose : std::uint16_t {
@@ -27,11 +28,12 @@ enum class purpose : std::uint16_t {
 
 struct greeting {
   purpose what = purpose::generation;
-  std::uint32_t from = 0; ///< participant who dials; 0 for snapshots
+  std::uint32_t from = 0; ///< participant who dials; for snapshots the index of the sender's slot
   std::uint32_t to = 0;   ///< participant dialled; 0 for snapshots
   job_id job;
   generation of; ///< 0 for snapshots
-  std::uint64_t token = 0;
+  data_token token;
+  incarnation life; ///< of the sender of snapshots, else 0
   std::uint16_t protocol = data_protocol_version;
 };
 
@@ -70,7 +72,7 @@ struct snapshot_frame {
   std::uint64_t checksum = 0;
 };
 
-inline constexpr std::size_t greeting_size = 56;
+inline constexpr std::size_t greeting_size = 72;
 inline constexpr std::size_t verdict_size = 16;
 inline constexpr std::size_t frame_size = 40;
 inline constexpr std::size_t snapshot_frame_size = 168;

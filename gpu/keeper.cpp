@@ -2,7 +2,9 @@
 #include "gpu/data_port.hpp"
 #include "gpu/frames.hpp"
 #include "gpu/shard_store.hpp"
+#include "gpu/snapshot_admission.hpp"
 #include "gpu/stage_executor.hpp"
+#include "protocols/crash_stack.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -77,6 +79,7 @@ private:
   prepared prepared_report() const { return {plan_.next, checksum_of(plan_)}; }
 
   void run() {
+    use_crash_stack();
     try {
       auto comm = port_.connect(plan_, options_.self, connect_limit, cancelled_);
       std::unique_lock lock(mutex_);
@@ -180,8 +183,9 @@ private:
   };
 
   struct guarded_job {
-    std::uint64_t token = 0;
-    std::uint64_t acceptance = 0; ///< of snapshots; 0: none
+    secret_key key;
+    std::uint64_t acceptance = 0;                  ///< of snapshots; 0: none
+    std::shared_ptr<snapshot_admission> admission; ///< of its streams
     shard_store shards;
     generation newest;                        ///< of all PREPAREs seen
     std::optional<version> reading;           ///< what is being read of a checkpoint
@@ -197,6 +201,7 @@ private:
   }
 
   void run() {
+    use_crash_stack();
     try {
       serve();
     } catch (const killed&) {
@@ -279,11 +284,16 @@ private:
 
   void handle(guard& x) {
     auto& job = jobs_[x.job];
-    if (job.acceptance != 0 && job.token == x.token)
-      return;
-    job.token = x.token;
-    job.acceptance =
-        port_.accept_snapshots(x.job, x.token, [this, id = x.job](const commit_result& result, shard_bytes shard) {
+    if (job.acceptance != 0 && job.key == x.key)
+      return job.admission->announce(x.newest);
+    job.key = x.key;
+    job.admission = std::make_shared<snapshot_admission>(x.specification, x.newest);
+    job.acceptance = port_.accept_snapshots(
+        x.job, x.key,
+        [admission = job.admission](std::uint32_t layer, const version& at, const std::vector<std::uint64_t>& sizes) {
+          return admission->problem_of(layer, at, sizes);
+        },
+        [this, id = x.job](const commit_result& result, shard_bytes shard) {
           post(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
         });
   }
@@ -291,6 +301,9 @@ private:
   void handle(confirm& x) {
     auto& job = jobs_[x.job];
     job.shards.confirm(x.newest, x.chain);
+    if (job.admission)
+      for (const auto& link : x.chain)
+        job.admission->announce(link.by);
     report_kept(x.job, job, x.digests ? job.shards.digests(x.newest) : std::vector<layer_digest>());
   }
 

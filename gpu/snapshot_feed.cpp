@@ -9,7 +9,7 @@ void snapshot_feed::protect(const parcae::protect& x, data_port& port) {
   streams_.clear();
   protection_ = x;
   for (const auto& keeper : x.keepers)
-    streams_.push_back(port.open_snapshot_stream(x.job, keeper, x.token));
+    streams_.push_back(port.open_snapshot_stream(x.job, keeper, x.pass));
   wanted_ |= x.now;
 }
 

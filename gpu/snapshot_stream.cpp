@@ -20,6 +20,7 @@
 #include <deque>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 namespace parcae {
 
@@ -71,7 +72,10 @@ void snapshot_gate::close() {
 awaitable<void> receive_snapshots(socket_ptr socket, std::shared_ptr<snapshot_gate> gate) {
   std::erase_if(gate->streams, [](const auto& x) { return x.expired(); });
   gate->streams.push_back(socket);
-  auto name = remote_name(*socket);
+  const auto note = [&, name = remote_name(*socket)](const std::string& what) {
+    if (const auto left_out = gate->problems.admit(std::chrono::steady_clock::now()))
+      spdlog::warn("snapshot stream from {}: {}{}", name, what, *left_out);
+  };
   error_code failure;
   std::size_t moved = 0;
   hash_state hash;
@@ -82,23 +86,31 @@ awaitable<void> receive_snapshots(socket_ptr socket, std::shared_ptr<snapshot_ga
       break;
     auto frame = decode_snapshot_frame(header);
     if (!frame) {
-      spdlog::warn("snapshot stream from {}: malformed frame", name);
+      note("malformed frame");
+      break;
+    }
+    if (const auto problem = gate->check ? gate->check(frame->layer, frame->at, frame->sizes) : std::string();
+        !problem.empty()) {
+      note(problem);
       break;
     }
     XXH3_64bits_reset_withSeed(hash.state, seed_of(*frame));
     shard_bytes shard{frame->layer, frame->at, {}};
     for (auto size : frame->sizes) {
-      auto& part = shard.parts.emplace_back(size);
+      auto& part = shard.parts.emplace_back();
+      part.reserve(size); // the kernel gives memory for what is touched only
       for (std::size_t at = 0; at < size && !failure; at += moved) {
-        std::tie(failure, moved) = co_await socket->async_read_some(
-            boost::asio::buffer(part.data() + at, std::min(size - at, turn_bytes)), as_result);
+        if (at == part.size())
+          part.resize(std::min(size, at + turn_bytes));
+        std::tie(failure, moved) =
+            co_await socket->async_read_some(boost::asio::buffer(part.data() + at, part.size() - at), as_result);
         XXH3_64bits_update(hash.state, part.data() + at, moved);
       }
     }
     if (failure || !gate->open)
       break;
     if (XXH3_64bits_digest(hash.state) != frame->checksum) {
-      spdlog::warn("snapshot stream from {}: checksum of layer {} is wrong", name, frame->layer);
+      note("checksum of layer " + std::to_string(frame->layer) + " is wrong");
       break;
     }
     gate->on_shard(frame->result, std::move(shard));
@@ -126,13 +138,13 @@ struct outgoing_snapshot {
 
 /// State of one stream, shared by its handle and its coroutines, which run on the I/O thread.
 struct stream_core : std::enable_shared_from_this<stream_core> {
-  stream_core(boost::asio::io_context& context, job_id j, participant k, std::uint64_t t) :
-      io(context), job(j), keeper(std::move(k)), token(t), news(context) {}
+  stream_core(boost::asio::io_context& context, job_id j, participant k, const snapshot_pass& p) :
+      io(context), job(j), keeper(std::move(k)), pass(p), news(context) {}
 
   boost::asio::io_context& io;
   job_id job;
   participant keeper;
-  std::uint64_t token;
+  snapshot_pass pass;
 
   mutable std::mutex mutex;              ///< guards the next five
   std::deque<outgoing_snapshot> unacked; ///< oldest first, at most two
@@ -142,9 +154,10 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   bool connected = false; ///< the keeper has accepted the present connection
 
   // Of the I/O thread:
-  steady_timer news;   ///< cancelled when there may be something new to do
-  socket_ptr socket;   ///< the present connection
-  bool closed = false; ///< the handle is gone
+  steady_timer news;                                   ///< cancelled when there may be something new to do
+  socket_ptr socket;                                   ///< the present connection
+  bool closed = false;                                 ///< the handle is gone
+  std::chrono::milliseconds back_off = first_back_off; ///< before the next attempt; of the I/O thread, too
 
   void close() {
     closed = true;
@@ -200,6 +213,7 @@ awaitable<void> read_acknowledgements(core_ptr core, socket_ptr socket) {
     if (!sequence)
       break;
     core->acknowledged(*sequence);
+    core->back_off = first_back_off;
     core->news.cancel();
   }
   error_code ignored;
@@ -249,9 +263,19 @@ awaitable<void> write_snapshots(core_ptr core, socket_ptr socket) {
   }
 }
 
+/// Longer each time, until something is acknowledged.
+awaitable<void> pause(stream_core& core) {
+  const auto end = std::chrono::steady_clock::now() + core.back_off;
+  while (!core.closed && std::chrono::steady_clock::now() < end) { // news is no reason to try again earlier
+    core.news.expires_at(end);
+    co_await core.news.async_wait(as_result);
+  }
+  core.back_off = std::min<std::chrono::milliseconds>(2 * core.back_off, last_back_off);
+}
+
 awaitable<void> run(core_ptr core) {
-  greeting hello{purpose::snapshot, 0, 0, core->job, {}, core->token};
-  auto back_off = first_back_off;
+  greeting hello{purpose::snapshot, core->pass.index, 0, core->job, {}, core->pass.token, core->pass.life};
+  bool connected = false;
   while (!core->closed) {
     {
       std::lock_guard lock(core->mutex);
@@ -261,6 +285,8 @@ awaitable<void> run(core_ptr core) {
       }
     }
     if (!core->socket || !core->socket->is_open()) {
+      if (std::exchange(connected, false)) // it broke, or the keeper did not want what was sent
+        co_await pause(*core);
       core->socket = std::make_shared<tcp::socket>(core->io);
       auto socket = core->socket;
       auto result = co_await introduce(*socket, core->keeper.host, core->keeper.port, hello);
@@ -268,12 +294,10 @@ awaitable<void> run(core_ptr core) {
         error_code ignored;
         socket->close(ignored);
         spdlog::debug("snapshots to keeper {}: {}", to_string(core->keeper.slot), result.problem);
-        core->news.expires_after(back_off);
-        co_await core->news.async_wait(as_result);
-        back_off = std::min(2 * back_off, last_back_off);
+        co_await pause(*core);
         continue;
       }
-      back_off = first_back_off;
+      connected = true;
       core->restart();
       boost::asio::co_spawn(core->io, read_acknowledgements(core, socket), boost::asio::detached);
     }
@@ -324,8 +348,8 @@ private:
 } // namespace
 
 std::unique_ptr<snapshot_stream> make_snapshot_stream(boost::asio::io_context& io, job_id job, participant keeper,
-                                                      std::uint64_t token) {
-  return std::make_unique<tcp_snapshot_stream>(std::make_shared<stream_core>(io, job, std::move(keeper), token));
+                                                      const snapshot_pass& pass) {
+  return std::make_unique<tcp_snapshot_stream>(std::make_shared<stream_core>(io, job, std::move(keeper), pass));
 }
 
 } // namespace parcae

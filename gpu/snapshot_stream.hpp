@@ -3,6 +3,7 @@
 // Both ends of snapshot streams; used by the data port only. Everything here runs on its I/O thread.
 
 #include "gpu/data_port.hpp"
+#include "protocols/line_limit.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -17,9 +18,11 @@ namespace parcae {
 struct snapshot_gate {
   std::uint64_t number = 0;
   job_id job;
-  std::uint64_t token = 0;
+  secret_key key;
+  snapshot_check check; ///< may be empty
   std::function<void(const commit_result&, shard_bytes)> on_shard;
   bool open = true; ///< false: no further call of on_shard
+  line_limit problems;
   std::vector<std::weak_ptr<boost::asio::ip::tcp::socket>> streams;
 
   /// Ends the streams that came through it.
@@ -31,6 +34,6 @@ boost::asio::awaitable<void> receive_snapshots(std::shared_ptr<boost::asio::ip::
                                                std::shared_ptr<snapshot_gate> gate);
 
 std::unique_ptr<snapshot_stream> make_snapshot_stream(boost::asio::io_context& io, job_id job, participant keeper,
-                                                      std::uint64_t token);
+                                                      const snapshot_pass& pass);
 
 } // namespace parcae

@@ -12,6 +12,7 @@
 #include "protocols/exact.hpp"
 #include "protocols/ids.hpp"
 #include "protocols/job_specification.hpp"
+#include "protocols/secrets.hpp"
 #include "protocols/state.hpp"
 
 #include <cstdint>
@@ -90,7 +91,7 @@ struct load {
 /// an unfinished PREPARE of a smaller generation. Answer: prepared, or failed.
 struct prepare {
   generation next;
-  std::uint64_t token = 0; ///< secret that data connections of this generation must show
+  data_token token; ///< that data connections of this generation must show
   job_id job;
   job_specification specification;
   std::string data_digest; ///< of the data that all train on, other data is refused; empty: any
@@ -179,25 +180,28 @@ struct release {
 struct protect {
   job_id job;
   std::vector<participant> keepers;
-  std::uint64_t token = 0; ///< secret that snapshot streams of this job must show
-  bool now = false;        ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
-                           ///< so that all ranks take it at the same version)
-  bool whole = false;      ///< who does not train sends all it holds of its stage, whatever others send
+  snapshot_pass pass; ///< of this slot
+  bool now = false;   ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
+                      ///< so that all ranks take it at the same version)
+  bool whole = false; ///< who does not train sends all it holds of its stage, whatever others send
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, protect& x) {
-    return f(x.job, x.keepers, x.token, x.now, x.whole);
+    return f(x.job, x.keepers, x.pass, x.now, x.whole);
   }
 };
 
-/// To keepers: expect snapshot streams of this job. No answer.
+/// To keepers: expect snapshot streams of this job, of generations up to `newest`. Sent again before a newer one is
+/// activated. No answer.
 struct guard {
   job_id job;
-  std::uint64_t token = 0;
+  secret_key key; ///< the senders' tokens follow from it
+  generation newest;
+  job_specification specification; ///< says how large layers are, and how many steps there can be
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, guard& x) {
-    return f(x.job, x.token);
+    return f(x.job, x.key, x.newest, x.specification);
   }
 };
 

@@ -11,11 +11,13 @@ struct Greeting {
   magic @0 :UInt64;
   protocol @1 :UInt16;      # version of everything in this file
   purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots
-  from @3 :UInt32;          # participant who dials; 0 for snapshots
+  from @3 :UInt32;          # participant who dials; for snapshots the index of the sender's slot
   to @4 :UInt32;            # participant dialled; 0 for snapshots
   job @5 :UInt64;
   generation @6 :UInt64;    # 0 for snapshots
-  token @7 :UInt64;         # secret of the generation or of the job's snapshots
+  tokenHigh @7 :UInt64;     # secret of the generation, or of this sender's snapshots of the job
+  tokenLow @8 :UInt64;
+  life @9 :UInt64;          # of the sender's instance; 0 for a generation
 }
 
 struct Verdict {

@@ -44,7 +44,7 @@ public:
   pair_of_ends() {
     prepare plan;
     plan.next = {1};
-    plan.token = 1;
+    plan.token = {1, 1};
     plan.job = {1};
     for (int i = 0; i < 2; ++i) {
       ports_.push_back(make_data_port("127.0.0.1"));

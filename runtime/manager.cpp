@@ -28,6 +28,7 @@ registry_config configuration_of(const liveness_limits& limits) {
   result.conductor.request_limit = limits.control_request;
   result.conductor.prepare_limit = limits.prepare;
   result.manager_life = random_word();
+  result.secret = random_secret();
   return result;
 }
 

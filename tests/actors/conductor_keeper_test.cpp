@@ -145,6 +145,91 @@ TEST_F(conductor_test, keepers_are_told_only_the_part_of_the_chain_that_they_nee
   EXPECT_LE(last->chain.size(), 2u);
 }
 
+// given: two workers and a keeper, two generations / expected: each generation has a token of its own, each worker a
+// pass of its own, which follows from the key that the keeper was told; the keeper is told of a generation before it
+// begins
+TEST_F(conductor_test, tokens_are_of_one_generation_or_one_sender) {
+  c.add("k", true);
+  run_two();
+  c.width = 1;
+  c.event(plan_wanted{"test"});
+  c.advance(20ms);
+  std::vector<data_token> tokens;
+  std::map<std::string, snapshot_pass> passes;
+  for (const auto* name : {"a", "b"})
+    for (const auto& x : c.told(name)) {
+      if (const auto* p = std::get_if<prepare>(&x); p && std::ranges::find(tokens, p->token) == tokens.end())
+        tokens.push_back(p->token);
+      if (const auto* p = std::get_if<protect>(&x))
+        passes[name] = p->pass;
+    }
+  EXPECT_EQ(tokens.size(), 2u);
+  ASSERT_EQ(passes.size(), 2u);
+  EXPECT_FALSE(passes["a"].token == passes["b"].token);
+  const guard* last = nullptr;
+  for (const auto& x : c.told("k"))
+    if (const auto* g = std::get_if<guard>(&x))
+      last = g;
+  ASSERT_NE(last, nullptr);
+  EXPECT_EQ(last->newest, c.view().current);
+  EXPECT_EQ(c.view().current, generation{2});
+  for (const auto* name : {"a", "b"}) {
+    const auto slot = c.slot(name);
+    EXPECT_TRUE(passes[name].token == pass_of(last->key, slot.life, slot.index).token);
+    EXPECT_EQ(passes[name].life, slot.life);
+    EXPECT_FALSE(std::ranges::find(tokens, passes[name].token) != tokens.end());
+  }
+}
+
+// given: a keeper that says it holds the final version at step 1 / expected: it neither ends the job nor decides a step
+TEST_F(conductor_test, what_cannot_have_been_committed_does_not_count) {
+  c.add("k", true);
+  run_two();
+  const auto all_at = [](version at) { return inventory{{0, at}, {1, at}, {2, at}, {3, at}}; };
+  c.hold("k", all_at({1000, c.view().current}));
+  EXPECT_EQ(c.view().protected_version, version{});
+  EXPECT_EQ(c.view().now, phase::running);
+  c.lose("a");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 1u);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+  EXPECT_EQ(c.view().protected_version, version{});
+}
+
+// given: a keeper that is ahead of what the ranks have reported so far / expected: it counts as soon as that can be
+TEST_F(conductor_test, keepers_may_be_ahead_of_reports) {
+  c.add("k", true);
+  run_two(); // a step of 100 ms
+  const version at{40, c.view().current};
+  c.hold("k", {{0, at}, {1, at}, {2, at}, {3, at}});
+  EXPECT_EQ(c.view().protected_version, version{});
+  c.advance(1s);
+  c.event(tick{}); // ten times as fast it would be 100 steps by now
+  EXPECT_EQ(c.view().protected_version, at);
+}
+
+// given: the chain is cut / expected: all start their streams anew, without what was on its way
+TEST_F(conductor_test, void_snapshots_are_not_sent_again) {
+  c.add("k", true);
+  run_two();
+  c.width = 2;
+  c.add("d"); // a spare
+  c.advance(1s);
+  const auto protects = [&] {
+    return std::ranges::count_if(
+        c.told("d"), [](const command& x) { return std::holds_alternative<protect>(x) && std::get<protect>(x).now; });
+  };
+  const auto before = protects();
+  c.lose("a");
+  EXPECT_EQ(protects(), before);
+  c.width = 1;
+  c.lose("b");
+  c.advance(1s);
+  ASSERT_EQ(c.view().steps_done, 0u);
+  EXPECT_EQ(protects(), before + 1);
+}
+
 // given: a checkpoint that no keeper answers for / expected: when it should long be written the next is written
 TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {
   dummy_cluster d(4, 32, 8);

@@ -51,7 +51,7 @@ public:
     facts.state_bytes.assign(layers, 1000);
     facts.costs.assign(layers, {1, 2, 0.1, 1000, 100});
     layers_ = layers;
-    conductor_.emplace(job_id{1}, job_, facts, conductor_options{}, 1);
+    conductor_.emplace(job_id{1}, job_, facts, conductor_options{}, secret_key{{1}});
   }
 
   participant add(const std::string& name, bool keeper = false) {

@@ -251,8 +251,9 @@ void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int re
 
 void bench_snapshot(std::size_t bytes, int repeats) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
-  keeper->accept_snapshots({1}, 5, [](const commit_result&, const shard_bytes&) {});
-  auto stream = sender->open_snapshot_stream({1}, {{"keeper", {1}, 0}, "127.0.0.1", keeper->port()}, 5);
+  keeper->accept_snapshots({1}, secret_key{{5}}, {}, [](const commit_result&, const shard_bytes&) {});
+  auto stream =
+      sender->open_snapshot_stream({1}, {{"keeper", {1}, 0}, "127.0.0.1", keeper->port()}, pass_of({{5}}, {1}, 0));
   auto x = std::make_shared<snapshot>();
   x->job = {1};
   for (std::uint32_t layer = 0; layer < 8; ++layer)

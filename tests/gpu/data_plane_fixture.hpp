@@ -55,7 +55,7 @@ struct cluster {
     }
     plan.job = {7};
     plan.next = {3};
-    plan.token = 0x1234'5678'9abc'def0;
+    plan.token = {0x1234'5678'9abc'def0, 0x0fed'cba9'8765'4321};
   }
 
   const slot_id& slot(std::uint32_t i) const { return plan.target.participants[i].slot; }

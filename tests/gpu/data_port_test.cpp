@@ -54,7 +54,7 @@ void expect_works(communicator& from, communicator& to, std::uint32_t step) {
 }
 
 greeting greeting_of(const cluster& c, std::uint32_t from, std::uint32_t to) {
-  return {purpose::generation, from, to, c.plan.job, c.plan.next, c.plan.token};
+  return {purpose::generation, from, to, c.plan.job, c.plan.next, c.plan.token, {}};
 }
 
 } // namespace
@@ -112,7 +112,7 @@ TEST(data_port, another_protocol_version_is_told_so) {
 TEST(data_port, a_wrong_token_ends_connecting_at_once) {
   cluster c(2);
   auto other = c.plan;
-  other.token ^= 1;
+  other.token.low ^= 1;
   std::atomic<bool> cancelled = false;
   auto right = std::async(std::launch::async, [&] {
     EXPECT_THROW(c.ports[1]->connect(c.plan, c.slot(1), patience, cancelled), communication_error);
@@ -133,7 +133,7 @@ TEST(data_port, early_greetings_wait) {
   cluster c(2);
   raw_client early(c.ports[1]->port()), wrong(c.ports[1]->port()), stranger(c.ports[1]->port());
   auto bad = greeting_of(c, 0, 1);
-  bad.token ^= 1;
+  bad.token.high ^= 1;
   wrong.write(encode(bad));
   early.write(encode(greeting_of(c, 0, 1)));
   bad.protocol = 99;
@@ -209,7 +209,7 @@ TEST(data_port, generations_are_apart) {
   cluster c(2);
   auto old = c.connect_all();
   c.plan.next = {4};
-  c.plan.token = 77;
+  c.plan.token = {77, 77};
   auto young = c.connect_all();
   expect_works(*old[0], *old[1], 1);
   expect_works(*young[1], *young[0], 2);

@@ -21,12 +21,13 @@ std::shared_ptr<const snapshot> snapshot_of(std::uint64_t steps, std::uint32_t l
 
 /// What came through one gate.
 struct collector {
-  void open(data_port& port, std::uint64_t token) {
-    number = port.accept_snapshots({7}, token, [this](const commit_result& result, shard_bytes shard) {
-      std::lock_guard lock(mutex);
-      results.push_back(result);
-      shards.push_back(std::move(shard));
-    });
+  void open(data_port& port, std::uint64_t key, snapshot_check check = {}) {
+    number = port.accept_snapshots({7}, secret_key{{key}}, std::move(check),
+                                   [this](const commit_result& result, shard_bytes shard) {
+                                     std::lock_guard lock(mutex);
+                                     results.push_back(result);
+                                     shards.push_back(std::move(shard));
+                                   });
   }
 
   std::uint64_t number = 0; ///< of the gate
@@ -41,6 +42,9 @@ struct collector {
   std::vector<shard_bytes> shards;
 };
 
+/// Of who sends, for gates of key 5.
+const snapshot_pass pass = pass_of({{5}}, {3}, 1);
+
 participant keeper_at(std::uint16_t port) {
   return {{"keeper", {1}, 0}, "127.0.0.1", port};
 }
@@ -51,7 +55,7 @@ TEST(data_snapshot, arrives_whole_and_is_acknowledged) {
   collector got;
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   got.open(*keeper, 5);
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
   EXPECT_TRUE(stream->wait_until_idle(0ms));
   for (std::uint64_t steps : {10, 20, 30}) {
     auto x = snapshot_of(steps, 3, 3'000'000);
@@ -73,9 +77,9 @@ TEST(data_snapshot, arrives_whole_and_is_acknowledged) {
 TEST(data_snapshot, waits_until_it_is_expected) {
   collector got;
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
   stream->send(snapshot_of(1, 2, 1000));
-  got.open(*keeper, 6); // and with the right token
+  got.open(*keeper, 6); // and with the right key
   EXPECT_FALSE(stream->wait_until_idle(0ms));
   got.open(*keeper, 5);
   EXPECT_TRUE(stream->wait_until_idle(patience));
@@ -89,7 +93,7 @@ TEST(data_snapshot, is_sent_again_after_a_break) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   auto number = keeper->port();
   first.open(*keeper, 5);
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), 5);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), pass);
   stream->send(snapshot_of(1, 50, 1'000'000));
   ASSERT_TRUE(eventually([&] { return first.count() > 2; }));
   keeper.reset();
@@ -101,12 +105,54 @@ TEST(data_snapshot, is_sent_again_after_a_break) {
   keeper.reset();
 }
 
+// given: key of the gate, life and index of the sender, whose pass is shown / expected: taken only if all agree
+TEST(data_snapshot, a_token_is_of_one_sender) {
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  collector got;
+  got.open(*keeper, 5);
+  auto mine = pass, of_another_life = pass, of_another_slot = pass, of_another_key = pass_of({{6}}, {3}, 1),
+       guessed = pass;
+  of_another_life.life.value ^= 1;
+  of_another_slot.index ^= 1;
+  guessed.token.low ^= 1;
+  for (const auto& wrong : {of_another_life, of_another_slot, of_another_key, guessed}) {
+    auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), wrong);
+    stream->send(snapshot_of(1, 1, 100));
+    EXPECT_FALSE(stream->wait_until_idle(100ms));
+  }
+  EXPECT_EQ(got.count(), 0u);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), mine);
+  stream->send(snapshot_of(1, 1, 100));
+  EXPECT_TRUE(stream->wait_until_idle(patience));
+}
+
+// given: shards that the check does not want at first / expected: not read, kept by the sender, and tried again less
+// and less often until they are wanted
+TEST(data_snapshot, what_is_not_taken_is_tried_again) {
+  auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
+  collector got;
+  std::atomic<int> asked = 0;
+  got.open(*keeper, 5, [&](std::uint32_t layer, const version& at, const std::vector<std::uint64_t>& sizes) {
+    EXPECT_EQ(layer, 0u);
+    EXPECT_EQ(at, (version{1, {2}}));
+    EXPECT_EQ(sizes, (std::vector<std::uint64_t>{100, 100, 0}));
+    return std::string(++asked < 5 ? "too early" : "");
+  });
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
+  const auto begin = std::chrono::steady_clock::now();
+  stream->send(snapshot_of(1, 1, 100));
+  EXPECT_TRUE(stream->wait_until_idle(patience));
+  EXPECT_EQ(got.count(), 1u);
+  EXPECT_EQ(asked, 5);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 300ms); // 20, 40, 80, 160 ms
+}
+
 // given: no keeper / expected: the two newest are kept, and come when there is one
 TEST(data_snapshot, keeps_the_two_newest) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   auto number = keeper->port();
   keeper.reset();
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), 5);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), pass);
   std::weak_ptr<const snapshot> oldest;
   for (std::uint64_t steps : {10, 20, 30}) {
     auto x = snapshot_of(steps, 1, 100);
@@ -132,7 +178,7 @@ TEST(data_snapshot, the_end_of_an_older_acceptance_changes_nothing) {
   older.open(*keeper, 5);
   newer.open(*keeper, 5);
   keeper->end_snapshots(older.number);
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
   stream->send(snapshot_of(1, 2, 1000));
   ASSERT_TRUE(stream->wait_until_idle(patience));
   EXPECT_EQ(newer.count(), 2u);
@@ -145,11 +191,12 @@ TEST(data_snapshot, nothing_comes_after_the_end) {
   for (int round = 0; round < 5; ++round) {
     std::atomic<int> calls = 0;
     auto open = std::make_shared<std::atomic<bool>>(true);
-    const auto number = keeper->accept_snapshots({7}, 5, [&calls, open](const commit_result&, const shard_bytes&) {
-      EXPECT_TRUE(*open);
-      ++calls;
-    });
-    auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), 5);
+    const auto number =
+        keeper->accept_snapshots({7}, secret_key{{5}}, {}, [&calls, open](const commit_result&, const shard_bytes&) {
+          EXPECT_TRUE(*open);
+          ++calls;
+        });
+    auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
     stream->send(snapshot_of(1, 200, 100'000));
     ASSERT_TRUE(eventually([&] { return calls > 3; }));
     keeper->end_snapshots(number);

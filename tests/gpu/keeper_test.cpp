@@ -1,4 +1,6 @@
+#include "gpu/model_description.hpp"
 #include "gpu/shard_store.hpp"
+#include "gpu/snapshot_admission.hpp"
 #include "gpu/stage_executor.hpp"
 #include "tests/gpu/executor_reports.hpp"
 
@@ -45,17 +47,13 @@ struct keeper_fixture : ::testing::Test {
   }
 
   /// Sends a snapshot of layers 0, 1, 2 and waits until the keeper says that it has it.
-  inventory deliver(version v, std::size_t bytes = 100) {
+  inventory deliver(version v) {
     if (!stream) {
-      keeper->submit(guard{c.plan.job, 5});
-      stream = c.ports[0]->open_snapshot_stream(c.plan.job, c.plan.target.participants[1], 5);
+      keeper->submit(guard{c.plan.job, {{5}}, {1}, job});
+      stream = c.ports[0]->open_snapshot_stream(c.plan.job, c.plan.target.participants[1],
+                                                pass_of({{5}}, c.slot(0).life, c.slot(0).index));
     }
-    auto x = std::make_shared<snapshot>();
-    x->job = c.plan.job;
-    x->result = result_of(v);
-    for (std::uint32_t layer = 0; layer < 3; ++layer)
-      x->shards.push_back(shard_of(layer, v, bytes));
-    stream->send(x);
+    stream->send(snapshot_at(v));
     for (;;) {
       auto held = said.next<kept>().held;
       if (std::count_if(held.begin(), held.end(), [&](const layer_version& l) { return l.at == v; }) == 3)
@@ -63,6 +61,26 @@ struct keeper_fixture : ::testing::Test {
     }
   }
 
+  std::shared_ptr<snapshot> snapshot_at(version v) const {
+    auto x = std::make_shared<snapshot>();
+    x->job = c.plan.job;
+    x->result = result_of(v);
+    for (std::uint32_t layer = 0; layer < 3; ++layer)
+      x->shards.push_back(shard_of(layer, v, bytes(layer)));
+    return x;
+  }
+
+  /// Of one part of a layer.
+  std::size_t bytes(std::uint32_t layer) const {
+    return describe(job.model).layers.at(layer).parameters() * sizeof(float);
+  }
+
+  job_specification job = [] {
+    job_specification x;
+    x.model = {.kind = "mlp", .layers = 1, .width = 5, .vocabulary = 5};
+    x.steps = 1000;
+    return x;
+  }();
   cluster c;
   executor_reports said;
   std::function<void(const fault_point&)> on_fault_point;
@@ -193,9 +211,9 @@ TEST_F(keeper_fixture, sends_shards_to_a_generation) {
   EXPECT_EQ(said.next<prepared>().next, c.plan.next);
   keeper->submit(transfer{c.plan.next, at(10, 1)});
   for (std::uint32_t layer : {0u, 2u}) {
-    auto expected = shard_of(layer, at(10, 1));
+    auto expected = shard_of(layer, at(10, 1), bytes(layer));
     for (std::uint32_t i = 0; i < 3; ++i) {
-      std::vector<std::byte> part(100);
+      std::vector<std::byte> part(bytes(layer));
       comm->wait(comm->receive(1, {channel::shard, 10, layer * 8 + i}, part), patience);
       EXPECT_TRUE(part == expected.parts[i]);
     }
@@ -226,6 +244,35 @@ TEST_F(keeper_fixture, refuses_what_it_does_not_hold) {
   EXPECT_EQ(answer.what, "layer 0 is not held at 11@1");
 }
 
+// given: versions that the conductor never said to be there, and layers of other sizes / expected: not taken until it
+// does
+TEST_F(keeper_fixture, takes_what_the_conductor_has_named) {
+  snapshot_admission admission(job, {3});
+  const std::vector<std::uint64_t> right(3, bytes(0));
+  EXPECT_EQ(admission.problem_of(0, at(10, 3), right), "");
+  EXPECT_EQ(admission.problem_of(0, at(1000, 1), right), "");
+  EXPECT_EQ(admission.problem_of(0, at(10, 4), right), "version 10@4 is of a generation not heard of yet");
+  EXPECT_EQ(admission.problem_of(0, at(1001, 3), right), "the job has no version 1001@3");
+  EXPECT_EQ(admission.problem_of(0, at(0, 0), right), "the job has no version 0@0");
+  for (const auto& wrong : {std::vector<std::uint64_t>{},
+                            {bytes(0)},
+                            {bytes(0), bytes(0), bytes(0) + 4},
+                            {bytes(0), bytes(0), bytes(0), 4}})
+    EXPECT_EQ(admission.problem_of(0, at(10, 3), wrong), "layer 0 is not one of the model, or of another size");
+  EXPECT_NE(admission.problem_of(3, at(10, 3), right), "");
+
+  deliver(at(10, 1));
+  stream->send(snapshot_at(at(11, 2)));
+  EXPECT_FALSE(stream->wait_until_idle(100ms));
+  keeper->submit(guard{c.plan.job, {{5}}, {2}, job});
+  EXPECT_TRUE(stream->wait_until_idle(patience)) << "it stayed with its sender";
+  EXPECT_EQ(deliver(at(12, 2)).size(), 9u);
+  stream->send(snapshot_at(at(13, 3)));
+  EXPECT_FALSE(stream->wait_until_idle(100ms));
+  keeper->submit(confirm{c.plan.job, at(12, 2), {{{1}, 0, 10}, {{2}, 10, 12}, {{3}, 12, runs}}, false});
+  EXPECT_TRUE(stream->wait_until_idle(patience)) << "the chain names generations too";
+}
+
 // given: PREPARE of a generation whose other participant never comes / expected: ABORT and snapshots are served
 // meanwhile; a newer PREPARE supersedes; an older one is ignored
 TEST_F(keeper_fixture, is_not_blocked_by_connecting) {
@@ -249,12 +296,13 @@ TEST_F(keeper_fixture, is_not_blocked_by_connecting) {
 
 // given: a destination that leaves in the middle of a shard / expected: communication failed; the keeper keeps all
 TEST_F(keeper_fixture, reports_a_lost_destination) {
-  deliver(at(10, 1), 20'000'000);
+  job.model.vocabulary = 1'000'000;
+  deliver(at(10, 1));
   keeper->submit(c.plan);
   auto comm = c.connect(0);
   said.next<prepared>();
   keeper->submit(transfer{c.plan.next, at(10, 1)});
-  std::vector<std::byte> part(20'000'000);
+  std::vector<std::byte> part(bytes(0));
   comm->wait(comm->receive(1, {channel::shard, 10, 0}, part), patience);
   comm->abort();
   auto answer = said.next<failed>();
@@ -291,13 +339,8 @@ TEST_F(keeper_fixture, is_killed_during_a_snapshot) {
     if (std::string(x.phase) == "snapshot" && x.index == 1)
       throw killed{};
   };
-  auto x = std::make_shared<snapshot>();
-  x->job = c.plan.job;
-  x->result = result_of(at(20, 1));
-  for (std::uint32_t layer = 0; layer < 3; ++layer)
-    x->shards.push_back(shard_of(layer, at(20, 1)));
-  stream->send(x);
-  std::vector<std::byte> part(100);
+  stream->send(snapshot_at(at(20, 1)));
+  std::vector<std::byte> part(bytes(0));
   EXPECT_THROW(comm->wait(comm->receive(1, {channel::shard, 10, 0}, part), patience), communication_error);
 }
 
@@ -312,7 +355,7 @@ TEST_F(keeper_fixture, is_killed_between_two_shards_that_it_sends) {
   };
   keeper->submit(transfer{c.plan.next, at(10, 1)});
   auto wait_for = [&](std::uint32_t layer, std::uint32_t i) {
-    std::vector<std::byte> part(100);
+    std::vector<std::byte> part(bytes(layer));
     comm->wait(comm->receive(1, {channel::shard, 10, layer * 8 + i}, part), patience);
   };
   for (std::uint32_t i = 0; i < 3; ++i)

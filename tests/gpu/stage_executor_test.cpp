@@ -47,6 +47,10 @@ private:
   bool open_ = false;
 };
 
+snapshot_pass pass(std::uint64_t key) {
+  return pass_of({{key}}, {3}, 0);
+}
+
 struct worker {
   explicit worker(const std::string& name, std::chrono::microseconds naps = {}) : port(make_data_port("127.0.0.1")) {
     where = {{name, {1}, 0}, "127.0.0.1", port->port()};
@@ -372,7 +376,7 @@ TEST_F(stage_executor_test, snapshot_asked_for_outlives_the_generation) {
   auto keeper_port = make_data_port("127.0.0.1");
   std::mutex mutex;
   std::vector<version> arrived;
-  keeper_port->accept_snapshots({1}, 5, [&](const commit_result&, shard_bytes x) {
+  keeper_port->accept_snapshots({1}, secret_key{{5}}, {}, [&](const commit_result&, shard_bytes x) {
     std::lock_guard lock(mutex);
     arrived.push_back(x.at);
   });
@@ -387,7 +391,7 @@ TEST_F(stage_executor_test, snapshot_asked_for_outlives_the_generation) {
   });
   prepare_and_start(w, plan(1, {&w}));
   ASSERT_TRUE(third.wait_until_reached());
-  w.work->submit(protect{{1}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, 5, true});
+  w.work->submit(protect{{1}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, pass(5), true});
   third.open();
   ASSERT_TRUE(fourth.wait_until_reached());
   w.work->submit(abort_generation{{1}});
@@ -410,13 +414,13 @@ TEST_F(stage_executor_test, forgotten_job_leaves_nothing_to_the_next) {
   auto keeper_port = make_data_port("127.0.0.1");
   std::atomic<int> arrived = 0;
   std::promise<void> first;
-  keeper_port->accept_snapshots({1}, 5, [&](const commit_result&, const shard_bytes&) {
+  keeper_port->accept_snapshots({1}, secret_key{{5}}, {}, [&](const commit_result&, const shard_bytes&) {
     if (++arrived == 1)
       first.set_value();
   });
   job.keeper_every = 1;
   job.steps = 1;
-  w.work->submit(protect{{1}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, 5, false});
+  w.work->submit(protect{{1}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, pass(5), false});
   prepare_and_start(w, plan(1, {&w}));
   w.said.next<stopped>();
   ASSERT_TRUE(eventually([&] { return arrived == static_cast<int>(layers()); }));
@@ -426,11 +430,11 @@ TEST_F(stage_executor_test, forgotten_job_leaves_nothing_to_the_next) {
   EXPECT_EQ(w.said.next<stopped>().at.steps, 20u);
   // What were sent by mistake would come before this.
   std::promise<void> last;
-  keeper_port->accept_snapshots({2}, 6, [&](const commit_result& x, const shard_bytes& shard) {
+  keeper_port->accept_snapshots({2}, secret_key{{6}}, {}, [&](const commit_result& x, const shard_bytes& shard) {
     if (shard.layer + 1 == layers() && x.step == 19)
       last.set_value();
   });
-  w.work->submit(protect{{2}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, 6, false});
+  w.work->submit(protect{{2}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, pass(6), false});
   ASSERT_EQ(last.get_future().wait_for(patience), std::future_status::ready);
   EXPECT_EQ(arrived, static_cast<int>(layers()));
 }
@@ -460,13 +464,14 @@ TEST_F(stage_executor_test, shards_of_one_job_are_not_taken_for_those_of_another
   for (auto* on : {&w, &v}) {
     const std::uint64_t number = on == &w ? 2 : 3;
     std::promise<void> all;
-    keeper_port->accept_snapshots({number}, 5, [&, n = 0u](const commit_result&, shard_bytes x) mutable {
-      std::lock_guard lock(mutex);
-      parameters[on->where.slot.instance].push_back(std::move(x.parts[0]));
-      if (++n == layers())
-        all.set_value();
-    });
-    on->work->submit(protect{{number}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, 5, false});
+    keeper_port->accept_snapshots({number}, secret_key{{5}}, {},
+                                  [&, n = 0u](const commit_result&, shard_bytes x) mutable {
+                                    std::lock_guard lock(mutex);
+                                    parameters[on->where.slot.instance].push_back(std::move(x.parts[0]));
+                                    if (++n == layers())
+                                      all.set_value();
+                                  });
+    on->work->submit(protect{{number}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, pass(5), false});
     prepare_and_start(*on, plan(1, {on}, number));
     ASSERT_EQ(all.get_future().wait_for(patience), std::future_status::ready);
   }

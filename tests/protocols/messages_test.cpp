@@ -124,7 +124,7 @@ TEST_F(messages, numbers_keep_their_bits) {
 TEST_F(messages, filled_objects_round_trip) {
   prepare p;
   p.next = {3};
-  p.token = 0xfeedfacecafebeef;
+  p.token = {0xfeedfacecafebeef, 0x0123456789abcdef};
   p.job = {2};
   p.specification.name = "x";
   p.specification.model.dropout = 0.25;
