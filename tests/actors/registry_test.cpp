@@ -24,6 +24,8 @@ struct registry_test : actor_test {
   std::map<std::string, instance_record_of> told;
   std::map<std::string, std::vector<job_id>> attached;
   std::map<std::string, std::vector<command>> commands;
+  std::map<std::string, report_sink> conductors; ///< by instance: of the job that it serves
+  std::map<std::string, incarnation> life_of;
   std::map<std::string, instance_actor> instances;
   std::uint64_t lives = 0;
 
@@ -36,7 +38,7 @@ struct registry_test : actor_test {
   hello greeting(const std::string& name, role as = role::worker) {
     hello x;
     x.name = name;
-    x.life = {++lives};
+    x.life = life_of[name] = {++lives};
     x.role = as;
     x.host = "127.0.0.1";
     x.port = 1;
@@ -65,8 +67,19 @@ struct registry_test : actor_test {
 
   template <class... Commands>
   slot_actor::behavior_type behavior_for(const std::string& name, std::type_identity<std::variant<Commands...>>) {
-    return {[=, this](const Commands& x) { commands[name].emplace_back(x); }...,
-            [=, this](attach_atom, job_id job, const report_sink&) { attached[name].push_back(job); }};
+    return {[=, this](const Commands& x) { obey(name, x); }...,
+            [=, this](attach_atom, job_id job, const report_sink& sink) {
+              attached[name].push_back(job);
+              conductors[name] = sink;
+            }};
+  }
+
+  /// Has the data, and says no more.
+  template <class Command>
+  void obey(const std::string& name, const Command& x) {
+    commands[name].emplace_back(x);
+    if constexpr (std::is_same_v<Command, load>)
+      caf::anon_send(conductors[name], slot_id{name, life_of[name], 0}, loaded{x.job, "digest"});
   }
 
   caf::expected<welcome> join(const hello& x) {
