@@ -2,6 +2,7 @@
 
 #include "gpu/durable_file.hpp"
 #include "gpu/safetensors.hpp"
+#include "protocols/input_file.hpp"
 
 #include <xxhash.h>
 
@@ -64,14 +65,14 @@ std::uint64_t checksum_of(std::span<const char> bytes) {
 
 checkpoint_manifest read_manifest(const std::filesystem::path& path) {
   std::uint64_t checksum = 0;
-  std::error_code failure;
-  const auto size = std::filesystem::file_size(path, failure);
-  std::string bytes(std::min<std::uintmax_t>(size, manifest_limit_bytes + sizeof checksum + 1), '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  std::string bytes;
+  try {
+    bytes = contents_of(path, manifest_limit_bytes + sizeof checksum);
+  } catch (const input_error& e) {
+    throw checkpoint_error(e.what());
+  }
   if (bytes.size() < sizeof checksum)
-    throw checkpoint_error(path.string() + " cannot be read, or is too short for a manifest");
+    throw checkpoint_error(path.string() + " is too short for a manifest");
   std::memcpy(&checksum, bytes.data(), sizeof checksum);
   const auto content = std::span(bytes).subspan(sizeof checksum);
   if (checksum_of(std::span<const char>(content)) != checksum)
@@ -129,7 +130,7 @@ void write_share(const std::filesystem::path& folder, const std::string& keeper,
   // What is here of an older attempt must not be taken for a manifest of the new tensors.
   const auto manifest_path = folder / (keeper + manifest_suffix);
   std::filesystem::remove(manifest_path);
-  durable_file tensors(folder / manifest.tensors);
+  durable_file tensors(folder / manifest.tensors, file_access::private_);
   tensors.write(safetensors_header(
       entries, {{"format", "pt"}, {"job", manifest.specification.name}, {"steps", std::to_string(manifest.at.steps)}}));
   for (const auto& shard : share.shards) {
@@ -142,7 +143,7 @@ void write_share(const std::filesystem::path& folder, const std::string& keeper,
   tensors.publish();
   const auto bytes = encode(manifest);
   const auto checksum = checksum_of(std::span<const char>(bytes));
-  durable_file file(manifest_path);
+  durable_file file(manifest_path, file_access::private_);
   file.write(std::as_bytes(std::span(&checksum, 1)));
   file.write(std::as_bytes(std::span(bytes)));
   file.publish();

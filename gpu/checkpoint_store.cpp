@@ -25,34 +25,44 @@ checkpoint_store::~checkpoint_store() {
   thread_.join();
 }
 
-void checkpoint_store::post(std::function<void()> work) {
-  std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(work));
-  changed_.notify_all();
-}
-
 void checkpoint_store::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
     if (ending_)
       return;
-    auto work = std::move(queue_.front());
+    auto next = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    work();
-    work = nullptr; // with the shards in it
+    next.work();
+    next = {}; // with the shards in it
     lock.lock();
   }
 }
 
 void checkpoint_store::write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
                              std::function<void(checkpointed)> done) {
-  post([=, this, x = std::move(x), shards = std::move(shards), done = std::move(done)] {
+  request next;
+  next.give_up = [done, job = x.job, at = x.at, folder = (folder_ / x.name).string()](const checkpoint& newer) {
+    if (newer.job != job || newer.at != at)
+      done({job, at, {}, folder, "it waited for the disk until a newer one was to be written"});
+  };
+  const auto newest = x;
+  next.work = [=, this, x = std::move(x), shards = std::move(shards), done = std::move(done)] {
     auto answer = write_now(x, shards, result);
     if (!ending_)
       done(std::move(answer));
-  });
+  };
+  std::unique_lock lock(mutex_);
+  if (const auto waiting = std::ranges::find_if(queue_, [](const auto& y) { return y.give_up != nullptr; });
+      waiting != queue_.end()) {
+    std::swap(*waiting, next);
+    lock.unlock();
+    next.give_up(newest);
+    return;
+  }
+  queue_.push_back(std::move(next));
+  changed_.notify_all();
 }
 
 checkpointed checkpoint_store::write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
@@ -106,11 +116,14 @@ void checkpoint_store::delete_share(const std::filesystem::path& of) const {
 
 void checkpoint_store::read(restore x, std::function<void(const commit_result&, shard_bytes)> on_shard,
                             std::function<void(restored)> done) {
-  post([this, x = std::move(x), on_shard = std::move(on_shard), done = std::move(done)] {
-    auto answer = read_now(x, on_shard);
-    if (!ending_)
-      done(std::move(answer));
-  });
+  std::lock_guard lock(mutex_);
+  queue_.push_back({[this, x = std::move(x), on_shard = std::move(on_shard), done = std::move(done)] {
+                      auto answer = read_now(x, on_shard);
+                      if (!ending_)
+                        done(std::move(answer));
+                    },
+                    nullptr});
+  changed_.notify_all();
 }
 
 std::vector<std::filesystem::path> checkpoint_store::find(const restore& x) const {

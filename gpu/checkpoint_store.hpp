@@ -18,15 +18,19 @@
 
 namespace parcae {
 
-/// Requests are done in order. Callbacks come on the store's thread. Destruction drops the requests that wait, and ends
-/// the one under way between two layers; nothing is called back afterwards.
+/// Requests are done in order, but of writes that wait (the disk hangs, or is slow) only the newest is kept, in the
+/// place of the one before: shards are as much memory as the job's state. Callbacks come on the store's thread.
+/// Destruction drops the requests that wait, and ends the one under way between two layers; nothing is called back
+/// afterwards.
 class checkpoint_store {
 public:
   /// `folder` is created when something is written. `keeper` names the files.
   checkpoint_store(std::filesystem::path folder, std::string keeper);
   ~checkpoint_store();
 
-  /// Writes `shards`, which are kept alive until then, deletes what is not to be kept, and answers.
+  /// Writes `shards`, which are kept alive until then, deletes what is not to be kept, and answers. If a newer one
+  /// comes before that begins, answers that this one is given up, at once and on the thread of `write`; not if the
+  /// newer one is of the same version, whose answer is that of both.
   void write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
              std::function<void(checkpointed)> done);
 
@@ -35,7 +39,11 @@ public:
             std::function<void(restored)> done);
 
 private:
-  void post(std::function<void()> work);
+  struct request {
+    std::function<void()> work;
+    std::function<void(const checkpoint& newer)> give_up; ///< of writes only
+  };
+
   void run();
   checkpointed write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
                          const commit_result& result) const;
@@ -51,7 +59,7 @@ private:
   std::atomic<bool> ending_ = false;
   std::mutex mutex_; ///< guards the queue
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
+  std::deque<request> queue_;
   std::thread thread_; ///< last: uses all of the above
 };
 

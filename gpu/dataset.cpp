@@ -1,18 +1,16 @@
 #include "gpu/dataset.hpp"
 
 #include "gpu/seed.hpp"
+#include "protocols/input_file.hpp"
 
-#include <fcntl.h>
 #include <openssl/evp.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
 #include <numeric>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -26,10 +24,6 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& reason) {
   throw std::runtime_error("data " + path.string() + ": " + reason);
-}
-
-[[noreturn]] void fail(const fs::path& path, int error) {
-  fail(path, std::system_category().message(error));
 }
 
 /// Relative paths of the regular files below a folder, unsorted. Own recursion: an error of the standard one does not
@@ -52,38 +46,23 @@ void list_files(const fs::path& root, const fs::path& relative, std::vector<std:
     fail(folder, error.message());
 }
 
-/// Appends a whole file and returns its size. `flags` are further ones for open().
-std::size_t append_file(const fs::path& path, int flags, std::string& bytes) {
-  struct descriptor {
-    int number;
-    ~descriptor() {
-      if (number >= 0)
-        ::close(number);
+/// Appends a whole file and returns its size.
+std::size_t append_file(const fs::path& path, bool follow, std::string& bytes) {
+  try {
+    input_file file(path, follow);
+    const auto start = bytes.size();
+    // One byte beyond the expected size, so that the read that finds the end needs no further room.
+    for (std::size_t room = static_cast<std::size_t>(file.size()) + 1;; room = 1 << 16) {
+      const auto begin = bytes.size();
+      bytes.resize(begin + room);
+      const auto n = file.read(std::as_writable_bytes(std::span(bytes).subspan(begin)));
+      bytes.resize(begin + n);
+      if (n < room)
+        return bytes.size() - start;
     }
-  } file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags)};
-  struct stat status {};
-  if (file.number < 0 || ::fstat(file.number, &status) != 0)
-    fail(path, errno);
-  if (!S_ISREG(status.st_mode))
-    fail(path, "is neither a regular file nor a folder");
-  const auto start = bytes.size();
-  auto end = start;
-  // One byte beyond the expected size, so that the read that finds the end needs no further room.
-  bytes.resize(start + static_cast<std::size_t>(status.st_size) + 1);
-  for (;;) {
-    if (end == bytes.size())
-      bytes.resize(bytes.size() + (1 << 16));
-    auto n = ::read(file.number, bytes.data() + end, bytes.size() - end);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n < 0)
-      fail(path, errno);
-    if (n == 0)
-      break;
-    end += static_cast<std::size_t>(n);
+  } catch (const input_error& e) {
+    fail(path, e.reason);
   }
-  bytes.resize(end);
-  return end - start;
 }
 
 class sha256 {
@@ -128,9 +107,9 @@ file_bytes read_files(const fs::path& path, std::string_view suffix, Check&& che
     fail(path, error.message());
   file_bytes result;
   sha256 digest;
-  auto add = [&](const std::string& name, const fs::path& file, int flags) {
+  auto add = [&](const std::string& name, const fs::path& file, bool follow) {
     const auto start = result.bytes.size();
-    const auto size = append_file(file, flags, result.bytes);
+    const auto size = append_file(file, follow, result.bytes);
     check(file, size);
     digest.add(name);
     digest.add(std::string_view("\0", 1));
@@ -144,9 +123,9 @@ file_bytes read_files(const fs::path& path, std::string_view suffix, Check&& che
     std::erase_if(files, [&](const std::string& name) { return !name.ends_with(suffix); });
     std::sort(files.begin(), files.end());
     for (const auto& file : files)
-      add(file, path / file, O_NOFOLLOW);
+      add(file, path / file, false);
   } else {
-    add("", path, 0);
+    add("", path, true);
   }
   result.bytes.shrink_to_fit();
   result.digest = digest.hexadecimal();
@@ -313,7 +292,27 @@ std::shared_ptr<const dataset> load(const data_specification& data, const model_
 
 } // namespace
 
-std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model) {
+void require_within(const fs::path& path, const std::vector<fs::path>& folders) {
+  if (folders.empty())
+    return;
+  std::error_code error;
+  const auto real = fs::canonical(path, error);
+  if (error)
+    fail(path, error == std::errc::no_such_file_or_directory ? "no such file or folder" : error.message());
+  std::string allowed;
+  for (const auto& folder : folders) {
+    const auto below = fs::canonical(folder, error);
+    if (!error && std::ranges::mismatch(below, real).in1 == below.end())
+      return;
+    allowed += (allowed.empty() ? "" : ", ") + folder.string();
+  }
+  fail(path, "is not below what this node lets jobs read: --data " + allowed);
+}
+
+std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model,
+                                            const std::vector<fs::path>& folders) {
+  if (data.kind != "synthetic")
+    require_within(data.path, folders);
   auto result = load(data, model);
   if (data.validation >= result->size())
     fail(data.path, "has " + std::to_string(result->size()) + " samples, and " + std::to_string(data.validation) +

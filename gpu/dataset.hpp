@@ -5,6 +5,7 @@
 #include "protocols/job_specification.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,7 +40,9 @@ public:
 /// folder only files named *.bin.
 /// "synthetic": drawn from `seed`, and learnable: a token is followed by its successor three times out of four, else by
 /// any; an image is half noise and half a pattern of its class, 4×4 cells.
-std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model);
+/// Unless `folders` is empty, the path must be below one of them once all links are resolved.
+std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model,
+                                            const std::vector<std::filesystem::path>& folders = {});
 
 /// The order of samples: number n of the job is place permutation(epoch n / size)[n % size] of the data. The
 /// permutation is Fisher-Yates from the end (for i = size-1 … 1 swap i with r mod (i+1)), r drawn from std::mt19937_64

@@ -1,6 +1,7 @@
 #include "gpu/durable_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,7 +35,18 @@ bool sync_folder(const std::filesystem::path& folder) {
 
 } // namespace
 
-durable_file::durable_file(std::filesystem::path path) : path_(std::move(path)) {
+void make_folders(const std::filesystem::path& folder, file_access access) {
+  if (std::filesystem::is_directory(folder))
+    return;
+  if (folder.has_relative_path())
+    make_folders(folder_of(folder), access);
+  // Not made and then narrowed: nobody looks in between.
+  if (mkdir(folder.c_str(), access == file_access::private_ ? 0700 : 0777) != 0 &&
+      (errno != EEXIST || !std::filesystem::is_directory(folder)))
+    throw std::system_error(errno, std::system_category(), "cannot make the folder " + folder.string());
+}
+
+durable_file::durable_file(std::filesystem::path path, file_access access) : path_(std::move(path)) {
   for (int links = 0; std::filesystem::is_symlink(path_); ++links) {
     if (links == most_links)
       throw std::system_error(ELOOP, std::system_category(), "cannot write " + path_.string());
@@ -44,12 +56,13 @@ durable_file::durable_file(std::filesystem::path path) : path_(std::move(path)) 
     throw std::system_error(EINVAL, std::system_category(), "cannot write " + path_.string() + ": no regular file");
   for (auto folder = folder_of(path_); !std::filesystem::exists(folder); folder = folder_of(folder))
     made_in_.push_back(folder_of(folder));
-  std::filesystem::create_directories(folder_of(path_));
+  make_folders(folder_of(path_), access);
   static std::atomic<std::uint64_t> files = 0;
   do { // what a process of that number left may be there
     partial_ = path_;
     partial_ += ".partial-" + std::to_string(getpid()) + "-" + std::to_string(++files);
-    file_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    file_ =
+        open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, access == file_access::private_ ? 0600 : 0666);
   } while (file_ < 0 && errno == EEXIST);
   if (file_ < 0)
     fail();

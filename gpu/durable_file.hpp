@@ -10,13 +10,22 @@
 
 namespace parcae {
 
+/// Who may read it, and the folders that are made for it.
+enum class file_access {
+  by_umask, ///< as the process makes files
+  private_, ///< who runs this process, alone
+};
+
+/// With those above it that are missing. Throws std::system_error.
+void make_folders(const std::filesystem::path& folder, file_access access);
+
 /// Written beside its name, and renamed when it is complete and on disk. Of several who write the same file, also in
 /// other processes, the last to publish is there, whole. All methods throw std::system_error with one line that names
 /// the file. Not thread-safe.
 class durable_file {
 public:
   /// Creates missing folders. A symbolic link stands for what it names; what is there must be a regular file.
-  explicit durable_file(std::filesystem::path path);
+  explicit durable_file(std::filesystem::path path, file_access access = file_access::by_umask);
   ~durable_file(); ///< what was not published is deleted
   durable_file(const durable_file&) = delete;
   durable_file& operator=(const durable_file&) = delete;

@@ -15,8 +15,8 @@ namespace {
 constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
 
 /// The data of the job, which LOAD has brought here before.
-std::shared_ptr<const dataset> data_of(const prepare& x) {
-  auto data = shared_dataset(x.specification);
+std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::filesystem::path>& folders) {
+  auto data = shared_dataset(x.specification, folders);
   if (!x.data_digest.empty() && x.data_digest != data->digest())
     throw data_error("the data at " + x.specification.data.path + " differs from what the job started with");
   return data;
@@ -63,7 +63,7 @@ void generation_state::run_preparation(const executor_options& options, data_por
     answer = {what.next, checksum_of(what)};
     std::shared_ptr<const dataset> data;
     if (is_rank()) {
-      data = data_of(what);
+      data = data_of(what, options.data);
       const auto moments = moments_of(what.specification.optimizer);
       for (const auto& move : what.moves)
         if (move.destination == self)

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <stdexcept>
 
 namespace parcae {
@@ -48,34 +49,33 @@ std::string safetensors_header(const std::vector<safetensors_entry>& tensors,
   auto text = json::serialize(header);
   text.append((alignment - text.size() % alignment) % alignment, ' ');
   const std::uint64_t length = text.size();
+  if (length > safetensors_header_limit_bytes)
+    throw std::length_error("too many tensors for one safetensors file");
   std::string result(sizeof length, '\0');
   std::memcpy(result.data(), &length, sizeof length);
   return result + text;
 }
 
-safetensors_file::safetensors_file(std::filesystem::path path) : path_(std::move(path)) {
-  file_.open(path_, std::ios::binary);
-  if (!file_)
-    fail("cannot be opened");
+safetensors_file::safetensors_file(std::filesystem::path path) : path_(std::move(path)), file_(path_) {
   try {
     read_header();
   } catch (const boost::system::system_error& e) { // the JSON library: no JSON, or another type than expected
     fail(std::string("has a malformed header: ") + e.what());
-  } catch (const std::out_of_range&) { // the JSON library: a key or an element is not there
+  } catch (const std::logic_error&) { // the JSON library: another type, or a key or an element is not there
     fail("has a malformed header");
   }
 }
 
 void safetensors_file::read_header() {
-  const std::uint64_t size = std::filesystem::file_size(path_);
+  const auto size = file_.size();
   std::uint64_t length = 0;
-  if (size < sizeof length || !file_.read(reinterpret_cast<char*>(&length), sizeof length))
+  if (size < sizeof length || file_.read(std::as_writable_bytes(std::span(&length, 1))) < sizeof length)
     fail("is too short for a safetensors file");
   if (length > safetensors_header_limit_bytes || length > size - sizeof length)
     fail("is not a safetensors file, or was cut short");
   std::string text(length, '\0');
-  if (!file_.read(text.data(), static_cast<std::streamsize>(length)))
-    fail("cannot be read");
+  if (file_.read(std::as_writable_bytes(std::span(text))) < length)
+    fail("was cut short");
   const auto data = sizeof length + length;
   const auto header = json::parse(text, {}, {.max_depth = 4});
   for (const auto& [name, value] : header.as_object()) {
@@ -116,10 +116,9 @@ void safetensors_file::read(const safetensors_entry& tensor, std::byte* to) {
   const auto& x = find(tensor.name);
   if (x.shape != tensor.shape)
     fail("has a tensor " + tensor.name + " of another shape");
-  file_.clear();
-  file_.seekg(static_cast<std::streamoff>(x.begin));
-  if (!file_.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(x.end - x.begin)))
-    fail("cannot be read");
+  file_.seek(x.begin);
+  if (file_.read({to, x.end - x.begin}) < x.end - x.begin)
+    fail("was cut short");
 }
 
 void safetensors_file::fail(const std::string& what) const {

@@ -3,17 +3,19 @@
 // Headers of safetensors files (https://github.com/huggingface/safetensors, "Format"): eight bytes with the length of a
 // JSON object, the object, then the tensors' bytes. Only float32 tensors.
 
+#include "protocols/input_file.hpp"
+
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace parcae {
 
-/// No header is larger, bytes: the limit of the format's own library.
-inline constexpr std::uint64_t safetensors_header_limit_bytes = 100'000'000;
+/// No header is larger, bytes. The format's own library reads six times as much; but of such text a reader makes twenty
+/// times as many bytes in memory, and the header of a model of 50,000 tensors has 8 MB.
+inline constexpr std::uint64_t safetensors_header_limit_bytes = 16'000'000;
 
 /// A tensor to be written.
 struct safetensors_entry {
@@ -21,7 +23,8 @@ struct safetensors_entry {
   std::vector<std::int64_t> shape;
 };
 
-/// The bytes before the tensors of a file. The tensors follow in the order given, without gaps, little-endian.
+/// The bytes before the tensors of a file. The tensors follow in the order given, without gaps, little-endian. Throws
+/// std::length_error if they are more than a reader takes.
 std::string safetensors_header(const std::vector<safetensors_entry>& tensors,
                                const std::map<std::string, std::string>& metadata);
 
@@ -52,7 +55,7 @@ private:
   [[noreturn]] void fail(const std::string& what) const;
 
   std::filesystem::path path_;
-  std::ifstream file_;
+  input_file file_;
   std::map<std::string, place> tensors_;
   std::map<std::string, std::string> metadata_;
 };

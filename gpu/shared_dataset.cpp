@@ -7,7 +7,8 @@
 
 namespace parcae {
 
-std::shared_ptr<const dataset> shared_dataset(const job_specification& job) {
+std::shared_ptr<const dataset> shared_dataset(const job_specification& job,
+                                              const std::vector<std::filesystem::path>& folders) {
   static std::mutex mutex;
   static std::map<std::pair<data_specification, model_specification>, std::weak_ptr<const dataset>> loaded;
   const std::pair key(job.data, job.model);
@@ -16,7 +17,7 @@ std::shared_ptr<const dataset> shared_dataset(const job_specification& job) {
   if (data)
     return data;
   try {
-    loaded[key] = data = load_dataset(job.data, job.model);
+    loaded[key] = data = load_dataset(job.data, job.model, folders);
   } catch (const std::bad_alloc&) { // says nothing of the data
     throw;
   } catch (const std::exception& e) {

@@ -4,8 +4,10 @@
 
 #include "gpu/dataset.hpp"
 
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 namespace parcae {
 
@@ -15,7 +17,8 @@ struct data_error : std::runtime_error {
 };
 
 /// Loaded once per process: the devices of an instance, and the generations of a job, share it while one of them holds
-/// it. Any thread; blocks while the data is being loaded. Throws data_error, std::bad_alloc.
-std::shared_ptr<const dataset> shared_dataset(const job_specification& job);
+/// it. `folders` as in load_dataset. Any thread; blocks while the data is being loaded. Throws data_error, std::bad_alloc.
+std::shared_ptr<const dataset> shared_dataset(const job_specification& job,
+                                              const std::vector<std::filesystem::path>& folders);
 
 } // namespace parcae

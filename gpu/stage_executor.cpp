@@ -106,7 +106,7 @@ private:
     try {
       if (options_.on_fault_point)
         options_.on_fault_point({"load", {}, 0, 0});
-      data = shared_dataset(x.specification);
+      data = shared_dataset(x.specification, options_.data);
       answer = loaded{x.job, data->digest()};
     } catch (const killed&) {
       return die();

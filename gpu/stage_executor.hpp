@@ -48,7 +48,8 @@ struct executor_options {
   /// Before each second run of eight passes the thread sleeps for so long, as if it waited for a peer: shows on one
   /// device what passes take on waking. For profiles.
   std::chrono::microseconds naps{0};
-  std::filesystem::path checkpoints; ///< a keeper's folder for them; empty: it writes none, and says so
+  std::vector<std::filesystem::path> data; ///< data must be below one of these folders; empty: it may be anywhere
+  std::filesystem::path checkpoints;       ///< a keeper's folder for them; empty: it writes none, and says so
 };
 
 /// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,

@@ -1,11 +1,11 @@
 #include "planner/profile.hpp"
 
+#include "protocols/input_file.hpp"
+
 #include <boost/json.hpp>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <sstream>
 
@@ -290,22 +290,14 @@ std::vector<peer_model> parse_peers(std::string_view text) {
 }
 
 std::string read_file(const std::string& path) {
-  constexpr std::streamsize limit = 256 << 20;
+  constexpr std::uint64_t limit = 256 << 20;
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-  if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
-    throw parse_error(path + " is a folder");
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw parse_error(path + " cannot be opened");
   std::string content;
-  std::vector<char> buffer(1 << 16);
-  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
-    content.append(buffer.data(), static_cast<std::size_t>(file.gcount()));
-    if (static_cast<std::streamsize>(content.size()) > limit)
-      throw parse_error(path + " is larger than 256 MiB");
+  try {
+    content = contents_of(path, limit);
+  } catch (const input_error& e) {
+    throw parse_error(e.what());
   }
-  if (file.bad())
-    throw parse_error(path + " cannot be read");
   if (content.starts_with(byte_order_mark))
     content.erase(0, byte_order_mark.size());
   return content;

@@ -1,6 +1,7 @@
 #include "runtime/job_file.hpp"
 
 #include "gpu/model_description.hpp"
+#include "protocols/input_file.hpp"
 #include "runtime/duration.hpp"
 
 // The library's assertions fail on some malformed input ("[[[") that it goes on to report as an error.
@@ -8,8 +9,6 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -345,17 +344,12 @@ job_specification parse_job(std::string_view text, std::string_view name) {
 }
 
 job_specification parse_job_file(const std::filesystem::path& path) {
-  auto fail = [&](int error) -> void {
-    throw job_file_error(path.string() + ": " + std::system_category().message(error));
-  };
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rbe"), std::fclose};
-  if (!file)
-    fail(errno);
-  // One byte more than allowed tells a file that is too large.
-  std::string text(max_job_file_bytes + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
-  if (std::ferror(file.get()))
-    fail(errno);
+  std::string text;
+  try {
+    text = contents_of(path, max_job_file_bytes);
+  } catch (const input_error& e) {
+    throw job_file_error(path.string() + ": " + e.reason);
+  }
   return parse_job(text, path.string());
 }
 

@@ -193,6 +193,144 @@ TEST_F(checkpoint_folder, malformed_headers_are_refused) {
   }
 }
 
+// given: pipes, which nobody writes to, in a checkpoint's folder / expected: named at once, not waited for
+TEST_F(checkpoint_folder, pipes_are_named) {
+  write(folder, "k", {0, 1, 2});
+  const auto tensors = content(folder / "k.safetensors");
+  std::filesystem::remove(folder / "k.safetensors");
+  ASSERT_EQ(mkfifo((folder / "k.safetensors").c_str(), 0600), 0);
+  EXPECT_EQ(error_of(folder), (folder / "k.safetensors").string() + " is no regular file");
+  std::filesystem::remove(folder / "k.safetensors");
+  put(folder / "k.safetensors", tensors);
+  EXPECT_EQ(error_of(folder), "");
+  ASSERT_EQ(mkfifo((folder / "l.manifest").c_str(), 0600), 0);
+  EXPECT_EQ(error_of(folder), (folder / "l.manifest").string() + " is no regular file");
+  EXPECT_THROW(find_checkpoint(folder / "l.manifest"), checkpoint_error);
+  checkpoint_store store(folder, "k");
+  std::promise<restored> answer;
+  store.read(
+      {{1}, {20, {0}}, folder.string(), job()}, [](const commit_result&, const shard_bytes&) {},
+      [&](restored x) { answer.set_value(std::move(x)); });
+  auto result = answer.get_future();
+  ASSERT_EQ(result.wait_for(patience), std::future_status::ready);
+  EXPECT_THAT(result.get().problem, HasSubstr("l.manifest is no regular file"));
+}
+
+// given: JSON that is no header, one object and more, and headers of many bytes / expected: the file is named; more
+// than the limit is not read, and what is read takes a bounded amount of memory
+TEST_F(checkpoint_folder, headers_are_bounded_objects) {
+  const auto file_with = [&](const std::string& header) {
+    const std::uint64_t length = header.size();
+    std::string bytes(sizeof length, '\0');
+    std::memcpy(bytes.data(), &length, sizeof length);
+    put(folder / "x", bytes + header);
+  };
+  const auto error = [&]() -> std::string {
+    try {
+      safetensors_file file(folder / "x");
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+    return {};
+  };
+  file_with("{}");
+  EXPECT_EQ(error(), "");
+  for (const auto* text :
+       {"[1, 2]", "3", "null", "\"text\"", "{} {}", "{\"a\": 1}", "{\"a\": {}}", "{\"__metadata__\": []}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": 1, \"data_offsets\": [0, 4]}}"}) {
+    file_with(text);
+    EXPECT_THAT(error(), HasSubstr((folder / "x").string() + " has a malformed header")) << text;
+  }
+  std::string lists;
+  while (lists.size() < safetensors_header_limit_bytes)
+    lists += "[],";
+  const auto peak_kib = [] {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_maxrss;
+  };
+  file_with("[" + lists + "1]");
+  auto before = peak_kib();
+  EXPECT_THAT(error(), HasSubstr("is not a safetensors file"));
+  EXPECT_LT(peak_kib() - before, 1 << 10);
+  lists.resize(lists.size() / 3 * 3 - 30);
+  file_with("[" + lists + "1]");
+  before = peak_kib();
+  EXPECT_THAT(error(), HasSubstr("has a malformed header"));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(peak_kib() - before, 512 << 10);
+#endif
+}
+
+// given: a process that lets all read what it makes / expected: checkpoints and the folders made for them are its
+// owner's alone; what people ask for by name is as they have set it
+TEST_F(checkpoint_folder, others_cannot_read_checkpoints) {
+  const auto before = umask(0);
+  write(folder / "state/job/20@3", "k", {0, 1, 2});
+  checkpoint_reader reader({folder / "state/job/20@3"});
+  export_parameters(reader, folder / "exports/all.safetensors");
+  umask(before);
+  const auto mode = [&](const std::filesystem::path& of) {
+    struct stat x {};
+    EXPECT_EQ(stat((folder / of).c_str(), &x), 0) << of;
+    return x.st_mode & 07777;
+  };
+  for (const auto* made : {"state", "state/job", "state/job/20@3"})
+    EXPECT_EQ(mode(made), 0700u) << made;
+  for (const auto* file : {"state/job/20@3/k.manifest", "state/job/20@3/k.safetensors"})
+    EXPECT_EQ(mode(file), 0600u) << file;
+  EXPECT_EQ(mode("exports"), 0777u);
+  EXPECT_EQ(mode("exports/all.safetensors"), 0666u);
+}
+
+// given: a disk that hangs, and checkpoints to be written one after the other / expected: only the shards of the newest
+// are kept, the others are answered as given up, but for one of the same version; the newest is written
+TEST_F(checkpoint_folder, a_hanging_disk_holds_one_version) {
+  checkpoint_store store(folder, "k");
+  std::promise<void> hanging, goes_on;
+  store.read(
+      {{1}, {20, {0}}, "/no/such/folder", job()}, [](const commit_result&, const shard_bytes&) {},
+      [&](const restored&) {
+        hanging.set_value();
+        goes_on.get_future().wait();
+      });
+  hanging.get_future().wait();
+  std::mutex mutex;
+  std::vector<checkpointed> answers;
+  std::promise<void> written;
+  const auto write_at = [&](std::uint64_t steps) {
+    const version at{steps, {1}};
+    auto shard = shard_of(1, at);
+    std::weak_ptr<const shard_bytes> watched = shard;
+    store.write({{1}, at, "text-1/" + to_string(at), job(), "digest", {}}, {std::move(shard)}, {}, [&](checkpointed x) {
+      std::lock_guard lock(mutex);
+      answers.push_back(std::move(x));
+      if (answers.back().problem.empty())
+        written.set_value();
+    });
+    return watched;
+  };
+  const auto first = write_at(10), second = write_at(20);
+  EXPECT_TRUE(first.expired());
+  const auto again = write_at(20);
+  EXPECT_TRUE(second.expired());
+  EXPECT_FALSE(again.expired());
+  const auto third = write_at(30);
+  EXPECT_TRUE(again.expired());
+  EXPECT_FALSE(third.expired());
+  goes_on.set_value();
+  ASSERT_EQ(written.get_future().wait_for(patience), std::future_status::ready);
+  std::lock_guard lock(mutex);
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[0].at.steps, 10u);
+  EXPECT_EQ(answers[1].at.steps, 20u);
+  for (int i : {0, 1})
+    EXPECT_THAT(answers[i].problem, HasSubstr("waited for the disk"));
+  EXPECT_EQ(answers[2].at.steps, 30u);
+  EXPECT_TRUE(std::filesystem::exists(folder / "text-1/30@1/k.manifest"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "text-1/20@1"));
+}
+
 // given: the header that is written / expected: the format's example, by hand
 TEST(safetensors, header_is_that_of_the_format) {
   const auto header = safetensors_header({{"a", {2, 3}}, {"b", {}}}, {{"format", "pt"}});

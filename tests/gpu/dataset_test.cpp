@@ -150,7 +150,7 @@ TEST_F(dataset_test, errors_name_the_path) {
            {folder / "short", "has 4 tokens, one sample needs 5"},
            {folder / "short/a", "has 4 tokens"},
            {folder / "empty", "has 0 tokens"},
-           {folder / "pipe", "neither a regular file nor a folder"},
+           {folder / "pipe", "is no regular file"},
            {"/proc/self/mem", "error"}, // opens, but the read fails
        }) {
     EXPECT_NE(error_of(path).find(path.string()), std::string::npos) << error_of(path);
@@ -177,7 +177,8 @@ TEST_F(dataset_test, unreadable_file_and_folder_are_named) {
     unprivileged here;
     if (here.root && !here.changed)
       GTEST_SKIP() << "cannot give up root";
-    for (auto [path, culprit] : {std::pair{"a", "a/file: Permission"}, std::pair{"b", "b/folder: Permission"}})
+    for (auto [path, culprit] :
+         {std::pair{"a", "a/file: cannot be opened: Permission"}, std::pair{"b", "b/folder: Permission"}})
       EXPECT_NE(error_of(folder / path, 1).find((folder / culprit).string()), std::string::npos)
           << error_of(folder / path);
   }
@@ -277,6 +278,38 @@ TEST_F(dataset_test, unsuitable_data_is_refused) {
     }
     EXPECT_NE(error.find(says), std::string::npos) << error << " / " << says;
   }
+}
+
+// given: folders that jobs may read, and paths in them, beside them, and out of them by links and dots / expected: only
+// what is below one of them is read; the error names the path and the option
+TEST_F(dataset_test, only_what_is_allowed_is_read) {
+  write("public/a", "0123456789");
+  write("public/sub/b", "0123456789");
+  write("publicity/c", "0123456789");
+  write("secret", "0123456789");
+  fs::create_symlink(folder / "secret", folder / "public/link");
+  fs::create_symlink("..", folder / "public/up");
+  fs::create_symlink(folder / "public/sub", folder / "way-in");
+  const model_specification model{.sequence = 2};
+  const std::vector<fs::path> allowed{folder / "public", folder / "not-there"};
+  const auto error_of = [&](const fs::path& path, const std::vector<fs::path>& folders) -> std::string {
+    try {
+      load_dataset({.path = path.string()}, model, folders);
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+    return {};
+  };
+  for (const auto* good : {"public", "public/a", "public/sub", "public/sub/../a", "way-in/b"})
+    EXPECT_EQ(error_of(folder / good, allowed), "") << good;
+  for (const auto* bad : {"secret", "publicity", "public/link", "public/up/secret", "public/../secret", "."})
+    EXPECT_EQ(error_of(folder / bad, allowed),
+              "data " + (folder / bad).string() + ": is not below what this node lets jobs read: --data " +
+                  (folder / "public").string() + ", " + (folder / "not-there").string());
+  EXPECT_NE(error_of(folder / "none", allowed), "");
+  EXPECT_EQ(error_of(folder / "secret", {}), "");
+  EXPECT_EQ(error_of(folder / "public/a", {"/"}), "");
+  load_dataset({.kind = "synthetic", .samples = 20}, model, allowed);
 }
 
 TEST(dataset, synthetic_tokens_follow_their_rule) {

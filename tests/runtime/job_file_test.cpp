@@ -341,7 +341,7 @@ TEST(job_file, files_that_cannot_be_read_are_named) {
         try {
           parse_job_file("/no/such/file.toml");
         } catch (const job_file_error& error) {
-          EXPECT_STREQ(error.what(), "/no/such/file.toml: No such file or directory");
+          EXPECT_STREQ(error.what(), "/no/such/file.toml: cannot be opened: No such file or directory");
           throw;
         }
       },
