@@ -35,7 +35,7 @@ std::vector<effect> conductor::machine::handle(time_point now, const conductor_e
   if (view_.now != ended) {
     now_ = now;
     std::visit([this](const auto& event) { on(event); }, x);
-    if (doubts_ && view_.now != ended)
+    if (doubtful_ && view_.now != ended)
       believe_again();
   }
   return std::move(effects_);

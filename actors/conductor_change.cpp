@@ -299,7 +299,7 @@ void conductor::machine::begin_activation() {
   view_.grid = current_->grid;
   // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.
   next_.reset();
-  stepped_at_ = now_;
+  begun_at_ = now_;
   for (const auto& [id, slot] : slots_)
     if (slot.keeper)
       send(id, guard_message());

@@ -202,10 +202,12 @@ private:
 
   void update_protection();
   void confirm_to_keepers(bool digests);
-  /// The most steps that can have been committed by now.
+  /// The most steps that can have been committed by now: what was reported, or what can be done in the time that the
+  /// generation has had, ten times as fast as the fastest step. Reports may be late, and the manager slow or frozen:
+  /// nothing is taken from them but that.
   std::uint64_t most_steps() const;
   /// Takes into the inventory what a keeper says, but for versions beyond that: a forged one would end the job, or void
-  /// the true ones. They are looked at again with each event, since reports of progress may just be late.
+  /// the true ones. They are looked at again with each event.
   void believe(slot_state& keeper);
   void believe_again();
   void keeper_has_news(const slot_id& from);
@@ -331,10 +333,11 @@ private:
   double record_busiest_bytes_ = 0;
   change_meter meter_;
   step_meter steps_;
-  time_point stepped_at_;             ///< when view_.steps_done became what it is
-  std::optional<double> shortest_ms_; ///< step reported
-  bool doubts_ = false;               ///< some keeper told of more than can be true
-  time_point refined_at_;             ///< when view_.configurations was brought up to date
+  time_point begun_at_;                ///< when the last generation was told to begin
+  std::optional<double> shortest_ms_;  ///< step reported
+  std::optional<time_point> doubtful_; ///< since when a keeper has told of more than can be true
+  bool doubt_told_ = false;            ///< to people
+  time_point refined_at_;              ///< when view_.configurations was brought up to date
   std::optional<time_point> stall_began_;
   bool stop_is_snapshot_ = false; ///< of the last STOP
   version saved_;                 ///< that the keepers are being sent by those under notice

@@ -55,33 +55,33 @@ void conductor::machine::confirm_to_keepers(bool digests) {
 }
 
 std::uint64_t conductor::machine::most_steps() const {
-  // Known of those who train: what they last reported. Since then they may have gone on as fast as ever, and faster.
-  const auto least_ms = std::max(shortest_ms_.value_or(0) / fastest_step, least_step_ms);
-  const auto since = static_cast<std::uint64_t>(std::max(0.0, ms_between(stepped_at_, now_)) / least_ms);
-  return std::min(specification_.steps, view_.steps_done + since + 2);
+  auto most = view_.steps_done + 2;
+  if (current_) {
+    const auto least_ms = std::max(shortest_ms_.value_or(0) / fastest_step, least_step_ms);
+    most = std::max(most, current_->base + 2 + static_cast<std::uint64_t>(ms_between(begun_at_, now_) / least_ms));
+  }
+  return std::min(specification_.steps, most);
 }
 
 void conductor::machine::believe(slot_state& keeper) {
   keeper.held = keeper.told;
-  std::erase_if(keeper.held, [most = most_steps()](const auto& x) { return x.at.steps > most; });
-  if (keeper.held.size() == keeper.told.size())
-    return;
-  if (!std::exchange(doubts_, true))
-    log(severity::warning, to_string(keeper.where.slot) + " says that it holds steps that cannot have been done yet");
+  if (std::erase_if(keeper.held, [most = most_steps()](const auto& x) { return x.at.steps > most; }) > 0 && !doubtful_)
+    doubtful_ = now_;
 }
 
 void conductor::machine::believe_again() {
-  const auto most = most_steps();
-  doubts_ = false;
+  const auto since = std::exchange(doubtful_, std::nullopt);
   for (auto& [id, slot] : slots_) {
     const auto before = slot.held.size();
     if (!slot.keeper || before == slot.told.size())
       continue;
-    slot.held = slot.told;
-    doubts_ |= std::erase_if(slot.held, [&](const auto& x) { return x.at.steps > most; }) > 0;
+    believe(slot);
     if (slot.held.size() > before && view_.now != ended)
       keeper_has_news(id);
+    if (doubtful_ && now_ - *since > options_.request_limit && !std::exchange(doubt_told_, true))
+      log(severity::warning, to_string(id) + " says that it holds versions that cannot have been committed yet");
   }
+  doubtful_ = doubtful_ ? since : std::nullopt;
 }
 
 void conductor::machine::on(const slot_reported& x) {
@@ -216,7 +216,6 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const progress& 
   if (x.step_ms > 0)
     shortest_ms_ = std::min(shortest_ms_.value_or(x.step_ms), x.step_ms);
   if (x.at.steps > view_.steps_done) {
-    stepped_at_ = now_;
     view_.steps_by_depth[current_->grid.depth] += x.at.steps - view_.steps_done;
     view_.steps_done = x.at.steps;
     if (!std::isfinite(x.result.loss) && std::isfinite(view_.last_result.loss))
