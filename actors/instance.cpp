@@ -83,6 +83,7 @@ void welcomed(self_pointer self, const welcome& x) {
   auto& s = self->state;
   spdlog::info("instance {} is a member", s.config.introduction.name);
   s.dials_failed = 0;
+  s.was_member = true;
   s.phase = instance_phase::member;
   s.manager_life = x.manager_life;
   s.pause = milliseconds(0);
@@ -98,9 +99,12 @@ void refused(self_pointer self, const caf::error& e) {
     begin_life(self);
     return greet(self);
   }
-  if (is_ours(e))
+  // Its name was taken while it was silent: no reason to give up what runs here, or could.
+  const auto robbed = s.was_member && e == parcae_error::duplicate_name;
+  if (is_ours(e) && !robbed)
     return end(self, render(e));
-  spdlog::warn("no answer to HELLO: {}; dialling again", render(e));
+  if (const auto failed = ++s.dials_failed; !robbed || std::has_single_bit(failed))
+    spdlog::warn("{}: {}; dialling again", robbed ? "not welcome" : "no answer to HELLO", render(e));
   if (s.manager)
     self->demonitor(s.manager.address());
   dial_later(self);

@@ -5,7 +5,8 @@
 //
 //   start → dialling → greeting → member → (manager lost) dialling …
 //   any   → leaving → ended         SIGTERM; ends when released or when the notice expires
-//   HELLO refused: lost_incarnation → a new life, empty, greets again; any other refusal → ended, failed
+//   HELLO refused: lost_incarnation → a new life, empty, greets again; duplicate_name after it was a member → dialling,
+//                  until whoever took the name meanwhile is gone; any other refusal → ended, failed
 //
 // Training goes on while the manager is away; only a refusal by it voids the state held here.
 
@@ -64,6 +65,7 @@ struct instance_actor_state {
   std::uint64_t attempt = 0;             ///< number of the newest dial timer
   milliseconds pause{0};                 ///< before the next attempt
   std::uint64_t dials_failed = 0;        ///< since it was a member
+  bool was_member = false;               ///< of this manager or another, in whatever life
   std::optional<time_point> expires;     ///< end of the notice, while leaving
   std::optional<report_request> failure; ///< not yet told to the manager
 };

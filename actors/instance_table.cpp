@@ -1,5 +1,8 @@
 #include "actors/instance_table.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 
 namespace parcae {
@@ -8,9 +11,24 @@ namespace {
 
 constexpr std::size_t most_lost_lives = 100'000;
 
+constexpr std::uint64_t most_slot_bytes = std::uint64_t{1} << 50;
+
 bool good_name(const std::string& x) {
   return !x.empty() && x.size() <= 100 &&
          std::all_of(x.begin(), x.end(), [](unsigned char c) { return c > ' ' && c < 127 && c != '/'; });
+}
+
+bool good_processor(const std::string& x) {
+  return x.size() <= 512 && std::all_of(x.begin(), x.end(), [](unsigned char c) { return c >= ' ' && c < 127; });
+}
+
+/// Other nodes dial it, and send it the tokens of their generations.
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1)
+    return (ntohl(v4.s_addr) >> 24) == IN_LOOPBACKNET;
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 } // namespace
@@ -29,15 +47,21 @@ std::string to_string(instance_state x) {
 
 instance_table::verdict instance_table::join(const hello& x, time_point now) {
   auto refuse = [](parcae_error code, std::string why) { return verdict{refusal{code, std::move(why)}, false}; };
+  if (!good_name(x.name))
+    return refuse(parcae_error::malformed_request,
+                  "an instance's name has 1 to 100 printable characters without spaces and slashes");
   if (x.protocol != protocol_version)
     return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol) +
                                                     ", this manager speaks " + std::to_string(protocol_version) +
                                                     "; use the same build on both");
-  if (!good_name(x.name))
-    return refuse(parcae_error::malformed_request,
-                  "an instance's name has 1 to 100 printable characters without spaces and slashes");
-  if (x.slots < 1 || x.slots > 1024 || x.host.empty() || x.port == 0)
+  if (x.slots < 1 || x.slots > 1024 || x.slot_bytes > most_slot_bytes || x.port == 0)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable slots or data port");
+  if (!is_loopback(x.host))
+    return refuse(parcae_error::malformed_request,
+                  "instance " + x.name + " is not on this machine, or does not say so");
+  if (!good_processor(x.processor))
+    return refuse(parcae_error::malformed_request,
+                  "instance " + x.name + " does not say its processor in at most 512 printable characters");
   const bool of_another = x.manager_life != 0 && x.manager_life != manager_life_;
   if (of_another || std::find(lost_lives_.begin(), lost_lives_.end(), x.life) != lost_lives_.end())
     return refuse(parcae_error::lost_incarnation, "instance " + x.name + (of_another ? ", of another manager" : ""));

@@ -53,7 +53,8 @@ public:
   instance_table(std::chrono::milliseconds lease, std::uint64_t manager_life) :
       lease_(lease), manager_life_(manager_life) {}
 
-  /// Rules: the protocol version must be ours; name, host and slots must make sense; a life declared lost, or
+  /// Rules: the protocol version must be ours; name, processor and slots must make sense; the host must be loopback, as
+  /// the manager's own address is; a life declared lost, or
   /// welcomed by another manager, which knew its jobs, never comes back; a name is unique among the living; the same
   /// life may say HELLO again.
   verdict join(const hello& x, time_point now);

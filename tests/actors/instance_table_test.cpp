@@ -65,6 +65,40 @@ TEST_F(instance_table_test, malformed_greetings) {
   x = greeting("a", 1);
   x.port = 0;
   EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x = greeting(std::string(10'000'000, 'a'), 1);
+  x.protocol = protocol_version + 1;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request) << "a name is not said before it was looked at";
+}
+
+// given: what a HELLO says of itself, which people read and nodes dial / expected: bounded, printable, and on loopback
+TEST_F(instance_table_test, greetings_are_bounded) {
+  auto x = greeting("a", 1);
+  for (const auto& processor : {std::string(513, 'x'), std::string(20'000'000, 'x'), std::string("a\x1b[2J"),
+                                std::string("a\nb"), std::string("\xe2\x80\xae")}) {
+    x.processor = processor;
+    EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  }
+  x = greeting("a", 1);
+  x.slot_bytes = (std::uint64_t{1} << 50) + 1;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x = greeting("a", 1);
+  x.slots = 1025;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x = greeting("a", 1);
+  for (const auto* host : {"", "192.168.1.1", "0.0.0.0", "128.0.0.1", "localhost", "evil.example", "::", "127.0.0.1 ",
+                           "::ffff:192.168.1.1", "127.1"}) {
+    x.host = host;
+    EXPECT_EQ(refusal(x), parcae_error::malformed_request) << host;
+  }
+  std::uint64_t life = 1;
+  for (const auto* host : {"127.0.0.1", "127.1.2.3", "::1"}) {
+    ++life;
+    x = greeting("a" + std::to_string(life), life);
+    x.host = host;
+    x.processor = std::string(512, 'x');
+    x.slot_bytes = std::uint64_t{1} << 50;
+    EXPECT_EQ(refusal(x), std::nullopt) << host;
+  }
 }
 
 // given: a loss / expected: declared once, listed for the lease

@@ -233,6 +233,33 @@ TEST_F(instance_test, ends_when_its_name_is_taken) {
   EXPECT_THAT(ended, ElementsAre(HasSubstr("a living instance has that name")));
 }
 
+// given: a member that was silent so long that another one took its name / expected: it goes on trying, and joins when
+// the name is free
+TEST_F(instance_test, does_not_end_when_its_name_was_taken_while_it_was_silent) {
+  start();
+  ASSERT_EQ(greetings.size(), 1u);
+  manager_life = 2; // knows nothing of this life
+  caf::anon_send_exit(manager, caf::exit_reason::kill);
+  run();
+  manager = start_manager();
+  const auto taken = caf::make_error(parcae_error::duplicate_name, std::string("a"));
+  refusal = taken;
+  advance(200ms);
+  refusal = taken;
+  advance(2s);
+  refusal = taken;
+  advance(2s);
+  EXPECT_TRUE(ended.empty());
+  EXPECT_GE(greetings.size(), 4u);
+  refusal.reset();
+  advance(5s);
+  const auto tried = greetings.size();
+  EXPECT_EQ(greetings.back().manager_life, 0u) << "a new life";
+  advance(10s);
+  EXPECT_EQ(greetings.size(), tried) << "it is a member again";
+  EXPECT_TRUE(ended.empty());
+}
+
 TEST_F(instance_test, ends_when_the_manager_is_another_build) {
   dial_error = caf::make_error(caf::sec::incompatible_application_ids);
   start();
