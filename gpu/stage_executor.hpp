@@ -18,8 +18,9 @@ class data_port;
 /// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients complete), "exchange_send"
 /// (`index` contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers
 /// applied), "committed", "evaluate" (`index`: micro-batch), "transfer_send" (`index` shards sent), "transfer_receive",
-/// "activate", "snapshot". It may throw (a failing computation), never return for a while (a frozen process), or end
-/// the process.
+/// "activate", "snapshot". Of a worker, sent means handed to the communicator, no more: a hook changes nothing of the
+/// order in which the executor sends and waits. It may throw (a failing computation), never return for a while (a
+/// frozen process), or end the process.
 struct fault_point {
   const char* phase;
   generation at;

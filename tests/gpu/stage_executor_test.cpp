@@ -247,6 +247,32 @@ TEST_F(stage_executor_test, source_without_the_layer_ends_the_transfer_for_all) 
   EXPECT_TRUE(b.said.next<aborted>().held.empty());
 }
 
+TEST_F(stage_executor_test, fault_hook_does_not_make_a_source_wait) {
+  // given: a source with a fault hook, shards that sockets' buffers do not take, a destination that does not read yet.
+  // expected: as without a hook, all are posted, and the hook sees it; then all arrive.
+  job.model.width = 256;
+  job.global_batch = job.virtual_replicas = 2;
+  job.micro_batch = 1;
+  worker a("a"), b("b");
+  const auto at = run_and_stop(a, plan(1, {&a}));
+  gate last;
+  a.at_fault_points([&](const fault_point& x) {
+    if (std::string(x.phase) == "transfer_send" && x.index == layers())
+      last.pass();
+  });
+  const auto x = move_all(plan(2, {&b, &a}));
+  a.work->submit(x);
+  b.work->submit(x);
+  a.said.next<prepared>();
+  b.said.next<prepared>();
+  a.work->submit(transfer{x.next, at});
+  EXPECT_TRUE(last.wait_until_reached());
+  last.open();
+  b.work->submit(transfer{x.next, at});
+  EXPECT_EQ(b.said.next<ready>().at, at);
+  a.said.next<delivered>();
+}
+
 TEST_F(stage_executor_test, abort_is_answered_while_the_preparation_hangs) {
   worker w("w");
   gate loading;
