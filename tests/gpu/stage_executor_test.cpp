@@ -12,6 +12,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <thread>
 
 namespace parcae::testing {
 namespace {
@@ -271,6 +272,29 @@ TEST_F(stage_executor_test, fault_hook_does_not_make_a_source_wait) {
   b.work->submit(transfer{x.next, at});
   EXPECT_EQ(b.said.next<ready>().at, at);
   a.said.next<delivered>();
+}
+
+TEST_F(stage_executor_test, abort_is_answered_between_two_layers) {
+  // given: layers that take 300 ms each, of which a pass over all micro-batches has 32. expected: ABORT is answered
+  // when the layer in progress is done.
+  constexpr std::chrono::milliseconds slow(300);
+  for (const std::string phase : {"forward", "backward"}) {
+    worker w("w");
+    gate reached;
+    reached.open();
+    w.at_fault_points([&](const fault_point& x) {
+      if (x.phase != phase)
+        return;
+      reached.pass();
+      std::this_thread::sleep_for(slow);
+    });
+    prepare_and_start(w, plan(1, {&w}));
+    ASSERT_TRUE(reached.wait_until_reached());
+    const auto began = std::chrono::steady_clock::now();
+    w.work->submit(abort_generation{{1}});
+    EXPECT_EQ(w.said.next<aborted>().at, version{});
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 2 * slow) << phase;
+  }
 }
 
 TEST_F(stage_executor_test, abort_is_answered_while_the_preparation_hangs) {
