@@ -31,13 +31,15 @@ struct fault_point {
 /// Thrown by a fault hook: the executor ends without a word and its connections close, as if its process were killed.
 struct killed {};
 
-/// What happened to one micro-batch's input; for the test that no sample is skipped or counted twice.
+/// One micro-batch as the first stage gave it to the model, or the last stage compared the output with; for the test
+/// that no sample is skipped or counted twice.
 struct loader_record {
   generation at;
   std::uint64_t step;
   std::uint32_t micro_batch;
   std::vector<std::uint64_t> samples; ///< sample numbers
-  std::uint64_t hash;                 ///< XXH3-64 of the bytes given to the model
+  bool targets;                       ///< of the last stage: what the output is compared with
+  std::uint64_t hash;                 ///< XXH3-64 of the bytes
 };
 
 struct executor_options {

@@ -74,15 +74,18 @@ void stage_training::fault(const char* phase, std::uint32_t index) const {
 at::Tensor stage_training::load(std::uint32_t micro_batch, at::Tensor* targets) {
   const std::int64_t samples = job_.micro_batch;
   auto [inputs, wanted] = empty_samples(*c_.model, samples);
-  loader_record record{c_.what->next, at_.steps, micro_batch, {}, 0};
+  loader_record record{c_.what->next, at_.steps, micro_batch, {}, false, 0};
   for (std::int64_t i = 0; i < samples; ++i) {
     const auto number =
         at_.steps * job_.global_batch + std::uint64_t{micro_batch} * job_.micro_batch + static_cast<std::uint64_t>(i);
     record.samples.push_back(number);
     samples_.training(number, sample_values(inputs, i), sample_values(wanted, i));
   }
-  if (c_.options->on_load && stage_ == 0) {
-    record.hash = XXH3_64bits(inputs.data_ptr(), inputs.nbytes());
+  for (const auto* given : {&inputs, &wanted}) {
+    record.targets = given == &wanted;
+    if (!c_.options->on_load || stage_ != (record.targets ? grid_.depth - 1 : 0))
+      continue;
+    record.hash = XXH3_64bits(given->data_ptr(), given->nbytes());
     c_.options->on_load(record);
   }
   *targets = std::move(wanted);

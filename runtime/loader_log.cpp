@@ -12,7 +12,8 @@ loader_log::loader_log(const std::filesystem::path& path) : file_(path, std::ios
 }
 
 void loader_log::write(const loader_record& x) {
-  auto line = fmt::format("{} {} {} {:016x}", x.at.value, x.step, x.micro_batch, x.hash);
+  auto line =
+      fmt::format("{} {} {} {} {:016x}", x.at.value, x.step, x.micro_batch, x.targets ? "targets" : "inputs", x.hash);
   for (auto sample : x.samples)
     line += fmt::format(" {}", sample);
   line += '\n';

@@ -1,7 +1,7 @@
 #pragma once
 
-// A file with one line per micro-batch loaded: "generation step micro_batch hash sample sample …". Joined with the
-// job's chain it shows that no sample is skipped or counted twice.
+// A file with one line per micro-batch loaded: "generation step micro_batch inputs|targets hash sample sample …".
+// Joined with the job's chain it shows that no sample is skipped or counted twice.
 
 #include "gpu/stage_executor.hpp"
 

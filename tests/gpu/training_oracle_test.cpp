@@ -3,7 +3,6 @@
 #include "gpu/checkpoint.hpp"
 #include "gpu/dataset.hpp"
 #include "gpu/model.hpp"
-#include "gpu/seed.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_gpt.hpp"
 #include "tests/support/reference_models.hpp"
@@ -13,16 +12,44 @@
 #include <torch/optim/adamw.h>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <xxhash.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <numeric>
 #include <random>
+#include <tuple>
 #include <utility>
 
 namespace parcae {
 namespace {
+
+/// splitmix64's finaliser after each word, as documented, written apart from gpu/seed.hpp.
+std::uint64_t seed_of_epoch(std::uint64_t seed, std::uint64_t epoch) {
+  const auto finalised = [](std::uint64_t x) {
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+  };
+  auto state = finalised(seed);
+  for (const unsigned char c : {'e', 'p', 'o', 'c', 'h'})
+    state = finalised(state ^ c);
+  return finalised(state ^ finalised(epoch));
+}
+
+/// The order of samples in an epoch as documented, written apart from gpu/dataset.cpp.
+std::vector<std::uint64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size) {
+  std::vector<std::uint64_t> order(size);
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937_64 random(seed_of_epoch(seed, epoch));
+  for (auto left = size; left > 1; --left)
+    std::swap(order[left - 1], order[random() % left]);
+  return order;
+}
 
 /// Per-step losses of a plain LibTorch loop: one device, one graph, LibTorch's modules, optimizer and clipping, and a
 /// permutation of its own.
@@ -40,7 +67,8 @@ std::vector<double> plain_losses(const job_specification& job) {
     }
   }
   const auto data = load_dataset(job.data, job.model);
-  sample_order order(job.seed, data->size());
+  const auto order = permutation(job.seed, 0, data->size());
+  EXPECT_LT(job.steps * job.global_batch, order.size());
   torch::optim::AdamW optimizer(
       model.parameters(),
       torch::optim::AdamWOptions(job.optimizer.learning_rate).weight_decay(job.optimizer.weight_decay));
@@ -52,7 +80,7 @@ std::vector<double> plain_losses(const job_specification& job) {
     const std::int64_t batch = job.global_batch, length = job.model.sequence;
     auto tokens = at::empty({batch, length}, at::kLong), targets = at::empty_like(tokens);
     for (std::int64_t i = 0; i < batch; ++i)
-      data->read(order(step * job.global_batch + static_cast<std::uint64_t>(i)),
+      data->read(order[step * job.global_batch + static_cast<std::uint64_t>(i)],
                  {tokens[i].data_ptr<std::int64_t>(), job.model.sequence},
                  {targets[i].data_ptr<std::int64_t>(), job.model.sequence});
     auto loss = -torch::log_softmax(model.forward(tokens), -1).gather(-1, targets.unsqueeze(-1)).mean();
@@ -64,30 +92,13 @@ std::vector<double> plain_losses(const job_specification& job) {
   return losses;
 }
 
-/// All bytes of the regular files below a folder, sorted by path; written apart from gpu/dataset.cpp.
-std::string text_of(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::map<std::string, fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file() && !entry.is_symlink())
-      files[fs::relative(entry.path(), folder).string()] = entry.path();
-  std::string all;
-  for (const auto& [name, path] : files) {
-    std::ifstream in(path, std::ios::binary);
-    all.append(std::istreambuf_iterator<char>(in), {});
-  }
-  return all;
-}
+/// A file of its own, deleted at the end.
+struct scratch_file {
+  scratch_file() { ::close(::mkstemp(path.data())); }
+  ~scratch_file() { std::filesystem::remove(path); }
 
-/// The order of samples as documented, written apart from gpu/dataset.cpp.
-std::vector<std::uint64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size) {
-  std::vector<std::uint64_t> order(size);
-  std::iota(order.begin(), order.end(), 0);
-  std::mt19937_64 random(mix_seed(seed, "epoch", {epoch}));
-  for (auto i = size; i-- > 1;)
-    std::swap(order[i], order[random() % (i + 1)]);
-  return order;
-}
+  std::string path = (std::filesystem::temp_directory_path() / "parcae-text-XXXXXX").string();
+};
 
 /// A run of the job at a fixed shape.
 std::unique_ptr<executor_cluster> train(const job_specification& job, std::uint32_t width, std::uint32_t depth) {
@@ -121,47 +132,74 @@ TEST(training_oracle, plain_all_reduce_depends_on_the_width_and_the_tree_does_no
   EXPECT_EQ(train(job, 1, 1)->final_digest(), train(job, 2, 1)->final_digest());
 }
 
+// given: 250 samples, seed 7 / expected: the places that a Python program of the same description prints
+TEST(training_oracle, own_permutation_agrees_with_recorded_numbers) {
+  const auto first = permutation(7, 0, 250), second = permutation(7, 1, 250);
+  EXPECT_EQ(std::vector(first.begin(), first.begin() + 8),
+            (std::vector<std::uint64_t>{188, 80, 38, 141, 151, 12, 96, 55}));
+  EXPECT_EQ(std::vector(second.begin(), second.begin() + 8),
+            (std::vector<std::uint64_t>{246, 10, 68, 96, 172, 184, 150, 37}));
+}
+
 TEST(training_oracle, every_sample_of_the_chain_is_used_once_and_in_order) {
-  // given: a run with a kill, a stop and a join. expected: for each committed step, the loader records of the
-  // generation that committed it name each sample of that step exactly once, and the bytes are those an independent
-  // permutation picks.
-  const auto job = small_job();
+  // given: data of 250 samples, of which the job uses 384; pipelines of two stages, a kill, a stop, a join. expected:
+  // for each committed step, the loader records of the generation that committed it name each sample of that step
+  // exactly once, both of the first stage and of the last, and the bytes are those that an independent permutation
+  // picks.
+  auto job = small_job();
+  const auto length = job.model.sequence;
+  const std::uint64_t samples = 250;
+  const scratch_file file;
+  std::string text;
+  for (std::minstd_rand random(3); text.size() <= samples * length;)
+    text += static_cast<char>(random() % 256);
+  std::ofstream(file.path, std::ios::binary) << text;
+  job.data.path = file.path;
+  ASSERT_GT(job.steps * job.global_batch, samples);
+  ASSERT_LE(job.steps * job.global_batch, 2 * samples);
+
   executor_cluster cluster(job);
-  cluster.planner = [&](std::uint32_t slots, const auto&) { return shape(job, std::min(slots, 3u), 1); };
+  cluster.planner = [&](std::uint32_t slots, const auto&) {
+    return slots < 2 ? configuration{0, 0, {}, 0, "a pipeline needs two"} : shape(job, slots / 2, 2);
+  };
   cluster.add_keeper("keeper");
-  cluster.add_worker("w0");
-  cluster.add_worker("w1");
+  for (int i = 0; i < 4; ++i)
+    cluster.add_worker("w" + std::to_string(i));
   ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 5; }));
   cluster.kill("w1");
   ASSERT_TRUE(
       cluster.run_until([&] { return cluster.view().now == phase::running && cluster.view().steps_done >= 9; }));
-  cluster.add_worker("w2");
+  cluster.add_worker("w4");
   ASSERT_TRUE(cluster.run_until_ended());
 
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::map<std::uint32_t, loader_record>> by_step;
-  for (const auto& record : cluster.loads())
-    by_step[{record.at.value, record.step}][record.micro_batch] = record;
-  const auto text = text_of(job.data.path);
-  const auto length = job.model.sequence;
-  const auto order = permutation(job.seed, 0, (text.size() - 1) / length);
-  ASSERT_LT(job.steps * job.global_batch, order.size()) << "the job should stay in its first epoch";
+  // By generation, step and whether they are targets.
+  std::map<std::tuple<std::uint64_t, std::uint64_t, bool>, std::map<std::uint32_t, loader_record>> by_step;
+  for (const auto& record : cluster.loads()) {
+    const auto first =
+        by_step[{record.at.value, record.step, record.targets}].emplace(record.micro_batch, record).second;
+    EXPECT_TRUE(first) << "micro-batch " << record.micro_batch << " of step " << record.step << " twice";
+  }
+  std::vector<std::uint64_t> order;
+  for (std::uint64_t epoch = 0; epoch < 2; ++epoch)
+    std::ranges::copy(permutation(job.seed, epoch, samples), std::back_inserter(order));
   std::uint64_t next = 0;
   for (const auto& link : cluster.view().chain) {
     EXPECT_EQ(link.base, next);
-    for (auto step = link.base; step < link.last; ++step) {
-      const auto& records = by_step.at({link.by.value, step});
-      ASSERT_EQ(records.size(), job.micro_batches()) << "step " << step;
-      for (const auto& [id, record] : records) {
-        std::vector<std::int64_t> tokens;
-        for (std::uint32_t i = 0; i < job.micro_batch; ++i) {
-          const auto number = step * job.global_batch + id * job.micro_batch + i;
-          EXPECT_EQ(record.samples.at(i), number);
-          for (std::uint32_t t = 0; t < length; ++t)
-            tokens.push_back(static_cast<unsigned char>(text[order[number] * length + t]));
+    for (auto step = link.base; step < link.last; ++step)
+      for (const bool targets : {false, true}) {
+        const auto& records = by_step.at({link.by.value, step, targets});
+        ASSERT_EQ(records.size(), job.micro_batches()) << "step " << step;
+        for (const auto& [id, record] : records) {
+          std::vector<std::int64_t> tokens;
+          for (std::uint32_t i = 0; i < job.micro_batch; ++i) {
+            const auto number = step * job.global_batch + id * job.micro_batch + i;
+            EXPECT_EQ(record.samples.at(i), number);
+            for (std::uint32_t t = 0; t < length; ++t)
+              tokens.push_back(static_cast<unsigned char>(text[order[number] * length + t + (targets ? 1 : 0)]));
+          }
+          EXPECT_EQ(record.hash, XXH3_64bits(tokens.data(), tokens.size() * sizeof(std::int64_t)));
         }
-        EXPECT_EQ(record.hash, XXH3_64bits(tokens.data(), tokens.size() * sizeof(std::int64_t)));
       }
-    }
     next = link.last;
   }
   EXPECT_EQ(next, job.steps);
