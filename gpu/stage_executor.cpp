@@ -4,6 +4,7 @@
 #include "gpu/shared_dataset.hpp"
 #include "gpu/snapshot_feed.hpp"
 #include "gpu/tensor_account.hpp"
+#include "protocols/crash_stack.hpp"
 
 #include <ATen/Parallel.h>
 
@@ -143,6 +144,7 @@ private:
     }
     next_ = std::make_shared<generation_state>(std::move(x), options_.self);
     next_->preparation = std::thread([this, g = next_.get()] { // which g joins
+      use_crash_stack();
       const tensor_account::scope counted(memory_);
       try {
         g->run_preparation(options_, port_, store_);
@@ -165,6 +167,7 @@ private:
   // ----------------------------------------------------------------------------------------------------
 
   void run() {
+    use_crash_stack();
     const tensor_account::scope counted(memory_);
     for (;;) {
       std::optional<command> next_command;

@@ -1,5 +1,6 @@
 #include "runtime/black_box.hpp"
 
+#include "protocols/crash_stack.hpp"
 #include "protocols/text.hpp"
 
 #include <spdlog/spdlog.h>
@@ -124,9 +125,10 @@ std::vector<std::string> black_box::lines() const {
 
 void note_crashes(std::shared_ptr<black_box> box) {
   own_box() = std::move(box);
+  use_crash_stack();
   struct sigaction action {};
   action.sa_handler = on_crash;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER | SA_ONSTACK);
   for (const auto signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
     struct sigaction present {};
     if (sigaction(signal, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) // else a sanitizer wants it

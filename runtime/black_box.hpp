@@ -52,7 +52,7 @@ private:
 
 /// From now on the box notes the signal by which this process crashes (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), and
 /// an exception that nobody catches. The process still ends by that signal. Not noted: SIGKILL, and a stack that
-/// overflows.
+/// overflows on a thread that did not call use_crash_stack().
 void note_crashes(std::shared_ptr<black_box> box);
 
 } // namespace parcae

@@ -1,6 +1,7 @@
 #include "runtime/commands.hpp"
 
 #include "gpu/checkpoint.hpp"
+#include "protocols/printable.hpp"
 #include "runtime/client.hpp"
 #include "runtime/duration.hpp"
 #include "runtime/job_file.hpp"
@@ -78,7 +79,7 @@ void wait_for(const address& manager, std::unique_ptr<manager_client> client, st
     if (polls == polls_to_tell && problem != told) {
       told = problem;
       if (!problem.empty())
-        std::fprintf(stderr, "job %llu: %s\n", static_cast<unsigned long long>(id), problem.c_str());
+        std::fprintf(stderr, "job %llu: %s\n", static_cast<unsigned long long>(id), printable(problem).c_str());
     }
     std::this_thread::sleep_for(poll_interval);
   }
@@ -233,7 +234,7 @@ void add_preempt(CLI::App& app) {
       throw std::invalid_argument("--notice " + *notice + " is not a duration such as 30s");
     x->notice_ms = static_cast<std::uint64_t>(duration->count());
     for (const auto& name : manager_client(parse_local_address(*manager)).preempt(*x))
-      print(name + "\n");
+      print(printable(name) + "\n");
   });
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/logging.hpp"
 
 #include "actors/log_context.hpp"
+#include "protocols/printable.hpp"
 
 #include <boost/json.hpp>
 
@@ -15,6 +16,8 @@ namespace parcae {
 
 namespace {
 
+constexpr std::size_t most_text_bytes = 8192; ///< of one line; what is longer is cut
+
 /// " [job 1, generation 3, step 40]", or nothing.
 class context_flag : public spdlog::custom_flag_formatter {
 public:
@@ -26,6 +29,17 @@ public:
   }
 
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<context_flag>(); }
+};
+
+/// The text, as it can be shown to people whatever is in it.
+class clean_text : public spdlog::custom_flag_formatter {
+public:
+  void format(const spdlog::details::log_msg& x, const std::tm&, spdlog::memory_buf_t& to) override {
+    const auto text = printable({x.payload.data(), x.payload.size()}, most_text_bytes);
+    to.append(text.data(), text.data() + text.size());
+  }
+
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<clean_text>(); }
 };
 
 class json_formatter : public spdlog::formatter {
@@ -58,7 +72,7 @@ std::unique_ptr<spdlog::formatter> formatter_of(log_format x) {
   if (x == log_format::json)
     return std::make_unique<json_formatter>();
   auto text = std::make_unique<spdlog::pattern_formatter>();
-  text->add_flag<context_flag>('@').set_pattern("%H:%M:%S.%e %^%l%$ %n%@: %v");
+  text->add_flag<context_flag>('@').add_flag<clean_text>('*').set_pattern("%H:%M:%S.%e %^%l%$ %n%@: %*");
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include "actors/instance.hpp"
 #include "gpu/data_port.hpp"
+#include "gpu/durable_file.hpp"
 #include "runtime/black_box_sink.hpp"
 #include "runtime/executor_log.hpp"
 #include "runtime/guardian.hpp"
@@ -32,12 +33,22 @@ namespace {
 // A keeper whose folder cannot be written to would be found out only when a job has to be on disk.
 void require_writable(const std::filesystem::path& folder) {
   std::error_code why;
-  std::filesystem::create_directories(folder, why);
+  try {
+    make_folders(folder, file_access::private_);
+  } catch (const std::system_error& e) {
+    why = e.code();
+  }
   if (!why && ::access(folder.c_str(), W_OK | X_OK) != 0)
     why.assign(errno, std::generic_category());
   if (why)
     throw std::runtime_error("cannot write checkpoints to " + folder.string() + " (" + why.message() +
                              "): give another folder with --state");
+}
+
+std::vector<std::filesystem::path> absolute(std::vector<std::filesystem::path> paths) {
+  for (auto& path : paths)
+    path = std::filesystem::absolute(path);
+  return paths;
 }
 
 // Makes the executors of this process, and destroys them away from the actors' threads.
@@ -46,7 +57,7 @@ public:
   executor_pool(const node_options& options, data_port& port) :
       role_(options.role),
       state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
-      naps_(options.naps), faults_(options.faults), inject_(!options.faults.empty()) {
+      data_(absolute(options.data)), naps_(options.naps), faults_(options.faults), inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
       log_.emplace(options.loader_log);
     if (role_ == role::keeper)
@@ -57,6 +68,7 @@ public:
     executor_options options;
     options.self = slot;
     options.naps = naps_;
+    options.data = data_;
     options.report_to = std::move(report_to);
     if (role_ == role::keeper)
       options.checkpoints = state_;
@@ -79,6 +91,7 @@ private:
   role role_;
   std::filesystem::path state_;
   data_port& port_;
+  const std::vector<std::filesystem::path> data_;
   const std::chrono::microseconds naps_;
   fault_injector faults_;
   bool inject_;

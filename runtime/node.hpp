@@ -21,6 +21,7 @@ struct node_options {
   std::uint64_t slot_bytes = 0;            ///< of memory, that a slot may take; 0: the machine's in equal parts
   std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest
   std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
+  std::vector<std::filesystem::path> data; ///< jobs may read below these folders; empty: whatever this process can
   log_format log = log_format::text;
   std::vector<fault> faults;         ///< for tests
   std::chrono::microseconds naps{0}; ///< of executors between passes; for profiles

@@ -1,5 +1,6 @@
 // parcae: the manager and the commands for people. Links no LibTorch.
 
+#include "protocols/printable.hpp"
 #include "runtime/commands.hpp"
 #include "runtime/demo.hpp"
 #include "runtime/profile_command.hpp"
@@ -36,10 +37,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   } catch (const std::invalid_argument& e) {
-    std::fprintf(stderr, "parcae: %s\n", e.what());
+    std::fprintf(stderr, "parcae: %s\n", parcae::printable(e.what()).c_str());
     return 2;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "parcae: %s\n", e.what());
+    std::fprintf(stderr, "parcae: %s\n", parcae::printable(e.what()).c_str());
     return 1;
   }
 }

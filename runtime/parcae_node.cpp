@@ -1,5 +1,6 @@
 // parcae-node: one instance. See runtime/node.hpp.
 
+#include "protocols/printable.hpp"
 #include "runtime/duration.hpp"
 #include "runtime/last_words.hpp"
 #include "runtime/node.hpp"
@@ -17,6 +18,7 @@ struct texts {
   std::string grace = "30s";
   std::string log = "text";
   std::string naps = "0ms";
+  std::vector<std::string> data;
   std::vector<std::string> faults;
 };
 
@@ -33,6 +35,7 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
     throw std::invalid_argument("--naps " + x.naps + " is not a duration such as 1ms");
   options.naps = *naps;
   options.log = parcae::parse_log_format(x.log);
+  options.data.assign(x.data.begin(), x.data.end());
   for (const auto& fault : x.faults)
     options.faults.push_back(parcae::parse_fault(fault));
   return options;
@@ -59,6 +62,7 @@ int main(int argc, char** argv) {
   app.add_option("--grace", x.grace, "longest time from SIGTERM to the end")->capture_default_str();
   app.add_option("--state", options.state,
                  "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");
+  app.add_option("--data", x.data, "a folder below which data may be read (repeatable; default: any)");
   app.add_option("--log-format", x.log, "text or json, one line per event on stderr")->capture_default_str();
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
   app.add_option("--naps", x.naps, "sleep so long before some of the passes, for profiles");
@@ -71,7 +75,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   } catch (const std::invalid_argument& e) {
-    std::fprintf(stderr, "parcae-node: %s\n", e.what());
+    std::fprintf(stderr, "parcae-node: %s\n", parcae::printable(e.what()).c_str());
     return 2;
   }
   try {
@@ -81,7 +85,7 @@ int main(int argc, char** argv) {
     }
     return parcae::run_node(options);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "parcae-node: %s\n", e.what());
+    std::fprintf(stderr, "parcae-node: %s\n", parcae::printable(e.what()).c_str());
     return 1;
   }
 }

@@ -2,6 +2,7 @@
 
 #include "protocols/text.hpp"
 #include "runtime/duration.hpp"
+#include "runtime/printable_status.hpp"
 
 #include <boost/json.hpp>
 
@@ -310,7 +311,8 @@ std::string kind_of(const change_status& x) {
   return result;
 }
 
-std::string text_of(const status_reply& x) {
+std::string text_of(const status_reply& given) {
+  const auto x = printable(given);
   std::string out;
   for (const auto& job : x.jobs)
     add_job(out, job);

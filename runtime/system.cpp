@@ -1,5 +1,6 @@
 #include "runtime/system.hpp"
 
+#include "protocols/crash_stack.hpp"
 #include "protocols/type_ids.hpp"
 
 #include <caf/all.hpp>
@@ -17,8 +18,21 @@ std::string problem_of(const liveness_limits& x) {
   return {};
 }
 
+namespace {
+
+// Each thread of the actors has a stack for its last words.
+class crash_stacks : public caf::thread_hook {
+public:
+  void init(caf::actor_system&) override {}
+  void thread_started() override { use_crash_stack(); }
+  void thread_terminates() override {}
+};
+
+} // namespace
+
 system_config::system_config() {
   liveness_limits limits;
+  add_thread_hook<crash_stacks>();
   parcae::add_message_types(*this);
   load<caf::io::middleman>();
   set("scheduler.policy", caf::atom("sharing"));

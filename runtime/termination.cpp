@@ -27,7 +27,12 @@ struct termination::implementation {
   }
 };
 
-termination::termination() : implementation_(std::make_unique<implementation>()) {}
+termination::termination() {
+  // A pipe or a terminal that goes is no reason to end, and what else people and programs send by mistake neither.
+  for (const auto stray : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})
+    std::signal(stray, SIG_IGN);
+  implementation_ = std::make_unique<implementation>();
+}
 
 termination::~termination() = default;
 
@@ -42,7 +47,7 @@ void termination::stop() {
 }
 
 void limit_shutdown(unsigned seconds) {
-  // SIGALRM is not handled: its default ends the process.
+  std::signal(SIGALRM, SIG_DFL); // it ends the process
   alarm(seconds);
 }
 

@@ -7,7 +7,8 @@
 
 namespace parcae {
 
-/// Lets the main thread wait. Made before any other thread, so that all of them leave SIGTERM and SIGINT to it.
+/// Lets the main thread wait. Made before any other thread, so that all of them leave SIGTERM and SIGINT to it. From
+/// then on the process ignores SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2 and SIGALRM.
 class termination {
 public:
   termination();

@@ -1,5 +1,6 @@
 #include "runtime/watch.hpp"
 
+#include "protocols/printable.hpp"
 #include "runtime/client.hpp"
 #include "runtime/terminal.hpp"
 
@@ -98,7 +99,7 @@ private:
       draw();
     else
       for (const auto& line : plain_.lines_of(*status_, job_, now()))
-        std::printf("%s\n", line.c_str());
+        std::printf("%s\n", printable(line).c_str());
     if (std::fflush(stdout) != 0) // nobody reads any more
       context_.stop();
     if (known && is_over(*known)) {
@@ -114,7 +115,7 @@ private:
       problem_ = "job " + std::to_string(job.id) + " " + job.state +
                  (job.problem.empty() || job.problem == job.state ? "" : ": " + job.problem);
     else if (drawn)
-      std::printf("%s\n", summary_of(job).c_str());
+      std::printf("%s\n", printable(summary_of(job)).c_str());
   }
 
   moment now() const {

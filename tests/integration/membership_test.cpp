@@ -168,6 +168,64 @@ TEST_F(membership, a_name_is_free_again_after_a_loss) {
   cluster->wait_for("the end of the lease", 20s, [](const status_reply& s) { return s.instances.size() == 1; });
 }
 
+// given: a node frozen until it is lost, another that takes its name, and goes again / expected: the frozen one does
+// not end when it thaws, and is a member as soon as its name is free
+TEST_F(membership, a_thawed_node_outlives_who_took_its_name) {
+  cluster->start_node("a");
+  wait_for_workers(1);
+  cluster->node("a").signal(SIGSTOP);
+  wait_for_workers(0);
+  child_process other({{sibling_program("parcae-node"), "--manager", to_string(cluster->where()), "--name", "a"},
+                       folder.path() / "other.log",
+                       folder.path() / "other.log"});
+  wait_for_workers(1);
+  cluster->node("a").signal(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return log_of("a").find("a living instance has that name") != std::string::npos; }));
+  EXPECT_EQ(cluster->node("a").wait(500ms), std::nullopt);
+  other.signal(SIGKILL);
+  ASSERT_TRUE(other.wait(limit));
+  cluster->wait_for("the return of the first", limit, [](const status_reply& s) {
+    return std::ranges::count_if(s.instances, [](const auto& i) { return i.state == "alive"; }) == 1;
+  });
+  EXPECT_EQ(cluster->node("a").wait(0ms), std::nullopt);
+}
+
+// given: signals that are not meant to end anything, to manager, keeper and worker while a job runs / expected: none
+// does
+TEST_F(membership, stray_signals_end_nothing) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const auto id = cluster->client().submit(small_job(300));
+  const auto before = wait_for_training(id, 1);
+  for (const auto stray : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})
+    for (auto* process : {&cluster->manager(), &cluster->node("keeper"), &cluster->node("a")})
+      process->signal(stray);
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.generation, before.generation);
+}
+
+// given: a node that lets jobs read one folder / expected: a job with data elsewhere fails, and says where and why; one
+// with data there runs
+TEST_F(membership, data_may_be_limited_to_folders) {
+  const auto data = folder.path() / "data";
+  std::filesystem::create_directory(data);
+  std::filesystem::copy_file("/usr/share/common-licenses/GPL-3", data / "text");
+  cluster->start_keeper();
+  cluster->start_node("a", {"--data", "/no/such/folder", "--data", data.string()});
+  auto job = small_job(10);
+  const auto outside = cluster->client().submit(job);
+  job.data.path = (data / "text").string();
+  const auto inside = cluster->client().submit(job);
+  const auto end = wait_for_end(outside);
+  EXPECT_EQ(end.state, "failed");
+  EXPECT_THAT(end.problem,
+              HasSubstr("data /usr/share/common-licenses/GPL-3: is not below what this node lets jobs read"));
+  EXPECT_THAT(end.problem, HasSubstr("--data /no/such/folder, " + data.string()));
+  EXPECT_EQ(wait_for_end(inside).state, "done");
+}
+
 // given: the manager killed, another started at once at its address / expected: it listens, and the node joins it
 TEST_F(membership, nodes_find_the_next_manager) {
   cluster->start_node("a");

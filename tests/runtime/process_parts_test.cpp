@@ -1,5 +1,6 @@
 // Plain parts of the programs: addresses, limits, faults, traces, reports.
 
+#include "protocols/crash_stack.hpp"
 #include "protocols/type_ids.hpp"
 #include "runtime/address.hpp"
 #include "runtime/availability.hpp"
@@ -8,16 +9,18 @@
 #include "runtime/demo_report.hpp"
 #include "runtime/faults.hpp"
 #include "runtime/guardian.hpp"
+#include "runtime/logging.hpp"
 #include "runtime/process.hpp"
 #include "runtime/status_text.hpp"
 #include "runtime/system.hpp"
+#include "runtime/termination.hpp"
 
 #include <boost/json.hpp>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <spdlog/logger.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -222,6 +225,88 @@ TEST(demo_report, has_all_keys) {
 }
 
 // given: a status / expected: JSON of one line with the grid by pipeline, and text that names what matters
+// given: a status with commands for terminals, line breaks and marks of direction in every text / expected: the same
+// lines as with harmless texts, and none of it; JSON has it, escaped
+TEST(status_text, foreign_text_is_made_printable) {
+  const auto filled_with = [](const std::string& text) {
+    status_reply x;
+    x.instances.push_back({text, 1, text, "alive", 1, text, 1, text, 1, -1, -1});
+    job_status j;
+    j.id = 1;
+    j.name = j.phase = j.problem = j.parameters_sha256 = j.checkpoint_problem = text;
+    j.state = "running";
+    j.grid = {text};
+    j.grid_lives = {1};
+    j.width = j.depth = 1;
+    j.detailed = true;
+    change_status change;
+    change.trigger = change.configuration = change.kind = text;
+    j.changes = {change};
+    j.events = {{0, 0, "warning", text}};
+    j.checkpoint_steps = 1;
+    j.checkpoint_folders = {{text, text}};
+    decision_status decision;
+    decision.trigger = decision.policy = decision.reason = decision.chosen.configuration = text;
+    decision.runners_up = {{text, 1}};
+    j.decisions = {decision};
+    j.keepers = {{text, 1, 1}};
+    j.memory = {{text, 1, 1}};
+    x.jobs.push_back(j);
+    x.news = {{0, 0, text, text}};
+    x.failures = {{0, 0, text, text, {text, text}, 1}};
+    return x;
+  };
+  const auto plain = text_of(filled_with("a name of twelve"));
+  const auto foreign = filled_with("a\x1b[2J\xc2\x9b\xe2\x80\xae\n\r\xff_of12");
+  const auto shown = text_of(foreign);
+  EXPECT_EQ(std::ranges::count(shown, '\n'), std::ranges::count(plain, '\n'));
+  for (const auto* part : {"\x1b", "\xc2\x9b", "\xe2\x80\xae", "\r", "\xff"})
+    EXPECT_THAT(shown, testing::Not(HasSubstr(part)));
+  EXPECT_THAT(json_of(foreign), HasSubstr("a\\u001"));
+}
+
+// given: a log line with all that / expected: one line on stderr and in the black box, without it
+TEST(logging, foreign_text_is_made_printable) {
+  const auto box = std::make_shared<black_box>();
+  int errors[2];
+  ASSERT_EQ(pipe(errors), 0);
+  const auto pid = fork();
+  if (pid == 0) {
+    dup2(errors[1], STDERR_FILENO);
+    log_to_stderr("a", log_format::text, std::make_shared<black_box_sink>(box));
+    spdlog::warn("job {} starts", "x\x1b[2J\nmanager: job y is done\xe2\x80\xae" + std::string(100'000, 'x'));
+    _exit(0);
+  }
+  close(errors[1]);
+  std::string seen;
+  for (char c; read(errors[0], &c, 1) == 1;)
+    seen += c;
+  close(errors[0]);
+  waitpid(pid, nullptr, 0);
+  EXPECT_THAT(seen, HasSubstr("job x?[2J manager: job y is done?xxx"));
+  EXPECT_EQ(std::ranges::count(seen, '\n'), 1);
+  EXPECT_LT(seen.size(), 10'000u);
+  ASSERT_EQ(box->lines().size(), 1u);
+  EXPECT_THAT(box->lines()[0], HasSubstr("job x?[2J manager: job y is done?xxx"));
+}
+
+// given: signals that pipes, terminals, timers and people send to a process that waits / expected: it goes on; its
+// shutdown is bounded all the same
+TEST(termination, stray_signals_are_ignored) {
+  const auto pid = fork();
+  if (pid == 0) {
+    const termination end;
+    for (const auto stray : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})
+      raise(stray);
+    limit_shutdown(1);
+    for (;;)
+      pause();
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) << status;
+}
+
 TEST(status_text, shows_everything) {
   status_reply x;
   job_status j;
@@ -445,8 +530,16 @@ TEST(black_box, holds_the_log) {
   EXPECT_THAT(box->lines(), ElementsAre("error: told to nobody", "info: one", "error: two", "info: three"));
 }
 
-// given: processes that crash, that throw where nobody catches, that end well / expected: their end in the box, also
-// the line of the exception; the guardian's last act sees it; they end by the signal
+// Until the stack is full.
+[[gnu::noinline]] int overflow(const volatile char* before) {
+  volatile char here[4096];
+  here[0] = before ? *before : 1;
+  return here[0] == 0 ? 0 : overflow(here) + here[0];
+}
+
+// given: processes that crash, whose stack overflows on the main thread or another, that throw where nobody catches,
+// that end well / expected: their end in the box, also the line of the exception; the guardian's last act sees it; they
+// end by the signal
 TEST(black_box, tells_how_a_process_ended) {
   struct {
     std::function<void()> body;
@@ -455,6 +548,16 @@ TEST(black_box, tells_how_a_process_ended) {
   } cases[] = {
       {[] { raise(SIGSEGV); }, SIGSEGV, "ended by SIGSEGV"},
       {[] { std::abort(); }, SIGABRT, "ended by SIGABRT"},
+#ifndef __SANITIZE_ADDRESS__
+      {[] { overflow(nullptr); }, SIGSEGV, "ended by SIGSEGV"},
+      {[] {
+         std::thread([] {
+           use_crash_stack();
+           overflow(nullptr);
+         }).join();
+       },
+       SIGSEGV, "ended by SIGSEGV"},
+#endif
       {[] { std::thread([] { throw std::runtime_error("broken"); }).join(); }, SIGABRT, "uncaught exception: broken"},
       {[] {}, 0, ""}};
   for (const auto& x : cases) {
