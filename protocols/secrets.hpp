@@ -20,7 +20,7 @@ struct secret_key {
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, secret_key& x) {
-    return f(x.words[0], x.words[1], x.words[2], x.words[3]);
+    return f(x.words);
   }
 };
 

@@ -95,7 +95,7 @@ protected:
 
   /// A generation of one rank at `ranks`[0]; the others send.
   prepare plan(std::uint64_t g, const std::vector<const worker*>& participants, std::uint64_t of_job = 1) {
-    prepare x{{g}, 77, {of_job}, job, "", {1, 1, {0, layers()}, {}}, {}};
+    prepare x{{g}, {0, 77}, {of_job}, job, "", {1, 1, {0, layers()}, {}}, {}};
     for (const auto* p : participants)
       x.target.participants.push_back(p->where);
     return x;

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -84,6 +85,12 @@ constexpr bool is_vector = false;
 template <class T>
 constexpr bool is_vector<std::vector<T>> = true;
 
+template <class T>
+constexpr bool is_array = false;
+
+template <class T, std::size_t Size>
+constexpr bool is_array<std::array<T, Size>> = true;
+
 /// Goes through all that `inspect` names of a message, down to numbers and texts. Fails where a field is left out.
 template <class Leaf>
 class walker {
@@ -101,6 +108,9 @@ public:
     } else if constexpr (is_vector<T>) {
       if (elements_ > 0)
         x.resize(elements_);
+      for (auto& element : x)
+        visit(element);
+    } else if constexpr (is_array<T>) {
       for (auto& element : x)
         visit(element);
     } else {
