@@ -46,9 +46,12 @@ void commit_chain::cut(std::uint64_t steps) {
 }
 
 bool commit_chain::valid(const version& x) const {
-  return x == version{} || std::any_of(links_.begin(), links_.end(), [&](const chain_link& link) {
-           return link.by == x.by && link.base < x.steps && x.steps <= link.last && x.steps != running;
-         });
+  if (x == version{})
+    return true;
+  // Links are sorted by generation, and there are as many as there were changes.
+  const auto link = std::ranges::lower_bound(links_, x.by, {}, &chain_link::by);
+  return link != links_.end() && link->by == x.by && link->base < x.steps && x.steps <= link->last &&
+         x.steps != running;
 }
 
 std::optional<version> commit_chain::at(std::uint64_t steps) const {

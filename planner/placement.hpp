@@ -15,10 +15,6 @@ namespace parcae {
 /// the one whose earlier stages are smallest. Returns depth + 1 boundaries. Requires 1 ≤ depth ≤ layer_ms.size().
 std::vector<std::uint32_t> partition_layers(std::span<const double> layer_ms, std::uint32_t depth);
 
-/// Minimum-cost assignment of rows to columns, rows ≤ columns (Kuhn–Munkres with potentials, O(rows² · columns)).
-/// Returns the column of each row. Among equal costs the result depends only on the matrix.
-std::vector<std::uint32_t> assign(const std::vector<std::vector<std::int64_t>>& cost);
-
 /// A slot that may be given work, or only be asked for its shards.
 struct candidate {
   participant where;
