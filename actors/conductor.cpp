@@ -52,11 +52,7 @@ std::optional<time_point> conductor::machine::deadline() const {
   consider(limit_);
   consider(plan_at_);
   consider(moment_to_secure());
-  for (const auto& [id, slot] : slots_) {
-    if (slot.excluded && *slot.excluded != time_point::max())
-      consider(slot.excluded);
-    consider(slot.no_new_place);
-  }
+  consider(next_return_);
   return earliest;
 }
 
@@ -73,6 +69,7 @@ void conductor::machine::enter(phase to) {
     view_.grid.reset();
   awaited_.clear();
   limit_.reset();
+  find_next_return();
 }
 
 void conductor::machine::enter_waiting_for(phase to, std::set<slot_id> slots, milliseconds limit) {
@@ -111,6 +108,7 @@ void conductor::machine::protect_all() {
 void conductor::machine::on(const slot_joined& x) {
   auto& slot = slots_[x.where.slot];
   slot = {};
+  leaving_.erase(x.where.slot);
   slot.where = x.where;
   slot.keeper = x.keeper;
   slot.slot_bytes = x.slot_bytes;
@@ -157,6 +155,7 @@ void conductor::machine::on(const slot_leaving& x) {
     return;
   const auto before = keepers();
   it->second.leaving = x.expires;
+  leaving_.insert(x.slot);
   if (it->second.keeper) { // its disk outlives it
     checkpoint_asked_ |= view_.protected_version > view_.checkpoint;
     write_checkpoint();
@@ -197,6 +196,7 @@ void conductor::machine::on(const slot_lost& x) {
   restarts_ = 0;
   const bool was_keeper = it->second.keeper;
   slots_.erase(it);
+  leaving_.erase(x.slot);
   if (was_keeper) {
     protect_all();
     share_written(x.slot);
@@ -257,6 +257,16 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
   }
 }
 
+void conductor::machine::exclude_until(slot_state& slot, time_point t) {
+  slot.excluded = t;
+  look_again_at(t);
+}
+
+void conductor::machine::look_again_at(time_point t) {
+  if (t != time_point::max())
+    next_return_ = std::min(next_return_.value_or(t), t);
+}
+
 void conductor::machine::exclude(const slot_id& id, const std::string& why, bool for_good) {
   const auto it = slots_.find(id);
   if (it == slots_.end())
@@ -265,7 +275,7 @@ void conductor::machine::exclude(const slot_id& id, const std::string& why, bool
   log(severity::warning, to_string(id) + " is not used for now: " + why);
   if (slot.excluded == time_point::max())
     return;
-  slot.excluded = for_good ? time_point::max() : now_ + next_back_off(slot);
+  exclude_until(slot, for_good ? time_point::max() : now_ + next_back_off(slot));
   slot.asked_back = false;
 }
 
@@ -280,6 +290,7 @@ void conductor::machine::refuse_new_place(const slot_id& id, const std::string& 
     return;
   log(severity::warning, to_string(id) + " gets no new place for now: " + why);
   slot->second.no_new_place = now_ + next_back_off(slot->second);
+  look_again_at(*slot->second.no_new_place);
 }
 
 void conductor::machine::ask_back() {
@@ -296,10 +307,19 @@ void conductor::machine::ask_back() {
         plan_soon(trigger_);
     } else {
       slot.asked_back = true;
-      slot.excluded = now_ + options_.request_limit;
+      exclude_until(slot, now_ + options_.request_limit);
       send(id, abort_generation{{0}}); // no generation: only asks for the inventory
     }
   }
+  find_next_return();
+}
+
+void conductor::machine::find_next_return() {
+  next_return_.reset();
+  for (const auto& [id, slot] : slots_)
+    for (const auto& t : {slot.excluded, slot.no_new_place})
+      if (t)
+        look_again_at(*t);
 }
 
 bool conductor::machine::participates_in_next(const slot_id& slot) const {

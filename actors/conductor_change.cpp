@@ -45,6 +45,7 @@ void conductor::machine::abort_current(const std::string& why) {
   open_record(why);
   stall_began_ = now_;
   current_->aborted_ranks.clear();
+  current_->answered_stages.clear();
   std::set<slot_id> alive;
   std::set<std::uint32_t> stages;
   for (const auto& [id, rank] : current_->rank_of)
@@ -68,13 +69,11 @@ void conductor::machine::abort_current(const std::string& why) {
 }
 
 bool conductor::machine::only_holder_is_awaited() const {
-  std::set<std::uint32_t> said;
-  for (const auto& [slot, rank] : current_->rank_of)
-    if (current_->aborted_ranks.contains(rank) && !awaited_.contains(slot))
-      said.insert(current_->grid.stage_of(rank));
-  return std::ranges::any_of(current_->rank_of, [&](const auto& x) {
-    return awaited_.contains(x.first) && !said.contains(current_->grid.stage_of(x.second));
-  });
+  const auto& said = current_->answered_stages;
+  return said.size() < current_->grid.depth && std::ranges::any_of(awaited_, [&](const slot_id& slot) {
+           const auto rank = current_->rank_of.find(slot);
+           return rank != current_->rank_of.end() && !said.contains(current_->grid.stage_of(rank->second));
+         });
 }
 
 void conductor::machine::decide_step() {
@@ -112,6 +111,7 @@ void conductor::machine::decide_step() {
                                (lost == 1 ? " is" : " are") + " lost with those who alone held a stage");
     protect_all(); // snapshots of them that are on their way, or to be sent again, are void
   }
+  current_->answered_stages.clear();
   std::set<slot_id> alive;
   for (const auto& [slot, rank] : current_->rank_of)
     if (const auto it = slots_.find(slot); it != slots_.end() && current_->aborted_ranks.contains(rank)) {
@@ -183,24 +183,25 @@ void conductor::machine::begin_stop(bool snapshot) {
 
 std::optional<time_point> conductor::machine::last_moment() const {
   const auto& grid = current_->grid;
-  std::vector<std::optional<time_point>> ends(grid.depth); // when the last replica of a stage is gone
-  std::vector<bool> stays(grid.depth);
-  for (const auto& [id, rank] : current_->rank_of)
-    if (const auto slot = slots_.find(id); slot != slots_.end()) {
-      const auto stage = grid.stage_of(rank);
-      if (slot->second.leaving)
-        ends[stage] = std::max(ends[stage], slot->second.leaving);
-      else
-        stays[stage] = true;
-    }
+  std::set<std::uint32_t> stages; // of which somebody leaves
+  for (const auto& id : leaving_)
+    if (const auto rank = current_->rank_of.find(id); rank != current_->rank_of.end())
+      stages.insert(grid.stage_of(rank->second));
   std::optional<time_point> earliest;
-  for (std::uint32_t s = 0; s < grid.depth; ++s) {
-    if (stays[s] || !ends[s])
+  for (auto s : stages) {
+    std::optional<time_point> end; // when the last replica is gone
+    bool stays = false;
+    for (std::uint32_t pipeline = 0; pipeline < grid.width; ++pipeline)
+      if (const auto slot = slots_.find(grid.participants[grid.rank(pipeline, s)].slot); slot != slots_.end()) {
+        stays = stays || !slot->second.leaving;
+        end = std::max(end, slot->second.leaving);
+      }
+    if (stays || !end)
       continue;
     const auto bytes = std::accumulate(facts_.state_bytes.begin() + grid.first_layer[s],
                                        facts_.state_bytes.begin() + grid.first_layer[s + 1], std::uint64_t{0});
     const auto move = cost_of(meter_.figures(), 0, grid.ranks(), static_cast<double>(bytes)).stall_ms();
-    const auto moment = *ends[s] - milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * move)));
+    const auto moment = *end - milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * move)));
     earliest = std::min(earliest.value_or(moment), moment);
   }
   return earliest;
@@ -212,6 +213,8 @@ void conductor::machine::watch_notices() {
 }
 
 std::optional<time_point> conductor::machine::moment_to_secure() const {
+  if (leaving_.empty())
+    return {};
   const bool change_is_due = view_.now == running && news_ && usable_slots() > 0;
   if ((view_.now != running && view_.now != readying) || keepers().empty() || change_is_due)
     return {};

@@ -57,12 +57,14 @@ private:
     std::set<slot_id> stopped_ranks;
     version stopped_at;
     std::map<std::uint32_t, aborted> aborted_ranks;
-    bool committed = false; ///< its first step
+    bool committed = false;                       ///< its first step
+    std::set<std::uint32_t> answered_stages = {}; ///< of which a rank has answered the ABORT or DECIDE in progress
   };
 
   /// A generation that was planned and has not been activated.
   struct change {
     prepare what;
+    std::uint64_t checksum = 0; ///< of it
     change_plan plan;
     bool good = true; ///< false: a participant was lost after STOP was sent
   };
@@ -108,6 +110,9 @@ private:
   void on(const slot_lost& x);
   /// A slot is lost, or excluded as if lost: the table of design section 6.
   void missing(const slot_id& slot, const std::string& why);
+  void exclude_until(slot_state& slot, time_point t);
+  void look_again_at(time_point t);
+  void find_next_return();
   /// A slot failed or did not answer in time. It is asked for its inventory when its back-off is over.
   void exclude(const slot_id& id, const std::string& why, bool for_good = false);
   /// The first back-off, or twice the last, which is thereby used.
@@ -295,6 +300,10 @@ private:
   commit_pace pace_;
   commit_chain chain_;
   std::map<slot_id, slot_state> slots_;
+  std::set<slot_id> leaving_; ///< under notice
+  /// Not later than the end of any exclusion, or lack of room, that ends; found anew by each tick and with each phase.
+  /// So that no report has to look at all slots.
+  std::optional<time_point> next_return_;
   std::uint64_t arrivals_ = 0;
   generation newest_; ///< highest number given
   std::optional<run> current_;

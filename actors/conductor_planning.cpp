@@ -144,7 +144,7 @@ void conductor::machine::plan_from_inventory(const configuration& choice) {
     record_.replayed_steps += lost;
     view_.steps_done = from.steps;
     journal("go back to version " + to_string(from));
-    protect_all(); // snapshots that are on their way, or to be sent again, are void
+    protect_all();                        // snapshots that are on their way, or to be sent again, are void
     confirmed_ = view_.protected_version; // what was confirmed before may be void
     confirm_to_keepers(false);
   }
@@ -198,6 +198,7 @@ void conductor::machine::begin_change(const configuration& choice, const version
                job_,           specification_,
                data_digest_,   next.plan.target,
                next.plan.moves};
+  next.checksum = checksum_of(next.what);
   next_ = std::move(next);
   base_ = from;
   record_.to = newest_;

@@ -116,7 +116,7 @@ void conductor::machine::cannot_load(const slot_id& from, slot_state& slot, cons
 void conductor::machine::hear(const slot_id& from, slot_state&, const prepared& x) {
   if (!is_next(x.next) || (view_.now != readying && view_.now != preparing))
     return;
-  if (x.checksum == checksum_of(next_->what))
+  if (x.checksum == next_->checksum)
     return answered(from);
   const auto why = to_string(from) + " understood another plan; is it another build?";
   exclude(from, why, true);
@@ -189,8 +189,10 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
   if (view_.now == clearing && is_next(x.current)) {
     answered(from);
   } else if (view_.now == aborting && is_current(x.current)) {
-    if (const auto rank = current_->rank_of.find(from); rank != current_->rank_of.end())
+    if (const auto rank = current_->rank_of.find(from); rank != current_->rank_of.end()) {
       current_->aborted_ranks[rank->second] = x;
+      current_->answered_stages.insert(current_->grid.stage_of(rank->second));
+    }
     answered(from);
     if (view_.now == aborting && !only_holder_is_awaited())
       limit_ = std::min(*limit_, std::max(now_, *stall_began_ + options_.request_limit));
@@ -201,6 +203,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const decid
   if (!is_current(x.current) || view_.now != deciding)
     return;
   slot.held = x.held;
+  if (const auto rank = current_->rank_of.find(from); rank != current_->rank_of.end())
+    current_->answered_stages.insert(current_->grid.stage_of(rank->second));
   answered(from);
 }
 

@@ -10,6 +10,7 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -26,8 +27,6 @@ namespace parcae {
 namespace {
 
 using steady = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds progress_interval{200};
 
 // Every step frees and takes the same memory again. Given back to the system in between, it comes back page by page,
 // cleared: 2 to 3 % of a step's processor time.
@@ -425,7 +424,8 @@ private:
         feed_.want(); // also if this generation ends before it can be taken
       ++steps_since_report_;
       const bool last = training.at().steps == g.what.specification.steps;
-      if (const auto now = steady::now(); last || result.stop || now - reported_ >= progress_interval) {
+      if (const auto now = steady::now();
+          last || result.stop || now - reported_ >= progress_interval(g.what.target.ranks())) {
         const std::chrono::duration<double, std::milli> elapsed = now - step_began_;
         auto times = training.take_times();
         options_.report_to(progress{g.what.next, training.at(), result,
@@ -523,6 +523,10 @@ private:
 };
 
 } // namespace
+
+std::chrono::milliseconds progress_interval(std::uint32_t ranks) {
+  return std::chrono::milliseconds(std::clamp<std::uint32_t>(5 * ranks, 200, 10'000));
+}
 
 std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port) {
   keep_freed_memory();

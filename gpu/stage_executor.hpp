@@ -55,6 +55,10 @@ struct executor_options {
   std::filesystem::path checkpoints;       ///< a keeper's folder for them; empty: it writes none, and says so
 };
 
+/// How often a rank reports its progress at most, after its first step: all ranks together some 200 times a second at
+/// most, and each often enough for the limits on progress.
+std::chrono::milliseconds progress_interval(std::uint32_t ranks);
+
 /// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,
 /// except that ABORT interrupts a running step between two layers and PREPARE runs beside it. Destruction aborts
 /// everything and joins the executor's threads.

@@ -529,5 +529,13 @@ TEST_F(stage_executor_test, shards_of_one_job_are_not_taken_for_those_of_another
   EXPECT_TRUE(parameters["w"] == parameters["v"]);
 }
 
+// given: ranks / expected: at most 200 reports a second of all, unless each reports every 10 s; 5 a second of a few
+TEST(progress_interval, grows_with_the_ranks) {
+  EXPECT_EQ(progress_interval(1).count(), 200);
+  EXPECT_EQ(progress_interval(40).count(), 200);
+  EXPECT_EQ(progress_interval(1'000).count(), 5'000);
+  EXPECT_EQ(progress_interval(100'000).count(), 10'000); // a third of the least limit on progress
+}
+
 } // namespace
 } // namespace parcae::testing

@@ -1,0 +1,331 @@
+// What the manager's processor does for a large job: the conductor alone, driven without CAF and without executors.
+// Prints one JSON object per line, by fleet size:
+//   loss       from a loss to its PREPAREs: all answers to ABORT and DECIDE, the planner's decision, placement and
+//              transfer plan
+//   progress   one report of a rank with what the host does after it, and its share of a core at the rate of reports
+//   plan       plan_change alone, by what happened
+// Fails if 1,000 slots take longer than what is said below. Options: --quick leaves out the smaller fleets.
+
+#include "actors/conductor.hpp"
+#include "planner/live_plan.hpp"
+#include "planner/placement.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+using namespace parcae;
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr double loss_limit_ms = 100;  // p99
+constexpr double progress_limit = 0.2; // of a core
+constexpr std::uint32_t layers = 50;   // 25 stages of two
+constexpr std::uint32_t depth = 25;
+constexpr std::uint64_t layer_bytes = 600'000'000;
+
+// Of this thread's processor: all there is to measure, and whoever else uses the machine does not matter.
+double now_ms() {
+  timespec x{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &x);
+  return 1e3 * static_cast<double>(x.tv_sec) + 1e-6 * static_cast<double>(x.tv_nsec);
+}
+
+double since_ms(double begin) {
+  return now_ms() - begin;
+}
+
+double quantile(std::vector<double> x, double q) {
+  std::sort(x.begin(), x.end());
+  return x[std::min(x.size() - 1, static_cast<std::size_t>(q * static_cast<double>(x.size())))];
+}
+
+job_specification large_job() {
+  job_specification job;
+  job.steps = 1'000'000'000;
+  job.global_batch = 2'048;
+  job.micro_batch = 1;
+  job.virtual_replicas = 64;
+  job.min_depth = 16;
+  job.max_depth = 32;
+  return job;
+}
+
+model_facts large_model() {
+  model_facts x;
+  x.state_bytes.assign(layers, layer_bytes);
+  layer_cost cost{{10, 20, 1}, layer_bytes / 3, 4'000'000, layer_bytes, 40'000'000};
+  x.costs.assign(layers, cost);
+  return x;
+}
+
+/// The conductor and what answers it. All time that passes in the conductor, and in the planner, is counted.
+class large_cluster {
+public:
+  explicit large_cluster(std::uint32_t slots) :
+      job_(large_job()), facts_(large_model()), conductor_(job_id{1}, job_, facts_, {}, 1), news_("auto", 60) {
+    handle(slot_joined{{{"keeper", {1'000'000}, 0}, "10.123.123.123", 40'000}, true}); // the others learn of it
+    for (std::uint32_t i = 0; i < slots; ++i)
+      join();
+    run_until(phase::running);
+    step();
+  }
+
+  void join() {
+    const auto number = ++joined_;
+    const participant where{{"i-0123456789abcdef" + std::to_string(number), {number}, 0}, "10.123.123.123", 40'000};
+    news_.note({seconds(), where.slot.instance, 1, true, false});
+    present_.push_back(where.slot);
+    handle(slot_joined{where});
+  }
+
+  /// Of a slot that has a place. Returns what it took until all PREPAREs were out, ms.
+  double lose(std::size_t which) {
+    advance(30s);
+    const auto& grid = *conductor_.view().grid;
+    const auto slot = grid.participants.at(which % grid.ranks()).slot;
+    std::erase(present_, slot);
+    state_.erase(slot);
+    news_.note({seconds(), slot.instance, 1, false, false});
+    spent_ms_ = 0;
+    handle(slot_lost{slot, "bench"});
+    while (conductor_.view().now != phase::preparing)
+      one_effect();
+    return spent_ms_;
+  }
+
+  void run_until(phase wanted) {
+    for (int i = 0; conductor_.view().now != wanted || !todo_.empty(); ++i) {
+      if (i > 10'000'000)
+        throw std::runtime_error("the conductor does not get there");
+      if (todo_.empty())
+        advance(20ms);
+      else
+        one_effect();
+    }
+  }
+
+  /// A commit, told by all ranks. Returns what a report took, ms.
+  double step() {
+    const auto& grid = *conductor_.view().grid;
+    const auto g = conductor_.view().current;
+    const auto ranks = grid.ranks();
+    const auto slots = grid.participants;
+    const auto bounds = grid.first_layer;
+    const version at{conductor_.view().steps_done + 1, g};
+    spent_ms_ = 0;
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      progress x{g, at, {at.steps - 1, 1.0}, 500, {}, 1, 0, 1'000'000'000};
+      auto& held = state_[slots[r].slot];
+      held.clear();
+      for (auto l = bounds[r % depth_now()]; l < bounds[r % depth_now() + 1]; ++l) {
+        x.times.push_back({l, {10, 20, 1}, {10, 20, 1}, {}});
+        held.push_back({l, at});
+      }
+      now_ += 5ms;
+      handle(slot_reported{slots[r].slot, std::move(x)});
+    }
+    return spent_ms_ / ranks;
+  }
+
+  const conductor& machine() const { return conductor_; }
+
+private:
+  std::uint32_t depth_now() const { return conductor_.view().grid->depth; }
+  double seconds() const { return std::chrono::duration<double>(now_.time_since_epoch()).count(); }
+
+  void advance(std::chrono::milliseconds by) {
+    const auto until = now_ + by;
+    for (auto at = conductor_.deadline(); at && *at <= until; at = conductor_.deadline()) {
+      now_ = std::max(now_, *at);
+      handle(tick{});
+      while (!todo_.empty())
+        one_effect();
+    }
+    now_ = until;
+  }
+
+  void handle(const conductor_event& x) {
+    const auto began = now_ms();
+    auto effects = conductor_.handle(now_, x);
+    (void)conductor_.deadline(); // as the host does after each event
+    spent_ms_ += since_ms(began);
+    for (auto& e : effects)
+      todo_.push_back(std::move(e));
+  }
+
+  void one_effect() {
+    const auto x = std::move(todo_.front());
+    todo_.pop_front();
+    if (const auto* r = std::get_if<request_plan>(&x)) {
+      const auto began = now_ms();
+      const auto decision =
+          decide_by_liveput(job_, facts_.state_bytes, r->now, news_.forecast(seconds(), job_.look_ahead - 1));
+      spent_ms_ += since_ms(began);
+      planner_ms = since_ms(began);
+      handle(plan_chosen{r->request, decision.choice, decision.note, decision.all});
+    } else if (const auto* t = std::get_if<tell>(&x)) {
+      if (std::ranges::find(present_, t->to) != present_.end())
+        std::visit([&](const auto& c) { obey(t->to, c); }, t->what);
+    }
+  }
+
+  template <class T>
+  void obey(const slot_id&, const T&) {}
+
+  void obey(const slot_id& who, const prepare& c) {
+    if (std::exchange(newest_, c.next) != c.next) { // nodes do that
+      next_ = c.target;
+      checksum_ = checksum_of(c);
+    }
+    handle(slot_reported{who, prepared{c.next, checksum_, "digest"}});
+  }
+
+  void obey(const slot_id& who, const stop& c) {
+    handle(slot_reported{who, stopped{c.current, {conductor_.view().steps_done, c.current}, state_[who]}});
+  }
+
+  void obey(const slot_id& who, const transfer& c) {
+    for (std::uint32_t r = 0; r < next_.ranks(); ++r)
+      if (next_.participants[r].slot == who) {
+        auto& held = state_[who];
+        held.clear();
+        for (auto l = next_.first_layer[next_.stage_of(r)]; l < next_.first_layer[next_.stage_of(r) + 1]; ++l)
+          held.push_back({l, c.at});
+        return handle(slot_reported{who, ready{c.next, c.at, 0}});
+      }
+    handle(slot_reported{who, delivered{c.next}});
+  }
+
+  void obey(const slot_id& who, const activate& c) { handle(slot_reported{who, active{c.next}}); }
+
+  void obey(const slot_id& who, const abort_generation& c) {
+    const auto& held = state_[who];
+    const auto at = held.empty() ? version{} : held.front().at;
+    handle(slot_reported{who, aborted{c.current, at, no_step, {at.steps - 1}, held}});
+  }
+
+  void obey(const slot_id& who, const decide& c) { handle(slot_reported{who, decided{c.current, state_[who]}}); }
+
+  job_specification job_;
+  model_facts facts_;
+  conductor conductor_;
+  fleet_recorder news_;
+  std::vector<slot_id> present_;
+  std::map<slot_id, inventory> state_;
+  std::deque<effect> todo_;
+  placement next_;
+  generation newest_;
+  std::uint64_t checksum_ = 0;
+  time_point now_ = time_point{} + 1h;
+  std::uint64_t joined_ = 0;
+  double spent_ms_ = 0;
+
+public:
+  double planner_ms = 0; ///< of the last decision
+};
+
+bool losses_and_reports(std::uint32_t slots) {
+  large_cluster x(slots);
+  std::vector<double> loss, planner, report;
+  for (std::size_t i = 0; i < 30; ++i) {
+    loss.push_back(x.lose(i * 37));
+    planner.push_back(x.planner_ms);
+    x.run_until(phase::running);
+    for (int k = 0; k < 2; ++k)
+      report.push_back(x.step());
+    x.join();
+    x.run_until(phase::running);
+    report.push_back(x.step());
+  }
+  const double p99 = quantile(loss, 0.99);
+  std::printf(
+      "{\"bench\": \"loss\", \"slots\": %u, \"p50_ms\": %.1f, \"p99_ms\": %.1f, \"of_it_the_planner_p50_ms\": %.1f}\n",
+      slots, quantile(loss, 0.5), p99, quantile(planner, 0.5));
+  const auto ranks = x.machine().view().grid->ranks();
+  const double report_us = quantile(report, 0.5) * 1000;
+  const double reports_per_s = std::min(ranks / 0.2, 200.0); // see gpu/stage_executor.cpp
+  const double share = report_us * 1e-6 * reports_per_s;
+  std::printf(
+      "{\"bench\": \"progress\", \"slots\": %u, \"ranks\": %u, \"us\": %.1f, \"per_s\": %.0f, \"of_a_core\": %.3f}\n",
+      slots, ranks, report_us, reports_per_s, share);
+  std::fflush(stdout);
+  return p99 <= loss_limit_ms && share <= progress_limit;
+}
+
+/// D×P slots that hold their stage, and some spares.
+std::vector<candidate> fleet(std::uint32_t width, std::uint32_t stages, std::uint32_t spares, const version& at) {
+  std::vector<candidate> result;
+  for (std::uint32_t i = 0; i < width * stages + spares; ++i) {
+    candidate c;
+    c.where = {{"i-0123456789abcdef" + std::to_string(i), {i + 1}, 0}, "10.123.123.123", 40'000};
+    c.age = i;
+    if (i < width * stages)
+      for (auto l = i % stages * layers / stages; l < (i % stages + 1) * layers / stages; ++l)
+        c.held.push_back({l, at});
+    result.push_back(std::move(c));
+  }
+  return result;
+}
+
+void plans(std::uint32_t slots) {
+  const std::vector<std::uint64_t> bytes(layers, layer_bytes);
+  const std::vector<double> ms(layers, 1);
+  const version at{10, {1}};
+  const auto width = slots / depth;
+  const auto bounds = partition_layers(ms, depth);
+  auto all = fleet(width, depth, 0, at);
+  placement before{width, depth, bounds, {}};
+  for (const auto& c : all)
+    before.participants.push_back(c.where);
+  const auto time = [&](const char* what, std::uint32_t to_width, std::uint32_t to_depth,
+                        const std::vector<candidate>& c, const version& v) {
+    std::vector<double> took;
+    std::uint64_t moved = 0;
+    for (int i = 0; i < 5; ++i) {
+      const auto began = now_ms();
+      moved = plan_change(to_width, partition_layers(ms, to_depth), c, v, bytes, &before).bytes;
+      took.push_back(since_ms(began));
+      if (took.back() > 2000)
+        break;
+    }
+    std::printf("{\"bench\": \"plan\", \"slots\": %u, \"what\": \"%s\", \"ms\": %.2f, \"layers_moved\": %llu}\n", slots,
+                what, quantile(took, 0.5), static_cast<unsigned long long>(moved / layer_bytes));
+    std::fflush(stdout);
+  };
+  auto lost = all;
+  lost.erase(lost.begin() + width * depth / 2);
+  time("a loss, narrower", width - 1, depth, lost, at);
+  auto joined = lost;
+  joined.push_back(fleet(0, depth, 1, at).back());
+  joined.back().where.slot.instance = "new";
+  joined.back().age = 10'000;
+  time("a loss, a spare takes over", width, depth, joined, at);
+  time("another depth", slots / (depth + 1), depth + 1, lost, at);
+  time("the first start", width, depth, fleet(0, depth, slots, {}), {});
+  auto mixed = fleet(width / 2, depth, slots - width / 2 * depth, at);
+  time("twice as wide", width, depth, mixed, at);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
+  bool good = true;
+  for (const std::uint32_t slots : {400u, 800u, 1'000u}) {
+    if (quick && slots < 1'000)
+      continue;
+    plans(slots);
+    const bool within = losses_and_reports(slots);
+    good = good && within;
+  }
+  return good ? 0 : 1;
+}
