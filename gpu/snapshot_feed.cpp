@@ -1,9 +1,33 @@
 #include "gpu/snapshot_feed.hpp"
 
+#include "gpu/tensor_account.hpp"
+
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace parcae {
+
+namespace {
+
+/// A snapshot that counts in its executor's memory until it has been sent.
+struct counted_snapshot {
+  counted_snapshot(snapshot x, std::uint64_t bytes) : what(std::move(x)), memory(bytes) {}
+
+  const snapshot what;
+  const tensor_account::share memory;
+};
+
+std::shared_ptr<const snapshot> counted(snapshot x) {
+  std::uint64_t bytes = 0;
+  for (const auto& shard : x.shards)
+    for (const auto& part : shard.parts)
+      bytes += part.size();
+  const auto whole = std::make_shared<counted_snapshot>(std::move(x), bytes);
+  return {whole, &whole->what};
+}
+
+} // namespace
 
 void snapshot_feed::protect(const parcae::protect& x, data_port& port) {
   streams_.clear();
@@ -32,7 +56,7 @@ bool snapshot_feed::send(const generation_state& g, const layer_store& store, co
   const auto width = g.what.target.width;
   const auto keepers = static_cast<std::uint32_t>(streams_.size());
   const auto copies = std::min(g.what.specification.keeper_copies, keepers);
-  std::vector<std::shared_ptr<snapshot>> parcels(keepers);
+  std::vector<std::optional<snapshot>> parcels(keepers);
   for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
     if (!whole && layer % width != g.what.target.pipeline_of(g.self))
       continue;
@@ -45,13 +69,13 @@ bool snapshot_feed::send(const generation_state& g, const layer_store& store, co
     for (std::uint32_t c = 0; c < copies; ++c) {
       auto& parcel = parcels[(layer + c) % keepers];
       if (!parcel)
-        parcel = std::make_shared<snapshot>(snapshot{protection_.job, result, {}});
+        parcel = snapshot{protection_.job, result, {}};
       parcel->shards.push_back(c + 1 < copies ? bytes : std::move(bytes));
     }
   }
   for (std::uint32_t k = 0; k < keepers; ++k)
     if (parcels[k])
-      streams_[k]->send(std::move(parcels[k]));
+      streams_[k]->send(counted(*std::move(parcels[k])));
   return true;
 }
 

@@ -79,4 +79,14 @@ tensor_account::scope::~scope() {
   present = std::move(before_);
 }
 
+tensor_account::share::share(std::uint64_t bytes) : account_(present), bytes_(bytes) {
+  if (account_)
+    account_->add(bytes_);
+}
+
+tensor_account::share::~share() {
+  if (account_)
+    account_->subtract(bytes_);
+}
+
 } // namespace parcae

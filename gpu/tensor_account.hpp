@@ -36,6 +36,19 @@ public:
     std::shared_ptr<tensor_account> before_;
   };
 
+  /// Bytes that are no tensor's and count as well, in the account of the thread that made it, as long as it lives.
+  class share {
+  public:
+    explicit share(std::uint64_t bytes);
+    ~share();
+    share(const share&) = delete;
+    share& operator=(const share&) = delete;
+
+  private:
+    std::shared_ptr<tensor_account> account_;
+    std::uint64_t bytes_;
+  };
+
 private:
   tensor_account() = default;
 

@@ -48,7 +48,7 @@ private:
 };
 
 step_knowledge knowledge_of(const situation& now) {
-  return {now.costs, now.platform, now.measured, now.slot_bytes};
+  return {now.costs, now.platform, now.measured, now.slot_bytes, now.keepers};
 }
 
 std::vector<configuration> fitting(const job_specification& job, const situation& now, std::uint32_t slots) {

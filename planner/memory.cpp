@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <vector>
 
 namespace parcae {
 
 stage_memory memory_of(const job_specification& job, std::span<const layer_cost> layers,
-                       std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width) {
+                       std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width,
+                       std::uint32_t keepers) {
   const auto depth = static_cast<std::uint32_t>(first_layer.size() - 1);
   const auto first = first_layer[stage], last = first_layer[stage + 1];
   std::uint64_t gradients = 0, inside = 0, largest = 0, kept_inputs = 0;
   stage_memory x;
+  std::vector<std::uint64_t> sent(width, 0); // by pipeline
   for (auto i = first; i < last; ++i) {
+    sent[i % width] += layers[i].state_bytes;
     x.state += layers[i].state_bytes;
     gradients += layers[i].gradient_bytes;
     inside += layers[i].activation_bytes;
@@ -22,6 +26,7 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
   }
   x.arriving = x.state;
   x.passing = largest;
+  x.snapshots = 2 * std::min(job.keeper_copies, keepers) * *std::max_element(sent.begin(), sent.end());
   // Sub-trees that r consecutive replicas can leave unmerged, and the one that autograd adds to.
   const auto replicas = job.reproducible ? (job.virtual_replicas + width - 1) / width : 1;
   x.gradients = gradients * (std::bit_width(replicas) + 1);
@@ -35,12 +40,13 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
 }
 
 std::string memory_problem(const job_specification& job, std::span<const layer_cost> layers,
-                           std::span<const std::uint32_t> first_layer, std::uint32_t width, std::uint64_t slot_bytes) {
+                           std::span<const std::uint32_t> first_layer, std::uint32_t width, std::uint32_t keepers,
+                           std::uint64_t slot_bytes) {
   if (slot_bytes == 0)
     return {};
   constexpr double gib = 1 << 30;
   for (std::uint32_t stage = 0; stage + 1 < first_layer.size(); ++stage) {
-    const auto needed = memory_of(job, layers, first_layer, stage, width).total();
+    const auto needed = memory_of(job, layers, first_layer, stage, width, keepers).total();
     if (needed <= slot_bytes)
       continue;
     char text[120];

@@ -86,7 +86,8 @@ std::vector<configuration> configurations(const job_specification& job, const st
   refine(result, job, known.measured);
   std::erase_if(result, [&](const configuration& x) { return x.width * x.depth > slots; });
   for (auto& x : result)
-    if (const auto problem = memory_problem(job, layers, x.first_layer, x.width, known.slot_bytes); !problem.empty())
+    if (const auto problem = memory_problem(job, layers, x.first_layer, x.width, known.keepers, known.slot_bytes);
+        !problem.empty())
       x = {0, 0, {}, 0, std::to_string(x.width) + "x" + std::to_string(x.depth) + ": " + problem};
   return result;
 }

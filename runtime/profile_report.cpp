@@ -78,7 +78,7 @@ json::object reconfiguration_of(const job_measurements& x, const std::vector<con
 
 std::vector<configuration> predicted_configurations(const job_specification& job, const job_measurements& x,
                                                     std::uint32_t slots, std::uint64_t slot_bytes) {
-  auto all = configurations(job, {x.layers, x.platform, {}, slot_bytes}, slots);
+  auto all = configurations(job, {x.layers, x.platform, {}, slot_bytes, 1}, slots);
   std::erase_if(all, [](const auto& c) { return c.width == 0; });
   // What the model was made from says nothing about its error: 1×1 is no check of it, but known.
   for (auto& c : all)

@@ -64,12 +64,64 @@ TEST_P(memory, is_estimated) {
   const auto costs = facts_of(job).costs;
   const auto bounds = shape(job, 1, 2).first_layer;
   for (const auto& [rank, peak] : cluster.view().peak_bytes) {
-    const auto estimate = memory_of(job, costs, bounds, rank, 1);
+    const auto estimate = memory_of(job, costs, bounds, rank, 1, 0);
     const double ratio = static_cast<double>(estimate.total() - estimate.arriving) / static_cast<double>(peak);
     std::cout << GetParam().kind << (GetParam().recompute ? " recomputed" : "") << ", stage " << rank << ": "
               << static_cast<double>(peak) / (1 << 20) << " MiB measured, estimated over measured " << ratio << "\n";
     EXPECT_GT(ratio, 0.6); // convolutions unfold their inputs
     EXPECT_LT(ratio, 1.6);
+  }
+}
+
+// Most memory that a rank of this grid takes in steps that are all snapshots, to so many keepers.
+std::vector<std::uint64_t> peaks_with(const job_specification& job, std::uint32_t width, std::uint32_t depth,
+                                      std::uint32_t keepers) {
+  executor_cluster cluster(job);
+  cluster.planner = [&](std::uint32_t slots, const auto&) {
+    return slots < width * depth ? configuration{0, 0, {}, 0, "wait"} : shape(job, width, depth);
+  };
+  for (std::uint32_t i = 0; i < keepers; ++i)
+    cluster.add_keeper("k" + std::to_string(i));
+  for (std::uint32_t i = 0; i < width * depth; ++i)
+    cluster.add_worker("w" + std::to_string(i));
+  std::vector<std::uint64_t> result(width * depth);
+  EXPECT_TRUE(cluster.run_until([&] {
+    for (const auto& [rank, peak] : cluster.view().peak_bytes)
+      result.at(rank) = peak;
+    return cluster.view().steps_done >= 30 && cluster.view().peak_bytes.size() == result.size() &&
+           (keepers == 0 || cluster.view().protected_version.steps >= 10);
+  }));
+  return result;
+}
+
+// given: a large state and small activations, a snapshot at each step / expected: the copies take what is planned with
+// (two of each) or half of it, if none was made while another was on its way
+TEST(memory, of_snapshots_is_planned_with) {
+  auto job = job_of({"mlp", false});
+  job.model.layers = 6;
+  job.model.width = 256;
+  job.global_batch = 4;
+  job.micro_batch = 1;
+  job.data.path = "/usr/share/common-licenses/GPL-3";
+  job.keeper_every = 1;
+  job.keeper_copies = 2;
+  ASSERT_EQ(problem_of(job), "");
+  const auto costs = facts_of(job).costs;
+  struct {
+    std::uint32_t width, depth, keepers;
+  } table[] = {{1, 2, 1}, {2, 1, 1}, {2, 1, 2}};
+  for (const auto& x : table) {
+    const auto without = peaks_with(job, x.width, x.depth, 0), with = peaks_with(job, x.width, x.depth, x.keepers);
+    const auto bounds = shape(job, x.width, x.depth).first_layer;
+    for (std::uint32_t rank = 0; rank < without.size(); ++rank) {
+      const auto planned = memory_of(job, costs, bounds, rank % x.depth, x.width, x.keepers).snapshots;
+      const auto measured = static_cast<double>(with[rank]) - static_cast<double>(without[rank]);
+      const auto ratio = static_cast<double>(planned) / measured;
+      std::cout << x.width << "x" << x.depth << " to " << x.keepers << ", rank " << rank << ": " << measured / (1 << 20)
+                << " MiB measured, planned over measured " << ratio << "\n";
+      EXPECT_GT(ratio, 0.9);
+      EXPECT_LT(ratio, 2.6); // of two replicas one may send less
+    }
   }
 }
 

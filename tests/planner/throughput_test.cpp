@@ -117,16 +117,40 @@ TEST(memory, is_counted_by_stage) {
   job.virtual_replicas = 8;
   const auto layers = equal_layers(5);
   const std::uint32_t bounds[] = {0, 2, 4, 5};
-  const auto first = memory_of(job, layers, bounds, 0, 2); // 4 replicas: 3 sums and autograd's; 3 in flight
+  const auto first = memory_of(job, layers, bounds, 0, 2, 0); // 4 replicas: 3 sums and autograd's; 3 in flight
   EXPECT_EQ(first.state, 24'000'000u);
   EXPECT_EQ(first.arriving, 24'000'000u);
   EXPECT_EQ(first.gradients, 4u * 8'000'000);
   EXPECT_EQ(first.activations, 3u * 10'000'000);
   EXPECT_EQ(first.passing, 5'000'000u);
-  EXPECT_EQ(memory_of(job, layers, bounds, 1, 2).activations, 2u * 11'000'000); // with what arrived
-  EXPECT_EQ(memory_of(job, layers, bounds, 2, 8).gradients, 2u * 4'000'000);
+  EXPECT_EQ(memory_of(job, layers, bounds, 1, 2, 0).activations, 2u * 11'000'000); // with what arrived
+  EXPECT_EQ(memory_of(job, layers, bounds, 2, 8, 0).gradients, 2u * 4'000'000);
   job.recompute = true;
-  EXPECT_EQ(memory_of(job, layers, bounds, 0, 2).activations, 3u * 2'000'000 + 5'000'000);
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 2, 0).activations, 3u * 2'000'000 + 5'000'000);
+}
+
+// given: the same / expected: of the replica that sends most, twice, for each copy that the keepers hold
+TEST(memory, of_snapshots_is_two_copies_of_what_a_replica_sends) {
+  job_specification job;
+  job.global_batch = 8;
+  job.micro_batch = 1;
+  job.virtual_replicas = 8;
+  auto layers = equal_layers(5);
+  layers[4].state_bytes = 1'000'000;
+  const std::uint32_t bounds[] = {0, 3, 5};
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 1, 0).snapshots, 0u);
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 1, 1).snapshots, 2u * 36'000'000);
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 2, 1).snapshots, 2u * 24'000'000); // layers 0 and 2
+  EXPECT_EQ(memory_of(job, layers, bounds, 1, 2, 1).snapshots, 2u * 12'000'000); // layer 3, not 4
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 4, 1).snapshots, 2u * 12'000'000);
+  job.keeper_copies = 2;
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 2, 1).snapshots, 2u * 24'000'000);
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 2, 3).snapshots, 4u * 24'000'000);
+  const auto without = memory_of(job, layers, bounds, 0, 2, 0).total();
+  EXPECT_EQ(memory_of(job, layers, bounds, 0, 2, 3).total(), without + 4 * 24'000'000);
+  // What fits without keepers need not fit with one.
+  EXPECT_EQ(memory_problem(job, layers, bounds, 2, 0, without), "");
+  EXPECT_NE(memory_problem(job, layers, bounds, 2, 1, without), "");
 }
 
 TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
@@ -136,7 +160,7 @@ TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
   job.virtual_replicas = 8;
   const auto layers = equal_layers(4);
   const std::uint32_t whole[] = {0, 4};
-  const auto of_one = memory_of(job, layers, whole, 0, 1).total();
+  const auto of_one = memory_of(job, layers, whole, 0, 1, 0).total();
   const auto unlimited = best_configuration(job, {layers}, 1);
   EXPECT_EQ(unlimited.depth, 1u);
   EXPECT_EQ(best_configuration(job, {layers, {}, {}, of_one}, 1), unlimited);
@@ -147,7 +171,7 @@ TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
   EXPECT_NE(two.reason.find("do not fit"), std::string::npos) << two.reason;
   for (const auto& x : configurations(job, {layers, {}, {}, of_one - 1}, 4))
     if (x.width > 0) {
-      EXPECT_EQ(memory_problem(job, layers, x.first_layer, x.width, of_one - 1), "");
+      EXPECT_EQ(memory_problem(job, layers, x.first_layer, x.width, 0, of_one - 1), "");
     }
 }
 
