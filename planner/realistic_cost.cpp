@@ -115,8 +115,9 @@ change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> 
 
 realistic_cost::realistic_cost(const profile& workload, const realistic_options& options) :
     workload_(workload), options_(options) {
-  if (!(options_.figures.link_bytes_per_ms > 0) || options_.devices < 1 || options_.keepers < 1)
-    throw std::invalid_argument("realistic costs need a link rate, devices and keepers greater than 0");
+  if (!(options_.figures.link_bytes_per_ms > 0) || !(options_.copy_bytes_per_ms > 0) || options_.devices < 1 ||
+      options_.keepers < 1)
+    throw std::invalid_argument("realistic costs need rates, devices and keepers greater than 0");
   for (const auto& x : workload_.layers)
     layer_bytes_.push_back(x.parameters * workload_.state_bytes_per_parameter());
 }
@@ -176,6 +177,21 @@ const std::vector<realistic_cost::outcome>& realistic_cost::outcomes_of(const sh
 double realistic_cost::step_ms(const shape& x) const {
   const double rate = workload_.throughput(x);
   return rate > 0 ? 1000.0 * workload_.global_batch / rate : 0;
+}
+
+double realistic_cost::snapshot_share(const shape& x) {
+  const double trained_ms = options_.keeper_every * step_ms(x);
+  if (!(trained_ms > 0))
+    return 0;
+  const auto& first = cut_of(x.depth).first_layer;
+  double most = 0; // all wait for the rank that copies most
+  for (std::uint32_t stage = 0; stage < x.depth; ++stage) {
+    std::vector<double> copied(x.width, 0);
+    for (auto layer = first[stage]; layer < first[stage + 1]; ++layer)
+      most = std::max(most, copied[layer % x.width] += layer_bytes_[layer]);
+  }
+  const double copy_ms = most / options_.copy_bytes_per_ms;
+  return copy_ms / (trained_ms + copy_ms);
 }
 
 change_cost realistic_cost::given(const shape& from, const shape& to, std::span<const std::uint32_t> left) {

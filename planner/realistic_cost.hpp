@@ -61,6 +61,8 @@ struct realistic_options {
   std::uint32_t devices = 1;   ///< per instance
   std::uint32_t keepers = 1;   ///< who send what no worker holds any more
   double keeper_lag_steps = 5; ///< mean number of steps computed again if a stage lost all replicas, or after waiting
+  double keeper_every = 10;    ///< steps between snapshots to the keepers
+  double copy_bytes_per_ms = 2e6; ///< within a rank's memory, that is taken for it
 };
 
 /// Means over random losses. Cost of a case: survivors stay where they hold most of what is needed (a greedy choice,
@@ -79,6 +81,10 @@ public:
   double redirect_ms(const shape& to) override;
   bool real_time() const override { return true; }
   std::uint32_t devices() const override { return options_.devices; }
+
+  /// Of the time that x trains, the part in which it only copies: at the commit of every keeper_every-th step each rank
+  /// copies its share of its stage's state, which is streamed to the keepers behind the next steps.
+  double snapshot_share(const shape& x);
 
   /// What move_ms is the total of.
   change_cost move(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost);

@@ -170,8 +170,8 @@ simulated_interval simulator::migrate() {
   const auto outcome =
       carry_out(table, state_, table.clipped(target_, event.available), held_, event.lost, seconds(next_));
   state_ = outcome.next;
-  const simulated_interval result{state_.at == move_table::idle ? shape{} : table.shapes()[state_.at], outcome.samples,
-                                  outcome.cost_ms, outcome.cost_ms > 0};
+  simulated_interval result{state_.at == move_table::idle ? shape{} : table.shapes()[state_.at], outcome.samples,
+                            outcome.cost_ms, outcome.cost_ms > 0};
   if (costs) {
     if (!before.migrating || outcome.anew || state_.at == move_table::idle)
       unpaid_ = {};
@@ -180,6 +180,9 @@ simulated_interval simulator::migrate() {
         before.at == move_table::idle ? start : costs->move(table.shapes()[before.at], result.used, held_, event.lost);
     unpaid_ += outcome.anew && start.total_ms() > change.total_ms() ? start : change;
     account_for_lost(result.used, workload_.fastest(event.available * table.costs().devices()));
+    const double copying = result.samples * costs->snapshot_share(result.used);
+    result.samples -= copying;
+    lost_.snapshots += copying;
   }
   return result;
 }

@@ -33,6 +33,7 @@ struct lost_samples {
   double bytes = 0;     ///< moving state
   double messages = 0;  ///< the other phases of changes
   double replayed = 0;  ///< computing again what was lost
+  double snapshots = 0; ///< copying state for the keepers, while nobody trains
   double remainder = 0; ///< a slower configuration than the fastest that fits, or none
 };
 

@@ -44,6 +44,7 @@ json::object describe(const simulation_setting& setting, const policy_run& x) {
     result["lost_samples"] = json::object{{"bytes", x.lost->bytes},
                                           {"messages", x.lost->messages},
                                           {"replayed", x.lost->replayed},
+                                          {"snapshots", x.lost->snapshots},
                                           {"remainder", x.lost->remainder}};
   if (x.published_samples_per_s)
     result["published_samples_per_s_on_scaled_p3"] = *x.published_samples_per_s;
@@ -57,13 +58,14 @@ std::string to_table(const std::vector<policy_run>& runs) {
   const bool real_time = std::any_of(runs.begin(), runs.end(), [](const auto& x) { return x.lost.has_value(); });
   append(text, "%-11s %15s %11s %9s %10s", "policy", "samples", "samples/s", "of ideal", "changes");
   if (real_time)
-    append(text, " %9s %9s %9s %9s", "bytes", "messages", "replayed", "remainder");
+    append(text, " %9s %9s %9s %9s %9s", "bytes", "messages", "replayed", "snapshots", "remainder");
   append(text, " %12s %8s\n", "planning ms", "p99 ms");
   for (const auto& x : runs) {
     append(text, "%-11s %15.1f %11.2f %8.2f%% %10u", x.policy.c_str(), x.samples, x.samples_per_s,
            100 * x.share_of_ideal(), x.migrations);
     if (x.lost)
-      for (const double part : {x.lost->bytes, x.lost->messages, x.lost->replayed, x.lost->remainder})
+      for (const double part :
+           {x.lost->bytes, x.lost->messages, x.lost->replayed, x.lost->snapshots, x.lost->remainder})
         append(text, " %8.2f%%", x.ideal > 0 ? 100 * part / x.ideal : 0);
     else if (real_time)
       append(text, " %9s %9s %9s %9s", "-", "-", "-", "-");

@@ -183,5 +183,61 @@ TEST_F(conductor_test, communication_that_fails_again_and_again_backs_off) {
   EXPECT_EQ(c.view().now, phase::running);
 }
 
+// given: a planner that takes its time when somebody joins / expected: steps are made meanwhile, and the change follows
+TEST_F(conductor_test, trains_while_the_planner_thinks) {
+  run_two();
+  c.slow_planner = true;
+  c.add("c");
+  c.advance(20ms);
+  const auto before = c.view().steps_done;
+  const auto g = c.view().current;
+  ASSERT_EQ(c.plans, 2u);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(c.view().now, phase::running);
+    c.step();
+  }
+  EXPECT_EQ(c.view().steps_done, before + 5);
+  EXPECT_EQ(c.view().current, g);
+  c.slow_planner = false;
+  c.answer_plans();
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 3u);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+}
+
+// given: 1×2, a notice to one of them, a spare that takes its time to prepare / expected: the one that leaves is to
+// send its stage, to the spare alone, and trains until then; no step is computed again
+TEST_F(conductor_test, who_is_under_notice_trains_until_it_sends) {
+  c.depth = 2;
+  c.width = 1;
+  for (const auto* name : {"a", "b", "s"})
+    c.add(name);
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::running);
+  c.step();
+  c.silent = {"s"};
+  c.notice("a", 30s);
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::readying);
+  const auto& told = c.told("s");
+  const auto* plan = std::get_if<prepare>(&told.back());
+  ASSERT_NE(plan, nullptr);
+  ASSERT_EQ(plan->moves.size(), 2u); // layers
+  for (const auto& move : plan->moves) {
+    EXPECT_EQ(plan->target.participants.at(move.source).slot, c.slot("a"));
+    EXPECT_EQ(plan->target.participants.at(move.destination).slot, c.slot("s"));
+  }
+  const auto before = c.view().steps_done;
+  c.step();
+  c.step();
+  EXPECT_EQ(c.view().steps_done, before + 2);
+  c.silent.clear();
+  c.say("s", prepared{plan->next, checksum_of(*plan), "digest"});
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, before + 2);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+  EXPECT_EQ(c.view().changes.back().bytes, 2'000u);
+}
+
 } // namespace
 } // namespace parcae

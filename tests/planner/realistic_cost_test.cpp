@@ -193,5 +193,24 @@ TEST(realistic_cost, refuses_figures_that_mean_nothing) {
   EXPECT_THROW(realistic_cost(workload, x), std::invalid_argument);
 }
 
+// given: four layers of 3.6e8 bytes, a snapshot every 5 steps of 2 s, 1e6 bytes/ms / expected: each rank stands still
+// for what it copies, the busiest one's; more replicas share the work, and odd layers are not halved
+TEST(realistic_cost, snapshots_are_copied_while_nobody_trains) {
+  auto workload = made_up::workload(4, 8, 1, true);
+  for (const shape x : {shape{1, 1}, shape{1, 2}, shape{2, 2}, shape{3, 1}, shape{4, 1}})
+    workload.samples_per_s[x] = 32; // a step takes 2 s
+  auto x = options(false);
+  x.keeper_every = 5;
+  x.copy_bytes_per_ms = 1e6;
+  realistic_cost costs(workload, x);
+  const auto share = [](double copied_ms) { return copied_ms / (5 * 2000 + copied_ms); };
+  EXPECT_DOUBLE_EQ(costs.snapshot_share({1, 1}), share(4 * 360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_share({1, 2}), share(2 * 360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_share({2, 2}), share(360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_share({3, 1}), share(2 * 360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_share({4, 1}), share(360));
+  EXPECT_EQ(costs.snapshot_share({7, 1}), 0); // does not train
+}
+
 } // namespace
 } // namespace parcae

@@ -68,7 +68,8 @@ TEST(simulator, an_announced_loss_costs_no_work) {
       x.advance();
     }
     const auto& lost = x.lost();
-    EXPECT_NEAR(x.samples() + lost.bytes + lost.messages + lost.replayed + lost.remainder, x.ideal(), 1e-9 * x.ideal());
+    EXPECT_NEAR(x.samples() + lost.bytes + lost.messages + lost.replayed + lost.snapshots + lost.remainder, x.ideal(),
+                1e-9 * x.ideal());
     return std::pair(lost.replayed, x.samples());
   };
   for (const auto how : {policy::throughput, policy::liveput}) {
