@@ -112,6 +112,7 @@ void conductor::machine::on(const slot_joined& x) {
   slot.where = x.where;
   slot.keeper = x.keeper;
   slot.slot_bytes = x.slot_bytes;
+  slot.machine = x.machine;
   slot.age = ++arrivals_;
   if (x.keeper) {
     send(x.where.slot, guard_message());

@@ -9,6 +9,7 @@
 #include "planner/live_plan.hpp"
 #include "planner/placement.hpp"
 #include "protocols/choreography.hpp"
+#include "protocols/messages.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -52,6 +53,7 @@ struct slot_joined {
   participant where;
   bool keeper = false;
   std::uint64_t slot_bytes = 0; ///< its memory; 0: unknown
+  machine_facts machine = {};
 };
 
 /// The registry declared the slot lost. Edge-triggered, once.

@@ -298,7 +298,7 @@ void conductor::machine::begin_activation() {
   }
   current_ = std::move(began);
   last_grid_ = current_->grid;
-  steps_.begin(current_->grid);
+  steps_.begin(current_->grid, side_by_side(current_->grid));
   view_.peak_bytes.clear();
   view_.current = g;
   view_.grid = current_->grid;

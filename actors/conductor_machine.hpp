@@ -26,7 +26,8 @@ private:
   struct slot_state {
     participant where;
     bool keeper = false;
-    std::uint64_t slot_bytes = 0;       ///< 0: unknown
+    std::uint64_t slot_bytes = 0; ///< 0: unknown
+    machine_facts machine;
     std::uint64_t age = 0;              ///< order of arrival
     inventory held;                     ///< as last heard; keepers: as far as it can be true
     inventory told;                     ///< keepers: as last heard
@@ -248,7 +249,15 @@ private:
   void hear(const slot_id&, slot_state&, const evaluated& x);
   /// Brings what is known of configurations up to date, now and then.
   void refine_configurations();
+  struct shared_machine {
+    machine_facts facts;
+    std::uint32_t slots = 0; ///< usable
+  };
+  std::map<std::string, shared_machine> machines() const; ///< by id; those not known are left out
+  std::uint64_t slot_bytes() const;                       ///< memory of the smallest usable slot; 0: unknown
   platform_cost platform() const;
+  /// The most ranks that one machine has; 1 where machines are not known.
+  std::uint32_t side_by_side(const placement& grid) const;
   /// Of the generation that is active everywhere: its change is over, and nothing older is needed.
   void first_commit();
   void release_all();

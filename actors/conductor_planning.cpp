@@ -47,10 +47,6 @@ void conductor::machine::plan_now(const std::string& why) {
 }
 
 void conductor::machine::ask_planner() {
-  std::uint64_t least = 0;
-  for (const auto& [id, slot] : slots_)
-    if (slot.usable() && slot.slot_bytes > 0)
-      least = least == 0 ? slot.slot_bytes : std::min(least, slot.slot_bytes);
   const auto costs = steps_.costs(facts_.costs);
   situation now{usable_slots(),
                 costs,
@@ -59,7 +55,7 @@ void conductor::machine::ask_planner() {
                 false,
                 static_cast<std::uint32_t>(keepers().size()),
                 meter_.figures(),
-                least,
+                slot_bytes(),
                 steps_.measured(specification_, costs, platform()),
                 platform()};
   if (last_grid_) {
@@ -74,10 +70,54 @@ void conductor::machine::ask_planner() {
   effects_.push_back(request_plan{++plan_request_, std::move(now)});
 }
 
+std::map<std::string, conductor::machine::shared_machine> conductor::machine::machines() const {
+  std::map<std::string, shared_machine> result;
+  for (const auto& [id, slot] : slots_)
+    if (slot.usable() && !slot.machine.id.empty()) {
+      auto& x = result[slot.machine.id];
+      ++x.slots;
+      x.facts = slot.machine;
+    }
+  return result;
+}
+
+std::uint64_t conductor::machine::slot_bytes() const {
+  std::uint64_t least = 0;
+  const auto consider = [&](std::uint64_t bytes) {
+    if (bytes > 0)
+      least = least == 0 ? bytes : std::min(least, bytes);
+  };
+  for (const auto& [id, slot] : slots_)
+    if (slot.usable())
+      consider(slot.slot_bytes);
+  for (const auto& [id, x] : machines()) // each node on it may think that it has all of it
+    consider(x.facts.bytes / x.slots);
+  return least;
+}
+
 platform_cost conductor::machine::platform() const {
   platform_cost result;
   result.bytes_per_ms = meter_.figures().link_bytes_per_ms; // as transfers have shown
+  result.crowding = steps_.crowding();
+  // All ranks wait for the slowest: the machine with most slots for its cores says how fast they are.
+  double most = 0;
+  for (const auto& [id, x] : machines())
+    if (const auto share = static_cast<double>(x.slots) / x.facts.cores; x.facts.cores > 0 && share > most) {
+      most = share;
+      result.machine_slots = x.slots;
+      result.machine_cores = static_cast<double>(x.facts.cores) / specification_.threads;
+    }
   return result;
+}
+
+std::uint32_t conductor::machine::side_by_side(const placement& grid) const {
+  std::map<std::string, std::uint32_t> ranks;
+  std::uint32_t most = 1;
+  for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank)
+    if (const auto slot = slots_.find(grid.participants[rank].slot);
+        slot != slots_.end() && !slot->second.machine.id.empty())
+      most = std::max(most, ++ranks[slot->second.machine.id]);
+  return most;
 }
 
 std::uint32_t conductor::machine::usable_slots() const {

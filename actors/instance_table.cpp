@@ -62,6 +62,8 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
   if (!good_processor(x.processor))
     return refuse(parcae_error::malformed_request,
                   "instance " + x.name + " does not say its processor in at most 512 printable characters");
+  if (x.machine.id.size() > machine_facts::longest_id || x.machine.cores > 65'536)
+    return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable machine");
   const bool of_another = x.manager_life != 0 && x.manager_life != manager_life_;
   if (of_another || std::find(lost_lives_.begin(), lost_lives_.end(), x.life) != lost_lives_.end())
     return refuse(parcae_error::lost_incarnation, "instance " + x.name + (of_another ? ", of another manager" : ""));

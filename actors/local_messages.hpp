@@ -22,6 +22,7 @@ struct slot_offer {
   bool keeper = false;
   std::string processor;        ///< as in HELLO
   std::uint64_t slot_bytes = 0; ///< as in HELLO
+  machine_facts machine;        ///< as in HELLO
   slot_actor handle;
 };
 

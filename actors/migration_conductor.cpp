@@ -152,7 +152,7 @@ void join(self_pointer self, const slot_offer& x) {
     return;
   s.slots[x.where.slot] = x.handle;
   self->send(x.handle, attach_atom_v, s.config.job, report_sink{self});
-  handle(self, slot_joined{x.where, x.keeper, x.slot_bytes});
+  handle(self, slot_joined{x.where, x.keeper, x.slot_bytes, x.machine});
 }
 
 void happened(self_pointer self, const conductor_event& x) {

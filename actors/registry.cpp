@@ -36,6 +36,7 @@ void offer_slots(self_pointer self, const instance_table::key& who) {
                                      x.role == role::keeper,
                                      x.processor,
                                      x.slot_bytes,
+                                     x.machine,
                                      s.members.at(who).slots[i]});
 }
 

@@ -90,14 +90,16 @@ void step_meter::layer_means::assume(const layer_time& x) {
     kinds[k].all.assume(x.all.*pass_kinds[k]);
 }
 
-void step_meter::begin(const placement& grid) {
+void step_meter::begin(const placement& grid, std::uint32_t side_by_side) {
+  side_by_side_ = side_by_side;
   current_ = {grid.width, grid.depth};
   depth_ = grid.depth;
   heard_.clear();
   auto& here = visits_[current_];
-  if (here.first_layer != grid.first_layer) // other stages take other times
+  if (here.first_layer != grid.first_layer || here.side_by_side != side_by_side) // takes other times
     here = {};
   here.first_layer = grid.first_layer;
+  here.side_by_side = side_by_side;
   ++here.visits;
 }
 
@@ -107,7 +109,7 @@ void step_meter::hear(std::uint32_t rank, const progress& x) {
   last->second = x.at.steps;
   if (first)
     for (const auto& t : x.times)
-      layers_[t.layer].assume(t);
+      layers_[side_by_side_][t.layer].assume(t);
   if (first || steps == 0 || !(x.step_ms > 0) || !std::isfinite(x.step_ms))
     return;
   auto& here = visits_[current_];
@@ -120,19 +122,53 @@ void step_meter::hear(std::uint32_t rank, const progress& x) {
   here.other_ms[rank % depth_].add(x.other_ms);
   for (const auto& t : x.times) {
     here.layers[t.layer].add(t);
-    layers_[t.layer].add(t);
+    layers_[side_by_side_][t.layer].add(t);
   }
+}
+
+double step_meter::crowding_of(std::uint32_t side_by_side) const {
+  const auto found = layers_.find(side_by_side);
+  if (found == layers_.end())
+    return 1;
+  double alone = 0, beside = 0;
+  for (const auto& [layer, x] : layers_.begin()->second)
+    if (const auto y = found->second.find(layer); y != found->second.end())
+      for (std::size_t k = 0; k < x.kinds.size(); ++k)
+        if (pass_kinds[k] != &pass_times::optimizer_ms && x.kinds[k].all.count > 0 &&
+            y->second.kinds[k].all.count > 0) {
+          alone += x.kinds[k].all.value;
+          beside += y->second.kinds[k].all.value;
+        }
+  return alone > 0 ? std::max(1.0, beside / alone) : 1;
+}
+
+std::vector<double> step_meter::crowding() const {
+  std::vector<double> result;
+  for (const auto& [k, layers] : layers_) {
+    const double known = result.empty() ? 1 : result.back(), now = std::max(known, crowding_of(k));
+    const auto before = static_cast<std::uint32_t>(result.size());
+    for (auto i = before + 1; i <= k; ++i) // evenly between what was seen
+      result.push_back(before == 0 ? now : known + (now - known) * (i - before) / (k - before));
+  }
+  return result;
 }
 
 std::vector<layer_cost> step_meter::costs(std::span<const layer_cost> estimates) const {
   std::vector<layer_cost> result(estimates.begin(), estimates.end());
-  for (const auto& [layer, times] : layers_)
-    if (layer < result.size())
-      for (std::size_t k = 0; k < times.kinds.size(); ++k) {
-        const auto& [all, awake, waking] = times.kinds[k];
-        result[layer].*pass_kinds[k] = awake.count > 0 ? awake.value : all.value;
-        result[layer].waking.*pass_kinds[k] = std::max(0.0, waking.value);
-      }
+  const auto take = [&](std::uint32_t side_by_side, const all_layers& layers) {
+    const double crowding = crowding_of(side_by_side);
+    for (const auto& [layer, times] : layers)
+      if (layer < result.size())
+        for (std::size_t k = 0; k < times.kinds.size(); ++k) {
+          const auto& [all, awake, waking] = times.kinds[k];
+          result[layer].*pass_kinds[k] = (awake.count > 0 ? awake.value : all.value) / crowding;
+          result[layer].waking.*pass_kinds[k] = std::max(0.0, waking.value) / crowding;
+        }
+  };
+  for (const auto& [side_by_side, layers] : layers_)
+    take(side_by_side, layers);
+  if (const auto now = layers_.find(side_by_side_); now != layers_.end())
+    take(now->first, now->second);
   return result;
 }
 
@@ -164,7 +200,7 @@ std::vector<measured_step> step_meter::measured(const job_specification& job, st
       continue;
     measured_step step{what, median({x.step_ms.begin(), x.step_ms.end()}), 0, x.steps, x.visits, false};
     step.error = error_of_median(x.step_ms, step.ms);
-    if (x.waited.value > crowded) {
+    if (x.waited.value > crowded && platform.machine_cores == 0) {
       auto measured_there = platform;
       measured_there.crowding.clear(); // is in the times already
       measured_there.reduce_ms_per_byte = measured_there.message_ms = measured_there.message_ms_per_byte = 0;

@@ -24,7 +24,7 @@ struct measured_step {
   std::uint64_t steps = 0;  ///< made there and measured
   std::uint64_t visits = 0; ///< generations
   /// Whether ms is made of the processor time that executors took, and of bytes over the link: ranks had to wait for a
-  /// core, so that the clock says more about this machine than about the job.
+  /// core, so that the clock says more about this machine than about the job. Not where it is known what machines have.
   bool by_cpu = false;
 
   friend bool operator==(const measured_step&, const measured_step&) = default;
@@ -66,8 +66,9 @@ public:
   /// Ranks that wait for a core longer than this share of a step are crowded.
   static constexpr double crowded = 0.05;
 
-  /// A generation begins; the first report of each of its ranks is of a cold start and does not count.
-  void begin(const placement& grid);
+  /// A generation begins; the first report of each of its ranks is of a cold start and does not count. `side_by_side`:
+  /// the most ranks that share a machine.
+  void begin(const placement& grid, std::uint32_t side_by_side = 1);
 
   void hear(std::uint32_t rank, const progress& x);
 
@@ -75,9 +76,13 @@ public:
   std::vector<measured_step> measured(const job_specification& job, std::span<const layer_cost> sizes,
                                       const platform_cost& platform) const;
 
-  /// The layers with the times measured, on waking apart; means over the newest reports of all configurations;
-  /// `estimates` unchanged where there are none.
+  /// The layers with the times measured, on waking apart; means over the newest reports of all configurations with as
+  /// many ranks side by side as now, where there are none with another number; without what these cost each other.
+  /// `estimates` unchanged where there are none at all.
   std::vector<layer_cost> costs(std::span<const layer_cost> estimates) const;
+
+  /// See platform_cost: the processor time that layers took with so many ranks side by side, over that with the fewest.
+  std::vector<double> crowding() const;
 
   /// The same, of one configuration, with the passes on waking that there were in the means.
   std::vector<layer_cost> costs_in(const shape& what, std::span<const layer_cost> estimates) const;
@@ -111,6 +116,7 @@ private:
 
   struct visit {
     std::vector<std::uint32_t> first_layer; ///< as last seen
+    std::uint32_t side_by_side = 1;         ///< as last seen
     std::uint64_t steps = 0;                ///< of rank 0
     std::uint64_t visits = 0;
     std::deque<double> step_ms;             ///< by the clock, newest last
@@ -120,7 +126,13 @@ private:
   };
 
   std::map<shape, visit> visits_;
-  std::map<std::uint32_t, layer_means> layers_; ///< over all configurations
+  using all_layers = std::map<std::uint32_t, layer_means>;
+
+  /// Crowding with so many side by side.
+  double crowding_of(std::uint32_t side_by_side) const;
+
+  std::map<std::uint32_t, all_layers> layers_; ///< by ranks side by side
+  std::uint32_t side_by_side_ = 1;
   shape current_;
   std::uint32_t depth_ = 1;
   std::map<std::uint32_t, std::uint64_t> heard_; ///< by rank: steps at its last report of this generation

@@ -66,7 +66,7 @@ public:
       stage.wire_ms = platform_.wire_ms(bytes_after(first_[s + 1] - 1));
       // The commit exchange was waited for.
       stage.forward_wakes = stage.backward_wakes = width * depth_ > 1;
-      free_[s] = stage.awake.optimizer_ms + (stage.forward_wakes ? stage.waking.optimizer_ms : 0);
+      compute(s, stage.awake.optimizer_ms + (stage.forward_wakes ? stage.waking.optimizer_ms : 0));
     }
     std::fill(arrived_.front().begin(), arrived_.front().end(), 0.0);
   }
@@ -86,7 +86,15 @@ public:
     return *std::max_element(reduced_.begin(), reduced_.end());
   }
 
+  /// What its stages computed, on average.
+  double mean_busy_ms() const { return busy_ / depth_; }
+
 private:
+  void compute(std::uint32_t s, double ms) {
+    free_[s] += ms;
+    busy_ += ms;
+  }
+
   void wait_until(std::uint32_t s, double arrived) {
     if (arrived <= free_[s])
       return;
@@ -101,8 +109,8 @@ private:
       if (arrived_[s][x.position] == not_yet)
         return false;
       wait_until(s, arrived_[s][x.position]);
-      free_[s] += stage.messages_ms + stage.awake.forward_ms +
-                  (std::exchange(stage.forward_wakes, false) ? stage.waking.forward_ms : 0);
+      compute(s, stage.messages_ms + stage.awake.forward_ms +
+                     (std::exchange(stage.forward_wakes, false) ? stage.waking.forward_ms : 0));
       if (!last_stage)
         arrived_[s + 1][x.position] = there_[s].arrival(free_[s], stage.wire_ms, platform_.latency_ms);
       return true;
@@ -112,11 +120,11 @@ private:
         return false;
       wait_until(s, answered_[s][x.position]);
     }
-    free_[s] += stage.messages_ms + (std::exchange(stage.backward_wakes, false) ? stage.waking.backward_ms : 0);
+    compute(s, stage.messages_ms + (std::exchange(stage.backward_wakes, false) ? stage.waking.backward_ms : 0));
     if (x.position + 1 == count_)
       end_backward(s);
     else
-      free_[s] += stage.awake.backward_ms;
+      compute(s, stage.awake.backward_ms);
     if (s > 0)
       answered_[s - 1][x.position] = back_[s].arrival(free_[s], stages_[s - 1].wire_ms, platform_.latency_ms);
     return true;
@@ -131,8 +139,8 @@ private:
       const double bytes = sent_share_ * whole;
       // As many messages come as go.
       const double messages = 2 * sent_share_ * std::ceil(whole / (reduction_chunk_floats * sizeof(float)));
-      free_[s] +=
-          crowding_ * (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages);
+      compute(s, crowding_ *
+                     (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages));
       if (bytes > 0) // reduce-scatter, then all-gather
         arrived = network.arrival(free_[s], platform_.wire_ms(bytes), 2 * platform_.latency_ms);
     }
@@ -165,6 +173,7 @@ private:
   std::vector<stage_cost> stages_;
   std::vector<double> free_;                  // by stage: what was begun has ended
   std::vector<double> reduced_;               // by stage
+  double busy_ = 0;                           // all stages
   std::vector<std::vector<double>> arrived_;  // by stage and position: the input
   std::vector<std::vector<double>> answered_; // the gradient of the output
   std::vector<wire> there_;                   // to the next stage
@@ -173,8 +182,13 @@ private:
 
 } // namespace
 
+std::uint32_t platform_cost::side_by_side(std::uint32_t slots) const {
+  return machine_cores > 0 ? std::min(slots, machine_slots) : slots;
+}
+
 double platform_cost::crowding_of(std::uint32_t slots) const {
-  return crowding.empty() || slots == 0 ? 1 : crowding[std::min<std::size_t>(slots, crowding.size()) - 1];
+  const auto k = side_by_side(slots);
+  return crowding.empty() || k == 0 ? 1 : crowding[std::min<std::size_t>(k, crowding.size()) - 1];
 }
 
 std::uint32_t busiest_micro_batches(const job_specification& job, std::uint32_t width) {
@@ -201,7 +215,11 @@ double layers_ms(const job_specification& job, std::span<const layer_cost> layer
 double step_ms(const job_specification& job, std::span<const layer_cost> layers,
                std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform) {
   const auto ranks = width * static_cast<std::uint32_t>(first_layer.size() - 1);
-  const double ready = schedule(job, layers, first_layer, width, platform).run();
+  schedule pipeline(job, layers, first_layer, width, platform);
+  double ready = pipeline.run();
+  // Cores that are short are never idle while somebody has something to compute.
+  if (const auto k = platform.side_by_side(ranks); platform.machine_cores > 0 && k > platform.machine_cores)
+    ready = std::max(ready, pipeline.mean_busy_ms() * k / platform.machine_cores);
   const double exchange_ms = platform.step_ms + 2 * (ranks - 1) * platform.message_ms; // each rank with each other
   return ready + platform.crowding_of(ranks) * exchange_ms + (ranks > 1 ? platform.latency_ms : 0);
 }

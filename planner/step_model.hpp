@@ -2,7 +2,7 @@
 
 // How long a training step takes: the executors' own 1F1B schedule over measured layer times, the exchange of
 // activations, the all-reduce, the commit exchange and the apply. One model for the planner, the manager and
-// `simulate`; it plans for one core per slot, whatever this machine has. Pure.
+// `simulate`. Slots have cores of their own, unless it is told that they share a machine's. Pure.
 
 #include "protocols/costs.hpp"
 #include "protocols/job_specification.hpp"
@@ -23,11 +23,15 @@ struct platform_cost {
   /// [k − 1]: how much longer everything takes to compute while k slots of this machine compute side by side. More
   /// slots: as the last. Empty: every slot has a machine of its own.
   std::vector<double> crowding = {};
-  double message_ms_per_byte = 0; ///< not of an all-reduce
+  double message_ms_per_byte = 0;  ///< not of an all-reduce
+  std::uint32_t machine_slots = 0; ///< where machines are known: of that with most slots for its cores
+  double machine_cores = 0;        ///< its cores, counted in slots that can compute at once; 0: machines are not known
 
   double wire_ms(double bytes) const { return bytes / bytes_per_ms; }
   double processing_ms(double bytes) const { return message_ms + message_ms_per_byte * bytes; } ///< at either end
   double crowding_of(std::uint32_t slots) const;
+  /// Of so many that compute, those that share a machine; no fewer, as placement does not spread them.
+  std::uint32_t side_by_side(std::uint32_t slots) const;
 };
 
 /// Micro-batches of the busiest pipeline: ⌈V/D⌉·M/V.

@@ -125,7 +125,9 @@ configuration best_configuration(const job_specification& job, const step_knowle
     if (i != best && (second == all.size() || better(all[i], all[second])))
       second = i;
   auto result = std::move(all[best]);
-  result.reason = "throughput: " + name_of(result) + " with one core per slot, of " + std::to_string(slots) + " slots";
+  result.reason = "throughput: " + name_of(result) +
+                  (known.platform.machine_cores > 0 ? " of " : " with one core per slot, of ") + std::to_string(slots) +
+                  " slots";
   if (second < all.size())
     result.reason += "; next best " + name_of(all[second]);
   if (excluded > 0)

@@ -4,6 +4,7 @@
 
 #include "protocols/ids.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,22 @@ inline std::string to_string(role x) {
   return x == role::keeper ? "keeper" : "worker";
 }
 
+/// What instances share that run on the same machine.
+struct machine_facts {
+  static constexpr std::size_t longest_id = 200;
+
+  std::string id;          ///< equal for all on it; empty: not known, taken for a machine of its own
+  std::uint32_t cores = 0; ///< that its instances may use, all together; 0: not known
+  std::uint64_t bytes = 0; ///< its memory; 0: not known
+
+  friend bool operator==(const machine_facts&, const machine_facts&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, machine_facts& x) {
+    return f(x.id, x.cores, x.bytes);
+  }
+};
+
 /// HELLO: an instance introduces one of its lives.
 struct hello {
   std::uint32_t protocol = protocol_version;
@@ -41,10 +58,12 @@ struct hello {
   std::string processor;
   std::uint64_t slot_bytes = 0;   ///< memory of one slot
   std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
+  machine_facts machine;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, hello& x) {
-    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor, x.slot_bytes, x.manager_life);
+    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor, x.slot_bytes, x.manager_life,
+             x.machine);
   }
 };
 

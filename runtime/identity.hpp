@@ -1,5 +1,7 @@
 #pragma once
 
+#include "protocols/messages.hpp"
+
 #include <cstdint>
 #include <string>
 
@@ -14,5 +16,9 @@ std::string default_node_name();
 
 /// Memory of this machine.
 std::uint64_t machine_bytes();
+
+/// This machine, and the cores that this process may use: of those that the system has, that its affinity allows, and
+/// that its control group has time for. Processes with other cores, or a share of their own, are on another "machine".
+machine_facts this_machine();
 
 } // namespace parcae

@@ -40,6 +40,8 @@ local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::pa
 
 void local_cluster::start_node(const std::string& name, const std::vector<std::string>& arguments) {
   std::vector<std::string> all{(programs_ / "parcae-node").string(), "--manager", to_string(where_), "--name", name};
+  if (!tells_machine_)
+    all.push_back("--own-machine");
   all.insert(all.end(), arguments.begin(), arguments.end());
   auto log = logs_ / (name + ".log");
   nodes_.insert_or_assign(name, child_process({std::move(all), log, log}));

@@ -31,6 +31,9 @@ public:
   void start_node(const std::string& name, const std::vector<std::string>& arguments = {});
   void start_keeper(const std::string& name = "keeper");
 
+  /// From now on nodes say what machine they are on. Else this cluster stands for one in which each node has its own.
+  void tell_machine() { tells_machine_ = true; }
+
   /// Where the keepers write checkpoints.
   std::filesystem::path state_folder() const { return logs_ / "state"; }
 
@@ -47,6 +50,7 @@ public:
                         const std::function<bool(const status_reply&)>& condition, const status_request& wanted = {});
 
 private:
+  bool tells_machine_ = false;
   std::filesystem::path programs_;
   std::filesystem::path logs_;
   std::unique_ptr<child_process> manager_;

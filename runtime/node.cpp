@@ -110,6 +110,8 @@ hello introduction_of(const node_options& options, const data_port& port) {
   x.slots = options.slots;
   x.processor = processor_facts(options.device);
   x.slot_bytes = options.slot_bytes > 0 ? options.slot_bytes : machine_bytes() / options.slots;
+  if (!options.own_machine)
+    x.machine = this_machine();
   return x;
 }
 

@@ -26,6 +26,7 @@ struct node_options {
   std::vector<fault> faults;         ///< for tests
   std::chrono::microseconds naps{0}; ///< of executors between passes; for profiles
   std::filesystem::path loader_log;  ///< empty: none
+  bool own_machine = false; ///< says nothing of its machine: planned with as if it shared its cores with nobody
 };
 
 /// $XDG_STATE_HOME/parcae, else ~/.local/state/parcae, else parcae-state in the working folder; absolute.

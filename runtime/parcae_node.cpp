@@ -65,6 +65,8 @@ int main(int argc, char** argv) {
   app.add_option("--data", x.data, "a folder below which data may be read (repeatable; default: any)");
   app.add_option("--log-format", x.log, "text or json, one line per event on stderr")->capture_default_str();
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
+  app.add_flag("--own-machine", options.own_machine,
+               "plan with this node as if it shared its cores with no other: for clusters tried out on one machine");
   app.add_option("--naps", x.naps, "sleep so long before some of the passes, for profiles");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
   int last_words = -1;

@@ -183,6 +183,30 @@ TEST_F(conductor_test, communication_that_fails_again_and_again_backs_off) {
   EXPECT_EQ(c.view().now, phase::running);
 }
 
+// given: two slots on a machine of two cores, one on another of eight, then two more on the first / expected: the
+// planner is told of the machine with most slots for its cores; slots whose machine is not known have their own
+TEST_F(conductor_test, planner_is_told_what_slots_share) {
+  c.add("a", false, {"first", 2, 8'000});
+  c.add("b", false, {"first", 2, 8'000});
+  c.add("c", false, {"second", 8});
+  c.add("d");
+  c.advance(20ms);
+  EXPECT_EQ(c.asked.platform.machine_slots, 2u);
+  EXPECT_EQ(c.asked.platform.machine_cores, 2);
+  EXPECT_EQ(c.asked.slot_bytes, 4'000u);
+  c.add("e", false, {"first", 2, 8'000});
+  c.advance(20ms);
+  EXPECT_EQ(c.asked.platform.machine_slots, 3u);
+  c.lose("a");
+  c.lose("b");
+  c.lose("e");
+  EXPECT_EQ(c.asked.platform.machine_slots, 1u);
+  EXPECT_EQ(c.asked.platform.machine_cores, 8);
+  c.lose("c");
+  c.advance(20ms);
+  EXPECT_EQ(c.asked.platform.machine_cores, 0);
+}
+
 // given: a planner that takes its time when somebody joins / expected: steps are made meanwhile, and the change follows
 TEST_F(conductor_test, trains_while_the_planner_thinks) {
   run_two();

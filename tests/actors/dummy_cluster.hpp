@@ -54,10 +54,10 @@ public:
     conductor_.emplace(job_id{1}, job_, facts, conductor_options{}, secret_key{{1}});
   }
 
-  participant add(const std::string& name, bool keeper = false) {
+  participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
     slots_[name] = {p, {}, {}, {}, false, {}, keeper, {}, {}, no_step};
-    event(slot_joined{p, keeper});
+    event(slot_joined{p, keeper, 0, machine});
     return p;
   }
 

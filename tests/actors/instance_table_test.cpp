@@ -126,5 +126,16 @@ TEST_F(instance_table_test, the_earliest_notice_counts) {
   EXPECT_FALSE(table.leave({"a", {1}}, now));
 }
 
+TEST_F(instance_table_test, refuses_machines_that_make_no_sense) {
+  auto x = greeting("a", 1);
+  x.machine = {std::string(machine_facts::longest_id, 'x'), 2};
+  EXPECT_FALSE(refusal(x));
+  x = greeting("b", 2);
+  x.machine = {std::string(machine_facts::longest_id + 1, 'x'), 2};
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x.machine = {"x", 1'000'000};
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+}
+
 } // namespace
 } // namespace parcae

@@ -66,11 +66,11 @@ struct step_meter_test : testing::Test {
     job.virtual_replicas = 8;
   }
 
-  void begin(std::uint32_t width, std::uint32_t depth) {
+  void begin(std::uint32_t width, std::uint32_t depth, std::uint32_t side_by_side = 1) {
     placement grid{width, depth, {0}, {}};
     for (std::uint32_t s = 1; s <= depth; ++s)
       grid.first_layer.push_back(s * 2 / depth);
-    meter.begin(grid);
+    meter.begin(grid, side_by_side);
   }
 
   /// Ten steps, as a rank reports them.
@@ -170,6 +170,41 @@ TEST_F(step_meter_test, nonsense_is_not_learnt) {
   run(4, 40, 0, std::nan(""));
   EXPECT_EQ(measured().size(), 1u);
   EXPECT_EQ(meter.costs(sizes)[0].forward_ms, 1);
+}
+
+// given: the same, on a machine that is known to have two cores / expected: what the clock says is what one gets there
+TEST_F(step_meter_test, believes_the_clock_where_machines_are_known) {
+  begin(2, 1, 2);
+  run(9, 100, 30);
+  platform_cost platform;
+  platform.machine_slots = platform.machine_cores = 2;
+  const auto x = meter.measured(job, sizes, platform);
+  ASSERT_EQ(x.size(), 1u);
+  EXPECT_FALSE(x[0].by_cpu);
+  EXPECT_EQ(x[0].ms, 100);
+}
+
+// given: two ranks on one machine, whose passes take half as much again, then one, then four on one
+// expected: layers cost what they cost alone, wherever that was seen last; crowding is what the others add
+TEST_F(step_meter_test, tells_what_ranks_side_by_side_cost_each_other) {
+  EXPECT_TRUE(meter.crowding().empty());
+  begin(2, 1, 2);
+  run(9, 100, 0, 2.5);
+  EXPECT_EQ(meter.crowding(), (std::vector<double>{1, 1})); // nothing to compare with
+  EXPECT_EQ(meter.costs(sizes)[0].forward_ms, 2.5);
+  begin(1, 1);
+  run(9, 100, 0, 1);
+  EXPECT_EQ(meter.crowding(), (std::vector<double>{1, 4.5 / 3})); // forward and backward
+  EXPECT_EQ(meter.costs(sizes)[0].forward_ms, 1);
+  begin(4, 1, 4);
+  run(9, 100, 0, 7);
+  const auto crowding = meter.crowding();
+  ASSERT_EQ(crowding.size(), 4u);
+  EXPECT_NEAR(crowding[2], (1.5 + 3) / 2, 1e-9);
+  EXPECT_NEAR(crowding[3], 9.0 / 3, 1e-9);
+  EXPECT_NEAR(meter.costs(sizes)[0].forward_ms, 7.0 / 3, 1e-9); // of now
+  begin(4, 1, 2); // spread: what was measured on one machine does not count
+  EXPECT_EQ(measured().size(), 2u);
 }
 
 } // namespace

@@ -196,5 +196,38 @@ TEST(step_ms, crowded_machines_compute_more_slowly) {
   EXPECT_NEAR(step_ms(job_of(8, 8), layers, one, 4, platform), 1.5 * (2 * 12 + 2 + 4), 1e-9);
 }
 
+// given: 4 layers of 1 + 2 ms, 0.5 ms apply, M = 8, machines of two cores / expected: as on machines of their own while
+// there is a core for each, then no faster than the cores together
+TEST(step_ms, slots_of_a_machine_share_its_cores) {
+  const auto layers = equal_layers(4);
+  const std::vector<std::uint32_t> one{0, 4}, two{0, 2, 4}, four{0, 1, 2, 3, 4};
+  struct {
+    std::uint32_t slots; // of the machine
+    std::vector<std::uint32_t> first;
+    std::uint32_t width;
+    double ms;
+  } table[] = {
+      {4, one, 1, 8 * 12 + 2},            // one slot
+      {4, one, 2, 4 * 12 + 2},            // a core for each
+      {4, one, 4, 4 * (2 * 12 + 2) / 2},  // four on two: as long as two
+      {2, one, 4, 2 * 12 + 2},            // two machines
+      {4, two, 1, (12 + 7 * 6) + 1},      // a core for each stage
+      {4, two, 2, 4 * (4 * 6 + 1) / 2},   // while one waits the others compute: no bubble
+      {4, four, 1, 4 * (8 * 3 + 0.5) / 2} // neither
+  };
+  for (const auto& x : table) {
+    auto platform = free_link;
+    platform.machine_slots = x.slots;
+    platform.machine_cores = 2;
+    EXPECT_NEAR(step_ms(job_of(8, 8), layers, x.first, x.width, platform), x.ms, 1e-9)
+        << x.width << 'x' << x.first.size() - 1;
+  }
+  platform_cost crowded = free_link;
+  crowded.machine_slots = 2;
+  crowded.machine_cores = 2;
+  crowded.crowding = {1, 1.5, 4, 4}; // of more than share a machine there is no machine
+  EXPECT_NEAR(step_ms(job_of(8, 8), layers, one, 4, crowded), 1.5 * (2 * 12 + 2), 1e-9);
+}
+
 } // namespace
 } // namespace parcae

@@ -175,5 +175,23 @@ TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
     }
 }
 
+// given: four slots of a machine with two cores / expected: two are used, and the rate is that of two
+TEST(best_configuration, knows_that_slots_share_cores) {
+  auto job = job_of(8, 8);
+  job.max_depth = 1;
+  auto layers = equal_layers(2);
+  for (auto& x : layers)
+    x.gradient_bytes = 0;
+  auto machine = free_link;
+  machine.machine_slots = 4;
+  machine.machine_cores = 2;
+  const auto alone = best_configuration(job, {layers, free_link}, 4),
+             shared = best_configuration(job, {layers, machine}, 4);
+  EXPECT_EQ(alone.width, 4u);
+  EXPECT_EQ(shared.width, 2u);
+  EXPECT_NEAR(shared.samples_per_s, best_configuration(job, {layers, free_link}, 2).samples_per_s, 1e-9);
+  EXPECT_EQ(shared.reason.find("one core per slot"), std::string::npos) << shared.reason;
+}
+
 } // namespace
 } // namespace parcae

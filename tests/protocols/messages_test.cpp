@@ -278,7 +278,9 @@ TEST_F(messages, typical_objects_round_trip) {
   h.life = {9};
   h.role = role::keeper;
   h.processor = "cpu";
+  h.machine = {"boot", 2, 3};
   auto i = round_trip(h);
+  EXPECT_EQ(i.machine, h.machine);
   EXPECT_EQ(i.role, role::keeper);
   EXPECT_EQ(i.protocol, protocol_version);
   EXPECT_EQ(i.life, h.life);

@@ -9,6 +9,7 @@
 #include "runtime/demo_report.hpp"
 #include "runtime/faults.hpp"
 #include "runtime/guardian.hpp"
+#include "runtime/identity.hpp"
 #include "runtime/logging.hpp"
 #include "runtime/process.hpp"
 #include "runtime/status_text.hpp"
@@ -588,6 +589,30 @@ TEST(black_box, tells_how_a_process_ended) {
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
     EXPECT_EQ(WIFSIGNALED(status) ? WTERMSIG(status) : 0, x.signal);
   }
+}
+
+// given: this process, then one that may use a single core / expected: all of the machine share it; the other has one
+// of its own, on what counts as another machine
+TEST(identity, of_the_machine) {
+  const auto all = this_machine();
+  EXPECT_EQ(this_machine(), all);
+  EXPECT_FALSE(all.id.empty());
+  EXPECT_LE(all.id.size(), machine_facts::longest_id);
+  EXPECT_GE(all.cores, 1u);
+  EXPECT_EQ(all.bytes, machine_bytes());
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (CPU_COUNT(&before) < 2)
+    GTEST_SKIP() << "one core";
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+    if (CPU_ISSET(cpu, &before))
+      CPU_SET(cpu, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  const auto restricted = this_machine();
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(restricted.cores, 1u);
+  EXPECT_NE(restricted.id, all.id);
 }
 
 } // namespace
