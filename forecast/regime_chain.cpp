@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace parcae {
 
@@ -76,16 +77,6 @@ std::vector<double> regime_chain::sizes(outcome x) const {
   return p;
 }
 
-std::vector<double> regime_chain::growth_within(std::uint32_t room, const std::vector<double>& sizes) const {
-  auto p = sizes;
-  const double beyond = (grew_beyond_ + 1) / (grew_below_ + 2);
-  for (auto n = room + 1; n < p.size(); ++n) {
-    p[room] += p[n] * (1 - beyond);
-    p[n] *= beyond;
-  }
-  return p;
-}
-
 void regime_chain::forget() {
   static const double kept = std::exp2(-1 / half_life);
   auto fade = [](counts& x) {
@@ -105,33 +96,29 @@ void regime_chain::forget() {
   for (auto& sizes : size_counts_)
     for (auto& n : sizes)
       n *= kept;
-  grew_below_ *= kept;
-  grew_beyond_ *= kept;
 }
 
 void regime_chain::observe(const fleet_interval& x) {
-  const auto happened = x.joined > x.lost ? growth : x.lost > x.joined ? loss : nothing;
-  if (begun_) {
+  const auto lost = x.lost > x.joined ? x.lost - x.joined : 0;
+  const auto grown = x.joined > x.lost ? std::min(x.joined - x.lost, peak_ - available_) : 0; // back to the peak
+  const bool larger_than_ever = x.available > peak_;
+  const auto happened = grown > 0 ? growth : lost > 0 ? loss : nothing;
+  if (happened != nothing || !larger_than_ever) {
     forget();
+    const auto group = group_of(now_.age);
     ++all_[happened];
     ++by_last_[now_.last][happened];
-    ++by_group_[now_.last][group_of(now_.age)][happened];
-    ++by_full_[full(available_)][now_.last][group_of(now_.age)][happened];
-    if (happened == growth && !full(available_)) {
-      ++grew_below_;
-      grew_beyond_ += x.available > peak_ ? 1 : 0;
-    }
-    if (happened != nothing) {
-      // Sizes beyond any sensible resolution count as the largest one kept.
-      const auto size = std::min<std::size_t>(happened == growth ? x.joined - x.lost : x.lost - x.joined, 4096);
-      auto& seen = size_counts_[happened];
-      if (seen.size() <= size)
-        seen.resize(size + 1, 0);
-      ++seen[size];
-    }
+    ++by_group_[now_.last][group][happened];
+    ++by_full_[full(available_)][now_.last][group][happened];
   }
-  // The first interval only says how many there are.
-  begun_ = true;
+  if (happened != nothing) {
+    // Sizes beyond any sensible resolution count as the largest one kept.
+    const auto size = std::min<std::size_t>(grown + lost, 4096);
+    auto& seen = size_counts_[happened];
+    if (seen.size() <= size)
+      seen.resize(size + 1, 0);
+    ++seen[size];
+  }
   now_ = happened == nothing ? regime{now_.last, std::min(now_.age + 1, oldest)} : regime{happened, 1};
   available_ = x.available;
   peak_ = std::max(peak_, x.available);
@@ -142,7 +129,8 @@ availability_lattice regime_chain::forecast(std::size_t look_ahead, double detai
     regime where;
     double weight; // probability to get there
   };
-  // What does not depend on the node: probabilities by regime, sizes by the room left below the peak.
+  // What does not depend on the node: probabilities by regime, sizes by the room left below the peak, where growth
+  // ends.
   std::array<std::array<std::array<std::array<double, 3>, oldest + 1>, 3>, 2> chances;
   for (std::uint8_t full = 0; full < 2; ++full)
     for (std::uint8_t last = 0; last < 3; ++last)
@@ -150,13 +138,14 @@ availability_lattice regime_chain::forecast(std::size_t look_ahead, double detai
         chances[full][last][age] = probabilities({static_cast<outcome>(last), age}, full != 0);
   const auto growths = sizes(growth), losses = sizes(loss);
   std::vector<std::vector<double>> growths_by_room(growths.size());
-  auto growths_from = [&](std::uint32_t available) -> const std::vector<double>& {
-    const auto room = peak_ > available ? peak_ - available : 0;
-    if (room == 0 || room >= growths.size())
+  auto growths_within = [&](std::uint32_t room) -> const std::vector<double>& {
+    if (room >= growths.size())
       return growths;
     auto& result = growths_by_room[room];
-    if (result.empty())
-      result = growth_within(room, growths);
+    if (result.empty()) {
+      result.assign(growths.begin(), growths.begin() + room + 1);
+      result[room] += std::accumulate(growths.begin() + room + 1, growths.end(), 0.0);
+    }
     return result;
   };
 
@@ -200,10 +189,11 @@ availability_lattice regime_chain::forecast(std::size_t look_ahead, double detai
         kept += probability;
       };
       add(0, 0, p[nothing], {last, std::min(age + 1, oldest)});
-      each_size(growths_from(here), UINT32_MAX - here, detail / (weight * p[growth]),
-                [&](std::uint32_t n, double share) {
-                  add(n, 0, p[growth] * share, {growth, 1});
-                });
+      if (!full(here))
+        each_size(growths_within(peak_ - here), peak_ - here, detail / (weight * p[growth]),
+                  [&](std::uint32_t n, double share) {
+                    add(n, 0, p[growth] * share, {growth, 1});
+                  });
       each_size(losses, here, detail / (weight * p[loss]), [&](std::uint32_t n, double share) {
         add(0, n, p[loss] * share, {loss, 1});
       });

@@ -4,6 +4,9 @@
 // that has what it asked for does not grow. The regime chain is a Markov chain on (direction of the last event, its age
 // in intervals, whether there are as many instances as ever seen); its probabilities are learnt as the history goes by
 // and slowly forgotten, each shrunk towards that of the coarser regime it belongs to.
+//
+// A fleet is expected to grow back, not beyond its peak: that it becomes larger than ever is somebody's decision (its
+// start above all), which the past of losses and replacements says nothing of, and no event of the chain.
 
 #include "forecast/method.hpp"
 
@@ -36,21 +39,16 @@ private:
   bool full(std::uint32_t available) const { return available >= peak_; }
   std::array<double, 3> probabilities(const regime& x, bool full) const;
   std::vector<double> sizes(outcome x) const; ///< probability of each size, [0] unused
-  /// The same for growth with `room` > 0 below the peak: what would go beyond the peak mostly ends there.
-  std::vector<double> growth_within(std::uint32_t room, const std::vector<double>& sizes) const;
   void forget();
 
   regime now_;
   std::uint32_t available_ = 0;
   std::uint32_t peak_ = 0; ///< most instances seen
-  bool begun_ = false;
   counts all_{};
   std::array<counts, 3> by_last_{};
   std::array<std::array<counts, age_groups>, 3> by_group_{};
   std::array<std::array<std::array<counts, age_groups>, 3>, 2> by_full_{}; ///< [full][last][group]
-  std::array<std::vector<double>, 3> size_counts_;                         ///< by outcome
-  double grew_below_ = 0;                                                  ///< growths of a fleet that was not full
-  double grew_beyond_ = 0;                                                 ///< of these, those beyond the peak
+  std::array<std::vector<double>, 3> size_counts_;                         ///< by outcome; growth up to the peak
 };
 
 } // namespace parcae

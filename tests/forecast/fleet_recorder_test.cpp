@@ -3,6 +3,8 @@
 //   given                                            expected
 //   a trace, event by event, a minute per interval   the rows that the trace reader makes of it: the same forecast
 //   nothing, or only the first joins                 a sane forecast: sums to 1, most likely all stay
+//   the start of a fleet, whatever its pace          never more than have been there; most likely all stay
+//   losses that were replaced so far                 that the next one is, too
 //   a second join, a loss of somebody unknown        ignored
 //   instances with 4 and then 2 slots                counted in twos from the beginning
 //   losses with and without notice                   announced when at least half of them were
@@ -15,7 +17,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <random>
 
 namespace parcae {
 namespace {
@@ -72,6 +76,75 @@ TEST(fleet_recorder, is_sane_without_history) {
       EXPECT_EQ(quantile(all[h], 0.5), 6u) << method << " " << h;
     EXPECT_GE(quantile(all.back(), 0.5), 4u) << method;
   }
+}
+
+std::uint32_t most_of(const fleet_forecast& x) {
+  std::uint32_t most = 0;
+  for (const auto& stage : x.future.stages)
+    for (const auto& node : stage)
+      most = std::max(most, node.available);
+  return most;
+}
+
+double mean_of(const distribution& p) {
+  double mean = 0;
+  for (std::size_t n = 0; n < p.size(); ++n)
+    mean += p[n] * static_cast<double>(n);
+  return mean;
+}
+
+// A fleet of eight that was started within a minute was expected to be one of 20.9 twelve minutes later.
+TEST(fleet_recorder, does_not_expect_a_start_to_go_on) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const double pace_s = std::array{0.2, 3.0, 12.0, 50.0, 130.0}[seed % 5]; // mean between two joins
+    const bool crashes = seed % 3 == 0;                                      // one does not get through its start
+    const std::uint32_t fleet = 2 + random() % 30;
+    fleet_recorder record("auto", 60);
+    double now_s = 0;
+    std::uint32_t there = 0, most = 0;
+    const auto expect_no_more = [&](double quiet_s) {
+      const auto x = record.forecast(now_s + quiet_s, 12);
+      EXPECT_LE(most_of(x), most) << there << " there, " << quiet_s << " s later";
+      return after(x);
+    };
+    for (std::uint32_t i = 0; i < fleet; ++i) {
+      now_s += pace_s * (0.2 + 1.6 * static_cast<double>(random() % 1000) / 1000);
+      record.note({now_s, "i" + std::to_string(i), 1, true, false});
+      most = std::max(most, ++there);
+      if (crashes && i == fleet / 2) {
+        record.note({now_s += 2, "i" + std::to_string(i), 1, false, false});
+        --there;
+      }
+      expect_no_more(0);
+    }
+    for (const double quiet_s : {1, 30, 90, 600, 3600}) {
+      const auto said = expect_no_more(quiet_s);
+      if (!crashes) {
+        EXPECT_EQ(quantile(said.back(), 0.5), fleet) << quiet_s;
+      }
+    }
+  }
+}
+
+// What comes back after losses is what was lost, since that is what the past shows.
+TEST(fleet_recorder, expects_losses_to_be_replaced_as_they_were) {
+  fleet_recorder record("auto", 60);
+  double now_s = 0;
+  for (int i = 0; i < 8; ++i)
+    record.note({now_s += 5, "i" + std::to_string(i), 1, true, false});
+  for (int i = 0; i < 12; ++i) {
+    record.note({now_s += 600, "i" + std::to_string(i), 1, false, false});
+    if (i == 11)
+      break;
+    record.note({now_s += 120, "i" + std::to_string(i + 8), 1, true, false});
+  }
+  const auto x = record.forecast(now_s, 12);
+  EXPECT_EQ(most_of(x), 8u);
+  const auto said = after(x);
+  EXPECT_NEAR(mean_of(said[0]), 7, 0.1);
+  EXPECT_GT(mean_of(said[4]), 7.6);
 }
 
 TEST(fleet_recorder, counts_each_life_once) {
