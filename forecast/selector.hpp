@@ -1,5 +1,7 @@
 #pragma once
 
+// `auto`. Plans follow its first candidate alone (`futures`); what is below is for error tables.
+//
 // Mixes methods by how well the mix would have done so far: the weights with the least sum of continuous ranked
 // probability scores (CRPS), which is a quadratic form of the errors of the candidates, with a ridge towards equal
 // weights while little was seen (Thorey, Mallet, Baudin: Online learning with the CRPS, 2017). A candidate that adds

@@ -62,6 +62,8 @@ void forecast(const forecast_arguments& args) {
                   text_of("%.3f", x.mae).c_str(), text_of("%.3f", x.crps).c_str(),
                   text_of("%.1f%%", 100 * x.covered).c_str(), text_of("%+.3f", x.difference).c_str(),
                   text_of("%+.3f", x.difference_low).c_str(), text_of("%+.3f", x.difference_high).c_str());
+    if (std::ranges::find(methods, "auto") != methods.end())
+      std::printf("auto is a mix of regime and last-spread, for tables like this; plans follow regime alone\n");
     return;
   }
   json::array list;

@@ -90,14 +90,11 @@ realistic_options realistic_of(const simulate_arguments& args, const profile& wo
   return result;
 }
 
-void fill_course(policy_run& run, const simulator& x, const fleet_history& history) {
-  double samples = 0;
-  for (std::size_t i = 0; i < x.intervals().size(); ++i) {
-    run.course.push_back({history[i].seconds / 3600, x.intervals()[i].used, samples});
-    samples += x.intervals()[i].samples;
-  }
-  if (!history.empty())
-    run.course.push_back({(history.back().seconds + interval_s) / 3600, x.intervals().back().used, samples});
+// The end of the interval that was just carried out, which is the beginning of the next.
+policy_run::moment end_of(const simulator& x, const fleet_history& history) {
+  const auto count = x.intervals().size();
+  const double seconds = count < history.size() ? history[count].seconds : history.back().seconds + interval_s;
+  return {seconds / 3600, x.intervals().back().used, x.samples(), x.ideal()};
 }
 
 policy_run run_policy(const simulate_arguments& args, const std::string& name, const simulation_input& input) {
@@ -128,6 +125,11 @@ policy_run run_policy(const simulate_arguments& args, const std::string& name, c
     run.plan_total_ms += run.plan_ms.back();
     seconds += x->seconds(x->intervals().size());
     x->advance();
+    const auto end = end_of(*x, history);
+    if (run.course.empty())
+      run.course.push_back({history[0].seconds / 3600, {}, 0, 0});
+    run.course.back().used = end.used; // from its beginning
+    run.course.push_back(end);
   }
   std::sort(run.plan_ms.begin(), run.plan_ms.end());
   run.samples = x->samples();
@@ -136,23 +138,32 @@ policy_run run_policy(const simulate_arguments& args, const std::string& name, c
   run.migrations = x->migrations();
   if (real_time)
     run.lost = x->lost();
-  fill_course(run, *x, history);
   return run;
 }
 
-// Samples if at every moment the fastest of the systems trained with all nodes that have started, free of cost.
-double ideal_of(const peer_model& model, const std::vector<trace_event>& events) {
+// Samples so far, from the beginning to the end of the trace, if at every moment the fastest of the systems trained
+// with all nodes that have started, free of cost. Straight from one to the next.
+std::vector<peer_progress> ideal_of(const peer_model& model, const std::vector<trace_event>& events) {
   const auto history = intervals_of(delayed_additions(events, peer_node_start_ms));
   const auto end_s = static_cast<double>(events.back().ms) / 1000;
-  double result = 0;
+  std::vector<peer_progress> result{{0, 0}};
   for (std::size_t i = 0; i < history.size() && history[i].seconds < end_s; ++i) {
     double most = 0;
     for (const auto& [name, system] : model.systems)
       most = std::max(most, peer_throughput(system, history[i].available));
     const auto next_s = i + 1 < history.size() ? std::min(history[i + 1].seconds, end_s) : end_s;
-    result += most * (next_s - history[i].seconds);
+    result.push_back({next_s, result.back().samples + most * (next_s - history[i].seconds)});
   }
   return result;
+}
+
+double samples_at(const std::vector<peer_progress>& line, double seconds) {
+  const auto next = std::ranges::lower_bound(line, seconds, {}, &peer_progress::seconds);
+  if (next == line.begin() || next == line.end())
+    return next == line.end() ? line.back().samples : next->samples;
+  const auto& before = *(next - 1);
+  return before.samples +
+         (next->samples - before.samples) * (seconds - before.seconds) / (next->seconds - before.seconds);
 }
 
 policy_run run_peer(const simulate_arguments& args, const std::string& name, const peer_model& model,
@@ -165,12 +176,14 @@ policy_run run_peer(const simulate_arguments& args, const std::string& name, con
   run.policy = name;
   run.samples = x.samples;
   run.samples_per_s = x.samples_per_s;
-  run.ideal = ideal_of(model, events);
+  const auto ideal = ideal_of(model, events);
+  run.ideal = ideal.back().samples;
   run.migrations = x.regroupings;
   run.published_samples_per_s = model.systems.at(name).published_samples_per_s;
   run.course.push_back({});
   for (const auto& moment : x.progress)
-    run.course.push_back({moment.seconds / 3600, {}, moment.samples});
+    run.course.push_back({moment.seconds / 3600, {}, moment.samples, samples_at(ideal, moment.seconds)});
+  run.course.push_back({ideal.back().seconds / 3600, {}, x.samples, run.ideal});
   return run;
 }
 
@@ -207,7 +220,9 @@ std::string peers_missing(const simulate_arguments& args, const simulation_input
         lacks.push_back(to_string(kind));
     return lacks.empty() ? "" : "have no figures of " + names_of(lacks) + " for " + model->name + " in " + args.peers;
   }
-  return "have no figures for " + args.peer_model + (names.empty() ? "" : "; --peer-model may be " + names_of(names));
+  return "have no figures for " + args.peer_model +
+         (names.empty() ? "; --peers FILE may be the project's deploy/profiles/peers-oobleck-artifact.json"
+                        : "; --peer-model may be " + names_of(names));
 }
 
 void check_accounting(const simulate_arguments& args) {
@@ -321,8 +336,10 @@ void simulate(simulate_arguments args) {
 
 void add_simulate(CLI::App& app) {
   auto args = std::make_shared<simulate_arguments>();
-  auto* command = app.add_subcommand("simulate", "replay a trace under planning policies\nExample: parcae simulate "
-                                                 "--profile bert-large.json --trace p3.csv --policy all --plot p3.svg");
+  auto* command =
+      app.add_subcommand("simulate", "replay a trace under planning policies\nExample: parcae simulate "
+                                     "--profile deploy/profiles/gpt.json --trace p3:1 --policy all --peer-model gpt2 "
+                                     "--plot p3.svg");
   const auto add_duration = [&](const std::string& name, std::optional<std::chrono::milliseconds>& value,
                                 const std::string& text) {
     command->add_option_function<std::string>(
@@ -353,7 +370,7 @@ void add_simulate(CLI::App& app) {
       ->check(CLI::IsMember(policies));
   auto forecasts = method_names();
   forecasts.push_back("oracle");
-  command->add_option("--forecast", args->forecast, names_of(forecasts))
+  command->add_option("--forecast", args->forecast, names_of(forecasts) + " (auto plans on regime)")
       ->capture_default_str()
       ->check(CLI::IsMember(forecasts));
   command
@@ -388,7 +405,9 @@ void add_simulate(CLI::App& app) {
   command->add_option("--peer-model", args->peer_model, "which model of that file (default: named like the profile)");
   command->add_option("--plan-out", args->plan_out, "write [D, P] of every interval here, JSON; of one policy")
       ->check(in_a_folder);
-  command->add_option("--plot", args->plot, "draw availability, configurations and samples over time here, SVG")
+  command
+      ->add_option("--plot", args->plot,
+                   "draw availability, configurations, samples and the lag behind the ideal over time here, SVG")
       ->check(in_a_folder);
   command->add_flag("--json", args->as_json, "one JSON object");
   command->callback([args] { simulate(*args); });

@@ -21,6 +21,7 @@ struct policy_run {
     double hours = 0;
     shape used;         ///< width 0: none, or a system that does not say
     double samples = 0; ///< so far
+    double ideal = 0;   ///< samples so far of the fastest that fits at each moment
   };
 
   std::string policy;
@@ -52,8 +53,9 @@ std::string to_table(const std::vector<policy_run>& runs);
 /// One object as the interface page names it; of several runs an object with the list "runs".
 boost::json::object to_json(const simulation_setting& setting, const std::vector<policy_run>& runs);
 
-/// Draws availability, slots and depth in use, and samples over time into an SVG file, with gnuplot. Throws
-/// std::runtime_error if that is missing or fails, or if the file cannot be written.
+/// Draws availability with its losses, slots and depth in use, samples, and how far they are behind the ideal, over
+/// time into an SVG file, with gnuplot. A policy has the same colour in every plot. Throws std::runtime_error if
+/// gnuplot is missing or fails, or if the file cannot be written.
 void plot_runs(const std::string& path, const simulation_setting& setting, const fleet_history& history,
                const std::vector<policy_run>& runs);
 

@@ -237,14 +237,53 @@ TEST_F(simulate_command, plots) {
   const auto svg = read("out.svg");
   EXPECT_NE(svg.find("<svg"), std::string::npos);
   EXPECT_NE(svg.find("</svg>"), std::string::npos);
-  for (const char* name : {"available", "ideal", "throughput", "liveput", "varuna", "bamboo", "oobleck", "depth P"})
+  for (const char* name : {"available", "ideal", "throughput", "liveput", "varuna", "bamboo", "oobleck", "depth P",
+                           "behind the ideal, % of all", "loss", "ideal 100.00 %"})
     EXPECT_NE(svg.find(name), std::string::npos) << name;
+  EXPECT_EQ(svg.find(">notice<"), std::string::npos) << "nobody had one";
   run({"--trace", "p3:1", "--policy", "varuna,oobleck", "--plot", path("peers.svg")});
   const auto peers = read("peers.svg");
   EXPECT_NE(peers.find("</svg>"), std::string::npos);
   EXPECT_EQ(peers.find("depth P"), std::string::npos) << "peers say nothing of theirs";
   for (const auto& file : {path(""), std::string("/dev/full")})
     EXPECT_EQ(run({"--trace", "p3:1", "--plot", file}), "cannot write the plot to " + file);
+}
+
+// given: one policy of the others; a fleet of two, with a notice / expected: each has its colour wherever it is drawn,
+// ends with its value in the legend, whole numbers on the axes of instances and depth, a mark for the notice
+TEST_F(simulate_command, plots_say_what_they_show) {
+  const auto has = [&](const std::string& colour) { return read("out.svg").find(colour) != std::string::npos; };
+  const std::string liveput = "rgb(213,  94,   0)", throughput = "rgb(  0, 114, 178)";
+  run({"--trace", "p3:1", "--policy", "throughput,liveput", "--forecast", "last", "--plot", path("out.svg")});
+  EXPECT_TRUE(has(liveput) && has(throughput));
+  run({"--trace", "p3:1", "--policy", "throughput", "--plot", path("out.svg")});
+  EXPECT_TRUE(!has(liveput) && has(throughput));
+  write("told.csv", "0,add,a\n0,add,b\n7200000,remove,b,600000\n9000000,add,c\n");
+  const auto table = run({"--trace", path("told.csv"), "--accounting", "realistic", "--policy", "liveput", "--forecast",
+                          "last", "--plot", path("out.svg")});
+  EXPECT_TRUE(has(">notice<") && !has(">loss<"));
+  const auto end = table.find('%'), begin = table.rfind(' ', end) + 1;
+  EXPECT_TRUE(has("liveput " + table.substr(begin, end - begin) + " %")) << table;
+  EXPECT_FALSE(has(">0.5<") || has(">1.5<"));
+}
+
+// A clone has what all policies need; without the peers' figures a line says where they are.
+TEST_F(simulate_command, all_policies_from_a_clone) {
+  CLI::App app;
+  add_simulate(app);
+  const std::string profiles = PARCAE_SOURCE_DIR "/deploy/profiles/";
+  testing::internal::CaptureStdout();
+  app.parse("simulate --profile " + profiles + "gpt.json --trace p3:1 --policy all --peer-model gpt2 --json");
+  const auto x = json::parse(testing::internal::GetCapturedStdout()).at("runs").as_array();
+  ASSERT_EQ(x.size(), 6u);
+  for (const auto& run : x) {
+    EXPECT_GT(run.at("samples").to_number<double>(), 0) << run;
+    EXPECT_LE(run.at("share_of_ideal").to_number<double>(), 1 + 1e-9) << run;
+  }
+  EXPECT_EQ(x[2].at("accounting").as_string(), "realistic");
+  write("peers.json", R"({"models": []})");
+  EXPECT_NE(run({"--trace", "p3:1", "--policy", "oobleck"}).find("deploy/profiles/peers-oobleck-artifact.json"),
+            std::string::npos);
 }
 
 // gnuplot is a language: names are no part of it.
