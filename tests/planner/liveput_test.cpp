@@ -105,6 +105,7 @@ TEST(carry_out, goes_on_with_what_outlasts_the_interval_in_real_time) {
 // Random costs, short ones and such that migrations outlast intervals.
 TEST(plan_known, agrees_with_brute_force) {
   std::mt19937_64 random(1);
+  int best = 0;
   for (int round = 0; round < 300; ++round) {
     auto workload = made_up::workload(2, 5, round);
     if (round % 3 == 0)
@@ -123,9 +124,13 @@ TEST(plan_known, agrees_with_brute_force) {
     const double value = value_of(table, now, held, future, plan);
     if (round % 2)
       EXPECT_NEAR(value, expected, 1e-9 * (1 + expected)) << round;
-    else // of two ways to a state still migrating only the better one is followed, as published
+    else { // of two ways to a state still migrating only the better one is followed, as published: rarely not the best
       EXPECT_LE(value, expected * (1 + 1e-9)) << round;
+      EXPECT_GE(value, 0.5 * expected) << round;
+      best += value >= expected * (1 - 1e-9) ? 1 : 0;
+    }
   }
+  EXPECT_GE(best, 145) << "of 150";
 }
 
 availability_lattice random_lattice(std::mt19937_64& random, std::uint32_t held, std::uint32_t most,
@@ -215,6 +220,28 @@ double calm_intervals(const availability_lattice& x, std::size_t known) {
                   static_cast<double>(x.look_ahead()) / std::max(changes, 1e-9));
 }
 
+// Expected samples of the policy that never asks for anything but its configuration: narrower where less is left, as
+// before when more is there again; `behind`: intervals behind the look-ahead.
+double value_of_staying(move_table& table, const availability_lattice& future, std::uint32_t target, double behind) {
+  expectimax account{table, future, false, 0};
+  const std::function<double(std::size_t, const lattice_node&, std::uint32_t)> value =
+      [&](std::size_t h, const lattice_node& node, std::uint32_t from) {
+        if (h == future.look_ahead()) {
+          const auto to = table.clipped(target, node.available);
+          return account.gain(from, to, node.available, 0) +
+                 (to == move_table::idle ? 0 : (behind - 1) * interval_s * table.rate(to));
+        }
+        double sum = 0;
+        for (const auto& b : node.branches) {
+          const auto to = table.clipped(target, node.available + b.joined - b.lost);
+          sum += b.probability *
+                 (account.gain(from, to, node.available, b.lost) + value(h + 1, future.stages[h + 1][b.next], to));
+        }
+        return sum;
+      };
+  return value(0, future.stages[0][0], target);
+}
+
 // given: one configuration, one interval known and four that will be quiet / expected: five intervals, and as many
 // behind them, however calm it is
 TEST(plan_liveput, counts_as_many_intervals_behind_the_look_ahead_as_within) {
@@ -275,11 +302,13 @@ TEST(plan_liveput, agrees_with_brute_force) {
   }
 }
 
-// A plan is never worse than staying under its own distribution, and the runners-up are in order.
+// Under its own distribution a plan is not worse than staying now and always after, however it goes (blind: wherever
+// the target still fits), and the runners-up are in order.
 TEST(plan_liveput, is_not_worse_than_staying) {
   std::mt19937_64 random(3);
   const auto network = made_up::network();
-  for (int round = 0; round < 50; ++round) {
+  int better = 0;
+  for (int round = 0; round < 100; ++round) {
     const auto workload = made_up::workload(4, 10, round);
     published_cost costs(workload, network);
     move_table table(workload, costs, 10);
@@ -287,21 +316,24 @@ TEST(plan_liveput, is_not_worse_than_staying) {
     const auto future = random_lattice(random, held, 10, 4);
     const training_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
     const fleet_change quiet{};
-    const auto free = plan_liveput(table, now, held, std::span(&quiet, 1), future);
+    const bool blind = round % 2;
+    const auto free = plan_liveput(table, now, held, std::span(&quiet, blind ? 0 : 1), future);
+    const double stays = blind ? 0 : table.gain(now.at, now.at, held, 0);
+    const double staying = stays + value_of_staying(table, future, now.at, calm_intervals(future, blind ? 0 : 1));
+    EXPECT_GE(free.best.samples, staying - 1e-9 * std::abs(staying)) << round;
+    better += free.best.samples > staying * (1 + 1e-6) ? 1 : 0;
     ASSERT_FALSE(free.runners_up.empty());
     double before = free.best.samples;
     for (const auto& x : free.runners_up) {
       EXPECT_LE(x.samples, before);
       before = x.samples;
     }
-    // Staying is among the choices: a decision whose best is another one gains by it.
-    for (const auto& x : free.runners_up)
-      if (x.target == now.at) {
-        EXPECT_GE(free.best.samples, x.samples);
-      }
-    EXPECT_LE(table.shapes()[free.best.target].slots(), held);
+    if (!blind) {
+      EXPECT_LE(table.shapes()[free.best.target].slots(), held);
+    }
     EXPECT_FALSE(free.reason.empty());
   }
+  EXPECT_GT(better, 50) << "most have something to gain";
 }
 
 // With one path the planners for a distribution and for a known future agree on the value of what they choose.

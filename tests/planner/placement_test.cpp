@@ -301,6 +301,7 @@ TEST(plan_change, agrees_with_brute_force) {
     choose(0);
     ++with_moves;
     optimal += busiest == best;
+    EXPECT_GE(busiest, best) << "round " << round;
     if (equal)
       EXPECT_EQ(busiest, best) << "round " << round;
     else

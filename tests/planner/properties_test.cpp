@@ -2,7 +2,7 @@
 //
 //   given                                                   expected
 //   a joining instance more, all else equal      realistic: the optimum does not fall
-//   a spare more                                 realistic: no move is dearer; published: some are
+//   a spare more                                 realistic: hardly any move is dearer; published: some are
 //   real time                                    rows last as long as they do; what is lost adds up; the oracle is best
 //   changes that take longer than is looked ahead   nobody waits where something fits; not behind the fastest each time
 
@@ -78,35 +78,50 @@ TEST(properties, a_joining_instance_never_lowers_the_optimum) {
   }
 }
 
-// What the property above comes from. Realistic: but for the greedy choice of who stays, which is not always the best.
-// Published: of a re-cut only the last stage that finds a survivor is charged, so
-// it can be cheaper if more of the grid is lost, and a spare more makes that less likely.
-TEST(properties, a_spare_more_makes_no_move_dearer) {
+// A move between two of up to 3x4, and how many instances are held and lost.
+struct random_move {
+  shape from, to;
+  std::uint32_t held, lost;
+
+  explicit random_move(std::mt19937_64& random) :
+      from{static_cast<std::uint32_t>(1 + random() % 3), static_cast<std::uint32_t>(1 + random() % 4)},
+      to{static_cast<std::uint32_t>(1 + random() % 3), static_cast<std::uint32_t>(1 + random() % 4)},
+      held(from.slots() + static_cast<std::uint32_t>(random() % 4)),
+      lost(static_cast<std::uint32_t>(random() % (std::min(held, 4u) + 1))) {}
+
+  double ms(cost_model& costs, std::uint32_t spares) const { return costs.move_ms(from, to, held + spares, lost); }
+};
+
+// What the property above comes from. The exceptions are those of the greedy choice of who stays, which is not always
+// the best.
+TEST(properties, a_spare_more_makes_hardly_any_move_dearer_in_real_time) {
   std::mt19937_64 random(2);
-  const auto network = made_up::network();
-  double most_published_ms = 0;
-  int greedy = 0;
+  int dearer = 0;
   for (int round = 0; round < 2000; ++round) {
     const auto workload = made_up::workload(6, 12, random());
-    const shape from{static_cast<std::uint32_t>(1 + random() % 3), static_cast<std::uint32_t>(1 + random() % 4)};
-    const shape to{static_cast<std::uint32_t>(1 + random() % 3), static_cast<std::uint32_t>(1 + random() % 4)};
-    const auto held = from.slots() + static_cast<std::uint32_t>(random() % 4);
-    const auto lost = static_cast<std::uint32_t>(random() % (std::min(held, 4u) + 1));
-    realistic_cost real(workload, random_options(random));
-    const double ms = real.move_ms(from, to, held, lost);
-    const double with = real.move_ms(from, to, held + 1, lost);
-    greedy += with > ms * (1 + 1e-9) ? 1 : 0;
-    EXPECT_LE(with, 1.02 * ms) << to_string(from) << " to " << to_string(to) << ", " << lost << " of " << held;
-    published_cost published(workload, network);
-    const double dearer = published.move_ms(from, to, held + 1, lost) - published.move_ms(from, to, held, lost);
-    if (dearer > most_published_ms + 1) {
-      most_published_ms = dearer;
-      RecordProperty("published", to_string(from) + " to " + to_string(to) + ", " + std::to_string(lost) + " of " +
-                                      std::to_string(held) + ": a spare more costs " + std::to_string(dearer) + " ms");
-    }
+    const random_move x(random);
+    realistic_cost costs(workload, random_options(random));
+    const double ms = x.ms(costs, 0), with = x.ms(costs, 1);
+    dearer += with > ms * (1 + 1e-9) ? 1 : 0;
+    EXPECT_LE(with, 1.02 * ms) << to_string(x.from) << " to " << to_string(x.to) << ", " << x.lost << " of " << x.held;
   }
-  EXPECT_LE(greedy, 4);
-  EXPECT_GT(most_published_ms, 0) << "the published accounting has counter-examples";
+  EXPECT_LE(dearer, 4);
+}
+
+// Of a re-cut only the last stage that finds a survivor is charged, so it can be cheaper if more of the grid is lost,
+// and a spare more makes that less likely.
+TEST(properties, a_spare_more_makes_some_moves_dearer_as_published) {
+  std::mt19937_64 random(2);
+  const auto network = made_up::network();
+  double most_ms = 0;
+  for (int round = 0; round < 500; ++round) {
+    const auto workload = made_up::workload(6, 12, random());
+    const random_move x(random);
+    published_cost costs(workload, network);
+    most_ms = std::max(most_ms, x.ms(costs, 1) - x.ms(costs, 0));
+  }
+  RecordProperty("a spare more costs at most, ms", std::to_string(most_ms));
+  EXPECT_GT(most_ms, 1'000);
 }
 
 fleet_history generated(std::uint64_t seed) {
