@@ -426,8 +426,6 @@ void conductor::machine::open_record(const std::string& why) {
     return;
   record_.trigger = why.empty() ? "start" : why;
   record_.at = now_;
-  record_waited_ = false;
-  record_plans_ = 0;
   record_lost_ = 0;
 }
 
@@ -437,14 +435,14 @@ void conductor::machine::close_record_of_active() {
 }
 
 void conductor::machine::learn_from_record() {
-  if (record_plans_ != 1)
+  if (record_.plans != 1)
     return;
   measured_change x;
   x.busiest_bytes = record_busiest_bytes_;
   x.transfer_ms = record_.ready_ms - (record_running_ ? record_.stopped_ms : record_.prepared_ms);
   x.activate_ms = record_.active_ms - record_.ready_ms;
   x.ranks = current_->grid.ranks();
-  if (!record_running_ && record_.decided_ms >= 0 && !record_waited_) { // else PREPARE also loaded the data
+  if (!record_running_ && record_.decided_ms >= 0 && !record_.waited) { // else PREPARE also loaded the data
     x.settle_ms = record_.decided_ms;
     x.lost = record_lost_;
     x.plan_ms = record_.planned_ms - record_.decided_ms;

@@ -149,9 +149,11 @@ struct change_record {
   double decided_ms = -1, planned_ms = -1, prepared_ms = -1, stopped_ms = -1, ready_ms = -1, active_ms = -1,
          first_commit_ms = -1;
   double stall_ms = -1; ///< from STOPPED of the last rank (or the loss being declared) to the last ACTIVE
-  /// The stall as predicted when the change was planned. For one begun anew, or after waiting for instances: what had
-  /// gone by then, and the rest. 0 if nothing ran before.
+  /// The stall as predicted when the change was first planned, from what earlier ones took; not mended later, however
+  /// the change goes. 0 if nothing ran before.
   double predicted_ms = -1;
+  std::uint32_t plans = 0; ///< times that it was planned; from the second on it is another than was predicted
+  bool waited = false;     ///< for instances, which no prediction knows of
 };
 
 /// What the planner answered, and what came of it.

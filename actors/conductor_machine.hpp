@@ -151,7 +151,7 @@ private:
   void note_decision(const plan_chosen& x);
   /// Plans the change to `choice` at version `from` and sends PREPARE.
   void begin_change(const configuration& choice, const version& from);
-  /// Stall of the planned change.
+  /// Stall of the change just planned. Made of figures of earlier changes: no time of this one is in it.
   double predicted_stall_ms() const;
   std::set<slot_id> participants_of_next() const;
 
@@ -344,8 +344,6 @@ private:
   std::map<std::uint32_t, double> evaluation_sums_; ///< by virtual replica, as far as heard
 
   change_record record_;          ///< of the change in progress; trigger empty: none
-  bool record_waited_ = false;    ///< for instances, after its beginning
-  int record_plans_ = 0;          ///< times that it was planned
   std::uint32_t record_lost_ = 0; ///< slots of the old generation that were lost until its end was decided
   bool record_running_ = false;   ///< when planned last, the old generation was healthy
   double record_busiest_bytes_ = 0;

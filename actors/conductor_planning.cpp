@@ -205,7 +205,7 @@ version conductor::machine::newest_held(bool hoping) const {
 
 void conductor::machine::wait_for_slots(const std::string& why) {
   enter(waiting);
-  record_waited_ = true;
+  record_.waited = true;
   view_.problem = why;
   if (std::exchange(plan_after_change_, false)) // something happened while the planner thought
     plan_soon(trigger_);
@@ -246,10 +246,10 @@ void conductor::machine::begin_change(const configuration& choice, const version
   record_.kind = next_->plan.kind;
   record_.bytes = next_->plan.bytes;
   record_.planned_ms = ms_between(record_.at, now_);
-  ++record_plans_;
   record_running_ = current_.has_value();
   record_busiest_bytes_ = static_cast<double>(busiest_link_bytes(next_->plan.moves, facts_.state_bytes));
-  record_.predicted_ms = predicted_stall_ms();
+  if (++record_.plans == 1)
+    record_.predicted_ms = predicted_stall_ms();
   if (!view_.decisions.empty())
     view_.decisions.back().to = newest_;
   view_.problem.clear();
@@ -260,17 +260,11 @@ void conductor::machine::begin_change(const configuration& choice, const version
 }
 
 double conductor::machine::predicted_stall_ms() const {
-  const auto& figures = meter_.figures();
-  const auto whole = cost_of(figures, record_running_ ? std::nullopt : std::optional(record_lost_),
-                             next_->what.target.ranks(), record_busiest_bytes_)
-                         .stall_ms();
-  if (record_running_)
-    return whole;
-  if (!stall_began_)
-    return 0;
-  if (record_plans_ == 1 && !record_waited_)
-    return whole;
-  return ms_between(*stall_began_, now_) + whole - settle_ms(figures, record_lost_) - figures.plan_ms;
+  if (!record_running_ && !stall_began_)
+    return 0; // nothing ran before
+  return cost_of(meter_.figures(), record_running_ ? std::nullopt : std::optional(record_lost_),
+                 next_->what.target.ranks(), record_busiest_bytes_)
+      .stall_ms();
 }
 
 std::set<slot_id> conductor::machine::participants_of_next() const {

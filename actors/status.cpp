@@ -57,6 +57,8 @@ change_status status_of(std::uint64_t number, const change_record& x) {
           .first_commit_ms = x.first_commit_ms,
           .stall_ms = x.stall_ms,
           .predicted_ms = x.predicted_ms,
+          .plans = x.plans,
+          .waited = x.waited,
           .at_us = microseconds_of(x.at)};
 }
 

@@ -139,8 +139,10 @@ struct Change {
   activeMs @12 :Float64;
   firstCommitMs @13 :Float64;
   stallMs @14 :Float64;
-  predictedMs @15 :Float64;  # of the stall
+  predictedMs @15 :Float64;  # of the stall, when first planned
   atUs @16 :Int64;           # as lostAtUs: when it began
+  plans @17 :UInt32;         # times that it was planned
+  waited @18 :Bool;          # for instances
 }
 
 struct Choice {

@@ -101,7 +101,9 @@ struct change_status {
   double active_ms = -1;
   double first_commit_ms = -1;
   double stall_ms = -1;
-  double predicted_ms = -1; ///< of the stall
+  double predicted_ms = -1; ///< of the stall, when the change was first planned
+  std::uint32_t plans = 0;  ///< times that it was planned
+  bool waited = false;      ///< for instances
   std::int64_t at_us = 0;   ///< when it began; monotonic clock of the manager's machine
 
   friend bool operator==(const change_status&, const change_status&) = default;

@@ -19,6 +19,8 @@ void put(schema::Change::Builder to, const change_status& x) {
   to.setFirstCommitMs(x.first_commit_ms);
   to.setStallMs(x.stall_ms);
   to.setPredictedMs(x.predicted_ms);
+  to.setPlans(x.plans);
+  to.setWaited(x.waited);
   to.setAtUs(x.at_us);
 }
 
@@ -39,6 +41,8 @@ change_status get(schema::Change::Reader from) {
           .first_commit_ms = from.getFirstCommitMs(),
           .stall_ms = from.getStallMs(),
           .predicted_ms = from.getPredictedMs(),
+          .plans = from.getPlans(),
+          .waited = from.getWaited(),
           .at_us = from.getAtUs()};
 }
 

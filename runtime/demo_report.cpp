@@ -45,7 +45,9 @@ std::optional<double> goodput_of(const demo_result& x) {
 
 void rate_meter::sample(std::chrono::steady_clock::time_point now,
                         std::pair<std::uint32_t, std::uint32_t> configuration, double step_ms) {
-  auto& use = usage_[configuration];
+  if (configuration.first > 0)
+    in_use_ = configuration;
+  auto& use = usage_[in_use_];
   if (last_.time_since_epoch().count() != 0)
     use.time += now - last_;
   last_ = now;
@@ -54,12 +56,16 @@ void rate_meter::sample(std::chrono::steady_clock::time_point now,
 }
 
 double rate_meter::possible_steps() const {
-  double result = 0;
-  for (const auto& [configuration, use] : usage_)
+  double all_ms = 0, timed_ms = 0, steps = 0;
+  for (const auto& [configuration, use] : usage_) {
+    all_ms += use.time.count();
     // The undisturbed rate is what was reached at good moments: others include joins that compete for the cores.
-    if (auto step_ms = percentile(use.step_ms, 0.1); step_ms > 0)
-      result += use.time.count() / step_ms;
-  return result;
+    if (auto step_ms = percentile(use.step_ms, 0.1); step_ms > 0) {
+      timed_ms += use.time.count();
+      steps += use.time.count() / step_ms;
+    }
+  }
+  return timed_ms > 0 ? steps * all_ms / timed_ms : 0;
 }
 
 double percentile(std::vector<double> values, double share) {
@@ -70,10 +76,14 @@ double percentile(std::vector<double> values, double share) {
   return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
 }
 
+bool went_as_planned(const change_status& x) {
+  return x.plans == 1 && !x.waited;
+}
+
 std::pair<double, std::size_t> prediction_ratio(const job_status& x, const std::string& kind) {
   std::vector<double> ratios;
   for (const auto& c : x.changes)
-    if (c.kind == kind && c.stall_ms > 0 && c.predicted_ms > 0)
+    if (c.kind == kind && c.stall_ms > 0 && c.predicted_ms > 0 && went_as_planned(c))
       ratios.push_back(c.predicted_ms / c.stall_ms);
   const auto count = ratios.size();
   return {percentile(std::move(ratios), 0.5), count};
@@ -100,6 +110,8 @@ std::string json_of(const demo_result& x) {
                                           {"ready_ms", c.ready_ms},
                                           {"active_ms", c.active_ms},
                                           {"predicted_ms", c.predicted_ms},
+                                          {"plans", c.plans},
+                                          {"waited", c.waited},
                                           {"measured_ms", c.stall_ms}});
   boost::json::object ratios;
   for (const auto* kind : kinds)
@@ -164,7 +176,8 @@ std::string text_of(const demo_result& x) {
     const auto [ratio, count] = prediction_ratio(d, kind);
     out += fmt::format("{} {} {:.2f} ({})", kind == kinds[0] ? "" : ",", kind, ratio, count);
   }
-  out += '\n';
+  const auto anew = std::ranges::count_if(d.changes, [](const auto& c) { return !went_as_planned(c); });
+  out += fmt::format("; not of {} planned again or after waiting\n", anew);
   out += fmt::format("final loss {:.4f}\nparameters  {}\nundisturbed {}\n{}\n", d.loss, d.parameters_sha256,
                      x.undisturbed.parameters_sha256, x.identical() ? "identical" : "DIFFERENT");
   return out;

@@ -25,14 +25,16 @@ struct demo_tally {
   std::vector<double> detect_ms;  ///< from each SIGKILL to the manager's declaring the loss
 };
 
-/// Time spent in and speed of each (D, P), for goodput.
+/// Time spent in and speed of each (D, P), for goodput. All time from the first sample to the last counts.
 class rate_meter {
 public:
-  /// At this moment that configuration is in use (or was the last one); step_ms 0: not known now.
+  /// Until this moment that configuration is in use, 0×0: none (the time is lost by the last one); step_ms 0: not known
+  /// now.
   void sample(std::chrono::steady_clock::time_point now, std::pair<std::uint32_t, std::uint32_t> configuration,
               double step_ms);
 
-  /// Steps that undisturbed training in the configurations used would have made in the time; 0 if nothing is known.
+  /// Steps that undisturbed training in the configurations used would have made in the time; where one was never seen
+  /// at its speed, or none was in use yet, at the mean of the others; 0 if nothing is known.
   double possible_steps() const;
 
 private:
@@ -42,14 +44,18 @@ private:
   };
 
   std::map<std::pair<std::uint32_t, std::uint32_t>, usage> usage_;
+  std::pair<std::uint32_t, std::uint32_t> in_use_{0, 0};
   std::chrono::steady_clock::time_point last_{};
 };
 
 /// The smallest value with at least this share of the values not above it; 0 for none.
 double percentile(std::vector<double> values, double share);
 
-/// Median of predicted over measured stall of the changes of one kind in which something had run before, and their
-/// number; 0 and 0 for none.
+/// Whether a change was planned once and at once, so that its prediction is of what happened.
+bool went_as_planned(const change_status& x);
+
+/// Median of predicted over measured stall of the changes of one kind that went as planned and in which something had
+/// run before, and their number; 0 and 0 for none.
 std::pair<double, std::size_t> prediction_ratio(const job_status& x, const std::string& kind);
 
 /// Everything the last line of the demo says.

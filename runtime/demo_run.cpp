@@ -53,6 +53,7 @@ job_status demo_run::run(const job_specification& job) {
   }
   tally_.joins = 0;
   id_ = cluster_.client().submit(job);
+  meter_.sample(clock::now(), {0, 0}, 0);
   activity_ = "starting";
   wait_until_settled();
   if (options_.trace.empty()) {
@@ -108,8 +109,7 @@ const job_status& demo_run::look(std::chrono::milliseconds after) {
     killed_.erase(i);
   }
   auto steady = job_.phase == "running" && now - stir_at_ > 1s;
-  if (job_.width > 0)
-    meter_.sample(now, {job_.width, job_.depth}, steady ? job_.step_ms : 0);
+  meter_.sample(now, {job_.width, job_.depth}, steady ? job_.step_ms : 0);
   show_({activity_, job_, living(status_, "worker")});
   return job_;
 }

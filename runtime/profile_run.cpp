@@ -214,8 +214,8 @@ void measure_changes(job_measurements& to, const job_specification& job, const p
 
 } // namespace
 
-job_status run_configuration(const job_specification& job, std::uint32_t width, std::uint32_t depth,
-                             std::chrono::milliseconds duration) {
+configuration_run run_configuration(const job_specification& job, std::uint32_t width, std::uint32_t depth,
+                                    std::chrono::milliseconds duration) {
   const scratch_folder logs("parcae-profile");
   auto fixed = endless(job, width, depth);
   fixed.min_width = width;
@@ -232,11 +232,25 @@ job_status run_configuration(const job_specification& job, std::uint32_t width, 
     x.preempt(now.grid.at(0));
     now = x.settled(now.generation);
   }
-  const auto began = clock::now();
   const auto generation = now.generation;
-  return x.wait_for("steps", [&](const job_status& s) {
-    return s.generation == generation && measured_row(s) && clock::now() - began > duration;
-  });
+  // From the moment that some steps are heard of to another one, so that no part of a step is counted.
+  const auto next_news = [&](std::chrono::milliseconds after) {
+    const auto from = clock::now();
+    auto heard = UINT64_MAX;
+    return x.wait_for("steps", [&](const job_status& s) {
+      if (s.generation != generation || !measured_row(s) || clock::now() - from < after)
+        return false;
+      heard = std::min(heard, s.steps_done);
+      return s.steps_done > heard;
+    });
+  };
+  const auto before = next_news(std::chrono::milliseconds(0));
+  const auto began = clock::now();
+  configuration_run result{next_news(duration), 0};
+  const std::chrono::duration<double> elapsed = clock::now() - began;
+  result.samples_per_s =
+      static_cast<double>((result.status.steps_done - before.steps_done) * job.global_batch) / elapsed.count();
+  return result;
 }
 
 job_measurements profile_job(const job_specification& job, const profile_options& options,

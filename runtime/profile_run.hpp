@@ -36,10 +36,15 @@ struct job_measurements {
   std::vector<change_status> record; ///< the changes
 };
 
-/// The job's status after it was in one configuration for a while, with stages cut by measured times: its row of
-/// `configurations` is measured.
-job_status run_configuration(const job_specification& job, std::uint32_t width, std::uint32_t depth,
-                             std::chrono::milliseconds duration);
+/// A job in one configuration.
+struct configuration_run {
+  job_status status;        ///< at the end; its row of `configurations` is measured
+  double samples_per_s = 0; ///< committed by the clock, while it was measured
+};
+
+/// Has the job in one configuration for a while, with stages cut by measured times.
+configuration_run run_configuration(const job_specification& job, std::uint32_t width, std::uint32_t depth,
+                                    std::chrono::milliseconds duration);
 
 /// `show` is told what is going on, one line at a time. Throws cluster_error and client_error.
 job_measurements profile_job(const job_specification& job, const profile_options& options,

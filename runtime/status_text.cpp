@@ -55,6 +55,8 @@ json::object object_of(const change_status& x) {
           {"first_commit_ms", x.first_commit_ms},
           {"stall_ms", x.stall_ms},
           {"predicted_ms", x.predicted_ms},
+          {"plans", x.plans},
+          {"waited", x.waited},
           {"at_us", x.at_us}};
 }
 

@@ -150,6 +150,42 @@ TEST_F(conductor_test, stall_is_predicted_from_what_changes_took) {
   c.advance(1s);
 }
 
+TEST_F(conductor_test, stall_is_predicted_once_from_earlier_changes_alone) {
+  // given: a loss whose first change is begun anew when another participant is lost, 3 s into PREPARE; and a loss of
+  // all, with an hour until somebody comes. expected: the prediction is that of the first plan, or has nothing of the
+  // wait in it; the record says how often it was planned and whether it waited.
+  for (auto name : {"a", "b", "d"})
+    c.add(name);
+  c.advance(20ms);
+  c.step();
+  c.hold_back = [](const report& x) { return std::holds_alternative<prepared>(x); };
+  c.lose("a");
+  c.advance(3s);
+  c.hold_back = nullptr;
+  c.lose("b");
+  c.advance(1s);
+  ASSERT_EQ(c.view().now, phase::running);
+  c.step();
+  c.lose("d");
+  c.advance(1h);
+  c.add("e");
+  c.advance(1s);
+  ASSERT_EQ(c.view().now, phase::running);
+  c.step();
+  ASSERT_EQ(c.view().changes.size(), 3u);
+  const auto &anew = c.view().changes[1], &late = c.view().changes[2];
+  EXPECT_GE(anew.stall_ms, 3'000);
+  EXPECT_GT(anew.predicted_ms, 0);
+  EXPECT_LT(anew.predicted_ms, 1'000);
+  EXPECT_EQ(anew.plans, 2u);
+  EXPECT_FALSE(anew.waited);
+  EXPECT_GE(late.stall_ms, 3'600'000);
+  EXPECT_GT(late.predicted_ms, 0);
+  EXPECT_LT(late.predicted_ms, 1'000);
+  EXPECT_EQ(late.plans, 1u);
+  EXPECT_TRUE(late.waited);
+}
+
 TEST_F(conductor_test, first_step_that_takes_longer_than_the_watchdog_is_given_more_time) {
   // given: the first step takes 100 s. expected: not aborted for ever every 30 s.
   c.add("a");

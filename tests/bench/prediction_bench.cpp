@@ -1,6 +1,7 @@
 // Whether the realistic cost model says what changes cost: runs the demo and compares the stall that was predicted when
-// each change was planned with the one measured, by kind of migration. Prints one JSON object per run; fails if a
-// median of one of the runs is not within 0.67 to 1.5. The demo has about 25 changes in each thousand steps, few of
+// each change was first planned with the one measured, by kind of migration; those planned again, or after waiting for
+// instances, are counted apart. Prints one JSON object per run; fails if a median of one of the runs is not within 0.67
+// to 1.5. The demo has about 25 changes in each thousand steps, few of
 // some kinds. Arguments: [seeds = 2] [steps = 3000] [first seed = 1].
 
 #include "runtime/demo_report.hpp"
@@ -8,6 +9,7 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -44,6 +46,8 @@ bool judge(const std::string& name, const job_status& x) {
     result[kind] = boost::json::object{{"predicted_over_measured", ratio}, {"changes", count}};
     good = good && ratio >= least && ratio <= most;
   }
+  result["planned_again_or_after_waiting"] =
+      std::ranges::count_if(x.changes, [](const auto& change) { return !went_as_planned(change); });
   result["within"] = good;
   std::cout << boost::json::serialize(result) << std::endl;
   return good;
@@ -60,6 +64,8 @@ int run(std::uint64_t seeds, const std::string& steps, std::uint64_t first) {
       change.kind = x.at("kind").as_string().c_str();
       change.predicted_ms = x.at("predicted_ms").to_number<double>();
       change.stall_ms = x.at("measured_ms").to_number<double>();
+      change.plans = x.at("plans").to_number<std::uint32_t>();
+      change.waited = x.at("waited").as_bool();
     }
     all.changes.insert(all.changes.end(), one.changes.begin(), one.changes.end());
     good = judge("seed " + std::to_string(seed), one) && good;

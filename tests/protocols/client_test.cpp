@@ -58,6 +58,8 @@ status_reply sample_status() {
                        .bytes = 100,
                        .stall_ms = 12.5,
                        .predicted_ms = 11.5,
+                       .plans = 2,
+                       .waited = true,
                        .at_us = 40});
   j.decision_count = 5;
   j.decisions.push_back({.number = 4,

@@ -162,7 +162,23 @@ TEST(demo_report, possible_steps) {
   EXPECT_DOUBLE_EQ(meter.possible_steps(), 20);
 }
 
-// given: changes of several kinds, some in which nothing had run before / expected: the median over those that stalled
+// given: 2 s until something runs, 1 s in 2×1 at 100 ms per step, 1 s waiting, 4 s in 1×1 that is never seen at its
+// speed / expected: 8 s at 10 steps/s
+TEST(demo_report, possible_steps_of_all_time) {
+  rate_meter meter;
+  const auto start = std::chrono::steady_clock::time_point(1h);
+  meter.sample(start, {0, 0}, 0);
+  EXPECT_EQ(meter.possible_steps(), 0);
+  meter.sample(start + 2s, {0, 0}, 0);
+  meter.sample(start + 3s, {2, 1}, 100);
+  meter.sample(start + 4s, {0, 0}, 0);
+  EXPECT_DOUBLE_EQ(meter.possible_steps(), 40);
+  meter.sample(start + 8s, {1, 1}, 0);
+  EXPECT_DOUBLE_EQ(meter.possible_steps(), 80);
+}
+
+// given: changes of several kinds, some in which nothing had run before, that were planned again, or that waited for
+// instances / expected: the median over those that stalled and went as planned
 TEST(demo_report, prediction_ratio) {
   job_status x;
   auto add = [&](const char* kind, double predicted_ms, double stall_ms) {
@@ -170,12 +186,17 @@ TEST(demo_report, prediction_ratio) {
     x.changes.back().kind = kind;
     x.changes.back().predicted_ms = predicted_ms;
     x.changes.back().stall_ms = stall_ms;
+    x.changes.back().plans = 1;
   };
   EXPECT_EQ(prediction_ratio(x, "pipeline"), (std::pair<double, std::size_t>(0, 0)));
   add("pipeline", 0, 0);
   add("pipeline", 10, 5);
   add("pipeline", 10, 10);
   add("pipeline", 10, 20);
+  add("pipeline", 10, 100);
+  x.changes.back().plans = 2;
+  add("pipeline", 10, 1000);
+  x.changes.back().waited = true;
   add("intra_stage", 7, 1);
   EXPECT_EQ(prediction_ratio(x, "pipeline"), (std::pair<double, std::size_t>(1, 3)));
   EXPECT_EQ(prediction_ratio(x, "intra_stage"), (std::pair<double, std::size_t>(7, 1)));
@@ -189,6 +210,7 @@ TEST(demo_report, has_all_keys) {
   x.disturbed.changes.resize(2);
   x.disturbed.changes[0].stall_ms = 5;
   x.disturbed.changes[0].predicted_ms = 4;
+  x.disturbed.changes[0].plans = 1;
   x.disturbed.changes[0].kind = "pipeline";
   auto json = boost::json::parse(json_of(x)).as_object();
   for (auto key : {"steps",
