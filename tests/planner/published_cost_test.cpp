@@ -174,36 +174,37 @@ TEST(published_cost, many_instances_are_exact_at_the_same_depth) {
     EXPECT_NEAR(costs.move_ms({64, 4}, {width, 4}, 64, 12), costs.move_given_ms({64, 4}, {width, 4}, gone, 48), 1e-6);
 }
 
-// Where there are too many cases a fixed sample of 64 stands in: the same each time, whatever was asked before, and as
-// near to the mean over 2,000 subsets as so many can be.
+// Where there are too many cases (another depth, more than 64 slots) a fixed sample of 64 stands in: the same each
+// time, whatever was asked before, and as near to the mean over 2,000 subsets as so many can be.
 TEST(published_cost, sampling_is_repeatable_and_near_the_mean) {
   const auto network = made_up::network();
   const auto workload = made_up::workload(12, 96, 6);
-  const shape from{12, 8}, to{8, 12};
+  const shape from{6, 12}, to{10, 8};
   published_cost a(workload, network), b(workload, network);
-  for (const std::uint32_t lost : {12, 29, 31, 30})
-    b.move_ms(from, {6, 12}, 96, lost);
+  for (const std::uint32_t lost : {12, 61, 59})
+    b.move_ms(from, to, 96, lost);
   std::mt19937_64 random(1);
   std::vector<std::uint32_t> slots(96);
   std::iota(slots.begin(), slots.end(), 0);
-  for (const std::uint32_t lost : {30, 6, 60}) {
+  for (const std::uint32_t lost : {40, 50, 60}) {
     const double said = a.move_ms(from, to, 96, lost);
     EXPECT_EQ(said, b.move_ms(from, to, 96, lost));
-    EXPECT_EQ(said, a.move_ms(from, to, 96, lost));
     constexpr int rounds = 2'000;
     double sum = 0, squares = 0;
     for (int i = 0; i < rounds; ++i) {
-      std::vector<bool> gone(96, false);
+      std::vector<bool> gone(from.slots(), false);
       for (std::uint32_t k = 0; k < lost; ++k) {
         std::swap(slots[k], slots[k + random() % (96 - k)]);
-        gone[slots[k]] = true;
+        if (slots[k] < from.slots())
+          gone[slots[k]] = true;
       }
       const double ms = a.move_given_ms(from, to, gone, lost);
       sum += ms;
       squares += ms * ms;
     }
-    const double mean = sum / rounds, variance = squares / rounds - mean * mean;
-    EXPECT_NEAR(said, mean, 4 * std::sqrt(variance * (1.0 / 64 + 1.0 / rounds)) + 1e-9 * mean) << lost << " lost";
+    const double mean = sum / rounds, deviation = std::sqrt(squares / rounds - mean * mean);
+    EXPECT_GT(deviation, 10) << "else the sample does not matter";
+    EXPECT_NEAR(said, mean, 4 * deviation * std::sqrt(1.0 / 64 + 1.0 / rounds)) << lost << " lost";
   }
 }
 
