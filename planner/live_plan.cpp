@@ -1,6 +1,7 @@
 #include "planner/live_plan.hpp"
 
 #include "planner/liveput.hpp"
+#include "protocols/text.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -76,8 +77,8 @@ std::string reason_of(const decision_note& note, const situation& now, const sha
   if (now.current.width > 0 && note.chosen.what == now.current)
     text += "stays at ";
   text += to_string(note.chosen.what);
-  text +=
-      ", " + number("%.4g", note.chosen.samples) + " samples expected over " + std::to_string(intervals) + " intervals";
+  text += ", " + text_of_quantity(note.chosen.samples) + " samples expected over " + std::to_string(intervals) +
+          " intervals";
   if (!note.forecast.empty()) {
     const auto& last = note.forecast.back();
     text += ", on " + std::to_string(now.slots) + " slots now and " + number("%.1f", last.mean) + " (" +
@@ -86,10 +87,10 @@ std::string reason_of(const decision_note& note, const situation& now, const sha
   }
   if (fastest.width > 0 && fastest != note.chosen.what)
     text += "; " + to_string(fastest) + ", the fastest now, would give " +
-            number("%.3g", note.chosen.samples - fastest_samples) + " less";
+            text_of_quantity(note.chosen.samples - fastest_samples) + " less";
   else if (!note.runners_up.empty())
     text += "; " + name_of(note.runners_up[0].what) + " would give " +
-            number("%.3g", note.chosen.samples - note.runners_up[0].samples) + " less";
+            text_of_quantity(note.chosen.samples - note.runners_up[0].samples) + " less";
   return text;
 }
 

@@ -2,9 +2,9 @@
 
 #include "planner/memory.hpp"
 #include "planner/placement.hpp"
+#include "protocols/text.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 namespace parcae {
@@ -12,9 +12,8 @@ namespace parcae {
 namespace {
 
 std::string name_of(const configuration& x) {
-  char text[80];
-  std::snprintf(text, sizeof text, "%ux%u (%.4g samples/s)", x.width, x.depth, x.samples_per_s);
-  return text;
+  return std::to_string(x.width) + "x" + std::to_string(x.depth) + " (" + text_of_quantity(x.samples_per_s) +
+         " samples/s)";
 }
 
 // Fewer slots win a tie, then the shallower.
@@ -105,14 +104,13 @@ configuration best_configuration(const job_specification& job, const step_knowle
   });
   if (all.empty() && excluded > 0) {
     configuration wait;
-    wait.reason = "waits: " + std::to_string(slots) + " slots, no configuration fits their memory; " + too_large;
+    wait.reason = "waits: " + counted(slots, "slot") + ", no configuration fits their memory; " + too_large;
     return wait;
   }
   if (all.empty()) {
     configuration wait;
-    wait.reason = "waits: " + std::to_string(slots) + " slots, the least configuration " +
-                  std::to_string(job.min_width) + "x" + std::to_string(job.min_depth) + " needs " +
-                  std::to_string(job.min_width * job.min_depth);
+    wait.reason = "waits: " + counted(slots, "slot") + ", the least configuration " + std::to_string(job.min_width) +
+                  "x" + std::to_string(job.min_depth) + " needs " + std::to_string(job.min_width * job.min_depth);
     return wait;
   }
   // Ties within 1e-9 are not transitive, so the winner is the last one standing in a fixed order, not a sort's.

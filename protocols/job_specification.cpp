@@ -1,5 +1,7 @@
 #include "protocols/job_specification.hpp"
 
+#include "protocols/text.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -29,7 +31,7 @@ struct checker {
 
   void number(double value, std::string_view key, double least, double below) {
     require(std::isfinite(value) && value >= least && value < below, key,
-            "must be at least " + std::to_string(least) + " and below " + std::to_string(below));
+            "must be at least " + text_of_quantity(least) + " and below " + text_of_quantity(below));
   }
 
   void count(std::uint64_t value, std::string_view key, std::uint64_t least, std::uint64_t most) {
@@ -91,6 +93,7 @@ std::string problem_of(const job_specification& job) {
   else
     c.one_of(d.kind, "data.kind", {"text", "tokens", "synthetic"});
   c.require(d.kind == "synthetic" || !d.path.empty(), "data.path", "must name a file or folder");
+  c.require(d.path.find("://") == d.path.npos, "data.path", "is \"" + d.path + "\"; local paths only");
   if (d.kind == "text") {
     c.require(m.vocabulary >= 256, "model.vocabulary", "must be at least 256 for byte-level text");
     c.require(m.kind != "bert" || m.mask_token >= 256, "model.mask_token",
@@ -128,7 +131,9 @@ std::string problem_of(const job_specification& job) {
   c.count(job.keeper_every, "keepers.every", 1, 1'000'000);
   c.count(job.keeper_copies, "keepers.copies", 1, 100);
   c.one_of(job.policy, "planning.policy", {"liveput", "throughput"});
-  c.count(job.planning_interval_ms, "planning.interval", 100, 86'400'000);
+  const auto interval = std::chrono::milliseconds(std::min<std::uint64_t>(job.planning_interval_ms, INT64_MAX));
+  c.require(interval >= std::chrono::milliseconds(100) && interval <= std::chrono::hours(24), "planning.interval",
+            "is " + text_of_duration(interval) + ", must be from 100ms to 24h");
   c.count(job.look_ahead, "planning.look_ahead", 1, 1000);
   c.count(job.checkpoint_every, "job.checkpoint_every", 0, 1'000'000'000);
   c.count(job.checkpoints_kept, "job.checkpoints_kept", 2, 1000);

@@ -2,6 +2,7 @@
 
 // Text for people.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,5 +24,11 @@ inline std::string_view clipped(std::string_view text, std::size_t most_bytes) {
 inline std::string counted(std::uint64_t n, std::string_view noun) {
   return std::to_string(n) + ' ' + std::string(noun) + (n == 1 ? "" : "s");
 }
+
+/// A duration as people write it: "0s", "350ms", "1.5s", "30s", "2m", "2m05s", "1h02m", "3d04h".
+std::string text_of_duration(std::chrono::milliseconds x);
+
+/// A number of things with three digits or a few more: "0.25", "7.5", "950", "8600", "86 k", "1.2 M", "3 G".
+std::string text_of_quantity(double x);
 
 } // namespace parcae

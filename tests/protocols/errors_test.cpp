@@ -23,7 +23,7 @@ TEST(errors, names_parse_back) {
 // given                              / expected
 // our error with details             / the general text, then the details
 // our error without                  / the general text
-// an error of CAF                    / its name
+// errors and exit reasons of CAF     / words, and nothing of CAF's own text, whichever it is
 // the empty error of a normal end    / words for that, and no crash
 TEST(errors, render_for_people) {
   auto with = caf::make_error(parcae_error::duplicate_name, std::string("a"));
@@ -31,7 +31,14 @@ TEST(errors, render_for_people) {
   EXPECT_EQ(details_of(with), "a");
   EXPECT_EQ(render(caf::make_error(parcae_error::unknown_job)), "no such job");
   EXPECT_EQ(render(caf::error{}), "ended normally");
-  EXPECT_THAT(render(caf::make_error(caf::sec::request_timeout)), testing::HasSubstr("request_timeout"));
+  EXPECT_EQ(render(caf::make_error(caf::sec::request_timeout)), "no answer in time");
+  EXPECT_EQ(render(caf::make_error(caf::sec::cannot_connect_to_node, "127.0.0.1", 4242)), "nobody listens there");
+  EXPECT_EQ(render(caf::make_error(caf::exit_reason::remote_link_unreachable)), "its connection ended or fell silent");
+  for (std::uint8_t code = 1; code < 60; ++code)
+    for (const auto* category : {"system", "exit"}) {
+      const caf::error x{code, caf::atom_from_string(category), caf::make_message(std::string("inside"))};
+      EXPECT_THAT(render(x), testing::Not(testing::AnyOf(testing::HasSubstr("_"), testing::HasSubstr("(")))) << +code;
+    }
 }
 
 } // namespace
