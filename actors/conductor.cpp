@@ -238,6 +238,8 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
   case clearing:
   case aborting:
   case deciding:
+    if (!record_.trigger.empty())
+      add_cause(record_.trigger, why);
     answered(slot);
     break;
   case finishing:

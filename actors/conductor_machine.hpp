@@ -132,8 +132,10 @@ private:
 
   // Planning.
 
+  /// One reason more, unless it is named already: "a; b".
+  static void add_cause(std::string& to, const std::string& why);
   /// A reason to plan that waits a little for others, and for a change in progress.
-  void plan_soon(const std::string& why);
+  void plan_soon(std::string why);
   /// Nothing runs: asks for a configuration at once, or waits for instances.
   void plan_now(const std::string& why);
   void ask_planner();

@@ -9,12 +9,32 @@ using enum phase;
 namespace {
 
 constexpr std::size_t decisions_kept = 100;
+constexpr std::size_t causes_named = 8; // of a change
+constexpr std::string_view cause_separator = "; ";
+constexpr std::string_view more_causes = "; and more";
 
 } // namespace
 
-void conductor::machine::plan_soon(const std::string& why) {
-  trigger_ = why;
-  news_ = true;
+void conductor::machine::add_cause(std::string& to, const std::string& why) {
+  if (to == why)
+    return;
+  std::size_t named = 0;
+  for (std::size_t begin = 0; begin < to.size(); ++named) {
+    const auto end = std::min(to.find(cause_separator, begin), to.size());
+    if (to.compare(begin, end - begin, why) == 0)
+      return;
+    begin = end + cause_separator.size();
+  }
+  if (named < causes_named)
+    to += (to.empty() ? "" : std::string(cause_separator)) + why;
+  else if (!to.ends_with(more_causes))
+    to += more_causes;
+}
+
+void conductor::machine::plan_soon(std::string why) { // a copy: it may be trigger_
+  if (!std::exchange(news_, true))
+    trigger_.clear(); // the last one's
+  add_cause(trigger_, why);
   if (view_.now == running || view_.now == waiting)
     plan_at_ = plan_at_ ? std::min(*plan_at_, now_ + options_.collect) : now_ + options_.collect;
   else
