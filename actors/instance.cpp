@@ -1,6 +1,8 @@
 #include "actors/instance.hpp"
 
+#include "actors/log_context.hpp"
 #include "protocols/client.hpp"
+#include "protocols/text.hpp"
 
 #include <caf/io/all.hpp>
 
@@ -63,7 +65,7 @@ constexpr milliseconds report_pause{200};
 void fail(self_pointer self, const std::string& what, const std::vector<std::string>& log) {
   auto& s = self->state;
   if (!s.failure) {
-    s.failure = report_request{s.config.introduction.name, what, {}};
+    s.failure = report_request{s.config.introduction.name, what, {}, current_log_context().job};
     self->delayed_send(self, report_pause, report_atom_v);
   }
   s.failure->lines = log;
@@ -184,7 +186,7 @@ void notice(self_pointer self, milliseconds grace) {
   // Nobody counts on an instance that was never welcome.
   if (s.manager_life == 0)
     return end(self, {});
-  spdlog::info("leaving, at the latest in {} ms", grace.count());
+  spdlog::info("leaving, at the latest in {}", text_of_duration(grace));
   s.expires = expires;
   self->scheduled_send(self, expires, timer_atom_v);
   if (s.phase == instance_phase::member)

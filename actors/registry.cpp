@@ -2,6 +2,7 @@
 
 #include "actors/injector.hpp"
 #include "actors/job_manager.hpp"
+#include "actors/job_obstacle.hpp"
 #include "actors/status.hpp"
 #include "gpu/model_description.hpp"
 #include "protocols/text.hpp"
@@ -18,10 +19,14 @@ namespace {
 using self_pointer = registry_actor::stateful_pointer<registry_state>;
 
 constexpr std::chrono::seconds view_limit{2};
+constexpr std::chrono::seconds look_interval{1};
+constexpr std::chrono::seconds patience{5}; // with a job that waits before it has begun, while another could run
 
 slot_id slot_of(const hello& x, std::uint32_t index) {
   return {x.name, x.life, index};
 }
+
+void start_next_job(self_pointer self);
 
 // --- instances -----------------------------------------------------------------------------------
 
@@ -96,6 +101,7 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   self->monitor(handle);
   spread_news(self, x, true, false);
   offer_slots(self, who);
+  start_next_job(self);
   return welcome{s.config.manager_life};
 }
 
@@ -107,9 +113,8 @@ void leave(self_pointer self, const leaving_notice& x) {
   instance_table::key who{x.name, x.life};
   if (!s.table.leave(who, expires))
     return;
-  tell_people(
-      self, severity::warning,
-      fmt::format("notice: instance {} leaves in {:.3g} s", x.name, static_cast<double>(notice.count()) / 1000));
+  tell_people(self, severity::warning,
+              fmt::format("notice: instance {} leaves in {}", x.name, text_of_duration(notice)));
   auto& member = s.members.at(who);
   spread_news(self, s.table.find(who)->facts, false, true);
   if (!s.manager)
@@ -135,29 +140,88 @@ void lose(self_pointer self, const caf::down_msg& x) {
   if (was_leaving)
     tell_people(self, severity::information, "instance " + who.first + " is gone, as announced");
   else
-    tell_people(self, severity::warning,
-                "instance " + who.first + " is lost: " +
-                    (x.reason == caf::exit_reason::remote_link_unreachable ? "its connection ended or fell silent"
-                                                                           : render(x.reason)));
+    tell_people(self, severity::warning, "instance " + who.first + " is lost: " + render(x.reason));
   spread_news(self, s.table.find(who)->facts, false, false); // for one under notice the second time: ignored
   tell_job(self, s.table.find(who)->facts, [&](slot_id slot) {
     return slot_lost{slot, "instance " + who.first + " is lost"};
   });
   self->delayed_send(self, s.config.lease, timer_atom_v);
+  start_next_job(self);
 }
 
 // --- jobs ----------------------------------------------------------------------------------------
 
+fleet_offer offer_of(const registry_state& s) {
+  std::vector<std::pair<std::uint64_t, fleet_offer::worker>> in_order;
+  fleet_offer result;
+  for (const auto& [who, member] : s.members) {
+    const auto* record = s.table.find(who);
+    if (!record || record->state != instance_state::alive)
+      continue;
+    const auto& x = record->facts;
+    if (x.role == role::keeper)
+      ++result.keepers;
+    else
+      in_order.push_back({member.order, {x.processor, x.slots, x.slot_bytes}});
+  }
+  std::ranges::sort(in_order, {}, [](const auto& x) { return x.first; });
+  for (auto& [order, worker] : in_order)
+    result.workers.push_back(std::move(worker));
+  return result;
+}
+
+job_queue::obstacle obstacle_now(const registry_state& s) {
+  return [offer = offer_of(s)](const job_specification& job) { return obstacle_to(job, offer); };
+}
+
+// While jobs wait behind one that runs: looks each second whether that one keeps them waiting for nothing.
+void look_later(self_pointer self) {
+  auto& s = self->state;
+  if (s.look_at || s.queue.waiting().empty())
+    return;
+  s.look_at = self->clock().now() + look_interval;
+  self->scheduled_send(self, *s.look_at, timer_atom_v);
+}
+
+// A job that waits although it was thought to fit, and has not begun, gives way to one that can run.
+void look_for_rivals(self_pointer self) {
+  auto& s = self->state;
+  s.look_at.reset();
+  look_later(self);
+  if (!s.manager || !s.queue.first_that_can(obstacle_now(s)))
+    return s.idle_since.reset();
+  const auto job = *s.queue.running();
+  self->request(s.manager, view_limit, view_atom_v)
+      .then(
+          [=](const job_picture& picture) {
+            auto& s = self->state;
+            if (s.queue.running() != job)
+              return;
+            const auto& view = *picture.view;
+            if (view.now != phase::waiting || view.steps_done > s.queue.jobs().at(job).specification.resume.steps)
+              return s.idle_since.reset();
+            const auto now = self->clock().now();
+            if (now - s.idle_since.emplace(s.idle_since.value_or(now)) < patience || !s.queue.give_way())
+              return;
+            spdlog::info("job {} gives way to one that can run: {}", job.value, view.problem);
+            self->send(s.manager, job_event{cancel_requested{}});
+          },
+          [](const caf::error&) {}); // the job is ending
+}
+
 void start_next_job(self_pointer self) {
   auto& s = self->state;
-  auto id = s.queue.start_next();
+  if (s.queue.running())
+    return look_later(self);
+  auto id = s.queue.start_next(obstacle_now(s));
   if (!id)
     return;
   const auto& job = s.queue.jobs().at(*id).specification;
   spdlog::info("job {} ({}) starts", id->value, job.name);
-  s.manager = self->spawn(job_manager,
-                          job_manager_config{*id, job, s.config.conductor, key_of(s.config.secret, "job", {id->value}),
-                                             registry_actor{self}, s.fleet, s.config.own_threads});
+  // A job that gave way begins anew: with keys of its own.
+  const auto key = key_of(s.config.secret, "job", {id->value, s.queue.jobs().at(*id).gave_way});
+  s.manager = self->spawn(job_manager, job_manager_config{*id, job, s.config.conductor, key, registry_actor{self},
+                                                          s.fleet, s.config.own_threads});
   self->monitor(s.manager);
   std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
   for (const auto& [who, member] : s.members)
@@ -172,8 +236,10 @@ void end_job(self_pointer self, const job_outcome& x) {
   if (s.queue.running() != x.job)
     return;
   s.queue.end(x.job, x.good, x.why);
+  s.idle_since.reset();
   std::erase_if(s.pictures, [&](const auto& p) { return !s.queue.jobs().contains(p.first); });
-  s.pictures[x.job] = x.last;
+  if (s.queue.jobs().at(x.job).state != job_state::queued) // else it gave way, with nothing begun
+    s.pictures[x.job] = x.last;
   s.manager = nullptr;
   spdlog::info("job {} is {}{}{}", x.job.value, to_string(s.queue.jobs().at(x.job).state), x.why.empty() ? "" : ": ",
                x.why);
@@ -198,6 +264,34 @@ client_reply refusal(const caf::error& x) {
   if (is_ours(x))
     return refusal(static_cast<parcae_error>(x.code()), details_of(x));
   return refusal(parcae_error::internal, render(x));
+}
+
+std::string label_of(const registry_state& s, job_id id) {
+  return fmt::format("job {} ({})", id.value, s.queue.jobs().at(id).specification.name);
+}
+
+/// What runs before a job that comes after `before` of those that wait.
+std::vector<std::string> those_before(const registry_state& s, const std::vector<job_id>& before) {
+  std::vector<std::string> result;
+  if (const auto running = s.queue.running())
+    result.push_back(label_of(s, *running) + ", which runs");
+  for (const auto id : before)
+    result.push_back(label_of(s, id) + (s.queue.jobs().at(id).why.empty() ? "" : ", if it can run by then"));
+  return result;
+}
+
+/// Why a job waits.
+std::string why_waiting(const registry_state& s, job_id id) {
+  if (const auto& why = s.queue.jobs().at(id).why; !why.empty())
+    return why;
+  auto order = s.queue.waiting();
+  order.erase(std::ranges::find(order, id), order.end());
+  std::erase_if(order, [&](job_id x) { return !s.queue.jobs().at(x).why.empty(); }); // they are passed over
+  const auto before = those_before(s, order);
+  if (before.empty())
+    return {};
+  return "waits for " + before.front() +
+         (before.size() > 1 ? fmt::format(", and {} more", before.size() - 1) : std::string());
 }
 
 /// The one that runs, else the one that ran last, else 0.
@@ -227,8 +321,19 @@ status_reply status_with(self_pointer self, const status_request& wanted, const 
                                                                 : job_picture{},
                                     details));
     result.jobs.back().detailed = id == detailed;
+    if (job.state == job_state::queued)
+      result.jobs.back().problem = why_waiting(s, id);
+    else if (s.queue.running() == id)
+      result.jobs.back().idle = idle_reason(job.specification, result.jobs.back(), result.instances);
   }
   return result;
+}
+
+std::string problem_with(const job_specification& job, std::int32_t priority) {
+  if (priority < -most_priority || priority > most_priority)
+    return fmt::format("the priority is {}, must be from {} to {}", priority, -most_priority, most_priority);
+  auto problem = problem_of(job);
+  return problem.empty() ? depth_problem_of(job) : problem;
 }
 
 struct request_server {
@@ -237,16 +342,20 @@ struct request_server {
   using answer = caf::result<client_reply>;
 
   answer operator()(const submit_request& x) const {
-    auto problem = problem_of(x.job);
-    if (problem.empty())
-      problem = depth_problem_of(x.job);
-    if (!problem.empty())
+    if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
       return refusal(parcae_error::malformed_request, problem);
     if (self->state.queue.full())
       return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");
-    auto id = self->state.queue.submit(x.job);
+    auto id = self->state.queue.submit(x.job, x.priority);
     start_next_job(self);
     return encoded(submitted_reply{id.value});
+  }
+
+  answer operator()(const check_request& x) const {
+    if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
+      return refusal(parcae_error::malformed_request, problem);
+    const auto& s = self->state;
+    return encoded(checked_reply{obstacle_to(x.job, offer_of(s)), those_before(s, s.queue.waiting(x.priority))});
   }
 
   answer operator()(const status_request& x) const {
@@ -300,6 +409,8 @@ struct request_server {
       return refusal(parcae_error::job_over, "job " + std::to_string(x.job));
     if (s.queue.running() == id)
       self->send(s.manager, job_event{cancel_requested{}});
+    else
+      start_next_job(self);
     return encoded(cancelled_reply{x.job});
   }
 
@@ -315,7 +426,9 @@ struct request_server {
 
   answer operator()(const report_request& x) const {
     spdlog::warn("instance {} failed: {}", x.instance, x.what);
-    self->state.news.fail(self->clock().now(), latest_job(self->state), x);
+    const auto& s = self->state;
+    const job_id named{x.job};
+    self->state.news.fail(self->clock().now(), s.queue.jobs().contains(named) ? named : latest_job(s), x);
     return encoded(reported_reply{});
   }
 };
@@ -365,7 +478,13 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
         if (i->second.needed.empty())
           self->send(i->second.handle, released_atom_v);
       },
-      [=](timer_atom) { self->state.table.expire(self->clock().now()); },
+      [=](timer_atom) {
+        auto& s = self->state;
+        const auto now = self->clock().now();
+        s.table.expire(now);
+        if (s.look_at && *s.look_at <= now)
+          look_for_rivals(self);
+      },
   };
 }
 

@@ -15,6 +15,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct registry_state {
   std::deque<fleet_news> fleet;                  ///< what happened to workers, oldest first, bounded
   cluster_news news;
   job_queue queue;
+  std::optional<time_point> idle_since;   ///< the running job waits with nothing begun, and another could run; polled
+  std::optional<time_point> look_at;      ///< when that is looked at again
   std::map<job_id, job_picture> pictures; ///< last one of each job that ran
   job_manager_actor manager;              ///< of the running job, or null
   injector_actor injector;

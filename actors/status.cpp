@@ -1,6 +1,7 @@
 #include "actors/status.hpp"
 
 #include "planner/memory.hpp"
+#include "protocols/text.hpp"
 
 #include <fmt/format.h>
 #include <openssl/sha.h>
@@ -148,6 +149,8 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
       add_place(to, x.grid->participants[rank].slot);
   }
   to.loss = x.last_result.loss;
+  if (!x.losses.points().empty()) // one that goes on from a checkpoint has none before its first step
+    to.loss_steps = static_cast<std::int64_t>(x.losses.points().back().steps);
   if (x.last_evaluation) {
     to.evaluated_steps = static_cast<std::int64_t>(x.last_evaluation->steps);
     to.validation_loss = x.last_evaluation->loss;
@@ -227,6 +230,39 @@ instance_status status_of(const instance_record& x, time_point now) {
           .lost_at_us = x.lost_at ? microseconds_of(*x.lost_at) : -1};
 }
 
+std::string idle_reason(const job_specification& job, const job_status& x,
+                        const std::vector<instance_status>& instances) {
+  const auto used = x.width * x.depth;
+  if (used == 0 || x.phase != "running")
+    return {};
+  const auto first = x.grid.front().substr(0, x.grid.front().rfind('/'));
+  const auto like = std::ranges::find_if(
+      instances, [&](const auto& i) { return i.name == first && i.incarnation == x.grid_lives.front(); });
+  std::uint32_t slots = 0, others = 0;
+  for (const auto& i : instances)
+    if (i.role == "worker" && i.state == "alive")
+      (job.reproducible && like != instances.end() && i.processor != like->processor ? others : slots) += i.slots;
+  std::string text;
+  if (slots > used) {
+    text = counted(slots - used, "slot") + " idle: ";
+    const auto widest = std::min(job.max_width, job.virtual_replicas);
+    const auto deepest = x.layers > 0 ? std::min(job.max_depth, x.layers) : job.max_depth;
+    if (x.width >= widest) {
+      text += fmt::format("{} = {} allows no more pipelines",
+                          job.virtual_replicas <= job.max_width ? "parallel.virtual_replicas" : "parallel.max_width",
+                          widest);
+      text += x.depth >= deepest ? ", nor can there be more stages" : ", and more stages promise less";
+    } else if (slots - used < x.depth) {
+      text += fmt::format("too few for another pipeline of {}", counted(x.depth, "stage"));
+    } else {
+      text += "the plan promises more samples without them";
+    }
+  }
+  if (others > 0)
+    text += (text.empty() ? "" : "; ") + counted(others, "slot") + " idle: another processor would compute other bits";
+  return text;
+}
+
 job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted) {
   job_status result;
   result.id = id.value;
@@ -234,6 +270,7 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
   result.state = to_string(x.state);
   result.problem = x.why;
   result.steps = x.specification.steps;
+  result.priority = x.priority;
   if (picture.view)
     add_view(result, *picture.view, x.specification, wanted);
   if (picture.lines) {

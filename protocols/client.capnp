@@ -96,16 +96,24 @@ struct FailureReport {
   instance @0 :Text;
   what @1 :Text;
   lines @2 :List(Text);      # the last of its log, oldest first
+  job @3 :UInt64;            # that it worked for; 0: unknown
+}
+
+struct Submission {
+  job @0 :JobSpecification;
+  priority @1 :Int32;
 }
 
 struct Request {
   union {
-    submit @0 :JobSpecification;
+    submit @0 :JobSpecification;  # of an older build: of priority 0
     status @1 :StatusRequest;
     preempt @2 :PreemptRequest;
     cancel @3 :UInt64;       # job
     checkpoint @4 :UInt64;   # job
     report @5 :FailureReport;
+    enqueue @6 :Submission;
+    check @7 :Submission;
   }
 }
 
@@ -249,6 +257,9 @@ struct JobStatus {
   figures @46 :Figures;
   otherMs @47 :Float64;      # processor time per step and rank that is no layer's
   detailed @48 :Bool;        # false: losses, changes, events and decisions are left out
+  priority @49 :Int32;
+  lossSteps @50 :Int64 = -1; # version that loss is of; -1: there is none
+  idle @51 :Text;            # why workers are without a place
 }
 
 struct Configuration {
@@ -324,6 +335,11 @@ struct Error {
   text @1 :Text;
 }
 
+struct Checked {
+  obstacle @0 :Text;
+  before @1 :List(Text);
+}
+
 struct Reply {
   union {
     error @0 :Error;
@@ -333,5 +349,6 @@ struct Reply {
     cancelled @4 :UInt64;    # job
     checkpointing @5 :UInt64; # job
     reported @6 :Void;
+    checked @7 :Checked;
   }
 }

@@ -11,12 +11,19 @@ struct overloaded : Ts... {
   using Ts::operator()...;
 };
 
+template <class Request>
+void put_submission(schema::Submission::Builder to, const Request& x) {
+  put(to.initJob(), x.job);
+  to.setPriority(x.priority);
+}
+
 } // namespace
 
 std::vector<char> encode(const request& x) {
   capnp::MallocMessageBuilder message;
   auto to = message.initRoot<schema::Request>();
-  std::visit(overloaded{[&](const submit_request& r) { put(to.initSubmit(), r.job); },
+  std::visit(overloaded{[&](const submit_request& r) { put_submission(to.initEnqueue(), r); },
+                        [&](const check_request& r) { put_submission(to.initCheck(), r); },
                         [&](const status_request& r) {
                           auto s = to.initStatus();
                           s.setJob(r.job);
@@ -41,6 +48,7 @@ std::vector<char> encode(const request& x) {
                           p.setInstance(r.instance);
                           p.setWhat(r.what);
                           put_texts(p.initLines(r.lines.size()), r.lines);
+                          p.setJob(r.job);
                         }},
              x);
   return bytes_of(message);
@@ -68,7 +76,12 @@ std::vector<char> encode(const reply& x) {
                         [&](const preempted_reply& r) { put_texts(to.initPreempted(r.names.size()), r.names); },
                         [&](const cancelled_reply& r) { to.setCancelled(r.job); },
                         [&](const checkpointing_reply& r) { to.setCheckpointing(r.job); },
-                        [&](const reported_reply&) { to.setReported(); }},
+                        [&](const reported_reply&) { to.setReported(); },
+                        [&](const checked_reply& r) {
+                          auto c = to.initChecked();
+                          c.setObstacle(r.obstacle);
+                          put_texts(c.initBefore(r.before.size()), r.before);
+                        }},
              x);
   return bytes_of(message);
 }
@@ -78,7 +91,11 @@ request decode_request(std::span<const char> bytes) {
       bytes, client_message_limit_bytes, "client request", [](schema::Request::Reader from) -> request {
         switch (from.which()) {
         case schema::Request::SUBMIT:
-          return submit_request{get(from.getSubmit())};
+          return submit_request{get(from.getSubmit()), 0};
+        case schema::Request::ENQUEUE:
+          return submit_request{get(from.getEnqueue().getJob()), from.getEnqueue().getPriority()};
+        case schema::Request::CHECK:
+          return check_request{get(from.getCheck().getJob()), from.getCheck().getPriority()};
         case schema::Request::STATUS: {
           auto s = from.getStatus();
           return status_request{s.getJob(),        s.getChangesFrom(), s.getEventsFrom(),  s.getDecisionsFrom(),
@@ -94,7 +111,7 @@ request decode_request(std::span<const char> bytes) {
           return checkpoint_request{from.getCheckpoint()};
         case schema::Request::REPORT: {
           auto p = from.getReport();
-          return report_request{p.getInstance().cStr(), p.getWhat().cStr(), get_texts(p.getLines())};
+          return report_request{p.getInstance().cStr(), p.getWhat().cStr(), get_texts(p.getLines()), p.getJob()};
         }
         }
         throw std::runtime_error("client request is of a kind this manager does not know");
@@ -127,6 +144,8 @@ reply decode_reply(std::span<const char> bytes) {
           return checkpointing_reply{from.getCheckpointing()};
         case schema::Reply::REPORTED:
           return reported_reply{};
+        case schema::Reply::CHECKED:
+          return checked_reply{from.getChecked().getObstacle().cStr(), get_texts(from.getChecked().getBefore())};
         }
         throw std::runtime_error("manager's reply is of a kind this client does not know");
       });

@@ -22,8 +22,18 @@ inline constexpr std::size_t client_message_limit_bytes = 1 << 20;
 
 // --- requests ------------------------------------------------------------------------------------
 
+/// Of two jobs that wait the one with the higher priority comes first.
+inline constexpr std::int32_t most_priority = 1000; ///< and the least is its negative
+
 struct submit_request {
   job_specification job;
+  std::int32_t priority = 0;
+};
+
+/// What would become of a job if it were submitted now.
+struct check_request {
+  job_specification job;
+  std::int32_t priority = 0;
 };
 
 /// What happened before the numbers given is left out, so that a client can poll cheaply. Of all jobs only one is told
@@ -60,10 +70,11 @@ struct report_request {
   std::string instance;
   std::string what;               ///< one line
   std::vector<std::string> lines; ///< oldest first
+  std::uint64_t job = 0;          ///< that the node worked for; 0: none, or unknown
 };
 
-using request =
-    std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request, report_request>;
+using request = std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request,
+                             report_request, check_request>;
 
 // --- replies -------------------------------------------------------------------------------------
 
@@ -252,6 +263,9 @@ struct job_status {
   change_figures figures;                           ///< learnt from the changes that went through
   double other_ms = 0;   ///< processor time per step and rank that is no layer's, in the present configuration
   bool detailed = false; ///< else losses, changes, events and decisions are left out
+  std::int32_t priority = 0;
+  std::int64_t loss_steps = -1; ///< version that `loss` is of; -1: there is no loss yet
+  std::string idle;             ///< why workers are without a place; empty: none is, or there is nothing to say
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
@@ -304,8 +318,13 @@ struct checkpointing_reply {
 
 struct reported_reply {};
 
+struct checked_reply {
+  std::string obstacle;            ///< why it cannot run on what is there now; empty: it can
+  std::vector<std::string> before; ///< the jobs that would run before it, one line each
+};
+
 using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply,
-                           checkpointing_reply, reported_reply>;
+                           checkpointing_reply, reported_reply, checked_reply>;
 
 // --- bytes ---------------------------------------------------------------------------------------
 

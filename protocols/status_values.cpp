@@ -321,6 +321,9 @@ void put(schema::JobStatus::Builder to, const job_status& x) {
   put(to.initFigures(), x.figures);
   to.setOtherMs(x.other_ms);
   to.setDetailed(x.detailed);
+  to.setPriority(x.priority);
+  to.setLossSteps(x.loss_steps);
+  to.setIdle(x.idle);
 }
 
 job_status get(schema::JobStatus::Reader from) {
@@ -377,6 +380,9 @@ job_status get(schema::JobStatus::Reader from) {
   x.figures = get(from.getFigures());
   x.other_ms = from.getOtherMs();
   x.detailed = from.getDetailed();
+  x.priority = from.getPriority();
+  x.loss_steps = from.getLossSteps();
+  x.idle = from.getIdle().cStr();
   return x;
 }
 

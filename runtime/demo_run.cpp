@@ -224,7 +224,7 @@ void demo_run::kill(const std::vector<std::string>& names) {
   tally_.preemptions += count;
   tally_.preemptions_without_notice += count;
   tally_.simultaneous_losses += count >= 2 ? 1 : 0;
-  tally_.losses_during_change += job_.phase != "running" && job_.phase != "waiting" ? count : 0;
+  tally_.losses_during_change += !job_.phase.empty() && job_.phase != "running" && job_.phase != "waiting" ? count : 0;
   for (std::uint32_t stage = 0; stage < job_.depth && job_.depth >= 2; ++stage) {
     bool all = true;
     for (std::uint32_t d = 0; d < job_.width; ++d)

@@ -58,17 +58,20 @@ public:
 
   /// Until the condition holds of the job.
   job_status wait_for(const std::string& what, const std::function<bool(const job_status&)>& condition) {
-    const auto x = cluster_.wait_for(what, limit,
-                                     [&](const status_reply& reply) {
-                                       const auto& job = job_of(reply, id_);
-                                       if (job.state == "failed" || job.state == "done")
-                                         throw cluster_error("the job ended (" + job.state + "): " + job.problem);
-                                       if (job.state == "running" && job.generation == 0 && !job.decisions.empty() &&
-                                           job.decisions.back().chosen.configuration == "waiting")
-                                         throw cluster_error("the job cannot be measured here: " + job.problem);
-                                       return condition(job);
-                                     },
-                                     {.job = id_, .events_from = UINT64_MAX});
+    const auto x =
+        cluster_.wait_for(what, limit,
+                          [&](const status_reply& reply) {
+                            const auto& job = job_of(reply, id_);
+                            if (job.state == "failed" || job.state == "done")
+                              throw cluster_error("the job ended (" + job.state + "): " + job.problem);
+                            if (job.state == "queued" && job.problem.find("fits their memory") != std::string::npos)
+                              throw cluster_error("the job cannot be measured here: " + job.problem);
+                            if (job.state == "running" && job.generation == 0 && !job.decisions.empty() &&
+                                job.decisions.back().chosen.configuration == "waiting")
+                              throw cluster_error("the job cannot be measured here: " + job.problem);
+                            return condition(job);
+                          },
+                          {.job = id_, .events_from = UINT64_MAX});
     return job_of(x, id_);
   }
 

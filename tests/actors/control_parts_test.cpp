@@ -2,6 +2,7 @@
 
 #include "actors/cluster_news.hpp"
 #include "actors/injector.hpp"
+#include "actors/job_obstacle.hpp"
 #include "actors/job_queue.hpp"
 #include "actors/status.hpp"
 
@@ -15,20 +16,150 @@ namespace {
 
 using testing::ElementsAre;
 
+/// All can run.
+std::string nothing_in_the_way(const job_specification&) {
+  return {};
+}
+
+job_specification of_depth(std::uint32_t least) {
+  job_specification x;
+  x.min_depth = least;
+  return x;
+}
+
 // given: three jobs / expected: one runs at a time, in the order of submission
 TEST(job_queue, is_first_in_first_out) {
   job_queue queue;
-  EXPECT_EQ(queue.start_next(), std::nullopt);
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), std::nullopt);
   auto a = queue.submit({});
   auto b = queue.submit({});
   auto c = queue.submit({});
-  EXPECT_EQ(queue.start_next(), a);
-  EXPECT_EQ(queue.start_next(), std::nullopt);
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), a);
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), std::nullopt);
   queue.end(a, true, "");
   EXPECT_EQ(queue.jobs().at(a).state, job_state::done);
   EXPECT_TRUE(queue.cancel(b));
   EXPECT_EQ(queue.jobs().at(b).state, job_state::cancelled);
-  EXPECT_EQ(queue.start_next(), c);
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), c);
+}
+
+// given: jobs of priority 0, 5, 0, 5, -1 / expected: the highest first, among equals the first submitted; a job of
+// priority 0 submitted now would come after all but the last
+TEST(job_queue, prefers_priority) {
+  job_queue queue;
+  std::vector<job_id> ids;
+  for (const auto priority : {0, 5, 0, 5, -1})
+    ids.push_back(queue.submit({}, priority));
+  EXPECT_THAT(queue.waiting(), ElementsAre(ids[1], ids[3], ids[0], ids[2], ids[4]));
+  EXPECT_THAT(queue.waiting(0), ElementsAre(ids[1], ids[3], ids[0], ids[2]));
+  EXPECT_THAT(queue.waiting(6), ElementsAre());
+  for (const auto i : {1, 3, 0, 2, 4}) {
+    EXPECT_EQ(queue.start_next(nothing_in_the_way), ids[static_cast<std::size_t>(i)]);
+    queue.end(ids[static_cast<std::size_t>(i)], true, "");
+  }
+}
+
+// given: three jobs of which the first cannot run / expected: the others run, each in its turn; the first says why it
+// waits, and runs as soon as it can
+TEST(job_queue, a_job_that_cannot_run_is_passed_over) {
+  job_queue queue;
+  const auto deep = queue.submit(of_depth(4)), b = queue.submit({}), c = queue.submit({});
+  std::uint32_t slots = 1;
+  const auto why_not = [&](const job_specification& x) {
+    return x.min_depth > slots ? "waits: too few slots" : std::string();
+  };
+  EXPECT_EQ(queue.start_next(why_not), b);
+  EXPECT_EQ(queue.jobs().at(deep).why, "waits: too few slots");
+  queue.end(b, true, "");
+  EXPECT_EQ(queue.start_next(why_not), c);
+  queue.end(c, true, "");
+  EXPECT_EQ(queue.start_next(why_not), std::nullopt);
+  slots = 4;
+  EXPECT_EQ(queue.start_next(why_not), deep);
+  EXPECT_EQ(queue.jobs().at(deep).why, "");
+}
+
+// given: a running job with one that could run instead / expected: it gives way once, runs again after the other, and
+// then stays; a cancelled one does not come back
+TEST(job_queue, a_job_gives_way_once) {
+  job_queue queue;
+  const auto a = queue.submit({}, 7);
+  EXPECT_EQ(queue.first_that_can(nothing_in_the_way), a);
+  queue.start_next(nothing_in_the_way);
+  EXPECT_EQ(queue.first_that_can(nothing_in_the_way), std::nullopt);
+  const auto b = queue.submit({});
+  EXPECT_EQ(queue.first_that_can(nothing_in_the_way), b);
+  EXPECT_TRUE(queue.give_way());
+  EXPECT_FALSE(queue.give_way()) << "it is doing so already";
+  queue.end(a, false, "cancelled");
+  EXPECT_EQ(queue.jobs().at(a).state, job_state::queued);
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), b);
+  queue.end(b, true, "");
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), a);
+  EXPECT_FALSE(queue.give_way());
+  queue.end(a, true, "");
+  EXPECT_EQ(queue.jobs().at(a).state, job_state::done);
+  const auto c = queue.submit({});
+  queue.start_next(nothing_in_the_way);
+  EXPECT_TRUE(queue.give_way());
+  EXPECT_TRUE(queue.cancel(c));
+  queue.end(c, false, "cancelled");
+  EXPECT_EQ(queue.jobs().at(c).state, job_state::cancelled);
+}
+
+// given / expected: what stands in a job's way
+TEST(obstacle_to, table) {
+  const fleet_offer none, one{{{"x", 1, 0}}, 0}, four{{{"x", 4, 0}}, 0}, mixed{{{"x", 1, 0}, {"y", 3, 0}}, 1},
+      small{{{"x", 4, 1000}}, 0};
+  auto any = of_depth(1), deep = of_depth(4), resumed = any, loose = deep;
+  resumed.resume = {10, "/checkpoints/gpt-1/10@1", ""};
+  loose.reproducible = false;
+  const auto says = [](const std::string& part) { return testing::HasSubstr(part); };
+  EXPECT_EQ(obstacle_to(any, one), "");
+  EXPECT_EQ(obstacle_to(deep, four), "");
+  EXPECT_THAT(obstacle_to(any, none), says("waits for workers"));
+  EXPECT_THAT(obstacle_to(deep, one), says("1x4 needs 4"));
+  EXPECT_THAT(obstacle_to(deep, mixed), says("3 slots of other processors would compute other bits"));
+  EXPECT_EQ(obstacle_to(loose, mixed), "");
+  EXPECT_THAT(obstacle_to(any, small), says("fits their memory"));
+  EXPECT_THAT(obstacle_to(resumed, four), says("waits for a keeper that can read the checkpoint at /checkpoints"));
+  EXPECT_EQ(obstacle_to(resumed, mixed), "");
+}
+
+// given: a job on some of the slots that there are / expected: why the others are idle, or nothing
+TEST(idle_reason, table) {
+  job_specification job;
+  job.virtual_replicas = 2;
+  job_status x;
+  x.phase = "running";
+  x.layers = 6;
+  const auto workers = [](std::uint32_t like, std::uint32_t other) {
+    std::vector<instance_status> result;
+    for (std::uint32_t i = 0; i < like + other; ++i) {
+      result.emplace_back();
+      result.back().name = "w" + std::to_string(i);
+      result.back().role = "worker";
+      result.back().state = "alive";
+      result.back().slots = 1;
+      result.back().processor = i < like ? "x" : "y";
+    }
+    return result;
+  };
+  const auto on = [&](std::uint32_t width, std::uint32_t depth) {
+    x.width = width;
+    x.depth = depth;
+    x.grid.assign(width * depth, "w0/0");
+    x.grid_lives.assign(width * depth, 0);
+    return x;
+  };
+  EXPECT_EQ(idle_reason(job, on(2, 1), workers(2, 0)), "");
+  EXPECT_EQ(idle_reason(job, on(2, 1), workers(3, 0)),
+            "1 slot idle: parallel.virtual_replicas = 2 allows no more pipelines, and more stages promise less");
+  EXPECT_EQ(idle_reason(job, on(1, 3), workers(4, 0)), "1 slot idle: too few for another pipeline of 3 stages");
+  EXPECT_EQ(idle_reason(job, on(1, 1), workers(2, 1)), "1 slot idle: the plan promises more samples without them; 1 "
+                                                       "slot idle: another processor would compute other bits");
+  x.phase = "readying";
+  EXPECT_EQ(idle_reason(job, x, workers(4, 0)), "");
 }
 
 // given: a running job ends badly / expected: failed, or cancelled if that was asked; ended jobs stay as they are
@@ -36,12 +167,12 @@ TEST(job_queue, says_how_a_job_ended) {
   job_queue queue;
   auto a = queue.submit({});
   auto b = queue.submit({});
-  queue.start_next();
+  queue.start_next(nothing_in_the_way);
   queue.end(a, false, "no data");
   EXPECT_EQ(queue.jobs().at(a).state, job_state::failed);
   EXPECT_EQ(queue.jobs().at(a).why, "no data");
   EXPECT_FALSE(queue.cancel(a));
-  queue.start_next();
+  queue.start_next(nothing_in_the_way);
   EXPECT_TRUE(queue.cancel(b));
   EXPECT_EQ(queue.jobs().at(b).state, job_state::running);
   queue.end(b, false, "cancelled");
@@ -55,7 +186,7 @@ TEST(job_queue, forgets_old_jobs) {
   job_id last;
   for (int i = 0; i < 3000; ++i) {
     last = queue.submit({});
-    queue.start_next();
+    queue.start_next(nothing_in_the_way);
     queue.end(last, true, "");
   }
   EXPECT_LE(queue.jobs().size(), 100u);

@@ -171,7 +171,7 @@ TEST_F(registry_test, tells_what_happened) {
     texts.push_back(n.level + ": " + n.text);
   EXPECT_THAT(texts,
               ElementsAre("information: instance a joined as worker with 1 slot at 127.0.0.1:1",
-                          "warning: notice: instance a leaves in 30 s", "information: instance a is gone, as announced",
+                          "warning: notice: instance a leaves in 30s", "information: instance a is gone, as announced",
                           "information: instance b joined as worker with 1 slot at 127.0.0.1:1",
                           HasSubstr("warning: instance b is lost: "), "error: instance b failed: ended by SIGSEGV"));
   ASSERT_EQ(s.failures.size(), 1u);
@@ -206,6 +206,87 @@ TEST_F(registry_test, runs_jobs_one_after_the_other) {
     advance(1s);
   EXPECT_THAT(attached["a"], ElementsAre(job_id{1}, job_id{2}));
   EXPECT_EQ(status().jobs[0].state, "cancelled");
+}
+
+// given: a job that needs two slots, one that needs one, and one slot; then two / expected: the second runs, the first
+// says why it waits, is checked with the same answer, and runs when it can
+TEST_F(registry_test, a_job_that_cannot_run_blocks_nobody) {
+  auto deep = job();
+  deep.min_depth = 2;
+  serve(submit_request{deep});
+  EXPECT_THAT(status().jobs[0].problem, HasSubstr("waits for workers"));
+  serve(submit_request{job()});
+  serve(submit_request{job(), 9});
+  join(greeting("a"));
+  auto jobs = status().jobs;
+  EXPECT_EQ(jobs[0].state, "queued");
+  EXPECT_THAT(jobs[0].problem, HasSubstr("1x2 needs 2"));
+  EXPECT_EQ(jobs[1].state, "queued");
+  EXPECT_EQ(jobs[1].problem, "waits for job 3 (job), which runs");
+  EXPECT_EQ(jobs[2].state, "running") << "its priority is higher";
+  EXPECT_EQ(jobs[2].priority, 9);
+  const auto checked = std::get<checked_reply>(serve(check_request{deep}));
+  EXPECT_THAT(checked.obstacle, HasSubstr("1x2 needs 2"));
+  EXPECT_THAT(checked.before,
+              ElementsAre("job 3 (job), which runs", "job 1 (job), if it can run by then", "job 2 (job)"));
+  EXPECT_EQ(status().jobs.size(), 3u) << "nothing was queued";
+  serve(cancel_request{2});
+  join(greeting("b"));
+  serve(cancel_request{3});
+  advance(60s);
+  EXPECT_EQ(status().jobs[0].state, "running");
+  EXPECT_EQ(std::get<error_reply>(serve(submit_request{job(), 1001})).code, "malformed_request");
+}
+
+// given: a job that lost a slot it needs before it began, and one behind it that could run / expected: after a moment
+// the second runs; when that is over the first is tried again
+TEST_F(registry_test, a_job_that_has_not_begun_gives_way) {
+  auto deep = job();
+  deep.min_depth = 2;
+  join(greeting("a"));
+  join(greeting("b"));
+  serve(submit_request{deep});
+  serve(submit_request{job()});
+  EXPECT_EQ(status().jobs[0].state, "running");
+  lose("b");
+  advance(1s);
+  EXPECT_EQ(status().jobs[0].state, "running") << "b may come back";
+  for (int i = 0; i < 100 && status().jobs[1].state == "queued"; ++i)
+    advance(1s);
+  EXPECT_EQ(status().jobs[1].state, "running");
+  EXPECT_EQ(status().jobs[0].state, "queued");
+  EXPECT_THAT(attached["a"], ElementsAre(job_id{1}, job_id{2}));
+  join(greeting("b"));
+  serve(cancel_request{2});
+  advance(60s);
+  EXPECT_EQ(status().jobs[0].state, "running");
+}
+
+// given: an error of a node that it noticed while it worked for the job before / expected: it is of that job
+TEST_F(registry_test, failures_are_of_the_job_they_name) {
+  join(greeting("a"));
+  serve(submit_request{job()});
+  serve(submit_request{job()});
+  lose("a");
+  serve(cancel_request{1});
+  advance(60s);
+  join(greeting("a"));
+  advance(100ms);
+  ASSERT_EQ(status().jobs[1].state, "running");
+  serve(report_request{"a", "of the first", {}, 1});
+  serve(report_request{"b", "of one that there never was", {}, 77});
+  const auto failures = status().failures;
+  ASSERT_EQ(failures.size(), 2u);
+  EXPECT_EQ(failures[0].job, 1u);
+  EXPECT_EQ(failures[1].job, 2u);
+}
+
+// given: a job that has made no step / expected: no loss, rather than one of 0
+TEST_F(registry_test, there_is_no_loss_before_the_first_step) {
+  join(greeting("a"));
+  serve(submit_request{job()});
+  advance(100ms);
+  EXPECT_EQ(status().jobs[0].loss_steps, -1);
 }
 
 // given: a job and an instance / expected: PREPARE once joins were collected; after a loss a job without instances
@@ -288,6 +369,17 @@ TEST_F(registry_test, decisions_are_shown) {
   ASSERT_EQ(first.forecast.size(), 11u);
   EXPECT_LE(first.forecast[0].mean, 2);
   EXPECT_EQ(first.generation, 1u);
+}
+
+// given: three workers that join in one moment / expected: the decision, and the change that follows, name all of them
+TEST_F(registry_test, a_change_names_all_its_causes) {
+  for (const auto* name : {"a", "b", "c"})
+    join(greeting(name));
+  serve(submit_request{job()});
+  advance(100ms);
+  const auto shown = status().jobs.at(0);
+  ASSERT_EQ(shown.decisions.size(), 1u);
+  EXPECT_EQ(shown.decisions[0].trigger, "join of a/0; join of b/0; join of c/0");
 }
 
 // given: a reproducible job that began on one processor / expected: slots of another are not used, keepers are

@@ -91,6 +91,9 @@ status_reply sample_status() {
   j.memory.push_back({"a/0", 1000, 2000});
   j.figures = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5};
   j.other_ms = 0.25;
+  j.priority = -3;
+  j.loss_steps = 21;
+  j.idle = "one pipeline is all";
   x.jobs.push_back(j);
   return x;
 }
@@ -119,6 +122,11 @@ TEST(client, requests_round_trip) {
   // Encoding again gives the same bytes: no field was lost.
   EXPECT_EQ(encode(request{submit_request{job}}), encode(request{submit_request{expected}}));
 
+  EXPECT_EQ(std::get<submit_request>(decode_request(encode(request{submit_request{job, -5}}))).priority, -5);
+  auto check = std::get<check_request>(decode_request(encode(request{check_request{job, 6}})));
+  EXPECT_EQ(check.priority, 6);
+  EXPECT_EQ(check.job.seed, expected.seed);
+
   auto status = std::get<status_request>(decode_request(encode(request{status_request{1, 2, 3, 4, 5, 6, 7}})));
   EXPECT_EQ(status.job, 1u);
   EXPECT_EQ(status.changes_from, 2u);
@@ -136,8 +144,10 @@ TEST(client, requests_round_trip) {
 
   EXPECT_EQ(std::get<cancel_request>(decode_request(encode(request{cancel_request{9}}))).job, 9u);
   EXPECT_EQ(std::get<checkpoint_request>(decode_request(encode(request{checkpoint_request{8}}))).job, 8u);
-  auto report = std::get<report_request>(decode_request(encode(request{report_request{"a", "what", {"one", "two"}}})));
+  auto report =
+      std::get<report_request>(decode_request(encode(request{report_request{"a", "what", {"one", "two"}, 7}})));
   EXPECT_EQ(report.instance, "a");
+  EXPECT_EQ(report.job, 7u);
   EXPECT_EQ(report.what, "what");
   EXPECT_THAT(report.lines, testing::ElementsAre("one", "two"));
 }
@@ -153,6 +163,9 @@ TEST(client, replies_round_trip) {
               testing::ElementsAre("a"));
   EXPECT_EQ(std::get<cancelled_reply>(decode_reply(encode(reply{cancelled_reply{6}}))).job, 6u);
   EXPECT_TRUE(std::holds_alternative<reported_reply>(decode_reply(encode(reply{reported_reply{}}))));
+  const auto checked = std::get<checked_reply>(decode_reply(encode(reply{checked_reply{"waits", {"job 1", "job 2"}}})));
+  EXPECT_EQ(checked.obstacle, "waits");
+  EXPECT_THAT(checked.before, testing::ElementsAre("job 1", "job 2"));
 }
 
 // given: nothing, half a word, more than the limit, noise / expected: std::runtime_error, or some value
