@@ -89,8 +89,7 @@ manager_client::manager_client(const address& manager, std::chrono::milliseconds
             },
             [&](caf::error& e) { problem = std::move(e); });
   if (!c.manager)
-    throw client_error("no manager at " + to_string(manager) + " (" +
-                       (problem == caf::sec::cannot_connect_to_node ? "nobody listens there" : render(problem)) +
+    throw client_error("no manager at " + to_string(manager) + " (" + render(problem) +
                        "); start one with `parcae manager`, or name it with --manager");
 }
 
@@ -111,8 +110,12 @@ reply manager_client::ask(const request& x) {
   }
 }
 
-std::uint64_t manager_client::submit(const job_specification& job) {
-  return expect<submitted_reply>(ask(submit_request{job})).job;
+std::uint64_t manager_client::submit(const job_specification& job, std::int32_t priority) {
+  return expect<submitted_reply>(ask(submit_request{job, priority})).job;
+}
+
+checked_reply manager_client::check(const job_specification& job, std::int32_t priority) {
+  return expect<checked_reply>(ask(check_request{job, priority}));
 }
 
 status_reply manager_client::status(const status_request& wanted) {

@@ -25,7 +25,8 @@ public:
   ~manager_client();
 
   /// All throw client_error, also for error replies.
-  std::uint64_t submit(const job_specification& job);
+  std::uint64_t submit(const job_specification& job, std::int32_t priority = 0);
+  checked_reply check(const job_specification& job, std::int32_t priority = 0);
   status_reply status(const status_request& wanted = {});
   std::vector<std::string> preempt(const preempt_request& x);
   void cancel(std::uint64_t job);

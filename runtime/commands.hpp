@@ -1,6 +1,10 @@
 #pragma once
 
-// The subcommands of `parcae` that talk to a manager, and the manager itself.
+// The subcommands of `parcae` that talk to a manager, and the manager itself. Sources: commands.cpp, submit.cpp,
+// checkpoints.cpp.
+
+#include <memory>
+#include <string>
 
 namespace CLI {
 class App;
@@ -17,5 +21,11 @@ void add_watch(CLI::App& app);
 void add_preempt(CLI::App& app);
 void add_cancel(CLI::App& app);
 void add_export(CLI::App& app);
+void add_checkpoints(CLI::App& app);
+void add_logs(CLI::App& app);
+void add_job_keys(CLI::App& app);
+
+/// The option that names the manager; for those sources.
+std::shared_ptr<std::string> add_manager_option(CLI::App& command);
 
 } // namespace parcae

@@ -3,19 +3,20 @@
 #include "gpu/model_description.hpp"
 #include "protocols/input_file.hpp"
 #include "runtime/duration.hpp"
+#include "runtime/job_keys.hpp"
+#include "runtime/suggestion.hpp"
 
 // The library's assertions fail on some malformed input ("[[[") that it goes on to report as an error.
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <system_error>
 #include <type_traits>
-#include <variant>
 #include <vector>
 
 namespace parcae {
@@ -24,114 +25,12 @@ namespace {
 
 using namespace std::string_literals;
 
-/// What a job file says, before defaults that depend on other keys are filled in.
-struct draft {
-  job_specification job;
-  std::uint64_t samples = 0; ///< alternative to job.steps
-  std::string keeper_feed = "snapshot";
-  std::chrono::milliseconds planning_interval{0};
-};
-
-/// Where a value goes; its type says what is accepted.
-using field = std::variant<std::string*, bool*, double*, std::uint32_t*, std::uint64_t*, std::chrono::milliseconds*>;
-
-struct known_key {
-  std::string_view section;
-  std::string_view name;
-  field (*target)(draft&);
-  std::string_view kinds = {}; ///< values of the section's key `kind` that it is for; empty: all
-};
-
-// All keys of a job file, in the order of the documentation.
-constexpr known_key known_keys[] = {
-    {"job", "name", [](draft& x) -> field { return &x.job.name; }},
-    {"job", "steps", [](draft& x) -> field { return &x.job.steps; }},
-    {"job", "samples", [](draft& x) -> field { return &x.samples; }},
-    {"job", "seed", [](draft& x) -> field { return &x.job.seed; }},
-    {"job", "threads", [](draft& x) -> field { return &x.job.threads; }},
-    {"job", "reproducible", [](draft& x) -> field { return &x.job.reproducible; }},
-    {"job", "checkpoint_every", [](draft& x) -> field { return &x.job.checkpoint_every; }},
-    {"job", "checkpoints_kept", [](draft& x) -> field { return &x.job.checkpoints_kept; }},
-    {"job", "evaluate_every", [](draft& x) -> field { return &x.job.evaluate_every; }},
-    {"model", "kind", [](draft& x) -> field { return &x.job.model.kind; }},
-    {"model", "layers", [](draft& x) -> field { return &x.job.model.layers; }},
-    {"model", "width", [](draft& x) -> field { return &x.job.model.width; }},
-    {"model", "heads", [](draft& x) -> field { return &x.job.model.heads; }, "gpt, bert"},
-    {"model", "sequence", [](draft& x) -> field { return &x.job.model.sequence; }, "gpt, bert, mlp"},
-    {"model", "vocabulary", [](draft& x) -> field { return &x.job.model.vocabulary; }, "gpt, bert, mlp"},
-    {"model", "dropout", [](draft& x) -> field { return &x.job.model.dropout; }, "gpt, bert, mlp, vgg"},
-    {"model", "tied_embeddings", [](draft& x) -> field { return &x.job.model.tied_embeddings; }, "gpt, bert"},
-    {"model", "mask_token", [](draft& x) -> field { return &x.job.model.mask_token; }, "bert"},
-    {"model", "image", [](draft& x) -> field { return &x.job.model.image; }, "resnet, vgg"},
-    {"model", "channels", [](draft& x) -> field { return &x.job.model.channels; }, "resnet, vgg"},
-    {"model", "classes", [](draft& x) -> field { return &x.job.model.classes; }, "resnet, vgg"},
-    {"data", "kind", [](draft& x) -> field { return &x.job.data.kind; }},
-    {"data", "path", [](draft& x) -> field { return &x.job.data.path; }, "text, tokens, images"},
-    {"data", "samples", [](draft& x) -> field { return &x.job.data.samples; }, "synthetic"},
-    {"data", "seed", [](draft& x) -> field { return &x.job.data.seed; }, "synthetic"},
-    {"data", "validation", [](draft& x) -> field { return &x.job.data.validation; }},
-    {"batch", "global", [](draft& x) -> field { return &x.job.global_batch; }},
-    {"batch", "micro", [](draft& x) -> field { return &x.job.micro_batch; }},
-    {"optimizer", "kind", [](draft& x) -> field { return &x.job.optimizer.kind; }},
-    {"optimizer", "learning_rate", [](draft& x) -> field { return &x.job.optimizer.learning_rate; }},
-    {"optimizer", "schedule", [](draft& x) -> field { return &x.job.optimizer.schedule; }},
-    {"optimizer", "warmup_steps", [](draft& x) -> field { return &x.job.optimizer.warmup_steps; }},
-    {"optimizer", "weight_decay", [](draft& x) -> field { return &x.job.optimizer.weight_decay; }},
-    {"optimizer", "momentum", [](draft& x) -> field { return &x.job.optimizer.momentum; }, "sgd"},
-    {"optimizer", "beta1", [](draft& x) -> field { return &x.job.optimizer.beta1; }, "adamw"},
-    {"optimizer", "beta2", [](draft& x) -> field { return &x.job.optimizer.beta2; }, "adamw"},
-    {"optimizer", "epsilon", [](draft& x) -> field { return &x.job.optimizer.epsilon; }, "adamw"},
-    {"optimizer", "clip_norm", [](draft& x) -> field { return &x.job.optimizer.clip_norm; }},
-    {"parallel", "min_depth", [](draft& x) -> field { return &x.job.min_depth; }},
-    {"parallel", "max_depth", [](draft& x) -> field { return &x.job.max_depth; }},
-    {"parallel", "min_width", [](draft& x) -> field { return &x.job.min_width; }},
-    {"parallel", "max_width", [](draft& x) -> field { return &x.job.max_width; }},
-    {"parallel", "virtual_replicas", [](draft& x) -> field { return &x.job.virtual_replicas; }},
-    {"parallel", "recompute", [](draft& x) -> field { return &x.job.recompute; }},
-    {"keepers", "feed", [](draft& x) -> field { return &x.keeper_feed; }},
-    {"keepers", "every", [](draft& x) -> field { return &x.job.keeper_every; }},
-    {"keepers", "copies", [](draft& x) -> field { return &x.job.keeper_copies; }},
-    {"planning", "policy", [](draft& x) -> field { return &x.job.policy; }},
-    {"planning", "interval", [](draft& x) -> field { return &x.planning_interval; }},
-    {"planning", "look_ahead", [](draft& x) -> field { return &x.job.look_ahead; }},
-};
-
-/// Number of single-character changes between two words (Levenshtein).
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    auto diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j)
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
-  }
-  return row.back();
-}
-
 /// Text of a file as it may stand in a one-line error: bounded, without control characters.
 std::string shown(std::string_view text) {
   std::string result;
   for (char c : text.substr(0, 60))
     result += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
   return text.size() > 60 ? result + "…" : result;
-}
-
-std::string listed(const std::vector<std::string_view>& words) {
-  std::string result;
-  for (auto word : words)
-    result += (result.empty() ? "" : ", ") + std::string(word);
-  return result;
-}
-
-/// What to say after an unknown word: the word probably meant, else all there are.
-std::string advice(std::string_view word, const std::vector<std::string_view>& known) {
-  if (word.size() <= 40) {
-    auto nearest = std::min_element(known.begin(), known.end(),
-                                    [&](auto a, auto b) { return distance(word, a) < distance(word, b); });
-    if (distance(word, *nearest) <= std::max<std::size_t>(2, nearest->size() / 3))
-      return "did you mean \"" + std::string(*nearest) + "\"?";
-  }
-  return "known are " + listed(known);
 }
 
 constexpr std::size_t max_dots = 10'000;
@@ -148,8 +47,19 @@ std::size_t dots_in(std::string_view text) {
   return dots;
 }
 
+constexpr std::string_view of_override = "--set ";
+constexpr std::size_t max_override_bytes = 4096;
+
+/// A word that is no TOML value, but whose meaning is clear: adamw, 60s, /data/text.
+bool is_bare(std::string_view x) {
+  return !x.empty() && std::ranges::all_of(x, [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("_./:~+@-").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
 class reader {
 public:
+  /// Of a job file.
   reader(std::string_view text, std::string_view name) : name_(name) {
     if (text.size() > max_job_file_bytes)
       fail("is larger than " + std::to_string(max_job_file_bytes) + " bytes");
@@ -162,18 +72,64 @@ public:
     }
   }
 
+  /// Of a job that is changed.
+  explicit reader(const job_specification& job) : name_("the job"), whole_(false) {
+    draft_.job = job;
+    draft_.planning_interval = std::chrono::milliseconds(job.planning_interval_ms);
+  }
+
+  /// "section.key=value": as if the file said so.
+  void override_with(const std::string& text) {
+    const auto name = std::string(of_override) + shown(text);
+    const auto equals = text.find('=');
+    const auto dot = text.find('.');
+    if (equals == text.npos || dot > equals || text.find('.', dot + 1) < equals || text.size() > max_override_bytes ||
+        dots_in(text) > 10)
+      throw job_file_error(name + ": must be SECTION.KEY=VALUE, such as model.width=128");
+    const auto trimmed = [](std::string_view x) {
+      while (!x.empty() && x.front() == ' ')
+        x.remove_prefix(1);
+      while (!x.empty() && x.back() == ' ')
+        x.remove_suffix(1);
+      return x;
+    };
+    const auto section = trimmed(std::string_view(text).substr(0, dot));
+    const auto key = trimmed(std::string_view(text).substr(dot + 1, equals - dot - 1));
+    const auto value = trimmed(std::string_view(text).substr(equals + 1));
+    if (section.empty() || key.empty() || value.empty())
+      throw job_file_error(name + ": must be SECTION.KEY=VALUE, such as model.width=128");
+    toml::table parsed;
+    const auto quoted = "\"" + std::string(value) + "\"";
+    try {
+      parsed = toml::parse("value = " + std::string(value), name);
+    } catch (const toml::parse_error& error) {
+      if (!is_bare(value))
+        throw job_file_error(name + ": " + shown_error(error.description()));
+      parsed = toml::parse("value = " + quoted, name);
+    }
+    if (parsed.size() != 1)
+      throw job_file_error(name + ": must be one value");
+    const auto source = parsed.begin()->first.source();
+    auto place = root_.emplace<toml::table>(toml::key(section, toml::source_region(source))).first;
+    if (auto* table = place->second.as_table())
+      parsed.get("value")->visit(
+          [&](auto& x) { table->insert_or_assign(toml::key(key, toml::source_region(source)), std::move(x)); });
+  }
+
   job_specification read() {
     for (auto&& [key, value] : root_)
       read_section(key, value);
     fill_defaults();
     check();
-    for (const auto& known : known_keys)
+    for (const auto& known : job_keys())
       check_use(known);
     return draft_.job;
   }
 
 private:
   [[noreturn]] void fail(const std::string& problem, const toml::source_region& where = {}) const {
+    if (where.path && where.path->starts_with(of_override))
+      throw job_file_error(*where.path + ": " + problem);
     auto place = name_;
     if (where.begin.line > 0)
       place += ":" + std::to_string(where.begin.line) + ":" + std::to_string(where.begin.column);
@@ -189,12 +145,12 @@ private:
 
   void read_section(const toml::key& section, const toml::node& node) {
     std::vector<std::string_view> sections;
-    for (const auto& known : known_keys)
+    for (const auto& known : job_keys())
       if (sections.empty() || sections.back() != known.section)
         sections.push_back(known.section);
     if (std::find(sections.begin(), sections.end(), section.str()) == sections.end()) {
       std::vector<std::string_view> homes; // sections that have a key of this name
-      for (const auto& known : known_keys)
+      for (const auto& known : job_keys())
         if (known.name == section.str())
           homes.push_back(known.section);
       auto problem = "\"" + shown(section) + "\" is not a section of a job file; ";
@@ -211,7 +167,7 @@ private:
 
   void read_key(std::string_view section, const toml::key& key, const toml::node& value) {
     std::vector<std::string_view> names;
-    for (const auto& known : known_keys) {
+    for (const auto& known : job_keys()) {
       if (known.section != section)
         continue;
       if (known.name == key.str()) {
@@ -278,24 +234,24 @@ private:
 
   void fill_defaults() {
     auto& job = draft_.job;
-    if (!given("job.name"))
+    if (whole_ && !given("job.name"))
       job.name = std::filesystem::path(name_).stem().string().substr(0, 100);
     if (given("job.steps") && given("job.samples"))
       fail_at("job.samples", "job.samples and job.steps must not be given both");
-    if (!given("job.steps") && !given("job.samples"))
+    if (whole_ && !given("job.steps") && !given("job.samples"))
       fail_at("job.steps", "job.steps or job.samples must be given");
     if (given("job.samples") && job.global_batch > 0) {
       if (draft_.samples == 0)
         fail_at("job.samples", "job.samples must be at least 1");
       job.steps = (draft_.samples - 1) / job.global_batch + 1;
     }
-    if (!given("data.path") && job.data.kind != "synthetic")
+    if (whole_ && !given("data.path") && job.data.kind != "synthetic")
       fail_at("data.path", "data.path must name a file or folder");
     if (draft_.keeper_feed != "snapshot")
       fail_at("keepers.feed", "keepers.feed is \"" + shown(draft_.keeper_feed) + "\", must be \"snapshot\"");
     if (given("planning.interval"))
       job.planning_interval_ms = static_cast<std::uint64_t>(draft_.planning_interval.count());
-    if (!given("parallel.virtual_replicas")) {
+    if (whole_ && !given("parallel.virtual_replicas")) {
       job.virtual_replicas = 8;
       while (job.micro_batch > 0 && job.virtual_replicas > 1 && job.micro_batches() % job.virtual_replicas != 0)
         job.virtual_replicas /= 2;
@@ -312,8 +268,8 @@ private:
   }
 
   /// A key that the kind of model, data or optimizer has no use for is a misunderstanding.
-  void check_use(const known_key& known) const {
-    const auto path = std::string(known.section) + "." + std::string(known.name);
+  void check_use(const job_key& known) const {
+    const auto path = path_of(known);
     const auto& job = draft_.job;
     const auto& kind = known.section == "model"  ? job.model.kind
                        : known.section == "data" ? job.data.kind
@@ -333,24 +289,45 @@ private:
   }
 
   std::string name_;
+  bool whole_ = true; ///< all of a job, not only changes
   toml::table root_;
-  draft draft_;
+  job_draft draft_;
 };
 
 } // namespace
 
-job_specification parse_job(std::string_view text, std::string_view name) {
-  return reader(text, name).read();
+job_specification parse_job(std::string_view text, std::string_view name, const job_overrides& overrides) {
+  reader result(text, name);
+  for (const auto& x : overrides)
+    result.override_with(x);
+  return result.read();
 }
 
-job_specification parse_job_file(const std::filesystem::path& path) {
+job_specification with_overrides(const job_specification& job, const job_overrides& overrides) {
+  reader result(job);
+  for (const auto& x : overrides)
+    result.override_with(x);
+  return result.read();
+}
+
+std::vector<std::string> changed_keys(const job_specification& from, const job_specification& to, on_resume of) {
+  std::vector<std::string> result;
+  for (const auto& key : job_keys()) {
+    const auto before = value_of(key, {from}), after = value_of(key, {to});
+    if (key.resume == of && before != after)
+      result.push_back(path_of(key) + " (" + after + ", was " + before + ")");
+  }
+  return result;
+}
+
+job_specification parse_job_file(const std::filesystem::path& path, const job_overrides& overrides) {
   std::string text;
   try {
     text = contents_of(path, max_job_file_bytes);
   } catch (const input_error& e) {
     throw job_file_error(path.string() + ": " + e.reason);
   }
-  return parse_job(text, path.string());
+  return parse_job(text, path.string(), overrides);
 }
 
 } // namespace parcae

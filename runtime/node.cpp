@@ -159,13 +159,6 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
 
 } // namespace
 
-std::filesystem::path default_state_folder() {
-  for (auto [variable, below] : {std::pair("XDG_STATE_HOME", "parcae"), std::pair("HOME", ".local/state/parcae")})
-    if (const char* folder = std::getenv(variable); folder && *folder == '/')
-      return std::filesystem::path(folder) / below;
-  return std::filesystem::absolute("parcae-state");
-}
-
 int run_node(const node_options& given) {
   auto options = given;
   if (options.name.empty())

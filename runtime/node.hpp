@@ -4,6 +4,7 @@
 #include "runtime/address.hpp"
 #include "runtime/faults.hpp"
 #include "runtime/logging.hpp"
+#include "runtime/state_folder.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -28,9 +29,6 @@ struct node_options {
   std::filesystem::path loader_log;  ///< empty: none
   bool own_machine = false; ///< says nothing of its machine: planned with as if it shared its cores with nobody
 };
-
-/// $XDG_STATE_HOME/parcae, else ~/.local/state/parcae, else parcae-state in the working folder; absolute.
-std::filesystem::path default_state_folder();
 
 /// Runs a node until it is released after SIGTERM, preempted, or refused by the manager; returns the exit status. A
 /// second SIGTERM ends it at once. Throws std::runtime_error with one line if it cannot start or was refused.

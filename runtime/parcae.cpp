@@ -24,10 +24,15 @@ int main(int argc, char** argv) {
     parcae::add_preempt(app);
     parcae::add_cancel(app);
     parcae::add_export(app);
+    parcae::add_checkpoints(app);
+    parcae::add_logs(app);
+    parcae::add_job_keys(app);
     parcae::add_demo(app);
     parcae::add_profile(app);
     parcae::add_simulate(app);
     parcae::add_forecast(app);
+    app.set_version_flag("--version", parcae::version_of("parcae"));
+    parcae::refuse_misspelt_command(app, argc, argv);
     app.parse(argc, argv);
     if (app.get_subcommands().empty())
       throw CLI::RequiredError("a command");

@@ -72,6 +72,7 @@ int main(int argc, char** argv) {
   int last_words = -1;
   app.add_option("--last-words", last_words)->group(""); // only the guardian of a failed node uses it
   try {
+    app.set_version_flag("--version", parcae::version_of("parcae-node"));
     app.parse(argc, argv);
     options = options_of(options, x);
   } catch (const CLI::ParseError& e) {

@@ -66,7 +66,7 @@ void make_printable(failure_status& x) {
 }
 
 void make_printable(job_status& x) {
-  for (auto* text : {&x.name, &x.state, &x.phase, &x.problem, &x.parameters_sha256, &x.checkpoint_problem})
+  for (auto* text : {&x.name, &x.state, &x.phase, &x.problem, &x.idle, &x.parameters_sha256, &x.checkpoint_problem})
     make_printable(*text);
   make_printable(x.grid);
   make_printable(x.changes);

@@ -3,13 +3,16 @@
 #include "protocols/text.hpp"
 #include "runtime/duration.hpp"
 #include "runtime/printable_status.hpp"
+#include "runtime/watch_events.hpp"
 
 #include <boost/json.hpp>
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <map>
 
 namespace parcae {
 
@@ -175,7 +178,10 @@ json::object object_of(const job_status& x) {
       {"depth", x.depth},
       {"grid", std::move(grid)},
       {"grid_incarnations", std::move(lives)},
-      {"loss", number(x.loss)},
+      {"loss", x.loss_steps < 0 ? json::value(nullptr) : number(x.loss)},
+      {"loss_steps", x.loss_steps},
+      {"priority", x.priority},
+      {"idle", x.idle},
       {"evaluated_steps", x.evaluated_steps},
       {"validation_loss", x.evaluated_steps < 0 ? json::value(nullptr) : number(x.validation_loss)},
       {"gradient_norm", number(x.gradient_norm)},
@@ -215,22 +221,28 @@ std::string text_of_loss(double x) {
   return std::isfinite(x) ? fmt::format("{:.4f}", x) : "not finite";
 }
 
+std::string text_of_ms(double x) {
+  return text_of_duration(std::chrono::milliseconds(std::llround(x)));
+}
+
 void add_job(std::string& out, const job_status& x) {
   out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
   if (x.state == "running")
     out += ", " + x.phase;
   out += fmt::format(", step {}/{}", x.steps_done, x.steps);
   if (x.generation > 0)
-    out += fmt::format(", generation {}, loss {}", x.generation, text_of_loss(x.loss));
+    out += fmt::format(", generation {}, loss {}", x.generation, loss_of(x));
   if (x.evaluated_steps >= 0)
     out += fmt::format(", validation loss {} at step {}", text_of_loss(x.validation_loss), x.evaluated_steps);
   if (x.width > 0)
-    out += fmt::format(", {}×{}, {:.1f} samples/s", x.width, x.depth, x.samples_per_s);
+    out += fmt::format(", {}×{}, {} samples/s", x.width, x.depth, text_of_quantity(x.samples_per_s));
   if (x.time_left_ms >= 0)
     out += ", " + text_of_age(static_cast<std::int64_t>(1000 * x.time_left_ms)) + " left";
   out += '\n';
   if (!x.problem.empty())
     out += "  " + x.problem + "\n";
+  if (!x.idle.empty())
+    out += "  " + x.idle + "\n";
   for (std::uint32_t d = 0; d < x.width; ++d) {
     out += fmt::format("  pipeline {}:", d);
     for (std::uint32_t p = 0; p < x.depth; ++p)
@@ -248,8 +260,8 @@ void add_job(std::string& out, const job_status& x) {
                      counted(x.replayed_steps, "step"));
   if (!x.changes.empty()) {
     const auto& c = x.changes.back();
-    out += fmt::format("  last change: {} to {} ({}), stall {:.0f} ms\n", c.trigger, c.configuration, kind_of(c),
-                       c.stall_ms);
+    out += fmt::format("  last change: {} to {} ({}), stall {}\n", c.trigger, c.configuration, kind_of(c),
+                       c.stall_ms < 0 ? "-" : text_of_ms(c.stall_ms));
   }
   if (x.checkpoint_steps > 0)
     out += fmt::format("  checkpoint of step {}{}\n", x.checkpoint_steps, x.checkpoint_folders.empty() ? "" : ":");
@@ -262,17 +274,32 @@ void add_job(std::string& out, const job_status& x) {
     const auto& d = x.decisions[i];
     out += fmt::format("  decision {}, {}: {}", d.number, d.trigger, d.reason);
     if (d.expected_ms > 0)
-      out += fmt::format("; {:.0f} ms stall expected", d.expected_ms);
+      out += fmt::format("; {} stall expected", text_of_ms(d.expected_ms));
     if (d.realised_ms >= 0)
-      out += fmt::format(", {:.0f} ms measured", d.realised_ms);
+      out += fmt::format(", {} measured", text_of_ms(d.realised_ms));
     out += '\n';
   }
   if (!x.parameters_sha256.empty())
     out += "  parameters sha256 " + x.parameters_sha256 + "\n";
 }
 
-void add_failure(std::string& out, const failure_status& x, std::int64_t now_us) {
-  out += fmt::format("instance {} failed {} ago: {}\n", x.instance, text_of_age(now_us - x.at_us), x.what);
+// Without the slot that says so.
+std::string_view said_by(const failure_status& x) {
+  const std::string_view what = x.what;
+  const auto end = what.find(": ");
+  return what.starts_with(x.instance + "/") && end != what.npos ? what.substr(end + 2) : what;
+}
+
+void add_failure(std::string& out, const failure_status& x, const std::vector<std::string>& who, std::int64_t now_us) {
+  std::string names;
+  for (const auto& name : who)
+    names += (names.empty() ? "" : ", ") + name;
+  const auto age = text_of_age(now_us - x.at_us);
+  // What several say alike is not of one of them.
+  if (who.size() > 1)
+    out += fmt::format("{} ({} ago, say instances {})\n", said_by(x), age, names);
+  else
+    out += fmt::format("instance {} failed {} ago: {}\n", names, age, x.what);
   for (std::size_t i = x.lines.size() - std::min(x.lines.size(), lines_shown); i < x.lines.size(); ++i)
     out += "  " + x.lines[i] + "\n";
 }
@@ -313,14 +340,29 @@ std::string kind_of(const change_status& x) {
   return result;
 }
 
-std::string text_of(const status_reply& given) {
-  const auto x = printable(given);
-  std::string out;
-  for (const auto& job : x.jobs)
-    add_job(out, job);
-  if (x.jobs.empty())
-    out += "no jobs; submit one with `parcae submit JOB.toml`\n";
+std::string loss_of(const job_status& x) {
+  return x.loss_steps < 0 ? "-" : text_of_loss(x.loss);
+}
+
+std::string curve_of(const job_status& x) {
+  std::map<std::uint64_t, std::pair<std::string, std::string>> lines;
+  const auto text = [](double loss) { return std::isfinite(loss) ? fmt::format("{}", loss) : std::string("nan"); };
+  for (const auto& p : x.losses)
+    lines[p.steps].first = text(p.loss);
+  for (const auto& p : x.validation_losses)
+    lines[p.steps].second = text(p.loss);
+  std::string result = "step,loss,validation_loss\n";
+  for (const auto& [steps, losses] : lines)
+    result += fmt::format("{},{},{}\n", steps, losses.first, losses.second);
+  return result;
+}
+
+namespace {
+
+void add_instances(std::string& out, const status_reply& x, bool all) {
   for (const auto& i : x.instances) {
+    if (i.state == "lost" && !all)
+      continue;
     out += fmt::format("instance {} ({}, {}): {}", i.name, i.role, counted(i.slots, "slot"), i.state);
     if (i.expires_in_ms >= 0 && i.state == "leaving")
       out += " in " + text_of_age(1000 * i.expires_in_ms);
@@ -330,13 +372,64 @@ std::string text_of(const status_reply& given) {
   }
   if (x.instances.empty())
     out += "no instances; start some with `parcae-node`\n";
-  // Those of other jobs, old ones mostly, are no answer.
+}
+
+// Those of other jobs, old ones mostly, are no answer.
+void add_failures(std::string& out, const status_reply& x) {
   const auto asked = [&](const failure_status& f) {
     return f.job == 0 || std::ranges::any_of(x.jobs, [&](const auto& j) { return j.detailed && j.id == f.job; });
   };
-  for (const auto& f : x.failures)
-    if (asked(f))
-      add_failure(out, f, x.now_us);
+  for (auto f = x.failures.begin(); f != x.failures.end(); ++f) {
+    const auto alike = [&](const failure_status& y) { return said_by(y) == said_by(*f) && y.job == f->job; };
+    if (!asked(*f) || std::any_of(x.failures.begin(), f, alike))
+      continue;
+    std::vector<std::string> who;
+    for (const auto& y : x.failures)
+      if (alike(y))
+        who.push_back(y.instance);
+    add_failure(out, *f, who, x.now_us);
+  }
+}
+
+bool has_ended(const job_status& x) {
+  return x.state != "running" && x.state != "queued";
+}
+
+} // namespace
+
+std::string text_of(const status_reply& given, bool all) {
+  const auto x = printable(given);
+  std::string out;
+  for (const auto& job : x.jobs)
+    add_job(out, job);
+  if (x.jobs.empty())
+    out += "no jobs; submit one with `parcae submit JOB.toml`\n";
+  add_instances(out, x, all);
+  add_failures(out, x);
+  return out;
+}
+
+std::string overview_of(const status_reply& given, bool all) {
+  const auto x = printable(given);
+  std::string out;
+  const bool any = !std::ranges::all_of(x.jobs, has_ended);
+  std::uint64_t left_out = 0;
+  for (const auto& job : x.jobs) {
+    if (has_ended(job) && !all && (any || &job != &x.jobs.back())) {
+      ++left_out;
+      continue;
+    }
+    out += summary_of(job) + "\n";
+    if (!job.idle.empty())
+      out += "  " + job.idle + "\n";
+  }
+  if (x.jobs.empty())
+    out += "no jobs; submit one with `parcae submit JOB.toml`\n";
+  if (left_out > 0)
+    out +=
+        counted(left_out, "job") + " more that " + (left_out == 1 ? "has" : "have") + " ended: `parcae status --all`\n";
+  add_instances(out, x, all);
+  add_failures(out, x);
   return out;
 }
 

@@ -109,13 +109,11 @@ private:
   }
 
   void end(const job_status& job) {
-    const bool drawn = screen_ != nullptr;
     screen_.reset();
     if (job.state != "done")
       problem_ = "job " + std::to_string(job.id) + " " + job.state +
                  (job.problem.empty() || job.problem == job.state ? "" : ": " + job.problem);
-    else if (drawn)
-      std::printf("%s\n", printable(summary_of(job)).c_str());
+    std::printf("%s\n", printable_lines(ending_of(job)).c_str());
   }
 
   moment now() const {

@@ -2,11 +2,14 @@
 
 #include "protocols/text.hpp"
 #include "runtime/duration.hpp"
+#include "runtime/printable_status.hpp"
 #include "runtime/status_text.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -18,10 +21,14 @@ constexpr std::uint64_t most_events = 100;      // of each source: more than any
 constexpr std::size_t events_before = 10;       // shown of what was before the watch began
 constexpr std::int64_t progress_us = 1'000'000; // between two lines that only tell of steps
 
+std::string text_of_ms(double x) {
+  return text_of_duration(std::chrono::milliseconds(std::llround(x)));
+}
+
 watch_event event_of(const change_status& x) {
   auto text = fmt::format("{} after {}: {}", x.configuration, x.trigger, kind_of(x));
   if (x.stall_ms > 0)
-    text += fmt::format(", {:.0f} ms stall", x.stall_ms);
+    text += ", " + text_of_ms(x.stall_ms) + " stall";
   if (x.replayed_steps > 0)
     text += ", " + counted(x.replayed_steps, "step") + " replayed";
   const auto at_us = x.at_us + static_cast<std::int64_t>(1000 * std::max(0.0, x.active_ms));
@@ -31,7 +38,7 @@ watch_event event_of(const change_status& x) {
 watch_event event_of(const decision_status& x) {
   auto text = fmt::format("decision for {}: {}", x.chosen.configuration, x.reason);
   if (x.expected_ms > 0)
-    text += fmt::format("; {:.0f} ms stall expected", x.expected_ms);
+    text += "; " + text_of_ms(x.expected_ms) + " stall expected";
   return {watch_event::source::decision, x.number, x.at_us, "information", std::move(text)};
 }
 
@@ -94,11 +101,11 @@ std::string summary_of(const job_status& x) {
     text += ", " + x.phase;
   text += fmt::format(", step {}/{}", x.steps_done, x.steps);
   if (x.generation > 0)
-    text += fmt::format(", loss {:.4f}", x.loss);
+    text += ", loss " + loss_of(x);
   if (x.evaluated_steps >= 0)
     text += fmt::format(", validation loss {:.4f} at step {}", x.validation_loss, x.evaluated_steps);
   if (x.width > 0)
-    text += fmt::format(", {}×{}, {:.1f} samples/s", x.width, x.depth, x.samples_per_s);
+    text += fmt::format(", {}×{}, {} samples/s", x.width, x.depth, text_of_quantity(x.samples_per_s));
   if (x.time_left_ms >= 0 && x.state == "running")
     text += ", " + text_of_age(static_cast<std::int64_t>(1000 * x.time_left_ms)) + " left";
   if (!x.problem.empty())
@@ -106,6 +113,49 @@ std::string summary_of(const job_status& x) {
   if (!x.parameters_sha256.empty())
     text += ", parameters sha256 " + x.parameters_sha256;
   return text;
+}
+
+std::string ending_of(const job_status& x) {
+  auto text =
+      fmt::format("job {} {} is {} at step {}/{}, loss {}", x.id, x.name, x.state, x.steps_done, x.steps, loss_of(x));
+  if (x.evaluated_steps >= 0)
+    text += fmt::format(", validation loss {:.4f}", x.validation_loss);
+  text += fmt::format("\n  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed",
+                      counted(x.change_count, "change"), x.intra_stage, x.inter_stage, x.pipeline, x.unmoved,
+                      counted(x.replayed_steps, "step"));
+  for (const auto& place : x.checkpoint_folders)
+    text += fmt::format("\n  checkpoint of step {} with {}: {}", x.checkpoint_steps, place.keeper, place.folder);
+  if (!x.parameters_sha256.empty())
+    text += "\n  parameters sha256 " + x.parameters_sha256;
+  if (x.state == "done")
+    text += fmt::format("\n  next: `parcae export {} --output model.safetensors`", x.id);
+  return text;
+}
+
+std::string log_of(const status_reply& given, const moment& now) {
+  const auto x = printable(given);
+  const job_status* job = nullptr;
+  for (const auto& j : x.jobs)
+    if (j.detailed || x.jobs.size() == 1)
+      job = &j;
+  auto events = events_of(x, job);
+  if (job)
+    for (const auto& e : job->events)
+      if (e.level == "information")
+        events.push_back({watch_event::source::journal, e.number, e.at_us, e.level, e.text});
+  std::ranges::stable_sort(events, {}, &watch_event::at_us);
+  std::string result;
+  for (const auto& e : events)
+    result +=
+        fmt::format("{} {}{}\n", time_of_day(now, e.at_us), e.level == "information" ? "" : e.level + ": ", e.text);
+  for (const auto& f : x.failures) {
+    if (f.job != 0 && (!job || f.job != job->id))
+      continue;
+    result += fmt::format("{} the log of {} up to \"{}\":\n", time_of_day(now, f.at_us), f.instance, f.what);
+    for (const auto& line : f.lines)
+      result += "  " + line + "\n";
+  }
+  return result;
 }
 
 std::vector<std::string> plain_watch::lines_of(const status_reply& x, std::uint64_t id, const moment& now) {
@@ -122,8 +172,11 @@ std::vector<std::string> plain_watch::lines_of(const status_reply& x, std::uint6
     result.push_back(
         fmt::format("{} {}{}", time_of_day(now, e.at_us), e.level == "information" ? "" : e.level + ": ", e.text));
   }
-  if (!job)
+  if (!job) {
+    if (x.jobs.empty() && !std::exchange(waits_, true))
+      result.push_back(time_of_day(now, now.us) + " no job yet; waits for one: `parcae submit JOB.toml`");
     return result;
+  }
   auto line = summary_of(*job);
   const auto over = job->state != "running" && job->state != "queued";
   if (line == shown_ || (!over && !shown_.empty() && now.us - shown_at_us_ < progress_us))

@@ -44,17 +44,25 @@ std::uint64_t job_to_watch(const status_reply& x);
 /// What to ask next, knowing this answer: enough for a screen, whatever its size.
 status_request next_request(const status_reply& x, std::uint64_t job);
 
+/// `parcae logs`: all events of the job asked for, what happened to instances, and the last lines of nodes that failed
+/// in it, with the time of the day.
+std::string log_of(const status_reply& x, const moment& now);
+
+/// What became of a job that has ended: what it took, where it is on disk, what to do next. Several lines.
+std::string ending_of(const job_status& x);
+
 /// How the job is doing, in one line without an end.
 std::string summary_of(const job_status& x);
 
 /// `watch` where nothing can be drawn: one line per event, and one per second with new steps.
 class plain_watch {
 public:
-  /// The lines that are new, in order. `job` 0: only the instances.
+  /// The lines that are new, in order. `job` 0: only the instances, and that a job is waited for.
   std::vector<std::string> lines_of(const status_reply& x, std::uint64_t job, const moment& now);
 
 private:
   bool began_ = false;
+  bool waits_ = false;                                ///< it was said that there is no job
   std::map<watch_event::source, std::uint64_t> next_; ///< number of the first event not shown
   std::string shown_;                                 ///< last line on the job
   std::int64_t shown_at_us_ = 0;

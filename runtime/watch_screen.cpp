@@ -21,6 +21,8 @@ constexpr std::size_t least_cell_columns = 8;
 constexpr std::size_t more_columns = 5;     // "+1234"
 constexpr std::size_t least_events = 4;     // lines kept for events
 constexpr std::size_t most_event_lines = 3; // of one event
+constexpr std::size_t least_grid = 4;       // lines for which the plan gives way, if the grid has so many
+constexpr std::size_t scarce_rows = 20;     // below, what is left after the grid is for events
 constexpr std::size_t ample_rows = 40;      // on a screen so high there is space between parts, and charts are higher
 constexpr std::size_t scale_columns = 22;   // beside a sparkline
 constexpr std::int64_t silence_us = 1'500'000; // several polls without an answer
@@ -112,7 +114,8 @@ screen_line figures(const job_status& x) {
     return {{clean(x.problem.empty() ? x.state : x.problem), look::warning}};
   auto text = fmt::format("generation {}", x.generation);
   if (x.width > 0)
-    text += fmt::format("  {}×{}  {:.1f} samples/s  {:.1f} ms/step", x.width, x.depth, x.samples_per_s, x.step_ms);
+    text += fmt::format("  {}×{}  {} samples/s  {:.1f} ms/step", x.width, x.depth, text_of_quantity(x.samples_per_s),
+                        x.step_ms);
   text += fmt::format("  learning rate {:.3g}", x.learning_rate);
   if (x.problem.empty())
     return {{text, look::plain}};
@@ -186,15 +189,28 @@ std::vector<screen_line> head(const status_reply& x, const job_status& job, std:
   std::vector<screen_line> result{progress_bar(job, columns), figures(job)};
   add_curve(result, "training", job.losses.empty() ? "-" : fmt::format("{:.4f}", job.loss), job.losses, columns,
             height);
-  add_curve(result, "validation", job.evaluated_steps < 0 ? "-" : fmt::format("{:.4f}", job.validation_loss),
-            job.validation_losses, columns, height);
+  const bool scarce = static_cast<std::size_t>(size.rows) < scarce_rows;
+  if (!scarce || job.evaluated_steps >= 0)
+    add_curve(result, "validation", job.evaluated_steps < 0 ? "-" : fmt::format("{:.4f}", job.validation_loss),
+              job.validation_losses, columns, height);
   result.push_back(keepers(x, job, since_us));
   result.push_back({caption("changes"), {changes(job), look::plain}});
-  if (!job.decisions.empty()) {
-    auto lines = wrap(clean(job.decisions.back().reason), columns - std::min(columns, caption_columns + 1), 2);
+  return result;
+}
+
+/// Why it is as it is.
+std::vector<screen_line> plan(const job_status& job, std::size_t columns) {
+  std::vector<screen_line> result;
+  const auto room = columns - std::min(columns, caption_columns + 1);
+  const auto add = [&](std::string_view name, const std::string& text, look how) {
+    const auto lines = wrap(clean(text), room, 2);
     for (std::size_t i = 0; i < lines.size(); ++i)
-      result.push_back({caption(i == 0 ? "plan" : ""), {lines[i], look::plain}});
-  }
+      result.push_back({caption(i == 0 ? name : ""), {lines[i], how}});
+  };
+  if (!job.decisions.empty())
+    add("plan", job.decisions.back().reason, look::plain);
+  if (!job.idle.empty())
+    add("idle", job.idle, look::faint);
   return result;
 }
 
@@ -331,10 +347,17 @@ std::vector<screen_line> render(const status_reply& x, std::uint64_t id, const m
     if (rows >= ample_rows)
       lines.emplace_back();
   };
-  space();
-  const auto used = lines.size() + rest.size() + least_events;
-  if (job)
+  const auto kept = rest.size() + (rows < scarce_rows ? 0 : least_events);
+  if (job) {
+    // Where the instances are comes before why.
+    const auto why = plan(*job, columns);
+    const auto least = job->width == 0 ? 0 : std::min<std::size_t>(1 + job->width, least_grid);
+    if (lines.size() + why.size() + least + kept <= rows)
+      std::ranges::copy(why, std::back_inserter(lines));
+    space();
+    const auto used = lines.size() + kept;
     std::ranges::move(grid(x, *job, since_us, columns, rows > used ? rows - used : 0), std::back_inserter(lines));
+  }
   std::ranges::copy(rest, std::back_inserter(lines));
   space();
   if (lines.size() < rows)

@@ -36,6 +36,50 @@ with safe_open(sys.argv[1], framework="np") as f:
     print(hashlib.sha256("".join(digests).encode()).hexdigest())
 )";
 
+// GPT-2 as its authors and Hugging Face have it, from nothing but what was exported: prints the mean loss over the last
+// samples of a text.
+constexpr auto loss_of_gpt2 = R"(
+import json, sys
+import numpy as np
+from safetensors.numpy import load_file
+folder, text, count = sys.argv[1], open(sys.argv[2], "rb").read(), int(sys.argv[3])
+c = json.load(open(folder + "/config.json"))
+w = {k: v.astype(np.float64) for k, v in load_file(folder + "/model.safetensors").items()}
+assert c["model_type"] == "gpt2" and c["architectures"] == ["GPT2LMHeadModel"] and c["activation_function"] == "gelu_new"
+assert ("lm_head.weight" in w) != c["tie_word_embeddings"]
+T, H, W = c["n_positions"], c["n_head"], c["n_embd"]
+assert w["transformer.h.0.attn.c_attn.weight"].shape == (W, 3 * W)
+assert w["transformer.h.0.mlp.c_proj.weight"].shape == (4 * W, W)
+def norm(x, p):
+    d = x - x.mean(-1, keepdims=True)
+    return d / np.sqrt((d ** 2).mean(-1, keepdims=True) + c["layer_norm_epsilon"]) * w[p + ".weight"] + w[p + ".bias"]
+def conv1d(x, p):
+    return x @ w[p + ".weight"] + w[p + ".bias"]
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+def logits(tokens):
+    x = w["transformer.wte.weight"][tokens] + w["transformer.wpe.weight"][:len(tokens)]
+    mask = np.triu(np.full((len(tokens), len(tokens)), -np.inf), 1)
+    for i in range(c["n_layer"]):
+        p = "transformer.h.%d" % i
+        q, k, v = (y.reshape(-1, H, W // H).transpose(1, 0, 2) for y in np.split(conv1d(norm(x, p + ".ln_1"), p + ".attn.c_attn"), 3, -1))
+        a = softmax(q @ k.transpose(0, 2, 1) / np.sqrt(W // H) + mask) @ v
+        x = x + conv1d(a.transpose(1, 0, 2).reshape(-1, W), p + ".attn.c_proj")
+        y = conv1d(norm(x, p + ".ln_2"), p + ".mlp.c_fc")
+        y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y ** 3)))
+        x = x + conv1d(y, p + ".mlp.c_proj")
+    return norm(x, "transformer.ln_f") @ w.get("lm_head.weight", w["transformer.wte.weight"]).T
+samples = (len(text) - 1) // T
+losses = []
+for i in range(samples - count, samples):
+    t = np.frombuffer(text[i * T:(i + 1) * T + 1], np.uint8).astype(int)
+    z = logits(t[:-1])
+    z = z - z.max(-1, keepdims=True)
+    losses.append((np.log(np.exp(z).sum(-1)) - z[np.arange(T), t[1:]]).mean())
+print(np.mean(losses))
+)";
+
 struct checkpoint : cluster_test {
   /// All of the cluster by SIGKILL; nobody can write a last word.
   void kill_all(const std::vector<std::string>& nodes) {
@@ -47,21 +91,25 @@ struct checkpoint : cluster_test {
     ASSERT_TRUE(cluster->manager().wait(limit));
   }
 
-  /// Of the safetensors library of PyPI, where deploy/setup put it; empty if it is not there.
-  std::optional<std::string> digest_in(const std::filesystem::path& exported) {
+  /// What a script prints with the safetensors library of PyPI, where deploy/setup put it; empty if it is not there.
+  std::optional<std::string> python(const std::string& script, const std::vector<std::string>& arguments) {
     const auto* cache = std::getenv("PARCAE_CACHE");
     const auto* home = std::getenv("HOME");
     const auto packages = (cache ? std::string(cache) : std::string(home ? home : "") + "/.cache/parcae") + "/python";
-    const std::vector<std::string> python{"/usr/bin/env", "PYTHONPATH=" + packages, "python3", "-c"};
-    auto import = python;
+    std::vector<std::string> program{"/usr/bin/env", "PYTHONPATH=" + packages, "python3", "-c"};
+    auto import = program;
     import.push_back("import safetensors, numpy");
     if (run_program(import).status != 0)
       return std::nullopt;
-    auto load = python;
-    load.insert(load.end(), {digest_of_gpt, exported.string()});
-    auto x = run_program(load);
+    program.push_back(script);
+    program.insert(program.end(), arguments.begin(), arguments.end());
+    auto x = run_program(program);
     EXPECT_EQ(x.status, 0) << x.error;
     return x.output.substr(0, x.output.find('\n'));
+  }
+
+  std::optional<std::string> digest_in(const std::filesystem::path& exported) {
+    return python(digest_of_gpt, {exported.string()});
   }
 };
 
@@ -140,6 +188,59 @@ TEST_F(checkpoint, keepers_with_folders_of_their_own_share_one) {
   ASSERT_FALSE(end.chain.empty());
   EXPECT_GE(end.chain[0].last, 20u);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: a trained GPT, tied or not, exported for Hugging Face / expected: GPT-2 as written down by others has the loss
+// that the job's last evaluation had
+TEST_F(checkpoint, exported_for_hugging_face_it_is_the_same_model) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  for (const bool tied : {true, false}) {
+    auto job = small_job(40);
+    job.model.tied_embeddings = tied;
+    job.data.validation = 8;
+    job.evaluate_every = 20;
+    const auto end = wait_for_end(cluster->client().submit(job));
+    ASSERT_EQ(end.state, "done") << end.problem;
+    ASSERT_EQ(end.evaluated_steps, 40);
+    const auto exported = folder.path() / ("gpt" + std::to_string(tied));
+    const auto exporting = run({"export", std::to_string(end.id), "--layout", "huggingface", "--output", exported});
+    ASSERT_EQ(exporting.status, 0) << exporting.error;
+    const auto loss = python(loss_of_gpt2, {exported.string(), job.data.path, "8"});
+    if (!loss)
+      GTEST_SKIP() << "python3 has no safetensors: run deploy/setup to have exported files read by it";
+    EXPECT_NEAR(std::stod(*loss), end.validation_loss, 1e-4) << tied;
+  }
+}
+
+// given: a job with checkpoints that was cancelled / expected: `checkpoints` lists them, complete, with their step;
+// --resume goes on from the newest by its name, and only with --allow-change with another seed
+TEST_F(checkpoint, has_a_name) {
+  auto job = small_job(1'000'000);
+  job.checkpoint_every = 10;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto id = cluster->client().submit(job);
+  wait_for_job(id, "two checkpoints", [](const job_status& j) { return j.checkpoint_steps >= 20; });
+  run({"cancel", std::to_string(id)});
+  const auto end = wait_for_end(id);
+  const auto folder_of_run = std::filesystem::path(end.checkpoint_folders.at(0).folder).parent_path();
+  const auto name = folder_of_run.filename().string();
+  const auto listed = run({"checkpoints"});
+  EXPECT_EQ(listed.status, 0) << listed.error;
+  EXPECT_THAT(listed.output, HasSubstr(name + "/" + std::to_string(end.checkpoint_steps) + "@"));
+  EXPECT_THAT(listed.output, HasSubstr("step " + std::to_string(end.checkpoint_steps) + "/1000000"));
+  EXPECT_THAT(listed.output, HasSubstr("all layers"));
+  const auto last = "job.steps=" + std::to_string(end.checkpoint_steps + 50);
+  const auto refused = run({"submit", "--resume", name, "--set", last, "--set", "job.seed=9"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.error, HasSubstr("job.seed (9, was 5)"));
+  const auto allowed =
+      run({"submit", "--resume", name, "--set", last, "--set", "job.seed=9", "--allow-change", "--wait"});
+  EXPECT_EQ(allowed.status, 0) << allowed.error;
+  EXPECT_THAT(allowed.error, HasSubstr("goes on with other values than before: job.seed (9, was 5)"));
+  const auto resumed = run({"submit", "--resume", name, "--set", last, "--wait"});
+  EXPECT_EQ(resumed.status, 0) << resumed.error;
 }
 
 // given: all workers and the keeper are killed, the manager lives / expected: the job waits for what the checkpoint

@@ -13,6 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 struct command : cluster_test {
   std::filesystem::path job_file(const std::string& text) {
@@ -54,6 +55,66 @@ TEST_F(command, submit_waits_and_status_tells) {
   auto json = run({"status", "1", "--json"});
   EXPECT_THAT(json.output, HasSubstr("\"parameters_sha256\":\""));
   EXPECT_THAT(json.output, HasSubstr("\"incarnation\":\""));
+}
+
+// given: a cluster with a worker / expected: --version, job-keys without a manager; --check says that a job could run,
+// without queueing it; submit tells what to do next and, of a second job, why it waits; --set counts; status has a line
+// per job, logs the events
+TEST_F(command, tell_what_is_and_what_to_do) {
+  EXPECT_THAT(run({"--version"}, false).output, testing::MatchesRegex("parcae [0-9.]+ \\(protocol [0-9]+\\)\n"));
+  const auto keys = run({"job-keys"}, false);
+  EXPECT_EQ(keys.status, 0);
+  EXPECT_THAT(keys.output, HasSubstr("learning_rate"));
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const auto file = job_file(small_file);
+  auto check = run({"submit", file, "--check"});
+  EXPECT_EQ(check.status, 0) << check.error;
+  EXPECT_THAT(check.output, HasSubstr("can run here, at once"));
+  EXPECT_THAT(cluster->client().status().jobs, IsEmpty());
+  auto first = run({"submit", file, "--set", "job.steps=1000000", "--set", "job.name=long"});
+  EXPECT_EQ(first.output, "1\n");
+  EXPECT_THAT(first.error, HasSubstr("next: `parcae watch 1` follows it, `parcae cancel 1` ends it"));
+  auto second = run({"submit", file});
+  EXPECT_EQ(second.output, "2\n");
+  EXPECT_THAT(second.error, HasSubstr("job 2 waits for job 1 (long), which runs\n"));
+  auto third = run({"submit", file, "--priority", "5"});
+  check = run({"submit", file, "--check"});
+  EXPECT_THAT(check.output, HasSubstr("after job 1 (long), which runs, job 3 (job1), job 2 (job1)"));
+  wait_for_training(1, 1);
+  const auto status = run({"status"}).output;
+  EXPECT_THAT(status, HasSubstr("job 1 long: running"));
+  EXPECT_THAT(status, HasSubstr("/1000000"));
+  EXPECT_THAT(status, Not(HasSubstr("pipeline 0")));
+  EXPECT_THAT(run({"status", "1"}).output, HasSubstr("pipeline 0: a/0"));
+  EXPECT_THAT(run({"logs", "1"}).output, HasSubstr("generation 1: 1×1 after"));
+  const auto curve = folder.path() / "curve.csv";
+  EXPECT_EQ(run({"export", "1", "--curve", curve}).status, 0);
+  EXPECT_THAT(content(curve), HasSubstr("step,loss,validation_loss\n"));
+  run({"cancel", "1"});
+  EXPECT_EQ(wait_for_end(3).state, "done");
+  EXPECT_EQ(wait_for_end(2).state, "done");
+  EXPECT_THAT(run({"status"}).output, HasSubstr("2 jobs more that have ended"));
+  EXPECT_THAT(run({"status", "--all"}).output, HasSubstr("job 1 long: cancelled"));
+}
+
+// given: a job for two slots, one for one, and one slot / expected: the second is done while the first waits, and says
+// why
+TEST_F(command, a_job_that_cannot_run_blocks_nobody) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  auto deep = small_job(10);
+  deep.min_depth = 2;
+  const auto first = cluster->client().submit(deep);
+  const auto second = cluster->client().submit(small_job(10));
+  EXPECT_EQ(wait_for_end(second).state, "done");
+  const auto waiting = job_of(cluster->client().status(), first);
+  EXPECT_EQ(waiting.state, "queued");
+  EXPECT_THAT(waiting.problem, HasSubstr("1x2 needs 2"));
+  cluster->start_node("b");
+  EXPECT_EQ(wait_for_end(first).state, "done");
 }
 
 // given: a job file with an unknown key / expected: status 1, one line with the file, and the manager is not bothered

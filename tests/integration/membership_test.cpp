@@ -247,7 +247,7 @@ TEST_F(membership, who_waits_for_a_job_is_not_told_of_another) {
       {{sibling_program("parcae"), "submit", file, "--wait", "--manager", to_string(cluster->where())},
        folder.path() / "out",
        err});
-  EXPECT_TRUE(eventually([&] { return content(err).find("job 1: waiting for instances") != std::string::npos; }));
+  EXPECT_TRUE(eventually([&] { return content(err).find("job 1 waits for workers") != std::string::npos; }));
   cluster->manager().signal(SIGKILL);
   ASSERT_TRUE(cluster->manager().wait(limit));
   auto next = next_manager();

@@ -2,6 +2,7 @@
 
 #include "runtime/duration.hpp"
 #include "runtime/job_file.hpp"
+#include "runtime/job_keys.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -255,7 +256,7 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[parallel]\nmin_depth = 3\nmax_depth = 2", "x.toml:6:13: parallel.min_depth", "from 1 to 2"},
            {"[keepers]\nfeed = 'gradients'", "x.toml:6:8: keepers.feed", "must be \"snapshot\""},
            {"[keepers]\nevery = 0", "x.toml:6:9: keepers.every", "from 1 to"},
-           {"[planning]\ninterval = '99ms'", "x.toml:6:12: planning.interval", "from 100 to"},
+           {"[planning]\ninterval = '99ms'", "x.toml:6:12: planning.interval is 99ms", "from 100ms to 24h"},
            {"[planning]\npolicy = 'best'", "x.toml:6:10: planning.policy", "\"throughput\""},
            {"[model]\nkind = 'resnet'", "x.toml:5:1: model.layers is 4", "6n + 2"},
            {"[model]\nkind = 'resnet'\nlayers = 20", "x.toml:3:1: data.kind", "\"images\", \"synthetic\""},
@@ -313,6 +314,130 @@ TEST(job_file, incomplete_files_are_refused) {
            {"job = 1", "x.toml:1:1: job must be a section: [job]"},
        })
     EXPECT_EQ(error_of(text), error) << text;
+}
+
+// given: paths elsewhere / expected: refused
+TEST(job_file, data_is_local) {
+  EXPECT_EQ(error_of("[job]\nsteps = 1\n[data]\npath = 's3://bucket/text'"),
+            "x.toml:4:8: data.path is \"s3://bucket/text\"; local paths only");
+}
+
+// --- changes
+// ------------------------------------------------------------------------------------------------------------
+
+// given: changes to the smallest file / expected: as if it said so
+TEST(job_file, overrides_count) {
+  const auto job =
+      parse_job(least, "x.toml",
+                {"model.width=32", "job.name = \"other\"", "optimizer.kind=sgd", "optimizer.momentum=0.5",
+                 "planning.interval=2m", "job.steps=9", "data.path=/else/where", "model.tied_embeddings=false"});
+  EXPECT_EQ(job.model.width, 32u);
+  EXPECT_EQ(job.name, "other");
+  EXPECT_EQ(job.optimizer.kind, "sgd");
+  EXPECT_EQ(job.optimizer.momentum, 0.5);
+  EXPECT_EQ(job.planning_interval_ms, 120'000u);
+  EXPECT_EQ(job.steps, 9u);
+  EXPECT_EQ(job.data.path, "/else/where");
+  EXPECT_FALSE(job.model.tied_embeddings);
+  auto again = with_overrides(job, {"job.steps=20", "keepers.every=3"});
+  EXPECT_EQ(again.steps, 20u);
+  EXPECT_EQ(again.keeper_every, 3u);
+  EXPECT_EQ(again.name, "other");
+  EXPECT_EQ(again.planning_interval_ms, 120'000u);
+  EXPECT_EQ(again.virtual_replicas, job.virtual_replicas);
+}
+
+// given: changes that are wrong / expected: the error names them
+TEST(job_file, wrong_overrides_are_named) {
+  const std::pair<std::string, std::string> table[] = {
+      {"model.widht=3", "--set model.widht=3: \"widht\" is not a key of [model]; did you mean \"width\"?"},
+      {"modle.width=3", "--set modle.width=3: \"modle\" is not a section of a job file; did you mean \"model\"?"},
+      {"model.width=wide", "--set model.width=wide: model.width must be a whole number"},
+      {"model.width=0", "--set model.width=0: model.width is 0, must be from 1 to 100000"},
+      {"batch.micro=3", "--set batch.micro=3: batch.micro must divide batch.global"},
+      {"width=3", "--set width=3: must be SECTION.KEY=VALUE, such as model.width=128"},
+      {"model.width", "--set model.width: must be SECTION.KEY=VALUE, such as model.width=128"},
+      {"model.width=", "--set model.width=: must be SECTION.KEY=VALUE, such as model.width=128"},
+      {"a.b.c=3", "--set a.b.c=3: must be SECTION.KEY=VALUE, such as model.width=128"},
+      {"model.image=32",
+       "--set model.image=32: model.image is for resnet, vgg, but model.kind is \"gpt\"; leave it out"},
+      {"data.path=s3://x/y", "--set data.path=s3://x/y: data.path is \"s3://x/y\"; local paths only"},
+  };
+  for (const auto& [change, error] : table)
+    try {
+      parse_job(least, "x.toml", {change});
+      ADD_FAILURE() << change << " was accepted";
+    } catch (const job_file_error& e) {
+      EXPECT_EQ(e.what(), error);
+    }
+  for (const auto* odd : {"model.width=[", "model.width=3\nx = 4", "=", ".=", "model.width={ a = 1 }", "model.=1",
+                          "[model].width=1", "model.width=\"\"\"", "model.width='"})
+    EXPECT_THROW(parse_job(least, "x.toml", {odd}), job_file_error) << odd;
+}
+
+// given: jobs that differ in each key / expected: it is named, among those that may change freely, those that may not,
+// or those of the tensors' shapes
+TEST(job_file, changes_are_told_by_key) {
+  const auto before = parse_job(least, "x.toml");
+  auto after = before;
+  after.global_batch = 32;
+  after.seed = 9;
+  after.data.validation = 5;
+  after.model.width = 128;
+  after.optimizer.learning_rate = 0.5;
+  EXPECT_THAT(changed_keys(before, after, on_resume::fixed),
+              testing::ElementsAre("job.seed (9, was 1)", "data.validation (5, was 0)", "batch.global (32, was 16)"));
+  EXPECT_THAT(changed_keys(before, after, on_resume::shape), testing::ElementsAre("model.width (128, was 64)"));
+  EXPECT_THAT(changed_keys(before, after, on_resume::free),
+              testing::ElementsAre("optimizer.learning_rate (0.5, was 0.001)"));
+}
+
+// --- the reference
+// ------------------------------------------------------------------------------------------------------
+
+// given: the table of keys / expected: runtime/README.md has what is printed, no line is too long, every key is there
+TEST(job_keys, are_in_the_readme) {
+  const auto reference = job_reference();
+  EXPECT_THAT(content_of(PARCAE_EXAMPLES "/../../runtime/README.md"), HasSubstr(reference))
+      << "paste what `parcae job-keys` prints";
+  std::istringstream lines(reference);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(line.size(), 160u) << line;
+  for (const auto& key : job_keys())
+    EXPECT_THAT(reference, HasSubstr("  " + std::string(key.name) + " ")) << path_of(key);
+}
+
+// given: the ranges in the table / expected: both ends are accepted, what is beyond is refused and names the key
+TEST(job_keys, ranges_are_those_that_are_checked) {
+  for (const auto& key : job_keys()) {
+    const auto path = path_of(key);
+    const auto range = std::string(key.range);
+    const auto to = range.find(" to ");
+    if (to == range.npos || range.find_first_not_of("0123456789", to + 4) != range.npos ||
+        range.find_first_not_of("0123456789") != to)
+      continue; // in words
+    const auto problem_with = [&](std::uint64_t value) {
+      job_draft x;
+      x.job.data.path = "x";
+      if (key.kinds == "synthetic")
+        x.job.data.kind = key.kinds;
+      std::visit(
+          [&](auto* target) {
+            if constexpr (std::is_integral_v<std::remove_pointer_t<decltype(target)>>)
+              *target = static_cast<std::remove_pointer_t<decltype(target)>>(value);
+          },
+          key.target(x));
+      return problem_of(x.job);
+    };
+    const auto least_value = std::stoull(range), most_value = std::stoull(range.substr(to + 4));
+    EXPECT_THAT(problem_with(most_value + 1), StartsWith(path + " ")) << range;
+    EXPECT_THAT(problem_with(most_value),
+                testing::Not(StartsWith(path + " is " + std::to_string(most_value) + ", must be from")))
+        << range;
+    if (least_value > 0) {
+      EXPECT_NE(problem_with(least_value - 1), "") << path << ": " << range; // max_depth: of min_depth
+    }
+  }
 }
 
 TEST(job_file, errors_are_short_whatever_the_file_says) {

@@ -362,7 +362,7 @@ TEST(status_text, shows_everything) {
   EXPECT_EQ(json.at("instances").at(0).at("incarnation").as_string(), "ffffffffffffffff");
   auto text = text_of(x);
   EXPECT_THAT(text, HasSubstr("pipeline 1: b/0"));
-  EXPECT_THAT(text, HasSubstr("join of a/0: liveput: 2x1; 12 ms stall expected, 9 ms measured"));
+  EXPECT_THAT(text, HasSubstr("join of a/0: liveput: 2x1; 12ms stall expected, 9ms measured"));
   const auto& shown = json.at("jobs").at(0).at("decisions").at(0);
   EXPECT_EQ(shown.at("chosen").at("configuration").as_string(), "2×1");
   EXPECT_EQ(shown.at("forecast").at(0).at("mean").to_number<double>(), 1.5);

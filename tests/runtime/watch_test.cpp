@@ -1,7 +1,9 @@
 // What `watch` shows, without a terminal: exact screens, events, plain lines.
 
+#include "protocols/text.hpp"
 #include "runtime/duration.hpp"
 #include "runtime/screen_text.hpp"
+#include "runtime/status_text.hpp"
 #include "runtime/watch_screen.hpp"
 
 #include <gmock/gmock.h>
@@ -59,6 +61,7 @@ status_reply sample() {
   j.grid = {"a/0", "b/0", "c/0", "d/0"};
   j.grid_lives = {1, 2, 3, 5};
   j.loss = 2.25;
+  j.loss_steps = 452;
   for (int i = 0; i < 16; ++i)
     j.losses.push_back({static_cast<std::uint64_t>(28 * (i + 1)), 6.0 - i * 0.25});
   j.evaluated_steps = 450;
@@ -147,9 +150,9 @@ spare       c 2s
 lost        c lost 3s ago
 11:58:55  instance a joined as worker with 1 slot at 127.0.0.1:4001
 11:59:50  decision for 2×2: liveput: 2x2, 1.2e+06 samples expected over 12
-          intervals; 30 ms stall expected
-11:59:50  2×2 after loss of e/0 (instance e is lost): intra-stage, 35 ms stall,
-          1 step replayed
+          intervals; 30ms stall expected
+11:59:50  2×2 after loss of e/0 (instance e is lost): intra-stage, 35ms stall, 1
+          step replayed
 11:59:52  e/0 is not used for now: it failed
 12:00:05  notice: instance b leaves in 30 s
 12:00:07  instance c is lost: its connection ended or fell silent
@@ -181,8 +184,8 @@ spare       c 2s
 lost        c lost 3s ago
 
 11:58:55  instance a joined as worker with 1 slot at 127.0.0.1:4001
-11:59:50  decision for 2×2: liveput: 2x2, 1.2e+06 samples expected over 12 intervals; 30 ms stall expected
-11:59:50  2×2 after loss of e/0 (instance e is lost): intra-stage, 35 ms stall, 1 step replayed
+11:59:50  decision for 2×2: liveput: 2x2, 1.2e+06 samples expected over 12 intervals; 30ms stall expected
+11:59:50  2×2 after loss of e/0 (instance e is lost): intra-stage, 35ms stall, 1 step replayed
 11:59:52  e/0 is not used for now: it failed
 12:00:05  notice: instance b leaves in 30 s
 12:00:07  instance c is lost: its connection ended or fell silent
@@ -267,6 +270,8 @@ TEST(watch_screen, other_states) {
   EXPECT_EQ(look_of(screen, "not protected"), look::warning);
   EXPECT_THAT(joined(screen), Not(HasSubstr(" left")));
   EXPECT_THAT(joined(screen), Not(HasSubstr("stage 0")));
+  job.idle = "1 slot idle: too few for another pipeline of 3 stages";
+  EXPECT_THAT(joined(render(x, 3, at, {80, 24})), HasSubstr("idle        1 slot idle: too few"));
   job.state = "failed";
   job.problem = "no node has /data";
   EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "no node has /data"), look::bad);
@@ -277,6 +282,127 @@ TEST(watch_screen, other_states) {
   EXPECT_EQ(look_of(screen, "no answer for 4s"), look::warning);
   EXPECT_THAT(joined(screen), HasSubstr("a/0 1m19s")) << "ages go on";
   EXPECT_THAT(joined(screen), HasSubstr("notice 21s"));
+}
+
+// given: a screen of 60×12 / expected: the grid is there, whole, and the plan is not
+TEST(watch_screen, the_grid_comes_before_the_plan) {
+  const auto screen = joined(render(sample(), 3, at, {60, 12}));
+  EXPECT_THAT(screen, HasSubstr("pipeline 0  a/0"));
+  EXPECT_THAT(screen, HasSubstr("pipeline 1  c/0"));
+  EXPECT_THAT(screen, HasSubstr("lost"));
+  EXPECT_THAT(screen, Not(HasSubstr("plan ")));
+}
+
+// given: a job before its first step, one that diverged / expected: "-" and "not finite", and null in JSON
+TEST(status_text, a_loss_that_there_is_not) {
+  job_status x;
+  x.generation = 1;
+  EXPECT_EQ(loss_of(x), "-");
+  EXPECT_THAT(summary_of(x), HasSubstr("loss -"));
+  const auto in_json = [&] {
+    status_reply all;
+    all.jobs = {x};
+    return json_of(all);
+  };
+  EXPECT_THAT(in_json(), HasSubstr("\"loss\":null"));
+  x.loss_steps = 0;
+  EXPECT_EQ(loss_of(x), "0.0000");
+  EXPECT_THAT(in_json(), HasSubstr("\"loss\":0"));
+  x.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(loss_of(x), "not finite");
+}
+
+// given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
+// counts; with --all for each
+TEST(status_text, an_overview_has_one_line_per_job) {
+  auto x = sample();
+  x.jobs[0].idle = "1 slot idle: too few for another pipeline of 2 stages";
+  job_status old, next;
+  old.id = 1;
+  old.name = "old";
+  old.state = "done";
+  next.id = 4;
+  next.name = "next";
+  next.state = "queued";
+  next.problem = "waits for job 3 (gpt), which runs";
+  x.jobs = {old, x.jobs[0], next};
+  const auto brief = overview_of(x, false), all = overview_of(x, true);
+  EXPECT_THAT(brief, HasSubstr("job 3 gpt: running, step 452/1000, loss 2.2500"));
+  EXPECT_THAT(brief, HasSubstr("  1 slot idle: too few"));
+  EXPECT_THAT(brief, HasSubstr("job 4 next: queued, step 0/0; waits for job 3 (gpt), which runs\n"));
+  EXPECT_THAT(brief, HasSubstr("1 job more that has ended: `parcae status --all`"));
+  EXPECT_THAT(brief, Not(HasSubstr("job 1 old")));
+  EXPECT_THAT(brief, Not(HasSubstr("lost")));
+  EXPECT_THAT(brief, Not(HasSubstr("pipeline 0")));
+  EXPECT_THAT(all, HasSubstr("job 1 old: done"));
+  EXPECT_THAT(all, HasSubstr("instance c (worker, 1 slot): lost 3s ago"));
+  x.jobs = {old};
+  EXPECT_THAT(overview_of(x, false), HasSubstr("job 1 old: done")) << "the last thing that happened";
+}
+
+// given: a failure that all nodes tell alike, another of one / expected: the first is not blamed on a node
+TEST(status_text, what_all_say_is_not_of_one) {
+  status_reply x;
+  x.now_us = 5'000'000;
+  x.failures = {{0, 3'000'000, "a", "a/0: data /no/text: no such file", {"a's log"}, 0},
+                {1, 3'000'000, "b", "ended by SIGSEGV", {}, 0},
+                {2, 3'000'000, "c", "c/1: data /no/text: no such file", {"c's log"}, 0}};
+  const auto text = text_of(x);
+  EXPECT_THAT(text, HasSubstr("data /no/text: no such file (2s ago, say instances a, c)\n  a's log\n"));
+  EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n"));
+  EXPECT_THAT(text, Not(HasSubstr("c failed")));
+}
+
+// given: curves of both losses / expected: CSV with a line per version that has one of them
+TEST(status_text, curve) {
+  job_status x;
+  x.losses = {{1, 2.5}, {2, std::numeric_limits<double>::infinity()}};
+  x.validation_losses = {{0, 3}, {2, 2.25}};
+  EXPECT_EQ(curve_of(x), "step,loss,validation_loss\n0,,3\n1,2.5,\n2,nan,2.25\n");
+}
+
+// given: a job with events and a failed node / expected: all of it with its time, the journal too, and the node's lines
+TEST(log_of, has_events_and_lines) {
+  auto x = sample();
+  x.jobs[0].detailed = true;
+  x.failures = {{0, at.us - 1'000'000, "c", "ended by SIGSEGV", {"its last line"}, 3},
+                {1, at.us, "z", "of another job", {}, 9}};
+  const auto text = log_of(x, at);
+  EXPECT_THAT(text, HasSubstr("11:59:51 journal: not shown\n11:59:52 warning: e/0 is not used for now: it failed\n"));
+  EXPECT_THAT(text, HasSubstr("12:00:09 the log of c up to \"ended by SIGSEGV\":\n  its last line\n"));
+  EXPECT_THAT(text, Not(HasSubstr("of another job")));
+}
+
+// given: a job that is done / expected: what it took, where it is, what to do next
+TEST(watch_events, ending) {
+  auto x = sample().jobs[0];
+  x.state = "done";
+  x.checkpoint_folders = {{"k", "/state/gpt-1/400@7"}};
+  const auto text = ending_of(x);
+  EXPECT_THAT(text, HasSubstr("job 3 gpt is done at step 452/1000, loss 2.2500, validation loss 2.5000"));
+  EXPECT_THAT(text, HasSubstr("3 changes: 2 intra-stage, 0 inter-stage, 1 pipeline, 0 in place; 1 step replayed"));
+  EXPECT_THAT(text, HasSubstr("/state/gpt-1/400@7"));
+  EXPECT_THAT(text, HasSubstr("`parcae export 3 --output"));
+}
+
+// given / expected: as people write them
+TEST(text_of_duration, units) {
+  using std::chrono::milliseconds;
+  const std::pair<long, std::string> cases[] = {{0, "0s"},         {7, "7ms"},           {999, "999ms"},
+                                                {1000, "1s"},      {1500, "1.5s"},       {30'000, "30s"},
+                                                {59'990, "59.9s"}, {60'000, "1m"},       {125'000, "2m05s"},
+                                                {3'600'000, "1h"}, {7'325'000, "2h02m"}, {86'400'000, "1d"}};
+  for (const auto& [ms, text] : cases)
+    EXPECT_EQ(text_of_duration(milliseconds(ms)), text);
+}
+
+// given / expected: few digits, and no powers of ten
+TEST(text_of_quantity, units) {
+  const std::pair<double, std::string> cases[] = {
+      {0, "0"},         {0.25, "0.25"},   {7.5, "7.5"},     {99.44, "99.4"},  {950.4, "950"}, {8605, "8605"},
+      {86'050, "86 k"}, {12'340, "12 k"}, {999'600, "1 M"}, {1.2e6, "1.2 M"}, {3e9, "3 G"},   {-86'050, "-86 k"}};
+  for (const auto& [x, text] : cases)
+    EXPECT_EQ(text_of_quantity(x), text);
 }
 
 // given: values / expected: lowest and highest block at the ends, means where there are too many, levels over the
@@ -305,8 +431,8 @@ TEST(watch_events, in_order) {
     seen.push_back(time_of_day(at, e.at_us) + " " + e.level + " " + e.text);
   EXPECT_THAT(seen, ElementsAre("11:58:55 information instance a joined as worker with 1 slot at 127.0.0.1:4001",
                                 "11:59:50 information decision for 2×2: liveput: 2x2, 1.2e+06 samples expected over 12 "
-                                "intervals; 30 ms stall expected",
-                                "11:59:50 information 2×2 after loss of e/0 (instance e is lost): intra-stage, 35 ms "
+                                "intervals; 30ms stall expected",
+                                "11:59:50 information 2×2 after loss of e/0 (instance e is lost): intra-stage, 35ms "
                                 "stall, 1 step replayed",
                                 "11:59:52 warning e/0 is not used for now: it failed",
                                 "12:00:05 warning notice: instance b leaves in 30 s",
@@ -378,7 +504,11 @@ TEST(plain_watch, tells_what_is_new) {
   EXPECT_THAT(watch.lines_of(x, 3, now), ElementsAre(HasSubstr("done, step 1000/1000")));
   EXPECT_THAT(summary_of(x.jobs[0]), HasSubstr("parameters sha256 ab"));
   plain_watch without_job;
-  EXPECT_EQ(without_job.lines_of(x, 0, now).size(), x.news.size());
+  x.jobs.clear();
+  auto alone = without_job.lines_of(x, 0, now);
+  ASSERT_EQ(alone.size(), x.news.size() + 1);
+  EXPECT_THAT(alone.back(), HasSubstr("no job yet; waits for one: `parcae submit JOB.toml`"));
+  EXPECT_THAT(without_job.lines_of(x, 0, now), IsEmpty()) << "once";
 }
 
 // given: a long history / expected: only its end

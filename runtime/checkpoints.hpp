@@ -1,0 +1,14 @@
+#pragma once
+
+// Checkpoints as people name them.
+
+#include <filesystem>
+#include <string>
+
+namespace parcae {
+
+/// The folder of a checkpoint: a folder that exists, else a name that `parcae checkpoints` lists, of a job (its newest
+/// complete one) or of one checkpoint. The manager is asked what it knows, if there is one. Throws checkpoint_error.
+std::filesystem::path find_by_name(const std::string& name, const std::string& manager);
+
+} // namespace parcae
