@@ -33,10 +33,12 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
     std::vector<double> layer_ms;
     for (const auto& x : facts.costs)
       layer_ms.push_back(x.forward_ms + x.backward_ms);
-    if (memory_problem(job, facts.costs, partition_layers(layer_ms, job.min_depth), job.min_width, least_bytes).empty())
+    if (memory_problem(job, facts.costs, partition_layers(layer_ms, job.min_depth), job.min_width, offer.keepers,
+                       least_bytes)
+            .empty())
       return {};
   }
-  auto best = best_configuration(job, {facts.costs, {}, {}, least_bytes}, slots);
+  auto best = best_configuration(job, {facts.costs, {}, {}, least_bytes, offer.keepers}, slots);
   if (best.width > 0)
     return {};
   if (others > 0)

@@ -9,6 +9,7 @@
 #include "runtime/identity.hpp"
 #include "runtime/last_words.hpp"
 #include "runtime/loader_log.hpp"
+#include "runtime/machine.hpp"
 #include "runtime/system.hpp"
 #include "runtime/termination.hpp"
 

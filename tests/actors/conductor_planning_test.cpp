@@ -292,9 +292,10 @@ TEST_F(conductor_test, who_is_under_notice_trains_until_it_sends) {
   c.step();
   EXPECT_EQ(c.view().steps_done, before + 2);
   c.silent.clear();
-  c.say("s", prepared{plan->next, checksum_of(*plan), "digest"});
+  c.say("s", prepared{plan->next, checksum_of(*plan)});
   EXPECT_EQ(c.view().now, phase::running);
-  EXPECT_EQ(c.view().steps_done, before + 2);
+  c.step();
+  EXPECT_EQ(c.view().steps_done, before + 3);
   EXPECT_EQ(c.view().replayed_steps, 0u);
   EXPECT_EQ(c.view().changes.back().bytes, 2'000u);
 }

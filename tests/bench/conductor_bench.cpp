@@ -71,7 +71,7 @@ model_facts large_model() {
 class large_cluster {
 public:
   explicit large_cluster(std::uint32_t slots) :
-      job_(large_job()), facts_(large_model()), conductor_(job_id{1}, job_, facts_, {}, 1), news_("auto", 60) {
+      job_(large_job()), facts_(large_model()), conductor_(job_id{1}, job_, facts_, {}, secret_key{{1}}), news_("auto", 60) {
     handle(slot_joined{{{"keeper", {1'000'000}, 0}, "10.123.123.123", 40'000}, true}); // the others learn of it
     for (std::uint32_t i = 0; i < slots; ++i)
       join();
@@ -181,12 +181,14 @@ private:
   template <class T>
   void obey(const slot_id&, const T&) {}
 
+  void obey(const slot_id& who, const load& c) { handle(slot_reported{who, loaded{c.job, "digest"}}); }
+
   void obey(const slot_id& who, const prepare& c) {
     if (std::exchange(newest_, c.next) != c.next) { // nodes do that
       next_ = c.target;
       checksum_ = checksum_of(c);
     }
-    handle(slot_reported{who, prepared{c.next, checksum_, "digest"}});
+    handle(slot_reported{who, prepared{c.next, checksum_}});
   }
 
   void obey(const slot_id& who, const stop& c) {

@@ -209,7 +209,7 @@ TEST(realistic_cost, snapshots_are_copied_while_nobody_trains) {
   EXPECT_DOUBLE_EQ(costs.snapshot_share({2, 2}), share(360));
   EXPECT_DOUBLE_EQ(costs.snapshot_share({3, 1}), share(2 * 360));
   EXPECT_DOUBLE_EQ(costs.snapshot_share({4, 1}), share(360));
-  EXPECT_EQ(costs.snapshot_share({7, 1}), 0); // does not train
+  EXPECT_EQ(costs.snapshot_share({9, 1}), 0); // does not train
 }
 
 } // namespace
