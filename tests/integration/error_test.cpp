@@ -114,7 +114,7 @@ TEST_F(error, commands) {
        {"--detect", "--accounting realistic"}},
       // What cannot be: 1.
       {"no such job file", {"submit", f + "no.toml"}, 1, {f + "no.toml", "No such file"}},
-      {"a folder as job file", {"submit", f}, 1, {f, "Is a directory"}},
+      {"a folder as job file", {"submit", f}, 1, {f, "is a folder"}},
       {"not TOML", {"submit", file("not.toml", "[job\n")}, 1, {"not.toml:1", "]"}},
       {"unknown key",
        {"submit", file("key.toml", good_file + "[parallel]\nwidht = 2\n")},
@@ -233,7 +233,7 @@ TEST_F(error, nodes) {
       {"checkpoints that cannot be written",
        {"--role", "keeper", "--state", file("state", ""), "--manager", manager},
        1,
-       {f + "state", "Not a directory", "--state"}},
+       {f + "state", "File exists", "--state"}},
       {"a name twice", {"--name", "a", "--manager", manager}, 1, {"living instance has that name", "--name"}},
       {"a name with a space", {"--name", "a b", "--manager", manager}, 1, {"name", "without spaces"}},
   };
