@@ -6,6 +6,7 @@
 #include "gpu/dataset.hpp"
 #include "gpu/model.hpp"
 #include "runtime/process.hpp"
+#include "tests/bench/other_load.hpp"
 #include "tests/support/executor_cluster.hpp"
 
 #include <ATen/ATen.h>
@@ -14,9 +15,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <boost/json.hpp>
-
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <barrier>
@@ -46,26 +44,6 @@ double cpu_ms() {
   timespec t{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-}
-
-double cpu_ms(const rusage& x) {
-  const auto ms = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_usec) / 1e3;
-  };
-  return ms(x.ru_utime) + ms(x.ru_stime);
-}
-
-/// CPU time that other processes than this one's ended children, or the machine's host, took since the machine started.
-double others_ms() {
-  std::ifstream file("/proc/stat");
-  std::string cpu;
-  double user = 0, nice = 0, system = 0, idle = 0, io = 0, interrupts = 0, soft_interrupts = 0, stolen = 0;
-  file >> cpu >> user >> nice >> system >> idle >> io >> interrupts >> soft_interrupts >> stolen;
-  const auto busy = user + nice + system + interrupts + soft_interrupts + stolen;
-  rusage self{}, children{};
-  getrusage(RUSAGE_SELF, &self);
-  getrusage(RUSAGE_CHILDREN, &children);
-  return busy * 1e3 / static_cast<double>(::sysconf(_SC_CLK_TCK)) - cpu_ms(self) - cpu_ms(children);
 }
 
 /// Of one step.
