@@ -9,9 +9,9 @@
 namespace parcae {
 namespace {
 
-// In the mean of a kind the mix is as good as the best single method; on single traces it may be behind by what it takes
-// to learn which that is (calm ones have few events to learn from). And it is well below the last value spread by its
-// errors.
+// In the mean of a kind the mix is as good as the best single method; on single traces it may be behind by what it
+// takes to learn which that is (calm ones have few events to learn from). And it is well below the last value spread by
+// its errors.
 TEST(selector, is_near_the_best_single_method_on_generated_traces) {
   double mean = 0;
   for (const char* kind : {"p3", "calm", "bursty", "collapsing"}) {
