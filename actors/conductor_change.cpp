@@ -106,11 +106,11 @@ void conductor::machine::decide_step() {
   journal("generation " + std::to_string(current_->g.value) + " ends at " + std::to_string(decision.last) + ": " +
           decision.reason);
   log(severity::information, decision.reason);
-  if (lost > 0) {
+  if (lost > 0)
     log(severity::warning, counted(lost, "committed step") + " after version " + std::to_string(decision.last) +
                                (lost == 1 ? " is" : " are") + " lost with those who alone held a stage");
-    protect_all(); // snapshots of them that are on their way, or to be sent again, are void
-  }
+  if (std::ranges::any_of(reports, [&](const auto& x) { return x.said.at > version{decision.last, current_->g}; }))
+    protect_all(); // it may have snapshots of that on their way, which are void
   current_->answered_stages.clear();
   std::set<slot_id> alive;
   for (const auto& [slot, rank] : current_->rank_of)

@@ -209,7 +209,16 @@ TEST_F(conductor_test, keepers_may_be_ahead_of_reports) {
   EXPECT_EQ(c.view().protected_version, at);
 }
 
-// given: the chain is cut / expected: all start their streams anew, without what was on its way
+/// How often this slot was told of keepers, with a snapshot at the next commit.
+std::ptrdiff_t snapshots_begun(const std::vector<command>& told) {
+  return std::ranges::count_if(told, [](const command& x) {
+    const auto* p = std::get_if<protect>(&x);
+    return p && p->now;
+  });
+}
+
+// given: what the keepers had complete is lost with them and with who trained, so that the chain is cut / expected: the
+// others start their streams anew, without what was on its way
 TEST_F(conductor_test, void_snapshots_are_not_sent_again) {
   c.add("k", true);
   c.width = 1;
@@ -220,17 +229,41 @@ TEST_F(conductor_test, void_snapshots_are_not_sent_again) {
   ASSERT_EQ(c.view().now, phase::running);
   const auto trains = c.view().grid->participants.at(0).slot.instance;
   const auto other = trains == "a" ? "b" : "a";
-  const auto protects = [&] {
-    return std::ranges::count_if(c.told(other), [](const command& x) {
-      const auto* p = std::get_if<protect>(&x);
-      return p && p->now;
-    });
-  };
-  const auto before = protects();
+  c.snapshot("k");
+  ASSERT_EQ(c.view().protected_version.steps, 1u);
+  c.lose("k");
+  c.add("l", true);
+  const auto before = snapshots_begun(c.told(other));
   c.lose(trains);
   c.advance(1s);
   ASSERT_EQ(c.view().steps_done, 0u);
-  EXPECT_EQ(protects(), before + 1);
+  EXPECT_EQ(snapshots_begun(c.told(other)), before + 1);
+}
+
+// given: a step that one stage has applied and is dropped, since the other is lost / expected: the same
+TEST_F(conductor_test, snapshots_of_a_dropped_step_are_not_sent_again) {
+  c.add("k", true);
+  c.width = 1;
+  c.depth = 2;
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  c.step();
+  c.snapshot("k");
+  ASSERT_EQ(c.view().protected_version.steps, 1u);
+  const auto g = c.view().current;
+  const auto ahead = c.view().grid->participants.at(0).slot.instance;
+  c.mend = [&](const std::string& name, const report& x) -> report {
+    const auto* said = std::get_if<aborted>(&x);
+    if (!said || name != ahead)
+      return x;
+    const version at{2, g};
+    return aborted{g, at, no_step, {1}, {{0, at}, {1, at}}};
+  };
+  const auto before = snapshots_begun(c.told(ahead));
+  c.lose(std::string(c.view().grid->participants.at(1).slot.instance));
+  ASSERT_EQ(c.view().steps_done, 1u);
+  EXPECT_EQ(snapshots_begun(c.told(ahead)), before + 1);
 }
 
 // given: a checkpoint that no keeper answers for / expected: when it should long be written the next is written
