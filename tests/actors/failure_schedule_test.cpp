@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <mutex>
 
@@ -27,6 +28,16 @@ fault_plan once(const std::string& phase, std::uint64_t step, fault_action actio
     if (at.phase != phase || at.step != step || (index != 0 && at.index != index) || done->exchange(true))
       return fault_action::none;
     return action;
+  };
+}
+
+/// Reaches `here` when the phase is reached at this step. Between its apply and this moment a rank does nothing.
+template <class Moment>
+fault_plan reaching(const std::string& phase, std::uint64_t step, Moment& here) {
+  return [phase, step, &here](const fault_point& at) {
+    if (at.phase == phase && at.step == step)
+      here.reach();
+    return fault_action::none;
   };
 }
 
@@ -69,6 +80,7 @@ protected:
     cluster_->add_keeper("keeper", std::move(keeper_faults));
   }
 
+  /// In the journal or the log.
   bool decided(const std::string& how) const {
     return std::ranges::any_of(cluster_->log(), [&](const auto& line) { return line.find(how) != std::string::npos; });
   }
@@ -114,18 +126,48 @@ TEST_F(failure_schedule, no_shape_of_the_grid_changes_a_bit) {
   cluster_.reset();
 }
 
-TEST_F(failure_schedule, stage_that_applied_alone_and_died_after_its_peer) {
-  // given: 1×2; stage 1 applies step 5 (having sent all), stage 0 dies after its last receive, before its apply: so
-  // nobody can bring stage 0 to version 6. expected: step 5 dropped or restored from the keeper's version 4; same bits.
+TEST_F(failure_schedule, stage_zero_has_applied_when_stage_one_dies) {
+  // given: 1×2, a keeper with version 4; stage 0 is at version 6, and only then stage 1, which has the result of step 5
+  // too, dies before its apply. expected: nobody can bring stage 1 to version 6, so stage 0's is void; back to 4.
   begin({{1, 2}});
-  cluster_->add_worker("w0", once("exchanged", 5, fault_action::kill));
-  cluster_->add_worker("w1");
+  moment applied, saved;
+  cluster_->add_worker("w0", reaching("committed", 6, applied));
+  cluster_->add_worker("w1", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchanged" || at.step != 5)
+      return fault_action::none;
+    applied.wait();
+    saved.wait();
+    return fault_action::kill;
+  });
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps == 4; }));
+  saved.reach();
   cluster_->add_worker("w2");
   expect_identical();
-  EXPECT_TRUE(decided("is dropped"));
+  EXPECT_TRUE(decided("generation 1 ends at 5: step 5 is dropped: nobody alive can bring stage 1 to version 6"));
+  EXPECT_TRUE(decided("go back to version 4@1"));
 }
 
-TEST_F(failure_schedule, stage_zero_applied_and_stage_one_died_before_anyone_heard) {
+TEST_F(failure_schedule, stage_one_has_applied_when_stage_zero_dies) {
+  // the same with the stages' parts exchanged
+  begin({{1, 2}});
+  moment applied, saved;
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchanged" || at.step != 5)
+      return fault_action::none;
+    applied.wait();
+    saved.wait();
+    return fault_action::kill;
+  });
+  cluster_->add_worker("w1", reaching("committed", 6, applied));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps == 4; }));
+  saved.reach();
+  cluster_->add_worker("w2");
+  expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at 5: step 5 is dropped: nobody alive can bring stage 0 to version 6"));
+  EXPECT_TRUE(decided("go back to version 4@1"));
+}
+
+TEST_F(failure_schedule, rank_dies_before_it_contributes) {
   // given: 2×2; replica 0 of stage 1 is killed before it sends any contribution to step 5's exchange.
   // expected: nobody has the result; abort of step 5; replay; same bits.
   begin({{2, 2}, {1, 2}});
@@ -134,6 +176,7 @@ TEST_F(failure_schedule, stage_zero_applied_and_stage_one_died_before_anyone_hea
   cluster_->add_worker("w2");
   cluster_->add_worker("w3");
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at 5: step 4 is committed"));
   EXPECT_EQ(cluster_->view().replayed_steps, 1u);
 }
 
@@ -165,11 +208,7 @@ TEST_F(failure_schedule, informed_rank_lives_and_tells_the_others) {
   // expected: rank 0 knows the result, ranks 0 and 1 have the gradients: commit, nothing replayed.
   begin({{3, 1}, {2, 1}});
   moment informed;
-  cluster_->add_worker("w0", [&](const fault_point& at) {
-    if (std::string(at.phase) == "exchanged" && at.step == 5)
-      informed.reach();
-    return fault_action::none;
-  });
+  cluster_->add_worker("w0", reaching("exchanged", 5, informed));
   cluster_->add_worker("w1");
   cluster_->add_worker("w2", [&](const fault_point& at) {
     if (std::string(at.phase) != "exchange_send" || at.step != 5 || at.index != 1)
@@ -186,11 +225,7 @@ TEST_F(failure_schedule, loss_between_two_layers_of_the_apply) {
   // given: 2×1; rank 1 is killed when it has applied 2 of its layers. expected: rank 0 has applied: commit.
   begin({{2, 1}, {1, 1}});
   moment informed; // else the abort may be faster than w0
-  cluster_->add_worker("w0", [&](const fault_point& at) {
-    if (std::string(at.phase) == "exchanged" && at.step == 5)
-      informed.reach();
-    return fault_action::none;
-  });
+  cluster_->add_worker("w0", reaching("exchanged", 5, informed));
   cluster_->add_worker("w1", [&](const fault_point& at) {
     if (std::string(at.phase) != "apply" || at.step != 5 || at.index != 2)
       return fault_action::none;
@@ -207,11 +242,7 @@ TEST_F(failure_schedule, death_after_the_decision_to_commit_before_its_apply) {
   // is cut back to the newest version the keeper has of all layers.
   begin({{2, 2}, {1, 2}});
   moment informed;
-  cluster_->add_worker("w0", [&](const fault_point& at) {
-    if (std::string(at.phase) == "exchanged" && at.step == 6)
-      informed.reach();
-    return fault_action::none;
-  });
+  cluster_->add_worker("w0", reaching("exchanged", 6, informed));
   cluster_->add_worker("w1", once("apply", 6, fault_action::kill, 1));
   cluster_->add_worker("w2");
   cluster_->add_worker("w3", [&](const fault_point& at) {
@@ -226,21 +257,45 @@ TEST_F(failure_schedule, death_after_the_decision_to_commit_before_its_apply) {
 }
 
 TEST_F(failure_schedule, frozen_rank_that_applied_thaws_two_generations_later) {
+  // given: 2×1; rank 1 freezes when both have applied step 5, and goes on in generation 3. expected: commit; what it
+  // then reports reaches the conductor, while that generation trains, and changes nothing.
   begin({{2, 1}, {1, 1}, {2, 1}});
-  cluster_->add_worker("w0");
-  cluster_->add_worker("w1", once("committed", 6, fault_action::freeze));
+  moment applied, heard;
+  const auto wait_in_the_third = [&](const fault_point& at) {
+    if (at.at.value >= 3 && std::string(at.phase) == "forward" && at.step >= 12)
+      heard.wait();
+    return fault_action::none;
+  };
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "committed" && at.step == 6)
+      applied.reach();
+    return wait_in_the_third(at);
+  });
+  cluster_->add_worker("w1", [&](const fault_point& at) {
+    if (std::string(at.phase) != "committed" || at.step != 6)
+      return fault_action::none;
+    applied.wait();
+    return fault_action::freeze;
+  });
   ASSERT_TRUE(
       cluster_->run_until([&] { return cluster_->view().current.value == 2 && cluster_->view().steps_done > 7; }));
-  cluster_->add_worker("w2");
+  EXPECT_TRUE(decided("generation 1 ends at 6: step 5 is committed"));
+  cluster_->add_worker("w2", wait_in_the_third);
   ASSERT_TRUE(cluster_->run_until(
       [&] { return cluster_->view().current.value >= 3 && cluster_->view().now == phase::running; }));
+  const auto before = cluster_->view().current;
   cluster_->thaw("w1");
+  EXPECT_TRUE(cluster_->run_until([&] { return cluster_->late_reports() >= 2; })); // of its commit, of the connection
+  EXPECT_EQ(cluster_->view().now, phase::running);
+  EXPECT_EQ(cluster_->view().current, before);
+  heard.reach();
   expect_identical();
+  EXPECT_EQ(cluster_->view().replayed_steps, 1u); // that in progress when the freeze was seen
 }
 
 TEST_F(failure_schedule, stop_bit_that_meets_an_abort) {
-  // given: STOP was sent for a change to 1×1, and a rank is killed in the same step's exchange. expected: abort and
-  // decide.
+  // given: STOP was sent for a change to 1×2, and a rank is killed in the same step's exchange, or at its end.
+  // expected: abort and decide.
   begin({{2, 1}, {1, 2}, {1, 1}});
   auto armed = std::make_shared<std::atomic<bool>>(false);
   cluster_->on_effect = [=](const effect& x) {
@@ -250,11 +305,14 @@ TEST_F(failure_schedule, stop_bit_that_meets_an_abort) {
   };
   cluster_->add_worker("w0");
   cluster_->add_worker("w1", [armed](const fault_point& at) {
-    return *armed && std::string(at.phase) == "exchange_send" ? fault_action::kill : fault_action::none;
+    const std::string phase = at.phase;
+    return *armed && (phase == "exchange_send" || phase == "committed") ? fault_action::kill : fault_action::none;
   });
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 4; }));
   cluster_->send(plan_wanted{"the test"});
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at "));
+  EXPECT_FALSE(decided("generation 1 stopped at "));
 }
 
 TEST_F(failure_schedule, joiner_lost_after_stop_was_sent) {
@@ -271,48 +329,99 @@ TEST_F(failure_schedule, joiner_lost_after_stop_was_sent) {
   ASSERT_TRUE(cluster_->run_until([&] { return stopping; }));
   cluster_->kill("w1");
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 stopped at version "));
   EXPECT_EQ(cluster_->view().replayed_steps, 0u);
 }
 
 TEST_F(failure_schedule, source_that_dies_half_way_through_its_transfer) {
+  // given: version 6 is held by one worker, 4 by the keeper; the worker sends two of the three layers that another is
+  // to take over, and is killed. expected: what arrived counts for nothing; back to 4.
   begin({{1, 1}, {1, 2}, {2, 1}});
-  cluster_->add_worker("w0", [](const fault_point& at) {
+  moment in_step_5, stopping;
+  cluster_->on_effect = [&](const effect& x) {
+    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(t->what))
+      stopping.reach();
+    return true;
+  };
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "forward" && at.step == 5) {
+      in_step_5.reach();
+      stopping.wait();
+    }
     return std::string(at.phase) == "transfer_send" && at.index == 2 ? fault_action::kill : fault_action::none;
   });
-  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 4; }));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps == 4; }));
+  in_step_5.wait();
   cluster_->add_worker("w1");
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
   cluster_->add_worker("w2"); // the state comes from the keeper
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 stopped at version 6@1"));
+  EXPECT_TRUE(decided("go back to version 4@1"));
 }
 
 TEST_F(failure_schedule, loss_of_everything_before_the_first_snapshot) {
+  // given: no keeper, and both stages are lost in step 2. expected: all begins anew.
   begin({{1, 2}});
-  cluster_->add_worker("w0", once("forward", 2, fault_action::kill));
-  cluster_->add_worker("w1", once("forward", 2, fault_action::kill));
+  cluster_->kill("keeper");
+  std::array<moment, 2> there;
+  const char* const phases[] = {"forward", "committed"}; // in its forward pass stage 1 would wait for stage 0
+  for (const std::size_t i : {0, 1})
+    cluster_->add_worker("w" + std::to_string(i), [&, i](const fault_point& at) {
+      if (at.at.value > 1 || std::string(at.phase) != phases[i] || at.step != 2)
+        return fault_action::none;
+      there[i].reach();
+      there[1 - i].wait();
+      return fault_action::kill;
+    });
   ASSERT_TRUE(cluster_->run_until(
       [&] { return cluster_->view().now == phase::waiting && cluster_->view().current.value == 1; }));
+  cluster_->add_keeper("keeper1");
   cluster_->add_worker("w2");
   cluster_->add_worker("w3");
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at 0"));
 }
 
 TEST_F(failure_schedule, loss_after_the_last_exchange_and_before_the_last_apply) {
+  const auto last = small_job().steps - 1;
   begin({{2, 1}, {1, 1}});
-  cluster_->add_worker("w0");
-  cluster_->add_worker("w1", once("exchanged", small_job().steps - 1, fault_action::kill));
+  moment informed;
+  cluster_->add_worker("w0", reaching("exchanged", last, informed));
+  cluster_->add_worker("w1", [&](const fault_point& at) {
+    if (std::string(at.phase) != "exchanged" || at.step != last)
+      return fault_action::none;
+    informed.wait();
+    return fault_action::kill;
+  });
   expect_identical();
+  EXPECT_TRUE(decided("step " + std::to_string(last) + " is committed"));
 }
 
 TEST_F(failure_schedule, loss_of_all_workers_right_after_the_last_commit) {
+  // given: 2×1, the keeper has version 20; both have applied the last step, and die before they send what it made.
+  // expected: back to 20.
+  const auto steps = small_job().steps;
   begin({{2, 1}});
-  cluster_->add_worker("w0", once("committed", small_job().steps, fault_action::kill));
-  cluster_->add_worker("w1", once("committed", small_job().steps, fault_action::kill));
+  moment saved;
+  std::array<moment, 2> applied;
+  for (const std::size_t i : {0, 1})
+    cluster_->add_worker("w" + std::to_string(i), [&, i](const fault_point& at) {
+      if (at.at.value > 1 || std::string(at.phase) != "committed" || at.step != steps)
+        return fault_action::none;
+      applied[i].reach();
+      applied[1 - i].wait();
+      saved.wait();
+      return fault_action::kill;
+    });
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps == 20; }));
+  saved.reach();
   ASSERT_TRUE(cluster_->run_until(
       [&] { return cluster_->view().now == phase::waiting && cluster_->view().current.value == 1; }));
   cluster_->add_worker("w2");
   cluster_->add_worker("w3");
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at 20: step 19 is committed"));
 }
 
 TEST_F(failure_schedule, loss_of_the_keeper_during_a_snapshot) {
@@ -327,6 +436,7 @@ TEST_F(failure_schedule, loss_of_the_keeper_during_a_snapshot) {
   cluster_->add_keeper("keeper2");
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 6; }));
   expect_identical();
+  EXPECT_EQ(cluster_->view().current.value, 1u);
   EXPECT_EQ(cluster_->view().replayed_steps, 0u);
 }
 
@@ -343,6 +453,7 @@ TEST_F(failure_schedule, keeper_killed_in_the_middle_of_a_snapshot) {
   cluster_->add_worker("w2");
   cluster_->add_worker("w3");
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at "));
   EXPECT_GE(cluster_->view().chain.back().base, 9u);
 }
 
@@ -365,6 +476,7 @@ TEST_F(failure_schedule, one_of_two_keepers_and_all_workers_are_lost) {
   cluster_->add_worker("w2");
   cluster_->add_worker("w3");
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at "));
   EXPECT_GE(cluster_->view().chain.back().base, 4u);
 }
 
@@ -379,6 +491,7 @@ TEST_F(failure_schedule, state_spread_over_two_keepers_comes_back_from_both) {
   for (int i = 4; i < 7; ++i)
     cluster_->add_worker("w" + std::to_string(i));
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at "));
   EXPECT_GE(cluster_->view().chain.back().base, 8u);
 }
 
@@ -444,6 +557,7 @@ TEST_F(failure_schedule, joins_in_quick_succession_after_a_kill) {
     cluster_->run_until([] { return false; }, milliseconds(50));
   }
   expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at "));
 }
 
 } // namespace

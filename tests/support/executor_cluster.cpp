@@ -141,9 +141,11 @@ void executor_cluster::notice(const std::string& name, milliseconds left) {
 
 void executor_cluster::thaw(const std::string& name) {
   auto& x = *instances_.at(name);
+  thawed_.insert(x.where.slot);
   {
     const std::lock_guard lock(x.mutex);
     x.frozen = false;
+    x.gone = false;
   }
   x.thawed.notify_all();
 }
@@ -153,6 +155,8 @@ void executor_cluster::send(const conductor_event& x) {
 }
 
 void executor_cluster::handle(const conductor_event& x) {
+  if (const auto* r = std::get_if<slot_reported>(&x); r && thawed_.contains(r->from))
+    ++late_reports_;
   for (auto& effect : conductor_->handle(steady::now(), x))
     carry_out(std::move(effect));
 }
@@ -170,6 +174,8 @@ void executor_cluster::carry_out(effect x) {
     ended_ = true;
     good_ = e->good;
     log_.push_back("ended: " + e->why);
+  } else if (const auto* j = std::get_if<record>(&x)) {
+    log_.push_back(j->what);
   } else if (const auto* l = std::get_if<log_line>(&x)) {
     log_.push_back(l->text);
     static const bool loud = std::getenv("PARCAE_TEST_LOG") != nullptr;

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,9 @@ public:
   /// Notice that the instance will go; it is not ended.
   void notice(const std::string& name, milliseconds left);
 
-  /// A frozen instance goes on. It was declared lost when it froze; what it says is not heard any more.
+  /// A frozen instance goes on. It was declared lost when it froze; what it says now reaches the conductor late.
   void thaw(const std::string& name);
+  std::uint64_t late_reports() const { return late_reports_; } ///< of thawed instances, that the conductor has handled
 
   void send(const conductor_event& x);
 
@@ -60,7 +62,7 @@ public:
   const job_view& view() const { return conductor_->view(); }
   bool ended() const { return ended_; }
   bool good() const { return good_; }
-  const std::vector<std::string>& log() const { return log_; }
+  const std::vector<std::string>& log() const { return log_; } ///< with the lines of the journal
   const std::vector<loader_record>& loads() const { return loads_; }
   const std::map<std::uint64_t, double>& losses() const { return losses_; } ///< by step, the last committed
 
@@ -83,6 +85,8 @@ private:
   std::vector<loader_record> loads_;   ///< guarded by mutex_ while executors live
   std::map<std::string, std::unique_ptr<instance>> instances_;
   std::vector<std::unique_ptr<instance>> buried_;
+  std::set<slot_id> thawed_; ///< whose reports come late
+  std::uint64_t late_reports_ = 0;
   std::uint64_t lives_ = 0;
   bool ended_ = false;
   bool good_ = false;
