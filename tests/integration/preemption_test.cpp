@@ -146,17 +146,59 @@ TEST_F(preemption, liveput_says_why_it_changes) {
   });
 }
 
-// given: a worker that dies between the exchange and its apply, as the fault hook does it / expected: identical
-// parameters
-TEST_F(preemption, a_fault_inside_the_commit_costs_no_bit) {
+/// What one of two workers does where in its step, and with which status it ends.
+struct process_fault {
+  const char* name;
+  const char* what;          ///< --fault
+  std::optional<int> status; ///< empty: it goes on, or stands still
+};
+
+void PrintTo(const process_fault& x, std::ostream* to) {
+  *to << x.what;
+}
+
+class faulty_process : public preemption, public testing::WithParamInterface<process_fault> {};
+
+// given: a worker that dies, stands still or throws at a moment of step 20, as the fault hook does it / expected:
+// the other goes on, identical parameters
+TEST_P(faulty_process, costs_no_bit) {
   auto job = small_job(60);
   cluster->start_keeper();
   cluster->start_node("a");
-  cluster->start_node("b", {"--fault", "exchanged@20=kill"});
+  cluster->start_node("b", {"--fault", GetParam().what});
   wait_for_workers(2);
-  auto id = cluster->client().submit(job);
-  EXPECT_EQ(cluster->node("b").wait(limit), 128 + SIGKILL);
-  auto end = wait_for_end(id);
+  const auto id = cluster->client().submit(job);
+  if (GetParam().status) {
+    EXPECT_EQ(cluster->node("b").wait(limit), GetParam().status);
+  }
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_GE(end.generation, 2u) << "the fault had no effect";
+  EXPECT_THAT(content(folder.path() / "first" / "b.log"), testing::HasSubstr("injected fault in "));
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+INSTANTIATE_TEST_SUITE_P(moments, faulty_process,
+                         testing::Values(process_fault{"backward", "backward@20=kill", 128 + SIGKILL},
+                                         process_fault{"gradients_complete", "reduced@20=stop", {}},
+                                         process_fault{"contribution_sent", "exchange_send@20:1=kill", 128 + SIGKILL},
+                                         process_fault{"before_the_apply", "exchanged@20=kill", 128 + SIGKILL},
+                                         process_fault{"between_two_layers_applied", "apply@20:1=kill", 128 + SIGKILL},
+                                         process_fault{"apply_throws", "apply@20:2=throw", {}},
+                                         process_fault{"snapshot", "snapshot@20=kill", 128 + SIGKILL}),
+                         [](const auto& x) { return std::string(x.param.name); });
+
+// given: the only worker dies when it has handed one layer to another that joined / expected: the state comes from the
+// keeper, identical parameters
+TEST_F(preemption, a_fault_inside_a_transfer_costs_no_bit) {
+  const auto job = small_job(400);
+  cluster->start_keeper();
+  cluster->start_node("a", {"--fault", "transfer_send@*:1=kill"});
+  const auto id = cluster->client().submit(job);
+  wait_for_job(id, "a snapshot", [](const job_status& j) { return j.protected_steps >= 10; });
+  cluster->start_node("b");
+  EXPECT_EQ(cluster->node("a").wait(limit), 128 + SIGKILL);
+  const auto end = wait_for_end(id);
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
