@@ -52,8 +52,11 @@ void generation_state::fault(const executor_options& options, const char* phase,
 
 void generation_state::run_preparation(const executor_options& options, data_port& port, layer_store& store) {
   const auto fail = [&](failure kind, const std::string& why, std::uint32_t peer = 0) {
-    if (!aborted)
-      options.report_to(failed{what.next, kind, peer, why, {}});
+    if (aborted)
+      return;
+    refusal = {what.next, kind, peer, why, {}};
+    is_refused = true;
+    options.report_to(refusal);
   };
   try {
     fault(options, "prepare");

@@ -54,6 +54,8 @@ struct generation_state {
   std::thread preparation;
   std::atomic<bool> is_prepared = false;
   prepared answer;
+  std::atomic<bool> is_refused = false;
+  failed refusal;                    ///< why it could not be prepared
   std::optional<report> transferred; ///< the answer to TRANSFER, repeated when asked again
 };
 

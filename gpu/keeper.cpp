@@ -64,6 +64,8 @@ public:
     std::lock_guard lock(mutex_);
     if (delivered_)
       options_.report_to(delivered{plan_.next});
+    else if (failure_)
+      on_failure_(*failure_);
     if (work_)
       return;
     work_ = work{at, std::move(shards)};
@@ -273,8 +275,8 @@ private:
     options_.report_to(kept{id, job.shards.held(), job.shards.results(), std::move(digests)});
   }
 
-  /// The job whose generation g this keeper takes part in. Commands other than PREPARE do not name the job; the
-  /// youngest is the one that runs.
+  /// The job whose generation g this keeper takes part in. Only commands of the job attached arrive (actors/gpu.cpp),
+  /// so there is one.
   guarded_job* job_in(generation g) {
     for (auto& [id, job] : std::views::reverse(jobs_))
       if (job.session && job.session->plan().next == g)

@@ -30,11 +30,16 @@ std::shared_ptr<const snapshot> counted(snapshot x) {
 } // namespace
 
 void snapshot_feed::protect(const parcae::protect& x, data_port& port) {
-  streams_.clear();
+  wanted_ |= x.now;
+  // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
+  const bool goes_on =
+      !x.now && protection_.job == x.job && protection_.pass == x.pass && protection_.keepers == x.keepers;
   protection_ = x;
+  if (goes_on)
+    return;
+  streams_.clear();
   for (const auto& keeper : x.keepers)
     streams_.push_back(port.open_snapshot_stream(x.job, keeper, x.pass));
-  wanted_ |= x.now;
 }
 
 void snapshot_feed::forget(job_id job) {

@@ -14,7 +14,7 @@ namespace parcae {
 /// The streams to a job's keepers; they outlive generations. Executor's main thread.
 class snapshot_feed {
 public:
-  /// From now on to these keepers.
+  /// From now on to these keepers. The same ones again, and no snapshot asked for: nothing changes.
   void protect(const parcae::protect& x, data_port& port);
   /// The job is over; nothing if the feed is another one's.
   void forget(job_id job);

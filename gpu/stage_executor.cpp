@@ -132,6 +132,8 @@ private:
     if (next_ && next_->what.next == x.next && next_->what.job == x.job) {
       if (next_->is_prepared)
         options_.report_to(next_->answer);
+      else if (next_->is_refused)
+        options_.report_to(next_->refusal);
       return;
     }
     if (std::pair(x.job, x.next) <= newest_)
@@ -237,6 +239,8 @@ private:
       report_stopped();
     else if (running_) // it came between ACTIVATE and its execution
       request_stop(x);
+    else if (failure_)
+      options_.report_to(*failure_);
   }
 
   void request_stop(const stop& x) {
@@ -282,8 +286,13 @@ private:
 
   void handle(const activate& x) {
     if (current_ && current_->what.next == x.next) {
-      if (running_)
-        options_.report_to(active{x.next});
+      if (current_->aborted)
+        return;
+      options_.report_to(active{x.next});
+      if (stopped_)
+        report_stopped();
+      else if (failure_)
+        options_.report_to(*failure_);
       return;
     }
     auto g = prepared_generation(x.next);
@@ -300,6 +309,7 @@ private:
     }
     old.reset();
     stopped_ = false;
+    failure_.reset();
     at::set_num_threads(static_cast<int>(current_->what.specification.threads));
     current_->training->start(x.at, [this] { return feed_.busy(); });
     if (feed_.wanted())
@@ -441,7 +451,7 @@ private:
     } catch (const communication_error& e) {
       running_ = false;
       if (!g.aborted)
-        options_.report_to(failed{g.what.next, failure::communication, 0, e.what(), inventory_of(store_)});
+        end_failed(failure::communication, e.what());
     } catch (const std::exception& e) {
       running_ = false;
       void_stage(e.what());
@@ -478,7 +488,13 @@ private:
         store_.erase(layer);
       training.drop_gradients(); // DECIDE shall not apply them
     }
-    options_.report_to(failed{current_->what.next, failure::computation, 0, why, inventory_of(store_)});
+    end_failed(failure::computation, why);
+  }
+
+  /// The generation that was activated ended by itself.
+  void end_failed(failure kind, const std::string& why) {
+    failure_ = failed{current_->what.next, kind, 0, why, inventory_of(store_)};
+    options_.report_to(*failure_);
   }
 
   void report_stopped() {
@@ -513,7 +529,8 @@ private:
   layer_store store_;
   job_id stored_; ///< whose shards these are
   bool running_ = false;
-  bool stopped_ = false; ///< current_ ended by the stop bit or at the final version
+  bool stopped_ = false;          ///< current_ ended by the stop bit or at the final version
+  std::optional<failed> failure_; ///< of current_; told again when it is asked for
   snapshot_feed feed_;
   steady::time_point reported_;
   steady::time_point step_began_;
