@@ -62,9 +62,13 @@ std::vector<char> encode(const reply& x) {
                           e.setCode(r.code);
                           e.setText(r.text);
                         },
-                        [&](const submitted_reply& r) { to.setSubmitted(r.job); },
+                        [&](const submitted_reply& r) {
+                          to.setSubmitted(r.job);
+                          to.setManagerLife(r.manager_life);
+                        },
                         [&](const status_reply& r) {
                           auto s = to.initStatus();
+                          to.setManagerLife(r.manager_life);
                           s.setNowUs(r.now_us);
                           put_all(s.initInstances(r.instances.size()), r.instances);
                           put_all(s.initJobs(r.jobs.size()), r.jobs);
@@ -125,7 +129,7 @@ reply decode_reply(std::span<const char> bytes) {
         case schema::Reply::ERROR:
           return error_reply{from.getError().getCode().cStr(), from.getError().getText().cStr()};
         case schema::Reply::SUBMITTED:
-          return submitted_reply{from.getSubmitted()};
+          return submitted_reply{from.getSubmitted(), from.getManagerLife()};
         case schema::Reply::STATUS: {
           auto s = from.getStatus();
           return status_reply{.now_us = s.getNowUs(),
@@ -134,7 +138,8 @@ reply decode_reply(std::span<const char> bytes) {
                               .news_count = s.getNewsCount(),
                               .news = get_all<event_status>(s.getNews()),
                               .failure_count = s.getFailureCount(),
-                              .failures = get_all<failure_status>(s.getFailures())};
+                              .failures = get_all<failure_status>(s.getFailures()),
+                              .manager_life = from.getManagerLife()};
         }
         case schema::Reply::PREEMPTED:
           return preempted_reply{get_texts(from.getPreempted())};

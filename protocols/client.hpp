@@ -290,12 +290,15 @@ struct status_reply {
   std::vector<event_status> news;       ///< of the instances: joins, notices, losses, failures; the newest
   std::uint64_t failure_count = 0;      ///< all, also those left out
   std::vector<failure_status> failures; ///< the newest of each instance, oldest first
+  /// Random per process: a job's number of another manager is another job's. 0: from an older build.
+  std::uint64_t manager_life = 0;
 
   friend bool operator==(const status_reply&, const status_reply&) = default;
 };
 
 struct submitted_reply {
   std::uint64_t job = 0;
+  std::uint64_t manager_life = 0; ///< as in status_reply
 };
 
 struct preempted_reply {
