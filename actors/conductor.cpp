@@ -33,10 +33,13 @@ conductor::machine::machine(job_id job, job_specification specification, model_f
 std::vector<effect> conductor::machine::handle(time_point now, const conductor_event& x) {
   effects_.clear();
   if (view_.now != ended) {
+    notice_standstill(now);
     now_ = now;
     std::visit([this](const auto& event) { on(event); }, x);
     if (doubtful_ && view_.now != ended)
       believe_again();
+    if (closing_until_ && view_.now != ended)
+      close();
   }
   return std::move(effects_);
 }
@@ -53,6 +56,7 @@ std::optional<time_point> conductor::machine::deadline() const {
   consider(plan_at_);
   consider(moment_to_secure());
   consider(next_return_);
+  consider(closing_until_);
   return earliest;
 }
 
@@ -114,6 +118,7 @@ void conductor::machine::on(const slot_joined& x) {
   slot.slot_bytes = x.slot_bytes;
   slot.machine = x.machine;
   slot.age = ++arrivals_;
+  const bool returned = take_back(x.where.slot, slot);
   if (x.keeper) {
     send(x.where.slot, guard_message());
     protect_all();
@@ -126,6 +131,8 @@ void conductor::machine::on(const slot_joined& x) {
     }
     return;
   }
+  if (returned) // planned with once it has said what it holds
+    return;
   if (const auto present = keepers(); !present.empty())
     send(x.where.slot, protect{job_, present, pass(x.where.slot), false});
   ask_to_load(x.where.slot, slot, "join of ");
@@ -196,6 +203,7 @@ void conductor::machine::on(const slot_lost& x) {
     return;
   restarts_ = 0;
   const bool was_keeper = it->second.keeper;
+  remember_life(x.slot, it->second);
   slots_.erase(it);
   leaving_.erase(x.slot);
   if (was_keeper) {
@@ -479,6 +487,14 @@ std::optional<time_point> conductor::deadline() const {
 
 const job_view& conductor::view() const {
   return machine_->view();
+}
+
+std::vector<effect> conductor::last_will() {
+  return machine_->last_will();
+}
+
+std::string conductor::how_to_go_on() const {
+  return machine_->how_to_go_on();
 }
 
 bool conductor::writes(const slot_id& keeper) const {

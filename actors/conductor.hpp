@@ -48,7 +48,7 @@ struct model_facts {
 // --- events
 // -----------------------------------------------------------------------------------------------------------
 
-/// A slot may be used. `keeper`: it only holds snapshots.
+/// A slot may be used. `keeper`: it only holds snapshots. One that was lost may join again with what it holds.
 struct slot_joined {
   participant where;
   bool keeper = false;
@@ -66,6 +66,11 @@ struct slot_lost {
 struct slot_leaving {
   slot_id slot;
   time_point expires;
+};
+
+/// The slot has a new connection: commands to it and reports of it may have been lost with the one before.
+struct slot_returned {
+  slot_id slot;
 };
 
 struct slot_reported {
@@ -91,11 +96,17 @@ struct checkpoint_wanted {};
 
 struct cancel_requested {};
 
+/// The manager's process ends, at the latest at `until`: the job stops, and the keepers write to disk where. Ends in
+/// job_ended, whose text says how to go on.
+struct manager_ends {
+  time_point until;
+};
+
 /// The time is deadline() or later.
 struct tick {};
 
-using conductor_event = std::variant<slot_joined, slot_lost, slot_leaving, slot_reported, plan_chosen, plan_wanted,
-                                     checkpoint_wanted, cancel_requested, tick>;
+using conductor_event = std::variant<slot_joined, slot_lost, slot_leaving, slot_returned, slot_reported, plan_chosen,
+                                     plan_wanted, checkpoint_wanted, cancel_requested, manager_ends, tick>;
 
 // --- effects
 // ----------------------------------------------------------------------------------------------------------
@@ -229,6 +240,13 @@ public:
   std::optional<time_point> deadline() const;
 
   const job_view& view() const;
+
+  /// When the host cannot go on: ends the workers' part, and has the keepers write what they hold. Nothing is handled
+  /// afterwards.
+  std::vector<effect> last_will();
+
+  /// For people, after the last will or the job's end: "; go on with …", or empty.
+  std::string how_to_go_on() const;
 
   /// Whether this keeper's share of a checkpoint is awaited, or will be.
   bool writes(const slot_id& keeper) const;

@@ -112,6 +112,7 @@ void conductor::machine::decide_step() {
   if (std::ranges::any_of(reports, [&](const auto& x) { return x.said.at > version{decision.last, current_->g}; }))
     protect_all(); // it may have snapshots of that on their way, which are void
   current_->answered_stages.clear();
+  current_->decision = decision.result;
   std::set<slot_id> alive;
   for (const auto& [slot, rank] : current_->rank_of)
     if (const auto it = slots_.find(slot); it != slots_.end() && current_->aborted_ranks.contains(rank)) {
@@ -290,7 +291,7 @@ void conductor::machine::begin_activation() {
   const auto g = next_->what.next;
   chain_.begin(g, base_.steps);
   journal("generation " + std::to_string(g.value) + " begins at version " + to_string(base_));
-  run began{g, next_->what.target, base_.steps, {}, {}, {}, {}, false};
+  run began{g, next_->what.target, base_.steps, {}, {}, {}, {}, {}, false};
   std::set<slot_id> ranks;
   for (std::uint32_t r = 0; r < began.grid.ranks(); ++r) {
     began.rank_of[began.grid.participants[r].slot] = r;

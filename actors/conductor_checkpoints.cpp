@@ -64,13 +64,14 @@ void conductor::machine::write_checkpoint() {
   if (!due && !checkpoint_asked_ && !final_is_protected())
     return;
   const auto run = run_name(specification_.name, token_of(secret_, "checkpoint", {job_.value}).low);
-  writing_ = writing{at, run + "/" + to_string(at), now_ + disk_limit(), {}, {}, {}, {}};
+  writing_ = writing{at, run + "/" + to_string(at), now_ + disk_limit(), {}, {}, {}, {}, {}};
   // Until this one is whole on all keepers another one has to be.
   const auto others = std::min<std::size_t>(on_disk_.size(), specification_.checkpoints_kept - 1);
   const std::vector<std::uint64_t> kept(on_disk_.end() - static_cast<std::ptrdiff_t>(others), on_disk_.end());
+  writing_->command = {job_, at, writing_->name, specification_, data_digest_, kept};
   for (const auto& [id, slot] : slots_)
     if (slot.keeper) {
-      send(id, checkpoint{job_, at, writing_->name, specification_, data_digest_, kept});
+      send(id, writing_->command);
       writing_->awaited.insert(id);
     }
   checkpoint_asked_ = false;

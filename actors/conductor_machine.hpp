@@ -2,7 +2,8 @@
 
 // The inside of class conductor: its state, and one handler per event and report. Sources: conductor.cpp (membership,
 // time, records), conductor_planning.cpp (when and from what to plan), conductor_change.cpp (how generations begin and
-// end), conductor_reports.cpp (what executors say), conductor_checkpoints.cpp (what the keepers put on disk).
+// end), conductor_reports.cpp (what executors say), conductor_checkpoints.cpp (what the keepers put on disk),
+// conductor_returns.cpp (what comes back after it was away).
 
 #include "actors/conductor.hpp"
 #include "planner/change_meter.hpp"
@@ -22,7 +23,16 @@ public:
   const job_view& view() const { return view_; }
   bool writes(const slot_id& keeper) const;
 
+  std::vector<effect> last_will();
+  std::string how_to_go_on() const;
+
 private:
+  /// The newest generations that a slot was told to prepare, and to compute.
+  struct generations_told {
+    generation prepared;
+    generation activated;
+  };
+
   struct slot_state {
     participant where;
     bool keeper = false;
@@ -45,6 +55,7 @@ private:
     std::vector<layer_digest> digests;  ///< keepers: of the final version
     bool reading = false;               ///< keepers: RESTORE was sent and not answered
     std::optional<restored> read;       ///< keepers: the answer
+    generations_told given;
 
     bool usable() const { return !keeper && loaded && !leaving && !excluded && !no_new_place; }
   };
@@ -58,6 +69,7 @@ private:
     std::set<slot_id> stopped_ranks;
     version stopped_at;
     std::map<std::uint32_t, aborted> aborted_ranks;
+    commit_result decision;                       ///< while deciding
     bool committed = false;                       ///< its first step
     std::set<std::uint32_t> answered_stages = {}; ///< of which a rank has answered the ABORT or DECIDE in progress
   };
@@ -79,11 +91,15 @@ private:
     std::set<std::uint32_t> layers; ///< on disk
     std::vector<std::pair<slot_id, std::string>> folders;
     std::string problem;
+    checkpoint command;
   };
 
   // Effects.
 
-  void send(const slot_id& to, command what) { effects_.push_back(tell{to, std::move(what)}); }
+  void send(const slot_id& to, command what) {
+    note_told(to, what);
+    effects_.push_back(tell{to, std::move(what)});
+  }
 
   void log(severity level, std::string text) { effects_.push_back(log_line{level, std::move(text)}); }
 
@@ -129,6 +145,28 @@ private:
   std::string data_problem_of_all() const;
   bool participates_in_next(const slot_id& slot) const;
   bool is_rank_of_next(const slot_id& slot) const;
+
+  // Returns.
+
+  void on(const slot_returned& x);
+  /// Asks again for what the present phase waits for from this slot, and for what holds in all phases.
+  void repeat_command(const slot_id& id, const slot_state& slot);
+  void note_told(const slot_id& to, const command& what);
+  /// Of a slot that is lost, should it come back.
+  void remember_life(const slot_id& id, const slot_state& slot);
+  /// If this life was lost before: all that it may still be doing is ended, and what it holds is asked for.
+  bool take_back(const slot_id& id, slot_state& slot);
+  /// This process was stopped for a while: limits that passed meanwhile say nothing of others.
+  void notice_standstill(time_point now);
+
+  // The end of the manager.
+
+  void on(const manager_ends& x);
+  /// The next step towards it, after every event.
+  void close();
+  void close_waiting();
+  /// `problem`: why not all is kept.
+  void end_closed(const std::string& problem);
 
   // Planning.
 
@@ -210,6 +248,7 @@ private:
 
   void update_protection();
   void confirm_to_keepers(bool digests);
+  void confirm_to(const slot_id& keeper, bool digests);
   /// The most steps that can have been committed by now: what was reported, or what can be done in the time that the
   /// generation has had, ten times as fast as the fastest step. Reports may be late, and the manager slow or frozen:
   /// nothing is taken from them but that.
@@ -263,6 +302,7 @@ private:
   /// Of the generation that is active everywhere: its change is over, and nothing older is needed.
   void first_commit();
   void release_all();
+  release release_for(const slot_id& id) const;
   void hear(const slot_id& from, slot_state& slot, const failed& x);
   void hear(const slot_id& from, slot_state& slot, const kept& x);
   void hear(const slot_id& from, slot_state&, const checkpointed& x);
@@ -315,6 +355,7 @@ private:
   /// Not later than the end of any exclusion, or lack of room, that ends; found anew by each tick and with each phase.
   /// So that no report has to look at all slots.
   std::optional<time_point> next_return_;
+  std::deque<std::pair<slot_id, generations_told>> lost_lives_; ///< newest last
   std::uint64_t arrivals_ = 0;
   generation newest_; ///< highest number given
   std::optional<run> current_;
@@ -339,8 +380,9 @@ private:
   bool plan_after_change_ = false;
   std::uint64_t plan_request_ = 0;
   std::string trigger_ = "start";
-  int restarts_ = 0; ///< changes that communication failed in, since the last step or loss
-  int stuck_ = 0;    ///< times that there was no progress, since the last step
+  int restarts_ = 0;                        ///< changes that communication failed in, since the last step or loss
+  int stuck_ = 0;                           ///< times that there was no progress, since the last step
+  std::optional<time_point> closing_until_; ///< the manager ends
 
   version evaluated_at_;                            ///< the version that these are of
   std::map<std::uint32_t, double> evaluation_sums_; ///< by virtual replica, as far as heard

@@ -46,12 +46,16 @@ void conductor::machine::update_protection() {
 }
 
 void conductor::machine::confirm_to_keepers(bool digests) {
+  for (const auto& [id, slot] : slots_)
+    if (slot.keeper)
+      confirm_to(id, digests);
+}
+
+void conductor::machine::confirm_to(const slot_id& keeper, bool digests) {
   // Generations that ended before the confirmed version say nothing of what a keeper still holds, and grow in number.
   auto chain = chain_.links();
   std::erase_if(chain, [&](const auto& link) { return link.last < view_.protected_version.steps; });
-  for (const auto& [id, slot] : slots_)
-    if (slot.keeper)
-      send(id, confirm{job_, view_.protected_version, chain, digests});
+  send(keeper, confirm{job_, view_.protected_version, std::move(chain), digests});
 }
 
 std::uint64_t conductor::machine::most_steps() const {
@@ -268,18 +272,20 @@ void conductor::machine::hear(const slot_id&, slot_state&, const evaluated& x) {
   view_.validation_losses.add(x.at.steps, view_.last_evaluation->loss);
 }
 
-void conductor::machine::release_all() {
-  for (const auto& [id, slot] : slots_) {
-    if (slot.keeper)
-      continue;
-    release x{current_->g, {}};
-    if (const auto rank = current_->rank_of.find(id); rank != current_->rank_of.end()) {
-      const auto stage = current_->grid.stage_of(rank->second);
-      for (auto l = current_->grid.first_layer[stage]; l < current_->grid.first_layer[stage + 1]; ++l)
-        x.keep.push_back(l);
-    }
-    send(id, std::move(x));
+release conductor::machine::release_for(const slot_id& id) const {
+  release x{current_->g, {}};
+  if (const auto rank = current_->rank_of.find(id); rank != current_->rank_of.end()) {
+    const auto stage = current_->grid.stage_of(rank->second);
+    for (auto l = current_->grid.first_layer[stage]; l < current_->grid.first_layer[stage + 1]; ++l)
+      x.keep.push_back(l);
   }
+  return x;
+}
+
+void conductor::machine::release_all() {
+  for (const auto& [id, slot] : slots_)
+    if (!slot.keeper)
+      send(id, release_for(id));
   for (auto& [id, slot] : slots_)
     if (!slot.keeper && !current_->rank_of.contains(id))
       slot.held.clear();

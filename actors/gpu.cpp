@@ -59,11 +59,11 @@ slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source s
   });
   self->state.slot = std::move(slot);
   self->state.source = std::move(source);
-  return behavior_of_each<slot_actor::behavior_type>(
-      std::type_identity<command>{},
-      [=](const auto& x) {
+  return behavior_of_each_from<slot_actor::behavior_type>(
+      std::type_identity<job_id>{}, std::type_identity<command>{},
+      [=](const job_id& job, const auto& x) {
         auto& s = self->state;
-        if (!s.stage)
+        if (!s.stage || job != s.job) // a command of the job before may come late
           return;
         s.newest = std::max(s.newest, generation_of(x));
         if constexpr (std::is_same_v<std::decay_t<decltype(x)>, activate>)

@@ -48,7 +48,7 @@ injector_actor::behavior_type injector(injector_actor::pointer self, manager_act
       spdlog::info("preempting {} with {} ms notice", x.name, notice_ms);
       if (notice_ms > 0)
         self->send(registry, leaving_notice{x.name, x.life, notice_ms});
-      self->send(x.handle, die_atom_v, notice_ms);
+      caf::anon_send(x.handle, die_atom_v, notice_ms); // see release_instance in registry.cpp
       result.names.push_back(x.name);
     }
     return result;

@@ -59,6 +59,9 @@ void send_notice(self_pointer self) {
                                        static_cast<std::uint64_t>(std::max<std::int64_t>(0, left.count()))});
 }
 
+// A day is longer than any notice; larger values would overflow the clock.
+constexpr std::uint64_t longest_delay_ms = 86'400'000;
+
 // Errors come in groups: those of a moment are told together, by the first, with the log up to the last.
 constexpr milliseconds report_pause{200};
 
@@ -213,7 +216,7 @@ instance_actor::behavior_type instance(self_pointer self, instance_config config
       [=](die_atom, std::uint64_t delay_ms) {
         if (delay_ms == 0)
           return self->state.config.die();
-        self->delayed_send(self, milliseconds(delay_ms), die_atom_v, std::uint64_t{0});
+        self->delayed_send(self, milliseconds(std::min(delay_ms, longest_delay_ms)), die_atom_v, std::uint64_t{0});
       },
       [=](released_atom) {
         if (self->state.expires)

@@ -13,6 +13,13 @@ constexpr std::size_t most_lost_lives = 100'000;
 
 constexpr std::uint64_t most_slot_bytes = std::uint64_t{1} << 50;
 
+template <class T>
+void remember(std::deque<T>& lives, const T& x) {
+  lives.push_back(x);
+  if (lives.size() > most_lost_lives)
+    lives.pop_front();
+}
+
 bool good_name(const std::string& x) {
   return !x.empty() && x.size() <= 100 &&
          std::all_of(x.begin(), x.end(), [](unsigned char c) { return c > ' ' && c < 127 && c != '/'; });
@@ -46,7 +53,7 @@ std::string to_string(instance_state x) {
 }
 
 instance_table::verdict instance_table::join(const hello& x, time_point now) {
-  auto refuse = [](parcae_error code, std::string why) { return verdict{refusal{code, std::move(why)}, false}; };
+  auto refuse = [](parcae_error code, std::string why) { return verdict{refusal{code, std::move(why)}, false, false}; };
   if (!good_name(x.name))
     return refuse(parcae_error::malformed_request,
                   "an instance's name has 1 to 100 printable characters without spaces and slashes");
@@ -65,15 +72,22 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
   if (x.machine.id.size() > machine_facts::longest_id || x.machine.cores > 65'536)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable machine");
   const bool of_another = x.manager_life != 0 && x.manager_life != manager_life_;
-  if (of_another || std::find(lost_lives_.begin(), lost_lives_.end(), x.life) != lost_lives_.end())
+  if (of_another || std::find(replaced_.begin(), replaced_.end(), x.life) != replaced_.end())
     return refuse(parcae_error::lost_incarnation, "instance " + x.name + (of_another ? ", of another manager" : ""));
-  if (records_.contains({x.name, x.life}))
+  const key who{x.name, x.life};
+  if (const auto known = find(who); known && known->state != instance_state::lost)
     return {};
   for (const auto& [who, record] : records_)
     if (who.first == x.name && record.state != instance_state::lost)
       return refuse(parcae_error::duplicate_name, x.name + "; start this one with another --name");
-  records_[{x.name, x.life}] = {.facts = x, .joined = now, .expires = {}, .lost_at = {}};
-  return {.refused = {}, .is_new = true};
+  const bool returned = std::erase(lost_, who) > 0;
+  std::erase_if(lost_, [&](const key& other) {
+    if (other.first == x.name)
+      remember(replaced_, other.second);
+    return other.first == x.name;
+  });
+  records_[who] = {.facts = x, .joined = now, .expires = {}, .lost_at = {}};
+  return {.refused = {}, .is_new = true, .returned = returned};
 }
 
 bool instance_table::leave(const key& who, time_point expires) {
@@ -94,9 +108,7 @@ bool instance_table::lose(const key& who, time_point now) {
     return false;
   i->second.state = instance_state::lost;
   i->second.lost_at = now;
-  lost_lives_.push_back(who.second);
-  if (lost_lives_.size() > most_lost_lives)
-    lost_lives_.pop_front();
+  remember(lost_, who);
   return true;
 }
 

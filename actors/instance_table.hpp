@@ -46,7 +46,8 @@ public:
   /// What a HELLO did.
   struct verdict {
     std::optional<refusal> refused;
-    bool is_new = false; ///< false: this life had joined already
+    bool is_new = false;   ///< false: this life is a living one already
+    bool returned = false; ///< new in so far as its loss had been declared
   };
 
   /// `manager_life`: of this manager.
@@ -54,9 +55,9 @@ public:
       lease_(lease), manager_life_(manager_life) {}
 
   /// Rules: the protocol version must be ours; name, processor and slots must make sense; the host must be loopback, as
-  /// the manager's own address is; a life declared lost, or
-  /// welcomed by another manager, which knew its jobs, never comes back; a name is unique among the living; the same
-  /// life may say HELLO again.
+  /// the manager's own address is; a name is unique among the living; the same life may say HELLO again, also one whose
+  /// loss was declared: a shard counts by the chain of versions, not by the life of its process. A life welcomed by
+  /// another manager, which knew its jobs, or replaced by another process of its name, never comes back.
   verdict join(const hello& x, time_point now);
 
   /// A notice; the earliest end counts. True if the life is a living one and its end changed.
@@ -75,7 +76,10 @@ private:
   std::chrono::milliseconds lease_;
   std::uint64_t manager_life_;
   std::map<key, instance_record> records_;
-  std::deque<incarnation> lost_lives_; ///< newest last, at most 100'000: more than live through any freeze
+  // Newest last, each at most 100'000: more than live through any freeze. A lost life that is forgotten here is taken
+  // for a new one.
+  std::deque<key> lost_;             ///< that may come back
+  std::deque<incarnation> replaced_; ///< that may not
 };
 
 } // namespace parcae

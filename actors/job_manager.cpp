@@ -16,15 +16,20 @@ namespace {
 
 using self_pointer = job_manager_actor::stateful_pointer<job_manager_state>;
 
+void end_children(self_pointer self, const caf::error& why) {
+  auto& s = self->state;
+  self->send_exit(s.conductor, why);
+  self->send_exit(s.planner, why);
+  self->send_exit(s.forecaster, why);
+}
+
 void finish(self_pointer self, const job_outcome& x) {
   auto& s = self->state;
   if (s.over)
     return;
   s.over = true;
   self->send(s.config.registry, x);
-  self->send_exit(s.conductor, caf::exit_reason::user_shutdown);
-  self->send_exit(s.planner, caf::exit_reason::user_shutdown);
-  self->send_exit(s.forecaster, caf::exit_reason::user_shutdown);
+  end_children(self, caf::exit_reason::user_shutdown);
   self->quit();
 }
 
@@ -59,7 +64,14 @@ void child_ended(self_pointer self, const caf::down_msg& x) {
     start_forecaster(self);
   } else if (x.source == s.conductor.address()) {
     // Its state died with it, and with it the only record of what the generations did.
-    finish(self, {s.config.job, false, "the conductor died: " + render(x.reason), {}});
+    finish(self, {s.config.job,
+                  false,
+                  "the conductor died: " + render(x.reason) +
+                      "; go on with `parcae submit --resume` of what its keepers wrote",
+                  {}});
+  } else if (x.source == s.config.registry.address()) {
+    end_children(self, caf::exit_reason::user_shutdown); // nobody is left to tell
+    self->quit();
   }
 }
 
@@ -113,10 +125,7 @@ void choose_past(self_pointer self) {
 job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_config config) {
   self->set_down_handler([=](const caf::down_msg& x) { child_ended(self, x); });
   self->set_exit_handler([=](const caf::exit_msg& x) {
-    auto& s = self->state;
-    self->send_exit(s.conductor, x.reason);
-    self->send_exit(s.planner, x.reason);
-    self->send_exit(s.forecaster, x.reason);
+    end_children(self, x.reason);
     self->quit(x.reason);
   });
   auto& s = self->state;
@@ -124,11 +133,12 @@ job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_conf
   choose_past(self);
   start_forecaster(self);
   start_planner(self);
-  s.conductor =
-      self->spawn(migration_conductor,
-                  migration_conductor_config{s.config.job, s.config.specification, facts_of(s.config.specification),
-                                             s.config.options, s.config.secret, job_manager_actor{self}});
+  s.conductor = self->spawn(migration_conductor,
+                            migration_conductor_config{s.config.job, s.config.specification,
+                                                       facts_of(s.config.specification), s.config.options,
+                                                       s.config.secret, job_manager_actor{self}, s.config.own_threads});
   self->monitor(s.conductor);
+  self->monitor(s.config.registry);
   return {
       [=](const slot_offer& x) { offer(self, x); },
       [=](const job_event& x) { self->send(self->state.conductor, x); },

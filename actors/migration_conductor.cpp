@@ -1,6 +1,7 @@
 #include "actors/migration_conductor.hpp"
 
 #include "actors/behaviors.hpp"
+#include "actors/liveput_planner.hpp"
 #include "actors/log_context.hpp"
 
 #include <spdlog/spdlog.h>
@@ -15,7 +16,7 @@ using self_pointer = conductor_actor::stateful_pointer<migration_conductor_state
 
 constexpr std::size_t most_lines = 1000;
 constexpr std::chrono::seconds plan_limit{5};
-constexpr int plan_attempts = 3;
+constexpr int plan_attempts = 3; ///< in a row, before another one plans
 
 void handle(self_pointer self, const conductor_event& x);
 
@@ -44,30 +45,77 @@ job_picture picture_of(self_pointer self) {
   return {s.picture, s.dropped_lines, s.lines_picture};
 }
 
+// Without a sender: also when the actor is gone.
+void tell_slot(const migration_conductor_state& s, const tell& x) {
+  if (const auto i = s.slots.find(x.to); i != s.slots.end()) // else lost meanwhile: its slot_lost is being handled
+    std::visit([&](const auto& command) { caf::anon_send(i->second, s.config.job, command); }, x.what);
+}
+
+// The machine did not end the job itself, so nobody was told. An error in it must not cost what the keepers hold.
+void carry_out_last_will(migration_conductor_state& s) {
+  try {
+    for (const auto& effect : s.machine->last_will())
+      if (const auto* x = std::get_if<tell>(&effect))
+        tell_slot(s, *x);
+  } catch (const std::exception& e) {
+    spdlog::error("job {}: the keepers were not told to write a checkpoint: {}", s.config.job.value, e.what());
+  }
+}
+
 void end(self_pointer self, bool good, std::string why) {
   auto& s = self->state;
   if (s.ended)
     return;
   s.ended = true;
-  if (s.machine->view().now != phase::ended) // the machine did not end the job itself: nobody was told
-    for (const auto& [id, slot] : s.slots) {
-      self->send(slot, abort_generation{s.machine->view().current});
-      self->send(slot, forget{s.config.job});
-    }
+  if (s.machine->view().now != phase::ended) {
+    carry_out_last_will(s);
+    why += s.machine->how_to_go_on();
+  }
   s.picture.reset();
   auto last = picture_of(self);
   self->send(s.config.manager, job_outcome{s.config.job, good, std::move(why), std::move(last)});
 }
 
-// The planner may just be restarting: an unanswered query is repeated a few times.
-void ask_for_plan(self_pointer self, const request_plan& x, int attempt) {
-  self->request(self->state.config.manager, plan_limit, plan_query{x})
+// The job's planner is broken, and a job does not end for that: a healthy generation keeps its configuration, else
+// somebody has to choose one. Without a forecast, so without the job_manager.
+void ask_stand_in(self_pointer self, const caf::error& why) {
+  auto& s = self->state;
+  const auto problem = "the planner does not answer (" + render(why) + "): ";
+  if (s.machine->view().now != phase::planning)
+    return write(self, severity::warning, problem + "the configuration stays");
+  write(self, severity::warning, problem + "planning by throughput");
+  if (!s.stand_in) {
+    liveput_planner_config config{s.config.specification, s.config.facts.state_bytes, s.config.manager};
+    config.job.policy = "throughput";
+    s.stand_in = s.config.own_threads ? self->spawn<caf::detached>(liveput_planner, config)
+                                      : self->spawn(liveput_planner, config);
+  }
+  self->request(s.stand_in, plan_limit, plan_query{s.asked})
       .then([=](const plan_answer& answer) { handle(self, answer.what); },
-            [=](const caf::error& e) {
-              if (attempt < plan_attempts)
-                return ask_for_plan(self, x, attempt + 1);
-              end(self, false, "the planner does not answer: " + render(e));
+            [=](const caf::error& e) { // the conductor asks again when its own limit has passed
+              self->state.stand_in = nullptr;
+              write(self, severity::error, "no configuration can be chosen: " + render(e));
             });
+}
+
+// The planner may just be restarting: an unanswered query is repeated a few times.
+void ask_for_plan(self_pointer self) {
+  auto& s = self->state;
+  self->request(s.config.manager, plan_limit, plan_query{s.asked})
+      .then(
+          [=](const plan_answer& answer) {
+            self->state.unanswered = 0;
+            handle(self, answer.what);
+          },
+          [=, number = s.asked.request](const caf::error& e) {
+            auto& s = self->state;
+            if (s.ended)
+              return;
+            if (++s.unanswered >= plan_attempts)
+              ask_stand_in(self, e);
+            else if (number == s.asked.request) // else it was asked again in the meantime
+              ask_for_plan(self);
+          });
 }
 
 struct effect_carrier {
@@ -75,15 +123,15 @@ struct effect_carrier {
 
   void operator()(const tell& x) const {
     auto& s = self->state;
-    auto i = s.slots.find(x.to);
-    if (i == s.slots.end())
-      return; // lost in the meantime: its slot_lost is being handled
-    std::visit([&](const auto& command) { self->send(i->second, command); }, x.what);
+    tell_slot(s, x);
     if (auto r = std::get_if<release>(&x.what); r && r->keep.empty() && s.leaving.contains(x.to))
       s.emptied.insert(x.to);
   }
 
-  void operator()(const request_plan& x) const { ask_for_plan(self, x, 1); }
+  void operator()(const request_plan& x) const {
+    self->state.asked = x;
+    ask_for_plan(self);
+  }
 
   // For now the journal is this list in the manager's memory; it is written before the effects that follow.
   void operator()(const record& x) const { write(self, severity::information, "journal: " + x.what); }
@@ -150,9 +198,12 @@ void join(self_pointer self, const slot_offer& x) {
   auto& s = self->state;
   if (s.ended)
     return;
-  s.slots[x.where.slot] = x.handle;
-  self->send(x.handle, attach_atom_v, s.config.job, report_sink{self});
-  handle(self, slot_joined{x.where, x.keeper, x.slot_bytes, x.machine});
+  const bool known = !s.slots.insert_or_assign(x.where.slot, x.handle).second;
+  caf::anon_send(x.handle, attach_atom_v, s.config.job, report_sink{self});
+  if (known)
+    handle(self, slot_returned{x.where.slot});
+  else
+    handle(self, slot_joined{x.where, x.keeper, x.slot_bytes, x.machine});
 }
 
 void happened(self_pointer self, const conductor_event& x) {
@@ -173,7 +224,22 @@ void happened(self_pointer self, const conductor_event& x) {
 
 } // namespace
 
+migration_conductor_state::~migration_conductor_state() {
+  if (machine && !ended)
+    carry_out_last_will(*this);
+}
+
 conductor_actor::behavior_type migration_conductor(self_pointer self, migration_conductor_config config) {
+  const auto parent = config.manager.address();
+  self->set_exit_handler([=](const caf::exit_msg& x) {
+    if (x.source == parent)
+      self->quit(x.reason);
+  });
+  self->set_down_handler([=](const caf::down_msg& x) {
+    if (x.source == parent)
+      self->quit(x.reason);
+  });
+  self->monitor(config.manager);
   auto& s = self->state;
   s.config = std::move(config);
   s.machine.emplace(s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret);

@@ -1,7 +1,8 @@
 #pragma once
 
 // MIGRATION_CONDUCTOR: hosts the state machine of conductor.hpp for one job. Translates messages into its events and
-// its effects into messages; decides nothing itself. Created and monitored by the job_manager, which ends it.
+// its effects into messages; decides nothing itself. Created and monitored by the job_manager, which ends it; it is the
+// one actor of the manager, besides the FRONT, that others can name, and ignores exits of anybody else.
 
 #include "actors/conductor.hpp"
 #include "actors/local_messages.hpp"
@@ -24,6 +25,7 @@ struct migration_conductor_config {
   conductor_options options;
   secret_key secret;         ///< tokens of data connections follow from it
   job_manager_actor manager; ///< told of the outcome and of released slots, asked for plans
+  bool own_threads = true;   ///< as in job_manager_config
 };
 
 struct migration_conductor_state {
@@ -40,7 +42,13 @@ struct migration_conductor_state {
   std::uint64_t dropped_lines = 0;
   std::optional<time_point> timer_at; ///< when the newest timer fires
   std::uint64_t timer = 0;            ///< its number
+  request_plan asked;                 ///< the newest question to the planner
+  int unanswered = 0;                 ///< attempts in a row that the planner did not answer
+  planner_actor stand_in;             ///< plans by throughput meanwhile; null before it was needed
   bool ended = false;                 ///< job_ended was carried out; nothing more is handled
+
+  /// Whatever ended the actor: what the keepers hold goes to disk.
+  ~migration_conductor_state();
 };
 
 conductor_actor::behavior_type migration_conductor(conductor_actor::stateful_pointer<migration_conductor_state> self,

@@ -27,13 +27,43 @@ slot_id slot_of(const hello& x, std::uint32_t index) {
 }
 
 void start_next_job(self_pointer self);
+void look_for_rivals(self_pointer self);
+
+// What goes to nodes is sent without a sender: so they do not get to know the registry, nor does who listens.
+void release_instance(const instance_actor& x) {
+  caf::anon_send(x, released_atom_v);
+}
+
+// --- the end
+// ------------------------------------------------------------------------------------------------------------
+
+void end_process(self_pointer self) {
+  if (const auto ended = std::exchange(self->state.config.ended, {}))
+    ended();
+}
+
+void begin_end(self_pointer self) {
+  auto& s = self->state;
+  if (s.end_at)
+    return;
+  s.end_at = self->clock().now() + s.config.end_limit;
+  for (const auto& [id, job] : s.queue.jobs())
+    if (job.state == job_state::queued)
+      spdlog::warn("job {} ({}) was waiting and is not kept: submit it again", id.value, job.specification.name);
+  if (!s.manager)
+    return end_process(self);
+  self->send(s.manager, job_event{manager_ends{*s.end_at}});
+}
 
 // --- instances -----------------------------------------------------------------------------------
 
 void offer_slots(self_pointer self, const instance_table::key& who) {
   auto& s = self->state;
   auto record = s.table.find(who);
-  if (!s.manager || !record || record->state != instance_state::alive)
+  if (!s.manager || !record)
+    return;
+  // One under notice is only offered again, if the job still needs it.
+  if (record->state != instance_state::alive && s.members.at(who).needed.empty())
     return;
   const auto& x = record->facts;
   for (std::uint32_t i = 0; i < x.slots; ++i)
@@ -75,6 +105,33 @@ void tell_job(self_pointer self, const hello& x, MakeEvent make_event) {
     self->send(self->state.manager, job_event{make_event(slot_of(x, i))});
 }
 
+// A job that ended while the instance could not be told may still be computed there. Keepers are not told: what they
+// hold may be all that is left of a job that failed; the next job takes its place.
+void forget_what_is_over(self_pointer self, const instance_table::key& who) {
+  auto& s = self->state;
+  if (s.over != job_id{} && s.over != s.queue.running() && s.table.find(who)->facts.role == role::worker)
+    for (const auto& slot : s.members.at(who).slots)
+      caf::anon_send(slot, s.over, forget{s.over});
+}
+
+// The same life again: it has a new connection, or the answer to its first HELLO got lost. The handles it came with
+// equal the old ones, which stay dead.
+void welcome_back(self_pointer self, const instance_table::key& who, const instance_actor& handle,
+                  const std::vector<slot_actor>& slots) {
+  auto& s = self->state;
+  auto& x = s.members.at(who);
+  self->demonitor(x.handle.address());
+  x.handle = handle;
+  x.slots = slots;
+  self->monitor(handle);
+  if (std::exchange(x.away, false))
+    spdlog::info("instance {} has a new connection", who.first);
+  forget_what_is_over(self, who);
+  offer_slots(self, who);
+  if (s.table.find(who)->state == instance_state::leaving && x.needed.empty())
+    release_instance(handle);
+}
+
 caf::result<welcome> join(self_pointer self, const hello& x, const instance_actor& handle,
                           const std::vector<slot_actor>& slots) {
   auto& s = self->state;
@@ -88,18 +145,17 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   }
   instance_table::key who{x.name, x.life};
   if (!verdict.is_new) {
-    // The same life again: its first HELLO's answer got lost, or it has a new connection; the monitor must be on that.
-    self->demonitor(s.members.at(who).handle.address());
-    s.members.at(who).handle = handle;
-    self->monitor(handle);
+    welcome_back(self, who, handle, slots);
     return welcome{s.config.manager_life};
   }
   tell_people(self, severity::information,
-              fmt::format("instance {} joined as {} with {} at {}:{}", x.name, to_string(x.role),
-                          counted(x.slots, "slot"), x.host, x.port));
-  s.members[who] = {handle, slots, ++s.joined, {}};
+              fmt::format("instance {} {} as {} with {} at {}:{}", x.name, verdict.returned ? "is back" : "joined",
+                          to_string(x.role), counted(x.slots, "slot"), x.host, x.port));
+  s.members[who] = {handle, slots, ++s.joined, {}, false};
   self->monitor(handle);
   spread_news(self, x, true, false);
+  if (verdict.returned)
+    forget_what_is_over(self, who);
   offer_slots(self, who);
   start_next_job(self);
   return welcome{s.config.manager_life};
@@ -118,21 +174,16 @@ void leave(self_pointer self, const leaving_notice& x) {
   auto& member = s.members.at(who);
   spread_news(self, s.table.find(who)->facts, false, true);
   if (!s.manager)
-    return self->send(member.handle, released_atom_v);
+    return release_instance(member.handle);
   const auto& facts = s.table.find(who)->facts;
   for (std::uint32_t i = 0; i < facts.slots; ++i)
     member.needed.insert(i);
   tell_job(self, facts, [&](slot_id slot) { return slot_leaving{slot, expires}; });
 }
 
-void lose(self_pointer self, const caf::down_msg& x) {
+void lose(self_pointer self, const instance_table::key& who, const std::string& why) {
   auto& s = self->state;
-  auto i = std::find_if(s.members.begin(), s.members.end(),
-                        [&](const auto& m) { return m.second.handle.address() == x.source; });
-  if (i == s.members.end())
-    return;
-  auto who = i->first;
-  s.members.erase(i);
+  s.members.erase(who);
   const auto* record = s.table.find(who);
   const auto was_leaving = record && record->state == instance_state::leaving;
   if (!s.table.lose(who, self->clock().now()))
@@ -140,13 +191,48 @@ void lose(self_pointer self, const caf::down_msg& x) {
   if (was_leaving)
     tell_people(self, severity::information, "instance " + who.first + " is gone, as announced");
   else
-    tell_people(self, severity::warning, "instance " + who.first + " is lost: " + render(x.reason));
+    tell_people(self, severity::warning, "instance " + who.first + " is lost: " + why);
   spread_news(self, s.table.find(who)->facts, false, false); // for one under notice the second time: ignored
   tell_job(self, s.table.find(who)->facts, [&](slot_id slot) {
     return slot_lost{slot, "instance " + who.first + " is lost"};
   });
-  self->delayed_send(self, s.config.lease, timer_atom_v);
   start_next_job(self);
+}
+
+// The monitor on an instance says that its connection is gone. While nothing is wrong here that is a loss. But when
+// this process stood still, all connections end, and nobody else is the worse for it: they dial again.
+void disconnected(self_pointer self, const caf::down_msg& x) {
+  auto& s = self->state;
+  const auto i = std::find_if(s.members.begin(), s.members.end(),
+                              [&](const auto& m) { return m.second.handle.address() == x.source; });
+  if (i == s.members.end())
+    return;
+  if (s.standstill.recent(self->clock().now())) {
+    spdlog::info("the connection to instance {} ended while the manager stood still", i->first.first);
+    i->second.away = true;
+    return;
+  }
+  lose(self, instance_table::key(i->first), render(x.reason));
+}
+
+void beat(self_pointer self) {
+  auto& s = self->state;
+  const auto now = self->clock().now();
+  self->delayed_send(self, s.config.beat, timer_atom_v);
+  s.table.expire(now);
+  s.standstill.beat(now);
+  if (!s.standstill.recent(now)) {
+    std::vector<instance_table::key> gone;
+    for (const auto& [who, member] : s.members)
+      if (member.away)
+        gone.push_back(who);
+    for (const auto& who : gone)
+      lose(self, who, "it did not return after the manager stood still");
+  }
+  if (s.look_at && *s.look_at <= now)
+    look_for_rivals(self);
+  if (s.end_at && *s.end_at <= now)
+    end_process(self);
 }
 
 // --- jobs ----------------------------------------------------------------------------------------
@@ -180,7 +266,6 @@ void look_later(self_pointer self) {
   if (s.look_at || s.queue.waiting().empty())
     return;
   s.look_at = self->clock().now() + look_interval;
-  self->scheduled_send(self, *s.look_at, timer_atom_v);
 }
 
 // A job that waits although it was thought to fit, and has not begun, gives way to one that can run.
@@ -213,7 +298,7 @@ void start_next_job(self_pointer self) {
   auto& s = self->state;
   if (s.queue.running())
     return look_later(self);
-  auto id = s.queue.start_next(obstacle_now(s));
+  const auto id = s.end_at ? std::nullopt : s.queue.start_next(obstacle_now(s));
   if (!id)
     return;
   const auto& job = s.queue.jobs().at(*id).specification;
@@ -241,12 +326,21 @@ void end_job(self_pointer self, const job_outcome& x) {
   if (s.queue.jobs().at(x.job).state != job_state::queued) // else it gave way, with nothing begun
     s.pictures[x.job] = x.last;
   s.manager = nullptr;
+  s.over = x.job;
+  // With the job goes what instances under notice were kept for.
+  for (auto& [who, member] : s.members) {
+    member.needed.clear();
+    if (s.table.find(who)->state == instance_state::leaving)
+      release_instance(member.handle);
+  }
+  if (s.end_at && !x.good) {
+    spdlog::warn("job {} {}", x.job.value, x.why); // "stopped at …", as the conductor ends it then
+    return end_process(self);
+  }
   spdlog::info("job {} is {}{}{}", x.job.value, to_string(s.queue.jobs().at(x.job).state), x.why.empty() ? "" : ": ",
                x.why);
-  // With the job goes what instances under notice were kept for.
-  for (const auto& [who, member] : s.members)
-    if (s.table.find(who)->state == instance_state::leaving)
-      self->send(member.handle, released_atom_v);
+  if (s.end_at)
+    end_process(self);
   start_next_job(self);
 }
 
@@ -303,6 +397,7 @@ status_reply status_with(self_pointer self, const status_request& wanted, const 
   auto& s = self->state;
   auto now = self->clock().now();
   status_reply result;
+  result.manager_life = s.config.manager_life;
   result.now_us = microseconds_of(now);
   for (const auto& [who, record] : s.table.records())
     result.instances.push_back(status_of(record, now));
@@ -344,11 +439,13 @@ struct request_server {
   answer operator()(const submit_request& x) const {
     if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
       return refusal(parcae_error::malformed_request, problem);
+    if (self->state.end_at)
+      return refusal(parcae_error::unreachable_manager, "it is about to end");
     if (self->state.queue.full())
       return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");
     auto id = self->state.queue.submit(x.job, x.priority);
     start_next_job(self);
-    return encoded(submitted_reply{id.value});
+    return encoded(submitted_reply{id.value, self->state.config.manager_life});
   }
 
   answer operator()(const check_request& x) const {
@@ -447,8 +544,12 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
   self->set_down_handler([=](const caf::down_msg& x) {
     auto& s = self->state;
     if (s.manager && x.source == s.manager.address())
-      return end_job(self, {*s.queue.running(), false, "its job_manager died: " + render(x.reason), {}});
-    lose(self, x);
+      return end_job(self, {*s.queue.running(),
+                            false,
+                            "its job_manager died: " + render(x.reason) +
+                                "; go on with `parcae submit --resume` of what its keepers wrote",
+                            {}});
+    disconnected(self, x);
   });
   self->set_exit_handler([=](const caf::exit_msg& x) {
     auto& s = self->state;
@@ -459,8 +560,10 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
   });
   auto& s = self->state;
   s.table = instance_table(config.lease, config.manager_life);
+  s.standstill = standstill_watch(config.standstill, config.return_window);
   s.config = std::move(config);
   s.injector = self->spawn(injector, manager_actor{self});
+  beat(self);
   return {
       [=](const client_request& x) { return serve(self, x); },
       [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {
@@ -476,15 +579,10 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
           return;
         i->second.needed.erase(x.index);
         if (i->second.needed.empty())
-          self->send(i->second.handle, released_atom_v);
+          release_instance(i->second.handle);
       },
-      [=](timer_atom) {
-        auto& s = self->state;
-        const auto now = self->clock().now();
-        s.table.expire(now);
-        if (s.look_at && *s.look_at <= now)
-          look_for_rivals(self);
-      },
+      [=](end_atom) { begin_end(self); },
+      [=](timer_atom) { beat(self); },
   };
 }
 

@@ -1,19 +1,21 @@
 #pragma once
 
-// REGISTRY: the manager's front. Knows the instances (instance_table) and the jobs (job_queue), serves clients, gives
-// all slots to the running job. Created and published by the manager's main program; creates injector and job_managers.
+// REGISTRY: knows the instances (instance_table) and the jobs (job_queue), serves clients, gives all slots to the
+// running job. Created by the manager's main program, behind the FRONT; creates injector and job_managers.
 
 #include "actors/cluster_news.hpp"
 #include "actors/conductor.hpp"
 #include "actors/instance_table.hpp"
 #include "actors/job_queue.hpp"
 #include "actors/local_messages.hpp"
+#include "actors/standstill_watch.hpp"
 #include "protocols/line_limit.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,6 +29,12 @@ struct registry_config {
   bool own_threads = true;        ///< as in job_manager_config
   std::uint64_t manager_life = 0; ///< random per process; told to everybody who says HELLO
   secret_key secret;              ///< random per process, never sent: all tokens follow from it
+  milliseconds beat{500};         ///< of its timer
+  /// A gap of more than this in the timer: all silent peers may have given this process up meanwhile, or it them.
+  milliseconds standstill{1'500};
+  milliseconds return_window{5'000}; ///< after that: a connection that ends then is not yet a loss
+  milliseconds end_limit{30'000};    ///< from the wish to end until `ended` at the latest
+  std::function<void()> ended;       ///< called once, when the process may end; may be empty. Must be quick.
 };
 
 struct registry_state {
@@ -37,6 +45,7 @@ struct registry_state {
     std::vector<slot_actor> slots;
     std::uint64_t order = 0;        ///< of joining
     std::set<std::uint32_t> needed; ///< slots under notice that the job has not released
+    bool away = false;              ///< its connection ended after a standstill; lost if it does not return
   };
 
   registry_config config;
@@ -50,6 +59,9 @@ struct registry_state {
   std::optional<time_point> look_at;      ///< when that is looked at again
   std::map<job_id, job_picture> pictures; ///< last one of each job that ran
   job_manager_actor manager;              ///< of the running job, or null
+  job_id over;                            ///< that ended last
+  standstill_watch standstill{milliseconds(0), milliseconds(0)};
+  std::optional<time_point> end_at; ///< once the process is to end
   injector_actor injector;
   line_limit refusals;
 };

@@ -33,7 +33,7 @@ void snapshot_feed::protect(const parcae::protect& x, data_port& port) {
   wanted_ |= x.now;
   // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
   const bool goes_on =
-      !x.now && protection_.job == x.job && protection_.pass == x.pass && protection_.keepers == x.keepers;
+      !x.now && protection_.job == x.job && protection_.pass.token == x.pass.token && protection_.keepers == x.keepers;
   protection_ = x;
   if (goes_on)
     return;

@@ -23,6 +23,7 @@ CAF_ADD_ATOM(parcae_protocol, parcae, attach_atom, "attach")
 CAF_ADD_ATOM(parcae_protocol, parcae, cancel_atom, "cancel")
 CAF_ADD_ATOM(parcae_protocol, parcae, dial_atom, "dial")
 CAF_ADD_ATOM(parcae_protocol, parcae, die_atom, "die")
+CAF_ADD_ATOM(parcae_protocol, parcae, end_atom, "end")
 CAF_ADD_ATOM(parcae_protocol, parcae, notice_atom, "notice")
 CAF_ADD_ATOM(parcae_protocol, parcae, released_atom, "released")
 CAF_ADD_ATOM(parcae_protocol, parcae, report_atom, "report")
@@ -76,11 +77,12 @@ namespace parcae {
 /// conductor checks the generation.
 using report_sink = takes_each<report, slot_id>::type;
 
-/// One device of an instance (GPU actor), or a keeper (KEEPER actor). Each command of choreography.hpp is one message;
-/// no reply but the report that choreography.hpp names; may be repeated; the executor checks the generation. Commands
-/// before the first `attach` are ignored.
-using slot_actor = takes_each<command>::type::extend<
-    // The slot now serves this job, and reports to this conductor. State of another job is dropped. No reply. May be
+/// One device of an instance (GPU actor), or a keeper (KEEPER actor). Each command of choreography.hpp is one message
+/// (job, command); no reply but the report that choreography.hpp names; may be repeated; the executor checks the
+/// generation. Commands of another job than the one attached are ignored.
+using slot_actor = takes_each<command, job_id>::type::extend<
+    // The slot now serves this job, and reports to this conductor. State of another job is dropped, that of this one is
+    // not: so a conductor attaches a slot again whose connection was another in the meantime. No reply. May be
     // repeated.
     caf::reacts_to<attach_atom, job_id, report_sink>>;
 
@@ -93,7 +95,8 @@ using stage_actor = takes_each<command>::type::extend<
 
 /// INSTANCE: a node process as the registry sees it.
 using instance_actor = caf::typed_actor<
-    // The injector's preemption: the process ends itself by SIGKILL after this many ms. No reply. The earliest counts.
+    // The injector's preemption: the process ends itself by SIGKILL after this many ms, at most a day. No reply. The
+    // earliest counts.
     caf::reacts_to<die_atom, std::uint64_t>,
     // Nothing needs this instance any more: it may exit if it is leaving. No reply. May be repeated.
     caf::reacts_to<released_atom>,
@@ -115,10 +118,10 @@ using service_actor = caf::typed_actor<
     // must not be repeated, the others may.
     caf::replies_to<client_request>::with<client_reply>>;
 
-/// The manager as a node sees it; what is published at its port.
+/// The manager as a node sees it; what is published at its port (FRONT), and the REGISTRY behind it.
 using manager_actor = service_actor::extend<
-    // HELLO with the instance and one actor per slot. Joins; may be repeated by the same life. Errors: wrong_protocol,
-    // duplicate_name, lost_incarnation, malformed_request.
+    // HELLO with the instance and one actor per slot. Joins; may be repeated by the same life, also after its loss was
+    // declared. Errors: wrong_protocol, duplicate_name, lost_incarnation, malformed_request.
     caf::replies_to<hello, instance_actor, std::vector<slot_actor>>::with<welcome>,
     // That life ends after the notice. No reply. May be repeated; the earliest end counts. Unknown lives are ignored.
     caf::reacts_to<leaving_notice>>;
@@ -130,14 +133,17 @@ using registry_actor = manager_actor::extend<
     // Local only, from a job_manager: the job no longer needs this slot, which is under notice. No reply. May be
     // repeated.
     caf::reacts_to<released_atom, slot_id>,
-    // Local only, timer: forgets lost instances after their lease.
+    // Local only, from the main program: the manager is to end. The running job is stopped at a step and checkpointed
+    // first; no further job starts. No reply; registry_config says who is told. May be repeated.
+    caf::reacts_to<end_atom>,
+    // Local only, timer: forgets lost instances after their lease, and notices that the process stood still.
     caf::reacts_to<timer_atom>>;
 
 /// JOB_MANAGER: one per job while it runs; child of the registry. All local only.
 using job_manager_actor = caf::typed_actor<
     // A slot that the job may use. No reply. A reproducible job ignores workers that do not compute the same bits.
     caf::reacts_to<slot_offer>,
-    // slot_lost, slot_leaving or cancel_requested, passed on to the conductor. No reply.
+    // slot_lost, slot_leaving, cancel_requested and the like, passed on to the conductor. No reply.
     caf::reacts_to<job_event>,
     // From the conductor: the job ended. No reply.
     caf::reacts_to<job_outcome>,
@@ -154,7 +160,8 @@ using job_manager_actor = caf::typed_actor<
 
 /// MIGRATION_CONDUCTOR: hosts the state machine of actors/conductor.hpp; child of a job_manager.
 using conductor_actor = report_sink::extend<
-    // Local only: a slot for this job; it is attached and its joining handled. No reply.
+    // Local only: a slot for this job; it is attached and its joining handled, or, if it is known already, its return
+    // over a new connection. No reply.
     caf::reacts_to<slot_offer>,
     // Local only: any other event. No reply.
     caf::reacts_to<job_event>,

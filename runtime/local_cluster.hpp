@@ -44,6 +44,8 @@ public:
 
   /// The connection to the manager.
   manager_client& client() { return *client_; }
+  /// Another one, after the manager stood still.
+  void reconnect() { client_ = std::make_unique<manager_client>(where_); }
 
   /// Polls the status until the condition holds; throws cluster_error naming `what` when the limit passed.
   status_reply wait_for(const std::string& what, std::chrono::milliseconds limit,

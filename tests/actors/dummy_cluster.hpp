@@ -28,6 +28,7 @@ class dummy_cluster {
     version at;
     prepare next;
     bool running = false;
+    bool stopped = false; ///< generation_running was, by STOP
     generation generation_running;
     bool keeper = false;
     std::vector<command> told;
@@ -56,16 +57,33 @@ public:
 
   participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
-    slots_[name] = {p, {}, {}, {}, false, {}, keeper, {}, {}, no_step};
+    slots_[name] = {p, {}, {}, {}, false, false, {}, keeper, {}, {}, no_step};
     event(slot_joined{p, keeper, 0, machine});
     return p;
   }
 
   void lose(const std::string& name) {
     const auto slot = slots_.at(name).where.slot;
+    lost_[name] = slots_.at(name);
     slots_.erase(name);
     event(slot_lost{slot, "test"});
   }
+
+  /// The life that was lost last joins again, with what it holds.
+  void come_back(const std::string& name) {
+    const auto& back = slots_[name] = lost_.at(name);
+    event(slot_joined{back.where, back.keeper});
+  }
+
+  /// It has a new connection.
+  void reconnect(const std::string& name) { event(slot_returned{slot(name)}); }
+
+  /// No event is handled for so long.
+  void stand_still(milliseconds x) { now_ += x; }
+
+  time_point now() const { return now_; }
+  conductor& machine() { return *conductor_; }
+  const std::string& why_ended() const { return why_ended_; }
 
   void notice(const std::string& name, milliseconds left) { event(slot_leaving{slot(name), now_ + left}); }
 
@@ -79,12 +97,12 @@ public:
       }
     for (auto& [id, what] : said)
       event(slot_reported{id, what});
-    said.clear();
+    std::vector<std::pair<std::string, report>> last;
     for (auto& [name, s] : slots_) // what they hold after RELEASE
       if (s.running && s.at.steps == job_.steps)
-        said.emplace_back(s.where.slot, stopped{s.generation_running, s.at, s.held});
-    for (auto& [id, what] : said)
-      event(slot_reported{id, what});
+        last.emplace_back(name, stopped{s.generation_running, s.at, s.held});
+    for (auto& [name, what] : last)
+      answer(name, what);
   }
 
   /// All ranks have the gradients of a step, some have applied it when communication ends. False if nothing runs.
@@ -135,6 +153,7 @@ public:
   std::set<std::string> silent;                                       ///< instances that answer nothing but LOAD
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
   std::function<bool(const report&)> hold_back;                       ///< true: an answer that is not given
+  std::function<bool(const std::string& name, const command&)> drop;  ///< true: a command that does not arrive
   situation asked;                                                    ///< with the last question to the planner
   std::uint32_t width = 0, depth = 1; ///< the planner's choice; width 0: as wide as fits
   double loss = 0;                    ///< of every step
@@ -222,11 +241,14 @@ private:
         event(plan_chosen{r->request, c, note});
     } else if (const auto* l = std::get_if<log_line>(&x)) {
       (l->level == severity::error ? errors_ : log_).push_back(l->text);
-    } else if (std::holds_alternative<job_ended>(x)) {
+    } else if (const auto* e = std::get_if<job_ended>(&x)) {
       ended_ = true;
+      why_ended_ = e->why;
     } else if (const auto* t = std::get_if<tell>(&x)) {
       const auto it = slots_.find(t->to.instance);
       if (it == slots_.end() || it->second.where.slot != t->to)
+        return;
+      if (drop && drop(it->first, t->what))
         return;
       it->second.told.push_back(t->what);
       std::visit([&](const auto& c) { obey(it->first, it->second, c); }, t->what);
@@ -244,8 +266,9 @@ private:
   }
 
   void obey(const std::string& name, dummy& d, const stop& c) {
-    if (d.running && d.generation_running == c.current) {
+    if (d.generation_running == c.current && (d.running || d.stopped)) {
       d.running = false;
+      d.stopped = true;
       answer(name, stopped{c.current, d.at, d.held});
     }
   }
@@ -278,7 +301,14 @@ private:
   void obey(const std::string& name, dummy& d, const activate& c) {
     if (d.next.next != c.next)
       return;
+    if (d.generation_running == c.next) { // repeated
+      answer(name, active{c.next});
+      if (d.stopped || d.at.steps == job_.steps)
+        answer(name, stopped{c.next, d.at, d.held});
+      return;
+    }
     d.running = true;
+    d.stopped = false;
     d.generation_running = c.next;
     const auto& target = d.next.target;
     d.stage.clear();
@@ -349,6 +379,8 @@ private:
   std::vector<plan_chosen> unanswered_;
   std::vector<std::string> errors_, log_;
   bool ended_ = false;
+  std::string why_ended_;
+  std::map<std::string, dummy> lost_;
 };
 
 class conductor_test : public ::testing::Test {

@@ -30,8 +30,9 @@ struct instance_table_test : testing::Test {
 // a new name                              / joins
 // the same life again                     / accepted, not new
 // another life of a living name           / duplicate_name
+// the lost life                           / joins again, also after its lease
 // another life once the first is lost     / joins
-// the lost life                           / lost_incarnation, also after its lease
+// the life it replaced                    / lost_incarnation, also once the other is lost
 // a life that another manager welcomed    / lost_incarnation
 TEST_F(instance_table_test, names_and_lives) {
   EXPECT_TRUE(table.join(greeting("a", 1), now).is_new);
@@ -39,11 +40,21 @@ TEST_F(instance_table_test, names_and_lives) {
   EXPECT_FALSE(again.refused);
   EXPECT_FALSE(again.is_new);
   EXPECT_EQ(refusal(greeting("a", 2)), parcae_error::duplicate_name);
+  for (auto later : {0h, 1h}) {
+    EXPECT_TRUE(table.lose({"a", {1}}, now));
+    now += later;
+    table.expire(now);
+    const auto back = table.join(greeting("a", 1), now);
+    EXPECT_TRUE(back.is_new);
+    EXPECT_TRUE(back.returned);
+    EXPECT_EQ(table.find({"a", {1}})->state, instance_state::alive);
+  }
   EXPECT_TRUE(table.lose({"a", {1}}, now));
-  EXPECT_EQ(refusal(greeting("a", 2)), std::nullopt);
+  const auto other = table.join(greeting("a", 2), now);
+  EXPECT_TRUE(other.is_new);
+  EXPECT_FALSE(other.returned);
   EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);
-  now += 1h;
-  table.expire(now);
+  EXPECT_TRUE(table.lose({"a", {2}}, now));
   EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);
   auto elsewhere = greeting("b", 3);
   elsewhere.manager_life = 4;

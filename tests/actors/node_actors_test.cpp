@@ -61,9 +61,14 @@ struct gpu_test : node_test {
   slot_actor gpu = owned(system.spawn(parcae::gpu, slot, source()));
 
   template <class T>
-  void tell(const T& x) {
-    self->send(gpu, x);
+  void tell(const T& x, std::uint64_t job = 1) {
+    self->send(gpu, job_id{job}, x);
     run();
+  }
+
+  template <class... Reports>
+  report_sink::behavior_type counting(int& heard, std::type_identity<std::variant<Reports...>>) {
+    return {[&heard](const slot_id&, const Reports&) { ++heard; }...};
   }
 
   void attach(std::uint64_t job) {
@@ -96,6 +101,30 @@ TEST_F(gpu_test, starts_empty_for_another_job) {
   attach(2);
   EXPECT_EQ(made, 2);
   EXPECT_EQ(retired, 1);
+}
+
+// given: a command of the job before, which comes late / expected: ignored
+TEST_F(gpu_test, commands_are_of_one_job) {
+  attach(1);
+  attach(2);
+  tell(stop{{1}}, 1);
+  EXPECT_TRUE(seen.empty());
+  tell(stop{{1}}, 2);
+  EXPECT_EQ(seen.size(), 1u);
+}
+
+// given: the same job attached again, by a handle of a new connection / expected: the executor stays, reports go there
+TEST_F(gpu_test, attached_again_it_keeps_its_executor) {
+  attach(1);
+  tell(stop{{1}});
+  int heard = 0;
+  const auto first = sink;
+  sink = owned(system.spawn([&](report_sink::pointer) { return counting(heard, std::type_identity<report>{}); }));
+  attach(1);
+  tell(stop{{1}});
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(reports.size(), 1u);
+  EXPECT_EQ(heard, 1);
 }
 
 // given: an executor that throws / expected: the stage dies alone, the loss is reported for the newest generation, a
@@ -367,6 +396,16 @@ TEST_F(instance_test, dies_at_the_deadline) {
   advance(1999ms);
   EXPECT_EQ(died, 0);
   advance(1ms);
+  EXPECT_EQ(died, 1);
+}
+
+// given: a preemption in more milliseconds than the clock can count / expected: within a day
+TEST_F(instance_test, a_preemption_is_at_most_a_day_away) {
+  start();
+  self->send(instance, die_atom_v, std::uint64_t{UINT64_MAX - 1});
+  run();
+  EXPECT_EQ(died, 0) << "the clock overflowed";
+  advance(24h);
   EXPECT_EQ(died, 1);
 }
 

@@ -1,5 +1,6 @@
 // The registry with dummy instances and slots, in virtual time.
 
+#include "actors/front.hpp"
 #include "actors/registry.hpp"
 #include "protocols/client.hpp"
 #include "tests/support/actor_fixture.hpp"
@@ -20,7 +21,6 @@ struct instance_record_of {
 };
 
 struct registry_test : actor_test {
-  registry_actor registry = owned(system.spawn(parcae::registry, in_virtual_time()));
   std::map<std::string, instance_record_of> told;
   std::map<std::string, std::vector<job_id>> attached;
   std::map<std::string, std::vector<command>> commands;
@@ -28,12 +28,17 @@ struct registry_test : actor_test {
   std::map<std::string, incarnation> life_of;
   std::map<std::string, instance_actor> instances;
   std::uint64_t lives = 0;
+  int ended = 0;
 
-  static registry_config in_virtual_time() {
+  registry_config in_virtual_time() {
     registry_config x;
     x.own_threads = false;
+    x.manager_life = 77;
+    x.ended = [this] { ++ended; };
     return x;
   }
+
+  registry_actor registry = owned(system.spawn(parcae::registry, in_virtual_time()));
 
   hello greeting(const std::string& name, role as = role::worker) {
     hello x;
@@ -67,7 +72,7 @@ struct registry_test : actor_test {
 
   template <class... Commands>
   slot_actor::behavior_type behavior_for(const std::string& name, std::type_identity<std::variant<Commands...>>) {
-    return {[=, this](const Commands& x) { obey(name, x); }...,
+    return {[=, this](const job_id&, const Commands& x) { obey(name, x); }...,
             [=, this](attach_atom, job_id job, const report_sink& sink) {
               attached[name].push_back(job);
               conductors[name] = sink;
@@ -139,19 +144,143 @@ TEST_F(registry_test, refuses_missing_slots) {
   EXPECT_TRUE(answer.error() == parcae_error::malformed_request);
 }
 
-// given: an instance whose process ends / expected: lost at once, listed for the lease, its life never welcome again
+// given: an instance whose process ends / expected: lost at once, listed for the lease
 TEST_F(registry_test, declares_losses) {
   auto x = greeting("a");
   join(x);
   EXPECT_EQ(state_of("a"), "alive");
   lose("a");
   EXPECT_EQ(state_of("a"), "lost");
-  auto again = join(x);
-  ASSERT_FALSE(again);
-  EXPECT_TRUE(again.error() == parcae_error::lost_incarnation);
   advance(10s);
   EXPECT_EQ(state_of("a"), "gone");
   EXPECT_TRUE(join(greeting("a")));
+}
+
+// given: a life whose loss was declared, with a job / expected: taken back; the job has its slot again. Once another
+// process has its name: refused for ever, also when that one is lost
+TEST_F(registry_test, lost_lives_may_return_unless_replaced) {
+  const auto x = greeting("a");
+  join(x);
+  serve(submit_request{job()});
+  advance(100ms);
+  lose("a");
+  advance(20s);
+  EXPECT_TRUE(join(x));
+  EXPECT_EQ(state_of("a"), "alive");
+  EXPECT_EQ(attached["a"].size(), 2u);
+  ASSERT_FALSE(commands["a"].empty());
+  EXPECT_TRUE(std::ranges::any_of(commands["a"], [](const command& c) {
+    const auto* a = std::get_if<abort_generation>(&c);
+    return a && a->current == generation{1};
+  })) << "what it may still compute is ended";
+  lose("a");
+  EXPECT_TRUE(join(greeting("a")));
+  const auto newer = instances["a"];
+  for (bool gone : {false, true}) {
+    if (gone)
+      caf::anon_send_exit(newer, caf::exit_reason::kill);
+    const auto again = join(x);
+    ASSERT_FALSE(again);
+    EXPECT_TRUE(again.error() == parcae_error::lost_incarnation);
+  }
+}
+
+// given: the manager stands still for 3 s and all connections end; one instance is back after 1 s / expected: no loss
+// is told, the job's slot is attached anew and nothing is planned; who does not come within 5 s is lost then;
+// afterwards the end of a connection is a loss at once
+TEST_F(registry_test, a_standstill_of_the_manager_loses_nobody_who_returns) {
+  const auto a = greeting("a"), b = greeting("b");
+  join(a);
+  join(b);
+  serve(submit_request{job()});
+  advance(100ms);
+  const auto told = commands["a"].size();
+  stand_still(3s);
+  lose("a");
+  lose("b");
+  EXPECT_EQ(state_of("a"), "alive");
+  EXPECT_EQ(state_of("b"), "alive");
+  advance(1s);
+  EXPECT_TRUE(join(a));
+  EXPECT_EQ(attached["a"].size(), 2u);
+  EXPECT_GT(commands["a"].size(), told) << "what the phase waits for is asked again";
+  EXPECT_FALSE(
+      std::ranges::any_of(commands["a"], [](const command& c) { return std::holds_alternative<abort_generation>(c); }));
+  EXPECT_EQ(state_of("b"), "alive");
+  advance(3500ms);
+  EXPECT_EQ(state_of("b"), "alive");
+  advance(1s);
+  EXPECT_EQ(state_of("b"), "lost");
+  EXPECT_EQ(state_of("a"), "alive");
+  advance(2s);
+  lose("a");
+  EXPECT_EQ(state_of("a"), "lost");
+}
+
+// given: a job cancelled while a worker and a keeper are away / expected: back, the worker is told to forget it
+TEST_F(registry_test, who_returns_after_the_end_of_its_job_is_told) {
+  const auto a = greeting("a"), k = greeting("k", role::keeper);
+  join(a);
+  join(k);
+  serve(submit_request{job()});
+  advance(100ms);
+  stand_still(3s);
+  lose("a");
+  lose("k");
+  serve(cancel_request{1});
+  commands.clear();
+  join(a);
+  join(k);
+  const auto forgets = [&](const std::string& name) {
+    return std::ranges::count_if(commands[name], [](const command& c) { return std::holds_alternative<forget>(c); });
+  };
+  EXPECT_EQ(forgets("a"), 1);
+  EXPECT_EQ(forgets("k"), 0);
+}
+
+// given: the wish to end, without a job / expected: at once; submissions are refused
+// given: with a job and no keeper / expected: the job ends, saying that nothing is kept, and then the manager
+TEST_F(registry_test, ends_when_its_job_has) {
+  join(greeting("a"));
+  serve(submit_request{job()});
+  serve(submit_request{job()});
+  advance(100ms);
+  self->send(registry, end_atom_v);
+  run();
+  EXPECT_EQ(ended, 0) << "a change is under way";
+  EXPECT_EQ(std::get<error_reply>(serve(submit_request{job()})).code, "unreachable_manager");
+  advance(10s); // the dummy answers nothing
+  EXPECT_EQ(ended, 1);
+  const auto jobs = status().jobs;
+  EXPECT_THAT(jobs.at(0).problem, HasSubstr("stopped at step 0"));
+  EXPECT_EQ(jobs.at(1).state, "queued") << "no other job starts";
+}
+
+// given: submissions and status / expected: both name the manager's life, so that a number of another one is known
+TEST_F(registry_test, replies_name_the_managers_life) {
+  EXPECT_EQ(std::get<submitted_reply>(serve(submit_request{job()})).manager_life, 77u);
+  EXPECT_EQ(status().manager_life, 77u);
+}
+
+// given: the front with a registry behind it; exits by anybody / expected: what it passes on is answered, and it lives
+TEST_F(registry_test, the_front_survives_exits) {
+  const auto front = system.spawn(parcae::front, manager_actor{registry});
+  for (auto reason : {caf::exit_reason::user_shutdown, caf::exit_reason::unhandled_exception,
+                      caf::exit_reason::remote_link_unreachable}) {
+    caf::anon_send_exit(front, reason);
+    run();
+  }
+  EXPECT_TRUE(ask<welcome>(front, greeting("a"), dummy_instance("a"), std::vector<slot_actor>{dummy_slot("a")}));
+  const auto answer = ask<client_reply>(front, client_request{encode(request{status_request{}})});
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(std::get<status_reply>(decode_reply(answer->bytes)).instances.size(), 1u);
+  auto wrong = greeting("b");
+  wrong.protocol += 1;
+  const auto refused = ask<welcome>(front, wrong, dummy_instance("b"), std::vector<slot_actor>{dummy_slot("b")});
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error() == parcae_error::wrong_protocol);
+  caf::anon_send_exit(front, caf::exit_reason::kill);
+  run();
 }
 
 // given: a join, a notice, a loss as announced, a join and a loss without notice, a node's last words / expected: news

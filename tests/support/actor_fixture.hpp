@@ -9,6 +9,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -42,10 +43,18 @@ protected:
   /// Runs all messages; no time passes.
   void run() { scheduler.run(); }
 
+  /// In steps: who notices that its process stood still shall not.
   void advance(std::chrono::milliseconds x) {
-    scheduler.clock().advance_time(x);
-    run();
+    constexpr std::chrono::milliseconds longest{500};
+    do {
+      scheduler.clock().advance_time(std::min(x, longest));
+      run();
+      x -= std::min(x, longest);
+    } while (x.count() > 0);
   }
+
+  /// As by SIGSTOP and SIGCONT: what became due meanwhile happens at its end.
+  void stand_still(std::chrono::milliseconds x) { scheduler.clock().current_time += x; }
 
   /// Ends the actor when the test ends.
   template <class Handle>
