@@ -32,6 +32,7 @@ job_specification sample_job() {
 
 status_reply sample_status() {
   status_reply x;
+  x.manager_life = UINT64_MAX;
   x.now_us = 123456789;
   x.news_count = 10;
   x.news.push_back({9, 43, "warning", "news"});
@@ -158,7 +159,9 @@ TEST(client, replies_round_trip) {
   auto error = std::get<error_reply>(decode_reply(encode(reply{error_reply{"unknown_job", "no such job: 4"}})));
   EXPECT_EQ(error.code, "unknown_job");
   EXPECT_EQ(error.text, "no such job: 4");
-  EXPECT_EQ(std::get<submitted_reply>(decode_reply(encode(reply{submitted_reply{5}}))).job, 5u);
+  const auto submitted = std::get<submitted_reply>(decode_reply(encode(reply{submitted_reply{5, 7}})));
+  EXPECT_EQ(submitted.job, 5u);
+  EXPECT_EQ(submitted.manager_life, 7u);
   EXPECT_THAT(std::get<preempted_reply>(decode_reply(encode(reply{preempted_reply{{"a"}}}))).names,
               testing::ElementsAre("a"));
   EXPECT_EQ(std::get<cancelled_reply>(decode_reply(encode(reply{cancelled_reply{6}}))).job, 6u);
