@@ -368,7 +368,8 @@ struct layer_time {
   }
 };
 
-/// A commit happened here. Sent by every rank after its first commit of a generation, and at most every 200 ms then.
+/// A commit happened here. Sent by every rank after its first commit of a generation, then as often as its
+/// progress_interval says.
 struct progress {
   generation current;
   version at;
