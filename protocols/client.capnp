@@ -351,5 +351,5 @@ struct Reply {
     reported @6 :Void;
     checked @7 :Checked;
   }
-  managerLife @7 :UInt64;    # with submitted and status: random per manager process, 0 from older ones
+  managerLife @8 :UInt64;    # with submitted and status: random per manager process, 0 from older ones
 }
