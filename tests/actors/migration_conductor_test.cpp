@@ -58,7 +58,7 @@ struct migration_conductor_test : actor_test {
   }
 
   conductor_actor spawn_conductor() {
-    migration_conductor_config x{{1}, job, facts_of(job), {}, 1, manager, false};
+    migration_conductor_config x{{1}, job, facts_of(job), {}, secret_key{{1}}, manager, false};
     return owned(system.spawn(migration_conductor, x));
   }
 
@@ -81,8 +81,10 @@ struct migration_conductor_test : actor_test {
 
   template <class T>
   void answer(slot_actor::stateful_pointer<sink_of_slot> self, const slot_id& slot, const T& x) {
-    if constexpr (std::is_same_v<T, prepare>)
-      self->send(self->state.to, slot, prepared{x.next, checksum_of(x), "digest"});
+    if constexpr (std::is_same_v<T, load>)
+      self->send(self->state.to, slot, loaded{x.job, "digest"});
+    else if constexpr (std::is_same_v<T, prepare>)
+      self->send(self->state.to, slot, prepared{x.next, checksum_of(x)});
     else if constexpr (std::is_same_v<T, transfer>)
       self->send(self->state.to, slot, ready{x.next, x.at, 0});
     else if constexpr (std::is_same_v<T, activate>)
@@ -93,7 +95,7 @@ struct migration_conductor_test : actor_test {
 
   slot_offer offer(const std::string& name, bool keeper = false) {
     const slot_id slot{name, {++lives}, 0};
-    return {{slot, "127.0.0.1", 1}, keeper, "cpu", 0, dummy_slot(slot)};
+    return {{slot, "127.0.0.1", 1}, keeper, "cpu", 0, {}, dummy_slot(slot)};
   }
 
   void offer_to_conductor(const slot_offer& x) {

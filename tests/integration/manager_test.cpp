@@ -225,8 +225,9 @@ TEST_F(manager, exits_from_the_network_do_no_harm) {
       if (answers)
         self->send_exit(caf::actor_cast<caf::actor>(answers), reason);
     }
-    if (answers)
+    if (answers) {
       EXPECT_EQ(answers->id(), who.manager->id()) << "somebody else answers, who has to defend himself as well";
+    }
   }
   const auto steps = job_of(cluster->client().status(), id).steps_done;
   wait_for_job(id, "progress", [&](const job_status& j) { return j.steps_done > steps + 5; });
