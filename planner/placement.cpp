@@ -405,10 +405,16 @@ change_plan plan_change(std::uint32_t width, std::span<const std::uint32_t> firs
     if (c.home != UINT32_MAX)
       for (std::uint32_t n = 0; n < c.placed[c.home]; ++n, ++next, ++kept_place)
         chosen[*same_place(*next)] = *next;
-    for (std::uint32_t stage = 0; stage < depth; ++stage)
-      if (stage != c.home)
-        for (std::uint32_t n = 0; n < c.placed[stage]; ++n, ++next)
-          newcomers[stage].push_back(*next);
+    // In the order of ranks: of slots that are alike the first make up the first pipeline.
+    auto left = c.placed;
+    if (c.home != UINT32_MAX)
+      left[c.home] = 0;
+    while (std::ranges::any_of(left, [](auto n) { return n > 0; }))
+      for (std::uint32_t stage = 0; stage < depth; ++stage)
+        if (left[stage] > 0) {
+          --left[stage];
+          newcomers[stage].push_back(*next++);
+        }
   }
   for (std::uint32_t stage = 0; stage < depth; ++stage) {
     std::sort(newcomers[stage].begin(), newcomers[stage].end());

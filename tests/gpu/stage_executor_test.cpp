@@ -169,7 +169,8 @@ TEST_F(stage_executor_test, stop_right_behind_activate_is_obeyed) {
 }
 
 TEST_F(stage_executor_test, who_failed_is_not_stopped) {
-  // given: a computation that throws, then STOP. expected: no STOPPED: peers may have applied.
+  // given: a computation that throws, then STOP. expected: no STOPPED, as peers may have applied; what it said is said
+  // again.
   worker w("w");
   w.at_fault_points([](const fault_point& at) {
     if (std::string(at.phase) == "forward" && at.step == 2)
@@ -179,6 +180,7 @@ TEST_F(stage_executor_test, who_failed_is_not_stopped) {
   EXPECT_EQ(w.said.next<failed>().kind, failure::computation);
   w.work->submit(stop{{1}});
   w.work->submit(abort_generation{{9}}); // of nothing; answered in turn
+  ASSERT_TRUE(std::holds_alternative<failed>(w.said.next_word()));
   const auto word = w.said.next_word();
   ASSERT_TRUE(std::holds_alternative<aborted>(word));
   EXPECT_EQ(std::get<aborted>(word).current, generation{9});

@@ -149,13 +149,15 @@ TEST(properties, real_time_adds_up) {
       while (!x.done()) {
         const auto i = x.intervals().size();
         const double seconds = i + 1 < history.size() ? history[i + 1].seconds - history[i].seconds : interval_s;
+        const auto copied = x.lost().snapshots;
         x.decide();
         x.advance();
         const auto& last = x.intervals().back();
         EXPECT_LE(last.used.slots(), history[i].available);
         if (rest_ms == 0) {
           const double free_s = seconds - last.cost_ms / 1000;
-          EXPECT_NEAR(last.samples, workload.throughput(last.used) * std::max(0.0, free_s), 1e-9 * ideal + 1e-9);
+          EXPECT_NEAR(last.samples + x.lost().snapshots - copied,
+                      workload.throughput(last.used) * std::max(0.0, free_s), 1e-9 * ideal + 1e-9);
           EXPECT_NEAR(x.state().rest_ms, 1000 * std::max(0.0, -free_s), 1e-6);
         }
         rest_ms = x.state().rest_ms;
@@ -163,11 +165,12 @@ TEST(properties, real_time_adds_up) {
       }
       EXPECT_NEAR(x.ideal(), ideal, 1e-9 * ideal);
       const auto& lost = x.lost();
-      for (const double part : {lost.bytes, lost.messages, lost.replayed, lost.remainder})
+      for (const double part : {lost.bytes, lost.messages, lost.replayed, lost.snapshots, lost.remainder})
         EXPECT_GE(part, 0);
       EXPECT_GT(lost.bytes, 0);
       EXPECT_GE(x.samples(), 0);
-      EXPECT_NEAR(x.samples() + lost.bytes + lost.messages + lost.replayed + lost.remainder, ideal, 1e-9 * ideal);
+      EXPECT_NEAR(x.samples() + lost.bytes + lost.messages + lost.replayed + lost.snapshots + lost.remainder, ideal,
+                  1e-9 * ideal);
     }
   }
 }
