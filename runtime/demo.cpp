@@ -1,5 +1,7 @@
 #include "runtime/demo.hpp"
 
+#include "actors/model_facts.hpp"
+#include "planner/memory.hpp"
 #include "runtime/demo_run.hpp"
 
 #include <CLI/CLI.hpp>
@@ -50,9 +52,20 @@ job_specification demo_job(const demo_options& options) {
   job.keeper_every = 5;
   // The trace's intervals are of a minute.
   job.planning_interval_ms = std::max<std::uint64_t>(100, static_cast<std::uint64_t>(60'000 / options.speed));
-  job.min_depth = options.instances >= 3 ? 2 : 1; // of two one is often gone
   job.max_depth = 3;
   return job;
+}
+
+// Less than the whole model needs, however many pipelines there are: the usual reason for having stages.
+std::uint64_t slot_bytes(const job_specification& job, const demo_options& options) {
+  if (options.instances < 3) // of two one is often gone
+    return 0;
+  const auto layers = facts_of(job).costs;
+  const std::uint32_t whole[] = {0, static_cast<std::uint32_t>(layers.size())};
+  auto least = memory_of(job, layers, whole, 0, 1).total();
+  for (std::uint32_t width = 2; width <= job.virtual_replicas; ++width)
+    least = std::min(least, memory_of(job, layers, whole, 0, width).total());
+  return least - 1;
 }
 
 // One changing line on a terminal, else one line per activity.
@@ -81,7 +94,7 @@ private:
 };
 
 job_status train_undisturbed(const std::filesystem::path& logs, job_specification job, progress_printer& show) {
-  job.min_depth = job.max_depth = 1;
+  job.max_depth = 1;
   local_cluster cluster(sibling_program(""), logs);
   cluster.start_keeper();
   cluster.start_node("alone");
@@ -116,7 +129,7 @@ int run_demo(const demo_options& options) {
     std::filesystem::create_directory(undisturbed_logs);
     {
       local_cluster cluster(sibling_program(""), disturbed_logs);
-      demo_run run(cluster, options, std::ref(show));
+      demo_run run(cluster, options, slot_bytes(job, options), std::ref(show));
       auto start = clock::now();
       result.disturbed = run.run(job);
       result.wall_s = std::chrono::duration<double>(clock::now() - start).count();

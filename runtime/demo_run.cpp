@@ -15,6 +15,9 @@ constexpr auto aiming_interval = 1ms; // while waiting for a change to begin, wh
 constexpr auto standstill_limit = 120s;
 constexpr auto settle_time = 150ms;
 constexpr auto change_limit = 2s;
+constexpr int attempts = 10;  // at a kill during a change
+constexpr int most_more = 30; // preemptions for the sake of the kinds of migration
+constexpr std::uint64_t each_kind = 3;
 constexpr std::uint64_t notice_ms = 2000;
 constexpr double trace_hours = 48; // longer than any demo at its speed
 
@@ -30,12 +33,17 @@ std::string instance_of(const std::string& slot) {
   return slot.substr(0, slot.find('/'));
 }
 
+// Of the machine's monotonic clock, as in a status.
+std::int64_t microseconds(std::chrono::steady_clock::time_point x) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(x.time_since_epoch()).count();
+}
+
 } // namespace
 
-demo_run::demo_run(local_cluster& cluster, const demo_options& options,
+demo_run::demo_run(local_cluster& cluster, const demo_options& options, std::uint64_t slot_bytes,
                    std::function<void(const demo_progress&)> show) :
     cluster_(cluster),
-    options_(options), show_(std::move(show)), random_(options.seed) {
+    options_(options), slot_bytes_(slot_bytes), show_(std::move(show)), random_(options.seed) {
   trace_ = options.trace.empty() ? made_up_trace(options.instances, trace_hours, options.seed)
                                  : scaled(read_trace(options.trace), options.instances);
   for (auto& x : trace_)
@@ -66,11 +74,13 @@ job_status demo_run::run(const job_specification& job) {
       wait_until_settled();
     }
     // Each kind of migration three times, whatever the planner made of the above.
-    for (int more = 0; more < 12 && !over(); ++more) {
-      if (std::min({job_.intra_stage, job_.inter_stage, job_.pipeline}) >= 3)
+    for (int more = 0; more < most_more && !over(); ++more) {
+      if (std::min({job_.intra_stage, job_.inter_stage, job_.pipeline}) >= each_kind)
         break;
       refill();
-      carry_out(job_.inter_stage < 3 ? aim::pair : job_.pipeline < 3 ? aim::whole_stage : aim::one_noticed);
+      carry_out(job_.inter_stage < each_kind ? aim::pair
+                : job_.pipeline < each_kind  ? aim::whole_stage
+                                             : aim::one_noticed);
       wait_until_settled();
     }
   }
@@ -78,6 +88,7 @@ job_status demo_run::run(const job_specification& job) {
   idle_until(UINT64_MAX);
   if (!options_.trace.empty())
     tally_.trace_left = trace_.size() - next_change_;
+  tally_.losses_during_change = losses_during_change();
   return job_of(cluster_.client().status({.job = id_}), id_);
 }
 
@@ -104,8 +115,8 @@ const job_status& demo_run::look(std::chrono::milliseconds after) {
     auto i = killed_.find(x.name);
     if (i == killed_.end() || x.lost_at_us < 0)
       continue;
-    auto killed_us = std::chrono::duration_cast<std::chrono::microseconds>(i->second.time_since_epoch()).count();
-    tally_.detect_ms.push_back(static_cast<double>(x.lost_at_us - killed_us) / 1000);
+    losses_.push_back({microseconds(i->second), x.lost_at_us});
+    tally_.detect_ms.push_back(static_cast<double>(x.lost_at_us - losses_.back().killed_us) / 1000);
     killed_.erase(i);
   }
   auto steady = job_.phase == "running" && now - stir_at_ > 1s;
@@ -115,7 +126,10 @@ const job_status& demo_run::look(std::chrono::milliseconds after) {
 }
 
 void demo_run::start_worker() {
-  cluster_.start_node("w" + std::to_string(++next_name_));
+  std::vector<std::string> arguments;
+  if (slot_bytes_ > 0)
+    arguments = {"--slot-memory", std::to_string(slot_bytes_)};
+  cluster_.start_node("w" + std::to_string(++next_name_), arguments);
   ++expected_workers_;
   ++tally_.joins;
 }
@@ -199,7 +213,16 @@ void demo_run::carry_out(aim what) {
     activity_ = "all replicas of a stage lost";
     kill(replicas_of_some_stage());
     break;
-  case aim::during_change: {
+  case aim::during_change:
+    kill_during_change();
+    break;
+  }
+}
+
+// A change takes some 50 ms: the kill may come too late, or the change be over before it was seen.
+void demo_run::kill_during_change() {
+  const auto before = losses_during_change();
+  for (int i = 0; i < attempts && !over() && !job_.grid.empty() && losses_during_change() == before; ++i) {
     activity_ = "loss during a change";
     auto first = some_place();
     auto second = some_place(first);
@@ -207,10 +230,21 @@ void demo_run::carry_out(aim what) {
     auto deadline = clock::now() + change_limit;
     while (!over() && look(aiming_interval).phase == "running" && clock::now() < deadline)
       continue;
-    kill({second});
-    break;
+    if (job_.phase != "running")
+      kill({second});
+    wait_until_settled();
+    refill();
   }
-  }
+}
+
+std::uint64_t demo_run::losses_during_change() {
+  const auto all = cluster_.client().status({.job = id_, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
+  const auto& changes = job_of(all, id_).changes;
+  return static_cast<std::uint64_t>(std::count_if(losses_.begin(), losses_.end(), [&](const loss& x) {
+    return std::any_of(changes.begin(), changes.end(), [&](const change_status& c) {
+      return c.at_us < x.killed_us && static_cast<double>(x.lost_us - c.at_us) < c.active_ms * 1000;
+    });
+  }));
 }
 
 void demo_run::kill(const std::vector<std::string>& names) {
@@ -224,7 +258,6 @@ void demo_run::kill(const std::vector<std::string>& names) {
   tally_.preemptions += count;
   tally_.preemptions_without_notice += count;
   tally_.simultaneous_losses += count >= 2 ? 1 : 0;
-  tally_.losses_during_change += !job_.phase.empty() && job_.phase != "running" && job_.phase != "waiting" ? count : 0;
   for (std::uint32_t stage = 0; stage < job_.depth && job_.depth >= 2; ++stage) {
     bool all = true;
     for (std::uint32_t d = 0; d < job_.width; ++d)

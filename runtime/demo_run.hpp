@@ -19,7 +19,7 @@ enum class aim : std::uint8_t {
   one_noticed,   ///< the same with notice
   pair,          ///< two replicas of one stage at the same moment
   whole_stage,   ///< all replicas of one stage at the same moment
-  during_change, ///< a notice starts a change; another place is killed before it ends
+  during_change, ///< a notice starts a change; another place is killed before it ends, else the same again
 };
 
 /// What the demo shows in one line.
@@ -31,8 +31,9 @@ struct demo_progress {
 
 class demo_run {
 public:
-  /// `show` is called often.
-  demo_run(local_cluster& cluster, const demo_options& options, std::function<void(const demo_progress&)> show);
+  /// Workers may take `slot_bytes` of memory; 0: no limit. `show` is called often.
+  demo_run(local_cluster& cluster, const demo_options& options, std::uint64_t slot_bytes,
+           std::function<void(const demo_progress&)> show);
 
   /// Runs the job to its end. Throws cluster_error if it fails, or makes no progress for long.
   job_status run(const job_specification& job);
@@ -53,14 +54,18 @@ private:
   void idle_until(std::uint64_t step);
   void follow_trace();
   void carry_out(aim what);
+  void kill_during_change();
   void kill(const std::vector<std::string>& names);
   void notice(const std::string& name);
+  /// Those killed after a change had begun and lost before it was over, by the manager's own record.
+  std::uint64_t losses_during_change();
   std::vector<std::string> workers(bool with_leaving) const;
   std::vector<std::string> replicas_of_some_stage();
   std::string some_place(const std::string& but = {});
 
   local_cluster& cluster_;
   const demo_options& options_;
+  const std::uint64_t slot_bytes_;
   std::function<void(const demo_progress&)> show_;
   std::mt19937_64 random_;
   std::vector<availability_change> trace_; ///< in demo time, from the start
@@ -77,7 +82,13 @@ private:
   std::string stirred_;           ///< what they were
   unsigned next_name_ = 0;
   std::size_t expected_workers_ = 0;
+  /// When one of ours was killed and when it was declared lost.
+  struct loss {
+    std::int64_t killed_us;
+    std::int64_t lost_us;
+  };
   std::map<std::string, clock::time_point> killed_; ///< by us, loss not yet declared
+  std::vector<loss> losses_;
   demo_tally tally_;
   rate_meter meter_;
 };
