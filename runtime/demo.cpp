@@ -62,9 +62,9 @@ std::uint64_t slot_bytes(const job_specification& job, const demo_options& optio
     return 0;
   const auto layers = facts_of(job).costs;
   const std::uint32_t whole[] = {0, static_cast<std::uint32_t>(layers.size())};
-  auto least = memory_of(job, layers, whole, 0, 1).total();
+  auto least = memory_of(job, layers, whole, 0, 1, 1).total();
   for (std::uint32_t width = 2; width <= job.virtual_replicas; ++width)
-    least = std::min(least, memory_of(job, layers, whole, 0, width).total());
+    least = std::min(least, memory_of(job, layers, whole, 0, width, 1).total());
   return least - 1;
 }
 
