@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 
 namespace parcae {
@@ -81,7 +82,7 @@ std::vector<std::uint64_t> peaks_with(const job_specification& job, std::uint32_
     return slots < width * depth ? configuration{0, 0, {}, 0, "wait"} : shape(job, width, depth);
   };
   for (std::uint32_t i = 0; i < keepers; ++i)
-    cluster.add_keeper("k" + std::to_string(i));
+    cluster.add_keeper_behind("k" + std::to_string(i), 20'000'000); // slow: a copy is there all through the next step
   for (std::uint32_t i = 0; i < width * depth; ++i)
     cluster.add_worker("w" + std::to_string(i));
   std::vector<std::uint64_t> result(width * depth);
@@ -113,14 +114,16 @@ TEST(memory, of_snapshots_is_planned_with) {
   for (const auto& x : table) {
     const auto without = peaks_with(job, x.width, x.depth, 0), with = peaks_with(job, x.width, x.depth, x.keepers);
     const auto bounds = shape(job, x.width, x.depth).first_layer;
-    for (std::uint32_t rank = 0; rank < without.size(); ++rank) {
-      const auto planned = memory_of(job, costs, bounds, rank % x.depth, x.width, x.keepers).snapshots;
-      const auto measured = static_cast<double>(with[rank]) - static_cast<double>(without[rank]);
+    for (std::uint32_t stage = 0; stage < x.depth; ++stage) { // planned for the replica that sends most
+      double measured = 0;
+      for (auto rank = stage; rank < without.size(); rank += x.depth)
+        measured = std::max(measured, static_cast<double>(with[rank]) - static_cast<double>(without[rank]));
+      const auto planned = memory_of(job, costs, bounds, stage, x.width, x.keepers).snapshots;
       const auto ratio = static_cast<double>(planned) / measured;
-      std::cout << x.width << "x" << x.depth << " to " << x.keepers << ", rank " << rank << ": " << measured / (1 << 20)
-                << " MiB measured, planned over measured " << ratio << "\n";
+      std::cout << x.width << "x" << x.depth << " to " << x.keepers << ", stage " << stage << ": "
+                << measured / (1 << 20) << " MiB measured, planned over measured " << ratio << "\n";
       EXPECT_GT(ratio, 0.9);
-      EXPECT_LT(ratio, 2.6); // of two replicas one may send less
+      EXPECT_LT(ratio, 2.6);
     }
   }
 }
