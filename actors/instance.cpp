@@ -92,6 +92,7 @@ void welcomed(self_pointer self, const welcome& x) {
   s.phase = instance_phase::member;
   s.manager_life = x.manager_life;
   s.pause = milliseconds(0);
+  self->delayed_send(self, s.config.limits.greet_again, dial_atom_v, ++s.attempt);
   if (s.expires)
     send_notice(self);
   report_failure(self);
@@ -115,19 +116,23 @@ void refused(self_pointer self, const caf::error& e) {
   dial_later(self);
 }
 
+hello introduction_of(const instance_actor_state& s) {
+  auto result = s.config.introduction;
+  result.life = s.life;
+  result.manager_life = s.manager_life;
+  return result;
+}
+
 void greet(self_pointer self) {
   auto& s = self->state;
   s.phase = instance_phase::greeting;
-  auto introduction = s.config.introduction;
-  introduction.life = s.life;
-  introduction.manager_life = s.manager_life;
   // An answer to an earlier HELLO counts no more once another attempt was begun.
   auto attempt = s.attempt;
   auto current = [=] {
     const auto& s = self->state;
     return s.phase == instance_phase::greeting && s.attempt == attempt;
   };
-  self->request(s.manager, s.config.limits.greet, introduction, instance_actor{self}, s.slots)
+  self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, s.slots)
       .then(
           [=](const welcome& x) {
             if (current())
@@ -137,6 +142,20 @@ void greet(self_pointer self) {
             if (current())
               refused(self, e);
           });
+}
+
+// A HELLO over a new connection may reach the manager before it has noticed the end of the old one, as when it stood
+// still. The handles that came with it then end with the old one, and nobody here is told: so it is said once more.
+void greet_again(self_pointer self) {
+  auto& s = self->state;
+  const auto attempt = s.attempt;
+  self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, s.slots)
+      .then([](const welcome&) {},
+            [=](const caf::error& e) {
+              const auto& s = self->state;
+              if (is_ours(e) && s.phase == instance_phase::member && s.attempt == attempt)
+                refused(self, e);
+            });
 }
 
 void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
@@ -224,8 +243,13 @@ instance_actor::behavior_type instance(self_pointer self, instance_config config
       },
       [=](notice_atom, std::uint64_t grace_ms) { notice(self, milliseconds(grace_ms)); },
       [=](dial_atom, std::uint64_t attempt) {
-        if (self->state.phase == instance_phase::dialling && attempt == self->state.attempt)
+        const auto& s = self->state;
+        if (attempt != s.attempt)
+          return;
+        if (s.phase == instance_phase::dialling)
           dial(self);
+        else if (s.phase == instance_phase::member)
+          greet_again(self);
       },
       [=](timer_atom) {
         const auto& s = self->state;

@@ -30,6 +30,7 @@ struct dial_limits {
   milliseconds greet{5'000};
   milliseconds first_pause{100};
   milliseconds longest_pause{2'000};
+  milliseconds greet_again{1'000}; ///< after a welcome, until HELLO is said once more
 };
 
 struct instance_config {

@@ -145,7 +145,11 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   }
   instance_table::key who{x.name, x.life};
   if (!verdict.is_new) {
-    welcome_back(self, who, handle, slots);
+    // The same proxy is the same connection: the node only makes sure that it was heard.
+    using proxy = caf::actor_control_block*;
+    const auto& known = s.members.at(who);
+    if (known.away || caf::actor_cast<proxy>(known.handle) != caf::actor_cast<proxy>(handle))
+      welcome_back(self, who, handle, slots);
     return welcome{s.config.manager_life};
   }
   tell_people(self, severity::information,

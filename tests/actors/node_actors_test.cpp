@@ -247,6 +247,18 @@ TEST_F(instance_test, dials_until_the_manager_is_there) {
   EXPECT_EQ(greetings[0].name, "a");
 }
 
+// given: a welcome / expected: HELLO once more a second later, in case the first met the end of an older connection;
+// then no more
+TEST_F(instance_test, says_hello_once_more) {
+  start();
+  ASSERT_EQ(greetings.size(), 1u);
+  advance(1s);
+  ASSERT_EQ(greetings.size(), 2u);
+  EXPECT_EQ(greetings[1].life, greetings[0].life);
+  advance(1min);
+  EXPECT_EQ(greetings.size(), 2u);
+}
+
 // given: refusals / expected: lost_incarnation begins a new, empty life; others end the process with the reason
 TEST_F(instance_test, obeys_refusals) {
   refusal = caf::make_error(parcae_error::lost_incarnation, std::string("a"));
@@ -283,7 +295,9 @@ TEST_F(instance_test, does_not_end_when_its_name_was_taken_while_it_was_silent) 
   refusal.reset();
   advance(5s);
   const auto tried = greetings.size();
-  EXPECT_EQ(greetings.back().manager_life, 0u) << "a new life";
+  ASSERT_GE(tried, 2u);
+  EXPECT_EQ(greetings[tried - 2].manager_life, 0u) << "a new life";
+  EXPECT_EQ(greetings.back().manager_life, 2u) << "said once more, as a member";
   advance(10s);
   EXPECT_EQ(greetings.size(), tried) << "it is a member again";
   EXPECT_TRUE(ended.empty());

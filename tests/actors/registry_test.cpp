@@ -217,6 +217,28 @@ TEST_F(registry_test, a_standstill_of_the_manager_loses_nobody_who_returns) {
   EXPECT_EQ(state_of("a"), "lost");
 }
 
+// given: after a standstill a HELLO over a new connection comes before the end of the old one, with which the handles
+// that came with it end too / expected: the HELLO that is said once more brings it back; said where nothing is wrong it
+// changes nothing
+TEST_F(registry_test, a_greeting_that_overtook_the_end_of_the_old_connection_is_repeated) {
+  const auto k = greeting("k", role::keeper);
+  join(k);
+  serve(submit_request{job()});
+  join(greeting("a"));
+  advance(100ms);
+  stand_still(3s);
+  join(k);
+  lose("k");
+  EXPECT_EQ(state_of("k"), "alive");
+  advance(1s);
+  EXPECT_TRUE(join(k));
+  const auto times = attached["k"].size();
+  EXPECT_TRUE(ask<welcome>(registry, k, instances["k"], std::vector<slot_actor>{dummy_slot("k")}));
+  EXPECT_EQ(attached["k"].size(), times);
+  advance(10s);
+  EXPECT_EQ(state_of("k"), "alive");
+}
+
 // given: a job cancelled while a worker and a keeper are away / expected: back, the worker is told to forget it
 TEST_F(registry_test, who_returns_after_the_end_of_its_job_is_told) {
   const auto a = greeting("a"), k = greeting("k", role::keeper);
