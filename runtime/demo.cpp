@@ -3,6 +3,7 @@
 #include "actors/model_facts.hpp"
 #include "planner/memory.hpp"
 #include "runtime/demo_run.hpp"
+#include "runtime/status_text.hpp"
 
 #include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
@@ -72,8 +73,8 @@ std::uint64_t slot_bytes(const job_specification& job, const demo_options& optio
 class progress_printer {
 public:
   void operator()(const demo_progress& x) {
-    auto line = fmt::format("step {}/{}  {}×{} on {} workers  loss {:.3f}  {}", x.job.steps_done, x.job.steps,
-                            x.job.width, x.job.depth, x.workers, x.job.loss, x.activity);
+    auto line = fmt::format("step {}/{}  {}×{} on {} workers  loss {}  {}", x.job.steps_done, x.job.steps, x.job.width,
+                            x.job.depth, x.workers, loss_of(x.job), x.activity);
     if (terminal_) {
       std::fprintf(stderr, "\r%s\033[K", line.c_str());
       std::fflush(stderr);
