@@ -4,7 +4,7 @@
 // Created by the job_manager, which restarts it from the news it has kept. Learning and forecasting take milliseconds,
 // after a long history seconds: it runs on a thread of its own.
 
-#include "actors/local_messages.hpp"
+#include "actors/interfaces.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>

@@ -1,7 +1,6 @@
 #include "actors/gpu.hpp"
 
-#include "actors/behaviors.hpp"
-#include "actors/stage.hpp"
+#include "protocols/behaviors.hpp"
 
 #include <spdlog/spdlog.h>
 

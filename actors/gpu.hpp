@@ -4,23 +4,12 @@
 // its STAGE, which owns the executor that holds the state of the job served; a stage that dies is replaced by an empty
 // one and reported as failed. Created by the instance, for one life of it.
 
-#include "actors/local_messages.hpp"
-#include "gpu/stage_executor.hpp"
+#include "actors/stage.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
-#include <functional>
-#include <memory>
-
 namespace parcae {
-
-/// Where executors come from and go to. Both functions are called in handlers and must be quick.
-struct executor_source {
-  std::function<std::unique_ptr<executor>(const slot_id&, std::function<void(report)>)> make;
-  /// Destroys an executor on another thread: that may take as long as one layer.
-  std::function<void(std::unique_ptr<executor>)> retire;
-};
 
 struct gpu_state {
   static constexpr const char* name = "gpu";

@@ -3,7 +3,7 @@
 // INJECTOR: synthetic preemptions, as a cloud would make them: a notice (or none), then the process is gone by SIGKILL.
 // Created by the registry.
 
-#include "actors/local_messages.hpp"
+#include "actors/interfaces.hpp"
 #include "protocols/errors.hpp"
 
 #include <caf/typed_event_based_actor.hpp>

@@ -1,7 +1,7 @@
 #include "actors/instance.hpp"
 
-#include "actors/log_context.hpp"
 #include "protocols/client.hpp"
+#include "protocols/log_context.hpp"
 #include "protocols/text.hpp"
 
 #include <caf/io/all.hpp>
@@ -15,6 +15,8 @@
 namespace parcae {
 
 namespace {
+
+using std::chrono::milliseconds;
 
 using self_pointer = instance_actor::stateful_pointer<instance_actor_state>;
 

@@ -26,11 +26,11 @@ namespace parcae {
 
 /// Bounds of dialling: dial_limit for one attempt, back-off from first_pause doubling to longest_pause.
 struct dial_limits {
-  milliseconds dial{5'000};
-  milliseconds greet{5'000};
-  milliseconds first_pause{100};
-  milliseconds longest_pause{2'000};
-  milliseconds greet_again{1'000}; ///< after a welcome, until HELLO is said once more
+  std::chrono::milliseconds dial{5'000};
+  std::chrono::milliseconds greet{5'000};
+  std::chrono::milliseconds first_pause{100};
+  std::chrono::milliseconds longest_pause{2'000};
+  std::chrono::milliseconds greet_again{1'000}; ///< after a welcome, until HELLO is said once more
 };
 
 struct instance_config {
@@ -61,14 +61,14 @@ struct instance_actor_state {
   std::mt19937_64 random;
   incarnation life;
   std::vector<slot_actor> slots;
-  manager_actor manager;                 ///< null while not connected
-  std::uint64_t manager_life = 0;        ///< of the manager that welcomed this life; 0: none yet
-  std::uint64_t attempt = 0;             ///< number of the newest dial timer
-  milliseconds pause{0};                 ///< before the next attempt
-  std::uint64_t dials_failed = 0;        ///< since it was a member
-  bool was_member = false;               ///< of this manager or another, in whatever life
-  std::optional<time_point> expires;     ///< end of the notice, while leaving
-  std::optional<report_request> failure; ///< not yet told to the manager
+  manager_actor manager;                                        ///< null while not connected
+  std::uint64_t manager_life = 0;                               ///< of the manager that welcomed this life; 0: none yet
+  std::uint64_t attempt = 0;                                    ///< number of the newest dial timer
+  std::chrono::milliseconds pause{0};                           ///< before the next attempt
+  std::uint64_t dials_failed = 0;                               ///< since it was a member
+  bool was_member = false;                                      ///< of this manager or another, in whatever life
+  std::optional<std::chrono::steady_clock::time_point> expires; ///< end of the notice, while leaving
+  std::optional<report_request> failure;                        ///< not yet told to the manager
 };
 
 instance_actor::behavior_type instance(instance_actor::stateful_pointer<instance_actor_state> self,

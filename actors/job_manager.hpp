@@ -5,7 +5,7 @@
 // turn comes; ends with the job.
 
 #include "actors/conductor.hpp"
-#include "actors/local_messages.hpp"
+#include "actors/interfaces.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>

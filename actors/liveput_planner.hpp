@@ -4,7 +4,7 @@
 // Stateless; created and restarted by the job_manager. A decision may take long for large fleets: it runs on a thread
 // of its own.
 
-#include "actors/local_messages.hpp"
+#include "actors/interfaces.hpp"
 
 #include <caf/typed_event_based_actor.hpp>
 

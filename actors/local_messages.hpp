@@ -1,12 +1,12 @@
 #pragma once
 
-// Messages between actors of one process; they have no wire form (protocols/actors.hpp names their uses).
+// Messages between actors of the manager's process; they have no wire form (interfaces.hpp names their uses).
 
 #include "actors/conductor.hpp"
 #include "protocols/client.hpp"
 #include "protocols/type_ids.hpp"
 
-#include <caf/typed_actor.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -97,9 +97,16 @@ struct preempt_outcome {
   std::vector<std::string> names;
 };
 
-/// From an executor's thread to its STAGE.
-struct executor_report {
-  report what;
-};
-
 } // namespace parcae
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::slot_offer)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_event)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_outcome)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_picture)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::fleet_news)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_query)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_answer)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_query)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_answer)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_order)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_outcome)

@@ -1,8 +1,8 @@
 #include "actors/migration_conductor.hpp"
 
-#include "actors/behaviors.hpp"
 #include "actors/liveput_planner.hpp"
-#include "actors/log_context.hpp"
+#include "protocols/behaviors.hpp"
+#include "protocols/log_context.hpp"
 
 #include <spdlog/spdlog.h>
 

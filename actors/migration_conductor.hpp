@@ -5,7 +5,7 @@
 // one actor of the manager, besides the FRONT, that others can name, and ignores exits of anybody else.
 
 #include "actors/conductor.hpp"
-#include "actors/local_messages.hpp"
+#include "actors/interfaces.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>

@@ -6,8 +6,8 @@
 #include "actors/cluster_news.hpp"
 #include "actors/conductor.hpp"
 #include "actors/instance_table.hpp"
+#include "actors/interfaces.hpp"
 #include "actors/job_queue.hpp"
-#include "actors/local_messages.hpp"
 #include "actors/standstill_watch.hpp"
 #include "protocols/line_limit.hpp"
 

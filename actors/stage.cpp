@@ -1,6 +1,6 @@
 #include "actors/stage.hpp"
 
-#include "actors/behaviors.hpp"
+#include "protocols/behaviors.hpp"
 
 namespace parcae {
 

@@ -4,8 +4,8 @@
 // own name, a safetensors file with parameters and optimizer state, and a manifest. The manifest comes last: a share
 // without one does not count. Everything here blocks on the disk; torch-free.
 
-#include "gpu/data_port.hpp"
 #include "gpu/model_description.hpp"
+#include "gpu/snapshot.hpp"
 #include "protocols/manifest.hpp"
 
 #include <atomic>

@@ -2,6 +2,7 @@
 
 // Bytes between the participants of one generation. Torch-free; implemented over TCP (tcp_communicator.hpp).
 
+#include "gpu/snapshot.hpp"
 #include "protocols/ids.hpp"
 
 #include <chrono>
@@ -50,6 +51,11 @@ struct tag {
 
   friend bool operator==(const tag&, const tag&) = default;
 };
+
+/// Of a part of a layer's state in a migration.
+inline tag shard_tag(const version& at, std::uint32_t layer, std::size_t part) {
+  return {channel::shard, at.steps, layer * std::uint32_t{most_parts} + static_cast<std::uint32_t>(part)};
+}
 
 /// A send or receive under way.
 class transmission {

@@ -3,6 +3,7 @@
 // A process's end of the data plane: one listening socket and the I/O thread that serves all its connections.
 
 #include "gpu/communicator.hpp"
+#include "gpu/snapshot.hpp"
 #include "protocols/choreography.hpp"
 
 #include <atomic>
@@ -12,21 +13,6 @@
 #include <vector>
 
 namespace parcae {
-
-/// One part of a layer's state on the wire and in a keeper: its flat buffers in the order parameters, first moment,
-/// second moment, buffers. How many there are depends on the optimizer; all are given by their sizes.
-struct shard_bytes {
-  std::uint32_t layer = 0;
-  version at;
-  std::vector<std::vector<std::byte>> parts;
-};
-
-/// A snapshot of some layers on its way to keepers.
-struct snapshot {
-  job_id job;
-  commit_result result; ///< of the exchange that made the version
-  std::vector<shard_bytes> shards;
-};
 
 /// Sends snapshots to one keeper over a connection of its own that outlives generations; reconnects when it broke.
 /// Holds at most two snapshots not yet acknowledged, the newest and the one before it, or the one being written: that

@@ -1,5 +1,6 @@
 #include "gpu/frames.hpp"
 
+#include "gpu/snapshot.hpp"
 #include "protocols/frame.capnp.h"
 
 #include <capnp/message.h>

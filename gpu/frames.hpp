@@ -55,9 +55,6 @@ struct frame {
   std::uint64_t checksum = 0; ///< channel::shard only, else 0
 };
 
-/// At most so many parts has a shard.
-inline constexpr std::size_t most_parts = 8;
-
 /// No part is larger.
 inline constexpr std::uint64_t most_part_bytes = std::uint64_t{16} << 30;
 

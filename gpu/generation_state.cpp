@@ -107,9 +107,6 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
   const auto bytes_of = [](const at::Tensor& x) {
     return std::span(static_cast<std::byte*>(x.data_ptr()), x.nbytes());
   };
-  const auto tag_of = [&](std::uint32_t layer, std::size_t part) {
-    return tag{channel::shard, at.steps, layer * 8 + static_cast<std::uint32_t>(part)};
-  };
   std::uint64_t received = 0;
   for (const auto& move : what.moves) {
     if (move.destination != self)
@@ -117,7 +114,7 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
     auto parts = arriving.at(move.layer).parts();
     arrivals.push_back({move.layer, {}});
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      arrivals.back().parts.push_back(comm->receive(move.source, tag_of(move.layer, i), bytes_of(parts[i])));
+      arrivals.back().parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), bytes_of(parts[i])));
       received += parts[i].nbytes();
     }
   }
@@ -130,7 +127,7 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
       throw std::runtime_error("layer " + std::to_string(move.layer) + " is not held at version " + to_string(at));
     auto parts = held->second.parts();
     for (std::size_t i = 0; i < parts.size(); ++i)
-      departures.emplace_back(comm->send(move.destination, tag_of(move.layer, i), bytes_of(parts[i])), parts[i]);
+      departures.emplace_back(comm->send(move.destination, shard_tag(at, move.layer, i), bytes_of(parts[i])), parts[i]);
     fault(options, "transfer_send", ++sent);
   }
   std::uint32_t arrived = 0;

@@ -4,8 +4,8 @@
 
 #include "gpu/communicator.hpp"
 #include "gpu/data_port.hpp"
+#include "gpu/executor.hpp"
 #include "gpu/layer_state.hpp"
-#include "gpu/stage_executor.hpp"
 #include "gpu/stage_training.hpp"
 
 #include <atomic>

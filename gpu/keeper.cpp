@@ -1,9 +1,10 @@
+#include "gpu/keeper.hpp"
+
 #include "gpu/checkpoint_store.hpp"
 #include "gpu/data_port.hpp"
 #include "gpu/frames.hpp"
 #include "gpu/shard_store.hpp"
 #include "gpu/snapshot_admission.hpp"
-#include "gpu/stage_executor.hpp"
 #include "protocols/crash_stack.hpp"
 
 #include <atomic>
@@ -122,8 +123,7 @@ private:
     for (const auto& [move, shard] : shards) {
       std::vector<ticket> parts;
       for (std::uint32_t i = 0; i < shard->parts.size(); ++i)
-        parts.push_back(comm_->send(
-            move.destination, {channel::shard, at.steps, move.layer * std::uint32_t{most_parts} + i}, shard->parts[i]));
+        parts.push_back(comm_->send(move.destination, shard_tag(at, move.layer, i), shard->parts[i]));
       for (const auto& x : parts)
         comm_->wait(x, send_limit);
       ++sent;

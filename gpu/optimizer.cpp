@@ -1,4 +1,4 @@
-#include "gpu/model.hpp"
+#include "gpu/optimizer.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -2,7 +2,8 @@
 
 // What a keeper holds of one job, and which versions it may drop (design, section 8). Plain data, single-threaded.
 
-#include "gpu/data_port.hpp"
+#include "gpu/snapshot.hpp"
+#include "protocols/choreography.hpp"
 
 #include <cstdint>
 #include <map>

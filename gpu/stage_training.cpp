@@ -1,5 +1,7 @@
 #include "gpu/stage_training.hpp"
 
+#include "gpu/optimizer.hpp"
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>

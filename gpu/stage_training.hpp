@@ -5,13 +5,13 @@
 #include "gpu/batch_statistics.hpp"
 #include "gpu/communicator.hpp"
 #include "gpu/contribution.hpp"
+#include "gpu/executor.hpp"
 #include "gpu/gradient_sums.hpp"
 #include "gpu/layer_state.hpp"
 #include "gpu/model.hpp"
 #include "gpu/reduction.hpp"
 #include "gpu/samples.hpp"
 #include "gpu/stage_clock.hpp"
-#include "gpu/stage_executor.hpp"
 #include "protocols/pipeline_schedule.hpp"
 
 #include <atomic>

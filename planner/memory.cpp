@@ -1,5 +1,7 @@
 #include "planner/memory.hpp"
 
+#include "protocols/replica_tree.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstdio>

@@ -2,7 +2,8 @@
 
 // How much memory a stage needs: an estimate from sizes alone.
 
-#include "planner/throughput.hpp"
+#include "protocols/costs.hpp"
+#include "protocols/job_specification.hpp"
 
 #include <cstdint>
 #include <span>

@@ -1,5 +1,6 @@
 // The mean cost of a move over all subsets of instances that may be lost.
 
+#include "planner/hypergeometric.hpp"
 #include "planner/published_cost.hpp"
 
 #include <algorithm>

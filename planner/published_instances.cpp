@@ -1,5 +1,6 @@
 // The mean cost of a move where the devices of an instance vanish together, which ties the stages to each other.
 
+#include "planner/hypergeometric.hpp"
 #include "planner/published_cost.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "planner/realistic_cost.hpp"
 
+#include "planner/hypergeometric.hpp"
 #include "planner/placement.hpp"
-#include "planner/published_cost.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -8,9 +8,6 @@
 
 namespace parcae {
 
-/// P(k of n drawn are among the `marked` of `all`), k = 0 … min(n, marked).
-std::vector<double> hypergeometric(std::uint32_t all, std::uint32_t marked, std::uint32_t drawn);
-
 /// Stages of `width` replicas, of which each can spare `spare` < width. Adding stages one by one, the number of losses
 /// among the stages so far is all that matters, and the answers hold for grids of any depth.
 class replica_losses {

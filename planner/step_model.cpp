@@ -192,10 +192,6 @@ double platform_cost::crowding_of(std::uint32_t slots) const {
   return crowding.empty() || k == 0 ? 1 : crowding[std::min<std::size_t>(k, crowding.size()) - 1];
 }
 
-std::uint32_t busiest_micro_batches(const job_specification& job, std::uint32_t width) {
-  return (job.virtual_replicas + width - 1) / width * (job.micro_batches() / job.virtual_replicas);
-}
-
 std::uint32_t partial_sums(const job_specification& job, std::uint32_t width) {
   if (!job.reproducible)
     return 1;

@@ -34,9 +34,6 @@ struct platform_cost {
   std::uint32_t side_by_side(std::uint32_t slots) const;
 };
 
-/// Micro-batches of the busiest pipeline: ⌈V/D⌉·M/V.
-std::uint32_t busiest_micro_batches(const job_specification& job, std::uint32_t width);
-
 /// Sums of the busiest pipeline that its all-reduce starts from, each as large as the gradients.
 std::uint32_t partial_sums(const job_specification& job, std::uint32_t width);
 

@@ -1,13 +1,12 @@
 #pragma once
 
-// Interfaces of all actors. Each message says: effect; reply; errors; whether it may be repeated; which generation is
-// checked. Messages between one pair of actors keep their order. "Local only" messages never leave their process.
-// Include type_ids.hpp where messages are sent or handled.
+// Interfaces of the actors that other processes reach. Each message says: effect; reply; errors; whether it may be
+// repeated; which generation is checked. Messages between one pair of actors keep their order. "Local only" messages
+// never leave their process. Include type_ids.hpp where messages are sent or handled.
 
 #include "protocols/choreography.hpp"
 #include "protocols/messages.hpp"
 
-#include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/atom.hpp>
 #include <caf/fwd.hpp>
 #include <caf/replies_to.hpp>
@@ -32,20 +31,6 @@ CAF_ADD_ATOM(parcae_protocol, parcae, view_atom, "view")
 
 namespace parcae {
 
-// Local only; defined in actors/local_messages.hpp.
-struct slot_offer;
-struct job_event;
-struct job_outcome;
-struct job_picture;
-struct fleet_news;
-struct forecast_query;
-struct forecast_answer;
-struct plan_query;
-struct plan_answer;
-struct preempt_order;
-struct preempt_outcome;
-struct executor_report;
-
 /// An actor that takes each alternative of a variant as a message of its own, after the same first elements.
 template <class Variant, class... First>
 struct takes_each;
@@ -54,23 +39,6 @@ template <class... Ts, class... First>
 struct takes_each<std::variant<Ts...>, First...> {
   using type = caf::typed_actor<caf::reacts_to<First..., Ts>...>;
 };
-
-} // namespace parcae
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::slot_offer)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_event)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_outcome)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_picture)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::fleet_news)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_query)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_answer)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_query)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_answer)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_order)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_outcome)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::executor_report)
-
-namespace parcae {
 
 /// Where the executors of a job report to: its MIGRATION_CONDUCTOR. Each report of choreography.hpp is one message
 /// (slot, report); no reply; may be repeated; reports of slots that the job does not have are ignored, and the
@@ -85,13 +53,6 @@ using slot_actor = takes_each<command, job_id>::type::extend<
     // not: so a conductor attaches a slot again whose connection was another in the meantime. No reply. May be
     // repeated.
     caf::reacts_to<attach_atom, job_id, report_sink>>;
-
-/// Owns the executor of one slot and one job; child of a GPU or KEEPER.
-using stage_actor = takes_each<command>::type::extend<
-    // Reports go there from now on. No reply. May be repeated.
-    caf::reacts_to<attach_atom, report_sink>,
-    // Local only, from the executor's threads: passed on to the conductor.
-    caf::reacts_to<executor_report>>;
 
 /// INSTANCE: a node process as the registry sees it.
 using instance_actor = caf::typed_actor<
@@ -125,67 +86,5 @@ using manager_actor = service_actor::extend<
     caf::replies_to<hello, instance_actor, std::vector<slot_actor>>::with<welcome>,
     // That life ends after the notice. No reply. May be repeated; the earliest end counts. Unknown lives are ignored.
     caf::reacts_to<leaving_notice>>;
-
-/// REGISTRY: all of the manager's front: instances, the queue of jobs, clients.
-using registry_actor = manager_actor::extend<
-    // Local only, from a job_manager: the job ended. No reply.
-    caf::reacts_to<job_outcome>,
-    // Local only, from a job_manager: the job no longer needs this slot, which is under notice. No reply. May be
-    // repeated.
-    caf::reacts_to<released_atom, slot_id>,
-    // Local only, from the main program: the manager is to end. The running job is stopped at a step and checkpointed
-    // first; no further job starts. No reply; registry_config says who is told. May be repeated.
-    caf::reacts_to<end_atom>,
-    // Local only, timer: forgets lost instances after their lease, and notices that the process stood still.
-    caf::reacts_to<timer_atom>>;
-
-/// JOB_MANAGER: one per job while it runs; child of the registry. All local only.
-using job_manager_actor = caf::typed_actor<
-    // A slot that the job may use. No reply. A reproducible job ignores workers that do not compute the same bits.
-    caf::reacts_to<slot_offer>,
-    // slot_lost, slot_leaving, cancel_requested and the like, passed on to the conductor. No reply.
-    caf::reacts_to<job_event>,
-    // From the conductor: the job ended. No reply.
-    caf::reacts_to<job_outcome>,
-    // From the conductor: see the registry.
-    caf::reacts_to<released_atom, slot_id>,
-    // From the registry: passed on to the forecaster, if the job may use that worker. No reply. Edge-triggered, once.
-    caf::reacts_to<fleet_news>,
-    // From the planner: passed on to the forecaster.
-    caf::replies_to<forecast_query>::with<forecast_answer>,
-    // From the conductor: passed on to the planner.
-    caf::replies_to<plan_query>::with<plan_answer>,
-    // What `status` shows; passed on to the conductor.
-    caf::replies_to<view_atom>::with<job_picture>>;
-
-/// MIGRATION_CONDUCTOR: hosts the state machine of actors/conductor.hpp; child of a job_manager.
-using conductor_actor = report_sink::extend<
-    // Local only: a slot for this job; it is attached and its joining handled, or, if it is known already, its return
-    // over a new connection. No reply.
-    caf::reacts_to<slot_offer>,
-    // Local only: any other event. No reply.
-    caf::reacts_to<job_event>,
-    // Timer: the conductor's deadline, if this is the newest timer.
-    caf::reacts_to<timer_atom, std::uint64_t>,
-    // Local only: what `status` shows.
-    caf::replies_to<view_atom>::with<job_picture>>;
-
-/// FORECASTER: learns from the history of the workers; child of a job_manager. Local only.
-using forecaster_actor = caf::typed_actor<
-    // Remembers it. No reply. Edge-triggered, once.
-    caf::reacts_to<fleet_news>,
-    // The distribution over the next intervals, from now on. May be repeated.
-    caf::replies_to<forecast_query>::with<forecast_answer>>;
-
-/// LIVEPUT_PLANNER: chooses configurations; child of a job_manager. Local only.
-using planner_actor = caf::typed_actor<
-    // Answers with the configuration to use. May be repeated.
-    caf::replies_to<plan_query>::with<plan_answer>>;
-
-/// INJECTOR: makes synthetic preemptions; child of the registry. Local only.
-using injector_actor = caf::typed_actor<
-    // Chooses the victims, gives notice of them to the registry, tells them to die. Answers with their names. Errors:
-    // unknown_instance, too_few_instances.
-    caf::replies_to<preempt_order>::with<preempt_outcome>>;
 
 } // namespace parcae

@@ -38,4 +38,8 @@ std::vector<replica_range> maximal_subtrees(std::uint32_t virtual_replicas, repl
   return result;
 }
 
+std::uint32_t busiest_micro_batches(const job_specification& job, std::uint32_t width) {
+  return (job.virtual_replicas + width - 1) / width * (job.micro_batches() / job.virtual_replicas);
+}
+
 } // namespace parcae

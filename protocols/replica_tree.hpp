@@ -3,6 +3,8 @@
 // Virtual replicas and the fixed binary tree in which their gradients are added (design, section 5): what executors
 // compute by and planners count with.
 
+#include "protocols/job_specification.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -30,5 +32,8 @@ std::uint32_t tree_split(replica_range node);
 
 /// The maximal sub-trees of the tree over [0, V) that lie within `owned`, left to right. At most 2·log2(V).
 std::vector<replica_range> maximal_subtrees(std::uint32_t virtual_replicas, replica_range owned);
+
+/// Micro-batches of the busiest pipeline: ⌈V/D⌉·M/V.
+std::uint32_t busiest_micro_batches(const job_specification& job, std::uint32_t width);
 
 } // namespace parcae

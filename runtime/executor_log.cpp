@@ -1,6 +1,6 @@
 #include "runtime/executor_log.hpp"
 
-#include "actors/log_context.hpp"
+#include "protocols/log_context.hpp"
 
 #include <spdlog/spdlog.h>
 

@@ -2,7 +2,7 @@
 
 // What a node's executors are told and say, in its log.
 
-#include "gpu/stage_executor.hpp"
+#include "gpu/executor.hpp"
 
 #include <functional>
 #include <memory>

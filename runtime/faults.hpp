@@ -2,7 +2,7 @@
 
 // Injected failures, for tests: what a spot instance does to a process at a chosen moment inside the executor.
 
-#include "gpu/stage_executor.hpp"
+#include "gpu/executor.hpp"
 
 #include <atomic>
 #include <deque>

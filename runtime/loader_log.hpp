@@ -3,7 +3,7 @@
 // A file with one line per micro-batch loaded: "generation step micro_batch inputs|targets hash sample sample …".
 // Joined with the job's chain it shows that no sample is skipped or counted twice.
 
-#include "gpu/stage_executor.hpp"
+#include "gpu/executor.hpp"
 
 #include <filesystem>
 #include <fstream>

@@ -1,6 +1,6 @@
 #include "runtime/logging.hpp"
 
-#include "actors/log_context.hpp"
+#include "protocols/log_context.hpp"
 #include "protocols/printable.hpp"
 
 #include <boost/json.hpp>

@@ -3,6 +3,8 @@
 #include "actors/instance.hpp"
 #include "gpu/data_port.hpp"
 #include "gpu/durable_file.hpp"
+#include "gpu/keeper.hpp"
+#include "gpu/stage_executor.hpp"
 #include "runtime/black_box_sink.hpp"
 #include "runtime/executor_log.hpp"
 #include "runtime/guardian.hpp"

@@ -3,6 +3,7 @@
 
 #include "gpu/dataset.hpp"
 #include "gpu/model.hpp"
+#include "gpu/optimizer.hpp"
 #include "gpu/samples.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_models.hpp"

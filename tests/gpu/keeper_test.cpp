@@ -1,7 +1,7 @@
+#include "gpu/keeper.hpp"
 #include "gpu/model_description.hpp"
 #include "gpu/shard_store.hpp"
 #include "gpu/snapshot_admission.hpp"
-#include "gpu/stage_executor.hpp"
 #include "tests/gpu/executor_reports.hpp"
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 
 #include "gpu/dataset.hpp"
 #include "gpu/model.hpp"
+#include "gpu/optimizer.hpp"
 #include "tests/support/reference_gpt.hpp"
 
 #include <ATen/ATen.h>

@@ -1,7 +1,8 @@
 // The optimizer step on flat buffers, against the published formulas in double precision and against LibTorch's own
 // classes.
 
-#include "gpu/model.hpp"
+#include "gpu/model_description.hpp"
+#include "gpu/optimizer.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

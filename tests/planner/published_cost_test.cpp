@@ -1,3 +1,4 @@
+#include "planner/hypergeometric.hpp"
 #include "planner/published_cost.hpp"
 #include "tests/planner/workloads.hpp"
 

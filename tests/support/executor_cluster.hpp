@@ -5,7 +5,7 @@
 
 #include "actors/conductor.hpp"
 #include "gpu/data_port.hpp"
-#include "gpu/stage_executor.hpp"
+#include "gpu/executor.hpp"
 
 #include <condition_variable>
 #include <filesystem>
