@@ -114,7 +114,7 @@ using conductor_event = std::variant<slot_joined, slot_lost, slot_leaving, slot_
 /// Send a command to a slot.
 struct tell {
   slot_id to;
-  command what;
+  std::shared_ptr<const command> what; ///< never null; one for all that are told the same
 };
 
 /// Ask the planner for a configuration. Answered by plan_chosen with the same number.

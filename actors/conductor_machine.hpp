@@ -9,6 +9,7 @@
 #include "planner/change_meter.hpp"
 #include "planner/step_meter.hpp"
 
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -96,8 +97,11 @@ private:
 
   // Effects.
 
-  void send(const slot_id& to, command what) {
-    note_told(to, what);
+  void send(const slot_id& to, command what) { send(to, std::make_shared<const command>(std::move(what))); }
+
+  /// To several slots, without a copy for each: PREPARE is as large as the fleet.
+  void send(const slot_id& to, std::shared_ptr<const command> what) {
+    note_told(to, *what);
     effects_.push_back(tell{to, std::move(what)});
   }
 

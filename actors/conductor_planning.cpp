@@ -275,8 +275,9 @@ void conductor::machine::begin_change(const configuration& choice, const version
   view_.problem.clear();
   log(severity::information, "generation " + std::to_string(newest_.value) + ": " + record_.configuration + " after " +
                                  record_.trigger + "; " + choice.reason + "; " + next_->plan.reason);
+  const auto prepare_all = std::make_shared<const command>(next_->what);
   for (const auto& p : next_->what.target.participants)
-    send(p.slot, next_->what);
+    send(p.slot, prepare_all);
 }
 
 double conductor::machine::predicted_stall_ms() const {

@@ -48,7 +48,7 @@ job_picture picture_of(self_pointer self) {
 // Without a sender: also when the actor is gone.
 void tell_slot(const migration_conductor_state& s, const tell& x) {
   if (const auto i = s.slots.find(x.to); i != s.slots.end()) // else lost meanwhile: its slot_lost is being handled
-    std::visit([&](const auto& command) { caf::anon_send(i->second, s.config.job, command); }, x.what);
+    std::visit([&](const auto& command) { caf::anon_send(i->second, s.config.job, command); }, *x.what);
 }
 
 // The machine did not end the job itself, so nobody was told. An error in it must not cost what the keepers hold.
@@ -124,7 +124,7 @@ struct effect_carrier {
   void operator()(const tell& x) const {
     auto& s = self->state;
     tell_slot(s, x);
-    if (auto r = std::get_if<release>(&x.what); r && r->keep.empty() && s.leaving.contains(x.to))
+    if (auto r = std::get_if<release>(x.what.get()); r && r->keep.empty() && s.leaving.contains(x.to))
       s.emptied.insert(x.to);
   }
 

@@ -1,7 +1,6 @@
 #include "forecast/evaluation.hpp"
 
 #include "forecast/method.hpp"
-#include "forecast/selector.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,17 @@
 #include <random>
 
 namespace parcae {
+
+double crps(const distribution& p, std::uint32_t y) {
+  double below = 0, sum = 0;
+  const auto n = std::max<std::size_t>(p.size(), y);
+  for (std::size_t i = 0; i < n; ++i) {
+    below += i < p.size() ? p[i] : 0;
+    const double error = below - (i >= y ? 1 : 0);
+    sum += error * error;
+  }
+  return sum;
+}
 
 namespace {
 

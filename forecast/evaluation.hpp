@@ -3,6 +3,7 @@
 // How good forecasts were on a history: the tables of `parcae forecast`.
 
 #include "forecast/history.hpp"
+#include "forecast/lattice.hpp"
 
 #include <cstdint>
 #include <span>
@@ -10,6 +11,9 @@
 #include <vector>
 
 namespace parcae {
+
+/// CRPS of a distribution over counts against what came: Σ (F(n) − [n ≥ y])². In instances; smaller is better.
+double crps(const distribution& p, std::uint32_t y);
 
 /// Errors of one method at one horizon, over all origins after the warm-up. In instances; NaN where there are no
 /// forecasts, or too few for an interval.

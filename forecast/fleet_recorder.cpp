@@ -96,7 +96,7 @@ fleet_forecast fleet_recorder::forecast(double now_s, std::size_t look_ahead) {
   result.devices = std::max(devices_, 1u);
   result.announced = losses_ > 0 && 2 * announced_ >= losses_;
   result.future = rows_ == 0 ? single_path(0, std::vector<std::uint32_t>(look_ahead, 0))
-                             : method_->futures(look_ahead, planning_detail);
+                             : method_->forecast(look_ahead, planning_detail);
   return result;
 }
 

@@ -39,10 +39,6 @@ std::uint32_t quantile(const distribution& p, double q);
 /// Of the availability after each interval of the look-ahead.
 std::vector<distribution> availability_of(const availability_lattice& x);
 
-/// Mixes forecasts so that a plan cannot tell which of them it follows: nodes of a stage with the same availability
-/// become one. All have the same look-ahead; weights sum to 1.
-availability_lattice merged(const std::vector<availability_lattice>& parts, const std::vector<double>& weights);
-
 /// A lattice with one path.
 availability_lattice single_path(std::uint32_t available, const std::vector<std::uint32_t>& next);
 

@@ -24,13 +24,8 @@ public:
   virtual void observe(const fleet_interval& x) = 0;
 
   /// The `look_ahead` intervals after the last observed one. Paths less likely than `detail` may be left out; the rest
-  /// is scaled up to 1.
+  /// is scaled up to 1. All that tells nodes of a stage apart can be observed when they are reached.
   virtual availability_lattice forecast(std::size_t look_ahead, double detail) const = 0;
-
-  /// The same to plan on: all that tells nodes of a stage apart can be observed when they are reached.
-  virtual availability_lattice futures(std::size_t look_ahead, double detail) const {
-    return forecast(look_ahead, detail);
-  }
 
   /// One number for each interval: the median, unless the method knows better.
   virtual std::vector<std::uint32_t> point(std::size_t look_ahead, double detail) const;
@@ -43,7 +38,8 @@ inline constexpr double scoring_detail = 2e-4;
 /// One of method_names(). Throws std::invalid_argument, with the list, for another name.
 std::unique_ptr<forecast_method> make_method(std::string_view name);
 
-/// "last", "mean", "drift", "arima", "smoothing", "nearest", "regime", "survival", "auto".
+/// "last", "last-spread", "mean", "drift", "arima", "arima-long", "smoothing", "nearest", "regime", "survival", and
+/// "auto", which is another name of what plans follow: "regime".
 std::vector<std::string> method_names();
 
 /// A lattice of equally likely paths, each of the same length: the availability after each interval. Paths that meet

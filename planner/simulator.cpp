@@ -120,8 +120,8 @@ std::uint32_t simulator::plan_with_forecast() {
     available += known.back().joined - known.back().lost;
   }
   if (!point_ || account_.real_time || account_.table.shapes().size() > move_table::dense)
-    return plan(known, forecast_->futures(left - known_count, planning_detail), account_for(so_far_));
-  for (const auto& stage : forecast_->futures(left - known_count, planning_detail).stages) {
+    return plan(known, forecast_->forecast(left - known_count, planning_detail), account_for(so_far_));
+  for (const auto& stage : forecast_->forecast(left - known_count, planning_detail).stages) {
     if (known.size() == left)
       break;
     const auto& step = stage[0].branches;

@@ -1,25 +1,23 @@
 #include "planner/step_model.hpp"
 
-#include "protocols/pipeline_schedule.hpp"
 #include "protocols/replica_tree.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 namespace parcae {
 
 namespace {
 
-constexpr double not_yet = -1;
-
-// One stage of the busiest pipeline.
+// One stage of the busiest pipeline: what its passes take.
 struct stage_cost {
   pass_times awake = {};
-  pass_times waking = {};                             // so much more
-  double messages_ms = 0;                             // in either pass of a micro-batch
-  double wire_ms = 0;                                 // of an output to the next stage, or of its gradient back
-  bool forward_wakes = false, backward_wakes = false; // the next one
+  pass_times waking = {};  // so much more
+  double messages_ms = 0;  // in either pass of a micro-batch
+  double wire_ms = 0;      // of an output to the next stage, or of its gradient back
+  std::uint32_t ahead = 0; // forward passes before its first backward pass is due, that one's own not counted
 };
 
 // Messages of one direction between two stages: one after the other, each `latency` on its way besides.
@@ -32,6 +30,18 @@ struct wire {
   }
 };
 
+// Where a stage is. Of what it waits for there is never more than one that has come and is not used.
+struct stage_progress {
+  double free = 0;                                    // what was begun has ended
+  double busy = 0;                                    // computed so far
+  double input = 0;                                   // when the next forward pass's is there
+  double gradient = 0;                                // when that of the next backward pass's output is there
+  double reduced = 0;                                 // when the stage's gradients are
+  wire there;                                         // to the next stage
+  wire back;                                          // to the stage before
+  bool forward_wakes = false, backward_wakes = false; // the next one
+};
+
 // Bytes that a member of an all-reduce sends for each byte of gradients. In tree order: its sums of the chunks of
 // others to their owners, and the results of its own chunks to all; as a ring: twice its share.
 double sent_share(const job_specification& job, std::uint32_t width) {
@@ -39,113 +49,144 @@ double sent_share(const job_specification& job, std::uint32_t width) {
   return job.reproducible ? (partial_sums(job, width) + 1) * others : 2 * others;
 }
 
-// When each stage has done its backward passes, and when the stage's gradients are reduced. The apply of the step
-// before comes first.
+// When each stage has done its backward passes, and when its gradients are reduced. The apply of the step before comes
+// first. Operations come in the order of one_forward_one_backward (protocols/pipeline_schedule.hpp), carried out in
+// rounds: in round n a stage does the backward pass that is due, if one is, and the forward pass of micro-batch n. So
+// nothing is asked for before it was worked out, and steps of any number of micro-batches are the same until the last
+// one was begun.
 class schedule {
 public:
-  schedule(const job_specification& job, std::span<const layer_cost> layers, std::span<const std::uint32_t> first_layer,
-           std::uint32_t width, const platform_cost& platform) :
+  // `alone`: no other rank is waited for.
+  schedule(std::span<const layer_cost> layers, std::span<const std::uint32_t> first_layer,
+           const platform_cost& platform, double crowding, bool alone) :
       layers_(layers),
       first_(first_layer), platform_(platform), depth_(static_cast<std::uint32_t>(first_layer.size() - 1)),
-      count_(busiest_micro_batches(job, width)), crowding_(platform.crowding_of(width * depth_)),
-      sent_share_(width > 1 ? sent_share(job, width) : 0), stages_(depth_), free_(depth_), reduced_(depth_),
-      arrived_(depth_, std::vector<double>(count_, not_yet)), answered_(arrived_), there_(depth_), back_(depth_) {
+      crowding_(crowding), alone_(alone), costs_(depth_), stages_(depth_) {
     for (std::uint32_t s = 0; s < depth_; ++s) {
-      auto& stage = stages_[s];
-      for (auto i = first_[s]; i < first_[s + 1]; ++i) {
-        for (const auto ms : pass_kinds) {
-          stage.awake.*ms += crowding_ * layers_[i].*ms;
-          stage.waking.*ms += crowding_ * layers_[i].waking.*ms;
-        }
-      }
-      const auto bytes_after = [&](std::uint32_t layer) { return static_cast<double>(layers_[layer].output_bytes); };
-      if (s > 0)
-        stage.messages_ms += crowding_ * platform_.processing_ms(bytes_after(first_[s] - 1));
-      if (s + 1 < depth_)
-        stage.messages_ms += crowding_ * platform_.processing_ms(bytes_after(first_[s + 1] - 1));
-      stage.wire_ms = platform_.wire_ms(bytes_after(first_[s + 1] - 1));
+      costs_[s] = cost_of(s);
       // The commit exchange was waited for.
-      stage.forward_wakes = stage.backward_wakes = width * depth_ > 1;
-      compute(s, stage.awake.optimizer_ms + (stage.forward_wakes ? stage.waking.optimizer_ms : 0));
+      stages_[s].forward_wakes = stages_[s].backward_wakes = !alone;
+      compute(stages_[s], costs_[s].awake.optimizer_ms + (alone ? 0 : costs_[s].waking.optimizer_ms));
     }
-    std::fill(arrived_.front().begin(), arrived_.front().end(), 0.0);
+  }
+
+  bool is_for(double crowding, bool alone) const { return crowding == crowding_ && alone == alone_; }
+
+  /// Up to the forward passes of micro-batch `count` − 1.
+  void begin(std::uint32_t count) {
+    for (; begun_ < count; ++begun_)
+      for (std::uint32_t s = 0; s < depth_; ++s) {
+        if (begun_ > costs_[s].ahead) {
+          start_backward(s);
+          compute(stages_[s], costs_[s].awake.backward_ms);
+          answer(s);
+        }
+        forward(s);
+      }
+  }
+
+  /// There are no more micro-batches than were begun. `sent_share`: see sent_share().
+  void finish(double sent_share) {
+    for (auto round = begun_; round < begun_ + depth_; ++round)
+      for (std::uint32_t s = 0; s < depth_; ++s) {
+        const auto ended = round - std::min(round, costs_[s].ahead); // backward passes, with this one
+        if (ended == 0 || ended > begun_)
+          continue;
+        start_backward(s);
+        if (ended == begun_)
+          end_backward(s, sent_share);
+        else
+          compute(stages_[s], costs_[s].awake.backward_ms);
+        answer(s);
+      }
+    exchange_tied();
   }
 
   /// When the gradients of the last stage to be ready are.
-  double run() {
-    std::vector<std::vector<pipeline_operation>> operations;
-    for (std::uint32_t s = 0; s < depth_; ++s)
-      operations.push_back(one_forward_one_backward(depth_, s, count_));
-    std::vector<std::size_t> next(depth_, 0);
-    // Some stage can always go on, since 1F1B never waits in a circle.
-    for (std::size_t left = depth_ * operations.front().size(); left > 0;)
-      for (std::uint32_t s = 0; s < depth_; ++s)
-        for (; next[s] < operations[s].size() && carry_out(s, operations[s][next[s]]); ++next[s])
-          --left;
-    exchange_tied();
-    return *std::max_element(reduced_.begin(), reduced_.end());
+  double ready_ms() const {
+    double most = 0;
+    for (const auto& x : stages_)
+      most = std::max(most, x.reduced);
+    return most;
   }
 
-  /// What its stages computed, on average; where it is known which cores there are.
-  double mean_busy_ms() const { return busy_ / depth_; }
+  /// What its stages computed, on average.
+  double mean_busy_ms() const {
+    double sum = 0;
+    for (const auto& x : stages_)
+      sum += x.busy;
+    return sum / depth_;
+  }
 
 private:
-  void compute(std::uint32_t s, double ms) {
-    free_[s] += ms;
-    if (platform_.machine_cores > 0) // nobody asks else, and this is where planning spends its time
-      busy_ += ms;
-  }
-
-  void wait_until(std::uint32_t s, double arrived) {
-    if (arrived <= free_[s])
-      return;
-    free_[s] = arrived;
-    stages_[s].forward_wakes = stages_[s].backward_wakes = true;
-  }
-
-  bool carry_out(std::uint32_t s, const pipeline_operation& x) {
-    auto& stage = stages_[s];
-    const bool last_stage = s + 1 == depth_;
-    if (x.forward) {
-      if (arrived_[s][x.position] == not_yet)
-        return false;
-      wait_until(s, arrived_[s][x.position]);
-      compute(s, stage.messages_ms + stage.awake.forward_ms +
-                     (std::exchange(stage.forward_wakes, false) ? stage.waking.forward_ms : 0));
-      if (!last_stage)
-        arrived_[s + 1][x.position] = there_[s].arrival(free_[s], stage.wire_ms, platform_.latency_ms);
-      return true;
+  stage_cost cost_of(std::uint32_t s) const {
+    stage_cost result;
+    for (auto i = first_[s]; i < first_[s + 1]; ++i) {
+      for (const auto ms : pass_kinds) {
+        result.awake.*ms += crowding_ * layers_[i].*ms;
+        result.waking.*ms += crowding_ * layers_[i].waking.*ms;
+      }
     }
-    if (!last_stage) {
-      if (answered_[s][x.position] == not_yet)
-        return false;
-      wait_until(s, answered_[s][x.position]);
-    }
-    compute(s, stage.messages_ms + (std::exchange(stage.backward_wakes, false) ? stage.waking.backward_ms : 0));
-    if (x.position + 1 == count_)
-      end_backward(s);
-    else
-      compute(s, stage.awake.backward_ms);
+    const auto bytes_after = [&](std::uint32_t layer) { return static_cast<double>(layers_[layer].output_bytes); };
     if (s > 0)
-      answered_[s - 1][x.position] = back_[s].arrival(free_[s], stages_[s - 1].wire_ms, platform_.latency_ms);
-    return true;
+      result.messages_ms += crowding_ * platform_.processing_ms(bytes_after(first_[s] - 1));
+    if (s + 1 < depth_)
+      result.messages_ms += crowding_ * platform_.processing_ms(bytes_after(first_[s + 1] - 1));
+    result.wire_ms = platform_.wire_ms(bytes_after(first_[s + 1] - 1));
+    result.ahead = depth_ - s - 1;
+    return result;
+  }
+
+  static void compute(stage_progress& x, double ms) {
+    x.free += ms;
+    x.busy += ms;
+  }
+
+  static void wait_until(stage_progress& x, double arrived) {
+    if (arrived <= x.free)
+      return;
+    x.free = arrived;
+    x.forward_wakes = x.backward_wakes = true;
+  }
+
+  void forward(std::uint32_t s) {
+    auto& x = stages_[s];
+    const auto& cost = costs_[s];
+    wait_until(x, x.input);
+    compute(x, cost.messages_ms + cost.awake.forward_ms +
+                   (std::exchange(x.forward_wakes, false) ? cost.waking.forward_ms : 0));
+    if (s + 1 < depth_)
+      stages_[s + 1].input = x.there.arrival(x.free, cost.wire_ms, platform_.latency_ms);
+  }
+
+  void start_backward(std::uint32_t s) {
+    auto& x = stages_[s];
+    wait_until(x, x.gradient); // 0 on the last stage
+    compute(x, costs_[s].messages_ms + (std::exchange(x.backward_wakes, false) ? costs_[s].waking.backward_ms : 0));
+  }
+
+  void answer(std::uint32_t s) {
+    auto& x = stages_[s];
+    if (s > 0)
+      stages_[s - 1].gradient = x.back.arrival(x.free, costs_[s - 1].wire_ms, platform_.latency_ms);
   }
 
   // The last backward pass: each layer's gradients go on their way behind the backward pass of the layers before.
-  void end_backward(std::uint32_t s) {
+  void end_backward(std::uint32_t s, double sent_share) {
+    auto& x = stages_[s];
     wire network;
     double arrived = 0;
     for (auto i = first_[s + 1]; i-- > first_[s];) {
       const auto whole = static_cast<double>(layers_[i].gradient_bytes);
-      const double bytes = sent_share_ * whole;
+      const double bytes = sent_share * whole;
       // As many messages come as go.
-      const double messages = 2 * sent_share_ * std::ceil(whole / (reduction_chunk_floats * sizeof(float)));
-      compute(s, crowding_ *
+      const double messages = 2 * sent_share * std::ceil(whole / (reduction_chunk_floats * sizeof(float)));
+      compute(x, crowding_ *
                      (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages));
       if (bytes > 0) // reduce-scatter, then all-gather
-        arrived = network.arrival(free_[s], platform_.wire_ms(bytes), 2 * platform_.latency_ms);
+        arrived = network.arrival(x.free, platform_.wire_ms(bytes), 2 * platform_.latency_ms);
     }
-    reduced_[s] = std::max(free_[s], arrived);
+    x.reduced = std::max(x.free, arrived);
   }
 
   void exchange_tied() {
@@ -159,26 +200,20 @@ private:
         }
     if (ends.size() != 2 || ends[0] == ends[1])
       return;
-    const double done = std::max(reduced_[ends[0]], reduced_[ends[1]]) + platform_.wire_ms(bytes) +
+    const double done = std::max(stages_[ends[0]].reduced, stages_[ends[1]].reduced) + platform_.wire_ms(bytes) +
                         platform_.latency_ms + 2 * crowding_ * platform_.processing_ms(bytes);
-    reduced_[ends[0]] = reduced_[ends[1]] = done;
+    stages_[ends[0]].reduced = stages_[ends[1]].reduced = done;
   }
 
   std::span<const layer_cost> layers_;
   std::span<const std::uint32_t> first_;
   const platform_cost& platform_;
   std::uint32_t depth_;
-  std::uint32_t count_; // micro-batches
   double crowding_;
-  double sent_share_;
-  std::vector<stage_cost> stages_;
-  std::vector<double> free_;                  // by stage: what was begun has ended
-  std::vector<double> reduced_;               // by stage
-  double busy_ = 0;                           // all stages
-  std::vector<std::vector<double>> arrived_;  // by stage and position: the input
-  std::vector<std::vector<double>> answered_; // the gradient of the output
-  std::vector<wire> there_;                   // to the next stage
-  std::vector<wire> back_;                    // to the stage before
+  bool alone_;
+  std::uint32_t begun_ = 0; // micro-batches
+  std::vector<stage_cost> costs_;
+  std::vector<stage_progress> stages_;
 };
 
 } // namespace
@@ -209,16 +244,34 @@ double layers_ms(const job_specification& job, std::span<const layer_cost> layer
   return sum;
 }
 
+std::vector<double> steps_ms(const job_specification& job, std::span<const layer_cost> layers,
+                             std::span<const std::uint32_t> first_layer, std::uint32_t least_width,
+                             std::uint32_t most_width, const platform_cost& platform) {
+  const auto depth = static_cast<std::uint32_t>(first_layer.size() - 1);
+  std::vector<double> result(most_width >= least_width ? most_width - least_width + 1 : 0);
+  std::optional<schedule> common; // the narrower, the more micro-batches: from the widest on it only goes on
+  for (auto n = static_cast<std::uint32_t>(result.size()); n-- > 0;) {
+    const auto width = least_width + n;
+    const auto ranks = width * depth;
+    const double crowding = platform.crowding_of(ranks);
+    if (!common || !common->is_for(crowding, ranks == 1))
+      common.emplace(layers, first_layer, platform, crowding, ranks == 1);
+    common->begin(busiest_micro_batches(job, width));
+    auto pipeline = *common;
+    pipeline.finish(width > 1 ? sent_share(job, width) : 0);
+    double ready = pipeline.ready_ms();
+    // Cores that are short are never idle while somebody has something to compute.
+    if (const auto k = platform.side_by_side(ranks); platform.machine_cores > 0 && k > platform.machine_cores)
+      ready = std::max(ready, pipeline.mean_busy_ms() * k / platform.machine_cores);
+    const double exchange_ms = platform.step_ms + 2 * (ranks - 1) * platform.message_ms; // each rank with each other
+    result[n] = ready + crowding * exchange_ms + (ranks > 1 ? platform.latency_ms : 0);
+  }
+  return result;
+}
+
 double step_ms(const job_specification& job, std::span<const layer_cost> layers,
                std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform) {
-  const auto ranks = width * static_cast<std::uint32_t>(first_layer.size() - 1);
-  schedule pipeline(job, layers, first_layer, width, platform);
-  double ready = pipeline.run();
-  // Cores that are short are never idle while somebody has something to compute.
-  if (const auto k = platform.side_by_side(ranks); platform.machine_cores > 0 && k > platform.machine_cores)
-    ready = std::max(ready, pipeline.mean_busy_ms() * k / platform.machine_cores);
-  const double exchange_ms = platform.step_ms + 2 * (ranks - 1) * platform.message_ms; // each rank with each other
-  return ready + platform.crowding_of(ranks) * exchange_ms + (ranks > 1 ? platform.latency_ms : 0);
+  return steps_ms(job, layers, first_layer, width, width, platform).front();
 }
 
 } // namespace parcae

@@ -76,9 +76,10 @@ std::vector<configuration> configurations(const job_specification& job, const st
   std::vector<configuration> result;
   for (auto depth = job.min_depth; depth <= deepest; ++depth) {
     const auto first_layer = partition_layers(layer_ms, depth);
-    for (auto width = job.min_width; width <= std::min(widest, most / depth); ++width) {
-      const double ms = step_ms(job, layers, first_layer, width, known.platform);
-      result.push_back({width, depth, first_layer, 0, {}});
+    auto width = job.min_width;
+    for (const double ms :
+         steps_ms(job, layers, first_layer, job.min_width, std::min(widest, most / depth), known.platform)) {
+      result.push_back({width++, depth, first_layer, 0, {}});
       result.back().predicted_samples_per_s = ms > 0 ? job.global_batch * 1000.0 / ms : 0;
     }
   }

@@ -46,7 +46,7 @@ void forecast(const forecast_arguments& args) {
   auto methods = args.methods;
   if (methods.empty())
     for (const auto& x : method_names())
-      if (x != "last-spread")
+      if (x != "auto")
         methods.push_back(x);
   methods.erase(std::remove(methods.begin(), methods.end(), "last-spread"), methods.end());
   methods.insert(methods.begin(), "last-spread");
@@ -62,8 +62,6 @@ void forecast(const forecast_arguments& args) {
                   text_of("%.3f", x.mae).c_str(), text_of("%.3f", x.crps).c_str(),
                   text_of("%.1f%%", 100 * x.covered).c_str(), text_of("%+.3f", x.difference).c_str(),
                   text_of("%+.3f", x.difference_low).c_str(), text_of("%+.3f", x.difference_high).c_str());
-    if (std::ranges::find(methods, "auto") != methods.end())
-      std::printf("auto is a mix of regime and last-spread, for tables like this; plans follow regime alone\n");
     return;
   }
   json::array list;
@@ -88,7 +86,7 @@ void add_forecast(CLI::App& app) {
                                                  "parcae forecast --trace p3.csv --method last,regime,auto");
   command->add_option("--trace", args->trace, "file, or KIND:SEED of a generated one: " + names_of(trace_kinds()))
       ->required();
-  command->add_option("--method", args->methods, names_of(method_names()) + " (default: all)")
+  command->add_option("--method", args->methods, names_of(method_names()) + " (auto is regime; default: all)")
       ->delimiter(',')
       ->check(CLI::IsMember(method_names()));
   command->add_option("--horizon", args->horizons, "intervals ahead (default: 1,4,8,12)")

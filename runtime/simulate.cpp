@@ -370,7 +370,7 @@ void add_simulate(CLI::App& app) {
       ->check(CLI::IsMember(policies));
   auto forecasts = method_names();
   forecasts.push_back("oracle");
-  command->add_option("--forecast", args->forecast, names_of(forecasts) + " (auto plans on regime)")
+  command->add_option("--forecast", args->forecast, names_of(forecasts) + " (auto is regime)")
       ->capture_default_str()
       ->check(CLI::IsMember(forecasts));
   command

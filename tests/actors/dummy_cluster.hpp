@@ -248,10 +248,10 @@ private:
       const auto it = slots_.find(t->to.instance);
       if (it == slots_.end() || it->second.where.slot != t->to)
         return;
-      if (drop && drop(it->first, t->what))
+      if (drop && drop(it->first, *t->what))
         return;
-      it->second.told.push_back(t->what);
-      std::visit([&](const auto& c) { obey(it->first, it->second, c); }, t->what);
+      it->second.told.push_back(*t->what);
+      std::visit([&](const auto& c) { obey(it->first, it->second, c); }, *t->what);
     }
   }
 

@@ -299,7 +299,7 @@ TEST_F(failure_schedule, stop_bit_that_meets_an_abort) {
   begin({{2, 1}, {1, 2}, {1, 1}});
   auto armed = std::make_shared<std::atomic<bool>>(false);
   cluster_->on_effect = [=](const effect& x) {
-    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(t->what))
+    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(*t->what))
       *armed = true;
     return true;
   };
@@ -321,7 +321,7 @@ TEST_F(failure_schedule, joiner_lost_after_stop_was_sent) {
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 4; }));
   bool stopping = false;
   cluster_->on_effect = [&](const effect& x) {
-    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(t->what))
+    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(*t->what))
       stopping = true;
     return true;
   };
@@ -339,7 +339,7 @@ TEST_F(failure_schedule, source_that_dies_half_way_through_its_transfer) {
   begin({{1, 1}, {1, 2}, {2, 1}});
   moment in_step_5, stopping;
   cluster_->on_effect = [&](const effect& x) {
-    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(t->what))
+    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(*t->what))
       stopping.reach();
     return true;
   };

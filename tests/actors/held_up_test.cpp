@@ -38,7 +38,7 @@ TEST(snapshots, become_complete_however_unequal_the_shares_are) {
   std::set<std::uint64_t> whole;
   cluster.on_effect = [&](const effect& x) {
     const auto* t = std::get_if<tell>(&x);
-    const auto* c = t ? std::get_if<confirm>(&t->what) : nullptr;
+    const auto* c = t ? std::get_if<confirm>(t->what.get()) : nullptr;
     if (c && c->newest.steps < job.steps)
       whole.insert(c->newest.steps);
     return true;

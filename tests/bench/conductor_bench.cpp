@@ -71,7 +71,8 @@ model_facts large_model() {
 class large_cluster {
 public:
   explicit large_cluster(std::uint32_t slots) :
-      job_(large_job()), facts_(large_model()), conductor_(job_id{1}, job_, facts_, {}, secret_key{{1}}), news_("auto", 60) {
+      job_(large_job()), facts_(large_model()), conductor_(job_id{1}, job_, facts_, {}, secret_key{{1}}),
+      news_("auto", 60) {
     handle(slot_joined{{{"keeper", {1'000'000}, 0}, "10.123.123.123", 40'000}, true}); // the others learn of it
     for (std::uint32_t i = 0; i < slots; ++i)
       join();
@@ -174,7 +175,7 @@ private:
       handle(plan_chosen{r->request, decision.choice, decision.note, decision.all});
     } else if (const auto* t = std::get_if<tell>(&x)) {
       if (std::ranges::find(present_, t->to) != present_.end())
-        std::visit([&](const auto& c) { obey(t->to, c); }, t->what);
+        std::visit([&](const auto& c) { obey(t->to, c); }, *t->what);
     }
   }
 

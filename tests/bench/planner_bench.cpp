@@ -2,8 +2,8 @@
 //   trace      a whole trace (the published p3 where it is present, else a generated one), cost tables included
 //   live       one decision of a running job of 26 layers: news, forecast, cost tables and plan, at every event
 //   decision   one decision of the distribution planner, forecast included, by fleet size, look-ahead and detail
-//   forecast   errors of `auto` and of the last value on the published p3 (its intervals are minutes), by horizon
-//   selector   CRPS of `auto` over that of the best single method on generated traces, by kind
+//   forecast   errors of the regime chain and of the last value on the published p3 (its intervals are minutes), by
+//   horizon regime     CRPS of the regime chain over that of the best other method on generated traces, by kind
 // Options: --quick leaves out the largest fleet and the generated traces.
 
 #include "planner/live_plan.hpp"
@@ -81,7 +81,7 @@ void decisions(std::uint32_t instances, std::uint32_t look_ahead, double detail)
     forecast->observe(history[i]);
     const fleet_change known{history[i].joined, history[i].lost};
     const auto decision =
-        plan_liveput(table, state, held, std::span(&known, 1), forecast->futures(look_ahead - 1, detail));
+        plan_liveput(table, state, held, std::span(&known, 1), forecast->forecast(look_ahead - 1, detail));
     if (i >= warm)
       ms.push_back(since_ms(begin));
     state = {decision.best.target, true, false, 0};
@@ -135,7 +135,7 @@ void live(std::uint32_t instances) {
 
 // In instances; the difference is that of CRPS to the last value spread by its own past errors, with its 95 % interval.
 void forecast_errors_of(const fleet_history& history) {
-  const std::vector<std::string> methods{"last-spread", "last", "auto"};
+  const std::vector<std::string> methods{"last-spread", "last", "regime"};
   const std::vector<std::size_t> horizons{1, 4, 8, 12};
   const auto rows = evaluate(history, methods, horizons, 30);
   for (std::size_t i = 0; i < horizons.size(); ++i) {
@@ -148,7 +148,7 @@ void forecast_errors_of(const fleet_history& history) {
 }
 
 // `to_best`: of the mean over the seeds; `worst`: of the trace where it is largest.
-void selection(const std::string& kind) {
+void regime(const std::string& kind) {
   constexpr std::uint64_t seeds = 5;
   std::map<std::string, double> sum;
   double worst = 0;
@@ -156,10 +156,10 @@ void selection(const std::string& kind) {
     const auto relative = relative_crps(intervals_of(generate_trace(trace_kind(kind), seed)));
     for (const auto& [method, value] : relative)
       sum[method] += value;
-    worst = std::max(worst, selector_to_best(relative));
+    worst = std::max(worst, regime_to_best(relative));
   }
-  std::printf("{\"bench\": \"selector\", \"kind\": \"%s\", \"traces\": %d, \"to_best\": %.3f, \"worst\": %.3f}\n",
-              kind.c_str(), static_cast<int>(seeds), selector_to_best(sum), worst);
+  std::printf("{\"bench\": \"regime\", \"kind\": \"%s\", \"traces\": %d, \"to_best\": %.3f, \"worst\": %.3f}\n",
+              kind.c_str(), static_cast<int>(seeds), regime_to_best(sum), worst);
 }
 
 } // namespace
@@ -191,5 +191,5 @@ int main(int argc, char** argv) {
     forecast_errors_of(published::trace("p3"));
   if (!quick)
     for (const auto& kind : trace_kinds())
-      selection(kind);
+      regime(kind);
 }

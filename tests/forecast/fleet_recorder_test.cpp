@@ -58,7 +58,7 @@ TEST(fleet_recorder, learns_what_the_trace_reader_reads) {
     record.note({static_cast<double>(x.ms / 1000), x.node, 1, x.added, false});
   const auto said = after(record.forecast(rows.back().seconds, 11));
   EXPECT_EQ(record.rows(), rows.size());
-  EXPECT_EQ(said, availability_of(method->futures(11, planning_detail)));
+  EXPECT_EQ(said, availability_of(method->forecast(11, planning_detail)));
 }
 
 TEST(fleet_recorder, is_sane_without_history) {

@@ -1,7 +1,6 @@
 #include "forecast/evaluation.hpp"
 #include "forecast/method.hpp"
 #include "forecast/path_methods.hpp"
-#include "forecast/selector.hpp"
 #include "planner/trace_generator.hpp"
 
 #include <gtest/gtest.h>
@@ -61,22 +60,21 @@ TEST(forecast_methods, give_sound_lattices) {
         method->observe(history[t]);
         if (t % 7 == 0 || history[t].lost > 0)
           for (double detail : {planning_detail, scoring_detail})
-            for (const auto& x : {method->forecast(12, detail), method->futures(12, detail)})
-              expect_sound(x, history[t].available, 12, name + " " + kind);
+            expect_sound(method->forecast(12, detail), history[t].available, 12, name + " " + kind);
       }
       EXPECT_EQ(method->forecast(0, planning_detail).look_ahead(), 0u);
       EXPECT_EQ(method->point(5, planning_detail).size(), 5u);
     }
 }
 
-// Whatever the mix weighs.
-TEST(forecast_methods, plans_follow_the_regime_chain) {
-  const auto mix = make_method("auto"), chain = make_method("regime");
+TEST(forecast_methods, auto_is_the_regime_chain) {
+  const auto named = make_method("auto"), chain = make_method("regime");
   for (const auto& x : generated("daily", 3)) {
-    mix->observe(x);
+    named->observe(x);
     chain->observe(x);
-    EXPECT_EQ(availability_of(mix->futures(12, planning_detail)),
+    EXPECT_EQ(availability_of(named->forecast(12, planning_detail)),
               availability_of(chain->forecast(12, planning_detail)));
+    EXPECT_EQ(named->point(12, planning_detail), chain->point(12, planning_detail));
   }
 }
 
@@ -133,17 +131,6 @@ TEST(evaluate, says_no_more_than_it_knows) {
         EXPECT_GE(x.difference_high, x.difference - 1e-12) << x.method << " of " << x.forecasts;
       }
     }
-}
-
-TEST(merged, keeps_the_marginals) {
-  const auto a = single_path(4, {5, 5, 3}), b = single_path(4, {4, 5, 6});
-  const auto x = merged({a, b}, {0.25, 0.75});
-  expect_sound(x, 4, 3, "merged");
-  const auto all = availability_of(x);
-  EXPECT_NEAR(all[0][5], 0.25, 1e-12);
-  EXPECT_NEAR(all[1][5], 1, 1e-12);
-  EXPECT_NEAR(all[2][3], 0.25, 1e-12);
-  EXPECT_EQ(x.stages[2].size(), 1u); // met: cannot be told apart any more
 }
 
 // given: an exact AR(1) series and a straight line / expected: continued

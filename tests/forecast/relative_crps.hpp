@@ -1,6 +1,6 @@
 #pragma once
 
-// How near the selector is to the methods it could have been.
+// How the regime chain compares with the other methods.
 
 #include "forecast/evaluation.hpp"
 
@@ -15,7 +15,7 @@ namespace parcae {
 /// By method: CRPS over that of the last value spread by its errors, mean over horizons of 1, 4, 8 and 12 intervals,
 /// from the 60th interval on.
 inline std::map<std::string, double> relative_crps(const fleet_history& history) {
-  const std::vector<std::string> methods{"last-spread", "regime", "smoothing", "nearest", "survival", "auto"};
+  const std::vector<std::string> methods{"last-spread", "regime", "smoothing", "nearest", "survival"};
   const std::vector<std::size_t> horizons{1, 4, 8, 12};
   const auto rows = evaluate(history, methods, horizons, 60);
   std::map<std::string, double> relative;
@@ -24,13 +24,13 @@ inline std::map<std::string, double> relative_crps(const fleet_history& history)
   return relative;
 }
 
-/// `auto` over the best of the others; any sums of what `relative_crps` gives.
-inline double selector_to_best(const std::map<std::string, double>& relative) {
+/// The regime chain over the best of the others; any sums of what `relative_crps` gives.
+inline double regime_to_best(const std::map<std::string, double>& relative) {
   double best = std::numeric_limits<double>::infinity();
   for (const auto& [method, value] : relative)
-    if (method != "auto")
+    if (method != "regime")
       best = std::min(best, value);
-  return relative.at("auto") / best;
+  return relative.at("regime") / best;
 }
 
 } // namespace parcae

@@ -36,9 +36,9 @@ public:
 
   bool see(const effect& x) {
     if (const auto* t = std::get_if<tell>(&x)) {
-      if (const auto* s = std::get_if<stop>(&t->what))
+      if (const auto* s = std::get_if<stop>(t->what.get()))
         end(s->current.value);
-      if (const auto* a = std::get_if<abort_generation>(&t->what))
+      if (const auto* a = std::get_if<abort_generation>(t->what.get()))
         end(a->current.value);
     }
     return true;

@@ -229,5 +229,48 @@ TEST(step_ms, slots_of_a_machine_share_its_cores) {
   EXPECT_NEAR(step_ms(job_of(8, 8), layers, one, 4, crowded), 1.5 * (2 * 12 + 2), 1e-9);
 }
 
+struct random_pipeline {
+  job_specification job;
+  std::vector<layer_cost> layers;
+  std::vector<std::uint32_t> first; // a stage each
+  platform_cost platform;
+
+  explicit random_pipeline(std::mt19937& random) {
+    const auto upto = [&](double most) { return std::uniform_real_distribution<double>(0, most)(random); };
+    job.micro_batch = 1;
+    job.virtual_replicas = 1 + random() % 24;
+    job.global_batch = job.virtual_replicas * (1 + random() % 4);
+    job.reproducible = random() % 2 == 0;
+    for (auto n = 1 + random() % 8; n > 0; --n) {
+      layers.push_back({upto(4), upto(6), upto(1), random() % 3'000'000, random() % 500'000});
+      layers.back().waking = {upto(1), upto(1), upto(1)};
+    }
+    layers.front().tied_bytes = layers.back().tied_bytes = random() % 2 * 1'000'000;
+    for (std::uint32_t i = 0; i <= layers.size(); ++i)
+      first.push_back(i);
+    platform = {upto(2), 1e3 + upto(1e6), upto(1e-6), upto(0.2), upto(3)};
+    for (auto n = random() % 12; n > 0; --n)
+      platform.crowding.push_back(1 + upto(1));
+    if (random() % 2 == 0) {
+      platform.machine_slots = 1 + random() % 16;
+      platform.machine_cores = 0.5 + upto(16);
+    }
+  }
+};
+
+// given: random pipelines, crowded or not, with fewer and more micro-batches than stages, and with too few cores /
+// expected: to the last bit what a width gives by itself
+TEST(steps_ms, do_not_depend_on_what_widths_have_in_common) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 500; ++round) {
+    const random_pipeline x(random);
+    const auto least = 1 + static_cast<std::uint32_t>(random() % 3), most = x.job.virtual_replicas;
+    const auto all = steps_ms(x.job, x.layers, x.first, least, most, x.platform);
+    ASSERT_EQ(all.size(), most < least ? 0 : most - least + 1);
+    for (auto width = least; width <= most; ++width)
+      EXPECT_EQ(all[width - least], step_ms(x.job, x.layers, x.first, width, x.platform)) << round << ' ' << width;
+  }
+}
+
 } // namespace
 } // namespace parcae

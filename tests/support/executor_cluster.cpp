@@ -169,7 +169,7 @@ void executor_cluster::carry_out(effect x) {
   if (auto* t = std::get_if<tell>(&x)) {
     if (const auto it = instances_.find(t->to.instance);
         it != instances_.end() && it->second->where.slot == t->to && !it->second->gone)
-      it->second->work->submit(std::move(t->what));
+      it->second->work->submit(*t->what);
   } else if (const auto* r = std::get_if<request_plan>(&x)) {
     handle(plan_chosen{r->request, planner(r->now.slots, r->now.costs), {}});
   } else if (const auto* e = std::get_if<job_ended>(&x)) {
@@ -224,7 +224,7 @@ std::string executor_cluster::final_digest() const {
 
 void step_gate::see(const effect& x) {
   const auto* t = std::get_if<tell>(&x);
-  const auto* s = t ? std::get_if<stop>(&t->what) : nullptr;
+  const auto* s = t ? std::get_if<stop>(t->what.get()) : nullptr;
   if (!s)
     return;
   {
