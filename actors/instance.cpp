@@ -54,6 +54,11 @@ void dial_later(self_pointer self) {
   s.pause = std::clamp(2 * s.pause, limits.first_pause, limits.longest_pause);
 }
 
+void greet_later(self_pointer self) {
+  auto& s = self->state;
+  self->delayed_send(self, s.config.limits.greet_again, dial_atom_v, ++s.attempt);
+}
+
 void send_notice(self_pointer self) {
   auto& s = self->state;
   auto left = std::chrono::duration_cast<milliseconds>(*s.expires - self->clock().now());
@@ -94,7 +99,7 @@ void welcomed(self_pointer self, const welcome& x) {
   s.phase = instance_phase::member;
   s.manager_life = x.manager_life;
   s.pause = milliseconds(0);
-  self->delayed_send(self, s.config.limits.greet_again, dial_atom_v, ++s.attempt);
+  greet_later(self);
   if (s.expires)
     send_notice(self);
   report_failure(self);
@@ -146,18 +151,26 @@ void greet(self_pointer self) {
           });
 }
 
-// A HELLO over a new connection may reach the manager before it has noticed the end of the old one, as when it stood
-// still. The handles that came with it then end with the old one, and nobody here is told: so it is said once more.
+// A member says HELLO again and again. Connections end without a word being said of it, on either side (a way back may
+// be missing, see runtime/dialler.hpp), and handles that came with a HELLO over a new connection end with the old one
+// where the manager notices that later. So the manager knows whom it can hear, and the instance who answers it.
 void greet_again(self_pointer self) {
   auto& s = self->state;
   const auto attempt = s.attempt;
+  const auto current = [=] {
+    const auto& s = self->state;
+    return s.phase == instance_phase::member && s.attempt == attempt;
+  };
   self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, s.slots)
-      .then([](const welcome&) {},
-            [=](const caf::error& e) {
-              const auto& s = self->state;
-              if (is_ours(e) && s.phase == instance_phase::member && s.attempt == attempt)
-                refused(self, e);
-            });
+      .then(
+          [=](const welcome&) {
+            if (current())
+              greet_later(self);
+          },
+          [=](const caf::error& e) {
+            if (current())
+              refused(self, e);
+          });
 }
 
 void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {

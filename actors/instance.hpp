@@ -13,7 +13,8 @@
 #include "actors/gpu.hpp"
 #include "protocols/client.hpp"
 
-#include <caf/io/middleman_actor.hpp>
+#include <caf/atom.hpp>
+#include <caf/replies_to.hpp>
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
@@ -21,8 +22,16 @@
 #include <functional>
 #include <optional>
 #include <random>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace parcae {
+
+/// Connects to the actor published at a host's port: CAF's middleman, or what stands before it.
+using dialler_actor =
+    caf::typed_actor<caf::replies_to<caf::connect_atom, std::string,
+                                     std::uint16_t>::with<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>>;
 
 /// Bounds of dialling: dial_limit for one attempt, back-off from first_pause doubling to longest_pause.
 struct dial_limits {
@@ -30,7 +39,7 @@ struct dial_limits {
   std::chrono::milliseconds greet{5'000};
   std::chrono::milliseconds first_pause{100};
   std::chrono::milliseconds longest_pause{2'000};
-  std::chrono::milliseconds greet_again{1'000}; ///< after a welcome, until HELLO is said once more
+  std::chrono::milliseconds greet_again{1'000}; ///< from an answer to HELLO to the next HELLO
 };
 
 struct instance_config {
@@ -40,8 +49,8 @@ struct instance_config {
   dial_limits limits;
   std::uint64_t seed = 0; ///< random; lives are drawn from it
   executor_source source;
-  caf::io::middleman_actor dialler; ///< CAF's middleman, or a dummy in tests
-  std::function<void()> die;        ///< ends the process at once, as a preemption does
+  dialler_actor dialler;
+  std::function<void()> die; ///< ends the process at once, as a preemption does
   /// Called once, with the reason if the instance failed, else with an empty string. Must be quick.
   std::function<void(std::string)> ended;
 };

@@ -145,6 +145,7 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   }
   instance_table::key who{x.name, x.life};
   if (!verdict.is_new) {
+    s.members.at(who).heard = self->clock().now();
     // The same proxy is the same connection: the node only makes sure that it was heard.
     using proxy = caf::actor_control_block*;
     const auto& known = s.members.at(who);
@@ -155,7 +156,7 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   tell_people(self, severity::information,
               fmt::format("instance {} {} as {} with {} at {}:{}", x.name, verdict.returned ? "is back" : "joined",
                           to_string(x.role), counted(x.slots, "slot"), x.host, x.port));
-  s.members[who] = {handle, slots, ++s.joined, {}, false};
+  s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
   self->monitor(handle);
   spread_news(self, x, true, false);
   if (verdict.returned)
@@ -226,12 +227,14 @@ void beat(self_pointer self) {
   s.table.expire(now);
   s.standstill.beat(now);
   if (!s.standstill.recent(now)) {
-    std::vector<instance_table::key> gone;
+    std::vector<std::pair<instance_table::key, std::string>> gone;
     for (const auto& [who, member] : s.members)
       if (member.away)
-        gone.push_back(who);
-    for (const auto& who : gone)
-      lose(self, who, "it did not return after the manager stood still");
+        gone.emplace_back(who, "it did not return after the manager stood still");
+      else if (now - member.heard > s.config.silence)
+        gone.emplace_back(who, "it said nothing for " + text_of_duration(s.config.silence));
+    for (const auto& [who, why] : gone)
+      lose(self, who, why);
   }
   if (s.look_at && *s.look_at <= now)
     look_for_rivals(self);

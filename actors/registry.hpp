@@ -33,8 +33,11 @@ struct registry_config {
   /// A gap of more than this in the timer: all silent peers may have given this process up meanwhile, or it them.
   milliseconds standstill{1'500};
   milliseconds return_window{5'000}; ///< after that: a connection that ends then is not yet a loss
-  milliseconds end_limit{30'000};    ///< from the wish to end until `ended` at the latest
-  std::function<void()> ended;       ///< called once, when the process may end; may be empty. Must be quick.
+  /// A member that did not say HELLO for so long is lost, whatever its connection says. More than a dial takes that is
+  /// given up, and not less than it takes to be back after a standstill.
+  milliseconds silence{5'000};
+  milliseconds end_limit{30'000}; ///< from the wish to end until `ended` at the latest
+  std::function<void()> ended;    ///< called once, when the process may end; may be empty. Must be quick.
 };
 
 struct registry_state {
@@ -44,6 +47,7 @@ struct registry_state {
     instance_actor handle;
     std::vector<slot_actor> slots;
     std::uint64_t order = 0;        ///< of joining
+    time_point heard;               ///< its newest HELLO
     std::set<std::uint32_t> needed; ///< slots under notice that the job has not released
     bool away = false;              ///< its connection ended after a standstill; lost if it does not return
   };

@@ -6,6 +6,7 @@
 #include "gpu/keeper.hpp"
 #include "gpu/stage_executor.hpp"
 #include "runtime/black_box_sink.hpp"
+#include "runtime/dialler.hpp"
 #include "runtime/executor_log.hpp"
 #include "runtime/guardian.hpp"
 #include "runtime/identity.hpp"
@@ -138,7 +139,7 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
     return pool.make(slot, std::move(f));
   };
   wiring.source.retire = [&](std::unique_ptr<executor> x) { pool.retire(std::move(x)); };
-  wiring.dialler = system.middleman().actor_handle();
+  wiring.dialler = system.spawn<caf::detached>(dialler, system.middleman().actor_handle());
   wiring.die = [] { kill(getpid(), SIGKILL); };
   wiring.ended = [&](std::string why) {
     refusal = std::move(why);

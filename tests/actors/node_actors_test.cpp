@@ -156,6 +156,8 @@ struct instance_test : node_test {
   std::vector<leaving_notice> notices;
   std::uint64_t manager_life = 1;
   std::optional<caf::error> refusal;
+  bool mute = false;                           ///< HELLO is not answered
+  std::vector<caf::response_promise> promised; ///< those answers
   std::optional<caf::error> dial_error;
   int dials = 0;
   int died = 0;
@@ -191,14 +193,19 @@ struct instance_test : node_test {
   std::vector<request> client_requests;
 
   manager_actor start_manager() {
-    return owned(system.spawn([this](manager_actor::pointer) -> manager_actor::behavior_type {
+    return owned(system.spawn([this](manager_actor::pointer self) -> manager_actor::behavior_type {
       return {
           [this](const client_request& x) {
             client_requests.push_back(decode_request(x.bytes));
             return client_reply{};
           },
-          [this](const hello& x, const instance_actor&, const std::vector<slot_actor>&) -> caf::result<welcome> {
+          [this, self](const hello& x, const instance_actor&, const std::vector<slot_actor>&) -> caf::result<welcome> {
             greetings.push_back(x);
+            if (mute) {
+              auto never = self->make_response_promise<welcome>();
+              promised.push_back(never);
+              return never;
+            }
             if (refusal)
               return *std::exchange(refusal, std::nullopt);
             if (x.manager_life != 0 && x.manager_life != manager_life)
@@ -247,16 +254,33 @@ TEST_F(instance_test, dials_until_the_manager_is_there) {
   EXPECT_EQ(greetings[0].name, "a");
 }
 
-// given: a welcome / expected: HELLO once more a second later, in case the first met the end of an older connection;
-// then no more
-TEST_F(instance_test, says_hello_once_more) {
+// given: a welcome / expected: HELLO of the same life each second
+TEST_F(instance_test, says_hello_again_and_again) {
   start();
   ASSERT_EQ(greetings.size(), 1u);
+  for (std::size_t n = 2; n < 100; ++n) {
+    advance(1s);
+    ASSERT_EQ(greetings.size(), n);
+    EXPECT_EQ(greetings.back().life, greetings[0].life);
+  }
+  EXPECT_EQ(dials, 1);
+}
+
+// given: the manager answers HELLO no more, though its connection stands / expected: dialled again after 5 s
+TEST_F(instance_test, dials_again_when_hello_is_not_answered) {
+  start();
+  mute = true;
   advance(1s);
   ASSERT_EQ(greetings.size(), 2u);
-  EXPECT_EQ(greetings[1].life, greetings[0].life);
-  advance(1min);
-  EXPECT_EQ(greetings.size(), 2u);
+  advance(4900ms);
+  EXPECT_EQ(dials, 1);
+  mute = false;
+  advance(200ms);
+  advance(1ms);
+  EXPECT_EQ(dials, 2);
+  EXPECT_EQ(greetings.size(), 3u);
+  EXPECT_EQ(greetings.back().life, greetings[0].life);
+  EXPECT_TRUE(ended.empty());
 }
 
 // given: refusals / expected: lost_incarnation begins a new, empty life; others end the process with the reason
@@ -294,12 +318,15 @@ TEST_F(instance_test, does_not_end_when_its_name_was_taken_while_it_was_silent) 
   EXPECT_GE(greetings.size(), 4u);
   refusal.reset();
   advance(5s);
-  const auto tried = greetings.size();
-  ASSERT_GE(tried, 2u);
-  EXPECT_EQ(greetings[tried - 2].manager_life, 0u) << "a new life";
-  EXPECT_EQ(greetings.back().manager_life, 2u) << "said once more, as a member";
+  const auto anew = std::ranges::find_if(greetings, [&](const hello& x) { return x.life != greetings.front().life; });
+  ASSERT_NE(anew, greetings.end());
+  EXPECT_EQ(anew->manager_life, 0u) << "a new life";
+  EXPECT_EQ(greetings.back().life, anew->life);
+  EXPECT_EQ(greetings.back().manager_life, 2u) << "said again, as a member";
+  const auto dialled = dials;
   advance(10s);
-  EXPECT_EQ(greetings.size(), tried) << "it is a member again";
+  EXPECT_EQ(dials, dialled) << "it is a member again";
+  EXPECT_EQ(greetings.back().life, anew->life);
   EXPECT_TRUE(ended.empty());
 }
 

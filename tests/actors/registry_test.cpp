@@ -34,6 +34,7 @@ struct registry_test : actor_test {
     registry_config x;
     x.own_threads = false;
     x.manager_life = 77;
+    x.silence = 24h; // most of these instances say HELLO once
     x.ended = [this] { ++ended; };
     return x;
   }
@@ -237,6 +238,35 @@ TEST_F(registry_test, a_greeting_that_overtook_the_end_of_the_old_connection_is_
   EXPECT_EQ(attached["k"].size(), times);
   advance(10s);
   EXPECT_EQ(state_of("k"), "alive");
+}
+
+// given: one instance says HELLO again each second, another no more, and no connection ends / expected: after 5 s the
+// other is lost, and its slots with it; but not while the manager's own standstill may be why nothing was heard
+TEST_F(registry_test, who_says_nothing_is_lost_whatever_its_connection_says) {
+  auto config = in_virtual_time();
+  config.silence = registry_config{}.silence;
+  registry = owned(system.spawn(parcae::registry, std::move(config)));
+  const auto a = greeting("a"), b = greeting("b");
+  join(a);
+  join(b);
+  const std::vector<slot_actor> slots{dummy_slot("a")};
+  const auto greet = [&] { EXPECT_TRUE(ask<welcome>(registry, a, instances["a"], slots)); };
+  for (int i = 0; i < 5; ++i) {
+    advance(1s);
+    greet();
+    EXPECT_EQ(state_of("b"), "alive");
+  }
+  advance(1s);
+  EXPECT_EQ(state_of("b"), "lost");
+  EXPECT_EQ(state_of("a"), "alive");
+  stand_still(8s);
+  advance(1s);
+  EXPECT_EQ(state_of("a"), "alive");
+  greet();
+  advance(4500ms);
+  EXPECT_EQ(state_of("a"), "alive");
+  advance(1s);
+  EXPECT_EQ(state_of("a"), "lost");
 }
 
 // given: a job cancelled while a worker and a keeper are away / expected: back, the worker is told to forget it
