@@ -84,7 +84,7 @@ TEST_F(conductor_test, generation_without_progress_is_aborted) {
   EXPECT_EQ(c.view().current, g);
   c.advance(2s);
   EXPECT_GT(c.view().current, g);
-  EXPECT_THAT(c.log(), Contains(HasSubstr("no progress")));
+  EXPECT_THAT(c.log(), Contains(HasSubstr("no progress within 30s")));
 }
 
 // given: a loss when all have reached the final version, and not all have said that they stopped / expected: no step is
