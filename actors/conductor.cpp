@@ -1,4 +1,5 @@
 #include "actors/conductor_machine.hpp"
+#include "protocols/text.hpp"
 
 #include <algorithm>
 
@@ -387,7 +388,7 @@ void conductor::machine::limit_passed() {
   if (view_.now == running) {
     const auto limit = progress_limit();
     ++stuck_;
-    abort_current("no progress within " + std::to_string(limit.count()) + " ms");
+    abort_current("no progress within " + text_of_duration(limit));
     return;
   }
   if (view_.now == planning) { // the planner was restarted or is slow, or planning was put off

@@ -92,11 +92,12 @@ void conductor::machine::decide_step() {
   view_.replayed_steps += lost;
   record_.replayed_steps += lost;
   chain_.end(current_->g, decision.last);
-  // The step in progress is computed again, unless it is the one that the decision saves.
+  // The step in progress, if there is one after the newest version, is computed again, unless the decision saves it.
+  const bool was_final = std::max(view_.steps_done, decision.last) == specification_.steps;
   const auto saved = std::ranges::any_of(reports, [&](const auto& x) {
     return decision.result.step != no_step && x.said.at.steps == decision.result.step;
   });
-  if (!saved) {
+  if (!saved && !was_final) {
     ++view_.replayed_steps;
     ++record_.replayed_steps;
   }

@@ -1,5 +1,6 @@
 #include "actors/gpu.hpp"
 
+#include "actors/parent.hpp"
 #include "protocols/behaviors.hpp"
 
 #include <spdlog/spdlog.h>
@@ -14,7 +15,7 @@ using self_pointer = slot_actor::stateful_pointer<gpu_state>;
 
 void start_stage(self_pointer self) {
   auto& s = self->state;
-  s.stage = self->spawn(stage, s.slot, s.source, s.sink);
+  s.stage = self->spawn(stage, s.slot, s.source, s.sink, caf::strong_actor_ptr{self->ctrl()});
   self->monitor(s.stage);
 }
 
@@ -25,6 +26,11 @@ void end_stage(self_pointer self) {
   self->demonitor(s.stage.address());
   self->send_exit(s.stage, caf::exit_reason::user_shutdown);
   s.stage = nullptr;
+}
+
+void end(self_pointer self, const caf::error& why) {
+  end_stage(self);
+  self->quit(why);
 }
 
 void attach(self_pointer self, job_id job, const report_sink& sink) {
@@ -40,10 +46,13 @@ void attach(self_pointer self, job_id job, const report_sink& sink) {
 
 } // namespace
 
-slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source source) {
+slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source source, caf::strong_actor_ptr parent) {
+  const auto parent_address = caf::actor_cast<caf::actor_addr>(parent); // handlers that keep a handle keep an actor
   self->set_down_handler([=](const caf::down_msg& x) {
     auto& s = self->state;
-    if (!s.stage || x.source != s.stage.address())
+    if (is_from(self, parent_address))
+      return end(self, x.reason);
+    if (!s.stage || !is_from(self, s.stage.address()))
       return;
     auto why = "the stage of " + to_string(s.slot) + " died: " + render(x.reason);
     spdlog::error("{}", why);
@@ -53,9 +62,11 @@ slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source s
     self->send(s.sink, s.slot, failed{s.newest, failure::computation, 0, why, {}});
   });
   self->set_exit_handler([=](const caf::exit_msg& x) {
-    end_stage(self);
-    self->quit(x.reason);
+    if (is_from(self, parent_address))
+      end(self, x.reason);
   });
+  self->set_error_handler([](const caf::error&) {});
+  self->monitor(parent);
   self->state.slot = std::move(slot);
   self->state.source = std::move(source);
   return behavior_of_each_from<slot_actor::behavior_type>(

@@ -23,6 +23,8 @@ struct gpu_state {
   generation newest; ///< for the newest generation seen in a command
 };
 
-slot_actor::behavior_type gpu(slot_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source);
+/// Ends when its parent tells it to, or has ended itself; exits of all others are ignored.
+slot_actor::behavior_type gpu(slot_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source,
+                              caf::strong_actor_ptr parent);
 
 } // namespace parcae

@@ -1,5 +1,7 @@
 #include "actors/injector.hpp"
 
+#include "protocols/text.hpp"
+
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -45,7 +47,7 @@ injector_actor::behavior_type injector(injector_actor::pointer self, manager_act
     for (auto i : std::get<0>(chosen)) {
       const auto& x = order.living[i];
       auto notice_ms = order.what.notice_ms;
-      spdlog::info("preempting {} with {} ms notice", x.name, notice_ms);
+      spdlog::info("preempting {} with a notice of {}", x.name, text_of_duration(std::chrono::milliseconds(notice_ms)));
       if (notice_ms > 0)
         self->send(registry, leaving_notice{x.name, x.life, notice_ms});
       caf::anon_send(x.handle, die_atom_v, notice_ms); // see release_instance in registry.cpp

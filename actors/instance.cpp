@@ -42,7 +42,8 @@ void begin_life(self_pointer self) {
   s.life = incarnation{s.random()};
   s.manager_life = 0;
   for (std::uint32_t i = 0; i < s.config.introduction.slots; ++i)
-    s.slots.push_back(self->spawn(gpu, slot_id{s.config.introduction.name, s.life, i}, s.config.source));
+    s.slots.push_back(self->spawn(gpu, slot_id{s.config.introduction.name, s.life, i}, s.config.source,
+                                  caf::strong_actor_ptr{self->ctrl()}));
 }
 
 void dial_later(self_pointer self) {
@@ -240,7 +241,9 @@ instance_actor::behavior_type instance(self_pointer self, instance_config config
     spdlog::warn("connection to the manager lost ({}), dialling", render(x.reason));
     dial_later(self);
   });
-  self->set_exit_handler([=](const caf::exit_msg&) { end(self, {}); });
+  // Exits may come from the network; the main program gives notice instead. CAF lets nobody ignore `kill`.
+  self->set_exit_handler([](const caf::exit_msg&) {});
+  self->set_error_handler([](const caf::error&) {});
   auto& s = self->state;
   s.config = std::move(config);
   s.random.seed(s.config.seed);

@@ -1,5 +1,6 @@
 #include "actors/stage.hpp"
 
+#include "actors/parent.hpp"
 #include "protocols/behaviors.hpp"
 
 namespace parcae {
@@ -10,7 +11,18 @@ stage_state::~stage_state() {
 }
 
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, slot_id slot, executor_source source,
-                                 report_sink sink) {
+                                 report_sink sink, caf::strong_actor_ptr parent) {
+  const auto parent_address = caf::actor_cast<caf::actor_addr>(parent); // handlers that keep a handle keep an actor
+  self->set_exit_handler([=](const caf::exit_msg& x) {
+    if (is_from(self, parent_address))
+      self->quit(x.reason);
+  });
+  self->set_down_handler([=](const caf::down_msg& x) {
+    if (is_from(self, parent_address))
+      self->quit(x.reason);
+  });
+  self->set_error_handler([](const caf::error&) {});
+  self->monitor(parent);
   // What an executor throws ends this stage alone; CAF's own handler would print to stdout.
   self->set_exception_handler([](std::exception_ptr& x) {
     try {

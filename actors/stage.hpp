@@ -52,7 +52,8 @@ struct stage_state {
   ~stage_state();
 };
 
+/// Ends when its parent tells it to, or has ended itself; exits of all others are ignored.
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, slot_id slot, executor_source source,
-                                 report_sink sink);
+                                 report_sink sink, caf::strong_actor_ptr parent);
 
 } // namespace parcae

@@ -1,6 +1,7 @@
 #include "gpu/tcp_communicator.hpp"
 
 #include "gpu/frames.hpp"
+#include "protocols/text.hpp"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -420,7 +421,7 @@ public:
       x.on->drive(x, std::chrono::steady_clock::now() + limit);
     if (x.now == operation::status::pending)
       throw communication_error("no end of " + describe(x.what, x.grows ? x.most : x.length) + " within " +
-                                std::to_string(limit.count()) + " ms");
+                                text_of_duration(limit));
     if (x.now == operation::status::failed)
       throw communication_error(x.error);
   }

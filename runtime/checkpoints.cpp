@@ -6,7 +6,7 @@
 #include "gpu/huggingface.hpp"
 #include "protocols/text.hpp"
 #include "runtime/client.hpp"
-#include "runtime/commands.hpp"
+#include "runtime/command_options.hpp"
 #include "runtime/screen_text.hpp"
 #include "runtime/state_folder.hpp"
 #include "runtime/status_text.hpp"
@@ -277,8 +277,7 @@ void add_checkpoints(CLI::App& app) {
 void add_export(CLI::App& app) {
   auto command = app.add_subcommand("export", "write a job's parameters as PyTorch users load them, or its losses\n"
                                               "Example: parcae export 1 --output gpt.safetensors");
-  auto manager = add_manager_option(*command);
-  auto x = std::make_shared<export_options>();
+  auto x = add_options(*command, export_job);
   command->add_option("JOB", x->what, "a job's number, or the name or folder of a checkpoint (no manager is needed)")
       ->required()
       ->check(local_path);
@@ -290,10 +289,6 @@ void add_export(CLI::App& app) {
       ->check(CLI::IsMember({"pytorch", "huggingface"}))
       ->capture_default_str();
   command->add_option("--curve", x->curve, "the losses so far as CSV: step,loss,validation_loss")->check(in_a_folder);
-  command->callback([=] {
-    x->manager = *manager;
-    export_job(*x);
-  });
 }
 
 } // namespace parcae

@@ -1,5 +1,7 @@
 #include "runtime/local_cluster.hpp"
 
+#include "protocols/text.hpp"
+
 #include <algorithm>
 #include <fstream>
 #include <thread>
@@ -67,7 +69,7 @@ status_reply local_cluster::wait_for(const std::string& what, std::chrono::milli
     if (condition(x))
       return x;
     if (std::chrono::steady_clock::now() >= deadline)
-      throw cluster_error("waited " + std::to_string(limit.count()) + " ms in vain for " + what);
+      throw cluster_error("waited " + text_of_duration(limit) + " in vain for " + what);
     std::this_thread::sleep_for(poll_interval);
   }
 }

@@ -54,13 +54,13 @@ public:
     const auto view = [](const auto& text) { return std::string_view(text.data(), text.size()); };
     boost::json::object line{{"at", fmt::format("{}.{:03}Z", std::string_view(at, length), since % 1000)},
                              {"level", view(spdlog::level::to_string_view(x.level))},
-                             {"who", view(x.logger_name)}};
+                             {"who", printable(view(x.logger_name))}};
     if (const auto& context = current_log_context(); context.job != 0) {
       line["job"] = context.job.load();
       line["generation"] = context.generation.load();
       line["step"] = context.steps.load();
     }
-    line["text"] = view(x.payload);
+    line["text"] = printable(view(x.payload), most_text_bytes);
     const auto text = boost::json::serialize(line) + "\n";
     to.append(text.data(), text.data() + text.size());
   }

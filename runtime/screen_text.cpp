@@ -1,5 +1,7 @@
 #include "runtime/screen_text.hpp"
 
+#include "protocols/printable.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,31 +12,6 @@ namespace parcae {
 namespace {
 
 constexpr std::array blocks{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-
-/// Takes the first character off a text; 0xFFFD for bytes that are none.
-char32_t take(std::string_view& text) {
-  const auto first = static_cast<unsigned char>(text.front());
-  const std::size_t size = first < 0x80         ? 1
-                           : first >> 5 == 0x6  ? 2
-                           : first >> 4 == 0xE  ? 3
-                           : first >> 3 == 0x1E ? 4
-                                                : 0;
-  if (size == 0 || size > text.size()) {
-    text.remove_prefix(1);
-    return 0xFFFD;
-  }
-  char32_t x = size == 1 ? first : first & (0x7F >> size);
-  for (std::size_t i = 1; i < size; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    if (next >> 6 != 0x2) {
-      text.remove_prefix(i);
-      return 0xFFFD;
-    }
-    x = x << 6 | (next & 0x3F);
-  }
-  text.remove_prefix(size);
-  return x;
-}
 
 // Letters and signs that every terminal shows in one column: others could shift what is right of them, or command the
 // terminal.
@@ -50,7 +27,7 @@ std::string clean(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     const auto* const begin = text.data();
-    const auto x = take(text);
+    const auto x = take_character(text);
     if (one_column(x))
       result.append(begin, text.data());
     else
@@ -67,7 +44,7 @@ std::size_t width_of(std::string_view clean_text) {
 std::size_t bytes_of(std::string_view clean_text, std::size_t characters) {
   auto rest = clean_text;
   for (std::size_t i = 0; i < characters && !rest.empty(); ++i)
-    take(rest);
+    take_character(rest);
   return clean_text.size() - rest.size();
 }
 
@@ -145,7 +122,7 @@ std::string ascii_of(std::string_view text) {
                                                  {U'▆', '*'}, {U'▇', '%'}, {U'█', '#'}};
   std::string result;
   while (!text.empty()) {
-    const auto x = take(text);
+    const auto x = take_character(text);
     const auto i = std::ranges::find(known, x, &std::pair<char32_t, char>::first);
     result += x < 0x80 ? static_cast<char>(x) : i != std::end(known) ? i->second : '?';
   }

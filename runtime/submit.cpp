@@ -5,7 +5,7 @@
 #include "protocols/text.hpp"
 #include "runtime/checkpoints.hpp"
 #include "runtime/client.hpp"
-#include "runtime/commands.hpp"
+#include "runtime/command_options.hpp"
 #include "runtime/job_file.hpp"
 #include "runtime/usage.hpp"
 
@@ -182,8 +182,7 @@ void submit(const submit_options& options) {
 void add_submit(CLI::App& app) {
   auto command = app.add_subcommand("submit", "queue a job and print its number\n"
                                               "Example: parcae submit deploy/examples/gpt.toml --wait");
-  auto manager = add_manager_option(*command);
-  auto x = std::make_shared<submit_options>();
+  auto x = add_options(*command, submit);
   command->add_option("JOB.toml", x->file, "the job file (`parcae job-keys`); not needed with --resume")
       ->check(local_path);
   command
@@ -200,10 +199,6 @@ void add_submit(CLI::App& app) {
                     "with --resume: batch, seed or data may differ from the checkpoint's");
   command->add_flag("--check", x->check, "only say whether it can run on what is there now");
   command->add_flag("--wait", x->wait, "return when the job has ended");
-  command->callback([=] {
-    x->manager = *manager;
-    submit(*x);
-  });
 }
 
 } // namespace parcae

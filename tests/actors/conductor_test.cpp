@@ -84,7 +84,23 @@ TEST_F(conductor_test, generation_without_progress_is_aborted) {
   EXPECT_EQ(c.view().current, g);
   c.advance(2s);
   EXPECT_GT(c.view().current, g);
-  EXPECT_THAT(c.log(), Contains(HasSubstr("no progress")));
+  EXPECT_THAT(c.log(), Contains(HasSubstr("no progress within 30s")));
+}
+
+// given: a loss when all have reached the final version, and not all have said that they stopped / expected: no step is
+// replayed, as none was in progress
+TEST(conductor_steps, none_is_in_progress_at_the_final_version) {
+  dummy_cluster c(4, 2);
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.step();
+  c.step();
+  ASSERT_EQ(c.view().now, phase::running);
+  c.lose("b");
+  EXPECT_EQ(c.view().steps_done, 2u);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
 }
 
 TEST_F(conductor_test, instance_under_notice_loses_its_place_without_replay) {

@@ -58,7 +58,13 @@ struct node_test : actor_test {
 
 struct gpu_test : node_test {
   slot_id slot{"a", {1}, 0};
-  slot_actor gpu = owned(system.spawn(parcae::gpu, slot, source()));
+  slot_actor gpu = system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(self));
+
+  void TearDown() override {
+    self->send_exit(gpu, caf::exit_reason::user_shutdown);
+    run();
+    node_test::TearDown();
+  }
 
   template <class T>
   void tell(const T& x, std::uint64_t job = 1) {
@@ -150,6 +156,22 @@ TEST_F(gpu_test, retires_its_executor_at_the_end) {
   EXPECT_EQ(retired, 1);
 }
 
+// given: an instance that is killed / expected: its gpus end, and with them the executors
+TEST_F(gpu_test, does_not_outlive_its_parent) {
+  caf::scoped_actor other(system, true);
+  const auto orphan = [&] {
+    caf::scoped_actor parent(system, true);
+    return system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(parent));
+  }();
+  run();
+  other->send(orphan, attach_atom_v, job_id{1}, sink);
+  run();
+  other->monitor(orphan);
+  run();
+  EXPECT_EQ(made, retired);
+  other->receive([&](const caf::down_msg& x) { EXPECT_EQ(x.source, orphan.address()); });
+}
+
 /// A manager that can be there, away, or refuse; behind a middleman that connects to it.
 struct instance_test : node_test {
   std::vector<hello> greetings;
@@ -226,9 +248,15 @@ struct instance_test : node_test {
     x.dialler = dialler;
     x.die = [this] { ++died; };
     x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
-    instance = owned(system.spawn(parcae::instance, std::move(x)));
+    instance = system.spawn(parcae::instance, std::move(x));
     run();
     advance(1ms);
+  }
+
+  void TearDown() override {
+    caf::anon_send_exit(instance, caf::exit_reason::kill); // it ignores all others
+    run();
+    node_test::TearDown();
   }
 
   void notice(std::uint64_t grace_ms) {

@@ -196,7 +196,7 @@ TEST(data_communicator, a_wait_ends_at_its_limit) {
     x.ends[0]->wait(never_sent, 20ms);
     FAIL();
   } catch (const communication_error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("within 20 ms"));
+    EXPECT_THAT(e.what(), HasSubstr("within 20ms"));
   }
 }
 

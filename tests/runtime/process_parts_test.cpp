@@ -314,16 +314,16 @@ TEST(status_text, foreign_text_is_made_printable) {
   EXPECT_THAT(json_of(foreign), HasSubstr("a\\u001"));
 }
 
-// given: a log line with all that / expected: one line on stderr and in the black box, without it
-TEST(logging, foreign_text_is_made_printable) {
-  const auto box = std::make_shared<black_box>();
+/// What a process writes to stderr that logs this and ends.
+std::string logged(log_format format, const std::shared_ptr<black_box>& box, const std::string& job) {
   int errors[2];
-  ASSERT_EQ(pipe(errors), 0);
+  if (pipe(errors) != 0)
+    throw std::runtime_error("no pipe");
   const auto pid = fork();
   if (pid == 0) {
     dup2(errors[1], STDERR_FILENO);
-    log_to_stderr("a", log_format::text, std::make_shared<black_box_sink>(box));
-    spdlog::warn("job {} starts", "x\x1b[2J\nmanager: job y is done\xe2\x80\xae" + std::string(100'000, 'x'));
+    log_to_stderr("a", format, std::make_shared<black_box_sink>(box));
+    spdlog::warn("job {} starts", job);
     _exit(0);
   }
   close(errors[1]);
@@ -332,11 +332,29 @@ TEST(logging, foreign_text_is_made_printable) {
     seen += c;
   close(errors[0]);
   waitpid(pid, nullptr, 0);
+  return seen;
+}
+
+const std::string hostile = "x\x1b[2J\nmanager: job y is done\xe2\x80\xae" + std::string(100'000, 'x');
+
+// given: a log line with all that / expected: one line on stderr and in the black box, without it
+TEST(logging, foreign_text_is_made_printable) {
+  const auto box = std::make_shared<black_box>();
+  const auto seen = logged(log_format::text, box, hostile);
   EXPECT_THAT(seen, HasSubstr("job x?[2J manager: job y is done?xxx"));
   EXPECT_EQ(std::ranges::count(seen, '\n'), 1);
   EXPECT_LT(seen.size(), 10'000u);
   ASSERT_EQ(box->lines().size(), 1u);
   EXPECT_THAT(box->lines()[0], HasSubstr("job x?[2J manager: job y is done?xxx"));
+}
+
+// given: the same as JSON, and what is no UTF-8 / expected: the same text
+TEST(logging, foreign_text_is_made_printable_in_json_too) {
+  const auto seen = logged(log_format::json, std::make_shared<black_box>(), "\xff" + hostile);
+  EXPECT_EQ(std::ranges::count(seen, '\n'), 1);
+  EXPECT_LT(seen.size(), 10'000u);
+  EXPECT_THAT(std::string(boost::json::parse(seen).at("text").as_string()),
+              testing::StartsWith("job ?x?[2J manager: job y is done?xxx"));
 }
 
 // given: signals that pipes, terminals, timers and people send to a process that waits / expected: it goes on; its

@@ -131,6 +131,13 @@ look look_of(const std::vector<screen_line>& x, const std::string& text) {
   return look::plain;
 }
 
+// given: letters in more bytes than needed, half of a surrogate pair / expected: no character, and no such bytes
+TEST(screen_text, bytes_that_are_no_character_are_not_shown) {
+  EXPECT_EQ(clean("a\xc1\x81z"), "a?z");
+  EXPECT_EQ(clean("\xed\xa0\x80"), "?");
+  EXPECT_EQ(clean("×"), "×");
+}
+
 // given: a job in full swing, 80×24 / expected: exactly this
 TEST(watch_screen, small) {
   EXPECT_EQ(joined(render(sample(), 3, at, {80, 24})),
