@@ -392,6 +392,7 @@ private:
   std::map<std::uint32_t, double> evaluation_sums_; ///< by virtual replica, as far as heard
 
   change_record record_;          ///< of the change in progress; trigger empty: none
+  generation evaluated_by_;                         ///< the newest that evaluated
   std::uint32_t record_lost_ = 0; ///< slots of the old generation that were lost until its end was decided
   bool record_running_ = false;   ///< when planned last, the old generation was healthy
   double record_busiest_bytes_ = 0;

@@ -255,16 +255,20 @@ void conductor::machine::refine_configurations() {
 }
 
 void conductor::machine::hear(const slot_id&, slot_state&, const evaluated& x) {
-  if (!is_current(x.current))
+  if (!is_current(x.current) && !chain_.valid(x.at))
     return;
-  if (view_.now == running)
+  if (view_.now == running && is_current(x.current))
     watch_progress();
+  if (x.current <= evaluated_by_ && x.at < evaluated_at_)
+    return; // said again, when others have told of a later one
+  evaluated_by_ = std::max(evaluated_by_, x.current);
   if (std::exchange(evaluated_at_, x.at) != x.at)
     evaluation_sums_.clear();
+  const auto known = evaluation_sums_.size();
   for (std::size_t i = 0; i < x.sums.size(); ++i)
     evaluation_sums_[x.first_replica + static_cast<std::uint32_t>(i)] = x.sums[i];
-  if (evaluation_sums_.size() != specification_.virtual_replicas)
-    return;
+  if (evaluation_sums_.size() != specification_.virtual_replicas || known == evaluation_sums_.size())
+    return; // not all yet, or said again
   double sum = 0;
   for (const auto& [replica, of_replica] : evaluation_sums_)
     sum += of_replica;

@@ -289,6 +289,8 @@ private:
       if (current_->aborted)
         return;
       options_.report_to(active{x.next});
+      if (evaluated_)
+        options_.report_to(*evaluated_);
       if (stopped_)
         report_stopped();
       else if (failure_)
@@ -310,6 +312,7 @@ private:
     old.reset();
     stopped_ = false;
     failure_.reset();
+    evaluated_.reset();
     at::set_num_threads(static_cast<int>(current_->what.specification.threads));
     current_->training->start(x.at, [this] { return feed_.busy(); });
     if (feed_.wanted())
@@ -342,6 +345,8 @@ private:
         answer.complete = training.complete_step();
       }
     }
+    if (evaluated_ && evaluated_->current == x.current)
+      options_.report_to(*evaluated_);
     answer.held = inventory_of(store_);
     options_.report_to(std::move(answer));
   }
@@ -462,8 +467,10 @@ private:
     const auto began = steady::now();
     const auto& training = *current_->training;
     auto x = current_->training->evaluate();
-    if (!x.sums.empty())
-      options_.report_to(evaluated{current_->what.next, training.at(), x.first_replica, std::move(x.sums)});
+    if (!x.sums.empty()) {
+      evaluated_ = {current_->what.next, training.at(), x.first_replica, std::move(x.sums)};
+      options_.report_to(*evaluated_);
+    }
     step_began_ += steady::now() - began; // steps are timed without it
   }
 
@@ -529,8 +536,9 @@ private:
   layer_store store_;
   job_id stored_; ///< whose shards these are
   bool running_ = false;
-  bool stopped_ = false;          ///< current_ ended by the stop bit or at the final version
-  std::optional<failed> failure_; ///< of current_; told again when it is asked for
+  bool stopped_ = false;               ///< current_ ended by the stop bit or at the final version
+  std::optional<failed> failure_;      ///< of current_; told again when it is asked for
+  std::optional<evaluated> evaluated_; ///< by current_, the newest; told again with the answer to ACTIVATE and ABORT
   snapshot_feed feed_;
   steady::time_point reported_;
   steady::time_point step_began_;

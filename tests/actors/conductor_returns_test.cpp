@@ -394,5 +394,77 @@ TEST_F(conductor_returns, a_last_will_keeps_what_the_keepers_hold) {
   EXPECT_THAT(c.machine().how_to_go_on(), HasSubstr("the keepers write step 2 to"));
 }
 
+struct conductor_evaluations : ::testing::Test {
+  dummy_cluster c{4, [](job_specification& job) {
+                    job.virtual_replicas = 2;
+                    job.data.validation = 4;
+                    job.evaluate_every = 1;
+                    job.steps = 1000;
+                  }};
+
+  void SetUp() override {
+    c.add("a");
+    c.add("b");
+    c.advance(20ms);
+    ASSERT_EQ(c.view().now, phase::running);
+  }
+
+  /// What one of the two replicas found at a version.
+  void say(const std::string& name, std::uint64_t steps, double sum = 1) {
+    const auto g = c.view().current;
+    c.say(name, evaluated{g, {steps, g}, name == "a" ? 0u : 1u, {sum}});
+  }
+};
+
+// given: an evaluation that comes again, after a new connection / expected: counted once
+TEST_F(conductor_evaluations, said_again_count_once) {
+  std::uint64_t last = 0;
+  while (++last <= 258) { // a point of the curve stands for several by then
+    say("a", last, static_cast<double>(last));
+    say("b", last, static_cast<double>(last));
+  }
+  const auto before = c.view().validation_losses.points();
+  --last;
+  say("a", last, static_cast<double>(last));
+  say("b", last, static_cast<double>(last));
+  const auto& after = c.view().validation_losses.points();
+  ASSERT_EQ(after.size(), before.size());
+  EXPECT_EQ(after.back().steps, before.back().steps);
+  EXPECT_EQ(after.back().loss, before.back().loss);
+}
+
+// given: the report of one replica is lost with its connection, and comes again / expected: counts
+// given: the same of an older version, when another replica has told its part of the next / expected: the next counts
+TEST_F(conductor_evaluations, said_again_complete_those_of_the_others) {
+  say("a", 10);
+  EXPECT_FALSE(c.view().last_evaluation);
+  say("a", 10);
+  say("b", 10);
+  ASSERT_TRUE(c.view().last_evaluation);
+  EXPECT_EQ(c.view().last_evaluation->steps, 10u);
+  say("a", 20);
+  say("b", 10);
+  say("b", 20);
+  EXPECT_EQ(c.view().last_evaluation->steps, 20u);
+}
+
+// given: the report of one replica is lost with its life, which returns when another generation trains / expected:
+// counts
+TEST_F(conductor_evaluations, of_a_life_that_was_declared_lost_count_when_it_returns) {
+  for (int i = 0; i < 10; ++i)
+    c.step();
+  const auto g = c.view().current;
+  const evaluated of_b{g, {10, g}, 1, {1}};
+  say("a", 10);
+  c.lose("b");
+  c.advance(20ms);
+  ASSERT_GT(c.view().current, g);
+  c.step();
+  c.come_back("b");
+  c.say("b", of_b);
+  ASSERT_TRUE(c.view().last_evaluation);
+  EXPECT_EQ(c.view().last_evaluation->steps, 10u);
+}
+
 } // namespace
 } // namespace parcae

@@ -168,6 +168,23 @@ TEST_F(stage_executor_test, stop_right_behind_activate_is_obeyed) {
   EXPECT_GT(w.said.next<stopped>().at.steps, 0u);
 }
 
+// given: an evaluation, then ACTIVATE again as over a new connection, and ABORT / expected: each time the same losses
+TEST_F(stage_executor_test, evaluation_is_told_again) {
+  job.data.validation = 16;
+  job.evaluate_every = 1'000'000;
+  worker w("w");
+  const auto x = plan(1, {&w});
+  prepare_and_start(w, x);
+  const auto first = w.said.next<evaluated>();
+  EXPECT_FALSE(first.sums.empty());
+  for (const command& again : {command{activate{x.next, {}}}, command{abort_generation{x.next}}}) {
+    w.work->submit(again);
+    const auto told = w.said.next<evaluated>();
+    EXPECT_EQ(told.at, first.at);
+    EXPECT_EQ(told.sums, first.sums);
+  }
+}
+
 TEST_F(stage_executor_test, who_failed_is_not_stopped) {
   // given: a computation that throws, then STOP. expected: no STOPPED, as peers may have applied; what it said is said
   // again.
