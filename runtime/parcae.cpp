@@ -1,11 +1,11 @@
 // parcae: the manager and the commands for people. Links no LibTorch.
 
-#include "protocols/printable.hpp"
-#include "runtime/commands.hpp"
-#include "runtime/demo.hpp"
-#include "runtime/profile_command.hpp"
-#include "runtime/simulate.hpp"
-#include "runtime/usage.hpp"
+#include "protocols/base/printable.hpp"
+#include "runtime/cli/commands.hpp"
+#include "runtime/lab/demo.hpp"
+#include "runtime/lab/profile_command.hpp"
+#include "runtime/process/usage.hpp"
+#include "runtime/simulate/simulate.hpp"
 
 #include <CLI/CLI.hpp>
 

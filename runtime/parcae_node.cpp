@@ -1,10 +1,10 @@
-// parcae-node: one instance. See runtime/node.hpp.
+// parcae-node: one instance. See runtime/node/node.hpp.
 
-#include "protocols/printable.hpp"
-#include "runtime/duration.hpp"
-#include "runtime/last_words.hpp"
-#include "runtime/node.hpp"
-#include "runtime/usage.hpp"
+#include "protocols/base/duration.hpp"
+#include "protocols/base/printable.hpp"
+#include "runtime/node/last_words.hpp"
+#include "runtime/node/node.hpp"
+#include "runtime/process/usage.hpp"
 
 #include <CLI/CLI.hpp>
 

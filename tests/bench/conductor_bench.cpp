@@ -6,9 +6,9 @@
 //   plan       plan_change alone, by what happened
 // Fails if 1,000 slots take longer than what is said below. Options: --quick leaves out the smaller fleets.
 
-#include "actors/conductor.hpp"
-#include "planner/live_plan.hpp"
-#include "planner/placement.hpp"
+#include "actors/conductor/conductor.hpp"
+#include "planner/choose/live_plan.hpp"
+#include "planner/situation/placement.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -255,7 +255,7 @@ bool losses_and_reports(std::uint32_t slots) {
       slots, quantile(loss, 0.5), p99, quantile(planner, 0.5));
   const auto ranks = x.machine().view().grid->ranks();
   const double report_us = quantile(report, 0.5) * 1000;
-  const double reports_per_s = std::min(ranks / 0.2, 200.0); // see gpu/stage_executor.cpp
+  const double reports_per_s = std::min(ranks / 0.2, 200.0); // see gpu/training/stage_executor.cpp
   const double share = report_us * 1e-6 * reports_per_s;
   std::printf(
       "{\"bench\": \"progress\", \"slots\": %u, \"ranks\": %u, \"us\": %.1f, \"per_s\": %.0f, \"of_a_core\": %.3f}\n",

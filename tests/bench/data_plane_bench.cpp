@@ -5,8 +5,8 @@
 //   bytes snapshot   rate from send to acknowledgement
 // CPU milliseconds are of the whole process: both ends, all threads.
 
-#include "gpu/reduction.hpp"
-#include "tests/gpu/data_plane_fixture.hpp"
+#include "gpu/dataplane/reduction.hpp"
+#include "tests/gpu/dataplane/data_plane_fixture.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

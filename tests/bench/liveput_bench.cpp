@@ -4,8 +4,8 @@
 // traces of the seeds FIRST … LAST of all kinds, or of those named:
 //   liveput_bench [--real-time] FIRST LAST [KIND …]
 
-#include "planner/simulator.hpp"
-#include "planner/trace_generator.hpp"
+#include "planner/simulation/simulator.hpp"
+#include "planner/simulation/trace_generator.hpp"
 #include "tests/planner/published.hpp"
 
 #include <cstdio>

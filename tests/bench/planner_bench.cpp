@@ -6,9 +6,9 @@
 //   horizon regime     CRPS of the regime chain over that of the best other method on generated traces, by kind
 // Options: --quick leaves out the largest fleet and the generated traces.
 
-#include "planner/live_plan.hpp"
-#include "planner/simulator.hpp"
-#include "planner/trace_generator.hpp"
+#include "planner/choose/live_plan.hpp"
+#include "planner/simulation/simulator.hpp"
+#include "planner/simulation/trace_generator.hpp"
 #include "tests/forecast/relative_crps.hpp"
 #include "tests/planner/published.hpp"
 #include "tests/planner/workloads.hpp"

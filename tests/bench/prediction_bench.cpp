@@ -4,8 +4,8 @@
 // to 1.5. The demo has about 25 changes in each thousand steps, few of
 // some kinds. Arguments: [seeds = 2] [steps = 3000] [first seed = 1].
 
-#include "runtime/demo_report.hpp"
-#include "runtime/process.hpp"
+#include "runtime/child/process.hpp"
+#include "runtime/lab/demo_report.hpp"
 
 #include <boost/json.hpp>
 

@@ -1,7 +1,7 @@
 // How long training stands still: real processes on this machine, SIGKILL, GPT of 10.0 M parameters. Prints one JSON
 // object. Arguments: [kills at six nodes = 100] [kills at two nodes = 20].
 
-#include "runtime/local_cluster.hpp"
+#include "runtime/lab/local_cluster.hpp"
 
 #include <boost/json.hpp>
 

@@ -6,9 +6,9 @@
 // rounds not in the interval that was stated.
 // Arguments: [seconds of each measurement = 5] [jobs = gpt,small,mlp,resnet,bert,vgg] [rounds = 3].
 
-#include "runtime/job_file.hpp"
-#include "runtime/process.hpp"
-#include "runtime/profile_report.hpp"
+#include "runtime/child/process.hpp"
+#include "runtime/job/job_file.hpp"
+#include "runtime/lab/profile_report.hpp"
 #include "tests/bench/other_load.hpp"
 
 #include <boost/json.hpp>

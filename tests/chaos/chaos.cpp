@@ -6,7 +6,7 @@
 // * a program ended by itself.
 // What happens is drawn from the seed; when it happens to the job is a matter of real time.
 
-#include "runtime/local_cluster.hpp"
+#include "runtime/lab/local_cluster.hpp"
 
 #include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>

@@ -11,8 +11,8 @@
 //   a pause of a year                                forecast all the same, soon
 
 #include "forecast/fleet_recorder.hpp"
-#include "planner/trace.hpp"
-#include "planner/trace_generator.hpp"
+#include "planner/simulation/trace.hpp"
+#include "planner/simulation/trace_generator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include "forecast/evaluation.hpp"
 #include "forecast/method.hpp"
 #include "forecast/path_methods.hpp"
-#include "planner/trace_generator.hpp"
+#include "planner/simulation/trace_generator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Minutes on a busy machine, so apart from the quick tests: how the regime chain compares with the other methods.
 
-#include "planner/trace_generator.hpp"
+#include "planner/simulation/trace_generator.hpp"
 #include "tests/forecast/relative_crps.hpp"
 #include "tests/planner/published.hpp"
 

@@ -1,6 +1,6 @@
 // The demo itself: what it promises, it did. Two seeds.
 
-#include "runtime/process.hpp"
+#include "runtime/child/process.hpp"
 
 #include <boost/json.hpp>
 

@@ -1,6 +1,6 @@
 // Every error a user can cause: its exit status, and one line that says what, where and what to do.
 
-#include "gpu/checkpoint.hpp"
+#include "gpu/checkpoint/checkpoint.hpp"
 #include "tests/support/cluster.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // `parcae watch` in a real terminal, and what nodes that fail leave behind.
 
-#include "runtime/watch_screen.hpp"
+#include "runtime/view/watch_screen.hpp"
 #include "tests/support/cluster.hpp"
 #include "tests/support/tmux.hpp"
 

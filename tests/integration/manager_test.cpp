@@ -1,7 +1,7 @@
 // The manager stands still, is asked to end, or is attacked; and nodes that stood still return.
 
-#include "protocols/type_ids.hpp"
-#include "runtime/system.hpp"
+#include "protocols/wire/type_ids.hpp"
+#include "runtime/process/system.hpp"
 #include "tests/support/cluster.hpp"
 
 #include <caf/all.hpp>

@@ -1,7 +1,7 @@
 // Who is let in, and what strangers can do.
 
-#include "protocols/type_ids.hpp"
-#include "runtime/system.hpp"
+#include "protocols/wire/type_ids.hpp"
+#include "runtime/process/system.hpp"
 #include "tests/support/cluster.hpp"
 
 #include <caf/all.hpp>
@@ -196,6 +196,7 @@ TEST_F(membership, stray_signals_end_nothing) {
   cluster->start_keeper();
   cluster->start_node("a");
   wait_for_workers(1);
+  ASSERT_TRUE(eventually([&] { return living(cluster->client().status(), "keeper") == 1; })); // it is up, too
   const auto id = cluster->client().submit(small_job(300));
   const auto before = wait_for_training(id, 1);
   for (const auto stray : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})

@@ -1,6 +1,6 @@
 // What the planner measures and reckons with, on real processes: `parcae profile`, memory of slots.
 
-#include "planner/profile.hpp"
+#include "planner/cost/profile.hpp"
 #include "tests/support/cluster.hpp"
 
 #include <csignal>

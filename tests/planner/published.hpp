@@ -3,8 +3,8 @@
 // Access to the published profiles and traces, which lie beside the checkout; tests that need them skip visibly
 // without.
 
-#include "planner/profile.hpp"
-#include "planner/trace.hpp"
+#include "planner/cost/profile.hpp"
+#include "planner/simulation/trace.hpp"
 
 #include <gtest/gtest.h>
 

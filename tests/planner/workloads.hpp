@@ -2,8 +2,8 @@
 
 // Small made-up workloads and cost models for tests that compare with brute force.
 
-#include "planner/cost_model.hpp"
-#include "planner/profile.hpp"
+#include "planner/cost/cost_model.hpp"
+#include "planner/cost/profile.hpp"
 
 #include <map>
 #include <random>

@@ -2,7 +2,7 @@
 
 // One node on CAF's test scheduler: no threads, messages run when told, virtual time.
 
-#include "protocols/type_ids.hpp"
+#include "protocols/wire/type_ids.hpp"
 
 #include <caf/all.hpp>
 #include <caf/scheduler/test_coordinator.hpp>

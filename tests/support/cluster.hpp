@@ -2,7 +2,7 @@
 
 // A cluster of real processes for a test. What goes wrong prints the end of every process's log.
 
-#include "runtime/local_cluster.hpp"
+#include "runtime/lab/local_cluster.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,9 +1,9 @@
 #include "tests/support/executor_cluster.hpp"
 
-#include "actors/model_facts.hpp"
-#include "gpu/keeper.hpp"
-#include "gpu/model_description.hpp"
-#include "gpu/stage_executor.hpp"
+#include "actors/conductor/model_facts.hpp"
+#include "gpu/keeper/keeper.hpp"
+#include "gpu/model/model_description.hpp"
+#include "gpu/training/stage_executor.hpp"
 #include "tests/support/slow_relay.hpp"
 
 #include <cstdlib>

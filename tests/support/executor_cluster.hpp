@@ -3,9 +3,9 @@
 // Real executors over real TCP, driven by the real conductor, in one process: what runs between processes in production
 // is here a queue. Instances can be killed or frozen at any fault point inside an executor.
 
-#include "actors/conductor.hpp"
-#include "gpu/data_port.hpp"
-#include "gpu/executor.hpp"
+#include "actors/conductor/conductor.hpp"
+#include "gpu/dataplane/data_port.hpp"
+#include "gpu/executor/executor.hpp"
 
 #include <condition_variable>
 #include <filesystem>

@@ -2,7 +2,7 @@
 
 // A GPT written independently of gpu/, with torch::nn: the oracle for layers and training.
 
-#include "protocols/job_specification.hpp"
+#include "protocols/values/job_specification.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/activation.h>

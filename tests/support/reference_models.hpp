@@ -3,7 +3,7 @@
 // BERT, ResNet and VGG written independently of gpu/, with torch::nn, and a plain training loop: the oracle for the
 // layers of the same kinds and for training.
 
-#include "protocols/job_specification.hpp"
+#include "protocols/values/job_specification.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>

@@ -2,7 +2,7 @@
 
 // A real terminal for tests: tmux in the foreground of a child process, so that nothing outlives the test.
 
-#include "runtime/process.hpp"
+#include "runtime/child/process.hpp"
 
 #include <chrono>
 #include <filesystem>

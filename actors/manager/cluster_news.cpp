@@ -1,0 +1,39 @@
+#include "actors/manager/cluster_news.hpp"
+
+#include "actors/manager/status.hpp"
+#include "protocols/base/text.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+void cluster_news::note(time_point now, severity level, std::string text) {
+  news_.push_back({news_count_++, microseconds_of(now), name_of(level), std::move(text)});
+  if (news_.size() > most_news)
+    news_.pop_front();
+}
+
+void cluster_news::fail(time_point now, job_id latest, report_request x) {
+  if (x.lines.size() > most_lines)
+    x.lines.erase(x.lines.begin(), x.lines.end() - most_lines);
+  const auto clip = [](std::string& text) { text.resize(clipped(text, most_bytes).size()); };
+  clip(x.instance);
+  clip(x.what);
+  std::ranges::for_each(x.lines, clip);
+  std::erase_if(failures_, [&](const auto& f) { return f.instance == x.instance; });
+  note(now, severity::error, "instance " + x.instance + " failed: " + x.what);
+  failures_.push_back({failure_count_++, microseconds_of(now), std::move(x.instance), std::move(x.what),
+                       std::move(x.lines), latest.value});
+  if (failures_.size() > most_failures)
+    failures_.pop_front();
+}
+
+void cluster_news::add_to(status_reply& to, const status_request& wanted) const {
+  to.news_count = news_count_;
+  std::ranges::copy_if(news_, std::back_inserter(to.news), [&](const auto& x) { return x.number >= wanted.news_from; });
+  to.failure_count = failure_count_;
+  std::ranges::copy_if(failures_, std::back_inserter(to.failures),
+                       [&](const auto& x) { return x.number >= wanted.failures_from; });
+}
+
+} // namespace parcae

@@ -1,0 +1,124 @@
+#include "actors/manager/instance_table.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::size_t most_lost_lives = 100'000;
+
+constexpr std::uint64_t most_slot_bytes = std::uint64_t{1} << 50;
+
+template <class T>
+void remember(std::deque<T>& lives, const T& x) {
+  lives.push_back(x);
+  if (lives.size() > most_lost_lives)
+    lives.pop_front();
+}
+
+bool good_name(const std::string& x) {
+  return !x.empty() && x.size() <= 100 &&
+         std::all_of(x.begin(), x.end(), [](unsigned char c) { return c > ' ' && c < 127 && c != '/'; });
+}
+
+bool good_processor(const std::string& x) {
+  return x.size() <= 512 && std::all_of(x.begin(), x.end(), [](unsigned char c) { return c >= ' ' && c < 127; });
+}
+
+/// Other nodes dial it, and send it the tokens of their generations.
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1)
+    return (ntohl(v4.s_addr) >> 24) == IN_LOOPBACKNET;
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+} // namespace
+
+std::string to_string(instance_state x) {
+  switch (x) {
+  case instance_state::alive:
+    return "alive";
+  case instance_state::leaving:
+    return "leaving";
+  case instance_state::lost:
+    return "lost";
+  }
+  return "unknown";
+}
+
+instance_table::verdict instance_table::join(const hello& x, time_point now) {
+  auto refuse = [](parcae_error code, std::string why) { return verdict{refusal{code, std::move(why)}, false, false}; };
+  if (!good_name(x.name))
+    return refuse(parcae_error::malformed_request,
+                  "an instance's name has 1 to 100 printable characters without spaces and slashes");
+  if (x.protocol != protocol_version)
+    return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol) +
+                                                    ", this manager speaks " + std::to_string(protocol_version) +
+                                                    "; use the same build on both");
+  if (x.slots < 1 || x.slots > 1024 || x.slot_bytes > most_slot_bytes || x.port == 0)
+    return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable slots or data port");
+  if (!is_loopback(x.host))
+    return refuse(parcae_error::malformed_request,
+                  "instance " + x.name + " is not on this machine, or does not say so");
+  if (!good_processor(x.processor))
+    return refuse(parcae_error::malformed_request,
+                  "instance " + x.name + " does not say its processor in at most 512 printable characters");
+  if (x.machine.id.size() > machine_facts::longest_id || x.machine.cores > 65'536)
+    return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable machine");
+  const bool of_another = x.manager_life != 0 && x.manager_life != manager_life_;
+  if (of_another || std::find(replaced_.begin(), replaced_.end(), x.life) != replaced_.end())
+    return refuse(parcae_error::lost_incarnation, "instance " + x.name + (of_another ? ", of another manager" : ""));
+  const key who{x.name, x.life};
+  if (const auto known = find(who); known && known->state != instance_state::lost)
+    return {};
+  for (const auto& [who, record] : records_)
+    if (who.first == x.name && record.state != instance_state::lost)
+      return refuse(parcae_error::duplicate_name, x.name + "; start this one with another --name");
+  const bool returned = std::erase(lost_, who) > 0;
+  std::erase_if(lost_, [&](const key& other) {
+    if (other.first == x.name)
+      remember(replaced_, other.second);
+    return other.first == x.name;
+  });
+  records_[who] = {.facts = x, .joined = now, .expires = {}, .lost_at = {}};
+  return {.refused = {}, .is_new = true, .returned = returned};
+}
+
+bool instance_table::leave(const key& who, time_point expires) {
+  auto i = records_.find(who);
+  if (i == records_.end() || i->second.state == instance_state::lost)
+    return false;
+  auto& x = i->second;
+  if (x.expires && *x.expires <= expires)
+    return false;
+  x.state = instance_state::leaving;
+  x.expires = expires;
+  return true;
+}
+
+bool instance_table::lose(const key& who, time_point now) {
+  auto i = records_.find(who);
+  if (i == records_.end() || i->second.state == instance_state::lost)
+    return false;
+  i->second.state = instance_state::lost;
+  i->second.lost_at = now;
+  remember(lost_, who);
+  return true;
+}
+
+void instance_table::expire(time_point now) {
+  std::erase_if(records_, [&](const auto& x) { return x.second.lost_at && now - *x.second.lost_at >= lease_; });
+}
+
+const instance_record* instance_table::find(const key& who) const {
+  auto i = records_.find(who);
+  return i == records_.end() ? nullptr : &i->second;
+}
+
+} // namespace parcae

@@ -1,0 +1,85 @@
+#pragma once
+
+// Who is a member: the registry's rules as plain code. No clock, no CAF: the time is an argument.
+
+#include "protocols/choreography/messages.hpp"
+#include "protocols/wire/errors.hpp"
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace parcae {
+
+enum class instance_state : std::uint8_t {
+  alive,
+  leaving, ///< under notice
+  lost,    ///< declared lost, or left; listed until its lease ends
+};
+
+std::string to_string(instance_state x);
+
+/// One life of an instance.
+struct instance_record {
+  using time_point = std::chrono::steady_clock::time_point;
+
+  hello facts;
+  instance_state state = instance_state::alive;
+  time_point joined;
+  std::optional<time_point> expires; ///< end of the notice, while leaving
+  std::optional<time_point> lost_at; ///< once lost
+};
+
+class instance_table {
+public:
+  using time_point = instance_record::time_point;
+  using key = std::pair<std::string, incarnation>;
+
+  struct refusal {
+    parcae_error code;
+    std::string why;
+  };
+
+  /// What a HELLO did.
+  struct verdict {
+    std::optional<refusal> refused;
+    bool is_new = false;   ///< false: this life is a living one already
+    bool returned = false; ///< new in so far as its loss had been declared
+  };
+
+  /// `manager_life`: of this manager.
+  instance_table(std::chrono::milliseconds lease, std::uint64_t manager_life) :
+      lease_(lease), manager_life_(manager_life) {}
+
+  /// Rules: the protocol version must be ours; name, processor and slots must make sense; the host must be loopback, as
+  /// the manager's own address is; a name is unique among the living; the same life may say HELLO again, also one whose
+  /// loss was declared: a shard counts by the chain of versions, not by the life of its process. A life welcomed by
+  /// another manager, which knew its jobs, or replaced by another process of its name, never comes back.
+  verdict join(const hello& x, time_point now);
+
+  /// A notice; the earliest end counts. True if the life is a living one and its end changed.
+  bool leave(const key& who, time_point expires);
+
+  /// Declares a life lost. Edge-triggered: true only the first time.
+  bool lose(const key& who, time_point now);
+
+  /// Forgets lost lives whose lease is over.
+  void expire(time_point now);
+
+  const std::map<key, instance_record>& records() const { return records_; }
+  const instance_record* find(const key& who) const;
+
+private:
+  std::chrono::milliseconds lease_;
+  std::uint64_t manager_life_;
+  std::map<key, instance_record> records_;
+  // Newest last, each at most 100'000: more than live through any freeze. A lost life that is forgotten here is taken
+  // for a new one.
+  std::deque<key> lost_;             ///< that may come back
+  std::deque<incarnation> replaced_; ///< that may not
+};
+
+} // namespace parcae

@@ -1,0 +1,79 @@
+#pragma once
+
+// Interfaces of the manager's own actors, as protocols/wire/actors.hpp has those that other processes reach: its rules
+// hold here too.
+
+#include "actors/manager/local_messages.hpp"
+#include "protocols/wire/actors.hpp"
+
+#include <caf/atom.hpp>
+#include <caf/replies_to.hpp>
+#include <caf/typed_actor.hpp>
+
+#include <cstdint>
+
+namespace parcae {
+
+/// REGISTRY: all of the manager's front: instances, the queue of jobs, clients.
+using registry_actor = manager_actor::extend<
+    // Local only, from a job_manager: the job ended. No reply.
+    caf::reacts_to<job_outcome>,
+    // Local only, from a job_manager: the job no longer needs this slot, which is under notice. No reply. May be
+    // repeated.
+    caf::reacts_to<released_atom, slot_id>,
+    // Local only, from the main program: the manager is to end. The running job is stopped at a step and checkpointed
+    // first; no further job starts. No reply; registry_config says who is told. May be repeated.
+    caf::reacts_to<end_atom>,
+    // Local only, timer: forgets lost instances after their lease, and notices that the process stood still.
+    caf::reacts_to<timer_atom>>;
+
+/// JOB_MANAGER: one per job while it runs; child of the registry. All local only.
+using job_manager_actor = caf::typed_actor<
+    // A slot that the job may use. No reply. A reproducible job ignores workers that do not compute the same bits.
+    caf::reacts_to<slot_offer>,
+    // slot_lost, slot_leaving, cancel_requested and the like, passed on to the conductor. No reply.
+    caf::reacts_to<job_event>,
+    // From the conductor: the job ended. No reply.
+    caf::reacts_to<job_outcome>,
+    // From the conductor: see the registry.
+    caf::reacts_to<released_atom, slot_id>,
+    // From the registry: passed on to the forecaster, if the job may use that worker. No reply. Edge-triggered, once.
+    caf::reacts_to<fleet_news>,
+    // From the planner: passed on to the forecaster.
+    caf::replies_to<forecast_query>::with<forecast_answer>,
+    // From the conductor: passed on to the planner.
+    caf::replies_to<plan_query>::with<plan_answer>,
+    // What `status` shows; passed on to the conductor.
+    caf::replies_to<view_atom>::with<job_picture>>;
+
+/// MIGRATION_CONDUCTOR: hosts the state machine of actors/conductor/conductor.hpp; child of a job_manager.
+using conductor_actor = report_sink::extend<
+    // Local only: a slot for this job; it is attached and its joining handled, or, if it is known already, its return
+    // over a new connection. No reply.
+    caf::reacts_to<slot_offer>,
+    // Local only: any other event. No reply.
+    caf::reacts_to<job_event>,
+    // Timer: the conductor's deadline, if this is the newest timer.
+    caf::reacts_to<timer_atom, std::uint64_t>,
+    // Local only: what `status` shows.
+    caf::replies_to<view_atom>::with<job_picture>>;
+
+/// FORECASTER: learns from the history of the workers; child of a job_manager. Local only.
+using forecaster_actor = caf::typed_actor<
+    // Remembers it. No reply. Edge-triggered, once.
+    caf::reacts_to<fleet_news>,
+    // The distribution over the next intervals, from now on. May be repeated.
+    caf::replies_to<forecast_query>::with<forecast_answer>>;
+
+/// LIVEPUT_PLANNER: chooses configurations; child of a job_manager. Local only.
+using planner_actor = caf::typed_actor<
+    // Answers with the configuration to use. May be repeated.
+    caf::replies_to<plan_query>::with<plan_answer>>;
+
+/// INJECTOR: makes synthetic preemptions; child of the registry. Local only.
+using injector_actor = caf::typed_actor<
+    // Chooses the victims, gives notice of them to the registry, tells them to die. Answers with their names. Errors:
+    // unknown_instance, too_few_instances.
+    caf::replies_to<preempt_order>::with<preempt_outcome>>;
+
+} // namespace parcae

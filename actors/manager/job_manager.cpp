@@ -1,0 +1,154 @@
+#include "actors/manager/job_manager.hpp"
+
+#include "actors/conductor/model_facts.hpp"
+#include "actors/manager/forecaster.hpp"
+#include "actors/manager/liveput_planner.hpp"
+#include "actors/manager/migration_conductor.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+
+namespace parcae {
+
+namespace {
+
+using self_pointer = job_manager_actor::stateful_pointer<job_manager_state>;
+
+void end_children(self_pointer self, const caf::error& why) {
+  auto& s = self->state;
+  self->send_exit(s.conductor, why);
+  self->send_exit(s.planner, why);
+  self->send_exit(s.forecaster, why);
+}
+
+void finish(self_pointer self, const job_outcome& x) {
+  auto& s = self->state;
+  if (s.over)
+    return;
+  s.over = true;
+  self->send(s.config.registry, x);
+  end_children(self, caf::exit_reason::user_shutdown);
+  self->quit();
+}
+
+template <class Function, class... Arguments>
+auto spawn_computing(self_pointer self, Function f, const Arguments&... arguments) {
+  return self->state.config.own_threads ? self->spawn<caf::detached>(f, arguments...) : self->spawn(f, arguments...);
+}
+
+void start_planner(self_pointer self) {
+  auto& s = self->state;
+  const auto& job = s.config.specification;
+  s.planner = spawn_computing(self, liveput_planner,
+                              liveput_planner_config{job, facts_of(job).state_bytes, job_manager_actor{self}});
+  self->monitor(s.planner);
+}
+
+void start_forecaster(self_pointer self) {
+  auto& s = self->state;
+  s.forecaster = spawn_computing(self, forecaster, s.config.specification, s.config.past);
+  self->monitor(s.forecaster);
+}
+
+void child_ended(self_pointer self, const caf::down_msg& x) {
+  auto& s = self->state;
+  if (s.over)
+    return;
+  if (x.source == s.planner.address()) {
+    spdlog::error("job {}: the planner died ({}), starting another", s.config.job.value, render(x.reason));
+    start_planner(self);
+  } else if (x.source == s.forecaster.address()) {
+    spdlog::error("job {}: the forecaster died ({}), starting another", s.config.job.value, render(x.reason));
+    start_forecaster(self);
+  } else if (x.source == s.conductor.address()) {
+    // Its state died with it, and with it the only record of what the generations did.
+    finish(self, {s.config.job,
+                  false,
+                  "the conductor died: " + render(x.reason) +
+                      "; go on with `parcae submit --resume` of what its keepers wrote",
+                  {}});
+  } else if (x.source == s.config.registry.address()) {
+    end_children(self, caf::exit_reason::user_shutdown); // nobody is left to tell
+    self->quit();
+  }
+}
+
+// A reproducible job uses only workers that compute the same bits as its first.
+bool usable(self_pointer self, const std::string& processor) {
+  auto& s = self->state;
+  if (!s.config.specification.reproducible)
+    return true;
+  if (s.processor.empty())
+    s.processor = processor;
+  return processor == s.processor;
+}
+
+void offer(self_pointer self, const slot_offer& x) {
+  auto& s = self->state;
+  if (!x.keeper && !usable(self, x.processor))
+    return spdlog::warn("job {} does not use {}: it is reproducible and began on \"{}\", not on \"{}\"",
+                        s.config.job.value, to_string(x.where.slot), s.processor, x.processor);
+  self->send(s.conductor, x);
+}
+
+void learn(self_pointer self, const fleet_news& x) {
+  auto& s = self->state;
+  if (x.what.joined && !usable(self, x.processor)) // losses of others are ignored by the forecaster
+    return;
+  s.config.past.push_back(x);
+  if (s.config.past.size() > fleet_recorder::most_events)
+    s.config.past.pop_front();
+  self->send(s.forecaster, x);
+}
+
+// The worker that was there first when the job began says what the job's history is: that of workers like it.
+void choose_past(self_pointer self) {
+  auto& s = self->state;
+  auto& past = s.config.past;
+  std::map<std::string, const fleet_news*> present;
+  for (const auto& x : past)
+    if (x.what.joined)
+      present[x.what.instance] = &x;
+    else
+      present.erase(x.what.instance);
+  const auto first = std::ranges::min_element(present, {}, [](const auto& x) { return x.second->what.seconds; });
+  if (first == present.end() || !s.config.specification.reproducible)
+    return;
+  s.processor = first->second->processor;
+  std::erase_if(past, [&](const auto& x) { return x.processor != s.processor; });
+}
+
+} // namespace
+
+job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_config config) {
+  self->set_down_handler([=](const caf::down_msg& x) { child_ended(self, x); });
+  self->set_exit_handler([=](const caf::exit_msg& x) {
+    end_children(self, x.reason);
+    self->quit(x.reason);
+  });
+  auto& s = self->state;
+  s.config = std::move(config);
+  choose_past(self);
+  start_forecaster(self);
+  start_planner(self);
+  s.conductor = self->spawn(migration_conductor,
+                            migration_conductor_config{s.config.job, s.config.specification,
+                                                       facts_of(s.config.specification), s.config.options,
+                                                       s.config.secret, job_manager_actor{self}, s.config.own_threads});
+  self->monitor(s.conductor);
+  self->monitor(s.config.registry);
+  return {
+      [=](const slot_offer& x) { offer(self, x); },
+      [=](const job_event& x) { self->send(self->state.conductor, x); },
+      [=](const job_outcome& x) { finish(self, x); },
+      [=](released_atom, const slot_id& x) { self->send(self->state.config.registry, released_atom_v, x); },
+      [=](const fleet_news& x) { learn(self, x); },
+      [=](const forecast_query& x) { return self->delegate(self->state.forecaster, x); },
+      [=](const plan_query& x) { return self->delegate(self->state.planner, x); },
+      [=](view_atom) { return self->delegate(self->state.conductor, view_atom_v); },
+  };
+}
+
+} // namespace parcae

@@ -1,0 +1,49 @@
+#include "actors/manager/job_obstacle.hpp"
+
+#include "actors/conductor/model_facts.hpp"
+#include "planner/choose/throughput.hpp"
+#include "planner/situation/memory.hpp"
+#include "planner/situation/placement.hpp"
+#include "protocols/base/text.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+std::string obstacle_to(const job_specification& job, const fleet_offer& offer) {
+  if (offer.workers.empty())
+    return "waits for workers; start some with `parcae-node`";
+  if (job.resume.steps > 0 && offer.keepers == 0)
+    return "waits for a keeper that can read the checkpoint at " + job.resume.folder +
+           "; start one with `parcae-node --role keeper`";
+  // As a job_manager does: a reproducible job stays with the processor of the first worker.
+  std::uint32_t slots = 0, others = 0;
+  std::uint64_t least_bytes = 0;
+  for (const auto& x : offer.workers) {
+    if (job.reproducible && x.processor != offer.workers.front().processor) {
+      others += x.slots;
+      continue;
+    }
+    slots += x.slots;
+    if (x.slot_bytes > 0)
+      least_bytes = least_bytes == 0 ? x.slot_bytes : std::min(least_bytes, x.slot_bytes);
+  }
+  const auto facts = facts_of(job);
+  if (job.min_width * job.min_depth <= slots) { // nearly always the least one fits, and no other need be looked at
+    std::vector<double> layer_ms;
+    for (const auto& x : facts.costs)
+      layer_ms.push_back(x.forward_ms + x.backward_ms);
+    if (memory_problem(job, facts.costs, partition_layers(layer_ms, job.min_depth), job.min_width, offer.keepers,
+                       least_bytes)
+            .empty())
+      return {};
+  }
+  auto best = best_configuration(job, {facts.costs, {}, {}, least_bytes, offer.keepers}, slots);
+  if (best.width > 0)
+    return {};
+  if (others > 0)
+    best.reason += "; " + counted(others, "slot") + " of other processors would compute other bits";
+  return best.reason;
+}
+
+} // namespace parcae

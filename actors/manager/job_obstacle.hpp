@@ -1,0 +1,28 @@
+#pragma once
+
+// Whether a job could run on the instances that are there. Pure.
+
+#include "protocols/values/job_specification.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// What the cluster has for a job.
+struct fleet_offer {
+  struct worker {
+    std::string processor; ///< as in HELLO
+    std::uint32_t slots = 1;
+    std::uint64_t slot_bytes = 0; ///< 0: unknown
+  };
+
+  std::vector<worker> workers; ///< alive and not under notice, in the order of their joining
+  std::uint32_t keepers = 0;
+};
+
+/// Why the job cannot run on that, in one line that says what it waits for; empty: it can.
+std::string obstacle_to(const job_specification& job, const fleet_offer& offer);
+
+} // namespace parcae

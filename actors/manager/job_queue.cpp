@@ -1,0 +1,118 @@
+#include "actors/manager/job_queue.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::size_t most_jobs = 100;
+
+bool over(const job_entry& x) {
+  return x.state != job_state::queued && x.state != job_state::running;
+}
+
+} // namespace
+
+std::string to_string(job_state x) {
+  switch (x) {
+  case job_state::queued:
+    return "queued";
+  case job_state::running:
+    return "running";
+  case job_state::done:
+    return "done";
+  case job_state::failed:
+    return "failed";
+  case job_state::cancelled:
+    return "cancelled";
+  }
+  return "unknown";
+}
+
+bool job_queue::full() const {
+  return jobs_.size() >= most_jobs && std::ranges::none_of(jobs_, [](const auto& j) { return over(j.second); });
+}
+
+job_id job_queue::submit(job_specification x, std::int32_t priority) {
+  if (jobs_.size() >= most_jobs) {
+    auto oldest = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& j) { return over(j.second); });
+    if (oldest != jobs_.end())
+      jobs_.erase(oldest);
+  }
+  job_id id{++last_};
+  auto& job = jobs_[id];
+  job.specification = std::move(x);
+  job.priority = priority;
+  return id;
+}
+
+std::vector<job_id> job_queue::waiting(std::optional<std::int32_t> like) const {
+  std::vector<job_id> result;
+  for (const auto& [id, job] : jobs_)
+    if (job.state == job_state::queued && (!like || (job.priority >= *like && !job.gave_way)))
+      result.push_back(id);
+  std::ranges::stable_sort(result, {}, [&](job_id id) {
+    const auto& job = jobs_.at(id);
+    return std::pair(job.gave_way, -job.priority);
+  });
+  return result;
+}
+
+std::optional<job_id> job_queue::start_next(const obstacle& why_not) {
+  if (running_)
+    return std::nullopt;
+  const auto first = first_that_can(why_not);
+  if (first)
+    jobs_.at(*first).state = job_state::running;
+  return running_ = first;
+}
+
+std::optional<job_id> job_queue::first_that_can(const obstacle& why_not) {
+  std::optional<job_id> result;
+  for (const auto id : waiting()) {
+    auto& job = jobs_.at(id);
+    job.why = why_not(job.specification);
+    if (job.why.empty() && !result)
+      result = id;
+  }
+  return result;
+}
+
+bool job_queue::give_way() {
+  if (!running_)
+    return false;
+  auto& job = jobs_.at(*running_);
+  if (job.gave_way || job.gives_way || job.cancel_asked)
+    return false;
+  return job.gives_way = true;
+}
+
+bool job_queue::cancel(job_id x) {
+  auto i = jobs_.find(x);
+  if (i == jobs_.end() || over(i->second))
+    return false;
+  i->second.cancel_asked = true;
+  if (i->second.state == job_state::queued)
+    i->second.state = job_state::cancelled;
+  return true;
+}
+
+void job_queue::end(job_id x, bool good, std::string why) {
+  auto i = jobs_.find(x);
+  if (running_ != x || i == jobs_.end())
+    return;
+  running_.reset();
+  auto& job = i->second;
+  if (std::exchange(job.gives_way, false) && !good && !job.cancel_asked) {
+    job.gave_way = true;
+    job.state = job_state::queued;
+    job.why = std::move(why);
+    return;
+  }
+  job.state = good ? job_state::done : job.cancel_asked ? job_state::cancelled : job_state::failed;
+  job.why = good ? "" : std::move(why);
+}
+
+} // namespace parcae

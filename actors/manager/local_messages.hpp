@@ -1,0 +1,112 @@
+#pragma once
+
+// Messages between actors of the manager's process; they have no wire form (interfaces.hpp names their uses).
+
+#include "actors/conductor/conductor.hpp"
+#include "protocols/client/client.hpp"
+#include "protocols/wire/type_ids.hpp"
+
+#include <caf/allowed_unsafe_message_type.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// A slot that a job may use.
+struct slot_offer {
+  participant where;
+  bool keeper = false;
+  std::string processor;        ///< as in HELLO
+  std::uint64_t slot_bytes = 0; ///< as in HELLO
+  machine_facts machine;        ///< as in HELLO
+  slot_actor handle;
+};
+
+/// Something for the conductor.
+struct job_event {
+  conductor_event what;
+};
+
+/// One line of a job's journal or log.
+struct journal_line {
+  time_point at;
+  severity level = severity::information;
+  std::string text;
+};
+
+/// What `status` shows of a job. Immutable once made, so that it can be shared between actors.
+struct job_picture {
+  std::shared_ptr<const job_view> view;
+  std::uint64_t first_line = 0; ///< number of lines.front(); older ones were dropped
+  std::shared_ptr<const std::deque<journal_line>> lines;
+};
+
+/// How a job ended, with its last picture.
+struct job_outcome {
+  job_id job;
+  bool good = false;
+  std::string why; ///< for people, if not good
+  job_picture last;
+};
+
+/// A worker joined, was given notice, or is lost.
+struct fleet_news {
+  fleet_event what;      ///< seconds: of the manager's clock
+  std::string processor; ///< as in HELLO
+};
+
+/// Seconds of a time point, as fleet_event has them.
+inline double seconds_of(time_point x) {
+  return std::chrono::duration<double>(x.time_since_epoch()).count();
+}
+
+/// The next intervals, as many as the job looks ahead.
+struct forecast_query {};
+
+struct forecast_answer {
+  std::shared_ptr<const fleet_forecast> what;
+};
+
+struct plan_query {
+  request_plan what;
+};
+
+struct plan_answer {
+  plan_chosen what;
+};
+
+/// A living instance that may be preempted.
+struct preempt_target {
+  std::string name;
+  incarnation life;
+  bool worker = true; ///< keepers are only preempted by name
+  bool leaving = false;
+  instance_actor handle;
+};
+
+struct preempt_order {
+  preempt_request what;
+  std::vector<preempt_target> living; ///< sorted by name
+};
+
+struct preempt_outcome {
+  std::vector<std::string> names;
+};
+
+} // namespace parcae
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::slot_offer)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_event)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_outcome)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_picture)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::fleet_news)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_query)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_answer)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_query)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_answer)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_order)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_outcome)

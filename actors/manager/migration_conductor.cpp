@@ -1,0 +1,264 @@
+#include "actors/manager/migration_conductor.hpp"
+
+#include "actors/manager/liveput_planner.hpp"
+#include "protocols/values/log_context.hpp"
+#include "protocols/wire/behaviors.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+using self_pointer = conductor_actor::stateful_pointer<migration_conductor_state>;
+
+constexpr std::size_t most_lines = 1000;
+constexpr std::chrono::seconds plan_limit{5};
+constexpr int plan_attempts = 3; ///< in a row, before another one plans
+
+void handle(self_pointer self, const conductor_event& x);
+
+void write(self_pointer self, severity level, std::string text) {
+  auto& s = self->state;
+  auto log_level = level == severity::error     ? spdlog::level::err
+                   : level == severity::warning ? spdlog::level::warn
+                                                : spdlog::level::info;
+  const auto& view = s.machine->view();
+  set_log_context(s.config.job, {view.steps_done, view.current});
+  spdlog::log(log_level, "{}", text);
+  s.lines.push_back({self->clock().now(), level, std::move(text)});
+  s.lines_picture.reset();
+  if (s.lines.size() > most_lines) {
+    s.lines.pop_front();
+    ++s.dropped_lines;
+  }
+}
+
+job_picture picture_of(self_pointer self) {
+  auto& s = self->state;
+  if (!s.picture)
+    s.picture = std::make_shared<job_view>(s.machine->view());
+  if (!s.lines_picture)
+    s.lines_picture = std::make_shared<std::deque<journal_line>>(s.lines);
+  return {s.picture, s.dropped_lines, s.lines_picture};
+}
+
+// Without a sender: also when the actor is gone.
+void tell_slot(const migration_conductor_state& s, const tell& x) {
+  if (const auto i = s.slots.find(x.to); i != s.slots.end()) // else lost meanwhile: its slot_lost is being handled
+    std::visit([&](const auto& command) { caf::anon_send(i->second, s.config.job, command); }, *x.what);
+}
+
+// The machine did not end the job itself, so nobody was told. An error in it must not cost what the keepers hold.
+void carry_out_last_will(migration_conductor_state& s) {
+  try {
+    for (const auto& effect : s.machine->last_will())
+      if (const auto* x = std::get_if<tell>(&effect))
+        tell_slot(s, *x);
+  } catch (const std::exception& e) {
+    spdlog::error("job {}: the keepers were not told to write a checkpoint: {}", s.config.job.value, e.what());
+  }
+}
+
+void end(self_pointer self, bool good, std::string why) {
+  auto& s = self->state;
+  if (s.ended)
+    return;
+  s.ended = true;
+  if (s.machine->view().now != phase::ended) {
+    carry_out_last_will(s);
+    why += s.machine->how_to_go_on();
+  }
+  s.picture.reset();
+  auto last = picture_of(self);
+  self->send(s.config.manager, job_outcome{s.config.job, good, std::move(why), std::move(last)});
+}
+
+// The job's planner is broken, and a job does not end for that: a healthy generation keeps its configuration, else
+// somebody has to choose one. Without a forecast, so without the job_manager.
+void ask_stand_in(self_pointer self, const caf::error& why) {
+  auto& s = self->state;
+  const auto problem = "the planner does not answer (" + render(why) + "): ";
+  if (s.machine->view().now != phase::planning)
+    return write(self, severity::warning, problem + "the configuration stays");
+  write(self, severity::warning, problem + "planning by throughput");
+  if (!s.stand_in) {
+    liveput_planner_config config{s.config.specification, s.config.facts.state_bytes, s.config.manager};
+    config.job.policy = "throughput";
+    s.stand_in = s.config.own_threads ? self->spawn<caf::detached>(liveput_planner, config)
+                                      : self->spawn(liveput_planner, config);
+  }
+  self->request(s.stand_in, plan_limit, plan_query{s.asked})
+      .then([=](const plan_answer& answer) { handle(self, answer.what); },
+            [=](const caf::error& e) { // the conductor asks again when its own limit has passed
+              self->state.stand_in = nullptr;
+              write(self, severity::error, "no configuration can be chosen: " + render(e));
+            });
+}
+
+// The planner may just be restarting: an unanswered query is repeated a few times.
+void ask_for_plan(self_pointer self) {
+  auto& s = self->state;
+  self->request(s.config.manager, plan_limit, plan_query{s.asked})
+      .then(
+          [=](const plan_answer& answer) {
+            self->state.unanswered = 0;
+            handle(self, answer.what);
+          },
+          [=, number = s.asked.request](const caf::error& e) {
+            auto& s = self->state;
+            if (s.ended)
+              return;
+            if (++s.unanswered >= plan_attempts)
+              ask_stand_in(self, e);
+            else if (number == s.asked.request) // else it was asked again in the meantime
+              ask_for_plan(self);
+          });
+}
+
+struct effect_carrier {
+  self_pointer self;
+
+  void operator()(const tell& x) const {
+    auto& s = self->state;
+    tell_slot(s, x);
+    if (auto r = std::get_if<release>(x.what.get()); r && r->keep.empty() && s.leaving.contains(x.to))
+      s.emptied.insert(x.to);
+  }
+
+  void operator()(const request_plan& x) const {
+    self->state.asked = x;
+    ask_for_plan(self);
+  }
+
+  // For now the journal is this list in the manager's memory; it is written before the effects that follow.
+  void operator()(const record& x) const { write(self, severity::information, "journal: " + x.what); }
+
+  void operator()(const job_ended& x) const { end(self, x.good, x.why); }
+
+  void operator()(const log_line& x) const { write(self, x.level, x.text); }
+};
+
+// CAF 0.17 cannot cancel a timer: each has a number, and only the newest counts. One that fires too early does no harm,
+// while one more for each commit, which puts the deadline off, would be thousands.
+void arm_timer(self_pointer self) {
+  auto& s = self->state;
+  auto at = s.machine->deadline();
+  if (!at || (s.timer_at && *s.timer_at <= *at))
+    return;
+  s.timer_at = at;
+  ++s.timer;
+  self->scheduled_send(self, *at, timer_atom_v, s.timer);
+}
+
+// Slots under notice that nothing needs any more may go before their notice expires.
+void release_leaving(self_pointer self) {
+  auto& s = self->state;
+  if (s.leaving.empty())
+    return;
+  const auto& view = s.machine->view();
+  auto settled =
+      view.now == phase::running && view.grid && !view.chain.empty() && view.steps_done > view.chain.back().base;
+  for (auto i = s.leaving.begin(); i != s.leaving.end();) {
+    // Those after the ranks sent their shards long ago.
+    auto used = !settled || s.machine->writes(*i) ||
+                std::any_of(view.grid->participants.begin(), view.grid->participants.begin() + view.grid->ranks(),
+                            [&](const participant& p) { return p.slot == *i; });
+    if (used && !s.emptied.contains(*i)) {
+      ++i;
+      continue;
+    }
+    self->send(s.config.manager, released_atom_v, *i);
+    s.emptied.erase(*i);
+    i = s.leaving.erase(i);
+  }
+}
+
+void handle(self_pointer self, const conductor_event& x) {
+  auto& s = self->state;
+  if (s.ended)
+    return;
+  s.picture.reset();
+  try {
+    for (const auto& effect : s.machine->handle(self->clock().now(), x))
+      std::visit(effect_carrier{self}, effect);
+  } catch (const std::exception& e) {
+    write(self, severity::error, std::string("the conductor failed: ") + e.what());
+    end(self, false, std::string("the conductor failed: ") + e.what());
+  }
+  if (s.ended)
+    return;
+  release_leaving(self);
+  arm_timer(self);
+}
+
+void join(self_pointer self, const slot_offer& x) {
+  auto& s = self->state;
+  if (s.ended)
+    return;
+  const bool known = !s.slots.insert_or_assign(x.where.slot, x.handle).second;
+  caf::anon_send(x.handle, attach_atom_v, s.config.job, report_sink{self});
+  if (known)
+    handle(self, slot_returned{x.where.slot});
+  else
+    handle(self, slot_joined{x.where, x.keeper, x.slot_bytes, x.machine});
+}
+
+void happened(self_pointer self, const conductor_event& x) {
+  auto& s = self->state;
+  // A slot that the job never took (another processor) is none of the conductor's business, but it may leave at once.
+  if (auto lost = std::get_if<slot_lost>(&x)) {
+    if (s.slots.erase(lost->slot) == 0)
+      return;
+    s.leaving.erase(lost->slot);
+    s.emptied.erase(lost->slot);
+  } else if (auto leaving = std::get_if<slot_leaving>(&x)) {
+    if (!s.slots.contains(leaving->slot))
+      return self->send(s.config.manager, released_atom_v, leaving->slot);
+    s.leaving.insert(leaving->slot);
+  }
+  handle(self, x);
+}
+
+} // namespace
+
+migration_conductor_state::~migration_conductor_state() {
+  if (machine && !ended)
+    carry_out_last_will(*this);
+}
+
+conductor_actor::behavior_type migration_conductor(self_pointer self, migration_conductor_config config) {
+  const auto parent = config.manager.address();
+  self->set_exit_handler([=](const caf::exit_msg& x) {
+    if (x.source == parent)
+      self->quit(x.reason);
+  });
+  self->set_down_handler([=](const caf::down_msg& x) {
+    if (x.source == parent)
+      self->quit(x.reason);
+  });
+  self->monitor(config.manager);
+  auto& s = self->state;
+  s.config = std::move(config);
+  s.machine.emplace(s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret);
+  return behavior_of_each_from<conductor_actor::behavior_type>(
+      std::type_identity<slot_id>{}, std::type_identity<report>{},
+      [=](const slot_id& from, const auto& x) {
+        // Only slots of this job count; a lost one may still be talking.
+        if (self->state.slots.contains(from))
+          handle(self, slot_reported{from, x});
+      },
+      [=](const slot_offer& x) { join(self, x); }, [=](const job_event& x) { happened(self, x.what); },
+      [=](timer_atom, std::uint64_t number) {
+        auto& s = self->state;
+        if (number != s.timer)
+          return;
+        s.timer_at.reset();
+        handle(self, tick{});
+      },
+      [=](view_atom) { return picture_of(self); });
+}
+
+} // namespace parcae

@@ -1,0 +1,596 @@
+#include "actors/manager/registry.hpp"
+
+#include "actors/manager/injector.hpp"
+#include "actors/manager/job_manager.hpp"
+#include "actors/manager/job_obstacle.hpp"
+#include "actors/manager/status.hpp"
+#include "gpu/model/model_description.hpp"
+#include "protocols/base/text.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+using self_pointer = registry_actor::stateful_pointer<registry_state>;
+
+constexpr std::chrono::seconds view_limit{2};
+constexpr std::chrono::seconds look_interval{1};
+constexpr std::chrono::seconds patience{5}; // with a job that waits before it has begun, while another could run
+
+slot_id slot_of(const hello& x, std::uint32_t index) {
+  return {x.name, x.life, index};
+}
+
+void start_next_job(self_pointer self);
+void look_for_rivals(self_pointer self);
+
+// What goes to nodes is sent without a sender: so they do not get to know the registry, nor does who listens.
+void release_instance(const instance_actor& x) {
+  caf::anon_send(x, released_atom_v);
+}
+
+// --- the end
+// ------------------------------------------------------------------------------------------------------------
+
+void end_process(self_pointer self) {
+  if (const auto ended = std::exchange(self->state.config.ended, {}))
+    ended();
+}
+
+void begin_end(self_pointer self) {
+  auto& s = self->state;
+  if (s.end_at)
+    return;
+  s.end_at = self->clock().now() + s.config.end_limit;
+  for (const auto& [id, job] : s.queue.jobs())
+    if (job.state == job_state::queued)
+      spdlog::warn("job {} ({}) was waiting and is not kept: submit it again", id.value, job.specification.name);
+  if (!s.manager)
+    return end_process(self);
+  self->send(s.manager, job_event{manager_ends{*s.end_at}});
+}
+
+// --- instances -----------------------------------------------------------------------------------
+
+void offer_slots(self_pointer self, const instance_table::key& who) {
+  auto& s = self->state;
+  auto record = s.table.find(who);
+  if (!s.manager || !record)
+    return;
+  // One under notice is only offered again, if the job still needs it.
+  if (record->state != instance_state::alive && s.members.at(who).needed.empty())
+    return;
+  const auto& x = record->facts;
+  for (std::uint32_t i = 0; i < x.slots; ++i)
+    self->send(s.manager, slot_offer{{slot_of(x, i), x.host, x.port},
+                                     x.role == role::keeper,
+                                     x.processor,
+                                     x.slot_bytes,
+                                     x.machine,
+                                     s.members.at(who).slots[i]});
+}
+
+// For people: in the log and in the status.
+void tell_people(self_pointer self, severity level, std::string text) {
+  const auto log_level = level == severity::information ? spdlog::level::info : spdlog::level::warn;
+  spdlog::log(log_level, "{}", text);
+  self->state.news.note(self->clock().now(), level, std::move(text));
+}
+
+// News of a worker for the forecasts of this job and of those to come.
+void spread_news(self_pointer self, const hello& x, bool joined, bool announced) {
+  if (x.role != role::worker)
+    return;
+  auto& s = self->state;
+  s.fleet.push_back(
+      {{seconds_of(self->clock().now()), x.name + "/" + std::to_string(x.life.value), x.slots, joined, announced},
+       x.processor});
+  if (s.fleet.size() > fleet_recorder::most_events)
+    s.fleet.pop_front();
+  if (s.manager)
+    self->send(s.manager, s.fleet.back());
+}
+
+// Tells the running job something about each slot of an instance.
+template <class MakeEvent>
+void tell_job(self_pointer self, const hello& x, MakeEvent make_event) {
+  if (!self->state.manager)
+    return;
+  for (std::uint32_t i = 0; i < x.slots; ++i)
+    self->send(self->state.manager, job_event{make_event(slot_of(x, i))});
+}
+
+// A job that ended while the instance could not be told may still be computed there. Keepers are not told: what they
+// hold may be all that is left of a job that failed; the next job takes its place.
+void forget_what_is_over(self_pointer self, const instance_table::key& who) {
+  auto& s = self->state;
+  if (s.over != job_id{} && s.over != s.queue.running() && s.table.find(who)->facts.role == role::worker)
+    for (const auto& slot : s.members.at(who).slots)
+      caf::anon_send(slot, s.over, forget{s.over});
+}
+
+// The same life again: it has a new connection, or the answer to its first HELLO got lost. The handles it came with
+// equal the old ones, which stay dead.
+void welcome_back(self_pointer self, const instance_table::key& who, const instance_actor& handle,
+                  const std::vector<slot_actor>& slots) {
+  auto& s = self->state;
+  auto& x = s.members.at(who);
+  self->demonitor(x.handle.address());
+  x.handle = handle;
+  x.slots = slots;
+  self->monitor(handle);
+  if (std::exchange(x.away, false))
+    spdlog::info("instance {} has a new connection", who.first);
+  forget_what_is_over(self, who);
+  offer_slots(self, who);
+  if (s.table.find(who)->state == instance_state::leaving && x.needed.empty())
+    release_instance(handle);
+}
+
+caf::result<welcome> join(self_pointer self, const hello& x, const instance_actor& handle,
+                          const std::vector<slot_actor>& slots) {
+  auto& s = self->state;
+  if (slots.size() != x.slots || !handle || !std::all_of(slots.begin(), slots.end(), [](auto& y) { return !!y; }))
+    return caf::make_error(parcae_error::malformed_request, "HELLO of " + x.name + " does not match its slots");
+  auto verdict = s.table.join(x, self->clock().now());
+  if (verdict.refused) {
+    if (const auto left_out = s.refusals.admit(self->clock().now()))
+      spdlog::warn("refused an instance: {}{}", render(verdict.refused->code, verdict.refused->why), *left_out);
+    return caf::make_error(verdict.refused->code, verdict.refused->why);
+  }
+  instance_table::key who{x.name, x.life};
+  if (!verdict.is_new) {
+    s.members.at(who).heard = self->clock().now();
+    // The same proxy is the same connection: the node only makes sure that it was heard.
+    using proxy = caf::actor_control_block*;
+    const auto& known = s.members.at(who);
+    if (known.away || caf::actor_cast<proxy>(known.handle) != caf::actor_cast<proxy>(handle))
+      welcome_back(self, who, handle, slots);
+    return welcome{s.config.manager_life};
+  }
+  tell_people(self, severity::information,
+              fmt::format("instance {} {} as {} with {} at {}:{}", x.name, verdict.returned ? "is back" : "joined",
+                          to_string(x.role), counted(x.slots, "slot"), x.host, x.port));
+  s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
+  self->monitor(handle);
+  spread_news(self, x, true, false);
+  if (verdict.returned)
+    forget_what_is_over(self, who);
+  offer_slots(self, who);
+  start_next_job(self);
+  return welcome{s.config.manager_life};
+}
+
+void leave(self_pointer self, const leaving_notice& x) {
+  auto& s = self->state;
+  // A day is longer than any notice; larger values would overflow the clock.
+  auto notice = milliseconds(std::min<std::uint64_t>(x.notice_ms, 86'400'000));
+  auto expires = self->clock().now() + notice;
+  instance_table::key who{x.name, x.life};
+  if (!s.table.leave(who, expires))
+    return;
+  tell_people(self, severity::warning,
+              fmt::format("notice: instance {} leaves in {}", x.name, text_of_duration(notice)));
+  auto& member = s.members.at(who);
+  spread_news(self, s.table.find(who)->facts, false, true);
+  if (!s.manager)
+    return release_instance(member.handle);
+  const auto& facts = s.table.find(who)->facts;
+  for (std::uint32_t i = 0; i < facts.slots; ++i)
+    member.needed.insert(i);
+  tell_job(self, facts, [&](slot_id slot) { return slot_leaving{slot, expires}; });
+}
+
+void lose(self_pointer self, const instance_table::key& who, const std::string& why) {
+  auto& s = self->state;
+  s.members.erase(who);
+  const auto* record = s.table.find(who);
+  const auto was_leaving = record && record->state == instance_state::leaving;
+  if (!s.table.lose(who, self->clock().now()))
+    return;
+  if (was_leaving)
+    tell_people(self, severity::information, "instance " + who.first + " is gone, as announced");
+  else
+    tell_people(self, severity::warning, "instance " + who.first + " is lost: " + why);
+  spread_news(self, s.table.find(who)->facts, false, false); // for one under notice the second time: ignored
+  tell_job(self, s.table.find(who)->facts, [&](slot_id slot) {
+    return slot_lost{slot, "instance " + who.first + " is lost"};
+  });
+  start_next_job(self);
+}
+
+// The monitor on an instance says that its connection is gone. While nothing is wrong here that is a loss. But when
+// this process stood still, all connections end, and nobody else is the worse for it: they dial again.
+void disconnected(self_pointer self, const caf::down_msg& x) {
+  auto& s = self->state;
+  const auto i = std::find_if(s.members.begin(), s.members.end(),
+                              [&](const auto& m) { return m.second.handle.address() == x.source; });
+  if (i == s.members.end())
+    return;
+  if (s.standstill.recent(self->clock().now())) {
+    spdlog::info("the connection to instance {} ended while the manager stood still", i->first.first);
+    i->second.away = true;
+    return;
+  }
+  lose(self, instance_table::key(i->first), render(x.reason));
+}
+
+void beat(self_pointer self) {
+  auto& s = self->state;
+  const auto now = self->clock().now();
+  self->delayed_send(self, s.config.beat, timer_atom_v);
+  s.table.expire(now);
+  s.standstill.beat(now);
+  if (!s.standstill.recent(now)) {
+    std::vector<std::pair<instance_table::key, std::string>> gone;
+    for (const auto& [who, member] : s.members)
+      if (member.away)
+        gone.emplace_back(who, "it did not return after the manager stood still");
+      else if (now - member.heard > s.config.silence)
+        gone.emplace_back(who, "it said nothing for " + text_of_duration(s.config.silence));
+    for (const auto& [who, why] : gone)
+      lose(self, who, why);
+  }
+  if (s.look_at && *s.look_at <= now)
+    look_for_rivals(self);
+  if (s.end_at && *s.end_at <= now)
+    end_process(self);
+}
+
+// --- jobs ----------------------------------------------------------------------------------------
+
+fleet_offer offer_of(const registry_state& s) {
+  std::vector<std::pair<std::uint64_t, fleet_offer::worker>> in_order;
+  fleet_offer result;
+  for (const auto& [who, member] : s.members) {
+    const auto* record = s.table.find(who);
+    if (!record || record->state != instance_state::alive)
+      continue;
+    const auto& x = record->facts;
+    if (x.role == role::keeper)
+      ++result.keepers;
+    else
+      in_order.push_back({member.order, {x.processor, x.slots, x.slot_bytes}});
+  }
+  std::ranges::sort(in_order, {}, [](const auto& x) { return x.first; });
+  for (auto& [order, worker] : in_order)
+    result.workers.push_back(std::move(worker));
+  return result;
+}
+
+job_queue::obstacle obstacle_now(const registry_state& s) {
+  return [offer = offer_of(s)](const job_specification& job) { return obstacle_to(job, offer); };
+}
+
+// While jobs wait behind one that runs: looks each second whether that one keeps them waiting for nothing.
+void look_later(self_pointer self) {
+  auto& s = self->state;
+  if (s.look_at || s.queue.waiting().empty())
+    return;
+  s.look_at = self->clock().now() + look_interval;
+}
+
+// A job that waits although it was thought to fit, and has not begun, gives way to one that can run.
+void look_for_rivals(self_pointer self) {
+  auto& s = self->state;
+  s.look_at.reset();
+  look_later(self);
+  if (!s.manager || !s.queue.first_that_can(obstacle_now(s)))
+    return s.idle_since.reset();
+  const auto job = *s.queue.running();
+  self->request(s.manager, view_limit, view_atom_v)
+      .then(
+          [=](const job_picture& picture) {
+            auto& s = self->state;
+            if (s.queue.running() != job)
+              return;
+            const auto& view = *picture.view;
+            if (view.now != phase::waiting || view.steps_done > s.queue.jobs().at(job).specification.resume.steps)
+              return s.idle_since.reset();
+            const auto now = self->clock().now();
+            if (now - s.idle_since.emplace(s.idle_since.value_or(now)) < patience || !s.queue.give_way())
+              return;
+            spdlog::info("job {} gives way to one that can run: {}", job.value, view.problem);
+            self->send(s.manager, job_event{cancel_requested{}});
+          },
+          [](const caf::error&) {}); // the job is ending
+}
+
+void start_next_job(self_pointer self) {
+  auto& s = self->state;
+  if (s.queue.running())
+    return look_later(self);
+  const auto id = s.end_at ? std::nullopt : s.queue.start_next(obstacle_now(s));
+  if (!id)
+    return;
+  const auto& job = s.queue.jobs().at(*id).specification;
+  spdlog::info("job {} ({}) starts", id->value, job.name);
+  // A job that gave way begins anew: with keys of its own.
+  const auto key = key_of(s.config.secret, "job", {id->value, s.queue.jobs().at(*id).gave_way});
+  s.manager = self->spawn(job_manager, job_manager_config{*id, job, s.config.conductor, key, registry_actor{self},
+                                                          s.fleet, s.config.own_threads});
+  self->monitor(s.manager);
+  std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
+  for (const auto& [who, member] : s.members)
+    in_order.emplace_back(member.order, who);
+  std::sort(in_order.begin(), in_order.end());
+  for (const auto& [order, who] : in_order)
+    offer_slots(self, who);
+}
+
+void end_job(self_pointer self, const job_outcome& x) {
+  auto& s = self->state;
+  if (s.queue.running() != x.job)
+    return;
+  s.queue.end(x.job, x.good, x.why);
+  s.idle_since.reset();
+  std::erase_if(s.pictures, [&](const auto& p) { return !s.queue.jobs().contains(p.first); });
+  if (s.queue.jobs().at(x.job).state != job_state::queued) // else it gave way, with nothing begun
+    s.pictures[x.job] = x.last;
+  s.manager = nullptr;
+  s.over = x.job;
+  // With the job goes what instances under notice were kept for.
+  for (auto& [who, member] : s.members) {
+    member.needed.clear();
+    if (s.table.find(who)->state == instance_state::leaving)
+      release_instance(member.handle);
+  }
+  if (s.end_at && !x.good) {
+    spdlog::warn("job {} {}", x.job.value, x.why); // "stopped at …", as the conductor ends it then
+    return end_process(self);
+  }
+  spdlog::info("job {} is {}{}{}", x.job.value, to_string(s.queue.jobs().at(x.job).state), x.why.empty() ? "" : ": ",
+               x.why);
+  if (s.end_at)
+    end_process(self);
+  start_next_job(self);
+}
+
+// --- clients -------------------------------------------------------------------------------------
+
+client_reply encoded(const reply& x) {
+  return {encode(x)};
+}
+
+client_reply refusal(parcae_error code, std::string_view details) {
+  return encoded(error_reply{std::string(to_string(code)), render(code, details)});
+}
+
+client_reply refusal(const caf::error& x) {
+  if (is_ours(x))
+    return refusal(static_cast<parcae_error>(x.code()), details_of(x));
+  return refusal(parcae_error::internal, render(x));
+}
+
+std::string label_of(const registry_state& s, job_id id) {
+  return fmt::format("job {} ({})", id.value, s.queue.jobs().at(id).specification.name);
+}
+
+/// What runs before a job that comes after `before` of those that wait.
+std::vector<std::string> those_before(const registry_state& s, const std::vector<job_id>& before) {
+  std::vector<std::string> result;
+  if (const auto running = s.queue.running())
+    result.push_back(label_of(s, *running) + ", which runs");
+  for (const auto id : before)
+    result.push_back(label_of(s, id) + (s.queue.jobs().at(id).why.empty() ? "" : ", if it can run by then"));
+  return result;
+}
+
+/// Why a job waits.
+std::string why_waiting(const registry_state& s, job_id id) {
+  if (const auto& why = s.queue.jobs().at(id).why; !why.empty())
+    return why;
+  auto order = s.queue.waiting();
+  order.erase(std::ranges::find(order, id), order.end());
+  std::erase_if(order, [&](job_id x) { return !s.queue.jobs().at(x).why.empty(); }); // they are passed over
+  const auto before = those_before(s, order);
+  if (before.empty())
+    return {};
+  return "waits for " + before.front() +
+         (before.size() > 1 ? fmt::format(", and {} more", before.size() - 1) : std::string());
+}
+
+/// The one that runs, else the one that ran last, else 0.
+job_id latest_job(const registry_state& s) {
+  return s.queue.running().value_or(s.pictures.empty() ? job_id{} : s.pictures.rbegin()->first);
+}
+
+status_reply status_with(self_pointer self, const status_request& wanted, const job_picture& of_running) {
+  auto& s = self->state;
+  auto now = self->clock().now();
+  status_reply result;
+  result.manager_life = s.config.manager_life;
+  result.now_us = microseconds_of(now);
+  for (const auto& [who, record] : s.table.records())
+    result.instances.push_back(status_of(record, now));
+  s.news.add_to(result, wanted);
+  const auto detailed = wanted.job != 0 ? job_id{wanted.job} : latest_job(s);
+  for (const auto& [id, job] : s.queue.jobs()) {
+    if (wanted.job != 0 && wanted.job != id.value)
+      continue;
+    auto details = wanted;
+    if (id != detailed)
+      details.changes_from = details.events_from = details.decisions_from = details.losses_from = UINT64_MAX;
+    auto known = s.pictures.find(id);
+    result.jobs.push_back(status_of(id, job,
+                                    s.queue.running() == id     ? of_running
+                                    : known != s.pictures.end() ? known->second
+                                                                : job_picture{},
+                                    details));
+    result.jobs.back().detailed = id == detailed;
+    if (job.state == job_state::queued)
+      result.jobs.back().problem = why_waiting(s, id);
+    else if (s.queue.running() == id)
+      result.jobs.back().idle = idle_reason(job.specification, result.jobs.back(), result.instances);
+  }
+  return result;
+}
+
+std::string problem_with(const job_specification& job, std::int32_t priority) {
+  if (priority < -most_priority || priority > most_priority)
+    return fmt::format("the priority is {}, must be from {} to {}", priority, -most_priority, most_priority);
+  auto problem = problem_of(job);
+  return problem.empty() ? depth_problem_of(job) : problem;
+}
+
+struct request_server {
+  self_pointer self;
+
+  using answer = caf::result<client_reply>;
+
+  answer operator()(const submit_request& x) const {
+    if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
+      return refusal(parcae_error::malformed_request, problem);
+    if (self->state.end_at)
+      return refusal(parcae_error::unreachable_manager, "it is about to end");
+    if (self->state.queue.full())
+      return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");
+    auto id = self->state.queue.submit(x.job, x.priority);
+    start_next_job(self);
+    return encoded(submitted_reply{id.value, self->state.config.manager_life});
+  }
+
+  answer operator()(const check_request& x) const {
+    if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
+      return refusal(parcae_error::malformed_request, problem);
+    const auto& s = self->state;
+    return encoded(checked_reply{obstacle_to(x.job, offer_of(s)), those_before(s, s.queue.waiting(x.priority))});
+  }
+
+  answer operator()(const status_request& x) const {
+    auto& s = self->state;
+    if (x.job != 0 && !s.queue.jobs().contains(job_id{x.job}))
+      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
+    if (!s.manager)
+      return encoded(status_with(self, x, {}));
+    auto promise = self->make_response_promise<client_reply>();
+    auto job = *s.queue.running();
+    self->request(s.manager, view_limit, view_atom_v)
+        .then([self = self, x, promise](
+                  const job_picture& picture) mutable { promise.deliver(encoded(status_with(self, x, picture))); },
+              [self = self, x, promise, job](const caf::error&) mutable {
+                // The job ended while it was asked: its last picture is, or soon will be, here.
+                auto& pictures = self->state.pictures;
+                auto known = pictures.find(job);
+                promise.deliver(encoded(status_with(self, x, known != pictures.end() ? known->second : job_picture{})));
+              });
+    return promise;
+  }
+
+  answer operator()(const preempt_request& x) const {
+    auto& s = self->state;
+    preempt_order order{x, {}};
+    for (const auto& [who, member] : s.members) {
+      const auto& record = *s.table.find(who);
+      order.living.push_back({who.first, who.second, record.facts.role == role::worker,
+                              record.state == instance_state::leaving, member.handle});
+    }
+    auto promise = self->make_response_promise<client_reply>();
+    self->request(s.injector, view_limit, order)
+        .then(
+            [self = self, promise, notice_ms = x.notice_ms](const preempt_outcome& done) mutable {
+              if (notice_ms == 0) // else the notice is news
+                for (const auto& name : done.names)
+                  self->state.news.note(self->clock().now(), severity::warning,
+                                        "instance " + name + " is preempted by command, without notice");
+              promise.deliver(encoded(preempted_reply{done.names}));
+            },
+            [promise](const caf::error& e) mutable { promise.deliver(refusal(e)); });
+    return promise;
+  }
+
+  answer operator()(const cancel_request& x) const {
+    auto& s = self->state;
+    job_id id{x.job};
+    if (!s.queue.jobs().contains(id))
+      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
+    if (!s.queue.cancel(id))
+      return refusal(parcae_error::job_over, "job " + std::to_string(x.job));
+    if (s.queue.running() == id)
+      self->send(s.manager, job_event{cancel_requested{}});
+    else
+      start_next_job(self);
+    return encoded(cancelled_reply{x.job});
+  }
+
+  answer operator()(const checkpoint_request& x) const {
+    auto& s = self->state;
+    job_id id{x.job};
+    if (!s.queue.jobs().contains(id))
+      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
+    if (s.queue.running() == id)
+      self->send(s.manager, job_event{checkpoint_wanted{}});
+    return encoded(checkpointing_reply{x.job});
+  }
+
+  answer operator()(const report_request& x) const {
+    spdlog::warn("instance {} failed: {}", x.instance, x.what);
+    const auto& s = self->state;
+    const job_id named{x.job};
+    self->state.news.fail(self->clock().now(), s.queue.jobs().contains(named) ? named : latest_job(s), x);
+    return encoded(reported_reply{});
+  }
+};
+
+caf::result<client_reply> serve(self_pointer self, const client_request& x) {
+  try {
+    return std::visit(request_server{self}, decode_request(x.bytes));
+  } catch (const std::runtime_error& e) {
+    return refusal(parcae_error::malformed_request, e.what());
+  }
+}
+
+} // namespace
+
+registry_actor::behavior_type registry(self_pointer self, registry_config config) {
+  self->set_down_handler([=](const caf::down_msg& x) {
+    auto& s = self->state;
+    if (s.manager && x.source == s.manager.address())
+      return end_job(self, {*s.queue.running(),
+                            false,
+                            "its job_manager died: " + render(x.reason) +
+                                "; go on with `parcae submit --resume` of what its keepers wrote",
+                            {}});
+    disconnected(self, x);
+  });
+  self->set_exit_handler([=](const caf::exit_msg& x) {
+    auto& s = self->state;
+    if (s.manager)
+      self->send_exit(s.manager, x.reason);
+    self->send_exit(s.injector, x.reason);
+    self->quit(x.reason);
+  });
+  auto& s = self->state;
+  s.table = instance_table(config.lease, config.manager_life);
+  s.standstill = standstill_watch(config.standstill, config.return_window);
+  s.config = std::move(config);
+  s.injector = self->spawn(injector, manager_actor{self});
+  beat(self);
+  return {
+      [=](const client_request& x) { return serve(self, x); },
+      [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {
+        return join(self, x, handle, slots);
+      },
+      [=](const leaving_notice& x) { leave(self, x); },
+      [=](const job_outcome& x) { end_job(self, x); },
+      [=](released_atom, const slot_id& x) {
+        // An instance goes when the job needs none of its slots any more.
+        auto& s = self->state;
+        auto i = s.members.find({x.instance, x.life});
+        if (i == s.members.end())
+          return;
+        i->second.needed.erase(x.index);
+        if (i->second.needed.empty())
+          release_instance(i->second.handle);
+      },
+      [=](end_atom) { begin_end(self); },
+      [=](timer_atom) { beat(self); },
+  };
+}
+
+} // namespace parcae

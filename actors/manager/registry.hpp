@@ -1,0 +1,75 @@
+#pragma once
+
+// REGISTRY: knows the instances (instance_table) and the jobs (job_queue), serves clients, gives all slots to the
+// running job. Created by the manager's main program, behind the FRONT; creates injector and job_managers.
+
+#include "actors/conductor/conductor.hpp"
+#include "actors/manager/cluster_news.hpp"
+#include "actors/manager/instance_table.hpp"
+#include "actors/manager/interfaces.hpp"
+#include "actors/manager/job_queue.hpp"
+#include "actors/manager/standstill_watch.hpp"
+#include "protocols/base/line_limit.hpp"
+
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace parcae {
+
+struct registry_config {
+  milliseconds lease{10'000};     ///< how long lost instances are listed
+  conductor_options conductor;    ///< limits for all jobs
+  bool own_threads = true;        ///< as in job_manager_config
+  std::uint64_t manager_life = 0; ///< random per process; told to everybody who says HELLO
+  secret_key secret;              ///< random per process, never sent: all tokens follow from it
+  milliseconds beat{500};         ///< of its timer
+  /// A gap of more than this in the timer: all silent peers may have given this process up meanwhile, or it them.
+  milliseconds standstill{1'500};
+  milliseconds return_window{5'000}; ///< after that: a connection that ends then is not yet a loss
+  /// A member that did not say HELLO for so long is lost, whatever its connection says. More than a dial takes that is
+  /// given up, and not less than it takes to be back after a standstill.
+  milliseconds silence{5'000};
+  milliseconds end_limit{30'000}; ///< from the wish to end until `ended` at the latest
+  std::function<void()> ended;    ///< called once, when the process may end; may be empty. Must be quick.
+};
+
+struct registry_state {
+  static constexpr const char* name = "registry";
+
+  struct member {
+    instance_actor handle;
+    std::vector<slot_actor> slots;
+    std::uint64_t order = 0;        ///< of joining
+    time_point heard;               ///< its newest HELLO
+    std::set<std::uint32_t> needed; ///< slots under notice that the job has not released
+    bool away = false;              ///< its connection ended after a standstill; lost if it does not return
+  };
+
+  registry_config config;
+  instance_table table{milliseconds(0), 0};
+  std::map<instance_table::key, member> members; ///< of the living
+  std::uint64_t joined = 0;                      ///< instances ever
+  std::deque<fleet_news> fleet;                  ///< what happened to workers, oldest first, bounded
+  cluster_news news;
+  job_queue queue;
+  std::optional<time_point> idle_since;   ///< the running job waits with nothing begun, and another could run; polled
+  std::optional<time_point> look_at;      ///< when that is looked at again
+  std::map<job_id, job_picture> pictures; ///< last one of each job that ran
+  job_manager_actor manager;              ///< of the running job, or null
+  job_id over;                            ///< that ended last
+  standstill_watch standstill{milliseconds(0), milliseconds(0)};
+  std::optional<time_point> end_at; ///< once the process is to end
+  injector_actor injector;
+  line_limit refusals;
+};
+
+registry_actor::behavior_type registry(registry_actor::stateful_pointer<registry_state> self, registry_config config);
+
+} // namespace parcae

@@ -1,0 +1,30 @@
+#pragma once
+
+// GPU: one device of an instance, or a whole KEEPER (the same actor with another kind of executor). Owns nothing but
+// its STAGE, which owns the executor that holds the state of the job served; a stage that dies is replaced by an empty
+// one and reported as failed. Created by the instance, for one life of it.
+
+#include "actors/node/stage.hpp"
+
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+namespace parcae {
+
+struct gpu_state {
+  static constexpr const char* name = "gpu";
+
+  slot_id slot;
+  executor_source source;
+  job_id job;        ///< served; 0: none yet
+  report_sink sink;  ///< its conductor
+  stage_actor stage; ///< null before the first job
+  generation active; ///< of the newest ACTIVATE; a dead stage is reported for it, and
+  generation newest; ///< for the newest generation seen in a command
+};
+
+/// Ends when its parent tells it to, or has ended itself; exits of all others are ignored.
+slot_actor::behavior_type gpu(slot_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source,
+                              caf::strong_actor_ptr parent);
+
+} // namespace parcae

@@ -1,0 +1,282 @@
+#include "actors/node/instance.hpp"
+
+#include "protocols/base/text.hpp"
+#include "protocols/client/client.hpp"
+#include "protocols/values/log_context.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+using self_pointer = instance_actor::stateful_pointer<instance_actor_state>;
+
+void dial(self_pointer self);
+void greet(self_pointer self);
+
+void end(self_pointer self, std::string why) {
+  auto& s = self->state;
+  if (s.phase == instance_phase::ended)
+    return;
+  s.phase = instance_phase::ended;
+  for (auto& slot : s.slots)
+    self->send_exit(slot, caf::exit_reason::user_shutdown);
+  s.config.ended(std::move(why));
+  self->quit();
+}
+
+void begin_life(self_pointer self) {
+  auto& s = self->state;
+  for (auto& slot : s.slots)
+    self->send_exit(slot, caf::exit_reason::user_shutdown);
+  s.slots.clear();
+  s.life = incarnation{s.random()};
+  s.manager_life = 0;
+  for (std::uint32_t i = 0; i < s.config.introduction.slots; ++i)
+    s.slots.push_back(self->spawn(gpu, slot_id{s.config.introduction.name, s.life, i}, s.config.source,
+                                  caf::strong_actor_ptr{self->ctrl()}));
+}
+
+void dial_later(self_pointer self) {
+  auto& s = self->state;
+  s.phase = instance_phase::dialling;
+  s.manager = nullptr;
+  auto& limits = s.config.limits;
+  self->delayed_send(self, s.pause, dial_atom_v, ++s.attempt);
+  s.pause = std::clamp(2 * s.pause, limits.first_pause, limits.longest_pause);
+}
+
+void greet_later(self_pointer self) {
+  auto& s = self->state;
+  self->delayed_send(self, s.config.limits.greet_again, dial_atom_v, ++s.attempt);
+}
+
+void send_notice(self_pointer self) {
+  auto& s = self->state;
+  auto left = std::chrono::duration_cast<milliseconds>(*s.expires - self->clock().now());
+  self->send(s.manager, leaving_notice{s.config.introduction.name, s.life,
+                                       static_cast<std::uint64_t>(std::max<std::int64_t>(0, left.count()))});
+}
+
+// A day is longer than any notice; larger values would overflow the clock.
+constexpr std::uint64_t longest_delay_ms = 86'400'000;
+
+// Errors come in groups: those of a moment are told together, by the first, with the log up to the last.
+constexpr milliseconds report_pause{200};
+
+void fail(self_pointer self, const std::string& what, const std::vector<std::string>& log) {
+  auto& s = self->state;
+  if (!s.failure) {
+    s.failure = report_request{s.config.introduction.name, what, {}, current_log_context().job};
+    self->delayed_send(self, report_pause, report_atom_v);
+  }
+  s.failure->lines = log;
+}
+
+void report_failure(self_pointer self) {
+  auto& s = self->state;
+  if (!s.failure || s.phase != instance_phase::member)
+    return; // told when it is welcome again
+  const request x = *std::exchange(s.failure, {});
+  self->request(s.manager, s.config.limits.greet, client_request{encode(x)})
+      .then([](const client_reply&) {},
+            [](const caf::error& e) { spdlog::warn("the manager was not told of the failure: {}", render(e)); });
+}
+
+void welcomed(self_pointer self, const welcome& x) {
+  auto& s = self->state;
+  spdlog::info("instance {} is a member", s.config.introduction.name);
+  s.dials_failed = 0;
+  s.was_member = true;
+  s.phase = instance_phase::member;
+  s.manager_life = x.manager_life;
+  s.pause = milliseconds(0);
+  greet_later(self);
+  if (s.expires)
+    send_notice(self);
+  report_failure(self);
+}
+
+void refused(self_pointer self, const caf::error& e) {
+  auto& s = self->state;
+  if (e == parcae_error::lost_incarnation) {
+    spdlog::warn("{}: starting over, empty", render(e));
+    begin_life(self);
+    return greet(self);
+  }
+  // Its name was taken while it was silent: no reason to give up what runs here, or could.
+  const auto robbed = s.was_member && e == parcae_error::duplicate_name;
+  if (is_ours(e) && !robbed)
+    return end(self, render(e));
+  if (const auto failed = ++s.dials_failed; !robbed || std::has_single_bit(failed))
+    spdlog::warn("{}: {}; dialling again", robbed ? "not welcome" : "no answer to HELLO", render(e));
+  if (s.manager)
+    self->demonitor(s.manager.address());
+  dial_later(self);
+}
+
+hello introduction_of(const instance_actor_state& s) {
+  auto result = s.config.introduction;
+  result.life = s.life;
+  result.manager_life = s.manager_life;
+  return result;
+}
+
+void greet(self_pointer self) {
+  auto& s = self->state;
+  s.phase = instance_phase::greeting;
+  // An answer to an earlier HELLO counts no more once another attempt was begun.
+  auto attempt = s.attempt;
+  auto current = [=] {
+    const auto& s = self->state;
+    return s.phase == instance_phase::greeting && s.attempt == attempt;
+  };
+  self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, s.slots)
+      .then(
+          [=](const welcome& x) {
+            if (current())
+              welcomed(self, x);
+          },
+          [=](const caf::error& e) {
+            if (current())
+              refused(self, e);
+          });
+}
+
+// A member says HELLO again and again. Connections end without a word being said of it, on either side (a way back may
+// be missing, see runtime/node/dialler.hpp), and handles that came with a HELLO over a new connection end with the old
+// one where the manager notices that later. So the manager knows whom it can hear, and the instance who answers it.
+void greet_again(self_pointer self) {
+  auto& s = self->state;
+  const auto attempt = s.attempt;
+  const auto current = [=] {
+    const auto& s = self->state;
+    return s.phase == instance_phase::member && s.attempt == attempt;
+  };
+  self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, s.slots)
+      .then(
+          [=](const welcome&) {
+            if (current())
+              greet_later(self);
+          },
+          [=](const caf::error& e) {
+            if (current())
+              refused(self, e);
+          });
+}
+
+void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
+  auto& s = self->state;
+  if (!to || !self->system().assignable<manager_actor>(interface))
+    return end(self, render(parcae_error::wrong_protocol, "what listens at " + s.config.manager_host + ":" +
+                                                              std::to_string(s.config.manager_port) +
+                                                              " is not a manager of this build"));
+  s.manager = caf::actor_cast<manager_actor>(to);
+  self->monitor(s.manager);
+  greet(self);
+}
+
+// The middleman dials, so that no actor blocks. A handshake that meets a heartbeat tick fails with connection_timeout
+// although the peer is healthy (CAF 0.17), and the manager may be away: all failures but one are tried again.
+void dial(self_pointer self) {
+  auto& s = self->state;
+  auto attempt = s.attempt;
+  auto current = [=] {
+    const auto& s = self->state;
+    return s.phase == instance_phase::dialling && s.attempt == attempt;
+  };
+  self->request(s.config.dialler, s.config.limits.dial, caf::connect_atom_v, s.config.manager_host,
+                s.config.manager_port)
+      .then(
+          [=](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
+            if (current())
+              connected(self, to, interface);
+          },
+          [=](const caf::error& e) {
+            if (!current())
+              return;
+            if (e == caf::sec::incompatible_application_ids)
+              return end(self, render(parcae_error::wrong_protocol, "this node speaks version " +
+                                                                        std::to_string(protocol_version) +
+                                                                        "; use the same build as the manager"));
+            // Less and less often: it may be away for days.
+            if (const auto failed = ++self->state.dials_failed; std::has_single_bit(failed))
+              spdlog::warn("cannot reach the manager at {}:{} ({}), trying again", self->state.config.manager_host,
+                           self->state.config.manager_port, render(e));
+            dial_later(self);
+          });
+}
+
+void notice(self_pointer self, milliseconds grace) {
+  auto& s = self->state;
+  auto expires = self->clock().now() + grace;
+  if (s.expires && *s.expires <= expires)
+    return;
+  // Nobody counts on an instance that was never welcome.
+  if (s.manager_life == 0)
+    return end(self, {});
+  spdlog::info("leaving, at the latest in {}", text_of_duration(grace));
+  s.expires = expires;
+  self->scheduled_send(self, expires, timer_atom_v);
+  if (s.phase == instance_phase::member)
+    send_notice(self);
+}
+
+} // namespace
+
+instance_actor::behavior_type instance(self_pointer self, instance_config config) {
+  self->set_down_handler([=](const caf::down_msg& x) {
+    auto& s = self->state;
+    if (!s.manager || x.source != s.manager.address())
+      return;
+    spdlog::warn("connection to the manager lost ({}), dialling", render(x.reason));
+    dial_later(self);
+  });
+  // Exits may come from the network; the main program gives notice instead. CAF lets nobody ignore `kill`.
+  self->set_exit_handler([](const caf::exit_msg&) {});
+  self->set_error_handler([](const caf::error&) {});
+  auto& s = self->state;
+  s.config = std::move(config);
+  s.random.seed(s.config.seed);
+  begin_life(self);
+  dial_later(self);
+  return {
+      [=](die_atom, std::uint64_t delay_ms) {
+        if (delay_ms == 0)
+          return self->state.config.die();
+        self->delayed_send(self, milliseconds(std::min(delay_ms, longest_delay_ms)), die_atom_v, std::uint64_t{0});
+      },
+      [=](released_atom) {
+        if (self->state.expires)
+          end(self, {});
+      },
+      [=](notice_atom, std::uint64_t grace_ms) { notice(self, milliseconds(grace_ms)); },
+      [=](dial_atom, std::uint64_t attempt) {
+        const auto& s = self->state;
+        if (attempt != s.attempt)
+          return;
+        if (s.phase == instance_phase::dialling)
+          dial(self);
+        else if (s.phase == instance_phase::member)
+          greet_again(self);
+      },
+      [=](timer_atom) {
+        const auto& s = self->state;
+        if (s.expires && *s.expires <= self->clock().now())
+          end(self, {});
+      },
+      [=](report_atom, const std::string& what, const std::vector<std::string>& log) { fail(self, what, log); },
+      [=](report_atom) { report_failure(self); },
+  };
+}
+
+} // namespace parcae

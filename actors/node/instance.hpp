@@ -1,0 +1,86 @@
+#pragma once
+
+// INSTANCE: the node's side of membership. Dials the manager, says HELLO, creates one GPU per slot, carries notices,
+// and ends the process. Created by the node's main program.
+//
+//   start → dialling → greeting → member → (manager lost) dialling …
+//   any   → leaving → ended         SIGTERM; ends when released or when the notice expires
+//   HELLO refused: lost_incarnation → a new life, empty, greets again; duplicate_name after it was a member → dialling,
+//                  until whoever took the name meanwhile is gone; any other refusal → ended, failed
+//
+// Training goes on while the manager is away; only a refusal by it voids the state held here.
+
+#include "actors/node/gpu.hpp"
+#include "protocols/client/client.hpp"
+
+#include <caf/atom.hpp>
+#include <caf/replies_to.hpp>
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// Connects to the actor published at a host's port: CAF's middleman, or what stands before it.
+using dialler_actor =
+    caf::typed_actor<caf::replies_to<caf::connect_atom, std::string,
+                                     std::uint16_t>::with<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>>;
+
+/// Bounds of dialling: dial_limit for one attempt, back-off from first_pause doubling to longest_pause.
+struct dial_limits {
+  std::chrono::milliseconds dial{5'000};
+  std::chrono::milliseconds greet{5'000};
+  std::chrono::milliseconds first_pause{100};
+  std::chrono::milliseconds longest_pause{2'000};
+  std::chrono::milliseconds greet_again{1'000}; ///< from an answer to HELLO to the next HELLO
+};
+
+struct instance_config {
+  hello introduction; ///< all but the life
+  std::string manager_host;
+  std::uint16_t manager_port = 0;
+  dial_limits limits;
+  std::uint64_t seed = 0; ///< random; lives are drawn from it
+  executor_source source;
+  dialler_actor dialler;
+  std::function<void()> die; ///< ends the process at once, as a preemption does
+  /// Called once, with the reason if the instance failed, else with an empty string. Must be quick.
+  std::function<void(std::string)> ended;
+};
+
+enum class instance_phase : std::uint8_t {
+  dialling, ///< waits for a connection to the manager, or for the next attempt
+  greeting, ///< HELLO sent
+  member,   ///< welcome
+  ended,
+};
+
+struct instance_actor_state {
+  static constexpr const char* name = "instance";
+
+  instance_config config;
+  instance_phase phase = instance_phase::dialling;
+  std::mt19937_64 random;
+  incarnation life;
+  std::vector<slot_actor> slots;
+  manager_actor manager;                                        ///< null while not connected
+  std::uint64_t manager_life = 0;                               ///< of the manager that welcomed this life; 0: none yet
+  std::uint64_t attempt = 0;                                    ///< number of the newest dial timer
+  std::chrono::milliseconds pause{0};                           ///< before the next attempt
+  std::uint64_t dials_failed = 0;                               ///< since it was a member
+  bool was_member = false;                                      ///< of this manager or another, in whatever life
+  std::optional<std::chrono::steady_clock::time_point> expires; ///< end of the notice, while leaving
+  std::optional<report_request> failure;                        ///< not yet told to the manager
+};
+
+instance_actor::behavior_type instance(instance_actor::stateful_pointer<instance_actor_state> self,
+                                       instance_config config);
+
+} // namespace parcae

@@ -1,0 +1,128 @@
+#include "gpu/checkpoint/safetensors.hpp"
+
+#include <boost/json.hpp>
+
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::uint64_t alignment = 8; ///< of the first tensor; the header is padded with spaces
+
+static_assert(std::endian::native == std::endian::little);
+
+/// Bytes of a float32 tensor; empty if the shape is negative or too large to be true.
+std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape) {
+  std::uint64_t bytes = sizeof(float);
+  for (auto extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
+      return std::nullopt;
+  return bytes;
+}
+
+} // namespace
+
+std::string safetensors_header(const std::vector<safetensors_entry>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  json::object header;
+  if (!metadata.empty()) {
+    json::object all;
+    for (const auto& [key, value] : metadata)
+      all[key] = value;
+    header["__metadata__"] = std::move(all);
+  }
+  std::uint64_t begin = 0;
+  for (const auto& tensor : tensors) {
+    const auto end = begin + bytes_of(tensor.shape).value();
+    header[tensor.name] = {{"dtype", "F32"},
+                           {"shape", json::array(tensor.shape.begin(), tensor.shape.end())},
+                           {"data_offsets", {begin, end}}};
+    begin = end;
+  }
+  auto text = json::serialize(header);
+  text.append((alignment - text.size() % alignment) % alignment, ' ');
+  const std::uint64_t length = text.size();
+  if (length > safetensors_header_limit_bytes)
+    throw std::length_error("too many tensors for one safetensors file");
+  std::string result(sizeof length, '\0');
+  std::memcpy(result.data(), &length, sizeof length);
+  return result + text;
+}
+
+safetensors_file::safetensors_file(std::filesystem::path path) : path_(std::move(path)), file_(path_) {
+  try {
+    read_header();
+  } catch (const boost::system::system_error& e) { // the JSON library: no JSON, or another type than expected
+    fail(std::string("has a malformed header: ") + e.what());
+  } catch (const std::logic_error&) { // the JSON library: another type, or a key or an element is not there
+    fail("has a malformed header");
+  }
+}
+
+void safetensors_file::read_header() {
+  const auto size = file_.size();
+  std::uint64_t length = 0;
+  if (size < sizeof length || file_.read(std::as_writable_bytes(std::span(&length, 1))) < sizeof length)
+    fail("is too short for a safetensors file");
+  if (length > safetensors_header_limit_bytes || length > size - sizeof length)
+    fail("is not a safetensors file, or was cut short");
+  std::string text(length, '\0');
+  if (file_.read(std::as_writable_bytes(std::span(text))) < length)
+    fail("was cut short");
+  const auto data = sizeof length + length;
+  const auto header = json::parse(text, {}, {.max_depth = 4});
+  for (const auto& [name, value] : header.as_object()) {
+    if (name == "__metadata__") {
+      for (const auto& [key, text_value] : value.as_object())
+        metadata_[std::string(key)] = std::string(text_value.as_string());
+      continue;
+    }
+    const auto& tensor = value.as_object();
+    if (tensor.at("dtype").as_string() != "F32")
+      fail("has a tensor " + std::string(name) + " of another type than float32");
+    place x;
+    for (const auto& extent : tensor.at("shape").as_array())
+      x.shape.push_back(extent.to_number<std::int64_t>());
+    const auto& offsets = tensor.at("data_offsets").as_array();
+    const auto begin = offsets.at(0).to_number<std::uint64_t>(), end = offsets.at(1).to_number<std::uint64_t>();
+    if (begin > end || end > size - data || bytes_of(x.shape) != end - begin)
+      fail("has a tensor " + std::string(name) + " whose place is not in the file, or of another size");
+    x.begin = data + begin;
+    x.end = data + end;
+    tensors_.emplace(std::string(name), std::move(x));
+  }
+}
+
+const safetensors_file::place& safetensors_file::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end())
+    fail("has no tensor " + name);
+  return found->second;
+}
+
+std::uint64_t safetensors_file::size_of(const std::string& name) const {
+  const auto& x = find(name);
+  return x.end - x.begin;
+}
+
+void safetensors_file::read(const safetensors_entry& tensor, std::byte* to) {
+  const auto& x = find(tensor.name);
+  if (x.shape != tensor.shape)
+    fail("has a tensor " + tensor.name + " of another shape");
+  file_.seek(x.begin);
+  if (file_.read({to, x.end - x.begin}) < x.end - x.begin)
+    fail("was cut short");
+}
+
+void safetensors_file::fail(const std::string& what) const {
+  throw std::runtime_error(path_.string() + " " + what);
+}
+
+} // namespace parcae

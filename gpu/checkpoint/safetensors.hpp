@@ -1,0 +1,63 @@
+#pragma once
+
+// Headers of safetensors files (https://github.com/huggingface/safetensors, "Format"): eight bytes with the length of a
+// JSON object, the object, then the tensors' bytes. Only float32 tensors.
+
+#include "protocols/base/input_file.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// No header is larger, bytes. The format's own library reads six times as much; but of such text a reader makes twenty
+/// times as many bytes in memory, and the header of a model of 50,000 tensors has 8 MB.
+inline constexpr std::uint64_t safetensors_header_limit_bytes = 16'000'000;
+
+/// A tensor to be written.
+struct safetensors_entry {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+/// The bytes before the tensors of a file. The tensors follow in the order given, without gaps, little-endian. Throws
+/// std::length_error if they are more than a reader takes.
+std::string safetensors_header(const std::vector<safetensors_entry>& tensors,
+                               const std::map<std::string, std::string>& metadata);
+
+/// A file open for reading. Throws std::runtime_error with one line that names the file and what is wrong with it. Not
+/// thread-safe.
+class safetensors_file {
+public:
+  /// Reads the header only.
+  explicit safetensors_file(std::filesystem::path path);
+
+  /// Bytes of a tensor's values.
+  std::uint64_t size_of(const std::string& name) const;
+
+  /// Reads the values of a tensor, which must have this shape, to `to`.
+  void read(const safetensors_entry& tensor, std::byte* to);
+
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+private:
+  struct place {
+    std::vector<std::int64_t> shape;
+    std::uint64_t begin = 0; ///< in the file
+    std::uint64_t end = 0;
+  };
+
+  void read_header();
+  const place& find(const std::string& name) const;
+  [[noreturn]] void fail(const std::string& what) const;
+
+  std::filesystem::path path_;
+  input_file file_;
+  std::map<std::string, place> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+} // namespace parcae

@@ -1,0 +1,99 @@
+#pragma once
+
+// Bytes between the participants of one generation. Torch-free; implemented over TCP (tcp_communicator.hpp).
+
+#include "gpu/model/snapshot.hpp"
+#include "protocols/values/ids.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// The generation's communication ended: a connection broke, a peer sent what was not expected, or abort() was called.
+/// The communicator is of no further use. Says nothing about which instance is at fault.
+class communication_error : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+/// PREPARE could not connect to a participant within the limit.
+class unreachable_peer : public communication_error {
+public:
+  unreachable_peer(std::uint32_t participant, const std::string& what) : communication_error(what), peer(participant) {}
+
+  std::uint32_t peer;
+};
+
+/// What a message is for; both ends must agree, a mismatch is a communication_error.
+enum class channel : std::uint16_t {
+  activation = 1, ///< output of a stage for a micro-batch
+  gradient,       ///< gradient of that output
+  reduction,      ///< partial sums and results of an all-reduce
+  tied,           ///< gradients of tied embeddings
+  exchange,       ///< contributions to the commit exchange
+  shard,          ///< state in a migration
+  statistics,     ///< what micro-batches add to running statistics
+  evaluation,     ///< output of a stage for a micro-batch of the validation samples
+};
+
+/// What a frame says about its payload besides its length; checked by the receiver.
+struct tag {
+  channel kind;
+  std::uint64_t step = 0;  ///< step or, for shards, version
+  std::uint32_t index = 0; ///< micro-batch, layer, chunk …
+
+  friend bool operator==(const tag&, const tag&) = default;
+};
+
+/// Of a part of a layer's state in a migration.
+inline tag shard_tag(const version& at, std::uint32_t layer, std::size_t part) {
+  return {channel::shard, at.steps, layer * std::uint32_t{most_parts} + static_cast<std::uint32_t>(part)};
+}
+
+/// A send or receive under way.
+class transmission {
+public:
+  virtual ~transmission() = default;
+};
+using ticket = std::shared_ptr<transmission>;
+
+/// Connections to all participants of one generation. Messages between two participants keep their order: the n-th
+/// receive posted for a peer takes the n-th message that peer sent, and their tags and lengths must agree. Any number
+/// of sends and receives may be under way, in both directions at once. Nothing is copied: a receive is read from the
+/// socket into its buffer, a send is written from its buffer.
+///
+/// When a connection ends, what came before its end is still received; only transmissions that need more of it fail.
+/// Others go on until abort().
+///
+/// Threads: one thread posts and waits; abort() may be called from any. Buffers must stay alive until their ticket was
+/// waited for, or until the communicator is destroyed.
+class communicator {
+public:
+  virtual ~communicator() = default;
+
+  virtual std::uint32_t self() const = 0; ///< this participant's number
+  virtual std::uint32_t size() const = 0; ///< number of participants
+
+  virtual ticket send(std::uint32_t peer, tag what, std::span<const std::byte> bytes) = 0;
+  virtual ticket receive(std::uint32_t peer, tag what, std::span<std::byte> bytes) = 0;
+  /// Like receive, for a message of unknown length up to `most` bytes; *bytes is resized before it is filled.
+  virtual ticket receive_any(std::uint32_t peer, tag what, std::vector<std::byte>* bytes, std::size_t most) = 0;
+
+  /// Returns when the transmission is done; throws communication_error when the communicator was aborted, its
+  /// connection broke, or `limit` passed.
+  virtual void wait(const ticket& x, std::chrono::milliseconds limit) = 0;
+  /// Whether wait() would return or throw at once. Moves what can be moved.
+  virtual bool done(const ticket& x) = 0;
+
+  /// Closes all connections; pending and later transmissions fail at once. Returns when no buffer is touched any more.
+  virtual void abort() noexcept = 0;
+};
+
+} // namespace parcae

@@ -1,0 +1,72 @@
+#pragma once
+
+// A process's end of the data plane: one listening socket and the I/O thread that serves all its connections.
+
+#include "gpu/dataplane/communicator.hpp"
+#include "gpu/model/snapshot.hpp"
+#include "protocols/choreography/choreography.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// Sends snapshots to one keeper over a connection of its own that outlives generations; reconnects when it broke.
+/// Holds at most two snapshots not yet acknowledged, the newest and the one before it, or the one being written: that
+/// is finished, so that a slow link gets some through; others are dropped whole. `send` never blocks and may be called
+/// from any thread. Memory is kept until acknowledged.
+class snapshot_stream {
+public:
+  virtual ~snapshot_stream() = default;
+  virtual void send(std::shared_ptr<const snapshot> x) = 0;
+  /// Something waits for its acknowledgement, over a connection that stands. Any thread.
+  virtual bool busy() const = 0;
+  /// Until nothing waits for an acknowledgement; false if something still does after `limit`.
+  virtual bool wait_until_idle(std::chrono::milliseconds limit) = 0;
+};
+
+/// Until a participant of PREPARE has all its connections. All connect at the same moment, and none has more to do
+/// before than to build modules and allocate; who does not answer in this time is named as unreachable.
+inline constexpr std::chrono::seconds connect_limit{10};
+
+/// Sizes in bytes of the shard's parts.
+using snapshot_check =
+    std::function<std::string(std::uint32_t layer, const version& at, const std::vector<std::uint64_t>& sizes)>;
+
+/// Communicators and streams must be destroyed before their port.
+class data_port {
+public:
+  virtual ~data_port() = default;
+
+  virtual std::uint16_t port() const = 0;
+
+  /// Connects to every other participant of x.target (the smaller number dials). Blocks until all connections stand,
+  /// `limit` passed (unreachable_peer), or *cancelled became true (communication_error; noticed within 50 ms).
+  virtual std::unique_ptr<communicator> connect(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
+                                                const std::atomic<bool>& cancelled) = 0;
+
+  virtual std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
+                                                                const snapshot_pass& pass) = 0;
+
+  /// Accepts snapshot streams of a job from who shows a token that follows from `key`. Before a shard is read `check`
+  /// (may be empty) says, by its header, why it is not taken; empty: it is. A stream with one that is not is closed:
+  /// its sender keeps what was not acknowledged, and tries again. `on_shard` is called for each complete, checksummed
+  /// shard. Both are called on the I/O thread and must be quick (move shards away). A second call for the same job
+  /// replaces the first. Returns a number for end_snapshots, not 0.
+  virtual std::uint64_t accept_snapshots(job_id job, const secret_key& key, snapshot_check check,
+                                         std::function<void(const commit_result&, shard_bytes)> on_shard) = 0;
+
+  /// Returns when no call is under way. Nothing if that acceptance was replaced: a keeper's new life may be quicker
+  /// than the end of the old one.
+  virtual void end_snapshots(std::uint64_t number) = 0;
+};
+
+/// Listens on host:port (0: any free port) and starts the I/O thread. Throws std::runtime_error with the address and
+/// the reason if that fails. Connections that do not open with a well-formed greeting are closed and logged; a greeting
+/// of a generation not yet prepared here waits at most 60 s, and at most 1024 of them.
+std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port = 0);
+
+} // namespace parcae

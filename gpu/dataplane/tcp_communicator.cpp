@@ -1,0 +1,460 @@
+#include "gpu/dataplane/tcp_communicator.hpp"
+
+#include "gpu/dataplane/frames.hpp"
+#include "protocols/base/text.hpp"
+
+#include <boost/asio/error.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/system/error_code.hpp>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+/// At most so much in one system call: bounds how long a connection's mutex is held.
+constexpr std::size_t call_bytes = std::size_t{1} << 20;
+
+/// The I/O thread serves another connection after so many calls on one.
+constexpr int calls_in_turn = 8;
+
+std::string describe(const tag& x, std::uint64_t length) {
+  return "kind " + std::to_string(static_cast<unsigned>(x.kind)) + " step " + std::to_string(x.step) + " index " +
+         std::to_string(x.index) + " with " + std::to_string(length) + " bytes";
+}
+
+struct hash_state_deleter {
+  void operator()(XXH3_state_t* x) const { XXH3_freeState(x); }
+};
+
+std::uint64_t seed_of(frame x) {
+  x.checksum = 0;
+  auto bytes = encode(x);
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+class connection;
+
+struct operation : transmission {
+  enum class status { pending, done, failed };
+
+  tag what{};
+  std::array<std::byte, frame_size> header;
+  std::byte* payload = nullptr;
+  std::size_t length = 0;                                    ///< of the payload; unknown before the header if `grows`
+  std::size_t moved = 0;                                     ///< bytes of header and payload written or read so far
+  std::vector<std::byte>* grows = nullptr;                   ///< receive_any: resized to what comes
+  std::size_t most = 0;                                      ///< receive_any: upper bound of `length`
+  std::uint64_t checksum = 0;                                ///< shards: as the sender says
+  std::unique_ptr<XXH3_state_t, hash_state_deleter> hashing; ///< shards, receiving
+  connection* on = nullptr;                                  ///< set by send and receive
+  bool receives = false;
+  std::string error; ///< written before `now` becomes failed
+  std::atomic<status> now = status::pending;
+
+  bool header_moved() const { return moved >= frame_size; }
+  bool complete() const { return moved == frame_size + length; }
+};
+using operation_ptr = std::shared_ptr<operation>;
+
+/// One direction of a connection. All but `reads` under the mutex.
+struct direction {
+  explicit direction(bool r) : reads(r) {}
+
+  const bool reads;
+  std::mutex mutex;
+  std::deque<operation_ptr> queue;
+  std::size_t queued_bytes = 0;      ///< of payload, at most
+  int drivers = 0;                   ///< threads in wait(), which move bytes themselves
+  bool armed = false;                ///< the I/O thread will move bytes when the socket is ready
+  std::optional<std::string> broken; ///< nothing moves any more, and why
+};
+
+enum class step_result { moved, would_block, idle };
+
+/// The connection to one participant. Bytes are moved under the direction's mutex with calls that do not block: when an
+/// operation is posted, by the thread that waits for it, and else by the I/O thread. So a message that fits into the
+/// socket's buffers costs no change of thread; see "Decisions" in the README.
+class connection : public std::enable_shared_from_this<connection> {
+public:
+  explicit connection(tcp_peer peer) :
+      name_(std::move(peer.name)), background_(peer.socket.get_executor()), file_(peer.socket.release()) {
+    int size = 0;
+    socklen_t length = sizeof size;
+    ::getsockopt(file_, SOL_SOCKET, SO_RCVBUF, &size, &length);
+    unread_bytes_ = static_cast<std::size_t>(size) / 4; // the kernel counts its own overhead too
+  }
+
+  ~connection() {
+    if (background_.is_open())
+      background_.release();
+    ::close(file_);
+  }
+
+  void start(operation_ptr x) {
+    auto& d = x->receives ? in_ : out_;
+    x->on = this;
+    std::lock_guard lock(d.mutex);
+    if (d.broken) {
+      fail(*x, *d.broken);
+      return;
+    }
+    d.queued_bytes += std::max(x->length, x->most);
+    d.queue.push_back(std::move(x));
+    // With others before it, or another thread at work, nothing can be gained by trying.
+    if (d.queue.size() == 1 && !d.armed && d.drivers == 0)
+      move_until_blocked(d);
+    arm(d);
+  }
+
+  /// Moves bytes until x is done or the time is over. The I/O thread keeps out of that direction meanwhile: two changes
+  /// of thread less, and what was read is in the cache of who asked for it.
+  void drive(operation& x, std::chrono::steady_clock::time_point deadline) {
+    auto& d = x.receives ? in_ : out_;
+    std::unique_lock lock(d.mutex);
+    ++d.drivers;
+    while (x.now == operation::status::pending) {
+      if (step(d) == step_result::moved)
+        continue;
+      auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      if (x.now != operation::status::pending || left.count() <= 0)
+        break;
+      lock.unlock();
+      pollfd ready{file_, static_cast<short>(d.reads ? POLLIN : POLLOUT), 0};
+      ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1000)));
+      lock.lock();
+    }
+    --d.drivers;
+    arm(d);
+  }
+
+  /// Moves what can be moved at once.
+  void nudge(const operation& x) {
+    auto& d = x.receives ? in_ : out_;
+    std::lock_guard lock(d.mutex);
+    move_until_blocked(d);
+  }
+
+  /// After it no buffer is touched.
+  void close() {
+    closed_ = true;
+    // Wakes who drives. Not ::close(): that would send a reset if something is unread here, and lose what the peer has
+    // yet to read; and the descriptor's number must not be given away while a thread may use it.
+    ::shutdown(file_, SHUT_RDWR);
+    std::scoped_lock lock(out_.mutex, in_.mutex, background_mutex_);
+    break_off(out_, "aborted");
+    break_off(in_, "aborted");
+    // A peer that found no room here hears of the end only when there is some: what it sends then is answered by a
+    // reset.
+    std::array<std::byte, 65536> unread;
+    while (::recv(file_, unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
+    }
+    if (background_.is_open())
+      background_.release();
+  }
+
+private:
+  static void fail(operation& x, const std::string& why) {
+    x.error = why;
+    x.now = operation::status::failed;
+  }
+
+  void pop_done(direction& d) {
+    auto& x = *d.queue.front();
+    d.queued_bytes -= std::max(x.length, x.most);
+    x.now = operation::status::done;
+    d.queue.pop_front();
+  }
+
+  step_result step(direction& d) {
+    if (d.broken || d.queue.empty())
+      return step_result::idle;
+    return d.reads ? read_some() : write_some();
+  }
+
+  void move_until_blocked(direction& d) {
+    for (int i = 0; i < calls_in_turn; ++i)
+      if (step(d) != step_result::moved)
+        return;
+  }
+
+  /// Asks the I/O thread to go on, if that is needed: always when something is unsent; when so much is to be received
+  /// that the socket's buffer would fill and hold the peer up. Less is left to who waits for it.
+  bool needs_background(const direction& d) const {
+    return !d.broken && !d.queue.empty() && d.drivers == 0 && (!d.reads || d.queued_bytes > unread_bytes_);
+  }
+
+  void arm(direction& d) {
+    if (d.armed || !needs_background(d))
+      return;
+    std::lock_guard lock(background_mutex_);
+    if (closed_)
+      return;
+    // Registered only while needed: else every arrival would wake the I/O thread.
+    if (users_++ == 0)
+      background_.assign(file_);
+    d.armed = true;
+    watch(d);
+  }
+
+  /// Under background_mutex_.
+  void watch(direction& d) {
+    background_.async_wait(d.reads ? descriptor::wait_read : descriptor::wait_write,
+                           [self = shared_from_this(), &d](const boost::system::error_code& failure) {
+                             if (failure != boost::asio::error::operation_aborted)
+                               self->ready(d);
+                           });
+  }
+
+  /// On the I/O thread.
+  void ready(direction& d) {
+    for (int i = 0; i < calls_in_turn; ++i) {
+      std::lock_guard lock(d.mutex); // given back after each call, for the thread that posts
+      if (d.drivers > 0 || step(d) != step_result::moved)
+        break;
+    }
+    std::scoped_lock lock(d.mutex, background_mutex_);
+    if (closed_)
+      return;
+    if (needs_background(d))
+      return watch(d);
+    d.armed = false;
+    if (--users_ == 0)
+      background_.release();
+  }
+
+  void break_off(direction& d, const std::string& why) {
+    if (!d.broken)
+      d.broken = "connection to " + name_ + ": " + (closed_ ? "aborted" : why); // the shutdown looks like the peer's
+    for (auto& x : d.queue)
+      fail(*x, *d.broken);
+    d.queue.clear();
+  }
+
+  /// What to do after a call that moved nothing.
+  step_result no_progress(direction& d) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+      return step_result::would_block;
+    if (errno == EINTR)
+      return step_result::moved;
+    break_off(d, std::system_category().message(errno));
+    return step_result::idle;
+  }
+
+  step_result write_some() {
+    std::array<iovec, 16> pieces;
+    std::size_t count = 0, bytes = 0;
+    for (auto& x : out_.queue) {
+      if (count + 2 > pieces.size() || bytes >= call_bytes)
+        break;
+      if (!x->header_moved()) {
+        pieces[count++] = {x->header.data() + x->moved, frame_size - x->moved};
+        bytes += frame_size - x->moved;
+      }
+      auto from = x->moved - std::min(x->moved, frame_size);
+      if (auto rest = std::min(x->length - from, call_bytes); rest > 0) {
+        pieces[count++] = {x->payload + from, rest};
+        bytes += rest;
+        if (rest < x->length - from)
+          break;
+      }
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    auto n = ::sendmsg(file_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0)
+      return no_progress(out_);
+    auto left = static_cast<std::size_t>(n);
+    while (!out_.queue.empty()) {
+      auto& x = *out_.queue.front();
+      auto part = std::min(left, frame_size + x.length - x.moved);
+      x.moved += part;
+      left -= part;
+      if (!x.complete())
+        break;
+      pop_done(out_);
+    }
+    return out_.queue.empty() ? step_result::idle : step_result::moved;
+  }
+
+  step_result read_some() {
+    auto& x = *in_.queue.front();
+    std::array<iovec, 2> pieces;
+    std::size_t count = 0;
+    auto header_left = frame_size - std::min(x.moved, frame_size);
+    if (header_left > 0)
+      pieces[count++] = {x.header.data() + x.moved, header_left};
+    auto from = x.moved - std::min(x.moved, frame_size);
+    // A length that is not known is 0 here, so that only the header is read.
+    if (auto rest = std::min(x.length - from, call_bytes); rest > 0)
+      pieces[count++] = {x.payload + from, rest};
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    auto n = ::recvmsg(file_, &message, MSG_DONTWAIT);
+    if (n < 0)
+      return no_progress(in_);
+    if (n == 0) {
+      break_off(in_, "closed by the peer");
+      return step_result::idle;
+    }
+    auto got = static_cast<std::size_t>(n);
+    x.moved += got;
+    if (header_left > 0 && x.header_moved())
+      if (auto problem = take_header(x)) {
+        break_off(in_, *problem);
+        return step_result::idle;
+      }
+    if (x.hashing && got > header_left)
+      XXH3_64bits_update(x.hashing.get(), x.payload + from, got - header_left);
+    if (!x.header_moved() || !x.complete())
+      return step_result::moved;
+    if (x.hashing && XXH3_64bits_digest(x.hashing.get()) != x.checksum) {
+      break_off(in_, "checksum of " + describe(x.what, x.length) + " is wrong");
+      return step_result::idle;
+    }
+    pop_done(in_);
+    return in_.queue.empty() ? step_result::idle : step_result::moved;
+  }
+
+  /// Compares the header that came with what was expected; says what differs.
+  std::optional<std::string> take_header(operation& x) {
+    auto came = decode_frame(x.header);
+    if (!came)
+      return "malformed frame";
+    auto length_fits = x.grows ? came->length <= x.most : came->length == x.length;
+    if (came->what != x.what || !length_fits)
+      return "expected " + describe(x.what, x.grows ? x.most : x.length) + (x.grows ? " at most" : "") + ", came " +
+             describe(came->what, came->length);
+    if (x.grows) {
+      x.grows->resize(came->length);
+      x.payload = x.grows->data();
+      x.length = came->length;
+    }
+    if (x.what.kind == channel::shard) {
+      x.checksum = came->checksum;
+      x.hashing.reset(XXH3_createState());
+      XXH3_64bits_reset_withSeed(x.hashing.get(), seed_of(*came));
+    }
+    return std::nullopt;
+  }
+
+  using descriptor = boost::asio::posix::stream_descriptor;
+
+  const std::string name_;
+  std::mutex background_mutex_; ///< guards the next two; locked after a direction's
+  descriptor background_;       ///< file_ as the I/O thread knows it; open while a direction is armed
+  int users_ = 0;               ///< directions armed
+  std::atomic<bool> closed_ = false;
+  const int file_;               ///< owned; open as long as this object lives
+  std::size_t unread_bytes_ = 0; ///< so much fits into the socket's buffer for sure
+  direction out_{false};
+  direction in_{true};
+};
+
+class tcp_communicator : public communicator {
+public:
+  tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers) : self_(self), connections_(peers.size()) {
+    for (std::size_t i = 0; i < peers.size(); ++i)
+      if (i != self)
+        connections_[i] = std::make_shared<connection>(std::move(peers[i]));
+  }
+
+  ~tcp_communicator() override { abort(); }
+
+  std::uint32_t self() const override { return self_; }
+
+  std::uint32_t size() const override { return static_cast<std::uint32_t>(connections_.size()); }
+
+  ticket send(std::uint32_t peer, tag what, std::span<const std::byte> bytes) override {
+    auto x = std::make_shared<operation>();
+    frame header{what, bytes.size(), 0};
+    if (what.kind == channel::shard)
+      header.checksum = XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed_of(header));
+    x->what = what;
+    x->header = encode(header);
+    x->payload = const_cast<std::byte*>(bytes.data()); // sendmsg takes iovec, which knows no const
+    x->length = bytes.size();
+    to(peer).start(x);
+    return x;
+  }
+
+  ticket receive(std::uint32_t peer, tag what, std::span<std::byte> bytes) override {
+    auto x = std::make_shared<operation>();
+    x->what = what;
+    x->payload = bytes.data();
+    x->length = bytes.size();
+    x->receives = true;
+    to(peer).start(x);
+    return x;
+  }
+
+  ticket receive_any(std::uint32_t peer, tag what, std::vector<std::byte>* bytes, std::size_t most) override {
+    auto x = std::make_shared<operation>();
+    x->what = what;
+    x->grows = bytes;
+    x->most = most;
+    x->receives = true;
+    to(peer).start(x);
+    return x;
+  }
+
+  void wait(const ticket& t, std::chrono::milliseconds limit) override {
+    auto& x = static_cast<operation&>(*t);
+    if (x.now == operation::status::pending)
+      x.on->drive(x, std::chrono::steady_clock::now() + limit);
+    if (x.now == operation::status::pending)
+      throw communication_error("no end of " + describe(x.what, x.grows ? x.most : x.length) + " within " +
+                                text_of_duration(limit));
+    if (x.now == operation::status::failed)
+      throw communication_error(x.error);
+  }
+
+  bool done(const ticket& t) override {
+    auto& x = static_cast<operation&>(*t);
+    if (x.now == operation::status::pending)
+      x.on->nudge(x);
+    return x.now != operation::status::pending;
+  }
+
+  void abort() noexcept override {
+    for (auto& x : connections_)
+      if (x)
+        x->close();
+  }
+
+private:
+  connection& to(std::uint32_t peer) {
+    if (peer >= connections_.size() || peer == self_)
+      throw std::invalid_argument("participant " + std::to_string(self_) + " has no connection to participant " +
+                                  std::to_string(peer));
+    return *connections_[peer];
+  }
+
+  std::uint32_t self_;
+  std::vector<std::shared_ptr<connection>> connections_; ///< by participant; null for oneself
+};
+
+} // namespace
+
+std::unique_ptr<communicator> make_tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers) {
+  return std::make_unique<tcp_communicator>(self, std::move(peers));
+}
+
+} // namespace parcae

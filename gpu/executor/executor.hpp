@@ -1,0 +1,65 @@
+#pragma once
+
+// The work of one device, or of a keeper: holds shards, computes one stage of one pipeline, moves shards. Torch-free.
+
+#include "protocols/choreography/choreography.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace parcae {
+
+/// Names a moment inside the executor at which tests may make it fail. Called on the executor's threads.
+/// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients complete), "exchange_send"
+/// (`index` contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers
+/// applied), "committed", "evaluate" (`index`: micro-batch), "transfer_send" (`index` shards sent), "transfer_receive",
+/// "activate", "snapshot". Of a worker, sent means handed to the communicator, no more: a hook changes nothing of the
+/// order in which the executor sends and waits. It may throw (a failing computation), never return for a while (a
+/// frozen process), or end the process.
+struct fault_point {
+  const char* phase;
+  generation at;
+  std::uint64_t step;
+  std::uint32_t index;
+};
+
+/// Thrown by a fault hook: the executor ends without a word and its connections close, as if its process were killed.
+struct killed {};
+
+/// One micro-batch as the first stage gave it to the model, or the last stage compared the output with; for the test
+/// that no sample is skipped or counted twice.
+struct loader_record {
+  generation at;
+  std::uint64_t step;
+  std::uint32_t micro_batch;
+  std::vector<std::uint64_t> samples; ///< sample numbers
+  bool targets;                       ///< of the last stage: what the output is compared with
+  std::uint64_t hash;                 ///< XXH3-64 of the bytes
+};
+
+struct executor_options {
+  slot_id self;
+  std::function<void(report)> report_to;                  ///< called on the executor's threads; must not block
+  std::function<void(const fault_point&)> on_fault_point; ///< may be empty
+  std::function<void(const loader_record&)> on_load;      ///< may be empty
+  std::function<void(const version&, const commit_result&)> on_commit; ///< after each apply of a step; may be empty
+  /// Before each second run of eight passes the thread sleeps for so long, as if it waited for a peer: shows on one
+  /// device what passes take on waking. For profiles.
+  std::chrono::microseconds naps{0};
+  std::vector<std::filesystem::path> data; ///< data must be below one of these folders; empty: it may be anywhere
+  std::filesystem::path checkpoints;       ///< a keeper's folder for them; empty: it writes none, and says so
+};
+
+/// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,
+/// except that ABORT interrupts a running step between two layers and PREPARE runs beside it. Destruction aborts
+/// everything and joins the executor's threads.
+class executor {
+public:
+  virtual ~executor() = default;
+  virtual void submit(command x) = 0;
+};
+
+} // namespace parcae

@@ -1,0 +1,131 @@
+#include "gpu/keeper/shard_store.hpp"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+/// Of the parameters and, if there are any, the buffers: moments are as large as the parameters, buffers smaller.
+std::string sha256(const shard_bytes& x) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  std::array<unsigned char, 32> digest;
+  if (!context || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1)
+    throw std::runtime_error("SHA-256 is not available");
+  EVP_DigestUpdate(context.get(), x.parts.front().data(), x.parts.front().size());
+  if (x.parts.back().size() < x.parts.front().size())
+    EVP_DigestUpdate(context.get(), x.parts.back().data(), x.parts.back().size());
+  EVP_DigestFinal_ex(context.get(), digest.data(), nullptr);
+  constexpr char digits[] = "0123456789abcdef";
+  std::string result;
+  for (auto x : digest) {
+    result += digits[x >> 4];
+    result += digits[x & 15];
+  }
+  return result;
+}
+
+} // namespace
+
+bool is_void(const version& x, const std::vector<chain_link>& chain) {
+  if (x == version{})
+    return false;
+  auto newest = generation{};
+  for (const auto& link : chain) {
+    if (link.by == x.by)
+      return x.steps <= link.base || x.steps > link.last;
+    newest = std::max(newest, link.by);
+  }
+  return x.by < newest;
+}
+
+bool shard_store::add(shard_ptr x, const commit_result& result) {
+  const auto at = x->at;
+  if (at.steps < confirmed_.steps || is_void(at, chain_))
+    return false;
+  auto& versions = layers_[x->layer];
+  if (!versions.emplace(at, std::move(x)).second)
+    return false; // sent again because its acknowledgement was lost
+  results_[at] = result;
+  if (versions.size() > most_versions) {
+    auto oldest = versions.begin();
+    versions.erase(oldest->first == confirmed_ ? std::next(oldest) : oldest);
+    drop_unused_results();
+  }
+  return true;
+}
+
+void shard_store::confirm(const version& newest, const std::vector<chain_link>& chain) {
+  if (newest != confirmed_)
+    before_ = std::exchange(confirmed_, newest);
+  chain_ = chain;
+  const auto whole = std::all_of(layers_.begin(), layers_.end(), [&](const auto& x) {
+    return !x.second.contains(before_) || x.second.contains(confirmed_);
+  });
+  const auto least = whole ? confirmed_.steps : std::min(before_.steps, confirmed_.steps);
+  for (auto& [layer, versions] : layers_)
+    std::erase_if(versions, [&](const auto& x) { return x.first.steps < least || is_void(x.first, chain_); });
+  std::erase_if(layers_, [](const auto& x) { return x.second.empty(); });
+  drop_unused_results();
+}
+
+void shard_store::go_back(const version& at) {
+  if (confirmed_ <= at)
+    return;
+  confirmed_ = at;
+  before_ = {};
+  chain_.clear(); // it may not reach back to `at`; the next confirm brings one that does
+}
+
+shard_store::shard_ptr shard_store::find(std::uint32_t layer, const version& at) const {
+  auto versions = layers_.find(layer);
+  if (versions == layers_.end())
+    return nullptr;
+  auto found = versions->second.find(at);
+  return found == versions->second.end() ? nullptr : found->second;
+}
+
+inventory shard_store::held() const {
+  inventory result;
+  for (const auto& [layer, versions] : layers_)
+    for (const auto& [at, shard] : versions)
+      result.push_back({layer, at});
+  return result;
+}
+
+std::vector<commit_result> shard_store::results() const {
+  std::vector<commit_result> result;
+  for (const auto& [at, x] : results_)
+    result.push_back(x);
+  return result;
+}
+
+std::vector<layer_digest> shard_store::digests(const version& at) const {
+  std::vector<layer_digest> result;
+  for (const auto& [layer, versions] : layers_)
+    if (auto found = versions.find(at); found != versions.end() && !found->second->parts.empty())
+      result.push_back({layer, sha256(*found->second)});
+  return result;
+}
+
+std::uint32_t shard_store::layers_at(const version& at) const {
+  return static_cast<std::uint32_t>(
+      std::count_if(layers_.begin(), layers_.end(), [&](const auto& x) { return x.second.contains(at); }));
+}
+
+void shard_store::drop_unused_results() {
+  std::set<version> used;
+  for (const auto& [layer, versions] : layers_)
+    for (const auto& [at, shard] : versions)
+      used.insert(at);
+  std::erase_if(results_, [&](const auto& x) { return !used.contains(x.first); });
+}
+
+} // namespace parcae

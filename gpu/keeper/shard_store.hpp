@@ -1,0 +1,56 @@
+#pragma once
+
+// What a keeper holds of one job, and which versions it may drop (design, section 8). Plain data, single-threaded.
+
+#include "gpu/model/snapshot.hpp"
+#include "protocols/choreography/choreography.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace parcae {
+
+/// Whether the chain says that `x` is void. A version of a generation newer than all in the chain is not: the chain
+/// does not know of it yet.
+bool is_void(const version& x, const std::vector<chain_link>& chain);
+
+class shard_store {
+public:
+  using shard_ptr = std::shared_ptr<const shard_bytes>;
+
+  /// At most so many versions of a layer: the two newest complete snapshots and the one that arrives.
+  static constexpr std::size_t most_versions = 3;
+
+  /// Takes a shard, unless it is void or older than what was confirmed. If the layer then has too many versions the
+  /// oldest but the confirmed one goes, since that may be the only one that is complete. Returns whether anything
+  /// changed.
+  bool add(shard_ptr x, const commit_result& result);
+
+  /// Drops what is void by `chain`, and what is older than `newest`. It may be complete only by what other keepers
+  /// hold: if layers held at the version confirmed before are missing here, that one stays too, until the next is
+  /// confirmed. A shard just being sent stays alive by its pointer.
+  void confirm(const version& newest, const std::vector<chain_link>& chain);
+
+  /// The job goes back to `at`: that version, and newer ones, are taken again.
+  void go_back(const version& at);
+
+  shard_ptr find(std::uint32_t layer, const version& at) const; ///< null if not held
+  inventory held() const;                                       ///< sorted by layer, then version
+  std::vector<commit_result> results() const;                   ///< by version
+  std::vector<layer_digest>
+  digests(const version& at) const;                 ///< of the layers held at `at`; takes milliseconds per MiB
+  std::uint32_t layers_at(const version& at) const; ///< how many are held
+
+private:
+  void drop_unused_results();
+
+  std::map<std::uint32_t, std::map<version, shard_ptr>> layers_; ///< by layer
+  std::map<version, commit_result> results_;
+  version confirmed_;
+  version before_; ///< confirmed before that
+  std::vector<chain_link> chain_;
+};
+
+} // namespace parcae

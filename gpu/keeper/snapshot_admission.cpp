@@ -1,0 +1,32 @@
+#include "gpu/keeper/snapshot_admission.hpp"
+
+#include "gpu/model/model_description.hpp"
+
+namespace parcae {
+
+snapshot_admission::snapshot_admission(const job_specification& job, generation newest) :
+    steps_(job.steps), newest_(newest.value) {
+  for (const auto& layer : describe(job.model).layers) {
+    auto& parts = sizes_.emplace_back(1 + moments_of(job.optimizer), layer.parameters() * sizeof(float));
+    if (layer.buffer_values() > 0)
+      parts.push_back(layer.buffer_values() * sizeof(float));
+  }
+}
+
+void snapshot_admission::announce(generation newest) {
+  for (auto known = newest_.load(); known < newest.value && !newest_.compare_exchange_weak(known, newest.value);)
+    continue;
+}
+
+std::string snapshot_admission::problem_of(std::uint32_t layer, const version& at,
+                                           const std::vector<std::uint64_t>& sizes) const {
+  if (layer >= sizes_.size() || sizes != sizes_[layer])
+    return "layer " + std::to_string(layer) + " is not one of the model, or of another size";
+  if (at.by.value > newest_)
+    return "version " + to_string(at) + " is of a generation not heard of yet";
+  if (at.steps == 0 || at.steps > steps_)
+    return "the job has no version " + to_string(at);
+  return {};
+}
+
+} // namespace parcae

@@ -1,0 +1,23 @@
+#include "gpu/layers/layers.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+namespace parcae {
+
+at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, bool is_causal,
+                     const at::Tensor& causal, dropout& drop) {
+  if (!drop.active())
+    return at::scaled_dot_product_attention(queries, keys, values, {}, 0.0, is_causal);
+  // The fused kernels have no dropout on the CPU. One product scales the scores and adds the causal mask.
+  const auto samples = queries.size(0), heads = queries.size(1), sequence = queries.size(2), size = queries.size(3);
+  auto flat = [&](const at::Tensor& x) { return x.reshape({samples * heads, sequence, size}); };
+  const auto scale = 1 / std::sqrt(static_cast<double>(size));
+  const auto q = flat(queries), k = flat(keys).transpose(1, 2);
+  const auto scores = is_causal ? at::baddbmm(causal.narrow(0, 0, sequence).narrow(1, 0, sequence), q, k, 1, scale)
+                                : at::bmm(q * scale, k);
+  return at::bmm(drop(at::softmax(scores, -1)), flat(values)).view({samples, heads, sequence, size});
+}
+
+} // namespace parcae

@@ -1,0 +1,87 @@
+#include "gpu/layers/layers.hpp"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+namespace parcae {
+
+namespace {
+
+constexpr double norm_epsilon = 1e-5;
+
+at::Tensor normalise(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::layer_norm(x, {x.size(-1)}, weight, bias, norm_epsilon);
+}
+
+/// Sum of token and position embeddings.
+class embedding_layer : public layer {
+public:
+  explicit embedding_layer(double probability) : probability_(probability) {}
+
+  at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& tokens,
+                     const forward_pass& pass) const override {
+    dropout drop{probability_, pass, 0};
+    return drop(at::embedding(parameters[0], tokens) + parameters[1].narrow(0, 0, tokens.size(1)));
+  }
+
+private:
+  double probability_;
+};
+
+/// Pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
+class block_layer : public layer {
+public:
+  block_layer(const model_specification& x, std::uint32_t number) :
+      heads_(x.heads), probability_(x.dropout), number_(number) {
+    if (probability_ > 0)
+      future_ = at::full({x.sequence, x.sequence}, -std::numeric_limits<float>::infinity(), at::kFloat).triu_(1);
+  }
+
+  at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                     const forward_pass& pass) const override {
+    const auto* p = parameters.data();
+    dropout drop{probability_, pass, number_};
+    auto mixed = mix(at::linear(normalise(input, p[0], p[1]), p[2], p[3]), drop);
+    auto x = input + drop(at::linear(mixed, p[4], p[5]));
+    auto inner = at::gelu(at::linear(normalise(x, p[6], p[7]), p[8], p[9]), "tanh");
+    return x + drop(at::linear(inner, p[10], p[11]));
+  }
+
+private:
+  /// qkv: [samples, sequence, 3·width], queries, keys and values side by side. Returns [samples, sequence, width].
+  at::Tensor mix(const at::Tensor& qkv, dropout& drop) const {
+    auto samples = qkv.size(0), sequence = qkv.size(1), width = qkv.size(2) / 3;
+    auto parts = qkv.view({samples, sequence, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
+    return attention(parts[0], parts[1], parts[2], true, future_, drop)
+        .transpose(1, 2)
+        .reshape({samples, sequence, width});
+  }
+
+  std::int64_t heads_;
+  double probability_;
+  std::uint32_t number_;
+  at::Tensor future_; ///< [sequence, sequence]: -inf where the key is later than the query; only with dropout
+};
+
+/// Final norm and the product with the (tied or own) output embedding.
+class head_layer : public layer {
+public:
+  at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                     const forward_pass&) const override {
+    return at::linear(normalise(input, parameters[0], parameters[1]), parameters[2]);
+  }
+};
+
+} // namespace
+
+std::vector<std::unique_ptr<layer>> make_gpt_layers(const model_specification& x) {
+  std::vector<std::unique_ptr<layer>> result;
+  result.push_back(std::make_unique<embedding_layer>(x.dropout));
+  for (std::uint32_t i = 1; i <= x.layers; ++i)
+    result.push_back(std::make_unique<block_layer>(x, i));
+  result.push_back(std::make_unique<head_layer>());
+  return result;
+}
+
+} // namespace parcae

@@ -1,0 +1,53 @@
+#pragma once
+
+// What the sources of the layers share; for them only.
+
+#include "gpu/layers/model.hpp"
+#include "gpu/model/seed.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+namespace parcae {
+
+std::vector<std::unique_ptr<layer>> make_gpt_layers(const model_specification& x);
+std::vector<std::unique_ptr<layer>> make_mlp_layers(const model_specification& x);
+std::vector<std::unique_ptr<layer>> make_bert_layers(const model_specification& x);
+std::vector<std::unique_ptr<layer>> make_resnet_layers(const model_specification& x);
+std::vector<std::unique_ptr<layer>> make_vgg_layers(const model_specification& x);
+
+/// The dropouts of one forward call of one layer. Every use draws its mask from a generator of its own, seeded by where
+/// in the job the call is, the layer, and how many uses came before; probability 0 and evaluation draw nothing. One
+/// call, one thread.
+class dropout {
+public:
+  dropout(double probability, const forward_pass& pass, std::uint32_t layer) :
+      probability_(pass.training ? probability : 0), position_(pass.position), layer_(layer) {}
+
+  bool active() const { return probability_ > 0; }
+
+  at::Tensor operator()(const at::Tensor& x) {
+    if (!active())
+      return x;
+    auto seed = mix_seed(position_.seed, "dropout", {position_.step, position_.micro_batch, layer_, uses_++});
+    auto mask = at::empty(x.sizes(), x.options().requires_grad(false));
+    mask.uniform_(0, 1, at::detail::createCPUGenerator(seed)).ge_(probability_).mul_(1 / (1 - probability_));
+    return x * mask;
+  }
+
+private:
+  double probability_;
+  random_position position_;
+  std::uint32_t layer_;
+  std::uint32_t uses_ = 0;
+};
+
+/// Mixes values by queries and keys, all [samples, heads, sequence, size]; returns the same shape.
+/// causal: [sequence, sequence] or larger, -inf where the key is later than the query, 0 elsewhere; undefined: all see
+/// all. It is used with dropout only; `is_causal` says the same to the fused kernel.
+at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, bool is_causal,
+                     const at::Tensor& causal, dropout& drop);
+
+} // namespace parcae

@@ -1,0 +1,99 @@
+#include "gpu/layers/model.hpp"
+
+#include "gpu/layers/layers.hpp"
+#include "gpu/model/samples.hpp"
+#include "gpu/model/seed.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <stdexcept>
+
+namespace parcae {
+
+std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x) {
+  if (x.kind == "gpt")
+    return make_gpt_layers(x);
+  if (x.kind == "mlp")
+    return make_mlp_layers(x);
+  if (x.kind == "bert")
+    return make_bert_layers(x);
+  if (x.kind == "resnet")
+    return make_resnet_layers(x);
+  if (x.kind == "vgg")
+    return make_vgg_layers(x);
+  throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
+}
+
+sample_tensors empty_samples(const model_description& model, std::int64_t samples) {
+  auto shape = model.input;
+  shape.insert(shape.begin(), samples);
+  return {at::empty(shape, at::kLong), at::empty({samples, static_cast<std::int64_t>(model.targets)}, at::kLong)};
+}
+
+std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample) {
+  const auto values = of_all.numel() / of_all.size(0);
+  return {of_all.data_ptr<std::int64_t>() + sample * values, static_cast<std::size_t>(values)};
+}
+
+at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets) {
+  return at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), targets.reshape({-1}), {}, at::Reduction::Mean,
+                                no_target);
+}
+
+at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed) {
+  c10::NoGradGuard no_grad;
+  const auto& description = model.layers.at(layer);
+  auto flat = at::zeros({static_cast<std::int64_t>(description.parameters())}, at::kFloat);
+  auto views = views_of(description, flat);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const auto& tensor = description.tensors[i];
+    bool second_use = model.tied && model.tied->second_layer == layer && model.tied->second_tensor == i;
+    const auto& name =
+        second_use ? model.layers[model.tied->first_layer].tensors[model.tied->first_tensor].name : tensor.name;
+    auto generator = [&] { return at::detail::createCPUGenerator(mix_seed(seed, name, {})); };
+    switch (tensor.initial) {
+    case initial_value::zeros:
+      break;
+    case initial_value::ones:
+      views[i].fill_(1);
+      break;
+    case initial_value::normal:
+      views[i].normal_(0, tensor.scale, generator());
+      break;
+    case initial_value::uniform:
+      views[i].uniform_(-tensor.scale, tensor.scale, generator());
+      break;
+    }
+  }
+  return flat;
+}
+
+at::Tensor initial_buffers(const layer_description& layer) {
+  if (layer.buffers.empty())
+    return {};
+  std::vector<at::Tensor> parts;
+  for (const auto& x : layer.buffers)
+    parts.push_back(
+        at::full({static_cast<std::int64_t>(x.values())}, x.initial == initial_value::ones ? 1.0 : 0.0, at::kFloat));
+  return at::cat(parts);
+}
+
+void update_buffers(at::Tensor& buffers, const at::Tensor& statistics) {
+  constexpr double share = 0.1;
+  buffers.mul_(1 - share).add_(statistics, share);
+}
+
+std::vector<at::Tensor> views_of(const layer_description& layer, const at::Tensor& flat) {
+  std::vector<at::Tensor> result;
+  result.reserve(layer.tensors.size());
+  std::int64_t offset = 0;
+  for (const auto& tensor : layer.tensors) {
+    auto n = static_cast<std::int64_t>(tensor.values());
+    result.push_back(flat.narrow(0, offset, n).view(tensor.shape));
+    offset += n;
+  }
+  return result;
+}
+
+} // namespace parcae

@@ -1,0 +1,75 @@
+#pragma once
+
+// Layers as pure functions on LibTorch tensors. Only sources of gpu/ and tests include this.
+
+#include "gpu/model/model_description.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace parcae {
+
+/// Where in the job a forward pass is; seeds all of its random numbers (design, section 5).
+struct random_position {
+  std::uint64_t seed = 0; ///< the job's
+  std::uint64_t step = 0;
+  std::uint32_t micro_batch = 0; ///< logical id within the step
+};
+
+/// What a forward pass of one layer has besides parameters and input.
+struct forward_pass {
+  random_position position = {}; ///< training
+  bool training = true;          ///< false: no dropout, and BatchNorm uses the running statistics
+  at::Tensor buffers = {};       ///< evaluation: the layer's flat buffers, if it has any
+  /// Training: room for as many values as the layer's flat buffers have; takes what this micro-batch adds to them (mean
+  /// and unbiased variance of each BatchNorm). Undefined: not wanted.
+  at::Tensor statistics = {};
+};
+
+/// One layer. Stateless: parameters are given, so that several generations can share one.
+class layer {
+public:
+  virtual ~layer() = default;
+
+  /// parameters: views of the flat buffer in the order and shapes of the description. input: for layer 0 int64
+  /// [samples, …] of the model's input shape, token or pixel values; else the output of the layer before. Returns
+  /// float32 [samples, …]; the last layer returns logits. Uses no random numbers but those seeded by the pass's
+  /// position and the layer's own number.
+  virtual at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                             const forward_pass& pass) const = 0;
+};
+
+/// All layers of a model, in order; as many as describe() says.
+std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x);
+
+/// Room for inputs and targets of so many samples, int64, to be filled by way of sample_values.
+struct sample_tensors {
+  at::Tensor inputs;
+  at::Tensor targets;
+};
+sample_tensors empty_samples(const model_description& model, std::int64_t samples);
+
+/// The values of one of the samples.
+std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample);
+
+/// The loss of a micro-batch: mean cross-entropy, a scalar. targets: int64 [samples, as the description says];
+/// `no_target` does not count.
+at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets);
+
+/// Version 0 of a layer's flat parameter buffer, float32, drawn tensor by tensor with a generator seeded by
+/// (seed, tensor's name); a tied tensor takes the name of its first use.
+at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed);
+
+/// Version 0 of a layer's flat buffers; undefined if it has none.
+at::Tensor initial_buffers(const layer_description& layer);
+
+/// The running statistics after one more micro-batch: its share is 0.1, as PyTorch's BatchNorm has it.
+void update_buffers(at::Tensor& buffers, const at::Tensor& statistics);
+
+/// Views of a flat buffer (parameters or gradients) with the tensors' shapes; they share its memory.
+std::vector<at::Tensor> views_of(const layer_description& layer, const at::Tensor& flat);
+
+} // namespace parcae

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "protocols/values/job_specification.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace parcae {
+
+/// One optimizer step on flat buffers, in place, with ATen's fused kernels. `moments` as many as moments_of says;
+/// `steps` is the version before the step (0: the first step). The gradient was already clipped. What becomes of an
+/// element does not depend on its place in the buffer, so equal copies of a tensor stay equal in every bit.
+void apply_optimizer(const optimizer_specification& x, at::Tensor& parameters, std::vector<at::Tensor>& moments,
+                     const at::Tensor& gradient, std::uint64_t steps, double rate);
+
+} // namespace parcae

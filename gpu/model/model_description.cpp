@@ -1,0 +1,102 @@
+#include "gpu/model/model_description.hpp"
+
+#include "gpu/model/descriptions.hpp"
+
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+std::uint64_t product(const std::vector<std::int64_t>& shape) {
+  std::uint64_t n = 1;
+  for (auto extent : shape)
+    n *= static_cast<std::uint64_t>(extent);
+  return n;
+}
+
+std::uint64_t values_of(const std::vector<tensor_description>& tensors) {
+  std::uint64_t n = 0;
+  for (const auto& tensor : tensors)
+    n += tensor.values();
+  return n;
+}
+
+} // namespace
+
+void add_linear(layer_description& layer, const std::string& name, std::int64_t in, std::int64_t out,
+                initial_value initial, double scale, initial_value bias) {
+  layer.tensors.push_back({name + ".weight", {out, in}, initial, scale});
+  layer.tensors.push_back({name + ".bias", {out}, bias, bias == initial_value::uniform ? scale : 0});
+}
+
+void add_norm(layer_description& layer, const std::string& name, std::int64_t width) {
+  layer.tensors.push_back({name + ".weight", {width}, initial_value::ones, 0});
+  layer.tensors.push_back({name + ".bias", {width}, initial_value::zeros, 0});
+}
+
+std::uint64_t tensor_description::values() const {
+  return product(shape);
+}
+
+std::uint64_t layer_description::parameters() const {
+  return values_of(tensors);
+}
+
+std::uint64_t layer_description::buffer_values() const {
+  return values_of(buffers);
+}
+
+std::uint64_t layer_description::output_values() const {
+  return product(output);
+}
+
+std::uint64_t model_description::parameters() const {
+  std::uint64_t n = 0;
+  for (const auto& layer : layers)
+    n += layer.parameters();
+  return tied ? n - layers[tied->second_layer].tensors[tied->second_tensor].values() : n;
+}
+
+model_description describe(const model_specification& x) {
+  if (x.kind == "gpt")
+    return describe_gpt(x);
+  if (x.kind == "mlp")
+    return describe_mlp(x);
+  if (x.kind == "bert")
+    return describe_bert(x);
+  if (x.kind == "resnet")
+    return describe_resnet(x);
+  if (x.kind == "vgg")
+    return describe_vgg(x);
+  throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
+}
+
+std::string depth_problem_of(const job_specification& x) {
+  const auto layers = describe(x.model).layers.size();
+  return x.min_depth <= layers ? ""
+                               : "parallel.min_depth is " + std::to_string(x.min_depth) + ", but the model has " +
+                                     std::to_string(layers) + " layers to make stages of";
+}
+
+std::uint32_t moments_of(const optimizer_specification& x) {
+  return x.kind == "adamw" ? 2 : 1;
+}
+
+double learning_rate(const optimizer_specification& x, std::uint64_t step, std::uint64_t steps) {
+  if (step < x.warmup_steps)
+    return x.learning_rate * static_cast<double>(step + 1) / static_cast<double>(x.warmup_steps);
+  if (x.schedule == "constant")
+    return x.learning_rate;
+  if (step >= steps)
+    return 0;
+  // Below 1 in every step of the job, so that the last one still learns.
+  double progress = static_cast<double>(step - x.warmup_steps) / static_cast<double>(steps - x.warmup_steps);
+  if (x.schedule == "linear")
+    return x.learning_rate * (1 - progress);
+  return x.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+}
+
+} // namespace parcae

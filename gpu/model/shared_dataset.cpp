@@ -1,0 +1,29 @@
+#include "gpu/model/shared_dataset.hpp"
+
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace parcae {
+
+std::shared_ptr<const dataset> shared_dataset(const job_specification& job,
+                                              const std::vector<std::filesystem::path>& folders) {
+  static std::mutex mutex;
+  static std::map<std::pair<data_specification, model_specification>, std::weak_ptr<const dataset>> loaded;
+  const std::pair key(job.data, job.model);
+  const std::lock_guard lock(mutex);
+  auto data = loaded[key].lock();
+  if (data)
+    return data;
+  try {
+    loaded[key] = data = load_dataset(job.data, job.model, folders);
+  } catch (const std::bad_alloc&) { // says nothing of the data
+    throw;
+  } catch (const std::exception& e) {
+    throw data_error(e.what());
+  }
+  return data;
+}
+
+} // namespace parcae

@@ -1,0 +1,53 @@
+#include "gpu/training/batch_statistics.hpp"
+
+#include <ATen/ATen.h>
+
+namespace parcae {
+
+batch_statistics::batch_statistics(const model_description& model, std::uint32_t first, std::uint32_t last,
+                                   std::uint32_t micro_batches) :
+    first_(first),
+    offset_{0} {
+  for (auto i = first; i < last; ++i)
+    offset_.push_back(offset_.back() + static_cast<std::int64_t>(model.layers[i].buffer_values()));
+  if (offset_.back() > 0)
+    values_ = at::empty({micro_batches, offset_.back()}, at::kFloat);
+}
+
+at::Tensor batch_statistics::row(std::uint32_t layer, std::uint32_t micro_batch) {
+  const auto begin = offset_[layer - first_], end = offset_[layer - first_ + 1];
+  if (begin == end)
+    return {};
+  return values_.select(0, micro_batch).narrow(0, begin, end - begin);
+}
+
+void batch_statistics::gather(communicator& comm, std::span<const std::uint32_t> group,
+                              std::span<const replica_range> owned, std::uint32_t self, std::uint64_t step,
+                              std::chrono::milliseconds limit) {
+  if (!values_.defined())
+    return;
+  const auto rows_of = [&](std::size_t d) {
+    const auto rows = values_.narrow(0, owned[d].first, owned[d].last - owned[d].first); // whole rows: contiguous
+    return std::span(static_cast<std::byte*>(rows.data_ptr()), rows.nbytes());
+  };
+  const tag what{channel::statistics, step, 0};
+  std::vector<ticket> under_way;
+  for (std::size_t d = 0; d < group.size(); ++d)
+    if (d != self)
+      under_way.push_back(comm.receive(group[d], what, rows_of(d)));
+  for (std::size_t d = 0; d < group.size(); ++d)
+    if (d != self)
+      under_way.push_back(comm.send(group[d], what, rows_of(self)));
+  for (const auto& x : under_way)
+    comm.wait(x, limit);
+}
+
+void batch_statistics::add_to(at::Tensor& buffers, std::uint32_t layer) const {
+  const auto begin = offset_[layer - first_], end = offset_[layer - first_ + 1];
+  if (begin == end)
+    return;
+  for (std::int64_t m = 0; m < values_.size(0); ++m)
+    update_buffers(buffers, values_.select(0, m).narrow(0, begin, end - begin));
+}
+
+} // namespace parcae

@@ -1,0 +1,160 @@
+#include "gpu/training/generation_state.hpp"
+
+#include "gpu/model/shared_dataset.hpp"
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
+
+/// The data of the job, which LOAD has brought here before.
+std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::filesystem::path>& folders) {
+  auto data = shared_dataset(x.specification, folders);
+  if (!x.data_digest.empty() && x.data_digest != data->digest())
+    throw data_error("the data at " + x.specification.data.path + " differs from what the job started with");
+  return data;
+}
+
+} // namespace
+
+generation_state::generation_state(parcae::prepare x, const slot_id& self_slot) : what(std::move(x)) {
+  const auto& all = what.target.participants;
+  while (self < all.size() && all[self].slot != self_slot)
+    ++self;
+}
+
+generation_state::~generation_state() {
+  end();
+  if (preparation.joinable())
+    preparation.join();
+  if (comm)
+    comm->abort(); // before the buffers below it go
+}
+
+void generation_state::end() {
+  aborted = true;
+  const std::lock_guard lock(comm_mutex);
+  if (comm)
+    comm->abort();
+}
+
+void generation_state::fault(const executor_options& options, const char* phase, std::uint32_t index) const {
+  if (options.on_fault_point)
+    options.on_fault_point({phase, what.next, training ? training->at().steps : 0, index});
+}
+
+void generation_state::run_preparation(const executor_options& options, data_port& port, layer_store& store) {
+  const auto fail = [&](failure kind, const std::string& why, std::uint32_t peer = 0) {
+    if (aborted)
+      return;
+    refusal = {what.next, kind, peer, why, {}};
+    is_refused = true;
+    options.report_to(refusal);
+  };
+  try {
+    fault(options, "prepare");
+    if (self == what.target.participants.size())
+      return fail(failure::refused, to_string(options.self) + " is not a participant");
+    model = describe(what.specification.model);
+    answer = {what.next, checksum_of(what)};
+    std::shared_ptr<const dataset> data;
+    if (is_rank()) {
+      data = data_of(what, options.data);
+      const auto moments = moments_of(what.specification.optimizer);
+      for (const auto& move : what.moves)
+        if (move.destination == self)
+          arriving.emplace(move.layer, allocate_layer(model.layers.at(move.layer), moments));
+    }
+    auto connected = port.connect(what, options.self, connect_limit, aborted);
+    {
+      const std::lock_guard lock(comm_mutex);
+      comm = std::move(connected);
+      if (aborted)
+        return;
+    }
+    if (is_rank())
+      training = std::make_unique<stage_training>(
+          stage_training::context{&what, self, &model, &store, comm.get(), std::move(data), &options, &aborted});
+    is_prepared = true;
+    options.report_to(answer);
+  } catch (const data_error& e) {
+    fail(failure::data, e.what());
+  } catch (const unreachable_peer& e) {
+    fail(failure::unreachable, e.what(), e.peer);
+  } catch (const communication_error& e) {
+    fail(failure::communication, e.what());
+  } catch (const killed&) {
+    throw;
+  } catch (const std::exception& e) {
+    fail(failure::computation, e.what());
+  }
+}
+
+std::uint64_t generation_state::move_shards(const executor_options& options, layer_store& store, const version& at) {
+  struct arrival {
+    std::uint32_t layer;
+    std::vector<ticket> parts;
+  };
+  std::vector<arrival> arrivals;
+  std::vector<std::pair<ticket, at::Tensor>> departures;
+  const auto bytes_of = [](const at::Tensor& x) {
+    return std::span(static_cast<std::byte*>(x.data_ptr()), x.nbytes());
+  };
+  std::uint64_t received = 0;
+  for (const auto& move : what.moves) {
+    if (move.destination != self)
+      continue;
+    auto parts = arriving.at(move.layer).parts();
+    arrivals.push_back({move.layer, {}});
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      arrivals.back().parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), bytes_of(parts[i])));
+      received += parts[i].nbytes();
+    }
+  }
+  std::uint32_t sent = 0;
+  for (const auto& move : what.moves) {
+    if (move.source != self)
+      continue;
+    const auto held = store.find(move.layer);
+    if (held == store.end() || held->second.at != at)
+      throw std::runtime_error("layer " + std::to_string(move.layer) + " is not held at version " + to_string(at));
+    auto parts = held->second.parts();
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      departures.emplace_back(comm->send(move.destination, shard_tag(at, move.layer, i), bytes_of(parts[i])), parts[i]);
+    fault(options, "transfer_send", ++sent);
+  }
+  std::uint32_t arrived = 0;
+  for (auto& x : arrivals) {
+    for (auto& part : x.parts)
+      comm->wait(part, transfer_limit);
+    auto state = arriving.extract(x.layer);
+    state.mapped().at = at;
+    store.insert_or_assign(x.layer, std::move(state.mapped()));
+    fault(options, "transfer_receive", ++arrived);
+  }
+  for (auto& [ticket, tensor] : departures)
+    comm->wait(ticket, transfer_limit);
+  return received;
+}
+
+void generation_state::complete_stage(layer_store& store, const version& at) const {
+  const auto moments = moments_of(what.specification.optimizer);
+  for (auto layer = training->first_layer(); layer < training->last_layer(); ++layer) {
+    const auto held = store.find(layer);
+    if (held != store.end() && held->second.at == at)
+      continue;
+    if (at != version{})
+      throw std::runtime_error("layer " + std::to_string(layer) + " is needed at version " + to_string(at) +
+                               " and neither held nor sent");
+    store.insert_or_assign(layer, seed_layer(model, layer, moments, what.specification.seed));
+  }
+}
+
+} // namespace parcae

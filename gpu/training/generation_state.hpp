@@ -1,0 +1,62 @@
+#pragma once
+
+// One generation as one device sees it.
+
+#include "gpu/dataplane/communicator.hpp"
+#include "gpu/dataplane/data_port.hpp"
+#include "gpu/executor/executor.hpp"
+#include "gpu/training/layer_state.hpp"
+#include "gpu/training/stage_training.hpp"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace parcae {
+
+/// From PREPARE until it is replaced or aborted. Made with PREPARE; prepare() runs on the thread `preparation`; the
+/// rest is the executor's main thread's once that thread was joined.
+struct generation_state {
+  generation_state(parcae::prepare x, const slot_id& self_slot);
+  /// Interrupts and joins the preparation.
+  ~generation_state();
+
+  /// Any thread. Interrupts whatever is under way.
+  void end();
+
+  /// Allocates buffers, connects; reports PREPARED or FAILED, the latter unless the generation was ended.
+  /// All but the training's binding to `store` is independent of it. Throws `killed` only.
+  void run_preparation(const executor_options& options, data_port& port, layer_store& store);
+
+  /// Sends and receives the shards of the transfer plan, all of version `at`, between the peers and `store`. Returns
+  /// the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.
+  std::uint64_t move_shards(const executor_options& options, layer_store& store, const version& at);
+
+  /// Makes what of version (0, 0) is missing of a rank's stage. Throws std::runtime_error if more is missing.
+  void complete_stage(layer_store& store, const version& at) const;
+
+  bool is_rank() const { return self < what.target.ranks(); }
+
+  /// The hook of `options`, at the step this generation has reached.
+  void fault(const executor_options& options, const char* phase, std::uint32_t index = 0) const;
+
+  const parcae::prepare what;
+  model_description model; ///< set by the preparation
+  std::uint32_t self = 0;  ///< participant number
+  std::atomic<bool> aborted = false;
+  std::mutex comm_mutex; ///< guards the pointer, which the preparation thread sets
+  std::unique_ptr<communicator> comm;
+  std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
+  std::unique_ptr<stage_training> training;      ///< ranks only
+  std::thread preparation;
+  std::atomic<bool> is_prepared = false;
+  prepared answer;
+  std::atomic<bool> is_refused = false;
+  failed refusal;                    ///< why it could not be prepared
+  std::optional<report> transferred; ///< the answer to TRANSFER, repeated when asked again
+};
+
+} // namespace parcae

@@ -1,0 +1,65 @@
+#pragma once
+
+// The gradients of a stage's layers while a step sums them up.
+
+#include "gpu/dataplane/reduction.hpp"
+#include "gpu/model/model_description.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace parcae {
+
+/// Per layer, the sums over virtual replicas, merged as siblings of the fixed tree. Once all replicas of this pipeline
+/// were added, a layer has one flat float32 buffer per maximal sub-tree; after their reduction the first is the
+/// gradient. Executor's main thread.
+class gradient_sums {
+public:
+  /// Layers [first, last) of the model, which outlives this object.
+  gradient_sums(const model_description& model, std::uint32_t first, std::uint32_t last, std::uint32_t virtual_replicas,
+                replica_range owned);
+
+  /// Begins another step. Buffers are kept for it.
+  void clear();
+
+  /// The gradient of a micro-batch, as autograd left it: one tensor per parameter of the layer. Micro-batches of a
+  /// virtual replica are added in the order they come.
+  void add(std::uint32_t layer, std::vector<at::Tensor> pieces);
+
+  /// All micro-batches of the virtual replica at hand were added; the next one begins.
+  void end_replica(std::uint32_t layer);
+
+  /// A layer's sub-tree sums, in order; all owned replicas were added.
+  std::vector<std::span<float>> spans(std::uint32_t layer);
+
+  /// A layer's first sum.
+  const at::Tensor& first(std::uint32_t layer) const;
+
+private:
+  /// As autograd left it, or in one flat buffer.
+  struct sum {
+    std::vector<at::Tensor> pieces; ///< empty if flat
+    at::Tensor flat;
+  };
+
+  struct layer_sums {
+    std::vector<at::Tensor> free; ///< flat buffers to reuse
+    sum replica;                  ///< the virtual replica at hand, so far
+    subtree_sums<sum> sums;
+  };
+
+  at::Tensor take_buffer(std::uint32_t layer);
+  void flatten(std::uint32_t layer, sum& x);
+  void merge(std::uint32_t layer, sum& left, sum& right);
+
+  const model_description& model_;
+  const std::uint32_t first_;
+  const std::uint32_t virtual_replicas_;
+  const replica_range owned_;
+  std::vector<layer_sums> layers_;
+};
+
+} // namespace parcae

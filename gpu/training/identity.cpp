@@ -1,0 +1,44 @@
+#include "gpu/training/identity.hpp"
+
+#include <torch/version.h>
+
+#include <fstream>
+
+namespace parcae {
+
+namespace {
+
+// The value of the first line "key : value" of /proc/cpuinfo; "unknown" if there is none.
+std::string cpu_field(const std::string& key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    auto colon = line.find(':');
+    if (colon == std::string::npos || line.compare(0, key.size(), key) != 0 ||
+        line.find_first_not_of(" \t", key.size()) != colon)
+      continue;
+    auto begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "unknown" : line.substr(begin);
+  }
+  return "unknown";
+}
+
+// The levels that LibTorch's kernels distinguish.
+const char* instruction_set() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq"))
+    return "AVX512";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return "AVX2";
+#endif
+  return "baseline";
+}
+
+} // namespace
+
+std::string processor_facts(const std::string& device) {
+  return cpu_field("vendor_id") + " family " + cpu_field("cpu family") + " model " + cpu_field("model") + " " +
+         instruction_set() + ", LibTorch " TORCH_VERSION ", " + device;
+}
+
+} // namespace parcae

@@ -1,0 +1,87 @@
+#include "gpu/training/snapshot_feed.hpp"
+
+#include "gpu/training/tensor_account.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+/// A snapshot that counts in its executor's memory until it has been sent.
+struct counted_snapshot {
+  counted_snapshot(snapshot x, std::uint64_t bytes) : what(std::move(x)), memory(bytes) {}
+
+  const snapshot what;
+  const tensor_account::share memory;
+};
+
+std::shared_ptr<const snapshot> counted(snapshot x) {
+  std::uint64_t bytes = 0;
+  for (const auto& shard : x.shards)
+    for (const auto& part : shard.parts)
+      bytes += part.size();
+  const auto whole = std::make_shared<counted_snapshot>(std::move(x), bytes);
+  return {whole, &whole->what};
+}
+
+} // namespace
+
+void snapshot_feed::protect(const parcae::protect& x, data_port& port) {
+  wanted_ |= x.now;
+  // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
+  const bool goes_on =
+      !x.now && protection_.job == x.job && protection_.pass.token == x.pass.token && protection_.keepers == x.keepers;
+  protection_ = x;
+  if (goes_on)
+    return;
+  streams_.clear();
+  for (const auto& keeper : x.keepers)
+    streams_.push_back(port.open_snapshot_stream(x.job, keeper, x.pass));
+}
+
+void snapshot_feed::forget(job_id job) {
+  if (protection_.job != job)
+    return;
+  streams_.clear();
+  protection_ = {};
+  wanted_ = false;
+}
+
+bool snapshot_feed::busy() const {
+  return std::ranges::any_of(streams_, [](const auto& x) { return x->busy(); });
+}
+
+bool snapshot_feed::send(const generation_state& g, const layer_store& store, const commit_result& result, bool whole) {
+  if (!result.snapshot || streams_.empty())
+    return false;
+  wanted_ = false;
+  const auto width = g.what.target.width;
+  const auto keepers = static_cast<std::uint32_t>(streams_.size());
+  const auto copies = std::min(g.what.specification.keeper_copies, keepers);
+  std::vector<std::optional<snapshot>> parcels(keepers);
+  for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
+    if (!whole && layer % width != g.what.target.pipeline_of(g.self))
+      continue;
+    const auto& state = store.at(layer);
+    shard_bytes bytes{layer, state.at, {}};
+    for (const auto& part : state.parts()) {
+      const auto* first = static_cast<const std::byte*>(part.data_ptr());
+      bytes.parts.emplace_back(first, first + part.nbytes());
+    }
+    for (std::uint32_t c = 0; c < copies; ++c) {
+      auto& parcel = parcels[(layer + c) % keepers];
+      if (!parcel)
+        parcel = snapshot{protection_.job, result, {}};
+      parcel->shards.push_back(c + 1 < copies ? bytes : std::move(bytes));
+    }
+  }
+  for (std::uint32_t k = 0; k < keepers; ++k)
+    if (parcels[k])
+      streams_[k]->send(counted(*std::move(parcels[k])));
+  return true;
+}
+
+} // namespace parcae

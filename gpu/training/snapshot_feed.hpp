@@ -1,0 +1,41 @@
+#pragma once
+
+// Snapshots of a device's stage, to the keepers of its job (design, section 8).
+
+#include "gpu/dataplane/data_port.hpp"
+#include "gpu/training/generation_state.hpp"
+#include "protocols/choreography/choreography.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace parcae {
+
+/// The streams to a job's keepers; they outlive generations. Executor's main thread.
+class snapshot_feed {
+public:
+  /// From now on to these keepers. The same ones again, and no snapshot asked for: nothing changes.
+  void protect(const parcae::protect& x, data_port& port);
+  /// The job is over; nothing if the feed is another one's.
+  void forget(job_id job);
+  void close() { streams_.clear(); }
+
+  /// One is due: the keepers have not been sent any since they were named, or it was put off.
+  bool wanted() const { return wanted_; }
+  void want() { wanted_ = true; }
+
+  /// An earlier one is on its way to a keeper that takes it.
+  bool busy() const;
+
+  /// If `result` asks for a snapshot and there are keepers: copies this replica's share of the stage of `g` at the
+  /// version just made, hands it to the streams, and returns true. Layers are spread over the replicas as senders
+  /// (unless this one sends the `whole` stage), and over the keepers.
+  bool send(const generation_state& g, const layer_store& store, const commit_result& result, bool whole = false);
+
+private:
+  parcae::protect protection_;
+  bool wanted_ = false;
+  std::vector<std::unique_ptr<snapshot_stream>> streams_;
+};
+
+} // namespace parcae

@@ -1,0 +1,96 @@
+#include "gpu/training/stage_clock.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+double thread_cpu_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
+
+/// How long this thread was ready to run but had no core, ever. 0 where the kernel does not say.
+double core_wait_ms() {
+  std::ifstream file("/proc/thread-self/schedstat"); // ns computed, ns waited, number of times
+  double computed = 0, waited = 0;
+  file >> computed >> waited;
+  return waited / 1e6;
+}
+
+/// How often this thread has slept, ever: waited for a peer, mostly.
+long sleeps() {
+  rusage used{};
+  ::getrusage(RUSAGE_THREAD, &used);
+  return used.ru_nvcsw;
+}
+
+} // namespace
+
+stopwatch::stopwatch(double& to) : to_(to), began_(thread_cpu_ms()) {}
+
+stopwatch::~stopwatch() {
+  to_ += thread_cpu_ms() - began_;
+}
+
+stage_clock::stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps) :
+    first_(first), naps_(naps), layers_(last - first) {}
+
+void stage_clock::start() {
+  waited_ms_ = core_wait_ms();
+}
+
+// Runs of eight passes, whatever their kinds, so that each kind has passes of both sorts within a step or a few.
+void stage_clock::begin(pass_kind kind) {
+  constexpr std::uint64_t run = 8;
+  if (naps_.count() > 0 && passes_++ / run % 2 == 1)
+    std::this_thread::sleep_for(naps_);
+  const auto now = sleeps();
+  auto& x = record(kind);
+  x.waking = std::exchange(x.sleeps, now) != now;
+  ++(x.waking ? x.waking_count : x.awake_count);
+}
+
+double& stage_clock::of_layer(std::uint32_t layer, pass_kind kind) {
+  auto& both = layers_[layer - first_];
+  const auto& x = record(kind);
+  auto& sums = x.waking ? both.waking : both.awake;
+  return sums.*x.ms;
+}
+
+stage_clock::times stage_clock::take() {
+  const auto waited = core_wait_ms();
+  const auto steps = static_cast<double>(std::max<std::uint64_t>(steps_, 1));
+  times result{{}, step_ms_, (waited - waited_ms_) / steps};
+  for (std::uint32_t i = 0; i < layers_.size(); ++i) {
+    auto& layer = result.layers.emplace_back(layer_time{first_ + i, {}, {}, {}});
+    for (const auto& kind : kinds_) {
+      const double awake = layers_[i].awake.*kind.ms, waking = layers_[i].waking.*kind.ms;
+      const auto a = static_cast<double>(kind.awake_count), w = static_cast<double>(kind.waking_count);
+      result.other_ms -= awake + waking;
+      layer.all.*kind.ms = (awake + waking) / std::max(1.0, a + w);
+      if (a > 0)
+        layer.awake.*kind.ms = awake / a;
+      if (a > 0 && w > 0)
+        layer.waking.*kind.ms = waking / w - awake / a;
+    }
+  }
+  result.other_ms = std::max(0.0, result.other_ms) / steps;
+  for (auto& kind : kinds_)
+    kind.awake_count = kind.waking_count = 0;
+  layers_.assign(layers_.size(), {});
+  step_ms_ = 0;
+  waited_ms_ = waited;
+  steps_ = 0;
+  return result;
+}
+
+} // namespace parcae

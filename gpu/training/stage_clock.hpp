@@ -1,0 +1,81 @@
+#pragma once
+
+// Where the time of a stage's training thread goes.
+
+#include "protocols/choreography/choreography.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace parcae {
+
+/// Adds the calling thread's processor time of a scope, in ms.
+class stopwatch {
+public:
+  explicit stopwatch(double& to);
+  ~stopwatch();
+  stopwatch(const stopwatch&) = delete;
+  stopwatch& operator=(const stopwatch&) = delete;
+
+private:
+  double& to_;
+  double began_;
+};
+
+enum class pass_kind { forward, backward, apply };
+
+/// Used by the training thread alone.
+class stage_clock {
+public:
+  /// Of layers [first, last). `naps`: slept before every second run of eight passes, so that a profile sees passes on
+  /// waking also where nobody has to wait; 0: never.
+  stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps);
+
+  /// All that is to be counted comes now.
+  void start();
+
+  /// A pass begins: everything it waited for is there. On waking, if the thread has slept since the last one of the
+  /// same kind began.
+  void begin(pass_kind kind);
+
+  /// For a stopwatch: what the pass under way spends in a layer.
+  double& of_layer(std::uint32_t layer, pass_kind kind);
+
+  /// For a stopwatch: what a step takes, all included.
+  double& of_step() { return step_ms_; }
+
+  void end_step() { ++steps_; }
+
+  /// Thread CPU times since the last call, means.
+  struct times {
+    std::vector<layer_time> layers;
+    double other_ms = 0;  ///< per step, no layer's
+    double waited_ms = 0; ///< per step, ready to compute but without a core
+  };
+  times take();
+
+private:
+  struct kind_record {
+    double pass_times::*ms;
+    long sleeps = -1;   ///< of the thread, until the last pass of this kind
+    bool waking = true; ///< the present one is on waking
+    std::uint64_t awake_count = 0, waking_count = 0;
+  };
+  struct sums {
+    pass_times awake, waking;
+  };
+
+  kind_record& record(pass_kind kind) { return kinds_[static_cast<std::size_t>(kind)]; }
+
+  std::uint32_t first_;
+  std::chrono::microseconds naps_;
+  kind_record kinds_[3] = {{&pass_times::forward_ms}, {&pass_times::backward_ms}, {&pass_times::optimizer_ms}};
+  std::vector<sums> layers_;
+  std::uint64_t passes_ = 0; ///< ever
+  double step_ms_ = 0;
+  double waited_ms_ = 0; ///< ever, when the last times were taken
+  std::uint64_t steps_ = 0;
+};
+
+} // namespace parcae

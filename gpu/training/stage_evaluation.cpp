@@ -1,0 +1,63 @@
+#include "gpu/training/stage_training.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+namespace parcae {
+
+bool stage_training::evaluation_is_due() const {
+  return job_.evaluate_every > 0 && (at_.steps % job_.evaluate_every == 0 || at_.steps == job_.steps);
+}
+
+stage_training::evaluation stage_training::evaluate() {
+  const c10::NoGradGuard no_gradient;
+  const auto samples = job_.data.validation;
+  const auto micro_batches = (samples + job_.micro_batch - 1) / job_.micro_batch;
+  const auto owned = owned_replicas(job_.virtual_replicas, grid_.width, pipeline_);
+  const bool last_stage = stage_ + 1 == grid_.depth;
+  std::vector<double> sums(last_stage ? owned.last - owned.first : 0);
+  // As many outputs as there are stages may be on their way; then the next stage is waited for.
+  std::deque<std::pair<ticket, at::Tensor>> sent;
+  for (auto replica = owned.first; replica < owned.last; ++replica)
+    for (std::uint64_t j = replica; j < micro_batches; j += job_.virtual_replicas) {
+      const auto first = j * job_.micro_batch;
+      const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(job_.micro_batch, samples - first));
+      const tag what{channel::evaluation, at_.steps, static_cast<std::uint32_t>(j)};
+      at::Tensor x, targets;
+      if (stage_ == 0 || last_stage) {
+        auto loaded = empty_samples(*c_.model, count);
+        for (std::int64_t i = 0; i < count; ++i)
+          samples_.validation(first + static_cast<std::uint64_t>(i), sample_values(loaded.inputs, i),
+                              sample_values(loaded.targets, i));
+        x = std::move(loaded.inputs);
+        targets = std::move(loaded.targets);
+      }
+      if (stage_ > 0) {
+        x = at::empty(batch_shape(first_ - 1, count), at::kFloat);
+        c_.comm->wait(c_.comm->receive(c_.rank - 1, what, bytes_of(x)), peer_limit);
+      }
+      for (auto i = first_; i < last_; ++i) {
+        check_abort();
+        fault("evaluate", static_cast<std::uint32_t>(j));
+        x = layers_[i]->forward(parameters_[i - first_], x, {{}, false, c_.store->at(i).buffers, {}}).contiguous();
+      }
+      if (last_stage) {
+        sums[replica - owned.first] += loss_of(x, targets).item<double>() * static_cast<double>(count);
+      } else {
+        sent.emplace_back(c_.comm->send(c_.rank + 1, what, bytes_of(x)), x);
+        if (sent.size() > grid_.depth) {
+          c_.comm->wait(sent.front().first, peer_limit);
+          sent.pop_front();
+        }
+      }
+    }
+  for (const auto& [ticket, tensor] : sent)
+    c_.comm->wait(ticket, peer_limit);
+  return {owned.first, std::move(sums)};
+}
+
+} // namespace parcae

@@ -1,0 +1,561 @@
+#include "gpu/training/stage_executor.hpp"
+
+#include "gpu/model/shared_dataset.hpp"
+#include "gpu/training/generation_state.hpp"
+#include "gpu/training/snapshot_feed.hpp"
+#include "gpu/training/tensor_account.hpp"
+#include "protocols/base/crash_stack.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace parcae {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+// Every step frees and takes the same memory again. Given back to the system in between, it comes back page by page,
+// cleared: 2 to 3 % of a step's processor time.
+void keep_freed_memory() {
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_MMAP_THRESHOLD, 32 << 20); // the most that glibc takes
+}
+
+class stage_executor final : public executor {
+public:
+  stage_executor(executor_options options, data_port& port) : options_(std::move(options)), port_(port) {
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~stage_executor() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      if (current_)
+        current_->end();
+      if (next_)
+        next_->end();
+    }
+    wake_.notify_all();
+    thread_.join();
+    if (loader_.joinable())
+      loader_.join();
+  }
+
+  void submit(command x) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (dead_)
+        return;
+      // What cannot wait for the step in progress.
+      if (auto* p = std::get_if<prepare>(&x)) {
+        begin_preparation(std::move(*p));
+        return;
+      }
+      if (auto* l = std::get_if<load>(&x)) {
+        begin_loading(std::move(*l));
+        return;
+      }
+      if (auto* a = std::get_if<abort_generation>(&x)) {
+        for (auto* g : {current_.get(), next_.get()})
+          if (g && g->what.next == a->current)
+            g->end();
+      } else if (auto* s = std::get_if<stop>(&x)) {
+        if (current_ && current_->what.next == s->current && current_->training)
+          request_stop(*s);
+      }
+      queue_.push_back(std::move(x));
+    }
+    wake_.notify_all();
+  }
+
+private:
+  // --- the data, beside everything else
+  // ---------------------------------------------------------------------------------------------------------------
+
+  /// With mutex_ held.
+  void begin_loading(load x) {
+    data_wanted_ = true;
+    if (is_loading_)
+      return; // its answer is to come
+    if (data_)
+      return options_.report_to(loaded{x.job, data_->digest()});
+    if (loader_.joinable())
+      loader_.join(); // has ended: it takes no lock after is_loading_ went false
+    is_loading_ = true;
+    loader_ = std::thread([this, x = std::move(x)] { run_loading(x); });
+  }
+
+  void run_loading(const load& x) {
+    std::shared_ptr<const dataset> data;
+    report answer;
+    try {
+      if (options_.on_fault_point)
+        options_.on_fault_point({"load", {}, 0, 0});
+      data = shared_dataset(x.specification, options_.data);
+      answer = loaded{x.job, data->digest()};
+    } catch (const killed&) {
+      return die();
+    } catch (const data_error& e) {
+      answer = failed{{}, failure::data, 0, e.what(), {}};
+    } catch (const std::exception& e) {
+      answer = failed{{}, failure::computation, 0, std::string("cannot load the data: ") + e.what(), {}};
+    }
+    const std::lock_guard lock(mutex_);
+    is_loading_ = false;
+    if (closing_ || dead_)
+      return;
+    if (data_wanted_)
+      data_ = std::move(data);
+    options_.report_to(std::move(answer));
+  }
+
+  // --- preparation, beside a running generation
+  // -----------------------------------------------------------------------
+
+  /// With mutex_ held.
+  void begin_preparation(prepare x) {
+    if (next_ && next_->what.next == x.next && next_->what.job == x.job) {
+      if (next_->is_prepared)
+        options_.report_to(next_->answer);
+      else if (next_->is_refused)
+        options_.report_to(next_->refusal);
+      return;
+    }
+    if (std::pair(x.job, x.next) <= newest_)
+      return;
+    newest_ = {x.job, x.next};
+    if (next_) {
+      next_->end();
+      superseded_.push_back(std::move(next_));
+    }
+    next_ = std::make_shared<generation_state>(std::move(x), options_.self);
+    next_->preparation = std::thread([this, g = next_.get()] { // which g joins
+      use_crash_stack();
+      const tensor_account::scope counted(memory_);
+      try {
+        g->run_preparation(options_, port_, store_);
+      } catch (const killed&) {
+        die();
+      }
+    });
+  }
+
+  void die() {
+    const std::lock_guard lock(mutex_);
+    dead_ = true;
+    for (auto* x : {current_.get(), next_.get()}) // the main thread may wait for a peer
+      if (x)
+        x->end();
+    wake_.notify_all();
+  }
+
+  // --- main thread
+  // ----------------------------------------------------------------------------------------------------
+
+  void run() {
+    use_crash_stack();
+    const tensor_account::scope counted(memory_);
+    for (;;) {
+      std::optional<command> next_command;
+      std::vector<std::shared_ptr<generation_state>> superseded;
+      {
+        std::unique_lock lock(mutex_);
+        if (!running_) // every change of what is waited for notifies
+          wake_.wait(lock, [this] { return closing_ || dead_ || !queue_.empty() || !superseded_.empty(); });
+        if (closing_ || dead_)
+          break;
+        superseded.swap(superseded_);
+        if (!queue_.empty()) {
+          next_command = std::move(queue_.front());
+          queue_.pop_front();
+        }
+      }
+      superseded.clear(); // joins their threads, without the lock
+      try {
+        if (next_command)
+          std::visit([this](const auto& x) { handle(x); }, *next_command);
+        else if (running_)
+          train();
+      } catch (const killed&) {
+        break;
+      } catch (const std::exception& e) {
+        options_.report_to(failed{next_command ? generation_of(*next_command) : generation{}, failure::computation, 0,
+                                  e.what(), inventory_of(store_)});
+      }
+    }
+    std::shared_ptr<generation_state> current, next; // their preparations may want the lock
+    std::vector<std::shared_ptr<generation_state>> superseded;
+    const std::lock_guard lock(mutex_);
+    dead_ = true;
+    current.swap(current_);
+    next.swap(next_);
+    superseded.swap(superseded_);
+    feed_.close();
+    queue_.clear();
+  }
+
+  /// The generation prepared last, if it is g.
+  std::shared_ptr<generation_state> prepared_generation(generation g) {
+    const std::lock_guard lock(mutex_);
+    return next_ && next_->what.next == g ? next_ : nullptr;
+  }
+
+  /// Takes it away from `next_`, unless a newer PREPARE has done so.
+  std::shared_ptr<generation_state> take_prepared_generation(generation g) {
+    const std::lock_guard lock(mutex_);
+    return next_ && next_->what.next == g ? std::move(next_) : nullptr;
+  }
+
+  void handle(const load&) {} // never queued, see submit
+  void handle(const prepare&) {}
+  void handle(const guard&) { refuse_keeper_command(); }
+  void handle(const confirm&) { refuse_keeper_command(); }
+  void handle(const checkpoint&) { refuse_keeper_command(); }
+  void handle(const restore&) { refuse_keeper_command(); }
+
+  void refuse_keeper_command() {
+    options_.report_to(failed{{}, failure::refused, 0, "a command for keepers came to a worker", {}});
+  }
+
+  void handle(const stop& x) {
+    if (!current_ || current_->what.next != x.current || current_->aborted)
+      return;
+    if (stopped_)
+      report_stopped();
+    else if (running_) // it came between ACTIVATE and its execution
+      request_stop(x);
+    else if (failure_)
+      options_.report_to(*failure_);
+  }
+
+  void request_stop(const stop& x) {
+    if (x.snapshot)
+      current_->training->request_snapshot();
+    current_->training->request_stop();
+  }
+
+  void handle(const transfer& x) {
+    const auto g = prepared_generation(x.next);
+    if (!g)
+      return;
+    if (g->preparation.joinable())
+      g->preparation.join();
+    if (g->transferred)
+      options_.report_to(*g->transferred);
+    if (!g->is_prepared || g->aborted || g->transferred)
+      return;
+    if (std::exchange(stored_, g->what.job) != g->what.job)
+      store_.clear();
+    // What failed is over: nothing may be read from shards that are freed, and the peers need not wait for more.
+    const auto fail = [&](failure kind, const std::exception& e) {
+      if (!g->aborted)
+        g->transferred = failed{x.next, kind, 0, e.what(), inventory_of(store_)};
+      g->end();
+    };
+    try {
+      const auto received = g->move_shards(options_, store_, x.at);
+      if (g->is_rank()) {
+        g->complete_stage(store_, x.at);
+        g->transferred = ready{x.next, x.at, received};
+      } else {
+        g->transferred = delivered{x.next};
+      }
+    } catch (const communication_error& e) {
+      fail(failure::communication, e);
+    } catch (const std::exception& e) {
+      fail(failure::refused, e);
+    }
+    if (g->transferred)
+      options_.report_to(*g->transferred);
+  }
+
+  void handle(const activate& x) {
+    if (current_ && current_->what.next == x.next) {
+      if (current_->aborted)
+        return;
+      options_.report_to(active{x.next});
+      if (evaluated_)
+        options_.report_to(*evaluated_);
+      if (stopped_)
+        report_stopped();
+      else if (failure_)
+        options_.report_to(*failure_);
+      return;
+    }
+    auto g = prepared_generation(x.next);
+    if (!g || !g->transferred || !std::holds_alternative<ready>(*g->transferred) || g->aborted)
+      return;
+    g->fault(options_, "activate");
+    std::shared_ptr<generation_state> old;
+    {
+      const std::lock_guard lock(mutex_);
+      if (next_ != g)
+        return; // superseded
+      next_.reset();
+      old = std::exchange(current_, std::move(g));
+    }
+    old.reset();
+    stopped_ = false;
+    failure_.reset();
+    evaluated_.reset();
+    at::set_num_threads(static_cast<int>(current_->what.specification.threads));
+    current_->training->start(x.at, [this] { return feed_.busy(); });
+    if (feed_.wanted())
+      current_->training->want_snapshot();
+    memory_->begin();
+    reported_ = {};
+    steps_since_report_ = 0;
+    step_began_ = steady::now();
+    running_ = true;
+    options_.report_to(active{x.next});
+    if (x.at.steps >= current_->what.specification.steps)
+      send_final_state();
+  }
+
+  void handle(const abort_generation& x) {
+    aborted answer{x.current, {}, no_step, {}, {}};
+    const auto ending =
+        take_prepared_generation(x.current); // destroyed after the answer: its preparation may take long
+    if (ending) {
+      const auto& target = ending->what.target;
+      if (ending->is_rank()) // it may hold its stage already, without having heard ACTIVATE
+        if (const auto held = store_.find(target.first_layer[target.stage_of(ending->self)]); held != store_.end())
+          answer.at = held->second.at;
+    } else if (current_ && current_->what.next == x.current) {
+      running_ = false;
+      const auto& training = *current_->training;
+      answer.result = training.result();
+      if (!training.voided()) {
+        answer.at = training.at();
+        answer.complete = training.complete_step();
+      }
+    }
+    if (evaluated_ && evaluated_->current == x.current)
+      options_.report_to(*evaluated_);
+    answer.held = inventory_of(store_);
+    options_.report_to(std::move(answer));
+  }
+
+  void handle(const decide& x) {
+    if (current_ && current_->what.next == x.current && !running_) {
+      auto& training = *current_->training;
+      try {
+        if (x.result.step != no_step && training.complete_step() == x.result.step &&
+            training.at().steps == x.result.step) {
+          training.apply(x.result);
+          committed(x.result);
+          send_snapshot(x.result);
+        } else {
+          training.drop_gradients();
+        }
+      } catch (const std::exception& e) {
+        void_stage(e.what());
+      }
+    }
+    options_.report_to(decided{x.current, inventory_of(store_)});
+  }
+
+  void handle(const release& x) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (x.current < newest_.second)
+        return;
+    }
+    std::erase_if(store_,
+                  [&](const auto& entry) { return !std::binary_search(x.keep.begin(), x.keep.end(), entry.first); });
+    // A spare's part in the change is over, and so is the generation it left.
+    std::shared_ptr<generation_state> old_current, old_next;
+    const std::lock_guard lock(mutex_);
+    if (current_ && current_->what.next < x.current)
+      old_current.swap(current_);
+    if (next_ && next_->what.next == x.current && !next_->is_rank())
+      old_next.swap(next_);
+  }
+
+  void handle(const protect& x) {
+    feed_.protect(x, port_);
+    if (feed_.wanted() && running_)
+      current_->training->want_snapshot();
+    if (!current_ || running_ || current_->training->voided())
+      return;
+    if (x.whole)
+      send_final_state(true);
+    else if (!current_->aborted && current_->training->at().steps == current_->what.specification.steps)
+      send_final_state();
+  }
+
+  /// There will be no further commit to send a snapshot at.
+  void send_final_state(bool whole = false) {
+    commit_result result = current_->training->result();
+    result.step = current_->training->at().steps - 1;
+    result.snapshot = true;
+    send_snapshot(result, whole);
+  }
+
+  void handle(const forget& x) {
+    feed_.forget(x.job);
+    std::shared_ptr<generation_state> old_current, old_next;
+    const std::lock_guard lock(mutex_);
+    data_wanted_ = false;
+    data_.reset();
+    if (current_ && current_->what.job == x.job) {
+      running_ = false;
+      old_current.swap(current_);
+    }
+    if (stored_ == x.job)
+      store_.clear();
+    if (next_ && next_->what.job == x.job) // else the next job's, already being prepared
+      old_next.swap(next_);
+  }
+
+  void train() {
+    auto& g = *current_;
+    auto& training = *g.training;
+    try {
+      if (training.evaluation_is_due())
+        evaluate();
+      if (training.at().steps >= g.what.specification.steps)
+        return end_training();
+      const auto result = training.step();
+      committed(result);
+      g.fault(options_, "committed");
+      send_snapshot(result);
+      if (training.wants_snapshot())
+        feed_.want(); // also if this generation ends before it can be taken
+      ++steps_since_report_;
+      const bool last = training.at().steps == g.what.specification.steps;
+      if (const auto now = steady::now();
+          last || result.stop || now - reported_ >= progress_interval(g.what.target.ranks())) {
+        const std::chrono::duration<double, std::milli> elapsed = now - step_began_;
+        auto times = training.take_times();
+        options_.report_to(progress{g.what.next, training.at(), result,
+                                    elapsed.count() / static_cast<double>(steps_since_report_), std::move(times.layers),
+                                    times.other_ms, times.waited_ms, memory_->peak()});
+        reported_ = step_began_ = now;
+        steps_since_report_ = 0;
+      }
+      if (result.stop && !last)
+        end_training();
+    } catch (const generation_aborted&) {
+      running_ = false;
+    } catch (const communication_error& e) {
+      running_ = false;
+      if (!g.aborted)
+        end_failed(failure::communication, e.what());
+    } catch (const std::exception& e) {
+      running_ = false;
+      void_stage(e.what());
+    }
+  }
+
+  void evaluate() {
+    const auto began = steady::now();
+    const auto& training = *current_->training;
+    auto x = current_->training->evaluate();
+    if (!x.sums.empty()) {
+      evaluated_ = {current_->what.next, training.at(), x.first_replica, std::move(x.sums)};
+      options_.report_to(*evaluated_);
+    }
+    step_began_ += steady::now() - began; // steps are timed without it
+  }
+
+  /// By the stop bit, or because there is nothing to do any more but to hold the state and have it kept.
+  void end_training() {
+    running_ = false;
+    if (feed_.wanted() && current_->training->at().steps >= current_->what.specification.steps)
+      send_final_state(); // to keepers that came after the last commit
+    report_stopped();
+  }
+
+  void committed(const commit_result& result) const {
+    if (options_.on_commit)
+      options_.on_commit(current_->training->at(), result);
+  }
+
+  /// Something that should not fail failed: the stage's shards count only if no apply had begun.
+  void void_stage(const std::string& why) {
+    auto& training = *current_->training;
+    if (training.voided()) {
+      for (auto layer = training.first_layer(); layer < training.last_layer(); ++layer)
+        store_.erase(layer);
+      training.drop_gradients(); // DECIDE shall not apply them
+    }
+    end_failed(failure::computation, why);
+  }
+
+  /// The generation that was activated ended by itself.
+  void end_failed(failure kind, const std::string& why) {
+    failure_ = failed{current_->what.next, kind, 0, why, inventory_of(store_)};
+    options_.report_to(*failure_);
+  }
+
+  void report_stopped() {
+    stopped_ = true;
+    options_.report_to(stopped{current_->what.next, current_->training->at(), inventory_of(store_)});
+  }
+
+  void send_snapshot(const commit_result& result, bool whole = false) {
+    if (feed_.send(*current_, store_, result, whole))
+      current_->fault(options_, "snapshot");
+  }
+
+  const executor_options options_;
+  data_port& port_;
+  const std::shared_ptr<tensor_account> memory_ = tensor_account::make();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<command> queue_;                                 ///< guarded by mutex_
+  std::shared_ptr<generation_state> current_;                 ///< set by the main thread with mutex_ held
+  std::shared_ptr<generation_state> next_;                    ///< set with mutex_ held; taken by the main thread
+  std::vector<std::shared_ptr<generation_state>> superseded_; ///< to be joined by the main thread
+  std::pair<job_id, generation> newest_;                      ///< of the PREPAREs seen; guarded by mutex_
+  std::shared_ptr<const dataset> data_;                       ///< from LOAD to FORGET; guarded by mutex_
+  bool data_wanted_ = false;                                  ///< guarded by mutex_
+  bool is_loading_ = false;                                   ///< guarded by mutex_
+  std::thread loader_;                                        ///< guarded by mutex_
+  bool closing_ = false;                                      ///< guarded by mutex_
+  bool dead_ = false;                                         ///< guarded by mutex_
+
+  // Main thread only.
+  layer_store store_;
+  job_id stored_; ///< whose shards these are
+  bool running_ = false;
+  bool stopped_ = false;               ///< current_ ended by the stop bit or at the final version
+  std::optional<failed> failure_;      ///< of current_; told again when it is asked for
+  std::optional<evaluated> evaluated_; ///< by current_, the newest; told again with the answer to ACTIVATE and ABORT
+  snapshot_feed feed_;
+  steady::time_point reported_;
+  steady::time_point step_began_;
+  std::uint64_t steps_since_report_ = 0;
+
+  std::thread thread_;
+};
+
+} // namespace
+
+std::chrono::milliseconds progress_interval(std::uint32_t ranks) {
+  return std::chrono::milliseconds(std::clamp<std::uint32_t>(5 * ranks, 200, 10'000));
+}
+
+std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port) {
+  keep_freed_memory();
+  return std::make_unique<stage_executor>(std::move(options), port);
+}
+
+} // namespace parcae

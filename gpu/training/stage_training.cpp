@@ -1,0 +1,413 @@
+#include "gpu/training/stage_training.hpp"
+
+#include "gpu/layers/optimizer.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+/// Blocks are summed in double precision.
+double squared_norm(const at::Tensor& x) {
+  double sum = 0;
+  for (const auto& block : x.reshape({-1}).split(std::int64_t{1} << 16)) {
+    const auto norm = at::linalg_vector_norm(block, 2).item<double>();
+    sum += norm * norm;
+  }
+  return sum;
+}
+
+} // namespace
+
+stage_training::stage_training(context c) :
+    c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
+    stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]),
+    last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model)), samples_(job_, c.data),
+    statistics_(*c.model, first_, last_, job_.micro_batches()),
+    // With plain all-reduce, one sum over all micro-batches of the pipeline.
+    gradients_(*c.model, first_, last_, job_.reproducible ? job_.virtual_replicas : 1,
+               job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_) : replica_range{0, 1}),
+    clock_(first_, last_, c.options->naps) {
+  const auto own = shape_.micro_batches(pipeline_);
+  first_micro_batch_ = own.first;
+  micro_batches_ = own.last - own.first;
+  per_sum_ = job_.reproducible ? job_.micro_batches() / job_.virtual_replicas : micro_batches_;
+  for (std::uint32_t d = 0; d < grid_.width; ++d)
+    replicas_.push_back(grid_.rank(d, stage_));
+  schedule_ = one_forward_one_backward(grid_.depth, stage_, micro_batches_);
+  in_flight_.resize(micro_batches_);
+  losses_.resize(micro_batches_);
+}
+
+void stage_training::start(const version& at, std::function<bool()> streaming) {
+  at_ = at;
+  streaming_ = std::move(streaming);
+  clock_.start();
+  parameters_.clear();
+  for (auto i = first_; i < last_; ++i) {
+    auto views = views_of(c_.model->layers[i], c_.store->at(i).parameters);
+    for (auto& view : views)
+      view = view.detach().requires_grad_();
+    parameters_.push_back(std::move(views));
+  }
+}
+
+void stage_training::check_abort() const {
+  if (c_.aborted->load(std::memory_order_relaxed))
+    throw generation_aborted{};
+}
+
+void stage_training::fault(const char* phase, std::uint32_t index) const {
+  if (c_.options->on_fault_point)
+    c_.options->on_fault_point({phase, c_.what->next, at_.steps, index});
+}
+
+// --- one micro-batch
+
+at::Tensor stage_training::load(std::uint32_t micro_batch, at::Tensor* targets) {
+  const std::int64_t samples = job_.micro_batch;
+  auto [inputs, wanted] = empty_samples(*c_.model, samples);
+  loader_record record{c_.what->next, at_.steps, micro_batch, {}, false, 0};
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const auto number =
+        at_.steps * job_.global_batch + std::uint64_t{micro_batch} * job_.micro_batch + static_cast<std::uint64_t>(i);
+    record.samples.push_back(number);
+    samples_.training(number, sample_values(inputs, i), sample_values(wanted, i));
+  }
+  for (const auto* given : {&inputs, &wanted}) {
+    record.targets = given == &wanted;
+    if (!c_.options->on_load || stage_ != (record.targets ? grid_.depth - 1 : 0))
+      continue;
+    record.hash = XXH3_64bits(given->data_ptr(), given->nbytes());
+    c_.options->on_load(record);
+  }
+  *targets = std::move(wanted);
+  return inputs;
+}
+
+/// Of the output of a layer.
+std::vector<std::int64_t> stage_training::batch_shape(std::uint32_t layer, std::int64_t samples) const {
+  auto shape = c_.model->layers[layer].output;
+  shape.insert(shape.begin(), samples);
+  return shape;
+}
+
+void stage_training::post_input(std::uint32_t position) {
+  if (stage_ == 0 || position >= micro_batches_)
+    return;
+  posted_input_ = at::empty(batch_shape(first_ - 1, job_.micro_batch), at::kFloat);
+  input_ticket_ = c_.comm->receive(c_.rank - 1, {channel::activation, at_.steps, micro_batch_id(position)},
+                                   bytes_of(posted_input_));
+}
+
+void stage_training::post_gradient(std::uint32_t position) {
+  if (stage_ + 1 == grid_.depth || position >= micro_batches_)
+    return;
+  const auto& output = in_flight_[position].layers.back().output;
+  posted_gradient_ = at::empty(output.sizes(), at::kFloat);
+  gradient_ticket_ = c_.comm->receive(c_.rank + 1, {channel::gradient, at_.steps, micro_batch_id(position)},
+                                      bytes_of(posted_gradient_));
+}
+
+at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
+                                     const at::Tensor& statistics) const {
+  const forward_pass pass{{job_.seed, at_.steps, micro_batch}, true, {}, statistics};
+  return layers_[layer]->forward(parameters_[layer - first_], input, pass).contiguous();
+}
+
+void stage_training::forward(std::uint32_t position) {
+  auto& state = in_flight_[position];
+  at::Tensor input, targets;
+  double load_ms = 0;
+  if (stage_ == 0 || stage_ + 1 == grid_.depth) {
+    check_abort();
+    const stopwatch time(load_ms);
+    input = load(micro_batch_id(position), &targets);
+  }
+  if (stage_ > 0) {
+    c_.comm->wait(input_ticket_, peer_limit);
+    input = std::move(posted_input_);
+    post_input(position + 1);
+  }
+  clock_.begin(pass_kind::forward);
+  clock_.of_layer(stage_ == 0 ? first_ : last_ - 1, pass_kind::forward) += load_ms;
+  for (auto i = first_; i < last_; ++i) {
+    check_abort();
+    fault("forward", position);
+    const stopwatch time(clock_.of_layer(i, pass_kind::forward));
+    // Every layer is a graph of its own, cut at both ends, wherever stages begin: so the bits cannot depend on the
+    // partition, and an abort is noticed between two layers of the backward pass too.
+    if (i > 0)
+      input = input.detach().requires_grad_();
+    const auto micro_batch = micro_batch_id(position);
+    auto output = run_layer(i, input, micro_batch, statistics_.row(i, micro_batch));
+    if (job_.recompute)
+      output = output.detach(); // what lies within the layer is freed
+    state.layers.push_back({input, output});
+    input = std::move(output);
+  }
+  if (stage_ + 1 == grid_.depth) {
+    const stopwatch time(clock_.of_layer(last_ - 1, pass_kind::forward));
+    // The loss has a leaf of its own too.
+    state.layers.push_back({state.layers.back().output.detach().requires_grad_(), {}});
+    state.loss = loss_of(state.layers.back().input, targets);
+    losses_[position] = state.loss.item<double>();
+  } else {
+    state.sent_tensor = state.layers.back().output.detach();
+    state.sent_output = c_.comm->send(c_.rank + 1, {channel::activation, at_.steps, micro_batch_id(position)},
+                                      bytes_of(state.sent_tensor));
+  }
+}
+
+// Gradients are added while the cache still has them.
+void stage_training::add_gradient(std::uint32_t layer, std::uint32_t position) {
+  std::vector<at::Tensor> pieces;
+  for (auto& parameter : parameters_[layer - first_])
+    pieces.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
+  gradients_.add(layer, std::move(pieces));
+  if (position % per_sum_ == per_sum_ - 1)
+    gradients_.end_replica(layer);
+}
+
+void stage_training::backward(std::uint32_t position) {
+  auto& state = in_flight_[position];
+  at::Tensor gradient;
+  if (stage_ + 1 == grid_.depth) {
+    clock_.begin(pass_kind::backward);
+    const stopwatch time(clock_.of_layer(last_ - 1, pass_kind::backward));
+    const auto scale = at::full({}, 1.0 / job_.micro_batches(), at::kFloat);
+    torch::autograd::backward({state.loss}, {scale});
+    gradient = state.layers.back().input.grad();
+    state.layers.pop_back();
+  } else {
+    c_.comm->wait(gradient_ticket_, peer_limit);
+    gradient = std::move(posted_gradient_);
+    clock_.begin(pass_kind::backward);
+  }
+  for (auto i = last_; i-- > first_;) {
+    check_abort();
+    fault("backward", position);
+    {
+      const stopwatch time(clock_.of_layer(i, pass_kind::backward));
+      auto& part = state.layers[i - first_];
+      if (job_.recompute)
+        part.output = run_layer(i, part.input, micro_batch_id(position), {});
+      torch::autograd::backward({part.output}, {gradient});
+      if (i > 0)
+        gradient = part.input.grad().contiguous();
+      part = {};
+      add_gradient(i, position);
+    }
+    if (position + 1 == micro_batches_ && reduction_) { // on its way behind the backward of the layers before
+      reduction_->add(gradients_.spans(i));
+      reduction_->advance();
+    }
+  }
+  if (stage_ > 0)
+    sent_gradients_.emplace_back(
+        c_.comm->send(c_.rank - 1, {channel::gradient, at_.steps, micro_batch_id(position)}, bytes_of(gradient)),
+        gradient);
+  if (state.sent_output)
+    c_.comm->wait(state.sent_output, peer_limit);
+  state = {};
+}
+
+// --- one step
+
+const commit_result& stage_training::step() {
+  const stopwatch time(clock_.of_step());
+  drop_gradients();
+  if (job_.reproducible)
+    reduction_.emplace(*c_.comm, replicas_, pipeline_, job_.virtual_replicas, at_.steps, scratch_);
+  post_input(0);
+  std::uint32_t next_gradient = 0; // posted as soon as the one before was used and the output's shape is known
+  for (const auto& operation : schedule_) {
+    if (operation.forward)
+      forward(operation.position);
+    else
+      backward(operation.position);
+    const auto awaited = operation.forward ? next_gradient : next_gradient + 1;
+    if (!operation.forward)
+      gradient_ticket_ = {};
+    if (!gradient_ticket_ && awaited < micro_batches_ && !in_flight_[awaited].layers.empty())
+      post_gradient(awaited);
+    next_gradient = awaited;
+  }
+  for (auto& [sent, tensor] : sent_gradients_)
+    c_.comm->wait(sent, peer_limit);
+  sent_gradients_.clear();
+  reduce();
+  add_tied();
+  gather_statistics();
+  complete_ = at_.steps;
+  fault("reduced");
+  exchange();
+  fault("exchanged");
+  apply(result_);
+  return result_;
+}
+
+void stage_training::reduce() {
+  check_abort();
+  if (reduction_)
+    reduction_->finish();
+  else
+    for (auto i = first_; i < last_; ++i)
+      all_reduce_ring(*c_.comm, replicas_, pipeline_, gradients_.spans(i).front(), at_.steps, i, scratch_);
+}
+
+void stage_training::gather_statistics() {
+  std::vector<replica_range> micro_batches;
+  for (std::uint32_t d = 0; d < grid_.width; ++d)
+    micro_batches.push_back(shape_.micro_batches(d));
+  statistics_.gather(*c_.comm, replicas_, micro_batches, pipeline_, at_.steps, peer_limit);
+}
+
+// Both uses' gradients are kept apart until here, also when one stage has both, and added input use first.
+void stage_training::add_tied() {
+  if (!c_.model->tied)
+    return;
+  const auto& tie = *c_.model->tied;
+  const bool has_first = first_ <= tie.first_layer && tie.first_layer < last_;
+  const bool has_second = first_ <= tie.second_layer && tie.second_layer < last_;
+  if (!has_first && !has_second)
+    return;
+  auto slice = [&](std::uint32_t layer, std::uint32_t tensor) {
+    return views_of(c_.model->layers[layer], gradients_.first(layer))[tensor];
+  };
+  if (has_first && has_second) {
+    auto first = slice(tie.first_layer, tie.first_tensor);
+    auto second = slice(tie.second_layer, tie.second_tensor);
+    first.add_(second);
+    second.copy_(first);
+    return;
+  }
+  auto mine = has_first ? slice(tie.first_layer, tie.first_tensor) : slice(tie.second_layer, tie.second_tensor);
+  auto stage_with = [&](std::uint32_t layer) {
+    std::uint32_t s = 0;
+    while (grid_.first_layer[s + 1] <= layer)
+      ++s;
+    return s;
+  };
+  const auto peer = grid_.rank(pipeline_, stage_with(has_first ? tie.second_layer : tie.first_layer));
+  auto theirs = at::empty_like(mine);
+  const tag what{channel::tied, at_.steps, 0};
+  auto received = c_.comm->receive(peer, what, bytes_of(theirs));
+  auto sent = c_.comm->send(peer, what, bytes_of(mine));
+  c_.comm->wait(received, peer_limit);
+  c_.comm->wait(sent, peer_limit);
+  if (has_first)
+    mine.add_(theirs);
+  else
+    mine.copy_(theirs.add_(mine));
+}
+
+// --- the commit exchange
+
+contribution stage_training::own_contribution() {
+  contribution mine;
+  mine.stop = stop_;
+  mine.snapshot = snapshot_;
+  mine.due = due_;
+  mine.busy = streaming_ && streaming_();
+  clock_.begin(pass_kind::apply);
+  for (auto i = first_; i < last_; ++i) {
+    const stopwatch time(clock_.of_layer(i, pass_kind::apply));
+    const auto& gradient = gradients_.first(i);
+    if (const auto& tie = c_.model->tied; tie && tie->second_layer == i) {
+      // A tied tensor counts once, with its first use.
+      double sum = 0;
+      const auto tensors = views_of(c_.model->layers[i], gradient);
+      for (std::uint32_t t = 0; t < tensors.size(); ++t)
+        if (t != tie->second_tensor)
+          sum += squared_norm(tensors[t]);
+      mine.squared_norms.push_back(sum);
+    } else {
+      mine.squared_norms.push_back(squared_norm(gradient));
+    }
+  }
+  if (stage_ + 1 == grid_.depth)
+    mine.losses = losses_;
+  return mine;
+}
+
+void stage_training::exchange() {
+  const auto mine = own_contribution();
+  const auto ranks = grid_.ranks();
+  const tag what{channel::exchange, at_.steps, 0};
+  std::vector<std::vector<std::byte>> bytes(ranks);
+  std::vector<ticket> received(ranks);
+  check_abort();
+  // A rank that has everyone's contribution goes on, whether or not all of its own have left: so they live until the
+  // next exchange.
+  for (auto& sent : sent_contributions_)
+    c_.comm->wait(sent, peer_limit);
+  sent_contributions_.clear();
+  sent_contribution_ = encode(mine);
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    if (r == c_.rank)
+      continue;
+    bytes[r].resize(shape_.bytes(r));
+    received[r] = c_.comm->receive(r, what, bytes[r]);
+  }
+  std::uint32_t count = 0;
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    if (r == c_.rank)
+      continue;
+    sent_contributions_.push_back(c_.comm->send(r, what, sent_contribution_));
+    fault("exchange_send", ++count);
+  }
+  for (std::uint32_t r = 0; r < ranks; ++r)
+    if (r != c_.rank)
+      c_.comm->wait(received[r], peer_limit);
+
+  std::vector<contribution> by_rank;
+  for (std::uint32_t r = 0; r < ranks; ++r)
+    by_rank.push_back(r == c_.rank ? mine : decode(bytes[r], r, shape_));
+  result_ = combine(by_rank, at_.steps, shape_);
+  if (result_.snapshot)
+    snapshot_ = due_ = false;
+  else if ((at_.steps + 1) % job_.keeper_every == 0)
+    due_ = true;
+}
+
+void stage_training::apply(const commit_result& result) {
+  if (complete_ != at_.steps || result.step != at_.steps)
+    throw std::logic_error("apply of step " + std::to_string(result.step) + " at version " + to_string(at_));
+  result_ = result;
+  voided_ = true;
+  const c10::NoGradGuard no_gradient;
+  for (auto i = first_; i < last_; ++i) {
+    const stopwatch time(clock_.of_layer(i, pass_kind::apply));
+    auto& state = c_.store->at(i);
+    auto gradient = gradients_.first(i);
+    if (result.clip_factor < 1)
+      gradient.mul_(result.clip_factor);
+    apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate);
+    statistics_.add_to(state.buffers, i);
+    fault("apply", i - first_ + 1);
+  }
+  clock_.end_step();
+  at_ = {at_.steps + 1, c_.what->next};
+  for (auto i = first_; i < last_; ++i)
+    c_.store->at(i).at = at_;
+  voided_ = false;
+  drop_gradients();
+}
+
+void stage_training::drop_gradients() {
+  complete_ = no_step;
+  reduction_.reset();
+  gradients_.clear();
+}
+
+} // namespace parcae

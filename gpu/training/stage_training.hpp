@@ -1,0 +1,171 @@
+#pragma once
+
+// Training steps of one stage of one pipeline in one generation (design, sections 4 and 5).
+
+#include "gpu/dataplane/communicator.hpp"
+#include "gpu/dataplane/contribution.hpp"
+#include "gpu/dataplane/reduction.hpp"
+#include "gpu/executor/executor.hpp"
+#include "gpu/layers/model.hpp"
+#include "gpu/model/samples.hpp"
+#include "gpu/training/batch_statistics.hpp"
+#include "gpu/training/gradient_sums.hpp"
+#include "gpu/training/layer_state.hpp"
+#include "gpu/training/stage_clock.hpp"
+#include "protocols/schedule/pipeline_schedule.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace parcae {
+
+/// Thrown between two layers when the generation is to end.
+struct generation_aborted {};
+
+// The conductor's watchdog ends a generation that makes no progress long before this; it only keeps waits for peers
+// bounded if the manager is gone too.
+inline constexpr std::chrono::hours peer_limit{1};
+
+inline std::span<std::byte> bytes_of(const at::Tensor& x) {
+  return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
+}
+
+/// Bound to one rank. Single-threaded but for request_stop, request_snapshot, want_snapshot and the abort flag. After
+/// an exception the communicator must be aborted before this is destroyed: transmissions under way use its buffers.
+class stage_training {
+public:
+  struct context {
+    const prepare* what; ///< outlives this object
+    std::uint32_t rank;
+    const model_description* model; ///< outlives this object
+    layer_store* store;             ///< outlives this object
+    communicator* comm;             ///< outlives this object
+    std::shared_ptr<const dataset> data;
+    const executor_options* options;  ///< outlives this object
+    const std::atomic<bool>* aborted; ///< the generation is to end; outlives this object
+  };
+
+  explicit stage_training(context c);
+
+  /// All layers of the stage are in the store at `at`; binds them. Call before the first step. `streaming` says whether
+  /// an earlier snapshot is still on its way to the keepers.
+  void start(const version& at, std::function<bool()> streaming = {});
+
+  /// Computes the gradients of the next step, exchanges, applies. Returns the result. Throws communication_error,
+  /// generation_aborted, or what LibTorch throws; afterwards version(), complete_step() and result() tell how far it
+  /// got.
+  const commit_result& step();
+
+  /// Carries out a decision on the open step: with its result, gradients must be complete; else drops them.
+  void apply(const commit_result& result);
+  void drop_gradients();
+
+  /// Sums of losses over the validation samples of some virtual replicas.
+  struct evaluation {
+    std::uint32_t first_replica = 0;
+    std::vector<double> sums; ///< one for each of this pipeline's replicas; empty but in the last stage
+  };
+
+  /// Whether the present version is to be evaluated. A generation that begins there does it, whether or not another
+  /// did.
+  bool evaluation_is_due() const;
+
+  /// Losses at the present version, without a trace in anything that training uses. Micro-batch j of the validation
+  /// samples belongs to virtual replica j mod V, so that the sums do not depend on (D, P). All ranks call it between
+  /// the same two steps. Throws as step() does.
+  evaluation evaluate();
+
+  version at() const { return at_; }
+  std::uint64_t complete_step() const { return complete_; }
+  const commit_result& result() const { return result_; }
+  bool voided() const { return voided_; } ///< an apply threw: the stage's shards are worth nothing
+  std::uint32_t first_layer() const { return first_; }
+  std::uint32_t last_layer() const { return last_; } ///< one past
+
+  void request_stop() { stop_ = true; }
+  /// At the next commit, whatever is on its way to the keepers; nobody trains after it.
+  void request_snapshot() { snapshot_ = true; }
+  /// At the next commit at which no earlier one is on its way.
+  void want_snapshot() { due_ = true; }
+  /// One is due and was put off. A generation that follows has to be told.
+  bool wants_snapshot() const { return due_; }
+
+  stage_clock::times take_times() { return clock_.take(); }
+
+private:
+  struct layer_activation {
+    at::Tensor input;
+    at::Tensor output; ///< with its graph, or, if activations are recomputed, without
+  };
+
+  struct micro_batch_state {
+    std::vector<layer_activation> layers;
+    at::Tensor loss;
+    ticket sent_output;
+    at::Tensor sent_tensor;
+  };
+
+  void forward(std::uint32_t position);
+  void backward(std::uint32_t position);
+  void post_input(std::uint32_t position);
+  void post_gradient(std::uint32_t position);
+  at::Tensor load(std::uint32_t micro_batch, at::Tensor* targets);
+  at::Tensor run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
+                       const at::Tensor& statistics) const;
+  std::vector<std::int64_t> batch_shape(std::uint32_t layer, std::int64_t samples) const;
+  void add_gradient(std::uint32_t layer, std::uint32_t position);
+  void reduce();
+  void add_tied();
+  void gather_statistics();
+  void exchange();
+  contribution own_contribution();
+  void fault(const char* phase, std::uint32_t index = 0) const;
+  void check_abort() const;
+  std::uint32_t micro_batch_id(std::uint32_t position) const { return first_micro_batch_ + position; }
+
+  context c_;
+  const job_specification& job_;
+  const placement& grid_;
+  std::uint32_t pipeline_;
+  std::uint32_t stage_;
+  std::uint32_t first_; ///< layers [first_, last_)
+  std::uint32_t last_;
+  std::uint32_t first_micro_batch_; ///< id of position 0
+  std::uint32_t micro_batches_;     ///< of this pipeline
+  std::uint32_t per_sum_;           ///< micro-batches that autograd sums: a virtual replica's
+  exchange_shape shape_;
+  std::vector<std::uint32_t> replicas_;        ///< ranks of this stage, by pipeline
+  std::vector<std::unique_ptr<layer>> layers_; ///< of the whole model; stateless
+  std::vector<pipeline_operation> schedule_;
+  sample_source samples_;
+  batch_statistics statistics_;
+
+  std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory
+  gradient_sums gradients_;
+  std::optional<tree_all_reduce> reduction_; ///< of the step in progress
+  std::vector<float> scratch_;
+
+  std::vector<micro_batch_state> in_flight_; ///< by position
+  std::vector<double> losses_;               ///< by position
+  at::Tensor posted_input_, posted_gradient_;
+  ticket input_ticket_, gradient_ticket_;
+  std::vector<std::pair<ticket, at::Tensor>> sent_gradients_;
+  std::vector<ticket> sent_contributions_;
+  std::vector<std::byte> sent_contribution_;
+
+  version at_;
+  std::uint64_t complete_ = no_step;
+  commit_result result_;
+  bool voided_ = false;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> snapshot_ = false;
+  std::atomic<bool> due_ = false;
+  std::function<bool()> streaming_;
+
+  stage_clock clock_;
+};
+
+} // namespace parcae

@@ -1,0 +1,197 @@
+#include "planner/choose/live_plan.hpp"
+
+#include "planner/choose/liveput.hpp"
+#include "protocols/base/text.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+namespace parcae {
+
+namespace {
+
+std::string number(const char* format, double x) {
+  char text[40];
+  std::snprintf(text, sizeof text, format, x);
+  return text;
+}
+
+std::string name_of(const shape& x) {
+  return x.width == 0 ? "waiting" : to_string(x);
+}
+
+/// Costs of the change that would come now.
+class present_change {
+public:
+  present_change(const profile& workload, const situation& now) :
+      now_(now), costs_(workload, {now.figures, now.running, 1, std::max(now.keepers, 1u), 0}) {}
+
+  /// Most bytes over a link, as time.
+  double bytes_ms(const shape& to) {
+    return (now_.current.width == 0 ? costs_.start(to, true) : costs_.given(now_.current, to, now_.left)).bytes_ms;
+  }
+
+  /// From STOPPED, or the loss, until all train again; 0 if nothing changes.
+  double stall_ms(const shape& to) {
+    if (now_.running && to == now_.current && gone() == 0)
+      return 0;
+    const auto lost = now_.running ? std::nullopt : std::optional(gone());
+    return cost_of(now_.figures, lost, to.slots(), 0).stall_ms() + bytes_ms(to);
+  }
+
+  /// Slots of the current configuration that cannot be used any more.
+  std::uint32_t gone() const { return now_.current.slots() - std::accumulate(now_.left.begin(), now_.left.end(), 0u); }
+
+private:
+  const situation& now_;
+  realistic_cost costs_;
+};
+
+step_knowledge knowledge_of(const situation& now) {
+  return {now.costs, now.platform, now.measured, now.slot_bytes, now.keepers};
+}
+
+std::vector<configuration> fitting(const job_specification& job, const situation& now, std::uint32_t slots) {
+  auto all = configurations(job, knowledge_of(now), slots);
+  std::erase_if(all, [](const configuration& x) { return x.width == 0; });
+  return all;
+}
+
+std::vector<forecast_outlook> outlook_of(const fleet_forecast& x) {
+  std::vector<forecast_outlook> result;
+  for (const auto& p : availability_of(x.future)) {
+    if (result.size() == outlook_intervals)
+      break;
+    double mean = 0;
+    for (std::size_t n = 0; n < p.size(); ++n)
+      mean += p[n] * static_cast<double>(n);
+    result.push_back({mean * x.devices, quantile(p, 0.1) * x.devices, quantile(p, 0.9) * x.devices});
+  }
+  return result;
+}
+
+std::string reason_of(const decision_note& note, const situation& now, const shape& fastest, double fastest_samples,
+                      std::size_t intervals) {
+  std::string text = "liveput: ";
+  if (now.current.width > 0 && note.chosen.what == now.current)
+    text += "stays at ";
+  text += to_string(note.chosen.what);
+  text += ", " + text_of_quantity(note.chosen.samples) + " samples expected over " + std::to_string(intervals) +
+          " intervals";
+  if (!note.forecast.empty()) {
+    const auto& last = note.forecast.back();
+    text += ", on " + std::to_string(now.slots) + " slots now and " + number("%.1f", last.mean) + " (" +
+            std::to_string(last.low) + " to " + std::to_string(last.high) + ") in " +
+            std::to_string(note.forecast.size()) + " intervals";
+  }
+  if (fastest.width > 0 && fastest != note.chosen.what)
+    text += "; " + to_string(fastest) + ", the fastest now, would give " +
+            text_of_quantity(note.chosen.samples - fastest_samples) + " less";
+  else if (!note.runners_up.empty())
+    text += "; " + name_of(note.runners_up[0].what) + " would give " +
+            text_of_quantity(note.chosen.samples - note.runners_up[0].samples) + " less";
+  return text;
+}
+
+} // namespace
+
+profile profile_of(const job_specification& job, std::span<const std::uint64_t> state_bytes,
+                   std::span<const layer_cost> costs, std::span<const configuration> all) {
+  profile result;
+  result.name = job.name;
+  result.global_batch = job.global_batch;
+  result.micro_batch = job.micro_batch;
+  result.optimizer_tensors = 0; // state bytes are given as they are
+  result.value_bytes = 1;
+  for (std::size_t i = 0; i < costs.size(); ++i)
+    result.layers.push_back(
+        {static_cast<double>(state_bytes[i]), costs[i].forward_ms, costs[i].backward_ms, costs[i].optimizer_ms, 0});
+  result.min_depth = job.min_depth;
+  result.max_depth = std::min(job.max_depth, static_cast<std::uint32_t>(costs.size()));
+  for (auto depth = result.min_depth; depth <= result.max_depth; ++depth)
+    result.model_build_ms[depth] = 0; // part of PREPARE
+  for (const auto& x : all)
+    result.samples_per_s[{x.width, x.depth}] = x.samples_per_s;
+  return result;
+}
+
+live_decision decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
+                                   const situation& now) {
+  live_decision result;
+  result.choice = best_configuration(job, knowledge_of(now), now.slots);
+  result.all = fitting(job, now, now.slots);
+  const shape target{result.choice.width, result.choice.depth};
+  result.note.policy = "throughput";
+  result.note.chosen = {target, result.choice.samples_per_s * static_cast<double>(job.planning_interval_ms) / 1000 *
+                                    job.look_ahead};
+  result.note.reason = result.choice.reason;
+  if (target.width > 0)
+    result.note.expected_ms = present_change(profile_of(job, state_bytes, now.costs, {}), now).stall_ms(target);
+  return result;
+}
+
+live_decision decide_by_liveput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
+                                const situation& now, const fleet_forecast& forecast) {
+  const auto devices = forecast.devices;
+  const auto units = now.slots / devices;
+  std::uint32_t most = units;
+  for (const auto& stage : forecast.future.stages)
+    for (const auto& node : stage)
+      most = std::max(most, node.available);
+  const auto table_units = std::max(most, (now.current.slots() + devices - 1) / devices);
+  auto all = fitting(job, now, table_units * devices);
+  const auto workload = profile_of(job, state_bytes, now.costs, all);
+  realistic_options later{now.figures, forecast.announced, devices, std::max(now.keepers, 1u),
+                          0.5 * static_cast<double>(job.keeper_every)};
+  realistic_cost costs(workload, later);
+  move_table table(workload, costs, table_units, static_cast<double>(job.planning_interval_ms) / 1000);
+  present_change change(workload, now);
+
+  training_state state;
+  state.at = now.current.width > 0 ? table.index_of(now.current) : move_table::idle;
+  state.begun = now.current.width > 0;
+  // What has happened is the first change known, whatever training has heard of it; the forecaster may know more.
+  const auto gone = (change.gone() + devices - 1) / devices;
+  const auto held = std::max(units + gone, (now.current.slots() + devices - 1) / devices);
+  std::vector<fleet_change> known{{0, held - units}};
+  const auto expected = forecast.future.stages.at(0).at(0).available;
+  if (expected != units)
+    known.push_back({expected > units ? expected - units : 0, expected < units ? units - expected : 0});
+  liveput_options options;
+  options.first_ms = [&](std::uint32_t target) { return change.stall_ms(table.shapes()[target]); };
+  const auto best = plan_liveput(table, state, held, known, forecast.future, options);
+
+  live_decision result;
+  auto shape_of = [&](std::uint32_t x) { return x == move_table::idle ? shape{} : table.shapes()[x]; };
+  result.note.policy = "liveput";
+  result.note.forecast = outlook_of(forecast);
+  result.note.chosen = {shape_of(best.best.target), best.best.samples};
+  for (const auto& x : best.runners_up)
+    result.note.runners_up.push_back({shape_of(x.target), x.samples});
+  const auto target = result.note.chosen.what;
+  for (const auto& x : all)
+    if (shape{x.width, x.depth} == target)
+      result.choice = x;
+  if (target.width > 0)
+    result.note.expected_ms = change.stall_ms(target);
+  const auto fastest = workload.fastest(now.slots);
+  // The plan is in whole instances. Where some of an instance's slots cannot be used, others may do.
+  if (target.width == 0 && fastest.width > 0)
+    return decide_by_throughput(job, state_bytes, now);
+  double fastest_samples = 0;
+  bool compared = false;
+  for (const auto& x : result.note.runners_up)
+    if (x.what == fastest) {
+      fastest_samples = x.samples;
+      compared = true;
+    }
+  result.note.reason = target.width > 0 ? reason_of(result.note, now, compared ? fastest : shape{}, fastest_samples,
+                                                    forecast.future.look_ahead() + known.size())
+                                        : best_configuration(job, knowledge_of(now), now.slots).reason;
+  result.choice.reason = result.note.reason;
+  result.all = std::move(all);
+  return result;
+}
+
+} // namespace parcae

@@ -1,0 +1,130 @@
+#pragma once
+
+// What a change of configuration costs in real time with this project's own choreography and transfer plan (design,
+// section 6): bytes over the busiest link, the phases of messages around them, and the work that is computed again.
+// What is prepared while the old generation trains costs nothing. Pure.
+//
+//   announced (a notice, a join, a forecast)   not announced (a loss)
+//   PREPARE   in the background                ABORT, DECIDE, plan, PREPARE   nobody trains
+//   STOP      after the step in flight         the step in flight is computed again
+//   TRANSFER, ACTIVATE                         TRANSFER, ACTIVATE
+
+#include "planner/cost/cost_model.hpp"
+#include "protocols/choreography/choreography.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace parcae {
+
+/// One change, by what the time goes into. Milliseconds.
+struct change_cost {
+  double messages_ms = 0; ///< all phases in which nobody trains, without the bytes
+  double bytes_ms = 0;    ///< moving state over the busiest link
+  double replayed_ms = 0; ///< work computed again, by the new configuration; no part of the stall
+
+  double stall_ms() const { return messages_ms + bytes_ms; }
+  double total_ms() const { return stall_ms() + replayed_ms; }
+
+  change_cost& operator+=(const change_cost& x) {
+    messages_ms += x.messages_ms;
+    bytes_ms += x.bytes_ms;
+    replayed_ms += x.replayed_ms;
+    return *this;
+  }
+
+  friend bool operator==(const change_cost&, const change_cost&) = default;
+};
+
+/// Most bytes that any participant sends, or receives, in these moves.
+std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<const std::uint64_t> layer_bytes);
+
+/// ABORT until the last DECIDED.
+double settle_ms(const change_figures& figures, std::uint32_t lost);
+
+/// The stall (STOPPED of the last rank, or the loss being declared, to the last ACTIVE) of a change that was planned.
+/// `ranks`: of the new generation. `lost`: slots of the old generation that were; none given: it is healthy and trains
+/// while the new one is prepared. Nothing is replayed.
+change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> lost, std::uint32_t ranks,
+                    double busiest_bytes);
+
+/// What else the expectation needs to know.
+struct realistic_options {
+  change_figures figures;
+  bool announced = false;      ///< losses come with enough notice: the old generation stops by itself, and those who
+                               ///< leave still send what they hold
+  std::uint32_t devices = 1;   ///< per instance
+  std::uint32_t keepers = 1;   ///< who send what no worker holds any more
+  double keeper_lag_steps = 5; ///< mean number of steps computed again if a stage lost all replicas, or after waiting
+  double keeper_every = 10;    ///< steps between snapshots to the keepers
+  double copy_bytes_per_ms = 2e6; ///< within a rank's memory, that is taken for it
+};
+
+/// Means over random losses. Cost of a case: survivors stay where they hold most of what is needed (a greedy choice,
+/// largest overlap first; the real plan is by Kuhn–Munkres), every layer is sent in equal parts by all who hold it (the
+/// real plan: whole layers). Exact over losses where there are at most `most_outcomes` different ones, else the mean of
+/// as many drawn with a fixed seed.
+class realistic_cost : public cost_model {
+public:
+  static constexpr std::size_t most_outcomes = 100;
+
+  /// The workload must outlive it.
+  realistic_cost(const profile& workload, const realistic_options& options);
+
+  double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override;
+  double start_ms(const shape& to, bool beginning) override;
+  double redirect_ms(const shape& to) override;
+  bool real_time() const override { return true; }
+  std::uint32_t devices() const override { return options_.devices; }
+
+  /// Of the time that x trains, the part in which it only copies: at the commit of every keeper_every-th step each rank
+  /// copies its share of its stage's state, which is streamed to the keepers behind the next steps.
+  double snapshot_share(const shape& x);
+
+  /// What move_ms is the total of.
+  change_cost move(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost);
+  change_cost start(const shape& to, bool beginning);
+
+  /// The cost if exactly so many replicas of each stage of `from` are left.
+  change_cost given(const shape& from, const shape& to, std::span<const std::uint32_t> left);
+
+private:
+  struct cut {
+    std::vector<std::uint32_t> first_layer;
+    std::vector<double> bytes; ///< by stage
+  };
+
+  /// State that an old and a new stage have in common.
+  struct overlap {
+    std::uint32_t from = 0; ///< stages
+    std::uint32_t to = 0;
+    double bytes = 0;
+  };
+
+  /// One way to lose instances of the grid.
+  struct outcome {
+    std::vector<std::uint32_t> left; ///< replicas, by stage
+    double weight = 0;               ///< they sum to 1
+  };
+
+  const cut& cut_of(std::uint32_t depth);
+  const std::vector<overlap>& overlaps_of(std::uint32_t from_depth, std::uint32_t to_depth); ///< largest first
+  const std::vector<outcome>& outcomes_of(const shape& from, std::uint32_t lost_in_grid);
+  const change_cost& mean_of(const shape& from, const shape& to, std::uint32_t lost_in_grid);
+  double step_ms(const shape& x) const;
+
+  const profile& workload_;
+  realistic_options options_;
+  std::vector<double> layer_bytes_;
+  std::map<std::uint32_t, cut> cuts_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<overlap>> overlaps_;
+  std::map<std::pair<shape, std::uint32_t>, std::vector<outcome>> outcomes_;
+  std::map<std::tuple<shape, shape, std::uint32_t>, change_cost> means_;
+};
+
+} // namespace parcae

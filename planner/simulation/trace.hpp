@@ -1,0 +1,51 @@
+#pragma once
+
+// Traces of availability: who was there when. Two formats, told apart by the first line's number of fields:
+//   events  "milliseconds,add|remove,node[,notice_ms]", sorted by time
+//   counts  "seconds,count", sorted by time
+// Empty lines and lines that start with '#' are skipped. Anything else is a parse_error that names the line.
+
+#include "forecast/history.hpp"
+#include "planner/cost/profile.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace parcae {
+
+struct trace_event {
+  std::uint64_t ms = 0;
+  bool added = false; ///< else removed
+  std::string node;
+  std::uint64_t notice_ms = 0; ///< how long before its removal the node was told; 0: not, and for additions
+};
+
+/// Whether the text is of counts; of events otherwise, also if it is empty.
+bool is_counts(std::string_view text);
+
+/// An empty text gives an empty trace. Removal of a node that is not there, a second addition, notice of an addition,
+/// and times that go back are errors.
+std::vector<trace_event> parse_events(std::string_view text);
+
+/// Reads either format. Rows are those of the published evaluation: one for each second with events, and between two of
+/// them further ones every 60 s after the first as long as they are before the next. Every row counts as an interval. A
+/// node that leaves in the second in which it came was never there.
+fleet_history parse_trace(std::string_view text);
+
+fleet_history intervals_of(const std::vector<trace_event>& events);
+
+/// The same rows, with further ones behind where they end before `last_s`; one of nobody at `first_s` if there are
+/// none.
+fleet_history lasting(fleet_history rows, double first_s, double last_s);
+
+/// The same trace with additions that come later, when the nodes are ready to work; who is removed before is left out.
+std::vector<trace_event> delayed_additions(const std::vector<trace_event>& events, std::uint64_t delay_ms);
+
+/// The same trace with nodes gone when they are told to go, for training leaves them then; who is told before it comes
+/// is left out. Notice of less than `least_ms` is none.
+std::vector<trace_event> removals_when_told(const std::vector<trace_event>& events, std::uint64_t least_ms);
+
+/// The same as parse_trace reads it.
+std::string to_csv(const std::vector<trace_event>& events);
+
+} // namespace parcae

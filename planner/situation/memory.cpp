@@ -1,0 +1,62 @@
+#include "planner/situation/memory.hpp"
+
+#include "protocols/schedule/replica_tree.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <vector>
+
+namespace parcae {
+
+stage_memory memory_of(const job_specification& job, std::span<const layer_cost> layers,
+                       std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width,
+                       std::uint32_t keepers) {
+  const auto depth = static_cast<std::uint32_t>(first_layer.size() - 1);
+  const auto first = first_layer[stage], last = first_layer[stage + 1];
+  std::uint64_t gradients = 0, inside = 0, largest = 0, kept_inputs = 0;
+  stage_memory x;
+  std::vector<std::uint64_t> sent(width, 0); // by pipeline
+  for (auto i = first; i < last; ++i) {
+    sent[i % width] += layers[i].state_bytes;
+    x.state += layers[i].state_bytes;
+    gradients += layers[i].gradient_bytes;
+    inside += layers[i].activation_bytes;
+    largest = std::max(largest, layers[i].activation_bytes);
+    if (i > 0)
+      kept_inputs += layers[i - 1].output_bytes;
+  }
+  x.arriving = x.state;
+  x.passing = largest;
+  x.snapshots = 2 * std::min(job.keeper_copies, keepers) * *std::max_element(sent.begin(), sent.end());
+  // Sub-trees that r consecutive replicas can leave unmerged, and the one that autograd adds to.
+  const auto replicas = job.reproducible ? (job.virtual_replicas + width - 1) / width : 1;
+  x.gradients = gradients * (std::bit_width(replicas) + 1);
+  const auto micro_batches = busiest_micro_batches(job, width);
+  const auto in_flight = std::uint64_t{std::min(depth - stage, micro_batches)};
+  if (job.recompute) // inputs of all layers; the inside of one layer at a time; the last output
+    x.activations = in_flight * (kept_inputs + layers[last - 1].output_bytes) + largest;
+  else // a layer's input is the output of the one before; only the stage's own comes in addition
+    x.activations = in_flight * (inside + (first > 0 ? layers[first - 1].output_bytes : 0));
+  return x;
+}
+
+std::string memory_problem(const job_specification& job, std::span<const layer_cost> layers,
+                           std::span<const std::uint32_t> first_layer, std::uint32_t width, std::uint32_t keepers,
+                           std::uint64_t slot_bytes) {
+  if (slot_bytes == 0)
+    return {};
+  constexpr double gib = 1 << 30;
+  for (std::uint32_t stage = 0; stage + 1 < first_layer.size(); ++stage) {
+    const auto needed = memory_of(job, layers, first_layer, stage, width, keepers).total();
+    if (needed <= slot_bytes)
+      continue;
+    char text[120];
+    std::snprintf(text, sizeof text, "stage %u needs %.3g GiB, a slot has %.3g GiB", stage,
+                  static_cast<double>(needed) / gib, static_cast<double>(slot_bytes) / gib);
+    return text;
+  }
+  return {};
+}
+
+} // namespace parcae

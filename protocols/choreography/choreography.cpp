@@ -1,0 +1,64 @@
+#include "protocols/choreography/choreography.hpp"
+
+#include <string_view>
+
+namespace parcae {
+
+namespace {
+
+// FNV-1a over a canonical byte sequence: enough to notice that two builds or two plans differ, which is all it is for.
+struct hasher {
+  std::uint64_t state = 0xcbf29ce484222325;
+
+  void bytes(std::string_view x) {
+    for (unsigned char c : x)
+      state = (state ^ c) * 0x100000001b3;
+    number(x.size());
+  }
+
+  void number(std::uint64_t x) {
+    for (int i = 0; i < 8; ++i)
+      state = (state ^ (x >> (8 * i) & 0xff)) * 0x100000001b3;
+  }
+};
+
+} // namespace
+
+std::uint64_t checksum_of(const prepare& x) {
+  hasher h;
+  h.number(x.next.value);
+  h.number(x.job.value);
+  h.number(x.specification.seed);
+  h.number(x.specification.steps);
+  h.bytes(x.specification.model.kind);
+  h.number(x.target.width);
+  h.number(x.target.depth);
+  for (auto layer : x.target.first_layer)
+    h.number(layer);
+  for (const auto& p : x.target.participants) {
+    h.bytes(p.slot.instance);
+    h.number(p.slot.life.value);
+    h.number(p.slot.index);
+  }
+  for (const auto& m : x.moves) {
+    h.number(m.layer);
+    h.number(m.source);
+    h.number(m.destination);
+  }
+  return h.state;
+}
+
+generation generation_of(const command& x) {
+  return std::visit(
+      [](const auto& y) {
+        if constexpr (requires { y.next; })
+          return y.next;
+        else if constexpr (requires { y.current; })
+          return y.current;
+        else
+          return generation{};
+      },
+      x);
+}
+
+} // namespace parcae

@@ -1,0 +1,111 @@
+#pragma once
+
+// What instances, clients and job managers tell the registry, besides the choreography.
+
+#include "protocols/values/ids.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
+inline constexpr std::uint32_t protocol_version = 8;
+
+/// The same as CAF's application identifier: a client refuses a server of another version before the first message.
+inline std::string application_identifier() {
+  return "parcae-" + std::to_string(protocol_version);
+}
+
+enum class role : std::uint8_t {
+  worker = 1, ///< its slots train
+  keeper,     ///< holds snapshots in host memory, does not train
+};
+
+inline std::string to_string(role x) {
+  return x == role::keeper ? "keeper" : "worker";
+}
+
+/// What instances share that run on the same machine.
+struct machine_facts {
+  static constexpr std::size_t longest_id = 200;
+
+  std::string id;          ///< equal for all on it; empty: not known, taken for a machine of its own
+  std::uint32_t cores = 0; ///< that its instances may use, all together; 0: not known
+  std::uint64_t bytes = 0; ///< its memory; 0: not known
+
+  friend bool operator==(const machine_facts&, const machine_facts&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, machine_facts& x) {
+    return f(x.id, x.cores, x.bytes);
+  }
+};
+
+/// HELLO: an instance introduces one of its lives.
+struct hello {
+  std::uint32_t protocol = protocol_version;
+  std::string name;
+  incarnation life;
+  parcae::role role = parcae::role::worker;
+  std::string host; ///< of its data port
+  std::uint16_t port = 0;
+  std::uint32_t slots = 1;
+  /// Vendor, family, model and instruction set of the processor, LibTorch version, device type. Slots with equal facts
+  /// compute equal bits.
+  std::string processor;
+  std::uint64_t slot_bytes = 0;   ///< memory of one slot
+  std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
+  machine_facts machine;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, hello& x) {
+    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor, x.slot_bytes, x.manager_life,
+             x.machine);
+  }
+};
+
+/// The registry's answer to HELLO.
+struct welcome {
+  std::uint64_t manager_life = 0; ///< random per manager process
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, welcome& x) {
+    return f(x.manager_life);
+  }
+};
+
+/// A life of an instance will end: SIGTERM, a notice of the cloud, a synthetic preemption.
+struct leaving_notice {
+  std::string name;
+  incarnation life;
+  std::uint64_t notice_ms = 0; ///< from when it is received
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, leaving_notice& x) {
+    return f(x.name, x.life, x.notice_ms);
+  }
+};
+
+/// Bytes of a `request` or `reply` of client.hpp.
+struct client_request {
+  std::vector<char> bytes;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, client_request& x) {
+    return f(x.bytes);
+  }
+};
+
+struct client_reply {
+  std::vector<char> bytes;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, client_reply& x) {
+    return f(x.bytes);
+  }
+};
+
+} // namespace parcae

@@ -1,0 +1,341 @@
+#pragma once
+
+// Client requests and replies as plain values, and their bytes (Cap'n Proto, client.capnp). The bytes may come from
+// another build or from anyone: decoding is bounded and throws std::runtime_error with one line on what is wrong. No
+// CAF.
+
+#include "protocols/values/costs.hpp"
+#include "protocols/values/job_specification.hpp"
+#include "protocols/values/state.hpp"
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace parcae {
+
+/// Largest request or reply, bytes; a larger one is refused before it is looked at.
+inline constexpr std::size_t client_message_limit_bytes = 1 << 20;
+
+// --- requests ------------------------------------------------------------------------------------
+
+/// Of two jobs that wait the one with the higher priority comes first.
+inline constexpr std::int32_t most_priority = 1000; ///< and the least is its negative
+
+struct submit_request {
+  job_specification job;
+  std::int32_t priority = 0;
+};
+
+/// What would become of a job if it were submitted now.
+struct check_request {
+  job_specification job;
+  std::int32_t priority = 0;
+};
+
+/// What happened before the numbers given is left out, so that a client can poll cheaply. Of all jobs only one is told
+/// in detail, so that a reply is bounded: the one that runs, else the newest.
+struct status_request {
+  std::uint64_t job = 0; ///< 0: all
+  std::uint64_t changes_from = 0;
+  std::uint64_t events_from = 0;
+  std::uint64_t decisions_from = 0;
+  std::uint64_t losses_from = 0; ///< versions
+  std::uint64_t news_from = 0;
+  std::uint64_t failures_from = 0;
+};
+
+/// A synthetic preemption: of the instances named, or of `any` workers chosen by `seed`.
+struct preempt_request {
+  std::vector<std::string> names;
+  std::uint32_t any = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t notice_ms = 0; ///< 0: no notice at all
+};
+
+struct cancel_request {
+  std::uint64_t job = 0;
+};
+
+/// The newest version that the keepers hold is to be written as a checkpoint, if it is not one already.
+struct checkpoint_request {
+  std::uint64_t job = 0;
+};
+
+/// A node failed at something, or has died of it: what, and the end of its log. May be repeated.
+struct report_request {
+  std::string instance;
+  std::string what;               ///< one line
+  std::vector<std::string> lines; ///< oldest first
+  std::uint64_t job = 0;          ///< that the node worked for; 0: none, or unknown
+};
+
+using request = std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request,
+                             report_request, check_request>;
+
+// --- replies -------------------------------------------------------------------------------------
+
+struct instance_status {
+  std::string name;
+  std::uint64_t incarnation = 0;
+  std::string role;  ///< worker, keeper
+  std::string state; ///< alive, leaving, lost
+  std::uint32_t slots = 0;
+  std::string host;
+  std::uint16_t port = 0;
+  std::string processor;
+  std::uint64_t age_ms = 0;
+  std::int64_t expires_in_ms = -1; ///< until a notice expires; -1: not under notice
+  std::int64_t lost_at_us = -1;    ///< when declared lost, monotonic clock of the manager's machine; -1: not lost
+
+  friend bool operator==(const instance_status&, const instance_status&) = default;
+};
+
+/// One change of generation: change_record of actors/conductor/conductor.hpp with its number. Times in ms from the
+/// start of the change, -1: did not happen.
+struct change_status {
+  std::uint64_t number = 0; ///< 0, 1, … within the job
+  std::uint64_t to = 0;     ///< generation
+  std::string trigger;
+  std::string configuration; ///< "D×P"
+  std::string kind;          ///< none, intra_stage, inter_stage, pipeline
+  std::uint64_t bytes = 0;
+  std::uint64_t replayed_steps = 0;
+  double decided_ms = -1;
+  double planned_ms = -1;
+  double prepared_ms = -1;
+  double stopped_ms = -1;
+  double ready_ms = -1;
+  double active_ms = -1;
+  double first_commit_ms = -1;
+  double stall_ms = -1;
+  double predicted_ms = -1; ///< of the stall, when the change was first planned
+  std::uint32_t plans = 0;  ///< times that it was planned
+  bool waited = false;      ///< for instances
+  std::int64_t at_us = 0;   ///< when it began; monotonic clock of the manager's machine
+
+  friend bool operator==(const change_status&, const change_status&) = default;
+};
+
+/// A configuration and the samples expected of it over the look-ahead.
+struct choice_status {
+  std::string configuration; ///< "D×P", or "waiting"
+  double samples = 0;
+
+  friend bool operator==(const choice_status&, const choice_status&) = default;
+};
+
+/// Slots to be expected one interval later than in the entry before.
+struct outlook_status {
+  double mean = 0;
+  std::uint32_t low = 0;  ///< 10 % quantile
+  std::uint32_t high = 0; ///< 90 % quantile
+
+  friend bool operator==(const outlook_status&, const outlook_status&) = default;
+};
+
+/// One answer of the planner: decision_record of actors/conductor/conductor.hpp with its number.
+struct decision_status {
+  std::uint64_t number = 0; ///< 0, 1, … within the job
+  std::int64_t at_us = 0;   ///< monotonic clock of the manager's machine
+  std::string trigger;
+  std::string policy;
+  std::vector<outlook_status> forecast;
+  choice_status chosen;
+  std::vector<choice_status> runners_up;
+  std::string reason;
+  std::uint64_t generation = 0; ///< that carries it out; 0: nothing was changed
+  double expected_ms = 0;       ///< stall
+  double realised_ms = -1;      ///< -1: none yet
+
+  friend bool operator==(const decision_status&, const decision_status&) = default;
+};
+
+/// How fast a configuration is: by the model, corrected by what was measured, or measured.
+struct configuration_status {
+  std::uint32_t width = 0;
+  std::uint32_t depth = 0;
+  double predicted_samples_per_s = 0; ///< by the model alone
+  double samples_per_s = 0;           ///< measured, or the model's corrected by its error elsewhere
+  double low_samples_per_s = 0;       ///< samples_per_s is in between with 95 %
+  double high_samples_per_s = 0;
+  std::uint64_t measured_steps = 0; ///< 0: samples_per_s is not measured
+  std::uint64_t visits = 0;         ///< generations
+  bool measured_by_cpu = false;     ///< cores were short: from executors' processor time and bytes over the link
+
+  friend bool operator==(const configuration_status&, const configuration_status&) = default;
+};
+
+/// Memory of one rank's tensors, bytes.
+struct memory_status {
+  std::string slot;
+  std::uint64_t peak_bytes = 0;      ///< since its generation began
+  std::uint64_t estimated_bytes = 0; ///< what is planned with; with room for a change's arrivals
+
+  friend bool operator==(const memory_status&, const memory_status&) = default;
+};
+
+/// A line of a job's journal or log.
+struct event_status {
+  std::uint64_t number = 0;
+  std::int64_t at_us = 0; ///< monotonic clock of the manager's machine
+  std::string level;      ///< information, warning, error
+  std::string text;
+
+  friend bool operator==(const event_status&, const event_status&) = default;
+};
+
+/// Where one keeper put its share of a checkpoint.
+struct checkpoint_folder {
+  std::string keeper; ///< instance
+  std::string folder; ///< absolute, on that machine
+
+  friend bool operator==(const checkpoint_folder&, const checkpoint_folder&) = default;
+};
+
+/// The loss of the step that made a version, or the mean of those of a few steps, the last of which made it.
+struct loss_point {
+  std::uint64_t steps = 0;
+  double loss = 0;
+
+  friend bool operator==(const loss_point&, const loss_point&) = default;
+};
+
+/// What one keeper holds of a job.
+struct keeper_status {
+  std::string keeper;       ///< instance
+  std::uint64_t steps = 0;  ///< newest version that it holds something of
+  std::uint32_t layers = 0; ///< of that version; several keepers share the layers
+
+  friend bool operator==(const keeper_status&, const keeper_status&) = default;
+};
+
+struct job_status {
+  std::uint64_t id = 0;
+  std::string name;
+  std::string state;   ///< queued, running, done, failed, cancelled
+  std::string phase;   ///< of the choreography, while it runs
+  std::string problem; ///< why it waits or failed
+  std::uint64_t generation = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t steps_done = 0;
+  std::uint32_t width = 0; ///< of the generation running, or being changed; 0: none
+  std::uint32_t depth = 0;
+  std::vector<std::string> grid;         ///< slots by rank = pipeline · depth + stage
+  std::vector<std::uint64_t> grid_lives; ///< incarnations of their instances
+  double loss = 0;
+  std::int64_t evaluated_steps = -1; ///< version last evaluated on the validation samples; -1: none
+  double validation_loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double step_ms = 0;
+  double samples_per_s = 0;
+  std::uint64_t protected_steps = 0; ///< version that the keepers hold complete
+  bool protected_now = false;
+  std::uint64_t replayed_steps = 0;
+  std::uint64_t intra_stage = 0; ///< changes by kind of migration
+  std::uint64_t inter_stage = 0;
+  std::uint64_t pipeline = 0;
+  std::uint64_t unmoved = 0;
+  std::map<std::uint64_t, std::uint64_t> steps_by_depth;
+  std::uint64_t change_count = 0; ///< all, also those left out
+  std::vector<change_status> changes;
+  std::vector<chain_link> chain;
+  std::string parameters_sha256; ///< once done
+  std::uint64_t event_count = 0;
+  std::vector<event_status> events;
+  std::uint64_t checkpoint_steps = 0; ///< of the newest complete checkpoint; 0: there is none
+  std::vector<checkpoint_folder> checkpoint_folders;
+  std::string checkpoint_problem;   ///< why the last attempt to write one failed
+  std::uint64_t decision_count = 0; ///< all, also those left out
+  std::vector<decision_status> decisions;
+  std::vector<loss_point> losses;                   ///< ascending, at most loss_curve::most_points
+  std::vector<loss_point> validation_losses;        ///< likewise
+  double time_left_ms = -1;                         ///< at the pace of the last minute, stalls included; -1: unknown
+  std::vector<keeper_status> keepers;               ///< those present
+  std::uint32_t layers = 0;                         ///< of the model
+  std::vector<configuration_status> configurations; ///< that the planner last chose from
+  std::vector<layer_cost> layer_costs;              ///< as measured so far
+  std::vector<memory_status> memory;                ///< by rank, as far as heard
+  change_figures figures;                           ///< learnt from the changes that went through
+  double other_ms = 0;   ///< processor time per step and rank that is no layer's, in the present configuration
+  bool detailed = false; ///< else losses, changes, events and decisions are left out
+  std::int32_t priority = 0;
+  std::int64_t loss_steps = -1; ///< version that `loss` is of; -1: there is no loss yet
+  std::string idle;             ///< why workers are without a place; empty: none is, or there is nothing to say
+
+  friend bool operator==(const job_status&, const job_status&) = default;
+};
+
+/// A node's last words.
+struct failure_status {
+  std::uint64_t number = 0; ///< 0, 1, … since the manager started
+  std::int64_t at_us = 0;   ///< when it was heard; monotonic clock of the manager's machine
+  std::string instance;
+  std::string what;               ///< one line
+  std::vector<std::string> lines; ///< its log up to then, the last of it, oldest first
+  std::uint64_t job = 0;          ///< that ran, or ran last; 0: none did
+
+  friend bool operator==(const failure_status&, const failure_status&) = default;
+};
+
+struct status_reply {
+  std::int64_t now_us = 0; ///< monotonic clock of the manager's machine
+  std::vector<instance_status> instances;
+  std::vector<job_status> jobs;
+  std::uint64_t news_count = 0;         ///< all, also those left out
+  std::vector<event_status> news;       ///< of the instances: joins, notices, losses, failures; the newest
+  std::uint64_t failure_count = 0;      ///< all, also those left out
+  std::vector<failure_status> failures; ///< the newest of each instance, oldest first
+  /// Random per process: a job's number of another manager is another job's. 0: from an older build.
+  std::uint64_t manager_life = 0;
+
+  friend bool operator==(const status_reply&, const status_reply&) = default;
+};
+
+struct submitted_reply {
+  std::uint64_t job = 0;
+  std::uint64_t manager_life = 0; ///< as in status_reply
+};
+
+struct preempted_reply {
+  std::vector<std::string> names;
+};
+
+struct cancelled_reply {
+  std::uint64_t job = 0;
+};
+
+struct error_reply {
+  std::string code; ///< a name of parcae_error
+  std::string text; ///< one line: what is wrong and what to do
+};
+
+/// A checkpoint was asked for; the status says when it is there.
+struct checkpointing_reply {
+  std::uint64_t job = 0;
+};
+
+struct reported_reply {};
+
+struct checked_reply {
+  std::string obstacle;            ///< why it cannot run on what is there now; empty: it can
+  std::vector<std::string> before; ///< the jobs that would run before it, one line each
+};
+
+using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply,
+                           checkpointing_reply, reported_reply, checked_reply>;
+
+// --- bytes ---------------------------------------------------------------------------------------
+
+std::vector<char> encode(const request& x);
+std::vector<char> encode(const reply& x);
+
+/// The specification is decoded as it is: check it with problem_of.
+request decode_request(std::span<const char> bytes);
+reply decode_reply(std::span<const char> bytes);
+
+} // namespace parcae

@@ -1,0 +1,121 @@
+#include "protocols/client/stored_values.hpp"
+
+namespace parcae {
+
+void put(schema::JobSpecification::Builder to, const job_specification& x) {
+  to.setName(x.name);
+  to.setSteps(x.steps);
+  to.setSeed(x.seed);
+  to.setThreads(x.threads);
+  to.setReproducible(x.reproducible);
+  auto model = to.initModel();
+  model.setKind(x.model.kind);
+  model.setLayers(x.model.layers);
+  model.setWidth(x.model.width);
+  model.setHeads(x.model.heads);
+  model.setSequence(x.model.sequence);
+  model.setVocabulary(x.model.vocabulary);
+  model.setDropout(x.model.dropout);
+  model.setTiedEmbeddings(x.model.tied_embeddings);
+  model.setMaskToken(x.model.mask_token);
+  model.setImage(x.model.image);
+  model.setChannels(x.model.channels);
+  model.setClasses(x.model.classes);
+  auto data = to.initData();
+  data.setKind(x.data.kind);
+  data.setPath(x.data.path);
+  data.setSamples(x.data.samples);
+  data.setSeed(x.data.seed);
+  data.setValidation(x.data.validation);
+  to.setGlobalBatch(x.global_batch);
+  to.setMicroBatch(x.micro_batch);
+  auto optimizer = to.initOptimizer();
+  optimizer.setKind(x.optimizer.kind);
+  optimizer.setLearningRate(x.optimizer.learning_rate);
+  optimizer.setSchedule(x.optimizer.schedule);
+  optimizer.setWarmupSteps(x.optimizer.warmup_steps);
+  optimizer.setWeightDecay(x.optimizer.weight_decay);
+  optimizer.setMomentum(x.optimizer.momentum);
+  optimizer.setBeta1(x.optimizer.beta1);
+  optimizer.setBeta2(x.optimizer.beta2);
+  optimizer.setEpsilon(x.optimizer.epsilon);
+  optimizer.setClipNorm(x.optimizer.clip_norm);
+  to.setMinDepth(x.min_depth);
+  to.setMaxDepth(x.max_depth);
+  to.setMinWidth(x.min_width);
+  to.setMaxWidth(x.max_width);
+  to.setVirtualReplicas(x.virtual_replicas);
+  to.setKeeperEvery(x.keeper_every);
+  to.setKeeperCopies(x.keeper_copies);
+  to.setPolicy(x.policy);
+  to.setPlanningIntervalMs(x.planning_interval_ms);
+  to.setLookAhead(x.look_ahead);
+  to.setCheckpointEvery(x.checkpoint_every);
+  to.setCheckpointsKept(x.checkpoints_kept);
+  auto resume = to.initResume();
+  resume.setSteps(x.resume.steps);
+  resume.setFolder(x.resume.folder);
+  resume.setDataDigest(x.resume.data_digest);
+  to.setEvaluateEvery(x.evaluate_every);
+  to.setRecompute(x.recompute);
+}
+
+job_specification get(schema::JobSpecification::Reader from) {
+  job_specification x;
+  x.name = from.getName().cStr();
+  x.steps = from.getSteps();
+  x.seed = from.getSeed();
+  x.threads = from.getThreads();
+  x.reproducible = from.getReproducible();
+  auto model = from.getModel();
+  x.model.kind = model.getKind().cStr();
+  x.model.layers = model.getLayers();
+  x.model.width = model.getWidth();
+  x.model.heads = model.getHeads();
+  x.model.sequence = model.getSequence();
+  x.model.vocabulary = model.getVocabulary();
+  x.model.dropout = model.getDropout();
+  x.model.tied_embeddings = model.getTiedEmbeddings();
+  x.model.mask_token = model.getMaskToken();
+  x.model.image = model.getImage();
+  x.model.channels = model.getChannels();
+  x.model.classes = model.getClasses();
+  auto data = from.getData();
+  x.data.kind = data.getKind().cStr();
+  x.data.path = data.getPath().cStr();
+  x.data.samples = data.getSamples();
+  x.data.seed = data.getSeed();
+  x.data.validation = data.getValidation();
+  x.global_batch = from.getGlobalBatch();
+  x.micro_batch = from.getMicroBatch();
+  auto optimizer = from.getOptimizer();
+  x.optimizer.kind = optimizer.getKind().cStr();
+  x.optimizer.learning_rate = optimizer.getLearningRate();
+  x.optimizer.schedule = optimizer.getSchedule().cStr();
+  x.optimizer.warmup_steps = optimizer.getWarmupSteps();
+  x.optimizer.weight_decay = optimizer.getWeightDecay();
+  x.optimizer.momentum = optimizer.getMomentum();
+  x.optimizer.beta1 = optimizer.getBeta1();
+  x.optimizer.beta2 = optimizer.getBeta2();
+  x.optimizer.epsilon = optimizer.getEpsilon();
+  x.optimizer.clip_norm = optimizer.getClipNorm();
+  x.min_depth = from.getMinDepth();
+  x.max_depth = from.getMaxDepth();
+  x.min_width = from.getMinWidth();
+  x.max_width = from.getMaxWidth();
+  x.virtual_replicas = from.getVirtualReplicas();
+  x.keeper_every = from.getKeeperEvery();
+  x.keeper_copies = from.getKeeperCopies();
+  x.policy = from.getPolicy().cStr();
+  x.planning_interval_ms = from.getPlanningIntervalMs();
+  x.look_ahead = from.getLookAhead();
+  x.checkpoint_every = from.getCheckpointEvery();
+  x.checkpoints_kept = from.getCheckpointsKept();
+  auto resume = from.getResume();
+  x.resume = {resume.getSteps(), resume.getFolder().cStr(), resume.getDataDigest().cStr()};
+  x.evaluate_every = from.getEvaluateEvery();
+  x.recompute = from.getRecompute();
+  return x;
+}
+
+} // namespace parcae

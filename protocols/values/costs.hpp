@@ -1,0 +1,57 @@
+#pragma once
+
+// What training and its changes cost, as plain values: measured by nodes and managers, shown by `status`, planned with.
+
+#include "protocols/base/exact.hpp"
+
+#include <cstdint>
+
+namespace parcae {
+
+/// Processor time of one layer, ms.
+struct pass_times {
+  double forward_ms = 0;   ///< one micro-batch; the first layer's has loading in it, the last one's the loss
+  double backward_ms = 0;  ///< one micro-batch, with its share in adding up gradients
+  double optimizer_ms = 0; ///< one step: norm, clipping, apply
+
+  friend bool operator==(const pass_times&, const pass_times&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, pass_times& x) {
+    return f(exact(x.forward_ms), exact(x.backward_ms), exact(x.optimizer_ms));
+  }
+};
+
+/// The sorts of passes.
+inline constexpr double pass_times::*pass_kinds[] = {&pass_times::forward_ms, &pass_times::backward_ms,
+                                                     &pass_times::optimizer_ms};
+
+/// One layer: times of a thread that goes from one pass to the next, and bytes.
+struct layer_cost : pass_times {
+  std::uint64_t gradient_bytes = 0;
+  std::uint64_t output_bytes = 0;     ///< one micro-batch's output, sent to the next stage
+  std::uint64_t state_bytes = 0;      ///< parameters, moments, buffers
+  std::uint64_t activation_bytes = 0; ///< kept from a micro-batch's forward to its backward pass, output included
+  std::uint64_t tied_bytes = 0; ///< gradient of a tensor that another layer has too; sent there if in another stage
+  pass_times waking = {};       ///< more, if the thread has slept since its last pass of the kind: cold caches
+
+  friend bool operator==(const layer_cost&, const layer_cost&) = default;
+};
+
+/// Figures of a cluster, measured on the running system or given. Phases without the bytes they move. The defaults are
+/// for a local network.
+struct change_figures {
+  double link_bytes_per_ms = 1.25e6; ///< of one instance, in each direction at the same time
+  double detect_ms = 1;              ///< from a loss to its being declared
+  double settle_ms = 2;              ///< ABORT until the last DECIDED, and for each slot lost besides:
+  double loss_ms = 3;                ///< losses of one moment are heard of one after the other
+  double plan_ms = 1;                ///< until the next configuration is known
+  double prepare_ms = 10;            ///< PREPARE until the last PREPARED: modules, memory, connections
+  double transfer_ms = 2;            ///< TRANSFER until the last READY, if nothing is to be moved
+  double activate_ms = 2;            ///< ACTIVATE until the last ACTIVE, and for each rank besides:
+  double rank_ms = 0.1;              ///< ranks are told one after the other, and the first of them train already
+
+  friend bool operator==(const change_figures&, const change_figures&) = default;
+};
+
+} // namespace parcae

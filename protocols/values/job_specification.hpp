@@ -1,0 +1,129 @@
+#pragma once
+
+// What a user asks for: the content of a job file, checked. Travels in PREPARE and, as Cap'n Proto, from the client.
+
+#include "protocols/base/exact.hpp"
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace parcae {
+
+/// Sizes of a model; which of them count depends on `kind`.
+struct model_specification {
+  std::string kind = "gpt";       ///< "gpt", "bert", "mlp" (of tokens), "resnet" or "vgg" (of images)
+  std::uint32_t layers = 4;       ///< transformer blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50
+  std::uint32_t width = 64;       ///< of the model (gpt, bert), of hidden layers (mlp), channels of the first (images)
+  std::uint32_t heads = 4;        ///< attention heads (gpt, bert); divides width
+  std::uint32_t sequence = 64;    ///< tokens per sample
+  std::uint32_t vocabulary = 256; ///< number of token values; 256 for byte-level text
+  double dropout = 0.0;           ///< probability of zeroing, 0 ≤ p < 1; not resnet
+  bool tied_embeddings = true;    ///< the output projection is the transposed token embedding (gpt, bert)
+  std::uint32_t mask_token = 256; ///< stands for a masked token (bert)
+  std::uint32_t image = 32;       ///< height and width of the images, pixels
+  std::uint32_t channels = 3;     ///< values per pixel
+  std::uint32_t classes = 10;     ///< number of labels of images
+
+  bool of_images() const { return kind == "resnet" || kind == "vgg"; }
+
+  friend auto operator<=>(const model_specification&, const model_specification&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, model_specification& x) {
+    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, exact(x.dropout), x.tied_embeddings,
+             x.mask_token, x.image, x.channels, x.classes);
+  }
+};
+
+/// Where the samples come from.
+struct data_specification {
+  std::string kind = "text";      ///< "text", "tokens", "images" or "synthetic"; see load_dataset
+  std::string path{};             ///< a file, or a folder of files; looked up on the nodes. Not for synthetic data
+  std::uint64_t samples = 65'536; ///< synthetic only
+  std::uint64_t seed = 1;         ///< synthetic only
+  std::uint64_t validation = 0;   ///< the last so many samples are not trained on
+
+  friend auto operator<=>(const data_specification&, const data_specification&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, data_specification& x) {
+    return f(x.kind, x.path, x.samples, x.seed, x.validation);
+  }
+};
+
+/// The optimizer and its schedule. Moments start at 0; step count and first-step flag are derived from the version.
+struct optimizer_specification {
+  std::string kind = "adamw"; ///< "adamw" (two moments) or "sgd" (one momentum buffer)
+  double learning_rate = 1e-3;
+  std::string schedule = "constant"; ///< "constant", "linear" or "cosine" (decay to 0 just after the last step)
+  std::uint64_t warmup_steps = 0;    ///< the rate rises linearly over these steps
+  double weight_decay = 0.0;         ///< on all tensors alike, as PyTorch's parameter groups do by default
+  double momentum = 0.9;             ///< sgd only
+  double beta1 = 0.9;                ///< adamw only
+  double beta2 = 0.999;              ///< adamw only
+  double epsilon = 1e-8;             ///< adamw only
+  double clip_norm = 0.0;            ///< largest global gradient norm; 0: no clipping
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, optimizer_specification& x) {
+    return f(x.kind, exact(x.learning_rate), x.schedule, x.warmup_steps, exact(x.weight_decay), exact(x.momentum),
+             exact(x.beta1), exact(x.beta2), exact(x.epsilon), exact(x.clip_norm));
+  }
+};
+
+/// The checkpoint that a job goes on from.
+struct resume_point {
+  std::uint64_t steps = 0; ///< committed in it; 0: the job starts anew
+  std::string folder;      ///< of the checkpoint, looked up by the keepers
+  std::string data_digest; ///< of the data that those steps were trained on
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, resume_point& x) {
+    return f(x.steps, x.folder, x.data_digest);
+  }
+};
+
+struct job_specification {
+  std::string name = "job";
+  std::uint64_t steps = 100;
+  std::uint64_t seed = 1;
+  std::uint32_t threads = 1;        ///< intra-op threads of every executor; part of the exactness contract
+  bool reproducible = true;         ///< false: plain all-reduce
+  std::uint64_t evaluate_every = 0; ///< steps between evaluations on the validation samples, also at both ends; 0: none
+  model_specification model;
+  data_specification data;
+  std::uint32_t global_batch = 16; ///< samples per step; never changes with (D, P)
+  std::uint32_t micro_batch = 4;   ///< samples per micro-batch; divides global_batch
+  optimizer_specification optimizer;
+  std::uint32_t min_depth = 1; ///< pipeline stages, inclusive bounds
+  std::uint32_t max_depth = 64;
+  std::uint32_t min_width = 1; ///< pipelines (data parallel), inclusive bounds
+  std::uint32_t max_width = 64;
+  std::uint32_t virtual_replicas = 4; ///< V: divides the number of micro-batches; D ≤ V
+  bool recompute = false;             ///< activations inside layers are computed again for the backward pass
+  std::uint64_t keeper_every = 10;    ///< steps between snapshots to the keepers
+  std::uint32_t keeper_copies = 1;    ///< keepers that hold each layer
+  std::string policy = "liveput";     ///< planning policy: "liveput" or "throughput"
+  std::uint64_t planning_interval_ms = 60'000;
+  std::uint32_t look_ahead = 12;
+  std::uint64_t checkpoint_every = 0; ///< least steps between checkpoints; 0: only the final version is written
+  std::uint32_t checkpoints_kept = 2; ///< the newest so many stay on disk
+  resume_point resume;                ///< not in job files: `parcae submit --resume`
+
+  /// M, micro-batches per step.
+  std::uint32_t micro_batches() const { return global_batch / micro_batch; }
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, job_specification& x) {
+    return f(x.name, x.steps, x.seed, x.threads, x.reproducible, x.model, x.data, x.global_batch, x.micro_batch,
+             x.optimizer, x.min_depth, x.max_depth, x.min_width, x.max_width, x.virtual_replicas, x.keeper_every,
+             x.keeper_copies, x.policy, x.planning_interval_ms, x.look_ahead, x.checkpoint_every, x.checkpoints_kept,
+             x.resume, x.evaluate_every, x.recompute);
+  }
+};
+
+/// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
+std::string problem_of(const job_specification& job);
+
+} // namespace parcae

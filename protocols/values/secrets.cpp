@@ -1,0 +1,54 @@
+#include "protocols/values/secrets.hpp"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace parcae {
+
+bool operator==(const secret_key& a, const secret_key& b) {
+  return CRYPTO_memcmp(a.words.data(), b.words.data(), sizeof a.words) == 0;
+}
+
+bool operator==(const data_token& a, const data_token& b) {
+  return ((a.high ^ b.high) | (a.low ^ b.low)) == 0;
+}
+
+secret_key random_secret() {
+  secret_key result;
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(result.words.data()), sizeof result.words) != 1)
+    throw std::runtime_error("there are no random numbers for secrets");
+  return result;
+}
+
+secret_key key_of(const secret_key& from, std::string_view purpose, std::initializer_list<std::uint64_t> where) {
+  std::string text(purpose);
+  text += '\0'; // the rest has a fixed form: no two inputs are one text
+  for (auto word : where)
+    for (int i = 0; i < 8; ++i)
+      text += static_cast<char>(word >> (8 * i) & 0xff);
+  secret_key result;
+  static_assert(sizeof result.words == 32);
+  unsigned length = 0;
+  if (!HMAC(EVP_sha256(), from.words.data(), sizeof from.words, reinterpret_cast<const unsigned char*>(text.data()),
+            text.size(), reinterpret_cast<unsigned char*>(result.words.data()), &length) ||
+      length != sizeof result.words)
+    throw std::runtime_error("HMAC-SHA256 is not available");
+  return result;
+}
+
+data_token token_of(const secret_key& from, std::string_view purpose, std::initializer_list<std::uint64_t> where) {
+  const auto all = key_of(from, purpose, where);
+  return {all.words[0], all.words[1]};
+}
+
+snapshot_pass pass_of(const secret_key& key, incarnation life, std::uint32_t index) {
+  return {life, index, token_of(key, "stream", {life.value, index})};
+}
+
+} // namespace parcae

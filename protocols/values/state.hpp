@@ -1,0 +1,84 @@
+#pragma once
+
+// Versions of shards, and the record of which versions count.
+
+#include "protocols/base/exact.hpp"
+#include "protocols/values/ids.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// Version of a shard: the number of steps committed, and the generation that committed the last of them. Version
+/// (0, 0) is the state a layer starts from, a pure function of the job.
+struct version {
+  std::uint64_t steps = 0;
+  generation by;
+
+  friend auto operator<=>(const version&, const version&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, version& x) {
+    return f(x.steps, x.by);
+  }
+};
+
+inline std::string to_string(const version& x) {
+  return std::to_string(x.steps) + "@" + std::to_string(x.by.value);
+}
+
+/// Says that all of one layer (parameters and moments) is held at a version.
+struct layer_version {
+  std::uint32_t layer = 0;
+  version at;
+
+  friend auto operator<=>(const layer_version&, const layer_version&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, layer_version& x) {
+    return f(x.layer, x.at);
+  }
+};
+
+/// What one holder has, sorted by layer. A worker holds at most one version of a layer, a keeper up to a few.
+using inventory = std::vector<layer_version>;
+
+/// Stands for "no step" where a step is optional.
+inline constexpr std::uint64_t no_step = UINT64_MAX;
+
+/// What the commit exchange of one step yields: all that is needed to apply its gradients.
+struct commit_result {
+  std::uint64_t step = no_step; ///< the step exchanged (0-based); applying it makes version step + 1
+  double loss = 0;              ///< mean over the step's micro-batches, added in micro-batch order
+  double gradient_norm = 0;     ///< before clipping
+  double clip_factor = 1;       ///< gradients are multiplied by it
+  double learning_rate = 0;
+  bool stop = false;     ///< some rank asked to stop after this step
+  bool snapshot = false; ///< the version it makes goes to the keepers
+
+  friend bool operator==(const commit_result&, const commit_result&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, commit_result& x) {
+    return f(x.step, exact(x.loss), exact(x.gradient_norm), exact(x.clip_factor), exact(x.learning_rate), x.stop,
+             x.snapshot);
+  }
+};
+
+/// One generation's part of the committed history.
+struct chain_link {
+  generation by;
+  std::uint64_t base = 0; ///< version this generation started from
+  std::uint64_t last = 0; ///< version it ended at; UINT64_MAX while it runs
+
+  friend bool operator==(const chain_link&, const chain_link&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, chain_link& x) {
+    return f(x.by, x.base, x.last);
+  }
+};
+
+} // namespace parcae

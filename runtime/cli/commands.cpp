@@ -1,0 +1,126 @@
+#include "runtime/cli/commands.hpp"
+
+#include "protocols/base/duration.hpp"
+#include "protocols/base/printable.hpp"
+#include "runtime/cli/manager.hpp"
+#include "runtime/cli/watch.hpp"
+#include "runtime/job/job_keys.hpp"
+#include "runtime/process/client.hpp"
+#include "runtime/process/usage.hpp"
+#include "runtime/view/status_text.hpp"
+#include "runtime/view/watch_events.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+
+namespace parcae {
+
+namespace {
+
+const CLI::Range job_number(1, 1'000'000'000);
+
+void print(const std::string& x) {
+  std::fputs(x.c_str(), stdout);
+}
+
+} // namespace
+
+std::shared_ptr<std::string> add_manager_option(CLI::App& command) {
+  auto x = std::make_shared<std::string>("127.0.0.1:4242");
+  command.add_option("--manager", *x, "HOST:PORT of the manager")->envname("PARCAE_MANAGER")->capture_default_str();
+  return x;
+}
+
+void add_manager(CLI::App& app) {
+  auto command = app.add_subcommand("manager", "run the manager, which instances and commands connect to\n"
+                                               "Example: parcae manager --listen 127.0.0.1:4242");
+  auto listen = std::make_shared<std::string>("127.0.0.1:4242");
+  command->add_option("--listen", *listen, "loopback HOST:PORT; port 0: any free one")->capture_default_str();
+  auto log = std::make_shared<std::string>("text");
+  command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
+  command->callback([=] { run_manager(parse_local_address(*listen), parse_log_format(*log)); });
+}
+
+void add_status(CLI::App& app) {
+  auto command = app.add_subcommand("status", "show jobs and instances, one line each\n"
+                                              "Example: parcae status 1 --json");
+  auto manager = add_manager_option(*command);
+  auto job = std::make_shared<std::uint64_t>(0);
+  auto json = std::make_shared<bool>(false), all = std::make_shared<bool>(false);
+  command->add_option("JOB", *job, "only this job, with its details")->check(job_number);
+  command->add_flag("--all", *all, "also jobs that have ended, and instances that are lost");
+  command->add_flag("--json", *json, "all of it, as one line of JSON");
+  command->callback([=] {
+    auto x = manager_client(parse_local_address(*manager)).status({.job = *job});
+    print(*json ? json_of(x) + "\n" : *job != 0 ? text_of(x, *all) : overview_of(x, *all));
+  });
+}
+
+void add_logs(CLI::App& app) {
+  auto command = app.add_subcommand("logs", "a job's events, and the last lines of the nodes that failed in it\n"
+                                            "Example: parcae logs 1");
+  auto manager = add_manager_option(*command);
+  auto job = std::make_shared<std::uint64_t>(0);
+  command->add_option("JOB", *job, "default: the one that runs, else the last")->check(job_number);
+  command->callback([=] {
+    const auto x = manager_client(parse_local_address(*manager)).status({.job = *job});
+    const auto wall = std::chrono::system_clock::now();
+    const auto seconds = std::chrono::system_clock::to_time_t(wall);
+    std::tm local{};
+    localtime_r(&seconds, &local);
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(wall.time_since_epoch()).count();
+    print(log_of(x, {x.now_us, us + 1'000'000 * static_cast<std::int64_t>(local.tm_gmtoff)}));
+  });
+}
+
+void add_job_keys(CLI::App& app) {
+  auto command = app.add_subcommand("job-keys", "every key of a job file, and the formats of data\n"
+                                                "Example: parcae job-keys | grep batch");
+  command->callback([] { print(job_reference()); });
+}
+
+void add_watch(CLI::App& app) {
+  auto command = app.add_subcommand("watch", "follow a job until it ends, live on a terminal, else line by line\n"
+                                             "Example: parcae watch 1");
+  auto manager = add_manager_option(*command);
+  auto job = std::make_shared<std::uint64_t>(0);
+  command->add_option("JOB", *job, "default: the one that runs, else the next, else the last")->check(job_number);
+  command->callback([=] { watch(parse_local_address(*manager), *job); });
+}
+
+void add_preempt(CLI::App& app) {
+  auto command = app.add_subcommand("preempt", "synthetic preemption: notice, then the node's process is killed\n"
+                                               "Example: parcae preempt --any 2 --notice 30s");
+  auto manager = add_manager_option(*command);
+  auto x = std::make_shared<preempt_request>();
+  auto notice = std::make_shared<std::string>("0s");
+  auto names = command->add_option("INSTANCE", x->names, "instances by name");
+  auto any = command->add_option("--any", x->any, "or this many workers, chosen by --seed");
+  any->excludes(names);
+  command->add_option("--seed", x->seed, "for --any")->capture_default_str();
+  command->add_option("--notice", *notice, "0s: without notice")->capture_default_str();
+  command->callback([=] {
+    if (x->names.empty() && x->any == 0)
+      throw std::invalid_argument("preempt needs names of instances, or --any N");
+    auto duration = parse_duration(*notice);
+    if (!duration)
+      throw std::invalid_argument("--notice " + *notice + " is not a duration such as 30s");
+    x->notice_ms = static_cast<std::uint64_t>(duration->count());
+    for (const auto& name : manager_client(parse_local_address(*manager)).preempt(*x))
+      print(printable(name) + "\n");
+  });
+}
+
+void add_cancel(CLI::App& app) {
+  auto command = app.add_subcommand("cancel", "end a job, or take it from the queue\nExample: parcae cancel 1");
+  auto manager = add_manager_option(*command);
+  auto job = std::make_shared<std::uint64_t>(0);
+  command->add_option("JOB", *job)->required()->check(job_number);
+  command->callback([=] { manager_client(parse_local_address(*manager)).cancel(*job); });
+}
+
+} // namespace parcae

@@ -1,0 +1,123 @@
+#include "runtime/cli/manager.hpp"
+
+#include "actors/manager/front.hpp"
+#include "actors/manager/registry.hpp"
+#include "actors/node/instance.hpp"
+#include "runtime/process/system.hpp"
+#include "runtime/process/termination.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+namespace parcae {
+
+namespace {
+
+std::uint64_t random_word() {
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
+}
+
+// A loss of this process's own doing shows within a heartbeat's time after it; and a node is back after two attempts,
+// since one may meet a heartbeat (see instance.cpp).
+registry_config configuration_of(const liveness_limits& limits) {
+  registry_config result;
+  result.lease = limits.lease;
+  result.beat = limits.heartbeat;
+  result.standstill = limits.declared_lost - limits.heartbeat;
+  result.return_window = 2 * (dial_limits{}.longest_pause + limits.heartbeat);
+  result.conductor.request_limit = limits.control_request;
+  result.conductor.prepare_limit = limits.prepare;
+  result.manager_life = random_word();
+  result.secret = random_secret();
+  return result;
+}
+
+// What must not die, and why it did. Told on the dying actor's thread.
+class vital_actors {
+public:
+  explicit vital_actors(termination& end) : end_(end) {}
+
+  template <class Handle>
+  void watch(const Handle& x, std::string name) {
+    caf::actor_cast<caf::abstract_actor*>(x)->attach_functor([this, name = std::move(name)](const caf::error& why) {
+      const std::lock_guard lock(mutex_);
+      if (problem_.empty())
+        problem_ = "its " + name + " died (" + render(why) + ")";
+      end_.stop();
+    });
+  }
+
+  std::string problem() const {
+    const std::lock_guard lock(mutex_);
+    return problem_;
+  }
+
+private:
+  termination& end_;
+  mutable std::mutex mutex_;
+  std::string problem_;
+};
+
+// After a vital actor died: what its children send on their own end, CHECKPOINT above all, has to leave this process.
+constexpr std::chrono::seconds last_messages{1};
+
+} // namespace
+
+int run_manager(const address& listen, log_format log) {
+  log_to_stderr("manager", log);
+  termination end;
+  vital_actors vital(end); // told until the actors are gone
+  system_config config;
+  if (auto problem = config.problem(); !problem.empty())
+    throw std::runtime_error("cannot run: " + problem);
+  caf::actor_system system(config);
+  auto registry_settings = configuration_of({});
+  registry_settings.ended = [&] { end.stop(); };
+  auto core = system.spawn(registry, std::move(registry_settings));
+  auto published = system.spawn(front, manager_actor{core});
+  const auto end_actors = [&] {
+    caf::anon_send_exit(published, caf::exit_reason::kill); // it ignores all others
+    caf::anon_send_exit(core, caf::exit_reason::user_shutdown);
+  };
+  auto port = system.middleman().publish(published, listen.port, listen.host.c_str(),
+                                         true); // also where connections to the manager before linger
+  if (!port) {
+    end_actors();
+    throw std::runtime_error("cannot listen on " + to_string(listen) + " (" + render(port.error()) +
+                             "): is another manager running?");
+  }
+  std::printf("listening on %s\n", to_string(address{listen.host, *port}).c_str());
+  std::fflush(stdout);
+  spdlog::info("listening on {}:{}", listen.host, *port);
+  vital.watch(core, "registry");
+  vital.watch(published, "front");
+  bool signalled = false;
+  end.wait([&] {
+    if (std::exchange(signalled, true))
+      end.stop();
+    spdlog::info("ending");
+    caf::anon_send(core, end_atom_v);
+  });
+  const auto problem = vital.problem();
+  limit_shutdown(5);
+  system.middleman().unpublish(published, *port);
+  end_actors();
+  if (problem.empty())
+    return 0;
+  std::this_thread::sleep_for(last_messages);
+  throw std::runtime_error(
+      "the manager ends: " + problem +
+      "; what the keepers held goes to their folders: start it again, and go on with `parcae submit "
+      "--resume`");
+}
+
+} // namespace parcae

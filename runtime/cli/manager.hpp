@@ -1,0 +1,14 @@
+#pragma once
+
+#include "runtime/process/address.hpp"
+#include "runtime/process/logging.hpp"
+
+namespace parcae {
+
+/// Runs the manager until SIGTERM or SIGINT; returns the exit status. The running job is then stopped at a step and
+/// checkpointed, which takes at most 30 s, and the log says how to go on with it; a second signal ends at once. Prints
+/// "listening on HOST:PORT" on stdout once it does. Throws std::runtime_error with one line if it cannot listen, or
+/// cannot go on.
+int run_manager(const address& listen, log_format log = log_format::text);
+
+} // namespace parcae

@@ -1,0 +1,204 @@
+// `parcae submit`: a job file, changes to it, the checkpoint it goes on from; what is said to who submits.
+
+#include "gpu/checkpoint/checkpoint.hpp"
+#include "protocols/base/printable.hpp"
+#include "protocols/base/text.hpp"
+#include "runtime/cli/checkpoints.hpp"
+#include "runtime/cli/command_options.hpp"
+#include "runtime/job/job_file.hpp"
+#include "runtime/process/client.hpp"
+#include "runtime/process/usage.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::chrono::milliseconds poll_interval{200};
+constexpr std::chrono::seconds absence_limit{30}; // of the manager, while a job is waited for
+constexpr int polls_to_tell = 5;                  // what passes sooner is no news
+
+struct submit_options {
+  std::string manager;
+  std::string file;
+  std::string checkpoint;
+  job_overrides overrides;
+  std::int32_t priority = 0;
+  bool allow_change = false;
+  bool check = false;
+  bool wait = false;
+};
+
+void say(const std::string& x) {
+  std::fprintf(stderr, "%s\n", printable(x).c_str());
+}
+
+std::string joined(const std::vector<std::string>& x) {
+  std::string result;
+  for (const auto& part : x)
+    result += (result.empty() ? "" : ", ") + part;
+  return result;
+}
+
+// As long as it takes, and so also through moments in which the manager does not answer.
+job_status patient_status(const address& manager, std::unique_ptr<manager_client>& client, std::uint64_t id) {
+  const auto end = std::chrono::steady_clock::now() + absence_limit;
+  for (;;)
+    try {
+      if (!client)
+        client = std::make_unique<manager_client>(manager);
+      return client
+          ->status({.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX})
+          .jobs.at(0);
+    } catch (const client_error&) {
+      if (std::chrono::steady_clock::now() > end)
+        throw;
+      client.reset();
+      std::this_thread::sleep_for(poll_interval);
+    }
+}
+
+void wait_for(const address& manager, std::unique_ptr<manager_client> client, std::uint64_t id, const std::string& name,
+              std::string told) {
+  std::string problem;
+  int polls = 0; // in a row that found this problem
+  // Polling only: the client has nothing else to do, and the job may take days.
+  for (;;) {
+    auto job = patient_status(manager, client, id);
+    if (job.name != name)
+      throw client_error("job " + std::to_string(id) + " is now another one, " + job.name +
+                         ": the manager was started anew and lost this one; go on with `parcae submit --resume`");
+    if (job.state == "done") {
+      std::fprintf(stderr, "job %llu is done, parameters sha256 %s\n", static_cast<unsigned long long>(id),
+                   job.parameters_sha256.c_str());
+      return;
+    }
+    if (job.state == "failed" || job.state == "cancelled")
+      throw client_error("job " + std::to_string(id) + " " + job.state +
+                         (job.problem.empty() ? "" : ": " + job.problem));
+    polls = job.problem == problem ? polls + 1 : 0;
+    problem = job.problem;
+    if (polls == polls_to_tell && problem != told) {
+      told = problem;
+      if (!problem.empty())
+        std::fprintf(stderr, "job %llu: %s\n", static_cast<unsigned long long>(id), printable(problem).c_str());
+    }
+    std::this_thread::sleep_for(poll_interval);
+  }
+}
+
+// The checkpoint's own specification, or that of a job file, with changes.
+job_specification resumed(const submit_options& options) {
+  // Keepers look for the last two names of it: without a slash at its end.
+  const auto found = (std::filesystem::absolute(find_by_name(options.checkpoint, options.manager)) / "")
+                         .lexically_normal()
+                         .parent_path();
+  checkpoint_reader checkpoint({found});
+  const auto& manifest = checkpoint.manifest();
+  const auto& before = manifest.specification;
+  auto job = options.file.empty() ? with_overrides(before, options.overrides)
+                                  : parse_job_file(options.file, options.overrides);
+  const auto where = options.file.empty() ? "--set" : options.file;
+  if (const auto changed = changed_keys(before, job, on_resume::shape); !changed.empty())
+    throw std::runtime_error(where + ": " + joined(changed) + ": the checkpoint at " + found.string() +
+                             " is of another model or optimizer; leave out the job file to go on with its own");
+  const auto changed = changed_keys(before, job, on_resume::fixed);
+  if (!changed.empty() && !options.allow_change)
+    throw std::runtime_error(where + ": " + joined(changed) + ": the checkpoint at " + found.string() +
+                             " was not trained like that; leave it as it was, or give --allow-change");
+  if (!changed.empty())
+    say("goes on with other values than before: " + joined(changed));
+  // Data that moved is the same by its digest; other data has to be wanted.
+  job.resume = {manifest.at.steps, found.string(), options.allow_change ? std::string() : manifest.data_digest};
+  if (auto problem = problem_of(job); !problem.empty())
+    throw std::runtime_error((options.file.empty() ? found.string() : options.file) + ": " + problem);
+  if (const auto missing = checkpoint.missing(); !missing.empty())
+    say("warning: " + found.string() + " lacks layers " + list_of(missing) +
+        "; another keeper must have them, or name the folder of an older checkpoint");
+  return job;
+}
+
+job_specification job_of(const submit_options& options) {
+  if (options.file.empty() && options.checkpoint.empty())
+    throw std::invalid_argument("submit needs a job file, or --resume CHECKPOINT");
+  auto job = options.checkpoint.empty() ? parse_job_file(options.file, options.overrides) : resumed(options);
+  // The path is looked up on the nodes; here is only a hint for the common case of one machine.
+  const std::filesystem::path data = job.data.path;
+  if (!data.empty() && !std::filesystem::exists(data))
+    say("warning: " + data.string() + " is not on this machine" +
+        (data.is_absolute() ? "" : " (seen from " + std::filesystem::current_path().string() + ")") +
+        "; the nodes need it" + (data.is_absolute() ? "" : ", seen from the folder each was started in"));
+  return job;
+}
+
+void check(const submit_options& options) {
+  const auto job = job_of(options);
+  const auto x = manager_client(parse_local_address(options.manager)).check(job, options.priority);
+  if (!x.obstacle.empty())
+    throw client_error("job " + job.name + " is well formed, but " + x.obstacle);
+  std::printf("job %s can run here%s\n", job.name.c_str(),
+              x.before.empty() ? ", at once" : (", after " + joined(x.before)).c_str());
+}
+
+// Why it waits, and what to do next. Returns the former. What the manager does not tell in time is left out: the job is
+// submitted.
+std::string tell_next(manager_client& client, const submit_options& options, std::uint64_t id) {
+  std::string problem;
+  const auto number = std::to_string(id);
+  try {
+    const auto job = client.status({.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX}).jobs.at(0);
+    if (job.state == "queued")
+      problem = job.problem;
+    if (!problem.empty())
+      say("job " + number + " " + (problem.starts_with("waits") ? "" : "waits: ") + problem);
+  } catch (const client_error&) {
+  }
+  if (!options.wait)
+    say("next: `parcae watch " + number + "` follows it, `parcae cancel " + number + "` ends it");
+  return problem;
+}
+
+void submit(const submit_options& options) {
+  if (options.check)
+    return check(options);
+  const auto job = job_of(options);
+  const auto manager = parse_local_address(options.manager);
+  auto client = std::make_unique<manager_client>(manager);
+  const auto id = client->submit(job, options.priority);
+  std::printf("%llu\n", static_cast<unsigned long long>(id));
+  std::fflush(stdout);
+  auto told = tell_next(*client, options, id);
+  if (options.wait)
+    wait_for(manager, std::move(client), id, job.name, std::move(told));
+}
+
+} // namespace
+
+void add_submit(CLI::App& app) {
+  auto command = app.add_subcommand("submit", "queue a job and print its number\n"
+                                              "Example: parcae submit deploy/examples/gpt.toml --wait");
+  auto x = add_options(*command, submit);
+  command->add_option("JOB.toml", x->file, "the job file (`parcae job-keys`); not needed with --resume")
+      ->check(local_path);
+  command
+      ->add_option(
+          "--resume", x->checkpoint,
+          "go on from a checkpoint: its name (`parcae checkpoints`), its folder, or the one with all of a job's")
+      ->check(local_path);
+  command->add_option("--set", x->overrides, "SECTION.KEY=VALUE instead of what the file says; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--priority", x->priority, "higher ones are started first; does not interrupt the job that runs")
+      ->check(CLI::Range(-most_priority, most_priority))
+      ->capture_default_str();
+  command->add_flag("--allow-change", x->allow_change,
+                    "with --resume: batch, seed or data may differ from the checkpoint's");
+  command->add_flag("--check", x->check, "only say whether it can run on what is there now");
+  command->add_flag("--wait", x->wait, "return when the job has ended");
+}
+
+} // namespace parcae

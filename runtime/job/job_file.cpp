@@ -1,0 +1,333 @@
+#include "runtime/job/job_file.hpp"
+
+#include "gpu/model/model_description.hpp"
+#include "protocols/base/duration.hpp"
+#include "protocols/base/input_file.hpp"
+#include "protocols/base/suggestion.hpp"
+#include "runtime/job/job_keys.hpp"
+
+// The library's assertions fail on some malformed input ("[[[") that it goes on to report as an error.
+#define TOML_ASSERT(condition) static_cast<void>(0)
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <type_traits>
+#include <vector>
+
+namespace parcae {
+
+namespace {
+
+using namespace std::string_literals;
+
+/// Text of a file as it may stand in a one-line error: bounded, without control characters.
+std::string shown(std::string_view text) {
+  std::string result;
+  for (char c : text.substr(0, 60))
+    result += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return text.size() > 60 ? result + "…" : result;
+}
+
+constexpr std::size_t max_dots = 10'000;
+
+/// Dots outside of comment lines. The TOML library recurses once for each dot of a key, without a limit of its own.
+std::size_t dots_in(std::string_view text) {
+  std::size_t dots = 0;
+  for (std::size_t start = 0; start < text.size();) {
+    auto line = text.substr(start, text.find('\n', start) - start);
+    if (auto first = line.find_first_not_of(" \t"); first != line.npos && line[first] != '#')
+      dots += static_cast<std::size_t>(std::count(line.begin(), line.end(), '.'));
+    start += line.size() + 1;
+  }
+  return dots;
+}
+
+constexpr std::string_view of_override = "--set ";
+constexpr std::size_t max_override_bytes = 4096;
+
+/// A word that is no TOML value, but whose meaning is clear: adamw, 60s, /data/text.
+bool is_bare(std::string_view x) {
+  return !x.empty() && std::ranges::all_of(x, [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("_./:~+@-").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+class reader {
+public:
+  /// Of a job file.
+  reader(std::string_view text, std::string_view name) : name_(name) {
+    if (text.size() > max_job_file_bytes)
+      fail("is larger than " + std::to_string(max_job_file_bytes) + " bytes");
+    if (dots_in(text) > max_dots)
+      fail("has more than " + std::to_string(max_dots) + " dots outside of comments; no job needs keys that deep");
+    try {
+      root_ = toml::parse(text, name);
+    } catch (const toml::parse_error& error) {
+      fail(shown_error(error.description()), error.source());
+    }
+  }
+
+  /// Of a job that is changed.
+  explicit reader(const job_specification& job) : name_("the job"), whole_(false) {
+    draft_.job = job;
+    draft_.planning_interval = std::chrono::milliseconds(job.planning_interval_ms);
+  }
+
+  /// "section.key=value": as if the file said so.
+  void override_with(const std::string& text) {
+    const auto name = std::string(of_override) + shown(text);
+    const auto equals = text.find('=');
+    const auto dot = text.find('.');
+    if (equals == text.npos || dot > equals || text.find('.', dot + 1) < equals || text.size() > max_override_bytes ||
+        dots_in(text) > 10)
+      throw job_file_error(name + ": must be SECTION.KEY=VALUE, such as model.width=128");
+    const auto trimmed = [](std::string_view x) {
+      while (!x.empty() && x.front() == ' ')
+        x.remove_prefix(1);
+      while (!x.empty() && x.back() == ' ')
+        x.remove_suffix(1);
+      return x;
+    };
+    const auto section = trimmed(std::string_view(text).substr(0, dot));
+    const auto key = trimmed(std::string_view(text).substr(dot + 1, equals - dot - 1));
+    const auto value = trimmed(std::string_view(text).substr(equals + 1));
+    if (section.empty() || key.empty() || value.empty())
+      throw job_file_error(name + ": must be SECTION.KEY=VALUE, such as model.width=128");
+    toml::table parsed;
+    const auto quoted = "\"" + std::string(value) + "\"";
+    try {
+      parsed = toml::parse("value = " + std::string(value), name);
+    } catch (const toml::parse_error& error) {
+      if (!is_bare(value))
+        throw job_file_error(name + ": " + shown_error(error.description()));
+      parsed = toml::parse("value = " + quoted, name);
+    }
+    if (parsed.size() != 1)
+      throw job_file_error(name + ": must be one value");
+    const auto source = parsed.begin()->first.source();
+    auto place = root_.emplace<toml::table>(toml::key(section, toml::source_region(source))).first;
+    if (auto* table = place->second.as_table())
+      parsed.get("value")->visit(
+          [&](auto& x) { table->insert_or_assign(toml::key(key, toml::source_region(source)), std::move(x)); });
+  }
+
+  job_specification read() {
+    for (auto&& [key, value] : root_)
+      read_section(key, value);
+    fill_defaults();
+    check();
+    for (const auto& known : job_keys())
+      check_use(known);
+    return draft_.job;
+  }
+
+private:
+  [[noreturn]] void fail(const std::string& problem, const toml::source_region& where = {}) const {
+    if (where.path && where.path->starts_with(of_override))
+      throw job_file_error(*where.path + ": " + problem);
+    auto place = name_;
+    if (where.begin.line > 0)
+      place += ":" + std::to_string(where.begin.line) + ":" + std::to_string(where.begin.column);
+    throw job_file_error(place + ": " + problem);
+  }
+
+  static std::string shown_error(std::string_view text) {
+    std::string result;
+    for (char c : text.substr(0, 300))
+      result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    return result;
+  }
+
+  void read_section(const toml::key& section, const toml::node& node) {
+    std::vector<std::string_view> sections;
+    for (const auto& known : job_keys())
+      if (sections.empty() || sections.back() != known.section)
+        sections.push_back(known.section);
+    if (std::find(sections.begin(), sections.end(), section.str()) == sections.end()) {
+      std::vector<std::string_view> homes; // sections that have a key of this name
+      for (const auto& known : job_keys())
+        if (known.name == section.str())
+          homes.push_back(known.section);
+      auto problem = "\"" + shown(section) + "\" is not a section of a job file; ";
+      fail(problem + (node.is_table() || homes.empty() ? advice(section, sections)
+                                                       : "it belongs into [" + listed(homes) + "]"),
+           section.source());
+    }
+    const auto* table = node.as_table();
+    if (!table)
+      fail(shown(section) + " must be a section: [" + shown(section) + "]", section.source());
+    for (auto&& [key, value] : *table)
+      read_key(section, key, value);
+  }
+
+  void read_key(std::string_view section, const toml::key& key, const toml::node& value) {
+    std::vector<std::string_view> names;
+    for (const auto& known : job_keys()) {
+      if (known.section != section)
+        continue;
+      if (known.name == key.str()) {
+        auto path = std::string(section) + "." + std::string(key.str());
+        std::visit([&](auto* target) { assign(*target, path, value); }, known.target(draft_));
+        return;
+      }
+      names.push_back(known.name);
+    }
+    fail("\"" + shown(key) + "\" is not a key of [" + std::string(section) + "]; " + advice(key, names), key.source());
+  }
+
+  [[noreturn]] void wrong_type(const std::string& path, const toml::node& value, const std::string& right) const {
+    fail(path + " must be " + right, value.source());
+  }
+
+  void assign(std::string& target, const std::string& path, const toml::node& value) {
+    const auto* text = value.as_string();
+    if (!text)
+      wrong_type(path, value, "a string in quotes");
+    target = text->get();
+    if (target.find('\0') != std::string::npos)
+      wrong_type(path, value, "a string without zero bytes");
+  }
+
+  void assign(bool& target, const std::string& path, const toml::node& value) {
+    const auto* truth = value.as_boolean();
+    if (!truth)
+      wrong_type(path, value, "true or false");
+    target = truth->get();
+  }
+
+  void assign(double& target, const std::string& path, const toml::node& value) {
+    if (const auto* real = value.as_floating_point())
+      target = real->get();
+    else if (const auto* whole = value.as_integer())
+      target = static_cast<double>(whole->get());
+    else
+      wrong_type(path, value, "a number");
+  }
+
+  template <class Integer>
+  requires std::is_unsigned_v<Integer>
+  void assign(Integer& target, const std::string& path, const toml::node& value) {
+    const auto* whole = value.as_integer();
+    if (!whole)
+      wrong_type(path, value, "a whole number");
+    constexpr auto most = std::min<std::uint64_t>(std::numeric_limits<Integer>::max(), INT64_MAX);
+    if (whole->get() < 0 || static_cast<std::uint64_t>(whole->get()) > most)
+      fail(path + " is " + std::to_string(whole->get()) + (whole->get() < 0 ? ", must not be negative" : ", too large"),
+           value.source());
+    target = static_cast<Integer>(whole->get());
+  }
+
+  void assign(std::chrono::milliseconds& target, const std::string& path, const toml::node& value) {
+    const auto* text = value.as_string();
+    auto duration = text ? parse_duration(text->get()) : std::nullopt;
+    if (!duration)
+      wrong_type(path, value, "a duration such as \"500ms\", \"30s\" or \"2m\"");
+    target = *duration;
+  }
+
+  bool given(std::string_view path) const { return static_cast<bool>(root_.at_path(path)); }
+
+  void fill_defaults() {
+    auto& job = draft_.job;
+    if (whole_ && !given("job.name"))
+      job.name = std::filesystem::path(name_).stem().string().substr(0, 100);
+    if (given("job.steps") && given("job.samples"))
+      fail_at("job.samples", "job.samples and job.steps must not be given both");
+    if (whole_ && !given("job.steps") && !given("job.samples"))
+      fail_at("job.steps", "job.steps or job.samples must be given");
+    if (given("job.samples") && job.global_batch > 0) {
+      if (draft_.samples == 0)
+        fail_at("job.samples", "job.samples must be at least 1");
+      job.steps = (draft_.samples - 1) / job.global_batch + 1;
+    }
+    if (whole_ && !given("data.path") && job.data.kind != "synthetic")
+      fail_at("data.path", "data.path must name a file or folder");
+    if (draft_.keeper_feed != "snapshot")
+      fail_at("keepers.feed", "keepers.feed is \"" + shown(draft_.keeper_feed) + "\", must be \"snapshot\"");
+    if (given("planning.interval"))
+      job.planning_interval_ms = static_cast<std::uint64_t>(draft_.planning_interval.count());
+    if (whole_ && !given("parallel.virtual_replicas")) {
+      job.virtual_replicas = 8;
+      while (job.micro_batch > 0 && job.virtual_replicas > 1 && job.micro_batches() % job.virtual_replicas != 0)
+        job.virtual_replicas /= 2;
+    }
+  }
+
+  /// Fails at a key "section.name": its value, else its section, else the file.
+  [[noreturn]] void fail_at(std::string_view path, const std::string& problem) const {
+    if (auto value = root_.at_path(path))
+      fail(problem, value.node()->source());
+    if (auto section = root_.at_path(path.substr(0, path.find('.'))))
+      fail(problem, section.node()->source());
+    fail(problem);
+  }
+
+  /// A key that the kind of model, data or optimizer has no use for is a misunderstanding.
+  void check_use(const job_key& known) const {
+    const auto path = path_of(known);
+    const auto& job = draft_.job;
+    const auto& kind = known.section == "model"  ? job.model.kind
+                       : known.section == "data" ? job.data.kind
+                                                 : job.optimizer.kind;
+    const auto kinds = ", " + std::string(known.kinds) + ", ";
+    if (!known.kinds.empty() && given(path) && kinds.find(", " + kind + ", ") == kinds.npos)
+      fail_at(path, path + " is for " + std::string(known.kinds) + ", but " + std::string(known.section) +
+                        ".kind is \"" + kind + "\"; leave it out");
+  }
+
+  void check() const {
+    auto problem = problem_of(draft_.job);
+    if (problem.empty())
+      problem = depth_problem_of(draft_.job);
+    if (!problem.empty())
+      fail_at(std::string_view(problem).substr(0, problem.find(' ')), shown_error(problem));
+  }
+
+  std::string name_;
+  bool whole_ = true; ///< all of a job, not only changes
+  toml::table root_;
+  job_draft draft_;
+};
+
+} // namespace
+
+job_specification parse_job(std::string_view text, std::string_view name, const job_overrides& overrides) {
+  reader result(text, name);
+  for (const auto& x : overrides)
+    result.override_with(x);
+  return result.read();
+}
+
+job_specification with_overrides(const job_specification& job, const job_overrides& overrides) {
+  reader result(job);
+  for (const auto& x : overrides)
+    result.override_with(x);
+  return result.read();
+}
+
+std::vector<std::string> changed_keys(const job_specification& from, const job_specification& to, on_resume of) {
+  std::vector<std::string> result;
+  for (const auto& key : job_keys()) {
+    const auto before = value_of(key, {from}), after = value_of(key, {to});
+    if (key.resume == of && before != after)
+      result.push_back(path_of(key) + " (" + after + ", was " + before + ")");
+  }
+  return result;
+}
+
+job_specification parse_job_file(const std::filesystem::path& path, const job_overrides& overrides) {
+  std::string text;
+  try {
+    text = contents_of(path, max_job_file_bytes);
+  } catch (const input_error& e) {
+    throw job_file_error(path.string() + ": " + e.reason);
+  }
+  return parse_job(text, path.string(), overrides);
+}
+
+} // namespace parcae

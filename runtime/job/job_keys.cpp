@@ -1,0 +1,292 @@
+#include "runtime/job/job_keys.hpp"
+
+#include "protocols/base/duration.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <vector>
+
+namespace parcae {
+
+namespace {
+
+using enum on_resume;
+
+template <auto Member>
+job_field of_job(job_draft& x) {
+  return &(x.job.*Member);
+}
+
+template <auto Member>
+job_field of_model(job_draft& x) {
+  return &(x.job.model.*Member);
+}
+
+template <auto Member>
+job_field of_data(job_draft& x) {
+  return &(x.job.data.*Member);
+}
+
+template <auto Member>
+job_field of_optimizer(job_draft& x) {
+  return &(x.job.optimizer.*Member);
+}
+
+using job = job_specification;
+using model = model_specification;
+using data = data_specification;
+using optimizer = optimizer_specification;
+
+constexpr job_key keys[] = {
+    {"job",
+     "name",
+     of_job<&job::name>,
+     "1 to 100 characters",
+     "for people, and part of the names of checkpoints",
+     {},
+     "the file's name"},
+    {"job", "steps", of_job<&job::steps>, "1 to 1000000000", "optimizer steps", {}, "this or samples"},
+    {"job",
+     "samples",
+     [](job_draft& x) -> job_field { return &x.samples; },
+     "1 or more",
+     "instead of steps: rounded up to whole ones",
+     {},
+     "this or steps"},
+    {"job", "seed", of_job<&job::seed>, "0 or more", "everything random follows from it", {}, {}, fixed},
+    {"job", "threads", of_job<&job::threads>, "1 to 256", "computing threads of each slot", {}, {}, fixed},
+    {"job",
+     "reproducible",
+     of_job<&job::reproducible>,
+     "",
+     "the same bits whatever instances come and go",
+     {},
+     {},
+     fixed},
+    {"job", "checkpoint_every", of_job<&job::checkpoint_every>, "0 to 1000000000",
+     "steps between checkpoints on disk; 0: only the final version"},
+    {"job", "checkpoints_kept", of_job<&job::checkpoints_kept>, "2 to 1000", "the newest so many stay"},
+    {"job", "evaluate_every", of_job<&job::evaluate_every>, "0 or more",
+     "steps between evaluations on data.validation, also at both ends; 0: none"},
+    {"model", "kind", of_model<&model::kind>, "gpt, bert, mlp, resnet, vgg", "", {}, {}, shape},
+    {"model",
+     "layers",
+     of_model<&model::layers>,
+     "1 to 1000",
+     "blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50",
+     {},
+     {},
+     shape},
+    {"model",
+     "width",
+     of_model<&model::width>,
+     "1 to 100000",
+     "of the model, of hidden layers, or channels of the first",
+     {},
+     {},
+     shape},
+    {"model", "heads", of_model<&model::heads>, "1 to 1000", "of attention; divides width", "gpt, bert", {}, shape},
+    {"model",
+     "sequence",
+     of_model<&model::sequence>,
+     "1 to 1000000",
+     "tokens of a sample",
+     "gpt, bert, mlp",
+     {},
+     shape},
+    {"model",
+     "vocabulary",
+     of_model<&model::vocabulary>,
+     "2 to 10000000",
+     "values of a token; for text 256 or more",
+     "gpt, bert, mlp",
+     {},
+     shape},
+    {"model",
+     "dropout",
+     of_model<&model::dropout>,
+     "0, below 1",
+     "probability of zeroing",
+     "gpt, bert, mlp, vgg",
+     {},
+     shape},
+    {"model",
+     "tied_embeddings",
+     of_model<&model::tied_embeddings>,
+     "",
+     "the output projection is the transposed token embedding",
+     "gpt, bert",
+     {},
+     shape},
+    {"model",
+     "mask_token",
+     of_model<&model::mask_token>,
+     "below vocabulary",
+     "stands for a masked token; of text 256 or more",
+     "bert",
+     {},
+     shape},
+    {"model",
+     "image",
+     of_model<&model::image>,
+     "1 to 10000",
+     "height and width in pixels; of vgg a multiple of 32",
+     "resnet, vgg",
+     {},
+     shape},
+    {"model", "channels", of_model<&model::channels>, "1 to 1000", "values of a pixel", "resnet, vgg", {}, shape},
+    {"model", "classes", of_model<&model::classes>, "2 to 1000000", "labels", "resnet, vgg", {}, shape},
+    {"data", "kind", of_data<&data::kind>, "text, tokens, images, synthetic", "see below", {}, {}, fixed},
+    {"data", "path", of_data<&data::path>, "local paths only", "on the nodes; if relative, from where they run",
+     "text, tokens, images", "must be given"},
+    {"data", "samples", of_data<&data::samples>, "1 to 1000000000", "that are made up", "synthetic", {}, fixed},
+    {"data", "seed", of_data<&data::seed>, "0 or more", "that they are drawn from", "synthetic", {}, fixed},
+    {"data",
+     "validation",
+     of_data<&data::validation>,
+     "0 or more",
+     "the last so many samples are not trained on",
+     {},
+     {},
+     fixed},
+    {"batch",
+     "global",
+     of_job<&job::global_batch>,
+     "1 to 1000000",
+     "samples of a step, however many instances there are",
+     {},
+     {},
+     fixed},
+    {"batch",
+     "micro",
+     of_job<&job::micro_batch>,
+     "1 to global",
+     "samples of a micro-batch; divides global",
+     {},
+     {},
+     fixed},
+    {"optimizer", "kind", of_optimizer<&optimizer::kind>, "adamw, sgd", "", {}, {}, shape},
+    {"optimizer", "learning_rate", of_optimizer<&optimizer::learning_rate>, "0, below 1000000", "its highest value"},
+    {"optimizer", "schedule", of_optimizer<&optimizer::schedule>, "constant, linear, cosine",
+     "the last two fall to 0 just after the last step"},
+    {"optimizer", "warmup_steps", of_optimizer<&optimizer::warmup_steps>, "0 to job.steps",
+     "the learning rate rises linearly over these steps"},
+    {"optimizer", "weight_decay", of_optimizer<&optimizer::weight_decay>, "0, below 1000", "on all tensors alike"},
+    {"optimizer", "momentum", of_optimizer<&optimizer::momentum>, "0, below 1", "", "sgd"},
+    {"optimizer", "beta1", of_optimizer<&optimizer::beta1>, "0, below 1", "", "adamw"},
+    {"optimizer", "beta2", of_optimizer<&optimizer::beta2>, "0, below 1", "", "adamw"},
+    {"optimizer", "epsilon", of_optimizer<&optimizer::epsilon>, "0, below 1", "", "adamw"},
+    {"optimizer", "clip_norm", of_optimizer<&optimizer::clip_norm>, "0, below 1000000000",
+     "largest norm of all gradients; 0: no clipping"},
+    {"parallel", "min_depth", of_job<&job::min_depth>, "1 to max_depth", "pipeline stages: at most one per layer"},
+    {"parallel", "max_depth", of_job<&job::max_depth>, "1 to 10000", ""},
+    {"parallel", "min_width", of_job<&job::min_width>, "1 to max_width", "pipelines side by side"},
+    {"parallel", "max_width", of_job<&job::max_width>, "1 to 10000", ""},
+    {"parallel",
+     "virtual_replicas",
+     of_job<&job::virtual_replicas>,
+     "1 to 10000",
+     "divides global / micro; no more pipelines than this; the order of sums",
+     {},
+     "8, 4, 2 or 1",
+     fixed},
+    {"parallel", "recompute", of_job<&job::recompute>, "", "activations inside layers are computed again: less memory"},
+    {"keepers", "feed", [](job_draft& x) -> job_field { return &x.keeper_feed; }, "snapshot", "what workers send them"},
+    {"keepers", "every", of_job<&job::keeper_every>, "1 to 1000000", "steps between two snapshots"},
+    {"keepers", "copies", of_job<&job::keeper_copies>, "1 to 100", "keepers that hold each layer"},
+    {"planning", "policy", of_job<&job::policy>, "liveput, throughput",
+     "with a forecast, or the fastest of what is there"},
+    {"planning", "interval", [](job_draft& x) -> job_field { return &x.planning_interval; }, "100ms to 24h",
+     "a plan at least so often"},
+    {"planning", "look_ahead", of_job<&job::look_ahead>, "1 to 1000", "intervals", "", {}},
+};
+
+constexpr std::string_view notes = R"(
+A job file is TOML: sections, and "key = value" in them. Durations: 500ms, 30s, 2m, 24h.
+* must be the same when a job goes on from a checkpoint, unless --allow-change says that it may differ; [model] and optimizer.kind always must.
+
+Data, by data.kind. Of a folder all regular files below it count, sorted by relative path; links below it are not followed. All is held in memory.
+  text       bytes, each a token. Sample i is the tokens from i*sequence to (i + 1)*sequence, both included; targets are the inputs, one token on.
+  tokens     the same of unsigned 16-bit numbers, little-endian, each below model.vocabulary.
+  images     CIFAR-10's binary format: per image a byte with the label, then a byte per value, channel by channel, row by row. Of a folder only *.bin.
+  synthetic  made up from data.seed, without a path, and learnable: tokens that mostly follow from the one before, images half a pattern of their class.
+)";
+
+struct type_name {
+  const char* operator()(std::string*) const { return "string"; }
+  const char* operator()(bool*) const { return "true or false"; }
+  const char* operator()(double*) const { return "number"; }
+  const char* operator()(std::uint32_t*) const { return "whole number"; }
+  const char* operator()(std::uint64_t*) const { return "whole number"; }
+  const char* operator()(std::chrono::milliseconds*) const { return "duration"; }
+};
+
+struct value_text {
+  std::string operator()(const std::string* x) const { return "\"" + *x + "\""; }
+  std::string operator()(const bool* x) const { return *x ? "true" : "false"; }
+  std::string operator()(const std::chrono::milliseconds* x) const { return "\"" + to_string(*x) + "\""; }
+  template <class Number>
+  std::string operator()(const Number* x) const {
+    char text[40];
+    const auto end = std::to_chars(text, text + sizeof text, *x).ptr;
+    return {text, end};
+  }
+};
+
+using row = std::array<std::string, 5>;
+
+row row_of(const job_key& x) {
+  job_draft defaults;
+  auto meaning = std::string(x.meaning);
+  if (!x.kinds.empty())
+    meaning = std::string(x.kinds) + " only" + (meaning.empty() ? "" : ": " + meaning);
+  return {std::string(x.name) + (x.resume == fixed ? " *" : ""), std::visit(type_name{}, x.target(defaults)),
+          x.usual.empty() ? value_of(x, defaults) : std::string(x.usual), std::string(x.range), meaning};
+}
+
+} // namespace
+
+std::span<const job_key> job_keys() {
+  return keys;
+}
+
+std::string path_of(const job_key& x) {
+  return std::string(x.section) + "." + std::string(x.name);
+}
+
+std::string value_of(const job_key& x, job_draft job) {
+  return std::visit(value_text{}, x.target(job));
+}
+
+std::string job_reference() {
+  const row header{"", "type", "default", "range", "meaning"};
+  std::array<std::size_t, 5> widths{};
+  const auto measure = [&](const row& x) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      widths[i] = std::max(widths[i], x[i].size());
+  };
+  measure(header);
+  for (const auto& x : keys)
+    measure(row_of(x));
+  std::string result;
+  const auto add = [&](std::string first, const row& x) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      first += x[i];
+      if (i + 1 < x.size())
+        first.append(widths[i] + 2 - x[i].size(), ' ');
+    }
+    first.erase(first.find_last_not_of(' ') + 1);
+    result += first + "\n";
+  };
+  add("  ", header);
+  std::string_view section;
+  for (const auto& x : keys) {
+    if (x.section != section)
+      result += "[" + std::string(section = x.section) + "]\n";
+    add("  ", row_of(x));
+  }
+  return result + std::string(notes);
+}
+
+} // namespace parcae

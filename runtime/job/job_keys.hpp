@@ -1,0 +1,59 @@
+#pragma once
+
+// All keys of a job file: one table, from which files are read and the reference is printed.
+
+#include "protocols/values/job_specification.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace parcae {
+
+/// What a job file says, before defaults that depend on other keys are filled in.
+struct job_draft {
+  job_specification job;
+  std::uint64_t samples = 0; ///< alternative to job.steps
+  std::string keeper_feed = "snapshot";
+  std::chrono::milliseconds planning_interval{60'000};
+};
+
+/// Where a value goes; its type says what is accepted.
+using job_field =
+    std::variant<std::string*, bool*, double*, std::uint32_t*, std::uint64_t*, std::chrono::milliseconds*>;
+
+/// Whether a job that goes on from a checkpoint may have another value than the checkpoint's.
+enum class on_resume : std::uint8_t {
+  free,  ///< yes
+  fixed, ///< only if that is allowed by name: it changes what is trained, or its bits
+  shape, ///< no: the checkpoint's tensors would not fit
+};
+
+struct job_key {
+  std::string_view section;
+  std::string_view name;
+  job_field (*target)(job_draft&);
+  std::string_view range;   ///< "1 to 256": both ends are allowed
+  std::string_view meaning; ///< one line
+  std::string_view kinds{}; ///< values of the section's key `kind` that it is for; empty: all
+  std::string_view usual{}; ///< its default in words; empty: the value of a new job_draft
+  on_resume resume = on_resume::free;
+};
+
+/// In the order of the reference.
+std::span<const job_key> job_keys();
+
+/// "model.width".
+std::string path_of(const job_key& x);
+
+/// A value as a job file has it: 16, 0.001, "gpt", true, "60s".
+std::string value_of(const job_key& x, job_draft job);
+
+/// The reference: all keys with type, default, range and meaning, and the formats of data. Lines of at most 160
+/// characters.
+std::string job_reference();
+
+} // namespace parcae

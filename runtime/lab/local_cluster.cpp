@@ -1,0 +1,89 @@
+#include "runtime/lab/local_cluster.hpp"
+
+#include "protocols/base/text.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::chrono::seconds start_limit{20};
+constexpr std::chrono::milliseconds poll_interval{10};
+
+// The manager's first line on stdout is "listening on HOST:PORT".
+address listening_address(const std::filesystem::path& output, child_process& manager) {
+  const std::string before = "listening on ";
+  auto deadline = std::chrono::steady_clock::now() + start_limit;
+  while (std::chrono::steady_clock::now() < deadline) {
+    std::ifstream file(output);
+    std::string line;
+    // Without its end the line may still be incomplete.
+    if (std::getline(file, line) && !file.eof() && line.starts_with(before))
+      return parse_address(line.substr(before.size()));
+    if (auto status = manager.wait(poll_interval))
+      throw cluster_error("the manager ended with status " + std::to_string(*status));
+  }
+  throw cluster_error("the manager does not listen");
+}
+
+} // namespace
+
+local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::path logs) :
+    programs_(std::move(programs)), logs_(std::move(logs)) {
+  auto output = logs_ / "manager.out";
+  manager_ = std::make_unique<child_process>(launch_options{
+      {(programs_ / "parcae").string(), "manager", "--listen", "127.0.0.1:0"}, output, logs_ / "manager.log"});
+  where_ = listening_address(output, *manager_);
+  client_ = std::make_unique<manager_client>(where_);
+}
+
+void local_cluster::start_node(const std::string& name, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{(programs_ / "parcae-node").string(), "--manager", to_string(where_), "--name", name};
+  if (!tells_machine_)
+    all.push_back("--own-machine");
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  auto log = logs_ / (name + ".log");
+  nodes_.insert_or_assign(name, child_process({std::move(all), log, log}));
+}
+
+void local_cluster::start_keeper(const std::string& name) {
+  start_node(name, {"--role", "keeper", "--state", state_folder().string()});
+}
+
+child_process& local_cluster::node(const std::string& name) {
+  auto i = nodes_.find(name);
+  if (i == nodes_.end())
+    throw cluster_error("no node " + name + " was started");
+  return i->second;
+}
+
+status_reply local_cluster::wait_for(const std::string& what, std::chrono::milliseconds limit,
+                                     const std::function<bool(const status_reply&)>& condition,
+                                     const status_request& wanted) {
+  auto deadline = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    auto x = client_->status(wanted);
+    if (condition(x))
+      return x;
+    if (std::chrono::steady_clock::now() >= deadline)
+      throw cluster_error("waited " + text_of_duration(limit) + " in vain for " + what);
+    std::this_thread::sleep_for(poll_interval);
+  }
+}
+
+std::size_t living(const status_reply& x, const std::string& role) {
+  return static_cast<std::size_t>(std::count_if(x.instances.begin(), x.instances.end(),
+                                                [&](const auto& i) { return i.role == role && i.state != "lost"; }));
+}
+
+const job_status& job_of(const status_reply& x, std::uint64_t id) {
+  auto i = std::find_if(x.jobs.begin(), x.jobs.end(), [&](const auto& j) { return j.id == id; });
+  if (i == x.jobs.end())
+    throw cluster_error("no job " + std::to_string(id));
+  return *i;
+}
+
+} // namespace parcae

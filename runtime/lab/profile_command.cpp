@@ -1,0 +1,83 @@
+#include "runtime/lab/profile_command.hpp"
+
+#include "planner/cost/profile.hpp"
+#include "protocols/base/duration.hpp"
+#include "runtime/job/job_file.hpp"
+#include "runtime/lab/profile_report.hpp"
+#include "runtime/process/usage.hpp"
+
+#include <boost/json.hpp>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+struct profile_arguments {
+  std::string job;
+  std::string output;
+  std::string duration = "5s";
+  profile_options options;
+  std::uint32_t slots = 32;
+  std::uint64_t slot_bytes = 0;
+};
+
+std::uint64_t memory_of_this_machine() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+void write_profile(profile_arguments args) {
+  const auto duration = parse_duration(args.duration);
+  if (!duration)
+    throw std::invalid_argument("--duration " + args.duration + " is not a duration such as 5s");
+  args.options.duration = *duration;
+  const auto job = parse_job_file(args.job);
+  const auto folder = std::filesystem::absolute(args.output).parent_path();
+  if (access(folder.c_str(), W_OK) != 0) // known before minutes of measuring
+    throw std::runtime_error("cannot write the profile to " + args.output + ": its folder " + folder.string() +
+                             " is missing or not writable");
+  const auto measured =
+      profile_job(job, args.options, [](const std::string& x) { std::fprintf(stderr, "measuring %s\n", x.c_str()); });
+  const auto table = predicted_configurations(job, measured, args.slots,
+                                              args.slot_bytes > 0 ? args.slot_bytes : memory_of_this_machine());
+  if (table.empty())
+    throw std::runtime_error("no configuration that " + args.job + " allows fits " + std::to_string(args.slots) +
+                             " slots and their memory; raise --slots or --slot-memory");
+  std::ofstream file(args.output);
+  file << boost::json::serialize(to_json(job, measured, table)) << '\n';
+  if (!file.flush())
+    throw std::runtime_error("cannot write the profile to " + args.output);
+  std::fputs(text_of(measured, table).c_str(), stdout);
+}
+
+} // namespace
+
+void add_profile(CLI::App& app) {
+  auto args = std::make_shared<profile_arguments>();
+  auto* command = app.add_subcommand("profile", "measure a job on this machine and predict its speed at every (D, P)\n"
+                                                "Example: parcae profile deploy/examples/gpt.toml --output gpt.json");
+  command->add_option("JOB.toml", args->job, "the job file")->required();
+  command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it")
+      ->required()
+      ->check(in_a_folder);
+  command->add_option("--duration", args->duration, "of each measurement of steps")->capture_default_str();
+  command->add_option("--changes", args->options.changes, "changes of generation to measure")->capture_default_str();
+  command->add_option("--cores", args->options.cores,
+                      "slots of one machine that compute side by side (default: cores)");
+  command->add_option("--slots", args->slots, "predict configurations of up to so many slots")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  command->add_option("--slot-memory", args->slot_bytes, "bytes of a slot (default: this machine's)")
+      ->transform(CLI::AsSizeValue(false));
+  command->callback([args] { write_profile(*args); });
+}
+
+} // namespace parcae

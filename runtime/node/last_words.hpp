@@ -1,0 +1,21 @@
+#pragma once
+
+// What a node that died of a failure tells the manager: the end of its log, by its guardian. (What fails in a node that
+// lives on its INSTANCE tells.)
+
+#include "runtime/node/black_box.hpp"
+#include "runtime/process/address.hpp"
+
+#include <functional>
+#include <string>
+
+namespace parcae {
+
+/// For the guardian: if the box says that the process failed, becomes another run of this program, which calls
+/// deliver_last_words with the same box. Else returns at once.
+std::function<void()> last_words_of(const black_box& box, const std::string& instance, const address& manager);
+
+/// Throws client_error if the manager cannot be told.
+void deliver_last_words(const black_box& box, const std::string& instance, const address& manager);
+
+} // namespace parcae

@@ -1,0 +1,188 @@
+#include "runtime/node/node.hpp"
+
+#include "actors/node/instance.hpp"
+#include "gpu/checkpoint/durable_file.hpp"
+#include "gpu/dataplane/data_port.hpp"
+#include "gpu/keeper/keeper.hpp"
+#include "gpu/training/identity.hpp"
+#include "gpu/training/stage_executor.hpp"
+#include "runtime/node/black_box_sink.hpp"
+#include "runtime/node/dialler.hpp"
+#include "runtime/node/executor_log.hpp"
+#include "runtime/node/guardian.hpp"
+#include "runtime/node/last_words.hpp"
+#include "runtime/node/loader_log.hpp"
+#include "runtime/node/machine.hpp"
+#include "runtime/process/system.hpp"
+#include "runtime/process/termination.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+// A keeper whose folder cannot be written to would be found out only when a job has to be on disk.
+void require_writable(const std::filesystem::path& folder) {
+  std::error_code why;
+  try {
+    make_folders(folder, file_access::private_);
+  } catch (const std::system_error& e) {
+    why = e.code();
+  }
+  if (!why && ::access(folder.c_str(), W_OK | X_OK) != 0)
+    why.assign(errno, std::generic_category());
+  if (why)
+    throw std::runtime_error("cannot write checkpoints to " + folder.string() + " (" + why.message() +
+                             "): give another folder with --state");
+}
+
+std::vector<std::filesystem::path> absolute(std::vector<std::filesystem::path> paths) {
+  for (auto& path : paths)
+    path = std::filesystem::absolute(path);
+  return paths;
+}
+
+// Makes the executors of this process, and destroys them away from the actors' threads.
+class executor_pool {
+public:
+  executor_pool(const node_options& options, data_port& port) :
+      role_(options.role),
+      state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
+      data_(absolute(options.data)), naps_(options.naps), faults_(options.faults), inject_(!options.faults.empty()) {
+    if (!options.loader_log.empty())
+      log_.emplace(options.loader_log);
+    if (role_ == role::keeper)
+      require_writable(state_);
+  }
+
+  std::unique_ptr<executor> make(const slot_id& slot, std::function<void(report)> report_to) {
+    executor_options options;
+    options.self = slot;
+    options.naps = naps_;
+    options.data = data_;
+    options.report_to = std::move(report_to);
+    if (role_ == role::keeper)
+      options.checkpoints = state_;
+    if (inject_)
+      options.on_fault_point = [this](const fault_point& x) { faults_(x); };
+    if (log_)
+      options.on_load = [this](const loader_record& x) { log_->write(x); };
+    return make_logged_executor(std::move(options), [this](executor_options x) {
+      return role_ == role::keeper ? make_keeper(std::move(x), port_) : make_stage_executor(std::move(x), port_);
+    });
+  }
+
+  void retire(std::unique_ptr<executor> x) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(retiring_, [](auto& y) { return y.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+    retiring_.push_back(std::async(std::launch::async, [x = std::move(x)]() mutable { x.reset(); }));
+  }
+
+private:
+  role role_;
+  std::filesystem::path state_;
+  data_port& port_;
+  const std::vector<std::filesystem::path> data_;
+  const std::chrono::microseconds naps_;
+  fault_injector faults_;
+  bool inject_;
+  std::optional<loader_log> log_;
+  std::mutex mutex_;
+  std::vector<std::future<void>> retiring_; ///< a future of std::async waits in its destructor
+};
+
+hello introduction_of(const node_options& options, const data_port& port) {
+  hello x;
+  x.name = options.name;
+  x.role = options.role;
+  // Everything is on loopback until there is TLS.
+  x.host = "127.0.0.1";
+  x.port = port.port();
+  x.slots = options.slots;
+  x.processor = processor_facts(options.device);
+  x.slot_bytes = options.slot_bytes > 0 ? options.slot_bytes : machine_bytes() / options.slots;
+  if (!options.own_machine)
+    x.machine = this_machine();
+  return x;
+}
+
+// From the first actor to the last. Returns why the manager refused this instance, or nothing.
+std::string serve(const node_options& options, const std::shared_ptr<black_box_sink>& last_lines, termination& end) {
+  std::random_device random;
+  system_config config;
+  if (auto problem = config.problem(); !problem.empty())
+    throw std::runtime_error("cannot run: " + problem);
+  // Destroyed in reverse: first the actors end, then the executors they left, then the port.
+  auto port = make_data_port("127.0.0.1");
+  executor_pool pool(options, *port);
+  std::string refusal;
+  caf::actor_system system(config);
+  instance_config wiring;
+  wiring.introduction = introduction_of(options, *port);
+  wiring.manager_host = options.manager.host;
+  wiring.manager_port = options.manager.port;
+  wiring.seed = std::uint64_t{random()} << 32 | random();
+  wiring.source.make = [&](const slot_id& slot, std::function<void(report)> f) {
+    return pool.make(slot, std::move(f));
+  };
+  wiring.source.retire = [&](std::unique_ptr<executor> x) { pool.retire(std::move(x)); };
+  wiring.dialler = system.spawn<caf::detached>(dialler, system.middleman().actor_handle());
+  wiring.die = [] { kill(getpid(), SIGKILL); };
+  wiring.ended = [&](std::string why) {
+    refusal = std::move(why);
+    end.stop();
+  };
+  auto self = system.spawn(instance, std::move(wiring));
+  // A weak pointer: the log outlives the actors.
+  last_lines->on_error(
+      [to = caf::actor_cast<caf::weak_actor_ptr>(self)](const std::string& what, std::vector<std::string> log) {
+        if (auto strong = to.lock())
+          caf::anon_send(caf::actor_cast<instance_actor>(strong), report_atom_v, what, std::move(log));
+      });
+  bool signalled = false;
+  end.wait([&] {
+    auto grace = std::exchange(signalled, true) ? std::chrono::milliseconds(0) : options.grace;
+    caf::anon_send(self, notice_atom_v, static_cast<std::uint64_t>(grace.count()));
+  });
+  limit_shutdown(10);
+  return refusal;
+}
+
+} // namespace
+
+int run_node(const node_options& given) {
+  auto options = given;
+  if (options.name.empty())
+    options.name = default_node_name();
+  const auto box = std::make_shared<black_box>();
+  const guardian guard(last_words_of(*box, options.name, options.manager));
+  note_crashes(box);
+  termination end;
+  const auto last_lines = std::make_shared<black_box_sink>(box);
+  log_to_stderr(options.name, options.log, last_lines);
+  std::string refusal;
+  try {
+    refusal = serve(options, last_lines, end);
+  } catch (const std::exception& e) {
+    box->note_end(e.what());
+    throw;
+  }
+  if (!refusal.empty())
+    throw std::runtime_error(refusal);
+  return 0;
+}
+
+} // namespace parcae

@@ -1,0 +1,100 @@
+#include "runtime/process/logging.hpp"
+
+#include "protocols/base/printable.hpp"
+#include "protocols/values/log_context.hpp"
+
+#include <boost/json.hpp>
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::size_t most_text_bytes = 8192; ///< of one line; what is longer is cut
+
+/// " [job 1, generation 3, step 40]", or nothing.
+class context_flag : public spdlog::custom_flag_formatter {
+public:
+  void format(const spdlog::details::log_msg&, const std::tm&, spdlog::memory_buf_t& to) override {
+    const auto& context = current_log_context();
+    if (context.job != 0)
+      fmt::format_to(std::back_inserter(to), " [job {}, generation {}, step {}]", context.job.load(),
+                     context.generation.load(), context.steps.load());
+  }
+
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<context_flag>(); }
+};
+
+/// The text, as it can be shown to people whatever is in it.
+class clean_text : public spdlog::custom_flag_formatter {
+public:
+  void format(const spdlog::details::log_msg& x, const std::tm&, spdlog::memory_buf_t& to) override {
+    const auto text = printable({x.payload.data(), x.payload.size()}, most_text_bytes);
+    to.append(text.data(), text.data() + text.size());
+  }
+
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<clean_text>(); }
+};
+
+class json_formatter : public spdlog::formatter {
+public:
+  void format(const spdlog::details::log_msg& x, spdlog::memory_buf_t& to) override {
+    const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(x.time.time_since_epoch()).count();
+    const std::time_t seconds = since / 1000;
+    std::tm utc{};
+    gmtime_r(&seconds, &utc);
+    char at[40];
+    const auto length = std::strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%S", &utc);
+    const auto view = [](const auto& text) { return std::string_view(text.data(), text.size()); };
+    boost::json::object line{{"at", fmt::format("{}.{:03}Z", std::string_view(at, length), since % 1000)},
+                             {"level", view(spdlog::level::to_string_view(x.level))},
+                             {"who", printable(view(x.logger_name))}};
+    if (const auto& context = current_log_context(); context.job != 0) {
+      line["job"] = context.job.load();
+      line["generation"] = context.generation.load();
+      line["step"] = context.steps.load();
+    }
+    line["text"] = printable(view(x.payload), most_text_bytes);
+    const auto text = boost::json::serialize(line) + "\n";
+    to.append(text.data(), text.data() + text.size());
+  }
+
+  std::unique_ptr<formatter> clone() const override { return std::make_unique<json_formatter>(); }
+};
+
+std::unique_ptr<spdlog::formatter> formatter_of(log_format x) {
+  if (x == log_format::json)
+    return std::make_unique<json_formatter>();
+  auto text = std::make_unique<spdlog::pattern_formatter>();
+  text->add_flag<context_flag>('@').add_flag<clean_text>('*').set_pattern("%H:%M:%S.%e %^%l%$ %n%@: %*");
+  return text;
+}
+
+} // namespace
+
+log_format parse_log_format(const std::string& x) {
+  if (x == "text")
+    return log_format::text;
+  if (x == "json")
+    return log_format::json;
+  throw std::invalid_argument("--log-format " + x + " is unknown; it is text or json");
+}
+
+void log_to_stderr(const std::string& who, log_format format, std::shared_ptr<spdlog::sinks::sink> also) {
+  auto logger = spdlog::stderr_color_mt(who);
+  logger->set_formatter(formatter_of(format));
+  if (also) {
+    also->set_formatter(formatter_of(log_format::text));
+    logger->sinks().push_back(std::move(also));
+  }
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+} // namespace parcae

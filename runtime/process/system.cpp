@@ -1,0 +1,58 @@
+#include "runtime/process/system.hpp"
+
+#include "protocols/base/crash_stack.hpp"
+#include "protocols/wire/type_ids.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+namespace parcae {
+
+std::string problem_of(const liveness_limits& x) {
+  if (x.heartbeat.count() <= 0 || x.heartbeat >= x.declared_lost)
+    return "heartbeats must be more frequent than the silence that declares a peer lost";
+  if (x.declared_lost >= x.lease)
+    return "the lease must be longer than the silence that declares a peer lost";
+  if (x.control_request >= x.prepare)
+    return "PREPARE must be given more time than a control request";
+  return {};
+}
+
+namespace {
+
+// Each thread of the actors has a stack for its last words.
+class crash_stacks : public caf::thread_hook {
+public:
+  void init(caf::actor_system&) override {}
+  void thread_started() override { use_crash_stack(); }
+  void thread_terminates() override {}
+};
+
+} // namespace
+
+system_config::system_config() {
+  liveness_limits limits;
+  add_thread_hook<crash_stacks>();
+  parcae::add_message_types(*this);
+  load<caf::io::middleman>();
+  set("scheduler.policy", caf::atom("sharing"));
+  set("middleman.app-identifiers", std::vector<std::string>{application_identifier()});
+  set("middleman.heartbeat-interval", caf::timespan(limits.heartbeat));
+  set("middleman.connection-timeout", caf::timespan(limits.declared_lost));
+}
+
+std::string system_config::problem() const {
+  liveness_limits limits;
+  limits.heartbeat = std::chrono::duration_cast<std::chrono::milliseconds>(
+      caf::get_or(*this, "middleman.heartbeat-interval", caf::timespan{0}));
+  limits.declared_lost = std::chrono::duration_cast<std::chrono::milliseconds>(
+      caf::get_or(*this, "middleman.connection-timeout", caf::timespan{0}));
+  if (caf::get_or(*this, "scheduler.policy", caf::atom("")) != caf::atom("sharing"))
+    return "the scheduler's policy is not \"sharing\"";
+  auto identifiers = caf::get_or(*this, "middleman.app-identifiers", std::vector<std::string>{});
+  if (identifiers != std::vector<std::string>{application_identifier()})
+    return "the application identifier is not " + application_identifier();
+  return problem_of(limits);
+}
+
+} // namespace parcae

@@ -1,0 +1,54 @@
+#include "runtime/process/termination.hpp"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include <unistd.h>
+
+#include <csignal>
+
+namespace parcae {
+
+struct termination::implementation {
+  boost::asio::io_context context{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{context.get_executor()};
+  boost::asio::signal_set signals{context, SIGTERM, SIGINT};
+  std::function<void()> on_signal;
+
+  void wait_for_signal() {
+    signals.async_wait([this](const boost::system::error_code& error, int) {
+      if (error)
+        return;
+      on_signal();
+      wait_for_signal();
+    });
+  }
+};
+
+termination::termination() {
+  // A pipe or a terminal that goes is no reason to end, and what else people and programs send by mistake neither.
+  for (const auto stray : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})
+    std::signal(stray, SIG_IGN);
+  implementation_ = std::make_unique<implementation>();
+}
+
+termination::~termination() = default;
+
+void termination::wait(std::function<void()> on_signal) {
+  implementation_->on_signal = std::move(on_signal);
+  implementation_->wait_for_signal();
+  implementation_->context.run();
+}
+
+void termination::stop() {
+  boost::asio::post(implementation_->context, [this] { implementation_->context.stop(); });
+}
+
+void limit_shutdown(unsigned seconds) {
+  std::signal(SIGALRM, SIG_DFL); // it ends the process
+  alarm(seconds);
+}
+
+} // namespace parcae

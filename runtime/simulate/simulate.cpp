@@ -1,0 +1,416 @@
+#include "runtime/simulate/simulate.hpp"
+
+#include "planner/simulation/peers.hpp"
+#include "planner/simulation/simulator.hpp"
+#include "planner/simulation/trace_generator.hpp"
+#include "protocols/base/duration.hpp"
+#include "runtime/process/usage.hpp"
+#include "runtime/simulate/simulation_report.hpp"
+#include "runtime/simulate/trace_input.hpp"
+
+#include <boost/json.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+constexpr peer_kind peer_kinds[] = {peer_kind::varuna, peer_kind::bamboo, peer_kind::oobleck};
+
+// Until a machine that vanished is missed.
+constexpr std::chrono::milliseconds default_detect{2'000};
+
+struct simulate_arguments {
+  std::string profile;
+  std::string trace;
+  std::string network;
+  std::string peers;
+  std::string peer_model;
+  std::vector<std::string> policies{"liveput"};
+  std::string forecast = "auto";
+  std::optional<std::uint32_t> notice; // once all is read: none if it is the trace that gives notices
+  std::uint32_t look_ahead = 12;
+  std::uint32_t devices = 1;
+  std::string accounting;                  // by default the profile's
+  std::optional<double> link_bytes_per_ms; // else the profile's
+  std::optional<std::chrono::milliseconds> detect;
+  std::optional<std::chrono::milliseconds> node_start;
+  std::string plan_out;
+  std::string plot;
+  bool as_json = false;
+};
+
+// What a run needs, read once.
+struct simulation_input {
+  profile workload;
+  network_profile network;
+  trace_input trace;
+  std::vector<peer_model> peers; // empty if there are none
+};
+
+policy policy_of(const std::string& name) {
+  if (name == "ideal")
+    return policy::ideal;
+  return name == "throughput" ? policy::throughput : policy::liveput;
+}
+
+bool is_peer(const std::string& name) {
+  return std::any_of(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
+}
+
+// The figures that no option gives are the profile's where it has them; of published ones that is what is built while
+// nobody trains.
+realistic_options realistic_of(const simulate_arguments& args, const profile& workload) {
+  realistic_options result;
+  result.announced = args.notice.value_or(0) > 0;
+  result.devices = args.devices;
+  if (workload.changes) {
+    result.figures = *workload.changes;
+  } else {
+    double build_ms = 0;
+    for (const auto& [depth, ms] : workload.model_build_ms)
+      build_ms += ms / static_cast<double>(workload.model_build_ms.size());
+    result.figures.prepare_ms += build_ms;
+  }
+  if (args.link_bytes_per_ms)
+    result.figures.link_bytes_per_ms = *args.link_bytes_per_ms;
+  result.figures.detect_ms = static_cast<double>(args.detect.value_or(default_detect).count());
+  return result;
+}
+
+// The end of the interval that was just carried out, which is the beginning of the next.
+policy_run::moment end_of(const simulator& x, const fleet_history& history) {
+  const auto count = x.intervals().size();
+  const double seconds = count < history.size() ? history[count].seconds : history.back().seconds + interval_s;
+  return {seconds / 3600, x.intervals().back().used, x.samples(), x.ideal()};
+}
+
+policy_run run_policy(const simulate_arguments& args, const std::string& name, const simulation_input& input) {
+  using clock = std::chrono::steady_clock;
+  const auto& history = input.trace.intervals;
+  policy_run run;
+  run.policy = name;
+  const simulation_options options{policy_of(name), args.forecast, args.notice.value_or(0), args.look_ahead};
+  if (options.policy == policy::liveput)
+    run.forecast = args.forecast;
+  const bool real_time = args.accounting == "realistic";
+  // The cost tables count as planning: they are filled as decisions need them.
+  const auto begin = clock::now();
+  std::unique_ptr<published_cost> published;
+  std::unique_ptr<simulator> x;
+  if (real_time) {
+    x = std::make_unique<simulator>(input.workload, realistic_of(args, input.workload), history, options);
+  } else {
+    published = std::make_unique<published_cost>(input.workload, input.network, args.devices);
+    x = std::make_unique<simulator>(input.workload, *published, history, options);
+  }
+  run.plan_total_ms = std::chrono::duration<double, std::milli>(clock::now() - begin).count();
+  double seconds = 0;
+  while (!x->done()) {
+    const auto start = clock::now();
+    x->decide();
+    run.plan_ms.push_back(std::chrono::duration<double, std::milli>(clock::now() - start).count());
+    run.plan_total_ms += run.plan_ms.back();
+    seconds += x->seconds(x->intervals().size());
+    x->advance();
+    const auto end = end_of(*x, history);
+    if (run.course.empty())
+      run.course.push_back({history[0].seconds / 3600, {}, 0, 0});
+    run.course.back().used = end.used; // from its beginning
+    run.course.push_back(end);
+  }
+  std::sort(run.plan_ms.begin(), run.plan_ms.end());
+  run.samples = x->samples();
+  run.samples_per_s = seconds > 0 ? run.samples / seconds : 0;
+  run.ideal = x->ideal();
+  run.migrations = x->migrations();
+  if (real_time)
+    run.lost = x->lost();
+  return run;
+}
+
+// Samples so far, from the beginning to the end of the trace, if at every moment the fastest of the systems trained
+// with all nodes that have started, free of cost. Straight from one to the next.
+std::vector<peer_progress> ideal_of(const peer_model& model, const std::vector<trace_event>& events) {
+  const auto history = intervals_of(delayed_additions(events, peer_node_start_ms));
+  const auto end_s = static_cast<double>(events.back().ms) / 1000;
+  std::vector<peer_progress> result{{0, 0}};
+  for (std::size_t i = 0; i < history.size() && history[i].seconds < end_s; ++i) {
+    double most = 0;
+    for (const auto& [name, system] : model.systems)
+      most = std::max(most, peer_throughput(system, history[i].available));
+    const auto next_s = i + 1 < history.size() ? std::min(history[i + 1].seconds, end_s) : end_s;
+    result.push_back({next_s, result.back().samples + most * (next_s - history[i].seconds)});
+  }
+  return result;
+}
+
+double samples_at(const std::vector<peer_progress>& line, double seconds) {
+  const auto next = std::ranges::lower_bound(line, seconds, {}, &peer_progress::seconds);
+  if (next == line.begin() || next == line.end())
+    return next == line.end() ? line.back().samples : next->samples;
+  const auto& before = *(next - 1);
+  return before.samples +
+         (next->samples - before.samples) * (seconds - before.seconds) / (next->seconds - before.seconds);
+}
+
+policy_run run_peer(const simulate_arguments& args, const std::string& name, const peer_model& model,
+                    const std::vector<trace_event>& events) {
+  const auto kind =
+      *std::find_if(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
+  const auto rules = args.accounting == "published" ? peer_rules::published(model.name) : peer_rules{};
+  const auto x = replay_peer(kind, model, events, rules);
+  policy_run run;
+  run.policy = name;
+  run.samples = x.samples;
+  run.samples_per_s = x.samples_per_s;
+  const auto ideal = ideal_of(model, events);
+  run.ideal = ideal.back().samples;
+  run.migrations = x.regroupings;
+  run.published_samples_per_s = model.systems.at(name).published_samples_per_s;
+  run.course.push_back({});
+  for (const auto& moment : x.progress)
+    run.course.push_back({moment.seconds / 3600, {}, moment.samples, samples_at(ideal, moment.seconds)});
+  run.course.push_back({ideal.back().seconds / 3600, {}, x.samples, run.ideal});
+  return run;
+}
+
+void write_plan(const std::string& path, const policy_run& run) {
+  boost::json::array plan;
+  for (std::size_t i = 0; i + 1 < run.course.size(); ++i)
+    plan.push_back(boost::json::array{run.course[i].used.width, run.course[i].used.depth});
+  std::ofstream file(path);
+  file << boost::json::serialize(plan) << '\n';
+  if (!file.flush())
+    throw std::runtime_error("cannot write the plan to " + path);
+}
+
+std::filesystem::path beside(const std::string& profile, const char* name) {
+  return std::filesystem::path(profile).parent_path() / name;
+}
+
+// Why the peers cannot be run; empty if they can. The model is set if it is known.
+std::string peers_missing(const simulate_arguments& args, const simulation_input& input, const peer_model*& model) {
+  if (input.trace.events.empty())
+    return "need a trace of events, not of counts";
+  if (args.devices > 1)
+    return "have one device per instance";
+  std::vector<std::string> names;
+  for (const auto& x : input.peers) {
+    names.push_back(x.name);
+    if (x.name == args.peer_model)
+      model = &x;
+  }
+  if (model) {
+    std::vector<std::string> lacks;
+    for (const auto kind : peer_kinds)
+      if (!model->systems.contains(to_string(kind)))
+        lacks.push_back(to_string(kind));
+    return lacks.empty() ? "" : "have no figures of " + names_of(lacks) + " for " + model->name + " in " + args.peers;
+  }
+  return "have no figures for " + args.peer_model +
+         (names.empty() ? "; --peers FILE may be the project's deploy/profiles/peers-oobleck-artifact.json"
+                        : "; --peer-model may be " + names_of(names));
+}
+
+void check_accounting(const simulate_arguments& args) {
+  if (args.accounting != "realistic" && (args.link_bytes_per_ms || args.detect || args.node_start))
+    throw std::invalid_argument("--link, --detect and --node-start need --accounting realistic");
+  if (args.accounting == "realistic" && !args.network.empty())
+    throw std::invalid_argument("--network needs --accounting published; --link tells the rate of a link");
+}
+
+// The intervals as training lives through them: nodes start, and are left when they are told to go. Sets `notice`
+// unless it is the trace that gives notices. Notice for which the new configuration cannot be made ready is none.
+fleet_history intervals_used(simulate_arguments& args, const simulation_input& input) {
+  auto events = input.trace.events;
+  if (args.node_start && events.empty())
+    throw std::invalid_argument("--node-start needs a trace of events");
+  const auto longest = std::ranges::max_element(events, {}, &trace_event::notice_ms);
+  const bool has_notices = !events.empty() && longest->notice_ms > 0;
+  const auto figures = realistic_of(args, input.workload).figures;
+  const double least_ms = figures.plan_ms + figures.prepare_ms + figures.transfer_ms + figures.activate_ms;
+  const bool real_time = args.accounting == "realistic";
+  const bool in_time = has_notices && static_cast<double>(longest->notice_ms) >= least_ms;
+  if (has_notices && !args.notice && !real_time)
+    std::fprintf(stderr, "as published, --notice 0 is what is known: the trace's own notices need --accounting "
+                         "realistic\n");
+  else if (has_notices && !args.notice && !in_time)
+    std::fprintf(stderr,
+                 "the trace's notices are shorter than the %.0f ms in which a change is made ready: they count "
+                 "as none\n",
+                 least_ms);
+  if (!args.notice && !(in_time && real_time))
+    args.notice = 0;
+  if (events.empty() || !real_time)
+    return input.trace.intervals;
+  if (args.node_start)
+    events = delayed_additions(events, static_cast<std::uint64_t>(args.node_start->count()));
+  if (!args.notice)
+    events = removals_when_told(events, static_cast<std::uint64_t>(std::ceil(least_ms)));
+  else
+    std::ranges::for_each(events, [](auto& x) { x.notice_ms = 0; });
+  const auto& all = input.trace.intervals;
+  return lasting(intervals_of(events), all.front().seconds, all.back().seconds);
+}
+
+simulation_input read_input(simulate_arguments& args) {
+  if (!args.accounting.empty())
+    check_accounting(args);
+  simulation_input result;
+  result.workload = from_file(args.profile, [](const std::string& text) { return parse_profile(text); });
+  if (args.accounting.empty()) {
+    args.accounting = result.workload.changes ? "realistic" : "published";
+    check_accounting(args);
+  }
+  if (args.accounting == "published") {
+    if (args.network.empty()) {
+      args.network = beside(args.profile, "network-10gbps.json").string();
+      if (!std::filesystem::exists(args.network))
+        throw std::invalid_argument("no " + args.network + ": give --network FILE, or --accounting realistic");
+    }
+    result.network = from_file(args.network, [](const std::string& text) { return parse_network(text); });
+  }
+  result.trace = load_trace(args.trace);
+  result.trace.intervals = intervals_used(args, result);
+  const bool asked = !args.peers.empty();
+  if (!asked)
+    args.peers = beside(args.profile, "peers-oobleck-artifact.json").string();
+  if (asked || std::filesystem::exists(args.peers))
+    result.peers = from_file(args.peers, [](const std::string& text) { return parse_peers(text); });
+  if (args.peer_model.empty())
+    args.peer_model = result.workload.name;
+  return result;
+}
+
+void simulate(simulate_arguments args) {
+  const auto input = read_input(args);
+  const peer_model* model = nullptr;
+  const auto missing = peers_missing(args, input, model);
+  auto names = args.policies;
+  if (std::find(names.begin(), names.end(), "all") != names.end()) {
+    names = {"ideal", "throughput", "liveput"};
+    if (missing.empty())
+      for (const auto kind : peer_kinds)
+        names.push_back(to_string(kind));
+    else
+      std::fprintf(stderr, "without varuna, bamboo, oobleck: they %s\n", missing.c_str());
+  }
+  if (!args.plan_out.empty() && (names.size() != 1 || is_peer(names[0])))
+    throw std::invalid_argument("--plan-out needs exactly one policy of this project");
+  std::vector<policy_run> runs;
+  for (const auto& name : names) {
+    if (!is_peer(name)) {
+      runs.push_back(run_policy(args, name, input));
+      if (!args.plan_out.empty())
+        write_plan(args.plan_out, runs.back());
+      continue;
+    }
+    if (!missing.empty())
+      throw std::runtime_error(name + ": " + "peers " + missing);
+    runs.push_back(run_peer(args, name, *model, input.trace.events));
+  }
+  const simulation_setting setting{input.workload.name, args.trace,      args.accounting,
+                                   args.notice,         args.look_ahead, input.trace.intervals.size()};
+  if (!args.plot.empty())
+    plot_runs(args.plot, setting, input.trace.intervals, runs);
+  if (args.as_json)
+    std::printf("%s\n", boost::json::serialize(to_json(setting, runs)).c_str());
+  else
+    std::fputs(to_table(runs).c_str(), stdout);
+}
+
+} // namespace
+
+void add_simulate(CLI::App& app) {
+  auto args = std::make_shared<simulate_arguments>();
+  auto* command =
+      app.add_subcommand("simulate", "replay a trace under planning policies\nExample: parcae simulate "
+                                     "--profile deploy/profiles/gpt.json --trace p3:1 --policy all --peer-model gpt2 "
+                                     "--plot p3.svg");
+  const auto add_duration = [&](const std::string& name, std::optional<std::chrono::milliseconds>& value,
+                                const std::string& text) {
+    command->add_option_function<std::string>(
+        name,
+        [args, name, &value](const std::string& x) { // `value` is part of args
+          const auto duration = parse_duration(x);
+          if (!duration)
+            throw CLI::ValidationError(name, "\"" + x + "\" must be like 500ms or 2s");
+          value = *duration;
+        },
+        text);
+  };
+  command->add_option("--profile", args->profile, "workload, JSON")->required();
+  command
+      ->add_option(
+          "--trace", args->trace,
+          "file (milliseconds,add|remove,node[,notice_ms] or seconds,count), or KIND:SEED of a generated one: " +
+              names_of(trace_kinds()))
+      ->required();
+  command->add_option("--network", args->network,
+                      "published accounting: transfer times, JSON (default: network-10gbps.json beside the profile)");
+  std::vector<std::string> policies{"ideal", "throughput", "liveput"};
+  for (const auto kind : peer_kinds)
+    policies.push_back(to_string(kind));
+  policies.push_back("all");
+  command->add_option("--policy", args->policies, names_of(policies) + ", or several of them (default: liveput)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(policies));
+  auto forecasts = method_names();
+  forecasts.push_back("oracle");
+  command->add_option("--forecast", args->forecast, names_of(forecasts) + " (auto is regime)")
+      ->capture_default_str()
+      ->check(CLI::IsMember(forecasts));
+  command
+      ->add_option("--notice", args->notice,
+                   "intervals whose events are known before they are decided on (default: in real time the trace's own "
+                   "notices, else 0)")
+      ->check(CLI::Range(0, 2));
+  command->add_option("--look-ahead", args->look_ahead, "intervals")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_option("--devices", args->devices, "devices per instance")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--accounting", args->accounting,
+                   "cost model: published, or realistic (real time; default for profiles of `parcae profile`)")
+      ->check(CLI::IsMember({"published", "realistic"}));
+  command->add_option_function<std::string>(
+      "--link",
+      [args](const std::string& text) {
+        const auto rate = parse_link_rate(text);
+        if (!rate)
+          throw CLI::ValidationError("--link", "\"" + text + "\" must be like 10Gb/s, 500Mb/s or 1.2GB/s");
+        args->link_bytes_per_ms = *rate;
+      },
+      "realistic accounting: rate of an instance's link in each direction (default: the profile's, else 10Gb/s)");
+  add_duration("--detect", args->detect, "realistic accounting: until a loss without notice is known (default 2s)");
+  add_duration("--node-start", args->node_start,
+               "realistic accounting: from a node's addition until it can work (default 0s; peers always take 45s)");
+  command->add_option("--peers", args->peers,
+                      "figures of peers, JSON (default: peers-oobleck-artifact.json beside the profile)");
+  command->add_option("--peer-model", args->peer_model, "which model of that file (default: named like the profile)");
+  command->add_option("--plan-out", args->plan_out, "write [D, P] of every interval here, JSON; of one policy")
+      ->check(in_a_folder);
+  command
+      ->add_option("--plot", args->plot,
+                   "draw availability, configurations, samples and the lag behind the ideal over time here, SVG")
+      ->check(in_a_folder);
+  command->add_flag("--json", args->as_json, "one JSON object");
+  command->callback([args] { simulate(*args); });
+}
+
+} // namespace parcae

@@ -1,0 +1,656 @@
+// Keepers, the final version, and checkpoints.
+
+#include "tests/actors/conductor/dummy_cluster.hpp"
+
+namespace parcae {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(conductor_test, keeper_lost_before_its_digests_is_replaced_by_another) {
+  // given: all hold the final version; the keeper is asked for digests and dies. expected: the next one is asked too.
+  dummy_cluster d(4, 1);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.stop_all();
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.kept_silent = true;
+  d.snapshot("k");
+  EXPECT_FALSE(d.ended());
+  d.lose("k");
+  d.kept_silent = false;
+  d.add("k2", true);
+  d.snapshot("k2");
+  EXPECT_TRUE(d.ended());
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+}
+
+TEST_F(conductor_test, keeper_that_held_the_final_version_alone_is_lost) {
+  // given: the worker is gone, the keeper has the final version and dies before its digests. expected: computed again.
+  dummy_cluster d(4, 1);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.kept_silent = true;
+  d.snapshot("k");
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.lose("a");
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.lose("k");
+  EXPECT_EQ(d.view().now, phase::waiting);
+  d.add("b");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::running);
+  EXPECT_EQ(d.view().steps_done, 0u);
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+}
+
+TEST_F(conductor_test, notice_while_no_keeper_holds_the_final_version_moves_it) {
+  dummy_cluster d(4, 1);
+  d.width = 1;
+  d.add("a");
+  d.advance(20ms);
+  d.add("b");
+  d.advance(20ms);
+  d.step();
+  d.stop_all();
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.notice("a", 30s);
+  d.advance(1s);
+  ASSERT_EQ(d.view().grid->participants[0].slot.instance, "b");
+  EXPECT_EQ(d.view().steps_done, 1u);
+}
+
+TEST_F(conductor_test, view_tells_the_course_of_the_training) {
+  // given: steps, a snapshot, more steps, the loss of all workers. expected: a loss per step, the pace, what the keeper
+  // holds, when changes began; then no grid, and the steps that are lost come again in the curve.
+  c.add("k", true);
+  run_two();
+  const auto begun = c.view().changes.at(0).at;
+  c.step();
+  c.advance(100ms);
+  c.step();
+  c.snapshot("k");
+  c.advance(100ms);
+  c.step();
+  const auto steps = c.view().steps_done;
+  ASSERT_EQ(c.view().losses.points().size(), steps);
+  EXPECT_EQ(c.view().losses.points().back().steps, steps);
+  EXPECT_NEAR(c.view().steps_per_s, 3 / 0.2, 0.01);
+  ASSERT_EQ(c.view().keepers.size(), 1u);
+  EXPECT_EQ(c.view().keepers[0].where.instance, "k");
+  EXPECT_EQ(c.view().keepers[0].newest.steps, steps - 1);
+  EXPECT_EQ(c.view().keepers[0].layers, c.view().layers);
+  EXPECT_GT(begun.time_since_epoch().count(), 0);
+  c.lose("a");
+  c.lose("b");
+  EXPECT_EQ(c.view().now, phase::waiting);
+  EXPECT_FALSE(c.view().grid);
+  c.add("d");
+  c.advance(20ms);
+  c.step();
+  EXPECT_EQ(c.view().steps_done, steps);
+  EXPECT_EQ(c.view().losses.points().size(), steps);
+  EXPECT_GT(c.view().changes.back().at, begun);
+  c.lose("k");
+  EXPECT_TRUE(c.view().keepers.empty());
+}
+
+TEST_F(conductor_test, loss_that_is_not_finite_any_more_is_said_once) {
+  // given: a job that diverges. expected: a line in its log, at the first such step.
+  run_two();
+  c.step();
+  c.loss = NAN;
+  c.step();
+  const auto steps = c.view().steps_done;
+  c.step();
+  const auto said = [&](const std::string& text) {
+    return std::ranges::count_if(c.log(), [&](const auto& x) { return x.find(text) != x.npos; });
+  };
+  EXPECT_EQ(said("not finite"), 1);
+  EXPECT_EQ(said("the loss is not finite at step " + std::to_string(steps)), 1);
+}
+
+TEST_F(conductor_test, slot_that_returns_is_told_of_the_keepers_again) {
+  // given: b's executor is replaced by an empty one that was told nothing. expected: PROTECT before the next PREPARE.
+  c.add("k", true);
+  run_two();
+  c.say("b", failed{c.view().current, failure::computation, 0, "died", {}});
+  const auto before = c.told("b").size();
+  c.advance(2s);
+  ASSERT_EQ(c.view().grid->width, 2u);
+  bool told = false;
+  for (auto i = before; i < c.told("b").size() && !std::holds_alternative<prepare>(c.told("b")[i]); ++i)
+    told = told || std::holds_alternative<protect>(c.told("b")[i]);
+  EXPECT_TRUE(told);
+}
+
+TEST_F(conductor_test, keepers_are_told_only_the_part_of_the_chain_that_they_need) {
+  c.add("k", true);
+  run_two();
+  for (int i = 0; i < 20; ++i) { // twenty generations of one step
+    c.width = 1 + i % 2;
+    c.event(plan_wanted{"test"});
+    c.advance(20ms);
+    c.step();
+  }
+  c.snapshot("k");
+  ASSERT_GT(c.view().chain.size(), 10u);
+  const auto& told = c.told("k");
+  const auto* last = std::get_if<confirm>(&told.back());
+  ASSERT_NE(last, nullptr);
+  EXPECT_LE(last->chain.size(), 2u);
+}
+
+// given: two workers and a keeper, two generations / expected: each generation has a token of its own, each worker a
+// pass of its own, which follows from the key that the keeper was told; the keeper is told of a generation before it
+// begins
+TEST_F(conductor_test, tokens_are_of_one_generation_or_one_sender) {
+  c.add("k", true);
+  run_two();
+  c.width = 1;
+  c.event(plan_wanted{"test"});
+  c.advance(20ms);
+  std::vector<data_token> tokens;
+  std::map<std::string, snapshot_pass> passes;
+  for (const auto* name : {"a", "b"})
+    for (const auto& x : c.told(name)) {
+      if (const auto* p = std::get_if<prepare>(&x); p && std::ranges::find(tokens, p->token) == tokens.end())
+        tokens.push_back(p->token);
+      if (const auto* p = std::get_if<protect>(&x))
+        passes[name] = p->pass;
+    }
+  EXPECT_EQ(tokens.size(), 2u);
+  ASSERT_EQ(passes.size(), 2u);
+  EXPECT_FALSE(passes["a"].token == passes["b"].token);
+  const guard* last = nullptr;
+  for (const auto& x : c.told("k"))
+    if (const auto* g = std::get_if<guard>(&x))
+      last = g;
+  ASSERT_NE(last, nullptr);
+  EXPECT_EQ(last->newest, c.view().current);
+  EXPECT_EQ(c.view().current, generation{2});
+  for (const auto* name : {"a", "b"}) {
+    const auto slot = c.slot(name);
+    EXPECT_TRUE(passes[name].token == pass_of(last->key, slot.life, slot.index).token);
+    EXPECT_EQ(passes[name].life, slot.life);
+    EXPECT_FALSE(std::ranges::find(tokens, passes[name].token) != tokens.end());
+  }
+}
+
+// given: a keeper that says it holds the final version at step 1 / expected: it neither ends the job nor decides a step
+TEST_F(conductor_test, what_cannot_have_been_committed_does_not_count) {
+  c.add("k", true);
+  run_two();
+  const auto all_at = [](version at) { return inventory{{0, at}, {1, at}, {2, at}, {3, at}}; };
+  c.hold("k", all_at({1000, c.view().current}));
+  EXPECT_EQ(c.view().protected_version, version{});
+  EXPECT_EQ(c.view().now, phase::running);
+  c.lose("a");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 1u);
+  EXPECT_LE(c.view().replayed_steps, 1u) << "that in progress";
+  EXPECT_EQ(c.view().protected_version, version{});
+}
+
+// given: a keeper that is ahead of what the ranks have reported so far / expected: it counts as soon as that can be
+TEST_F(conductor_test, keepers_may_be_ahead_of_reports) {
+  c.add("k", true);
+  run_two(); // a step of 100 ms
+  const version at{40, c.view().current};
+  c.hold("k", {{0, at}, {1, at}, {2, at}, {3, at}});
+  EXPECT_EQ(c.view().protected_version, version{});
+  c.advance(1s);
+  c.event(tick{}); // ten times as fast it would be 100 steps by now
+  EXPECT_EQ(c.view().protected_version, at);
+}
+
+/// How often this slot was told of keepers, with a snapshot at the next commit.
+std::ptrdiff_t snapshots_begun(const std::vector<command>& told) {
+  return std::ranges::count_if(told, [](const command& x) {
+    const auto* p = std::get_if<protect>(&x);
+    return p && p->now;
+  });
+}
+
+// given: what the keepers had complete is lost with them and with who trained, so that the chain is cut / expected: the
+// others start their streams anew, without what was on its way
+TEST_F(conductor_test, void_snapshots_are_not_sent_again) {
+  c.add("k", true);
+  c.width = 1;
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  c.step();
+  ASSERT_EQ(c.view().now, phase::running);
+  const auto trains = c.view().grid->participants.at(0).slot.instance;
+  const auto other = trains == "a" ? "b" : "a";
+  c.snapshot("k");
+  ASSERT_EQ(c.view().protected_version.steps, 1u);
+  c.lose("k");
+  c.add("l", true);
+  const auto before = snapshots_begun(c.told(other));
+  c.lose(trains);
+  c.advance(1s);
+  ASSERT_EQ(c.view().steps_done, 0u);
+  EXPECT_EQ(snapshots_begun(c.told(other)), before + 1);
+}
+
+// given: a step that one stage has applied and is dropped, since the other is lost / expected: the same
+TEST_F(conductor_test, snapshots_of_a_dropped_step_are_not_sent_again) {
+  c.add("k", true);
+  c.width = 1;
+  c.depth = 2;
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  c.step();
+  c.snapshot("k");
+  ASSERT_EQ(c.view().protected_version.steps, 1u);
+  const auto g = c.view().current;
+  const auto ahead = c.view().grid->participants.at(0).slot.instance;
+  c.mend = [&](const std::string& name, const report& x) -> report {
+    const auto* said = std::get_if<aborted>(&x);
+    if (!said || name != ahead)
+      return x;
+    const version at{2, g};
+    return aborted{g, at, no_step, {1}, {{0, at}, {1, at}}};
+  };
+  const auto before = snapshots_begun(c.told(ahead));
+  c.lose(std::string(c.view().grid->participants.at(1).slot.instance));
+  ASSERT_EQ(c.view().steps_done, 1u);
+  EXPECT_EQ(snapshots_begun(c.told(ahead)), before + 1);
+}
+
+// given: a checkpoint that no keeper answers for / expected: when it should long be written the next is written
+TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {
+  dummy_cluster d(4, 32, 8);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  const auto train = [&](int steps) {
+    for (int i = 0; i < steps; ++i)
+      d.step();
+    d.snapshot("k");
+  };
+  d.kept_silent = true;
+  train(8);
+  d.kept_silent = false;
+  train(2);
+  EXPECT_EQ(d.view().checkpoint.steps, 0u);
+  for (int i = 0; i < 5; ++i) {
+    d.advance(20s);
+    train(1);
+  }
+  EXPECT_EQ(d.view().now, phase::running);
+  EXPECT_GE(d.view().checkpoint.steps, 10u);
+}
+
+// given: a checkpoint every 8 steps, a snapshot every 4 / expected: one of each second snapshot, named by job and
+// version; while three would be there the oldest goes; a job that is done has its final version on disk
+TEST(conductor_checkpoints, are_written_when_due) {
+  dummy_cluster d(4, 32, 8);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 32; ++i) {
+    d.step();
+    if (d.view().steps_done % 4 == 0 && !d.ended())
+      d.snapshot("k");
+  }
+  EXPECT_TRUE(d.ended());
+  std::vector<std::pair<std::uint64_t, std::vector<std::uint64_t>>> written;
+  for (const auto& x : d.told("k"))
+    if (auto c = std::get_if<checkpoint>(&x)) {
+      written.emplace_back(c->at.steps, c->kept);
+      EXPECT_THAT(c->name, ::testing::MatchesRegex("job-[0-9a-f]{8}/" + to_string(c->at)));
+    }
+  using ::testing::ElementsAre, ::testing::IsEmpty, ::testing::Pair;
+  EXPECT_THAT(written, ElementsAre(Pair(8, IsEmpty()), Pair(16, ElementsAre(8)), Pair(24, ElementsAre(16)),
+                                   Pair(32, ElementsAre(24))));
+  EXPECT_EQ(d.view().checkpoint.steps, 32u);
+  ASSERT_EQ(d.view().checkpoint_folders.size(), 1u);
+  EXPECT_THAT(d.view().checkpoint_folders[0].second, HasSubstr("/state/job-"));
+}
+
+// given: a checkpoint every 8 steps, a snapshot every 4, a disk that is full from the second one on / expected: tried
+// when one is due, not with each snapshot; what was not written completely goes
+TEST(conductor_checkpoints, that_failed_are_tried_when_the_next_is_due) {
+  dummy_cluster d(4, 1000, 8);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 40; ++i) {
+    d.step();
+    if (i == 10)
+      d.disk_problem = "No space left on device";
+    if (d.view().steps_done % 4 == 0)
+      d.snapshot("k");
+  }
+  std::vector<std::uint64_t> tried;
+  for (const auto& x : d.told("k"))
+    if (auto c = std::get_if<checkpoint>(&x)) {
+      tried.push_back(c->at.steps);
+      if (tried.size() > 1) {
+        EXPECT_THAT(c->kept, ::testing::ElementsAre(8));
+      }
+    }
+  EXPECT_THAT(tried, ::testing::ElementsAre(8, 16, 24, 32, 40));
+  EXPECT_EQ(d.view().checkpoint.steps, 8u);
+}
+
+// given: no checkpoint_every, a user who asks / expected: the version that the keepers hold is written, once
+TEST(conductor_checkpoints, are_written_when_asked_for) {
+  dummy_cluster d;
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.event(checkpoint_wanted{});
+  d.snapshot("k");
+  EXPECT_EQ(d.view().checkpoint.steps, 0u) << "there was nothing to write when it was asked for";
+  d.event(checkpoint_wanted{});
+  EXPECT_EQ(d.view().checkpoint.steps, 1u);
+  const auto told = d.told("k").size();
+  d.event(checkpoint_wanted{});
+  EXPECT_EQ(d.told("k").size(), told);
+}
+
+// given: nobody trains any more, notice to the only keeper / expected: what it holds goes to its disk
+TEST(conductor_checkpoints, are_written_by_a_keeper_that_leaves) {
+  dummy_cluster d;
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.step();
+  d.snapshot("k");
+  EXPECT_EQ(d.view().protected_version.steps, 1u);
+  d.lose("a");
+  EXPECT_EQ(d.view().checkpoint.steps, 0u);
+  d.notice("k", 30s);
+  EXPECT_EQ(d.view().checkpoint.steps, 1u);
+  d.lose("k");
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().steps_done, 1u);
+}
+
+// given: a disk that is full at the end / expected: the job is not done, says why, and tries again
+TEST(conductor_checkpoints, final_version_waits_for_a_full_disk) {
+  dummy_cluster d(4, 1);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.disk_problem = "No space left on device";
+  d.step();
+  EXPECT_EQ(d.view().problem, "");
+  d.lose("k");
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
+  d.add("k", true);
+  EXPECT_EQ(d.view().problem, "");
+  d.snapshot("k");
+  EXPECT_FALSE(d.ended());
+  EXPECT_THAT(d.view().problem, HasSubstr("No space left on device"));
+  d.advance(6s);
+  EXPECT_FALSE(d.ended());
+  EXPECT_TRUE(d.view().grid);
+  d.lose("a");
+  EXPECT_FALSE(d.view().grid) << "nobody trains";
+  d.disk_problem.clear();
+  d.advance(6s);
+  EXPECT_TRUE(d.ended());
+  EXPECT_EQ(d.view().problem, "");
+}
+
+// given: two keepers with half of the layers each, a checkpoint at 4; then all but one keeper are lost, which holds
+// only newer layers / expected: the job waits for the other; it goes back to 4 when that is there again, not to 0
+TEST(conductor_checkpoints, are_read_when_nothing_newer_is_whole) {
+  dummy_cluster d(4, 1000, 4);
+  d.add("k", true);
+  d.add("l", true);
+  d.add("a");
+  d.advance(20ms);
+  const auto kept_by = [&](const std::string& name, std::uint32_t first) {
+    const version at{d.view().steps_done, d.view().current};
+    d.hold(name, {{first, at}, {first + 1, at}});
+  };
+  for (int i = 0; i < 4; ++i)
+    d.step();
+  kept_by("k", 0);
+  kept_by("l", 2);
+  ASSERT_EQ(d.view().checkpoint.steps, 4u);
+  d.step();
+  kept_by("k", 0);
+  kept_by("l", 2);
+  d.lose("a");
+  d.lose("l");
+  d.add("b");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::waiting);
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper that has layers 2, 3 of the checkpoint of step 4"));
+  d.add("l", true);
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::running);
+  EXPECT_EQ(d.view().steps_done, 4u);
+  EXPECT_EQ(d.view().chain.back().base, 4u);
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+}
+
+// given: the same with one keeper whose checkpoint is damaged / expected: the job fails and names the layers
+TEST(conductor_checkpoints, lost_layers_are_named) {
+  dummy_cluster d(4, 1000, 4);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 4; ++i)
+    d.step();
+  d.snapshot("k");
+  ASSERT_EQ(d.view().checkpoint.steps, 4u);
+  d.lose("a");
+  d.lose("k");
+  d.disks["k"] = {0, 3};
+  d.disk_problem = "k.safetensors is damaged";
+  d.add("k", true);
+  d.add("b");
+  d.advance(20ms);
+  EXPECT_TRUE(d.ended());
+  EXPECT_EQ(d.view().problem, "layers 1, 2 of the checkpoint of step 4 are lost: k.safetensors is damaged");
+}
+
+// given: a job that goes on from step 10 of another, whose keeper has it, or none has / expected: it begins there, with
+// its data and nothing from version 0; or fails and says which layers nobody has
+TEST(conductor_checkpoints, a_job_goes_on_from_one) {
+  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  d.disks["k"] = {0, 1, 2, 3};
+  d.add("a");
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::waiting);
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
+  d.add("k", true);
+  d.advance(20ms);
+  ASSERT_EQ(d.view().now, phase::running);
+  d.step();
+  EXPECT_EQ(d.view().steps_done, 11u);
+  EXPECT_EQ(d.view().chain[0], (chain_link{{0}, 0, 10}));
+  EXPECT_EQ(d.view().chain[1].base, 10u);
+  bool asked = false;
+  for (const auto& x : d.told("k"))
+    if (auto r = std::get_if<restore>(&x)) {
+      asked = true;
+      EXPECT_EQ(r->folder, "/old/text-1/10@7");
+      EXPECT_EQ(r->at, (version{10, {0}}));
+    }
+  EXPECT_TRUE(asked);
+  for (const auto& x : d.told("a")) {
+    if (auto p = std::get_if<prepare>(&x)) {
+      EXPECT_EQ(p->data_digest, "digest");
+    }
+  }
+  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+
+  dummy_cluster other(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  other.disks["k"] = {0, 1, 2, 3};
+  other.mend = [](const std::string&, const report& x) -> report {
+    return std::holds_alternative<loaded>(x) ? report(loaded{job_id{1}, "of other files"}) : x;
+  };
+  other.add("k", true);
+  other.add("a");
+  other.advance(2s);
+  EXPECT_TRUE(other.ended());
+  EXPECT_THAT(other.view().problem, HasSubstr("differs from what the job started with"));
+
+  dummy_cluster nobody(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  nobody.add("k", true);
+  nobody.add("a");
+  nobody.advance(20ms);
+  EXPECT_TRUE(nobody.ended());
+  EXPECT_EQ(nobody.view().problem, "layers 0, 1, 2, 3 of the checkpoint of step 10 are lost: no folder");
+}
+
+// given: the keepers do not answer RESTORE at all / expected: asked now and then, not in a hot loop
+TEST(conductor_checkpoints, that_are_never_read_are_no_hot_loop) {
+  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  d.silent = {"k"};
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  EXPECT_THAT(d.view().problem, HasSubstr("the keepers read"));
+  const auto before = d.handled;
+  d.advance(10min);
+  EXPECT_FALSE(d.ended());
+  EXPECT_LT(d.handled - before, 300u);
+}
+
+// given: a keeper that needs ten minutes to read a checkpoint, and says each minute what it has / expected: waited for
+TEST(conductor_checkpoints, may_take_long_to_read) {
+  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
+  d.hold_back = [](const report& x) { return std::holds_alternative<restored>(x) || std::holds_alternative<kept>(x); };
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    d.advance(59s);
+    d.say("k", kept{job_id{1}, {{i % 4, {10, {0}}}}, {}, {}});
+  }
+  EXPECT_THAT(d.view().problem, HasSubstr("the keepers read"));
+  EXPECT_THAT(d.log(), ::testing::Not(::testing::Contains(HasSubstr("is not used"))));
+  d.hold_back = {};
+  d.hold("k", {{0, {10, {0}}}, {1, {10, {0}}}, {2, {10, {0}}}, {3, {10, {0}}}});
+  d.say("k", restored{job_id{1}, {10, {0}}, false, ""});
+  d.advance(20ms);
+  EXPECT_EQ(d.view().now, phase::running);
+}
+
+// given: version 9 was confirmed, then all is lost and the job goes back to 0; version 4 of the new generation becomes
+// complete in the keeper before all are lost again / expected: the decision knows that it was committed
+TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
+  c.add("k", true);
+  run_two();
+  for (int i = 0; i < 8; ++i)
+    c.step();
+  c.snapshot("k");
+  ASSERT_EQ(c.view().protected_version.steps, 9u);
+  for (const auto* name : {"a", "b", "k"})
+    c.lose(name);
+  c.add("k", true);
+  c.add("d");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().steps_done, 0u);
+  for (int i = 0; i < 4; ++i)
+    c.step();
+  c.snapshot("k");
+  ASSERT_EQ(c.view().protected_version.steps, 4u);
+  c.lose("k");
+  c.lose("d");
+  EXPECT_EQ(c.view().chain.back().last, 4u);
+}
+
+// --- keepers under notice
+// ---------------------------------------------------------------------------------------------
+
+/// The keepers named in the last PROTECT to a worker.
+std::vector<std::string> protected_by(dummy_cluster& c, const std::string& worker) {
+  std::vector<std::string> names;
+  for (const auto& x : c.told(worker))
+    if (const auto* p = std::get_if<protect>(&x)) {
+      names.clear();
+      for (const auto& k : p->keepers)
+        names.push_back(k.slot.instance);
+    }
+  return names;
+}
+
+TEST_F(conductor_test, keeper_under_notice_is_sent_nothing_if_another_stays) {
+  using ::testing::ElementsAre;
+  c.add("k", true);
+  c.add("l", true);
+  run_two();
+  EXPECT_THAT(protected_by(c, "a"), ElementsAre("k", "l"));
+  c.notice("k", 30s);
+  EXPECT_THAT(protected_by(c, "a"), ElementsAre("l"));
+  c.notice("l", 30s);
+  EXPECT_THAT(protected_by(c, "a"), ElementsAre("k", "l")) << "better than nothing";
+}
+
+TEST_F(conductor_test, keeper_that_joins_when_all_workers_are_under_notice_is_given_their_state) {
+  // given: the only worker is under notice and has stopped for a keeper that is lost then. expected: the next keeper is
+  // sent all that it holds
+  c.add("k", true);
+  c.add("a");
+  c.advance(20ms);
+  c.step();
+  c.notice("a", 30s);
+  c.advance(29'999ms);
+  ASSERT_EQ(c.view().now, phase::waiting);
+  c.lose("k");
+  const auto before = whole_stages_asked("a");
+  c.add("l", true);
+  EXPECT_EQ(whole_stages_asked("a"), before + 1);
+  c.snapshot("l");
+  c.lose("a");
+  c.add("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().steps_done, 1u);
+}
+
+TEST(conductor_checkpoints, newest_version_is_awaited_of_a_keeper_that_leaves_while_it_writes_another) {
+  // given: version 4 is being written when version 8 becomes whole; the keeper is under notice. expected: it is needed
+  // until 8 is on its disk
+  dummy_cluster d(4, 1000, 4);
+  d.add("k", true);
+  d.add("l", true);
+  d.add("a");
+  d.advance(20ms);
+  const auto train = [&](int steps) {
+    for (int i = 0; i < steps; ++i)
+      d.step();
+    d.snapshot("k");
+  };
+  std::vector<report> written;
+  d.hold_back = [&](const report& x) {
+    if (std::holds_alternative<checkpointed>(x))
+      written.push_back(x);
+    return std::holds_alternative<checkpointed>(x);
+  };
+  train(4);
+  ASSERT_EQ(written.size(), 2u);
+  d.notice("k", 30s);
+  EXPECT_TRUE(d.writes("k"));
+  train(4);
+  ASSERT_EQ(d.view().protected_version.steps, 8u);
+  d.notice("k", 29s);
+  d.say("k", written[0]); // its share of 4; l's is still to come
+  EXPECT_TRUE(d.writes("k")) << "8 is nowhere on disk";
+  d.hold_back = {};
+  d.say("l", written[1]);
+  EXPECT_EQ(d.view().checkpoint.steps, 8u);
+  EXPECT_FALSE(d.writes("k"));
+}
+
+} // namespace
+} // namespace parcae

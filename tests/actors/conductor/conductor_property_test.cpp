@@ -1,0 +1,181 @@
+// Random events: whatever happens, the job goes on and nothing kept is voided.
+
+#include "tests/actors/conductor/dummy_cluster.hpp"
+
+namespace parcae {
+namespace {
+
+TEST_F(conductor_test, survives_whatever_happens) {
+  // given: random joins, losses, notices, silences, failures, slow plans, steps and snapshots. expected: no illegal
+  // transition, no exception, nobody asked for what it does not hold, no busy waiting; trains when left in peace.
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const bool ends = seed % 2;
+    dummy_cluster d(5, ends ? 15 : 1'000'000);
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::uint64_t n) { return random() % n; };
+    const auto worker = [&] { return "w" + std::to_string(below(6)); };
+    const auto keeper = [&] { return "k" + std::to_string(below(2)); };
+    for (int i = 0; i < 300 && !d.ended(); ++i) {
+      const auto before = d.handled;
+      const auto name = worker();
+      const auto g = generation{d.view().current.value + below(2)};
+      switch (below(14)) {
+      case 0:
+      case 1:
+        if (!d.has(name))
+          d.add(name);
+        break;
+      case 2:
+        if (d.has(name))
+          d.lose(name);
+        break;
+      case 3:
+        if (d.has(name))
+          d.notice(name, milliseconds(below(10'000)));
+        break;
+      case 4:
+        d.silent.insert(below(3) ? name : keeper());
+        break;
+      case 5:
+        d.silent.clear();
+        break;
+      case 6:
+        if (d.has(name))
+          d.say(name, failed{g,
+                             static_cast<failure>(std::array{1, 2, 4, 5}[below(4)]),
+                             static_cast<std::uint32_t>(below(4)),
+                             "random",
+                             {}});
+        break;
+      case 7:
+        if (const auto k = keeper(); !d.has(k))
+          d.add(k, true);
+        else if (below(4) == 0)
+          d.lose(k);
+        else
+          d.snapshot(k);
+        break;
+      case 8:
+        d.slow_planner = below(2);
+        d.answer_plans();
+        break;
+      case 9:
+        d.depth = 1 + static_cast<std::uint32_t>(below(3));
+        d.width = static_cast<std::uint32_t>(below(3));
+        d.event(plan_wanted{"random"});
+        break;
+      case 10:
+        if (below(3) == 0)
+          d.half_step(random);
+        break;
+      default:
+        d.step();
+        d.advance(milliseconds(below(below(8) == 0 ? 100'000 : 50)));
+      }
+      ASSERT_LT(d.handled - before, 2000u) << to_string(d.view().now);
+      ASSERT_THAT(d.errors(), ::testing::IsEmpty());
+    }
+    if (d.ended())
+      continue;
+    d.silent.clear();
+    d.slow_planner = false;
+    d.answer_plans();
+    d.depth = 1;
+    d.width = 0;
+    d.add("fresh");
+    d.add("keeper", true);
+    for (int i = 0; i < 600 && !d.ended() && !(d.view().now == phase::running && !ends); ++i) {
+      d.advance(1s);
+      d.step();
+      d.snapshot("keeper");
+    }
+    ASSERT_EQ(d.view().now, ends ? phase::ended : phase::running) << d.view().problem;
+    ASSERT_THAT(d.errors(), ::testing::IsEmpty());
+  }
+}
+
+TEST_F(conductor_test, what_the_keepers_had_complete_is_never_voided) {
+  // given: the keepers were complete at version 2; then all workers are lost while one keeper's word is missing (it was
+  // lost, or is not heard yet). expected: the chain still reaches version 2, so that whoever has it is believed.
+  c.kept_silent = true;
+  const auto keeper = c.add("k", true);
+  run_two();
+  c.step();
+  inventory held;
+  for (std::uint32_t layer = 0; layer < 4; ++layer)
+    held.push_back({layer, {2, c.view().current}});
+  c.event(slot_reported{keeper.slot, kept{job_id{1}, held, {{.step = 1}}, {}}});
+  ASSERT_EQ(c.view().protected_version.steps, 2u);
+  c.event(slot_reported{keeper.slot, kept{job_id{1}, {}, {}, {}}});
+  c.lose("a");
+  c.lose("b");
+  EXPECT_EQ(c.view().chain.back().last, 2u);
+}
+
+/// Brings a job of one step to a phase and keeps it there.
+void bring_to(dummy_cluster& d, phase where) {
+  using enum phase;
+  const auto keep_back = [&](auto... kinds) {
+    d.hold_back = [=](const report& x) { return ((x.index() == report(kinds).index()) || ...); };
+  };
+  if (where == waiting)
+    return;
+  d.slow_planner = where == planning;
+  if (where == preparing)
+    keep_back(prepared{});
+  if (where == clearing)
+    keep_back(prepared{}, aborted{});
+  d.add("a");
+  d.add("b");
+  d.advance(20ms);
+  if (where == clearing)
+    d.lose("a");
+  if (where == planning || where == preparing || where == clearing || where == running)
+    return;
+  if (where == finishing) // there is no keeper
+    return d.step();
+  if (where == aborting || where == deciding) {
+    where == aborting ? keep_back(aborted{}) : keep_back(decided{});
+    return d.lose("a");
+  }
+  if (where == readying)
+    keep_back(prepared{});
+  else if (where == stopping)
+    keep_back(stopped{});
+  else if (where == transferring)
+    keep_back(ready{});
+  else if (where == activating)
+    keep_back(active{});
+  d.add("d");
+  d.advance(20ms);
+}
+
+TEST_F(conductor_test, cancel_ends_the_job_in_every_phase) {
+  // given: a job in each of its phases, with answers on their way. expected: it ends, all are told to forget it, and
+  // what still comes changes nothing.
+  for (auto where = phase::waiting; where != phase::ended; where = static_cast<phase>(static_cast<int>(where) + 1)) {
+    SCOPED_TRACE(to_string(where));
+    dummy_cluster d(4, 1);
+    bring_to(d, where);
+    ASSERT_EQ(d.view().now, where);
+    d.event(cancel_requested{});
+    EXPECT_TRUE(d.ended());
+    EXPECT_EQ(d.view().now, phase::ended);
+    EXPECT_EQ(d.view().problem, "cancelled");
+    for (const auto* name : {"a", "b", "d"})
+      if (d.has(name)) {
+        EXPECT_TRUE(std::holds_alternative<forget>(d.told(name).back())) << name;
+      }
+    d.hold_back = nullptr;
+    d.answer_plans();
+    if (d.has("b"))
+      d.say("b", stopped{d.view().current, {}, {}});
+    d.advance(1h);
+    EXPECT_EQ(d.view().now, phase::ended);
+    EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+  }
+}
+
+} // namespace
+} // namespace parcae

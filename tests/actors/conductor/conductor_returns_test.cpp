@@ -1,0 +1,470 @@
+// Connections that are lost and come back, lives whose loss was declared, and the end of the manager.
+
+#include "tests/actors/conductor/dummy_cluster.hpp"
+
+namespace parcae {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct conductor_returns : conductor_test {
+  /// What a connection takes with it: the first command of this kind to b, or its first answer of that kind.
+  template <class Command>
+  void lose_command() {
+    c.drop = [done = false](const std::string& name, const command& x) mutable {
+      return name == "b" && std::holds_alternative<Command>(x) && !std::exchange(done, true);
+    };
+  }
+
+  template <class Report>
+  void lose_report() {
+    c.hold_back = [done = false](const report& x) mutable {
+      return std::holds_alternative<Report>(x) && !std::exchange(done, true);
+    };
+  }
+
+  void start_two() {
+    c.add("b");
+    c.add("a");
+    c.advance(20ms);
+  }
+
+  /// The phase waits for what was lost; all slots have a new connection, and it goes on as if nothing had been.
+  void goes_on_from(phase in) {
+    ASSERT_EQ(c.view().now, in);
+    c.reconnect("b");
+    c.reconnect("a");
+    EXPECT_EQ(c.view().now, phase::running);
+    EXPECT_THAT(c.log(), Not(Contains(HasSubstr("not used for now"))));
+  }
+
+  /// What is lost during a change from 2×1 to 3×1.
+  template <class Lose>
+  void change_while_losing(Lose lose, phase in) {
+    start_two();
+    c.step();
+    lose();
+    c.add("d");
+    c.advance(20ms);
+    goes_on_from(in);
+    EXPECT_EQ(c.view().grid->width, 3u);
+    EXPECT_EQ(c.view().replayed_steps, 0u);
+  }
+
+  /// And after the loss of one of three.
+  template <class Lose>
+  void loss_while_losing(Lose lose, phase in) {
+    start_two();
+    c.add("d");
+    c.advance(20ms);
+    c.step();
+    lose();
+    c.lose("d");
+    goes_on_from(in);
+    EXPECT_EQ(c.view().grid->width, 2u);
+    EXPECT_LE(c.view().replayed_steps, 1u);
+  }
+
+  std::string ended_by_manager(milliseconds after = 0ms) {
+    c.event(manager_ends{c.now() + 30s});
+    c.advance(after);
+    return c.why_ended();
+  }
+};
+
+// given: a command or its answer is lost in each phase of the first start / expected: asked again on return
+TEST_F(conductor_returns, lost_prepare) {
+  lose_command<prepare>();
+  start_two();
+  goes_on_from(phase::preparing);
+}
+
+TEST_F(conductor_returns, lost_prepared) {
+  lose_report<prepared>();
+  start_two();
+  goes_on_from(phase::preparing);
+}
+
+TEST_F(conductor_returns, lost_transfer) {
+  lose_command<transfer>();
+  start_two();
+  goes_on_from(phase::transferring);
+}
+
+TEST_F(conductor_returns, lost_ready) {
+  lose_report<ready>();
+  start_two();
+  goes_on_from(phase::transferring);
+}
+
+TEST_F(conductor_returns, lost_activate) {
+  lose_command<activate>();
+  start_two();
+  goes_on_from(phase::activating);
+}
+
+TEST_F(conductor_returns, lost_active) {
+  lose_report<active>();
+  start_two();
+  goes_on_from(phase::activating);
+}
+
+// the same in a change beside a healthy generation, which loses no step
+TEST_F(conductor_returns, lost_prepare_beside_training) {
+  change_while_losing([&] { lose_command<prepare>(); }, phase::readying);
+}
+
+TEST_F(conductor_returns, lost_prepared_beside_training) {
+  change_while_losing([&] { lose_report<prepared>(); }, phase::readying);
+}
+
+TEST_F(conductor_returns, lost_stop) {
+  change_while_losing([&] { lose_command<stop>(); }, phase::stopping);
+}
+
+TEST_F(conductor_returns, lost_stopped) {
+  change_while_losing([&] { lose_report<stopped>(); }, phase::stopping);
+}
+
+// the same after the loss of a place
+TEST_F(conductor_returns, lost_abort) {
+  loss_while_losing([&] { lose_command<abort_generation>(); }, phase::aborting);
+}
+
+TEST_F(conductor_returns, lost_aborted) {
+  loss_while_losing([&] { lose_report<aborted>(); }, phase::aborting);
+}
+
+TEST_F(conductor_returns, lost_decide) {
+  loss_while_losing([&] { lose_command<decide>(); }, phase::deciding);
+}
+
+TEST_F(conductor_returns, lost_decided) {
+  loss_while_losing([&] { lose_report<decided>(); }, phase::deciding);
+}
+
+// given: a rank that stops at the final version unasked, which nobody hears / expected: it says so again
+TEST_F(conductor_returns, lost_stopped_at_the_final_version) {
+  dummy_cluster d(4, 3);
+  d.add("a");
+  d.advance(20ms);
+  d.silent = {"a"};
+  for (int i = 0; i < 3; ++i)
+    d.step();
+  d.silent.clear();
+  ASSERT_EQ(d.view().now, phase::running);
+  d.reconnect("a");
+  EXPECT_EQ(d.view().now, phase::finishing);
+}
+
+// given: a keeper that was told neither to confirm the final version with digests nor to write it / expected: told
+// again
+TEST_F(conductor_returns, lost_commands_to_a_keeper) {
+  dummy_cluster d(4, 3);
+  d.add("k", true);
+  d.add("a");
+  d.advance(20ms);
+  d.drop = [](const std::string& name, const command& x) {
+    return name == "k" && (std::holds_alternative<confirm>(x) || std::holds_alternative<checkpoint>(x));
+  };
+  for (int i = 0; i < 3; ++i)
+    d.step();
+  d.snapshot("k");
+  ASSERT_EQ(d.view().now, phase::finishing);
+  const auto guards = [&] {
+    return std::ranges::count_if(d.told("k"), [](const command& x) { return std::holds_alternative<guard>(x); });
+  };
+  const auto before = guards();
+  d.drop = {};
+  d.reconnect("k");
+  EXPECT_TRUE(d.ended());
+  EXPECT_EQ(d.why_ended(), "done");
+  EXPECT_GT(guards(), before);
+}
+
+// given: a healthy generation / expected: a new connection of all its ranks and of the keeper changes nothing
+TEST_F(conductor_returns, training_goes_on_over_a_new_connection) {
+  c.add("k", true);
+  run_two();
+  const auto g = c.view().current;
+  for (const auto* name : {"a", "b", "k"})
+    c.reconnect(name);
+  c.step();
+  c.advance(1s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().current, g);
+  EXPECT_EQ(c.view().steps_done, 2u);
+}
+
+// given: this process stands still while an answer is awaited / expected: the limit that passed meanwhile excludes
+// nobody; once it goes on, the usual limit holds
+TEST_F(conductor_returns, limits_that_pass_during_a_standstill_do_not_count) {
+  lose_report<active>();
+  start_two();
+  ASSERT_EQ(c.view().now, phase::activating);
+  c.stand_still(8s);
+  c.advance(4s);
+  EXPECT_EQ(c.view().now, phase::activating);
+  c.reconnect("b");
+  c.reconnect("a");
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+}
+
+TEST_F(conductor_returns, limits_count_again_after_a_standstill) {
+  lose_report<active>();
+  start_two();
+  c.stand_still(8s);
+  c.advance(5s);
+  EXPECT_NE(c.view().now, phase::activating);
+}
+
+// given: two replicas; b is declared lost, the other trains on, is lost too; b was only frozen / expected: what b holds
+// counts, as far as it is in the chain: the job goes on from there and not from the start
+TEST_F(conductor_returns, a_lost_life_returns_with_its_state) {
+  run_two();
+  for (int i = 0; i < 4; ++i)
+    c.step();
+  c.lose("b");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().grid->width, 1u);
+  for (int i = 0; i < 3; ++i)
+    c.step();
+  EXPECT_EQ(c.view().steps_done, 8u);
+  c.lose("a");
+  ASSERT_EQ(c.view().now, phase::waiting);
+  c.come_back("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 5u);
+  c.step();
+  EXPECT_EQ(c.view().steps_done, 6u);
+}
+
+// given: the same, but the life computed a step that was decided to be dropped / expected: that one does not count
+TEST_F(conductor_returns, what_is_outside_the_chain_does_not_return) {
+  run_two();
+  c.lose("b");
+  c.advance(20ms);
+  c.step();
+  c.lose("a");
+  c.add("d");
+  c.advance(20ms); // nobody holds anything: from version 0
+  ASSERT_EQ(c.view().steps_done, 0u);
+  c.step();
+  c.lose("d");
+  c.come_back("b"); // with a version that was given up
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().chain.back().base, 0u);
+}
+
+// given: a life that returns / expected: no place before it has said what it holds, which is asked by ending all that
+// it may still compute
+TEST_F(conductor_returns, a_returned_life_is_used_once_it_has_answered) {
+  run_two();
+  const auto g = c.view().current;
+  c.lose("b");
+  c.advance(20ms);
+  c.step();
+  c.silent = {"b"};
+  c.come_back("b");
+  c.advance(1s);
+  EXPECT_EQ(c.view().grid->width, 1u);
+  EXPECT_TRUE(std::ranges::any_of(c.told("b"), [&](const command& x) {
+    const auto* a = std::get_if<abort_generation>(&x);
+    return a && a->current == g;
+  }));
+  c.silent.clear();
+  c.advance(10s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 2u);
+}
+
+// given: the keeper is lost, then all workers; it comes back / expected: from its snapshot
+TEST_F(conductor_returns, a_lost_keeper_returns_with_its_snapshots) {
+  c.add("k", true);
+  run_two();
+  c.step();
+  c.snapshot("k");
+  c.lose("k");
+  c.step();
+  c.lose("a");
+  c.lose("b");
+  c.come_back("k");
+  c.add("d");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 2u);
+}
+
+// given: the manager ends while a job trains, with a keeper / expected: it stops for a snapshot, which goes to disk,
+// and the text says from where to go on
+TEST_F(conductor_returns, the_manager_ends_and_the_job_is_kept) {
+  c.add("k", true);
+  run_two();
+  for (int i = 0; i < 4; ++i)
+    c.step();
+  EXPECT_EQ(ended_by_manager(1s), "");
+  EXPECT_EQ(stops_with_snapshot("a"), 1);
+  EXPECT_EQ(c.view().now, phase::waiting);
+  c.snapshot("k");
+  EXPECT_TRUE(c.ended());
+  EXPECT_THAT(c.why_ended(), HasSubstr("stopped at step 5; go on with: parcae submit --resume /state/"));
+  EXPECT_EQ(c.view().checkpoint.steps, 5u);
+}
+
+// given: it ends in the middle of changes / expected: the same
+TEST_F(conductor_returns, the_manager_ends_during_a_change) {
+  for (const auto& hold : std::vector<std::function<bool(const report&)>>{
+           [](const report& x) { return std::holds_alternative<prepared>(x); },
+           [](const report& x) { return std::holds_alternative<stopped>(x); },
+           [](const report& x) { return std::holds_alternative<ready>(x); },
+           [](const report& x) { return std::holds_alternative<active>(x); }}) {
+    dummy_cluster d;
+    d.add("k", true);
+    d.add("a");
+    d.add("b");
+    d.advance(20ms);
+    d.step();
+    d.hold_back = hold;
+    d.add("d");
+    d.advance(20ms);
+    const auto before = d.view().now;
+    d.event(manager_ends{d.now() + 30s});
+    d.hold_back = {};
+    for (const auto* name : {"a", "b", "d"})
+      d.reconnect(name);
+    d.advance(10s);
+    EXPECT_FALSE(d.ended()) << to_string(before);
+    d.snapshot("k");
+    EXPECT_TRUE(d.ended()) << to_string(before);
+    EXPECT_THAT(d.why_ended(), HasSubstr("stopped at step 1; go on with")) << to_string(before);
+    EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+  }
+}
+
+// given: no keeper; one whose snapshot does not come in time; one that cannot write / expected: says what is not kept
+TEST_F(conductor_returns, the_manager_ends_and_says_what_is_lost) {
+  run_two();
+  EXPECT_EQ(ended_by_manager(), "stopped at step 1; nothing is kept: there is no keeper");
+
+  dummy_cluster late;
+  late.add("k", true);
+  late.add("a");
+  late.advance(20ms);
+  late.step();
+  late.event(manager_ends{late.now() + 30s});
+  late.advance(29s);
+  EXPECT_FALSE(late.ended());
+  late.advance(1s);
+  EXPECT_EQ(late.why_ended(), "stopped at step 1; nothing is kept: it took too long");
+
+  dummy_cluster full;
+  full.disk_problem = "no space left";
+  full.add("k", true);
+  full.add("a");
+  full.advance(20ms);
+  full.step();
+  full.event(manager_ends{full.now() + 30s});
+  full.snapshot("k");
+  EXPECT_THAT(full.why_ended(), HasSubstr("nothing is kept: no checkpoint of step 1: k/0: no space left"));
+}
+
+// given: an error in the host of a job with a snapshot newer than its checkpoint / expected: the keepers are told to
+// write, and not to forget; workers are; the text says where to look
+TEST_F(conductor_returns, a_last_will_keeps_what_the_keepers_hold) {
+  c.add("k", true);
+  run_two();
+  c.step();
+  c.snapshot("k");
+  c.step();
+  const auto will = c.machine().last_will();
+  std::map<std::string, std::vector<std::string>> told;
+  for (const auto& effect : will)
+    if (const auto* t = std::get_if<tell>(&effect))
+      told[t->to.instance].push_back(std::holds_alternative<checkpoint>(*t->what)         ? "checkpoint"
+                                     : std::holds_alternative<forget>(*t->what)           ? "forget"
+                                     : std::holds_alternative<abort_generation>(*t->what) ? "abort"
+                                                                                          : "else");
+  EXPECT_THAT(told["k"], ::testing::ElementsAre("checkpoint"));
+  EXPECT_THAT(told["a"], ::testing::ElementsAre("abort", "forget"));
+  EXPECT_THAT(c.machine().how_to_go_on(), HasSubstr("the keepers write step 2 to"));
+}
+
+struct conductor_evaluations : ::testing::Test {
+  dummy_cluster c{4, [](job_specification& job) {
+                    job.virtual_replicas = 2;
+                    job.data.validation = 4;
+                    job.evaluate_every = 1;
+                    job.steps = 1000;
+                  }};
+
+  void SetUp() override {
+    c.add("a");
+    c.add("b");
+    c.advance(20ms);
+    ASSERT_EQ(c.view().now, phase::running);
+  }
+
+  /// What one of the two replicas found at a version.
+  void say(const std::string& name, std::uint64_t steps, double sum = 1) {
+    const auto g = c.view().current;
+    c.say(name, evaluated{g, {steps, g}, name == "a" ? 0u : 1u, {sum}});
+  }
+};
+
+// given: an evaluation that comes again, after a new connection / expected: counted once
+TEST_F(conductor_evaluations, said_again_count_once) {
+  std::uint64_t last = 0;
+  while (++last <= 258) { // a point of the curve stands for several by then
+    say("a", last, static_cast<double>(last));
+    say("b", last, static_cast<double>(last));
+  }
+  const auto before = c.view().validation_losses.points();
+  --last;
+  say("a", last, static_cast<double>(last));
+  say("b", last, static_cast<double>(last));
+  const auto& after = c.view().validation_losses.points();
+  ASSERT_EQ(after.size(), before.size());
+  EXPECT_EQ(after.back().steps, before.back().steps);
+  EXPECT_EQ(after.back().loss, before.back().loss);
+}
+
+// given: the report of one replica is lost with its connection, and comes again / expected: counts
+// given: the same of an older version, when another replica has told its part of the next / expected: the next counts
+TEST_F(conductor_evaluations, said_again_complete_those_of_the_others) {
+  say("a", 10);
+  EXPECT_FALSE(c.view().last_evaluation);
+  say("a", 10);
+  say("b", 10);
+  ASSERT_TRUE(c.view().last_evaluation);
+  EXPECT_EQ(c.view().last_evaluation->steps, 10u);
+  say("a", 20);
+  say("b", 10);
+  say("b", 20);
+  EXPECT_EQ(c.view().last_evaluation->steps, 20u);
+}
+
+// given: the report of one replica is lost with its life, which returns when another generation trains / expected:
+// counts
+TEST_F(conductor_evaluations, of_a_life_that_was_declared_lost_count_when_it_returns) {
+  for (int i = 0; i < 10; ++i)
+    c.step();
+  const auto g = c.view().current;
+  const evaluated of_b{g, {10, g}, 1, {1}};
+  say("a", 10);
+  c.lose("b");
+  c.advance(20ms);
+  ASSERT_GT(c.view().current, g);
+  c.step();
+  c.come_back("b");
+  c.say("b", of_b);
+  ASSERT_TRUE(c.view().last_evaluation);
+  EXPECT_EQ(c.view().last_evaluation->steps, 10u);
+}
+
+} // namespace
+} // namespace parcae

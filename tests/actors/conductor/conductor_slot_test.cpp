@@ -1,0 +1,303 @@
+// Slots that have no data, no room, or hiccups: whom the conductor waits for, leaves alone, and takes back.
+
+#include "tests/actors/conductor/dummy_cluster.hpp"
+
+namespace parcae {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// --- data
+// -------------------------------------------------------------------------------------------------------------
+
+report without_data(const std::string&, const report& x) {
+  if (std::holds_alternative<loaded>(x))
+    return failed{{}, failure::data, 0, "/nowhere: no such file", {}};
+  return x;
+}
+
+TEST_F(conductor_test, loading_may_take_longer_than_any_request) {
+  // given: the only worker needs two hours for the data. expected: the job waits, says for what, and starts then
+  c.hold_back = [](const report& x) { return std::holds_alternative<loaded>(x); };
+  c.add("a");
+  c.advance(2h);
+  EXPECT_EQ(c.view().now, phase::waiting);
+  EXPECT_THAT(c.view().problem, HasSubstr("load the data"));
+  c.hold_back = {};
+  c.say("a", loaded{job_id{1}, "digest"});
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+}
+
+TEST_F(conductor_test, joiner_that_loads_is_no_part_of_a_loss) {
+  // given: two train, a third loads the data for long, one of the two is lost. expected: the other goes on at once; the
+  // joiner takes part when it has loaded
+  run_two();
+  c.hold_back = [](const report& x) { return std::holds_alternative<loaded>(x); };
+  c.add("d");
+  c.advance(1h);
+  EXPECT_EQ(c.view().now, phase::running);
+  c.step();
+  c.lose("b");
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 1u);
+  c.hold_back = {};
+  c.say("d", loaded{job_id{1}, "digest"});
+  c.advance(20ms);
+  EXPECT_EQ(c.view().grid->width, 2u);
+}
+
+TEST_F(conductor_test, data_is_loaded_again_by_a_slot_that_failed) {
+  // given: b's executor died and was replaced. expected: LOAD before it gets a place
+  run_two();
+  c.say("b", failed{c.view().current, failure::computation, 0, "died", {}});
+  const auto before = c.told("b").size();
+  c.advance(2s);
+  ASSERT_EQ(c.view().grid->width, 2u);
+  bool asked = false;
+  for (auto i = before; i < c.told("b").size() && !std::holds_alternative<prepare>(c.told("b")[i]); ++i)
+    asked |= std::holds_alternative<load>(c.told("b")[i]);
+  EXPECT_TRUE(asked);
+}
+
+TEST_F(conductor_test, data_that_is_mounted_a_moment_late_is_found) {
+  // given: the first attempt of the only node fails. expected: the job starts with the second
+  bool mounted = false;
+  c.mend = [&](const std::string& name, const report& x) {
+    return std::holds_alternative<loaded>(x) && !std::exchange(mounted, true) ? without_data(name, x) : x;
+  };
+  c.add("a");
+  c.advance(2s);
+  EXPECT_FALSE(c.ended());
+  EXPECT_EQ(c.view().now, phase::running);
+}
+
+TEST_F(conductor_test, node_that_ran_out_of_memory_while_loading_is_asked_again) {
+  bool failed_once = false;
+  c.mend = [&](const std::string&, const report& x) -> report {
+    if (std::holds_alternative<loaded>(x) && !std::exchange(failed_once, true))
+      return failed{{}, failure::computation, 0, "cannot load the data: std::bad_alloc", {}};
+    return x;
+  };
+  c.add("a");
+  c.advance(2s);
+  EXPECT_EQ(c.view().now, phase::running);
+}
+
+TEST_F(conductor_test, data_that_no_node_has_fails_the_job) {
+  c.mend = without_data;
+  c.add("a");
+  c.add("b");
+  c.advance(5s);
+  EXPECT_TRUE(c.ended());
+  EXPECT_EQ(c.view().problem, "/nowhere: no such file") << "it is the data's fault, no node's";
+}
+
+TEST_F(conductor_test, node_with_other_data_is_refused_by_name) {
+  run_two();
+  c.mend = [](const std::string& name, const report& x) {
+    return name == "d" && std::holds_alternative<loaded>(x) ? report(loaded{job_id{1}, "other"}) : x;
+  };
+  c.add("d");
+  c.advance(1min);
+  EXPECT_EQ(c.view().grid->width, 2u);
+  EXPECT_THAT(c.log(), Contains(HasSubstr("d/0 is not used for now: the data at")));
+}
+
+TEST_F(conductor_test, joiner_without_the_data_waits_while_no_other_node_is_left) {
+  run_two();
+  c.mend = [](const std::string& name, const report& x) { return name == "d" ? without_data(name, x) : x; };
+  c.lose("a");
+  c.lose("b");
+  c.add("d");
+  c.advance(1min);
+  EXPECT_FALSE(c.ended());
+  EXPECT_EQ(c.view().now, phase::waiting);
+  c.add("e");
+  c.advance(1s);
+  EXPECT_EQ(c.view().now, phase::running);
+}
+
+// --- no room beside a healthy generation
+// ------------------------------------------------------------------------------
+
+TEST_F(conductor_test, rank_that_fails_to_prepare_beside_its_generation_trains_on_there) {
+  // given: 1×2 trains; two more come, and a, the only holder of its stage, has no memory for what 1×4 needs beside it.
+  // expected: that change is given up, a is neither aborted nor excluded, no step is lost, and it is not tried at once
+  // again and again
+  c.depth = 2;
+  c.width = 1;
+  run_two();
+  c.step();
+  const auto g = c.view().current;
+  int tried = 0;
+  c.mend = [&](const std::string& name, const report& x) -> report {
+    const auto* p = std::get_if<prepared>(&x);
+    if (!p || name != "a")
+      return x;
+    ++tried;
+    return failed{p->next, failure::computation, 0, "DefaultCPUAllocator: not enough memory", {}};
+  };
+  c.depth = 4;
+  c.add("d");
+  c.add("e");
+  c.advance(500ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().current, g);
+  EXPECT_EQ(tried, 1);
+  for (int i = 0; i < 20; ++i) {
+    c.advance(29s);
+    c.step();
+  }
+  EXPECT_EQ(c.view().current, g);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+  EXPECT_LT(tried, 30);
+  EXPECT_THAT(c.log(), Contains(HasSubstr("a/0 gets no new place for now")));
+  EXPECT_THAT(c.log(), Not(Contains(HasSubstr("a/0 is not used"))));
+}
+
+TEST_F(conductor_test, rank_that_is_late_to_prepare_beside_its_generation_trains_on_there) {
+  // given: the joiner and a rank do not answer PREPARE. expected: g trains on, with both
+  run_two();
+  const auto g = c.view().current;
+  c.silent = {"d", "b"};
+  c.add("d");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::readying);
+  for (int i = 0; i < 4; ++i) {
+    c.advance(20s);
+    c.step();
+  }
+  EXPECT_EQ(c.view().current, g);
+  EXPECT_THAT(c.view().now, AnyOf(phase::running, phase::readying));
+  EXPECT_THAT(c.log(), Not(Contains(HasSubstr("abort of generation"))));
+}
+
+TEST_F(conductor_test, slot_without_room_is_planned_with_once_nothing_runs) {
+  run_two();
+  c.mend = [](const std::string& name, const report& x) -> report {
+    const auto* p = std::get_if<prepared>(&x);
+    return p && name == "b" && p->next.value == 2 ? failed{p->next, failure::computation, 0, "no memory", {}} : x;
+  };
+  c.add("d");
+  c.advance(20ms);
+  ASSERT_THAT(c.log(), Contains(HasSubstr("b/0 gets no new place for now")));
+  c.lose("a");
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 2u) << "b and d";
+}
+
+// --- notices
+// ----------------------------------------------------------------------------------------------------------
+
+TEST_F(conductor_test, notice_does_not_wait_for_a_slow_joiner) {
+  // given: a trains, d does not answer PREPARE, e is idle; then notice of 30 s to a. expected: the change that waits
+  // for d is given up, and e takes over long before a is gone: no step is lost
+  c.width = 1;
+  c.depth = 2;
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  c.step();
+  const auto steps = c.view().steps_done;
+  c.depth = 4;
+  const auto slow = [&](const std::string& name, const report& x) -> report {
+    return name == "d" && std::holds_alternative<prepared>(x) ? report(delivered{}) : x;
+  };
+  c.mend = slow;
+  c.add("d");
+  c.add("e");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::readying);
+  c.advance(10s);
+  c.depth = 2;
+  c.notice("a", 30s);
+  c.advance(1s);
+  EXPECT_EQ(c.view().now, phase::running);
+  for (std::uint32_t r = 0; r < 2; ++r)
+    EXPECT_THAT(c.view().grid->participants[r].slot.instance, AnyOf("b", "e"));
+  c.lose("a");
+  EXPECT_EQ(c.view().steps_done, steps);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+}
+
+// --- back-off
+// ---------------------------------------------------------------------------------------------------------
+
+TEST_F(conductor_test, keeper_that_hiccups_now_and_then_is_waited_for_each_time) {
+  // given: five times, an hour apart, all workers are lost and the only keeper fails at first. expected: its state is
+  // used each time
+  c.add("k", true);
+  for (int i = 0; i < 5; ++i) {
+    const auto name = "w" + std::to_string(i);
+    bool failed_once = false;
+    c.mend = [&](const std::string& who, const report& x) -> report {
+      const auto* p = std::get_if<prepared>(&x);
+      if (who == "k" && p && !std::exchange(failed_once, true))
+        return failed{p->next, failure::computation, 0, "hiccup", {}};
+      return x;
+    };
+    c.add(name);
+    c.advance(2s);
+    ASSERT_EQ(c.view().now, phase::running) << i;
+    EXPECT_EQ(failed_once, i > 0) << "there was state to fetch";
+    for (int s = 0; s < 120; ++s) {
+      c.advance(29s);
+      c.step();
+    }
+    c.snapshot("k");
+    c.lose(name);
+  }
+  EXPECT_EQ(c.view().steps_done, 600u);
+}
+
+TEST_F(conductor_test, back_off_ends_at_half_a_minute) {
+  // given: a slot that answers nothing for an hour. expected: asked at least twice a minute at the end too
+  run_two();
+  c.silent = {"b"};
+  c.say("b", failed{c.view().current, failure::computation, 0, "threw", {}});
+  const auto times_asked = [&] {
+    return std::ranges::count_if(c.told("b"), [](const command& x) {
+      const auto* a = std::get_if<abort_generation>(&x);
+      return a && a->current == generation{};
+    });
+  };
+  const auto train = [&](int half_minutes) {
+    for (int i = 0; i < half_minutes; ++i) {
+      c.advance(29s);
+      c.step();
+    }
+  };
+  train(120);
+  const auto before = times_asked();
+  train(10);
+  EXPECT_GE(times_asked() - before, 7);
+}
+
+TEST_F(conductor_test, rank_that_decides_late_and_alone_holds_a_stage_is_waited_for) {
+  // given: two stages, one worker lost after its stage's gradients were known to be complete nowhere; the other needs
+  // 20 s to answer DECIDE. expected: it is not excluded after 5 s
+  run_two();
+  c.step();
+  std::optional<report> late;
+  c.hold_back = [&](const report& x) {
+    if (std::holds_alternative<decided>(x))
+      late = x;
+    return std::holds_alternative<decided>(x);
+  };
+  c.lose("b");
+  ASSERT_EQ(c.view().now, phase::deciding);
+  c.advance(20s);
+  ASSERT_EQ(c.view().now, phase::deciding);
+  c.hold_back = {};
+  c.say("a", *late);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 2u);
+  EXPECT_THAT(c.log(), Not(Contains(HasSubstr("is not used"))));
+}
+
+} // namespace
+} // namespace parcae

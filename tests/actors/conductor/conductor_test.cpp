@@ -1,0 +1,386 @@
+// What a change does when somebody is late, fails, leaves, or comes.
+
+#include "tests/actors/conductor/dummy_cluster.hpp"
+
+namespace parcae {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+TEST_F(conductor_test, participant_that_does_not_prepare_is_left_out_and_comes_back) {
+  // given: b never answers PREPARE. expected: after 60 s 1×1 with a; once b answers for its inventory, 2×1.
+  c.silent = {"b"};
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::preparing);
+  c.advance(60s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 1u);
+  c.step();
+  c.silent.clear();
+  c.advance(2s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 2u);
+}
+
+TEST_F(conductor_test, rank_that_does_not_answer_abort_is_treated_as_lost) {
+  run_two();
+  c.add("d");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().grid->width, 3u);
+  c.step();
+  c.silent = {"b"};
+  c.lose("d");
+  EXPECT_EQ(c.view().now, phase::aborting);
+  c.advance(5s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 1u);
+}
+
+TEST_F(conductor_test, rank_that_alone_holds_a_stage_is_waited_for) {
+  // given: two replicas, one lost, the other in a long layer when ABORT comes. expected: its answer is waited for as
+  // long as a step may take, and no committed step is lost
+  run_two();
+  c.step();
+  const auto steps = c.view().steps_done;
+  std::optional<report> late;
+  c.hold_back = [&](const report& x) {
+    if (std::holds_alternative<aborted>(x))
+      late = x;
+    return std::holds_alternative<aborted>(x);
+  };
+  c.lose("b");
+  c.advance(29s);
+  EXPECT_EQ(c.view().now, phase::aborting);
+  ASSERT_TRUE(late);
+  c.hold_back = {};
+  c.say("a", *late);
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, steps);
+  EXPECT_EQ(c.view().replayed_steps, 1u); // the one in progress
+}
+
+TEST_F(conductor_test, rank_that_never_answers_abort_is_given_up_and_its_steps_are_said) {
+  run_two();
+  c.step();
+  const auto steps = c.view().steps_done;
+  c.silent = {"a"};
+  c.lose("b");
+  c.add("d");
+  c.advance(30s);
+  EXPECT_THAT(c.log(), Contains(HasSubstr(std::to_string(steps) + " committed step")));
+}
+
+TEST_F(conductor_test, generation_without_progress_is_aborted) {
+  run_two();
+  const auto g = c.view().current;
+  c.advance(29s);
+  EXPECT_EQ(c.view().current, g);
+  c.step();
+  c.advance(29s);
+  EXPECT_EQ(c.view().current, g);
+  c.advance(2s);
+  EXPECT_GT(c.view().current, g);
+  EXPECT_THAT(c.log(), Contains(HasSubstr("no progress within 30s")));
+}
+
+// given: a loss when all have reached the final version, and not all have said that they stopped / expected: no step is
+// replayed, as none was in progress
+TEST(conductor_steps, none_is_in_progress_at_the_final_version) {
+  dummy_cluster c(4, 2);
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.step();
+  c.step();
+  ASSERT_EQ(c.view().now, phase::running);
+  c.lose("b");
+  EXPECT_EQ(c.view().steps_done, 2u);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+}
+
+TEST_F(conductor_test, instance_under_notice_loses_its_place_without_replay) {
+  run_two();
+  c.notice("b", 30s);
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 1u);
+  c.step();
+  c.lose("b");
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+}
+
+TEST_F(conductor_test, step_that_outlasts_the_notice_to_the_only_holder_is_aborted) {
+  // given: the first of two stages on a, which leaves in 10 s; a spare; a step that does not end. expected: before a is
+  // gone, an abort, and the spare has the stage: no committed step is lost.
+  c.depth = 2;
+  c.width = 1;
+  for (const auto* name : {"a", "b", "spare"})
+    c.add(name);
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::running);
+  for (int i = 0; i < 3; ++i)
+    c.step();
+  ASSERT_EQ(c.view().grid->participants[0].slot.instance, "a");
+  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.notice("a", 10s);
+  c.advance(9s);
+  EXPECT_EQ(c.view().now, phase::stopping);
+  c.advance(990ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_THAT(c.log(), Contains(HasSubstr("outlasts the notice")));
+  c.lose("a");
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->participants[0].slot.instance, "spare");
+  EXPECT_EQ(c.view().steps_done, 3u);
+  EXPECT_EQ(c.view().replayed_steps, 1u); // the one in progress
+}
+
+TEST_F(conductor_test, notice_to_a_holder_among_others_lets_the_step_end) {
+  // given: a step that outlasts the notice to one of two replicas. expected: no abort before it is gone
+  run_two();
+  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.notice("b", 10s);
+  c.advance(9'999ms);
+  EXPECT_EQ(c.view().now, phase::stopping);
+}
+
+TEST_F(conductor_test, last_instance_under_notice_trains_to_its_end) {
+  c.add("a");
+  c.advance(20ms);
+  c.step();
+  c.notice("a", 30s);
+  c.advance(1s);
+  EXPECT_EQ(c.view().now, phase::running);
+  c.lose("a");
+  EXPECT_EQ(c.view().now, phase::waiting);
+  c.add("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 0u); // no keeper: version 0
+}
+
+TEST_F(conductor_test, last_instance_under_notice_leaves_its_state_to_the_keepers) {
+  // given: a notice to the only worker, a keeper without a snapshot. expected: it trains almost to its end, then stops
+  // for a snapshot of where it is; no step is lost
+  c.add("k", true);
+  c.add("a");
+  c.advance(20ms);
+  c.step();
+  c.notice("a", 30s);
+  c.advance(29s);
+  EXPECT_EQ(c.view().now, phase::running);
+  c.step();
+  c.advance(999ms);
+  EXPECT_EQ(c.view().now, phase::waiting);
+  EXPECT_EQ(stops_with_snapshot("a"), 1);
+  EXPECT_EQ(whole_stages_asked("a"), 0) << "the snapshot is enough";
+  c.snapshot("k");
+  c.lose("a");
+  c.add("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 2u);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+}
+
+TEST(conductor_notices, evaluation_before_the_end_of_a_notice_is_reckoned_with) {
+  // given: an evaluation that may take as long as 101 steps, 99 or 999 steps away; notice to the only worker. expected:
+  // it stops early enough to end the evaluation, if there is one before the end
+  for (const auto& [every, stopped_after_15s] : {std::pair{100u, true}, {1000u, false}}) {
+    dummy_cluster d(4, [every = every](job_specification& job) {
+      job.steps = 10'000;
+      job.evaluate_every = every;
+      job.data.validation = 100 * job.global_batch;
+    });
+    d.add("k", true);
+    d.add("a");
+    d.advance(20ms);
+    d.step();
+    d.notice("a", 30s);
+    d.advance(1s);
+    EXPECT_EQ(d.view().now, phase::running) << every;
+    d.advance(14s);
+    EXPECT_EQ(d.view().now, stopped_after_15s ? phase::waiting : phase::running) << every;
+  }
+}
+
+TEST_F(conductor_test, last_replica_under_notice_leaves_the_whole_stage_to_the_keepers) {
+  // given: two replicas under notice, one of which goes long before the other. expected: the rest of the time nothing
+  // trains, but the other sends all of the stage, and no committed step is lost
+  run_two();
+  c.add("k", true);
+  c.step();
+  const auto steps = c.view().steps_done;
+  c.notice("a", 3s);
+  c.notice("b", 9s);
+  c.advance(2s);
+  EXPECT_EQ(c.view().now, phase::running);
+  c.lose("a");
+  EXPECT_EQ(c.view().now, phase::waiting);
+  EXPECT_EQ(whole_stages_asked("b"), 1);
+  c.snapshot("k");
+  c.lose("b");
+  c.add("d");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, steps);
+}
+
+TEST_F(conductor_test, join_that_is_not_prepared_in_time_does_not_keep_state_from_the_keepers) {
+  // given: notice to all, then a join that takes longer to prepare than is left. expected: the change is given up and
+  // the state goes to the keepers
+  c.add("k", true);
+  c.add("a");
+  c.advance(20ms);
+  c.step();
+  c.notice("a", 4s);
+  c.advance(1s);
+  c.silent = {"d"};
+  c.add("d");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::readying);
+  c.advance(2'979ms);
+  EXPECT_EQ(stops_with_snapshot("a"), 1);
+}
+
+TEST_F(conductor_test, joiner_lost_while_it_prepares_leaves_the_generation_running) {
+  run_two();
+  const auto g = c.view().current;
+  c.silent = {"d"};
+  c.add("d");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::readying);
+  c.lose("d");
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().current, g);
+}
+
+TEST_F(conductor_test, of_two_that_cannot_connect_the_younger_becomes_a_spare) {
+  c.mend = [](const std::string& name, const report& x) -> report {
+    if (const auto* p = std::get_if<prepared>(&x); p && name == "a" && p->next.value == 1)
+      return failed{p->next, failure::unreachable, 1, "b refused", {}};
+    return x;
+  };
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 1u);
+  EXPECT_EQ(c.view().grid->participants[0].slot.instance, "a");
+}
+
+TEST_F(conductor_test, participant_that_failed_is_asked_again_before_steps_are_given_up) {
+  // given: 1×2, no keeper; b's LibTorch throws once, but b still holds its stage. c is ready to take its place.
+  // expected: nothing is sent from b while it is excluded, and its return is waited for: no step is lost.
+  c.depth = 2;
+  run_two();
+  c.step();
+  c.add("d");
+  c.advance(20ms);
+  const auto steps = c.view().steps_done;
+  c.say("b", failed{c.view().current, failure::computation, 0, "threw", {}});
+  EXPECT_EQ(c.view().now, phase::waiting);
+  EXPECT_FALSE(c.ended());
+  c.advance(1100ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, steps);
+  EXPECT_EQ(c.view().grid->depth, 2u);
+}
+
+TEST_F(conductor_test, participant_that_fails_for_good_does_not_hold_the_job_up) {
+  // given: as above, but b answers nothing any more. expected: after some back-offs the job goes on without its state.
+  c.depth = 2;
+  run_two();
+  c.step();
+  c.add("d");
+  c.advance(20ms);
+  c.silent = {"b"};
+  c.say("b", failed{c.view().current, failure::computation, 0, "threw", {}});
+  c.advance(2min);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 0u);
+}
+
+TEST_F(conductor_test, late_inventory_of_an_excluded_participant_is_not_planned_with) {
+  // given: a 2×1 change fails at b, which is excluded and then says that it holds version 0 of all. expected: 1×1.
+  run_two();
+  c.slow_planner = true;
+  c.say("b", failed{c.view().current, failure::computation, 0, "threw", {}});
+  ASSERT_EQ(c.view().now, phase::planning);
+  c.lose("a");
+  c.add("d");
+  c.say("b", aborted{c.view().current, {}, no_step, {}, {{0, {1, {1}}}, {1, {1, {1}}}, {2, {1, {1}}}, {3, {1, {1}}}}});
+  c.slow_planner = false;
+  c.answer_plans();
+  c.advance(2s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 1u);
+}
+
+TEST_F(conductor_test, every_activated_generation_has_its_record) {
+  // given: a join is planned before the first commit of the generation that the join before it began.
+  // expected: one record for each, of the right generation.
+  run_two();
+  const auto before = c.view().changes.size();
+  c.add("d");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().grid->width, 3u);
+  c.silent = {"e"}; // readying while g's first commit is heard
+  c.add("e");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::readying);
+  c.step();
+  c.silent.clear();
+  c.advance(1min);
+  c.step();
+  const auto& changes = c.view().changes;
+  ASSERT_GE(changes.size(), before + 1);
+  EXPECT_EQ(changes[before].configuration, "3×1");
+  EXPECT_EQ(changes[before].to.value, 2u);
+  EXPECT_GE(changes[before].first_commit_ms, changes[before].active_ms);
+}
+
+TEST_F(conductor_test, progress_before_the_last_active_does_not_lose_the_record) {
+  c.add("a");
+  c.add("b");
+  bool early = false;
+  c.mend = [&](const std::string& name, const report& x) -> report {
+    if (const auto* p = std::get_if<active>(&x); p && name == "a" && !std::exchange(early, true))
+      return progress{p->current, {1, p->current}, {0}, 100, {}};
+    return x;
+  };
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::activating);
+  c.say("a", active{c.view().current});
+  ASSERT_EQ(c.view().now, phase::running);
+  ASSERT_EQ(c.view().changes.size(), 1u);
+  EXPECT_GE(c.view().changes[0].active_ms, 0);
+}
+
+TEST_F(conductor_test, progress_heard_after_the_decision_does_not_count) {
+  // given: b's last step was dropped because b did not answer ABORT; its report of that step arrives while DECIDE is
+  // answered. expected: the steps done are those decided.
+  run_two();
+  c.silent = {"b"};
+  const auto g = c.view().current;
+  c.say("a", failed{g, failure::communication, 0, "closed", {}});
+  ASSERT_EQ(c.view().now, phase::aborting);
+  bool said = false;
+  c.mend = [&](const std::string&, const report& x) -> report {
+    if (std::holds_alternative<decided>(x) && !std::exchange(said, true))
+      c.say("b", progress{g, {2, g}, {1}, 100, {}});
+    return x;
+  };
+  c.advance(5s);
+  ASSERT_TRUE(said);
+  EXPECT_EQ(c.view().steps_done, 1u);
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,406 @@
+// The plain code inside the manager's actors: the queue of jobs, the choice of victims, what status shows.
+
+#include "actors/manager/cluster_news.hpp"
+#include "actors/manager/injector.hpp"
+#include "actors/manager/job_obstacle.hpp"
+#include "actors/manager/job_queue.hpp"
+#include "actors/manager/status.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace parcae {
+namespace {
+
+using testing::ElementsAre;
+
+/// All can run.
+std::string nothing_in_the_way(const job_specification&) {
+  return {};
+}
+
+job_specification of_depth(std::uint32_t least) {
+  job_specification x;
+  x.min_depth = least;
+  return x;
+}
+
+// given: three jobs / expected: one runs at a time, in the order of submission
+TEST(job_queue, is_first_in_first_out) {
+  job_queue queue;
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), std::nullopt);
+  auto a = queue.submit({});
+  auto b = queue.submit({});
+  auto c = queue.submit({});
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), a);
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), std::nullopt);
+  queue.end(a, true, "");
+  EXPECT_EQ(queue.jobs().at(a).state, job_state::done);
+  EXPECT_TRUE(queue.cancel(b));
+  EXPECT_EQ(queue.jobs().at(b).state, job_state::cancelled);
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), c);
+}
+
+// given: jobs of priority 0, 5, 0, 5, -1 / expected: the highest first, among equals the first submitted; a job of
+// priority 0 submitted now would come after all but the last
+TEST(job_queue, prefers_priority) {
+  job_queue queue;
+  std::vector<job_id> ids;
+  for (const auto priority : {0, 5, 0, 5, -1})
+    ids.push_back(queue.submit({}, priority));
+  EXPECT_THAT(queue.waiting(), ElementsAre(ids[1], ids[3], ids[0], ids[2], ids[4]));
+  EXPECT_THAT(queue.waiting(0), ElementsAre(ids[1], ids[3], ids[0], ids[2]));
+  EXPECT_THAT(queue.waiting(6), ElementsAre());
+  for (const auto i : {1, 3, 0, 2, 4}) {
+    EXPECT_EQ(queue.start_next(nothing_in_the_way), ids[static_cast<std::size_t>(i)]);
+    queue.end(ids[static_cast<std::size_t>(i)], true, "");
+  }
+}
+
+// given: three jobs of which the first cannot run / expected: the others run, each in its turn; the first says why it
+// waits, and runs as soon as it can
+TEST(job_queue, a_job_that_cannot_run_is_passed_over) {
+  job_queue queue;
+  const auto deep = queue.submit(of_depth(4)), b = queue.submit({}), c = queue.submit({});
+  std::uint32_t slots = 1;
+  const auto why_not = [&](const job_specification& x) {
+    return x.min_depth > slots ? "waits: too few slots" : std::string();
+  };
+  EXPECT_EQ(queue.start_next(why_not), b);
+  EXPECT_EQ(queue.jobs().at(deep).why, "waits: too few slots");
+  queue.end(b, true, "");
+  EXPECT_EQ(queue.start_next(why_not), c);
+  queue.end(c, true, "");
+  EXPECT_EQ(queue.start_next(why_not), std::nullopt);
+  slots = 4;
+  EXPECT_EQ(queue.start_next(why_not), deep);
+  EXPECT_EQ(queue.jobs().at(deep).why, "");
+}
+
+// given: a running job with one that could run instead / expected: it gives way once, runs again after the other, and
+// then stays; a cancelled one does not come back
+TEST(job_queue, a_job_gives_way_once) {
+  job_queue queue;
+  const auto a = queue.submit({}, 7);
+  EXPECT_EQ(queue.first_that_can(nothing_in_the_way), a);
+  queue.start_next(nothing_in_the_way);
+  EXPECT_EQ(queue.first_that_can(nothing_in_the_way), std::nullopt);
+  const auto b = queue.submit({});
+  EXPECT_EQ(queue.first_that_can(nothing_in_the_way), b);
+  EXPECT_TRUE(queue.give_way());
+  EXPECT_FALSE(queue.give_way()) << "it is doing so already";
+  queue.end(a, false, "cancelled");
+  EXPECT_EQ(queue.jobs().at(a).state, job_state::queued);
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), b);
+  queue.end(b, true, "");
+  EXPECT_EQ(queue.start_next(nothing_in_the_way), a);
+  EXPECT_FALSE(queue.give_way());
+  queue.end(a, true, "");
+  EXPECT_EQ(queue.jobs().at(a).state, job_state::done);
+  const auto c = queue.submit({});
+  queue.start_next(nothing_in_the_way);
+  EXPECT_TRUE(queue.give_way());
+  EXPECT_TRUE(queue.cancel(c));
+  queue.end(c, false, "cancelled");
+  EXPECT_EQ(queue.jobs().at(c).state, job_state::cancelled);
+}
+
+// given / expected: what stands in a job's way
+TEST(obstacle_to, table) {
+  const fleet_offer none, one{{{"x", 1, 0}}, 0}, four{{{"x", 4, 0}}, 0}, mixed{{{"x", 1, 0}, {"y", 3, 0}}, 1},
+      small{{{"x", 4, 1000}}, 0};
+  auto any = of_depth(1), deep = of_depth(4), resumed = any, loose = deep;
+  resumed.resume = {10, "/checkpoints/gpt-1/10@1", ""};
+  loose.reproducible = false;
+  const auto says = [](const std::string& part) { return testing::HasSubstr(part); };
+  EXPECT_EQ(obstacle_to(any, one), "");
+  EXPECT_EQ(obstacle_to(deep, four), "");
+  EXPECT_THAT(obstacle_to(any, none), says("waits for workers"));
+  EXPECT_THAT(obstacle_to(deep, one), says("1x4 needs 4"));
+  EXPECT_THAT(obstacle_to(deep, mixed), says("3 slots of other processors would compute other bits"));
+  EXPECT_EQ(obstacle_to(loose, mixed), "");
+  EXPECT_THAT(obstacle_to(any, small), says("fits their memory"));
+  EXPECT_THAT(obstacle_to(resumed, four), says("waits for a keeper that can read the checkpoint at /checkpoints"));
+  EXPECT_EQ(obstacle_to(resumed, mixed), "");
+}
+
+// given: a job on some of the slots that there are / expected: why the others are idle, or nothing
+TEST(idle_reason, table) {
+  job_specification job;
+  job.virtual_replicas = 2;
+  job_status x;
+  x.phase = "running";
+  x.layers = 6;
+  const auto workers = [](std::uint32_t like, std::uint32_t other) {
+    std::vector<instance_status> result;
+    for (std::uint32_t i = 0; i < like + other; ++i) {
+      result.emplace_back();
+      result.back().name = "w" + std::to_string(i);
+      result.back().role = "worker";
+      result.back().state = "alive";
+      result.back().slots = 1;
+      result.back().processor = i < like ? "x" : "y";
+    }
+    return result;
+  };
+  const auto on = [&](std::uint32_t width, std::uint32_t depth) {
+    x.width = width;
+    x.depth = depth;
+    x.grid.assign(width * depth, "w0/0");
+    x.grid_lives.assign(width * depth, 0);
+    return x;
+  };
+  EXPECT_EQ(idle_reason(job, on(2, 1), workers(2, 0)), "");
+  EXPECT_EQ(idle_reason(job, on(2, 1), workers(3, 0)),
+            "1 slot idle: parallel.virtual_replicas = 2 allows no more pipelines, and more stages promise less");
+  EXPECT_EQ(idle_reason(job, on(1, 3), workers(4, 0)), "1 slot idle: too few for another pipeline of 3 stages");
+  EXPECT_EQ(idle_reason(job, on(1, 1), workers(2, 1)), "1 slot idle: the plan promises more samples without them; 1 "
+                                                       "slot idle: another processor would compute other bits");
+  x.phase = "readying";
+  EXPECT_EQ(idle_reason(job, x, workers(4, 0)), "");
+}
+
+// given: a running job ends badly / expected: failed, or cancelled if that was asked; ended jobs stay as they are
+TEST(job_queue, says_how_a_job_ended) {
+  job_queue queue;
+  auto a = queue.submit({});
+  auto b = queue.submit({});
+  queue.start_next(nothing_in_the_way);
+  queue.end(a, false, "no data");
+  EXPECT_EQ(queue.jobs().at(a).state, job_state::failed);
+  EXPECT_EQ(queue.jobs().at(a).why, "no data");
+  EXPECT_FALSE(queue.cancel(a));
+  queue.start_next(nothing_in_the_way);
+  EXPECT_TRUE(queue.cancel(b));
+  EXPECT_EQ(queue.jobs().at(b).state, job_state::running);
+  queue.end(b, false, "cancelled");
+  EXPECT_EQ(queue.jobs().at(b).state, job_state::cancelled);
+  EXPECT_FALSE(queue.cancel(job_id{99}));
+}
+
+// given: thousands of jobs that ended / expected: the queue stays bounded and keeps the newest; full when as many wait
+TEST(job_queue, forgets_old_jobs) {
+  job_queue queue;
+  job_id last;
+  for (int i = 0; i < 3000; ++i) {
+    last = queue.submit({});
+    queue.start_next(nothing_in_the_way);
+    queue.end(last, true, "");
+  }
+  EXPECT_LE(queue.jobs().size(), 100u);
+  EXPECT_TRUE(queue.jobs().contains(last));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(queue.full()) << i;
+    last = queue.submit({});
+  }
+  EXPECT_TRUE(queue.full());
+  EXPECT_TRUE(queue.cancel(last));
+  EXPECT_FALSE(queue.full());
+}
+
+preempt_order order_of(preempt_request what) {
+  preempt_order x{std::move(what), {}};
+  for (const char* name : {"a", "b", "c", "keeper"})
+    x.living.push_back({name, {1}, std::string(name) != "keeper", std::string(name) == "c", {}});
+  return x;
+}
+
+// given                        / expected
+// names, one twice             / those, once
+// a keeper by name             / the keeper
+// an unknown name              / unknown_instance
+// any 2 of a, b (c leaves)     / a and b
+// any 3                        / too_few_instances
+TEST(injector, chooses_victims) {
+  auto chosen = [](preempt_request what) { return std::get<0>(choose_victims(order_of(std::move(what)))); };
+  auto refused = [](preempt_request what) { return std::get<1>(choose_victims(order_of(std::move(what)))).first; };
+  EXPECT_THAT(chosen({{"b", "a", "b"}, 0, 0, 0}), ElementsAre(1, 0));
+  EXPECT_THAT(chosen({{"keeper"}, 0, 0, 0}), ElementsAre(3));
+  EXPECT_EQ(refused({{"x"}, 0, 0, 0}), parcae_error::unknown_instance);
+  EXPECT_THAT(chosen({{}, 2, 7, 0}), testing::UnorderedElementsAre(0, 1));
+  EXPECT_EQ(refused({{}, 3, 7, 0}), parcae_error::too_few_instances);
+}
+
+// given: one of two, many seeds / expected: the same seed the same victim, and both occur
+TEST(injector, chooses_by_seed_alone) {
+  std::set<std::size_t> seen;
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    auto x = std::get<0>(choose_victims(order_of({{}, 1, seed, 0})));
+    EXPECT_EQ(x, std::get<0>(choose_victims(order_of({{}, 1, seed, 0}))));
+    seen.insert(x.at(0));
+  }
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+job_picture sample_picture() {
+  auto view = std::make_shared<job_view>();
+  view->now = phase::running;
+  view->current = {3};
+  view->grid = placement{1, 2, {0, 1, 2}, {{{"a", {1}, 0}, "h", 1}, {{"b", {1}, 0}, "h", 1}, {{"c", {1}, 0}, "h", 1}}};
+  view->steps_done = 12;
+  view->step_ms = 50;
+  view->counts[static_cast<int>(migration::none)] = 1;
+  view->counts[static_cast<int>(migration::pipeline)] = 4;
+  view->changes.resize(3);
+  view->changes.back().trigger = "join";
+  auto lines = std::make_shared<std::deque<journal_line>>();
+  lines->push_back({time_point(milliseconds(5)), severity::information, "x"});
+  lines->push_back({time_point(milliseconds(6)), severity::error, "y"});
+  return {view, 10, lines};
+}
+
+// given: a picture of a running job / expected: ranks only in the grid, changes and events with their numbers
+TEST(status, shows_a_running_job) {
+  job_entry entry;
+  entry.state = job_state::running;
+  entry.specification.global_batch = 10;
+  auto x = status_of({7}, entry, sample_picture(), {});
+  EXPECT_EQ(x.id, 7u);
+  EXPECT_EQ(x.state, "running");
+  EXPECT_EQ(x.phase, "running");
+  EXPECT_THAT(x.grid, ElementsAre("a/0", "b/0"));
+  EXPECT_DOUBLE_EQ(x.samples_per_s, 200);
+  EXPECT_EQ(x.change_count, 5u);
+  ASSERT_EQ(x.changes.size(), 3u);
+  EXPECT_EQ(x.changes.back().number, 4u);
+  EXPECT_EQ(x.changes.back().trigger, "join");
+  EXPECT_EQ(x.event_count, 12u);
+  ASSERT_EQ(x.events.size(), 2u);
+  EXPECT_EQ(x.events[1].number, 11u);
+  EXPECT_EQ(x.events[1].level, "error");
+  EXPECT_EQ(x.events[1].at_us, 6000);
+}
+
+// given: a job that trained for a while / expected: its course, and a time left at the pace of the last minute, stalls
+// included; nothing of it when it is not asked for
+TEST(status, shows_the_course_of_the_training) {
+  job_entry entry;
+  entry.state = job_state::running;
+  entry.specification.steps = 100;
+  auto view = std::make_shared<job_view>(*sample_picture().view);
+  view->losses.add(10, 4.5);
+  view->losses.add(12, 4.25);
+  view->validation_losses.add(10, 5);
+  view->keepers = {{{"k", {1}, 0}, {10, {3}}, 2}};
+  view->layers = 3;
+  auto x = status_of({7}, entry, {view, 0, nullptr}, {});
+  EXPECT_THAT(x.losses, ElementsAre(loss_point{10, 4.5}, loss_point{12, 4.25}));
+  EXPECT_THAT(x.validation_losses, ElementsAre(loss_point{10, 5}));
+  EXPECT_THAT(x.keepers, ElementsAre(keeper_status{"k", 10, 2}));
+  EXPECT_EQ(x.layers, 3u);
+  EXPECT_THAT(x.grid_lives, ElementsAre(1, 1));
+  EXPECT_DOUBLE_EQ(x.time_left_ms, 88 * 50) << "only the step time is known";
+  view->steps_per_s = 4;
+  EXPECT_DOUBLE_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).time_left_ms, 22'000);
+  EXPECT_THAT(status_of({7}, entry, {view, 0, nullptr}, {.losses_from = 11}).losses, ElementsAre(loss_point{12, 4.25}));
+  view->grid.reset();
+  x = status_of({7}, entry, {view, 0, nullptr}, {});
+  EXPECT_DOUBLE_EQ(x.time_left_ms, -1) << "nothing runs";
+  EXPECT_DOUBLE_EQ(x.samples_per_s, 0);
+}
+
+// given: losses in order / expected: all, until there are too many: then means of neighbours, over the same span
+// given: steps that come again / expected: what was known of them and later ones is replaced
+// given: NaN / expected: left out
+TEST(loss_curve, is_bounded_and_spans_everything) {
+  loss_curve x;
+  x.add(1, 4);
+  x.add(2, std::nan(""));
+  x.add(3, 2);
+  EXPECT_THAT(x.points(), ElementsAre(loss_point{1, 4}, loss_point{3, 2}));
+  x.add(3, 3);
+  EXPECT_THAT(x.points(), ElementsAre(loss_point{1, 4}, loss_point{3, 3}));
+  x.add(1, 5);
+  EXPECT_THAT(x.points(), ElementsAre(loss_point{1, 5}));
+  loss_curve y;
+  const std::uint64_t steps = 10 * loss_curve::most_points;
+  for (std::uint64_t i = 1; i <= steps; ++i)
+    y.add(i, static_cast<double>(i));
+  ASSERT_LE(y.points().size(), loss_curve::most_points);
+  ASSERT_GE(y.points().size(), loss_curve::most_points / 2);
+  EXPECT_EQ(y.points().back().steps, steps);
+  std::uint64_t from = 1;
+  for (const auto& p : y.points()) {
+    EXPECT_DOUBLE_EQ(p.loss, static_cast<double>(from + p.steps) / 2) << "the mean of the steps since the last point";
+    from = p.steps + 1;
+  }
+  y.add(steps / 2, 0);
+  EXPECT_EQ(y.points().back(), (loss_point{steps / 2, 0}));
+  EXPECT_LT(y.points()[y.points().size() - 2].steps, steps / 2);
+}
+
+// given: steps, a stall, a step back, more than a minute / expected: steps per second of the last minute
+TEST(commit_pace, counts_stalls_and_forgets) {
+  commit_pace x;
+  const time_point start(std::chrono::hours(1));
+  const auto at = [&](double s) { return start + milliseconds(static_cast<int>(1000 * s)); };
+  EXPECT_EQ(x.steps_per_s(), 0);
+  x.add(at(0), 0);
+  EXPECT_EQ(x.steps_per_s(), 0);
+  for (int i = 1; i <= 100; ++i)
+    x.add(at(i * 0.1), static_cast<std::uint64_t>(i));
+  EXPECT_DOUBLE_EQ(x.steps_per_s(), 10);
+  x.add(at(20), 100);
+  EXPECT_DOUBLE_EQ(x.steps_per_s(), 5);
+  x.add(at(25), 50);
+  EXPECT_DOUBLE_EQ(x.steps_per_s(), 2);
+  for (int i = 1; i <= 70; ++i)
+    x.add(at(25 + i), 50 + static_cast<std::uint64_t>(3 * i));
+  EXPECT_DOUBLE_EQ(x.steps_per_s(), 3);
+}
+
+// given: more news and failures than are kept, long ones, an instance that fails again / expected: the newest, cut off,
+// one failure of each instance; only what was asked for
+TEST(cluster_news, is_bounded) {
+  cluster_news x;
+  const time_point at(milliseconds(7));
+  for (std::size_t i = 0; i < cluster_news::most_news; ++i)
+    x.note(at, severity::warning, "n" + std::to_string(i));
+  for (std::size_t i = 0; i < cluster_news::most_failures + 2; ++i)
+    x.fail(at, {1}, {"i" + std::to_string(i), "first", {}});
+  std::vector<std::string> lines(cluster_news::most_lines + 1, std::string(1000, 'x'));
+  lines.front() = "too old";
+  x.fail(at, {2}, {"i5", "second", lines});
+  status_reply all;
+  x.add_to(all, {});
+  EXPECT_EQ(all.news.size(), cluster_news::most_news);
+  EXPECT_EQ(all.news.back().number + 1, all.news_count);
+  EXPECT_EQ(all.news.back().text, "instance i5 failed: second");
+  EXPECT_EQ(all.news.back().level, "error");
+  EXPECT_EQ(all.failure_count, cluster_news::most_failures + 3);
+  ASSERT_LE(all.failures.size(), cluster_news::most_failures);
+  EXPECT_EQ(all.failures.back().what, "second");
+  EXPECT_EQ(all.failures.back().lines.size(), cluster_news::most_lines);
+  EXPECT_EQ(all.failures.back().lines.front(), std::string(cluster_news::most_bytes, 'x'));
+  EXPECT_EQ(all.failures.back().at_us, 7000);
+  EXPECT_EQ(std::ranges::count(all.failures, "i5", &failure_status::instance), 1);
+  status_reply rest;
+  x.add_to(rest, {.news_from = all.news_count - 1, .failures_from = all.failure_count});
+  EXPECT_EQ(rest.news.size(), 1u);
+  EXPECT_TRUE(rest.failures.empty());
+  EXPECT_EQ(rest.failure_count, all.failure_count);
+}
+
+// given: a client that knows some already / expected: only the rest
+TEST(status, leaves_out_what_is_known) {
+  auto x = status_of({7}, {}, sample_picture(), {0, 4, 11});
+  EXPECT_EQ(x.changes.size(), 1u);
+  EXPECT_EQ(x.events.size(), 1u);
+  EXPECT_EQ(x.change_count, 5u);
+  EXPECT_EQ(x.event_count, 12u);
+}
+
+// given: a job that never ran / expected: its name and state
+TEST(status, shows_a_queued_job) {
+  job_entry entry;
+  entry.specification.name = "text";
+  auto x = status_of({1}, entry, {}, {});
+  EXPECT_EQ(x.name, "text");
+  EXPECT_EQ(x.state, "queued");
+  EXPECT_EQ(x.width, 0u);
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,152 @@
+#include "actors/manager/instance_table.hpp"
+
+#include <gmock/gmock.h>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+
+hello greeting(const std::string& name, std::uint64_t life) {
+  hello x;
+  x.name = name;
+  x.life = {life};
+  x.host = "127.0.0.1";
+  x.port = 1;
+  return x;
+}
+
+struct instance_table_test : testing::Test {
+  instance_table table{10s, 5};
+  instance_table::time_point now{1h};
+
+  std::optional<parcae_error> refusal(const hello& x) {
+    auto verdict = table.join(x, now);
+    return verdict.refused ? std::optional(verdict.refused->code) : std::nullopt;
+  }
+};
+
+// given                                   / expected
+// a new name                              / joins
+// the same life again                     / accepted, not new
+// another life of a living name           / duplicate_name
+// the lost life                           / joins again, also after its lease
+// another life once the first is lost     / joins
+// the life it replaced                    / lost_incarnation, also once the other is lost
+// a life that another manager welcomed    / lost_incarnation
+TEST_F(instance_table_test, names_and_lives) {
+  EXPECT_TRUE(table.join(greeting("a", 1), now).is_new);
+  auto again = table.join(greeting("a", 1), now);
+  EXPECT_FALSE(again.refused);
+  EXPECT_FALSE(again.is_new);
+  EXPECT_EQ(refusal(greeting("a", 2)), parcae_error::duplicate_name);
+  for (auto later : {0h, 1h}) {
+    EXPECT_TRUE(table.lose({"a", {1}}, now));
+    now += later;
+    table.expire(now);
+    const auto back = table.join(greeting("a", 1), now);
+    EXPECT_TRUE(back.is_new);
+    EXPECT_TRUE(back.returned);
+    EXPECT_EQ(table.find({"a", {1}})->state, instance_state::alive);
+  }
+  EXPECT_TRUE(table.lose({"a", {1}}, now));
+  const auto other = table.join(greeting("a", 2), now);
+  EXPECT_TRUE(other.is_new);
+  EXPECT_FALSE(other.returned);
+  EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);
+  EXPECT_TRUE(table.lose({"a", {2}}, now));
+  EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);
+  auto elsewhere = greeting("b", 3);
+  elsewhere.manager_life = 4;
+  EXPECT_EQ(refusal(elsewhere), parcae_error::lost_incarnation);
+  elsewhere.manager_life = 5;
+  EXPECT_EQ(refusal(elsewhere), std::nullopt);
+}
+
+// given / expected: what makes no sense is refused by its own error
+TEST_F(instance_table_test, malformed_greetings) {
+  auto x = greeting("a", 1);
+  x.protocol = protocol_version + 1;
+  EXPECT_EQ(refusal(x), parcae_error::wrong_protocol);
+  for (const auto& name : {std::string(), std::string("a b"), std::string("a/b"), std::string(101, 'a')})
+    EXPECT_EQ(refusal(greeting(name, 1)), parcae_error::malformed_request) << name;
+  x = greeting("a", 1);
+  x.slots = 0;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x = greeting("a", 1);
+  x.port = 0;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x = greeting(std::string(10'000'000, 'a'), 1);
+  x.protocol = protocol_version + 1;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request) << "a name is not said before it was looked at";
+}
+
+// given: what a HELLO says of itself, which people read and nodes dial / expected: bounded, printable, and on loopback
+TEST_F(instance_table_test, greetings_are_bounded) {
+  auto x = greeting("a", 1);
+  for (const auto& processor : {std::string(513, 'x'), std::string(20'000'000, 'x'), std::string("a\x1b[2J"),
+                                std::string("a\nb"), std::string("\xe2\x80\xae")}) {
+    x.processor = processor;
+    EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  }
+  x = greeting("a", 1);
+  x.slot_bytes = (std::uint64_t{1} << 50) + 1;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x = greeting("a", 1);
+  x.slots = 1025;
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x = greeting("a", 1);
+  for (const auto* host : {"", "192.168.1.1", "0.0.0.0", "128.0.0.1", "localhost", "evil.example", "::", "127.0.0.1 ",
+                           "::ffff:192.168.1.1", "127.1"}) {
+    x.host = host;
+    EXPECT_EQ(refusal(x), parcae_error::malformed_request) << host;
+  }
+  std::uint64_t life = 1;
+  for (const auto* host : {"127.0.0.1", "127.1.2.3", "::1"}) {
+    ++life;
+    x = greeting("a" + std::to_string(life), life);
+    x.host = host;
+    x.processor = std::string(512, 'x');
+    x.slot_bytes = std::uint64_t{1} << 50;
+    EXPECT_EQ(refusal(x), std::nullopt) << host;
+  }
+}
+
+// given: a loss / expected: declared once, listed for the lease
+TEST_F(instance_table_test, losses_are_edge_triggered) {
+  table.join(greeting("a", 1), now);
+  EXPECT_TRUE(table.lose({"a", {1}}, now));
+  EXPECT_FALSE(table.lose({"a", {1}}, now));
+  EXPECT_FALSE(table.lose({"b", {1}}, now));
+  table.expire(now + 9999ms);
+  ASSERT_NE(table.find({"a", {1}}), nullptr);
+  EXPECT_EQ(table.find({"a", {1}})->state, instance_state::lost);
+  table.expire(now + 10s);
+  EXPECT_EQ(table.find({"a", {1}}), nullptr);
+}
+
+// given: several notices / expected: the earliest end counts; lost and unknown lives have none
+TEST_F(instance_table_test, the_earliest_notice_counts) {
+  table.join(greeting("a", 1), now);
+  EXPECT_TRUE(table.leave({"a", {1}}, now + 10s));
+  EXPECT_FALSE(table.leave({"a", {1}}, now + 20s));
+  EXPECT_TRUE(table.leave({"a", {1}}, now + 5s));
+  EXPECT_EQ(table.find({"a", {1}})->expires, now + 5s);
+  EXPECT_FALSE(table.leave({"a", {2}}, now));
+  table.lose({"a", {1}}, now);
+  EXPECT_FALSE(table.leave({"a", {1}}, now));
+}
+
+TEST_F(instance_table_test, refuses_machines_that_make_no_sense) {
+  auto x = greeting("a", 1);
+  x.machine = {std::string(machine_facts::longest_id, 'x'), 2};
+  EXPECT_FALSE(refusal(x));
+  x = greeting("b", 2);
+  x.machine = {std::string(machine_facts::longest_id + 1, 'x'), 2};
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+  x.machine = {"x", 1'000'000};
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,203 @@
+// MIGRATION_CONDUCTOR between a dummy job_manager and dummy slots, in virtual time.
+
+#include "actors/conductor/model_facts.hpp"
+#include "actors/manager/migration_conductor.hpp"
+#include "tests/support/actor_fixture.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Contains;
+using testing::HasSubstr;
+
+struct sink_of_slot {
+  sink_of_slot() = default; // else CAF takes the first member for its constructor's argument
+  report_sink to;
+};
+
+struct migration_conductor_test : actor_test {
+  job_specification job = small();
+  std::map<std::string, std::vector<command>> told;
+  std::vector<job_outcome> outcomes;
+  std::vector<plan_query> questions;
+  bool answers = false; ///< the planner
+  job_manager_actor manager = dummy_manager();
+  conductor_actor conductor = spawn_conductor();
+  std::uint64_t lives = 0;
+
+  static job_specification small() {
+    job_specification x;
+    x.data.path = "/data";
+    x.planning_interval_ms = 10'000;
+    return x;
+  }
+
+  job_manager_actor dummy_manager() {
+    return owned(system.spawn([this](job_manager_actor::pointer) -> job_manager_actor::behavior_type {
+      return {
+          [](const slot_offer&) {},
+          [](const job_event&) {},
+          [this](const job_outcome& x) { outcomes.push_back(x); },
+          [](released_atom, const slot_id&) {},
+          [](const fleet_news&) {},
+          [](const forecast_query&) { return forecast_answer{}; },
+          [this](const plan_query& x) -> caf::result<plan_answer> {
+            questions.push_back(x);
+            if (!answers)
+              return caf::make_error(caf::sec::request_receiver_down); // as of a planner that is being restarted
+            return plan_answer{
+                {x.what.request, {1, 1, {0, static_cast<std::uint32_t>(x.what.now.costs.size())}, 1, "asked"}, {}, {}}};
+          },
+          [](view_atom) { return job_picture{}; },
+      };
+    }));
+  }
+
+  conductor_actor spawn_conductor() {
+    migration_conductor_config x{{1}, job, facts_of(job), {}, secret_key{{1}}, manager, false};
+    return owned(system.spawn(migration_conductor, x));
+  }
+
+  /// Carries out what it is told, and trains no step.
+  slot_actor dummy_slot(const slot_id& slot) {
+    return owned(system.spawn([this, slot](slot_actor::stateful_pointer<sink_of_slot> self) {
+      return behavior_for(self, slot, std::type_identity<command>{});
+    }));
+  }
+
+  template <class... Commands>
+  slot_actor::behavior_type behavior_for(slot_actor::stateful_pointer<sink_of_slot> self, const slot_id& slot,
+                                         std::type_identity<std::variant<Commands...>>) {
+    return {[=, this](const job_id&, const Commands& x) {
+              told[slot.instance].emplace_back(x);
+              answer(self, slot, x);
+            }...,
+            [=](attach_atom, job_id, const report_sink& sink) { self->state.to = sink; }};
+  }
+
+  template <class T>
+  void answer(slot_actor::stateful_pointer<sink_of_slot> self, const slot_id& slot, const T& x) {
+    if constexpr (std::is_same_v<T, load>)
+      self->send(self->state.to, slot, loaded{x.job, "digest"});
+    else if constexpr (std::is_same_v<T, prepare>)
+      self->send(self->state.to, slot, prepared{x.next, checksum_of(x)});
+    else if constexpr (std::is_same_v<T, transfer>)
+      self->send(self->state.to, slot, ready{x.next, x.at, 0});
+    else if constexpr (std::is_same_v<T, activate>)
+      self->send(self->state.to, slot, active{x.next});
+    else if constexpr (std::is_same_v<T, abort_generation>)
+      self->send(self->state.to, slot, aborted{x.current, {}, no_step, {}, {}});
+  }
+
+  slot_offer offer(const std::string& name, bool keeper = false) {
+    const slot_id slot{name, {++lives}, 0};
+    return {{slot, "127.0.0.1", 1}, keeper, "cpu", 0, {}, dummy_slot(slot)};
+  }
+
+  void offer_to_conductor(const slot_offer& x) {
+    self->send(conductor, x);
+    run();
+  }
+
+  template <class Command>
+  std::ptrdiff_t count(const std::string& name) {
+    return std::ranges::count_if(told[name], [](const command& x) { return std::holds_alternative<Command>(x); });
+  }
+
+  phase now() { return ask<job_picture>(conductor, view_atom_v)->view->now; }
+
+  std::vector<std::string> log() {
+    std::vector<std::string> result;
+    for (const auto& line : *ask<job_picture>(conductor, view_atom_v)->lines)
+      result.push_back(line.text);
+    return result;
+  }
+
+  /// What the keeper holds of the version that a generation of one rank has made.
+  kept snapshot(std::uint64_t steps) {
+    kept x{{1}, {}, {}, {}};
+    for (std::uint32_t layer = 0; layer < facts_of(job).state_bytes.size(); ++layer)
+      x.held.push_back({layer, {steps, {1}}});
+    return x;
+  }
+};
+
+// given: a planner that does not answer, nothing runs / expected: it is asked three times, then another plans by
+// throughput; the job goes on
+TEST_F(migration_conductor_test, a_broken_planner_does_not_keep_a_job_from_running) {
+  offer_to_conductor(offer("a"));
+  advance(1s);
+  EXPECT_EQ(now(), phase::running);
+  EXPECT_EQ(questions.size(), 3u);
+  EXPECT_THAT(log(), Contains(HasSubstr("planning by throughput")));
+  EXPECT_TRUE(outcomes.empty());
+}
+
+// given: it breaks while a generation is healthy / expected: the configuration stays; the planner is asked again
+TEST_F(migration_conductor_test, a_broken_planner_does_not_end_a_healthy_generation) {
+  answers = true;
+  offer_to_conductor(offer("a"));
+  advance(1s);
+  ASSERT_EQ(now(), phase::running);
+  answers = false;
+  advance(11s);
+  EXPECT_GE(questions.size(), 4u);
+  EXPECT_EQ(now(), phase::running);
+  EXPECT_EQ(count<prepare>("a"), 1);
+  EXPECT_THAT(log(), Contains(HasSubstr("the configuration stays")));
+  EXPECT_TRUE(outcomes.empty());
+}
+
+// given: a known slot offered again / expected: attached anew, and asked again what the phase waits for; no other
+// change
+TEST_F(migration_conductor_test, a_slot_with_a_new_connection_keeps_its_place) {
+  answers = true;
+  auto a = offer("a");
+  offer_to_conductor(a);
+  advance(1s);
+  ASSERT_EQ(now(), phase::running);
+  a.handle = dummy_slot(a.where.slot);
+  offer_to_conductor(a);
+  advance(1s);
+  EXPECT_EQ(now(), phase::running);
+  EXPECT_EQ(count<prepare>("a"), 1);
+  EXPECT_EQ(count<activate>("a"), 2);
+  EXPECT_EQ(count<abort_generation>("a"), 0);
+}
+
+// given: a keeper with a snapshot that is on no disk; the actor is killed / expected: the keeper is told to write it,
+// and nothing to forget; the worker may forget
+TEST_F(migration_conductor_test, whatever_ends_it_the_keepers_write_what_they_hold) {
+  answers = true;
+  const auto k = offer("k", true), a = offer("a");
+  offer_to_conductor(k);
+  offer_to_conductor(a);
+  advance(1s);
+  self->send(conductor, a.where.slot, progress{{1}, {5, {1}}, {4}, 100, {}});
+  self->send(conductor, k.where.slot, snapshot(5));
+  run();
+  ASSERT_EQ(count<checkpoint>("k"), 0) << "none is due";
+  caf::anon_send_exit(conductor, caf::exit_reason::kill);
+  run();
+  EXPECT_EQ(count<checkpoint>("k"), 1);
+  EXPECT_EQ(count<forget>("k"), 0);
+  EXPECT_EQ(count<forget>("a"), 1);
+}
+
+// given: exits that are not its job_manager's / expected: ignored
+TEST_F(migration_conductor_test, exits_of_strangers_are_ignored) {
+  answers = true;
+  self->send_exit(conductor, caf::exit_reason::user_shutdown);
+  caf::anon_send_exit(conductor, caf::exit_reason::unhandled_exception);
+  run();
+  offer_to_conductor(offer("a"));
+  advance(1s);
+  EXPECT_EQ(now(), phase::running);
+}
+
+} // namespace
+} // namespace parcae

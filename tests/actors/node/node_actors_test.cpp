@@ -1,0 +1,482 @@
+// Instance, gpu and stage with dummy executors and a dummy middleman, in virtual time.
+
+#include "actors/node/instance.hpp"
+#include "protocols/client/client.hpp"
+#include "tests/support/actor_fixture.hpp"
+
+#include <caf/io/all.hpp>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Notes the names of its commands; answers STOP; throws at ACTIVATE.
+struct dummy_executor : executor {
+  slot_id slot;
+  std::function<void(report)> report_to;
+  std::vector<std::string>* seen = nullptr;
+
+  void submit(command x) override {
+    seen->push_back(std::to_string(x.index()));
+    if (auto s = std::get_if<stop>(&x))
+      report_to(stopped{s->current, {}, {}});
+    if (std::holds_alternative<activate>(x))
+      throw std::runtime_error("broken");
+  }
+};
+
+struct node_test : actor_test {
+  std::vector<std::string> seen;
+  int made = 0;
+  int retired = 0;
+  std::vector<std::pair<slot_id, report>> reports;
+  report_sink sink =
+      owned(system.spawn([this](report_sink::pointer) { return sink_behavior(std::type_identity<report>{}); }));
+
+  template <class... Reports>
+  report_sink::behavior_type sink_behavior(std::type_identity<std::variant<Reports...>>) {
+    return {[this](const slot_id& from, const Reports& x) { reports.emplace_back(from, x); }...};
+  }
+
+  executor_source source() {
+    executor_source result;
+    result.make = [this](const slot_id& slot, std::function<void(report)> f) {
+      auto x = std::make_unique<dummy_executor>();
+      x->slot = slot;
+      x->report_to = std::move(f);
+      x->seen = &seen;
+      ++made;
+      return x;
+    };
+    result.retire = [this](std::unique_ptr<executor>) { ++retired; };
+    return result;
+  }
+};
+
+struct gpu_test : node_test {
+  slot_id slot{"a", {1}, 0};
+  slot_actor gpu = system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(self));
+
+  void TearDown() override {
+    self->send_exit(gpu, caf::exit_reason::user_shutdown);
+    run();
+    node_test::TearDown();
+  }
+
+  template <class T>
+  void tell(const T& x, std::uint64_t job = 1) {
+    self->send(gpu, job_id{job}, x);
+    run();
+  }
+
+  template <class... Reports>
+  report_sink::behavior_type counting(int& heard, std::type_identity<std::variant<Reports...>>) {
+    return {[&heard](const slot_id&, const Reports&) { ++heard; }...};
+  }
+
+  void attach(std::uint64_t job) {
+    self->send(gpu, attach_atom_v, job_id{job}, sink);
+    run();
+  }
+};
+
+// given: commands before a job was attached / expected: ignored
+TEST_F(gpu_test, ignores_commands_without_a_job) {
+  tell(stop{{1}});
+  EXPECT_EQ(made, 0);
+  EXPECT_TRUE(reports.empty());
+}
+
+// given: a job / expected: commands reach its executor, reports reach its conductor with the slot
+TEST_F(gpu_test, connects_executor_and_conductor) {
+  attach(1);
+  attach(1);
+  EXPECT_EQ(made, 1);
+  tell(stop{{3}});
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].first, slot);
+  EXPECT_EQ(std::get<stopped>(reports[0].second).current, generation{3});
+}
+
+// given: another job / expected: an executor of its own, the former retired
+TEST_F(gpu_test, starts_empty_for_another_job) {
+  attach(1);
+  attach(2);
+  EXPECT_EQ(made, 2);
+  EXPECT_EQ(retired, 1);
+}
+
+// given: a command of the job before, which comes late / expected: ignored
+TEST_F(gpu_test, commands_are_of_one_job) {
+  attach(1);
+  attach(2);
+  tell(stop{{1}}, 1);
+  EXPECT_TRUE(seen.empty());
+  tell(stop{{1}}, 2);
+  EXPECT_EQ(seen.size(), 1u);
+}
+
+// given: the same job attached again, by a handle of a new connection / expected: the executor stays, reports go there
+TEST_F(gpu_test, attached_again_it_keeps_its_executor) {
+  attach(1);
+  tell(stop{{1}});
+  int heard = 0;
+  const auto first = sink;
+  sink = owned(system.spawn([&](report_sink::pointer) { return counting(heard, std::type_identity<report>{}); }));
+  attach(1);
+  tell(stop{{1}});
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(reports.size(), 1u);
+  EXPECT_EQ(heard, 1);
+}
+
+// given: an executor that throws / expected: the stage dies alone, the loss is reported for the newest generation, a
+// new one works
+TEST_F(gpu_test, replaces_a_dead_stage) {
+  attach(1);
+  tell(activate{{7}, {}});
+  EXPECT_EQ(made, 2);
+  EXPECT_EQ(retired, 1);
+  ASSERT_EQ(reports.size(), 1u);
+  const auto& x = std::get<failed>(reports[0].second);
+  EXPECT_EQ(x.current, generation{7});
+  EXPECT_EQ(x.kind, failure::computation);
+  tell(stop{{8}});
+  EXPECT_EQ(reports.size(), 2u);
+}
+
+// given: the instance ends its gpu / expected: the executor is retired
+TEST_F(gpu_test, retires_its_executor_at_the_end) {
+  attach(1);
+  self->send_exit(gpu, caf::exit_reason::user_shutdown);
+  run();
+  EXPECT_EQ(retired, 1);
+}
+
+// given: an instance that is killed / expected: its gpus end, and with them the executors
+TEST_F(gpu_test, does_not_outlive_its_parent) {
+  caf::scoped_actor other(system, true);
+  const auto orphan = [&] {
+    caf::scoped_actor parent(system, true);
+    return system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(parent));
+  }();
+  run();
+  other->send(orphan, attach_atom_v, job_id{1}, sink);
+  run();
+  other->monitor(orphan);
+  run();
+  EXPECT_EQ(made, retired);
+  other->receive([&](const caf::down_msg& x) { EXPECT_EQ(x.source, orphan.address()); });
+}
+
+/// A manager that can be there, away, or refuse; behind a middleman that connects to it.
+struct instance_test : node_test {
+  std::vector<hello> greetings;
+  std::vector<leaving_notice> notices;
+  std::uint64_t manager_life = 1;
+  std::optional<caf::error> refusal;
+  bool mute = false;                           ///< HELLO is not answered
+  std::vector<caf::response_promise> promised; ///< those answers
+  std::optional<caf::error> dial_error;
+  int dials = 0;
+  int died = 0;
+  std::vector<std::string> ended;
+  manager_actor manager = start_manager();
+  caf::io::middleman_actor dialler =
+      owned(system.spawn([this](caf::io::middleman_actor::pointer) -> caf::io::middleman_actor::behavior_type {
+        using caf::result;
+        return {
+            [](caf::publish_atom, std::uint16_t, const caf::strong_actor_ptr&, const std::set<std::string>&,
+               const std::string&, bool) -> result<std::uint16_t> { return caf::sec::invalid_argument; },
+            [](caf::open_atom, std::uint16_t, const std::string&, bool) -> result<std::uint16_t> {
+              return caf::sec::invalid_argument;
+            },
+            [this](caf::connect_atom, const std::string&,
+                   std::uint16_t) -> result<caf::node_id, caf::strong_actor_ptr, std::set<std::string>> {
+              ++dials;
+              if (dial_error)
+                return *dial_error;
+              return {system.node(), caf::actor_cast<caf::strong_actor_ptr>(manager),
+                      system.message_types<manager_actor>()};
+            },
+            [](caf::unpublish_atom, const caf::actor_addr&, std::uint16_t) {},
+            [](caf::close_atom, std::uint16_t) {},
+            [](caf::spawn_atom, const caf::node_id&, const std::string&, const caf::message&,
+               const std::set<std::string>&) -> result<caf::strong_actor_ptr> { return caf::sec::invalid_argument; },
+            [](caf::get_atom, const caf::node_id&) -> result<caf::node_id, std::string, std::uint16_t> {
+              return caf::sec::invalid_argument;
+            },
+        };
+      }));
+  instance_actor instance;
+  std::vector<request> client_requests;
+
+  manager_actor start_manager() {
+    return owned(system.spawn([this](manager_actor::pointer self) -> manager_actor::behavior_type {
+      return {
+          [this](const client_request& x) {
+            client_requests.push_back(decode_request(x.bytes));
+            return client_reply{};
+          },
+          [this, self](const hello& x, const instance_actor&, const std::vector<slot_actor>&) -> caf::result<welcome> {
+            greetings.push_back(x);
+            if (mute) {
+              auto never = self->make_response_promise<welcome>();
+              promised.push_back(never);
+              return never;
+            }
+            if (refusal)
+              return *std::exchange(refusal, std::nullopt);
+            if (x.manager_life != 0 && x.manager_life != manager_life)
+              return caf::make_error(parcae_error::lost_incarnation, x.name);
+            return welcome{manager_life};
+          },
+          [this](const leaving_notice& x) { notices.push_back(x); },
+      };
+    }));
+  }
+
+  void start() {
+    instance_config x;
+    x.introduction.name = "a";
+    x.introduction.slots = 2;
+    x.seed = 1;
+    x.source = source();
+    x.dialler = dialler;
+    x.die = [this] { ++died; };
+    x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
+    instance = system.spawn(parcae::instance, std::move(x));
+    run();
+    advance(1ms);
+  }
+
+  void TearDown() override {
+    caf::anon_send_exit(instance, caf::exit_reason::kill); // it ignores all others
+    run();
+    node_test::TearDown();
+  }
+
+  void notice(std::uint64_t grace_ms) {
+    self->send(instance, notice_atom_v, grace_ms);
+    run();
+  }
+};
+
+// given: a manager that is not there yet / expected: dialled again with back-off until it is
+TEST_F(instance_test, dials_until_the_manager_is_there) {
+  dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
+  start();
+  EXPECT_EQ(dials, 1);
+  advance(100ms);
+  EXPECT_EQ(dials, 2);
+  advance(150ms);
+  EXPECT_EQ(dials, 2);
+  advance(50ms);
+  EXPECT_EQ(dials, 3);
+  dial_error.reset();
+  advance(400ms);
+  ASSERT_EQ(greetings.size(), 1u);
+  EXPECT_EQ(greetings[0].name, "a");
+}
+
+// given: a welcome / expected: HELLO of the same life each second
+TEST_F(instance_test, says_hello_again_and_again) {
+  start();
+  ASSERT_EQ(greetings.size(), 1u);
+  for (std::size_t n = 2; n < 100; ++n) {
+    advance(1s);
+    ASSERT_EQ(greetings.size(), n);
+    EXPECT_EQ(greetings.back().life, greetings[0].life);
+  }
+  EXPECT_EQ(dials, 1);
+}
+
+// given: the manager answers HELLO no more, though its connection stands / expected: dialled again after 5 s
+TEST_F(instance_test, dials_again_when_hello_is_not_answered) {
+  start();
+  mute = true;
+  advance(1s);
+  ASSERT_EQ(greetings.size(), 2u);
+  advance(4900ms);
+  EXPECT_EQ(dials, 1);
+  mute = false;
+  advance(200ms);
+  advance(1ms);
+  EXPECT_EQ(dials, 2);
+  EXPECT_EQ(greetings.size(), 3u);
+  EXPECT_EQ(greetings.back().life, greetings[0].life);
+  EXPECT_TRUE(ended.empty());
+}
+
+// given: refusals / expected: lost_incarnation begins a new, empty life; others end the process with the reason
+TEST_F(instance_test, obeys_refusals) {
+  refusal = caf::make_error(parcae_error::lost_incarnation, std::string("a"));
+  start();
+  ASSERT_EQ(greetings.size(), 2u);
+  EXPECT_NE(greetings[0].life, greetings[1].life);
+  EXPECT_TRUE(ended.empty());
+}
+
+TEST_F(instance_test, ends_when_its_name_is_taken) {
+  refusal = caf::make_error(parcae_error::duplicate_name, std::string("a"));
+  start();
+  EXPECT_THAT(ended, ElementsAre(HasSubstr("a living instance has that name")));
+}
+
+// given: a member that was silent so long that another one took its name / expected: it goes on trying, and joins when
+// the name is free
+TEST_F(instance_test, does_not_end_when_its_name_was_taken_while_it_was_silent) {
+  start();
+  ASSERT_EQ(greetings.size(), 1u);
+  manager_life = 2; // knows nothing of this life
+  caf::anon_send_exit(manager, caf::exit_reason::kill);
+  run();
+  manager = start_manager();
+  const auto taken = caf::make_error(parcae_error::duplicate_name, std::string("a"));
+  refusal = taken;
+  advance(200ms);
+  refusal = taken;
+  advance(2s);
+  refusal = taken;
+  advance(2s);
+  EXPECT_TRUE(ended.empty());
+  EXPECT_GE(greetings.size(), 4u);
+  refusal.reset();
+  advance(5s);
+  const auto anew = std::ranges::find_if(greetings, [&](const hello& x) { return x.life != greetings.front().life; });
+  ASSERT_NE(anew, greetings.end());
+  EXPECT_EQ(anew->manager_life, 0u) << "a new life";
+  EXPECT_EQ(greetings.back().life, anew->life);
+  EXPECT_EQ(greetings.back().manager_life, 2u) << "said again, as a member";
+  const auto dialled = dials;
+  advance(10s);
+  EXPECT_EQ(dials, dialled) << "it is a member again";
+  EXPECT_EQ(greetings.back().life, anew->life);
+  EXPECT_TRUE(ended.empty());
+}
+
+TEST_F(instance_test, ends_when_the_manager_is_another_build) {
+  dial_error = caf::make_error(caf::sec::incompatible_application_ids);
+  start();
+  EXPECT_THAT(ended, ElementsAre(HasSubstr("another protocol version")));
+}
+
+// given: the manager goes and comes back / expected: the same life if it is the same manager, a new one if not
+TEST_F(instance_test, returns_to_the_manager) {
+  start();
+  auto life = greetings.at(0).life;
+  auto lose_manager = [&] {
+    caf::anon_send_exit(manager, caf::exit_reason::kill);
+    run();
+    manager = start_manager();
+    advance(200ms);
+  };
+  lose_manager();
+  ASSERT_EQ(greetings.size(), 2u);
+  EXPECT_EQ(greetings[1].life, life);
+  manager_life = 2;
+  lose_manager();
+  // A stranger refuses the old life, which says by whom it was welcomed.
+  ASSERT_EQ(greetings.size(), 4u);
+  EXPECT_EQ(greetings[2].life, life);
+  EXPECT_EQ(greetings[2].manager_life, 1u);
+  EXPECT_NE(greetings[3].life, life);
+  EXPECT_EQ(greetings[3].manager_life, 0u);
+}
+
+// given: SIGTERM / expected: the manager is told; ends when released, else when the grace is over
+TEST_F(instance_test, leaves_when_released) {
+  start();
+  self->send(instance, released_atom_v);
+  run();
+  EXPECT_TRUE(ended.empty());
+  notice(5000);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].notice_ms, 5000u);
+  EXPECT_TRUE(ended.empty());
+  self->send(instance, released_atom_v);
+  run();
+  EXPECT_THAT(ended, ElementsAre(""));
+}
+
+TEST_F(instance_test, leaves_when_the_grace_is_over) {
+  start();
+  notice(5000);
+  advance(4999ms);
+  EXPECT_TRUE(ended.empty());
+  advance(1ms);
+  EXPECT_THAT(ended, ElementsAre(""));
+}
+
+// given: a second SIGTERM, which shortens the grace to nothing / expected: ends at once
+TEST_F(instance_test, the_earliest_notice_counts) {
+  start();
+  notice(5000);
+  notice(0);
+  advance(0ms);
+  EXPECT_THAT(ended, ElementsAre(""));
+}
+
+// given: SIGTERM before the manager was ever reached / expected: ends at once
+TEST_F(instance_test, nobody_waits_for_a_stranger) {
+  dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
+  start();
+  notice(5000);
+  EXPECT_THAT(ended, ElementsAre(""));
+}
+
+// given: two errors at once, later one while the manager is away / expected: the first with the log up to the second,
+// told once a moment later; the other when the manager is back
+TEST_F(instance_test, tells_the_manager_of_failures) {
+  using log = std::vector<std::string>;
+  start();
+  self->send(instance, report_atom_v, std::string("first"), log{"one"});
+  self->send(instance, report_atom_v, std::string("second"), log{"one", "two"});
+  run();
+  EXPECT_TRUE(client_requests.empty());
+  advance(200ms);
+  ASSERT_EQ(client_requests.size(), 1u);
+  const auto told = std::get<report_request>(client_requests[0]);
+  EXPECT_EQ(told.instance, "a");
+  EXPECT_EQ(told.what, "first");
+  EXPECT_THAT(told.lines, ElementsAre("one", "two"));
+  dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
+  caf::anon_send_exit(manager, caf::exit_reason::kill);
+  run();
+  self->send(instance, report_atom_v, std::string("third"), log{"three"});
+  run();
+  advance(1s);
+  EXPECT_EQ(client_requests.size(), 1u);
+  dial_error.reset();
+  manager = start_manager();
+  advance(2s);
+  ASSERT_EQ(client_requests.size(), 2u);
+  EXPECT_EQ(std::get<report_request>(client_requests[1]).what, "third");
+}
+
+// given: a preemption in 2 s / expected: dies then, not before
+TEST_F(instance_test, dies_at_the_deadline) {
+  start();
+  self->send(instance, die_atom_v, std::uint64_t{2000});
+  run();
+  advance(1999ms);
+  EXPECT_EQ(died, 0);
+  advance(1ms);
+  EXPECT_EQ(died, 1);
+}
+
+// given: a preemption in more milliseconds than the clock can count / expected: within a day
+TEST_F(instance_test, a_preemption_is_at_most_a_day_away) {
+  start();
+  self->send(instance, die_atom_v, std::uint64_t{UINT64_MAX - 1});
+  run();
+  EXPECT_EQ(died, 0) << "the clock overflowed";
+  advance(24h);
+  EXPECT_EQ(died, 1);
+}
+
+} // namespace
+} // namespace parcae

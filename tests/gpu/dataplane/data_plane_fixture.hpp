@@ -1,0 +1,101 @@
+#pragma once
+
+// Several participants of one generation in one process, each with a data port of its own, over loopback.
+
+#include "gpu/dataplane/data_port.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace parcae::testing {
+
+using namespace std::chrono_literals;
+
+/// No wait in a test is longer.
+inline constexpr std::chrono::milliseconds patience = 20s;
+
+/// Returns whether `x` became true.
+inline bool eventually(const std::function<bool()>& x, std::chrono::milliseconds limit = patience) {
+  auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!x()) {
+    if (std::chrono::steady_clock::now() > deadline)
+      return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+inline std::vector<std::byte> random_bytes(std::size_t n, std::uint64_t seed) {
+  std::mt19937_64 draw(seed);
+  std::vector<std::byte> result(n);
+  for (std::size_t at = 0; at < n; at += 8) {
+    auto x = draw();
+    std::memcpy(result.data() + at, &x, std::min<std::size_t>(8, n - at));
+  }
+  return result;
+}
+
+struct cluster {
+  explicit cluster(std::uint32_t n) {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      ports.push_back(make_data_port("127.0.0.1"));
+      plan.target.participants.push_back({{"node" + std::to_string(i), {100 + i}, 0}, "127.0.0.1", ports[i]->port()});
+    }
+    plan.job = {7};
+    plan.next = {3};
+    plan.token = {0x1234'5678'9abc'def0, 0x0fed'cba9'8765'4321};
+  }
+
+  const slot_id& slot(std::uint32_t i) const { return plan.target.participants[i].slot; }
+
+  std::unique_ptr<communicator> connect(std::uint32_t i, std::chrono::milliseconds limit = patience) {
+    return ports[i]->connect(plan, slot(i), limit, never);
+  }
+
+  /// Connects all; index is the participant.
+  std::vector<std::unique_ptr<communicator>> connect_all() {
+    std::vector<std::future<std::unique_ptr<communicator>>> ends;
+    for (std::uint32_t i = 0; i < ports.size(); ++i)
+      ends.push_back(std::async(std::launch::async, [this, i] { return connect(i); }));
+    std::vector<std::unique_ptr<communicator>> result;
+    for (auto& x : ends)
+      result.push_back(x.get());
+    return result;
+  }
+
+  /// Runs f(i) for every participant on a thread of its own; rethrows what the first of them threw.
+  template <class Function>
+  void each(Function f) {
+    std::vector<std::future<void>> ends;
+    for (std::uint32_t i = 0; i < ports.size(); ++i)
+      ends.push_back(std::async(std::launch::async, [&f, i] { f(i); }));
+    std::exception_ptr failure;
+    for (auto& x : ends) {
+      try {
+        x.get();
+      } catch (...) {
+        failure = failure ? failure : std::current_exception();
+      }
+    }
+    if (failure)
+      std::rethrow_exception(failure);
+  }
+
+  std::vector<std::unique_ptr<data_port>> ports;
+  prepare plan;
+  const std::atomic<bool> never = false;
+};
+
+} // namespace parcae::testing

@@ -1,0 +1,244 @@
+#include "gpu/dataplane/reduction.hpp"
+#include "tests/gpu/dataplane/data_plane_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+using namespace parcae;
+using namespace parcae::testing;
+
+namespace {
+
+using buffer = std::vector<float>;
+
+/// Values whose sum depends on every bit of the order: magnitudes from 1e-30 to 1e30, zeros of both signs.
+std::vector<buffer> random_leaves(std::uint32_t count, std::size_t n, std::uint64_t seed) {
+  std::mt19937_64 draw(seed);
+  std::uniform_real_distribution<double> exponent(-30, 30), mantissa(-1, 1);
+  std::vector<buffer> result(count, buffer(n));
+  for (auto& leaf : result)
+    for (auto& x : leaf)
+      switch (draw() % 16) {
+      case 0:
+        x = 0.0f;
+        break;
+      case 1:
+        x = -0.0f;
+        break;
+      case 2: // close to each other, so that rounding matters
+        x = static_cast<float>(mantissa(draw));
+        break;
+      default:
+        x = static_cast<float>(mantissa(draw) * std::pow(10, exponent(draw)));
+      }
+  return result;
+}
+
+/// The definition: the tree over all leaves, in one process.
+buffer tree_sum(const std::vector<buffer>& leaves, std::uint32_t first, std::uint32_t last) {
+  if (last - first == 1)
+    return leaves[first];
+  std::uint32_t left_size = 1;
+  while (2 * left_size < last - first)
+    left_size *= 2;
+  auto left = tree_sum(leaves, first, first + left_size), right = tree_sum(leaves, first + left_size, last);
+  for (std::size_t i = 0; i < left.size(); ++i)
+    left[i] += right[i];
+  return left;
+}
+
+/// What a pipeline does while it computes: its replicas' sums merged into sub-tree sums.
+std::vector<buffer> own_sums(const std::vector<buffer>& leaves, std::uint32_t width, std::uint32_t d) {
+  auto count = static_cast<std::uint32_t>(leaves.size());
+  auto owned = owned_replicas(count, width, d);
+  subtree_sums<buffer> sums(count, owned);
+  for (auto v = owned.first; v < owned.last; ++v)
+    sums.push(leaves[v], [](buffer& left, const buffer& right) {
+      for (std::size_t i = 0; i < left.size(); ++i)
+        left[i] += right[i];
+    });
+  EXPECT_TRUE(sums.complete());
+  std::vector<buffer> result;
+  for (auto& x : sums.sums())
+    result.push_back(std::move(x.buffer));
+  return result;
+}
+
+bool same_bits(const buffer& a, const buffer& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+void reduce(communicator& comm, const std::vector<std::uint32_t>& group, std::uint32_t d,
+            std::uint32_t virtual_replicas, const std::vector<std::span<float>>& sums, std::uint64_t step) {
+  buffer scratch;
+  tree_all_reduce reduction(comm, group, d, virtual_replicas, step, scratch);
+  reduction.add(sums);
+  reduction.finish();
+}
+
+void reduce_all(cluster& c, std::vector<std::unique_ptr<communicator>>& ends, std::uint32_t width,
+                const std::vector<buffer>& leaves, const buffer& expected, std::uint64_t step) {
+  std::vector<std::uint32_t> group;
+  for (std::uint32_t d = 0; d < width; ++d)
+    group.push_back(width - 1 - d); // not the participants' order
+  c.each([&](std::uint32_t self) {
+    if (self >= width)
+      return;
+    auto d = width - 1 - self;
+    auto sums = own_sums(leaves, width, d);
+    std::vector<std::span<float>> spans(sums.begin(), sums.end());
+    reduce(*ends[self], group, d, static_cast<std::uint32_t>(leaves.size()), spans, step);
+    EXPECT_TRUE(same_bits(sums[0], expected)) << "V " << leaves.size() << " D " << width << " d " << d;
+  });
+}
+
+} // namespace
+
+// given: V, D / expected: the shares are consecutive, cover [0, V), and differ by at most one, the larger first
+TEST(reduction, shares_are_consecutive) {
+  for (std::uint32_t v = 1; v <= 20; ++v)
+    for (std::uint32_t width = 1; width <= v; ++width) {
+      std::uint32_t next = 0;
+      for (std::uint32_t d = 0; d < width; ++d) {
+        auto share = owned_replicas(v, width, d);
+        EXPECT_EQ(share.first, next);
+        EXPECT_EQ(share.last - share.first, v / width + (d < v % width ? 1 : 0));
+        next = share.last;
+      }
+      EXPECT_EQ(next, v);
+    }
+}
+
+// given: size / expected: largest power of two below it
+TEST(reduction, split) {
+  const std::pair<std::uint32_t, std::uint32_t> table[] = {{2, 1}, {3, 2}, {4, 2}, {5, 4}, {8, 4}, {9, 8}, {12, 8}};
+  for (auto [size, left] : table) {
+    EXPECT_EQ(tree_split({0, size}), left);
+    EXPECT_EQ(tree_split({10, 10 + size}), left);
+  }
+}
+
+// given: V, owned / expected: maximal sub-trees
+TEST(reduction, maximal_subtrees) {
+  using ranges = std::vector<replica_range>;
+  EXPECT_EQ(maximal_subtrees(8, {0, 8}), (ranges{{0, 8}}));
+  EXPECT_EQ(maximal_subtrees(8, {0, 3}), (ranges{{0, 2}, {2, 3}}));
+  EXPECT_EQ(maximal_subtrees(8, {3, 6}), (ranges{{3, 4}, {4, 6}}));
+  EXPECT_EQ(maximal_subtrees(8, {6, 8}), (ranges{{6, 8}}));
+  EXPECT_EQ(maximal_subtrees(6, {2, 6}), (ranges{{2, 4}, {4, 6}}));
+  EXPECT_EQ(maximal_subtrees(1, {0, 1}), (ranges{{0, 1}}));
+  EXPECT_EQ(maximal_subtrees(4, {2, 2}), ranges{});
+}
+
+// given: V ≤ 12, D ≤ V, random values / expected: the bits of the single-process tree
+TEST(reduction, tree_is_exact_for_every_width) {
+  cluster c(12);
+  auto ends = c.connect_all();
+  for (std::uint32_t v = 1; v <= 12; ++v) {
+    auto leaves = random_leaves(v, 777, v);
+    auto expected = tree_sum(leaves, 0, v);
+    for (std::uint32_t width = 1; width <= v; ++width)
+      reduce_all(c, ends, width, leaves, expected, v * 100 + width);
+  }
+}
+
+// given: lengths around chunk borders / expected: the same bits
+TEST(reduction, tree_is_exact_for_every_length) {
+  cluster c(3);
+  auto ends = c.connect_all();
+  std::uint64_t step = 0;
+  for (std::size_t n : {0u, 1u, 65'535u, 65'536u, 65'537u, 131'072u, 200'000u, 1'500'001u})
+    for (std::uint32_t width = 2; width <= 3; ++width) {
+      auto leaves = random_leaves(n > 1'000'000 ? 4 : 8, n, n + width);
+      reduce_all(c, ends, width, leaves, tree_sum(leaves, 0, static_cast<std::uint32_t>(leaves.size())), ++step);
+    }
+}
+
+// given: buffers added one by one, members that advance now and then at paces of their own / expected: the same bits
+TEST(reduction, buffers_are_added_while_others_are_under_way) {
+  cluster c(3);
+  auto ends = c.connect_all();
+  const std::vector<std::size_t> lengths{70'000, 1, 0, 400'000, 65'536, 12};
+  std::vector<std::vector<buffer>> leaves;
+  for (std::size_t b = 0; b < lengths.size(); ++b)
+    leaves.push_back(random_leaves(5, lengths[b], b));
+  for (std::uint32_t width = 1; width <= 3; ++width)
+    c.each([&](std::uint32_t self) {
+      if (self >= width)
+        return;
+      std::vector<std::uint32_t> group(width);
+      std::iota(group.begin(), group.end(), 0u);
+      std::vector<std::vector<buffer>> sums;
+      buffer scratch;
+      tree_all_reduce reduction(*ends[self], group, self, 5, width, scratch);
+      std::mt19937 draw(self);
+      for (const auto& x : leaves) {
+        sums.push_back(own_sums(x, width, self));
+        reduction.add({sums.back().begin(), sums.back().end()});
+        for (auto n = draw() % 3; n > 0; --n)
+          reduction.advance();
+      }
+      reduction.finish();
+      for (std::size_t b = 0; b < leaves.size(); ++b)
+        EXPECT_TRUE(same_bits(sums[b][0], tree_sum(leaves[b], 0, 5))) << "D " << width << " buffer " << b;
+    });
+}
+
+// given: integers, whose sums are exact in any order / expected: the sum, in place at every member
+TEST(reduction, ring_adds_up) {
+  cluster c(5);
+  auto ends = c.connect_all();
+  std::uint64_t step = 0;
+  for (std::uint32_t width = 1; width <= 5; ++width)
+    for (std::size_t n : {0u, 1u, 4u, 100'000u, 700'001u}) {
+      ++step;
+      std::vector<std::uint32_t> group;
+      for (std::uint32_t d = 0; d < width; ++d)
+        group.push_back((d + 1) % width);
+      c.each([&](std::uint32_t self) {
+        if (self >= width)
+          return;
+        auto d = (self + width - 1) % width;
+        buffer sum(n), scratch;
+        for (std::size_t i = 0; i < n; ++i)
+          sum[i] = static_cast<float>(i % 1000 * (d + 1));
+        all_reduce_ring(*ends[self], group, d, sum, step, 1, scratch);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < n; ++i)
+          wrong += sum[i] != static_cast<float>(i % 1000 * (width * (width + 1) / 2));
+        EXPECT_EQ(wrong, 0u) << "D " << width << " n " << n;
+      });
+    }
+}
+
+// given: a member that is aborted in the middle / expected: the others' calls end with an error
+TEST(reduction, ends_when_a_member_leaves) {
+  cluster c(3);
+  auto ends = c.connect_all();
+  std::vector<std::uint32_t> group{0, 1, 2};
+  std::atomic<int> failed = 0;
+  c.each([&](std::uint32_t self) {
+    if (self == 2)
+      return ends[2]->abort();
+    auto leaves = own_sums(random_leaves(3, 500'000, 1), 3, self);
+    std::vector<std::span<float>> spans(leaves.begin(), leaves.end());
+    try {
+      reduce(*ends[self], group, self, 3, spans, 0);
+    } catch (const communication_error&) {
+      ++failed;
+      ends[self]->abort();
+    }
+  });
+  EXPECT_EQ(failed, 2);
+}
+
+TEST(reduction, wrong_number_of_sums_is_refused) {
+  cluster c(1);
+  auto comm = c.connect(0);
+  buffer one(4);
+  EXPECT_THROW(reduce(*comm, {0}, 0, 4, {}, 0), std::invalid_argument);
+  EXPECT_THROW(reduce(*comm, {0}, 0, 4, {one, one}, 0), std::invalid_argument);
+}

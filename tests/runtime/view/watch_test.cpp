@@ -1,0 +1,542 @@
+// What `watch` shows, without a terminal: exact screens, events, plain lines.
+
+#include "protocols/base/duration.hpp"
+#include "protocols/base/text.hpp"
+#include "runtime/view/screen_text.hpp"
+#include "runtime/view/status_text.hpp"
+#include "runtime/view/watch_screen.hpp"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+namespace parcae {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// 12:00:10 local time, 100 s after the manager's machine was started.
+constexpr moment at{100'000'000, (12 * 3600 + 10) * 1'000'000ll};
+
+instance_status instance(const std::string& name, std::uint64_t life, double age_s) {
+  instance_status x;
+  x.name = name;
+  x.incarnation = life;
+  x.role = "worker";
+  x.state = "alive";
+  x.slots = 1;
+  x.age_ms = static_cast<std::uint64_t>(1000 * age_s);
+  return x;
+}
+
+/// Two pipelines of two stages; b is under notice; c was lost 3 s ago, and another c has joined, which is spare.
+status_reply sample() {
+  status_reply x;
+  x.now_us = at.us;
+  x.instances = {instance("a", 1, 75), instance("b", 2, 3700), instance("c", 3, 40),
+                 instance("c", 4, 2),  instance("d", 5, 20),   instance("k", 6, 90)};
+  x.instances[1].state = "leaving";
+  x.instances[1].expires_in_ms = 25'000;
+  x.instances[2].state = "lost";
+  x.instances[2].lost_at_us = at.us - 3'000'000;
+  x.instances[5].role = "keeper";
+  x.news = {{0, at.us - 75'000'000, "information", "instance a joined as worker with 1 slot at 127.0.0.1:4001"},
+            {1, at.us - 5'000'000, "warning", "notice: instance b leaves in 30 s"},
+            {2, at.us - 3'000'000, "warning", "instance c is lost: its connection ended or fell silent"},
+            {3, at.us - 1'000'000, "error", "instance c failed: ended by SIGSEGV"}};
+  x.news_count = 4;
+  job_status j;
+  j.id = 3;
+  j.name = "gpt";
+  j.state = "running";
+  j.phase = "running";
+  j.generation = 7;
+  j.steps = 1000;
+  j.steps_done = 452;
+  j.width = 2;
+  j.depth = 2;
+  j.grid = {"a/0", "b/0", "c/0", "d/0"};
+  j.grid_lives = {1, 2, 3, 5};
+  j.loss = 2.25;
+  j.loss_steps = 452;
+  for (int i = 0; i < 16; ++i)
+    j.losses.push_back({static_cast<std::uint64_t>(28 * (i + 1)), 6.0 - i * 0.25});
+  j.evaluated_steps = 450;
+  j.validation_loss = 2.5;
+  j.validation_losses = {{150, 5}, {300, 3}, {450, 2.5}};
+  j.learning_rate = 0.0003;
+  j.step_ms = 80.5;
+  j.samples_per_s = 99.4;
+  j.time_left_ms = 75'000;
+  j.protected_steps = 450;
+  j.protected_now = true;
+  j.layers = 6;
+  j.keepers = {{"k", 450, 6}};
+  j.checkpoint_steps = 400;
+  j.change_count = 3;
+  j.intra_stage = 2;
+  j.pipeline = 1;
+  j.replayed_steps = 1;
+  j.changes.push_back({.number = 2,
+                       .to = 7,
+                       .trigger = "loss of e/0 (instance e is lost)",
+                       .configuration = "2×2",
+                       .kind = "intra_stage",
+                       .replayed_steps = 1,
+                       .active_ms = 40,
+                       .stall_ms = 35,
+                       .at_us = at.us - 20'000'000});
+  decision_status kept, changed;
+  changed.number = 4;
+  changed.at_us = at.us - 20'000'000;
+  changed.chosen.configuration = "2×2";
+  changed.reason = "liveput: 2x2, 1.2e+06 samples expected over 12 intervals";
+  changed.generation = 7;
+  changed.expected_ms = 30;
+  kept.number = 5;
+  kept.at_us = at.us - 4'000'000;
+  kept.reason = "liveput: 2x2 stays, because nothing else is expected to be faster than that within the look-ahead";
+  j.decisions = {changed, kept};
+  j.events = {{10, at.us - 19'000'000, "information", "journal: not shown"},
+              {11, at.us - 18'000'000, "warning", "e/0 is not used for now: it failed"}};
+  x.jobs.push_back(j);
+  return x;
+}
+
+std::vector<std::string> lines_of(const std::vector<screen_line>& x) {
+  std::vector<std::string> result;
+  for (const auto& line : x) {
+    auto text = text_of(line);
+    result.push_back(text.substr(0, text.find_last_not_of(' ') + 1));
+  }
+  return result;
+}
+
+std::string joined(const std::vector<screen_line>& x) {
+  std::string result;
+  for (const auto& line : lines_of(x))
+    result += line + "\n";
+  return result;
+}
+
+look look_of(const std::vector<screen_line>& x, const std::string& text) {
+  for (const auto& line : x)
+    for (const auto& p : line)
+      if (p.text.find(text) != std::string::npos)
+        return p.how;
+  ADD_FAILURE() << "nothing shows " << text;
+  return look::plain;
+}
+
+// given: letters in more bytes than needed, half of a surrogate pair / expected: no character, and no such bytes
+TEST(screen_text, bytes_that_are_no_character_are_not_shown) {
+  EXPECT_EQ(clean("a\xc1\x81z"), "a?z");
+  EXPECT_EQ(clean("\xed\xa0\x80"), "?");
+  EXPECT_EQ(clean("×"), "×");
+}
+
+// given: a job in full swing, 80×24 / expected: exactly this
+TEST(watch_screen, small) {
+  EXPECT_EQ(joined(render(sample(), 3, at, {80, 24})),
+            R"(job 3 gpt  running                                             12:00:10  q: quit
+████████████████████░░░░░░░░░░░░░░░░░░░░░░░░░░  45.2%  step 452/1000  1m15s left
+generation 7  2×2  99.4 samples/s  80.5 ms/step  learning rate 0.0003
+training    2.2500   ██▇▇▆▆▅▅▄▄▃▃▂▂▁▁  2.2500 to 6.0000
+validation  2.5000   █▂▁  2.5000 to 5.0000
+keepers     k step 450  protected  checkpoint of step 400
+changes     3: 2 intra-stage, 1 pipeline; 1 step replayed
+plan        liveput: 2x2 stays, because nothing else is expected to be faster
+            than that within the look-ahead
+2×2         stage 0               stage 1
+pipeline 0  a/0 1m15s             b/0 1h01m notice 25s
+pipeline 1  c/0 lost 3s ago       d/0 20s
+spare       c 2s
+lost        c lost 3s ago
+11:58:55  instance a joined as worker with 1 slot at 127.0.0.1:4001
+11:59:50  decision for 2×2: liveput: 2x2, 1.2e+06 samples expected over 12
+          intervals; 30ms stall expected
+11:59:50  2×2 after loss of e/0 (instance e is lost): intra-stage, 35ms stall, 1
+          step replayed
+11:59:52  e/0 is not used for now: it failed
+12:00:05  notice: instance b leaves in 30 s
+12:00:07  instance c is lost: its connection ended or fell silent
+12:00:09  instance c failed: ended by SIGSEGV
+)");
+}
+
+// given: the same, 200×50 / expected: space between parts, higher curves, whole reasons
+TEST(watch_screen, large) {
+  EXPECT_EQ(
+      joined(render(sample(), 3, at, {200, 50})),
+      R"(job 3 gpt  running                                                                                                                                                                     12:00:10  q: quit
+███████████████████████████████████████████████████████████████████████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  45.2%  step 452/1000  1m15s left
+generation 7  2×2  99.4 samples/s  80.5 ms/step  learning rate 0.0003
+training    2.2500   █▆▅▃▂             2.2500 to 6.0000
+                     ██████▇▅▄▂▁
+                     ███████████▇▆▄▃▁
+validation  2.5000   █    2.5000 to 5.0000
+                     █
+                     █▆▁
+keepers     k step 450  protected  checkpoint of step 400
+changes     3: 2 intra-stage, 1 pipeline; 1 step replayed
+plan        liveput: 2x2 stays, because nothing else is expected to be faster than that within the look-ahead
+
+2×2         stage 0               stage 1
+pipeline 0  a/0 1m15s             b/0 1h01m notice 25s
+pipeline 1  c/0 lost 3s ago       d/0 20s
+spare       c 2s
+lost        c lost 3s ago
+
+11:58:55  instance a joined as worker with 1 slot at 127.0.0.1:4001
+11:59:50  decision for 2×2: liveput: 2x2, 1.2e+06 samples expected over 12 intervals; 30ms stall expected
+11:59:50  2×2 after loss of e/0 (instance e is lost): intra-stage, 35ms stall, 1 step replayed
+11:59:52  e/0 is not used for now: it failed
+12:00:05  notice: instance b leaves in 30 s
+12:00:07  instance c is lost: its connection ended or fell silent
+12:00:09  instance c failed: ended by SIGSEGV
+)");
+}
+
+// given: the sample / expected: what needs attention looks like it
+TEST(watch_screen, looks) {
+  const auto x = render(sample(), 3, at, {80, 24});
+  EXPECT_EQ(look_of(x, "running"), look::good);
+  EXPECT_EQ(look_of(x, "a/0"), look::plain);
+  EXPECT_EQ(look_of(x, "b/0"), look::warning);
+  EXPECT_EQ(look_of(x, "c/0"), look::bad);
+  EXPECT_EQ(look_of(x, "protected"), look::good);
+  EXPECT_EQ(look_of(x, "notice: instance b"), look::warning);
+  EXPECT_EQ(look_of(x, "instance c failed"), look::bad);
+}
+
+// given: any size, also absurd ones, and jobs in every state / expected: never more lines, nor wider ones
+TEST(watch_screen, fits_any_size) {
+  auto many = sample();
+  auto& job = many.jobs[0];
+  job.width = 40;
+  job.depth = 30;
+  job.grid.clear();
+  job.grid_lives.clear();
+  for (int i = 0; i < 1200; ++i) {
+    const auto name = "instance-" + std::to_string(i);
+    job.grid.push_back(name + "/0");
+    job.grid_lives.push_back(static_cast<std::uint64_t>(i));
+    many.instances.push_back(instance(name, static_cast<std::uint64_t>(i), i));
+  }
+  auto empty = status_reply{};
+  empty.now_us = at.us;
+  auto odd = sample();
+  odd.jobs[0].name = "\x1b[2J\xff\xe4\xb8\xad\xcc\x81 tab\there";
+  odd.jobs[0].grid_lives.clear();
+  odd.jobs[0].losses.assign(300, {1, std::numeric_limits<double>::max()});
+  for (const auto& x : {sample(), many, empty, odd})
+    for (const auto columns : {-1, 1, 2, 10, 11, 12, 13, 20, 40, 79, 80, 81, 132, 200, 500})
+      for (const auto rows : {-1, 1, 2, 5, 10, 23, 24, 25, 50, 100}) {
+        const auto screen = render(x, 3, at, {columns, rows});
+        EXPECT_LE(screen.size(), static_cast<std::size_t>(std::max(1, rows)));
+        for (const auto& line : screen) {
+          std::size_t width = 0;
+          for (const auto c : text_of(line)) {
+            EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) << "a control character";
+            width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+          }
+          EXPECT_LE(width, static_cast<std::size_t>(std::max(1, columns)));
+        }
+      }
+  EXPECT_THAT(joined(render(odd, 3, at, {80, 24})), HasSubstr("job 3 ?[2J??? tab here"));
+  const auto crowded = joined(render(many, 3, at, {80, 24}));
+  EXPECT_THAT(crowded, HasSubstr("pipelines more"));
+  EXPECT_THAT(crowded, HasSubstr("+24"));
+  EXPECT_THAT(crowded, HasSubstr("…ce-31/0  …ce-32/0"));
+  EXPECT_THAT(crowded, HasSubstr("12:00:09  instance c failed")) << "events keep their room";
+}
+
+// given: no job; a job that waits; one that changes; one that failed; no keeper; a silent manager / expected: told
+TEST(watch_screen, other_states) {
+  status_reply none;
+  none.now_us = at.us;
+  EXPECT_THAT(joined(render(none, 0, at, {80, 24})), HasSubstr("no jobs; submit one"));
+  EXPECT_THAT(joined(render(none, 0, at, {80, 24})), HasSubstr("none; start some with `parcae-node`"));
+  auto x = sample();
+  auto& job = x.jobs[0];
+  job.phase = "transferring";
+  EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "transferring"), look::warning);
+  job.phase = "waiting";
+  job.problem = "waiting for instances";
+  job.width = job.depth = 0;
+  job.grid.clear();
+  job.grid_lives.clear();
+  job.time_left_ms = -1;
+  job.keepers.clear();
+  job.protected_now = false;
+  auto screen = render(x, 3, at, {80, 24});
+  EXPECT_EQ(look_of(screen, "waiting for instances"), look::warning);
+  EXPECT_EQ(look_of(screen, "not protected"), look::warning);
+  EXPECT_THAT(joined(screen), Not(HasSubstr(" left")));
+  EXPECT_THAT(joined(screen), Not(HasSubstr("stage 0")));
+  job.idle = "1 slot idle: too few for another pipeline of 3 stages";
+  EXPECT_THAT(joined(render(x, 3, at, {80, 24})), HasSubstr("idle        1 slot idle: too few"));
+  job.state = "failed";
+  job.problem = "no node has /data";
+  EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "no node has /data"), look::bad);
+  auto later = at;
+  later.us += 4'000'000;
+  later.wall_us += 4'000'000;
+  screen = render(sample(), 3, later, {80, 24});
+  EXPECT_EQ(look_of(screen, "no answer for 4s"), look::warning);
+  EXPECT_THAT(joined(screen), HasSubstr("a/0 1m19s")) << "ages go on";
+  EXPECT_THAT(joined(screen), HasSubstr("notice 21s"));
+}
+
+// given: a screen of 60×12 / expected: the grid is there, whole, and the plan is not
+TEST(watch_screen, the_grid_comes_before_the_plan) {
+  const auto screen = joined(render(sample(), 3, at, {60, 12}));
+  EXPECT_THAT(screen, HasSubstr("pipeline 0  a/0"));
+  EXPECT_THAT(screen, HasSubstr("pipeline 1  c/0"));
+  EXPECT_THAT(screen, HasSubstr("lost"));
+  EXPECT_THAT(screen, Not(HasSubstr("plan ")));
+}
+
+// given: a job before its first step, one that diverged / expected: "-" and "not finite", and null in JSON
+TEST(status_text, a_loss_that_there_is_not) {
+  job_status x;
+  x.generation = 1;
+  EXPECT_EQ(loss_of(x), "-");
+  EXPECT_THAT(summary_of(x), HasSubstr("loss -"));
+  const auto in_json = [&] {
+    status_reply all;
+    all.jobs = {x};
+    return json_of(all);
+  };
+  EXPECT_THAT(in_json(), HasSubstr("\"loss\":null"));
+  x.loss_steps = 0;
+  EXPECT_EQ(loss_of(x), "0.0000");
+  EXPECT_THAT(in_json(), HasSubstr("\"loss\":0"));
+  x.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(loss_of(x), "not finite");
+}
+
+// given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
+// counts; with --all for each
+TEST(status_text, an_overview_has_one_line_per_job) {
+  auto x = sample();
+  x.jobs[0].idle = "1 slot idle: too few for another pipeline of 2 stages";
+  job_status old, next;
+  old.id = 1;
+  old.name = "old";
+  old.state = "done";
+  next.id = 4;
+  next.name = "next";
+  next.state = "queued";
+  next.problem = "waits for job 3 (gpt), which runs";
+  x.jobs = {old, x.jobs[0], next};
+  const auto brief = overview_of(x, false), all = overview_of(x, true);
+  EXPECT_THAT(brief, HasSubstr("job 3 gpt: running, step 452/1000, loss 2.2500"));
+  EXPECT_THAT(brief, HasSubstr("  1 slot idle: too few"));
+  EXPECT_THAT(brief, HasSubstr("job 4 next: queued, step 0/0; waits for job 3 (gpt), which runs\n"));
+  EXPECT_THAT(brief, HasSubstr("1 job more that has ended: `parcae status --all`"));
+  EXPECT_THAT(brief, Not(HasSubstr("job 1 old")));
+  EXPECT_THAT(brief, Not(HasSubstr("lost")));
+  EXPECT_THAT(brief, Not(HasSubstr("pipeline 0")));
+  EXPECT_THAT(all, HasSubstr("job 1 old: done"));
+  EXPECT_THAT(all, HasSubstr("instance c (worker, 1 slot): lost 3s ago"));
+  x.jobs = {old};
+  EXPECT_THAT(overview_of(x, false), HasSubstr("job 1 old: done")) << "the last thing that happened";
+}
+
+// given: a failure that all nodes tell alike, another of one / expected: the first is not blamed on a node
+TEST(status_text, what_all_say_is_not_of_one) {
+  status_reply x;
+  x.now_us = 5'000'000;
+  x.failures = {{0, 3'000'000, "a", "a/0: data /no/text: no such file", {"a's log"}, 0},
+                {1, 3'000'000, "b", "ended by SIGSEGV", {}, 0},
+                {2, 3'000'000, "c", "c/1: data /no/text: no such file", {"c's log"}, 0}};
+  const auto text = text_of(x);
+  EXPECT_THAT(text, HasSubstr("data /no/text: no such file (2s ago, say instances a, c)\n  a's log\n"));
+  EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n"));
+  EXPECT_THAT(text, Not(HasSubstr("c failed")));
+}
+
+// given: curves of both losses / expected: CSV with a line per version that has one of them
+TEST(status_text, curve) {
+  job_status x;
+  x.losses = {{1, 2.5}, {2, std::numeric_limits<double>::infinity()}};
+  x.validation_losses = {{0, 3}, {2, 2.25}};
+  EXPECT_EQ(curve_of(x), "step,loss,validation_loss\n0,,3\n1,2.5,\n2,nan,2.25\n");
+}
+
+// given: a job with events and a failed node / expected: all of it with its time, the journal too, and the node's lines
+TEST(log_of, has_events_and_lines) {
+  auto x = sample();
+  x.jobs[0].detailed = true;
+  x.failures = {{0, at.us - 1'000'000, "c", "ended by SIGSEGV", {"its last line"}, 3},
+                {1, at.us, "z", "of another job", {}, 9}};
+  const auto text = log_of(x, at);
+  EXPECT_THAT(text, HasSubstr("11:59:51 journal: not shown\n11:59:52 warning: e/0 is not used for now: it failed\n"));
+  EXPECT_THAT(text, HasSubstr("12:00:09 the log of c up to \"ended by SIGSEGV\":\n  its last line\n"));
+  EXPECT_THAT(text, Not(HasSubstr("of another job")));
+}
+
+// given: a job that is done / expected: what it took, where it is, what to do next
+TEST(watch_events, ending) {
+  auto x = sample().jobs[0];
+  x.state = "done";
+  x.checkpoint_folders = {{"k", "/state/gpt-1/400@7"}};
+  const auto text = ending_of(x);
+  EXPECT_THAT(text, HasSubstr("job 3 gpt is done at step 452/1000, loss 2.2500, validation loss 2.5000"));
+  EXPECT_THAT(text, HasSubstr("3 changes: 2 intra-stage, 0 inter-stage, 1 pipeline, 0 in place; 1 step replayed"));
+  EXPECT_THAT(text, HasSubstr("/state/gpt-1/400@7"));
+  EXPECT_THAT(text, HasSubstr("`parcae export 3 --output"));
+}
+
+// given / expected: as people write them
+TEST(text_of_duration, units) {
+  using std::chrono::milliseconds;
+  const std::pair<long, std::string> cases[] = {{0, "0s"},         {7, "7ms"},           {999, "999ms"},
+                                                {1000, "1s"},      {1500, "1.5s"},       {30'000, "30s"},
+                                                {59'990, "59.9s"}, {60'000, "1m"},       {125'000, "2m05s"},
+                                                {3'600'000, "1h"}, {7'325'000, "2h02m"}, {86'400'000, "1d"}};
+  for (const auto& [ms, text] : cases)
+    EXPECT_EQ(text_of_duration(milliseconds(ms)), text);
+}
+
+// given / expected: few digits, and no powers of ten
+TEST(text_of_quantity, units) {
+  const std::pair<double, std::string> cases[] = {
+      {0, "0"},         {0.25, "0.25"},   {7.5, "7.5"},     {99.44, "99.4"},  {950.4, "950"}, {8605, "8605"},
+      {86'050, "86 k"}, {12'340, "12 k"}, {999'600, "1 M"}, {1.2e6, "1.2 M"}, {3e9, "3 G"},   {-86'050, "-86 k"}};
+  for (const auto& [x, text] : cases)
+    EXPECT_EQ(text_of_quantity(x), text);
+}
+
+// given: values / expected: lowest and highest block at the ends, means where there are too many, levels over the
+// height
+TEST(sparkline, shapes) {
+  EXPECT_THAT(sparkline({1, 2, 3, 4, 5, 6, 7, 8}, 10), ElementsAre("▁▂▃▄▅▆▇█"));
+  EXPECT_THAT(sparkline({8, 1}, 10), ElementsAre("█▁"));
+  EXPECT_THAT(sparkline({5, 5, 5}, 10), ElementsAre("▁▁▁"));
+  EXPECT_THAT(sparkline({0, 2, 7, 9}, 2), ElementsAre("▁█"));
+  EXPECT_THAT(sparkline({1, 8, 9, 16}, 10, 2), ElementsAre("  ▁█", "▁███"));
+  EXPECT_THAT(sparkline({1}, 0), ElementsAre(""));
+  EXPECT_THAT(sparkline({}, 10), ElementsAre(""));
+}
+
+// given: text with signs of the view, and others / expected: ASCII, as many characters
+TEST(watch_screen, ascii) {
+  EXPECT_EQ(ascii_of("2×1 ▁▂▃▄▅▆▇█ █░ more…"), "2x1 _.-=+*%# #. more~");
+  EXPECT_EQ(ascii_of("é\xff"), "??");
+}
+
+// given: the sample / expected: in the order of their time; no decision that changed nothing, no journal line
+TEST(watch_events, in_order) {
+  const auto x = sample();
+  std::vector<std::string> seen;
+  for (const auto& e : events_of(x, &x.jobs[0]))
+    seen.push_back(time_of_day(at, e.at_us) + " " + e.level + " " + e.text);
+  EXPECT_THAT(seen, ElementsAre("11:58:55 information instance a joined as worker with 1 slot at 127.0.0.1:4001",
+                                "11:59:50 information decision for 2×2: liveput: 2x2, 1.2e+06 samples expected over 12 "
+                                "intervals; 30ms stall expected",
+                                "11:59:50 information 2×2 after loss of e/0 (instance e is lost): intra-stage, 35ms "
+                                "stall, 1 step replayed",
+                                "11:59:52 warning e/0 is not used for now: it failed",
+                                "12:00:05 warning notice: instance b leaves in 30 s",
+                                "12:00:07 warning instance c is lost: its connection ended or fell silent",
+                                "12:00:09 error instance c failed: ended by SIGSEGV"));
+}
+
+// given: jobs in some states / expected: the one that runs, else the next, else the last
+TEST(watch_events, choose_a_job) {
+  status_reply x;
+  EXPECT_EQ(job_to_watch(x), 0u);
+  const auto add = [&](std::uint64_t id, const char* state) {
+    x.jobs.emplace_back();
+    x.jobs.back().id = id;
+    x.jobs.back().state = state;
+  };
+  add(1, "failed");
+  add(2, "done");
+  EXPECT_EQ(job_to_watch(x), 2u);
+  add(4, "queued");
+  add(5, "queued");
+  EXPECT_EQ(job_to_watch(x), 4u);
+  add(3, "running");
+  EXPECT_EQ(job_to_watch(x), 3u);
+}
+
+// given: an answer / expected: the next question is about that job, and leaves out what no screen has room for
+TEST(watch_events, ask_for_what_is_shown) {
+  auto x = sample();
+  x.news_count = 1000;
+  x.jobs[0].change_count = 50;
+  x.jobs[0].event_count = 250;
+  const auto next = next_request(x, 3);
+  EXPECT_EQ(next.job, 3u);
+  EXPECT_EQ(next.news_from, 900u);
+  EXPECT_EQ(next.changes_from, 0u);
+  EXPECT_EQ(next.events_from, 150u);
+  EXPECT_EQ(next.failures_from, UINT64_MAX);
+}
+
+// given: answers one after the other / expected: each event once; the job when something changed, at most once a second
+// unless it ends
+TEST(plain_watch, tells_what_is_new) {
+  plain_watch watch;
+  auto x = sample();
+  auto now = at;
+  const auto later = [&](int ms) {
+    now.us += 1000 * ms;
+    now.wall_us += 1000 * ms;
+    x.now_us = now.us;
+  };
+  auto lines = watch.lines_of(x, 3, now);
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_EQ(lines[4], "12:00:05 warning: notice: instance b leaves in 30 s");
+  EXPECT_EQ(lines[7],
+            "12:00:10 job 3 gpt: running, step 452/1000, loss 2.2500, validation loss 2.5000 at step 450, 2×2, "
+            "99.4 samples/s, 1m15s left");
+  EXPECT_THAT(watch.lines_of(x, 3, now), IsEmpty());
+  later(500);
+  x.jobs[0].steps_done = 455;
+  x.news.push_back({4, now.us, "information", "new"});
+  EXPECT_THAT(watch.lines_of(x, 3, now), ElementsAre("12:00:10 new"));
+  later(500);
+  EXPECT_THAT(watch.lines_of(x, 3, now), ElementsAre(HasSubstr("step 455/1000")));
+  later(100);
+  x.jobs[0].state = "done";
+  x.jobs[0].steps_done = 1000;
+  x.jobs[0].parameters_sha256 = "ab";
+  EXPECT_THAT(watch.lines_of(x, 3, now), ElementsAre(HasSubstr("done, step 1000/1000")));
+  EXPECT_THAT(summary_of(x.jobs[0]), HasSubstr("parameters sha256 ab"));
+  plain_watch without_job;
+  x.jobs.clear();
+  auto alone = without_job.lines_of(x, 0, now);
+  ASSERT_EQ(alone.size(), x.news.size() + 1);
+  EXPECT_THAT(alone.back(), HasSubstr("no job yet; waits for one: `parcae submit JOB.toml`"));
+  EXPECT_THAT(without_job.lines_of(x, 0, now), IsEmpty()) << "once";
+}
+
+// given: a long history / expected: only its end
+TEST(plain_watch, begins_with_the_newest) {
+  plain_watch watch;
+  auto x = sample();
+  for (std::uint64_t i = 4; i < 100; ++i)
+    x.news.push_back({i, at.us, "information", "n" + std::to_string(i)});
+  const auto lines = watch.lines_of(x, 0, at);
+  ASSERT_EQ(lines.size(), 10u);
+  EXPECT_THAT(lines.back(), HasSubstr("n99"));
+}
+
+// given / expected: how long, in one or two units
+TEST(text_of_age, units) {
+  const std::pair<double, std::string> cases[] = {
+      {-5, "0s"},      {0.9, "0s"},     {59.9, "59s"},     {60, "1m00s"},    {125, "2m05s"},   {3599, "59m59s"},
+      {3600, "1h00m"}, {7325, "2h02m"}, {86399, "23h59m"}, {86400, "1d00h"}, {273600, "3d04h"}};
+  for (const auto& [s, text] : cases)
+    EXPECT_EQ(text_of_age(static_cast<std::int64_t>(1e6 * s)), text);
+}
+
+} // namespace
+} // namespace parcae
