@@ -71,12 +71,13 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
                   "instance " + x.name + " does not say its processor in at most 512 printable characters");
   if (x.machine.id.size() > machine_facts::longest_id || x.machine.cores > 65'536)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable machine");
-  const bool of_another = x.manager_life != 0 && x.manager_life != manager_life_;
-  if (of_another || std::find(replaced_.begin(), replaced_.end(), x.life) != replaced_.end())
-    return refuse(parcae_error::lost_incarnation, "instance " + x.name + (of_another ? ", of another manager" : ""));
+  if (x.manager_life != 0 && x.manager_life != manager_life_)
+    return refuse(parcae_error::lost_incarnation, "instance " + x.name + ", of another manager");
   const key who{x.name, x.life};
   if (const auto known = find(who); known && known->state != instance_state::lost)
-    return {};
+    return {}; // as each second: nothing is searched for it
+  if (std::find(replaced_.begin(), replaced_.end(), x.life) != replaced_.end())
+    return refuse(parcae_error::lost_incarnation, "instance " + x.name);
   for (const auto& [who, record] : records_)
     if (who.first == x.name && record.state != instance_state::lost)
       return refuse(parcae_error::duplicate_name, x.name + "; start this one with another --name");
