@@ -48,7 +48,11 @@ job_picture picture_of(self_pointer self) {
 // Without a sender: also when the actor is gone.
 void tell_slot(const migration_conductor_state& s, const tell& x) {
   if (const auto i = s.slots.find(x.to); i != s.slots.end()) // else lost meanwhile: its slot_lost is being handled
-    std::visit([&](const auto& command) { caf::anon_send(i->second, s.config.job, command); }, *x.what);
+    std::visit(
+        [&](const auto& command) {
+          caf::anon_send(i->second, addressee{x.to, s.config.job}, command);
+        },
+        *x.what);
 }
 
 // The machine did not end the job itself, so nobody was told. An error in it must not cost what the keepers hold.
@@ -199,7 +203,7 @@ void join(self_pointer self, const slot_offer& x) {
   if (s.ended)
     return;
   const bool known = !s.slots.insert_or_assign(x.where.slot, x.handle).second;
-  caf::anon_send(x.handle, attach_atom_v, s.config.job, report_sink{self});
+  caf::anon_send(x.handle, attach_atom_v, addressee{x.where.slot, s.config.job}, report_sink{self});
   if (known)
     handle(self, slot_returned{x.where.slot});
   else

@@ -109,9 +109,12 @@ void tell_job(self_pointer self, const hello& x, MakeEvent make_event) {
 // hold may be all that is left of a job that failed; the next job takes its place.
 void forget_what_is_over(self_pointer self, const instance_table::key& who) {
   auto& s = self->state;
-  if (s.over != job_id{} && s.over != s.queue.running() && s.table.find(who)->facts.role == role::worker)
-    for (const auto& slot : s.members.at(who).slots)
-      caf::anon_send(slot, s.over, forget{s.over});
+  const auto& facts = s.table.find(who)->facts;
+  if (s.over == job_id{} || s.over == s.queue.running() || facts.role != role::worker)
+    return;
+  const auto& slots = s.members.at(who).slots;
+  for (std::uint32_t i = 0; i < slots.size(); ++i)
+    caf::anon_send(slots[i], addressee{slot_of(facts, i), s.over}, forget{s.over});
 }
 
 // The same life again: it has a new connection, or the answer to its first HELLO got lost. The handles it came with
@@ -145,10 +148,10 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   }
   instance_table::key who{x.name, x.life};
   if (!verdict.is_new) {
-    s.members.at(who).heard = self->clock().now();
     // The same proxy is the same connection: the node only makes sure that it was heard.
     using proxy = caf::actor_control_block*;
-    const auto& known = s.members.at(who);
+    auto& known = s.members.at(who);
+    known.heard = self->clock().now();
     if (known.away || caf::actor_cast<proxy>(known.handle) != caf::actor_cast<proxy>(handle))
       welcome_back(self, who, handle, slots);
     return welcome{s.config.manager_life};

@@ -70,17 +70,20 @@ slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source s
   self->state.slot = std::move(slot);
   self->state.source = std::move(source);
   return behavior_of_each_from<slot_actor::behavior_type>(
-      std::type_identity<job_id>{}, std::type_identity<command>{},
-      [=](const job_id& job, const auto& x) {
+      std::type_identity<addressee>{}, std::type_identity<command>{},
+      [=](const addressee& to, const auto& x) {
         auto& s = self->state;
-        if (!s.stage || job != s.job) // a command of the job before may come late
+        if (!s.stage || to != addressee{s.slot, s.job}) // a command of the job before may come late
           return;
         s.newest = std::max(s.newest, generation_of(x));
         if constexpr (std::is_same_v<std::decay_t<decltype(x)>, activate>)
           s.active = x.next;
         self->send(s.stage, x);
       },
-      [=](attach_atom, job_id job, const report_sink& sink) { attach(self, job, sink); });
+      [=](attach_atom, const addressee& to, const report_sink& sink) {
+        if (to.slot == self->state.slot)
+          attach(self, to.job, sink);
+      });
 }
 
 } // namespace parcae

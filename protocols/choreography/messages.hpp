@@ -12,7 +12,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 8;
+inline constexpr std::uint32_t protocol_version = 9;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -41,6 +41,20 @@ struct machine_facts {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, machine_facts& x) {
     return f(x.id, x.cores, x.bytes);
+  }
+};
+
+/// Whom a command is for. CAF knows actors by host, process id and number, which a process of another life may have
+/// again: it must not obey what was meant for the one before.
+struct addressee {
+  slot_id slot;
+  job_id job;
+
+  friend bool operator==(const addressee&, const addressee&) = default;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, addressee& x) {
+    return f(x.slot, x.job);
   }
 };
 

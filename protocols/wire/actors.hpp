@@ -46,13 +46,13 @@ struct takes_each<std::variant<Ts...>, First...> {
 using report_sink = takes_each<report, slot_id>::type;
 
 /// One device of an instance (GPU actor), or a keeper (KEEPER actor). Each command of choreography.hpp is one message
-/// (job, command); no reply but the report that choreography.hpp names; may be repeated; the executor checks the
-/// generation. Commands of another job than the one attached are ignored.
-using slot_actor = takes_each<command, job_id>::type::extend<
+/// (addressee, command); no reply but the report that choreography.hpp names; may be repeated; the executor checks the
+/// generation. Commands for another slot, another life of it, or another job than the one attached are ignored.
+using slot_actor = takes_each<command, addressee>::type::extend<
     // The slot now serves this job, and reports to this conductor. State of another job is dropped, that of this one is
     // not: so a conductor attaches a slot again whose connection was another in the meantime. No reply. May be
     // repeated.
-    caf::reacts_to<attach_atom, job_id, report_sink>>;
+    caf::reacts_to<attach_atom, addressee, report_sink>>;
 
 /// INSTANCE: a node process as the registry sees it.
 using instance_actor = caf::typed_actor<

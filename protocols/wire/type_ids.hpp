@@ -20,6 +20,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(parcae_protocol, first_custom_type_id)
 
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::job_id))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::slot_id))
+CAF_ADD_TYPE_ID(parcae_protocol, (parcae::addressee))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::hello))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::welcome))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::leaving_notice))

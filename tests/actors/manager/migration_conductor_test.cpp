@@ -72,11 +72,12 @@ struct migration_conductor_test : actor_test {
   template <class... Commands>
   slot_actor::behavior_type behavior_for(slot_actor::stateful_pointer<sink_of_slot> self, const slot_id& slot,
                                          std::type_identity<std::variant<Commands...>>) {
-    return {[=, this](const job_id&, const Commands& x) {
+    return {[=, this](const addressee& to, const Commands& x) {
+              EXPECT_EQ(to, (addressee{slot, {1}}));
               told[slot.instance].emplace_back(x);
               answer(self, slot, x);
             }...,
-            [=](attach_atom, job_id, const report_sink& sink) { self->state.to = sink; }};
+            [=](attach_atom, const addressee&, const report_sink& sink) { self->state.to = sink; }};
   }
 
   template <class T>

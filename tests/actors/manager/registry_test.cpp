@@ -73,9 +73,12 @@ struct registry_test : actor_test {
 
   template <class... Commands>
   slot_actor::behavior_type behavior_for(const std::string& name, std::type_identity<std::variant<Commands...>>) {
-    return {[=, this](const job_id&, const Commands& x) { obey(name, x); }...,
-            [=, this](attach_atom, job_id job, const report_sink& sink) {
-              attached[name].push_back(job);
+    return {[=, this](const addressee& to, const Commands& x) {
+              EXPECT_EQ(to.slot.life, life_of[name]);
+              obey(name, x);
+            }...,
+            [=, this](attach_atom, const addressee& to, const report_sink& sink) {
+              attached[name].push_back(to.job);
               conductors[name] = sink;
             }};
   }

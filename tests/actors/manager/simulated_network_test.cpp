@@ -69,6 +69,7 @@ struct simulated_network : testing::Test {
   int retired = 0;                         ///< of these
   instance_actor said_instance;            ///< what HELLO names, as the manager's system sees it
   std::vector<slot_actor> said_slots;      ///< the same
+  slot_id said_slot;                       ///< the first
   std::vector<caf::strong_actor_ptr> said; ///< senders of reports, the same
   const caf::io::accept_handle acceptor = caf::io::accept_handle::from_int(1);
   std::int64_t handles = 1;
@@ -84,6 +85,7 @@ struct simulated_network : testing::Test {
               [=, this](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {
                 said_instance = handle;
                 said_slots = slots;
+                said_slot = {x.name, x.life, 0};
                 return self->delegate(registry, x, handle, slots);
               },
               [=, this](const leaving_notice& x) { self->send(registry, x); }};
@@ -250,15 +252,15 @@ TEST_F(simulated_network, nobody_elsewhere_ends_a_nodes_actors) {
   ASSERT_EQ(said_slots.size(), 1u);
   const auto sink = spawn_sink(std::type_identity<report>{});
   caf::scoped_actor self(manager.system, true);
-  const job_id job{1};
+  const addressee here{said_slot, {1}};
   const auto stop_is_answered = [&] {
     const auto before = said.size();
-    self->send(said_slots[0], job, stop{{1}});
+    self->send(said_slots[0], here, stop{{1}});
     run();
     advance(500ms); // what a broker wrote may leave with the next heartbeat
     return said.size() == before + 1;
   };
-  self->send(said_slots[0], attach_atom_v, job, sink);
+  self->send(said_slots[0], attach_atom_v, here, sink);
   ASSERT_TRUE(stop_is_answered());
   const std::vector told = {caf::actor_cast<caf::strong_actor_ptr>(said_instance),
                             caf::actor_cast<caf::strong_actor_ptr>(said_slots[0]), said.front()};

@@ -68,7 +68,12 @@ struct gpu_test : node_test {
 
   template <class T>
   void tell(const T& x, std::uint64_t job = 1) {
-    self->send(gpu, job_id{job}, x);
+    tell(x, addressee{slot, {job}});
+  }
+
+  template <class T>
+  void tell(const T& x, const addressee& to) {
+    self->send(gpu, to, x);
     run();
   }
 
@@ -78,7 +83,7 @@ struct gpu_test : node_test {
   }
 
   void attach(std::uint64_t job) {
-    self->send(gpu, attach_atom_v, job_id{job}, sink);
+    self->send(gpu, attach_atom_v, addressee{slot, {job}}, sink);
     run();
   }
 };
@@ -116,6 +121,24 @@ TEST_F(gpu_test, commands_are_of_one_job) {
   tell(stop{{1}}, 1);
   EXPECT_TRUE(seen.empty());
   tell(stop{{1}}, 2);
+  EXPECT_EQ(seen.size(), 1u);
+}
+
+// given: commands and a conductor for another life of this slot, and for its neighbour: the process has taken the
+// number of one that died, and CAF takes it for that / expected: ignored
+TEST_F(gpu_test, commands_are_for_one_life_of_one_slot) {
+  attach(1);
+  auto former = slot, neighbour = slot;
+  former.life = {2};
+  neighbour.index = 1;
+  for (const auto& other : {former, neighbour}) {
+    tell(stop{{1}}, {other, {1}});
+    self->send(gpu, attach_atom_v, addressee{other, {2}}, sink);
+    run();
+  }
+  EXPECT_TRUE(seen.empty());
+  EXPECT_EQ(made, 1);
+  tell(stop{{1}});
   EXPECT_EQ(seen.size(), 1u);
 }
 
@@ -164,7 +187,7 @@ TEST_F(gpu_test, does_not_outlive_its_parent) {
     return system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(parent));
   }();
   run();
-  other->send(orphan, attach_atom_v, job_id{1}, sink);
+  other->send(orphan, attach_atom_v, addressee{slot, {1}}, sink);
   run();
   other->monitor(orphan);
   run();
