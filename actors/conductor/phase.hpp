@@ -1,14 +1,17 @@
 #pragma once
 
-// Where a change of generation stands, and which phase may follow which.
+// Where a change of generation stands, what can happen there, and what comes of it.
 
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace parcae {
 
 enum class phase : std::uint8_t {
-  waiting,      ///< too few slots; nothing runs
+  waiting,      ///< too few slots, or keepers read a checkpoint; nothing runs
   planning,     ///< nothing runs, a configuration was asked for
   preparing,    ///< PREPARE(g+1) sent, nothing runs
   running,      ///< g trains; a plan may have been asked for
@@ -25,7 +28,52 @@ enum class phase : std::uint8_t {
 
 std::string to_string(phase x);
 
-/// Whether the transition table (in phase.cpp) has this transition.
-bool allowed(phase from, phase to);
+enum class happening : std::uint8_t {
+  due,          ///< it is time to plan
+  nobody,       ///< there is no slot to plan with
+  chosen,       ///< the planner answered
+  all_answered, ///< the last answer that the phase waits for is in
+  all_stopped,  ///< all ranks of g stopped unasked
+  place_lost,   ///< a rank of g was lost, is taken for lost, or failed
+  part_lost,    ///< a participant of g+1, no rank of g, was lost, or is taken for lost
+  lost,         ///< any slot was, and nothing else follows from it
+  broken,       ///< communication failed in g
+  next_broken,  ///< communication failed in g+1
+  refused,      ///< a participant of g+1 cannot prepare
+  late,         ///< the limit of the phase passed
+  notice,       ///< a slot is under notice
+  last_moment,  ///< those under notice who alone hold a stage can train no longer
+  kept,         ///< keepers hold something else
+  closing,      ///< the manager ends; said after each event
+  over,         ///< done, failed or cancelled
+};
+
+/// As in "all answers are in".
+std::string to_string(happening x);
+
+/// A set of phases.
+struct phases {
+  std::uint16_t bits = 0;
+
+  constexpr phases(phase x) : bits(static_cast<std::uint16_t>(1u << static_cast<unsigned>(x))) {}
+  constexpr phases(std::initializer_list<phase> all) {
+    for (auto x : all)
+      bits |= phases(x).bits;
+  }
+  constexpr bool contains(phase x) const { return (bits & phases(x).bits) != 0; }
+};
+
+/// One row of the table that the conductor runs: of those for a happening, the first for the present phase whose
+/// condition holds.
+struct transition {
+  phases from;
+  happening on;
+  std::string condition;   ///< empty: always
+  std::string does;        ///< before the next phase begins
+  std::optional<phase> to; ///< none: the phase goes on
+};
+
+/// For people, as a table in Markdown.
+std::string table_of(const std::vector<transition>& rows);
 
 } // namespace parcae

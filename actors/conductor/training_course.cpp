@@ -1,5 +1,6 @@
 #include "actors/conductor/training_course.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace parcae {
@@ -49,6 +50,65 @@ double commit_pace::steps_per_s() const {
   if (time.count() <= 0)
     return 0;
   return static_cast<double>(seen_.back().second - seen_.front().second) / time.count();
+}
+
+void training_course::begin(const placement& grid, std::uint32_t side_by_side) {
+  shape_ = {grid.width, grid.depth};
+  steps_.begin(grid, side_by_side);
+  view_.peak_bytes.clear();
+}
+
+bool training_course::hear(time_point now, std::uint32_t rank, const progress& x) {
+  stuck_ = 0;
+  steps_.hear(rank, x);
+  view_.peak_bytes[rank] = x.peak_bytes;
+  if (x.step_ms > 0)
+    shortest_ms_ = std::min(shortest_ms_.value_or(x.step_ms), x.step_ms);
+  if (x.at.steps <= view_.steps_done)
+    return false;
+  view_.steps_by_depth[shape_.depth] += x.at.steps - view_.steps_done;
+  view_.steps_done = x.at.steps;
+  view_.last_result = x.result;
+  view_.step_ms = x.step_ms;
+  view_.losses.add(x.at.steps, x.result.loss);
+  pace_.add(now, x.at.steps);
+  return true;
+}
+
+void training_course::hear(const evaluated& x, const job_specification& job) {
+  if (x.current <= evaluated_by_ && x.at < evaluated_at_)
+    return; // said again, when others have told of a later one
+  evaluated_by_ = std::max(evaluated_by_, x.current);
+  if (std::exchange(evaluated_at_, x.at) != x.at)
+    evaluation_sums_.clear();
+  const auto known = evaluation_sums_.size();
+  for (std::size_t i = 0; i < x.sums.size(); ++i)
+    evaluation_sums_[x.first_replica + static_cast<std::uint32_t>(i)] = x.sums[i];
+  if (evaluation_sums_.size() != job.virtual_replicas || known == evaluation_sums_.size())
+    return; // not all yet, or said again
+  double sum = 0;
+  for (const auto& [replica, of_replica] : evaluation_sums_)
+    sum += of_replica;
+  view_.last_evaluation = {x.at.steps, sum / static_cast<double>(job.data.validation)};
+  view_.validation_losses.add(x.at.steps, view_.last_evaluation->loss);
+}
+
+void training_course::reached(std::uint64_t steps, const commit_result& result) {
+  view_.steps_done = steps;
+  if (result.step != no_step)
+    view_.last_result = result;
+}
+
+training_view training_course::view(const job_specification& job, std::span<const layer_cost> estimates,
+                                    const platform_cost& platform) const {
+  auto result = view_;
+  result.steps_per_s = pace_.steps_per_s();
+  if (!shortest_ms_)
+    return result; // nothing is measured
+  result.costs = steps_.costs(estimates);
+  result.other_ms = steps_.other_ms_in(shape_);
+  refine(result.configurations, job, steps_.measured(job, result.costs, platform));
+  return result;
 }
 
 } // namespace parcae

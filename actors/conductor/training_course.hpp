@@ -1,12 +1,17 @@
 #pragma once
 
-// How a job's training went, in bounded memory, for those who watch it. Plain classes: the time is an argument.
+// How a job's training went, in bounded memory. Plain classes: the time is an argument.
 
+#include "planner/choose/throughput.hpp"
+#include "planner/cost/step_meter.hpp"
 #include "protocols/client/client.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -45,6 +50,78 @@ public:
 
 private:
   std::deque<std::pair<time_point, std::uint64_t>> seen_; ///< at most two a second
+};
+
+/// Mean loss over the validation samples.
+struct evaluation_record {
+  std::uint64_t steps = 0; ///< committed in the version evaluated
+  double loss = 0;
+
+  friend bool operator==(const evaluation_record&, const evaluation_record&) = default;
+};
+
+struct training_view {
+  std::uint64_t steps_done = 0; ///< committed
+  commit_result last_result;
+  std::optional<evaluation_record> last_evaluation;
+  double step_ms = 0;
+  std::vector<layer_cost> costs;                     ///< per layer, as measured so far; empty before
+  std::vector<configuration> configurations;         ///< of the planner's last answer, with what was measured since
+  std::map<std::uint32_t, std::uint64_t> peak_bytes; ///< of tensors, by rank of the present generation, as far as heard
+  double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
+  std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P
+  loss_curve losses;
+  loss_curve validation_losses;
+  double steps_per_s = 0; ///< of the last minute, stalls included; 0: unknown
+};
+
+/// What ranks say of their steps.
+class training_course {
+public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  explicit training_course(std::uint64_t steps_done) { view_.steps_done = steps_done; }
+
+  /// A generation is activated.
+  void begin(const placement& grid, std::uint32_t side_by_side);
+
+  /// True if it tells of a newer version than was known.
+  bool hear(time_point now, std::uint32_t rank, const progress& x);
+
+  /// When the sums of all virtual replicas are in, their mean over the validation samples counts.
+  void hear(const evaluated& x, const job_specification& job);
+
+  /// So many are committed, as decided or said in STOPPED. The result, if any, is of the last one.
+  void reached(std::uint64_t steps, const commit_result& result = {});
+
+  /// What the planner may choose from.
+  void offer(std::vector<configuration> all) { view_.configurations = std::move(all); }
+
+  /// There was no progress within the limit; how often since the last step.
+  void count_stuck() { ++stuck_; }
+  int stuck() const { return stuck_; }
+
+  std::uint64_t steps_done() const { return view_.steps_done; }
+  double step_ms() const { return view_.step_ms; }
+  double last_loss() const { return view_.last_result.loss; }
+  const step_meter& steps() const { return steps_; }
+  /// The fastest step reported.
+  std::optional<double> shortest_ms() const { return shortest_ms_; }
+
+  /// `estimates`: of the layers, for until they are measured.
+  training_view view(const job_specification& job, std::span<const layer_cost> estimates,
+                     const platform_cost& platform) const;
+
+private:
+  training_view view_; ///< but for what is computed in view()
+  step_meter steps_;
+  shape shape_; ///< of the present generation
+  commit_pace pace_;
+  int stuck_ = 0;
+  std::optional<double> shortest_ms_;
+  version evaluated_at_;                            ///< the version that the sums are of
+  generation evaluated_by_;                         ///< the newest that evaluated
+  std::map<std::uint32_t, double> evaluation_sums_; ///< by virtual replica, as far as heard
 };
 
 } // namespace parcae

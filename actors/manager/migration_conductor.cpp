@@ -25,8 +25,7 @@ void write(self_pointer self, severity level, std::string text) {
   auto log_level = level == severity::error     ? spdlog::level::err
                    : level == severity::warning ? spdlog::level::warn
                                                 : spdlog::level::info;
-  const auto& view = s.machine->view();
-  set_log_context(s.config.job, {view.steps_done, view.current});
+  set_log_context(s.config.job, {s.machine->steps_done(), s.machine->current()});
   spdlog::log(log_level, "{}", text);
   s.lines.push_back({self->clock().now(), level, std::move(text)});
   s.lines_picture.reset();
@@ -71,7 +70,7 @@ void end(self_pointer self, bool good, std::string why) {
   if (s.ended)
     return;
   s.ended = true;
-  if (s.machine->view().now != phase::ended) {
+  if (s.machine->now() != phase::ended) {
     carry_out_last_will(s);
     why += s.machine->how_to_go_on();
   }
@@ -85,7 +84,7 @@ void end(self_pointer self, bool good, std::string why) {
 void ask_stand_in(self_pointer self, const caf::error& why) {
   auto& s = self->state;
   const auto problem = "the planner does not answer (" + render(why) + "): ";
-  if (s.machine->view().now != phase::planning)
+  if (s.machine->now() != phase::planning)
     return write(self, severity::warning, problem + "the configuration stays");
   write(self, severity::warning, problem + "planning by throughput");
   if (!s.stand_in) {
@@ -162,15 +161,8 @@ void release_leaving(self_pointer self) {
   auto& s = self->state;
   if (s.leaving.empty())
     return;
-  const auto& view = s.machine->view();
-  auto settled =
-      view.now == phase::running && view.grid && !view.chain.empty() && view.steps_done > view.chain.back().base;
   for (auto i = s.leaving.begin(); i != s.leaving.end();) {
-    // Those after the ranks sent their shards long ago.
-    auto used = !settled || s.machine->writes(*i) ||
-                std::any_of(view.grid->participants.begin(), view.grid->participants.begin() + view.grid->ranks(),
-                            [&](const participant& p) { return p.slot == *i; });
-    if (used && !s.emptied.contains(*i)) {
+    if (!s.machine->can_go(*i) && !s.emptied.contains(*i)) {
       ++i;
       continue;
     }

@@ -91,20 +91,20 @@ public:
   /// Of a slot that has a place. Returns what it took until all PREPAREs were out, ms.
   double lose(std::size_t which) {
     advance(30s);
-    const auto& grid = *conductor_.view().grid;
+    const auto grid = *conductor_.view().grid;
     const auto slot = grid.participants.at(which % grid.ranks()).slot;
     std::erase(present_, slot);
     state_.erase(slot);
     news_.note({seconds(), slot.instance, 1, false, false});
     spent_ms_ = 0;
     handle(slot_lost{slot, "bench"});
-    while (conductor_.view().now != phase::preparing)
+    while (conductor_.now() != phase::preparing)
       one_effect();
     return spent_ms_;
   }
 
   void run_until(phase wanted) {
-    for (int i = 0; conductor_.view().now != wanted || !todo_.empty(); ++i) {
+    for (int i = 0; conductor_.now() != wanted || !todo_.empty(); ++i) {
       if (i > 10'000'000)
         throw std::runtime_error("the conductor does not get there");
       if (todo_.empty())
@@ -116,18 +116,18 @@ public:
 
   /// A commit, told by all ranks. Returns what a report took, ms.
   double step() {
-    const auto& grid = *conductor_.view().grid;
-    const auto g = conductor_.view().current;
+    const auto grid = *conductor_.view().grid;
+    const auto g = conductor_.current();
     const auto ranks = grid.ranks();
-    const auto slots = grid.participants;
-    const auto bounds = grid.first_layer;
-    const version at{conductor_.view().steps_done + 1, g};
+    const auto& slots = grid.participants;
+    const auto& bounds = grid.first_layer;
+    const version at{conductor_.steps_done() + 1, g};
     spent_ms_ = 0;
     for (std::uint32_t r = 0; r < ranks; ++r) {
       progress x{g, at, {at.steps - 1, 1.0}, 500, {}, 1, 0, 1'000'000'000};
       auto& held = state_[slots[r].slot];
       held.clear();
-      for (auto l = bounds[r % depth_now()]; l < bounds[r % depth_now() + 1]; ++l) {
+      for (auto l = bounds[r % grid.depth]; l < bounds[r % grid.depth + 1]; ++l) {
         x.times.push_back({l, {10, 20, 1}, {10, 20, 1}, {}});
         held.push_back({l, at});
       }

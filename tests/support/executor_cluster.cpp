@@ -156,10 +156,18 @@ void executor_cluster::send(const conductor_event& x) {
   handle(x);
 }
 
+const job_view& executor_cluster::view() const {
+  if (!view_)
+    view_ = conductor_->view();
+  return *view_;
+}
+
 void executor_cluster::handle(const conductor_event& x) {
   if (const auto* r = std::get_if<slot_reported>(&x); r && thawed_.contains(r->from))
     ++late_reports_;
-  for (auto& effect : conductor_->handle(steady::now(), x))
+  auto effects = conductor_->handle(steady::now(), x);
+  view_.reset();
+  for (auto& effect : effects)
     carry_out(std::move(effect));
 }
 

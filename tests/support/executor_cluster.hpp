@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -59,7 +60,7 @@ public:
   bool run_until(const std::function<bool()>& done, milliseconds limit = milliseconds(60'000));
   bool run_until_ended(milliseconds limit = milliseconds(120'000));
 
-  const job_view& view() const { return conductor_->view(); }
+  const job_view& view() const; ///< valid until the next event is handled
   bool ended() const { return ended_; }
   bool good() const { return good_; }
   const std::vector<std::string>& log() const { return log_; } ///< with the lines of the journal
@@ -76,6 +77,7 @@ private:
   void handle(const conductor_event& x);
   void carry_out(effect x);
 
+  mutable std::optional<job_view> view_; ///< as computed since the last event
   job_specification job_;
   std::filesystem::path checkpoints_; ///< the keepers' folder, deleted at the end
   std::unique_ptr<conductor> conductor_;

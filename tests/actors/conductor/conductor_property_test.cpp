@@ -6,12 +6,13 @@ namespace parcae {
 namespace {
 
 TEST_F(conductor_test, survives_whatever_happens) {
-  // given: random joins, losses, notices, silences, failures, slow plans, steps and snapshots. expected: no illegal
-  // transition, no exception, nobody asked for what it does not hold, no busy waiting; trains when left in peace.
+  // given: random joins, losses, notices, silences, failures, slow plans, steps, snapshots, checkpoints, new
+  // connections, lives that come back, standstills and ends of the manager. expected: no exception, nobody asked for
+  // what it does not hold, no busy waiting; trains when left in peace.
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     const bool ends = seed % 2;
-    dummy_cluster d(5, ends ? 15 : 1'000'000);
+    dummy_cluster d(5, ends ? 15 : 1'000'000, seed % 3 == 0 ? 3 : 0);
     std::mt19937_64 random(seed);
     const auto below = [&](std::uint64_t n) { return random() % n; };
     const auto worker = [&] { return "w" + std::to_string(below(6)); };
@@ -20,7 +21,7 @@ TEST_F(conductor_test, survives_whatever_happens) {
       const auto before = d.handled;
       const auto name = worker();
       const auto g = generation{d.view().current.value + below(2)};
-      switch (below(14)) {
+      switch (below(seed % 4 == 0 ? 14 : 19)) {
       case 0:
       case 1:
         if (!d.has(name))
@@ -53,7 +54,7 @@ TEST_F(conductor_test, survives_whatever_happens) {
           d.add(k, true);
         else if (below(4) == 0)
           d.lose(k);
-        else
+        else if (d.view().now == phase::running) // else a change may need what it would replace
           d.snapshot(k);
         break;
       case 8:
@@ -69,6 +70,34 @@ TEST_F(conductor_test, survives_whatever_happens) {
         if (below(3) == 0)
           d.half_step(random);
         break;
+      case 11:
+        if (seed % 4 != 0 && d.has(name))
+          d.reconnect(name);
+        break;
+      case 12:
+        if (const auto k = keeper(); seed % 4 != 0 && d.has(k))
+          d.reconnect(k);
+        break;
+      case 13:
+        if (seed % 4 != 0 && below(3) == 0)
+          d.stand_still(milliseconds(below(10'000)));
+        break;
+      case 14:
+        if (const auto x = below(3) ? name : keeper(); d.has(x)) {
+          d.lose(x);
+          if (below(2))
+            d.advance(milliseconds(below(5'000)));
+          d.come_back(x);
+        }
+        break;
+      case 15:
+        d.event(checkpoint_wanted{});
+        d.disk_problem = below(4) ? "" : "disk full";
+        break;
+      case 16:
+        if (seed % 8 == 3 && below(20) == 0)
+          d.event(manager_ends{d.now() + 10s});
+        break;
       default:
         d.step();
         d.advance(milliseconds(below(below(8) == 0 ? 100'000 : 50)));
@@ -78,6 +107,7 @@ TEST_F(conductor_test, survives_whatever_happens) {
     }
     if (d.ended())
       continue;
+    d.disk_problem.clear();
     d.silent.clear();
     d.slow_planner = false;
     d.answer_plans();
@@ -85,6 +115,9 @@ TEST_F(conductor_test, survives_whatever_happens) {
     d.width = 0;
     d.add("fresh");
     d.add("keeper", true);
+    for (const auto* k : {"k0", "k1"}) // may have a checkpoint that nobody else has
+      if (!d.has(k))
+        d.add(k, true);
     for (int i = 0; i < 600 && !d.ended() && !(d.view().now == phase::running && !ends); ++i) {
       d.advance(1s);
       d.step();

@@ -52,7 +52,8 @@ public:
     facts.state_bytes.assign(layers, 1000);
     facts.costs.assign(layers, {1, 2, 0.1, 1000, 100});
     layers_ = layers;
-    conductor_.emplace(job_id{1}, job_, facts, conductor_options{}, secret_key{{1}});
+    conductor_.emplace(job_id{1}, job_, facts, conductor_options{}, secret_key{{1}},
+                       [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
   }
 
   participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
@@ -137,14 +138,21 @@ public:
       const auto next = pending_.front();
       pending_.pop_front();
       ++handled;
-      for (const auto& e : conductor_->handle(now_, next))
+      const auto effects = conductor_->handle(now_, next);
+      view_.reset();
+      for (const auto& e : effects)
         carry_out(e);
     }
     busy_ = false;
   }
 
   slot_id slot(const std::string& name) const { return slots_.at(name).where.slot; }
-  const job_view& view() const { return conductor_->view(); }
+  /// Valid until the next event.
+  const job_view& view() const {
+    if (!view_)
+      view_ = conductor_->view();
+    return *view_;
+  }
   const std::vector<std::string>& errors() const { return errors_; }
   const std::vector<std::string>& log() const { return log_; }
   bool ended() const { return ended_; }
@@ -162,6 +170,7 @@ public:
   bool slow_planner = false;                               ///< answers only to answer_plans()
   std::map<std::string, std::vector<std::uint32_t>> disks; ///< by keeper: layers of its newest checkpoint
   std::string disk_problem;                                ///< why keepers can neither write nor read all
+  std::vector<std::pair<std::size_t, phase>> taken;        ///< rows of the transition table, and from where
   bool kept_silent = false;                                ///< keepers answer neither CONFIRM nor CHECKPOINT
 
   /// The planner answers what it was asked while it was slow, with the slots there were then.
@@ -368,6 +377,7 @@ private:
     answer(name, decided{c.current, d.held});
   }
 
+  mutable std::optional<job_view> view_; ///< as computed since the last event
   job_specification job_;
   std::uint32_t layers_;
   std::optional<conductor> conductor_;

@@ -1,0 +1,122 @@
+#include "actors/conductor/change_log.hpp"
+
+#include "actors/conductor/planning_desk.hpp"
+#include "planner/cost/realistic_cost.hpp"
+
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+double ms_between(time_point from, time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+} // namespace
+
+void change_log::open(time_point now, const std::string& why) {
+  if (is_open())
+    return;
+  record_.trigger = why.empty() ? "start" : why;
+  record_.at = now;
+  lost_ = 0;
+}
+
+void change_log::add_trigger(const std::string& why) {
+  if (is_open())
+    add_cause(record_.trigger, why);
+}
+
+void change_log::mark(double change_record::*phase_ms, time_point now) {
+  record_.*phase_ms = ms_between(record_.at, now);
+}
+
+void change_log::settle(time_point now, std::uint32_t lost) {
+  mark(&change_record::decided_ms, now);
+  lost_ = lost;
+}
+
+void change_log::replay(std::uint64_t steps) {
+  view_.replayed_steps += steps;
+  record_.replayed_steps += steps;
+}
+
+void change_log::decided(decision_record x) {
+  ++view_.decision_count;
+  view_.decisions.push_back(std::move(x));
+  if (view_.decisions.size() > decisions_kept)
+    view_.decisions.pop_front();
+}
+
+void change_log::plan(time_point now, generation to, const change_plan& plan, bool running, double busiest_bytes) {
+  const auto& target = plan.target;
+  record_.to = to;
+  record_.configuration = std::to_string(target.width) + "×" + std::to_string(target.depth);
+  record_.kind = plan.kind;
+  record_.bytes = plan.bytes;
+  mark(&change_record::planned_ms, now);
+  running_ = running;
+  busiest_bytes_ = busiest_bytes;
+  if (++record_.plans == 1) // made of figures of earlier changes: no time of this one is in it; 0: nothing ran before
+    record_.predicted_ms = running || stall_began_ ? cost_of(figures(), running ? std::nullopt : std::optional(lost_),
+                                                             target.ranks(), busiest_bytes)
+                                                         .stall_ms()
+                                                   : 0;
+  if (!view_.decisions.empty())
+    view_.decisions.back().to = to;
+}
+
+void change_log::activate(time_point now, generation g, std::uint32_t ranks) {
+  active_at_ = now;
+  mark(&change_record::active_ms, now);
+  record_.stall_ms = stall_began_ ? ms_between(*stall_began_, now) : 0;
+  if (record_.plans == 1)
+    learn(ranks);
+  for (auto& x : view_.decisions)
+    if (x.to == g)
+      x.realised_ms = record_.stall_ms;
+  stall_began_.reset();
+}
+
+void change_log::learn(std::uint32_t ranks) {
+  measured_change x;
+  x.busiest_bytes = busiest_bytes_;
+  x.transfer_ms = record_.ready_ms - (running_ ? record_.stopped_ms : record_.prepared_ms);
+  x.activate_ms = record_.active_ms - record_.ready_ms;
+  x.ranks = ranks;
+  if (!running_ && record_.decided_ms >= 0 && !record_.waited) { // else PREPARE also loaded the data
+    x.settle_ms = record_.decided_ms;
+    x.lost = lost_;
+    x.plan_ms = record_.planned_ms - record_.decided_ms;
+    x.prepare_ms = record_.prepared_ms - record_.planned_ms;
+  }
+  meter_.learn(x);
+}
+
+void change_log::first_commit(time_point now, generation g) {
+  if (record_.to == g) {
+    mark(&change_record::first_commit_ms, now);
+    close();
+  } else if (!view_.changes.empty() && view_.changes.back().to == g) {
+    auto& closed = view_.changes.back();
+    closed.first_commit_ms = closed.active_ms + ms_between(active_at_, now);
+  }
+}
+
+void change_log::close() {
+  auto closed = std::exchange(record_, {});
+  if (closed.active_ms < 0)
+    return; // nothing changed
+  ++view_.counts[static_cast<std::size_t>(closed.kind)];
+  view_.changes.push_back(std::move(closed));
+  if (view_.changes.size() > changes_kept)
+    view_.changes.pop_front();
+}
+
+void change_log::close_if_active() {
+  if (record_.active_ms >= 0)
+    close();
+}
+
+} // namespace parcae

@@ -1,0 +1,124 @@
+#include "actors/conductor/checkpoint_ledger.hpp"
+
+#include "protocols/base/text.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace parcae {
+
+namespace {
+
+/// Unique among all jobs of all managers, and a good name for a folder.
+std::string run_name(const conducted_job& job) {
+  std::string name = job.specification.name.substr(0, 40);
+  for (auto& c : name)
+    if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '-')
+      c = '_';
+  char suffix[10];
+  std::snprintf(suffix, sizeof suffix, "-%08x", // enough to be unique
+                static_cast<unsigned>(token_of(job.secret, "checkpoint", {job.id.value}).low));
+  return name + suffix;
+}
+
+} // namespace
+
+checkpoint_ledger::checkpoint_ledger(const conducted_job& job, const version& resumed) : job_(job) {
+  view_.checkpoint = resumed;
+  folder_ = job.specification.resume.folder;
+}
+
+bool checkpoint_ledger::is_due(const version& held) const {
+  const auto every = job_.specification.checkpoint_every;
+  const auto periods = [&](std::uint64_t steps) { return (steps - std::min(steps, newest().steps)) / every; };
+  // After one that failed, when the next is due.
+  return every > 0 && periods(held.steps) > periods(failed_);
+}
+
+const checkpoint* checkpoint_ledger::begin(time_point now, const version& held, const std::string& data_digest,
+                                           std::set<slot_id> keepers) {
+  const auto& job = job_.specification;
+  if (writing_ || has(held) || (!asked_ && held.steps != job.steps && !is_due(held)))
+    return nullptr;
+  // Until this one is whole on all keepers another one has to be.
+  const auto others = std::min<std::size_t>(on_disk_.size(), job.checkpoints_kept - 1);
+  writing_.emplace();
+  writing_->command = {.job = job_.id,
+                       .at = held,
+                       .name = run_name(job_) + "/" + to_string(held),
+                       .specification = job,
+                       .data_digest = data_digest,
+                       .kept = {on_disk_.end() - static_cast<std::ptrdiff_t>(others), on_disk_.end()}};
+  writing_->limit = now + job_.transfer_limit(job_.state_bytes(0, job_.layers()));
+  writing_->awaited = std::move(keepers);
+  asked_ = false;
+  view_.checkpoint_problem.clear();
+  return &writing_->command;
+}
+
+std::optional<version> checkpoint_ledger::give_up_late(time_point now) {
+  if (!writing_ || writing_->limit > now)
+    return {};
+  const auto at = writing_->command.at;
+  writing_.reset();
+  return at;
+}
+
+std::optional<checkpoint_ledger::outcome> checkpoint_ledger::hear(const slot_id& from, const checkpointed& x,
+                                                                  const commit_chain& chain) {
+  if (!writing_ || x.at != writing_->command.at || !writing_->awaited.contains(from))
+    return {};
+  if (!x.problem.empty()) {
+    writing_->problem = to_string(from) + ": " + x.problem;
+  } else if (!x.layers.empty()) {
+    writing_->layers.insert(x.layers.begin(), x.layers.end());
+    writing_->folders.emplace_back(from, x.folder);
+  }
+  return lose(from, chain);
+}
+
+std::optional<checkpoint_ledger::outcome> checkpoint_ledger::lose(const slot_id& keeper, const commit_chain& chain) {
+  if (!writing_ || writing_->awaited.erase(keeper) == 0 || !writing_->awaited.empty())
+    return {};
+  auto done = *std::exchange(writing_, std::nullopt);
+  const auto at = done.command.at;
+  const auto name = "checkpoint of step " + std::to_string(at.steps);
+  if (done.layers.size() < job_.layers() || !chain.valid(at)) {
+    view_.checkpoint_problem =
+        "no " + name + ": " + (done.problem.empty() ? "not all layers were written" : done.problem);
+    if (!done.problem.empty()) // else a keeper was lost
+      failed_ = at.steps;
+    return outcome{false, view_.checkpoint_problem};
+  }
+  view_.checkpoint = at;
+  view_.checkpoint_folders = std::move(done.folders);
+  folder_ = done.command.name;
+  on_disk_.push_back(at.steps);
+  while (on_disk_.size() > job_.specification.checkpoints_kept)
+    on_disk_.pop_front();
+  return outcome{true, name + " is on disk: " + folder_};
+}
+
+std::optional<time_point> checkpoint_ledger::limit() const {
+  return writing_ ? std::optional(writing_->limit) : std::nullopt;
+}
+
+const checkpoint* checkpoint_ledger::repeat(const slot_id& keeper) const {
+  return writing_ && writing_->awaited.contains(keeper) ? &writing_->command : nullptr;
+}
+
+bool checkpoint_ledger::needs(const slot_id& keeper, const version& held) const {
+  return writing_ && (writing_->awaited.contains(keeper) || (asked_ && !has(held) && held > writing_->command.at));
+}
+
+std::string checkpoint_ledger::how_to_go_on() const {
+  if (writing_)
+    return "; the keepers write step " + std::to_string(writing_->command.at.steps) + " to " + writing_->command.name +
+           " in their folders: go on with `parcae submit --resume` of that";
+  if (newest().steps == 0)
+    return "";
+  const auto folder = view_.checkpoint_folders.empty() ? folder_ : view_.checkpoint_folders.front().second;
+  return "; go on with: parcae submit --resume " + folder;
+}
+
+} // namespace parcae

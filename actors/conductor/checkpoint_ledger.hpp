@@ -1,0 +1,90 @@
+#pragma once
+
+// What is on the keepers' disks: the newest complete checkpoint, the one being written, and when the next is due. Pure.
+
+#include "actors/conductor/conducted_job.hpp"
+#include "actors/conductor/job_view.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace parcae {
+
+class checkpoint_ledger {
+public:
+  /// `resumed`: what the job goes on from, if it was submitted with a checkpoint. The job must outlive this.
+  checkpoint_ledger(const conducted_job& job, const version& resumed);
+
+  /// Somebody wants on disk what the keepers hold, if it is newer.
+  void ask(const version& held) { asked_ = !has(held); }
+
+  /// The command to all `keepers` to write what they hold; null if none is due or asked for, and it is not the final
+  /// version, or one is being written.
+  const checkpoint* begin(time_point now, const version& held, const std::string& data_digest,
+                          std::set<slot_id> keepers);
+
+  /// If the one being written took too long: a keeper forgot it, as one whose executor was replaced does. Once.
+  std::optional<version> give_up_late(time_point now);
+
+  /// What a keeper says of its share of the one being written.
+  struct outcome {
+    bool good = false;
+    std::string text; ///< what is on disk where, or the problem
+  };
+
+  /// The outcome with the last share.
+  std::optional<outcome> hear(const slot_id& from, const checkpointed& x, const commit_chain& chain);
+  /// This keeper's share will never be written.
+  std::optional<outcome> lose(const slot_id& keeper, const commit_chain& chain);
+
+  /// What could not be written is tried again: after going back the same steps come again.
+  void forget_failure() { failed_ = 0; }
+  bool has_failed(const version& x) const { return failed_ == x.steps; }
+
+  /// Forgets the one being written, if any.
+  void drop() { writing_.reset(); }
+  /// Until when the one being written is waited for; none: nothing is being written.
+  std::optional<time_point> limit() const;
+
+  /// The command again, if this keeper's share is awaited; else null.
+  const checkpoint* repeat(const slot_id& keeper) const;
+
+  /// Whether this keeper's share is awaited, or will be: what was asked for comes after the one that is being written.
+  bool needs(const slot_id& keeper, const version& held) const;
+
+  bool has(const version& x) const { return x <= view_.checkpoint; }
+  const version& newest() const { return view_.checkpoint; }
+  const std::string& folder() const { return folder_; } ///< of the newest
+
+  /// For people: "; go on with …", or empty.
+  std::string how_to_go_on() const;
+
+  const checkpoint_view& view() const { return view_; }
+
+private:
+  struct writing {
+    checkpoint command;
+    time_point limit;
+    std::set<slot_id> awaited;
+    std::set<std::uint32_t> layers; ///< on disk
+    std::vector<std::pair<slot_id, std::string>> folders;
+    std::string problem;
+  };
+
+  bool is_due(const version& held) const;
+
+  const conducted_job& job_;
+  checkpoint_view view_;
+  std::string folder_;
+  std::optional<writing> writing_;
+  bool asked_ = false;
+  std::uint64_t failed_ = 0;          ///< steps of the last that could not be written
+  std::deque<std::uint64_t> on_disk_; ///< steps of the complete checkpoints, ascending, as many as are kept
+};
+
+} // namespace parcae

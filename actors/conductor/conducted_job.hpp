@@ -1,0 +1,58 @@
+#pragma once
+
+// What a conductor knows of its job from the beginning.
+
+#include "protocols/base/exact.hpp"
+#include "protocols/values/costs.hpp"
+#include "protocols/values/ids.hpp"
+#include "protocols/values/job_specification.hpp"
+#include "protocols/values/secrets.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace parcae {
+
+/// Limits of all waits (design, section 10).
+struct conductor_options {
+  using milliseconds = std::chrono::milliseconds;
+
+  milliseconds collect{20};          ///< joins and notices are collected this long before planning
+  milliseconds request_limit{5'000}; ///< answer to ABORT, DECIDE, ACTIVATE, and of the planner
+  milliseconds prepare_limit{60'000};
+  milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s
+  milliseconds progress_limit{30'000}; ///< no commit for max(this, 10 × the median step): abort
+  /// First back-off of a participant that failed; doubles. While that is less than eight times, the job waits for its
+  /// return rather than give up steps that only it still holds.
+  milliseconds exclusion{1'000};
+};
+
+/// What the conductor must know of the model.
+struct model_facts {
+  std::vector<std::uint64_t> state_bytes; ///< per layer: parameters and moments
+  std::vector<layer_cost> costs;          ///< per layer; times are estimates, for until they are measured
+};
+
+struct conducted_job {
+  job_id id;
+  job_specification specification;
+  model_facts model;
+  conductor_options options;
+  secret_key secret; ///< the data plane's tokens follow from it; never sent
+
+  std::uint32_t layers() const { return static_cast<std::uint32_t>(model.state_bytes.size()); }
+
+  /// Of layers [from, to).
+  std::uint64_t state_bytes(std::uint32_t from, std::uint32_t to) const {
+    return std::accumulate(model.state_bytes.begin() + from, model.state_bytes.begin() + to, std::uint64_t{0});
+  }
+
+  /// For moving so much.
+  std::chrono::milliseconds transfer_limit(std::uint64_t bytes) const {
+    return options.transfer_limit + std::chrono::milliseconds(bytes / 10'000);
+  }
+};
+
+} // namespace parcae

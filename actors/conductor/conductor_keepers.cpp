@@ -1,0 +1,157 @@
+#include "actors/conductor/conductor_machine.hpp"
+
+#include <algorithm>
+
+// What keepers hold, and put on disk; and how the job is done with that.
+
+namespace parcae {
+
+using enum phase;
+
+namespace {
+
+constexpr double fastest_step = 10; ///< no step is so many times faster than the fastest reported
+constexpr double least_step_ms = 0.02;
+
+} // namespace
+
+protect conductor::machine::protect_message(const slot_id& of, bool now) const {
+  return {job_.id, roster_.snapshot_targets(), pass_of(snapshot_key(), of.life, of.index), now};
+}
+
+void conductor::machine::protect_all() {
+  for (const auto& [id, slot] : roster_.workers())
+    send(id, protect_message(id, roster_.has_keepers()));
+  update_protection();
+}
+
+void conductor::machine::update_protection() {
+  if (!protection_.update(roster_, chain_, job_.layers(), course_.steps_done(), job_.specification.keeper_every) ||
+      protection_.newest().steps == 0)
+    return;
+  confirm_to_keepers();
+  write_checkpoint();
+}
+
+void conductor::machine::confirm_to_keepers() {
+  for (const auto& [id, slot] : roster_.keepers())
+    confirm_to(id);
+}
+
+void conductor::machine::confirm_to(const slot_id& keeper) {
+  // Generations that ended before the confirmed version say nothing of what a keeper still holds, and grow in number.
+  auto chain = chain_.links();
+  std::erase_if(chain, [&](const auto& link) { return link.last < protection_.newest().steps; });
+  send(keeper, confirm{job_.id, protection_.newest(), std::move(chain), protection_.digests_asked()});
+}
+
+std::uint64_t conductor::machine::most_steps() const {
+  auto most = course_.steps_done() + 2;
+  if (const auto& current = generations_.current) {
+    const std::chrono::duration<double, std::milli> time = now_ - current->begun_at;
+    const auto least_ms = std::max(course_.shortest_ms().value_or(0) / fastest_step, least_step_ms);
+    most = std::max(most, current->base + 2 + static_cast<std::uint64_t>(time.count() / least_ms));
+  }
+  return std::min(job_.specification.steps, most);
+}
+
+void conductor::machine::believe_again() {
+  const auto since = *protection_.take_doubt();
+  for (auto&& [id, slot] : roster_.keepers()) {
+    const auto before = slot.held.size();
+    if (before == slot.told.size())
+      continue;
+    protection_.believe(slot, most_steps(), now_);
+    if (slot.held.size() > before && stand_.now != ended)
+      keeper_has_news(id);
+    if (protection_.is_doubtful() && now_ - since > job_.options.request_limit && protection_.tell_doubt())
+      log(severity::warning, to_string(id) + " says that it holds versions that cannot have been committed yet");
+  }
+  if (protection_.is_doubtful())
+    protection_.keep_doubt(since);
+}
+
+void conductor::machine::keeper_has_news(const slot_id& from) {
+  update_protection();
+  happens(happening::kept, {"loss of what " + to_string(from) + " held", from});
+}
+
+void conductor::machine::save_what_leaves() {
+  const auto held = newest_held(false);
+  if (no_keeper() || held <= std::max(protection_.newest(), protection_.saving()))
+    return;
+  protection_.save(held);
+  for (const auto& [id, slot] : roster_.workers())
+    if (!slot.excluded) {
+      auto whole = protect_message(id, true);
+      whole.whole = true;
+      send(id, std::move(whole));
+    }
+}
+
+void conductor::machine::on(const checkpoint_wanted&) {
+  ledger_.ask(protection_.newest());
+  write_checkpoint();
+}
+
+void conductor::machine::write_checkpoint() {
+  if (const auto late = ledger_.give_up_late(now_))
+    log(severity::warning, "the checkpoint of step " + std::to_string(late->steps) + " is given up");
+  auto ids = roster_.keepers() | std::views::keys;
+  if (const auto* what = ledger_.begin(now_, protection_.newest(), roster_.data_digest(), {ids.begin(), ids.end()}))
+    for (const auto& id : ids)
+      send(id, *what);
+}
+
+void conductor::machine::note_share(const std::optional<checkpoint_ledger::outcome>& x) {
+  if (!x)
+    return;
+  if (x->good) {
+    journal(x->text);
+    write_checkpoint(); // if the next was due meanwhile
+    check_done();
+    return;
+  }
+  log(severity::warning, x->text);
+  if (stand_.now == finishing) { // a result is not given up for a full disk
+    problem_ = x->text + "; it is tried again, or `parcae cancel` the job";
+    stand_.limit = now_ + job_.options.request_limit;
+  }
+}
+
+void conductor::machine::say_what_finishing_waits_for() {
+  const std::string waits = "waiting for a keeper to hold the final version";
+  if (stand_.now == finishing && no_keeper())
+    problem_ = waits;
+  else if (problem_ == waits)
+    problem_.clear();
+}
+
+void conductor::machine::check_done(const cause&) {
+  if (stand_.now != finishing || !final_is_kept())
+    return;
+  if (digests_of(roster_).size() < job_.layers()) {
+    if (protection_.ask_digests()) {
+      confirm_to_keepers();
+      stand_.limit = now_ + job_.options.prepare_limit;
+    }
+    return;
+  }
+  if (ledger_.newest().steps != job_.specification.steps) {
+    write_checkpoint();
+    if (const auto limit = ledger_.limit())
+      stand_.limit = limit;
+    return;
+  }
+  journal("done: the keepers hold, and have on disk, the final version " + to_string(protection_.newest()));
+  happens(happening::over, {"done", {}, true});
+}
+
+void conductor::machine::check_done_again(const cause&) { // a keeper did not say its digests, or did not write
+  stand_.limit.reset();
+  protection_.forget_digests();
+  ledger_.drop();
+  check_done();
+}
+
+} // namespace parcae

@@ -1,0 +1,69 @@
+#include "actors/conductor/generations.hpp"
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+namespace parcae {
+
+std::vector<std::uint32_t> layers_of(const placement& grid, std::uint32_t stage) {
+  std::vector<std::uint32_t> result;
+  for (auto layer = grid.first_layer[stage]; layer < grid.first_layer[stage + 1]; ++layer)
+    result.push_back(layer);
+  return result;
+}
+
+trained_generation::trained_generation(generation g, placement grid, std::uint64_t base,
+                                       std::chrono::steady_clock::time_point begun_at) :
+    g(g),
+    grid(std::move(grid)), base(base), begun_at(begun_at) {
+  for (std::uint32_t rank = 0; rank < this->grid.ranks(); ++rank)
+    rank_of[this->grid.participants[rank].slot] = rank;
+}
+
+std::optional<std::uint32_t> trained_generation::rank(const slot_id& slot) const {
+  const auto it = rank_of.find(slot);
+  return it == rank_of.end() ? std::nullopt : std::optional(it->second);
+}
+
+std::set<slot_id> trained_generation::ranks() const {
+  const auto slots = rank_of | std::views::keys;
+  return {slots.begin(), slots.end()};
+}
+
+std::vector<std::uint32_t> trained_generation::layers_of(const slot_id& slot) const {
+  const auto r = rank(slot);
+  return r ? parcae::layers_of(grid, grid.stage_of(*r)) : std::vector<std::uint32_t>{};
+}
+
+void trained_generation::note_answer(const slot_id& slot) {
+  if (const auto r = rank(slot))
+    answered_stages.insert(grid.stage_of(*r));
+}
+
+bool trained_generation::only_holder_among(const std::set<slot_id>& awaited) const {
+  return answered_stages.size() < grid.depth && std::ranges::any_of(awaited, [&](const slot_id& slot) {
+           const auto r = rank(slot);
+           return r && !answered_stages.contains(grid.stage_of(*r));
+         });
+}
+
+std::set<slot_id> planned_generation::participants() const {
+  std::set<slot_id> result;
+  for (const auto& x : what.target.participants)
+    result.insert(x.slot);
+  return result;
+}
+
+bool planned_generation::has(const slot_id& slot) const {
+  return std::ranges::any_of(what.target.participants, [&](const auto& x) { return x.slot == slot; });
+}
+
+std::optional<std::uint32_t> planned_generation::rank(const slot_id& slot) const {
+  const auto& all = what.target.participants;
+  const auto ranks = all.begin() + what.target.ranks();
+  const auto it = std::find_if(all.begin(), ranks, [&](const auto& x) { return x.slot == slot; });
+  return it == ranks ? std::nullopt : std::optional(static_cast<std::uint32_t>(it - all.begin()));
+}
+
+} // namespace parcae

@@ -1,0 +1,83 @@
+#pragma once
+
+// The generation that trains, or is being ended, and the one that is to follow it. Pure.
+
+#include "planner/situation/inventory.hpp"
+#include "planner/situation/placement.hpp"
+#include "protocols/choreography/choreography.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace parcae {
+
+/// The version at which the layers of a generation in progress will be when it stops. Stands for "whatever it is".
+inline version running_version(generation g) {
+  return {UINT64_MAX, g};
+}
+
+/// Layers that a stage computes.
+std::vector<std::uint32_t> layers_of(const placement& grid, std::uint32_t stage);
+
+/// The generation that trains, or the one that is being ended.
+struct trained_generation {
+  generation g;
+  placement grid;
+  std::uint64_t base = 0;
+  std::chrono::steady_clock::time_point begun_at; ///< told to begin
+  std::map<slot_id, std::uint32_t> rank_of;
+  std::set<slot_id> stopped_ranks;
+  version stopped_at;
+  std::map<std::uint32_t, aborted> aborted_ranks;
+  commit_result decision;                  ///< while deciding
+  bool committed = false;                  ///< its first step
+  std::set<std::uint32_t> answered_stages; ///< of which a rank has answered the ABORT or DECIDE in progress
+
+  trained_generation(generation g, placement grid, std::uint64_t base, std::chrono::steady_clock::time_point begun_at);
+
+  std::optional<std::uint32_t> rank(const slot_id& slot) const;
+  bool has(const slot_id& slot) const { return rank_of.contains(slot); }
+  bool all_stopped() const { return stopped_ranks.size() == rank_of.size(); }
+  std::set<slot_id> ranks() const;
+  std::vector<std::uint32_t> layers_of(const slot_id& slot) const; ///< none if it has no place
+
+  /// This slot's stage has answered.
+  void note_answer(const slot_id& slot);
+
+  /// Whether of some stage nobody has answered, and one of these will: without it steps would be given up, and within
+  /// a layer, or the optimizer, nobody hears.
+  bool only_holder_among(const std::set<slot_id>& awaited) const;
+};
+
+/// A generation that was planned and has not been activated.
+struct planned_generation {
+  prepare what;
+  std::uint64_t checksum = 0; ///< of it
+  change_plan plan;
+  bool good = true; ///< false: a participant was lost after STOP was sent
+
+  std::set<slot_id> participants() const;
+  bool has(const slot_id& slot) const;
+  std::optional<std::uint32_t> rank(const slot_id& slot) const;
+};
+
+struct generations {
+  generation newest; ///< highest number given
+  std::optional<trained_generation> current;
+  std::optional<planned_generation> next;
+  std::optional<placement> last_grid; ///< of the last generation that was activated
+  generation last;                    ///< that generation
+  bool on_grid = false;               ///< its slots, or some of them, are still needed: for status
+  version base;                       ///< at which `next` begins; running_version while `current` trains
+
+  bool is_current(generation g) const { return current && current->g == g; }
+  bool is_next(generation g) const { return next && next->what.next == g; }
+  bool has_place(const slot_id& slot) const { return current && current->has(slot); }
+  bool takes_part(const slot_id& slot) const { return next && next->has(slot); }
+};
+
+} // namespace parcae

@@ -1,0 +1,176 @@
+#include "actors/conductor/roster.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+slot_state* roster::find(const slot_id& id) {
+  const auto it = slots_.find(id);
+  return it == slots_.end() ? nullptr : &it->second;
+}
+
+const slot_state* roster::find(const slot_id& id) const {
+  const auto it = slots_.find(id);
+  return it == slots_.end() ? nullptr : &it->second;
+}
+
+slot_state& roster::join(const slot_id& id) {
+  leaving_.erase(id);
+  auto& slot = slots_[id] = {};
+  slot.age = ++arrivals_;
+  return slot;
+}
+
+void roster::lose(const slot_id& id) {
+  const auto it = slots_.find(id);
+  if (it->second.keeper || it->second.given.prepared != generation{}) { // else it never had anything
+    lost_lives_.emplace_back(id, it->second.given);
+    if (lost_lives_.size() > lives_remembered)
+      lost_lives_.pop_front();
+  }
+  slots_.erase(it);
+  leaving_.erase(id);
+}
+
+std::optional<generations_told> roster::come_back(const slot_id& id) {
+  const auto known = std::ranges::find(lost_lives_, id, [](const auto& x) { return x.first; });
+  if (known == lost_lives_.end())
+    return {};
+  const auto given = slots_.at(id).given = known->second;
+  lost_lives_.erase(known);
+  return given;
+}
+
+void roster::leaves(const slot_id& id, time_point expires) {
+  slots_.at(id).leaving = expires;
+  leaving_.insert(id);
+}
+
+bool roster::exclude(slot_state& slot, time_point until) {
+  if (slot.excluded_for_good())
+    return false;
+  slot.excluded = until;
+  slot.asked_back = false;
+  look_again_at(until);
+  return true;
+}
+
+void roster::refuse_new_place(slot_state& slot, time_point now) {
+  slot.no_new_place = now + next_back_off(slot);
+  look_again_at(*slot.no_new_place);
+}
+
+void roster::allow_new_places() {
+  for (auto& [id, slot] : slots_)
+    slot.no_new_place.reset();
+}
+
+void roster::forgive() {
+  for (auto& [id, slot] : slots_)
+    if (!slot.excluded && !slot.no_new_place)
+      slot.back_off = milliseconds(0);
+}
+
+roster::milliseconds roster::next_back_off(slot_state& slot) const {
+  return slot.back_off = std::min(longest_back_off, std::max(first_back_off_, 2 * slot.back_off));
+}
+
+void roster::look_again_at(time_point t) {
+  if (t != time_point::max())
+    next_return_ = std::min(next_return_.value_or(t), t);
+}
+
+void roster::find_next_return() {
+  next_return_.reset();
+  for (const auto& [id, slot] : slots_)
+    for (const auto& t : {slot.excluded, slot.no_new_place})
+      if (t)
+        look_again_at(*t);
+}
+
+std::uint32_t roster::usable() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(slots_, [](const auto& x) { return x.second.usable(); }));
+}
+
+bool roster::loading() const {
+  return std::ranges::any_of(workers(), [](const auto& x) { return !x.second.loaded && !x.second.excluded; });
+}
+
+std::string roster::data_problem_of_all() const {
+  std::string problem;
+  for (const auto& [id, slot] : workers()) {
+    if (data_found_ || slot.data_problems < data_attempts)
+      return {};
+    problem = slot.data_problem;
+  }
+  return problem;
+}
+
+bool roster::agrees(const std::string& data_digest) {
+  if (data_digest_.empty())
+    data_digest_ = data_digest;
+  const bool same = data_digest_ == data_digest;
+  data_found_ |= same;
+  return same;
+}
+
+std::vector<participant> roster::snapshot_targets() const {
+  std::vector<participant> staying, leaving;
+  for (const auto& [id, slot] : keepers())
+    (slot.leaving ? leaving : staying).push_back(slot.where);
+  return staying.empty() ? leaving : staying;
+}
+
+std::vector<holder> roster::holders(bool hoping) const {
+  std::vector<holder> result;
+  for (const auto& [id, slot] : slots_)
+    if (!slot.excluded || (hoping && !slot.excluded_for_good() && slot.back_off <= returns_awaited * first_back_off_))
+      result.push_back({id, slot.keeper, slot.held});
+  return result;
+}
+
+std::map<std::string, roster::shared_machine> roster::machines() const {
+  std::map<std::string, shared_machine> result;
+  for (const auto& [id, slot] : slots_)
+    if (slot.usable() && !slot.machine.id.empty()) {
+      auto& x = result[slot.machine.id];
+      ++x.slots;
+      x.facts = slot.machine;
+    }
+  return result;
+}
+
+std::uint64_t roster::slot_bytes() const {
+  std::uint64_t least = 0;
+  const auto consider = [&](std::uint64_t bytes) {
+    if (bytes > 0)
+      least = least == 0 ? bytes : std::min(least, bytes);
+  };
+  for (const auto& [id, slot] : slots_)
+    if (slot.usable())
+      consider(slot.slot_bytes);
+  for (const auto& [id, x] : machines()) // each node on it may think that it has all of it
+    consider(x.facts.bytes / x.slots);
+  return least;
+}
+
+void roster::tell_of_busiest_machine(platform_cost& to, std::uint32_t threads) const {
+  double most = 0;
+  for (const auto& [id, x] : machines())
+    if (const auto share = static_cast<double>(x.slots) / x.facts.cores; x.facts.cores > 0 && share > most) {
+      most = share;
+      to.machine_slots = x.slots;
+      to.machine_cores = static_cast<double>(x.facts.cores) / threads;
+    }
+}
+
+std::uint32_t roster::side_by_side(const placement& grid) const {
+  std::map<std::string, std::uint32_t> ranks;
+  std::uint32_t most = 1;
+  for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank)
+    if (const auto* slot = find(grid.participants[rank].slot); slot && !slot->machine.id.empty())
+      most = std::max(most, ++ranks[slot->machine.id]);
+  return most;
+}
+
+} // namespace parcae

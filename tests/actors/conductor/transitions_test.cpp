@@ -1,0 +1,479 @@
+// The table that the conductor runs: each of its rows is taken, from each of its phases, and leads where it says.
+
+#include "tests/actors/conductor/dummy_cluster.hpp"
+
+#include <fstream>
+#include <sstream>
+
+namespace parcae {
+namespace {
+
+using enum phase;
+using enum happening;
+
+/// A cluster that is brought to a phase, and kept there.
+struct stage_set {
+  explicit stage_set(std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0, const resume_point& resume = {}) :
+      d(4, steps, checkpoint_every, resume) {}
+
+  template <class... Reports>
+  void keep_back() {
+    d.hold_back = [](const report& x) { return (std::holds_alternative<Reports>(x) || ...); };
+  }
+
+  void two() {
+    d.add("a");
+    d.add("b");
+    d.advance(20ms);
+  }
+
+  /// A third worker joins them.
+  void third() {
+    d.add("c");
+    d.advance(20ms);
+  }
+
+  void bring_to(phase where) {
+    if (where == waiting)
+      return;
+    if (where == finishing) { // there is no keeper
+      two();
+      for (int i = 0; i < 1000 && d.view().now == running; ++i)
+        d.step();
+      return;
+    }
+    d.slow_planner = where == planning;
+    if (where == preparing)
+      keep_back<prepared>();
+    if (where == clearing)
+      keep_back<prepared, aborted>();
+    two();
+    if (where == clearing)
+      d.lose("a");
+    if (where == planning || where == preparing || where == clearing || where == running)
+      return;
+    d.step();
+    if (where == aborting || where == deciding) {
+      where == aborting ? keep_back<aborted>() : keep_back<decided>();
+      return d.lose("a");
+    }
+    if (where == readying)
+      keep_back<prepared>();
+    else if (where == stopping)
+      keep_back<stopped>();
+    else if (where == transferring)
+      keep_back<ready>();
+    else if (where == activating)
+      keep_back<active>();
+    third();
+  }
+
+  void late() { d.advance(2min); }
+  void close() { d.event(manager_ends{d.now() + 1h}); }
+
+  /// All that was kept back is said after all.
+  void release(const std::string& name, report what) {
+    d.hold_back = nullptr;
+    d.say(name, std::move(what));
+  }
+
+  prepare newest_prepare(const std::string& name) {
+    for (auto x = d.told(name).rbegin(); x != d.told(name).rend(); ++x)
+      if (const auto* p = std::get_if<prepare>(&*x))
+        return *p;
+    return {};
+  }
+
+  dummy_cluster d;
+};
+
+struct scene {
+  happening on;
+  std::string condition;
+  phase from;
+  std::function<void(stage_set&)> play; ///< after it was brought to `from`, if `bring`
+  bool bring = true;
+  std::uint64_t steps = 1000;
+  std::uint64_t checkpoint_every = 0;
+};
+
+std::vector<scene> scenes() {
+  std::vector<scene> all;
+  const auto add = [&](std::initializer_list<phase> from, happening on, std::string condition,
+                       std::function<void(stage_set&)> play, bool bring = true, std::uint64_t steps = 1000,
+                       std::uint64_t checkpoint_every = 0) {
+    for (auto x : from)
+      all.push_back({on, condition, x, play, bring, steps, checkpoint_every});
+  };
+  const auto lose = [](const char* name) { return [name](stage_set& s) { s.d.lose(name); }; };
+  const auto late = [](stage_set& s) { s.late(); };
+  const auto close = [](stage_set& s) { s.close(); };
+  const auto break_of = [](std::uint64_t more) {
+    return [more](stage_set& s) {
+      const auto g = s.d.view().current.value;
+      s.d.say("b", failed{{g + more}, failure::communication, 0, "closed", {}});
+    };
+  };
+
+  // waiting
+  add({waiting}, due, "", [](stage_set& s) { s.two(); });
+  const auto read_checkpoint = [](stage_set& s) { // all but the checkpoint is lost
+    s.d.add("k", true);
+    s.two();
+    for (int i = 0; i < 4; ++i)
+      s.d.step();
+    s.d.snapshot("k");
+    for (const auto* name : {"k", "a", "b"})
+      s.d.lose(name);
+    s.d.advance(10s);
+    s.d.kept_silent = false;
+    s.d.add("k", true);
+    s.two();
+  };
+  add({waiting}, all_answered, "", read_checkpoint, false, 1000, 4);
+  const auto final_is_kept = [](stage_set& s) { // by a keeper that could not say so before the ranks were gone
+    s.d.add("k", true);
+    s.two();
+    inventory held;
+    for (std::uint32_t layer = 0; layer < 4; ++layer)
+      held.push_back({layer, {1, {1}}});
+    s.d.disk_problem = "disk full";
+    s.d.step();
+    s.d.hold("k", held);
+    return held;
+  };
+  add(
+      {waiting}, kept, "the keepers hold the final version",
+      [=](stage_set& s) {
+        const auto held = final_is_kept(s);
+        s.d.hold("k", {});
+        s.d.lose("a");
+        s.d.lose("b");
+        s.d.advance(1s);
+        s.d.hold("k", held);
+      },
+      false, 1);
+  add(
+      {planning}, kept, "the keepers hold the final version",
+      [=](stage_set& s) {
+        const auto held = final_is_kept(s);
+        s.d.hold("k", {});
+        s.d.lose("a");
+        s.d.lose("b");
+        s.d.advance(1s);
+        s.d.hold("k", held);
+      },
+      false, 1);
+  add({waiting}, lost, "", [](stage_set& s) {
+    s.d.add("k", true);
+    s.d.lose("k");
+  });
+  add({waiting}, closing, "", close);
+  // planning
+  add({planning}, nobody, "", [](stage_set& s) {
+    s.d.lose("a");
+    s.d.lose("b");
+    s.d.answer_plans();
+  });
+  add({planning}, chosen, "nothing fits", [](stage_set& s) {
+    s.d.slow_planner = false;
+    s.d.depth = 3;
+    s.late();
+  });
+  add({planning}, chosen, "it takes more slots than are left", [](stage_set& s) {
+    s.d.lose("a");
+    s.d.answer_plans();
+  });
+  add(
+      {planning}, chosen, "who holds newer state may come back",
+      [](stage_set& s) { // b said what it alone holds, and then nothing more
+        s.d.depth = 2;
+        s.two();
+        s.d.add("c");
+        s.d.advance(1s);
+        s.d.step();
+        s.d.slow_planner = true;
+        s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+        s.d.silent.insert("b");
+        s.d.slow_planner = false;
+        s.d.answer_plans();
+        s.d.advance(70s);
+      },
+      false);
+  add({planning}, chosen, "the checkpoint is newer, and keepers have to read it", read_checkpoint, false, 1000, 4);
+  add(
+      {planning}, chosen, "the checkpoint is newer, and is lost",
+      [=](stage_set& s) {
+        s.d.add("k", true);
+        s.two();
+        for (int i = 0; i < 4; ++i)
+          s.d.step();
+        s.d.snapshot("k");
+        for (const auto* name : {"k", "a", "b"})
+          s.d.lose(name);
+        s.d.disks.clear();
+        s.d.disk_problem = "damaged";
+        s.d.add("k", true);
+        s.two();
+      },
+      false, 1000, 4);
+  add(
+      {planning}, chosen, "the checkpoint is newer, and a part is missing",
+      [=](stage_set& s) {
+        s.d.add("k", true);
+        s.two();
+        for (int i = 0; i < 4; ++i)
+          s.d.step();
+        s.d.snapshot("k");
+        for (const auto* name : {"k", "a", "b"})
+          s.d.lose(name);
+        s.d.add("other", true);
+        s.two();
+      },
+      false, 1000, 4);
+  add({planning}, chosen, "", [](stage_set& s) { s.d.answer_plans(); });
+  add({planning}, happening::late, "", late);
+  add({planning}, closing, "", close);
+  // preparing, transferring, activating
+  add({preparing}, all_answered, "", [](stage_set& s) {
+    for (const auto* name : {"a", "b"})
+      s.release(name, prepared{s.newest_prepare(name).next, checksum_of(s.newest_prepare(name))});
+  });
+  add({transferring}, all_answered, "", [](stage_set& s) {
+    const auto g = s.newest_prepare("a").next;
+    for (const auto* name : {"a", "b", "c"})
+      s.release(name, ready{g, {1, {1}}, 0});
+  });
+  add({preparing, transferring}, part_lost, "", lose("b"));
+  add({preparing, transferring}, next_broken, "", break_of(1));
+  add({preparing, transferring}, notice, "to a rank of g+1, and ends before the limit",
+      [](stage_set& s) { s.d.notice("b", 1s); });
+  add({preparing, transferring}, closing, "", close);
+  add(
+      {activating}, all_answered, "all ranks have stopped, with no step left",
+      [](stage_set& s) {
+        s.bring_to(finishing);
+        s.d.add("c");
+        s.keep_back<active>();
+        s.d.notice("a", 30s); // its final version moves to c, as there is no keeper
+        for (const auto* name : {"b", "c"})
+          s.d.say(name, active{s.d.view().current});
+      },
+      false, 3);
+  add({activating}, all_answered, "", [](stage_set& s) {
+    for (const auto* name : {"a", "b", "c"})
+      s.release(name, active{s.d.view().current});
+  });
+  // running
+  add({running}, due, "", late);
+  add({running}, chosen, "it fits, and is another or replaces who leaves", [](stage_set& s) { s.third(); });
+  add(
+      {running, readying}, all_stopped, "at the final version",
+      [](stage_set& s) {
+        for (int i = 0; i < 10 && !s.d.ended(); ++i)
+          s.d.step();
+      },
+      true, 5);
+  add({running, readying, stopping, activating}, place_lost, "", lose("b"));
+  add({running, readying, stopping, activating}, broken, "", break_of(0));
+  add({running}, happening::late, "", late);
+  const auto notice_to_all = [](stage_set& s) {
+    s.d.add("k", true);
+    for (const auto* name : {"a", "b"})
+      s.d.notice(name, 20s);
+    s.d.advance(30s);
+  };
+  add({running}, last_moment, "", notice_to_all);
+  add({running}, closing, "there is no keeper", close);
+  add({running}, closing, "", [](stage_set& s) {
+    s.d.add("k", true);
+    s.close();
+  });
+  // readying
+  add({readying}, all_answered, "", [](stage_set& s) {
+    for (const auto* name : {"a", "b", "c"})
+      s.release(name, prepared{s.newest_prepare(name).next, checksum_of(s.newest_prepare(name))});
+  });
+  add({readying}, part_lost, "", lose("c"));
+  add({readying}, refused, "", [](stage_set& s) {
+    s.d.say("c", failed{s.newest_prepare("c").next, failure::computation, 0, "out of memory", {}});
+  });
+  add({readying}, happening::late, "", late);
+  add({readying}, notice, "to one with a place in g or g+1, and ends before the limit",
+      [](stage_set& s) { s.d.notice("c", 1s); });
+  add({readying}, last_moment, "", notice_to_all);
+  add({readying}, closing, "", close);
+  // stopping
+  add(
+      {stopping}, all_answered, "at the final version",
+      [](stage_set& s) {
+        const auto g = s.d.view().current;
+        for (const auto* name : {"a", "b"})
+          s.release(name, stopped{g, {2, g}, {}});
+      },
+      true, 2);
+  const auto stop = [](stage_set& s) {
+    const auto g = s.d.view().current;
+    inventory held;
+    for (std::uint32_t layer = 0; layer < 4; ++layer)
+      held.push_back({layer, {1, g}});
+    for (const auto* name : {"a", "b"})
+      s.release(name, stopped{g, {1, g}, held});
+  };
+  add({stopping}, all_answered, "g+1 is prepared", stop);
+  add({stopping}, all_answered, "", [=](stage_set& s) {
+    s.d.lose("c");
+    stop(s);
+  });
+  add({stopping}, part_lost, "", lose("c"));
+  add({stopping}, notice, "to a participant of g+1, and ends before the limit",
+      [](stage_set& s) { s.d.notice("c", 1s); });
+  add({stopping}, happening::late, "the notice to those who alone hold a stage is over", [](stage_set& s) {
+    for (const auto* name : {"a", "b"})
+      s.d.notice(name, 20s);
+    s.d.advance(21s);
+  });
+  add({stopping}, happening::late, "", late);
+  // clearing, aborting, deciding
+  add({clearing, aborting, deciding}, all_answered, "", [](stage_set& s) {
+    const auto g = s.newest_prepare("b").next;
+    const auto now = s.d.view().now;
+    s.release("b", now == deciding ? report(decided{g, {}}) : report(aborted{g, {1, g}, no_step, {}, {}}));
+  });
+  add({clearing, aborting, deciding}, lost, "", lose("b"));
+  const auto only_holders = [](stage_set& s) { // of two stages
+    s.d.depth = 2;
+    s.two();
+    s.d.step();
+    s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+    s.d.advance(6s);
+  };
+  const std::string only_holder = "the only holder of a stage may still answer";
+  add(
+      {aborting}, happening::late, only_holder,
+      [=](stage_set& s) {
+        s.keep_back<aborted>();
+        only_holders(s);
+      },
+      false);
+  add(
+      {deciding}, happening::late, only_holder,
+      [=](stage_set& s) {
+        s.keep_back<decided>();
+        only_holders(s);
+      },
+      false);
+  add({preparing, transferring, activating, clearing, aborting, deciding}, happening::late, "", late);
+  add(
+      {waiting}, happening::late, "",
+      [=](stage_set& s) {
+        s.d.add("k", true);
+        s.two();
+        for (int i = 0; i < 4; ++i)
+          s.d.step();
+        s.d.snapshot("k");
+        for (const auto* name : {"k", "a", "b"})
+          s.d.lose(name);
+        s.keep_back<parcae::kept, restored>();
+        s.d.add("k", true);
+        s.two();
+        s.d.advance(10min);
+      },
+      false, 1000, 4);
+  // finishing
+  add(
+      {finishing}, place_lost, "the keepers hold the final version",
+      [=](stage_set& s) {
+        final_is_kept(s);
+        s.d.lose("a");
+      },
+      false, 1);
+  add({finishing}, lost, "nobody holds the final version whole", lose("b"), true, 3);
+  add(
+      {finishing}, kept, "nobody holds the final version whole",
+      [=](stage_set& s) {
+        final_is_kept(s);
+        s.d.lose("a");
+        s.d.lose("b");
+        s.d.hold("k", {});
+      },
+      false, 1);
+  add(
+      {finishing}, kept, "", [=](stage_set& s) { final_is_kept(s); }, false, 1);
+  add(
+      {finishing}, notice, "to a rank, with no keeper, and others can take over",
+      [](stage_set& s) {
+        s.d.add("c");
+        s.d.notice("a", 30s);
+      },
+      true, 3);
+  add(
+      {finishing}, happening::late, "",
+      [=](stage_set& s) {
+        s.d.kept_silent = true;
+        final_is_kept(s);
+        s.late();
+      },
+      false, 1);
+  // any
+  add(
+      {waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding, transferring,
+       activating, finishing},
+      over, "", [](stage_set& s) { s.d.event(cancel_requested{}); }, true, 5);
+  return all;
+}
+
+TEST(transitions, each_row_is_taken_from_each_of_its_phases) {
+  const auto rows = conductor::transitions();
+  const auto all = scenes();
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (auto from = waiting; from != ended; from = static_cast<phase>(static_cast<int>(from) + 1)) {
+      if (!rows[i].from.contains(from))
+        continue;
+      SCOPED_TRACE(to_string(from) + ", " + to_string(rows[i].on) + ", " + rows[i].condition);
+      const auto found = std::ranges::find_if(all, [&](const scene& x) {
+        return x.from == from && x.on == rows[i].on && x.condition == rows[i].condition;
+      });
+      if (found == all.end()) {
+        ADD_FAILURE() << "no scene";
+        continue;
+      }
+      stage_set s(found->steps, found->checkpoint_every);
+      if (found->bring) {
+        s.bring_to(from);
+        EXPECT_EQ(s.d.view().now, from);
+        s.d.taken.clear();
+      }
+      found->play(s);
+      const auto taken = std::ranges::find(s.d.taken, std::pair(i, from));
+      if (taken == s.d.taken.end()) {
+        ADD_FAILURE() << "not taken; now " << to_string(s.d.view().now) << ", " << s.d.view().problem;
+        continue;
+      }
+      // Where it leads shows in the next one taken, or in the end.
+      const auto next = taken + 1 == s.d.taken.end() ? s.d.view().now : (taken + 1)->second;
+      EXPECT_EQ(next, rows[i].to.value_or(from));
+      EXPECT_THAT(s.d.errors(), ::testing::IsEmpty());
+    }
+}
+
+TEST(transitions, no_row_is_hidden_by_one_before) {
+  const auto rows = conductor::transitions();
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (rows[j].on == rows[i].on && rows[j].condition.empty()) {
+        EXPECT_EQ(rows[j].from.bits & rows[i].from.bits, 0)
+            << i << ": " << to_string(rows[i].on) << ", " << rows[i].condition;
+      }
+}
+
+TEST(transitions, are_in_the_readme) {
+  std::ifstream file(PARCAE_SOURCE_DIR "/actors/README.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto table = table_of(conductor::transitions());
+  EXPECT_NE(text.str().find(table), std::string::npos) << "actors/README.md should contain:\n" << table;
+}
+
+} // namespace
+} // namespace parcae
