@@ -155,8 +155,7 @@ void conductor::machine::on(const slot_leaving& x) {
       protect_all();
   }
   const cause why{"notice to " + to_string(x.slot), x.slot};
-  if (stand_.now == stopping)
-    watch_notices();
+  watch_notices();
   const bool is_final = stand_.now == finishing;
   if (!happens(happening::notice, why) || !is_final)
     plan_soon(why.why);
@@ -359,16 +358,8 @@ std::optional<time_point> conductor::deadline() const {
   return machine_->deadline();
 }
 
-phase conductor::now() const {
-  return machine_->now();
-}
-
-generation conductor::current() const {
-  return machine_->current();
-}
-
-std::uint64_t conductor::steps_done() const {
-  return machine_->steps_done();
+conductor::standing conductor::where() const {
+  return machine_->where();
 }
 
 job_view conductor::view() const {

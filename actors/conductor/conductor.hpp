@@ -133,9 +133,12 @@ public:
   /// When to send the next tick, if nothing happens before.
   std::optional<time_point> deadline() const;
 
-  phase now() const;
-  generation current() const;       ///< running, or last that ran
-  std::uint64_t steps_done() const; ///< committed
+  struct standing {
+    phase now = phase::waiting;
+    generation current;           ///< running, or last that ran
+    std::uint64_t steps_done = 0; ///< committed
+  };
+  standing where() const;
 
   /// All that `status` shows. Not free: computed.
   job_view view() const;

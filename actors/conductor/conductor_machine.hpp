@@ -34,9 +34,7 @@ public:
   machine(conducted_job job, observer observe);
   std::vector<effect> handle(time_point now, const conductor_event& x);
   std::optional<time_point> deadline() const;
-  phase now() const { return stand_.now; }
-  generation current() const { return generations_.last; }
-  std::uint64_t steps_done() const { return course_.steps_done(); }
+  standing where() const { return {stand_.now, generations_.last, course_.steps_done()}; }
   job_view view() const;
   std::vector<effect> last_will();
   std::string how_to_go_on() const { return ledger_.how_to_go_on(); }

@@ -115,17 +115,11 @@ void conductor::machine::begin_running(phase from) {
 
 void conductor::machine::begin_stopping() {
   const auto& current = *generations_.current;
+  auto whom = current.ranks();
+  std::erase_if(whom, [&](const auto& x) { return current.stopped_ranks.contains(x); });
   // Without a generation that takes the state over the keepers do.
-  stand_.question = std::make_shared<const command>(stop{current.g, !generations_.next});
-  stand_.limit = now_ + progress_limit();
-  for (const auto& [slot, rank] : current.rank_of) {
-    send(slot, stand_.question);
-    if (!current.stopped_ranks.contains(slot))
-      stand_.awaited.insert(slot);
-  }
+  ask(whom, stop{current.g, !generations_.next}, progress_limit(), true);
   watch_notices();
-  if (stand_.awaited.empty())
-    happens(happening::all_answered);
 }
 
 void conductor::machine::begin_activating() {
@@ -209,7 +203,9 @@ std::optional<time_point> conductor::machine::last_moment_to_move() const {
 }
 
 void conductor::machine::watch_notices() {
-  if (const auto moment = last_moment_to_move(); moment && can_be_moved() && stand_.now == stopping && stand_.limit)
+  if (stand_.now != stopping)
+    return; // all had stopped already
+  if (const auto moment = last_moment_to_move(); moment && can_be_moved())
     stand_.limit = std::min(*stand_.limit, *moment);
 }
 

@@ -25,7 +25,8 @@ void write(self_pointer self, severity level, std::string text) {
   auto log_level = level == severity::error     ? spdlog::level::err
                    : level == severity::warning ? spdlog::level::warn
                                                 : spdlog::level::info;
-  set_log_context(s.config.job, {s.machine->steps_done(), s.machine->current()});
+  const auto at = s.machine->where();
+  set_log_context(s.config.job, {at.steps_done, at.current});
   spdlog::log(log_level, "{}", text);
   s.lines.push_back({self->clock().now(), level, std::move(text)});
   s.lines_picture.reset();
@@ -70,7 +71,7 @@ void end(self_pointer self, bool good, std::string why) {
   if (s.ended)
     return;
   s.ended = true;
-  if (s.machine->now() != phase::ended) {
+  if (s.machine->where().now != phase::ended) {
     carry_out_last_will(s);
     why += s.machine->how_to_go_on();
   }
@@ -84,7 +85,7 @@ void end(self_pointer self, bool good, std::string why) {
 void ask_stand_in(self_pointer self, const caf::error& why) {
   auto& s = self->state;
   const auto problem = "the planner does not answer (" + render(why) + "): ";
-  if (s.machine->now() != phase::planning)
+  if (s.machine->where().now != phase::planning)
     return write(self, severity::warning, problem + "the configuration stays");
   write(self, severity::warning, problem + "planning by throughput");
   if (!s.stand_in) {

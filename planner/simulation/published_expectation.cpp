@@ -3,6 +3,9 @@
 #include "planner/cost/hypergeometric.hpp"
 #include "planner/simulation/published_cost.hpp"
 
+#include <boost/math/special_functions/binomial.hpp>
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -12,65 +15,34 @@ namespace parcae {
 
 namespace {
 
-// n choose k as a double; exact below 2^53.
 double choose(std::uint32_t n, std::uint32_t k) {
-  if (k > n)
-    return 0;
-  k = std::min(k, n - k);
-  double result = 1;
-  for (std::uint32_t i = 1; i <= k; ++i)
-    result = result * (n - k + i) / i;
-  return result;
+  return k > n ? 0 : boost::math::binomial_coefficient<double>(n, k);
 }
 
 struct asked_set {
-  std::uint64_t mask = 0; // never 0 in a table
+  std::uint64_t mask = 0;
   double ways = 0;
 };
 
-// Sets of slots with their ways: open addressing, emptied by taking.
+// Sets of slots with their ways, in the order in which they came, so that sums do not depend on hashes.
 class asked_sets {
 public:
-  asked_sets() : table_(64) {}
-
   void add(std::uint64_t mask, double ways) {
-    if (2 * used_.size() >= table_.size())
-      grow();
-    const auto i = find(mask);
-    if (table_[i].mask == 0) {
-      table_[i].mask = mask;
-      used_.push_back(static_cast<std::uint32_t>(i));
-    }
-    table_[i].ways += ways;
+    const auto [at, is_new] = index_.try_emplace(mask, all_.size());
+    if (is_new)
+      all_.push_back({mask, 0});
+    all_[at->second].ways += ways;
   }
 
   void take(std::vector<asked_set>& all) {
-    all.clear();
-    for (auto i : used_) {
-      all.push_back(table_[i]);
-      table_[i] = {};
-    }
-    used_.clear();
+    all.swap(all_);
+    all_.clear();
+    index_.clear();
   }
 
 private:
-  std::size_t find(std::uint64_t mask) const {
-    auto i = (mask * 0x9e3779b97f4a7c15) >> 32 & (table_.size() - 1);
-    while (table_[i].mask != 0 && table_[i].mask != mask)
-      i = (i + 1) & (table_.size() - 1);
-    return i;
-  }
-
-  void grow() {
-    std::vector<asked_set> all;
-    take(all);
-    table_.assign(table_.size() * 4, {});
-    for (const auto& x : all)
-      add(x.mask, x.ways);
-  }
-
-  std::vector<asked_set> table_;
-  std::vector<std::uint32_t> used_;
+  boost::unordered_flat_map<std::uint64_t, std::size_t> index_;
+  std::vector<asked_set> all_;
 };
 
 } // namespace

@@ -98,13 +98,13 @@ public:
     news_.note({seconds(), slot.instance, 1, false, false});
     spent_ms_ = 0;
     handle(slot_lost{slot, "bench"});
-    while (conductor_.now() != phase::preparing)
+    while (conductor_.where().now != phase::preparing)
       one_effect();
     return spent_ms_;
   }
 
   void run_until(phase wanted) {
-    for (int i = 0; conductor_.now() != wanted || !todo_.empty(); ++i) {
+    for (int i = 0; conductor_.where().now != wanted || !todo_.empty(); ++i) {
       if (i > 10'000'000)
         throw std::runtime_error("the conductor does not get there");
       if (todo_.empty())
@@ -117,11 +117,11 @@ public:
   /// A commit, told by all ranks. Returns what a report took, ms.
   double step() {
     const auto grid = *conductor_.view().grid;
-    const auto g = conductor_.current();
+    const auto g = conductor_.where().current;
     const auto ranks = grid.ranks();
     const auto& slots = grid.participants;
     const auto& bounds = grid.first_layer;
-    const version at{conductor_.steps_done() + 1, g};
+    const version at{conductor_.where().steps_done + 1, g};
     spent_ms_ = 0;
     for (std::uint32_t r = 0; r < ranks; ++r) {
       progress x{g, at, {at.steps - 1, 1.0}, 500, {}, 1, 0, 1'000'000'000};
@@ -140,7 +140,6 @@ public:
   const conductor& machine() const { return conductor_; }
 
 private:
-  std::uint32_t depth_now() const { return conductor_.view().grid->depth; }
   double seconds() const { return std::chrono::duration<double>(now_.time_since_epoch()).count(); }
 
   void advance(std::chrono::milliseconds by) {
