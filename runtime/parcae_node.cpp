@@ -1,6 +1,5 @@
 // parcae-node: one instance. See runtime/node/node.hpp.
 
-#include "protocols/base/duration.hpp"
 #include "protocols/base/printable.hpp"
 #include "runtime/node/last_words.hpp"
 #include "runtime/node/node.hpp"
@@ -15,9 +14,7 @@ namespace {
 struct texts {
   std::string manager = "127.0.0.1:4242";
   std::string role = "worker";
-  std::string grace = "30s";
   std::string log = "text";
-  std::string naps = "0ms";
   std::vector<std::string> data;
   std::vector<std::string> faults;
 };
@@ -26,14 +23,6 @@ struct texts {
 parcae::node_options options_of(parcae::node_options options, const texts& x) {
   options.manager = parcae::parse_local_address(x.manager);
   options.role = x.role == "keeper" ? parcae::role::keeper : parcae::role::worker;
-  auto grace = parcae::parse_duration(x.grace);
-  if (!grace)
-    throw std::invalid_argument("--grace " + x.grace + " is not a duration such as 30s");
-  options.grace = *grace;
-  auto naps = parcae::parse_duration(x.naps);
-  if (!naps)
-    throw std::invalid_argument("--naps " + x.naps + " is not a duration such as 1ms");
-  options.naps = *naps;
   options.log = parcae::parse_log_format(x.log);
   options.data.assign(x.data.begin(), x.data.end());
   for (const auto& fault : x.faults)
@@ -59,7 +48,7 @@ int main(int argc, char** argv) {
                  "bytes that training may take of a slot, such as 8GiB (default: the machine's memory in equal parts)")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber);
-  app.add_option("--grace", x.grace, "longest time from SIGTERM to the end")->capture_default_str();
+  parcae::add_duration(app, "--grace", options.grace, "longest time from SIGTERM to the end (default 30s)");
   app.add_option("--state", options.state,
                  "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");
   app.add_option("--data", x.data, "a folder below which data may be read (repeatable; default: any)");
@@ -67,7 +56,7 @@ int main(int argc, char** argv) {
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
   app.add_flag("--own-machine", options.own_machine,
                "plan with this node as if it shared its cores with no other: for clusters tried out on one machine");
-  app.add_option("--naps", x.naps, "sleep so long before some of the passes, for profiles");
+  parcae::add_duration(app, "--naps", options.naps, "sleep so long before some of the passes, for profiles");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
   int last_words = -1;
   app.add_option("--last-words", last_words)->group(""); // only the guardian of a failed node uses it

@@ -97,19 +97,16 @@ void add_preempt(CLI::App& app) {
                                                "Example: parcae preempt --any 2 --notice 30s");
   auto manager = add_manager_option(*command);
   auto x = std::make_shared<preempt_request>();
-  auto notice = std::make_shared<std::string>("0s");
+  auto notice = std::make_shared<std::chrono::milliseconds>(0);
   auto names = command->add_option("INSTANCE", x->names, "instances by name");
   auto any = command->add_option("--any", x->any, "or this many workers, chosen by --seed");
   any->excludes(names);
   command->add_option("--seed", x->seed, "for --any")->capture_default_str();
-  command->add_option("--notice", *notice, "0s: without notice")->capture_default_str();
+  add_duration(*command, "--notice", *notice, "default: without notice");
   command->callback([=] {
     if (x->names.empty() && x->any == 0)
       throw std::invalid_argument("preempt needs names of instances, or --any N");
-    auto duration = parse_duration(*notice);
-    if (!duration)
-      throw std::invalid_argument("--notice " + *notice + " is not a duration such as 30s");
-    x->notice_ms = static_cast<std::uint64_t>(duration->count());
+    x->notice_ms = static_cast<std::uint64_t>(notice->count());
     for (const auto& name : manager_client(parse_local_address(*manager)).preempt(*x))
       print(printable(name) + "\n");
   });

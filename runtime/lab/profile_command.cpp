@@ -1,7 +1,6 @@
 #include "runtime/lab/profile_command.hpp"
 
 #include "planner/cost/profile.hpp"
-#include "protocols/base/duration.hpp"
 #include "runtime/job/job_file.hpp"
 #include "runtime/lab/profile_report.hpp"
 #include "runtime/process/usage.hpp"
@@ -24,7 +23,6 @@ namespace {
 struct profile_arguments {
   std::string job;
   std::string output;
-  std::string duration = "5s";
   profile_options options;
   std::uint32_t slots = 32;
   std::uint64_t slot_bytes = 0;
@@ -34,11 +32,7 @@ std::uint64_t memory_of_this_machine() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-void write_profile(profile_arguments args) {
-  const auto duration = parse_duration(args.duration);
-  if (!duration)
-    throw std::invalid_argument("--duration " + args.duration + " is not a duration such as 5s");
-  args.options.duration = *duration;
+void write_profile(const profile_arguments& args) {
   const auto job = parse_job_file(args.job);
   const auto folder = std::filesystem::absolute(args.output).parent_path();
   if (access(folder.c_str(), W_OK) != 0) // known before minutes of measuring
@@ -68,7 +62,7 @@ void add_profile(CLI::App& app) {
   command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it")
       ->required()
       ->check(in_a_folder);
-  command->add_option("--duration", args->duration, "of each measurement of steps")->capture_default_str();
+  add_duration(*command, "--duration", args->options.duration, "of each measurement of steps (default 5s)");
   command->add_option("--changes", args->options.changes, "changes of generation to measure")->capture_default_str();
   command->add_option("--cores", args->options.cores,
                       "slots of one machine that compute side by side (default: cores)");

@@ -2,6 +2,7 @@
 
 // How wrong usage is found and told: one line, as all other errors.
 
+#include "protocols/base/duration.hpp"
 #include "protocols/base/suggestion.hpp"
 #include "protocols/choreography/messages.hpp"
 
@@ -71,6 +72,20 @@ inline std::string in_a_folder(const std::string& file) {
     return problem;
   const auto folder = std::filesystem::absolute(file).parent_path();
   return std::filesystem::is_directory(folder) ? "" : "there is no folder " + folder.string();
+}
+
+/// An option whose value is a duration as people write it. Anything with a constructor from milliseconds holds it.
+template <class Duration>
+CLI::Option* add_duration(CLI::App& app, const std::string& name, Duration& value, const std::string& text) {
+  return app.add_option_function<std::string>(
+      name,
+      [name, &value](const std::string& x) {
+        const auto duration = parse_duration(x);
+        if (!duration)
+          throw CLI::ValidationError(name, "\"" + x + "\" must be like 500ms or 2s");
+        value = *duration;
+      },
+      text);
 }
 
 } // namespace parcae

@@ -340,18 +340,6 @@ void add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "replay a trace under planning policies\nExample: parcae simulate "
                                      "--profile deploy/profiles/gpt.json --trace p3:1 --policy all --peer-model gpt2 "
                                      "--plot p3.svg");
-  const auto add_duration = [&](const std::string& name, std::optional<std::chrono::milliseconds>& value,
-                                const std::string& text) {
-    command->add_option_function<std::string>(
-        name,
-        [args, name, &value](const std::string& x) { // `value` is part of args
-          const auto duration = parse_duration(x);
-          if (!duration)
-            throw CLI::ValidationError(name, "\"" + x + "\" must be like 500ms or 2s");
-          value = *duration;
-        },
-        text);
-  };
   command->add_option("--profile", args->profile, "workload, JSON")->required();
   command
       ->add_option(
@@ -397,8 +385,9 @@ void add_simulate(CLI::App& app) {
         args->link_bytes_per_ms = *rate;
       },
       "realistic accounting: rate of an instance's link in each direction (default: the profile's, else 10Gb/s)");
-  add_duration("--detect", args->detect, "realistic accounting: until a loss without notice is known (default 2s)");
-  add_duration("--node-start", args->node_start,
+  add_duration(*command, "--detect", args->detect,
+               "realistic accounting: until a loss without notice is known (default 2s)");
+  add_duration(*command, "--node-start", args->node_start,
                "realistic accounting: from a node's addition until it can work (default 0s; peers always take 45s)");
   command->add_option("--peers", args->peers,
                       "figures of peers, JSON (default: peers-oobleck-artifact.json beside the profile)");
