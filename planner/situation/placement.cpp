@@ -462,7 +462,7 @@ change_plan plan_change(std::uint32_t width, std::span<const std::uint32_t> firs
     return std::tie(a.layer, a.destination) < std::tie(b.layer, b.destination);
   });
   plan.kind = kind_of(plan.target, before);
-  plan.reason = std::to_string(width) + "x" + std::to_string(depth) + " on " + std::to_string(usable.size()) +
+  plan.reason = std::to_string(width) + "×" + std::to_string(depth) + " on " + std::to_string(usable.size()) +
                 " slots: " + std::to_string(kept_place) + " of " + std::to_string(ranks) + " places as before, " +
                 std::to_string(plan.bytes) + " bytes from " + std::to_string(senders.size()) + " senders";
   return plan;

@@ -105,7 +105,7 @@ json::object to_json(const job_specification& job, const job_measurements& x, co
   const auto optimizer_tensors = job.optimizer.kind == "adamw" ? 2 : 1;
   return {{"name", job.name},
           {"title", job.name},
-          {"source", "parcae profile: measured at 1x1; throughput of other configurations is predicted, each with its "
+          {"source", "parcae profile: measured at 1×1; throughput of other configurations is predicted, each with its "
                      "interval of 95 %"},
           {"global_batch_samples", job.global_batch},
           {"micro_batch_samples", job.micro_batch},

@@ -97,7 +97,7 @@ TEST_F(live_plan, waits_where_nothing_fits) {
   job.min_depth = 2;
   const auto x = decide(calm(1));
   EXPECT_EQ(x.choice.width, 0u);
-  EXPECT_THAT(x.choice.reason, HasSubstr("1x2 needs 2"));
+  EXPECT_THAT(x.choice.reason, HasSubstr("1×2 needs 2"));
   now.slots = 0;
   EXPECT_EQ(decide(calm(0)).choice.width, 0u);
 }
@@ -132,8 +132,8 @@ TEST_F(live_plan, prepares_for_losses_that_are_likely) {
   const auto x = decide(flickering(6, 0.9));
   EXPECT_EQ(x.note.chosen.what, now.current);
   EXPECT_EQ(x.note.expected_ms, 0);
-  EXPECT_THAT(x.note.reason, HasSubstr("stays at 2x2"));
-  EXPECT_THAT(x.note.reason, HasSubstr("3x2, the fastest now, would give"));
+  EXPECT_THAT(x.note.reason, HasSubstr("stays at 2×2"));
+  EXPECT_THAT(x.note.reason, HasSubstr("3×2, the fastest now, would give"));
   ASSERT_EQ(x.note.forecast.size(), job.look_ahead - 1);
   EXPECT_EQ(x.note.forecast[0].low, 5u);
   EXPECT_NEAR(x.note.forecast[0].mean, 5.1, 1e-9);
