@@ -91,6 +91,18 @@ std::vector<configuration> configurations(const job_specification& job, const st
   return result;
 }
 
+std::vector<configuration> predicted_configurations(const job_specification& job, const step_knowledge& known,
+                                                    double single_ms, std::uint32_t slots) {
+  auto all = configurations(job, known, slots);
+  std::erase_if(all, [](const auto& x) { return x.width == 0; });
+  for (auto& x : all)
+    if (x.width == 1 && x.depth == 1) {
+      x.samples_per_s = x.low_samples_per_s = x.high_samples_per_s = job.global_batch * 1000.0 / single_ms;
+      x.measured_steps = 1;
+    }
+  return all;
+}
+
 configuration best_configuration(const job_specification& job, const step_knowledge& known, std::uint32_t slots) {
   auto all = configurations(job, known, slots);
   std::string too_large; // one of them, the last: the widest and deepest

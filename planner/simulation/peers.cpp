@@ -165,7 +165,8 @@ private:
   void regroup(event_kind kind) {
     status_ = status::regrouping;
     gather();
-    push(now_ + (kind == event_kind::regrouped ? regroup_ms_ : rebalance_ms_), kind, ++result_.regroupings);
+    push(now_ + (kind == event_kind::regrouped ? regroup_ms_ : rebalance_ms_), kind,
+         ++result_.regroupings);
   }
 
   void form_group(event_kind kind) {
@@ -284,6 +285,29 @@ double peer_throughput(const peer_system& system, std::uint32_t nodes) {
     return 0;
   const auto found = table.lower_bound(nodes);
   return found == table.end() ? table.rbegin()->second : found->second;
+}
+
+std::vector<peer_progress> ideal_progress(const peer_model& model, const std::vector<trace_event>& trace) {
+  const auto history = intervals_of(delayed_additions(trace, peer_node_start_ms));
+  const auto end_s = static_cast<double>(trace.back().ms) / 1000;
+  std::vector<peer_progress> result{{0, 0}};
+  for (std::size_t i = 0; i < history.size() && history[i].seconds < end_s; ++i) {
+    double most = 0;
+    for (const auto& [name, system] : model.systems)
+      most = std::max(most, peer_throughput(system, history[i].available));
+    const auto next_s = i + 1 < history.size() ? std::min(history[i + 1].seconds, end_s) : end_s;
+    result.push_back({next_s, result.back().samples + most * (next_s - history[i].seconds)});
+  }
+  return result;
+}
+
+double samples_at(std::span<const peer_progress> progress, double seconds) {
+  const auto next = std::ranges::lower_bound(progress, seconds, {}, &peer_progress::seconds);
+  if (next == progress.begin() || next == progress.end())
+    return next == progress.end() ? progress.back().samples : next->samples;
+  const auto& before = *(next - 1);
+  return before.samples +
+         (next->samples - before.samples) * (seconds - before.seconds) / (next->seconds - before.seconds);
 }
 
 peer_outcome replay_peer(peer_kind kind, const peer_model& model, std::span<const trace_event> trace,
