@@ -49,11 +49,11 @@ public:
       push(x.ms, x.added ? event_kind::added : event_kind::removed, numbers.at(x.node));
     }
     end_ms_ = trace.empty() ? 0 : trace.back().ms;
-    regroup_ms_ = ms(kind == peer_kind::varuna   ? system.restart_s - system.checkpoint_s
-                     : kind == peer_kind::bamboo ? system.rendezvous_s
-                                                 : system.reconfiguration_s);
-    rebalance_ms_ = ms(system.restart_s);
-    checkpoint_ms_ = ms(system.checkpoint_s);
+    takes_.regrouping_ms = ms(kind == peer_kind::varuna   ? system.restart_s - system.checkpoint_s
+                              : kind == peer_kind::bamboo ? system.rendezvous_s
+                                                          : system.reconfiguration_s);
+    takes_.rebalancing_ms = ms(system.restart_s);
+    takes_.checkpoint_ms = ms(system.checkpoint_s);
   }
 
   peer_outcome run() {
@@ -165,7 +165,7 @@ private:
   void regroup(event_kind kind) {
     status_ = status::regrouping;
     gather();
-    push(now_ + (kind == event_kind::regrouped ? regroup_ms_ : rebalance_ms_), kind,
+    push(now_ + (kind == event_kind::regrouped ? takes_.regrouping_ms : takes_.rebalancing_ms), kind,
          ++result_.regroupings);
   }
 
@@ -227,7 +227,7 @@ private:
     const auto every = system_.checkpoint_every_steps;
     if (kind_ == peer_kind::varuna && (checkpoint_next_ || (every > 0 && steps_ % every == 0))) {
       checkpoint_next_ = false;
-      next_ms += checkpoint_ms_;
+      next_ms += takes_.checkpoint_ms;
       checkpoints_.push_back({next_ms, result_.samples});
     }
     if (kind_ == peer_kind::bamboo && rebalances())
@@ -248,7 +248,10 @@ private:
   const double samples_per_step_;
   const peer_system& system_;
   const peer_rules rules_;
-  std::uint64_t end_ms_ = 0, regroup_ms_ = 0, rebalance_ms_ = 0, checkpoint_ms_ = 0;
+  std::uint64_t end_ms_ = 0;
+  struct {
+    std::uint64_t regrouping_ms = 0, rebalancing_ms = 0, checkpoint_ms = 0;
+  } takes_;
   std::priority_queue<event, std::vector<event>, std::greater<>> events_;
   std::uint64_t made_ = 0;
   std::uint64_t now_ = 0;

@@ -180,6 +180,7 @@ struct keeper_status {
   friend bool operator==(const keeper_status&, const keeper_status&) = default;
 };
 
+// Large: all that status tells of a job, flat as in the schema.
 struct job_status {
   std::uint64_t id = 0;
   std::string name;
