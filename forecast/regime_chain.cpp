@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace parcae {
 
@@ -37,6 +38,27 @@ void each_size(const std::vector<double>& p, std::uint32_t most, double least_sh
   }
 }
 
+// Probabilities of sizes where only so many fit: the largest of them stands for all beyond.
+class capped_sizes {
+public:
+  explicit capped_sizes(std::vector<double> all) : all_(std::move(all)), by_room_(all_.size()) {}
+
+  const std::vector<double>& within(std::uint32_t room) {
+    if (room >= all_.size())
+      return all_;
+    auto& result = by_room_[room];
+    if (result.empty()) {
+      result.assign(all_.begin(), all_.begin() + room + 1);
+      result[room] += std::accumulate(all_.begin() + room + 1, all_.end(), 0.0);
+    }
+    return result;
+  }
+
+private:
+  const std::vector<double> all_;
+  std::vector<std::vector<double>> by_room_; // made when first asked for
+};
+
 } // namespace
 
 regime_chain::regime_chain() = default;
@@ -45,8 +67,8 @@ std::size_t regime_chain::group_of(std::uint32_t age) {
   return age <= 5 ? age : age <= 9 ? 6 : age < oldest ? 7 : 8;
 }
 
-std::array<double, 3> regime_chain::probabilities(const regime& x, bool full) const {
-  std::array<double, 3> p{0.9, 0.05, 0.05};
+regime_chain::counts regime_chain::probabilities(const regime& x, bool full) const {
+  counts p{0.9, 0.05, 0.05};
   const auto group = group_of(x.age);
   for (const auto* seen : {&all_, &by_last_[x.last], &by_group_[x.last][group], &by_full_[full][x.last][group]}) {
     const double n = (*seen)[0] + (*seen)[1] + (*seen)[2];
@@ -124,44 +146,68 @@ void regime_chain::observe(const fleet_interval& x) {
   peak_ = std::max(peak_, x.available);
 }
 
-availability_lattice regime_chain::forecast(std::size_t look_ahead, double detail) const {
+regime_chain::chances regime_chain::all_probabilities() const {
+  chances result;
+  for (std::uint8_t full = 0; full < 2; ++full)
+    for (std::uint8_t last = 0; last < 3; ++last)
+      for (std::uint32_t age = 0; age <= oldest; ++age)
+        result[full][last][age] = probabilities({static_cast<outcome>(last), age}, full != 0);
+  return result;
+}
+
+// The nodes behind those of the last stage, while the branches to them are made. Regimes meet only in new events and in
+// the oldest age.
+class regime_chain::next_stage {
+public:
   struct state {
     regime where;
     double weight; // probability to get there
   };
-  // What does not depend on the node: probabilities by regime, sizes by the room left below the peak, where growth
-  // ends.
-  std::array<std::array<std::array<std::array<double, 3>, oldest + 1>, 3>, 2> chances;
-  for (std::uint8_t full = 0; full < 2; ++full)
-    for (std::uint8_t last = 0; last < 3; ++last)
-      for (std::uint32_t age = 0; age <= oldest; ++age)
-        chances[full][last][age] = probabilities({static_cast<outcome>(last), age}, full != 0);
-  const auto growths = sizes(growth), losses = sizes(loss);
-  std::vector<std::vector<double>> growths_by_room(growths.size());
-  auto growths_within = [&](std::uint32_t room) -> const std::vector<double>& {
-    if (room >= growths.size())
-      return growths;
-    auto& result = growths_by_room[room];
-    if (result.empty()) {
-      result.assign(growths.begin(), growths.begin() + room + 1);
-      result[room] += std::accumulate(growths.begin() + room + 1, growths.end(), 0.0);
-    }
-    return result;
-  };
 
+  void begin() {
+    nodes.clear();
+    states.clear();
+    for (outcome x : {nothing, growth, loss}) {
+      fresh_events_[x].clear();
+      oldest_quiet_[x].clear();
+    }
+  }
+
+  // Index of the node with so many instances.
+  std::uint32_t find(std::uint32_t available, bool is_event, const regime& where) {
+    const auto fresh = static_cast<std::uint32_t>(nodes.size());
+    auto* known = is_event ? &fresh_events_[where.last] : where.age == oldest ? &oldest_quiet_[where.last] : nullptr;
+    if (known) {
+      if (known->size() <= available)
+        known->resize(available + 1, 0);
+      if (const auto found = (*known)[available]; found != 0)
+        return found - 1;
+      (*known)[available] = fresh + 1;
+    }
+    nodes.push_back({available, {}});
+    states.push_back({where, 0});
+    return fresh;
+  }
+
+  std::vector<lattice_node> nodes;
+  std::vector<state> states; // by node
+
+private:
+  std::array<std::vector<std::uint32_t>, 3> fresh_events_, oldest_quiet_; // nodes by availability + 1, 0: none
+};
+
+availability_lattice regime_chain::forecast(std::size_t look_ahead, double detail) const {
+  // Does not depend on the node, but for the room left below the peak, where growth ends.
+  const auto chances = all_probabilities();
+  capped_sizes growths(sizes(growth));
+  const auto losses = sizes(loss);
   availability_lattice result;
   result.start = {1};
   result.stages.push_back({{available_, {}}});
-  std::vector<state> now{{now_, 1}}, later;
-  // Nodes of the next stage, by availability + 1, 0: none. Regimes meet only in new events and in the oldest age.
-  std::array<std::vector<std::uint32_t>, 3> fresh_events, oldest_quiet;
+  std::vector<next_stage::state> now{{now_, 1}};
+  next_stage next;
   for (std::size_t h = 0; h < look_ahead; ++h) {
-    std::vector<lattice_node> nodes;
-    later.clear();
-    for (outcome x : {nothing, growth, loss}) {
-      fresh_events[x].clear();
-      oldest_quiet[x].clear();
-    }
+    next.begin();
     for (std::uint32_t i = 0; i < now.size(); ++i) {
       const auto [last, age] = now[i].where;
       const double weight = now[i].weight;
@@ -171,26 +217,12 @@ availability_lattice regime_chain::forecast(std::size_t look_ahead, double detai
       branches.reserve(8);
       double kept = 0;
       auto add = [&](std::uint32_t joined, std::uint32_t lost, double probability, const regime& to) {
-        const auto then = here + joined - lost;
-        auto next = static_cast<std::uint32_t>(nodes.size());
-        auto* known = joined + lost > 0 ? &fresh_events[to.last] : to.age == oldest ? &oldest_quiet[to.last] : nullptr;
-        if (known) {
-          if (known->size() <= then)
-            known->resize(then + 1, 0);
-          if ((*known)[then] == 0)
-            (*known)[then] = next + 1;
-          next = (*known)[then] - 1;
-        }
-        if (next == nodes.size()) {
-          nodes.push_back({then, {}});
-          later.push_back({to, 0});
-        }
-        branches.push_back({joined, lost, probability, next});
+        branches.push_back({joined, lost, probability, next.find(here + joined - lost, joined + lost > 0, to)});
         kept += probability;
       };
       add(0, 0, p[nothing], {last, std::min(age + 1, oldest)});
       if (!full(here))
-        each_size(growths_within(peak_ - here), peak_ - here, detail / (weight * p[growth]),
+        each_size(growths.within(peak_ - here), peak_ - here, detail / (weight * p[growth]),
                   [&](std::uint32_t n, double share) {
                     add(n, 0, p[growth] * share, {growth, 1});
                   });
@@ -199,11 +231,11 @@ availability_lattice regime_chain::forecast(std::size_t look_ahead, double detai
       });
       for (auto& b : branches) {
         b.probability /= kept;
-        later[b.next].weight += weight * b.probability;
+        next.states[b.next].weight += weight * b.probability;
       }
     }
-    result.stages.push_back(std::move(nodes));
-    std::swap(now, later);
+    result.stages.push_back(std::move(next.nodes));
+    std::swap(now, next.states);
   }
   return result;
 }

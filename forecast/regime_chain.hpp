@@ -30,7 +30,7 @@ public:
 
 private:
   enum outcome : std::uint8_t { nothing, growth, loss };
-  using counts = std::array<double, 3>; ///< by outcome
+  using counts = std::array<double, 3>; ///< by outcome; or their probabilities
 
   static constexpr std::uint32_t oldest = 20; ///< ages from here on are one
   static constexpr std::size_t age_groups = 9;
@@ -40,9 +40,13 @@ private:
     std::uint32_t age = 0;  ///< intervals since then
   };
 
+  using chances = std::array<std::array<std::array<counts, oldest + 1>, 3>, 2>; ///< [full][last][age]
+  class next_stage;                                                             // in the source
+
   static std::size_t group_of(std::uint32_t age);
   bool full(std::uint32_t available) const { return available >= peak_; }
-  std::array<double, 3> probabilities(const regime& x, bool full) const;
+  counts probabilities(const regime& x, bool full) const;
+  chances all_probabilities() const;
   std::vector<double> sizes(outcome x) const; ///< probability of each size, [0] unused
   void forget();
 

@@ -42,8 +42,10 @@ void change_log::replay(std::uint64_t steps) {
   record_.replayed_steps += steps;
 }
 
-void change_log::decided(decision_record x) {
-  ++view_.decision_count;
+void change_log::decided(time_point now, const std::string& trigger, decision x) {
+  x.number = view_.decision_count++;
+  x.at_us = microseconds_of(now);
+  x.trigger = trigger;
   view_.decisions.push_back(std::move(x));
   if (view_.decisions.size() > decisions_kept)
     view_.decisions.pop_front();
@@ -64,7 +66,7 @@ void change_log::plan(time_point now, generation to, const change_plan& plan, bo
                                                          .stall_ms()
                                                    : 0;
   if (!view_.decisions.empty())
-    view_.decisions.back().to = to;
+    view_.decisions.back().generation = to.value;
 }
 
 void change_log::activate(time_point now, generation g, std::uint32_t ranks) {
@@ -74,7 +76,7 @@ void change_log::activate(time_point now, generation g, std::uint32_t ranks) {
   if (record_.plans == 1)
     learn(ranks);
   for (auto& x : view_.decisions)
-    if (x.to == g)
+    if (x.generation == g.value)
       x.realised_ms = record_.stall_ms;
   stall_began_.reset();
 }

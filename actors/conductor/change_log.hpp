@@ -35,7 +35,8 @@ public:
   void stall(time_point now) { stall_began_ = now; }
   std::optional<time_point> stall_began() const { return stall_began_; }
 
-  void decided(decision_record x);
+  /// The planner, asked because of `trigger`, has answered.
+  void decided(time_point now, const std::string& trigger, decision x);
 
   /// `running`: beside a healthy generation. `busiest_bytes`: over the busiest link.
   void plan(time_point now, generation to, const change_plan& plan, bool running, double busiest_bytes);

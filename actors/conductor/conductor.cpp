@@ -305,9 +305,9 @@ version conductor::machine::newest_held(bool hoping) const {
 void conductor::machine::on(const plan_chosen& x) {
   if (!desk_.awaits(x.request) || (stand_.now != planning && stand_.now != running))
     return;
-  changes_.decided({now_, stand_.now == planning ? trigger() : desk_.trigger(), x.note, {}, -1});
-  course_.offer(x.all);
-  desk_.choice = x.choice;
+  changes_.decided(now_, stand_.now == planning ? trigger() : desk_.trigger(), x.what.why);
+  course_.offer(x.what.all);
+  desk_.choice = x.what.choice;
   happens(happening::chosen);
 }
 

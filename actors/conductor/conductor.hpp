@@ -54,9 +54,7 @@ struct slot_reported {
 /// Answer to request_plan.
 struct plan_chosen {
   std::uint64_t request = 0;
-  configuration choice;
-  decision_note note;                  ///< kept for status
-  std::vector<configuration> all = {}; ///< that the choice was from; kept for status
+  plan_answer what;
 };
 
 /// A reason to plan anew: a forecast, a user's command.

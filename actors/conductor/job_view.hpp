@@ -21,6 +21,11 @@ namespace parcae {
 using time_point = std::chrono::steady_clock::time_point;
 using milliseconds = std::chrono::milliseconds;
 
+/// As status has it.
+inline std::int64_t microseconds_of(time_point x) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(x.time_since_epoch()).count();
+}
+
 /// One change of generation, for status and benchmarks. Times in ms from the start of the change; -1: did not happen.
 struct change_record {
   time_point at; ///< its start
@@ -41,20 +46,11 @@ struct change_record {
   bool waited = false;     ///< for instances, which no prediction knows of
 };
 
-/// What the planner answered, and what came of it.
-struct decision_record {
-  time_point at;
-  std::string trigger; ///< why it was asked
-  decision_note note;
-  generation to;           ///< that carries it out; 0: nothing was changed
-  double realised_ms = -1; ///< stall of that change; -1: none yet
-};
-
 /// Of `change_log`.
 struct change_view {
-  std::deque<change_record> changes;     ///< newest last, at most 1000
-  std::deque<decision_record> decisions; ///< newest last, at most 100
-  std::uint64_t decision_count = 0;      ///< all that ever were
+  std::deque<change_record> changes; ///< newest last, at most 1000
+  std::deque<decision> decisions;    ///< newest last, at most 100
+  std::uint64_t decision_count = 0;  ///< all that ever were
   std::uint64_t replayed_steps = 0;
   std::uint64_t counts[4] = {}; ///< changes by migration kind
 };

@@ -42,7 +42,7 @@ using job_manager_actor = caf::typed_actor<
     // From the planner: passed on to the forecaster.
     caf::replies_to<forecast_query>::with<forecast_answer>,
     // From the conductor: passed on to the planner.
-    caf::replies_to<plan_query>::with<plan_answer>,
+    caf::replies_to<request_plan>::with<plan_chosen>,
     // What `status` shows; passed on to the conductor.
     caf::replies_to<view_atom>::with<job_picture>>;
 
@@ -68,7 +68,7 @@ using forecaster_actor = caf::typed_actor<
 /// LIVEPUT_PLANNER: chooses configurations; child of a job_manager. Local only.
 using planner_actor = caf::typed_actor<
     // Answers with the configuration to use. May be repeated.
-    caf::replies_to<plan_query>::with<plan_answer>>;
+    caf::replies_to<request_plan>::with<plan_chosen>>;
 
 /// INJECTOR: makes synthetic preemptions; child of the registry. Local only.
 using injector_actor = caf::typed_actor<

@@ -146,7 +146,7 @@ job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_conf
       [=](released_atom, const slot_id& x) { self->send(self->state.config.registry, released_atom_v, x); },
       [=](const fleet_news& x) { learn(self, x); },
       [=](const forecast_query& x) { return self->delegate(self->state.forecaster, x); },
-      [=](const plan_query& x) { return self->delegate(self->state.planner, x); },
+      [=](const request_plan& x) { return self->delegate(self->state.planner, x); },
       [=](view_atom) { return self->delegate(self->state.conductor, view_atom_v); },
   };
 }

@@ -71,14 +71,6 @@ struct forecast_answer {
   std::shared_ptr<const fleet_forecast> what;
 };
 
-struct plan_query {
-  request_plan what;
-};
-
-struct plan_answer {
-  plan_chosen what;
-};
-
 /// A living instance that may be preempted.
 struct preempt_target {
   std::string name;
@@ -106,7 +98,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_picture)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::fleet_news)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_query)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::forecast_answer)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_query)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_answer)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::request_plan)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_chosen)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_order)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_outcome)

@@ -94,8 +94,8 @@ void ask_stand_in(self_pointer self, const caf::error& why) {
     s.stand_in = s.config.own_threads ? self->spawn<caf::detached>(liveput_planner, config)
                                       : self->spawn(liveput_planner, config);
   }
-  self->request(s.stand_in, plan_limit, plan_query{s.asked})
-      .then([=](const plan_answer& answer) { handle(self, answer.what); },
+  self->request(s.stand_in, plan_limit, s.asked)
+      .then([=](const plan_chosen& answer) { handle(self, answer); },
             [=](const caf::error& e) { // the conductor asks again when its own limit has passed
               self->state.stand_in = nullptr;
               write(self, severity::error, "no configuration can be chosen: " + render(e));
@@ -105,11 +105,11 @@ void ask_stand_in(self_pointer self, const caf::error& why) {
 // The planner may just be restarting: an unanswered query is repeated a few times.
 void ask_for_plan(self_pointer self) {
   auto& s = self->state;
-  self->request(s.config.manager, plan_limit, plan_query{s.asked})
+  self->request(s.config.manager, plan_limit, s.asked)
       .then(
-          [=](const plan_answer& answer) {
+          [=](const plan_chosen& answer) {
             self->state.unanswered = 0;
-            handle(self, answer.what);
+            handle(self, answer);
           },
           [=, number = s.asked.request](const caf::error& e) {
             auto& s = self->state;

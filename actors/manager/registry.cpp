@@ -3,8 +3,7 @@
 #include "actors/manager/injector.hpp"
 #include "actors/manager/job_manager.hpp"
 #include "actors/manager/job_obstacle.hpp"
-#include "actors/manager/status.hpp"
-#include "gpu/model/model_description.hpp"
+#include "actors/manager/registry_parts.hpp"
 #include "protocols/base/text.hpp"
 
 #include <fmt/format.h>
@@ -16,9 +15,8 @@ namespace parcae {
 
 namespace {
 
-using self_pointer = registry_actor::stateful_pointer<registry_state>;
+using self_pointer = registry_pointer;
 
-constexpr std::chrono::seconds view_limit{2};
 constexpr std::chrono::seconds look_interval{1};
 constexpr std::chrono::seconds patience{5}; // with a job that waits before it has begun, while another could run
 
@@ -26,7 +24,6 @@ slot_id slot_of(const hello& x, std::uint32_t index) {
   return {x.name, x.life, index};
 }
 
-void start_next_job(self_pointer self);
 void look_for_rivals(self_pointer self);
 
 // What goes to nodes is sent without a sender: so they do not get to know the registry, nor does who listens.
@@ -247,25 +244,6 @@ void beat(self_pointer self) {
 
 // --- jobs ----------------------------------------------------------------------------------------
 
-fleet_offer offer_of(const registry_state& s) {
-  std::vector<std::pair<std::uint64_t, fleet_offer::worker>> in_order;
-  fleet_offer result;
-  for (const auto& [who, member] : s.members) {
-    const auto* record = s.table.find(who);
-    if (!record || record->state != instance_state::alive)
-      continue;
-    const auto& x = record->facts;
-    if (x.role == role::keeper)
-      ++result.keepers;
-    else
-      in_order.push_back({member.order, {x.processor, x.slots, x.slot_bytes}});
-  }
-  std::ranges::sort(in_order, {}, [](const auto& x) { return x.first; });
-  for (auto& [order, worker] : in_order)
-    result.workers.push_back(std::move(worker));
-  return result;
-}
-
 job_queue::obstacle obstacle_now(const registry_state& s) {
   return [offer = offer_of(s)](const job_specification& job) { return obstacle_to(job, offer); };
 }
@@ -304,28 +282,6 @@ void look_for_rivals(self_pointer self) {
           [](const caf::error&) {}); // the job is ending
 }
 
-void start_next_job(self_pointer self) {
-  auto& s = self->state;
-  if (s.queue.running())
-    return look_later(self);
-  const auto id = s.end_at ? std::nullopt : s.queue.start_next(obstacle_now(s));
-  if (!id)
-    return;
-  const auto& job = s.queue.jobs().at(*id).specification;
-  spdlog::info("job {} ({}) starts", id->value, job.name);
-  // A job that gave way begins anew: with keys of its own.
-  const auto key = key_of(s.config.secret, "job", {id->value, s.queue.jobs().at(*id).gave_way});
-  s.manager = self->spawn(job_manager, job_manager_config{*id, job, s.config.conductor, key, registry_actor{self},
-                                                          s.fleet, s.config.own_threads});
-  self->monitor(s.manager);
-  std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
-  for (const auto& [who, member] : s.members)
-    in_order.emplace_back(member.order, who);
-  std::sort(in_order.begin(), in_order.end());
-  for (const auto& [order, who] : in_order)
-    offer_slots(self, who);
-}
-
 void end_job(self_pointer self, const job_outcome& x) {
   auto& s = self->state;
   if (s.queue.running() != x.job)
@@ -354,201 +310,48 @@ void end_job(self_pointer self, const job_outcome& x) {
   start_next_job(self);
 }
 
-// --- clients -------------------------------------------------------------------------------------
-
-client_reply encoded(const reply& x) {
-  return {encode(x)};
-}
-
-client_reply refusal(parcae_error code, std::string_view details) {
-  return encoded(error_reply{std::string(to_string(code)), render(code, details)});
-}
-
-client_reply refusal(const caf::error& x) {
-  if (is_ours(x))
-    return refusal(static_cast<parcae_error>(x.code()), details_of(x));
-  return refusal(parcae_error::internal, render(x));
-}
-
-std::string label_of(const registry_state& s, job_id id) {
-  return fmt::format("job {} ({})", id.value, s.queue.jobs().at(id).specification.name);
-}
-
-/// What runs before a job that comes after `before` of those that wait.
-std::vector<std::string> those_before(const registry_state& s, const std::vector<job_id>& before) {
-  std::vector<std::string> result;
-  if (const auto running = s.queue.running())
-    result.push_back(label_of(s, *running) + ", which runs");
-  for (const auto id : before)
-    result.push_back(label_of(s, id) + (s.queue.jobs().at(id).why.empty() ? "" : ", if it can run by then"));
-  return result;
-}
-
-/// Why a job waits.
-std::string why_waiting(const registry_state& s, job_id id) {
-  if (const auto& why = s.queue.jobs().at(id).why; !why.empty())
-    return why;
-  auto order = s.queue.waiting();
-  order.erase(std::ranges::find(order, id), order.end());
-  std::erase_if(order, [&](job_id x) { return !s.queue.jobs().at(x).why.empty(); }); // they are passed over
-  const auto before = those_before(s, order);
-  if (before.empty())
-    return {};
-  return "waits for " + before.front() +
-         (before.size() > 1 ? fmt::format(", and {} more", before.size() - 1) : std::string());
-}
-
-/// The one that runs, else the one that ran last, else 0.
-job_id latest_job(const registry_state& s) {
-  return s.queue.running().value_or(s.pictures.empty() ? job_id{} : s.pictures.rbegin()->first);
-}
-
-status_reply status_with(self_pointer self, const status_request& wanted, const job_picture& of_running) {
-  auto& s = self->state;
-  auto now = self->clock().now();
-  status_reply result;
-  result.manager_life = s.config.manager_life;
-  result.now_us = microseconds_of(now);
-  for (const auto& [who, record] : s.table.records())
-    result.instances.push_back(status_of(record, now));
-  s.news.add_to(result, wanted);
-  const auto detailed = wanted.job != 0 ? job_id{wanted.job} : latest_job(s);
-  for (const auto& [id, job] : s.queue.jobs()) {
-    if (wanted.job != 0 && wanted.job != id.value)
-      continue;
-    auto details = wanted;
-    if (id != detailed)
-      details.changes_from = details.events_from = details.decisions_from = details.losses_from = UINT64_MAX;
-    auto known = s.pictures.find(id);
-    result.jobs.push_back(status_of(id, job,
-                                    s.queue.running() == id     ? of_running
-                                    : known != s.pictures.end() ? known->second
-                                                                : job_picture{},
-                                    details));
-    result.jobs.back().detailed = id == detailed;
-    if (job.state == job_state::queued)
-      result.jobs.back().problem = why_waiting(s, id);
-    else if (s.queue.running() == id)
-      result.jobs.back().idle = idle_reason(job.specification, result.jobs.back(), result.instances);
-  }
-  return result;
-}
-
-std::string problem_with(const job_specification& job, std::int32_t priority) {
-  if (priority < -most_priority || priority > most_priority)
-    return fmt::format("the priority is {}, must be from {} to {}", priority, -most_priority, most_priority);
-  auto problem = problem_of(job);
-  return problem.empty() ? depth_problem_of(job) : problem;
-}
-
-struct request_server {
-  self_pointer self;
-
-  using answer = caf::result<client_reply>;
-
-  answer operator()(const submit_request& x) const {
-    if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
-      return refusal(parcae_error::malformed_request, problem);
-    if (self->state.end_at)
-      return refusal(parcae_error::unreachable_manager, "it is about to end");
-    if (self->state.queue.full())
-      return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");
-    auto id = self->state.queue.submit(x.job, x.priority);
-    start_next_job(self);
-    return encoded(submitted_reply{id.value, self->state.config.manager_life});
-  }
-
-  answer operator()(const check_request& x) const {
-    if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
-      return refusal(parcae_error::malformed_request, problem);
-    const auto& s = self->state;
-    return encoded(checked_reply{obstacle_to(x.job, offer_of(s)), those_before(s, s.queue.waiting(x.priority))});
-  }
-
-  answer operator()(const status_request& x) const {
-    auto& s = self->state;
-    if (x.job != 0 && !s.queue.jobs().contains(job_id{x.job}))
-      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
-    if (!s.manager)
-      return encoded(status_with(self, x, {}));
-    auto promise = self->make_response_promise<client_reply>();
-    auto job = *s.queue.running();
-    self->request(s.manager, view_limit, view_atom_v)
-        .then([self = self, x, promise](
-                  const job_picture& picture) mutable { promise.deliver(encoded(status_with(self, x, picture))); },
-              [self = self, x, promise, job](const caf::error&) mutable {
-                // The job ended while it was asked: its last picture is, or soon will be, here.
-                auto& pictures = self->state.pictures;
-                auto known = pictures.find(job);
-                promise.deliver(encoded(status_with(self, x, known != pictures.end() ? known->second : job_picture{})));
-              });
-    return promise;
-  }
-
-  answer operator()(const preempt_request& x) const {
-    auto& s = self->state;
-    preempt_order order{x, {}};
-    for (const auto& [who, member] : s.members) {
-      const auto& record = *s.table.find(who);
-      order.living.push_back({who.first, who.second, record.facts.role == role::worker,
-                              record.state == instance_state::leaving, member.handle});
-    }
-    auto promise = self->make_response_promise<client_reply>();
-    self->request(s.injector, view_limit, order)
-        .then(
-            [self = self, promise, notice_ms = x.notice_ms](const preempt_outcome& done) mutable {
-              if (notice_ms == 0) // else the notice is news
-                for (const auto& name : done.names)
-                  self->state.news.note(self->clock().now(), severity::warning,
-                                        "instance " + name + " is preempted by command, without notice");
-              promise.deliver(encoded(preempted_reply{done.names}));
-            },
-            [promise](const caf::error& e) mutable { promise.deliver(refusal(e)); });
-    return promise;
-  }
-
-  answer operator()(const cancel_request& x) const {
-    auto& s = self->state;
-    job_id id{x.job};
-    if (!s.queue.jobs().contains(id))
-      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
-    if (!s.queue.cancel(id))
-      return refusal(parcae_error::job_over, "job " + std::to_string(x.job));
-    if (s.queue.running() == id)
-      self->send(s.manager, job_event{cancel_requested{}});
-    else
-      start_next_job(self);
-    return encoded(cancelled_reply{x.job});
-  }
-
-  answer operator()(const checkpoint_request& x) const {
-    auto& s = self->state;
-    job_id id{x.job};
-    if (!s.queue.jobs().contains(id))
-      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
-    if (s.queue.running() == id)
-      self->send(s.manager, job_event{checkpoint_wanted{}});
-    return encoded(checkpointing_reply{x.job});
-  }
-
-  answer operator()(const report_request& x) const {
-    spdlog::warn("instance {} failed: {}", x.instance, x.what);
-    const auto& s = self->state;
-    const job_id named{x.job};
-    self->state.news.fail(self->clock().now(), s.queue.jobs().contains(named) ? named : latest_job(s), x);
-    return encoded(reported_reply{});
-  }
-};
-
-caf::result<client_reply> serve(self_pointer self, const client_request& x) {
-  try {
-    return std::visit(request_server{self}, decode_request(x.bytes));
-  } catch (const std::runtime_error& e) {
-    return refusal(parcae_error::malformed_request, e.what());
-  }
-}
-
 } // namespace
+
+fleet_offer offer_of(const registry_state& s) {
+  std::vector<std::pair<std::uint64_t, fleet_offer::worker>> in_order;
+  fleet_offer result;
+  for (const auto& [who, member] : s.members) {
+    const auto* record = s.table.find(who);
+    if (!record || record->state != instance_state::alive)
+      continue;
+    const auto& x = record->facts;
+    if (x.role == role::keeper)
+      ++result.keepers;
+    else
+      in_order.push_back({member.order, {x.processor, x.slots, x.slot_bytes}});
+  }
+  std::ranges::sort(in_order, {}, [](const auto& x) { return x.first; });
+  for (auto& [order, worker] : in_order)
+    result.workers.push_back(std::move(worker));
+  return result;
+}
+
+void start_next_job(self_pointer self) {
+  auto& s = self->state;
+  if (s.queue.running())
+    return look_later(self);
+  const auto id = s.end_at ? std::nullopt : s.queue.start_next(obstacle_now(s));
+  if (!id)
+    return;
+  const auto& job = s.queue.jobs().at(*id).specification;
+  spdlog::info("job {} ({}) starts", id->value, job.name);
+  // A job that gave way begins anew: with keys of its own.
+  const auto key = key_of(s.config.secret, "job", {id->value, s.queue.jobs().at(*id).gave_way});
+  s.manager = self->spawn(job_manager, job_manager_config{*id, job, s.config.conductor, key, registry_actor{self},
+                                                          s.fleet, s.config.own_threads});
+  self->monitor(s.manager);
+  std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
+  for (const auto& [who, member] : s.members)
+    in_order.emplace_back(member.order, who);
+  std::sort(in_order.begin(), in_order.end());
+  for (const auto& [order, who] : in_order)
+    offer_slots(self, who);
+}
 
 registry_actor::behavior_type registry(self_pointer self, registry_config config) {
   self->set_down_handler([=](const caf::down_msg& x) {

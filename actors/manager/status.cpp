@@ -63,29 +63,6 @@ change_status status_of(std::uint64_t number, const change_record& x) {
           .at_us = microseconds_of(x.at)};
 }
 
-choice_status status_of(const live_choice& x) {
-  return {x.what.width == 0 ? "waiting" : fmt::format("{}×{}", x.what.width, x.what.depth), x.samples};
-}
-
-decision_status status_of(std::uint64_t number, const decision_record& x) {
-  decision_status result{.number = number,
-                         .at_us = microseconds_of(x.at),
-                         .trigger = x.trigger,
-                         .policy = x.note.policy,
-                         .forecast = {},
-                         .chosen = status_of(x.note.chosen),
-                         .runners_up = {},
-                         .reason = x.note.reason,
-                         .generation = x.to.value,
-                         .expected_ms = x.note.expected_ms,
-                         .realised_ms = x.realised_ms};
-  for (const auto& y : x.note.forecast)
-    result.forecast.push_back({y.mean, y.low, y.high});
-  for (const auto& y : x.note.runners_up)
-    result.runners_up.push_back(status_of(y));
-  return result;
-}
-
 configuration_status status_of(const configuration& x) {
   return {.width = x.width,
           .depth = x.depth,
@@ -179,12 +156,8 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
     ++number;
   }
   to.decision_count = x.decision_count;
-  number = to.decision_count - x.decisions.size();
-  for (const auto& decision : x.decisions) {
-    if (number >= wanted.decisions_from)
-      to.decisions.push_back(status_of(number, decision));
-    ++number;
-  }
+  std::ranges::copy_if(x.decisions, std::back_inserter(to.decisions),
+                       [&](const decision& y) { return y.number >= wanted.decisions_from; });
   add_course(to, x, wanted);
   to.chain = x.chain;
   to.parameters_sha256 = digest_of(x.layer_digests);
@@ -209,10 +182,6 @@ const char* name_of(severity x) {
     return "error";
   }
   return "unknown";
-}
-
-std::int64_t microseconds_of(time_point x) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(x.time_since_epoch()).count();
 }
 
 instance_status status_of(const instance_record& x, time_point now) {

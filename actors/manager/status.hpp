@@ -9,8 +9,6 @@
 
 namespace parcae {
 
-std::int64_t microseconds_of(time_point x);
-
 /// information, warning, error
 const char* name_of(severity x);
 

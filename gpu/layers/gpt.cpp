@@ -76,12 +76,7 @@ public:
 } // namespace
 
 std::vector<std::unique_ptr<layer>> make_gpt_layers(const model_specification& x) {
-  std::vector<std::unique_ptr<layer>> result;
-  result.push_back(std::make_unique<embedding_layer>(x.dropout));
-  for (std::uint32_t i = 1; i <= x.layers; ++i)
-    result.push_back(std::make_unique<block_layer>(x, i));
-  result.push_back(std::make_unique<head_layer>());
-  return result;
+  return transformer_layers<embedding_layer, block_layer, head_layer>(x);
 }
 
 } // namespace parcae

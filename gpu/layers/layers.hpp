@@ -18,6 +18,17 @@ std::vector<std::unique_ptr<layer>> make_bert_layers(const model_specification& 
 std::vector<std::unique_ptr<layer>> make_resnet_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_vgg_layers(const model_specification& x);
 
+/// An embedding, as many blocks as the model has layers, numbered from 1, and a head.
+template <class Embedding, class Block, class Head>
+std::vector<std::unique_ptr<layer>> transformer_layers(const model_specification& x) {
+  std::vector<std::unique_ptr<layer>> result;
+  result.push_back(std::make_unique<Embedding>(x.dropout));
+  for (std::uint32_t i = 1; i <= x.layers; ++i)
+    result.push_back(std::make_unique<Block>(x, i));
+  result.push_back(std::make_unique<Head>());
+  return result;
+}
+
 /// The dropouts of one forward call of one layer. Every use draws its mask from a generator of its own, seeded by where
 /// in the job the call is, the layer, and how many uses came before; probability 0 and evaluation draw nothing. One
 /// call, one thread.

@@ -97,6 +97,30 @@ void generation_state::run_preparation(const executor_options& options, data_por
   }
 }
 
+void generation_state::run_transfer(const executor_options& options, layer_store& store, const version& at) {
+  // What failed is over: nothing may be read from shards that are freed, and the peers need not wait for more.
+  const auto fail = [&](failure kind, const std::exception& e) {
+    if (!aborted)
+      transferred = failed{what.next, kind, 0, e.what(), inventory_of(store)};
+    end();
+  };
+  try {
+    const auto received = move_shards(options, store, at);
+    if (is_rank()) {
+      complete_stage(store, at);
+      transferred = ready{what.next, at, received};
+    } else {
+      transferred = delivered{what.next};
+    }
+  } catch (const communication_error& e) {
+    fail(failure::communication, e);
+  } catch (const std::exception& e) {
+    fail(failure::refused, e);
+  }
+  if (transferred)
+    options.report_to(*transferred);
+}
+
 std::uint64_t generation_state::move_shards(const executor_options& options, layer_store& store, const version& at) {
   struct arrival {
     std::uint32_t layer;

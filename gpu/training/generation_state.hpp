@@ -31,12 +31,10 @@ struct generation_state {
   /// All but the training's binding to `store` is independent of it. Throws `killed` only.
   void run_preparation(const executor_options& options, data_port& port, layer_store& store);
 
-  /// Sends and receives the shards of the transfer plan, all of version `at`, between the peers and `store`. Returns
-  /// the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.
-  std::uint64_t move_shards(const executor_options& options, layer_store& store, const version& at);
-
-  /// Makes what of version (0, 0) is missing of a rank's stage. Throws std::runtime_error if more is missing.
-  void complete_stage(layer_store& store, const version& at) const;
+  /// Moves the shards of the transfer plan, all of version `at`, between the peers and `store`, and makes what of
+  /// version (0, 0) is missing of a rank's stage. Reports READY or DELIVERED, or FAILED unless the generation was
+  /// ended, and keeps that as `transferred`. Throws `killed` only.
+  void run_transfer(const executor_options& options, layer_store& store, const version& at);
 
   bool is_rank() const { return self < what.target.ranks(); }
 
@@ -57,6 +55,13 @@ struct generation_state {
   std::atomic<bool> is_refused = false;
   failed refusal;                    ///< why it could not be prepared
   std::optional<report> transferred; ///< the answer to TRANSFER, repeated when asked again
+
+private:
+  /// Returns the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.
+  std::uint64_t move_shards(const executor_options& options, layer_store& store, const version& at);
+
+  /// Throws std::runtime_error if something of a version other than (0, 0) is missing.
+  void complete_stage(layer_store& store, const version& at) const;
 };
 
 } // namespace parcae

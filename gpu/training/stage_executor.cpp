@@ -1,7 +1,8 @@
 #include "gpu/training/stage_executor.hpp"
 
-#include "gpu/model/shared_dataset.hpp"
+#include "gpu/training/data_loader.hpp"
 #include "gpu/training/generation_state.hpp"
+#include "gpu/training/progress_pace.hpp"
 #include "gpu/training/snapshot_feed.hpp"
 #include "gpu/training/tensor_account.hpp"
 #include "protocols/base/crash_stack.hpp"
@@ -37,7 +38,8 @@ void keep_freed_memory() {
 
 class stage_executor final : public executor {
 public:
-  stage_executor(executor_options options, data_port& port) : options_(std::move(options)), port_(port) {
+  stage_executor(executor_options options, data_port& port) :
+      options_(std::move(options)), port_(port), loader_(options_, [this] { die(); }) {
     thread_ = std::thread([this] { run(); });
   }
 
@@ -45,6 +47,7 @@ public:
     {
       const std::lock_guard lock(mutex_);
       closing_ = true;
+      loader_.close();
       if (current_)
         current_->end();
       if (next_)
@@ -52,8 +55,6 @@ public:
     }
     wake_.notify_all();
     thread_.join();
-    if (loader_.joinable())
-      loader_.join();
   }
 
   void submit(command x) override {
@@ -67,7 +68,7 @@ public:
         return;
       }
       if (auto* l = std::get_if<load>(&x)) {
-        begin_loading(std::move(*l));
+        loader_.begin(std::move(*l));
         return;
       }
       if (auto* a = std::get_if<abort_generation>(&x)) {
@@ -84,48 +85,7 @@ public:
   }
 
 private:
-  // --- the data, beside everything else
-  // ---------------------------------------------------------------------------------------------------------------
-
-  /// With mutex_ held.
-  void begin_loading(load x) {
-    data_wanted_ = true;
-    if (is_loading_)
-      return; // its answer is to come
-    if (data_)
-      return options_.report_to(loaded{x.job, data_->digest()});
-    if (loader_.joinable())
-      loader_.join(); // has ended: it takes no lock after is_loading_ went false
-    is_loading_ = true;
-    loader_ = std::thread([this, x = std::move(x)] { run_loading(x); });
-  }
-
-  void run_loading(const load& x) {
-    std::shared_ptr<const dataset> data;
-    report answer;
-    try {
-      if (options_.on_fault_point)
-        options_.on_fault_point({"load", {}, 0, 0});
-      data = shared_dataset(x.specification, options_.data);
-      answer = loaded{x.job, data->digest()};
-    } catch (const killed&) {
-      return die();
-    } catch (const data_error& e) {
-      answer = failed{{}, failure::data, 0, e.what(), {}};
-    } catch (const std::exception& e) {
-      answer = failed{{}, failure::computation, 0, std::string("cannot load the data: ") + e.what(), {}};
-    }
-    const std::lock_guard lock(mutex_);
-    is_loading_ = false;
-    if (closing_ || dead_)
-      return;
-    if (data_wanted_)
-      data_ = std::move(data);
-    options_.report_to(std::move(answer));
-  }
-
   // --- preparation, beside a running generation
-  // -----------------------------------------------------------------------
 
   /// With mutex_ held.
   void begin_preparation(prepare x) {
@@ -158,6 +118,7 @@ private:
   void die() {
     const std::lock_guard lock(mutex_);
     dead_ = true;
+    loader_.close();
     for (auto* x : {current_.get(), next_.get()}) // the main thread may wait for a peer
       if (x)
         x->end();
@@ -165,7 +126,6 @@ private:
   }
 
   // --- main thread
-  // ----------------------------------------------------------------------------------------------------
 
   void run() {
     use_crash_stack();
@@ -202,6 +162,7 @@ private:
     std::vector<std::shared_ptr<generation_state>> superseded;
     const std::lock_guard lock(mutex_);
     dead_ = true;
+    loader_.close();
     current.swap(current_);
     next.swap(next_);
     superseded.swap(superseded_);
@@ -261,27 +222,7 @@ private:
       return;
     if (std::exchange(stored_, g->what.job) != g->what.job)
       store_.clear();
-    // What failed is over: nothing may be read from shards that are freed, and the peers need not wait for more.
-    const auto fail = [&](failure kind, const std::exception& e) {
-      if (!g->aborted)
-        g->transferred = failed{x.next, kind, 0, e.what(), inventory_of(store_)};
-      g->end();
-    };
-    try {
-      const auto received = g->move_shards(options_, store_, x.at);
-      if (g->is_rank()) {
-        g->complete_stage(store_, x.at);
-        g->transferred = ready{x.next, x.at, received};
-      } else {
-        g->transferred = delivered{x.next};
-      }
-    } catch (const communication_error& e) {
-      fail(failure::communication, e);
-    } catch (const std::exception& e) {
-      fail(failure::refused, e);
-    }
-    if (g->transferred)
-      options_.report_to(*g->transferred);
+    g->run_transfer(options_, store_, x.at);
   }
 
   void handle(const activate& x) {
@@ -318,9 +259,7 @@ private:
     if (feed_.wanted())
       current_->training->want_snapshot();
     memory_->begin();
-    reported_ = {};
-    steps_since_report_ = 0;
-    step_began_ = steady::now();
+    pace_.begin();
     running_ = true;
     options_.report_to(active{x.next});
     if (x.at.steps >= current_->what.specification.steps)
@@ -409,10 +348,9 @@ private:
 
   void handle(const forget& x) {
     feed_.forget(x.job);
+    loader_.forget();
     std::shared_ptr<generation_state> old_current, old_next;
     const std::lock_guard lock(mutex_);
-    data_wanted_ = false;
-    data_.reset();
     if (current_ && current_->what.job == x.job) {
       running_ = false;
       old_current.swap(current_);
@@ -437,17 +375,11 @@ private:
       send_snapshot(result);
       if (training.wants_snapshot())
         feed_.want(); // also if this generation ends before it can be taken
-      ++steps_since_report_;
       const bool last = training.at().steps == g.what.specification.steps;
-      if (const auto now = steady::now();
-          last || result.stop || now - reported_ >= progress_interval(g.what.target.ranks())) {
-        const std::chrono::duration<double, std::milli> elapsed = now - step_began_;
+      if (const auto step_ms = pace_.step_done(g.what.target.ranks(), last || result.stop)) {
         auto times = training.take_times();
-        options_.report_to(progress{g.what.next, training.at(), result,
-                                    elapsed.count() / static_cast<double>(steps_since_report_), std::move(times.layers),
+        options_.report_to(progress{g.what.next, training.at(), result, *step_ms, std::move(times.layers),
                                     times.other_ms, times.waited_ms, memory_->peak()});
-        reported_ = step_began_ = now;
-        steps_since_report_ = 0;
       }
       if (result.stop && !last)
         end_training();
@@ -471,7 +403,7 @@ private:
       evaluated_ = {current_->what.next, training.at(), x.first_replica, std::move(x.sums)};
       options_.report_to(*evaluated_);
     }
-    step_began_ += steady::now() - began; // steps are timed without it
+    pace_.leave_out(steady::now() - began);
   }
 
   /// By the stop bit, or because there is nothing to do any more but to hold the state and have it kept.
@@ -525,10 +457,6 @@ private:
   std::shared_ptr<generation_state> next_;                    ///< set with mutex_ held; taken by the main thread
   std::vector<std::shared_ptr<generation_state>> superseded_; ///< to be joined by the main thread
   std::pair<job_id, generation> newest_;                      ///< of the PREPAREs seen; guarded by mutex_
-  std::shared_ptr<const dataset> data_;                       ///< from LOAD to FORGET; guarded by mutex_
-  bool data_wanted_ = false;                                  ///< guarded by mutex_
-  bool is_loading_ = false;                                   ///< guarded by mutex_
-  std::thread loader_;                                        ///< guarded by mutex_
   bool closing_ = false;                                      ///< guarded by mutex_
   bool dead_ = false;                                         ///< guarded by mutex_
 
@@ -540,18 +468,13 @@ private:
   std::optional<failed> failure_;      ///< of current_; told again when it is asked for
   std::optional<evaluated> evaluated_; ///< by current_, the newest; told again with the answer to ACTIVATE and ABORT
   snapshot_feed feed_;
-  steady::time_point reported_;
-  steady::time_point step_began_;
-  std::uint64_t steps_since_report_ = 0;
+  progress_pace pace_;
 
+  data_loader loader_;
   std::thread thread_;
 };
 
 } // namespace
-
-std::chrono::milliseconds progress_interval(std::uint32_t ranks) {
-  return std::chrono::milliseconds(std::clamp<std::uint32_t>(5 * ranks, 200, 10'000));
-}
 
 std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port) {
   keep_freed_memory();

@@ -35,6 +35,7 @@ inline std::span<std::byte> bytes_of(const at::Tensor& x) {
 
 /// Bound to one rank. Single-threaded but for request_stop, request_snapshot, want_snapshot and the abort flag. After
 /// an exception the communicator must be aborted before this is destroyed: transmissions under way use its buffers.
+// Large: the state of one step, which every phase of it reads or makes.
 class stage_training {
 public:
   struct context {

@@ -17,10 +17,6 @@ std::string number(const char* format, double x) {
   return text;
 }
 
-std::string name_of(const shape& x) {
-  return x.width == 0 ? "waiting" : to_string(x);
-}
-
 /// Costs of the change that would come now.
 class present_change {
 public:
@@ -71,27 +67,29 @@ std::vector<forecast_outlook> outlook_of(const fleet_forecast& x) {
   return result;
 }
 
-std::string reason_of(const decision_note& note, const situation& now, const shape& fastest, double fastest_samples,
-                      std::size_t intervals) {
+// Why what `x` has chosen is better than the rest. `fastest`: of the present slots; width 0: none.
+std::string reason_of(const decision& x, const situation& now, const shape& fastest, std::size_t intervals) {
   std::string text = "liveput: ";
-  if (now.current.width > 0 && note.chosen.what == now.current)
+  if (now.current.width > 0 && x.chosen.configuration == to_string(now.current))
     text += "stays at ";
-  text += to_string(note.chosen.what);
-  text += ", " + text_of_quantity(note.chosen.samples) + " samples expected over " + std::to_string(intervals) +
-          " intervals";
-  if (!note.forecast.empty()) {
-    const auto& last = note.forecast.back();
+  text += x.chosen.configuration + ", " + text_of_quantity(x.chosen.samples) + " samples expected over " +
+          std::to_string(intervals) + " intervals";
+  if (!x.forecast.empty()) {
+    const auto& last = x.forecast.back();
     text += ", on " + std::to_string(now.slots) + " slots now and " + number("%.1f", last.mean) + " (" +
             std::to_string(last.low) + " to " + std::to_string(last.high) + ") in " +
-            std::to_string(note.forecast.size()) + " intervals";
+            std::to_string(x.forecast.size()) + " intervals";
   }
-  if (fastest.width > 0 && fastest != note.chosen.what)
-    text += "; " + to_string(fastest) + ", the fastest now, would give " +
-            text_of_quantity(note.chosen.samples - fastest_samples) + " less";
-  else if (!note.runners_up.empty())
-    text += "; " + name_of(note.runners_up[0].what) + " would give " +
-            text_of_quantity(note.chosen.samples - note.runners_up[0].samples) + " less";
-  return text;
+  if (x.runners_up.empty())
+    return text;
+  auto other = std::ranges::find(x.runners_up, to_string(fastest), &weighed_choice::configuration);
+  if (other != x.runners_up.end() && fastest.width > 0) {
+    text += "; " + other->configuration + ", the fastest now,";
+  } else {
+    other = x.runners_up.begin();
+    text += "; " + other->configuration;
+  }
+  return text + " would give " + text_of_quantity(x.chosen.samples - other->samples) + " less";
 }
 
 } // namespace
@@ -116,23 +114,23 @@ profile profile_of(const job_specification& job, std::span<const std::uint64_t> 
   return result;
 }
 
-live_decision decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
-                                   const situation& now) {
-  live_decision result;
+plan_answer decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
+                                 const situation& now) {
+  plan_answer result;
   result.choice = best_configuration(job, knowledge_of(now), now.slots);
   result.all = fitting(job, now, now.slots);
   const shape target{result.choice.width, result.choice.depth};
-  result.note.policy = "throughput";
-  result.note.chosen = {target, result.choice.samples_per_s * static_cast<double>(job.planning_interval_ms) / 1000 *
-                                    job.look_ahead};
-  result.note.reason = result.choice.reason;
+  result.why.policy = "throughput";
+  result.why.chosen = {to_string(target), result.choice.samples_per_s * static_cast<double>(job.planning_interval_ms) /
+                                              1000 * job.look_ahead};
+  result.why.reason = result.choice.reason;
   if (target.width > 0)
-    result.note.expected_ms = present_change(profile_of(job, state_bytes, now.costs, {}), now).stall_ms(target);
+    result.why.expected_ms = present_change(profile_of(job, state_bytes, now.costs, {}), now).stall_ms(target);
   return result;
 }
 
-live_decision decide_by_liveput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
-                                const situation& now, const fleet_forecast& forecast) {
+plan_answer decide_by_liveput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
+                              const situation& now, const fleet_forecast& forecast) {
   const auto devices = forecast.devices;
   const auto units = now.slots / devices;
   std::uint32_t most = units;
@@ -160,36 +158,31 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
     known.push_back({expected > units ? expected - units : 0, expected < units ? units - expected : 0});
   liveput_options options;
   options.first_ms = [&](std::uint32_t target) { return change.stall_ms(table.shapes()[target]); };
-  const auto best = plan_liveput(table, state, held, known, forecast.future, options);
+  const auto ranked = plan_liveput(table, state, held, known, forecast.future, options);
 
-  live_decision result;
-  auto shape_of = [&](std::uint32_t x) { return x == move_table::idle ? shape{} : table.shapes()[x]; };
-  result.note.policy = "liveput";
-  result.note.forecast = outlook_of(forecast);
-  result.note.chosen = {shape_of(best.best.target), best.best.samples};
-  for (const auto& x : best.runners_up)
-    result.note.runners_up.push_back({shape_of(x.target), x.samples});
-  const auto target = result.note.chosen.what;
-  for (const auto& x : all)
-    if (shape{x.width, x.depth} == target)
-      result.choice = x;
-  if (target.width > 0)
-    result.note.expected_ms = change.stall_ms(target);
-  const auto fastest = workload.fastest(now.slots);
+  const auto shape_of = [&](const liveput_choice& x) {
+    return x.target == move_table::idle ? shape{} : table.shapes()[x.target];
+  };
+  const auto target = shape_of(ranked[0]), fastest = workload.fastest(now.slots);
   // The plan is in whole instances. Where some of an instance's slots cannot be used, others may do.
   if (target.width == 0 && fastest.width > 0)
     return decide_by_throughput(job, state_bytes, now);
-  double fastest_samples = 0;
-  bool compared = false;
-  for (const auto& x : result.note.runners_up)
-    if (x.what == fastest) {
-      fastest_samples = x.samples;
-      compared = true;
-    }
-  result.note.reason = target.width > 0 ? reason_of(result.note, now, compared ? fastest : shape{}, fastest_samples,
-                                                    forecast.future.look_ahead() + known.size())
-                                        : best_configuration(job, knowledge_of(now), now.slots).reason;
-  result.choice.reason = result.note.reason;
+  plan_answer result;
+  result.why.policy = "liveput";
+  result.why.forecast = outlook_of(forecast);
+  result.why.chosen = {to_string(target), ranked[0].samples};
+  for (std::size_t i = 1; i < ranked.size(); ++i)
+    result.why.runners_up.push_back({to_string(shape_of(ranked[i])), ranked[i].samples});
+  if (target.width > 0) {
+    for (const auto& x : all)
+      if (shape{x.width, x.depth} == target)
+        result.choice = x;
+    result.why.expected_ms = change.stall_ms(target);
+    result.why.reason = reason_of(result.why, now, fastest, forecast.future.look_ahead() + known.size());
+  } else {
+    result.why.reason = best_configuration(job, knowledge_of(now), now.slots).reason;
+  }
+  result.choice.reason = result.why.reason;
   result.all = std::move(all);
   return result;
 }

@@ -7,6 +7,7 @@
 #include "planner/choose/throughput.hpp"
 #include "planner/cost/profile.hpp"
 #include "planner/cost/realistic_cost.hpp"
+#include "protocols/values/decision.hpp"
 
 #include <cstdint>
 #include <span>
@@ -29,39 +30,13 @@ struct situation {
   platform_cost platform;
 };
 
-/// Availability at the end of an interval of the look-ahead, in slots.
-struct forecast_outlook {
-  double mean = 0;
-  std::uint32_t low = 0;  ///< 10 % quantile
-  std::uint32_t high = 0; ///< 90 % quantile
+inline constexpr std::size_t outlook_intervals = 12; ///< of a decision's forecast, at most
 
-  friend bool operator==(const forecast_outlook&, const forecast_outlook&) = default;
-};
-
-/// A configuration and the samples expected of it over the look-ahead.
-struct live_choice {
-  shape what; ///< width 0: waiting
-  double samples = 0;
-
-  friend bool operator==(const live_choice&, const live_choice&) = default;
-};
-
-/// Why a configuration was chosen, for people and for `status`.
-struct decision_note {
-  std::string policy;                     ///< that decided
-  std::vector<forecast_outlook> forecast; ///< of the next intervals, at most `outlook_intervals`; empty without one
-  live_choice chosen;
-  std::vector<live_choice> runners_up; ///< best first, at most three
-  std::string reason;
-  double expected_ms = 0; ///< stall of the change to it; 0 if nothing changes
-};
-
-inline constexpr std::size_t outlook_intervals = 12;
-
-struct live_decision {
+/// A decision, and what it is about.
+struct plan_answer {
   configuration choice;
-  decision_note note;
-  std::vector<configuration> all; ///< that the choice was from, those too large for memory left out
+  decision why;                        ///< the planner's part of it
+  std::vector<configuration> all = {}; ///< that the choice was from, those too large for memory left out
 };
 
 /// The workload as the optimiser sees it: state sizes, measured times, and the analytic throughput of every (D, P).
@@ -69,13 +44,13 @@ profile profile_of(const job_specification& job, std::span<const std::uint64_t> 
                    std::span<const layer_cost> costs, std::span<const configuration> all);
 
 /// Policy `throughput`: the fastest configuration of the present slots.
-live_decision decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
-                                   const situation& now);
+plan_answer decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
+                                 const situation& now);
 
 /// Policy `liveput`: the most samples over the job's look-ahead, as the forecast has it. The present change costs what
 /// this situation says, later ones their mean over random losses. Slots in use that are not in the forecast, or the
 /// other way round, are taken to go, or come back, after the present interval.
-live_decision decide_by_liveput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
-                                const situation& now, const fleet_forecast& forecast);
+plan_answer decide_by_liveput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
+                              const situation& now, const fleet_forecast& forecast);
 
 } // namespace parcae

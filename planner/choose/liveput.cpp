@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -355,114 +354,137 @@ stage_values values_before(selection& s, const std::vector<lattice_node>& stage,
   return result;
 }
 
-std::string name_of(const move_table& table, std::uint32_t target) {
-  return target == move_table::idle ? "waiting" : to_string(table.shapes()[target]);
-}
+// What plan_liveput is asked.
+struct question {
+  move_table& table;
+  const training_state& now;
+  std::uint32_t held;
+  std::span<const fleet_change> known;
+  const availability_lattice& future;
+  const liveput_options& options;
 
-std::string reason_of(const move_table& table, const training_state& now, const liveput_decision& x,
-                      std::size_t intervals) {
-  char text[200];
-  const bool stays = x.best.target == now.at;
-  std::snprintf(text, sizeof text, "%s%s: %.6g samples expected over %zu intervals", stays ? "stays at " : "",
-                name_of(table, x.best.target).c_str(), x.best.samples, intervals);
-  std::string result = text;
-  if (!x.runners_up.empty()) {
-    std::snprintf(text, sizeof text, "; %s would give %.3g less", name_of(table, x.runners_up[0].target).c_str(),
-                  x.best.samples - x.runners_up[0].samples);
-    result += text;
-  }
-  return result;
-}
+  bool blind() const { return known.empty(); }
+  std::size_t intervals() const { return future.look_ahead() + known.size(); }
+};
 
-} // namespace
-
-liveput_decision plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
-                              std::span<const fleet_change> known, const availability_lattice& future,
-                              const liveput_options& options) {
-  const bool blind = known.empty();
+// How many instances there may be.
+std::set<std::uint32_t> sizes_in(const question& q) {
   std::set<std::uint32_t> sizes;
-  for (const auto& stage : future.stages)
+  for (const auto& stage : q.future.stages)
     for (const auto& node : stage)
       sizes.insert(node.available);
-  auto at = held;
-  for (const auto& x : known) {
+  auto at = q.held;
+  for (const auto& x : q.known) {
     at += x.joined - x.lost;
     sizes.insert(at);
   }
-  plan_memory own;
-  auto& s = (options.memory ? options.memory : &own)->find(table, considered(table, now, sizes, blind, options));
+  return sizes;
+}
+
+// Expected samples from the first stage of the lattice on.
+stage_values values_of_future(const question& q, selection& s) {
+  auto next = final_values(s, q.table, q.future, intervals_behind(q.table, s, q.future, q.intervals()));
+  for (auto h = q.future.look_ahead(); h-- > (q.blind() ? 1u : 0u);)
+    next = values_before(s, q.future.stages[h], next, q.blind());
+  return next;
+}
+
+// What the present state adds to the table's gains: a first start reads no checkpoint, a change under way has a rest
+// (which in real time was counted when the change began).
+double present_extra(const question& q, const selection& s, std::uint32_t to) {
+  if (to == s.idle())
+    return 0;
+  auto& costs = q.table.costs();
+  const auto target = s.shape_of(to);
+  const auto& shape = q.table.shapes()[target];
+  double ms = 0;
+  if (q.now.at == move_table::idle && !q.now.begun)
+    ms = costs.start_ms(shape, true) - costs.start_ms(shape, false);
+  else if (!costs.real_time())
+    ms = unfinished_ms(q.table, q.now, target, 0);
+  return -q.table.rate(target) * ms / 1000;
+}
+
+// Samples expected of each target, chosen before the interval's change is known.
+values blind_offers(const question& q, selection& s, const stage_values& next) {
   const auto n = s.size();
-  const auto from = s.number_of(now.at);
-  auto next = final_values(s, table, future, intervals_behind(table, s, future, future.look_ahead() + known.size()));
-  for (auto h = future.look_ahead(); h-- > (blind ? 1u : 0u);)
-    next = values_before(s, future.stages[h], next, blind);
-  std::vector<double> offer(n, 0);
-  // What the present state adds to the table's gains: a first start reads no checkpoint, a change under way has a rest
-  // (which in real time was counted when the change began).
-  auto extra = [&](std::uint32_t to) {
-    if (to == s.idle())
-      return 0.0;
-    const auto target = s.shape_of(to);
-    const auto& shape = table.shapes()[target];
-    double ms = 0;
-    if (now.at == move_table::idle && !now.begun)
-      ms = table.costs().start_ms(shape, true) - table.costs().start_ms(shape, false);
-    else if (!table.costs().real_time())
-      ms = unfinished_ms(table, now, target, 0);
-    return -table.rate(target) * ms / 1000;
-  };
-  if (blind) {
-    for (std::size_t i = 0; i < future.stages[0].size(); ++i) {
-      const blind_choice choice(s, future.stages[0][i], next);
+  const auto from = s.number_of(q.now.at);
+  values offer(n, 0);
+  for (std::size_t i = 0; i < q.future.stages[0].size(); ++i) {
+    const blind_choice choice(s, q.future.stages[0][i], next);
+    for (std::uint32_t to = 0; to < n; ++to)
+      offer[to] +=
+          n > 1 && to == s.idle() ? never : q.future.start[i] * (choice.of(from, to) + present_extra(q, s, to));
+  }
+  return offer;
+}
+
+// Samples expected of being in each target after the change known last, then of going there from any other, and so on
+// back to the present interval, in which training is where it is.
+values informed_offers(const question& q, selection& s, const stage_values& next) {
+  const auto n = s.size();
+  values offer(n, 0);
+  for (std::size_t i = 0; i < q.future.stages[0].size(); ++i)
+    for (std::uint32_t to = 0; to < n; ++to)
+      offer[to] += q.future.start[i] * next[i][to];
+  for (auto k = q.known.size(); k-- > 0;) {
+    auto before = q.held;
+    for (std::size_t j = 0; j < k; ++j)
+      before += q.known[j].joined - q.known[j].lost;
+    const auto& allowed = s.allowed(before + q.known[k].joined - q.known[k].lost);
+    const auto& gains = s.gains(before, q.known[k].joined, q.known[k].lost);
+    for (std::uint32_t to = 0; to < n; ++to)
+      if (!allowed[to])
+        offer[to] = never;
+    if (k == 0) {
+      const auto* row = &gains[static_cast<std::size_t>(s.number_of(q.now.at)) * n];
       for (std::uint32_t to = 0; to < n; ++to)
-        offer[to] += n > 1 && to == s.idle() ? never : future.start[i] * (choice.of(from, to) + extra(to));
+        if (!q.options.first_ms)
+          offer[to] += row[to] + present_extra(q, s, to);
+        else if (to != s.idle())
+          offer[to] += q.table.rate(s.shape_of(to)) * (q.table.seconds() - q.options.first_ms(s.shape_of(to)) / 1000);
+      break;
     }
-  } else {
-    for (std::size_t i = 0; i < future.stages[0].size(); ++i)
+    auto later = offer;
+    for (std::uint32_t x = 0; x < n; ++x) {
+      offer[x] = never;
       for (std::uint32_t to = 0; to < n; ++to)
-        offer[to] += future.start[i] * next[i][to];
-    for (auto k = known.size(); k-- > 0;) {
-      auto before = held;
-      for (std::size_t j = 0; j < k; ++j)
-        before += known[j].joined - known[j].lost;
-      const auto& allowed = s.allowed(before + known[k].joined - known[k].lost);
-      const auto& gains = s.gains(before, known[k].joined, known[k].lost);
-      for (std::uint32_t to = 0; to < n; ++to)
-        if (!allowed[to])
-          offer[to] = never;
-      if (k == 0) {
-        for (std::uint32_t to = 0; to < n; ++to)
-          if (!options.first_ms)
-            offer[to] += gains[static_cast<std::size_t>(from) * n + to] + extra(to);
-          else if (to != s.idle())
-            offer[to] += table.rate(s.shape_of(to)) * (table.seconds() - options.first_ms(s.shape_of(to)) / 1000);
-        break;
-      }
-      auto later = offer;
-      for (std::uint32_t x = 0; x < n; ++x) {
-        offer[x] = never;
-        for (std::uint32_t to = 0; to < n; ++to)
-          offer[x] = std::max(offer[x], gains[static_cast<std::size_t>(x) * n + to] + later[to]);
-      }
+        offer[x] = std::max(offer[x], gains[static_cast<std::size_t>(x) * n + to] + later[to]);
     }
   }
+  return offer;
+}
+
+// The best first. Staying wins ties, then the smaller configuration.
+std::vector<liveput_choice> ranking(const question& q, const selection& s, values offer) {
   // Where something fits nobody waits now: plans count changes in full, but one that the fleet cuts short costs no more
   // than the time until then, which waiting loses, too.
   if (std::any_of(offer.begin(), offer.end() - 1, [](double x) { return x > never / 2; }))
     offer[s.idle()] = never;
   std::vector<liveput_choice> order;
-  for (std::uint32_t to = 0; to < n; ++to)
+  for (std::uint32_t to = 0; to < s.size(); ++to)
     order.push_back({s.shape_of(to), offer[to]});
-  // Staying wins ties, then the smaller configuration.
   std::stable_sort(order.begin(), order.end(), [&](const liveput_choice& a, const liveput_choice& b) {
-    return a.samples != b.samples ? a.samples > b.samples : (a.target == now.at) > (b.target == now.at);
+    return a.samples != b.samples ? a.samples > b.samples : (a.target == q.now.at) > (b.target == q.now.at);
   });
-  liveput_decision result;
-  result.best = order[0];
-  for (std::size_t i = 1; i < order.size() && i < 4 && order[i].samples > never / 2; ++i)
-    result.runners_up.push_back(order[i]);
-  result.reason = reason_of(table, now, result, future.look_ahead() + known.size());
-  return result;
+  std::size_t shown = 1;
+  while (shown < order.size() && shown < 4 && order[shown].samples > never / 2)
+    ++shown;
+  order.resize(shown);
+  return order;
+}
+
+} // namespace
+
+std::vector<liveput_choice> plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
+                                         std::span<const fleet_change> known, const availability_lattice& future,
+                                         const liveput_options& options) {
+  const question q{.table = table, .now = now, .held = held, .known = known, .future = future, .options = options};
+  plan_memory own;
+  auto& s =
+      (options.memory ? options.memory : &own)->find(table, considered(table, now, sizes_in(q), q.blind(), options));
+  const auto next = values_of_future(q, s);
+  return ranking(q, s, q.blind() ? blind_offers(q, s, next) : informed_offers(q, s, next));
 }
 
 } // namespace parcae

@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace parcae {
@@ -47,20 +46,16 @@ struct liveput_options {
 struct liveput_choice {
   std::uint32_t target = move_table::idle;
   double samples = 0;
+
+  friend bool operator==(const liveput_choice&, const liveput_choice&) = default;
 };
 
-struct liveput_decision {
-  liveput_choice best;
-  std::vector<liveput_choice> runners_up; ///< best first, at most three
-  std::string reason;                     ///< for people
-};
-
-/// Chooses the move for the present interval. `held` instances before it. With `known` empty the interval's change is
-/// not known: the target may ask for more instances than there are and will be clipped, and later decisions will be as
-/// blind. Else `known` are the changes known already, the present one first, the lattice starts behind them, and later
-/// decisions will know the change of their interval.
-liveput_decision plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
-                              std::span<const fleet_change> known, const availability_lattice& future,
-                              const liveput_options& options = {});
+/// Chooses the move for the present interval: the best, and up to three runners-up behind it. `held` instances before
+/// it. With `known` empty the interval's change is not known: the target may ask for more instances than there are and
+/// will be clipped, and later decisions will be as blind. Else `known` are the changes known already, the present one
+/// first, the lattice starts behind them, and later decisions will know the change of their interval.
+std::vector<liveput_choice> plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
+                                         std::span<const fleet_change> known, const availability_lattice& future,
+                                         const liveput_options& options = {});
 
 } // namespace parcae

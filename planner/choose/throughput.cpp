@@ -12,8 +12,7 @@ namespace parcae {
 namespace {
 
 std::string name_of(const configuration& x) {
-  return std::to_string(x.width) + "x" + std::to_string(x.depth) + " (" + text_of_quantity(x.samples_per_s) +
-         " samples/s)";
+  return to_string(shape{x.width, x.depth}) + " (" + text_of_quantity(x.samples_per_s) + " samples/s)";
 }
 
 // Fewer slots win a tie, then the shallower.
@@ -88,8 +87,20 @@ std::vector<configuration> configurations(const job_specification& job, const st
   for (auto& x : result)
     if (const auto problem = memory_problem(job, layers, x.first_layer, x.width, known.keepers, known.slot_bytes);
         !problem.empty())
-      x = {0, 0, {}, 0, std::to_string(x.width) + "x" + std::to_string(x.depth) + ": " + problem};
+      x = {0, 0, {}, 0, to_string(shape{x.width, x.depth}) + ": " + problem};
   return result;
+}
+
+std::vector<configuration> predicted_configurations(const job_specification& job, const step_knowledge& known,
+                                                    double single_ms, std::uint32_t slots) {
+  auto all = configurations(job, known, slots);
+  std::erase_if(all, [](const auto& x) { return x.width == 0; });
+  for (auto& x : all)
+    if (x.width == 1 && x.depth == 1) {
+      x.samples_per_s = x.low_samples_per_s = x.high_samples_per_s = job.global_batch * 1000.0 / single_ms;
+      x.measured_steps = 1;
+    }
+  return all;
 }
 
 configuration best_configuration(const job_specification& job, const step_knowledge& known, std::uint32_t slots) {
@@ -110,8 +121,9 @@ configuration best_configuration(const job_specification& job, const step_knowle
   }
   if (all.empty()) {
     configuration wait;
-    wait.reason = "waits: " + counted(slots, "slot") + ", the least configuration " + std::to_string(job.min_width) +
-                  "x" + std::to_string(job.min_depth) + " needs " + std::to_string(job.min_width * job.min_depth);
+    const shape least{job.min_width, job.min_depth};
+    wait.reason = "waits: " + counted(slots, "slot") + ", the least configuration " + to_string(least) + " needs " +
+                  std::to_string(least.slots());
     return wait;
   }
   // Ties within 1e-9 are not transitive, so the winner is the last one standing in a fixed order, not a sort's.

@@ -43,6 +43,11 @@ struct step_knowledge {
 std::vector<configuration> configurations(const job_specification& job, const step_knowledge& known,
                                           std::uint32_t slots);
 
+/// Those that fit a slot's memory, as predicted from what was measured at 1×1 alone, where a step takes `single_ms`:
+/// what the model was made from is known, but says nothing of its error.
+std::vector<configuration> predicted_configurations(const job_specification& job, const step_knowledge& known,
+                                                    double single_ms, std::uint32_t slots);
+
 /// Takes new measurements into account, as configurations() does.
 void refine(std::vector<configuration>& all, const job_specification& job, std::span<const measured_step> measured);
 

@@ -3,8 +3,8 @@
 // What is known of a workload on a kind of machine: layers, throughput by (D, P), costs of reconfiguration. Read from
 // the JSON files described in the folder's README. Pure values; parsing throws parse_error and nothing else.
 
-#include "planner/situation/shape.hpp"
 #include "protocols/values/costs.hpp"
+#include "protocols/values/shape.hpp"
 
 #include <cstdint>
 #include <map>

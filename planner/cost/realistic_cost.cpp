@@ -99,6 +99,21 @@ std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<co
   return most;
 }
 
+change_figures figures_of(const profile& workload) {
+  if (workload.changes)
+    return *workload.changes;
+  double build_ms = 0;
+  for (const auto& [depth, ms] : workload.model_build_ms)
+    build_ms += ms / static_cast<double>(workload.model_build_ms.size());
+  change_figures result;
+  result.prepare_ms += build_ms;
+  return result;
+}
+
+double making_ready_ms(const change_figures& figures) {
+  return figures.plan_ms + figures.prepare_ms + figures.transfer_ms + figures.activate_ms;
+}
+
 double settle_ms(const change_figures& figures, std::uint32_t lost) {
   return figures.settle_ms + lost * figures.loss_ms;
 }

@@ -44,6 +44,13 @@ struct change_cost {
 /// Most bytes that any participant sends, or receives, in these moves.
 std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<const std::uint64_t> layer_bytes);
 
+/// What changes of a workload take: as it was measured with its profile; else as usual, with what a published profile
+/// says is built while nobody trains.
+change_figures figures_of(const profile& workload);
+
+/// From a notice until a new configuration is ready. With less than that nothing can be prepared in time.
+double making_ready_ms(const change_figures& figures);
+
 /// ABORT until the last DECIDED.
 double settle_ms(const change_figures& figures, std::uint32_t lost);
 

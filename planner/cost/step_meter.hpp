@@ -3,8 +3,8 @@
 // How long steps really take: measured where a job has been, and what that says about the model elsewhere. Pure.
 
 #include "planner/cost/step_model.hpp"
-#include "planner/situation/shape.hpp"
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/values/shape.hpp"
 
 #include <array>
 #include <cstdint>

@@ -49,11 +49,11 @@ public:
       push(x.ms, x.added ? event_kind::added : event_kind::removed, numbers.at(x.node));
     }
     end_ms_ = trace.empty() ? 0 : trace.back().ms;
-    regroup_ms_ = ms(kind == peer_kind::varuna   ? system.restart_s - system.checkpoint_s
-                     : kind == peer_kind::bamboo ? system.rendezvous_s
-                                                 : system.reconfiguration_s);
-    rebalance_ms_ = ms(system.restart_s);
-    checkpoint_ms_ = ms(system.checkpoint_s);
+    takes_.regrouping_ms = ms(kind == peer_kind::varuna   ? system.restart_s - system.checkpoint_s
+                              : kind == peer_kind::bamboo ? system.rendezvous_s
+                                                          : system.reconfiguration_s);
+    takes_.rebalancing_ms = ms(system.restart_s);
+    takes_.checkpoint_ms = ms(system.checkpoint_s);
   }
 
   peer_outcome run() {
@@ -165,7 +165,8 @@ private:
   void regroup(event_kind kind) {
     status_ = status::regrouping;
     gather();
-    push(now_ + (kind == event_kind::regrouped ? regroup_ms_ : rebalance_ms_), kind, ++result_.regroupings);
+    push(now_ + (kind == event_kind::regrouped ? takes_.regrouping_ms : takes_.rebalancing_ms), kind,
+         ++result_.regroupings);
   }
 
   void form_group(event_kind kind) {
@@ -226,7 +227,7 @@ private:
     const auto every = system_.checkpoint_every_steps;
     if (kind_ == peer_kind::varuna && (checkpoint_next_ || (every > 0 && steps_ % every == 0))) {
       checkpoint_next_ = false;
-      next_ms += checkpoint_ms_;
+      next_ms += takes_.checkpoint_ms;
       checkpoints_.push_back({next_ms, result_.samples});
     }
     if (kind_ == peer_kind::bamboo && rebalances())
@@ -247,7 +248,10 @@ private:
   const double samples_per_step_;
   const peer_system& system_;
   const peer_rules rules_;
-  std::uint64_t end_ms_ = 0, regroup_ms_ = 0, rebalance_ms_ = 0, checkpoint_ms_ = 0;
+  std::uint64_t end_ms_ = 0;
+  struct {
+    std::uint64_t regrouping_ms = 0, rebalancing_ms = 0, checkpoint_ms = 0;
+  } takes_;
   std::priority_queue<event, std::vector<event>, std::greater<>> events_;
   std::uint64_t made_ = 0;
   std::uint64_t now_ = 0;
@@ -284,6 +288,29 @@ double peer_throughput(const peer_system& system, std::uint32_t nodes) {
     return 0;
   const auto found = table.lower_bound(nodes);
   return found == table.end() ? table.rbegin()->second : found->second;
+}
+
+std::vector<peer_progress> ideal_progress(const peer_model& model, const std::vector<trace_event>& trace) {
+  const auto history = intervals_of(delayed_additions(trace, peer_node_start_ms));
+  const auto end_s = static_cast<double>(trace.back().ms) / 1000;
+  std::vector<peer_progress> result{{0, 0}};
+  for (std::size_t i = 0; i < history.size() && history[i].seconds < end_s; ++i) {
+    double most = 0;
+    for (const auto& [name, system] : model.systems)
+      most = std::max(most, peer_throughput(system, history[i].available));
+    const auto next_s = i + 1 < history.size() ? std::min(history[i + 1].seconds, end_s) : end_s;
+    result.push_back({next_s, result.back().samples + most * (next_s - history[i].seconds)});
+  }
+  return result;
+}
+
+double samples_at(std::span<const peer_progress> progress, double seconds) {
+  const auto next = std::ranges::lower_bound(progress, seconds, {}, &peer_progress::seconds);
+  if (next == progress.begin() || next == progress.end())
+    return next == progress.end() ? progress.back().samples : next->samples;
+  const auto& before = *(next - 1);
+  return before.samples +
+         (next->samples - before.samples) * (seconds - before.seconds) / (next->seconds - before.seconds);
 }
 
 peer_outcome replay_peer(peer_kind kind, const peer_model& model, std::span<const trace_event> trace,

@@ -60,6 +60,13 @@ struct peer_outcome {
 peer_outcome replay_peer(peer_kind kind, const peer_model& model, std::span<const trace_event> trace,
                          const peer_rules& rules);
 
+/// Samples so far, from the beginning to the end of the trace, if at every moment the fastest of the systems trained
+/// with all nodes that have started, free of cost. Straight from one to the next. Requires a trace with an event.
+std::vector<peer_progress> ideal_progress(const peer_model& model, const std::vector<trace_event>& trace);
+
+/// Between the points of a progress, which must have one; before and behind them the first or last.
+double samples_at(std::span<const peer_progress> progress, double seconds);
+
 /// Samples/s with that many nodes: the table's nearest entry; 0 below one pipeline or without figures.
 double peer_throughput(const peer_system& system, std::uint32_t nodes);
 

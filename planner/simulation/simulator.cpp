@@ -77,7 +77,7 @@ std::uint32_t simulator::plan(std::span<const fleet_change> known, const availab
     options.first_ms = [&](std::uint32_t target) {
       return next.table.move_ms(state_.at, target, held_, history_[next_].lost);
     };
-  return plan_liveput(expected.table, state_, held_, known, future, options).best.target;
+  return plan_liveput(expected.table, state_, held_, known, future, options)[0].target;
 }
 
 std::uint32_t simulator::plan_with_truth() {

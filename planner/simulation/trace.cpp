@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <unordered_map>
 
 namespace parcae {
@@ -214,6 +215,24 @@ std::vector<trace_event> removals_when_told(const std::vector<trace_event>& even
   for (auto& x : result)
     x.notice_ms = x.notice_ms < least_ms ? 0 : x.notice_ms;
   return result;
+}
+
+std::uint64_t longest_notice_ms(const std::vector<trace_event>& events) {
+  std::uint64_t result = 0;
+  for (const auto& x : events)
+    result = std::max(result, x.notice_ms);
+  return result;
+}
+
+fleet_history lived_intervals(std::vector<trace_event> events, const fleet_history& history,
+                              std::optional<std::uint64_t> start_ms, std::optional<double> least_notice_ms) {
+  if (start_ms)
+    events = delayed_additions(events, *start_ms);
+  if (least_notice_ms)
+    events = removals_when_told(events, static_cast<std::uint64_t>(std::ceil(*least_notice_ms)));
+  else
+    std::ranges::for_each(events, [](auto& x) { x.notice_ms = 0; });
+  return lasting(intervals_of(events), history.front().seconds, history.back().seconds);
 }
 
 std::string to_csv(const std::vector<trace_event>& events) {

@@ -8,6 +8,7 @@
 #include "forecast/history.hpp"
 #include "planner/cost/profile.hpp"
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -44,6 +45,15 @@ std::vector<trace_event> delayed_additions(const std::vector<trace_event>& event
 /// The same trace with nodes gone when they are told to go, for training leaves them then; who is told before it comes
 /// is left out. Notice of less than `least_ms` is none.
 std::vector<trace_event> removals_when_told(const std::vector<trace_event>& events, std::uint64_t least_ms);
+
+/// 0 if nobody is told before.
+std::uint64_t longest_notice_ms(const std::vector<trace_event>& events);
+
+/// The intervals as training lives through them in real time, which last as long as `history` does: nodes can work
+/// `start_ms` after they were added, and are left when they are told to go if that is at least `least_notice_ms` before
+/// (else no notice counts).
+fleet_history lived_intervals(std::vector<trace_event> events, const fleet_history& history,
+                              std::optional<std::uint64_t> start_ms, std::optional<double> least_notice_ms);
 
 /// The same as parse_trace reads it.
 std::string to_csv(const std::vector<trace_event>& events);

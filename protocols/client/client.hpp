@@ -5,6 +5,7 @@
 // CAF.
 
 #include "protocols/values/costs.hpp"
+#include "protocols/values/decision.hpp"
 #include "protocols/values/job_specification.hpp"
 #include "protocols/values/state.hpp"
 
@@ -120,40 +121,6 @@ struct change_status {
   friend bool operator==(const change_status&, const change_status&) = default;
 };
 
-/// A configuration and the samples expected of it over the look-ahead.
-struct choice_status {
-  std::string configuration; ///< "D×P", or "waiting"
-  double samples = 0;
-
-  friend bool operator==(const choice_status&, const choice_status&) = default;
-};
-
-/// Slots to be expected one interval later than in the entry before.
-struct outlook_status {
-  double mean = 0;
-  std::uint32_t low = 0;  ///< 10 % quantile
-  std::uint32_t high = 0; ///< 90 % quantile
-
-  friend bool operator==(const outlook_status&, const outlook_status&) = default;
-};
-
-/// One answer of the planner: decision_record of actors/conductor/conductor.hpp with its number.
-struct decision_status {
-  std::uint64_t number = 0; ///< 0, 1, … within the job
-  std::int64_t at_us = 0;   ///< monotonic clock of the manager's machine
-  std::string trigger;
-  std::string policy;
-  std::vector<outlook_status> forecast;
-  choice_status chosen;
-  std::vector<choice_status> runners_up;
-  std::string reason;
-  std::uint64_t generation = 0; ///< that carries it out; 0: nothing was changed
-  double expected_ms = 0;       ///< stall
-  double realised_ms = -1;      ///< -1: none yet
-
-  friend bool operator==(const decision_status&, const decision_status&) = default;
-};
-
 /// How fast a configuration is: by the model, corrected by what was measured, or measured.
 struct configuration_status {
   std::uint32_t width = 0;
@@ -213,6 +180,7 @@ struct keeper_status {
   friend bool operator==(const keeper_status&, const keeper_status&) = default;
 };
 
+// Large: all that status tells of a job, flat as in the schema.
 struct job_status {
   std::uint64_t id = 0;
   std::string name;
@@ -251,7 +219,7 @@ struct job_status {
   std::vector<checkpoint_folder> checkpoint_folders;
   std::string checkpoint_problem;   ///< why the last attempt to write one failed
   std::uint64_t decision_count = 0; ///< all, also those left out
-  std::vector<decision_status> decisions;
+  std::vector<decision> decisions;
   std::vector<loss_point> losses;                   ///< ascending, at most loss_curve::most_points
   std::vector<loss_point> validation_losses;        ///< likewise
   double time_left_ms = -1;                         ///< at the pace of the last minute, stalls included; -1: unknown

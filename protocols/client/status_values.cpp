@@ -46,22 +46,22 @@ change_status get(schema::Change::Reader from) {
           .at_us = from.getAtUs()};
 }
 
-void put(schema::Choice::Builder to, const choice_status& x) {
+void put(schema::Choice::Builder to, const weighed_choice& x) {
   to.setConfiguration(x.configuration);
   to.setSamples(x.samples);
 }
 
-choice_status get(schema::Choice::Reader from) {
+weighed_choice get(schema::Choice::Reader from) {
   return {from.getConfiguration().cStr(), from.getSamples()};
 }
 
-void put(schema::Outlook::Builder to, const outlook_status& x) {
+void put(schema::Outlook::Builder to, const forecast_outlook& x) {
   to.setMean(x.mean);
   to.setLow(x.low);
   to.setHigh(x.high);
 }
 
-outlook_status get(schema::Outlook::Reader from) {
+forecast_outlook get(schema::Outlook::Reader from) {
   return {from.getMean(), from.getLow(), from.getHigh()};
 }
 
@@ -177,7 +177,7 @@ chain_link get(schema::ChainLink::Reader from) {
   return {{from.getBy()}, from.getBase(), from.getLast()};
 }
 
-void put(schema::Decision::Builder to, const decision_status& x) {
+void put(schema::Decision::Builder to, const decision& x) {
   to.setNumber(x.number);
   to.setAtUs(x.at_us);
   to.setTrigger(x.trigger);
@@ -191,14 +191,14 @@ void put(schema::Decision::Builder to, const decision_status& x) {
   to.setRealisedMs(x.realised_ms);
 }
 
-decision_status get(schema::Decision::Reader from) {
+decision get(schema::Decision::Reader from) {
   return {.number = from.getNumber(),
           .at_us = from.getAtUs(),
           .trigger = from.getTrigger().cStr(),
           .policy = from.getPolicy().cStr(),
-          .forecast = get_all<outlook_status>(from.getForecast()),
+          .forecast = get_all<forecast_outlook>(from.getForecast()),
           .chosen = get(from.getChosen()),
-          .runners_up = get_all<choice_status>(from.getRunnersUp()),
+          .runners_up = get_all<weighed_choice>(from.getRunnersUp()),
           .reason = from.getReason().cStr(),
           .generation = from.getGeneration(),
           .expected_ms = from.getExpectedMs(),
@@ -366,7 +366,7 @@ job_status get(schema::JobStatus::Reader from) {
   for (auto f : from.getCheckpointFolders())
     x.checkpoint_folders.push_back({f.getKeeper().cStr(), f.getFolder().cStr()});
   x.decision_count = from.getDecisionCount();
-  x.decisions = get_all<decision_status>(from.getDecisions());
+  x.decisions = get_all<decision>(from.getDecisions());
   for (auto life : from.getGridLives())
     x.grid_lives.push_back(life);
   x.losses = get_all<loss_point>(from.getLosses());

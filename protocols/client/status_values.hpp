@@ -12,10 +12,10 @@ namespace parcae {
 
 void put(schema::Change::Builder to, const change_status& x);
 change_status get(schema::Change::Reader from);
-void put(schema::Choice::Builder to, const choice_status& x);
-choice_status get(schema::Choice::Reader from);
-void put(schema::Outlook::Builder to, const outlook_status& x);
-outlook_status get(schema::Outlook::Reader from);
+void put(schema::Choice::Builder to, const weighed_choice& x);
+weighed_choice get(schema::Choice::Reader from);
+void put(schema::Outlook::Builder to, const forecast_outlook& x);
+forecast_outlook get(schema::Outlook::Reader from);
 void put(schema::Configuration::Builder to, const configuration_status& x);
 configuration_status get(schema::Configuration::Reader from);
 void put(schema::LayerCost::Builder to, const layer_cost& x);
@@ -30,8 +30,8 @@ void put(schema::KeeperStatus::Builder to, const keeper_status& x);
 keeper_status get(schema::KeeperStatus::Reader from);
 void put(schema::ChainLink::Builder to, const chain_link& x);
 chain_link get(schema::ChainLink::Reader from);
-void put(schema::Decision::Builder to, const decision_status& x);
-decision_status get(schema::Decision::Reader from);
+void put(schema::Decision::Builder to, const decision& x);
+decision get(schema::Decision::Reader from);
 void put(schema::InstanceStatus::Builder to, const instance_status& x);
 instance_status get(schema::InstanceStatus::Reader from);
 void put(schema::Event::Builder to, const event_status& x);

@@ -51,14 +51,7 @@ bool is_resnet(std::uint32_t layers) {
          (layers >= 8 && layers % 6 == 2);
 }
 
-} // namespace
-
-std::string problem_of(const job_specification& job) {
-  checker c;
-  c.require(!job.name.empty() && job.name.size() <= 100 && std::ranges::none_of(job.name, is_control), "job.name",
-            "must have 1 to 100 characters, none of them a control character");
-  c.count(job.steps, "job.steps", 1, 1'000'000'000);
-  c.count(job.threads, "job.threads", 1, 256);
+void check_model(checker& c, const job_specification& job) {
   const auto& m = job.model;
   c.one_of(m.kind, "model.kind", {"gpt", "bert", "mlp", "resnet", "vgg"});
   c.count(m.layers, "model.layers", 1, 1000);
@@ -87,6 +80,10 @@ std::string problem_of(const job_specification& job) {
               "is " + std::to_string(m.layers) + ", must be 11, 13, 16 or 19");
     c.require(m.image % 32 == 0, "model.image", "must be a multiple of 32: a vgg halves it five times");
   }
+}
+
+void check_data(checker& c, const job_specification& job) {
+  const auto& m = job.model;
   const auto& d = job.data;
   if (m.of_images())
     c.one_of(d.kind, "data.kind", {"images", "synthetic"});
@@ -103,10 +100,16 @@ std::string problem_of(const job_specification& job) {
     c.count(d.samples, "data.samples", 1, 1'000'000'000);
   c.require(job.evaluate_every == 0 || d.validation > 0, "data.validation",
             "must be the number of samples to evaluate on, since job.evaluate_every is given");
+}
+
+void check_batch(checker& c, const job_specification& job) {
   c.count(job.global_batch, "batch.global", 1, 1'000'000);
   c.count(job.micro_batch, "batch.micro", 1, job.global_batch);
   if (job.micro_batch > 0)
     c.require(job.global_batch % job.micro_batch == 0, "batch.micro", "must divide batch.global");
+}
+
+void check_optimizer(checker& c, const job_specification& job) {
   const auto& o = job.optimizer;
   c.one_of(o.kind, "optimizer.kind", {"adamw", "sgd"});
   c.one_of(o.schedule, "optimizer.schedule", {"constant", "linear", "cosine"});
@@ -118,6 +121,9 @@ std::string problem_of(const job_specification& job) {
   c.number(o.beta2, "optimizer.beta2", 0, 1);
   c.number(o.epsilon, "optimizer.epsilon", 0, 1);
   c.number(o.clip_norm, "optimizer.clip_norm", 0, 1e9);
+}
+
+void check_parallel(checker& c, const job_specification& job) {
   c.count(job.min_depth, "parallel.min_depth", 1, job.max_depth);
   c.count(job.max_depth, "parallel.max_depth", 1, 10'000);
   c.count(job.min_width, "parallel.min_width", 1, job.max_width);
@@ -128,6 +134,21 @@ std::string problem_of(const job_specification& job) {
               "is " + std::to_string(job.virtual_replicas) + ", must divide the number of micro-batches, " +
                   std::to_string(job.micro_batches()));
   c.require(job.min_width <= job.virtual_replicas, "parallel.min_width", "must not exceed parallel.virtual_replicas");
+}
+
+} // namespace
+
+std::string problem_of(const job_specification& job) {
+  checker c;
+  c.require(!job.name.empty() && job.name.size() <= 100 && std::ranges::none_of(job.name, is_control), "job.name",
+            "must have 1 to 100 characters, none of them a control character");
+  c.count(job.steps, "job.steps", 1, 1'000'000'000);
+  c.count(job.threads, "job.threads", 1, 256);
+  check_model(c, job);
+  check_data(c, job);
+  check_batch(c, job);
+  check_optimizer(c, job);
+  check_parallel(c, job);
   c.count(job.keeper_every, "keepers.every", 1, 1'000'000);
   c.count(job.keeper_copies, "keepers.copies", 1, 100);
   c.one_of(job.policy, "planning.policy", {"liveput", "throughput"});

@@ -78,15 +78,7 @@ json::object reconfiguration_of(const job_measurements& x, const std::vector<con
 
 std::vector<configuration> predicted_configurations(const job_specification& job, const job_measurements& x,
                                                     std::uint32_t slots, std::uint64_t slot_bytes) {
-  auto all = configurations(job, {x.layers, x.platform, {}, slot_bytes, 1}, slots);
-  std::erase_if(all, [](const auto& c) { return c.width == 0; });
-  // What the model was made from says nothing about its error: 1×1 is no check of it, but known.
-  for (auto& c : all)
-    if (c.width == 1 && c.depth == 1) {
-      c.samples_per_s = c.low_samples_per_s = c.high_samples_per_s = job.global_batch * 1000.0 / x.step_ms;
-      c.measured_steps = 1;
-    }
-  return all;
+  return predicted_configurations(job, step_knowledge{x.layers, x.platform, {}, slot_bytes, 1}, x.step_ms, slots);
 }
 
 json::object to_json(const job_specification& job, const job_measurements& x, const std::vector<configuration>& table) {
@@ -105,7 +97,7 @@ json::object to_json(const job_specification& job, const job_measurements& x, co
   const auto optimizer_tensors = job.optimizer.kind == "adamw" ? 2 : 1;
   return {{"name", job.name},
           {"title", job.name},
-          {"source", "parcae profile: measured at 1x1; throughput of other configurations is predicted, each with its "
+          {"source", "parcae profile: measured at 1×1; throughput of other configurations is predicted, each with its "
                      "interval of 95 %"},
           {"global_batch_samples", job.global_batch},
           {"micro_batch_samples", job.micro_batch},

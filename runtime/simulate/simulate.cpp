@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -70,20 +69,12 @@ bool is_peer(const std::string& name) {
   return std::any_of(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
 }
 
-// The figures that no option gives are the profile's where it has them; of published ones that is what is built while
-// nobody trains.
+// The figures that no option gives are the profile's.
 realistic_options realistic_of(const simulate_arguments& args, const profile& workload) {
   realistic_options result;
   result.announced = args.notice.value_or(0) > 0;
   result.devices = args.devices;
-  if (workload.changes) {
-    result.figures = *workload.changes;
-  } else {
-    double build_ms = 0;
-    for (const auto& [depth, ms] : workload.model_build_ms)
-      build_ms += ms / static_cast<double>(workload.model_build_ms.size());
-    result.figures.prepare_ms += build_ms;
-  }
+  result.figures = figures_of(workload);
   if (args.link_bytes_per_ms)
     result.figures.link_bytes_per_ms = *args.link_bytes_per_ms;
   result.figures.detect_ms = static_cast<double>(args.detect.value_or(default_detect).count());
@@ -141,31 +132,6 @@ policy_run run_policy(const simulate_arguments& args, const std::string& name, c
   return run;
 }
 
-// Samples so far, from the beginning to the end of the trace, if at every moment the fastest of the systems trained
-// with all nodes that have started, free of cost. Straight from one to the next.
-std::vector<peer_progress> ideal_of(const peer_model& model, const std::vector<trace_event>& events) {
-  const auto history = intervals_of(delayed_additions(events, peer_node_start_ms));
-  const auto end_s = static_cast<double>(events.back().ms) / 1000;
-  std::vector<peer_progress> result{{0, 0}};
-  for (std::size_t i = 0; i < history.size() && history[i].seconds < end_s; ++i) {
-    double most = 0;
-    for (const auto& [name, system] : model.systems)
-      most = std::max(most, peer_throughput(system, history[i].available));
-    const auto next_s = i + 1 < history.size() ? std::min(history[i + 1].seconds, end_s) : end_s;
-    result.push_back({next_s, result.back().samples + most * (next_s - history[i].seconds)});
-  }
-  return result;
-}
-
-double samples_at(const std::vector<peer_progress>& line, double seconds) {
-  const auto next = std::ranges::lower_bound(line, seconds, {}, &peer_progress::seconds);
-  if (next == line.begin() || next == line.end())
-    return next == line.end() ? line.back().samples : next->samples;
-  const auto& before = *(next - 1);
-  return before.samples +
-         (next->samples - before.samples) * (seconds - before.seconds) / (next->seconds - before.seconds);
-}
-
 policy_run run_peer(const simulate_arguments& args, const std::string& name, const peer_model& model,
                     const std::vector<trace_event>& events) {
   const auto kind =
@@ -176,7 +142,7 @@ policy_run run_peer(const simulate_arguments& args, const std::string& name, con
   run.policy = name;
   run.samples = x.samples;
   run.samples_per_s = x.samples_per_s;
-  const auto ideal = ideal_of(model, events);
+  const auto ideal = ideal_progress(model, events);
   run.ideal = ideal.back().samples;
   run.migrations = x.regroupings;
   run.published_samples_per_s = model.systems.at(name).published_samples_per_s;
@@ -232,22 +198,20 @@ void check_accounting(const simulate_arguments& args) {
     throw std::invalid_argument("--network needs --accounting published; --link tells the rate of a link");
 }
 
-// The intervals as training lives through them: nodes start, and are left when they are told to go. Sets `notice`
-// unless it is the trace that gives notices. Notice for which the new configuration cannot be made ready is none.
+// The trace's intervals, in real time as training lives through them. Sets `notice` unless it is the trace that gives
+// notices. Notice for which the new configuration cannot be made ready is none.
 fleet_history intervals_used(simulate_arguments& args, const simulation_input& input) {
-  auto events = input.trace.events;
+  const auto& events = input.trace.events;
   if (args.node_start && events.empty())
     throw std::invalid_argument("--node-start needs a trace of events");
-  const auto longest = std::ranges::max_element(events, {}, &trace_event::notice_ms);
-  const bool has_notices = !events.empty() && longest->notice_ms > 0;
-  const auto figures = realistic_of(args, input.workload).figures;
-  const double least_ms = figures.plan_ms + figures.prepare_ms + figures.transfer_ms + figures.activate_ms;
   const bool real_time = args.accounting == "realistic";
-  const bool in_time = has_notices && static_cast<double>(longest->notice_ms) >= least_ms;
-  if (has_notices && !args.notice && !real_time)
+  const auto longest_ms = longest_notice_ms(events);
+  const double least_ms = making_ready_ms(realistic_of(args, input.workload).figures);
+  const bool in_time = longest_ms > 0 && static_cast<double>(longest_ms) >= least_ms;
+  if (longest_ms > 0 && !args.notice && !real_time)
     std::fprintf(stderr, "as published, --notice 0 is what is known: the trace's own notices need --accounting "
                          "realistic\n");
-  else if (has_notices && !args.notice && !in_time)
+  else if (longest_ms > 0 && !args.notice && !in_time)
     std::fprintf(stderr,
                  "the trace's notices are shorter than the %.0f ms in which a change is made ready: they count "
                  "as none\n",
@@ -256,14 +220,10 @@ fleet_history intervals_used(simulate_arguments& args, const simulation_input& i
     args.notice = 0;
   if (events.empty() || !real_time)
     return input.trace.intervals;
-  if (args.node_start)
-    events = delayed_additions(events, static_cast<std::uint64_t>(args.node_start->count()));
-  if (!args.notice)
-    events = removals_when_told(events, static_cast<std::uint64_t>(std::ceil(least_ms)));
-  else
-    std::ranges::for_each(events, [](auto& x) { x.notice_ms = 0; });
-  const auto& all = input.trace.intervals;
-  return lasting(intervals_of(events), all.front().seconds, all.back().seconds);
+  return lived_intervals(events, input.trace.intervals,
+                         args.node_start ? std::optional(static_cast<std::uint64_t>(args.node_start->count()))
+                                         : std::nullopt,
+                         args.notice ? std::nullopt : std::optional(least_ms));
 }
 
 simulation_input read_input(simulate_arguments& args) {

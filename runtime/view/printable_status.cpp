@@ -24,7 +24,7 @@ void make_printable(change_status& x) {
     make_printable(*text);
 }
 
-void make_printable(choice_status& x) {
+void make_printable(weighed_choice& x) {
   make_printable(x.configuration);
 }
 
@@ -52,7 +52,7 @@ void make_printable(std::vector<T>& all) {
     make_printable(x);
 }
 
-void make_printable(decision_status& x) {
+void make_printable(decision& x) {
   for (auto* text : {&x.trigger, &x.policy, &x.reason})
     make_printable(*text);
   make_printable(x.chosen);

@@ -63,11 +63,11 @@ json::object object_of(const change_status& x) {
           {"at_us", x.at_us}};
 }
 
-json::object object_of(const choice_status& x) {
+json::object object_of(const weighed_choice& x) {
   return {{"configuration", x.configuration}, {"samples", x.samples}};
 }
 
-json::object object_of(const outlook_status& x) {
+json::object object_of(const forecast_outlook& x) {
   return {{"mean", x.mean}, {"low", x.low}, {"high", x.high}};
 }
 
@@ -89,7 +89,7 @@ json::object object_of(const memory_status& x) {
   return {{"slot", x.slot}, {"peak_bytes", x.peak_bytes}, {"estimated_bytes", x.estimated_bytes}};
 }
 
-json::object object_of(const decision_status& x);
+json::object object_of(const decision& x);
 
 json::object object_of(const event_status& x) {
   return {{"number", x.number}, {"at_us", x.at_us}, {"level", x.level}, {"text", x.text}};
@@ -134,7 +134,7 @@ json::array array_of(const Values& values) {
   return result;
 }
 
-json::object object_of(const decision_status& x) {
+json::object object_of(const decision& x) {
   return {{"number", x.number},
           {"at_us", x.at_us},
           {"trigger", x.trigger},

@@ -35,7 +35,7 @@ watch_event event_of(const change_status& x) {
   return {watch_event::source::change, x.number, at_us, "information", std::move(text)};
 }
 
-watch_event event_of(const decision_status& x) {
+watch_event event_of(const decision& x) {
   auto text = fmt::format("decision for {}: {}", x.chosen.configuration, x.reason);
   if (x.expected_ms > 0)
     text += "; " + text_of_ms(x.expected_ms) + " stall expected";

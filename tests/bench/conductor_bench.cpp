@@ -167,11 +167,10 @@ private:
     todo_.pop_front();
     if (const auto* r = std::get_if<request_plan>(&x)) {
       const auto began = now_ms();
-      const auto decision =
-          decide_by_liveput(job_, facts_.state_bytes, r->now, news_.forecast(seconds(), job_.look_ahead - 1));
+      auto answer = decide_by_liveput(job_, facts_.state_bytes, r->now, news_.forecast(seconds(), job_.look_ahead - 1));
       spent_ms_ += since_ms(began);
       planner_ms = since_ms(began);
-      handle(plan_chosen{r->request, decision.choice, decision.note, decision.all});
+      handle(plan_chosen{r->request, std::move(answer)});
     } else if (const auto* t = std::get_if<tell>(&x)) {
       if (std::ranges::find(present_, t->to) != present_.end())
         std::visit([&](const auto& c) { obey(t->to, c); }, *t->what);

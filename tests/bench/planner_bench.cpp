@@ -84,7 +84,7 @@ void decisions(std::uint32_t instances, std::uint32_t look_ahead, double detail)
         plan_liveput(table, state, held, std::span(&known, 1), forecast->forecast(look_ahead - 1, detail));
     if (i >= warm)
       ms.push_back(since_ms(begin));
-    state = {decision.best.target, true, false, 0};
+    state = {decision[0].target, true, false, 0};
     held = history[i].available;
   }
   std::sort(ms.begin(), ms.end());
@@ -120,7 +120,7 @@ void live(std::uint32_t instances) {
     const auto decision = decide_by_liveput(job, state_bytes, now, record.forecast(seconds, job.look_ahead - 1));
     if (event.ms > 3'600'000)
       ms.push_back(since_ms(begin));
-    now.current = decision.note.chosen.what;
+    now.current = {decision.choice.width, decision.choice.depth};
     now.left.assign(now.current.depth, now.current.width);
     now.running = now.current.width > 0;
     if (ms.size() == 200)

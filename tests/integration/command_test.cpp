@@ -112,7 +112,7 @@ TEST_F(command, a_job_that_cannot_run_blocks_nobody) {
   EXPECT_EQ(wait_for_end(second).state, "done");
   const auto waiting = job_of(cluster->client().status(), first);
   EXPECT_EQ(waiting.state, "queued");
-  EXPECT_THAT(waiting.problem, HasSubstr("1x2 needs 2"));
+  EXPECT_THAT(waiting.problem, HasSubstr("1×2 needs 2"));
   cluster->start_node("b");
   EXPECT_EQ(wait_for_end(first).state, "done");
 }

@@ -130,7 +130,7 @@ TEST_F(preemption, liveput_says_why_it_changes) {
   wait_for_training(id, 2);
   cluster->start_node("c");
   auto trained = wait_for_training(id, 3);
-  auto decision = std::ranges::find(trained.decisions, trained.generation, &decision_status::generation);
+  auto decision = std::ranges::find(trained.decisions, trained.generation, &decision::generation);
   ASSERT_NE(decision, trained.decisions.end());
   EXPECT_EQ(decision->policy, "liveput");
   EXPECT_EQ(decision->chosen.configuration, "3×1");

@@ -58,7 +58,7 @@ TEST_F(profile_test, a_job_waits_for_slots_with_memory_enough) {
   const auto id = cluster->client().submit(small_job(10));
   const auto x = wait_for_job(id, "a refusal",
                               [&](const auto& j) { return j.problem.find("fits their memory") != std::string::npos; });
-  EXPECT_THAT(x.problem, HasSubstr("1x1: stage 0 needs"));
+  EXPECT_THAT(x.problem, HasSubstr("1×1: stage 0 needs"));
   EXPECT_EQ(x.generation, 0u);
   cluster->node("small").signal(SIGKILL);
   cluster->start_node("large", {"--slot-memory", "1GiB"});

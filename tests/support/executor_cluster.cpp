@@ -179,7 +179,7 @@ void executor_cluster::carry_out(effect x) {
         it != instances_.end() && it->second->where.slot == t->to && !it->second->gone)
       it->second->work->submit(*t->what);
   } else if (const auto* r = std::get_if<request_plan>(&x)) {
-    handle(plan_chosen{r->request, planner(r->now.slots, r->now.costs), {}});
+    handle(plan_chosen{r->request, {planner(r->now.slots, r->now.costs), {}}});
   } else if (const auto* e = std::get_if<job_ended>(&x)) {
     ended_ = true;
     good_ = e->good;

@@ -216,7 +216,7 @@ TEST(change_log, what_never_became_active_is_no_change) {
 
 TEST(change_log, phases_and_the_stall_are_measured_and_the_decision_learns_its_cost) {
   change_log log;
-  log.decided({start, "loss", {}, {}, -1});
+  log.decided(start, "loss", {});
   log.open(start, "loss");
   log.stall(start);
   log.settle(start + 10ms, 1);
@@ -231,7 +231,7 @@ TEST(change_log, phases_and_the_stall_are_measured_and_the_decision_learns_its_c
   EXPECT_EQ(x.stall_ms, 70);
   EXPECT_EQ(x.first_commit_ms, 100);
   EXPECT_EQ(log.view().counts[static_cast<std::size_t>(migration::intra_stage)], 1u);
-  EXPECT_EQ(log.view().decisions[0].to, generation{2});
+  EXPECT_EQ(log.view().decisions[0].generation, 2u);
   EXPECT_EQ(log.view().decisions[0].realised_ms, 70);
   EXPECT_EQ(log.stall_began(), std::nullopt);
 }
@@ -251,7 +251,7 @@ TEST(change_log, a_first_commit_after_the_next_change_began_still_counts_for_its
 TEST(change_log, is_bounded) {
   change_log log;
   for (std::uint64_t g = 1; g <= change_log::changes_kept + 10; ++g) {
-    log.decided({start, "x", {}, {}, -1});
+    log.decided(start, "x", {});
     log.open(start, "x");
     log.plan(start, {g}, plan_of_two(), false, 0);
     log.activate(start, {g}, 2);

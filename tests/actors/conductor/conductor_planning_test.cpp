@@ -81,16 +81,16 @@ TEST_F(conductor_test, interval_alone_starts_a_change) {
   pass_an_interval();
   EXPECT_EQ(c.view().current, before);
   EXPECT_EQ(c.view().decision_count, decisions + 1);
-  EXPECT_EQ(c.view().decisions.back().to.value, 0u);
+  EXPECT_EQ(c.view().decisions.back().generation, 0u);
   c.width = 2;
   pass_an_interval();
   EXPECT_EQ(c.view().grid->width, 2u);
   EXPECT_EQ(c.view().current.value, before.value + 1);
   EXPECT_EQ(c.view().changes.back().trigger, "the planning interval's end");
-  const auto change = std::ranges::find(c.view().decisions, c.view().current, &decision_record::to);
+  const auto change = std::ranges::find(c.view().decisions, c.view().current.value, &decision::generation);
   ASSERT_NE(change, c.view().decisions.end());
   EXPECT_EQ(change->trigger, "the planning interval's end");
-  EXPECT_EQ(change->note.reason, "dummy reason");
+  EXPECT_EQ(change->reason, "dummy reason");
   EXPECT_EQ(change->realised_ms, 0); // dummies take no time
 }
 

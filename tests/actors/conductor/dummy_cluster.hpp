@@ -237,17 +237,17 @@ private:
     if (const auto* r = std::get_if<request_plan>(&x)) {
       ++plans;
       asked = r->now;
-      decision_note note;
-      note.reason = "dummy reason";
+      decision why;
+      why.reason = "dummy reason";
       configuration c{width ? width : r->now.slots / depth, depth, {}, 1, "dummy"};
       if (c.width * c.depth > r->now.slots)
         c.width = 0;
       for (std::uint32_t s = 0; s <= depth; ++s)
         c.first_layer.push_back(s * layers_ / depth);
       if (slow_planner)
-        unanswered_.push_back({r->request, c, note});
+        unanswered_.push_back({r->request, {c, why}});
       else
-        event(plan_chosen{r->request, c, note});
+        event(plan_chosen{r->request, {c, why}});
     } else if (const auto* l = std::get_if<log_line>(&x)) {
       (l->level == severity::error ? errors_ : log_).push_back(l->text);
     } else if (const auto* e = std::get_if<job_ended>(&x)) {

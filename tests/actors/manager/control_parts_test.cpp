@@ -118,7 +118,7 @@ TEST(obstacle_to, table) {
   EXPECT_EQ(obstacle_to(any, one), "");
   EXPECT_EQ(obstacle_to(deep, four), "");
   EXPECT_THAT(obstacle_to(any, none), says("waits for workers"));
-  EXPECT_THAT(obstacle_to(deep, one), says("1x4 needs 4"));
+  EXPECT_THAT(obstacle_to(deep, one), says("1×4 needs 4"));
   EXPECT_THAT(obstacle_to(deep, mixed), says("3 slots of other processors would compute other bits"));
   EXPECT_EQ(obstacle_to(loose, mixed), "");
   EXPECT_THAT(obstacle_to(any, small), says("fits their memory"));

@@ -23,7 +23,7 @@ struct migration_conductor_test : actor_test {
   job_specification job = small();
   std::map<std::string, std::vector<command>> told;
   std::vector<job_outcome> outcomes;
-  std::vector<plan_query> questions;
+  std::vector<request_plan> questions;
   bool answers = false; ///< the planner
   job_manager_actor manager = dummy_manager();
   conductor_actor conductor = spawn_conductor();
@@ -45,12 +45,12 @@ struct migration_conductor_test : actor_test {
           [](released_atom, const slot_id&) {},
           [](const fleet_news&) {},
           [](const forecast_query&) { return forecast_answer{}; },
-          [this](const plan_query& x) -> caf::result<plan_answer> {
+          [this](const request_plan& x) -> caf::result<plan_chosen> {
             questions.push_back(x);
             if (!answers)
               return caf::make_error(caf::sec::request_receiver_down); // as of a planner that is being restarted
-            return plan_answer{
-                {x.what.request, {1, 1, {0, static_cast<std::uint32_t>(x.what.now.costs.size())}, 1, "asked"}, {}, {}}};
+            return plan_chosen{x.request,
+                               {{1, 1, {0, static_cast<std::uint32_t>(x.now.costs.size())}, 1, "asked"}, {}}};
           },
           [](view_atom) { return job_picture{}; },
       };

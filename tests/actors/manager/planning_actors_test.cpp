@@ -38,7 +38,7 @@ struct planning_actors_test : actor_test {
               return self->delegate(forecaster, x);
             return self->make_response_promise<forecast_answer>();
           },
-          [](const plan_query&) { return plan_answer{}; },
+          [](const request_plan&) { return plan_chosen{}; },
           [](view_atom) { return job_picture{}; },
       };
     }));
@@ -83,34 +83,34 @@ TEST_F(planning_actors_test, a_restarted_forecaster_knows_the_past) {
 // given: a question with a forecast at hand / expected: liveput's answer, with the question's number
 TEST_F(planning_actors_test, the_planner_uses_the_forecast) {
   auto forecasts = owned(system.spawn(forecaster, job, std::deque<fleet_news>{news("a", true), news("b", true)}));
-  auto answer = ask<plan_answer>(planner_with(manager_with(forecasts)), plan_query{question(2)});
+  auto answer = ask<plan_chosen>(planner_with(manager_with(forecasts)), question(2));
   ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->what.request, 7u);
-  EXPECT_EQ(answer->what.note.policy, "liveput");
+  EXPECT_EQ(answer->request, 7u);
+  EXPECT_EQ(answer->what.why.policy, "liveput");
   EXPECT_EQ(answer->what.choice.width * answer->what.choice.depth, 2u);
-  EXPECT_EQ(answer->what.note.forecast.size(), job.look_ahead - 1);
+  EXPECT_EQ(answer->what.why.forecast.size(), job.look_ahead - 1);
 }
 
 // given: the forecaster does not answer / expected: after 2 s the throughput policy's answer, saying so
 TEST_F(planning_actors_test, training_does_not_wait_for_a_forecast) {
   auto planner = planner_with(manager_with({}));
-  auto pending = self->request(planner, std::chrono::minutes(60), plan_query{question(4)});
+  auto pending = self->request(planner, std::chrono::minutes(60), question(4));
   run();
   advance(2s);
-  plan_answer answer;
-  pending.receive([&](const plan_answer& x) { answer = x; }, [](const caf::error&) { FAIL(); });
-  EXPECT_EQ(answer.what.note.policy, "throughput");
+  plan_chosen answer;
+  pending.receive([&](const plan_chosen& x) { answer = x; }, [](const caf::error&) { FAIL(); });
+  EXPECT_EQ(answer.what.why.policy, "throughput");
   EXPECT_EQ(answer.what.choice.width * answer.what.choice.depth, 4u);
-  EXPECT_THAT(answer.what.note.reason, HasSubstr("no forecast"));
+  EXPECT_THAT(answer.what.why.reason, HasSubstr("no forecast"));
 }
 
 // given: policy "throughput" / expected: nobody is asked for a forecast
 TEST_F(planning_actors_test, throughput_needs_no_forecast) {
   job.policy = "throughput";
-  auto answer = ask<plan_answer>(planner_with(manager_with({})), plan_query{question(2)});
+  auto answer = ask<plan_chosen>(planner_with(manager_with({})), question(2));
   ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->what.note.policy, "throughput");
-  EXPECT_TRUE(answer->what.note.forecast.empty());
+  EXPECT_EQ(answer->what.why.policy, "throughput");
+  EXPECT_TRUE(answer->what.why.forecast.empty());
 }
 
 } // namespace

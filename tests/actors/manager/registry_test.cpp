@@ -404,13 +404,13 @@ TEST_F(registry_test, a_job_that_cannot_run_blocks_nobody) {
   join(greeting("a"));
   auto jobs = status().jobs;
   EXPECT_EQ(jobs[0].state, "queued");
-  EXPECT_THAT(jobs[0].problem, HasSubstr("1x2 needs 2"));
+  EXPECT_THAT(jobs[0].problem, HasSubstr("1×2 needs 2"));
   EXPECT_EQ(jobs[1].state, "queued");
   EXPECT_EQ(jobs[1].problem, "waits for job 3 (job), which runs");
   EXPECT_EQ(jobs[2].state, "running") << "its priority is higher";
   EXPECT_EQ(jobs[2].priority, 9);
   const auto checked = std::get<checked_reply>(serve(check_request{deep}));
-  EXPECT_THAT(checked.obstacle, HasSubstr("1x2 needs 2"));
+  EXPECT_THAT(checked.obstacle, HasSubstr("1×2 needs 2"));
   EXPECT_THAT(checked.before,
               ElementsAre("job 3 (job), which runs", "job 1 (job), if it can run by then", "job 2 (job)"));
   EXPECT_EQ(status().jobs.size(), 3u) << "nothing was queued";

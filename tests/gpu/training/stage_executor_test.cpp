@@ -1,6 +1,7 @@
 // Single executors, driven by hand: orders of commands and failures that the conductor rarely or never brings about,
 // but which an executor must bear.
 
+#include "gpu/training/progress_pace.hpp"
 #include "gpu/training/stage_executor.hpp"
 #include "tests/gpu/training/executor_reports.hpp"
 #include "tests/support/executor_cluster.hpp"

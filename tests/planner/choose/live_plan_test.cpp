@@ -49,6 +49,13 @@ struct live_plan : testing::Test {
     return {single_path(slots, std::vector<std::uint32_t>(job.look_ahead - 1, slots)), 1, false};
   }
 
+  /// Of the configuration, which is the one that the decision names.
+  static std::uint32_t slots_of(const plan_answer& x) {
+    const shape what{x.choice.width, x.choice.depth};
+    EXPECT_EQ(x.why.chosen.configuration, to_string(what));
+    return what.slots();
+  }
+
   /// In every interval one of `slots` is lost with this probability, and comes back in the next.
   fleet_forecast flickering(std::uint32_t slots, double p) const {
     fleet_forecast x;
@@ -65,7 +72,7 @@ struct live_plan : testing::Test {
     return x;
   }
 
-  live_decision decide(const fleet_forecast& forecast) const {
+  plan_answer decide(const fleet_forecast& forecast) const {
     return decide_by_liveput(job, state_bytes, now, forecast);
   }
 };
@@ -77,19 +84,19 @@ TEST_F(live_plan, takes_the_fastest_when_all_is_calm) {
   EXPECT_EQ(first.choice.width, best.width);
   EXPECT_EQ(first.choice.depth, best.depth);
   EXPECT_EQ(first.choice.first_layer, best.first_layer);
-  EXPECT_THAT(first.note.reason, HasSubstr("samples expected"));
-  EXPECT_EQ(first.note.policy, "liveput");
-  EXPECT_EQ(first.note.runners_up.size(), 3u);
+  EXPECT_THAT(first.why.reason, HasSubstr("samples expected"));
+  EXPECT_EQ(first.why.policy, "liveput");
+  EXPECT_EQ(first.why.runners_up.size(), 3u);
   runs(best.width, best.depth);
   const auto again = decide(calm(6));
-  EXPECT_EQ(again.note.chosen.what, now.current);
-  EXPECT_EQ(again.note.expected_ms, 0);
-  EXPECT_THAT(again.note.reason, HasSubstr("stays at"));
+  EXPECT_EQ(again.why.chosen.configuration, to_string(now.current));
+  EXPECT_EQ(again.why.expected_ms, 0);
+  EXPECT_THAT(again.why.reason, HasSubstr("stays at"));
   runs(1, 2);
-  EXPECT_EQ(decide(calm(6)).note.chosen.what, (shape{best.width, best.depth}));
+  EXPECT_EQ(decide(calm(6)).why.chosen.configuration, to_string(shape{best.width, best.depth}));
   const auto reactive = decide_by_throughput(job, state_bytes, now);
   EXPECT_EQ(reactive.choice, best);
-  EXPECT_GT(reactive.note.expected_ms, 0);
+  EXPECT_GT(reactive.why.expected_ms, 0);
 }
 
 TEST_F(live_plan, waits_where_nothing_fits) {
@@ -97,7 +104,7 @@ TEST_F(live_plan, waits_where_nothing_fits) {
   job.min_depth = 2;
   const auto x = decide(calm(1));
   EXPECT_EQ(x.choice.width, 0u);
-  EXPECT_THAT(x.choice.reason, HasSubstr("1x2 needs 2"));
+  EXPECT_THAT(x.choice.reason, HasSubstr("1×2 needs 2"));
   now.slots = 0;
   EXPECT_EQ(decide(calm(0)).choice.width, 0u);
 }
@@ -107,15 +114,15 @@ TEST_F(live_plan, uses_what_is_left_of_an_instance) {
   auto forecast = calm(1);
   forecast.devices = 2;
   now.slots = 1;
-  EXPECT_EQ(decide(forecast).note.chosen.what, (shape{1, 1}));
+  EXPECT_EQ(decide(forecast).why.chosen.configuration, "1×1");
 }
 
 TEST_F(live_plan, stays_where_a_change_costs_more_than_it_brings) {
   now.slots = 6;
   runs(1, 4);
-  EXPECT_NE(decide(calm(6)).note.chosen.what, now.current);
+  EXPECT_NE(decide(calm(6)).why.chosen.configuration, to_string(now.current));
   now.figures.link_bytes_per_ms = 1; // 20 MB take hours
-  EXPECT_EQ(decide(calm(6)).note.chosen.what, now.current);
+  EXPECT_EQ(decide(calm(6)).why.chosen.configuration, to_string(now.current));
 }
 
 // Two slots more than 2x2 needs make it faster, but filling them takes most of an interval: it pays only if they stay.
@@ -126,30 +133,30 @@ TEST_F(live_plan, prepares_for_losses_that_are_likely) {
   now.figures.link_bytes_per_ms = 10'000; // four layers take 8 s
   runs(2, 2);
   const auto quiet = decide(calm(6));
-  EXPECT_EQ(quiet.note.chosen.what, (shape{3, 2}));
-  EXPECT_NEAR(quiet.note.expected_ms, 8'000, 50);
-  EXPECT_THAT(quiet.note.reason, HasSubstr("less"));
+  EXPECT_EQ(quiet.why.chosen.configuration, "3×2");
+  EXPECT_NEAR(quiet.why.expected_ms, 8'000, 50);
+  EXPECT_THAT(quiet.why.reason, HasSubstr("less"));
   const auto x = decide(flickering(6, 0.9));
-  EXPECT_EQ(x.note.chosen.what, now.current);
-  EXPECT_EQ(x.note.expected_ms, 0);
-  EXPECT_THAT(x.note.reason, HasSubstr("stays at 2x2"));
-  EXPECT_THAT(x.note.reason, HasSubstr("3x2, the fastest now, would give"));
-  ASSERT_EQ(x.note.forecast.size(), job.look_ahead - 1);
-  EXPECT_EQ(x.note.forecast[0].low, 5u);
-  EXPECT_NEAR(x.note.forecast[0].mean, 5.1, 1e-9);
+  EXPECT_EQ(x.why.chosen.configuration, to_string(now.current));
+  EXPECT_EQ(x.why.expected_ms, 0);
+  EXPECT_THAT(x.why.reason, HasSubstr("stays at 2×2"));
+  EXPECT_THAT(x.why.reason, HasSubstr("3×2, the fastest now, would give"));
+  ASSERT_EQ(x.why.forecast.size(), job.look_ahead - 1);
+  EXPECT_EQ(x.why.forecast[0].low, 5u);
+  EXPECT_NEAR(x.why.forecast[0].mean, 5.1, 1e-9);
 }
 
 TEST_F(live_plan, plans_with_what_can_be_used) {
   now.slots = 4;
   runs(2, 2);
   now.left = {2, 1}; // one is excluded, and a spare is there
-  EXPECT_LE(decide(calm(5)).note.chosen.what.slots(), 4u);
-  EXPECT_LE(decide(calm(3)).note.chosen.what.slots(), 4u);
+  EXPECT_LE(slots_of(decide(calm(5))), 4u);
+  EXPECT_LE(slots_of(decide(calm(3))), 4u);
   now.slots = 3;
   now.running = false;
   const auto x = decide(calm(3));
-  EXPECT_LE(x.note.chosen.what.slots(), 3u);
-  EXPECT_GT(x.note.expected_ms, settle_ms(now.figures, 1) + now.figures.prepare_ms);
+  EXPECT_LE(slots_of(x), 3u);
+  EXPECT_GT(x.why.expected_ms, settle_ms(now.figures, 1) + now.figures.prepare_ms);
 }
 
 TEST_F(live_plan, always_answers_with_something_that_fits) {
@@ -182,10 +189,10 @@ TEST_F(live_plan, always_answers_with_something_that_fits) {
       now.running = random() % 2;
     }
     const auto x = decide(record.forecast(seconds + static_cast<double>(random() % 300), job.look_ahead - 1));
-    EXPECT_FALSE(x.note.reason.empty());
+    EXPECT_FALSE(x.why.reason.empty());
     const auto& c = x.choice;
     const bool fits = best_configuration(job, {now.costs}, now.slots / devices * devices).width > 0;
-    EXPECT_EQ(c.width > 0, fits) << x.note.reason;
+    EXPECT_EQ(c.width > 0, fits) << x.why.reason;
     if (c.width == 0)
       continue;
     EXPECT_LE(c.width * c.depth, now.slots);

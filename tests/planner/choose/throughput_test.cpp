@@ -104,7 +104,7 @@ TEST(best_configuration, prefers_fewer_slots_among_equals) {
     x.gradient_bytes = 0;
   const auto best = best_configuration(job, {layers, free_link}, 3);
   EXPECT_EQ(best.width, 2u);
-  EXPECT_NE(best.reason.find("next best 3x1"), std::string::npos) << best.reason;
+  EXPECT_NE(best.reason.find("next best 3×1"), std::string::npos) << best.reason;
 }
 
 // --- memory
@@ -166,7 +166,7 @@ TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
   EXPECT_EQ(best_configuration(job, {layers, {}, {}, of_one}, 1), unlimited);
   const auto none = best_configuration(job, {layers, {}, {}, of_one - 1}, 1);
   EXPECT_EQ(none.width, 0u);
-  EXPECT_NE(none.reason.find("1x1: stage 0 needs 0.187 GiB"), std::string::npos) << none.reason;
+  EXPECT_NE(none.reason.find("1×1: stage 0 needs 0.187 GiB"), std::string::npos) << none.reason;
   const auto two = best_configuration(job, {layers, {}, {}, of_one - 1}, 2);
   EXPECT_NE(two.reason.find("do not fit"), std::string::npos) << two.reason;
   for (const auto& x : configurations(job, {layers, {}, {}, of_one - 1}, 4))

@@ -262,7 +262,7 @@ TEST(parse_profile, tells_the_key) {
       {"\"parameters\": 20", "\"parameters\": 1e400", ""},
       {"5.5},", "NaN},", "line 8: not JSON"},
       {"\"per_rank\"", "\"per_hour\"", "reconfiguration.communicator_rebuild.model is \"per_hour\""},
-      {"\"pipeline_depth\": 2", "\"pipeline_depth\": 1", "throughput[1] repeats 1x1"},
+      {"\"pipeline_depth\": 2", "\"pipeline_depth\": 1", "throughput[1] repeats 1×1"},
       {"\"2\": 5", "\"7\": 5", "reconfiguration.model_build_ms_by_depth lacks depth 2"},
       {"\"min\": 1", "\"min\": 1.5", "pipeline_depth.min must be a whole number"},
       {"[3]", "3", "data_parallel.excluded must be a list"},

@@ -43,6 +43,16 @@ TEST(peers, oobleck_loses_the_step_in_flight) {
   EXPECT_EQ(replay_peer(peer_kind::oobleck, model, trace_of(12, {{100, 3}}), {}).samples, 500) << "11 nodes are left";
 }
 
+// given: all systems with 10 samples/s / expected: as many from 45 s, when the nodes have started, to the trace's end
+TEST(peers, ideal_by_hand) {
+  const auto ideal = ideal_progress(even(0, 0, 0, 2), trace_of(13, {}));
+  EXPECT_EQ(ideal.back().seconds, 200);
+  EXPECT_EQ(ideal.back().samples, 1550);
+  EXPECT_EQ(samples_at(ideal, 165), 1200);
+  EXPECT_NEAR(samples_at(ideal, 170), 1250, 1e-9);
+  EXPECT_EQ(samples_at(ideal, 500), 1550);
+}
+
 // given: of two losses at 100 s, restart 2 s / expected: as after one; the artifact's rules stop until the next event
 TEST(peers, losses_at_the_same_moment) {
   const auto model = even(0, 0, 0, 2);

@@ -294,10 +294,10 @@ TEST(status_text, foreign_text_is_made_printable) {
     j.events = {{0, 0, "warning", text}};
     j.checkpoint_steps = 1;
     j.checkpoint_folders = {{text, text}};
-    decision_status decision;
-    decision.trigger = decision.policy = decision.reason = decision.chosen.configuration = text;
-    decision.runners_up = {{text, 1}};
-    j.decisions = {decision};
+    decision d;
+    d.trigger = d.policy = d.reason = d.chosen.configuration = text;
+    d.runners_up = {{text, 1}};
+    j.decisions = {d};
     j.keepers = {{text, 1, 1}};
     j.memory = {{text, 1, 1}};
     x.jobs.push_back(j);
@@ -385,7 +385,7 @@ TEST(status_text, shows_everything) {
   j.depth = 1;
   j.grid = {"a/0", "b/0"};
   j.chain = {{{2}, 5, UINT64_MAX}};
-  decision_status d;
+  decision d;
   d.trigger = "join of a/0";
   d.reason = "liveput: 2x1";
   d.expected_ms = 12;

@@ -89,7 +89,7 @@ status_reply sample() {
                        .active_ms = 40,
                        .stall_ms = 35,
                        .at_us = at.us - 20'000'000});
-  decision_status kept, changed;
+  decision kept, changed;
   changed.number = 4;
   changed.at_us = at.us - 20'000'000;
   changed.chosen.configuration = "2×2";

@@ -6,7 +6,7 @@
 
 namespace parcae {
 
-/// A parallel configuration: D pipelines of P stages. Width 0 stands for IDLE.
+/// A parallel configuration: D pipelines of P stages. Width 0: none, training waits.
 struct shape {
   std::uint32_t width = 0;
   std::uint32_t depth = 0;
@@ -16,8 +16,9 @@ struct shape {
   friend auto operator<=>(const shape&, const shape&) = default;
 };
 
+/// "D×P", wherever people read it.
 inline std::string to_string(const shape& x) {
-  return x.width == 0 ? "idle" : std::to_string(x.width) + "x" + std::to_string(x.depth);
+  return x.width == 0 ? "waiting" : std::to_string(x.width) + "×" + std::to_string(x.depth);
 }
 
 } // namespace parcae

@@ -1,0 +1,26 @@
+#pragma once
+
+// What the sources of the REGISTRY use of each other.
+
+#include "actors/manager/job_obstacle.hpp"
+#include "actors/manager/registry.hpp"
+
+#include <chrono>
+
+namespace parcae {
+
+using registry_pointer = registry_actor::stateful_pointer<registry_state>;
+
+/// For the running job's picture.
+inline constexpr std::chrono::seconds view_limit{2};
+
+/// What the members that are there to stay offer to a job.
+fleet_offer offer_of(const registry_state& s);
+
+/// If none runs and one can.
+void start_next_job(registry_pointer self);
+
+/// What a client asks; what cannot be decoded is refused.
+caf::result<client_reply> serve(registry_pointer self, const client_request& x);
+
+} // namespace parcae

@@ -1,0 +1,65 @@
+#include "gpu/training/data_loader.hpp"
+
+#include <string>
+#include <utility>
+
+namespace parcae {
+
+data_loader::data_loader(const executor_options& options, std::function<void()> killed) :
+    options_(options), killed_(std::move(killed)) {}
+
+data_loader::~data_loader() {
+  close();
+  if (thread_.joinable())
+    thread_.join();
+}
+
+void data_loader::begin(load x) {
+  const std::lock_guard lock(mutex_);
+  wanted_ = true;
+  if (is_loading_)
+    return; // its answer is to come
+  if (data_)
+    return options_.report_to(loaded{x.job, data_->digest()});
+  if (thread_.joinable())
+    thread_.join(); // has ended: it takes no lock after is_loading_ went false
+  is_loading_ = true;
+  thread_ = std::thread([this, x = std::move(x)] { run(x); });
+}
+
+void data_loader::forget() {
+  const std::lock_guard lock(mutex_);
+  wanted_ = false;
+  data_.reset();
+}
+
+void data_loader::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+void data_loader::run(const load& x) {
+  std::shared_ptr<const dataset> data;
+  report answer;
+  try {
+    if (options_.on_fault_point)
+      options_.on_fault_point({"load", {}, 0, 0});
+    data = shared_dataset(x.specification, options_.data);
+    answer = loaded{x.job, data->digest()};
+  } catch (const killed&) {
+    return killed_();
+  } catch (const data_error& e) {
+    answer = failed{{}, failure::data, 0, e.what(), {}};
+  } catch (const std::exception& e) {
+    answer = failed{{}, failure::computation, 0, std::string("cannot load the data: ") + e.what(), {}};
+  }
+  const std::lock_guard lock(mutex_);
+  is_loading_ = false;
+  if (closed_)
+    return;
+  if (wanted_)
+    data_ = std::move(data);
+  options_.report_to(std::move(answer));
+}
+
+} // namespace parcae
