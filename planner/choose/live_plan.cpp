@@ -176,7 +176,7 @@ live_decision decide_by_liveput(const job_specification& job, std::span<const st
   if (target.width > 0)
     result.note.expected_ms = change.stall_ms(target);
   const auto fastest = workload.fastest(now.slots);
-  // The plan is in whole instances. Where some of an instance's slots cannot be used, others may do.
+  // The plan is in whole instances: it may find none where single slots of several instances would do.
   if (target.width == 0 && fastest.width > 0)
     return decide_by_throughput(job, state_bytes, now);
   double fastest_samples = 0;

@@ -200,7 +200,7 @@ public:
         bound_[to] += b.probability * ((clipped == to ? moves.from_other : moves.from_any)[clipped] + later);
       }
     }
-    // What is rare can tell little: it comes last.
+    // The likely ways first: then the sum falls below `least` soonest.
     std::sort(ways_.begin(), ways_.end(), [](const way& a, const way& b) { return a.probability > b.probability; });
     // IDLE is no choice: where nothing fits, clipping leads to it.
     order_.resize(n > 1 ? s.idle() : n);
@@ -220,7 +220,8 @@ public:
     return result;
   }
 
-  // Of the best target: staying, or one whose bound says that it might be better.
+  // The most that any target yields. Targets are tried in falling order of their bounds, as long as these exceed the
+  // best.
   double best(std::uint32_t from) const {
     if (!s_.fits(from, at_))
       return never;
@@ -446,8 +447,8 @@ liveput_decision plan_liveput(move_table& table, const training_state& now, std:
       }
     }
   }
-  // Where something fits nobody waits now: plans count changes in full, but one that the fleet cuts short costs no more
-  // than the time until then, which waiting loses, too.
+  // IDLE is not chosen now where a configuration fits, although counting changes in full may make it look better: a
+  // change that the fleet cuts short costs no more than the time until then, and waiting loses that time, too.
   if (std::any_of(offer.begin(), offer.end() - 1, [](double x) { return x > never / 2; }))
     offer[s.idle()] = never;
   std::vector<liveput_choice> order;

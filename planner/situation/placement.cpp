@@ -395,7 +395,7 @@ change_plan plan_change(std::uint32_t width, std::span<const std::uint32_t> firs
   }
   stage_assignment(depth, classes).fill(width);
 
-  // Who may stay where it was does; the others take what is left, by age.
+  // Slots assigned to the stage they had keep their place; the others take the places left, oldest first.
   constexpr auto nobody = UINT32_MAX;
   std::vector<std::uint32_t> chosen(ranks, nobody);
   std::vector<std::vector<std::uint32_t>> newcomers(depth);

@@ -80,7 +80,7 @@ std::vector<configuration> predicted_configurations(const job_specification& job
                                                     std::uint32_t slots, std::uint64_t slot_bytes) {
   auto all = configurations(job, {x.layers, x.platform, {}, slot_bytes, 1}, slots);
   std::erase_if(all, [](const auto& c) { return c.width == 0; });
-  // What the model was made from says nothing about its error: 1×1 is no check of it, but known.
+  // 1×1 says nothing about the model's error, because the model was made from it; its own rate is known, though.
   for (auto& c : all)
     if (c.width == 1 && c.depth == 1) {
       c.samples_per_s = c.low_samples_per_s = c.high_samples_per_s = job.global_batch * 1000.0 / x.step_ms;
