@@ -65,14 +65,16 @@ double share_of_ideal(model& x, const fleet_history& history, policy how, double
 
 void real_time_account(model& x, const fleet_history& history, const std::string&, const std::string& trace,
                        gains& all) {
-  for (const int megabits : {50, 200, 1'000, 10'000})
+  constexpr std::pair<int, const char*> links[] = {
+      {50, "0.05 Gb/s"}, {200, "0.2 Gb/s"}, {1'000, "1 Gb/s"}, {10'000, "10 Gb/s"}};
+  for (const auto& [megabits, name] : links)
     for (std::uint32_t notice = 0; notice < 2; ++notice) {
       const double fastest = share_of_ideal(x, history, policy::throughput, megabits, notice);
       const double planned = share_of_ideal(x, history, policy::liveput, megabits, notice);
       std::printf("{%s, \"model\": \"%s\", \"link_mbps\": %d, \"notice\": %u, \"throughput\": %.3f, \"liveput\": "
                   "%.3f}\n",
                   trace.c_str(), x.name.c_str(), megabits, notice, fastest, planned);
-      all[std::to_string(megabits) + " Mb/s: liveput over throughput"].push_back(planned - fastest);
+      all[name + std::string(": liveput over throughput")].push_back(planned - fastest);
     }
 }
 

@@ -21,13 +21,13 @@ Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 # What fits into half an hour on two cores.
 BENCHES = {
     "recovery": Bench(["recovery_bench 60 20"]),
-    "training": Bench(["training_bench 6 3"]),
+    "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
     "planner": Bench(["planner_bench"], by_clock=False),
     "prediction": Bench(["prediction_bench 2 1000"]),
     "throughput": Bench(["throughput_bench 2 gpt,small,resnet 3"]),
     "conductor": Bench(["conductor_bench"], by_clock=False),
-    "liveput": Bench(["liveput_bench 501 503", "liveput_bench --real-time 31 32"], by_clock=False),
+    "liveput": Bench(["liveput_bench 501 503", "liveput_bench --real-time 31 31"], by_clock=False),
 }
 
 MOST_OTHERS = 0.1  # cores
