@@ -55,7 +55,7 @@ void tell_slot(const migration_conductor_state& s, const tell& x) {
         *x.what);
 }
 
-// The machine did not end the job itself, so nobody was told. An error in it must not cost what the keepers hold.
+// The job ends although the state machine has not ended it (an error, an exit): keepers write what they hold.
 void carry_out_last_will(migration_conductor_state& s) {
   try {
     for (const auto& effect : s.machine->last_will())
@@ -80,8 +80,8 @@ void end(self_pointer self, bool good, std::string why) {
   self->send(s.config.manager, job_outcome{s.config.job, good, std::move(why), std::move(last)});
 }
 
-// The job's planner is broken, and a job does not end for that: a healthy generation keeps its configuration, else
-// somebody has to choose one. Without a forecast, so without the job_manager.
+// The job's planner does not answer, which must not end the job: a healthy generation keeps its configuration; without
+// one a planner of our own chooses by `throughput`, which needs no forecast and so no job_manager.
 void ask_stand_in(self_pointer self, const caf::error& why) {
   auto& s = self->state;
   const auto problem = "the planner does not answer (" + render(why) + "): ";

@@ -32,7 +32,6 @@ void release_instance(const instance_actor& x) {
 }
 
 // --- the end
-// ------------------------------------------------------------------------------------------------------------
 
 void end_process(self_pointer self) {
   if (const auto ended = std::exchange(self->state.config.ended, {}))

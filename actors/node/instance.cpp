@@ -152,9 +152,10 @@ void greet(self_pointer self) {
           });
 }
 
-// A member says HELLO again and again. Connections end without a word being said of it, on either side (a way back may
-// be missing, see runtime/node/dialler.hpp), and handles that came with a HELLO over a new connection end with the old
-// one where the manager notices that later. So the manager knows whom it can hear, and the instance who answers it.
+// A member says HELLO each second. A connection may end unnoticed on either side (CAF may have lost the way back, see
+// runtime/node/dialler.hpp); and if the manager notices the end of an old connection only after the HELLO over the new
+// one, the handles that came with that HELLO die, too. Repeated HELLOs and their answers show each side that the other
+// is still there.
 void greet_again(self_pointer self) {
   auto& s = self->state;
   const auto attempt = s.attempt;
@@ -221,7 +222,7 @@ void notice(self_pointer self, milliseconds grace) {
   auto expires = self->clock().now() + grace;
   if (s.expires && *s.expires <= expires)
     return;
-  // Nobody counts on an instance that was never welcome.
+  // It never was a member: the manager does not know it, and no job uses it.
   if (s.manager_life == 0)
     return end(self, {});
   spdlog::info("leaving, at the latest in {}", text_of_duration(grace));

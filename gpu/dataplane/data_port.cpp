@@ -5,6 +5,7 @@
 #include "gpu/dataplane/tcp_communicator.hpp"
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/line_limit.hpp"
+#include "protocols/base/locks.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
@@ -23,7 +24,6 @@
 #include <condition_variable>
 #include <future>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <tuple>
@@ -69,10 +69,10 @@ struct meeting {
   std::vector<std::string> problems; ///< last known, by participant
   bool ended = false;
 
-  std::mutex mutex;
+  parcae::mutex mutex;
   std::condition_variable changed;
-  bool complete = false;                 ///< all sockets are there
-  std::optional<std::uint32_t> hopeless; ///< this participant refuses for good
+  bool complete GUARDED_BY(mutex) = false;                 ///< all sockets are there
+  std::optional<std::uint32_t> hopeless GUARDED_BY(mutex); ///< this participant refuses for good
 
   bool missing(std::uint32_t peer) const { return peer != key.self && !sockets[peer]; }
 
@@ -83,15 +83,20 @@ struct meeting {
     return std::nullopt;
   }
 
+  std::optional<std::uint32_t> first_hopeless_or_missing() {
+    const lock held(mutex);
+    return hopeless ? hopeless : first_missing();
+  }
+
   void joined(std::uint32_t peer, socket_ptr socket) {
     sockets[peer] = std::move(socket);
-    std::lock_guard lock(mutex);
+    const lock held(mutex);
     complete = !first_missing();
     changed.notify_all();
   }
 
   void give_up(std::uint32_t peer) {
-    std::lock_guard lock(mutex);
+    const lock held(mutex);
     hopeless = peer;
     changed.notify_all();
   }
@@ -150,14 +155,17 @@ public:
     m->sockets.resize(all.size());
     m->dialling.resize(all.size());
     m->problems.resize(all.size(), "did not connect");
-    m->complete = all.size() == 1;
+    {
+      const lock held(m->mutex);
+      m->complete = all.size() == 1;
+    }
     on_io_thread([&] { begin(m); });
 
     auto deadline = clock::now() + limit;
     {
-      std::unique_lock lock(m->mutex);
+      lock held(m->mutex);
       while (!m->complete && !m->hopeless && !cancelled && clock::now() < deadline)
-        m->changed.wait_until(lock, std::min<clock::time_point>(deadline, clock::now() + cancel_poll));
+        held.wait_until(m->changed, std::min<clock::time_point>(deadline, clock::now() + cancel_poll));
     }
     std::vector<tcp_peer> peers;
     std::optional<std::uint32_t> absent;
@@ -254,7 +262,6 @@ private:
   }
 
   // --- connections that come in
-  // ---------------------------------------------------------------------------------------
 
   awaitable<void> accept() {
     for (;;) {
@@ -361,7 +368,6 @@ private:
   }
 
   // --- connect()
-  // ------------------------------------------------------------------------------------------------------
 
   void begin(const meeting_ptr& m) {
     meetings_[m->key] = m;
@@ -409,7 +415,7 @@ private:
     for (auto& socket : m.dialling)
       if (socket)
         close_socket(*socket);
-    if (auto absent = m.hopeless ? m.hopeless : m.first_missing())
+    if (auto absent = m.first_hopeless_or_missing())
       return absent; // not who left because of that one
     for (std::uint32_t i = 0; i < m.sockets.size(); ++i)
       if (m.sockets[i] && is_closed(*m.sockets[i])) {

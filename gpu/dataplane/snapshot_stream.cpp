@@ -1,6 +1,7 @@
 #include "gpu/dataplane/snapshot_stream.hpp"
 
 #include "gpu/dataplane/handshake.hpp"
+#include "protocols/base/locks.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
@@ -18,7 +19,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -58,7 +58,6 @@ std::uint64_t seed_of(snapshot_frame x) {
 } // namespace
 
 // --- receiving
-// --------------------------------------------------------------------------------------------------------
 
 void snapshot_gate::close() {
   open = false;
@@ -126,7 +125,6 @@ awaitable<void> receive_snapshots(socket_ptr socket, std::shared_ptr<snapshot_ga
 }
 
 // --- sending
-// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -146,12 +144,12 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   participant keeper;
   snapshot_pass pass;
 
-  mutable std::mutex mutex;              ///< guards the next five
-  std::deque<outgoing_snapshot> unacked; ///< oldest first, at most two
-  std::condition_variable drained;       ///< unacked is empty
-  std::uint64_t next_sequence = 1;
-  bool running = false;   ///< run() is under way; it ends when nothing is to be sent
-  bool connected = false; ///< the keeper has accepted the present connection
+  parcae::mutex mutex;
+  std::deque<outgoing_snapshot> unacked GUARDED_BY(mutex); ///< oldest first, at most two
+  std::condition_variable drained;                         ///< unacked is empty
+  std::uint64_t next_sequence GUARDED_BY(mutex) = 1;
+  bool running GUARDED_BY(mutex) = false;   ///< run() is under way; it ends when nothing is to be sent
+  bool connected GUARDED_BY(mutex) = false; ///< the keeper has accepted the present connection
 
   // Of the I/O thread:
   steady_timer news;                                   ///< cancelled when there may be something new to do
@@ -168,13 +166,13 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   }
 
   bool nothing_left() {
-    std::lock_guard lock(mutex);
+    const lock held(mutex);
     return unacked.empty();
   }
 
   /// The oldest snapshot of which nothing was written to this connection, or null.
   std::shared_ptr<const snapshot> next_to_write(std::uint64_t& sequence) {
-    std::lock_guard lock(mutex);
+    const lock held(mutex);
     for (auto& x : unacked)
       if (!x.started) {
         x.started = true;
@@ -185,21 +183,21 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   }
 
   void acknowledged(std::uint64_t sequence) {
-    std::lock_guard lock(mutex);
+    const lock held(mutex);
     std::erase_if(unacked, [&](const auto& x) { return x.sequence <= sequence; });
     if (unacked.empty())
       drained.notify_all();
   }
 
   void restart() {
-    std::lock_guard lock(mutex);
+    const lock held(mutex);
     connected = true;
     for (auto& x : unacked)
       x.started = false;
   }
 
   void disconnected() {
-    std::lock_guard lock(mutex);
+    const lock held(mutex);
     connected = false;
   }
 };
@@ -278,7 +276,7 @@ awaitable<void> run(core_ptr core) {
   bool connected = false;
   while (!core->closed) {
     {
-      std::lock_guard lock(core->mutex);
+      const lock held(core->mutex);
       if (core->unacked.empty()) {
         core->running = false;
         co_return;
@@ -316,12 +314,12 @@ public:
   void send(std::shared_ptr<const snapshot> x) override {
     if (x->shards.empty())
       return;
-    std::lock_guard lock(core_->mutex);
-    auto& held = core_->unacked;
+    const lock held(core_->mutex);
+    auto& waiting = core_->unacked;
     // One that is on its way is finished: else a slow link would never get any snapshot through.
-    if (held.size() == 2)
-      held.erase(held[0].started && !held[1].started ? held.begin() + 1 : held.begin());
-    held.push_back({core_->next_sequence++, std::move(x)});
+    if (waiting.size() == 2)
+      waiting.erase(waiting[0].started && !waiting[1].started ? waiting.begin() + 1 : waiting.begin());
+    waiting.push_back({core_->next_sequence++, std::move(x)});
     boost::asio::post(core_->io, [core = core_, start = !core_->running] {
       if (start)
         boost::asio::co_spawn(core->io, run(core), boost::asio::detached);
@@ -332,13 +330,16 @@ public:
   }
 
   bool busy() const override {
-    std::lock_guard lock(core_->mutex);
+    const lock held(core_->mutex);
     return core_->connected && !core_->unacked.empty();
   }
 
   bool wait_until_idle(std::chrono::milliseconds limit) override {
-    std::unique_lock lock(core_->mutex);
-    return core_->drained.wait_for(lock, limit, [&] { return core_->unacked.empty(); });
+    const auto end = std::chrono::steady_clock::now() + limit;
+    lock held(core_->mutex);
+    while (!core_->unacked.empty() && std::chrono::steady_clock::now() < end)
+      held.wait_until(core_->drained, end);
+    return core_->unacked.empty();
   }
 
 private:

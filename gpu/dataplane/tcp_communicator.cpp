@@ -1,6 +1,7 @@
 #include "gpu/dataplane/tcp_communicator.hpp"
 
 #include "gpu/dataplane/frames.hpp"
+#include "protocols/base/locks.hpp"
 #include "protocols/base/text.hpp"
 
 #include <boost/asio/error.hpp>
@@ -19,7 +20,6 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -72,17 +72,17 @@ struct operation : transmission {
 };
 using operation_ptr = std::shared_ptr<operation>;
 
-/// One direction of a connection. All but `reads` under the mutex.
+/// One direction of a connection.
 struct direction {
   explicit direction(bool r) : reads(r) {}
 
   const bool reads;
-  std::mutex mutex;
-  std::deque<operation_ptr> queue;
-  std::size_t queued_bytes = 0;      ///< of payload, at most
-  int drivers = 0;                   ///< threads in wait(), which move bytes themselves
-  bool armed = false;                ///< the I/O thread will move bytes when the socket is ready
-  std::optional<std::string> broken; ///< nothing moves any more, and why
+  parcae::mutex mutex;
+  std::deque<operation_ptr> queue GUARDED_BY(mutex);
+  std::size_t queued_bytes GUARDED_BY(mutex) = 0;      ///< of payload, at most
+  int drivers GUARDED_BY(mutex) = 0;                   ///< threads in wait(), which move bytes themselves
+  bool armed GUARDED_BY(mutex) = false;                ///< the I/O thread will move bytes when the socket is ready
+  std::optional<std::string> broken GUARDED_BY(mutex); ///< nothing moves any more, and why
 };
 
 enum class step_result { moved, would_block, idle };
@@ -109,7 +109,7 @@ public:
   void start(operation_ptr x) {
     auto& d = x->receives ? in_ : out_;
     x->on = this;
-    std::lock_guard lock(d.mutex);
+    const lock held(d.mutex);
     if (d.broken) {
       fail(*x, *d.broken);
       return;
@@ -126,7 +126,7 @@ public:
   /// of thread less, and what was read is in the cache of who asked for it.
   void drive(operation& x, std::chrono::steady_clock::time_point deadline) {
     auto& d = x.receives ? in_ : out_;
-    std::unique_lock lock(d.mutex);
+    lock held(d.mutex);
     ++d.drivers;
     while (x.now == operation::status::pending) {
       if (step(d) == step_result::moved)
@@ -134,10 +134,10 @@ public:
       auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
       if (x.now != operation::status::pending || left.count() <= 0)
         break;
-      lock.unlock();
+      held.give_back();
       pollfd ready{file_, static_cast<short>(d.reads ? POLLIN : POLLOUT), 0};
       ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1000)));
-      lock.lock();
+      held.take_again();
     }
     --d.drivers;
     arm(d);
@@ -146,7 +146,7 @@ public:
   /// Moves what can be moved at once.
   void nudge(const operation& x) {
     auto& d = x.receives ? in_ : out_;
-    std::lock_guard lock(d.mutex);
+    const lock held(d.mutex);
     move_until_blocked(d);
   }
 
@@ -156,7 +156,7 @@ public:
     // Wakes who drives. Not ::close(): that would send a reset if something is unread here, and lose what the peer has
     // yet to read; and the descriptor's number must not be given away while a thread may use it.
     ::shutdown(file_, SHUT_RDWR);
-    std::scoped_lock lock(out_.mutex, in_.mutex, background_mutex_);
+    const lock out(out_.mutex), in(in_.mutex), background(background_mutex_); // who holds two holds them in this order
     break_off(out_, "aborted");
     break_off(in_, "aborted");
     // A peer that found no room here hears of the end only when there is some: what it sends then is answered by a
@@ -174,20 +174,20 @@ private:
     x.now = operation::status::failed;
   }
 
-  void pop_done(direction& d) {
+  void pop_done(direction& d) NEEDS_LOCK(d.mutex) {
     auto& x = *d.queue.front();
     d.queued_bytes -= std::max(x.length, x.most);
     x.now = operation::status::done;
     d.queue.pop_front();
   }
 
-  step_result step(direction& d) {
+  step_result step(direction& d) NEEDS_LOCK(d.mutex) {
     if (d.broken || d.queue.empty())
       return step_result::idle;
-    return d.reads ? read_some() : write_some();
+    return d.reads ? read_some(d) : write_some(d);
   }
 
-  void move_until_blocked(direction& d) {
+  void move_until_blocked(direction& d) NEEDS_LOCK(d.mutex) {
     for (int i = 0; i < calls_in_turn; ++i)
       if (step(d) != step_result::moved)
         return;
@@ -195,14 +195,14 @@ private:
 
   /// Asks the I/O thread to go on, if that is needed: always when something is unsent; when so much is to be received
   /// that the socket's buffer would fill and hold the peer up. Less is left to who waits for it.
-  bool needs_background(const direction& d) const {
+  bool needs_background(const direction& d) const NEEDS_LOCK(d.mutex) {
     return !d.broken && !d.queue.empty() && d.drivers == 0 && (!d.reads || d.queued_bytes > unread_bytes_);
   }
 
-  void arm(direction& d) {
+  void arm(direction& d) NEEDS_LOCK(d.mutex) {
     if (d.armed || !needs_background(d))
       return;
-    std::lock_guard lock(background_mutex_);
+    const lock held(background_mutex_);
     if (closed_)
       return;
     // Registered only while needed: else every arrival would wake the I/O thread.
@@ -212,8 +212,7 @@ private:
     watch(d);
   }
 
-  /// Under background_mutex_.
-  void watch(direction& d) {
+  void watch(direction& d) NEEDS_LOCK(background_mutex_) {
     background_.async_wait(d.reads ? descriptor::wait_read : descriptor::wait_write,
                            [self = shared_from_this(), &d](const boost::system::error_code& failure) {
                              if (failure != boost::asio::error::operation_aborted)
@@ -224,11 +223,11 @@ private:
   /// On the I/O thread.
   void ready(direction& d) {
     for (int i = 0; i < calls_in_turn; ++i) {
-      std::lock_guard lock(d.mutex); // given back after each call, for the thread that posts
+      const lock held(d.mutex); // given back after each call, for the thread that posts
       if (d.drivers > 0 || step(d) != step_result::moved)
         break;
     }
-    std::scoped_lock lock(d.mutex, background_mutex_);
+    const lock held(d.mutex), background(background_mutex_);
     if (closed_)
       return;
     if (needs_background(d))
@@ -238,7 +237,7 @@ private:
       background_.release();
   }
 
-  void break_off(direction& d, const std::string& why) {
+  void break_off(direction& d, const std::string& why) NEEDS_LOCK(d.mutex) {
     if (!d.broken)
       d.broken = "connection to " + name_ + ": " + (closed_ ? "aborted" : why); // the shutdown looks like the peer's
     for (auto& x : d.queue)
@@ -247,7 +246,7 @@ private:
   }
 
   /// What to do after a call that moved nothing.
-  step_result no_progress(direction& d) {
+  step_result no_progress(direction& d) NEEDS_LOCK(d.mutex) {
     if (errno == EAGAIN || errno == EWOULDBLOCK)
       return step_result::would_block;
     if (errno == EINTR)
@@ -256,10 +255,10 @@ private:
     return step_result::idle;
   }
 
-  step_result write_some() {
+  step_result write_some(direction& d) NEEDS_LOCK(d.mutex) {
     std::array<iovec, 16> pieces;
     std::size_t count = 0, bytes = 0;
-    for (auto& x : out_.queue) {
+    for (auto& x : d.queue) {
       if (count + 2 > pieces.size() || bytes >= call_bytes)
         break;
       if (!x->header_moved()) {
@@ -279,22 +278,22 @@ private:
     message.msg_iovlen = count;
     auto n = ::sendmsg(file_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0)
-      return no_progress(out_);
+      return no_progress(d);
     auto left = static_cast<std::size_t>(n);
-    while (!out_.queue.empty()) {
-      auto& x = *out_.queue.front();
+    while (!d.queue.empty()) {
+      auto& x = *d.queue.front();
       auto part = std::min(left, frame_size + x.length - x.moved);
       x.moved += part;
       left -= part;
       if (!x.complete())
         break;
-      pop_done(out_);
+      pop_done(d);
     }
-    return out_.queue.empty() ? step_result::idle : step_result::moved;
+    return d.queue.empty() ? step_result::idle : step_result::moved;
   }
 
-  step_result read_some() {
-    auto& x = *in_.queue.front();
+  step_result read_some(direction& d) NEEDS_LOCK(d.mutex) {
+    auto& x = *d.queue.front();
     std::array<iovec, 2> pieces;
     std::size_t count = 0;
     auto header_left = frame_size - std::min(x.moved, frame_size);
@@ -309,16 +308,16 @@ private:
     message.msg_iovlen = count;
     auto n = ::recvmsg(file_, &message, MSG_DONTWAIT);
     if (n < 0)
-      return no_progress(in_);
+      return no_progress(d);
     if (n == 0) {
-      break_off(in_, "closed by the peer");
+      break_off(d, "closed by the peer");
       return step_result::idle;
     }
     auto got = static_cast<std::size_t>(n);
     x.moved += got;
     if (header_left > 0 && x.header_moved())
       if (auto problem = take_header(x)) {
-        break_off(in_, *problem);
+        break_off(d, *problem);
         return step_result::idle;
       }
     if (x.hashing && got > header_left)
@@ -326,11 +325,11 @@ private:
     if (!x.header_moved() || !x.complete())
       return step_result::moved;
     if (x.hashing && XXH3_64bits_digest(x.hashing.get()) != x.checksum) {
-      break_off(in_, "checksum of " + describe(x.what, x.length) + " is wrong");
+      break_off(d, "checksum of " + describe(x.what, x.length) + " is wrong");
       return step_result::idle;
     }
-    pop_done(in_);
-    return in_.queue.empty() ? step_result::idle : step_result::moved;
+    pop_done(d);
+    return d.queue.empty() ? step_result::idle : step_result::moved;
   }
 
   /// Compares the header that came with what was expected; says what differs.
@@ -358,9 +357,10 @@ private:
   using descriptor = boost::asio::posix::stream_descriptor;
 
   const std::string name_;
-  std::mutex background_mutex_; ///< guards the next two; locked after a direction's
-  descriptor background_;       ///< file_ as the I/O thread knows it; open while a direction is armed
-  int users_ = 0;               ///< directions armed
+  mutex background_mutex_; ///< locked after a direction's
+  descriptor
+      background_ GUARDED_BY(background_mutex_); ///< file_ as the I/O thread knows it; open while a direction is armed
+  int users_ GUARDED_BY(background_mutex_) = 0;  ///< directions armed
   std::atomic<bool> closed_ = false;
   const int file_;               ///< owned; open as long as this object lives
   std::size_t unread_bytes_ = 0; ///< so much fits into the socket's buffer for sure

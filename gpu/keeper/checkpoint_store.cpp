@@ -17,27 +17,14 @@ checkpoint_store::checkpoint_store(std::filesystem::path folder, std::string kee
     folder_(std::move(folder)), keeper_(std::move(keeper)), thread_([this] { run(); }) {}
 
 checkpoint_store::~checkpoint_store() {
-  {
-    std::lock_guard lock(mutex_);
-    ending_ = true;
-    changed_.notify_all();
-  }
+  ending_ = true;
+  queue_.close();
   thread_.join();
 }
 
 void checkpoint_store::run() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
-    if (ending_)
-      return;
-    auto next = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    next.work();
-    next = {}; // with the shards in it
-    lock.lock();
-  }
+  while (auto next = queue_.take())
+    next->work(); // and frees the shards in it before it waits again
 }
 
 void checkpoint_store::write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
@@ -53,16 +40,8 @@ void checkpoint_store::write(checkpoint x, std::vector<std::shared_ptr<const sha
     if (!ending_)
       done(std::move(answer));
   };
-  std::unique_lock lock(mutex_);
-  if (const auto waiting = std::ranges::find_if(queue_, [](const auto& y) { return y.give_up != nullptr; });
-      waiting != queue_.end()) {
-    std::swap(*waiting, next);
-    lock.unlock();
-    next.give_up(newest);
-    return;
-  }
-  queue_.push_back(std::move(next));
-  changed_.notify_all();
+  if (const auto waiting = queue_.replace(std::move(next), [](const auto& y) { return y.give_up != nullptr; }))
+    waiting->give_up(newest);
 }
 
 checkpointed checkpoint_store::write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
@@ -116,14 +95,12 @@ void checkpoint_store::delete_share(const std::filesystem::path& of) const {
 
 void checkpoint_store::read(restore x, std::function<void(const commit_result&, shard_bytes)> on_shard,
                             std::function<void(restored)> done) {
-  std::lock_guard lock(mutex_);
-  queue_.push_back({[this, x = std::move(x), on_shard = std::move(on_shard), done = std::move(done)] {
-                      auto answer = read_now(x, on_shard);
-                      if (!ending_)
-                        done(std::move(answer));
-                    },
-                    nullptr});
-  changed_.notify_all();
+  queue_.put({[this, x = std::move(x), on_shard = std::move(on_shard), done = std::move(done)] {
+                auto answer = read_now(x, on_shard);
+                if (!ending_)
+                  done(std::move(answer));
+              },
+              nullptr});
 }
 
 std::vector<std::filesystem::path> checkpoint_store::find(const restore& x) const {

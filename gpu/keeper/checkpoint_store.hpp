@@ -3,15 +3,13 @@
 // A keeper's folder of checkpoints, and the one thread that blocks on it.
 
 #include "gpu/checkpoint/checkpoint.hpp"
+#include "protocols/base/mailbox.hpp"
 #include "protocols/choreography/choreography.hpp"
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,9 +55,7 @@ private:
   const std::filesystem::path folder_;
   const std::string keeper_;
   std::atomic<bool> ending_ = false;
-  std::mutex mutex_; ///< guards the queue
-  std::condition_variable changed_;
-  std::deque<request> queue_;
+  mailbox<request> queue_;
   std::thread thread_; ///< last: uses all of the above
 };
 

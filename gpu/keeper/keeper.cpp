@@ -6,14 +6,13 @@
 #include "gpu/keeper/shard_store.hpp"
 #include "gpu/keeper/snapshot_admission.hpp"
 #include "protocols/base/crash_stack.hpp"
+#include "protocols/base/mailbox.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <thread>
 #include <utility>
@@ -41,7 +40,7 @@ public:
   /// Ends all communication; nothing is reported afterwards.
   ~sending_session() {
     {
-      std::lock_guard lock(mutex_);
+      const lock held(mutex_);
       cancelled_ = true;
       if (comm_)
         comm_->abort();
@@ -53,7 +52,7 @@ public:
   const prepare& plan() const { return plan_; }
 
   void prepare_again() {
-    std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     if (failure_)
       on_failure_(*failure_);
     else if (comm_)
@@ -62,7 +61,7 @@ public:
 
   /// `shards` belong to the moves of the plan that start here, in order.
   void transfer_at(version at, std::vector<std::pair<shard_move, shard_store::shard_ptr>> shards) {
-    std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     if (delivered_)
       options_.report_to(delivered{plan_.next});
     else if (failure_)
@@ -84,20 +83,23 @@ private:
   void run() {
     use_crash_stack();
     try {
-      auto comm = port_.connect(plan_, options_.self, connect_limit, cancelled_);
-      std::unique_lock lock(mutex_);
-      comm_ = std::move(comm);
+      auto made = port_.connect(plan_, options_.self, connect_limit, cancelled_);
+      lock held(mutex_);
+      comm_ = std::move(made);
       if (cancelled_)
         return;
       options_.report_to(prepared_report());
-      changed_.wait(lock, [this] { return cancelled_ || work_; });
+      while (!cancelled_ && !work_)
+        held.wait(changed_);
       if (cancelled_)
         return;
+      const auto at = work_->at;
+      auto& comm = *comm_;
       auto shards = std::exchange(work_->shards, {}); // not kept longer than they are sent: a session may outlive them
-      lock.unlock();
-      send(work_->at, shards);
+      held.give_back();
+      send(comm, at, shards);
       shards.clear();
-      lock.lock();
+      held.take_again();
       delivered_ = true;
       if (!cancelled_)
         options_.report_to(delivered{plan_.next});
@@ -112,7 +114,8 @@ private:
     }
   }
 
-  void send(const version& at, const std::vector<std::pair<shard_move, shard_store::shard_ptr>>& shards) {
+  void send(communicator& comm, const version& at,
+            const std::vector<std::pair<shard_move, shard_store::shard_ptr>>& shards) {
     std::uint32_t sent = 0;
     auto fault_point_here = [&] {
       if (options_.on_fault_point)
@@ -123,16 +126,16 @@ private:
     for (const auto& [move, shard] : shards) {
       std::vector<ticket> parts;
       for (std::uint32_t i = 0; i < shard->parts.size(); ++i)
-        parts.push_back(comm_->send(move.destination, shard_tag(at, move.layer, i), shard->parts[i]));
+        parts.push_back(comm.send(move.destination, shard_tag(at, move.layer, i), shard->parts[i]));
       for (const auto& x : parts)
-        comm_->wait(x, send_limit);
+        comm.wait(x, send_limit);
       ++sent;
       fault_point_here();
     }
   }
 
   void fail(failure kind, std::uint32_t peer, const std::string& what) {
-    std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     if (cancelled_)
       return;
     failure_ = failed{plan_.next, kind, peer, what, {}};
@@ -145,13 +148,13 @@ private:
   const std::function<void(failed)> on_failure_;
   const std::function<void()> on_kill_;
   std::atomic<bool> cancelled_ = false; ///< set under the mutex, read by connect()
-  std::mutex mutex_;                    ///< guards what follows
+  mutex mutex_;
   std::condition_variable changed_;
-  std::unique_ptr<communicator> comm_; ///< set once, by the session's thread
-  std::optional<work> work_;
-  bool delivered_ = false;
-  std::optional<failed> failure_; ///< why the session ended
-  std::thread thread_;            ///< last: uses all of the above
+  std::unique_ptr<communicator> comm_ GUARDED_BY(mutex_); ///< set once, by the session's thread
+  std::optional<work> work_ GUARDED_BY(mutex_);
+  bool delivered_ GUARDED_BY(mutex_) = false;
+  std::optional<failed> failure_ GUARDED_BY(mutex_); ///< why the session ended
+  std::thread thread_;                               ///< last: uses all of the above
 };
 
 class keeper : public executor {
@@ -164,17 +167,13 @@ public:
       thread_([this] { run(); }) {}
 
   ~keeper() override {
-    {
-      std::lock_guard lock(mutex_);
-      ending_ = true;
-      changed_.notify_all();
-    }
+    queue_.close();
     thread_.join();
     disk_.reset();
     end_jobs(); // before what the sessions' threads use
   }
 
-  void submit(command x) override { post(std::move(x)); }
+  void submit(command x) override { queue_.put(std::move(x)); }
 
 private:
   /// A shard from a snapshot stream.
@@ -196,12 +195,6 @@ private:
 
   using event = std::variant<command, arrival, restored, failed, killed>;
 
-  void post(event x) {
-    std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(x));
-    changed_.notify_all();
-  }
-
   void run() {
     use_crash_stack();
     try {
@@ -219,21 +212,13 @@ private:
   }
 
   void serve() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
-      if (ending_)
-        return;
-      auto x = std::move(queue_.front());
-      queue_.pop_front();
-      auto more = !queue_.empty() && std::holds_alternative<arrival>(queue_.front());
-      lock.unlock();
-      guarded([&] { std::visit([this](auto& y) { handle(y); }, x); });
-      if (!more) // one report for all that arrived in the meantime
+    while (auto x = queue_.take()) {
+      guarded([&] { std::visit([this](auto& y) { handle(y); }, *x); });
+      // One report for all that arrived in the meantime.
+      if (!queue_.next_is([](const event& y) { return std::holds_alternative<arrival>(y); }))
         for (auto id : std::exchange(unreported_, {}))
           if (auto job = jobs_.find(id); job != jobs_.end())
             report_kept(id, job->second, {});
-      lock.lock();
     }
   }
 
@@ -278,10 +263,10 @@ private:
   /// The job whose generation g this keeper takes part in. Only commands of the job attached arrive
   /// (actors/node/gpu.cpp), so there is one.
   guarded_job* job_in(generation g) {
-    for (auto& [id, job] : std::views::reverse(jobs_))
-      if (job.session && job.session->plan().next == g)
-        return &job;
-    return nullptr;
+    const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+      return entry.second.session && entry.second.session->plan().next == g;
+    });
+    return found == jobs_.end() ? nullptr : &found->second;
   }
 
   void handle(guard& x) {
@@ -296,7 +281,7 @@ private:
           return admission->problem_of(layer, at, sizes);
         },
         [this, id = x.job](const commit_result& result, shard_bytes shard) {
-          post(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
+          queue_.put(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
         });
   }
 
@@ -336,9 +321,9 @@ private:
     disk_->read(
         x,
         [this, id = x.job](const commit_result& result, shard_bytes shard) {
-          post(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
+          queue_.put(arrival{id, result, std::make_shared<const shard_bytes>(std::move(shard))});
         },
-        [this](restored y) { post(std::move(y)); });
+        [this](restored y) { queue_.put(std::move(y)); });
   }
 
   /// After the shards, which came through the same queue.
@@ -367,7 +352,8 @@ private:
     job.newest = x.next;
     job.session.reset(); // ends what was under way for the older one, and before its place is taken
     job.session = std::make_unique<sending_session>(
-        options_, port_, std::move(x), [this](failed y) { post(std::move(y)); }, [this] { post(killed{}); });
+        options_, port_, std::move(x), [this](failed y) { queue_.put(std::move(y)); },
+        [this] { queue_.put(killed{}); });
   }
 
   void handle(transfer& x) {
@@ -417,10 +403,7 @@ private:
   data_port& port_;
   std::map<job_id, guarded_job> jobs_; ///< of the keeper's thread, as the next
   std::set<job_id> unreported_;        ///< whose shards became more since the last report
-  std::mutex mutex_;                   ///< guards what follows
-  std::condition_variable changed_;
-  std::deque<event> queue_;
-  bool ending_ = false;
+  mailbox<event> queue_;
   std::unique_ptr<checkpoint_store> disk_; ///< null: no folder
   std::thread thread_;                     ///< last: uses all of the above
 };

@@ -1,7 +1,8 @@
 #include "gpu/model/shared_dataset.hpp"
 
+#include "protocols/base/locks.hpp"
+
 #include <map>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -9,10 +10,11 @@ namespace parcae {
 
 std::shared_ptr<const dataset> shared_dataset(const job_specification& job,
                                               const std::vector<std::filesystem::path>& folders) {
-  static std::mutex mutex;
-  static std::map<std::pair<data_specification, model_specification>, std::weak_ptr<const dataset>> loaded;
+  static parcae::mutex mutex;
+  static std::map<std::pair<data_specification, model_specification>, std::weak_ptr<const dataset>> loaded GUARDED_BY(
+      mutex);
   const std::pair key(job.data, job.model);
-  const std::lock_guard lock(mutex);
+  const lock held(mutex);
   auto data = loaded[key].lock();
   if (data)
     return data;

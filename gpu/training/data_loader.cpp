@@ -15,7 +15,7 @@ data_loader::~data_loader() {
 }
 
 void data_loader::begin(load x) {
-  const std::lock_guard lock(mutex_);
+  const lock held(mutex_);
   wanted_ = true;
   if (is_loading_)
     return; // its answer is to come
@@ -28,13 +28,13 @@ void data_loader::begin(load x) {
 }
 
 void data_loader::forget() {
-  const std::lock_guard lock(mutex_);
+  const lock held(mutex_);
   wanted_ = false;
   data_.reset();
 }
 
 void data_loader::close() {
-  const std::lock_guard lock(mutex_);
+  const lock held(mutex_);
   closed_ = true;
 }
 
@@ -53,7 +53,7 @@ void data_loader::run(const load& x) {
   } catch (const std::exception& e) {
     answer = failed{{}, failure::computation, 0, std::string("cannot load the data: ") + e.what(), {}};
   }
-  const std::lock_guard lock(mutex_);
+  const lock held(mutex_);
   is_loading_ = false;
   if (closed_)
     return;

@@ -2,10 +2,10 @@
 
 #include "gpu/executor/executor.hpp"
 #include "gpu/model/shared_dataset.hpp"
+#include "protocols/base/locks.hpp"
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 namespace parcae {
@@ -30,12 +30,12 @@ private:
 
   const executor_options& options_;
   const std::function<void()> killed_;
-  std::mutex mutex_; ///< guards all below
-  std::shared_ptr<const dataset> data_;
-  bool wanted_ = false;
-  bool is_loading_ = false;
-  bool closed_ = false;
-  std::thread thread_;
+  mutex mutex_;
+  std::shared_ptr<const dataset> data_ GUARDED_BY(mutex_);
+  bool wanted_ GUARDED_BY(mutex_) = false;
+  bool is_loading_ GUARDED_BY(mutex_) = false;
+  bool closed_ GUARDED_BY(mutex_) = false;
+  std::thread thread_; ///< begun and joined with mutex_ held, but in the destructor
 };
 
 } // namespace parcae

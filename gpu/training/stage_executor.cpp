@@ -6,6 +6,7 @@
 #include "gpu/training/snapshot_feed.hpp"
 #include "gpu/training/tensor_account.hpp"
 #include "protocols/base/crash_stack.hpp"
+#include "protocols/base/mailbox.hpp"
 
 #include <ATen/Parallel.h>
 
@@ -13,15 +14,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <variant>
 
 namespace parcae {
 
@@ -39,28 +38,19 @@ void keep_freed_memory() {
 class stage_executor final : public executor {
 public:
   stage_executor(executor_options options, data_port& port) :
-      options_(std::move(options)), port_(port), loader_(options_, [this] { die(); }) {
+      options_(std::move(options)), port_(port), loader_(options_, [this] { end_all(); }) {
     thread_ = std::thread([this] { run(); });
   }
 
   ~stage_executor() override {
-    {
-      const std::lock_guard lock(mutex_);
-      closing_ = true;
-      loader_.close();
-      if (current_)
-        current_->end();
-      if (next_)
-        next_->end();
-    }
-    wake_.notify_all();
+    end_all();
     thread_.join();
   }
 
   void submit(command x) override {
     {
-      const std::lock_guard lock(mutex_);
-      if (dead_)
+      const lock held(mutex_);
+      if (ended_)
         return;
       // What cannot wait for the step in progress.
       if (auto* p = std::get_if<prepare>(&x)) {
@@ -79,16 +69,17 @@ public:
         if (current_ && current_->what.next == s->current && current_->training)
           request_stop(*s);
       }
-      queue_.push_back(std::move(x));
     }
-    wake_.notify_all();
+    queue_.put(std::move(x));
   }
 
 private:
+  /// What the main thread is given to do; of a generation that was superseded: to join its preparation.
+  using event = std::variant<command, std::shared_ptr<generation_state>>;
+
   // --- preparation, beside a running generation
 
-  /// With mutex_ held.
-  void begin_preparation(prepare x) {
+  void begin_preparation(prepare x) NEEDS_LOCK(mutex_) {
     if (next_ && next_->what.next == x.next && next_->what.job == x.job) {
       if (next_->is_prepared)
         options_.report_to(next_->answer);
@@ -101,7 +92,7 @@ private:
     newest_ = {x.job, x.next};
     if (next_) {
       next_->end();
-      superseded_.push_back(std::move(next_));
+      queue_.put(std::move(next_));
     }
     next_ = std::make_shared<generation_state>(std::move(x), options_.self);
     next_->preparation = std::thread([this, g = next_.get()] { // which g joins
@@ -110,19 +101,22 @@ private:
       try {
         g->run_preparation(options_, port_, store_);
       } catch (const killed&) {
-        die();
+        end_all();
       }
     });
   }
 
-  void die() {
-    const std::lock_guard lock(mutex_);
-    dead_ = true;
-    loader_.close();
-    for (auto* x : {current_.get(), next_.get()}) // the main thread may wait for a peer
-      if (x)
-        x->end();
-    wake_.notify_all();
+  /// Any thread. The main thread stops whatever it does.
+  void end_all() {
+    {
+      const lock held(mutex_);
+      ended_ = true;
+      loader_.close();
+      for (auto* x : {current_.get(), next_.get()}) // the main thread may wait for a peer
+        if (x)
+          x->end();
+    }
+    queue_.close();
   }
 
   // --- main thread
@@ -131,25 +125,14 @@ private:
     use_crash_stack();
     const tensor_account::scope counted(memory_);
     for (;;) {
-      std::optional<command> next_command;
-      std::vector<std::shared_ptr<generation_state>> superseded;
-      {
-        std::unique_lock lock(mutex_);
-        if (!running_) // every change of what is waited for notifies
-          wake_.wait(lock, [this] { return closing_ || dead_ || !queue_.empty() || !superseded_.empty(); });
-        if (closing_ || dead_)
-          break;
-        superseded.swap(superseded_);
-        if (!queue_.empty()) {
-          next_command = std::move(queue_.front());
-          queue_.pop_front();
-        }
-      }
-      superseded.clear(); // joins their threads, without the lock
+      auto x = running_ ? queue_.take_at_once() : queue_.take();
+      if (queue_.is_closed())
+        break;
+      const auto* next_command = x ? std::get_if<command>(&*x) : nullptr;
       try {
         if (next_command)
-          std::visit([this](const auto& x) { handle(x); }, *next_command);
-        else if (running_)
+          std::visit([this](const auto& y) { handle(y); }, *next_command);
+        else if (!x)
           train();
       } catch (const killed&) {
         break;
@@ -158,27 +141,24 @@ private:
                                   e.what(), inventory_of(store_)});
       }
     }
-    std::shared_ptr<generation_state> current, next; // their preparations may want the lock
-    std::vector<std::shared_ptr<generation_state>> superseded;
-    const std::lock_guard lock(mutex_);
-    dead_ = true;
-    loader_.close();
+    end_all();
+    queue_.drop(); // joins preparations of superseded generations, which may want the lock
+    feed_.close();
+    std::shared_ptr<generation_state> current, next; // the same
+    const lock held(mutex_);
     current.swap(current_);
     next.swap(next_);
-    superseded.swap(superseded_);
-    feed_.close();
-    queue_.clear();
   }
 
   /// The generation prepared last, if it is g.
   std::shared_ptr<generation_state> prepared_generation(generation g) {
-    const std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     return next_ && next_->what.next == g ? next_ : nullptr;
   }
 
   /// Takes it away from `next_`, unless a newer PREPARE has done so.
   std::shared_ptr<generation_state> take_prepared_generation(generation g) {
-    const std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     return next_ && next_->what.next == g ? std::move(next_) : nullptr;
   }
 
@@ -244,7 +224,7 @@ private:
     g->fault(options_, "activate");
     std::shared_ptr<generation_state> old;
     {
-      const std::lock_guard lock(mutex_);
+      const lock held(mutex_);
       if (next_ != g)
         return; // superseded
       next_.reset();
@@ -311,7 +291,7 @@ private:
 
   void handle(const release& x) {
     {
-      const std::lock_guard lock(mutex_);
+      const lock held(mutex_);
       if (x.current < newest_.second)
         return;
     }
@@ -319,7 +299,7 @@ private:
                   [&](const auto& entry) { return !std::binary_search(x.keep.begin(), x.keep.end(), entry.first); });
     // A spare's part in the change is over, and so is the generation it left.
     std::shared_ptr<generation_state> old_current, old_next;
-    const std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     if (current_ && current_->what.next < x.current)
       old_current.swap(current_);
     if (next_ && next_->what.next == x.current && !next_->is_rank())
@@ -350,7 +330,7 @@ private:
     feed_.forget(x.job);
     loader_.forget();
     std::shared_ptr<generation_state> old_current, old_next;
-    const std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     if (current_ && current_->what.job == x.job) {
       running_ = false;
       old_current.swap(current_);
@@ -450,15 +430,12 @@ private:
   data_port& port_;
   const std::shared_ptr<tensor_account> memory_ = tensor_account::make();
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<command> queue_;                                 ///< guarded by mutex_
-  std::shared_ptr<generation_state> current_;                 ///< set by the main thread with mutex_ held
-  std::shared_ptr<generation_state> next_;                    ///< set with mutex_ held; taken by the main thread
-  std::vector<std::shared_ptr<generation_state>> superseded_; ///< to be joined by the main thread
-  std::pair<job_id, generation> newest_;                      ///< of the PREPAREs seen; guarded by mutex_
-  bool closing_ = false;                                      ///< guarded by mutex_
-  bool dead_ = false;                                         ///< guarded by mutex_
+  mailbox<event> queue_;
+  mutex mutex_;
+  std::shared_ptr<generation_state> current_; ///< set by the main thread with mutex_ held; it reads without
+  std::shared_ptr<generation_state> next_ GUARDED_BY(mutex_);
+  std::pair<job_id, generation> newest_ GUARDED_BY(mutex_); ///< of the PREPAREs seen
+  bool ended_ GUARDED_BY(mutex_) = false;                   ///< destroyed, or by a fault
 
   // Main thread only.
   layer_store store_;

@@ -199,7 +199,7 @@ public:
         bound_[to] += b.probability * ((clipped == to ? moves.from_other : moves.from_any)[clipped] + later);
       }
     }
-    // What is rare can tell little: it comes last.
+    // The likely ways first: then the sum falls below `least` soonest.
     std::sort(ways_.begin(), ways_.end(), [](const way& a, const way& b) { return a.probability > b.probability; });
     // IDLE is no choice: where nothing fits, clipping leads to it.
     order_.resize(n > 1 ? s.idle() : n);
@@ -219,7 +219,8 @@ public:
     return result;
   }
 
-  // Of the best target: staying, or one whose bound says that it might be better.
+  // The most that any target yields. Targets are tried in falling order of their bounds, as long as these exceed the
+  // best.
   double best(std::uint32_t from) const {
     if (!s_.fits(from, at_))
       return never;

@@ -34,8 +34,9 @@ struct interval_outcome {
   bool anew = false;  ///< what was carried in is dropped, since starting anew is cheaper
 };
 
-/// What a change still under way adds to the cost of a move: its rest. As published also the cost of redirecting; in
-/// real time no more than what starting anew takes longer than the move alone, unless nothing moves.
+/// What a change still under way adds to the cost of a move: what is left of it. In published accounting also the cost
+/// of redirecting. In real time, unless nothing moves, at most what a start from nothing takes longer than the move
+/// alone.
 double unfinished_ms(move_table& table, const training_state& now, std::uint32_t target, double move_ms);
 
 /// Carries out one move in an interval that lasts `seconds`. `held` is before the change. A target may be `idle`. What

@@ -260,7 +260,7 @@ std::vector<double> steps_ms(const job_specification& job, std::span<const layer
     auto pipeline = *common;
     pipeline.finish(width > 1 ? sent_share(job, width) : 0);
     double ready = pipeline.ready_ms();
-    // Cores that are short are never idle while somebody has something to compute.
+    // With more ranks than cores no core is idle while some rank could compute.
     if (const auto k = platform.side_by_side(ranks); platform.machine_cores > 0 && k > platform.machine_cores)
       ready = std::max(ready, pipeline.mean_busy_ms() * k / platform.machine_cores);
     const double exchange_ms = platform.step_ms + 2 * (ranks - 1) * platform.message_ms; // each rank with each other

@@ -35,15 +35,15 @@ fleet_history parse_trace(std::string_view text);
 
 fleet_history intervals_of(const std::vector<trace_event>& events);
 
-/// The same rows, with further ones behind where they end before `last_s`; one of nobody at `first_s` if there are
-/// none.
+/// The same rows, continued until `last_s` by rows without events. Without rows: begins with an empty fleet at
+/// `first_s`.
 fleet_history lasting(fleet_history rows, double first_s, double last_s);
 
-/// The same trace with additions that come later, when the nodes are ready to work; who is removed before is left out.
+/// The same trace with each addition later by the time a node takes to start; nodes removed before that are left out.
 std::vector<trace_event> delayed_additions(const std::vector<trace_event>& events, std::uint64_t delay_ms);
 
-/// The same trace with nodes gone when they are told to go, for training leaves them then; who is told before it comes
-/// is left out. Notice of less than `least_ms` is none.
+/// The same trace with each removal at its notice, since training leaves a node then; nodes that get notice before they
+/// are added are left out. Notice of less than `least_ms` is none.
 std::vector<trace_event> removals_when_told(const std::vector<trace_event>& events, std::uint64_t least_ms);
 
 /// 0 if nobody is told before.

@@ -3,6 +3,7 @@
 #include "actors/manager/front.hpp"
 #include "actors/manager/registry.hpp"
 #include "actors/node/instance.hpp"
+#include "protocols/base/locks.hpp"
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
 
@@ -12,7 +13,6 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdio>
-#include <mutex>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -26,8 +26,8 @@ std::uint64_t random_word() {
   return std::uint64_t{source()} << 32 | source();
 }
 
-// A loss of this process's own doing shows within a heartbeat's time after it; and a node is back after two attempts,
-// since one may meet a heartbeat (see instance.cpp).
+// After a standstill of this process its losses show within one heartbeat. A node is back after at most two attempts to
+// dial, since one may fail by meeting a heartbeat (see instance.cpp).
 registry_config configuration_of(const liveness_limits& limits) {
   registry_config result;
   result.lease = limits.lease;
@@ -49,7 +49,7 @@ public:
   template <class Handle>
   void watch(const Handle& x, std::string name) {
     caf::actor_cast<caf::abstract_actor*>(x)->attach_functor([this, name = std::move(name)](const caf::error& why) {
-      const std::lock_guard lock(mutex_);
+      const lock held(mutex_);
       if (problem_.empty())
         problem_ = "its " + name + " died (" + render(why) + ")";
       end_.stop();
@@ -57,14 +57,14 @@ public:
   }
 
   std::string problem() const {
-    const std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     return problem_;
   }
 
 private:
   termination& end_;
-  mutable std::mutex mutex_;
-  std::string problem_;
+  mutable mutex mutex_;
+  std::string problem_ GUARDED_BY(mutex_);
 };
 
 // After a vital actor died: what its children send on their own end, CHECKPOINT above all, has to leave this process.

@@ -53,7 +53,7 @@ void on_crash(int signal) {
   if (const char* name = sigabbrev_np(signal))
     std::strncat(why, name, sizeof why - std::strlen(why) - 1);
   own_box()->note_end(why);
-  // The handler is for one time: this is the end, also where the signal came from outside.
+  // The handler was for one signal (SA_RESETHAND): raised again it ends the process, also if it was sent by kill(2).
   raise(signal);
 }
 

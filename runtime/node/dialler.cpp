@@ -16,7 +16,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds dial_limit{2'000};
-/// What was due when the manager awoke is done by then.
+/// After the manager's first word: by then it has handled what had come in while it stood still.
 constexpr std::chrono::milliseconds settling{50};
 
 } // namespace

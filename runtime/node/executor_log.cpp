@@ -18,7 +18,7 @@ struct command_logger {
     std::uint32_t rank = 0;
     while (rank < all.size() && all[rank].slot != self)
       ++rank;
-    // The steps stay until the generation commits its first.
+    // Within a job the log keeps showing the old generation's steps until the new one has committed.
     auto& context = current_log_context();
     if (context.job.exchange(x.job.value) != x.job.value)
       context.generation = context.steps = 0;

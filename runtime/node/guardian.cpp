@@ -31,7 +31,7 @@ void end_connections() {
     const auto descriptor = std::atoi(entry->d_name);
     sockaddr_storage address{};
     socklen_t size = sizeof address;
-    // Standard streams may be somebody else's connection, and other families need no telling.
+    // Standard streams may be another process's connection.
     if (descriptor > STDERR_FILENO && getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
         (address.ss_family == AF_INET || address.ss_family == AF_INET6))
       shutdown(descriptor, SHUT_RDWR);

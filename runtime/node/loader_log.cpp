@@ -17,7 +17,7 @@ void loader_log::write(const loader_record& x) {
   for (auto sample : x.samples)
     line += fmt::format(" {}", sample);
   line += '\n';
-  std::lock_guard lock(mutex_);
+  const lock held(mutex_);
   file_ << line << std::flush;
 }
 

@@ -4,10 +4,10 @@
 // Joined with the job's chain it shows that no sample is skipped or counted twice.
 
 #include "gpu/executor/executor.hpp"
+#include "protocols/base/locks.hpp"
 
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 
 namespace parcae {
 
@@ -20,8 +20,8 @@ public:
   void write(const loader_record& x);
 
 private:
-  std::mutex mutex_;
-  std::ofstream file_;
+  mutex mutex_;
+  std::ofstream file_ GUARDED_BY(mutex_);
 };
 
 } // namespace parcae

@@ -6,6 +6,7 @@
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/training/identity.hpp"
 #include "gpu/training/stage_executor.hpp"
+#include "protocols/base/locks.hpp"
 #include "runtime/node/black_box_sink.hpp"
 #include "runtime/node/dialler.hpp"
 #include "runtime/node/executor_log.hpp"
@@ -26,7 +27,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <future>
-#include <mutex>
 #include <random>
 #include <stdexcept>
 
@@ -86,7 +86,7 @@ public:
   }
 
   void retire(std::unique_ptr<executor> x) {
-    std::lock_guard lock(mutex_);
+    const lock held(mutex_);
     std::erase_if(retiring_, [](auto& y) { return y.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
     retiring_.push_back(std::async(std::launch::async, [x = std::move(x)]() mutable { x.reset(); }));
   }
@@ -100,8 +100,8 @@ private:
   fault_injector faults_;
   bool inject_;
   std::optional<loader_log> log_;
-  std::mutex mutex_;
-  std::vector<std::future<void>> retiring_; ///< a future of std::async waits in its destructor
+  mutex mutex_;
+  std::vector<std::future<void>> retiring_ GUARDED_BY(mutex_); ///< a future of std::async waits in its destructor
 };
 
 hello introduction_of(const node_options& options, const data_port& port) {

@@ -28,7 +28,7 @@ struct termination::implementation {
 };
 
 termination::termination() {
-  // A pipe or a terminal that goes is no reason to end, and what else people and programs send by mistake neither.
+  // A closed pipe or terminal must not end the process, nor a signal that is often sent by mistake.
   for (const auto stray : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})
     std::signal(stray, SIG_IGN);
   implementation_ = std::make_unique<implementation>();

@@ -295,7 +295,7 @@ void add_failure(std::string& out, const failure_status& x, const std::vector<st
   for (const auto& name : who)
     names += (names.empty() ? "" : ", ") + name;
   const auto age = text_of_age(now_us - x.at_us);
-  // What several say alike is not of one of them.
+  // Several instances say the same, each with its own slot in front: the text without it.
   if (who.size() > 1)
     out += fmt::format("{} ({} ago, say instances {})\n", said_by(x), age, names);
   else

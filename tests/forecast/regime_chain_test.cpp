@@ -10,8 +10,8 @@ namespace parcae {
 namespace {
 
 // given: two traces of each kind / expected: in the sum of a kind no other method is better, and on no single trace but
-// `calm` ones, which have few events to learn from (forecast/README.md has by how much others are better there); the
-// mean is well below the last value spread by its errors
+// `calm` ones, which have few events to learn from (tests/bench/RESULTS.md has by how much others are better there);
+// the mean is well below the last value spread by its errors
 TEST(regime_chain, is_ahead_of_other_methods_on_generated_traces) {
   double mean = 0;
   for (const char* kind : {"p3", "calm", "bursty", "collapsing"}) {

@@ -102,7 +102,6 @@ TEST_F(model_test, views_share_the_flat_buffer) {
 }
 
 // --- version 0
-// --------------------------------------------------------------------------------------------------------
 
 TEST_F(model_test, initial_values_follow_the_description) {
   model_specification model{.layers = 2, .width = 128, .heads = 4, .sequence = 64};
@@ -159,7 +158,6 @@ TEST_F(model_test, tied_tensors_start_equal) {
 }
 
 // --- purity
-// -----------------------------------------------------------------------------------------------------------
 
 /// Loss and all gradients of one micro-batch.
 std::vector<at::Tensor> loss_and_gradients(const instance& x, const at::Tensor& tokens, const at::Tensor& targets,
@@ -245,7 +243,6 @@ TEST_F(model_test, cutting_the_graph_at_layers_changes_no_bit) {
 }
 
 // --- dropout
-// ----------------------------------------------------------------------------------------------------------
 
 TEST_F(model_test, dropout_depends_on_every_part_of_the_position) {
   for (const auto& model : {gpt(0.3), bert(0.3), mlp(0.3), vgg(0.3)}) {
@@ -336,7 +333,6 @@ TEST_F(model_test, attention_with_dropout_agrees_with_the_fused_kernel) {
 }
 
 // --- meaning
-// ----------------------------------------------------------------------------------------------------------
 
 TEST_F(model_test, later_tokens_do_not_influence_earlier_outputs) {
   for (double probability : {0.0, 0.3}) {

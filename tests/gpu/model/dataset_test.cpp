@@ -438,7 +438,6 @@ TEST(samples, masks_differ_between_epochs_but_not_in_validation) {
 }
 
 // --- order
-// ------------------------------------------------------------------------------------------------------------
 
 /// Written independently of the implementation: MT19937-64 as published by Nishimura and Matsumoto (2004).
 class mersenne_twister {

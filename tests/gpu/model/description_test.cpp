@@ -148,7 +148,6 @@ TEST(description_test, unknown_kind_is_refused) {
 }
 
 // --- learning rate
-// ----------------------------------------------------------------------------------------------------
 
 // given: schedule, warm-up, step (of 10), rate 2 / expected: rate
 TEST(learning_rate_test, follows_the_schedule) {

@@ -16,7 +16,6 @@ version v(std::uint64_t steps, std::uint64_t by) {
 }
 
 // --- commit_chain
-// -----------------------------------------------------------------------------------------------------
 
 // given: generations 1 (0…5), 2 (nothing committed), 3 (5…9) / expected: exactly the versions (1…5, g1) and (6…9, g3)
 TEST(commit_chain, tells_valid_versions) {
@@ -92,7 +91,6 @@ TEST(commit_chain, refuses_what_makes_no_sense) {
 }
 
 // --- decide_open_step
-// -------------------------------------------------------------------------------------------------
 
 /// Two pipelines of two stages, two layers each; generation 7 started from version 10 of generation 5.
 struct decision : testing::Test {
@@ -315,7 +313,6 @@ TEST(decide_open_step, property) {
 }
 
 // --- newest_complete
-// --------------------------------------------------------------------------------------------------
 
 holder have(const std::string& name, inventory held) {
   return {{name, {1}, 0}, false, std::move(held)};

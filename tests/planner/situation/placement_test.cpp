@@ -17,7 +17,6 @@ namespace parcae {
 namespace {
 
 // --- partition_layers
-// -------------------------------------------------------------------------------------------------
 
 // All partitions in lexicographic order of their boundaries, so that the first best one has the smallest early stages.
 std::vector<std::uint32_t> brute_partition(const std::vector<double>& ms, std::uint32_t depth) {
@@ -69,7 +68,6 @@ TEST(partition_layers, refuses_impossible_depths) {
 }
 
 // --- plan_change
-// ------------------------------------------------------------------------------------------------------
 
 const version now{10, {3}};
 

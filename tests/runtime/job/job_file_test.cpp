@@ -41,7 +41,6 @@ std::string content_of(const std::string& path) {
 }
 
 // --- accepted
-// ---------------------------------------------------------------------------------------------------------
 
 TEST(job_file, defaults_fill_what_is_left_out) {
   auto job = parse_job(least, "some/folder/tiny.toml");
@@ -206,7 +205,6 @@ TEST(job_file, examples_are_accepted) {
 }
 
 // --- refused
-// ----------------------------------------------------------------------------------------------------------
 
 // given: lines after the smallest job file, which has four / expected: start of the error, and what it must say as well
 TEST(job_file, malformed_files_are_refused_by_line_and_key) {
@@ -323,7 +321,6 @@ TEST(job_file, data_is_local) {
 }
 
 // --- changes
-// ------------------------------------------------------------------------------------------------------------
 
 // given: changes to the smallest file / expected: as if it said so
 TEST(job_file, overrides_count) {
@@ -393,7 +390,6 @@ TEST(job_file, changes_are_told_by_key) {
 }
 
 // --- the reference
-// ------------------------------------------------------------------------------------------------------
 
 // given: the table of keys / expected: runtime/README.md has what is printed, no line is too long, every key is there
 TEST(job_keys, are_in_the_readme) {
@@ -532,7 +528,6 @@ TEST(job_file, mutated_files_never_crash) {
 }
 
 // --- durations
-// --------------------------------------------------------------------------------------------------------
 
 // given: text / expected: milliseconds, or nothing
 TEST(duration, is_a_whole_number_and_a_unit) {
