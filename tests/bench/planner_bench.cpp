@@ -27,7 +27,8 @@ using namespace parcae;
 
 namespace {
 
-constexpr double decision_limit_ms = 100; // p99: what conductor_bench allows from a loss to its PREPAREs
+// Of a running job, p99: what conductor_bench allows from a loss to its PREPAREs.
+constexpr double decision_limit_ms = 100;
 
 // All that planning does; whoever else uses the machine does not matter.
 double now_ms() {
@@ -105,7 +106,7 @@ void decisions(std::uint32_t instances, std::uint32_t look_ahead, double detail,
   char what[80];
   std::snprintf(what, sizeof what, "%u instances, %u ahead, detail %g: a decision, p99, ms", instances, look_ahead,
                 detail);
-  out.at_most(what, ms[ms.size() * 99 / 100], decision_limit_ms);
+  out.only_shown(what, ms[ms.size() * 99 / 100]);
 }
 
 void live(std::uint32_t instances, figures& out) {
