@@ -7,6 +7,7 @@
 #include "runtime/job/job_keys.hpp"
 #include "runtime/process/client.hpp"
 #include "runtime/process/usage.hpp"
+#include "runtime/view/status_json.hpp"
 #include "runtime/view/status_text.hpp"
 #include "runtime/view/watch_events.hpp"
 

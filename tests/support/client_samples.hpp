@@ -60,7 +60,7 @@ inline job_status sample_job_status() {
   j.width = 2;
   j.depth = 1;
   j.grid = {"a/0", "a/1"};
-  j.grid_lives = {0xdeadbeefdeadbeef, 3};
+  j.grid_incarnations = {{0xdeadbeefdeadbeef}, {3}};
   j.loss = 2.25;
   j.evaluated_steps = 20;
   j.validation_loss = 2.75;
@@ -71,10 +71,7 @@ inline job_status sample_job_status() {
   j.protected_steps = 19;
   j.protected_now = true;
   j.replayed_steps = 18;
-  j.intra_stage = 14;
-  j.inter_stage = 15;
-  j.pipeline = 16;
-  j.unmoved = 17;
+  j.migrations = {.none = 17, .intra_stage = 14, .inter_stage = 15, .pipeline = 16};
   j.steps_by_depth = {{1, 10}, {2, 20}};
   j.change_count = 8;
   j.changes.push_back({.number = 7,
@@ -123,7 +120,7 @@ inline job_status sample_job_status() {
   j.configurations.push_back({2, 1, 90.5, 100.5, 95.5, 105.5, 70, 3, true});
   j.layer_costs.push_back({1.5, 2.5, 3.5, 4, 5, 6, 7, 8, {9.5, 10.5, 11.5}});
   j.memory.push_back({"a/0", 1000, 2000});
-  j.figures = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5};
+  j.change_figures = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5};
   j.other_ms = 0.25;
   j.detailed = true;
   j.priority = -3;
@@ -140,7 +137,7 @@ inline status_reply sample_status() {
   x.news.push_back({9, 43, "warning", "news"});
   x.failure_count = 2;
   x.failures.push_back({1, 44, "b", "what", {"one", "two"}, 3});
-  x.instances.push_back({"a", 0xdeadbeefdeadbeef, "worker", "leaving", 2, "127.0.0.1", 4000, "cpu", 5000, 250, 45});
+  x.instances.push_back({"a", {0xdeadbeefdeadbeef}, "worker", "leaving", 2, "127.0.0.1", 4000, "cpu", 5000, 250, 45});
   x.jobs.push_back(sample_job_status());
   return x;
 }

@@ -149,7 +149,7 @@ TEST(idle_reason, table) {
     x.width = width;
     x.depth = depth;
     x.grid.assign(width * depth, "w0/0");
-    x.grid_lives.assign(width * depth, 0);
+    x.grid_incarnations.assign(width * depth, {});
     return x;
   };
   EXPECT_EQ(idle_reason(job, on(2, 1), workers(2, 0)), "");
@@ -290,7 +290,7 @@ TEST(status, shows_the_course_of_the_training) {
   EXPECT_THAT(x.validation_losses, ElementsAre(loss_point{10, 5}));
   EXPECT_THAT(x.keepers, ElementsAre(keeper_status{"k", 10, 2}));
   EXPECT_EQ(x.layers, 3u);
-  EXPECT_THAT(x.grid_lives, ElementsAre(1, 1));
+  EXPECT_THAT(x.grid_incarnations, ElementsAre(incarnation{1}, incarnation{1}));
   EXPECT_DOUBLE_EQ(x.time_left_ms, 88 * 50) << "only the step time is known";
   view->steps_per_s = 4;
   EXPECT_DOUBLE_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).time_left_ms, 22'000);

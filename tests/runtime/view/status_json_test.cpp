@@ -1,6 +1,6 @@
 // `status --json` byte for byte: programs read it.
 
-#include "runtime/view/status_text.hpp"
+#include "runtime/view/status_json.hpp"
 #include "tests/support/client_samples.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(status_json, is_as_recorded) {
   diverged.losses.back().loss = std::nan("");
   diverged.width = 1;
   diverged.depth = 2;
-  diverged.grid_lives.clear();
+  diverged.grid_incarnations.clear();
   diverged.configurations.push_back({1, 1, 10, 11, 12, 13, 0, 0, false});
   diverged.configurations.push_back({1, 2, 10, 11, 12, 13, 5, 1, false});
   odd.jobs.push_back(sample_job_status());
