@@ -68,6 +68,7 @@ struct JobSpecification {
   resume @22 :ResumePoint;
   evaluateEvery @23 :UInt64;
   recompute @24 :Bool;
+  minInstances @25 :UInt32 = 1;
 }
 
 struct ResumePoint {

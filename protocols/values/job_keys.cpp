@@ -69,6 +69,8 @@ constexpr job_key keys[] = {
     {"job", "checkpoints_kept", of_job<&job::checkpoints_kept>, whole_range{2, 1000}, "the newest so many stay"},
     {"job", "evaluate_every", of_job<&job::evaluate_every>, "0 or more",
      "steps between evaluations on data.validation, also at both ends; 0: none"},
+    {"job", "min_instances", of_job<&job::min_instances>, whole_range{1, 10'000},
+     "instances that must be there before it begins; then it goes on with fewer"},
     {"model", "kind", of_model<&model::kind>, one_of{"gpt, bert, mlp, resnet, vgg"}, "", {}, {}, shape},
     {"model",
      "layers",

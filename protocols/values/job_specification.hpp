@@ -95,6 +95,7 @@ struct job_specification {
   std::uint32_t look_ahead = 12;
   std::uint64_t checkpoint_every = 0; ///< least steps between checkpoints; 0: only the final version is written
   std::uint32_t checkpoints_kept = 2; ///< the newest so many stay on disk
+  std::uint32_t min_instances = 1;    ///< usable ones that it waits for before it begins
   resume_point resume;                ///< not in job files: `parcae submit --resume`
 
   /// M, micro-batches per step.
@@ -104,7 +105,7 @@ BOOST_DESCRIBE_STRUCT(job_specification, (),
                       (name, steps, seed, threads, reproducible, model, data, global_batch, micro_batch, optimizer,
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
                        policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
-                       evaluate_every, recompute))
+                       evaluate_every, recompute, min_instances))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

@@ -124,6 +124,13 @@ TEST(obstacle_to, table) {
   EXPECT_THAT(obstacle_to(any, small), says("fits their memory"));
   EXPECT_THAT(obstacle_to(resumed, four), says("waits for a keeper that can read the checkpoint at /checkpoints"));
   EXPECT_EQ(obstacle_to(resumed, mixed), "");
+  const fleet_offer two{{{"x", 1, 0}, {"x", 1, 0}}, 1};
+  any.min_instances = resumed.min_instances = 2;
+  EXPECT_EQ(obstacle_to(any, four), "waits for instances: 1 of 2 that job.min_instances asks for") << "of four slots";
+  EXPECT_EQ(obstacle_to(any, mixed), "waits for instances: 1 of 2 that job.min_instances asks for; 3 slots of other "
+                                     "processors would compute other bits");
+  EXPECT_EQ(obstacle_to(any, two), "");
+  EXPECT_EQ(obstacle_to(resumed, mixed), "") << "it has begun before";
 }
 
 // given: a job on some of the slots that there are / expected: why the others are idle, or nothing

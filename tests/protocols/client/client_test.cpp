@@ -33,8 +33,10 @@ TEST(client, bytes_of_older_builds_are_read) {
 
 // given: each kind of request / expected: the same after encoding and decoding
 TEST(client, requests_round_trip) {
-  auto job = std::get<submit_request>(decode_request(encode(request{submit_request{sample_job()}}))).job;
   auto expected = sample_job();
+  expected.min_instances = 6; // older builds did not know it
+  auto job = std::get<submit_request>(decode_request(encode(request{submit_request{expected}}))).job;
+  EXPECT_EQ(job.min_instances, 6u);
   EXPECT_EQ(job.name, expected.name);
   EXPECT_EQ(job.seed, expected.seed);
   EXPECT_EQ(job.reproducible, expected.reproducible);

@@ -69,6 +69,7 @@ threads = 2
 reproducible = false
 checkpoint_every = 90
 checkpoints_kept = 3
+min_instances = 4
 [model]
 kind = "bert"
 layers = 3
@@ -116,6 +117,7 @@ look_ahead = 9
   EXPECT_EQ(job.seed, 77u);
   EXPECT_EQ(job.checkpoint_every, 90u);
   EXPECT_EQ(job.checkpoints_kept, 3u);
+  EXPECT_EQ(job.min_instances, 4u);
   EXPECT_EQ(job.threads, 2u);
   EXPECT_FALSE(job.reproducible);
   EXPECT_EQ(job.model.kind, "bert");
@@ -356,6 +358,7 @@ TEST(job_file, wrong_overrides_are_named) {
       {"modle.width=3", "--set modle.width=3: \"modle\" is not a section of a job file; did you mean \"model\"?"},
       {"model.width=wide", "--set model.width=wide: model.width must be a whole number"},
       {"model.width=0", "--set model.width=0: model.width is 0, must be from 1 to 100000"},
+      {"job.min_instances=0", "--set job.min_instances=0: job.min_instances is 0, must be from 1 to 10000"},
       {"batch.micro=3", "--set batch.micro=3: batch.micro must divide batch.global"},
       {"width=3", "--set width=3: must be SECTION.KEY=VALUE, such as model.width=128"},
       {"model.width", "--set model.width: must be SECTION.KEY=VALUE, such as model.width=128"},
