@@ -273,6 +273,7 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
   result.problem = x.why;
   result.steps = x.specification.steps;
   result.priority = x.priority;
+  result.min_instances = x.specification.min_instances;
   if (picture.view)
     add_view(result, *picture.view, x.specification, wanted);
   if (picture.lines) {

@@ -264,6 +264,7 @@ struct JobStatus {
   priority @49 :Int32;
   lossSteps @50 :Int64 = -1; # version that loss is of; -1: there is none
   idle @51 :Text;            # why workers are without a place
+  minInstances @52 :UInt32;  # that it asks for before it begins; 0: an older build does not tell
 }
 
 struct Configuration {

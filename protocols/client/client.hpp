@@ -292,6 +292,7 @@ struct job_status {
   double time_left_ms = -1;                         ///< at the pace of the last minute, stalls included; -1: unknown
   std::vector<keeper_status> keepers;               ///< those present
   std::uint32_t layers = 0;                         ///< of the model
+  std::uint32_t min_instances = 0;                  ///< asked for before it begins; 0: an older build does not tell
   std::vector<configuration_status> configurations; ///< that the planner last chose from
   std::vector<layer_cost> layer_costs;              ///< as measured so far
   std::vector<memory_status> memory;                ///< by rank, as far as heard
@@ -311,7 +312,7 @@ BOOST_DESCRIBE_STRUCT(job_status, (),
                        protected_steps, protected_now, keepers, layers, replayed_steps, migrations, steps_by_depth,
                        change_count, changes, chain, parameters_sha256, checkpoint_steps, checkpoint_folders,
                        checkpoint_problem, event_count, events, decision_count, decisions, configurations, layer_costs,
-                       memory, change_figures, other_ms))
+                       memory, change_figures, other_ms, min_instances))
 
 /// A node's last words.
 struct failure_status {

@@ -433,6 +433,7 @@ TEST_F(registry_test, a_job_begins_with_as_many_instances_as_it_asks_for) {
   serve(submit_request{patient});
   EXPECT_EQ(status().jobs[0].state, "queued");
   EXPECT_EQ(status().jobs[0].problem, "waits for instances: 1 of 2 that job.min_instances asks for");
+  EXPECT_EQ(status().jobs[0].min_instances, 2u);
   EXPECT_EQ(std::get<checked_reply>(serve(check_request{patient})).obstacle, status().jobs[0].problem);
   EXPECT_TRUE(attached["a"].empty());
   join(greeting("b"));
