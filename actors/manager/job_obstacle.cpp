@@ -17,17 +17,23 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
     return "waits for a keeper that can read the checkpoint at " + job.resume.folder +
            "; start one with `parcae-node --role keeper`";
   // As a job_manager does: a reproducible job stays with the processor of the first worker.
-  std::uint32_t slots = 0, others = 0;
+  std::uint32_t instances = 0, slots = 0, others = 0;
   std::uint64_t least_bytes = 0;
   for (const auto& x : offer.workers) {
     if (job.reproducible && x.processor != offer.workers.front().processor) {
       others += x.slots;
       continue;
     }
+    ++instances;
     slots += x.slots;
     if (x.slot_bytes > 0)
       least_bytes = least_bytes == 0 ? x.slot_bytes : std::min(least_bytes, x.slot_bytes);
   }
+  const auto unusable =
+      others == 0 ? "" : "; " + counted(others, "slot") + " of other processors would compute other bits";
+  if (job.resume.steps == 0 && instances < job.min_instances) // else it has begun before
+    return "waits for instances: " + std::to_string(instances) + " of " + std::to_string(job.min_instances) +
+           " that job.min_instances asks for" + unusable;
   const auto facts = facts_of(job);
   if (job.min_width * job.min_depth <= slots) { // nearly always the least one fits, and no other need be looked at
     std::vector<double> layer_ms;
@@ -41,9 +47,7 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
   auto best = best_configuration(job, {facts.costs, {}, {}, least_bytes, offer.keepers}, slots);
   if (best.width > 0)
     return {};
-  if (others > 0)
-    best.reason += "; " + counted(others, "slot") + " of other processors would compute other bits";
-  return best.reason;
+  return best.reason + unusable;
 }
 
 } // namespace parcae

@@ -7,6 +7,8 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 namespace parcae {
 
@@ -86,13 +88,13 @@ void add_planning(job_status& to, const job_view& x, const job_specification& jo
                            memory_of(job, x.costs, x.grid->first_layer, x.grid->stage_of(rank), x.grid->width,
                                      static_cast<std::uint32_t>(x.keepers.size()))
                                .total()});
-  to.figures = x.figures;
+  to.change_figures = x.figures;
   to.other_ms = x.other_ms;
 }
 
 void add_place(job_status& to, const slot_id& slot) {
   to.grid.push_back(to_string(slot));
-  to.grid_lives.push_back(slot.life.value);
+  to.grid_incarnations.push_back(slot.life);
 }
 
 // What the training was like so far, and may be.
@@ -141,14 +143,14 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
   to.protected_now = x.protected_now;
   to.replayed_steps = x.replayed_steps;
   auto count = [&](migration kind) { return x.counts[static_cast<std::size_t>(kind)]; };
-  to.unmoved = count(migration::none);
-  to.intra_stage = count(migration::intra_stage);
-  to.inter_stage = count(migration::inter_stage);
-  to.pipeline = count(migration::pipeline);
+  to.migrations = {.none = count(migration::none),
+                   .intra_stage = count(migration::intra_stage),
+                   .inter_stage = count(migration::inter_stage),
+                   .pipeline = count(migration::pipeline)};
   to.steps_by_depth = x.steps_by_depth;
   // Changes are numbered by how many there were before; the view keeps the newest.
-  to.change_count = to.unmoved + to.intra_stage + to.inter_stage + to.pipeline;
-  to.change_count = std::max<std::uint64_t>(to.change_count, x.changes.size());
+  to.change_count = std::max<std::uint64_t>(std::accumulate(std::begin(x.counts), std::end(x.counts), std::uint64_t{0}),
+                                            x.changes.size());
   auto number = to.change_count - x.changes.size();
   for (const auto& change : x.changes) {
     if (number >= wanted.changes_from)
@@ -187,7 +189,7 @@ const char* name_of(severity x) {
 instance_status status_of(const instance_record& x, time_point now) {
   auto ms = [](auto duration) { return std::chrono::duration_cast<milliseconds>(duration).count(); };
   return {.name = x.facts.name,
-          .incarnation = x.facts.life.value,
+          .incarnation = x.facts.life,
           .role = to_string(x.facts.role),
           .state = to_string(x.state),
           .slots = x.facts.slots,
@@ -206,7 +208,7 @@ std::string idle_reason(const job_specification& job, const job_status& x,
     return {};
   const auto first = x.grid.front().substr(0, x.grid.front().rfind('/'));
   const auto like = std::ranges::find_if(
-      instances, [&](const auto& i) { return i.name == first && i.incarnation == x.grid_lives.front(); });
+      instances, [&](const auto& i) { return i.name == first && i.incarnation == x.grid_incarnations.front(); });
   std::uint32_t slots = 0, others = 0;
   for (const auto& i : instances)
     if (i.role == "worker" && i.state == "alive")
@@ -240,6 +242,7 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
   result.problem = x.why;
   result.steps = x.specification.steps;
   result.priority = x.priority;
+  result.min_instances = x.specification.min_instances;
   if (picture.view)
     add_view(result, *picture.view, x.specification, wanted);
   if (picture.lines) {

@@ -8,7 +8,7 @@
 // Generations: a command for a generation older than the newest one seen is answered for that generation (ABORT,
 // DECIDE) or ignored (all others).
 
-#include "protocols/base/exact.hpp"
+#include "protocols/base/described.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
@@ -29,12 +29,8 @@ struct participant {
   std::uint16_t port = 0;
 
   friend bool operator==(const participant&, const participant&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, participant& x) {
-    return f(x.slot, x.host, x.port);
-  }
 };
+BOOST_DESCRIBE_STRUCT(participant, (), (slot, host, port))
 
 /// Who computes what. Participants 0 … D·P−1 are the ranks, rank = pipeline · P + stage; those after them only send
 /// shards (spares that hold state, keepers).
@@ -50,12 +46,8 @@ struct placement {
   std::uint32_t pipeline_of(std::uint32_t rank) const { return rank / depth; }
 
   friend bool operator==(const placement&, const placement&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, placement& x) {
-    return f(x.width, x.depth, x.first_layer, x.participants);
-  }
 };
+BOOST_DESCRIBE_STRUCT(placement, (), (width, depth, first_layer, participants))
 
 /// One layer's shards go from one participant to another. The order of the plan is the order on each connection.
 struct shard_move {
@@ -64,12 +56,8 @@ struct shard_move {
   std::uint32_t destination = 0; ///< participant, always a rank
 
   friend bool operator==(const shard_move&, const shard_move&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, shard_move& x) {
-    return f(x.layer, x.source, x.destination);
-  }
 };
+BOOST_DESCRIBE_STRUCT(shard_move, (), (layer, source, destination))
 
 // --- commands
 // ---------------------------------------------------------------------------------------------------------
@@ -80,12 +68,8 @@ struct shard_move {
 struct load {
   job_id job;
   job_specification specification;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, load& x) {
-    return f(x.job, x.specification);
-  }
 };
+BOOST_DESCRIBE_STRUCT(load, (), (job, specification))
 
 /// Builds modules, allocates, opens the communicator of `next`. A generation in progress goes on meanwhile. Supersedes
 /// an unfinished PREPARE of a smaller generation. Answer: prepared, or failed.
@@ -97,24 +81,16 @@ struct prepare {
   std::string data_digest; ///< of the data that all train on, other data is refused; empty: any
   parcae::placement target;
   std::vector<shard_move> moves;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, prepare& x) {
-    return f(x.next, x.token, x.job, x.specification, x.data_digest, x.target, x.moves);
-  }
 };
+BOOST_DESCRIBE_STRUCT(prepare, (), (next, token, job, specification, data_digest, target, moves))
 
 /// Asks a healthy generation to stop by the stop bit of the commit exchange. Answer: stopped (also sent unasked by a
 /// rank that has no further step; repeated when asked again).
 struct stop {
   generation current;
   bool snapshot = false; ///< the version it stops at goes to the keepers
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, stop& x) {
-    return f(x.current, x.snapshot);
-  }
 };
+BOOST_DESCRIBE_STRUCT(stop, (), (current, snapshot))
 
 /// Sends and receives the shards of PREPARE's plan at version `at`. Layers a rank needs and neither holds nor receives
 /// are made from the job's seed; allowed at version 0 only. Answer: ready from ranks, once all their layers are at
@@ -122,34 +98,22 @@ struct stop {
 struct transfer {
   generation next;
   version at;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, transfer& x) {
-    return f(x.next, x.at);
-  }
 };
+BOOST_DESCRIBE_STRUCT(transfer, (), (next, at))
 
 /// Starts training at step `at.steps`. Answer: active.
 struct activate {
   generation next;
   version at;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, activate& x) {
-    return f(x.next, x.at);
-  }
 };
+BOOST_DESCRIBE_STRUCT(activate, (), (next, at))
 
 /// Ends a generation in whatever phase it is, prepared, transferring or running. Answer: aborted, the executor's last
 /// word on that generation.
 struct abort_generation {
   generation current;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, abort_generation& x) {
-    return f(x.current);
-  }
 };
+BOOST_DESCRIBE_STRUCT(abort_generation, (), (current))
 
 /// The conductor's decision on a step left open by an abort. With a result: a rank at version result.step applies its
 /// gradients and is at (result.step + 1, current). Without (result.step == no_step): gradients are dropped.
@@ -157,23 +121,15 @@ struct abort_generation {
 struct decide {
   generation current;
   commit_result result;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, decide& x) {
-    return f(x.current, x.result);
-  }
 };
+BOOST_DESCRIBE_STRUCT(decide, (), (current, result))
 
 /// Shards that are not of `keep` may be freed. Sent when the first step of a new generation is committed. No answer.
 struct release {
   generation current;
   std::vector<std::uint32_t> keep; ///< layers, sorted
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, release& x) {
-    return f(x.current, x.keep);
-  }
 };
+BOOST_DESCRIBE_STRUCT(release, (), (current, keep))
 
 /// To workers: where snapshots go from the next commit on. Outlives generations; a layer goes to the keepers at
 /// positions (layer + c) mod n for c < copies. No answer.
@@ -184,12 +140,8 @@ struct protect {
   bool now = false;   ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
                       ///< so that all ranks take it at the same version)
   bool whole = false; ///< who does not train sends all it holds of its stage, whatever others send
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, protect& x) {
-    return f(x.job, x.keepers, x.pass, x.now, x.whole);
-  }
 };
+BOOST_DESCRIBE_STRUCT(protect, (), (job, keepers, pass, now, whole))
 
 /// To keepers: expect snapshot streams of this job, of generations up to `newest`. Sent again before a newer one is
 /// activated. No answer.
@@ -198,12 +150,8 @@ struct guard {
   secret_key key; ///< the senders' tokens follow from it
   generation newest;
   job_specification specification; ///< says how large layers are, and how many steps there can be
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, guard& x) {
-    return f(x.job, x.key, x.newest, x.specification);
-  }
 };
+BOOST_DESCRIBE_STRUCT(guard, (), (job, key, newest, specification))
 
 /// To keepers: `newest` is in the chain and complete, so older versions may go; versions not in `chain` are void.
 /// Answer: kept, with digests of the parameters at `newest` if asked for.
@@ -212,12 +160,8 @@ struct confirm {
   version newest;
   std::vector<chain_link> chain;
   bool digests = false;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, confirm& x) {
-    return f(x.job, x.newest, x.chain, x.digests);
-  }
 };
+BOOST_DESCRIBE_STRUCT(confirm, (), (job, newest, chain, digests))
 
 /// To keepers: write to disk what is held of version `at`, which is in the chain and complete. The files go to the
 /// folder `name`, relative to the keeper's own; what is beside it of fewer steps, and not of those of `kept`, is
@@ -229,12 +173,8 @@ struct checkpoint {
   job_specification specification;
   std::string data_digest;
   std::vector<std::uint64_t> kept;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, checkpoint& x) {
-    return f(x.job, x.at, x.name, x.specification, x.data_digest, x.kept);
-  }
 };
+BOOST_DESCRIBE_STRUCT(checkpoint, (), (job, at, name, specification, data_digest, kept))
 
 /// To keepers: hold as version `at` what is on disk of a checkpoint of so many steps. It is in `folder` or, if that is
 /// not there, in the folder of the same last two names in the keeper's own. Answer: kept as the layers are read, then
@@ -244,22 +184,14 @@ struct restore {
   version at;
   std::string folder;
   job_specification specification; ///< a checkpoint of another model is refused
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, restore& x) {
-    return f(x.job, x.at, x.folder, x.specification);
-  }
 };
+BOOST_DESCRIBE_STRUCT(restore, (), (job, at, folder, specification))
 
 /// Drops everything of the job, but checkpoints. No answer.
 struct forget {
   job_id job;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, forget& x) {
-    return f(x.job);
-  }
 };
+BOOST_DESCRIBE_STRUCT(forget, (), (job))
 
 using command = std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard,
                              confirm, checkpoint, restore, forget>;
@@ -273,62 +205,38 @@ generation generation_of(const command& x);
 struct loaded {
   job_id job;
   std::string data_digest; ///< of the data as found here
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, loaded& x) {
-    return f(x.job, x.data_digest);
-  }
 };
+BOOST_DESCRIBE_STRUCT(loaded, (), (job, data_digest))
 
 struct prepared {
   generation next;
   std::uint64_t checksum = 0; ///< of the plan as understood (see checksum_of)
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, prepared& x) {
-    return f(x.next, x.checksum);
-  }
 };
+BOOST_DESCRIBE_STRUCT(prepared, (), (next, checksum))
 
 struct stopped {
   generation current;
   version at;
   inventory held;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, stopped& x) {
-    return f(x.current, x.at, x.held);
-  }
 };
+BOOST_DESCRIBE_STRUCT(stopped, (), (current, at, held))
 
 struct delivered {
   generation next;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, delivered& x) {
-    return f(x.next);
-  }
 };
+BOOST_DESCRIBE_STRUCT(delivered, (), (next))
 
 struct ready {
   generation next;
   version at;
   std::uint64_t bytes_received = 0;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, ready& x) {
-    return f(x.next, x.at, x.bytes_received);
-  }
 };
+BOOST_DESCRIBE_STRUCT(ready, (), (next, at, bytes_received))
 
 struct active {
   generation current;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, active& x) {
-    return f(x.current);
-  }
 };
+BOOST_DESCRIBE_STRUCT(active, (), (current))
 
 /// After this nothing changes a shard of `current` but DECIDE.
 struct aborted {
@@ -337,22 +245,14 @@ struct aborted {
   std::uint64_t complete = no_step; ///< step whose gradients are complete here
   commit_result result;             ///< of the last exchange completed here; step == no_step: none
   inventory held;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, aborted& x) {
-    return f(x.current, x.at, x.complete, x.result, x.held);
-  }
 };
+BOOST_DESCRIBE_STRUCT(aborted, (), (current, at, complete, result, held))
 
 struct decided {
   generation current;
   inventory held;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, decided& x) {
-    return f(x.current, x.held);
-  }
 };
+BOOST_DESCRIBE_STRUCT(decided, (), (current, held))
 
 /// What one layer took: thread CPU time, means over the steps reported. A pass is one on waking if its thread has slept
 /// since its last pass of the kind: waited for a peer, mostly. Caches are cold then.
@@ -361,12 +261,8 @@ struct layer_time {
   pass_times all;
   pass_times awake;  ///< of passes that are not on waking; 0: there were none
   pass_times waking; ///< those on waking took so much more than the others, may be less; 0: one of them did not occur
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, layer_time& x) {
-    return f(x.layer, x.all, x.awake, x.waking);
-  }
 };
+BOOST_DESCRIBE_STRUCT(layer_time, (), (layer, all, awake, waking))
 
 /// A commit happened here. Sent by every rank after its first commit of a generation, then as often as its
 /// progress_interval says.
@@ -379,12 +275,8 @@ struct progress {
   double other_ms = 0;          ///< thread CPU time per step that is no layer's: communication
   double waited_ms = 0;         ///< per step: was ready to compute, and had no core
   std::uint64_t peak_bytes = 0; ///< most memory that tensors took at once since the generation began
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, progress& x) {
-    return f(x.current, x.at, x.result, exact(x.step_ms), x.times, exact(x.other_ms), exact(x.waited_ms), x.peak_bytes);
-  }
 };
+BOOST_DESCRIBE_STRUCT(progress, (), (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes))
 
 /// From a rank of the last stage: losses at a version to be evaluated. May come again, from a later generation.
 struct evaluated {
@@ -392,12 +284,8 @@ struct evaluated {
   version at;
   std::uint32_t first_replica = 0;
   std::vector<double> sums; ///< of the samples' losses, by virtual replica; whatever computes them, the bits are equal
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, evaluated& x) {
-    return f(x.current, x.at, x.first_replica, exact(x.sums));
-  }
 };
+BOOST_DESCRIBE_STRUCT(evaluated, (), (current, at, first_replica, sums))
 
 /// Why an executor could not do its part.
 enum class failure : std::uint8_t {
@@ -414,23 +302,15 @@ struct failed {
   std::uint32_t peer = 0; ///< participant, for `unreachable`
   std::string what;
   inventory held;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, failed& x) {
-    return f(x.current, x.kind, x.peer, x.what, x.held);
-  }
 };
+BOOST_DESCRIBE_STRUCT(failed, (), (current, kind, peer, what, held))
 
 /// SHA-256 of one layer's parameters, followed by its buffers, in hexadecimal.
 struct layer_digest {
   std::uint32_t layer = 0;
   std::string sha256;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, layer_digest& x) {
-    return f(x.layer, x.sha256);
-  }
 };
+BOOST_DESCRIBE_STRUCT(layer_digest, (), (layer, sha256))
 
 /// From a keeper: everything it holds of a job. Sent whenever that changed by a layer completed or dropped.
 struct kept {
@@ -438,12 +318,8 @@ struct kept {
   inventory held;
   std::vector<commit_result> results; ///< of the exchanges that made the versions held
   std::vector<layer_digest> digests;  ///< only to answer a `confirm` that asks for them
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, kept& x) {
-    return f(x.job, x.held, x.results, x.digests);
-  }
 };
+BOOST_DESCRIBE_STRUCT(kept, (), (job, held, results, digests))
 
 /// From a keeper: its share of a checkpoint is on disk, and will be after a crash.
 struct checkpointed {
@@ -452,12 +328,8 @@ struct checkpointed {
   std::vector<std::uint32_t> layers; ///< written
   std::string folder;                ///< absolute
   std::string problem;               ///< empty, or why it could not be written: one line
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, checkpointed& x) {
-    return f(x.job, x.at, x.layers, x.folder, x.problem);
-  }
 };
+BOOST_DESCRIBE_STRUCT(checkpointed, (), (job, at, layers, folder, problem))
 
 /// From a keeper: it holds all that it could read of a checkpoint; which layers, it said in kept.
 struct restored {
@@ -465,12 +337,8 @@ struct restored {
   version at;
   bool damaged = false; ///< what is there cannot be read
   std::string problem;  ///< empty, or why it has no share or could not read it: one line
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, restored& x) {
-    return f(x.job, x.at, x.damaged, x.problem);
-  }
 };
+BOOST_DESCRIBE_STRUCT(restored, (), (job, at, damaged, problem))
 
 using report = std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated,
                             failed, kept, checkpointed, restored>;

@@ -2,6 +2,7 @@
 
 // What instances, clients and job managers tell the registry, besides the choreography.
 
+#include "protocols/base/described.hpp"
 #include "protocols/values/ids.hpp"
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 9;
+inline constexpr std::uint32_t protocol_version = 10;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -37,12 +38,8 @@ struct machine_facts {
   std::uint64_t bytes = 0; ///< its memory; 0: not known
 
   friend bool operator==(const machine_facts&, const machine_facts&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, machine_facts& x) {
-    return f(x.id, x.cores, x.bytes);
-  }
 };
+BOOST_DESCRIBE_STRUCT(machine_facts, (), (id, cores, bytes))
 
 /// Whom a command is for. CAF knows actors by host, process id and number, which a process of another life may have
 /// again: it must not obey what was meant for the one before.
@@ -51,12 +48,8 @@ struct addressee {
   job_id job;
 
   friend bool operator==(const addressee&, const addressee&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, addressee& x) {
-    return f(x.slot, x.job);
-  }
 };
+BOOST_DESCRIBE_STRUCT(addressee, (), (slot, job))
 
 /// HELLO: an instance introduces one of its lives.
 struct hello {
@@ -73,53 +66,33 @@ struct hello {
   std::uint64_t slot_bytes = 0;   ///< memory of one slot
   std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
   machine_facts machine;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, hello& x) {
-    return f(x.protocol, x.name, x.life, x.role, x.host, x.port, x.slots, x.processor, x.slot_bytes, x.manager_life,
-             x.machine);
-  }
 };
+BOOST_DESCRIBE_STRUCT(hello, (),
+                      (protocol, name, life, role, host, port, slots, processor, slot_bytes, manager_life, machine))
 
 /// The registry's answer to HELLO.
 struct welcome {
   std::uint64_t manager_life = 0; ///< random per manager process
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, welcome& x) {
-    return f(x.manager_life);
-  }
 };
+BOOST_DESCRIBE_STRUCT(welcome, (), (manager_life))
 
 /// A life of an instance will end: SIGTERM, a notice of the cloud, a synthetic preemption.
 struct leaving_notice {
   std::string name;
   incarnation life;
   std::uint64_t notice_ms = 0; ///< from when it is received
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, leaving_notice& x) {
-    return f(x.name, x.life, x.notice_ms);
-  }
 };
+BOOST_DESCRIBE_STRUCT(leaving_notice, (), (name, life, notice_ms))
 
 /// Bytes of a `request` or `reply` of client.hpp.
 struct client_request {
   std::vector<char> bytes;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, client_request& x) {
-    return f(x.bytes);
-  }
 };
+BOOST_DESCRIBE_STRUCT(client_request, (), (bytes))
 
 struct client_reply {
   std::vector<char> bytes;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, client_reply& x) {
-    return f(x.bytes);
-  }
 };
+BOOST_DESCRIBE_STRUCT(client_reply, (), (bytes))
 
 } // namespace parcae

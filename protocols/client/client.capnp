@@ -1,6 +1,7 @@
 @0xb1d5c7f2a9e64c13;
 # What a client asks of the manager and what it answers. Carried as bytes in one actor message each way; decoded with bounds
-# (client.hpp). Fields are only ever added, so that older and newer builds understand each other.
+# (client.hpp). Fields are only ever added, so that older and newer builds understand each other. Their names, and which
+# group they are in, are not in the bytes: they are those of the structs.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("parcae::schema");
@@ -67,6 +68,7 @@ struct JobSpecification {
   resume @22 :ResumePoint;
   evaluateEvery @23 :UInt64;
   recompute @24 :Bool;
+  minInstances @25 :UInt32 = 1;
 }
 
 struct ResumePoint {
@@ -227,10 +229,12 @@ struct JobStatus {
   protectedSteps @16 :UInt64;
   protectedNow @17 :Bool;
   replayedSteps @18 :UInt64;
-  intraStage @19 :UInt64;
-  interStage @20 :UInt64;
-  pipeline @21 :UInt64;
-  unmoved @22 :UInt64;
+  migrations :group {
+    intraStage @19 :UInt64;
+    interStage @20 :UInt64;
+    pipeline @21 :UInt64;
+    none @22 :UInt64;
+  }
   stepsByDepth @23 :List(DepthSteps);
   changeCount @24 :UInt64;
   changes @25 :List(Change);
@@ -245,7 +249,7 @@ struct JobStatus {
   decisions @34 :List(Decision);
   evaluatedSteps @35 :Int64 = -1;  # version last evaluated on the validation samples; -1: none
   validationLoss @36 :Float64;
-  gridLives @37 :List(UInt64);     # incarnations, as grid
+  gridIncarnations @37 :List(UInt64);  # as grid
   losses @38 :List(LossPoint);
   validationLosses @39 :List(LossPoint);
   timeLeftMs @40 :Float64 = -1;    # -1: unknown
@@ -254,12 +258,13 @@ struct JobStatus {
   configurations @43 :List(Configuration);  # that the planner last chose from
   layerCosts @44 :List(LayerCost);
   memory @45 :List(Memory);  # by rank, as far as heard
-  figures @46 :Figures;
+  changeFigures @46 :Figures;
   otherMs @47 :Float64;      # processor time per step and rank that is no layer's
   detailed @48 :Bool;        # false: losses, changes, events and decisions are left out
   priority @49 :Int32;
   lossSteps @50 :Int64 = -1; # version that loss is of; -1: there is none
   idle @51 :Text;            # why workers are without a place
+  minInstances @52 :UInt32;  # that it asks for before it begins; 0: an older build does not tell
 }
 
 struct Configuration {
@@ -283,9 +288,11 @@ struct LayerCost {               # times in ms
   stateBytes @5 :UInt64;
   activationBytes @6 :UInt64;
   tiedBytes @7 :UInt64;
-  wakingForwardMs @8 :Float64;   # more, after the thread has slept
-  wakingBackwardMs @9 :Float64;
-  wakingOptimizerMs @10 :Float64;
+  waking :group {                # more, after the thread has slept
+    forwardMs @8 :Float64;
+    backwardMs @9 :Float64;
+    optimizerMs @10 :Float64;
+  }
 }
 
 struct Memory {

@@ -4,8 +4,10 @@
 // another build or from anyone: decoding is bounded and throws std::runtime_error with one line on what is wrong. No
 // CAF.
 
+#include "protocols/base/described.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/decision.hpp"
+#include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
 #include "protocols/values/state.hpp"
 
@@ -30,12 +32,14 @@ struct submit_request {
   job_specification job;
   std::int32_t priority = 0;
 };
+BOOST_DESCRIBE_STRUCT(submit_request, (), (job, priority))
 
 /// What would become of a job if it were submitted now.
 struct check_request {
   job_specification job;
   std::int32_t priority = 0;
 };
+BOOST_DESCRIBE_STRUCT(check_request, (), (job, priority))
 
 /// What happened before the numbers given is left out, so that a client can poll cheaply. Of all jobs only one is told
 /// in detail, so that a reply is bounded: the one that runs, else the newest.
@@ -48,6 +52,8 @@ struct status_request {
   std::uint64_t news_from = 0;
   std::uint64_t failures_from = 0;
 };
+BOOST_DESCRIBE_STRUCT(status_request, (),
+                      (job, changes_from, events_from, decisions_from, losses_from, news_from, failures_from))
 
 /// A synthetic preemption: of the instances named, or of `any` workers chosen by `seed`.
 struct preempt_request {
@@ -56,6 +62,7 @@ struct preempt_request {
   std::uint64_t seed = 0;
   std::uint64_t notice_ms = 0; ///< 0: no notice at all
 };
+BOOST_DESCRIBE_STRUCT(preempt_request, (), (names, any, seed, notice_ms))
 
 struct cancel_request {
   std::uint64_t job = 0;
@@ -73,6 +80,7 @@ struct report_request {
   std::vector<std::string> lines; ///< oldest first
   std::uint64_t job = 0;          ///< that the node worked for; 0: none, or unknown
 };
+BOOST_DESCRIBE_STRUCT(report_request, (), (instance, what, lines, job))
 
 using request = std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request,
                              report_request, check_request>;
@@ -81,7 +89,7 @@ using request = std::variant<submit_request, status_request, preempt_request, ca
 
 struct instance_status {
   std::string name;
-  std::uint64_t incarnation = 0;
+  parcae::incarnation incarnation;
   std::string role;  ///< worker, keeper
   std::string state; ///< alive, leaving, lost
   std::uint32_t slots = 0;
@@ -94,6 +102,8 @@ struct instance_status {
 
   friend bool operator==(const instance_status&, const instance_status&) = default;
 };
+BOOST_DESCRIBE_STRUCT(instance_status, (),
+                      (name, incarnation, role, state, slots, host, port, processor, age_ms, expires_in_ms, lost_at_us))
 
 /// One change of generation: change_record of actors/conductor/conductor.hpp with its number. Times in ms from the
 /// start of the change, -1: did not happen.
@@ -120,6 +130,10 @@ struct change_status {
 
   friend bool operator==(const change_status&, const change_status&) = default;
 };
+BOOST_DESCRIBE_STRUCT(change_status, (),
+                      (number, to, trigger, configuration, kind, bytes, replayed_steps, decided_ms, planned_ms,
+                       prepared_ms, stopped_ms, ready_ms, active_ms, first_commit_ms, stall_ms, predicted_ms, plans,
+                       waited, at_us))
 
 /// How fast a configuration is: by the model, corrected by what was measured, or measured.
 struct configuration_status {
@@ -135,6 +149,9 @@ struct configuration_status {
 
   friend bool operator==(const configuration_status&, const configuration_status&) = default;
 };
+BOOST_DESCRIBE_STRUCT(configuration_status, (),
+                      (width, depth, predicted_samples_per_s, samples_per_s, low_samples_per_s, high_samples_per_s,
+                       measured_steps, visits, measured_by_cpu))
 
 /// Memory of one rank's tensors, bytes.
 struct memory_status {
@@ -144,6 +161,7 @@ struct memory_status {
 
   friend bool operator==(const memory_status&, const memory_status&) = default;
 };
+BOOST_DESCRIBE_STRUCT(memory_status, (), (slot, peak_bytes, estimated_bytes))
 
 /// A line of a job's journal or log.
 struct event_status {
@@ -154,6 +172,7 @@ struct event_status {
 
   friend bool operator==(const event_status&, const event_status&) = default;
 };
+BOOST_DESCRIBE_STRUCT(event_status, (), (number, at_us, level, text))
 
 /// Where one keeper put its share of a checkpoint.
 struct checkpoint_folder {
@@ -162,6 +181,7 @@ struct checkpoint_folder {
 
   friend bool operator==(const checkpoint_folder&, const checkpoint_folder&) = default;
 };
+BOOST_DESCRIBE_STRUCT(checkpoint_folder, (), (keeper, folder))
 
 /// The loss of the step that made a version, or the mean of those of a few steps, the last of which made it.
 struct loss_point {
@@ -170,6 +190,7 @@ struct loss_point {
 
   friend bool operator==(const loss_point&, const loss_point&) = default;
 };
+BOOST_DESCRIBE_STRUCT(loss_point, (), (steps, loss))
 
 /// What one keeper holds of a job.
 struct keeper_status {
@@ -179,6 +200,18 @@ struct keeper_status {
 
   friend bool operator==(const keeper_status&, const keeper_status&) = default;
 };
+BOOST_DESCRIBE_STRUCT(keeper_status, (), (keeper, steps, layers))
+
+/// Changes by kind of migration.
+struct migration_counts {
+  std::uint64_t none = 0;
+  std::uint64_t intra_stage = 0;
+  std::uint64_t inter_stage = 0;
+  std::uint64_t pipeline = 0;
+
+  friend bool operator==(const migration_counts&, const migration_counts&) = default;
+};
+BOOST_DESCRIBE_STRUCT(migration_counts, (), (none, intra_stage, inter_stage, pipeline))
 
 // Large: all that status tells of a job, flat as in the schema.
 struct job_status {
@@ -192,8 +225,8 @@ struct job_status {
   std::uint64_t steps_done = 0;
   std::uint32_t width = 0; ///< of the generation running, or being changed; 0: none
   std::uint32_t depth = 0;
-  std::vector<std::string> grid;         ///< slots by rank = pipeline · depth + stage
-  std::vector<std::uint64_t> grid_lives; ///< incarnations of their instances
+  std::vector<std::string> grid;              ///< slots by rank = pipeline · depth + stage
+  std::vector<incarnation> grid_incarnations; ///< of their instances
   double loss = 0;
   std::int64_t evaluated_steps = -1; ///< version last evaluated on the validation samples; -1: none
   double validation_loss = 0;
@@ -204,10 +237,7 @@ struct job_status {
   std::uint64_t protected_steps = 0; ///< version that the keepers hold complete
   bool protected_now = false;
   std::uint64_t replayed_steps = 0;
-  std::uint64_t intra_stage = 0; ///< changes by kind of migration
-  std::uint64_t inter_stage = 0;
-  std::uint64_t pipeline = 0;
-  std::uint64_t unmoved = 0;
+  migration_counts migrations;
   std::map<std::uint64_t, std::uint64_t> steps_by_depth;
   std::uint64_t change_count = 0; ///< all, also those left out
   std::vector<change_status> changes;
@@ -225,10 +255,11 @@ struct job_status {
   double time_left_ms = -1;                         ///< at the pace of the last minute, stalls included; -1: unknown
   std::vector<keeper_status> keepers;               ///< those present
   std::uint32_t layers = 0;                         ///< of the model
+  std::uint32_t min_instances = 0;                  ///< asked for before it begins; 0: an older build does not tell
   std::vector<configuration_status> configurations; ///< that the planner last chose from
   std::vector<layer_cost> layer_costs;              ///< as measured so far
   std::vector<memory_status> memory;                ///< by rank, as far as heard
-  change_figures figures;                           ///< learnt from the changes that went through
+  parcae::change_figures change_figures;            ///< learnt from the changes that went through
   double other_ms = 0;   ///< processor time per step and rank that is no layer's, in the present configuration
   bool detailed = false; ///< else losses, changes, events and decisions are left out
   std::int32_t priority = 0;
@@ -237,6 +268,14 @@ struct job_status {
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
+BOOST_DESCRIBE_STRUCT(job_status, (),
+                      (id, name, state, detailed, phase, problem, generation, steps, steps_done, width, depth, grid,
+                       grid_incarnations, loss, loss_steps, priority, idle, evaluated_steps, validation_loss,
+                       gradient_norm, learning_rate, step_ms, samples_per_s, time_left_ms, losses, validation_losses,
+                       protected_steps, protected_now, keepers, layers, replayed_steps, migrations, steps_by_depth,
+                       change_count, changes, chain, parameters_sha256, checkpoint_steps, checkpoint_folders,
+                       checkpoint_problem, event_count, events, decision_count, decisions, configurations, layer_costs,
+                       memory, change_figures, other_ms, min_instances))
 
 /// A node's last words.
 struct failure_status {
@@ -249,6 +288,7 @@ struct failure_status {
 
   friend bool operator==(const failure_status&, const failure_status&) = default;
 };
+BOOST_DESCRIBE_STRUCT(failure_status, (), (number, at_us, instance, job, what, lines))
 
 struct status_reply {
   std::int64_t now_us = 0; ///< monotonic clock of the manager's machine
@@ -258,11 +298,13 @@ struct status_reply {
   std::vector<event_status> news;       ///< of the instances: joins, notices, losses, failures; the newest
   std::uint64_t failure_count = 0;      ///< all, also those left out
   std::vector<failure_status> failures; ///< the newest of each instance, oldest first
-  /// Random per process: a job's number of another manager is another job's. 0: from an older build.
+  /// Random per process: a job's number of another manager is another job's. 0: from an older build. Beside the status
+  /// in the schema, and not in JSON.
   std::uint64_t manager_life = 0;
 
   friend bool operator==(const status_reply&, const status_reply&) = default;
 };
+BOOST_DESCRIBE_STRUCT(status_reply, (), (now_us, jobs, instances, news_count, news, failure_count, failures))
 
 struct submitted_reply {
   std::uint64_t job = 0;
@@ -281,6 +323,7 @@ struct error_reply {
   std::string code; ///< a name of parcae_error
   std::string text; ///< one line: what is wrong and what to do
 };
+BOOST_DESCRIBE_STRUCT(error_reply, (), (code, text))
 
 /// A checkpoint was asked for; the status says when it is there.
 struct checkpointing_reply {
@@ -293,6 +336,7 @@ struct checked_reply {
   std::string obstacle;            ///< why it cannot run on what is there now; empty: it can
   std::vector<std::string> before; ///< the jobs that would run before it, one line each
 };
+BOOST_DESCRIBE_STRUCT(checked_reply, (), (obstacle, before))
 
 using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply,
                            checkpointing_reply, reported_reply, checked_reply>;

@@ -18,11 +18,7 @@ std::vector<char> encode(const checkpoint_manifest& x) {
   to.setDataDigest(x.data_digest);
   to.setTensors(x.tensors);
   to.setModelLayers(x.model_layers);
-  auto layers = to.initLayers(static_cast<unsigned>(x.layers.size()));
-  for (unsigned i = 0; i < x.layers.size(); ++i) {
-    layers[i].setLayer(x.layers[i].layer);
-    layers[i].setChecksum(x.layers[i].checksum);
-  }
+  put_all(to.initLayers(static_cast<unsigned>(x.layers.size())), x.layers);
   return bytes_of(message);
 }
 
@@ -37,12 +33,11 @@ checkpoint_manifest decode_manifest(std::span<const char> bytes) {
                 .gradient_norm = from.getGradientNorm(),
                 .clip_factor = from.getClipFactor(),
                 .learning_rate = from.getLearningRate()};
-    x.specification = get(from.getSpecification());
+    get(from.getSpecification(), x.specification);
     x.data_digest = from.getDataDigest().cStr();
     x.tensors = from.getTensors().cStr();
     x.model_layers = from.getModelLayers();
-    for (auto layer : from.getLayers())
-      x.layers.push_back({layer.getLayer(), layer.getChecksum()});
+    get_value(from.getLayers(), x.layers);
     return x;
   });
 }

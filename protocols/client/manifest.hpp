@@ -2,6 +2,7 @@
 
 // The manifest of one keeper's share of a checkpoint as a plain value, and its bytes (Cap'n Proto, manifest.capnp).
 
+#include "protocols/base/described.hpp"
 #include "protocols/values/job_specification.hpp"
 #include "protocols/values/state.hpp"
 
@@ -19,6 +20,7 @@ struct stored_layer {
   std::uint32_t layer = 0;
   std::uint64_t checksum = 0; ///< XXH3-64 of all its parts, one after the other
 };
+BOOST_DESCRIBE_STRUCT(stored_layer, (), (layer, checksum))
 
 struct checkpoint_manifest {
   version at;

@@ -2,7 +2,7 @@
 
 // What training and its changes cost, as plain values: measured by nodes and managers, shown by `status`, planned with.
 
-#include "protocols/base/exact.hpp"
+#include "protocols/base/described.hpp"
 
 #include <cstdint>
 
@@ -15,12 +15,8 @@ struct pass_times {
   double optimizer_ms = 0; ///< one step: norm, clipping, apply
 
   friend bool operator==(const pass_times&, const pass_times&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, pass_times& x) {
-    return f(exact(x.forward_ms), exact(x.backward_ms), exact(x.optimizer_ms));
-  }
 };
+BOOST_DESCRIBE_STRUCT(pass_times, (), (forward_ms, backward_ms, optimizer_ms))
 
 /// The sorts of passes.
 inline constexpr double pass_times::*pass_kinds[] = {&pass_times::forward_ms, &pass_times::backward_ms,
@@ -37,6 +33,8 @@ struct layer_cost : pass_times {
 
   friend bool operator==(const layer_cost&, const layer_cost&) = default;
 };
+BOOST_DESCRIBE_STRUCT(layer_cost, (pass_times),
+                      (waking, gradient_bytes, output_bytes, state_bytes, activation_bytes, tied_bytes))
 
 /// Figures of a cluster, measured on the running system or given. Phases without the bytes they move. The defaults are
 /// for a local network.
@@ -53,5 +51,8 @@ struct change_figures {
 
   friend bool operator==(const change_figures&, const change_figures&) = default;
 };
+BOOST_DESCRIBE_STRUCT(change_figures, (),
+                      (link_bytes_per_ms, detect_ms, settle_ms, loss_ms, plan_ms, prepare_ms, transfer_ms, activate_ms,
+                       rank_ms))
 
 } // namespace parcae

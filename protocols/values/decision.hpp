@@ -3,6 +3,8 @@
 // A decision of the planner, the same from the planner through the conductor to whoever asks for a status. Plain
 // values.
 
+#include "protocols/base/described.hpp"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@ struct forecast_outlook {
 
   friend bool operator==(const forecast_outlook&, const forecast_outlook&) = default;
 };
+BOOST_DESCRIBE_STRUCT(forecast_outlook, (), (mean, low, high))
 
 /// A configuration and the samples expected of it over the look-ahead.
 struct weighed_choice {
@@ -25,6 +28,7 @@ struct weighed_choice {
 
   friend bool operator==(const weighed_choice&, const weighed_choice&) = default;
 };
+BOOST_DESCRIBE_STRUCT(weighed_choice, (), (configuration, samples))
 
 /// What was decided when, and why; what it was expected to cost, and did.
 struct decision {
@@ -42,5 +46,8 @@ struct decision {
 
   friend bool operator==(const decision&, const decision&) = default;
 };
+BOOST_DESCRIBE_STRUCT(decision, (),
+                      (number, at_us, trigger, policy, forecast, chosen, runners_up, reason, generation, expected_ms,
+                       realised_ms))
 
 } // namespace parcae

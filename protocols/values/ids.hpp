@@ -3,6 +3,8 @@
 // Strong identifiers. Plain values: comparable, hashable as map keys through <=>, and serialisable by CAF's inspect
 // (no CAF header is needed here).
 
+#include "protocols/base/described.hpp"
+
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -38,12 +40,8 @@ struct slot_id {
   std::uint32_t index = 0; ///< device number within the instance
 
   friend auto operator<=>(const slot_id&, const slot_id&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, slot_id& x) {
-    return f(x.instance, x.life, x.index);
-  }
 };
+BOOST_DESCRIBE_STRUCT(slot_id, (), (instance, life, index))
 
 /// "name/index"; the incarnation is left out, people do not read it.
 inline std::string to_string(const slot_id& x) {

@@ -2,7 +2,7 @@
 
 // What a user asks for: the content of a job file, checked. Travels in PREPARE and, as Cap'n Proto, from the client.
 
-#include "protocols/base/exact.hpp"
+#include "protocols/base/described.hpp"
 
 #include <compare>
 #include <cstdint>
@@ -28,13 +28,10 @@ struct model_specification {
   bool of_images() const { return kind == "resnet" || kind == "vgg"; }
 
   friend auto operator<=>(const model_specification&, const model_specification&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, model_specification& x) {
-    return f(x.kind, x.layers, x.width, x.heads, x.sequence, x.vocabulary, exact(x.dropout), x.tied_embeddings,
-             x.mask_token, x.image, x.channels, x.classes);
-  }
 };
+BOOST_DESCRIBE_STRUCT(model_specification, (),
+                      (kind, layers, width, heads, sequence, vocabulary, dropout, tied_embeddings, mask_token, image,
+                       channels, classes))
 
 /// Where the samples come from.
 struct data_specification {
@@ -45,12 +42,8 @@ struct data_specification {
   std::uint64_t validation = 0;   ///< the last so many samples are not trained on
 
   friend auto operator<=>(const data_specification&, const data_specification&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, data_specification& x) {
-    return f(x.kind, x.path, x.samples, x.seed, x.validation);
-  }
 };
+BOOST_DESCRIBE_STRUCT(data_specification, (), (kind, path, samples, seed, validation))
 
 /// The optimizer and its schedule. Moments start at 0; step count and first-step flag are derived from the version.
 struct optimizer_specification {
@@ -64,25 +57,18 @@ struct optimizer_specification {
   double beta2 = 0.999;              ///< adamw only
   double epsilon = 1e-8;             ///< adamw only
   double clip_norm = 0.0;            ///< largest global gradient norm; 0: no clipping
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, optimizer_specification& x) {
-    return f(x.kind, exact(x.learning_rate), x.schedule, x.warmup_steps, exact(x.weight_decay), exact(x.momentum),
-             exact(x.beta1), exact(x.beta2), exact(x.epsilon), exact(x.clip_norm));
-  }
 };
+BOOST_DESCRIBE_STRUCT(optimizer_specification, (),
+                      (kind, learning_rate, schedule, warmup_steps, weight_decay, momentum, beta1, beta2, epsilon,
+                       clip_norm))
 
 /// The checkpoint that a job goes on from.
 struct resume_point {
   std::uint64_t steps = 0; ///< committed in it; 0: the job starts anew
   std::string folder;      ///< of the checkpoint, looked up by the keepers
   std::string data_digest; ///< of the data that those steps were trained on
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, resume_point& x) {
-    return f(x.steps, x.folder, x.data_digest);
-  }
 };
+BOOST_DESCRIBE_STRUCT(resume_point, (), (steps, folder, data_digest))
 
 struct job_specification {
   std::string name = "job";
@@ -109,19 +95,17 @@ struct job_specification {
   std::uint32_t look_ahead = 12;
   std::uint64_t checkpoint_every = 0; ///< least steps between checkpoints; 0: only the final version is written
   std::uint32_t checkpoints_kept = 2; ///< the newest so many stay on disk
+  std::uint32_t min_instances = 1;    ///< usable ones that it waits for before it begins
   resume_point resume;                ///< not in job files: `parcae submit --resume`
 
   /// M, micro-batches per step.
   std::uint32_t micro_batches() const { return global_batch / micro_batch; }
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, job_specification& x) {
-    return f(x.name, x.steps, x.seed, x.threads, x.reproducible, x.model, x.data, x.global_batch, x.micro_batch,
-             x.optimizer, x.min_depth, x.max_depth, x.min_width, x.max_width, x.virtual_replicas, x.keeper_every,
-             x.keeper_copies, x.policy, x.planning_interval_ms, x.look_ahead, x.checkpoint_every, x.checkpoints_kept,
-             x.resume, x.evaluate_every, x.recompute);
-  }
 };
+BOOST_DESCRIBE_STRUCT(job_specification, (),
+                      (name, steps, seed, threads, reproducible, model, data, global_batch, micro_batch, optimizer,
+                       min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
+                       policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
+                       evaluate_every, recompute, min_instances))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

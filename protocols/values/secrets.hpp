@@ -3,6 +3,7 @@
 // Secrets of the data plane. The manager process draws one, which is never sent; all others follow from it, each for
 // one use, by HMAC-SHA256 (RFC 2104): none tells anything of another, nor of the one it follows from.
 
+#include "protocols/base/described.hpp"
 #include "protocols/values/ids.hpp"
 
 #include <array>
@@ -17,12 +18,8 @@ struct secret_key {
   std::array<std::uint64_t, 4> words{};
 
   friend bool operator==(const secret_key& a, const secret_key& b); ///< takes the same time whatever they are
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, secret_key& x) {
-    return f(x.words);
-  }
 };
+BOOST_DESCRIBE_STRUCT(secret_key, (), (words))
 
 /// What a data connection has to show: 128 bits.
 struct data_token {
@@ -30,12 +27,8 @@ struct data_token {
   std::uint64_t low = 0;
 
   friend bool operator==(const data_token& a, const data_token& b); ///< takes the same time whatever they are
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, data_token& x) {
-    return f(x.high, x.low);
-  }
 };
+BOOST_DESCRIBE_STRUCT(data_token, (), (high, low))
 
 /// From the system's source of random numbers. Throws std::runtime_error if there is none.
 secret_key random_secret();
@@ -49,12 +42,8 @@ struct snapshot_pass {
   incarnation life;        ///< the sender's
   std::uint32_t index = 0; ///< the sender's, within its instance
   data_token token;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, snapshot_pass& x) {
-    return f(x.life, x.index, x.token);
-  }
 };
+BOOST_DESCRIBE_STRUCT(snapshot_pass, (), (life, index, token))
 
 /// `key` is known to the manager and to the job's keepers (GUARD).
 snapshot_pass pass_of(const secret_key& key, incarnation life, std::uint32_t index);

@@ -2,7 +2,7 @@
 
 // Versions of shards, and the record of which versions count.
 
-#include "protocols/base/exact.hpp"
+#include "protocols/base/described.hpp"
 #include "protocols/values/ids.hpp"
 
 #include <cstdint>
@@ -18,12 +18,8 @@ struct version {
   generation by;
 
   friend auto operator<=>(const version&, const version&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, version& x) {
-    return f(x.steps, x.by);
-  }
 };
+BOOST_DESCRIBE_STRUCT(version, (), (steps, by))
 
 inline std::string to_string(const version& x) {
   return std::to_string(x.steps) + "@" + std::to_string(x.by.value);
@@ -35,12 +31,8 @@ struct layer_version {
   version at;
 
   friend auto operator<=>(const layer_version&, const layer_version&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, layer_version& x) {
-    return f(x.layer, x.at);
-  }
 };
+BOOST_DESCRIBE_STRUCT(layer_version, (), (layer, at))
 
 /// What one holder has, sorted by layer. A worker holds at most one version of a layer, a keeper up to a few.
 using inventory = std::vector<layer_version>;
@@ -59,13 +51,8 @@ struct commit_result {
   bool snapshot = false; ///< the version it makes goes to the keepers
 
   friend bool operator==(const commit_result&, const commit_result&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, commit_result& x) {
-    return f(x.step, exact(x.loss), exact(x.gradient_norm), exact(x.clip_factor), exact(x.learning_rate), x.stop,
-             x.snapshot);
-  }
 };
+BOOST_DESCRIBE_STRUCT(commit_result, (), (step, loss, gradient_norm, clip_factor, learning_rate, stop, snapshot))
 
 /// One generation's part of the committed history.
 struct chain_link {
@@ -74,11 +61,7 @@ struct chain_link {
   std::uint64_t last = 0; ///< version it ended at; UINT64_MAX while it runs
 
   friend bool operator==(const chain_link&, const chain_link&) = default;
-
-  template <class Inspector>
-  friend typename Inspector::result_type inspect(Inspector& f, chain_link& x) {
-    return f(x.by, x.base, x.last);
-  }
 };
+BOOST_DESCRIBE_STRUCT(chain_link, (), (by, base, last))
 
 } // namespace parcae

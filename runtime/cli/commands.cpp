@@ -2,11 +2,12 @@
 
 #include "protocols/base/duration.hpp"
 #include "protocols/base/printable.hpp"
+#include "protocols/values/job_keys.hpp"
 #include "runtime/cli/manager.hpp"
 #include "runtime/cli/watch.hpp"
-#include "runtime/job/job_keys.hpp"
 #include "runtime/process/client.hpp"
 #include "runtime/process/usage.hpp"
+#include "runtime/view/status_json.hpp"
 #include "runtime/view/status_text.hpp"
 #include "runtime/view/watch_events.hpp"
 

@@ -4,7 +4,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/suggestion.hpp"
-#include "runtime/job/job_keys.hpp"
+#include "protocols/values/job_keys.hpp"
 
 // The library's assertions fail on some malformed input ("[[[") that it goes on to report as an error.
 #define TOML_ASSERT(condition) static_cast<void>(0)

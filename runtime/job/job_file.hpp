@@ -2,8 +2,8 @@
 
 // Job files: what a user writes (TOML), checked key by key.
 
+#include "protocols/values/job_keys.hpp"
 #include "protocols/values/job_specification.hpp"
-#include "runtime/job/job_keys.hpp"
 
 #include <filesystem>
 #include <stdexcept>

@@ -134,9 +134,9 @@ std::string json_of(const demo_result& x) {
       {"detect_ms", {{"p50", percentile(detect, 0.5)}, {"max", percentile(detect, 1)}}},
       {"lost_steps", x.disturbed.replayed_steps},
       {"migrations",
-       {{"intra_stage", x.disturbed.intra_stage},
-        {"inter_stage", x.disturbed.inter_stage},
-        {"pipeline", x.disturbed.pipeline}}},
+       {{"intra_stage", x.disturbed.migrations.intra_stage},
+        {"inter_stage", x.disturbed.migrations.inter_stage},
+        {"pipeline", x.disturbed.migrations.pipeline}}},
       {"policy", x.policy},
       {"decisions", x.disturbed.decision_count},
       {"changes", std::move(changes)},
@@ -165,8 +165,8 @@ std::string text_of(const demo_result& x) {
         fmt::format("the job ended {} before the end of the trace; more --steps, or a higher --speed, see all of it\n",
                     counted(x.tally.trace_left, "change"));
   out += fmt::format("{} of generation: {} intra-stage, {} inter-stage, {} pipeline; {} replayed\n",
-                     counted(d.change_count, "change"), d.intra_stage, d.inter_stage, d.pipeline,
-                     counted(d.replayed_steps, "step"));
+                     counted(d.change_count, "change"), d.migrations.intra_stage, d.migrations.inter_stage,
+                     d.migrations.pipeline, counted(d.replayed_steps, "step"));
   out += fmt::format("stall {:.0f} ms (median), {:.0f} ms (worst); loss seen after {:.1f} ms (median); goodput {}\n",
                      percentile(stalls, 0.5), percentile(stalls, 1), percentile(x.tally.detect_ms, 0.5),
                      goodput ? fmt::format("{:.0f} %", 100 * *goodput) : "unknown");

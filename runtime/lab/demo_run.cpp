@@ -75,11 +75,12 @@ job_status demo_run::run(const job_specification& job) {
     }
     // Each kind of migration three times, whatever the planner made of the above.
     for (int more = 0; more < most_more && !over(); ++more) {
-      if (std::min({job_.intra_stage, job_.inter_stage, job_.pipeline}) >= each_kind)
+      const auto& done = job_.migrations;
+      if (std::min({done.intra_stage, done.inter_stage, done.pipeline}) >= each_kind)
         break;
       refill();
-      carry_out(job_.inter_stage < each_kind ? aim::pair
-                : job_.pipeline < each_kind  ? aim::whole_stage
+      carry_out(done.inter_stage < each_kind ? aim::pair
+                : done.pipeline < each_kind  ? aim::whole_stage
                                              : aim::one_noticed);
       wait_until_settled();
     }

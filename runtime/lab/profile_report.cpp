@@ -1,6 +1,6 @@
 #include "runtime/lab/profile_report.hpp"
 
-#include "runtime/view/status_text.hpp"
+#include "runtime/view/status_json.hpp"
 
 #include <boost/json.hpp>
 

@@ -211,7 +211,7 @@ void measure_changes(job_measurements& to, const job_specification& job, const p
   std::nth_element(starts.begin(), starts.begin() + static_cast<std::ptrdiff_t>(starts.size() / 2), starts.end());
   to.node_start_ms = starts[starts.size() / 2];
   now = x.wait_for("figures", [](const job_status&) { return true; });
-  to.changes = now.figures;
+  to.changes = now.change_figures;
   to.record = now.changes;
 }
 

@@ -1,10 +1,8 @@
 #pragma once
 
-// `parcae status` for people and for programs. Pure.
+// `parcae status` for people. Pure.
 
 #include "protocols/client/client.hpp"
-
-#include <boost/json/fwd.hpp>
 
 #include <string>
 
@@ -25,13 +23,5 @@ std::string loss_of(const job_status& x);
 
 /// The losses as CSV with a header: step,loss,validation_loss; one of the two may be empty.
 std::string curve_of(const job_status& x);
-
-/// One line of JSON with all fields; names as in protocols/client/client.hpp. 64-bit incarnations are strings: many
-/// JSON readers would round them.
-std::string json_of(const status_reply& x);
-
-/// As in `status --json`; profiles have them too.
-boost::json::object object_of(const layer_cost& x);
-boost::json::object object_of(const change_figures& x);
 
 } // namespace parcae

@@ -121,8 +121,8 @@ std::string ending_of(const job_status& x) {
   if (x.evaluated_steps >= 0)
     text += fmt::format(", validation loss {:.4f}", x.validation_loss);
   text += fmt::format("\n  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed",
-                      counted(x.change_count, "change"), x.intra_stage, x.inter_stage, x.pipeline, x.unmoved,
-                      counted(x.replayed_steps, "step"));
+                      counted(x.change_count, "change"), x.migrations.intra_stage, x.migrations.inter_stage,
+                      x.migrations.pipeline, x.migrations.none, counted(x.replayed_steps, "step"));
   for (const auto& place : x.checkpoint_folders)
     text += fmt::format("\n  checkpoint of step {} with {}: {}", x.checkpoint_steps, place.keeper, place.folder);
   if (!x.parameters_sha256.empty())

@@ -140,7 +140,7 @@ void add_curve(std::vector<screen_line>& to, std::string_view name, const std::s
   }
 }
 
-const instance_status* find_instance(const status_reply& x, const std::string& name, std::uint64_t life) {
+const instance_status* find_instance(const status_reply& x, const std::string& name, incarnation life) {
   const auto i =
       std::ranges::find_if(x.instances, [&](const auto& y) { return y.name == name && y.incarnation == life; });
   return i == x.instances.end() ? nullptr : &*i;
@@ -174,8 +174,9 @@ screen_line keepers(const status_reply& x, const job_status& job, std::int64_t s
 std::string changes(const job_status& x) {
   auto text = std::to_string(x.change_count);
   const auto* separator = ": ";
-  for (const auto& [count, kind] : {std::pair(x.intra_stage, "intra-stage"), std::pair(x.inter_stage, "inter-stage"),
-                                    std::pair(x.pipeline, "pipeline"), std::pair(x.unmoved, "in place")})
+  for (const auto& [count, kind] :
+       {std::pair(x.migrations.intra_stage, "intra-stage"), std::pair(x.migrations.inter_stage, "inter-stage"),
+        std::pair(x.migrations.pipeline, "pipeline"), std::pair(x.migrations.none, "in place")})
     if (count > 0)
       text += fmt::format("{}{} {}", std::exchange(separator, ", "), count, kind);
   if (x.replayed_steps > 0)
@@ -246,12 +247,12 @@ std::vector<screen_line> grid(const status_reply& x, const job_status& job, std:
                               std::size_t most_lines) {
   std::vector<screen_line> result;
   if (job.width == 0 || most_lines < 2 || job.grid.size() != std::size_t{job.width} * job.depth ||
-      job.grid_lives.size() != job.grid.size())
+      job.grid_incarnations.size() != job.grid.size())
     return result;
   std::vector<cell> cells;
   for (std::size_t i = 0; i < job.grid.size(); ++i) {
     const auto name = job.grid[i].substr(0, job.grid[i].rfind('/'));
-    cells.push_back(cell_of(clean(job.grid[i]), find_instance(x, name, job.grid_lives[i]), x, since_us));
+    cells.push_back(cell_of(clean(job.grid[i]), find_instance(x, name, job.grid_incarnations[i]), x, since_us));
   }
   const auto all = columns > caption_columns ? columns - caption_columns : 0;
   // Beside stages that have no room stands how many they are.
@@ -288,10 +289,10 @@ std::vector<screen_line> grid(const status_reply& x, const job_status& job, std:
 
 /// The workers without a place, and those that are lost.
 std::vector<screen_line> others(const status_reply& x, const job_status* job, std::int64_t since_us) {
-  std::set<std::pair<std::string, std::uint64_t>> placed;
+  std::set<std::pair<std::string, incarnation>> placed;
   if (job)
-    for (std::size_t i = 0; i < std::min(job->grid.size(), job->grid_lives.size()); ++i)
-      placed.emplace(job->grid[i].substr(0, job->grid[i].rfind('/')), job->grid_lives[i]);
+    for (std::size_t i = 0; i < std::min(job->grid.size(), job->grid_incarnations.size()); ++i)
+      placed.emplace(job->grid[i].substr(0, job->grid[i].rfind('/')), job->grid_incarnations[i]);
   screen_line spare{caption(placed.empty() ? "workers" : "spare")}, lost{caption("lost")};
   for (const auto& i : x.instances) {
     if (i.state != "lost" && (i.role != "worker" || placed.contains({i.name, i.incarnation})))

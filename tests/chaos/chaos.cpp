@@ -471,7 +471,7 @@ private:
   job_status job_;
   status_request heard_;
   std::map<std::uint64_t, grid> grids_; ///< by generation, as far as seen
-  std::set<std::pair<std::string, std::uint64_t>> lost_lives_;
+  std::set<std::pair<std::string, incarnation>> lost_lives_;
   std::deque<std::pair<clock::time_point, std::uint64_t>> protected_; ///< version that the keepers had, when
   std::uint64_t best_step_ = 0;
   clock::time_point progress_at_, told_at_;

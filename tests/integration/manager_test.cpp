@@ -50,11 +50,11 @@ struct manager : cluster_test {
     return result;
   }
 
-  std::uint64_t life_of(const std::string& name) {
+  incarnation life_of(const std::string& name) {
     for (const auto& i : cluster->client().status().instances)
       if (i.name == name && i.state == "alive")
         return i.incarnation;
-    return 0;
+    return {};
   }
 
   /// With the folder that the manager named when it ended.

@@ -80,7 +80,7 @@ TEST_F(preemption, a_frozen_worker_is_lost_and_returns) {
   auto id = cluster->client().submit(job);
   wait_for_training(id, 2);
   auto lives = [&] {
-    std::set<std::uint64_t> result;
+    std::set<incarnation> result;
     for (const auto& i : cluster->client().status().instances)
       if (i.name == "b" && i.state == "alive")
         result.insert(i.incarnation);

@@ -124,6 +124,13 @@ TEST(obstacle_to, table) {
   EXPECT_THAT(obstacle_to(any, small), says("fits their memory"));
   EXPECT_THAT(obstacle_to(resumed, four), says("waits for a keeper that can read the checkpoint at /checkpoints"));
   EXPECT_EQ(obstacle_to(resumed, mixed), "");
+  const fleet_offer two{{{"x", 1, 0}, {"x", 1, 0}}, 1};
+  any.min_instances = resumed.min_instances = 2;
+  EXPECT_EQ(obstacle_to(any, four), "waits for instances: 1 of 2 that job.min_instances asks for") << "of four slots";
+  EXPECT_EQ(obstacle_to(any, mixed), "waits for instances: 1 of 2 that job.min_instances asks for; 3 slots of other "
+                                     "processors would compute other bits");
+  EXPECT_EQ(obstacle_to(any, two), "");
+  EXPECT_EQ(obstacle_to(resumed, mixed), "") << "it has begun before";
 }
 
 // given: a job on some of the slots that there are / expected: why the others are idle, or nothing
@@ -149,7 +156,7 @@ TEST(idle_reason, table) {
     x.width = width;
     x.depth = depth;
     x.grid.assign(width * depth, "w0/0");
-    x.grid_lives.assign(width * depth, 0);
+    x.grid_incarnations.assign(width * depth, {});
     return x;
   };
   EXPECT_EQ(idle_reason(job, on(2, 1), workers(2, 0)), "");
@@ -290,7 +297,7 @@ TEST(status, shows_the_course_of_the_training) {
   EXPECT_THAT(x.validation_losses, ElementsAre(loss_point{10, 5}));
   EXPECT_THAT(x.keepers, ElementsAre(keeper_status{"k", 10, 2}));
   EXPECT_EQ(x.layers, 3u);
-  EXPECT_THAT(x.grid_lives, ElementsAre(1, 1));
+  EXPECT_THAT(x.grid_incarnations, ElementsAre(incarnation{1}, incarnation{1}));
   EXPECT_DOUBLE_EQ(x.time_left_ms, 88 * 50) << "only the step time is known";
   view->steps_per_s = 4;
   EXPECT_DOUBLE_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).time_left_ms, 22'000);

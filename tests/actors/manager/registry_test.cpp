@@ -422,6 +422,28 @@ TEST_F(registry_test, a_job_that_cannot_run_blocks_nobody) {
   EXPECT_EQ(std::get<error_reply>(serve(submit_request{job(), 1001})).code, "malformed_request");
 }
 
+// given: a job that wants two instances and two slots of one, then a second instance, which is lost once the job has
+// begun / expected: it waits and says for how many, begins with both, goes on with one
+TEST_F(registry_test, a_job_begins_with_as_many_instances_as_it_asks_for) {
+  auto patient = job();
+  patient.min_instances = 2;
+  auto wide = greeting("a");
+  wide.slots = 2;
+  join(wide);
+  serve(submit_request{patient});
+  EXPECT_EQ(status().jobs[0].state, "queued");
+  EXPECT_EQ(status().jobs[0].problem, "waits for instances: 1 of 2 that job.min_instances asks for");
+  EXPECT_EQ(status().jobs[0].min_instances, 2u);
+  EXPECT_EQ(std::get<checked_reply>(serve(check_request{patient})).obstacle, status().jobs[0].problem);
+  EXPECT_TRUE(attached["a"].empty());
+  join(greeting("b"));
+  EXPECT_EQ(status().jobs[0].state, "running");
+  EXPECT_THAT(attached["b"], ElementsAre(job_id{1}));
+  lose("b");
+  advance(10s);
+  EXPECT_EQ(status().jobs[0].state, "running");
+}
+
 // given: a job that lost a slot it needs before it began, and one behind it that could run / expected: after a moment
 // the second runs; when that is over the first is tried again
 TEST_F(registry_test, a_job_that_has_not_begun_gives_way) {

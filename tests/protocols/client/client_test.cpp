@@ -1,108 +1,42 @@
 #include "protocols/client/client.hpp"
+#include "protocols/client/manifest.hpp"
+#include "tests/support/client_samples.hpp"
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <string>
+#include <vector>
 
 namespace parcae {
 namespace {
 
-job_specification sample_job() {
-  job_specification x;
-  x.name = "text";
-  x.steps = 77;
-  x.seed = 0xffff'ffff'ffff'fff0;
-  x.reproducible = false;
-  x.model = {"mlp", 3, 33, 1, 17, 300, 0.125, false, 299, 48, 4, 11};
-  x.data = {"text", "/some/where", 77, 78, 79};
-  x.evaluate_every = 80;
-  x.recompute = true;
-  x.global_batch = 24;
-  x.micro_batch = 3;
-  x.optimizer.kind = "sgd";
-  x.optimizer.clip_norm = 1.5;
-  x.max_depth = 5;
-  x.virtual_replicas = 8;
-  x.keeper_every = 4;
-  x.planning_interval_ms = 1234;
-  x.checkpoint_every = 90;
-  x.resume = {40, "/state/text-1/40@2", "digest"};
-  return x;
+std::vector<char> recorded(const std::string& name) {
+  std::ifstream file(RECORDED "/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
-status_reply sample_status() {
-  status_reply x;
-  x.manager_life = UINT64_MAX;
-  x.now_us = 123456789;
-  x.news_count = 10;
-  x.news.push_back({9, 43, "warning", "news"});
-  x.failure_count = 2;
-  x.failures.push_back({1, 44, "b", "what", {"one", "two"}});
-  x.instances.push_back({"a", 0xdeadbeefdeadbeef, "worker", "leaving", 2, "127.0.0.1", 4000, "cpu", 5000, 250, -1});
-  job_status j;
-  j.id = 3;
-  j.name = "text";
-  j.state = "running";
-  j.phase = "readying";
-  j.width = 2;
-  j.depth = 1;
-  j.grid = {"a/0", "a/1"};
-  j.loss = 2.25;
-  j.protected_now = true;
-  j.steps_by_depth = {{1, 10}, {2, 20}};
-  j.change_count = 8;
-  j.changes.push_back({.number = 7,
-                       .to = 9,
-                       .trigger = "join of a/0",
-                       .configuration = "2×1",
-                       .kind = "pipeline",
-                       .bytes = 100,
-                       .stall_ms = 12.5,
-                       .predicted_ms = 11.5,
-                       .plans = 2,
-                       .waited = true,
-                       .at_us = 40});
-  j.decision_count = 5;
-  j.decisions.push_back({.number = 4,
-                         .at_us = 41,
-                         .trigger = "join of a/0",
-                         .policy = "liveput",
-                         .forecast = {{1.5, 1, 2}, {1.25, 0, 2}},
-                         .chosen = {"2×1", 100.5},
-                         .runners_up = {{"1×2", 99.5}, {"waiting", 0}},
-                         .reason = "reason",
-                         .generation = 9,
-                         .expected_ms = 11.25,
-                         .realised_ms = 12.5});
-  j.chain = {{{1}, 0, 5}, {{2}, 5, UINT64_MAX}};
-  j.event_count = 1;
-  j.events.push_back({0, 42, "warning", "text"});
-  j.checkpoint_steps = 90;
-  j.checkpoint_folders.push_back({"k", "/state/text-1/90@2"});
-  j.checkpoint_problem = "full";
-  j.grid_lives = {0xdeadbeefdeadbeef, 3};
-  j.losses = {{10, 2.5}, {20, 2.25}};
-  j.validation_losses = {{20, 2.75}};
-  j.detailed = true;
-  j.time_left_ms = 1234.5;
-  j.keepers = {{"k", 20, 3}};
-  j.layers = 4;
-  j.configurations.push_back({2, 1, 90.5, 100.5, 95.5, 105.5, 70, 3, true});
-  j.layer_costs.push_back({1.5, 2.5, 3.5, 4, 5, 6, 7, 8, {9.5, 10.5, 11.5}});
-  j.memory.push_back({"a/0", 1000, 2000});
-  j.figures = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5};
-  j.other_ms = 0.25;
-  j.priority = -3;
-  j.loss_steps = 21;
-  j.idle = "one pipeline is all";
-  x.jobs.push_back(j);
-  return x;
+// given: what a build wrote whose schema said less of groups and names / expected: the same values, in every field
+TEST(client, bytes_of_older_builds_are_read) {
+  const auto submitted = std::get<submit_request>(decode_request(recorded("submission.bin")));
+  EXPECT_EQ(submitted.priority, -5);
+  // job_specification has no ==, its bytes have.
+  EXPECT_EQ(encode(request{submitted}), encode(request{submit_request{sample_job(), -5}}));
+  EXPECT_EQ(std::get<status_reply>(decode_reply(recorded("status.bin"))), sample_status());
+  const auto manifest = decode_manifest(recorded("manifest.bin"));
+  EXPECT_EQ(manifest.at, sample_manifest().at);
+  EXPECT_EQ(manifest.result, sample_manifest().result);
+  EXPECT_EQ(encode(manifest), encode(sample_manifest()));
 }
 
 // given: each kind of request / expected: the same after encoding and decoding
 TEST(client, requests_round_trip) {
-  auto job = std::get<submit_request>(decode_request(encode(request{submit_request{sample_job()}}))).job;
   auto expected = sample_job();
+  expected.min_instances = 6; // older builds did not know it
+  auto job = std::get<submit_request>(decode_request(encode(request{submit_request{expected}}))).job;
+  EXPECT_EQ(job.min_instances, 6u);
   EXPECT_EQ(job.name, expected.name);
   EXPECT_EQ(job.seed, expected.seed);
   EXPECT_EQ(job.reproducible, expected.reproducible);

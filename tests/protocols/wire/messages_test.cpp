@@ -1,4 +1,5 @@
 #include "protocols/wire/type_ids.hpp"
+#include "tests/support/field_count.hpp"
 
 #include <caf/all.hpp>
 #include <caf/binary_deserializer.hpp>
@@ -63,21 +64,6 @@ TEST_F(messages, default_objects_round_trip) {
         round_trip(typename caf::type_by_id<Id>::type{});
       },
       all_types{});
-}
-
-/// Stands for a value of any type where an aggregate is initialised.
-struct anything {
-  template <class T>
-  operator T() const;
-};
-
-/// Number of fields of an aggregate.
-template <class T, class... Found>
-constexpr std::size_t field_count() {
-  if constexpr (requires { T{Found{}..., anything{}}; })
-    return field_count<T, Found..., anything>();
-  else
-    return sizeof...(Found);
 }
 
 template <class T>

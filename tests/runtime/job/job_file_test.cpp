@@ -1,13 +1,14 @@
 // Job files: what is accepted, and what is said about those that are not.
 
 #include "protocols/base/duration.hpp"
+#include "protocols/values/job_keys.hpp"
 #include "runtime/job/job_file.hpp"
-#include "runtime/job/job_keys.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -17,6 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 constexpr std::string_view least = R"([job]
@@ -66,6 +68,7 @@ threads = 2
 reproducible = false
 checkpoint_every = 90
 checkpoints_kept = 3
+min_instances = 4
 [model]
 kind = "bert"
 layers = 3
@@ -113,6 +116,7 @@ look_ahead = 9
   EXPECT_EQ(job.seed, 77u);
   EXPECT_EQ(job.checkpoint_every, 90u);
   EXPECT_EQ(job.checkpoints_kept, 3u);
+  EXPECT_EQ(job.min_instances, 4u);
   EXPECT_EQ(job.threads, 2u);
   EXPECT_FALSE(job.reproducible);
   EXPECT_EQ(job.model.kind, "bert");
@@ -351,6 +355,7 @@ TEST(job_file, wrong_overrides_are_named) {
       {"modle.width=3", "--set modle.width=3: \"modle\" is not a section of a job file; did you mean \"model\"?"},
       {"model.width=wide", "--set model.width=wide: model.width must be a whole number"},
       {"model.width=0", "--set model.width=0: model.width is 0, must be from 1 to 100000"},
+      {"job.min_instances=0", "--set job.min_instances=0: job.min_instances is 0, must be from 1 to 10000"},
       {"batch.micro=3", "--set batch.micro=3: batch.micro must divide batch.global"},
       {"width=3", "--set width=3: must be SECTION.KEY=VALUE, such as model.width=128"},
       {"model.width", "--set model.width: must be SECTION.KEY=VALUE, such as model.width=128"},
@@ -404,34 +409,44 @@ TEST(job_keys, are_in_the_readme) {
 }
 
 // given: the ranges in the table / expected: both ends are accepted, what is beyond is refused and names the key
-TEST(job_keys, ranges_are_those_that_are_checked) {
+TEST(job_keys, ranges_are_checked) {
   for (const auto& key : job_keys()) {
     const auto path = path_of(key);
-    const auto range = std::string(key.range);
-    const auto to = range.find(" to ");
-    if (to == range.npos || range.find_first_not_of("0123456789", to + 4) != range.npos ||
-        range.find_first_not_of("0123456789") != to)
-      continue; // in words
-    const auto problem_with = [&](std::uint64_t value) {
+    const auto problem_with = [&](const auto& value) {
       job_draft x;
       x.job.data.path = "x";
       if (key.kinds == "synthetic")
         x.job.data.kind = key.kinds;
+      bool fits = false;
       std::visit(
           [&](auto* target) {
-            if constexpr (std::is_integral_v<std::remove_pointer_t<decltype(target)>>)
-              *target = static_cast<std::remove_pointer_t<decltype(target)>>(value);
+            using field = std::remove_pointer_t<decltype(target)>;
+            using given = std::remove_cvref_t<decltype(value)>;
+            constexpr bool is_number = std::is_same_v<field, std::uint32_t> || std::is_same_v<field, std::uint64_t>;
+            if constexpr (std::is_same_v<field, given> || (is_number && std::is_same_v<given, std::uint64_t>)) {
+              fits = true;
+              *target = static_cast<field>(value);
+            }
           },
           key.target(x));
+      EXPECT_TRUE(fits) << path << " is of a type that its range is not for";
       return problem_of(x.job);
     };
-    const auto least_value = std::stoull(range), most_value = std::stoull(range.substr(to + 4));
-    EXPECT_THAT(problem_with(most_value + 1), StartsWith(path + " ")) << range;
-    EXPECT_THAT(problem_with(most_value),
-                testing::Not(StartsWith(path + " is " + std::to_string(most_value) + ", must be from")))
-        << range;
-    if (least_value > 0) {
-      EXPECT_NE(problem_with(least_value - 1), "") << path << ": " << range; // max_depth: of min_depth
+    if (const auto* whole = std::get_if<whole_range>(&key.range)) {
+      EXPECT_THAT(problem_with(whole->most + 1), StartsWith(path + " is "));
+      EXPECT_THAT(problem_with(whole->most),
+                  Not(StartsWith(path + " is " + std::to_string(whole->most) + ", must be")));
+      if (whole->least > 0) {
+        EXPECT_THAT(problem_with(whole->least - 1), StartsWith(path + " is "));
+      }
+    } else if (const auto* real = std::get_if<real_range>(&key.range)) {
+      EXPECT_THAT(problem_with(real->below), StartsWith(path + " must be at least "));
+      EXPECT_THAT(problem_with(std::nextafter(real->below, real->least)), Not(StartsWith(path + " ")));
+      EXPECT_THAT(problem_with(real->least), Not(StartsWith(path + " ")));
+      EXPECT_THAT(problem_with(std::nextafter(real->least, -1)), StartsWith(path + " must be at least "));
+      EXPECT_THAT(problem_with(std::nan("")), StartsWith(path + " must be at least "));
+    } else if (std::holds_alternative<one_of>(key.range)) {
+      EXPECT_THAT(problem_with(std::string("other")), StartsWith(path + " is \"other\", must be one of \""));
     }
   }
 }

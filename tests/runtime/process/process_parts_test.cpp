@@ -15,6 +15,7 @@
 #include "runtime/process/logging.hpp"
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
+#include "runtime/view/status_json.hpp"
 #include "runtime/view/status_text.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
@@ -285,7 +286,7 @@ TEST(status_text, foreign_text_is_made_printable) {
     j.name = j.phase = j.problem = j.parameters_sha256 = j.checkpoint_problem = text;
     j.state = "running";
     j.grid = {text};
-    j.grid_lives = {1};
+    j.grid_incarnations = {{1}};
     j.width = j.depth = 1;
     j.detailed = true;
     change_status change;
@@ -396,7 +397,7 @@ TEST(status_text, shows_everything) {
   x.jobs.push_back(j);
   instance_status i;
   i.name = "a";
-  i.incarnation = UINT64_MAX;
+  i.incarnation = {UINT64_MAX};
   i.state = "leaving";
   i.expires_in_ms = 1500;
   x.instances.push_back(i);
@@ -425,7 +426,7 @@ TEST(status_text, shows_the_course_and_last_words) {
   j.steps = 100;
   j.width = j.depth = 1;
   j.grid = {"a/0"};
-  j.grid_lives = {10};
+  j.grid_incarnations = {{10}};
   j.loss = std::nan("");
   j.losses = {{10, 4.5}, {20, 4.25}};
   j.validation_losses = {{20, 4.75}};

@@ -3,6 +3,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "runtime/view/screen_text.hpp"
+#include "runtime/view/status_json.hpp"
 #include "runtime/view/status_text.hpp"
 #include "runtime/view/watch_screen.hpp"
 
@@ -24,7 +25,7 @@ constexpr moment at{100'000'000, (12 * 3600 + 10) * 1'000'000ll};
 instance_status instance(const std::string& name, std::uint64_t life, double age_s) {
   instance_status x;
   x.name = name;
-  x.incarnation = life;
+  x.incarnation = {life};
   x.role = "worker";
   x.state = "alive";
   x.slots = 1;
@@ -59,7 +60,7 @@ status_reply sample() {
   j.width = 2;
   j.depth = 2;
   j.grid = {"a/0", "b/0", "c/0", "d/0"};
-  j.grid_lives = {1, 2, 3, 5};
+  j.grid_incarnations = {{1}, {2}, {3}, {5}};
   j.loss = 2.25;
   j.loss_steps = 452;
   for (int i = 0; i < 16; ++i)
@@ -77,8 +78,7 @@ status_reply sample() {
   j.keepers = {{"k", 450, 6}};
   j.checkpoint_steps = 400;
   j.change_count = 3;
-  j.intra_stage = 2;
-  j.pipeline = 1;
+  j.migrations = {.intra_stage = 2, .pipeline = 1};
   j.replayed_steps = 1;
   j.changes.push_back({.number = 2,
                        .to = 7,
@@ -219,18 +219,18 @@ TEST(watch_screen, fits_any_size) {
   job.width = 40;
   job.depth = 30;
   job.grid.clear();
-  job.grid_lives.clear();
+  job.grid_incarnations.clear();
   for (int i = 0; i < 1200; ++i) {
     const auto name = "instance-" + std::to_string(i);
     job.grid.push_back(name + "/0");
-    job.grid_lives.push_back(static_cast<std::uint64_t>(i));
+    job.grid_incarnations.push_back({static_cast<std::uint64_t>(i)});
     many.instances.push_back(instance(name, static_cast<std::uint64_t>(i), i));
   }
   auto empty = status_reply{};
   empty.now_us = at.us;
   auto odd = sample();
   odd.jobs[0].name = "\x1b[2J\xff\xe4\xb8\xad\xcc\x81 tab\there";
-  odd.jobs[0].grid_lives.clear();
+  odd.jobs[0].grid_incarnations.clear();
   odd.jobs[0].losses.assign(300, {1, std::numeric_limits<double>::max()});
   for (const auto& x : {sample(), many, empty, odd})
     for (const auto columns : {-1, 1, 2, 10, 11, 12, 13, 20, 40, 79, 80, 81, 132, 200, 500})
@@ -268,7 +268,7 @@ TEST(watch_screen, other_states) {
   job.problem = "waiting for instances";
   job.width = job.depth = 0;
   job.grid.clear();
-  job.grid_lives.clear();
+  job.grid_incarnations.clear();
   job.time_left_ms = -1;
   job.keepers.clear();
   job.protected_now = false;

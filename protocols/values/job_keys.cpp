@@ -1,4 +1,4 @@
-#include "runtime/job/job_keys.hpp"
+#include "protocols/values/job_keys.hpp"
 
 #include "protocols/base/duration.hpp"
 
@@ -46,7 +46,7 @@ constexpr job_key keys[] = {
      "for people, and part of the names of checkpoints",
      {},
      "the file's name"},
-    {"job", "steps", of_job<&job::steps>, "1 to 1000000000", "optimizer steps", {}, "this or samples"},
+    {"job", "steps", of_job<&job::steps>, whole_range{1, 1'000'000'000}, "optimizer steps", {}, "this or samples"},
     {"job",
      "samples",
      [](job_draft& x) -> job_field { return &x.samples; },
@@ -55,7 +55,7 @@ constexpr job_key keys[] = {
      {},
      "this or steps"},
     {"job", "seed", of_job<&job::seed>, "0 or more", "everything random follows from it", {}, {}, fixed},
-    {"job", "threads", of_job<&job::threads>, "1 to 256", "computing threads of each slot", {}, {}, fixed},
+    {"job", "threads", of_job<&job::threads>, whole_range{1, 256}, "computing threads of each slot", {}, {}, fixed},
     {"job",
      "reproducible",
      of_job<&job::reproducible>,
@@ -64,16 +64,18 @@ constexpr job_key keys[] = {
      {},
      {},
      fixed},
-    {"job", "checkpoint_every", of_job<&job::checkpoint_every>, "0 to 1000000000",
+    {"job", "checkpoint_every", of_job<&job::checkpoint_every>, whole_range{0, 1'000'000'000},
      "steps between checkpoints on disk; 0: only the final version"},
-    {"job", "checkpoints_kept", of_job<&job::checkpoints_kept>, "2 to 1000", "the newest so many stay"},
+    {"job", "checkpoints_kept", of_job<&job::checkpoints_kept>, whole_range{2, 1000}, "the newest so many stay"},
     {"job", "evaluate_every", of_job<&job::evaluate_every>, "0 or more",
      "steps between evaluations on data.validation, also at both ends; 0: none"},
-    {"model", "kind", of_model<&model::kind>, "gpt, bert, mlp, resnet, vgg", "", {}, {}, shape},
+    {"job", "min_instances", of_job<&job::min_instances>, whole_range{1, 10'000},
+     "instances that must be there before it begins; then it goes on with fewer"},
+    {"model", "kind", of_model<&model::kind>, one_of{"gpt, bert, mlp, resnet, vgg"}, "", {}, {}, shape},
     {"model",
      "layers",
      of_model<&model::layers>,
-     "1 to 1000",
+     whole_range{1, 1000},
      "blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50",
      {},
      {},
@@ -81,16 +83,23 @@ constexpr job_key keys[] = {
     {"model",
      "width",
      of_model<&model::width>,
-     "1 to 100000",
+     whole_range{1, 100'000},
      "of the model, of hidden layers, or channels of the first",
      {},
      {},
      shape},
-    {"model", "heads", of_model<&model::heads>, "1 to 1000", "of attention; divides width", "gpt, bert", {}, shape},
+    {"model",
+     "heads",
+     of_model<&model::heads>,
+     whole_range{1, 1000},
+     "of attention; divides width",
+     "gpt, bert",
+     {},
+     shape},
     {"model",
      "sequence",
      of_model<&model::sequence>,
-     "1 to 1000000",
+     whole_range{1, 1'000'000},
      "tokens of a sample",
      "gpt, bert, mlp",
      {},
@@ -98,7 +107,7 @@ constexpr job_key keys[] = {
     {"model",
      "vocabulary",
      of_model<&model::vocabulary>,
-     "2 to 10000000",
+     whole_range{2, 10'000'000},
      "values of a token; for text 256 or more",
      "gpt, bert, mlp",
      {},
@@ -106,7 +115,7 @@ constexpr job_key keys[] = {
     {"model",
      "dropout",
      of_model<&model::dropout>,
-     "0, below 1",
+     real_range{0, 1},
      "probability of zeroing",
      "gpt, bert, mlp, vgg",
      {},
@@ -130,17 +139,31 @@ constexpr job_key keys[] = {
     {"model",
      "image",
      of_model<&model::image>,
-     "1 to 10000",
+     whole_range{1, 10'000},
      "height and width in pixels; of vgg a multiple of 32",
      "resnet, vgg",
      {},
      shape},
-    {"model", "channels", of_model<&model::channels>, "1 to 1000", "values of a pixel", "resnet, vgg", {}, shape},
-    {"model", "classes", of_model<&model::classes>, "2 to 1000000", "labels", "resnet, vgg", {}, shape},
+    {"model",
+     "channels",
+     of_model<&model::channels>,
+     whole_range{1, 1000},
+     "values of a pixel",
+     "resnet, vgg",
+     {},
+     shape},
+    {"model", "classes", of_model<&model::classes>, whole_range{2, 1'000'000}, "labels", "resnet, vgg", {}, shape},
     {"data", "kind", of_data<&data::kind>, "text, tokens, images, synthetic", "see below", {}, {}, fixed},
     {"data", "path", of_data<&data::path>, "local paths only", "on the nodes; if relative, from where they run",
      "text, tokens, images", "must be given"},
-    {"data", "samples", of_data<&data::samples>, "1 to 1000000000", "that are made up", "synthetic", {}, fixed},
+    {"data",
+     "samples",
+     of_data<&data::samples>,
+     whole_range{1, 1'000'000'000},
+     "that are made up",
+     "synthetic",
+     {},
+     fixed},
     {"data", "seed", of_data<&data::seed>, "0 or more", "that they are drawn from", "synthetic", {}, fixed},
     {"data",
      "validation",
@@ -153,7 +176,7 @@ constexpr job_key keys[] = {
     {"batch",
      "global",
      of_job<&job::global_batch>,
-     "1 to 1000000",
+     whole_range{1, 1'000'000},
      "samples of a step, however many instances there are",
      {},
      {},
@@ -166,40 +189,41 @@ constexpr job_key keys[] = {
      {},
      {},
      fixed},
-    {"optimizer", "kind", of_optimizer<&optimizer::kind>, "adamw, sgd", "", {}, {}, shape},
-    {"optimizer", "learning_rate", of_optimizer<&optimizer::learning_rate>, "0, below 1000000", "its highest value"},
-    {"optimizer", "schedule", of_optimizer<&optimizer::schedule>, "constant, linear, cosine",
+    {"optimizer", "kind", of_optimizer<&optimizer::kind>, one_of{"adamw, sgd"}, "", {}, {}, shape},
+    {"optimizer", "learning_rate", of_optimizer<&optimizer::learning_rate>, real_range{0, 1'000'000},
+     "its highest value"},
+    {"optimizer", "schedule", of_optimizer<&optimizer::schedule>, one_of{"constant, linear, cosine"},
      "the last two fall to 0 just after the last step"},
     {"optimizer", "warmup_steps", of_optimizer<&optimizer::warmup_steps>, "0 to job.steps",
      "the learning rate rises linearly over these steps"},
-    {"optimizer", "weight_decay", of_optimizer<&optimizer::weight_decay>, "0, below 1000", "on all tensors alike"},
-    {"optimizer", "momentum", of_optimizer<&optimizer::momentum>, "0, below 1", "", "sgd"},
-    {"optimizer", "beta1", of_optimizer<&optimizer::beta1>, "0, below 1", "", "adamw"},
-    {"optimizer", "beta2", of_optimizer<&optimizer::beta2>, "0, below 1", "", "adamw"},
-    {"optimizer", "epsilon", of_optimizer<&optimizer::epsilon>, "0, below 1", "", "adamw"},
-    {"optimizer", "clip_norm", of_optimizer<&optimizer::clip_norm>, "0, below 1000000000",
+    {"optimizer", "weight_decay", of_optimizer<&optimizer::weight_decay>, real_range{0, 1000}, "on all tensors alike"},
+    {"optimizer", "momentum", of_optimizer<&optimizer::momentum>, real_range{0, 1}, "", "sgd"},
+    {"optimizer", "beta1", of_optimizer<&optimizer::beta1>, real_range{0, 1}, "", "adamw"},
+    {"optimizer", "beta2", of_optimizer<&optimizer::beta2>, real_range{0, 1}, "", "adamw"},
+    {"optimizer", "epsilon", of_optimizer<&optimizer::epsilon>, real_range{0, 1}, "", "adamw"},
+    {"optimizer", "clip_norm", of_optimizer<&optimizer::clip_norm>, real_range{0, 1'000'000'000},
      "largest norm of all gradients; 0: no clipping"},
     {"parallel", "min_depth", of_job<&job::min_depth>, "1 to max_depth", "pipeline stages: at most one per layer"},
-    {"parallel", "max_depth", of_job<&job::max_depth>, "1 to 10000", ""},
+    {"parallel", "max_depth", of_job<&job::max_depth>, whole_range{1, 10'000}, ""},
     {"parallel", "min_width", of_job<&job::min_width>, "1 to max_width", "pipelines side by side"},
-    {"parallel", "max_width", of_job<&job::max_width>, "1 to 10000", ""},
+    {"parallel", "max_width", of_job<&job::max_width>, whole_range{1, 10'000}, ""},
     {"parallel",
      "virtual_replicas",
      of_job<&job::virtual_replicas>,
-     "1 to 10000",
+     whole_range{1, 10'000},
      "divides global / micro; no more pipelines than this; the order of sums",
      {},
      "8, 4, 2 or 1",
      fixed},
     {"parallel", "recompute", of_job<&job::recompute>, "", "activations inside layers are computed again: less memory"},
     {"keepers", "feed", [](job_draft& x) -> job_field { return &x.keeper_feed; }, "snapshot", "what workers send them"},
-    {"keepers", "every", of_job<&job::keeper_every>, "1 to 1000000", "steps between two snapshots"},
-    {"keepers", "copies", of_job<&job::keeper_copies>, "1 to 100", "keepers that hold each layer"},
-    {"planning", "policy", of_job<&job::policy>, "liveput, throughput",
+    {"keepers", "every", of_job<&job::keeper_every>, whole_range{1, 1'000'000}, "steps between two snapshots"},
+    {"keepers", "copies", of_job<&job::keeper_copies>, whole_range{1, 100}, "keepers that hold each layer"},
+    {"planning", "policy", of_job<&job::policy>, one_of{"liveput, throughput"},
      "with a forecast, or the fastest of what is there"},
     {"planning", "interval", [](job_draft& x) -> job_field { return &x.planning_interval; }, "100ms to 24h",
      "a plan at least so often"},
-    {"planning", "look_ahead", of_job<&job::look_ahead>, "1 to 1000", "intervals", "", {}},
+    {"planning", "look_ahead", of_job<&job::look_ahead>, whole_range{1, 1000}, "intervals", "", {}},
 };
 
 constexpr std::string_view notes = R"(
@@ -234,6 +258,20 @@ struct value_text {
   }
 };
 
+std::string text_of(double x) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, x, std::chars_format::fixed).ptr};
+}
+
+struct range_text {
+  std::string operator()(std::string_view x) const { return std::string(x); }
+  std::string operator()(const one_of& x) const { return std::string(x.names); }
+  std::string operator()(const real_range& x) const { return text_of(x.least) + ", below " + text_of(x.below); }
+  std::string operator()(const whole_range& x) const {
+    return std::to_string(x.least) + " to " + std::to_string(x.most);
+  }
+};
+
 using row = std::array<std::string, 5>;
 
 row row_of(const job_key& x) {
@@ -242,7 +280,7 @@ row row_of(const job_key& x) {
   if (!x.kinds.empty())
     meaning = std::string(x.kinds) + " only" + (meaning.empty() ? "" : ": " + meaning);
   return {std::string(x.name) + (x.resume == fixed ? " *" : ""), std::visit(type_name{}, x.target(defaults)),
-          x.usual.empty() ? value_of(x, defaults) : std::string(x.usual), std::string(x.range), meaning};
+          x.usual.empty() ? value_of(x, defaults) : std::string(x.usual), std::visit(range_text{}, x.range), meaning};
 }
 
 } // namespace

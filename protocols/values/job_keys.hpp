@@ -1,6 +1,6 @@
 #pragma once
 
-// All keys of a job file: one table, from which files are read and the reference is printed.
+// All keys of a job file: one table, from which files are read and checked and the reference is printed.
 
 #include "protocols/values/job_specification.hpp"
 
@@ -32,11 +32,30 @@ enum class on_resume : std::uint8_t {
   shape, ///< no: the checkpoint's tensors would not fit
 };
 
+/// Both ends are allowed.
+struct whole_range {
+  std::uint64_t least;
+  std::uint64_t most;
+};
+
+/// Finite numbers.
+struct real_range {
+  double least;
+  double below;
+};
+
+struct one_of {
+  std::string_view names; ///< "adamw, sgd"
+};
+
+/// What a value may be. What is said in words is only told, and checked by problem_of if it depends on other keys.
+using job_range = std::variant<std::string_view, whole_range, real_range, one_of>;
+
 struct job_key {
   std::string_view section;
   std::string_view name;
   job_field (*target)(job_draft&);
-  std::string_view range;   ///< "1 to 256": both ends are allowed
+  job_range range;
   std::string_view meaning; ///< one line
   std::string_view kinds{}; ///< values of the section's key `kind` that it is for; empty: all
   std::string_view usual{}; ///< its default in words; empty: the value of a new job_draft
