@@ -113,12 +113,16 @@ void refused(self_pointer self, const caf::error& e) {
     begin_life(self);
     return greet(self);
   }
-  // Its name was taken while it was silent: no reason to give up what runs here, or could.
-  const auto robbed = s.was_member && e == parcae_error::duplicate_name;
-  if (is_ours(e) && !robbed)
+  // Its name was taken while it was silent: no reason to give up what runs here, or could. One that starts waits a
+  // while for it.
+  const bool taken = e == parcae_error::duplicate_name;
+  const auto now = self->clock().now();
+  if (taken && !s.name_by)
+    s.name_by = now + s.config.limits.name;
+  if (is_ours(e) && !(taken && (s.was_member || now < *s.name_by)))
     return end(self, render(e));
-  if (const auto failed = ++s.dials_failed; !robbed || std::has_single_bit(failed))
-    spdlog::warn("{}: {}; dialling again", robbed ? "not welcome" : "no answer to HELLO", render(e));
+  if (const auto failed = ++s.dials_failed; !taken || std::has_single_bit(failed))
+    spdlog::warn("{}: {}; dialling again", taken ? "not welcome" : "no answer to HELLO", render(e));
   if (s.manager)
     self->demonitor(s.manager.address());
   dial_later(self);

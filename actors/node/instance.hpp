@@ -5,8 +5,8 @@
 //
 //   start → dialling → greeting → member → (manager lost) dialling …
 //   any   → leaving → ended         SIGTERM; ends when released or when the notice expires
-//   HELLO refused: lost_incarnation → a new life, empty, greets again; duplicate_name after it was a member → dialling,
-//                  until whoever took the name meanwhile is gone; any other refusal → ended, failed
+//   HELLO refused: lost_incarnation → a new life, empty, greets again; duplicate_name → dialling, until whoever has the
+//                  name is gone, but not for ever if it never was a member; any other refusal → ended, failed
 //
 // Training goes on while the manager is away; only a refusal by it voids the state held here.
 
@@ -40,6 +40,9 @@ struct dial_limits {
   std::chrono::milliseconds first_pause{100};
   std::chrono::milliseconds longest_pause{2'000};
   std::chrono::milliseconds greet_again{1'000}; ///< from an answer to HELLO to the next HELLO
+  /// How long one that starts waits for its name: who had it may have died unnoticed, beside a manager that stood
+  /// still.
+  std::chrono::milliseconds name{10'000};
 };
 
 struct instance_config {
@@ -76,6 +79,7 @@ struct instance_actor_state {
   std::chrono::milliseconds pause{0};                           ///< before the next attempt
   std::uint64_t dials_failed = 0;                               ///< since it was a member
   bool was_member = false;                                      ///< of this manager or another, in whatever life
+  std::optional<std::chrono::steady_clock::time_point> name_by; ///< until then it waits for its name
   std::optional<std::chrono::steady_clock::time_point> expires; ///< end of the notice, while leaving
   std::optional<report_request> failure;                        ///< not yet told to the manager
 };

@@ -200,7 +200,8 @@ struct instance_test : node_test {
   std::vector<hello> greetings;
   std::vector<leaving_notice> notices;
   std::uint64_t manager_life = 1;
-  std::optional<caf::error> refusal;
+  std::optional<caf::error> refusal; ///< of the next HELLO
+  bool refuses_always = false;
   bool mute = false;                           ///< HELLO is not answered
   std::vector<caf::response_promise> promised; ///< those answers
   std::optional<caf::error> dial_error;
@@ -252,7 +253,7 @@ struct instance_test : node_test {
               return never;
             }
             if (refusal)
-              return *std::exchange(refusal, std::nullopt);
+              return refuses_always ? *refusal : *std::exchange(refusal, std::nullopt);
             if (x.manager_life != 0 && x.manager_life != manager_life)
               return caf::make_error(parcae_error::lost_incarnation, x.name);
             return welcome{manager_life};
@@ -343,10 +344,30 @@ TEST_F(instance_test, obeys_refusals) {
   EXPECT_TRUE(ended.empty());
 }
 
-TEST_F(instance_test, ends_when_its_name_is_taken) {
+// given: a name that somebody has, who lives on / expected: it is waited for, as who has it may have died unnoticed,
+// and then the process ends
+TEST_F(instance_test, ends_when_its_name_is_taken_and_stays_so) {
+  refusal = caf::make_error(parcae_error::duplicate_name, std::string("a"));
+  refuses_always = true;
+  start();
+  for (int i = 0; i < 90; ++i) {
+    advance(100ms);
+    ASSERT_TRUE(ended.empty()) << i;
+  }
+  for (int i = 0; i < 40; ++i)
+    advance(100ms);
+  EXPECT_THAT(ended, ElementsAre(HasSubstr("a living instance has that name")));
+}
+
+TEST_F(instance_test, joins_once_its_name_is_free) {
   refusal = caf::make_error(parcae_error::duplicate_name, std::string("a"));
   start();
-  EXPECT_THAT(ended, ElementsAre(HasSubstr("a living instance has that name")));
+  EXPECT_TRUE(ended.empty());
+  refusal.reset();
+  advance(2s);
+  EXPECT_GE(greetings.size(), 2u);
+  advance(20s);
+  EXPECT_TRUE(ended.empty());
 }
 
 // given: a member that was silent so long that another one took its name / expected: it goes on trying, and joins when
