@@ -232,6 +232,8 @@ void export_job(const export_options& options) {
     throw std::invalid_argument("export needs --output FILE, or --curve FILE.csv");
   if (!options.curve.empty() && !number)
     throw std::invalid_argument("--curve needs a job's number: the manager has the losses, a checkpoint has not");
+  if (options.output == options.curve)
+    throw std::invalid_argument("--output and --curve are the same file, " + options.curve);
   if (!options.curve.empty())
     write_curve(options, std::stoull(what));
   if (options.output.empty())
@@ -261,7 +263,16 @@ std::filesystem::path find_by_name(const std::string& name, const std::string& m
   }
   throw checkpoint_error("no checkpoint at " + name + ": there is no such folder in " +
                          std::filesystem::current_path().string() + ", and none of that name in " + places +
-                         "; `parcae checkpoints` lists what there is");
+                         "; `parcae checkpoints` lists what there is; of a keeper with another --state give the path");
+}
+
+std::optional<std::uint64_t> writer_of(const std::filesystem::path& checkpoint, const std::string& manager) {
+  if (const auto known = known_by(manager))
+    for (const auto& job : known->jobs)
+      for (const auto& place : job.checkpoint_folders)
+        if (job.state == "running" && std::filesystem::path(place.folder).parent_path() == checkpoint.parent_path())
+          return job.id;
+  return std::nullopt;
 }
 
 void add_checkpoints(CLI::App& app) {

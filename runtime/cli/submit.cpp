@@ -98,6 +98,9 @@ job_specification resumed(const submit_options& options) {
   const auto found = (std::filesystem::absolute(find_by_name(options.checkpoint, options.manager)) / "")
                          .lexically_normal()
                          .parent_path();
+  if (const auto writer = writer_of(found, options.manager))
+    throw std::runtime_error("the checkpoint at " + found.string() + " is of job " + std::to_string(*writer) +
+                             ", which still runs and will replace it; cancel that job first, or wait for its end");
   checkpoint_reader checkpoint({found});
   const auto& manifest = checkpoint.manifest();
   const auto& before = manifest.specification;

@@ -70,6 +70,8 @@ inline std::string local_path(const std::string& path) {
 inline std::string in_a_folder(const std::string& file) {
   if (const auto problem = local_path(file); !problem.empty())
     return problem;
+  if (file.empty())
+    return "must not be empty";
   const auto folder = std::filesystem::absolute(file).parent_path();
   return std::filesystem::is_directory(folder) ? "" : "there is no folder " + folder.string();
 }

@@ -213,8 +213,9 @@ TEST_F(checkpoint, exported_for_hugging_face_it_is_the_same_model) {
   }
 }
 
-// given: a job with checkpoints that was cancelled / expected: `checkpoints` lists them, complete, with their step;
-// --resume goes on from the newest by its name, and only with --allow-change with another seed
+// given: a job with checkpoints that is cancelled / expected: --resume refuses them while it runs; then `checkpoints`
+// lists them, complete, with their step; --resume goes on from the newest by its name, and only with --allow-change
+// with another seed
 TEST_F(checkpoint, has_a_name) {
   auto job = small_job(1'000'000);
   job.checkpoint_every = 10;
@@ -222,10 +223,14 @@ TEST_F(checkpoint, has_a_name) {
   cluster->start_node("a");
   const auto id = cluster->client().submit(job);
   wait_for_job(id, "two checkpoints", [](const job_status& j) { return j.checkpoint_steps >= 20; });
+  const auto folder_of_run =
+      std::filesystem::path(job_of(cluster->client().status(), id).checkpoint_folders.at(0).folder).parent_path();
+  const auto name = folder_of_run.filename().string();
+  const auto early = run({"submit", "--resume", name});
+  EXPECT_EQ(early.status, 1);
+  EXPECT_THAT(early.error, HasSubstr("is of job " + std::to_string(id) + ", which still runs"));
   run({"cancel", std::to_string(id)});
   const auto end = wait_for_end(id);
-  const auto folder_of_run = std::filesystem::path(end.checkpoint_folders.at(0).folder).parent_path();
-  const auto name = folder_of_run.filename().string();
   const auto listed = run({"checkpoints"});
   EXPECT_EQ(listed.status, 0) << listed.error;
   EXPECT_THAT(listed.output, HasSubstr(name + "/" + std::to_string(end.checkpoint_steps) + "@"));
