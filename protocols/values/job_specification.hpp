@@ -69,7 +69,7 @@ struct resume_point {
   std::string data_digest; ///< of the data that those steps were trained on
 };
 BOOST_DESCRIBE_STRUCT(resume_point, (), (steps, folder, data_digest))
-
+// Large: what a user asks for, flat as in a job file and the schema.
 struct job_specification {
   std::string name = "job";
   std::uint64_t steps = 100;

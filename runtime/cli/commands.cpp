@@ -23,6 +23,7 @@ namespace parcae {
 namespace {
 
 const CLI::Range job_number(1, 1'000'000'000);
+constexpr std::chrono::hours longest_notice{24}; // of the manager's, too
 
 void print(const std::string& x) {
   std::fputs(x.c_str(), stdout);
@@ -107,6 +108,8 @@ void add_preempt(CLI::App& app) {
   command->callback([=] {
     if (x->names.empty() && x->any == 0)
       throw std::invalid_argument("preempt needs names of instances, or --any N");
+    if (*notice > longest_notice)
+      throw std::invalid_argument("--notice is at most " + to_string(std::chrono::milliseconds(longest_notice)));
     x->notice_ms = static_cast<std::uint64_t>(notice->count());
     for (const auto& name : manager_client(parse_local_address(*manager)).preempt(*x))
       print(printable(name) + "\n");

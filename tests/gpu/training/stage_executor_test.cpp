@@ -244,7 +244,7 @@ TEST_F(stage_executor_test, transfer_may_be_repeated) {
   for (int i = 0; i < 2; ++i) {
     a.work->submit(transfer{x.next, at});
     b.work->submit(transfer{x.next, at});
-    EXPECT_TRUE(std::holds_alternative<delivered>(a.said.next_word()));
+    a.said.next<delivered>(); // it may say once more that it stopped
     const auto word = b.said.next_word();
     ASSERT_TRUE(std::holds_alternative<ready>(word)) << i;
     EXPECT_EQ(std::get<ready>(word).at, at);
