@@ -308,6 +308,8 @@ void conductor::machine::on(const plan_chosen& x) {
   changes_.decided(now_, stand_.now == planning ? trigger() : desk_.trigger(), x.what.why);
   course_.offer(x.what.all);
   desk_.choice = x.what.choice;
+  if (stand_.now == planning)
+    desk_.held = newest_held(false);
   happens(happening::chosen);
 }
 

@@ -73,7 +73,7 @@ void conductor::machine::ask_again(const cause&) { // the planner was restarted 
 }
 
 void conductor::machine::begin_from_held(const cause&) {
-  const auto from = newest_held(false);
+  const auto from = desk_.held;
   if (from.steps < chain_.newest().steps) {
     const auto lost = chain_.newest().steps - from.steps;
     log(severity::warning,

@@ -80,7 +80,7 @@ void conductor::machine::begin_waiting() {
   generations_.on_grid = false;
   changes_.wait();
   for (const auto& [id, slot] : roster_.keepers())
-    if (slot.reading) {
+    if (slot.reading && !slot.excluded) {
       stand_.awaited.insert(id);
       stand_.limit = now_ + job_.transfer_limit(job_.state_bytes(0, job_.layers()));
     }

@@ -3,6 +3,7 @@
 // When a job's configuration is to be chosen anew, and why. Pure.
 
 #include "planner/choose/throughput.hpp"
+#include "protocols/values/state.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -54,6 +55,7 @@ public:
   milliseconds pause(milliseconds first) const;
 
   configuration choice; ///< the planner's last
+  version held;         ///< newest that all layers were held at when it came, while nothing trained
 
 private:
   std::optional<time_point> at_;

@@ -121,13 +121,11 @@ bool conductor::machine::too_few_are_left(const cause&) const {
 
 bool conductor::machine::newer_may_return(const cause&) const {
   // What fails once need not have lost what it holds: steps are given up only after it failed repeatedly.
-  const auto held = newest_held(false).steps;
-  return held < chain_.newest().steps && newest_held(true).steps > held;
+  return desk_.held.steps < chain_.newest().steps && newest_held(true).steps > desk_.held.steps;
 }
 
 bool conductor::machine::checkpoint_is_newer(const cause&) const {
-  const auto held = newest_held(false).steps;
-  return held < chain_.newest().steps && held < ledger_.newest().steps;
+  return desk_.held.steps < chain_.newest().steps && desk_.held.steps < ledger_.newest().steps;
 }
 
 bool conductor::machine::checkpoint_can_be_read(const cause& x) const {
@@ -136,8 +134,10 @@ bool conductor::machine::checkpoint_can_be_read(const cause& x) const {
 
 bool conductor::machine::checkpoint_is_lost(const cause& x) const {
   // Whoever has the rest of what this job wrote may come back. What the user named must be there.
+  if (!checkpoint_is_newer(x))
+    return false;
   const auto reading = reading_of(roster_, ledger_.newest(), job_.layers());
-  return checkpoint_is_newer(x) && (reading.damaged || (ledger_.newest().by == generation{} && reading.asked));
+  return reading.damaged || (ledger_.newest().by == generation{} && reading.asked);
 }
 
 bool conductor::machine::change_pays(const cause&) const {
