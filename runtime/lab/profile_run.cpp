@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -159,21 +160,26 @@ void measure_steps(job_measurements& to, const job_specification& job, const pro
   to.platform.step_ms = std::max(0.0, to.step_ms - layers_ms(job, to.layers));
   to.memory = alone.memory.at(0);
   const auto cores = options.cores > 0 ? options.cores : std::max(1u, std::thread::hardware_concurrency());
-  to.platform.crowding = {1};
-  // Not by the clock: side by side, each job has a manager and a keeper of its own to wait for. Two measurements,
-  // because speeds of shared machines drift.
-  const double alone_ms = (layers_ms(job, alone.layer_costs) + layers_ms(job, waiting.layer_costs)) / 2;
-  // Between the numbers measured it grows evenly.
-  for (std::uint32_t known = 1; known < cores;) {
-    const auto jobs = std::min(2 * known, cores);
+  // Not by the clock: side by side, each job has a manager and a keeper of its own to wait for.
+  std::map<std::uint32_t, double> beside_ms; // by number
+  for (std::uint32_t jobs = 1; jobs < cores;) {
+    jobs = std::min(2 * jobs, cores);
     show("steps on " + std::to_string(jobs) + " slots side by side");
-    double sum = 0;
     for (const auto& x : steps_side_by_side(job, options, jobs, nullptr))
-      sum += layers_ms(job, x.layer_costs);
-    const double last = to.platform.crowding.back(), now = std::max(last, sum / jobs / alone_ms);
+      beside_ms[jobs] += layers_ms(job, x.layer_costs) / jobs;
+  }
+  to.platform.crowding = {1};
+  if (beside_ms.empty())
+    return;
+  // Alone before and after, as speeds of shared machines drift; and without naps, which leave caches cold.
+  show("steps on one slot again");
+  const auto again = steps_side_by_side(job, options, 1, nullptr).front();
+  const double alone_ms = (layers_ms(job, alone.layer_costs) + layers_ms(job, again.layer_costs)) / 2;
+  for (const auto& [jobs, ms] : beside_ms) { // between the numbers measured it grows evenly
+    const auto known = static_cast<std::uint32_t>(to.platform.crowding.size());
+    const double last = to.platform.crowding.back(), now = std::max(last, ms / alone_ms);
     for (auto k = known + 1; k <= jobs; ++k)
       to.platform.crowding.push_back(last + (now - last) * (k - known) / (jobs - known));
-    known = jobs;
   }
 }
 
