@@ -294,7 +294,7 @@ int main() {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   figures out;
   for (std::size_t mib : {1, 4, 16, 64, 256})
-    bench_transfer(mib << 20, mib >= 64 ? 12 : 60, out);
+    bench_transfer(mib << 20, static_cast<int>(std::max<std::size_t>(12, 1024 / mib)), out); // a GiB, or 12 messages
   bench_ping_pong(out);
   bench_all_reduce(10'000'000, 4, 30, out);
   bench_snapshot(120'000'000, 10, out);
