@@ -20,7 +20,7 @@ Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 
 # What fits into half an hour on two cores.
 BENCHES = {
-    "recovery": Bench(["recovery_bench 60 20"]),
+    "recovery": Bench(["recovery_bench 45 20"]),
     "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
     "planner": Bench(["planner_bench"], by_clock=False),
