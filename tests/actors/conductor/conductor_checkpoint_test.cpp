@@ -10,22 +10,15 @@ using ::testing::HasSubstr;
 // given: a checkpoint that no keeper answers for / expected: when it should long be written the next is written
 TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {
   dummy_cluster d(4, 32, 8);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  const auto train = [&](int steps) {
-    for (int i = 0; i < steps; ++i)
-      d.step();
-    d.snapshot("k");
-  };
+  d.add_keeper_and_worker();
   d.kept_silent = true;
-  train(8);
+  d.train(8);
   d.kept_silent = false;
-  train(2);
+  d.train(2);
   EXPECT_EQ(d.view().checkpoint.steps, 0u);
   for (int i = 0; i < 5; ++i) {
     d.advance(20s);
-    train(1);
+    d.train(1);
   }
   EXPECT_EQ(d.view().now, phase::running);
   EXPECT_GE(d.view().checkpoint.steps, 10u);
@@ -35,9 +28,7 @@ TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {
 // version; while three would be there the oldest goes; a job that is done has its final version on disk
 TEST(conductor_checkpoints, are_written_when_due) {
   dummy_cluster d(4, 32, 8);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   for (int i = 0; i < 32; ++i) {
     d.step();
     if (d.view().steps_done % 4 == 0 && !d.ended())
@@ -62,9 +53,7 @@ TEST(conductor_checkpoints, are_written_when_due) {
 // when one is due, not with each snapshot; what was not written completely goes
 TEST(conductor_checkpoints, that_failed_are_tried_when_the_next_is_due) {
   dummy_cluster d(4, 1000, 8);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   for (int i = 0; i < 40; ++i) {
     d.step();
     if (i == 10)
@@ -87,9 +76,7 @@ TEST(conductor_checkpoints, that_failed_are_tried_when_the_next_is_due) {
 // given: no checkpoint_every, a user who asks / expected: the version that the keepers hold is written, once
 TEST(conductor_checkpoints, are_written_when_asked_for) {
   dummy_cluster d;
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   d.step();
   d.event(checkpoint_wanted{});
   d.snapshot("k");
@@ -104,9 +91,7 @@ TEST(conductor_checkpoints, are_written_when_asked_for) {
 // given: nobody trains any more, notice to the only keeper / expected: what it holds goes to its disk
 TEST(conductor_checkpoints, are_written_by_a_keeper_that_leaves) {
   dummy_cluster d;
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   d.step();
   d.snapshot("k");
   EXPECT_EQ(d.view().protected_version.steps, 1u);
@@ -115,18 +100,14 @@ TEST(conductor_checkpoints, are_written_by_a_keeper_that_leaves) {
   d.notice("k", 30s);
   EXPECT_EQ(d.view().checkpoint.steps, 1u);
   d.lose("k");
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   EXPECT_EQ(d.view().steps_done, 1u);
 }
 
 // given: a disk that is full at the end / expected: the job is not done, says why, and tries again
 TEST(conductor_checkpoints, final_version_waits_for_a_full_disk) {
   dummy_cluster d(4, 1);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   d.disk_problem = "No space left on device";
   d.step();
   EXPECT_EQ(d.view().problem, "");
@@ -185,12 +166,8 @@ TEST(conductor_checkpoints, are_read_when_nothing_newer_is_whole) {
 // given: the same with one keeper whose checkpoint is damaged / expected: the job fails and names the layers
 TEST(conductor_checkpoints, lost_layers_are_named) {
   dummy_cluster d(4, 1000, 4);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  for (int i = 0; i < 4; ++i)
-    d.step();
-  d.snapshot("k");
+  d.add_keeper_and_worker();
+  d.train(4);
   ASSERT_EQ(d.view().checkpoint.steps, 4u);
   d.lose("a");
   d.lose("k");
@@ -257,9 +234,7 @@ TEST(conductor_checkpoints, a_job_goes_on_from_one) {
 TEST(conductor_checkpoints, that_are_never_read_are_no_hot_loop) {
   dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
   d.silent = {"k"};
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   EXPECT_THAT(d.view().problem, HasSubstr("the keepers read"));
   const auto before = d.handled;
   d.advance(10min);
@@ -271,9 +246,7 @@ TEST(conductor_checkpoints, that_are_never_read_are_no_hot_loop) {
 TEST(conductor_checkpoints, may_take_long_to_read) {
   dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
   d.hold_back = [](const report& x) { return std::holds_alternative<restored>(x) || std::holds_alternative<kept>(x); };
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   for (std::uint32_t i = 0; i < 10; ++i) {
     d.advance(59s);
     d.say("k", kept{job_id{1}, {{i % 4, {10, {0}}}}, {}, {}});
@@ -295,22 +268,17 @@ TEST(conductor_checkpoints, newest_version_is_awaited_of_a_keeper_that_leaves_wh
   d.add("l", true);
   d.add("a");
   d.advance(20ms);
-  const auto train = [&](int steps) {
-    for (int i = 0; i < steps; ++i)
-      d.step();
-    d.snapshot("k");
-  };
   std::vector<report> written;
   d.hold_back = [&](const report& x) {
     if (std::holds_alternative<checkpointed>(x))
       written.push_back(x);
     return std::holds_alternative<checkpointed>(x);
   };
-  train(4);
+  d.train(4);
   ASSERT_EQ(written.size(), 2u);
   d.notice("k", 30s);
   EXPECT_TRUE(d.writes("k"));
-  train(4);
+  d.train(4);
   ASSERT_EQ(d.view().protected_version.steps, 8u);
   d.notice("k", 29s);
   d.say("k", written[0]); // its share of 4; l's is still to come

@@ -8,9 +8,7 @@ namespace {
 TEST_F(conductor_test, keeper_lost_before_its_digests_is_replaced_by_another) {
   // given: all hold the final version; the keeper is asked for digests and dies. expected: the next one is asked too.
   dummy_cluster d(4, 1);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   d.step();
   d.stop_all();
   ASSERT_EQ(d.view().now, phase::finishing);
@@ -28,9 +26,7 @@ TEST_F(conductor_test, keeper_lost_before_its_digests_is_replaced_by_another) {
 TEST_F(conductor_test, keeper_that_held_the_final_version_alone_is_lost) {
   // given: the worker is gone, the keeper has the final version and dies before its digests. expected: computed again.
   dummy_cluster d(4, 1);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   d.step();
   d.kept_silent = true;
   d.snapshot("k");
@@ -269,9 +265,7 @@ TEST_F(conductor_test, snapshots_of_a_dropped_step_are_not_sent_again) {
 TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
   c.add("k", true);
   run_two();
-  for (int i = 0; i < 8; ++i)
-    c.step();
-  c.snapshot("k");
+  c.train(8);
   ASSERT_EQ(c.view().protected_version.steps, 9u);
   for (const auto* name : {"a", "b", "k"})
     c.lose(name);
@@ -279,9 +273,7 @@ TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
   c.add("d");
   c.advance(20ms);
   ASSERT_EQ(c.view().steps_done, 0u);
-  for (int i = 0; i < 4; ++i)
-    c.step();
-  c.snapshot("k");
+  c.train(4);
   ASSERT_EQ(c.view().protected_version.steps, 4u);
   c.lose("k");
   c.lose("d");
@@ -317,9 +309,7 @@ TEST_F(conductor_test, keeper_under_notice_is_sent_nothing_if_another_stays) {
 TEST_F(conductor_test, keeper_that_joins_when_all_workers_are_under_notice_is_given_their_state) {
   // given: the only worker is under notice and has stopped for a keeper that is lost then. expected: the next keeper is
   // sent all that it holds
-  c.add("k", true);
-  c.add("a");
-  c.advance(20ms);
+  c.add_keeper_and_worker();
   c.step();
   c.notice("a", 30s);
   c.advance(29'999ms);
