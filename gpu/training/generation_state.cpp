@@ -24,7 +24,7 @@ std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::
 
 } // namespace
 
-generation_state::generation_state(parcae::prepare x, const slot_id& self_slot) : what(std::move(x)) {
+generation_state::generation_state(prepare x, const slot_id& self_slot) : what(std::move(x)) {
   const auto& all = what.target.participants;
   while (self < all.size() && all[self].slot != self_slot)
     ++self;

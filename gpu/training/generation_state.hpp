@@ -17,10 +17,10 @@
 
 namespace parcae {
 
-/// From PREPARE until it is replaced or aborted. Made with PREPARE; prepare() runs on the thread `preparation`; the
-/// rest is the executor's main thread's once that thread was joined.
+/// From PREPARE until it is replaced or aborted. Made with PREPARE; run_preparation() runs on the thread `preparation`;
+/// the rest is the executor's main thread's once that thread was joined.
 struct generation_state {
-  generation_state(parcae::prepare x, const slot_id& self_slot);
+  generation_state(prepare x, const slot_id& self_slot);
   /// Interrupts and joins the preparation.
   ~generation_state();
 
@@ -42,7 +42,7 @@ struct generation_state {
   /// The hook of `options`, at the step this generation has reached.
   void fault(const executor_options& options, const char* phase, std::uint32_t index = 0) const;
 
-  const parcae::prepare what;
+  const prepare what;
   model_description model; ///< set by the preparation
   std::uint32_t self = 0;  ///< participant number
   std::atomic<bool> aborted = false;

@@ -305,7 +305,7 @@ private:
   }
 
   void handle(const protect& x) {
-    feed_.protect(x, port_);
+    feed_.begin(x, port_);
     if (feed_.wanted() && running_)
       current_->training->want_snapshot();
     if (!current_ || running_ || current_->training->voided())
