@@ -52,8 +52,8 @@ std::string to_string(instance_state x) {
   return "unknown";
 }
 
-instance_table::verdict instance_table::join(const hello& x, time_point now) {
-  auto refuse = [](parcae_error code, std::string why) { return verdict{refusal{code, std::move(why)}, false, false}; };
+tl::expected<instance_table::membership, detailed_error> instance_table::join(const hello& x, time_point now) {
+  auto refuse = [](parcae_error code, std::string why) { return tl::unexpected(detailed_error{code, std::move(why)}); };
   if (!good_name(x.name))
     return refuse(parcae_error::malformed_request,
                   "an instance's name has 1 to 100 printable characters without spaces and slashes");
@@ -75,7 +75,7 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
     return refuse(parcae_error::lost_incarnation, "instance " + x.name + ", of another manager");
   const key who{x.name, x.life};
   if (const auto known = find(who); known && known->state != instance_state::lost)
-    return {}; // as each second: nothing is searched for it
+    return membership{}; // as each second: nothing is searched for it
   if (std::find(replaced_.begin(), replaced_.end(), x.life) != replaced_.end())
     return refuse(parcae_error::lost_incarnation, "instance " + x.name);
   for (const auto& [who, record] : records_)
@@ -88,7 +88,7 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
     return other.first == x.name;
   });
   records_[who] = {.facts = x, .joined = now, .expires = {}, .lost_at = {}};
-  return {.refused = {}, .is_new = true, .returned = returned};
+  return membership{.is_new = true, .returned = returned};
 }
 
 bool instance_table::leave(const key& who, time_point expires) {

@@ -136,14 +136,15 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   auto& s = self->state;
   if (slots.size() != x.slots || !handle || !std::all_of(slots.begin(), slots.end(), [](auto& y) { return !!y; }))
     return caf::make_error(parcae_error::malformed_request, "HELLO of " + x.name + " does not match its slots");
-  auto verdict = s.table.join(x, self->clock().now());
-  if (verdict.refused) {
+  const auto joined = s.table.join(x, self->clock().now());
+  if (!joined) {
+    const auto& [code, why] = joined.error();
     if (const auto left_out = s.refusals.admit(self->clock().now()))
-      spdlog::warn("refused an instance: {}{}", render(verdict.refused->code, verdict.refused->why), *left_out);
-    return caf::make_error(verdict.refused->code, verdict.refused->why);
+      spdlog::warn("refused an instance: {}{}", render(code, why), *left_out);
+    return caf::make_error(code, why);
   }
   instance_table::key who{x.name, x.life};
-  if (!verdict.is_new) {
+  if (!joined->is_new) {
     // The same proxy is the same connection: the node only makes sure that it was heard.
     using proxy = caf::actor_control_block*;
     auto& known = s.members.at(who);
@@ -153,12 +154,12 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
     return welcome{s.config.manager_life};
   }
   tell_people(self, severity::information,
-              fmt::format("instance {} {} as {} with {} at {}:{}", x.name, verdict.returned ? "is back" : "joined",
+              fmt::format("instance {} {} as {} with {} at {}:{}", x.name, joined->returned ? "is back" : "joined",
                           to_string(x.role), counted(x.slots, "slot"), x.host, x.port));
   s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
   self->monitor(handle);
   spread_news(self, x, true, false);
-  if (verdict.returned)
+  if (joined->returned)
     forget_what_is_over(self, who);
   offer_slots(self, who);
   start_next_job(self);

@@ -29,7 +29,7 @@ std::shared_ptr<const snapshot> counted(snapshot x) {
 
 } // namespace
 
-void snapshot_feed::protect(const parcae::protect& x, data_port& port) {
+void snapshot_feed::begin(const protect& x, data_port& port) {
   wanted_ |= x.now;
   // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
   const bool goes_on =

@@ -81,10 +81,8 @@ private:
 
   void begin_preparation(prepare x) NEEDS_LOCK(mutex_) {
     if (next_ && next_->what.next == x.next && next_->what.job == x.job) {
-      if (next_->is_prepared)
+      if (next_->has_answered)
         options_.report_to(next_->answer);
-      else if (next_->is_refused)
-        options_.report_to(next_->refusal);
       return;
     }
     if (std::pair(x.job, x.next) <= newest_)
@@ -198,7 +196,7 @@ private:
       g->preparation.join();
     if (g->transferred)
       options_.report_to(*g->transferred);
-    if (!g->is_prepared || g->aborted || g->transferred)
+    if (!g->is_prepared() || g->aborted || g->transferred)
       return;
     if (std::exchange(stored_, g->what.job) != g->what.job)
       store_.clear();
@@ -307,7 +305,7 @@ private:
   }
 
   void handle(const protect& x) {
-    feed_.protect(x, port_);
+    feed_.begin(x, port_);
     if (feed_.wanted() && running_)
       current_->training->want_snapshot();
     if (!current_ || running_ || current_->training->voided())

@@ -179,6 +179,20 @@ public:
       event(x);
   }
 
+  /// One keeper, k, and one worker, a, which trains.
+  void add_keeper_and_worker() {
+    add("k", true);
+    add("a");
+    advance(20ms);
+  }
+
+  /// So many steps, the last of which the keeper has then.
+  void train(int steps) {
+    for (int i = 0; i < steps; ++i)
+      step();
+    snapshot("k");
+  }
+
   /// The keeper now holds what the ranks hold.
   void snapshot(const std::string& keeper) {
     auto& k = slots_.at(keeper);

@@ -68,6 +68,19 @@ struct stage_set {
     third();
   }
 
+  /// Of what was trained only the checkpoint of step 4 is left.
+  void lose_all_but_a_checkpoint() {
+    join("k");
+    d.train(4);
+    for (const auto* name : {"k", "a", "b"})
+      d.lose(name);
+  }
+
+  void join(const std::string& keeper) {
+    d.add(keeper, true);
+    two();
+  }
+
   void late() { d.advance(2min); }
   void close() { d.event(manager_ends{d.now() + 1h}); }
 
@@ -118,22 +131,14 @@ std::vector<scene> scenes() {
   // waiting
   add({waiting}, due, "", [](stage_set& s) { s.two(); });
   const auto read_checkpoint = [](stage_set& s) { // all but the checkpoint is lost
-    s.d.add("k", true);
-    s.two();
-    for (int i = 0; i < 4; ++i)
-      s.d.step();
-    s.d.snapshot("k");
-    for (const auto* name : {"k", "a", "b"})
-      s.d.lose(name);
+    s.lose_all_but_a_checkpoint();
     s.d.advance(10s);
     s.d.kept_silent = false;
-    s.d.add("k", true);
-    s.two();
+    s.join("k");
   };
   add({waiting}, all_answered, "", read_checkpoint, false, 1000, 4);
   const auto final_is_kept = [](stage_set& s) { // by a keeper that could not say so before the ranks were gone
-    s.d.add("k", true);
-    s.two();
+    s.join("k");
     inventory held;
     for (std::uint32_t layer = 0; layer < 4; ++layer)
       held.push_back({layer, {1, {1}}});
@@ -143,18 +148,7 @@ std::vector<scene> scenes() {
     return held;
   };
   add(
-      {waiting}, kept, "the keepers hold the final version",
-      [=](stage_set& s) {
-        const auto held = final_is_kept(s);
-        s.d.hold("k", {});
-        s.d.lose("a");
-        s.d.lose("b");
-        s.d.advance(1s);
-        s.d.hold("k", held);
-      },
-      false, 1);
-  add(
-      {planning}, kept, "the keepers hold the final version",
+      {waiting, planning}, kept, "the keepers hold the final version",
       [=](stage_set& s) {
         const auto held = final_is_kept(s);
         s.d.hold("k", {});
@@ -203,32 +197,18 @@ std::vector<scene> scenes() {
   add({planning}, chosen, "the checkpoint is newer, and keepers have to read it", read_checkpoint, false, 1000, 4);
   add(
       {planning}, chosen, "the checkpoint is newer, and is lost",
-      [=](stage_set& s) {
-        s.d.add("k", true);
-        s.two();
-        for (int i = 0; i < 4; ++i)
-          s.d.step();
-        s.d.snapshot("k");
-        for (const auto* name : {"k", "a", "b"})
-          s.d.lose(name);
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
         s.d.disks.clear();
         s.d.disk_problem = "damaged";
-        s.d.add("k", true);
-        s.two();
+        s.join("k");
       },
       false, 1000, 4);
   add(
       {planning}, chosen, "the checkpoint is newer, and a part is missing",
-      [=](stage_set& s) {
-        s.d.add("k", true);
-        s.two();
-        for (int i = 0; i < 4; ++i)
-          s.d.step();
-        s.d.snapshot("k");
-        for (const auto* name : {"k", "a", "b"})
-          s.d.lose(name);
-        s.d.add("other", true);
-        s.two();
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
+        s.join("other");
       },
       false, 1000, 4);
   add({planning}, chosen, "", [](stage_set& s) { s.d.answer_plans(); });
@@ -366,17 +346,10 @@ std::vector<scene> scenes() {
   add({preparing, transferring, activating, clearing, aborting, deciding}, happening::late, "", late);
   add(
       {waiting}, happening::late, "",
-      [=](stage_set& s) {
-        s.d.add("k", true);
-        s.two();
-        for (int i = 0; i < 4; ++i)
-          s.d.step();
-        s.d.snapshot("k");
-        for (const auto* name : {"k", "a", "b"})
-          s.d.lose(name);
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
         s.keep_back<parcae::kept, restored>();
-        s.d.add("k", true);
-        s.two();
+        s.join("k");
         s.d.advance(10min);
       },
       false, 1000, 4);
