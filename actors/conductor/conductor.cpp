@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Events but reports, and the front.
+// Events but reports.
 
 namespace parcae {
 
@@ -23,6 +23,10 @@ commit_chain chain_of(const resume_point& resume) {
 }
 
 } // namespace
+
+std::unique_ptr<conductor> conductor::make(conducted_job job, observer observe) {
+  return std::make_unique<machine>(std::move(job), std::move(observe));
+}
 
 conductor::machine::machine(conducted_job job, observer observe) :
     job_(std::move(job)), observe_(std::move(observe)), roster_(job_.options.exclusion),
@@ -149,8 +153,7 @@ void conductor::machine::on(const slot_leaving& x) {
   const auto before = roster_.snapshot_targets();
   roster_.leaves(x.slot, x.expires);
   if (slot->keeper) { // its disk outlives it
-    ledger_.ask(protection_.newest());
-    write_checkpoint();
+    on(checkpoint_wanted{});
     if (roster_.snapshot_targets() != before)
       protect_all();
   }
@@ -185,22 +188,17 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
 }
 
 void conductor::machine::exclude(const slot_id& id, const std::string& why, bool for_good) {
-  auto* slot = roster_.find(id);
-  if (!slot)
-    return;
-  log(severity::warning, to_string(id) + " is not used for now: " + why);
-  if (for_good)
-    roster_.exclude(*slot, time_point::max());
-  else
-    roster_.exclude_for_a_while(*slot, now_);
+  if (auto* slot = roster_.find(id)) {
+    log(severity::warning, to_string(id) + " is not used for now: " + why);
+    for_good ? roster_.exclude(*slot, time_point::max()) : roster_.exclude_for_a_while(*slot, now_);
+  }
 }
 
 void conductor::machine::refuse_new_place(const slot_id& id, const std::string& why) {
-  auto* slot = roster_.find(id);
-  if (!slot)
-    return;
-  log(severity::warning, to_string(id) + " gets no new place for now: " + why);
-  roster_.refuse_new_place(*slot, now_);
+  if (auto* slot = roster_.find(id)) {
+    log(severity::warning, to_string(id) + " gets no new place for now: " + why);
+    roster_.refuse_new_place(*slot, now_);
+  }
 }
 
 void conductor::machine::ask_back() {
@@ -341,47 +339,6 @@ void conductor::machine::notice_standstill(time_point now) {
   for (auto& [id, slot] : roster_.slots())
     if (slot.excluded && slot.asked_back)
       slot.excluded = std::max(*slot.excluded, soonest);
-}
-
-// The front
-
-conductor::conductor(job_id job, job_specification specification, model_facts facts, conductor_options options,
-                     const secret_key& secret, std::function<void(std::size_t row, phase from)> observe) :
-    machine_(std::make_unique<machine>(conducted_job{job, std::move(specification), std::move(facts), options, secret},
-                                       std::move(observe))) {}
-
-conductor::~conductor() = default;
-
-std::vector<effect> conductor::handle(time_point now, const conductor_event& x) {
-  return machine_->handle(now, x);
-}
-
-std::optional<time_point> conductor::deadline() const {
-  return machine_->deadline();
-}
-
-conductor::standing conductor::where() const {
-  return machine_->where();
-}
-
-job_view conductor::view() const {
-  return machine_->view();
-}
-
-std::vector<effect> conductor::last_will() {
-  return machine_->last_will();
-}
-
-std::string conductor::how_to_go_on() const {
-  return machine_->how_to_go_on();
-}
-
-bool conductor::writes(const slot_id& keeper) const {
-  return machine_->writes(keeper);
-}
-
-bool conductor::can_go(const slot_id& slot) const {
-  return machine_->can_go(slot);
 }
 
 } // namespace parcae

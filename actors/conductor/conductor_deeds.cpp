@@ -183,10 +183,6 @@ void conductor::machine::secure(const cause&) {
   log(severity::information, "the generation stops, and the keepers take its state: " + desk_.trigger());
 }
 
-void conductor::machine::note_active(const cause&) {
-  changes_.activate(now_, generations_.current->g, generations_.current->grid.ranks());
-}
-
 void conductor::machine::end_with_final(const cause&) {
   const auto at = generations_.current->stopped_at;
   chain_.end(generations_.current->g, at.steps);
@@ -240,10 +236,6 @@ void conductor::machine::abort_stuck(const cause&) {
 void conductor::machine::abort_unstopped(const cause&) {
   course_.count_stuck();
   abort({"the generation did not stop in time"});
-}
-
-void conductor::machine::abort_at_notice(const cause&) {
-  abort({"the step outlasts the notice to those who alone hold a stage"});
 }
 
 void conductor::machine::decide_step(const cause&) {

@@ -13,7 +13,6 @@
 #include "actors/conductor/protection.hpp"
 #include "actors/conductor/roster.hpp"
 
-#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
@@ -27,19 +26,17 @@ struct cause {
   bool good = false; ///< the job is done
 };
 
-class conductor::machine {
+class conductor::machine final : public conductor {
 public:
-  using observer = std::function<void(std::size_t row, phase from)>;
-
   machine(conducted_job job, observer observe);
-  std::vector<effect> handle(time_point now, const conductor_event& x);
-  std::optional<time_point> deadline() const;
-  standing where() const { return {stand_.now, generations_.last, course_.steps_done()}; }
-  job_view view() const;
-  std::vector<effect> last_will();
-  std::string how_to_go_on() const { return ledger_.how_to_go_on(); }
-  bool writes(const slot_id& keeper) const { return ledger_.needs(keeper, protection_.newest()); }
-  bool can_go(const slot_id& slot) const;
+  std::vector<effect> handle(time_point now, const conductor_event& x) override;
+  std::optional<time_point> deadline() const override;
+  standing where() const override { return {stand_.now, generations_.last, course_.steps_done()}; }
+  job_view view() const override;
+  std::vector<effect> last_will() override;
+  std::string how_to_go_on() const override { return ledger_.how_to_go_on(); }
+  bool writes(const slot_id& keeper) const override { return ledger_.needs(keeper, protection_.newest()); }
+  bool can_go(const slot_id& slot) const override;
 
 private:
   friend std::vector<transition> conductor::transitions();
@@ -116,7 +113,7 @@ private:
   void secure(const cause&);
   void note_prepared(const cause&) { changes_.mark(&change_record::prepared_ms, now_); }
   void note_ready(const cause&) { changes_.mark(&change_record::ready_ms, now_); }
-  void note_active(const cause&);
+  void note_active(const cause&) { changes_.activate(now_, generations_.last, generations_.current->grid.ranks()); }
   void end_with_final(const cause&);
   void end_generation(const cause&);
   void end_for_planning(const cause&);
@@ -124,7 +121,7 @@ private:
   void abort_broken(const cause& x);
   void abort_stuck(const cause&);
   void abort_unstopped(const cause&);
-  void abort_at_notice(const cause&);
+  void abort_at_notice(const cause&) { abort({"the step outlasts the notice to those who alone hold a stage"}); }
   void decide_step(const cause&);
   void settle(const cause&);
   void note_lost(const cause& x);

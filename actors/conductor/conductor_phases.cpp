@@ -99,8 +99,7 @@ void conductor::machine::begin_planning() {
     desk_.ask(); // no answer under way counts
     stand_.limit = now_ + pause;
   } else {
-    ask_planner();
-    stand_.limit = now_ + job_.options.request_limit;
+    ask_again({});
   }
 }
 

@@ -159,11 +159,11 @@ void conductor::machine::first_commit() {
   const auto& current = *generations_.current;
   roster_.forgive();
   changes_.first_commit(now_, current.g);
-  for (const auto& [id, slot] : roster_.workers())
+  for (auto&& [id, slot] : roster_.workers()) {
     send(id, release_for(id));
-  for (auto&& [id, slot] : roster_.workers()) // nothing older is needed
-    if (!current.has(id))
+    if (!current.has(id)) // nothing older is needed
       slot.held.clear();
+  }
 }
 
 void conductor::machine::hear(const slot_id&, slot_state&, const evaluated& x) {

@@ -239,7 +239,8 @@ conductor_actor::behavior_type migration_conductor(self_pointer self, migration_
   self->monitor(config.manager);
   auto& s = self->state;
   s.config = std::move(config);
-  s.machine.emplace(s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret);
+  s.machine =
+      conductor::make({s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret});
   return behavior_of_each_from<conductor_actor::behavior_type>(
       std::type_identity<slot_id>{}, std::type_identity<report>{},
       [=](const slot_id& from, const auto& x) {

@@ -32,7 +32,7 @@ struct migration_conductor_state {
   static constexpr const char* name = "migration_conductor";
 
   migration_conductor_config config;
-  std::optional<conductor> machine;
+  std::unique_ptr<conductor> machine;
   std::map<slot_id, slot_actor> slots;                           ///< that may be told something; erased when lost
   std::set<slot_id> leaving;                                     ///< under notice and not yet released
   std::set<slot_id> emptied;                                     ///< leaving, and told to release all they hold

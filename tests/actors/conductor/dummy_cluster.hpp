@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
@@ -52,8 +53,8 @@ public:
     facts.state_bytes.assign(layers, 1000);
     facts.costs.assign(layers, {1, 2, 0.1, 1000, 100});
     layers_ = layers;
-    conductor_.emplace(job_id{1}, job_, facts, conductor_options{}, secret_key{{1}},
-                       [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
+    conductor_ = conductor::make({job_id{1}, job_, facts, conductor_options{}, secret_key{{1}}},
+                                 [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
   }
 
   participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
@@ -380,7 +381,7 @@ private:
   mutable std::optional<job_view> view_; ///< as computed since the last event
   job_specification job_;
   std::uint32_t layers_;
-  std::optional<conductor> conductor_;
+  std::unique_ptr<conductor> conductor_;
   std::map<std::string, dummy> slots_;
   std::deque<conductor_event> pending_;
   bool busy_ = false;
