@@ -93,10 +93,12 @@ struct request_plan {
   situation now;
 };
 
-/// Append to the job's journal before the effects that follow are carried out.
+/// Put into the journal, in the place of what it has of the job. The effects that follow are carried out when that is
+/// durable, unless they may come `before` it.
 struct record {
-  std::vector<chain_link> chain;
-  std::string what; ///< one line
+  job_memory now;
+  std::string what; ///< one line, for people; may be empty
+  bool before = false;
 };
 
 /// The job's end. Last effect ever.

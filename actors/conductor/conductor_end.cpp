@@ -10,6 +10,11 @@ namespace parcae {
 using enum phase;
 
 void conductor::machine::say_farewell(const cause& x) {
+  auto last = memory();
+  last.over = true;
+  last.good = x.good;
+  last.why = x.why;
+  effects_.push_back(record{std::move(last), {}});
   for (const auto& [id, slot] : roster_.slots()) {
     if (!slot.keeper && generations_.current)
       send(id, abort_generation{generations_.current->g});

@@ -88,6 +88,9 @@ private:
   bool others_take_over(const cause& x) const;
   bool outlasts_notice(const cause&) const;
   bool only_holder_is_awaited(const cause& = {}) const;
+  bool had_ended(const cause&) const { return !chain_.is_open(); }
+  bool all_are_here(const cause&) const;
+  bool each_stage_answered(const cause&) const;
 
   // What rows do. Those that only change a phase do nothing.
 
@@ -124,6 +127,9 @@ private:
   void abort_at_notice(const cause&) { abort({"the step outlasts the notice to those who alone hold a stage"}); }
   void decide_step(const cause&);
   void settle(const cause&);
+  void decide_as_before(const cause&);
+  void go_on(const cause&);
+  void abort_unheard(const cause&) { abort({return_of_manager}); }
   void note_lost(const cause& x);
   void wait_longer(const cause&);
   void take_for_lost(const cause&);
@@ -163,7 +169,9 @@ private:
   void send(const slot_id& to, std::shared_ptr<const command> what);
   void abort_next(); ///< g+1, at all its participants
   void log(severity level, std::string text) { effects_.push_back(log_line{level, std::move(text)}); }
-  void journal(std::string what) { effects_.push_back(record{chain_.links(), std::move(what)}); }
+  /// `before`: the effects that follow need not wait for it.
+  void journal(std::string what, bool before = false) { effects_.push_back(record{memory(), std::move(what), before}); }
+  job_memory memory() const;
 
   // Events.
 
@@ -190,8 +198,10 @@ private:
   guard guard_message() const { return {job_.id, snapshot_key(), generations_.newest, job_.specification}; }
   /// The set of keepers changed: snapshots go to those present, the first at the next commit.
   void protect_all();
-  /// If this life was lost before: all that it may still be doing is ended, and what it holds is asked for.
+  /// If this life was lost before, or may have been a manager's that is no more: all that it may still be doing is
+  /// ended, and what it holds is asked for. While recovering a rank is asked what the phase asks.
   bool take_back(const slot_id& id, slot_state& slot);
+  bool is_recovered() const { return job_.memory.reserved != generation{}; }
   /// A slot is lost, or excluded as if lost.
   void missing(const slot_id& slot, const std::string& why);
   /// A slot failed or did not answer in time. It is asked for its inventory when its back-off is over.
@@ -283,6 +293,7 @@ private:
 
   static constexpr const char* loading_data = "waiting for instances to load the data";
   static constexpr const char* end_of_manager = "the end of the manager";
+  static constexpr const char* return_of_manager = "the return of the manager";
 
   const conducted_job job_;
   const observer observe_;

@@ -88,8 +88,10 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const ready
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state&, const active& x) {
-  if (generations_.is_current(x.current) && asks<activate>())
-    answered(from);
+  if (!generations_.is_current(x.current) || !asks<activate>())
+    return;
+  generations_.current->note_answer(from);
+  answered(from);
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const aborted& x) {
@@ -100,7 +102,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
     come_back(from, slot);
   if (stand_.now == clearing && generations_.is_next(x.current))
     return answered(from);
-  if (stand_.now != aborting || !generations_.is_current(x.current))
+  if (!asks<abort_generation>() || !generations_.is_current(x.current))
     return;
   auto& current = *generations_.current;
   if (const auto rank = current.rank(from))

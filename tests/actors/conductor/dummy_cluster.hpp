@@ -33,8 +33,11 @@ class dummy_cluster {
     generation generation_running;
     bool keeper = false;
     std::vector<command> told;
+    placement grid;                   ///< of generation_running
     std::vector<std::uint32_t> stage; ///< layers computed, while running
     std::uint64_t complete = no_step; ///< step whose gradients are complete
+    bool broken = false;              ///< communication of generation_running failed
+    bool aborted = false;             ///< generation_running was
   };
 
 public:
@@ -49,17 +52,40 @@ public:
   dummy_cluster(std::uint32_t layers, const std::function<void(job_specification&)>& describe) {
     job_.keeper_every = 4;
     describe(job_);
-    model_facts facts;
-    facts.state_bytes.assign(layers, 1000);
-    facts.costs.assign(layers, {1, 2, 0.1, 1000, 100});
     layers_ = layers;
-    conductor_ = conductor::make({job_id{1}, job_, facts, conductor_options{}, secret_key{{1}}},
-                                 [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
+    begin();
+  }
+
+  /// The manager dies after so many more effects; 0: now. What it is told until it is started again is lost.
+  void kill_manager(std::uint64_t after = 0) {
+    effects_left_ = after;
+    if (after == 0)
+      die();
+  }
+  bool is_dead() const { return !conductor_; }
+
+  /// With what the journal has, perhaps without what could be `lost` of it. Slots join in random order.
+  void restart_manager(std::mt19937_64& random, bool lost = false) {
+    memory_ = lost ? durable_ : memory_;
+    ended_ = memory_.over;
+    busy_ = false;
+    pending_.clear();
+    unanswered_.clear();
+    begin();
+    if (ended_)
+      return;
+    std::vector<std::string> names;
+    for (const auto& [name, s] : slots_)
+      names.push_back(name);
+    std::ranges::shuffle(names, random);
+    for (const auto& name : names)
+      if (const auto it = slots_.find(name); it != slots_.end())
+        event(slot_joined{it->second.where, it->second.keeper});
   }
 
   participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
-    slots_[name] = {p, {}, {}, {}, false, false, {}, keeper, {}, {}, no_step};
+    slots_[name] = {p, {}, {}, {}, false, false, {}, keeper, {}, {}, {}, no_step, false, false};
     event(slot_joined{p, keeper, 0, machine});
     return p;
   }
@@ -67,6 +93,8 @@ public:
   void lose(const std::string& name) {
     const auto slot = slots_.at(name).where.slot;
     lost_[name] = slots_.at(name);
+    if (is_dead() && slots_.at(name).running)
+      break_generation(slots_.at(name).generation_running);
     slots_.erase(name);
     event(slot_lost{slot, "test"});
   }
@@ -93,7 +121,7 @@ public:
   void step() {
     std::vector<std::pair<slot_id, report>> said;
     for (auto& [name, s] : slots_)
-      if (s.running && s.at.steps < job_.steps) {
+      if (trains(s)) {
         apply(s);
         said.emplace_back(s.where.slot, progress{s.generation_running, s.at, {s.at.steps - 1, loss}, 100, {}});
       }
@@ -111,12 +139,14 @@ public:
   bool half_step(std::mt19937_64& random) {
     const dummy* one = nullptr;
     for (auto& [name, s] : slots_)
-      if (s.running && s.at.steps < job_.steps) {
+      if (trains(s)) {
         one = &s;
         s.complete = s.at.steps;
         if (random() % 2)
           apply(s);
       }
+    if (one)
+      break_generation(one->generation_running);
     if (one)
       event(slot_reported{one->where.slot, failed{one->generation_running, failure::communication, 0, "closed", {}}});
     return one;
@@ -124,7 +154,7 @@ public:
 
   void advance(milliseconds by) {
     const auto until = now_ + by;
-    for (auto at = conductor_->deadline(); at && *at <= until; at = conductor_->deadline()) {
+    for (auto at = next(); at && *at <= until; at = next()) {
       now_ = std::max(now_, *at);
       event(tick{});
     }
@@ -132,6 +162,8 @@ public:
   }
 
   void event(const conductor_event& x) {
+    if (is_dead())
+      return;
     pending_.push_back(x);
     if (std::exchange(busy_, true))
       return;
@@ -141,8 +173,11 @@ public:
       ++handled;
       const auto effects = conductor_->handle(now_, next);
       view_.reset();
-      for (const auto& e : effects)
+      for (const auto& e : effects) {
+        if (effects_left_ && (*effects_left_)-- == 0)
+          return die();
         carry_out(e);
+      }
     }
     busy_ = false;
   }
@@ -215,7 +250,53 @@ public:
 
   const std::vector<command>& told(const std::string& name) { return slots_.at(name).told; }
 
+  /// Steps of the newest version that anybody holds.
+  std::uint64_t reached() const {
+    std::uint64_t most = 0;
+    for (const auto& [name, s] : slots_)
+      for (const auto& h : s.held)
+        most = std::max(most, h.at.steps);
+    return most;
+  }
+
 private:
+  /// A step needs all ranks.
+  bool trains(const dummy& x) const {
+    for (std::uint32_t r = 0; r < x.grid.ranks(); ++r) {
+      const auto other = slots_.find(x.grid.participants[r].slot.instance);
+      if (other == slots_.end() || !other->second.running || other->second.generation_running != x.generation_running)
+        return false;
+    }
+    return x.running && x.at.steps < job_.steps;
+  }
+
+  void begin() {
+    model_facts facts;
+    facts.state_bytes.assign(layers_, 1000);
+    facts.costs.assign(layers_, {1, 2, 0.1, 1000, 100});
+    view_.reset();
+    conductor_ = conductor::make({job_id{1}, job_, facts, conductor_options{}, secret_key{{1}}, memory_},
+                                 [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
+  }
+
+  void die() {
+    effects_left_.reset();
+    conductor_.reset();
+    pending_.clear();
+    busy_ = false;
+  }
+
+  std::optional<time_point> next() const { return is_dead() ? std::nullopt : conductor_->deadline(); }
+
+  /// Nobody hears of it.
+  void break_generation(generation g) {
+    for (auto& [name, s] : slots_)
+      if (s.generation_running == g && s.running) {
+        s.running = false;
+        s.broken = true;
+      }
+  }
+
   static void apply(dummy& s) {
     s.at = {s.at.steps + 1, s.generation_running};
     s.complete = no_step;
@@ -249,6 +330,10 @@ private:
         unanswered_.push_back({r->request, {c, why}});
       else
         event(plan_chosen{r->request, {c, why}});
+    } else if (const auto* j = std::get_if<record>(&x)) {
+      memory_ = j->now;
+      if (!j->before)
+        durable_ = memory_;
     } else if (const auto* l = std::get_if<log_line>(&x)) {
       (l->level == severity::error ? errors_ : log_).push_back(l->text);
     } else if (const auto* e = std::get_if<job_ended>(&x)) {
@@ -276,11 +361,16 @@ private:
   }
 
   void obey(const std::string& name, dummy& d, const stop& c) {
-    if (d.generation_running == c.current && (d.running || d.stopped)) {
-      d.running = false;
-      d.stopped = true;
-      answer(name, stopped{c.current, d.at, d.held});
-    }
+    if (d.generation_running == c.current && d.broken)
+      answer(name, failed{c.current, failure::communication, 0, "closed", d.held});
+    if (d.generation_running != c.current || (!d.running && !d.stopped))
+      return;
+    for (auto& [other, s] : slots_) // by the stop bit, whoever else is told
+      if (s.generation_running == c.current && s.running) {
+        s.running = false;
+        s.stopped = true;
+      }
+    answer(name, stopped{c.current, d.at, d.held});
   }
 
   void obey(const std::string& name, dummy& d, const transfer& c) {
@@ -309,18 +399,23 @@ private:
   }
 
   void obey(const std::string& name, dummy& d, const activate& c) {
-    if (d.next.next != c.next)
-      return;
     if (d.generation_running == c.next) { // repeated
+      if (d.aborted)
+        return;
       answer(name, active{c.next});
       if (d.stopped || d.at.steps == job_.steps)
         answer(name, stopped{c.next, d.at, d.held});
+      else if (d.broken)
+        answer(name, failed{c.next, failure::communication, 0, "closed", d.held});
       return;
     }
+    if (d.next.next != c.next)
+      return;
+    d.broken = d.aborted = false;
     d.running = true;
     d.stopped = false;
     d.generation_running = c.next;
-    const auto& target = d.next.target;
+    const auto& target = d.grid = d.next.target;
     d.stage.clear();
     for (std::uint32_t r = 0; r < target.ranks(); ++r)
       if (target.participants[r].slot == d.where.slot)
@@ -333,8 +428,11 @@ private:
   }
 
   void obey(const std::string& name, dummy& d, const abort_generation& c) {
-    if (d.generation_running == c.current)
-      d.running = false;
+    if (d.generation_running == c.current) {
+      d.running = d.broken = false;
+      d.aborted = true;
+      break_generation(c.current); // of the others
+    }
     answer(name, aborted{c.current, d.at, d.complete, {d.at.steps ? d.at.steps - 1 : no_step}, d.held});
   }
 
@@ -381,7 +479,9 @@ private:
   mutable std::optional<job_view> view_; ///< as computed since the last event
   job_specification job_;
   std::uint32_t layers_;
-  std::unique_ptr<conductor> conductor_;
+  std::unique_ptr<conductor> conductor_; ///< null: the manager is dead
+  std::optional<std::uint64_t> effects_left_;
+  job_memory memory_, durable_; ///< the journal; and as far as it is on disk
   std::map<std::string, dummy> slots_;
   std::deque<conductor_event> pending_;
   bool busy_ = false;

@@ -36,6 +36,13 @@ struct stage_set {
   void bring_to(phase where) {
     if (where == waiting)
       return;
+    if (where == recovering) { // a new manager, and nobody is back
+      two();
+      d.step();
+      d.silent = {"a", "b"};
+      die();
+      return;
+    }
     if (where == finishing) { // there is no keeper
       two();
       for (int i = 0; i < 1000 && d.view().now == running; ++i)
@@ -66,6 +73,12 @@ struct stage_set {
     else if (where == activating)
       keep_back<active>();
     third();
+  }
+
+  void die() {
+    std::mt19937_64 random(1);
+    d.kill_manager();
+    d.restart_manager(random);
   }
 
   void late() { d.advance(2min); }
@@ -415,10 +428,72 @@ std::vector<scene> scenes() {
         s.late();
       },
       false, 1);
+  // recovering
+  const auto die_in = [](phase where) { // before it has heard of what it decided
+    return [where](stage_set& s) {
+      s.bring_to(where);
+      s.d.hold_back = nullptr;
+      s.die();
+    };
+  };
+  add(
+      {recovering}, all_answered, "g had ended",
+      [](stage_set& s) {
+        s.bring_to(running);
+        s.d.step();
+        s.keep_back<decided>();
+        s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+        s.d.hold_back = nullptr;
+        s.die();
+      },
+      false);
+  add({recovering}, all_answered, "all ranks of g are here", die_in(running), false);
+  add(
+      {recovering}, all_answered, "",
+      [](stage_set& s) {
+        s.d.depth = 2;
+        s.bring_to(recovering);
+        s.d.lose("b");
+        s.d.silent.clear();
+        s.d.reconnect("a");
+      },
+      false);
+  add(
+      {recovering}, happening::late, "g had ended",
+      [](stage_set& s) {
+        s.bring_to(deciding);
+        s.d.silent = {"b"};
+        s.die();
+        s.late();
+      },
+      false);
+  add({recovering}, happening::late, "", late);
+  add({recovering}, place_lost, "a rank of each stage has answered", [](stage_set& s) {
+    s.d.silent.erase("a");
+    s.d.reconnect("a");
+    s.d.say("a", failed{s.d.view().current, failure::computation, 0, "threw", {}});
+  });
+  add({recovering}, broken, "a rank of each stage has answered", [](stage_set& s) {
+    s.d.silent.erase("a");
+    s.d.reconnect("a");
+    s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+  });
+  add({recovering}, lost, "", [](stage_set& s) {
+    s.d.add("c");
+    s.d.lose("c");
+  });
+  add(
+      {running}, all_stopped, "",
+      [](stage_set& s) {
+        s.bring_to(stopping);
+        s.d.hold_back = nullptr;
+        s.die();
+      },
+      false);
   // any
   add(
-      {waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding, transferring,
-       activating, finishing},
+      {recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding,
+       transferring, activating, finishing},
       over, "", [](stage_set& s) { s.d.event(cancel_requested{}); }, true, 5);
   return all;
 }
@@ -427,7 +502,7 @@ TEST(transitions, each_row_is_taken_from_each_of_its_phases) {
   const auto rows = conductor::transitions();
   const auto all = scenes();
   for (std::size_t i = 0; i < rows.size(); ++i)
-    for (auto from = waiting; from != ended; from = static_cast<phase>(static_cast<int>(from) + 1)) {
+    for (auto from = recovering; from != ended; from = static_cast<phase>(static_cast<int>(from) + 1)) {
       if (!rows[i].from.contains(from))
         continue;
       SCOPED_TRACE(to_string(from) + ", " + to_string(rows[i].on) + ", " + rows[i].condition);
