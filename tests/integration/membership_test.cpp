@@ -28,7 +28,8 @@ struct membership : cluster_test {
 
   /// Another manager at the address of the one that ended.
   child_process next_manager() {
-    return child_process({{sibling_program("parcae"), "manager", "--listen", to_string(cluster->where())},
+    return child_process({{sibling_program("parcae"), "manager", "--listen", to_string(cluster->where()), "--state",
+                           (folder.path() / "next-state").string()},
                           folder.path() / "next",
                           folder.path() / "next.log"});
   }

@@ -1,6 +1,6 @@
 // Keepers, and the final version.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {

@@ -1,6 +1,6 @@
 // Connections that are lost and come back, lives whose loss was declared, and the end of the manager.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {

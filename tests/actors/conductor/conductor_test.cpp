@@ -1,6 +1,6 @@
 // What a change does when somebody is late, fails, leaves, or comes.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {
