@@ -41,7 +41,9 @@ local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::pa
 }
 
 void local_cluster::start_node(const std::string& name, const std::vector<std::string>& arguments) {
-  std::vector<std::string> all{(programs_ / "parcae-node").string(), "--manager", to_string(where_), "--name", name};
+  std::vector<std::string> all{(programs_ / "parcae-node").string(), "--manager", to_string(where_), "--name", name,
+                               // A notice to this machine is none to one that the node stands for.
+                               "--cloud", "none"};
   if (!tells_machine_)
     all.push_back("--own-machine");
   all.insert(all.end(), arguments.begin(), arguments.end());

@@ -57,7 +57,8 @@ struct registry_test : actor_test {
       return {
           [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
           [=, this](released_atom) { ++told[name].released; },
-          [](notice_atom, std::uint64_t) {},
+          [](notice_atom, std::uint64_t, const std::string&) {},
+          [](risk_atom, const std::string&) {},
           [](dial_atom, std::uint64_t) {},
           [](timer_atom) {},
           [](report_atom, const std::string&, const std::vector<std::string>&) {},
@@ -361,6 +362,32 @@ TEST_F(registry_test, tells_what_happened) {
   ASSERT_EQ(s.failures.size(), 1u);
   EXPECT_EQ(s.failures[0].instance, "b");
   EXPECT_THAT(s.failures[0].lines, ElementsAre("line"));
+}
+
+// given: a risk that the cloud sees, as each HELLO says; none; another, and a notice with its reason / expected: news
+// of each change, the status has the reason; who joins at risk says so after joining
+TEST_F(registry_test, tells_what_clouds_say) {
+  auto x = greeting("a");
+  join(x);
+  for (const auto* warning : {"rebalance", "rebalance", "", "maintenance"}) {
+    x.warning = warning;
+    join(x);
+    EXPECT_EQ(status().instances.at(0).warning, warning);
+  }
+  self->send(registry, leaving_notice{"a", x.life, 30'000, "AWS: terminate"});
+  run();
+  EXPECT_EQ(status().instances.at(0).warning, "AWS: terminate");
+  auto y = greeting("b");
+  y.warning = "rebalance";
+  join(y);
+  std::vector<std::string> texts;
+  for (const auto& n : status().news)
+    texts.push_back(n.level + ": " + n.text);
+  EXPECT_THAT(texts,
+              ElementsAre(HasSubstr("instance a joined"), "warning: instance a is at risk: rebalance",
+                          "information: instance a is at risk no more", "warning: instance a is at risk: maintenance",
+                          "warning: notice: instance a leaves in 30s: AWS: terminate", HasSubstr("instance b joined"),
+                          "warning: instance b is at risk: rebalance"));
 }
 
 // given: a notice while no job runs / expected: leaving, and released at once
