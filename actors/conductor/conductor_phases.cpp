@@ -11,10 +11,13 @@ using enum phase;
 
 namespace {
 
-constexpr double move_margin = 2; ///< times the expected duration of a move that has to be over by a moment
+/// What has to be over by a moment is given so many times what it is expected to take, and what a busy machine may take
+/// to wake all who have a part in it: in a small job that is more than the rest.
+constexpr double move_margin = 2;
+constexpr milliseconds wake_margin{250};
 
 milliseconds moving(double ms) {
-  return milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * ms)));
+  return milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * ms))) + wake_margin;
 }
 
 } // namespace

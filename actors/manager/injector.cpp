@@ -51,7 +51,7 @@ injector_actor::behavior_type injector(injector_actor::pointer self, manager_act
       auto notice_ms = order.what.notice_ms;
       spdlog::info("preempting {} with a notice of {}", x.name, text_of_duration(std::chrono::milliseconds(notice_ms)));
       if (notice_ms > 0)
-        self->send(registry, leaving_notice{x.name, x.life, notice_ms});
+        self->send(registry, leaving_notice{x.name, x.life, notice_ms, "preempted by command"});
       caf::anon_send(x.handle, die_atom_v, notice_ms); // see release_instance in registry.cpp
       result.names.push_back(x.name);
     }

@@ -44,6 +44,7 @@ public:
   struct membership {
     bool is_new = false;   ///< false: this life is a living one already
     bool returned = false; ///< new in so far as its loss had been declared
+    bool warns = false;    ///< it has another warning than before
   };
 
   /// `manager_life`: of this manager.
@@ -53,11 +54,12 @@ public:
   /// Rules: the protocol version must be ours; name, processor and slots must make sense; the host must be loopback, as
   /// the manager's own address is; a name is unique among the living; the same life may say HELLO again, also one whose
   /// loss was declared: a shard counts by the chain of versions, not by the life of its process. A life welcomed by
-  /// another manager, which knew its jobs, or replaced by another process of its name, never comes back.
+  /// another manager, which knew its jobs, or replaced by another process of its name, never comes back. Of a life that
+  /// is known only the warning may change.
   tl::expected<membership, detailed_error> join(const hello& x, time_point now);
 
-  /// A notice; the earliest end counts. True if the life is a living one and its end changed.
-  bool leave(const key& who, time_point expires);
+  /// A notice, and why; the earliest end counts. True if the life is a living one and its end changed.
+  bool leave(const key& who, time_point expires, const std::string& reason = {});
 
   /// Declares a life lost. Edge-triggered: true only the first time.
   bool lose(const key& who, time_point now);

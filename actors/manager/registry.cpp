@@ -133,6 +133,21 @@ void welcome_back(self_pointer self, const instance_table::key& who, const insta
     release_instance(handle);
 }
 
+// A risk that its cloud sees, or sees no more. Why one leaves is said with its notice.
+void tell_warning(self_pointer self, const instance_table::key& who) {
+  auto& s = self->state;
+  const auto& record = *s.table.find(who);
+  if (record.state != instance_state::alive)
+    return;
+  const auto left_out = s.warnings.admit(self->clock().now());
+  if (!left_out)
+    return; // the status has it
+  if (const auto& warning = record.facts.warning; warning.empty())
+    tell_people(self, severity::information, "instance " + who.first + " is at risk no more" + *left_out);
+  else
+    tell_people(self, severity::warning, "instance " + who.first + " is at risk: " + warning + *left_out);
+}
+
 caf::result<welcome> join(self_pointer self, const hello& x, const instance_actor& handle,
                           const std::vector<slot_actor>& slots) {
   auto& s = self->state;
@@ -147,6 +162,8 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   }
   instance_table::key who{x.name, x.life};
   if (!joined->is_new) {
+    if (joined->warns)
+      tell_warning(self, who);
     // The same proxy is the same connection: the node only makes sure that it was heard.
     using proxy = caf::actor_control_block*;
     auto& known = s.members.at(who);
@@ -158,6 +175,8 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   tell_people(self, severity::information,
               fmt::format("instance {} {} as {} with {} at {}:{}", x.name, joined->returned ? "is back" : "joined",
                           to_string(x.role), counted(x.slots, "slot"), x.host, x.port));
+  if (joined->warns)
+    tell_warning(self, who);
   s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
   self->monitor(handle);
   spread_news(self, x, true, false);
@@ -174,10 +193,12 @@ void leave(self_pointer self, const leaving_notice& x) {
   auto notice = milliseconds(std::min<std::uint64_t>(x.notice_ms, 86'400'000));
   auto expires = self->clock().now() + notice;
   instance_table::key who{x.name, x.life};
-  if (!s.table.leave(who, expires))
+  const std::string reason(clipped(x.reason, hello::longest_warning));
+  if (!s.table.leave(who, expires, reason))
     return;
   tell_people(self, severity::warning,
-              fmt::format("notice: instance {} leaves in {}", x.name, text_of_duration(notice)));
+              fmt::format("notice: instance {} leaves in {}{}", x.name, text_of_duration(notice),
+                          reason.empty() ? "" : ": " + reason));
   auto& member = s.members.at(who);
   spread_news(self, s.table.find(who)->facts, false, true);
   if (!s.manager)

@@ -73,6 +73,7 @@ struct registry_state {
   std::optional<time_point> end_at; ///< once the process is to end
   injector_actor injector;
   line_limit refusals;
+  line_limit warnings;
 };
 
 registry_actor::behavior_type registry(registry_actor::stateful_pointer<registry_state> self, registry_config config);

@@ -67,8 +67,11 @@ status_reply status_with(registry_pointer self, const status_request& wanted, co
   status_reply result;
   result.manager_life = s.config.manager_life;
   result.now_us = microseconds_of(now);
-  for (const auto& [who, record] : s.table.records())
+  for (const auto& [who, record] : s.table.records()) {
     result.instances.push_back(status_of(record, now));
+    if (const auto member = s.members.find(who); member != s.members.end())
+      result.instances.back().slots_needed = static_cast<std::uint32_t>(member->second.needed.size());
+  }
   s.news.add_to(result, wanted);
   const auto detailed = wanted.job != 0 ? job_id{wanted.job} : latest_job(s);
   for (const auto& [id, job] : s.queue.jobs()) {

@@ -198,7 +198,9 @@ instance_status status_of(const instance_record& x, time_point now) {
           .processor = x.facts.processor,
           .age_ms = static_cast<std::uint64_t>(ms(now - x.joined)),
           .expires_in_ms = x.expires ? std::max<std::int64_t>(0, ms(*x.expires - now)) : -1,
-          .lost_at_us = x.lost_at ? microseconds_of(*x.lost_at) : -1};
+          .lost_at_us = x.lost_at ? microseconds_of(*x.lost_at) : -1,
+          .warning = x.facts.warning,
+          .slots_needed = 0};
 }
 
 std::string idle_reason(const job_specification& job, const job_status& x,

@@ -52,7 +52,9 @@ void local_cluster::restart_manager() {
 }
 
 void local_cluster::start_node(const std::string& name, const std::vector<std::string>& arguments) {
-  std::vector<std::string> all{(programs_ / "parcae-node").string(), "--manager", to_string(where_), "--name", name};
+  std::vector<std::string> all{(programs_ / "parcae-node").string(), "--manager", to_string(where_), "--name", name,
+                               // A notice to this machine is none to one that the node stands for.
+                               "--cloud", "none"};
   if (!tells_machine_)
     all.push_back("--own-machine");
   all.insert(all.end(), arguments.begin(), arguments.end());

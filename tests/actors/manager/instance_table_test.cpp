@@ -136,6 +136,29 @@ TEST_F(instance_table_test, the_earliest_notice_counts) {
   EXPECT_FALSE(table.leave({"a", {1}}, now));
 }
 
+// given: HELLO with a warning, the same, another, none; then a notice with a reason, HELLO without a warning /
+// expected: each change is told once, and the reason stays; one that is too long is refused
+TEST_F(instance_table_test, warnings_are_edge_triggered) {
+  auto x = greeting("a", 1);
+  const auto said = [&](const std::string& warning) {
+    x.warning = warning;
+    return table.join(x, now).warns;
+  };
+  const auto known = [&] { return table.find({"a", {1}})->facts.warning; };
+  EXPECT_TRUE(said("rebalance"));
+  EXPECT_FALSE(said("rebalance"));
+  EXPECT_TRUE(said("maintenance"));
+  EXPECT_EQ(known(), "maintenance");
+  EXPECT_TRUE(said(""));
+  EXPECT_EQ(known(), "");
+  EXPECT_FALSE(said(""));
+  EXPECT_TRUE(table.leave({"a", {1}}, now + 10s, "preempted by command"));
+  EXPECT_FALSE(said(""));
+  EXPECT_EQ(known(), "preempted by command");
+  x.warning.assign(hello::longest_warning + 1, 'x');
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+}
+
 TEST_F(instance_table_test, refuses_machines_that_make_no_sense) {
   auto x = greeting("a", 1);
   x.machine = {std::string(machine_facts::longest_id, 'x'), 2};

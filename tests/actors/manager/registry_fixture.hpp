@@ -58,7 +58,8 @@ struct registry_test : actor_test {
       return {
           [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
           [=, this](released_atom) { ++told[name].released; },
-          [](notice_atom, std::uint64_t) {},
+          [](notice_atom, std::uint64_t, const std::string&) {},
+          [](risk_atom, const std::string&) {},
           [](dial_atom, std::uint64_t) {},
           [](timer_atom) {},
           [](report_atom, const std::string&, const std::vector<std::string>&) {},

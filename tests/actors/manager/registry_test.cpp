@@ -250,6 +250,32 @@ TEST_F(registry_test, tells_what_happened) {
   EXPECT_THAT(s.failures[0].lines, ElementsAre("line"));
 }
 
+// given: a risk that the cloud sees, as each HELLO says; none; another, and a notice with its reason / expected: news
+// of each change, the status has the reason; who joins at risk says so after joining
+TEST_F(registry_test, tells_what_clouds_say) {
+  auto x = greeting("a");
+  join(x);
+  for (const auto* warning : {"rebalance", "rebalance", "", "maintenance"}) {
+    x.warning = warning;
+    join(x);
+    EXPECT_EQ(status().instances.at(0).warning, warning);
+  }
+  self->send(registry, leaving_notice{"a", x.life, 30'000, "AWS: terminate"});
+  run();
+  EXPECT_EQ(status().instances.at(0).warning, "AWS: terminate");
+  auto y = greeting("b");
+  y.warning = "rebalance";
+  join(y);
+  std::vector<std::string> texts;
+  for (const auto& n : status().news)
+    texts.push_back(n.level + ": " + n.text);
+  EXPECT_THAT(texts,
+              ElementsAre(HasSubstr("instance a joined"), "warning: instance a is at risk: rebalance",
+                          "information: instance a is at risk no more", "warning: instance a is at risk: maintenance",
+                          "warning: notice: instance a leaves in 30s: AWS: terminate", HasSubstr("instance b joined"),
+                          "warning: instance b is at risk: rebalance"));
+}
+
 // given: a notice while no job runs / expected: leaving, and released at once
 TEST_F(registry_test, releases_leaving_instances_without_a_job) {
   auto x = greeting("a");

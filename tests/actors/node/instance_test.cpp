@@ -23,7 +23,8 @@ struct instance_test : node_test {
   std::optional<caf::error> dial_error;
   int dials = 0;
   int died = 0;
-  std::vector<std::string> ended;
+  std::vector<std::string> ended; ///< with what failure
+  bool released = false;          ///< when it ended
   manager_actor manager = start_manager();
   caf::io::middleman_actor dialler =
       owned(system.spawn([this](caf::io::middleman_actor::pointer) -> caf::io::middleman_actor::behavior_type {
@@ -87,7 +88,10 @@ struct instance_test : node_test {
     x.source = source();
     x.dialler = dialler;
     x.die = [this] { ++died; };
-    x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
+    x.ended = [this](const instance_ending& how) {
+      ended.push_back(how.failure);
+      released = how.released;
+    };
     instance = system.spawn(parcae::instance, std::move(x));
     run();
     advance(1ms);
@@ -99,8 +103,13 @@ struct instance_test : node_test {
     node_test::TearDown();
   }
 
-  void notice(std::uint64_t grace_ms) {
-    self->send(instance, notice_atom_v, grace_ms);
+  void notice(std::uint64_t grace_ms, const std::string& reason = "SIGTERM") {
+    self->send(instance, notice_atom_v, grace_ms, reason);
+    run();
+  }
+
+  void risk(const std::string& reason) {
+    self->send(instance, risk_atom_v, reason);
     run();
   }
 };
@@ -257,9 +266,11 @@ TEST_F(instance_test, leaves_when_released) {
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_EQ(notices[0].notice_ms, 5000u);
   EXPECT_TRUE(ended.empty());
+  EXPECT_EQ(notices[0].reason, "SIGTERM");
   self->send(instance, released_atom_v);
   run();
   EXPECT_THAT(ended, ElementsAre(""));
+  EXPECT_TRUE(released);
 }
 
 TEST_F(instance_test, leaves_when_the_grace_is_over) {
@@ -269,6 +280,40 @@ TEST_F(instance_test, leaves_when_the_grace_is_over) {
   EXPECT_TRUE(ended.empty());
   advance(1ms);
   EXPECT_THAT(ended, ElementsAre(""));
+  EXPECT_FALSE(released) << "what it held was still needed";
+}
+
+// given: a risk that the cloud sees, sees no more, sees again; then a notice, and no risk any more / expected: HELLO
+// says the risk within a second, then nothing, then the risk, then the notice's reason, which stays; too long a text is
+// cut
+TEST_F(instance_test, says_what_its_cloud_says) {
+  start();
+  const auto said = [&] {
+    advance(1s);
+    return greetings.back().warning;
+  };
+  EXPECT_EQ(said(), "");
+  risk("rebalance");
+  EXPECT_EQ(said(), "rebalance");
+  risk("");
+  EXPECT_EQ(said(), "");
+  risk(std::string(1000, 'x'));
+  EXPECT_EQ(said(), std::string(hello::longest_warning, 'x'));
+  EXPECT_TRUE(notices.empty());
+  notice(5000, "AWS: terminate");
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].reason, "AWS: terminate");
+  risk("");
+  EXPECT_EQ(said(), "AWS: terminate");
+}
+
+// given: a notice of more milliseconds than the clock can count / expected: the clock does not overflow
+TEST_F(instance_test, a_notice_is_at_most_a_day_away) {
+  start();
+  notice(UINT64_MAX - 1);
+  EXPECT_TRUE(ended.empty());
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].notice_ms, 86'400'000u);
 }
 
 // given: a second SIGTERM, which shortens the grace to nothing / expected: ends at once
@@ -278,6 +323,7 @@ TEST_F(instance_test, the_earliest_notice_counts) {
   notice(0);
   advance(0ms);
   EXPECT_THAT(ended, ElementsAre(""));
+  EXPECT_FALSE(released);
 }
 
 // given: SIGTERM before the manager was ever reached / expected: ends at once
@@ -286,6 +332,7 @@ TEST_F(instance_test, nobody_waits_for_a_stranger) {
   start();
   notice(5000);
   EXPECT_THAT(ended, ElementsAre(""));
+  EXPECT_TRUE(released);
 }
 
 // given: two errors at once, later one while the manager is away / expected: the first with the log up to the second,

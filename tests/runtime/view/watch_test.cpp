@@ -78,6 +78,31 @@ lost        c lost 3s ago
 )");
 }
 
+// given: one under notice, whose slot is still needed, one at risk, each with what its cloud says, and one that is gone
+// / expected: what is to be done by when, and what may come, in lines of their own and in the grid; likewise in
+// `status`
+TEST(watch_screen, what_is_to_be_done_by_when) {
+  auto x = sample();
+  x.instances[0].warning = "AWS: rebalance recommendation of 2026-11-22T11:59:00Z";
+  x.instances[1].warning = "AWS: instance-action terminate at 2026-11-22T12:00:35Z";
+  x.instances[1].slots_needed = 1;
+  x.instances[2].warning = "of one that is gone";
+  const auto screen = render(x, 3, at, {120, 30});
+  const auto text = joined(screen);
+  EXPECT_THAT(text, HasSubstr("\nleaving     b in 25s, 1 slot to be moved by then (AWS: instance-action terminate at "
+                              "2026-11-22T12:00:35Z)\n"));
+  EXPECT_THAT(text, HasSubstr("\nat risk     a (AWS: rebalance recommendation of 2026-11-22T11:59:00Z)\n"));
+  EXPECT_THAT(text, HasSubstr("a/0 1m15s at risk"));
+  EXPECT_THAT(text, Not(HasSubstr("gone")));
+  EXPECT_EQ(look_of(screen, "to be moved"), look::warning);
+  EXPECT_EQ(look_of(screen, "a/0"), look::warning);
+  const auto status = text_of(x, false);
+  EXPECT_THAT(status, HasSubstr("instance b (worker, 1 slot): leaving in 25s, 1 slot to be moved by then (AWS: "
+                                "instance-action terminate at 2026-11-22T12:00:35Z), joined 1h01m ago\n"));
+  EXPECT_THAT(status, HasSubstr("instance a (worker, 1 slot): alive, at risk (AWS: rebalance recommendation of "
+                                "2026-11-22T11:59:00Z), joined 1m15s ago\n"));
+}
+
 // given: the same, 200×50 / expected: space between parts, higher curves, whole reasons
 TEST(watch_screen, large) {
   EXPECT_EQ(
