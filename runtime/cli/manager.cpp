@@ -83,6 +83,15 @@ private:
   std::string problem_ GUARDED_BY(mutex_);
 };
 
+caf::expected<std::uint16_t> publish(control_plane& plane, const manager_actor& what, const address& where) {
+  caf::expected<std::uint16_t> port{caf::sec::cannot_open_port};
+  caf::scoped_actor self(plane.system());
+  self->request(plane.middleman(), liveness_limits{}.control_request, caf::publish_atom_v, where.port,
+                caf::actor_cast<caf::strong_actor_ptr>(what), plane.system().message_types(what), where.host, true)
+      .receive([&](std::uint16_t x) { port = x; }, [&](caf::error& e) { port = std::move(e); });
+  return port;
+}
+
 // After a vital actor died: what its children send on their own end, CHECKPOINT above all, has to leave this process.
 constexpr std::chrono::seconds last_messages{1};
 
@@ -94,10 +103,8 @@ int run_manager(const address& listen, const std::filesystem::path& state, log_f
   auto known = recovered_from(store->read());
   termination end;
   vital_actors vital(end); // told until the actors are gone
-  system_config config;
-  if (auto problem = config.problem(); !problem.empty())
-    throw std::runtime_error("cannot run: " + problem);
-  caf::actor_system system(config);
+  control_plane plane;
+  auto& system = plane.system();
   auto keeping = system.spawn<caf::detached>(journal, store);
   vital.watch(keeping, "journal");
   auto registry_settings = configuration_of({}, identity_in(*store, known));
@@ -111,16 +118,16 @@ int run_manager(const address& listen, const std::filesystem::path& state, log_f
     caf::anon_send_exit(core, caf::exit_reason::user_shutdown);
     caf::anon_send_exit(keeping, caf::exit_reason::user_shutdown);
   };
-  auto port = system.middleman().publish(published, listen.port, listen.host.c_str(),
-                                         true); // also where connections to the manager before linger
+  const auto port = publish(plane, published, listen);
   if (!port) {
     end_actors();
     throw std::runtime_error("cannot listen on " + to_string(listen) + " (" + render(port.error()) +
                              "): is another manager running?");
   }
-  std::printf("listening on %s\n", to_string(address{listen.host, *port}).c_str());
+  const auto where = to_string(address{listen.host, *port});
+  std::printf("listening on %s\n", where.c_str());
   std::fflush(stdout);
-  spdlog::info("listening on {}:{}", listen.host, *port);
+  spdlog::info("listening on {}", where);
   vital.watch(core, "registry");
   vital.watch(published, "front");
   bool signalled = false;
@@ -132,7 +139,7 @@ int run_manager(const address& listen, const std::filesystem::path& state, log_f
   });
   const auto problem = vital.problem();
   limit_shutdown(5);
-  system.middleman().unpublish(published, *port);
+  caf::anon_send(plane.middleman(), caf::unpublish_atom_v, published.address(), *port);
   end_actors();
   if (problem.empty())
     return 0;

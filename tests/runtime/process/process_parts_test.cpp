@@ -4,7 +4,6 @@
 #include "runtime/child/process.hpp"
 #include "runtime/node/black_box.hpp"
 #include "runtime/node/black_box_sink.hpp"
-#include "runtime/node/dialler.hpp"
 #include "runtime/node/faults.hpp"
 #include "runtime/node/machine.hpp"
 #include "runtime/process/address.hpp"
@@ -12,8 +11,6 @@
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
 
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/json.hpp>
 
 #include <gmock/gmock.h>
@@ -37,29 +34,6 @@ TEST(address, parses) {
   EXPECT_EQ(x.port, 4242);
   for (auto bad : {"", "a", ":1", "a:", "a:x", "a:1x", "a:65536", "a:-1"})
     EXPECT_THROW(parse_address(bad), std::invalid_argument) << bad;
-}
-
-// given: nobody at a port, one who accepts and says nothing, one who says a word / expected: only the last answers; the
-// silent one is waited for as long as was said
-TEST(dialler, waits_for_the_first_word) {
-  namespace asio = boost::asio;
-  asio::io_context context;
-  asio::ip::tcp::acceptor acceptor(context, {asio::ip::make_address("127.0.0.1"), 0});
-  const auto port = acceptor.local_endpoint().port();
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_FALSE(answers("127.0.0.1", port, 200ms));
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, 200ms);
-  std::thread server([&] {
-    for (int i = 0; i < 2; ++i) { // the first is who gave up
-      auto socket = acceptor.accept();
-      boost::system::error_code ignored;
-      asio::write(socket, asio::buffer("x", 1), ignored);
-    }
-  });
-  EXPECT_TRUE(answers("localhost", port, 10s));
-  server.join();
-  acceptor.close();
-  EXPECT_FALSE(answers("127.0.0.1", port, 10s));
 }
 
 // given: addresses to listen on / expected: loopback only
