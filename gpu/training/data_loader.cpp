@@ -68,8 +68,8 @@ void data_loader::run(const load& x) {
   try {
     if (options_.on_fault_point)
       options_.on_fault_point({"load", {}, 0, 0});
-    data = shared_dataset(x.specification, options_.data);
     load_model(x.specification, options_.data);
+    data = shared_dataset(x.specification, options_.data);
     answer = loaded{x.job, data->digest()};
   } catch (const killed&) {
     return killed_();

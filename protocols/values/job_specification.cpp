@@ -74,6 +74,7 @@ bool is_resnet(std::uint32_t layers) {
 
 std::string problem_of(const job_specification& job) {
   checker c;
+  c.name(job.model.kind, "model.kind", "gpt, bert, mlp, resnet, vgg, exported");
   job_draft draft{.job = job};
   for (const auto& key : job_keys())
     if (key.kinds != "synthetic" || job.data.kind == "synthetic") // else it is not looked at
