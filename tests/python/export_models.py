@@ -1,5 +1,5 @@
-"""Exports the tests' models into a folder, each with what PyTorch itself computes for one batch: reference.json has the loss's bits
-and the digest of every gradient, reference.safetensors the batch.
+"""Exports the tests' models into a folder, each with what PyTorch itself computes for one batch: reference.json has the
+loss's bits and the digest of every gradient, reference.safetensors the batch.
 
 export_models.py FOLDER [NAME...]
 """
@@ -37,12 +37,14 @@ def chain(layers):
 
 def of_tokens(model, sequence, vocabulary, **options):
     x = models.tokens(vocabulary, sequence)
-    return dict(model=model, forward=lambda x: model(x).logits, x=x, targets=models.tokens(vocabulary, sequence).flip(0), **options)
+    targets = models.tokens(vocabulary, sequence).flip(0)
+    return dict(model=model, forward=lambda x: model(x).logits, x=x, targets=targets, **options)
 
 
 def of_images(model, forward, image=32, **options):
     half = parcae_model.Pixels()
-    return dict(model=model, forward=lambda x: forward(half(x)), x=models.pixels(image), targets=torch.tensor([[3], [7]]), pixels=half, **options)
+    return dict(model=model, forward=lambda x: forward(half(x)), x=models.pixels(image),
+                targets=torch.tensor([[3], [7]]), pixels=half, **options)
 
 
 def gpt2_small():
@@ -76,7 +78,8 @@ def teaching():
 
 
 def regression():
-    layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 16), torch.nn.Tanh(),
+                                 torch.nn.Linear(16, 1))
     return of_images(layers, layers, image=8, loss="mean_squared_error", classes=10)
 
 
@@ -133,8 +136,8 @@ def export(name, folder):
         for n, p in module.named_parameters():
             named[f"{i}.{n}" if isinstance(root, (list, tuple)) else n] = p
     statistics = {n: b for m in modules for n, b in m.named_buffers() if n in description["tensors"] and "running" in n}
-    save_file({"x": x.clone(), "targets": targets.contiguous().clone(), **{n: b.clone() for n, b in statistics.items()}},
-              folder / "reference.safetensors")
+    batch = {"x": x.clone(), "targets": targets.contiguous().clone()}
+    save_file({**batch, **{n: b.clone() for n, b in statistics.items()}}, folder / "reference.safetensors")
     (folder / "reference.json").write_text(json.dumps({
         "loss": struct.unpack("<I", struct.pack("<f", loss.item()))[0],
         "gradients": {n: digest(p.grad) for n, p in named.items()}, "statistics": sorted(statistics)}))

@@ -20,8 +20,9 @@ def pixels(image, channels=3, samples=2):
 
 
 def gpt2(dropout=0.0, **sizes):
-    config = transformers.GPT2Config(**{"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 16, "vocab_size": 256, **sizes},
-                                     resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, bos_token_id=None, eos_token_id=None)
+    small = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 16, "vocab_size": 256}
+    config = transformers.GPT2Config(**{**small, **sizes}, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
+                                     bos_token_id=None, eos_token_id=None)
     return transformers.GPT2LMHeadModel(config)
 
 
@@ -33,20 +34,20 @@ def bert():
 
 def llama():
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=32, tie_word_embeddings=False))
+        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=32, tie_word_embeddings=False))
 
 
 def qwen2():
     return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
-        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=32, tie_word_embeddings=True))
+        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=32, tie_word_embeddings=True))
 
 
 def vit():
     return transformers.ViTForImageClassification(transformers.ViTConfig(
-        image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_labels=10,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+        image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        num_labels=10, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
 
 
 # --- written here
@@ -85,7 +86,8 @@ class MeanHead(nn.Module):
 
 
 def mixer(blocks=3, width=32, image=32):
-    return nn.Sequential(Patches(8, width), *(MixerBlock((image // 8) ** 2, width) for _ in range(blocks)), MeanHead(width, 10))
+    mixing = [MixerBlock((image // 8) ** 2, width) for _ in range(blocks)]
+    return nn.Sequential(Patches(8, width), *mixing, MeanHead(width, 10))
 
 
 class BasicBlock(nn.Module):
@@ -100,7 +102,8 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.downsample = None
         if stride != 1 or channels_in != channels:
-            self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+            self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
+                                            nn.BatchNorm2d(channels))
 
     def forward(self, x):
         identity = x if self.downsample is None else self.downsample(x)
@@ -129,8 +132,8 @@ class ResNet18(nn.Module):
         return self.fc(torch.flatten(self.avgpool(x), 1))
 
     def layers(self):
-        return [nn.Sequential(self.conv1, self.bn1, self.relu, self.maxpool), *self.layer1, *self.layer2, *self.layer3, *self.layer4,
-                nn.Sequential(self.avgpool, nn.Flatten(), self.fc)]
+        return [nn.Sequential(self.conv1, self.bn1, self.relu, self.maxpool), *self.layer1, *self.layer2, *self.layer3,
+                *self.layer4, nn.Sequential(self.avgpool, nn.Flatten(), self.fc)]
 
 
 class Twin(nn.Module):
@@ -139,7 +142,8 @@ class Twin(nn.Module):
     class Embedding(nn.Module):
         def __init__(self, width, sequence, vocabulary, dropout):
             super().__init__()
-            self.wte, self.wpe, self.drop = nn.Embedding(vocabulary, width), nn.Embedding(sequence, width), nn.Dropout(dropout)
+            self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(sequence, width)
+            self.drop = nn.Dropout(dropout)
 
         def forward(self, tokens):
             return self.drop(self.wte(tokens) + self.wpe.weight[:tokens.shape[1]])
@@ -155,8 +159,10 @@ class Twin(nn.Module):
 
         def forward(self, x):
             samples, sequence, width = x.shape
-            q, k, v = self.c_attn(self.ln_1(x)).view(samples, sequence, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
-            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=True)
+            parts = self.c_attn(self.ln_1(x)).view(samples, sequence, 3, self.heads, width // self.heads)
+            q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+            dropout = self.dropout if self.training else 0.0
+            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
             x = x + self.drop(self.c_proj(mixed.transpose(1, 2).reshape(samples, sequence, width)))
             return x + self.drop(self.out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh")))
 
@@ -214,4 +220,5 @@ class LossInside(nn.Module):
 
 
 def teaching(width=16, sequence=12, vocabulary=64):
-    return [nn.Embedding(vocabulary, width), MaskedAttention(width, sequence), MaskedAttention(width, sequence), LossInside(width, vocabulary)]
+    return [nn.Embedding(vocabulary, width), MaskedAttention(width, sequence), MaskedAttention(width, sequence),
+            LossInside(width, vocabulary)]

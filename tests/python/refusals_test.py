@@ -150,7 +150,8 @@ class Refusals(unittest.TestCase):
                 self.assertIn(why, text)
 
     def test_the_model_stays_as_it_is(self):
-        model = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(8, 3))
+        model = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True),
+                              nn.Dropout(0.5), nn.Linear(8, 3))
         model[4].eval()
         before = {k: v.clone() for k, v in model.state_dict().items()}
         modes = [(m.training, m.__dict__.get("inplace")) for m in model.modules()]

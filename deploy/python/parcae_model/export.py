@@ -20,12 +20,12 @@ def export(model, example, folder, *, loss="cross_entropy", targets=None, names_
            classes=None, mask_token=None):
     """Writes `folder`: model.json (graphs, names, shapes) and weights.safetensors. Returns what model.json says.
 
-    model       a list of layers, an nn.Sequential, or a model of a class in parcae_model.huggingface.KNOWN. What lies between
-                two layers is one float32 tensor whose first dimension is the batch.
+    model       a list of layers, an nn.Sequential, or a model of a class in parcae_model.huggingface.KNOWN. What lies
+                between two layers is one float32 tensor whose first dimension is the batch.
     example     one batch of at least two samples, whole numbers: tokens [batch, sequence], or pixels 0 … 255
                 [batch, channels, height, width], height = width.
-    loss        "cross_entropy" of the last layer's output and the targets, "mean_squared_error", or "in_last_layer": the last
-                layer takes (input, targets) and returns the loss, a scalar; `targets` is then an example of them.
+    loss        "cross_entropy" of the last layer's output and the targets, "mean_squared_error", or "in_last_layer":
+                the last layer takes (input, targets) and returns the loss, a scalar; `targets` is then an example.
     names_from  the module whose names the tensors get, if `model` is a list of its parts
     pixels      parcae_model.Pixels(mean, deviation): what makes real numbers of pixels, put before the first layer
     vocabulary  number of token values; default: that of the first embedding
@@ -50,7 +50,8 @@ def _text_of(description):
 
     def part(key, value):
         if key == "graphs":
-            return "[\n" + ",\n".join("{" + ",\n".join(f'"{mode}": {graph_text(g)}' for mode, g in x.items()) + "}" for x in value) + "\n]"
+            pair = lambda x: "{" + ",\n".join(f'"{mode}": {graph_text(g)}' for mode, g in x.items()) + "}"
+            return "[\n" + ",\n".join(map(pair, value)) + "\n]"
         if isinstance(value, list) and value and isinstance(value[0], dict):
             return "[\n" + ",\n".join(map(compact, value)) + "\n]"
         if isinstance(value, dict) and any(isinstance(x, (dict, list)) for x in value.values()):
@@ -58,7 +59,8 @@ def _text_of(description):
         return compact(value)
 
     def graph_text(graph):
-        return '{"nodes": [\n' + ",\n".join(map(compact, graph["nodes"])) + f'\n], "output": {compact(graph["output"])}}}'
+        nodes = ",\n".join(map(compact, graph["nodes"]))
+        return f'{{"nodes": [\n{nodes}\n], "output": {compact(graph["output"])}}}'
 
     return "{\n" + ",\n".join(f'"{key}": {part(key, value)}' for key, value in description.items()) + "\n}\n"
 
@@ -102,17 +104,20 @@ class _Exporter:
             if vocabulary is None:
                 found = [m for m in layers[0].module.modules() if isinstance(m, torch.nn.Embedding)]
                 if not found:
-                    raise CannotExport("the first layer has no embedding: say how many values a token has (vocabulary=)")
+                    raise CannotExport("the first layer has no embedding: say how many values a token has "
+                                       "(vocabulary=)")
                 vocabulary = found[0].num_embeddings
             wanted = [example.shape[1], vocabulary]
-            if self.loss == "cross_entropy" and (output.dim() != 3 or output.shape[1] != wanted[0] or output.shape[2] < vocabulary):
+            fits = output.dim() == 3 and output.shape[1] == wanted[0] and output.shape[2] >= vocabulary
+            if self.loss == "cross_entropy" and not fits:
                 refuse(layers[-1].name, line_of_forward(layers[-1].module),
                        f"returns {list(output.shape[1:])} for a sample; cross-entropy of tokens wants {wanted}")
             return {"kind": "tokens", "sequence": example.shape[1], "vocabulary": vocabulary}
         if self.loss == "cross_entropy":
             if output.dim() != 2:
                 refuse(layers[-1].name, line_of_forward(layers[-1].module),
-                       f"returns {list(output.shape[1:])} for a sample; cross-entropy of images wants one number for each label")
+                       f"returns {list(output.shape[1:])} for a sample; cross-entropy of images wants one number for "
+                       "each label")
             classes = output.shape[1]
         elif classes is None:
             raise CannotExport("say how many labels there are (classes=)")
@@ -126,10 +131,12 @@ class _Exporter:
             with switched([layer.module], False), torch.no_grad():
                 output = layer.module(x, *extra)
         except Exception as e:
-            refuse(layer.name, line_of_exception(e) or line_of_forward(layer.module), f"fails on the example: {first_line(e)}")
+            refuse(layer.name, line_of_exception(e) or line_of_forward(layer.module),
+                   f"fails on the example: {first_line(e)}")
         place = line_of_forward(layer.module)
         if isinstance(output, (tuple, list, dict)):
-            refuse(layer.name, place, f"returns {len(output)} values ({type(output).__name__}); exactly one tensor lies between layers")
+            refuse(layer.name, place, f"returns {len(output)} values ({type(output).__name__}); exactly one tensor "
+                                      "lies between layers")
         if not isinstance(output, torch.Tensor):
             refuse(layer.name, place, f"returns a {type(output).__name__}, not a tensor")
         if output.dtype != torch.float32:
@@ -137,7 +144,8 @@ class _Exporter:
         if scalar and output.dim() != 0:
             refuse(layer.name, place, f"returns {list(output.shape)}, but is to return the loss, a scalar")
         if not scalar and (output.dim() < 2 or output.shape[0] != x.shape[0]):
-            refuse(layer.name, place, f"returns {list(output.shape)} for {list(x.shape)}; the first dimension is the batch")
+            refuse(layer.name, place,
+                   f"returns {list(output.shape)} for {list(x.shape)}; the first dimension is the batch")
         return output
 
     def graph_for(self, layer, inputs, output):
@@ -190,8 +198,8 @@ class _Exporter:
                 if where == number:
                     continue
                 if ties:
-                    refuse(layer.name, "", f"shares {first} with another layer, as others share {next(iter(ties.values()))}; "
-                                           "one pair of tied parameters is known")
+                    refuse(layer.name, "", f"shares {first} with another layer, as others share "
+                                           f"{next(iter(ties.values()))}; one pair of tied parameters is known")
                 own = self.second_name(layer, x, name, first)
                 ties[own] = first
                 owners[id(x)].append((own, number))
@@ -206,7 +214,9 @@ class _Exporter:
     @staticmethod
     def second_name(layer, x, name, first):
         local = next(n for n, y in layer.module.named_parameters(remove_duplicate=False) if y is x)
-        own = f"lm_head.{local.split('.')[-1]}" if name == first and "head" in local else f"{layer.name}.{local}" if name == first else name
+        own = name
+        if name == first:
+            own = f"lm_head.{local.split('.')[-1]}" if "head" in local else f"{layer.name}.{local}"
         return own if own != first else f"{own}.tied"
 
     def store(self, name, x):
@@ -239,8 +249,9 @@ def _digest(x):
 def _input_kind(example):
     what = f"{example.dtype} {list(example.shape)}" if isinstance(example, torch.Tensor) else type(example).__name__
     if not isinstance(example, torch.Tensor) or example.dtype != torch.int64 or example.dim() not in (2, 4):
-        raise CannotExport(f"the example is {what}; it is whole numbers, int64: tokens [batch, sequence], or pixels 0 to 255 "
-                           "[batch, channels, height, width], of which parcae_model.Pixels makes real ones (pixels=)")
+        raise CannotExport(f"the example is {what}; it is whole numbers, int64: tokens [batch, sequence], or pixels 0 "
+                           "to 255 [batch, channels, height, width], of which parcae_model.Pixels makes real ones "
+                           "(pixels=)")
     if example.shape[0] < 2:
         raise CannotExport(f"the example is {what}; of one sample nothing can be told about batches: give two or more")
     if example.dim() == 4 and example.shape[2] != example.shape[3]:

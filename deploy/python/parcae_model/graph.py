@@ -1,8 +1,9 @@
 """An ExportedProgram of one layer as a small graph of plain values.
 
-A graph is {"nodes": [{"op", "args", "at"}], "output"}. An operator's arguments are all there, in the schema's order, defaults
-filled in. References: "%x" the layer's input, "%y" the targets, "%p3" a parameter, "%b0" a running statistic, "%c1" a constant,
-"%7" the result of node 7. Real numbers are strings ("1e-05", "-inf"): so no JSON library rounds them. Nothing of it is code.
+A graph is {"nodes": [{"op", "args", "at"}], "output"}. An operator's arguments are all there, in the schema's order,
+defaults filled in. References: "%x" the layer's input, "%y" the targets, "%p3" a parameter, "%b0" a running statistic,
+"%c1" a constant, "%7" the result of node 7. Real numbers are strings ("1e-05", "-inf"): so no JSON library rounds them.
+Nothing of it is code.
 """
 
 import operator
@@ -12,7 +13,8 @@ import torch
 from .errors import line_in, refuse
 from .operators import allowed, name_of
 
-_INTEGERS = {operator.add: "int.add", operator.sub: "int.sub", operator.mul: "int.mul", operator.floordiv: "int.floordiv"}
+_INTEGERS = {operator.add: "int.add", operator.sub: "int.sub", operator.mul: "int.mul",
+             operator.floordiv: "int.floordiv"}
 _ASSERTIONS = ("_assert", "sym_constrain_range")
 _SAME = {"__and__.Tensor": "bitwise_and.Tensor", "__or__.Tensor": "bitwise_or.Tensor"}
 
@@ -49,10 +51,10 @@ class _Writer:
         if x is None:
             return None
         if isinstance(x, torch.layout):
-            return None if x == torch.strided else self.refuse(node, f"a tensor of layout {x}; only dense ones are known")
+            return None if x == torch.strided else self.refuse(node, f"makes a tensor of layout {x}; dense are known")
         if isinstance(x, torch.device):
             # Where the layer computes is not the exporter's to say.
-            return "cpu" if x.type == "cpu" else self.refuse(node, f"names the device {x}; move the model to the CPU first")
+            return "cpu" if x.type == "cpu" else self.refuse(node, f"names the device {x}; move the model to the CPU")
         if isinstance(x, (torch.dtype, torch.memory_format)):
             return str(x).removeprefix("torch.")
         if isinstance(x, bool):
@@ -103,7 +105,8 @@ class _Writer:
                 self.inherit(self.values[node], self.values[source])
             return None
         if target in _INTEGERS:
-            self.values[node] = self.emit(node, _INTEGERS[target], [self.value(node, x, "int") for x in node.args], no_grad)
+            numbers = [self.value(node, x, "int") for x in node.args]
+            self.values[node] = self.emit(node, _INTEGERS[target], numbers, no_grad)
             return None
         if not isinstance(target, torch._ops.OpOverload):
             if not node.users or all(self.is_assertion(x) for x in node.users):
@@ -130,8 +133,8 @@ class _Writer:
             return  # nothing uses it
         if name not in allowed():
             if torch.Tag.nondeterministic_seeded in target.tags:
-                self.refuse(node, f"the random operator {name} draws from PyTorch's own generator; of random ones only dropout "
-                                  "and attention's dropout are known")
+                self.refuse(node, f"the random operator {name} draws from PyTorch's own generator; of random ones only "
+                                  "dropout and attention's dropout are known")
             self.refuse(node, f"the operator {name} is not on the list of those known to give the same bits every time")
         if name == "dropout_":
             name = "dropout"
@@ -157,7 +160,8 @@ class _Writer:
         elif name == "wrap_with_autocast" and not node.args[2]:
             part, *operands = node.args[4:]
         else:
-            return self.refuse(node, f"{name} is not known: control flow on data, autocast and custom functions cannot be exported")
+            return self.refuse(node, f"{name} is not known: control flow on data, autocast and custom functions cannot "
+                                     "be exported")
         graph = getattr(node.graph.owning_module, part.target).graph
         operands = iter(operands)
         for inner in graph.nodes:

@@ -83,7 +83,8 @@ def _bert(model):
 
 def _rotary(model):
     body = model.model
-    return [body.embed_tokens, *(RotaryBlock(x, body.rotary_emb) for x in body.layers), NormAndHead(body.norm, model.lm_head)]
+    blocks = [RotaryBlock(x, body.rotary_emb) for x in body.layers]
+    return [body.embed_tokens, *blocks, NormAndHead(body.norm, model.lm_head)]
 
 
 def _vit(model):

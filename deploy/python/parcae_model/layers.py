@@ -46,7 +46,8 @@ class Layer:
         for local, x in module.named_parameters(remove_duplicate=False):
             if x.dtype != torch.float32 and x.requires_grad:
                 refuse(f"{name}.{local}", "", f"is {x.dtype}; parameters are float32: model.float() makes them so")
-            self._add("p" if x.requires_grad else "c", self.parameters if x.requires_grad else self.constants, local, x, names)
+            trained = x.requires_grad
+            self._add("p" if trained else "c", self.parameters if trained else self.constants, local, x, names)
         for local, x in module.named_buffers(remove_duplicate=False):
             is_statistic = id(x) in statistics
             self._add("b" if is_statistic else "c", self.buffers if is_statistic else self.constants, local, x, names)

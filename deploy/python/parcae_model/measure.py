@@ -16,7 +16,7 @@ def flop_of(module, inputs):
 
 
 def activations_of(layer, inputs):
-    """float32 values that a forward pass keeps for the backward pass, the output among them, the input and what is stored not."""
+    """float32 values that a forward pass keeps for the backward pass: with the output, without input and parameters."""
     kept = {}
 
     def keep(x):
