@@ -1,6 +1,7 @@
 // parcae-node: one instance. See runtime/node/node.hpp.
 
 #include "protocols/base/printable.hpp"
+#include "runtime/cloud/cloud.hpp"
 #include "runtime/node/last_words.hpp"
 #include "runtime/node/node.hpp"
 #include "runtime/process/usage.hpp"
@@ -15,6 +16,7 @@ struct texts {
   std::string manager = "127.0.0.1:4242";
   std::string role = "worker";
   std::string log = "text";
+  std::string cloud = "auto";
   std::vector<std::string> data;
   std::vector<std::string> faults;
 };
@@ -24,6 +26,9 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
   options.manager = parcae::parse_local_address(x.manager);
   options.role = x.role == "keeper" ? parcae::role::keeper : parcae::role::worker;
   options.log = parcae::parse_log_format(x.log);
+  options.cloud.of = *parcae::parse_cloud(x.cloud);
+  if (const auto problem = parcae::problem_of(options.cloud); !problem.empty())
+    throw std::invalid_argument(problem);
   options.data.assign(x.data.begin(), x.data.end());
   for (const auto& fault : x.faults)
     options.faults.push_back(parcae::parse_fault(fault));
@@ -49,6 +54,14 @@ int main(int argc, char** argv) {
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber);
   parcae::add_duration(app, "--grace", options.grace, "longest time from SIGTERM to the end (default 30s)");
+  app.add_option("--cloud", x.cloud, "whose notices count besides SIGTERM: auto, aws, gcp, azure or none")
+      ->envname("PARCAE_CLOUD")
+      ->check(CLI::IsMember({"auto", "aws", "gcp", "azure", "none"}))
+      ->take_last()
+      ->capture_default_str();
+  app.add_option("--metadata", options.cloud.server, "ADDRESS:PORT of the cloud's metadata server, or of a proxy to it")
+      ->envname("PARCAE_METADATA")
+      ->capture_default_str();
   app.add_option("--state", options.state,
                  "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");
   app.add_option("--data", x.data, "a folder below which data may be read (repeatable; default: any)");

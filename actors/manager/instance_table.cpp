@@ -52,8 +52,8 @@ std::string to_string(instance_state x) {
   return "unknown";
 }
 
-instance_table::verdict instance_table::join(const hello& x, time_point now) {
-  auto refuse = [](parcae_error code, std::string why) { return verdict{refusal{code, std::move(why)}, false, false}; };
+tl::expected<instance_table::membership, detailed_error> instance_table::join(const hello& x, time_point now) {
+  auto refuse = [](parcae_error code, std::string why) { return tl::unexpected(detailed_error{code, std::move(why)}); };
   if (!good_name(x.name))
     return refuse(parcae_error::malformed_request,
                   "an instance's name has 1 to 100 printable characters without spaces and slashes");
@@ -73,9 +73,17 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable machine");
   if (x.manager_life != 0 && x.manager_life != manager_life_)
     return refuse(parcae_error::lost_incarnation, "instance " + x.name + ", of another manager");
+  if (x.warning.size() > hello::longest_warning)
+    return refuse(parcae_error::malformed_request, "instance " + x.name + " has too long a warning");
   const key who{x.name, x.life};
-  if (const auto known = find(who); known && known->state != instance_state::lost)
-    return {}; // as each second: nothing is searched for it
+  if (const auto known = records_.find(who); known != records_.end() && known->second.state != instance_state::lost) {
+    // One that leaves by command does not know why.
+    const bool same = known->second.facts.warning == x.warning ||
+                      (known->second.state == instance_state::leaving && x.warning.empty());
+    if (!same)
+      known->second.facts.warning = x.warning;
+    return membership{.warns = !same}; // as each second: nothing is searched for it
+  }
   if (std::find(replaced_.begin(), replaced_.end(), x.life) != replaced_.end())
     return refuse(parcae_error::lost_incarnation, "instance " + x.name);
   for (const auto& [who, record] : records_)
@@ -88,10 +96,10 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
     return other.first == x.name;
   });
   records_[who] = {.facts = x, .joined = now, .expires = {}, .lost_at = {}};
-  return {.refused = {}, .is_new = true, .returned = returned};
+  return membership{.is_new = true, .returned = returned, .warns = !x.warning.empty()};
 }
 
-bool instance_table::leave(const key& who, time_point expires) {
+bool instance_table::leave(const key& who, time_point expires, const std::string& reason) {
   auto i = records_.find(who);
   if (i == records_.end() || i->second.state == instance_state::lost)
     return false;
@@ -100,6 +108,8 @@ bool instance_table::leave(const key& who, time_point expires) {
     return false;
   x.state = instance_state::leaving;
   x.expires = expires;
+  if (!reason.empty())
+    x.facts.warning = reason;
   return true;
 }
 

@@ -5,6 +5,8 @@
 #include "protocols/choreography/messages.hpp"
 #include "protocols/wire/errors.hpp"
 
+#include <tl/expected.hpp>
+
 #include <chrono>
 #include <deque>
 #include <map>
@@ -38,16 +40,11 @@ public:
   using time_point = instance_record::time_point;
   using key = std::pair<std::string, incarnation>;
 
-  struct refusal {
-    parcae_error code;
-    std::string why;
-  };
-
-  /// What a HELLO did.
-  struct verdict {
-    std::optional<refusal> refused;
+  /// What a HELLO did that is welcome.
+  struct membership {
     bool is_new = false;   ///< false: this life is a living one already
     bool returned = false; ///< new in so far as its loss had been declared
+    bool warns = false;    ///< it has another warning than before
   };
 
   /// `manager_life`: of this manager.
@@ -57,11 +54,12 @@ public:
   /// Rules: the protocol version must be ours; name, processor and slots must make sense; the host must be loopback, as
   /// the manager's own address is; a name is unique among the living; the same life may say HELLO again, also one whose
   /// loss was declared: a shard counts by the chain of versions, not by the life of its process. A life welcomed by
-  /// another manager, which knew its jobs, or replaced by another process of its name, never comes back.
-  verdict join(const hello& x, time_point now);
+  /// another manager, which knew its jobs, or replaced by another process of its name, never comes back. Of a life that
+  /// is known only the warning may change.
+  tl::expected<membership, detailed_error> join(const hello& x, time_point now);
 
-  /// A notice; the earliest end counts. True if the life is a living one and its end changed.
-  bool leave(const key& who, time_point expires);
+  /// A notice, and why; the earliest end counts. True if the life is a living one and its end changed.
+  bool leave(const key& who, time_point expires, const std::string& reason = {});
 
   /// Declares a life lost. Edge-triggered: true only the first time.
   bool lose(const key& who, time_point now);

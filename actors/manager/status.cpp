@@ -198,7 +198,9 @@ instance_status status_of(const instance_record& x, time_point now) {
           .processor = x.facts.processor,
           .age_ms = static_cast<std::uint64_t>(ms(now - x.joined)),
           .expires_in_ms = x.expires ? std::max<std::int64_t>(0, ms(*x.expires - now)) : -1,
-          .lost_at_us = x.lost_at ? microseconds_of(*x.lost_at) : -1};
+          .lost_at_us = x.lost_at ? microseconds_of(*x.lost_at) : -1,
+          .warning = x.facts.warning,
+          .slots_needed = 0};
 }
 
 std::string idle_reason(const job_specification& job, const job_status& x,
@@ -255,6 +257,15 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
     }
   }
   return result;
+}
+
+job_status part_of(job_status x, const status_request& wanted) {
+  std::erase_if(x.changes, [&](const auto& y) { return y.number < wanted.changes_from; });
+  std::erase_if(x.decisions, [&](const auto& y) { return y.number < wanted.decisions_from; });
+  std::erase_if(x.events, [&](const auto& y) { return y.number < wanted.events_from; });
+  for (auto* losses : {&x.losses, &x.validation_losses})
+    std::erase_if(*losses, [&](const auto& y) { return y.steps < wanted.losses_from; });
+  return x;
 }
 
 } // namespace parcae

@@ -23,14 +23,14 @@ using self_pointer = instance_actor::stateful_pointer<instance_actor_state>;
 void dial(self_pointer self);
 void greet(self_pointer self);
 
-void end(self_pointer self, std::string why) {
+void end(self_pointer self, instance_ending how) {
   auto& s = self->state;
   if (s.phase == instance_phase::ended)
     return;
   s.phase = instance_phase::ended;
   for (auto& slot : s.slots)
     self->send_exit(slot, caf::exit_reason::user_shutdown);
-  s.config.ended(std::move(why));
+  s.config.ended(std::move(how));
   self->quit();
 }
 
@@ -64,7 +64,7 @@ void send_notice(self_pointer self) {
   auto& s = self->state;
   auto left = std::chrono::duration_cast<milliseconds>(*s.expires - self->clock().now());
   self->send(s.manager, leaving_notice{s.config.introduction.name, s.life,
-                                       static_cast<std::uint64_t>(std::max<std::int64_t>(0, left.count()))});
+                                       static_cast<std::uint64_t>(std::max<std::int64_t>(0, left.count())), s.warning});
 }
 
 // A day is longer than any notice; larger values would overflow the clock.
@@ -120,7 +120,7 @@ void refused(self_pointer self, const caf::error& e) {
   if (taken && !s.name_by)
     s.name_by = now + s.config.limits.name;
   if (is_ours(e) && !(taken && (s.was_member || now < *s.name_by)))
-    return end(self, render(e));
+    return end(self, {render(e)});
   if (const auto failed = ++s.dials_failed; !taken || std::has_single_bit(failed))
     spdlog::warn("{}: {}; dialling again", taken ? "not welcome" : "no answer to HELLO", render(e));
   if (s.manager)
@@ -132,6 +132,7 @@ hello introduction_of(const instance_actor_state& s) {
   auto result = s.config.introduction;
   result.life = s.life;
   result.manager_life = s.manager_life;
+  result.warning = s.warning;
   return result;
 }
 
@@ -157,7 +158,7 @@ void greet(self_pointer self) {
 }
 
 // A member says HELLO each second. A connection may end unnoticed on either side (CAF may have lost the way back, see
-// runtime/node/dialler.hpp); and if the manager notices the end of an old connection only after the HELLO over the new
+// runtime/node/node.cpp); and if the manager notices the end of an old connection only after the HELLO over the new
 // one, the handles that came with that HELLO die, too. Repeated HELLOs and their answers show each side that the other
 // is still there.
 void greet_again(self_pointer self) {
@@ -182,9 +183,9 @@ void greet_again(self_pointer self) {
 void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
   auto& s = self->state;
   if (!to || !self->system().assignable<manager_actor>(interface))
-    return end(self, render(parcae_error::wrong_protocol, "what listens at " + s.config.manager_host + ":" +
-                                                              std::to_string(s.config.manager_port) +
-                                                              " is not a manager of this build"));
+    return end(self, {render(parcae_error::wrong_protocol, "what listens at " + s.config.manager_host + ":" +
+                                                               std::to_string(s.config.manager_port) +
+                                                               " is not a manager of this build")});
   s.manager = caf::actor_cast<manager_actor>(to);
   self->monitor(s.manager);
   greet(self);
@@ -210,9 +211,9 @@ void dial(self_pointer self) {
             if (!current())
               return;
             if (e == caf::sec::incompatible_application_ids)
-              return end(self, render(parcae_error::wrong_protocol, "this node speaks version " +
-                                                                        std::to_string(protocol_version) +
-                                                                        "; use the same build as the manager"));
+              return end(self, {render(parcae_error::wrong_protocol, "this node speaks version " +
+                                                                         std::to_string(protocol_version) +
+                                                                         "; use the same build as the manager")});
             // Less and less often: it may be away for days.
             if (const auto failed = ++self->state.dials_failed; std::has_single_bit(failed))
               spdlog::warn("cannot reach the manager at {}:{} ({}), trying again", self->state.config.manager_host,
@@ -221,16 +222,17 @@ void dial(self_pointer self) {
           });
 }
 
-void notice(self_pointer self, milliseconds grace) {
+void notice(self_pointer self, milliseconds grace, const std::string& reason) {
   auto& s = self->state;
   auto expires = self->clock().now() + grace;
   if (s.expires && *s.expires <= expires)
     return;
   // It never was a member: the manager does not know it, and no job uses it.
   if (s.manager_life == 0)
-    return end(self, {});
-  spdlog::info("leaving, at the latest in {}", text_of_duration(grace));
+    return end(self, {.failure = {}, .released = true});
+  spdlog::info("leaving, at the latest in {}: {}", text_of_duration(grace), reason);
   s.expires = expires;
+  s.warning = clipped(reason, hello::longest_warning);
   self->scheduled_send(self, expires, timer_atom_v);
   if (s.phase == instance_phase::member)
     send_notice(self);
@@ -262,9 +264,15 @@ instance_actor::behavior_type instance(self_pointer self, instance_config config
       },
       [=](released_atom) {
         if (self->state.expires)
-          end(self, {});
+          end(self, {.failure = {}, .released = true});
       },
-      [=](notice_atom, std::uint64_t grace_ms) { notice(self, milliseconds(grace_ms)); },
+      [=](notice_atom, std::uint64_t grace_ms, const std::string& reason) {
+        notice(self, milliseconds(std::min(grace_ms, longest_delay_ms)), reason);
+      },
+      [=](risk_atom, const std::string& reason) {
+        if (auto& s = self->state; !s.expires)
+          s.warning = clipped(reason, hello::longest_warning);
+      },
       [=](dial_atom, std::uint64_t attempt) {
         const auto& s = self->state;
         if (attempt != s.attempt)

@@ -4,7 +4,7 @@
 // and ends the process. Created by the node's main program.
 //
 //   start → dialling → greeting → member → (manager lost) dialling …
-//   any   → leaving → ended         SIGTERM; ends when released or when the notice expires
+//   any   → leaving → ended         a notice (SIGTERM, the cloud); ends when released or when the notice expires
 //   HELLO refused: lost_incarnation → a new life, empty, greets again; duplicate_name → dialling, until whoever has the
 //                  name is gone, but not for ever if it never was a member; any other refusal → ended, failed
 //
@@ -45,17 +45,22 @@ struct dial_limits {
   std::chrono::milliseconds name{10'000};
 };
 
+/// How an instance ended.
+struct instance_ending {
+  std::string failure;   ///< one line; empty: it did not fail
+  bool released = false; ///< nothing needs what it held
+};
+
 struct instance_config {
-  hello introduction; ///< all but the life
+  hello introduction; ///< all but the life and the warning
   std::string manager_host;
   std::uint16_t manager_port = 0;
   dial_limits limits;
   std::uint64_t seed = 0; ///< random; lives are drawn from it
   executor_source source;
   dialler_actor dialler;
-  std::function<void()> die; ///< ends the process at once, as a preemption does
-  /// Called once, with the reason if the instance failed, else with an empty string. Must be quick.
-  std::function<void(std::string)> ended;
+  std::function<void()> die;                  ///< ends the process at once, as a preemption does
+  std::function<void(instance_ending)> ended; ///< called once; must be quick
 };
 
 enum class instance_phase : std::uint8_t {
@@ -81,6 +86,7 @@ struct instance_actor_state {
   bool was_member = false;                                      ///< of this manager or another, in whatever life
   std::optional<std::chrono::steady_clock::time_point> name_by; ///< until then it waits for its name
   std::optional<std::chrono::steady_clock::time_point> expires; ///< end of the notice, while leaving
+  std::string warning;                                          ///< of the cloud: why it leaves, or may have to
   std::optional<report_request> failure;                        ///< not yet told to the manager
 };
 

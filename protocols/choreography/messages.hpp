@@ -13,7 +13,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 10;
+inline constexpr std::uint32_t protocol_version = 11;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -66,9 +66,15 @@ struct hello {
   std::uint64_t slot_bytes = 0;   ///< memory of one slot
   std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
   machine_facts machine;
+  /// What its cloud says, in one line of at most longest_warning bytes: why it leaves, or that it may have to. Empty:
+  /// nothing. The only field that changes within a life.
+  std::string warning;
+
+  static constexpr std::size_t longest_warning = 400;
 };
 BOOST_DESCRIBE_STRUCT(hello, (),
-                      (protocol, name, life, role, host, port, slots, processor, slot_bytes, manager_life, machine))
+                      (protocol, name, life, role, host, port, slots, processor, slot_bytes, manager_life, machine,
+                       warning))
 
 /// The registry's answer to HELLO.
 struct welcome {
@@ -81,8 +87,9 @@ struct leaving_notice {
   std::string name;
   incarnation life;
   std::uint64_t notice_ms = 0; ///< from when it is received
+  std::string reason{};        ///< one line, for people; may be empty
 };
-BOOST_DESCRIBE_STRUCT(leaving_notice, (), (name, life, notice_ms))
+BOOST_DESCRIBE_STRUCT(leaving_notice, (), (name, life, notice_ms, reason))
 
 /// Bytes of a `request` or `reply` of client.hpp.
 struct client_request {

@@ -135,6 +135,8 @@ struct InstanceStatus {
   ageMs @8 :UInt64;
   expiresInMs @9 :Int64;     # -1: not under notice
   lostAtUs @10 :Int64;       # monotonic clock of the manager's machine, microseconds; -1: not lost
+  warning @11 :Text;         # why it leaves, or may have to; empty: nothing is known
+  slotsNeeded @12 :UInt32;   # under notice: slots that the job has not released
 }
 
 struct Change {

@@ -99,11 +99,14 @@ struct instance_status {
   std::uint64_t age_ms = 0;
   std::int64_t expires_in_ms = -1; ///< until a notice expires; -1: not under notice
   std::int64_t lost_at_us = -1;    ///< when declared lost, monotonic clock of the manager's machine; -1: not lost
+  std::string warning{};           ///< why it leaves, or may have to, as its cloud says; empty: nothing is known
+  std::uint32_t slots_needed = 0;  ///< under notice: slots whose work or state is yet to be moved, by the notice's end
 
   friend bool operator==(const instance_status&, const instance_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(instance_status, (),
-                      (name, incarnation, role, state, slots, host, port, processor, age_ms, expires_in_ms, lost_at_us))
+                      (name, incarnation, role, state, slots, host, port, processor, age_ms, expires_in_ms, lost_at_us,
+                       warning, slots_needed))
 
 /// One change of generation: change_record of actors/conductor/conductor.hpp with its number. Times in ms from the
 /// start of the change, -1: did not happen.

@@ -26,6 +26,7 @@ CAF_ADD_ATOM(parcae_protocol, parcae, end_atom, "end")
 CAF_ADD_ATOM(parcae_protocol, parcae, notice_atom, "notice")
 CAF_ADD_ATOM(parcae_protocol, parcae, released_atom, "released")
 CAF_ADD_ATOM(parcae_protocol, parcae, report_atom, "report")
+CAF_ADD_ATOM(parcae_protocol, parcae, risk_atom, "risk")
 CAF_ADD_ATOM(parcae_protocol, parcae, timer_atom, "timer")
 CAF_ADD_ATOM(parcae_protocol, parcae, view_atom, "view")
 
@@ -61,8 +62,12 @@ using instance_actor = caf::typed_actor<
     caf::reacts_to<die_atom, std::uint64_t>,
     // Nothing needs this instance any more: it may exit if it is leaving. No reply. May be repeated.
     caf::reacts_to<released_atom>,
-    // Local only: SIGTERM arrived; tells the registry, exits when released or after this many ms. May be repeated.
-    caf::reacts_to<notice_atom, std::uint64_t>,
+    // Local only: SIGTERM arrived, or a notice of the cloud, with the reason in one line; tells the registry, exits
+    // when released or after this many ms. May be repeated; the earliest end counts.
+    caf::reacts_to<notice_atom, std::uint64_t, std::string>,
+    // Local only: the cloud says that it may take this machine, in one line; empty: it says so no more. The manager
+    // learns of it with the next HELLO. May be repeated; ignored while leaving.
+    caf::reacts_to<risk_atom, std::string>,
     // Local only, timer: dials the manager, if this is the newest timer.
     caf::reacts_to<dial_atom, std::uint64_t>,
     // Local only, timer: the notice expired.

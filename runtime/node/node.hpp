@@ -1,6 +1,7 @@
 #pragma once
 
 #include "protocols/choreography/messages.hpp"
+#include "runtime/cloud/notice_poller.hpp"
 #include "runtime/node/faults.hpp"
 #include "runtime/process/address.hpp"
 #include "runtime/process/logging.hpp"
@@ -21,6 +22,7 @@ struct node_options {
   std::uint32_t slots = 1;
   std::uint64_t slot_bytes = 0;            ///< of memory, that a slot may take; 0: the machine's in equal parts
   std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest
+  cloud_options cloud;                     ///< whose notices count, too
   std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
   std::vector<std::filesystem::path> data; ///< jobs may read below these folders; empty: whatever this process can
   log_format log = log_format::text;
@@ -30,8 +32,9 @@ struct node_options {
   bool own_machine = false; ///< says nothing of its machine: planned with as if it shared its cores with nobody
 };
 
-/// Runs a node until it is released after SIGTERM, preempted, or refused by the manager; returns the exit status. A
-/// second SIGTERM ends it at once. Throws std::runtime_error with one line if it cannot start or was refused.
+/// Runs a node until it is released after a notice (SIGTERM or the cloud's), preempted, or refused by the manager;
+/// returns the exit status. A second SIGTERM ends it at once. Throws std::runtime_error with one line if it cannot
+/// start or was refused.
 int run_node(const node_options& options);
 
 } // namespace parcae

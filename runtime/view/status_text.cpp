@@ -142,6 +142,10 @@ void add_instances(std::string& out, const status_reply& x, bool all) {
     out += fmt::format("instance {} ({}, {}): {}", i.name, i.role, counted(i.slots, "slot"), i.state);
     if (i.expires_in_ms >= 0 && i.state == "leaving")
       out += " in " + text_of_age(1000 * i.expires_in_ms);
+    if (i.slots_needed > 0)
+      out += fmt::format(", {} to be moved by then", counted(i.slots_needed, "slot"));
+    if (!i.warning.empty() && i.state != "lost")
+      out += fmt::format("{} ({})", i.state == "alive" ? ", at risk" : "", i.warning);
     if (i.state == "lost")
       out += " " + text_of_age(x.now_us - i.lost_at_us) + " ago";
     out += ", joined " + text_of_age(1000 * static_cast<std::int64_t>(i.age_ms)) + " ago\n";

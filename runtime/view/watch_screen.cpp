@@ -239,6 +239,9 @@ cell cell_of(std::string name, const instance_status* x, const status_reply& sta
     result.age.clear();
     result.mark = "lost " + text_of_age(status.now_us + since_us - x->lost_at_us) + " ago";
     result.how = look::bad;
+  } else if (!x->warning.empty()) {
+    result.mark = "at risk";
+    result.how = look::warning;
   }
   return result;
 }
@@ -284,6 +287,30 @@ std::vector<screen_line> grid(const status_reply& x, const job_status& job, std:
   }
   if (shown < job.width)
     result.push_back({caption(""), {fmt::format("and {} pipelines more", job.width - shown), look::faint}});
+  return result;
+}
+
+/// What is to be done by when, and what may come; no lines if nothing.
+std::vector<screen_line> notices(const status_reply& x, std::int64_t since_us) {
+  screen_line leaving{caption("leaving")}, at_risk{caption("at risk")};
+  for (const auto& i : x.instances) {
+    const bool leaves = i.state == "leaving";
+    if (i.state == "lost" || (i.warning.empty() && i.slots_needed == 0))
+      continue;
+    auto text = clean(i.name);
+    if (leaves)
+      text += " in " + text_of_age(1000 * i.expires_in_ms - since_us);
+    if (i.slots_needed > 0)
+      text += ", " + counted(i.slots_needed, "slot") + " to be moved by then";
+    if (!i.warning.empty())
+      text += " (" + clean(i.warning) + ")";
+    auto& line = leaves ? leaving : at_risk;
+    line.push_back({(line.size() > 1 ? "; " : "") + text, look::warning});
+  }
+  std::vector<screen_line> result;
+  for (auto* line : {&leaving, &at_risk})
+    if (line->size() > 1)
+      result.push_back(std::move(*line));
   return result;
 }
 
@@ -343,7 +370,8 @@ std::vector<screen_line> render(const status_reply& x, std::uint64_t id, const m
   if (job)
     std::ranges::move(head(x, *job, since_us, {static_cast<int>(columns), static_cast<int>(rows)}),
                       std::back_inserter(lines));
-  const auto rest = others(x, job, since_us);
+  auto rest = notices(x, since_us);
+  std::ranges::move(others(x, job, since_us), std::back_inserter(rest));
   const auto space = [&] {
     if (rows >= ample_rows)
       lines.emplace_back();

@@ -21,8 +21,8 @@ struct instance_table_test : testing::Test {
   instance_table::time_point now{1h};
 
   std::optional<parcae_error> refusal(const hello& x) {
-    auto verdict = table.join(x, now);
-    return verdict.refused ? std::optional(verdict.refused->code) : std::nullopt;
+    const auto joined = table.join(x, now);
+    return joined ? std::nullopt : std::optional(joined.error().code);
   }
 };
 
@@ -35,22 +35,21 @@ struct instance_table_test : testing::Test {
 // the life it replaced                    / lost_incarnation, also once the other is lost
 // a life that another manager welcomed    / lost_incarnation
 TEST_F(instance_table_test, names_and_lives) {
-  EXPECT_TRUE(table.join(greeting("a", 1), now).is_new);
-  auto again = table.join(greeting("a", 1), now);
-  EXPECT_FALSE(again.refused);
+  EXPECT_TRUE(table.join(greeting("a", 1), now).value().is_new);
+  auto again = table.join(greeting("a", 1), now).value();
   EXPECT_FALSE(again.is_new);
   EXPECT_EQ(refusal(greeting("a", 2)), parcae_error::duplicate_name);
   for (auto later : {0h, 1h}) {
     EXPECT_TRUE(table.lose({"a", {1}}, now));
     now += later;
     table.expire(now);
-    const auto back = table.join(greeting("a", 1), now);
+    const auto back = table.join(greeting("a", 1), now).value();
     EXPECT_TRUE(back.is_new);
     EXPECT_TRUE(back.returned);
     EXPECT_EQ(table.find({"a", {1}})->state, instance_state::alive);
   }
   EXPECT_TRUE(table.lose({"a", {1}}, now));
-  const auto other = table.join(greeting("a", 2), now);
+  const auto other = table.join(greeting("a", 2), now).value();
   EXPECT_TRUE(other.is_new);
   EXPECT_FALSE(other.returned);
   EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);
@@ -135,6 +134,29 @@ TEST_F(instance_table_test, the_earliest_notice_counts) {
   EXPECT_FALSE(table.leave({"a", {2}}, now));
   table.lose({"a", {1}}, now);
   EXPECT_FALSE(table.leave({"a", {1}}, now));
+}
+
+// given: HELLO with a warning, the same, another, none; then a notice with a reason, HELLO without a warning /
+// expected: each change is told once, and the reason stays; one that is too long is refused
+TEST_F(instance_table_test, warnings_are_edge_triggered) {
+  auto x = greeting("a", 1);
+  const auto said = [&](const std::string& warning) {
+    x.warning = warning;
+    return table.join(x, now).warns;
+  };
+  const auto known = [&] { return table.find({"a", {1}})->facts.warning; };
+  EXPECT_TRUE(said("rebalance"));
+  EXPECT_FALSE(said("rebalance"));
+  EXPECT_TRUE(said("maintenance"));
+  EXPECT_EQ(known(), "maintenance");
+  EXPECT_TRUE(said(""));
+  EXPECT_EQ(known(), "");
+  EXPECT_FALSE(said(""));
+  EXPECT_TRUE(table.leave({"a", {1}}, now + 10s, "preempted by command"));
+  EXPECT_FALSE(said(""));
+  EXPECT_EQ(known(), "preempted by command");
+  x.warning.assign(hello::longest_warning + 1, 'x');
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
 }
 
 TEST_F(instance_table_test, refuses_machines_that_make_no_sense) {

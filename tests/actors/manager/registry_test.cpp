@@ -1,127 +1,14 @@
-// The registry with dummy instances and slots, in virtual time.
+// Who is a member, and what clients are answered.
 
-#include "actors/manager/front.hpp"
-#include "actors/manager/registry.hpp"
-#include "protocols/client/client.hpp"
-#include "tests/support/actor_fixture.hpp"
+#include "tests/actors/manager/registry_fixture.hpp"
 
 #include <algorithm>
 
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-/// What an instance was told.
-struct instance_record_of {
-  int released = 0;
-  std::vector<std::uint64_t> deaths_ms;
-};
-
-struct registry_test : actor_test {
-  std::map<std::string, instance_record_of> told;
-  std::map<std::string, std::vector<job_id>> attached;
-  std::map<std::string, std::vector<command>> commands;
-  std::map<std::string, report_sink> conductors; ///< by instance: of the job that it serves
-  std::map<std::string, incarnation> life_of;
-  std::map<std::string, instance_actor> instances;
-  std::uint64_t lives = 0;
-  int ended = 0;
-
-  registry_config in_virtual_time() {
-    registry_config x;
-    x.own_threads = false;
-    x.manager_life = 77;
-    x.silence = 24h; // most of these instances say HELLO once
-    x.ended = [this] { ++ended; };
-    return x;
-  }
-
-  registry_actor registry = owned(system.spawn(parcae::registry, in_virtual_time()));
-
-  hello greeting(const std::string& name, role as = role::worker) {
-    hello x;
-    x.name = name;
-    x.life = life_of[name] = {++lives};
-    x.role = as;
-    x.host = "127.0.0.1";
-    x.port = 1;
-    x.processor = "cpu";
-    return x;
-  }
-
-  instance_actor dummy_instance(const std::string& name) {
-    return owned(system.spawn([this, name](instance_actor::pointer) -> instance_actor::behavior_type {
-      return {
-          [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
-          [=, this](released_atom) { ++told[name].released; },
-          [](notice_atom, std::uint64_t) {},
-          [](dial_atom, std::uint64_t) {},
-          [](timer_atom) {},
-          [](report_atom, const std::string&, const std::vector<std::string>&) {},
-          [](report_atom) {},
-      };
-    }));
-  }
-
-  slot_actor dummy_slot(const std::string& name) {
-    return owned(
-        system.spawn([this, name](slot_actor::pointer) { return behavior_for(name, std::type_identity<command>{}); }));
-  }
-
-  template <class... Commands>
-  slot_actor::behavior_type behavior_for(const std::string& name, std::type_identity<std::variant<Commands...>>) {
-    return {[=, this](const addressee& to, const Commands& x) {
-              EXPECT_EQ(to.slot.life, life_of[name]);
-              obey(name, x);
-            }...,
-            [=, this](attach_atom, const addressee& to, const report_sink& sink) {
-              attached[name].push_back(to.job);
-              conductors[name] = sink;
-            }};
-  }
-
-  /// Has the data, and says no more.
-  template <class Command>
-  void obey(const std::string& name, const Command& x) {
-    commands[name].emplace_back(x);
-    if constexpr (std::is_same_v<Command, load>)
-      caf::anon_send(conductors[name], slot_id{name, life_of[name], 0}, loaded{x.job, "digest"});
-  }
-
-  caf::expected<welcome> join(const hello& x) {
-    instances[x.name] = dummy_instance(x.name);
-    std::vector<slot_actor> slots;
-    for (std::uint32_t i = 0; i < x.slots; ++i)
-      slots.push_back(dummy_slot(x.name));
-    return ask<welcome>(registry, x, instances[x.name], slots);
-  }
-
-  void lose(const std::string& name) {
-    caf::anon_send_exit(instances[name], caf::exit_reason::kill);
-    run();
-  }
-
-  reply serve(const request& x) { return decode_reply(ask<client_reply>(registry, client_request{encode(x)})->bytes); }
-
-  status_reply status() { return std::get<status_reply>(serve(status_request{})); }
-
-  std::string state_of(const std::string& name) {
-    std::string result = "gone";
-    for (const auto& x : status().instances)
-      if (x.name == name)
-        result = x.state;
-    return result;
-  }
-
-  job_specification job() {
-    job_specification x;
-    x.data.path = "/data";
-    return x;
-  }
-};
 
 // given: HELLO, its repetition, another life with the same name / expected: welcome, welcome, duplicate_name
 TEST_F(registry_test, welcomes_and_refuses) {
@@ -363,6 +250,32 @@ TEST_F(registry_test, tells_what_happened) {
   EXPECT_THAT(s.failures[0].lines, ElementsAre("line"));
 }
 
+// given: a risk that the cloud sees, as each HELLO says; none; another, and a notice with its reason / expected: news
+// of each change, the status has the reason; who joins at risk says so after joining
+TEST_F(registry_test, tells_what_clouds_say) {
+  auto x = greeting("a");
+  join(x);
+  for (const auto* warning : {"rebalance", "rebalance", "", "maintenance"}) {
+    x.warning = warning;
+    join(x);
+    EXPECT_EQ(status().instances.at(0).warning, warning);
+  }
+  self->send(registry, leaving_notice{"a", x.life, 30'000, "AWS: terminate"});
+  run();
+  EXPECT_EQ(status().instances.at(0).warning, "AWS: terminate");
+  auto y = greeting("b");
+  y.warning = "rebalance";
+  join(y);
+  std::vector<std::string> texts;
+  for (const auto& n : status().news)
+    texts.push_back(n.level + ": " + n.text);
+  EXPECT_THAT(texts,
+              ElementsAre(HasSubstr("instance a joined"), "warning: instance a is at risk: rebalance",
+                          "information: instance a is at risk no more", "warning: instance a is at risk: maintenance",
+                          "warning: notice: instance a leaves in 30s: AWS: terminate", HasSubstr("instance b joined"),
+                          "warning: instance b is at risk: rebalance"));
+}
+
 // given: a notice while no job runs / expected: leaving, and released at once
 TEST_F(registry_test, releases_leaving_instances_without_a_job) {
   auto x = greeting("a");
@@ -371,240 +284,6 @@ TEST_F(registry_test, releases_leaving_instances_without_a_job) {
   run();
   EXPECT_EQ(state_of("a"), "leaving");
   EXPECT_EQ(told["a"].released, 1);
-}
-
-// given: two jobs and an instance / expected: the slot is attached to the first, then, once that is cancelled, to the
-// second
-TEST_F(registry_test, runs_jobs_one_after_the_other) {
-  join(greeting("a"));
-  EXPECT_EQ(std::get<submitted_reply>(serve(submit_request{job()})).job, 1u);
-  EXPECT_EQ(std::get<submitted_reply>(serve(submit_request{job()})).job, 2u);
-  EXPECT_THAT(attached["a"], ElementsAre(job_id{1}));
-  auto jobs = status().jobs;
-  ASSERT_EQ(jobs.size(), 2u);
-  EXPECT_EQ(jobs[0].state, "running");
-  EXPECT_EQ(jobs[1].state, "queued");
-  serve(cancel_request{1});
-  // The dummy slot never answers: the conductor's limits end the wait.
-  for (int i = 0; i < 200 && attached["a"].size() < 2; ++i)
-    advance(1s);
-  EXPECT_THAT(attached["a"], ElementsAre(job_id{1}, job_id{2}));
-  EXPECT_EQ(status().jobs[0].state, "cancelled");
-}
-
-// given: a job that needs two slots, one that needs one, and one slot; then two / expected: the second runs, the first
-// says why it waits, is checked with the same answer, and runs when it can
-TEST_F(registry_test, a_job_that_cannot_run_blocks_nobody) {
-  auto deep = job();
-  deep.min_depth = 2;
-  serve(submit_request{deep});
-  EXPECT_THAT(status().jobs[0].problem, HasSubstr("waits for workers"));
-  serve(submit_request{job()});
-  serve(submit_request{job(), 9});
-  join(greeting("a"));
-  auto jobs = status().jobs;
-  EXPECT_EQ(jobs[0].state, "queued");
-  EXPECT_THAT(jobs[0].problem, HasSubstr("1×2 needs 2"));
-  EXPECT_EQ(jobs[1].state, "queued");
-  EXPECT_EQ(jobs[1].problem, "waits for job 3 (job), which runs");
-  EXPECT_EQ(jobs[2].state, "running") << "its priority is higher";
-  EXPECT_EQ(jobs[2].priority, 9);
-  const auto checked = std::get<checked_reply>(serve(check_request{deep}));
-  EXPECT_THAT(checked.obstacle, HasSubstr("1×2 needs 2"));
-  EXPECT_THAT(checked.before,
-              ElementsAre("job 3 (job), which runs", "job 1 (job), if it can run by then", "job 2 (job)"));
-  EXPECT_EQ(status().jobs.size(), 3u) << "nothing was queued";
-  serve(cancel_request{2});
-  join(greeting("b"));
-  serve(cancel_request{3});
-  advance(60s);
-  EXPECT_EQ(status().jobs[0].state, "running");
-  EXPECT_EQ(std::get<error_reply>(serve(submit_request{job(), 1001})).code, "malformed_request");
-}
-
-// given: a job that wants two instances and two slots of one, then a second instance, which is lost once the job has
-// begun / expected: it waits and says for how many, begins with both, goes on with one
-TEST_F(registry_test, a_job_begins_with_as_many_instances_as_it_asks_for) {
-  auto patient = job();
-  patient.min_instances = 2;
-  auto wide = greeting("a");
-  wide.slots = 2;
-  join(wide);
-  serve(submit_request{patient});
-  EXPECT_EQ(status().jobs[0].state, "queued");
-  EXPECT_EQ(status().jobs[0].problem, "waits for instances: 1 of 2 that job.min_instances asks for");
-  EXPECT_EQ(status().jobs[0].min_instances, 2u);
-  EXPECT_EQ(std::get<checked_reply>(serve(check_request{patient})).obstacle, status().jobs[0].problem);
-  EXPECT_TRUE(attached["a"].empty());
-  join(greeting("b"));
-  EXPECT_EQ(status().jobs[0].state, "running");
-  EXPECT_THAT(attached["b"], ElementsAre(job_id{1}));
-  lose("b");
-  advance(10s);
-  EXPECT_EQ(status().jobs[0].state, "running");
-}
-
-// given: a job that lost a slot it needs before it began, and one behind it that could run / expected: after a moment
-// the second runs; when that is over the first is tried again
-TEST_F(registry_test, a_job_that_has_not_begun_gives_way) {
-  auto deep = job();
-  deep.min_depth = 2;
-  join(greeting("a"));
-  join(greeting("b"));
-  serve(submit_request{deep});
-  serve(submit_request{job()});
-  EXPECT_EQ(status().jobs[0].state, "running");
-  lose("b");
-  advance(1s);
-  EXPECT_EQ(status().jobs[0].state, "running") << "b may come back";
-  for (int i = 0; i < 100 && status().jobs[1].state == "queued"; ++i)
-    advance(1s);
-  EXPECT_EQ(status().jobs[1].state, "running");
-  EXPECT_EQ(status().jobs[0].state, "queued");
-  EXPECT_THAT(attached["a"], ElementsAre(job_id{1}, job_id{2}));
-  join(greeting("b"));
-  serve(cancel_request{2});
-  advance(60s);
-  EXPECT_EQ(status().jobs[0].state, "running");
-}
-
-// given: an error of a node that it noticed while it worked for the job before / expected: it is of that job
-TEST_F(registry_test, failures_are_of_the_job_they_name) {
-  join(greeting("a"));
-  serve(submit_request{job()});
-  serve(submit_request{job()});
-  lose("a");
-  serve(cancel_request{1});
-  advance(60s);
-  join(greeting("a"));
-  advance(100ms);
-  ASSERT_EQ(status().jobs[1].state, "running");
-  serve(report_request{"a", "of the first", {}, 1});
-  serve(report_request{"b", "of one that there never was", {}, 77});
-  const auto failures = status().failures;
-  ASSERT_EQ(failures.size(), 2u);
-  EXPECT_EQ(failures[0].job, 1u);
-  EXPECT_EQ(failures[1].job, 2u);
-}
-
-// given: a job that has made no step / expected: no loss, rather than one of 0
-TEST_F(registry_test, there_is_no_loss_before_the_first_step) {
-  join(greeting("a"));
-  serve(submit_request{job()});
-  advance(100ms);
-  EXPECT_EQ(status().jobs[0].loss_steps, -1);
-}
-
-// given: a job and an instance / expected: PREPARE once joins were collected; after a loss a job without instances
-// waits
-TEST_F(registry_test, a_job_drives_its_slots) {
-  join(greeting("a"));
-  serve(submit_request{job()});
-  advance(100ms);
-  ASSERT_FALSE(commands["a"].empty());
-  auto first = std::ranges::find_if(commands["a"], [](const command& x) { return std::holds_alternative<prepare>(x); });
-  ASSERT_NE(first, commands["a"].end());
-  const auto& plan = std::get<prepare>(*first);
-  EXPECT_EQ(plan.job, job_id{1});
-  EXPECT_EQ(plan.target.ranks(), 1u);
-  EXPECT_EQ(plan.target.participants.at(0).slot.instance, "a");
-  lose("a");
-  advance(100ms);
-  EXPECT_EQ(status().jobs[0].phase, "waiting");
-  EXPECT_FALSE(status().jobs[0].events.empty());
-}
-
-// given: one job after another, a failure in each / expected: of all jobs the one that runs is told in detail, and the
-// last one when it has ended; another when it is asked for; a failure is of the job that ran
-TEST_F(registry_test, one_job_is_told_in_detail) {
-  const auto detailed = [](const status_reply& x) {
-    std::vector<std::uint64_t> result;
-    for (const auto& j : x.jobs)
-      if (j.detailed && !j.events.empty())
-        result.push_back(j.id);
-    return result;
-  };
-  serve(report_request{"a", "before any job", {}});
-  join(greeting("a"));
-  serve(submit_request{job()});
-  serve(submit_request{job()});
-  advance(100ms);
-  EXPECT_THAT(detailed(status()), ElementsAre(1));
-  serve(report_request{"b", "while the first runs", {}});
-  lose("a"); // nobody is left to wait for
-  serve(cancel_request{1});
-  advance(60s);
-  join(greeting("a"));
-  advance(100ms);
-  serve(report_request{"c", "while the second runs", {}});
-  EXPECT_THAT(detailed(status()), ElementsAre(2));
-  EXPECT_THAT(detailed(std::get<status_reply>(serve(status_request{.job = 1}))), ElementsAre(1));
-  lose("a");
-  serve(cancel_request{2});
-  advance(60s);
-  const auto last = status();
-  EXPECT_EQ(last.jobs[1].state, "cancelled");
-  EXPECT_THAT(detailed(last), ElementsAre(2));
-  ASSERT_EQ(last.failures.size(), 3u);
-  EXPECT_EQ(last.failures[0].job, 0u);
-  EXPECT_EQ(last.failures[1].job, 1u);
-  EXPECT_EQ(last.failures[2].job, 2u);
-}
-
-// given: workers that came and went before the job, of two processors / expected: the job is planned for liveput, with
-// the forecast of those like its first worker, and status shows the decision; a second one after the interval, without
-// any event
-TEST_F(registry_test, decisions_are_shown) {
-  auto other = greeting("x");
-  other.processor = "another cpu";
-  join(other);
-  join(greeting("a"));
-  join(greeting("b"));
-  lose("x");
-  advance(100ms);
-  lose("b");
-  serve(submit_request{job()});
-  advance(100ms);
-  auto shown = status().jobs.at(0);
-  ASSERT_EQ(shown.decision_count, 1u);
-  const auto first = shown.decisions.at(0);
-  EXPECT_EQ(first.policy, "liveput");
-  EXPECT_EQ(first.chosen.configuration, "1×1");
-  EXPECT_THAT(first.reason, HasSubstr("samples expected"));
-  EXPECT_THAT(first.trigger, HasSubstr("join of a"));
-  ASSERT_EQ(first.forecast.size(), 11u);
-  EXPECT_LE(first.forecast[0].mean, 2);
-  EXPECT_EQ(first.generation, 1u);
-}
-
-// given: three workers that join in one moment / expected: the decision, and the change that follows, name all of them
-TEST_F(registry_test, a_change_names_all_its_causes) {
-  for (const auto* name : {"a", "b", "c"})
-    join(greeting(name));
-  serve(submit_request{job()});
-  advance(100ms);
-  const auto shown = status().jobs.at(0);
-  ASSERT_EQ(shown.decisions.size(), 1u);
-  EXPECT_EQ(shown.decisions[0].trigger, "join of a/0; join of b/0; join of c/0");
-}
-
-// given: a reproducible job that began on one processor / expected: slots of another are not used, keepers are
-TEST_F(registry_test, reproducible_jobs_stay_on_one_processor) {
-  serve(submit_request{job()});
-  join(greeting("a"));
-  auto other = greeting("b");
-  other.processor = "another cpu";
-  join(other);
-  auto keeper = greeting("k", role::keeper);
-  keeper.processor = "a third cpu";
-  join(keeper);
-  EXPECT_EQ(attached["a"].size(), 1u);
-  EXPECT_EQ(attached["b"].size(), 0u);
-  EXPECT_EQ(attached["k"].size(), 1u);
-  // What the job does not use may leave at once.
-  self->send(registry, leaving_notice{"b", other.life, 30'000});
-  run();
-  EXPECT_EQ(told["b"].released, 1);
 }
 
 // given: preemptions by name / expected: with notice the instance leaves and is told when to die; without, it is only

@@ -127,7 +127,7 @@ struct simulated_network : testing::Test {
       return result;
     };
     x.source.retire = [this](std::unique_ptr<executor>) { ++retired; };
-    x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
+    x.ended = [this](const instance_ending& how) { ended.push_back(how.failure); };
     instance = node.system.spawn(parcae::instance, std::move(x));
     run();
     advance(1ms);

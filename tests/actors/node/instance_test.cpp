@@ -1,199 +1,15 @@
-// Instance, gpu and stage with dummy executors and a dummy middleman, in virtual time.
+// Instances with a dummy middleman and a dummy manager.
 
-#include "actors/node/instance.hpp"
 #include "protocols/client/client.hpp"
-#include "tests/support/actor_fixture.hpp"
+#include "tests/actors/node/node_fixture.hpp"
 
 #include <caf/io/all.hpp>
 
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-/// Notes the names of its commands; answers STOP; throws at ACTIVATE.
-struct dummy_executor : executor {
-  slot_id slot;
-  std::function<void(report)> report_to;
-  std::vector<std::string>* seen = nullptr;
-
-  void submit(command x) override {
-    seen->push_back(std::to_string(x.index()));
-    if (auto s = std::get_if<stop>(&x))
-      report_to(stopped{s->current, {}, {}});
-    if (std::holds_alternative<activate>(x))
-      throw std::runtime_error("broken");
-  }
-};
-
-struct node_test : actor_test {
-  std::vector<std::string> seen;
-  int made = 0;
-  int retired = 0;
-  std::vector<std::pair<slot_id, report>> reports;
-  report_sink sink =
-      owned(system.spawn([this](report_sink::pointer) { return sink_behavior(std::type_identity<report>{}); }));
-
-  template <class... Reports>
-  report_sink::behavior_type sink_behavior(std::type_identity<std::variant<Reports...>>) {
-    return {[this](const slot_id& from, const Reports& x) { reports.emplace_back(from, x); }...};
-  }
-
-  executor_source source() {
-    executor_source result;
-    result.make = [this](const slot_id& slot, std::function<void(report)> f) {
-      auto x = std::make_unique<dummy_executor>();
-      x->slot = slot;
-      x->report_to = std::move(f);
-      x->seen = &seen;
-      ++made;
-      return x;
-    };
-    result.retire = [this](std::unique_ptr<executor>) { ++retired; };
-    return result;
-  }
-};
-
-struct gpu_test : node_test {
-  slot_id slot{"a", {1}, 0};
-  slot_actor gpu = system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(self));
-
-  void TearDown() override {
-    self->send_exit(gpu, caf::exit_reason::user_shutdown);
-    run();
-    node_test::TearDown();
-  }
-
-  template <class T>
-  void tell(const T& x, std::uint64_t job = 1) {
-    tell(x, addressee{slot, {job}});
-  }
-
-  template <class T>
-  void tell(const T& x, const addressee& to) {
-    self->send(gpu, to, x);
-    run();
-  }
-
-  template <class... Reports>
-  report_sink::behavior_type counting(int& heard, std::type_identity<std::variant<Reports...>>) {
-    return {[&heard](const slot_id&, const Reports&) { ++heard; }...};
-  }
-
-  void attach(std::uint64_t job) {
-    self->send(gpu, attach_atom_v, addressee{slot, {job}}, sink);
-    run();
-  }
-};
-
-// given: commands before a job was attached / expected: ignored
-TEST_F(gpu_test, ignores_commands_without_a_job) {
-  tell(stop{{1}});
-  EXPECT_EQ(made, 0);
-  EXPECT_TRUE(reports.empty());
-}
-
-// given: a job / expected: commands reach its executor, reports reach its conductor with the slot
-TEST_F(gpu_test, connects_executor_and_conductor) {
-  attach(1);
-  attach(1);
-  EXPECT_EQ(made, 1);
-  tell(stop{{3}});
-  ASSERT_EQ(reports.size(), 1u);
-  EXPECT_EQ(reports[0].first, slot);
-  EXPECT_EQ(std::get<stopped>(reports[0].second).current, generation{3});
-}
-
-// given: another job / expected: an executor of its own, the former retired
-TEST_F(gpu_test, starts_empty_for_another_job) {
-  attach(1);
-  attach(2);
-  EXPECT_EQ(made, 2);
-  EXPECT_EQ(retired, 1);
-}
-
-// given: a command of the job before, which comes late / expected: ignored
-TEST_F(gpu_test, commands_are_of_one_job) {
-  attach(1);
-  attach(2);
-  tell(stop{{1}}, 1);
-  EXPECT_TRUE(seen.empty());
-  tell(stop{{1}}, 2);
-  EXPECT_EQ(seen.size(), 1u);
-}
-
-// given: commands and a conductor for another life of this slot, and for its neighbour: the process has taken the
-// number of one that died, and CAF takes it for that / expected: ignored
-TEST_F(gpu_test, commands_are_for_one_life_of_one_slot) {
-  attach(1);
-  auto former = slot, neighbour = slot;
-  former.life = {2};
-  neighbour.index = 1;
-  for (const auto& other : {former, neighbour}) {
-    tell(stop{{1}}, {other, {1}});
-    self->send(gpu, attach_atom_v, addressee{other, {2}}, sink);
-    run();
-  }
-  EXPECT_TRUE(seen.empty());
-  EXPECT_EQ(made, 1);
-  tell(stop{{1}});
-  EXPECT_EQ(seen.size(), 1u);
-}
-
-// given: the same job attached again, by a handle of a new connection / expected: the executor stays, reports go there
-TEST_F(gpu_test, attached_again_it_keeps_its_executor) {
-  attach(1);
-  tell(stop{{1}});
-  int heard = 0;
-  const auto first = sink;
-  sink = owned(system.spawn([&](report_sink::pointer) { return counting(heard, std::type_identity<report>{}); }));
-  attach(1);
-  tell(stop{{1}});
-  EXPECT_EQ(made, 1);
-  EXPECT_EQ(reports.size(), 1u);
-  EXPECT_EQ(heard, 1);
-}
-
-// given: an executor that throws / expected: the stage dies alone, the loss is reported for the newest generation, a
-// new one works
-TEST_F(gpu_test, replaces_a_dead_stage) {
-  attach(1);
-  tell(activate{{7}, {}});
-  EXPECT_EQ(made, 2);
-  EXPECT_EQ(retired, 1);
-  ASSERT_EQ(reports.size(), 1u);
-  const auto& x = std::get<failed>(reports[0].second);
-  EXPECT_EQ(x.current, generation{7});
-  EXPECT_EQ(x.kind, failure::computation);
-  tell(stop{{8}});
-  EXPECT_EQ(reports.size(), 2u);
-}
-
-// given: the instance ends its gpu / expected: the executor is retired
-TEST_F(gpu_test, retires_its_executor_at_the_end) {
-  attach(1);
-  self->send_exit(gpu, caf::exit_reason::user_shutdown);
-  run();
-  EXPECT_EQ(retired, 1);
-}
-
-// given: an instance that is killed / expected: its gpus end, and with them the executors
-TEST_F(gpu_test, does_not_outlive_its_parent) {
-  caf::scoped_actor other(system, true);
-  const auto orphan = [&] {
-    caf::scoped_actor parent(system, true);
-    return system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(parent));
-  }();
-  run();
-  other->send(orphan, attach_atom_v, addressee{slot, {1}}, sink);
-  run();
-  other->monitor(orphan);
-  run();
-  EXPECT_EQ(made, retired);
-  other->receive([&](const caf::down_msg& x) { EXPECT_EQ(x.source, orphan.address()); });
-}
 
 /// A manager that can be there, away, or refuse; behind a middleman that connects to it.
 struct instance_test : node_test {
@@ -207,7 +23,8 @@ struct instance_test : node_test {
   std::optional<caf::error> dial_error;
   int dials = 0;
   int died = 0;
-  std::vector<std::string> ended;
+  std::vector<std::string> ended; ///< with what failure
+  bool released = false;          ///< when it ended
   manager_actor manager = start_manager();
   caf::io::middleman_actor dialler =
       owned(system.spawn([this](caf::io::middleman_actor::pointer) -> caf::io::middleman_actor::behavior_type {
@@ -271,7 +88,10 @@ struct instance_test : node_test {
     x.source = source();
     x.dialler = dialler;
     x.die = [this] { ++died; };
-    x.ended = [this](std::string why) { ended.push_back(std::move(why)); };
+    x.ended = [this](const instance_ending& how) {
+      ended.push_back(how.failure);
+      released = how.released;
+    };
     instance = system.spawn(parcae::instance, std::move(x));
     run();
     advance(1ms);
@@ -283,8 +103,13 @@ struct instance_test : node_test {
     node_test::TearDown();
   }
 
-  void notice(std::uint64_t grace_ms) {
-    self->send(instance, notice_atom_v, grace_ms);
+  void notice(std::uint64_t grace_ms, const std::string& reason = "SIGTERM") {
+    self->send(instance, notice_atom_v, grace_ms, reason);
+    run();
+  }
+
+  void risk(const std::string& reason) {
+    self->send(instance, risk_atom_v, reason);
     run();
   }
 };
@@ -441,9 +266,11 @@ TEST_F(instance_test, leaves_when_released) {
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_EQ(notices[0].notice_ms, 5000u);
   EXPECT_TRUE(ended.empty());
+  EXPECT_EQ(notices[0].reason, "SIGTERM");
   self->send(instance, released_atom_v);
   run();
   EXPECT_THAT(ended, ElementsAre(""));
+  EXPECT_TRUE(released);
 }
 
 TEST_F(instance_test, leaves_when_the_grace_is_over) {
@@ -453,6 +280,40 @@ TEST_F(instance_test, leaves_when_the_grace_is_over) {
   EXPECT_TRUE(ended.empty());
   advance(1ms);
   EXPECT_THAT(ended, ElementsAre(""));
+  EXPECT_FALSE(released) << "what it held was still needed";
+}
+
+// given: a risk that the cloud sees, sees no more, sees again; then a notice, and no risk any more / expected: HELLO
+// says the risk within a second, then nothing, then the risk, then the notice's reason, which stays; too long a text is
+// cut
+TEST_F(instance_test, says_what_its_cloud_says) {
+  start();
+  const auto said = [&] {
+    advance(1s);
+    return greetings.back().warning;
+  };
+  EXPECT_EQ(said(), "");
+  risk("rebalance");
+  EXPECT_EQ(said(), "rebalance");
+  risk("");
+  EXPECT_EQ(said(), "");
+  risk(std::string(1000, 'x'));
+  EXPECT_EQ(said(), std::string(hello::longest_warning, 'x'));
+  EXPECT_TRUE(notices.empty());
+  notice(5000, "AWS: terminate");
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].reason, "AWS: terminate");
+  risk("");
+  EXPECT_EQ(said(), "AWS: terminate");
+}
+
+// given: a notice of more milliseconds than the clock can count / expected: the clock does not overflow
+TEST_F(instance_test, a_notice_is_at_most_a_day_away) {
+  start();
+  notice(UINT64_MAX - 1);
+  EXPECT_TRUE(ended.empty());
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].notice_ms, 86'400'000u);
 }
 
 // given: a second SIGTERM, which shortens the grace to nothing / expected: ends at once
@@ -462,6 +323,7 @@ TEST_F(instance_test, the_earliest_notice_counts) {
   notice(0);
   advance(0ms);
   EXPECT_THAT(ended, ElementsAre(""));
+  EXPECT_FALSE(released);
 }
 
 // given: SIGTERM before the manager was ever reached / expected: ends at once
@@ -470,6 +332,7 @@ TEST_F(instance_test, nobody_waits_for_a_stranger) {
   start();
   notice(5000);
   EXPECT_THAT(ended, ElementsAre(""));
+  EXPECT_TRUE(released);
 }
 
 // given: two errors at once, later one while the manager is away / expected: the first with the log up to the second,
