@@ -23,9 +23,24 @@ std::string run_name(const conducted_job& job) {
 
 } // namespace
 
-checkpoint_ledger::checkpoint_ledger(const conducted_job& job, const version& resumed) : job_(job) {
-  view_.checkpoint = resumed;
-  folder_ = job.specification.resume.folder;
+checkpoint_ledger::checkpoint_ledger(const conducted_job& job) : job_(job) {
+  const auto& memory = job.memory;
+  const bool wrote = memory.checkpoint != version{};
+  view_.checkpoint = wrote ? memory.checkpoint : version{job.specification.resume.steps, {}};
+  folder_ = wrote ? memory.checkpoint_name : job.specification.resume.folder;
+  for (const auto& x : memory.checkpoint_folders)
+    view_.checkpoint_folders.emplace_back(x.keeper, x.folder);
+  on_disk_.assign(memory.checkpoints_on_disk.begin(), memory.checkpoints_on_disk.end());
+}
+
+job_memory checkpoint_ledger::memory() const {
+  job_memory result;
+  result.checkpoint = view_.checkpoint;
+  result.checkpoint_name = folder_;
+  for (const auto& [keeper, folder] : view_.checkpoint_folders)
+    result.checkpoint_folders.push_back({keeper, folder});
+  result.checkpoints_on_disk.assign(on_disk_.begin(), on_disk_.end());
+  return result;
 }
 
 bool checkpoint_ledger::is_due(const version& held) const {

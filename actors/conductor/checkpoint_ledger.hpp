@@ -17,8 +17,11 @@ namespace parcae {
 
 class checkpoint_ledger {
 public:
-  /// `resumed`: what the job goes on from, if it was submitted with a checkpoint. The job must outlive this.
-  checkpoint_ledger(const conducted_job& job, const version& resumed);
+  /// Begins with what the job was submitted with, or what the journal has. The job must outlive this.
+  explicit checkpoint_ledger(const conducted_job& job);
+
+  /// Its part of what the journal is to have.
+  job_memory memory() const;
 
   /// Somebody wants on disk what the keepers hold, if it is newer.
   void ask(const version& held) { asked_ = !has(held); }

@@ -3,6 +3,7 @@
 // What a conductor knows of its job from the beginning.
 
 #include "protocols/base/exact.hpp"
+#include "protocols/client/journal.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
@@ -21,6 +22,7 @@ struct conductor_options {
 
   milliseconds collect{20};          ///< joins and notices are collected this long before planning
   milliseconds request_limit{5'000}; ///< answer to ABORT, DECIDE, ACTIVATE, and of the planner
+  milliseconds return_limit{5'000};  ///< for ranks to be back, from the first on, after a manager was started again
   milliseconds prepare_limit{60'000};
   milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s
   milliseconds progress_limit{30'000}; ///< no commit for max(this, 10 × the median step): abort
@@ -41,6 +43,7 @@ struct conducted_job {
   model_facts model;
   conductor_options options;
   secret_key secret; ///< the data plane's tokens follow from it; never sent
+  job_memory memory; ///< what the journal has of it; empty: it begins
 
   std::uint32_t layers() const { return static_cast<std::uint32_t>(model.state_bytes.size()); }
 

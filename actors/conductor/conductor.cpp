@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Events but reports, and the front.
+// Events but reports.
 
 namespace parcae {
 
@@ -13,9 +13,9 @@ namespace {
 constexpr milliseconds late{1'000}; ///< a tick; a busy machine is not that late
 
 /// Generation 0 stands for all that another job did.
-commit_chain chain_of(const resume_point& resume) {
-  commit_chain result;
-  if (resume.steps > 0) {
+commit_chain chain_of(const resume_point& resume, const job_memory& memory) {
+  commit_chain result(memory.chain);
+  if (resume.steps > 0 && memory.chain.empty()) {
     result.begin({0}, 0);
     result.end({0}, resume.steps);
   }
@@ -24,12 +24,32 @@ commit_chain chain_of(const resume_point& resume) {
 
 } // namespace
 
+std::unique_ptr<conductor> conductor::make(conducted_job job, observer observe) {
+  return std::make_unique<machine>(std::move(job), std::move(observe));
+}
+
 conductor::machine::machine(conducted_job job, observer observe) :
     job_(std::move(job)), observe_(std::move(observe)), roster_(job_.options.exclusion),
-    chain_(chain_of(job_.specification.resume)), course_(job_.specification.resume.steps),
-    ledger_(job_, chain_.newest()) {
-  if (const auto& resume = job_.specification.resume; resume.steps > 0)
-    roster_.set_data_digest(resume.data_digest);
+    chain_(chain_of(job_.specification.resume, job_.memory)), course_(chain_.newest().steps), ledger_(job_) {
+  const auto& memory = job_.memory;
+  const auto& resume = job_.specification.resume;
+  roster_.set_data_digest(is_recovered() ? memory.data_digest : resume.steps > 0 ? resume.data_digest : "");
+  auto& all = generations_;
+  all.newest = all.reserved = memory.reserved;
+  all.last = memory.last;
+  all.ended_by = memory.result;
+  if (memory.last == generation{})
+    return;
+  // Its ranks may be training. ACTIVATE starts those that wait for it, and others say where they are; if it had ended,
+  // ABORT does.
+  all.last_grid = memory.grid;
+  all.current.emplace(memory.last, memory.grid, chain_.is_open() ? chain_.links().back().base : 0, now_);
+  all.on_grid = true;
+  course_.begin(memory.grid, 1);
+  const auto question =
+      chain_.is_open() ? command(activate{memory.last, chain_.newest()}) : command(abort_generation{memory.last});
+  stand_ = {recovering, all.current->ranks(), std::make_shared<const command>(question), {}};
+  problem_ = "waiting for the return of those that trained";
 }
 
 std::vector<effect> conductor::machine::handle(time_point now, const conductor_event& x) {
@@ -84,6 +104,17 @@ bool conductor::machine::can_go(const slot_id& slot) const {
 
 // Effects
 
+job_memory conductor::machine::memory() const {
+  auto result = ledger_.memory();
+  result.reserved = generations_.reserved;
+  result.chain = chain_.links();
+  result.last = generations_.last;
+  result.grid = generations_.last_grid.value_or(placement{});
+  result.result = generations_.ended_by;
+  result.data_digest = roster_.data_digest();
+  return result;
+}
+
 void conductor::machine::send(const slot_id& to, std::shared_ptr<const command> what) {
   if (auto* slot = roster_.find(to)) {
     if (const auto* p = std::get_if<prepare>(what.get()))
@@ -119,16 +150,25 @@ void conductor::machine::on(const slot_joined& x) {
 
 bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
   const auto given = roster_.come_back(id);
-  if (!given)
+  if (!given && !is_recovered())
     return false;
+  if (stand_.now == recovering && !stand_.limit)
+    stand_.limit = now_ + job_.options.return_limit;
   if (slot.keeper) {
     confirm_to(id);
+  } else if (stand_.now == recovering && generations_.has_place(id)) {
+    send(id, stand_.question);
+    ask_to_load(id, slot, "return of ");
+    return true;
   } else { // not used before it has answered
     roster_.exclude(slot, now_ + job_.options.request_limit);
     slot.asked_back = true;
   }
   // Nothing older than the one it was to compute last is left there, nor newer than the one it prepared last.
-  for (const auto g : {given->activated, given->prepared})
+  if (!given && !slot.keeper)
+    send(id, abort_generation{{0}}); // no generation: only asks for the inventory
+  const auto told = given.value_or(generations_told{});
+  for (const auto g : {told.activated, told.prepared})
     if (g != generation{})
       send(id, abort_generation{g});
   return true;
@@ -149,8 +189,7 @@ void conductor::machine::on(const slot_leaving& x) {
   const auto before = roster_.snapshot_targets();
   roster_.leaves(x.slot, x.expires);
   if (slot->keeper) { // its disk outlives it
-    ledger_.ask(protection_.newest());
-    write_checkpoint();
+    on(checkpoint_wanted{});
     if (roster_.snapshot_targets() != before)
       protect_all();
   }
@@ -185,22 +224,17 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
 }
 
 void conductor::machine::exclude(const slot_id& id, const std::string& why, bool for_good) {
-  auto* slot = roster_.find(id);
-  if (!slot)
-    return;
-  log(severity::warning, to_string(id) + " is not used for now: " + why);
-  if (for_good)
-    roster_.exclude(*slot, time_point::max());
-  else
-    roster_.exclude_for_a_while(*slot, now_);
+  if (auto* slot = roster_.find(id)) {
+    log(severity::warning, to_string(id) + " is not used for now: " + why);
+    for_good ? roster_.exclude(*slot, time_point::max()) : roster_.exclude_for_a_while(*slot, now_);
+  }
 }
 
 void conductor::machine::refuse_new_place(const slot_id& id, const std::string& why) {
-  auto* slot = roster_.find(id);
-  if (!slot)
-    return;
-  log(severity::warning, to_string(id) + " gets no new place for now: " + why);
-  roster_.refuse_new_place(*slot, now_);
+  if (auto* slot = roster_.find(id)) {
+    log(severity::warning, to_string(id) + " gets no new place for now: " + why);
+    roster_.refuse_new_place(*slot, now_);
+  }
 }
 
 void conductor::machine::ask_back() {
@@ -341,47 +375,6 @@ void conductor::machine::notice_standstill(time_point now) {
   for (auto& [id, slot] : roster_.slots())
     if (slot.excluded && slot.asked_back)
       slot.excluded = std::max(*slot.excluded, soonest);
-}
-
-// The front
-
-conductor::conductor(job_id job, job_specification specification, model_facts facts, conductor_options options,
-                     const secret_key& secret, std::function<void(std::size_t row, phase from)> observe) :
-    machine_(std::make_unique<machine>(conducted_job{job, std::move(specification), std::move(facts), options, secret},
-                                       std::move(observe))) {}
-
-conductor::~conductor() = default;
-
-std::vector<effect> conductor::handle(time_point now, const conductor_event& x) {
-  return machine_->handle(now, x);
-}
-
-std::optional<time_point> conductor::deadline() const {
-  return machine_->deadline();
-}
-
-conductor::standing conductor::where() const {
-  return machine_->where();
-}
-
-job_view conductor::view() const {
-  return machine_->view();
-}
-
-std::vector<effect> conductor::last_will() {
-  return machine_->last_will();
-}
-
-std::string conductor::how_to_go_on() const {
-  return machine_->how_to_go_on();
-}
-
-bool conductor::writes(const slot_id& keeper) const {
-  return machine_->writes(keeper);
-}
-
-bool conductor::can_go(const slot_id& slot) const {
-  return machine_->can_go(slot);
 }
 
 } // namespace parcae

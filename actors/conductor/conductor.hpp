@@ -93,10 +93,12 @@ struct request_plan {
   situation now;
 };
 
-/// Append to the job's journal before the effects that follow are carried out.
+/// Put into the journal, in the place of what it has of the job. The effects that follow are carried out when that is
+/// durable, unless they may come `before` it.
 struct record {
-  std::vector<chain_link> chain;
-  std::string what; ///< one line
+  job_memory now;
+  std::string what; ///< one line, for people; may be empty
+  bool before = false;
 };
 
 /// The job's end. Last effect ever.
@@ -117,47 +119,47 @@ using effect = std::variant<tell, request_plan, record, job_ended, log_line>;
 /// The conductor of one job. Single-threaded.
 class conductor {
 public:
-  /// `observe`: is told of each transition taken, by its row; for tests.
-  conductor(job_id job, job_specification specification, model_facts facts, conductor_options options,
-            const secret_key& secret, std::function<void(std::size_t row, phase from)> observe = {});
-  ~conductor();
+  /// Is told of each transition taken, by its row; for tests.
+  using observer = std::function<void(std::size_t row, phase from)>;
+
+  static std::unique_ptr<conductor> make(conducted_job job, observer observe = {});
+  virtual ~conductor() = default;
 
   /// The table that it runs; in order.
   static std::vector<transition> transitions();
 
   /// The effects are to be carried out in order.
-  std::vector<effect> handle(time_point now, const conductor_event& x);
+  virtual std::vector<effect> handle(time_point now, const conductor_event& x) = 0;
 
   /// When to send the next tick, if nothing happens before.
-  std::optional<time_point> deadline() const;
+  virtual std::optional<time_point> deadline() const = 0;
 
   struct standing {
     phase now = phase::waiting;
     generation current;           ///< running, or last that ran
     std::uint64_t steps_done = 0; ///< committed
   };
-  standing where() const;
+  virtual standing where() const = 0;
 
   /// All that `status` shows. Not free: computed.
-  job_view view() const;
+  virtual job_view view() const = 0;
 
   /// When the host cannot go on: ends the workers' part, and has the keepers write what they hold. Nothing is handled
   /// afterwards.
-  std::vector<effect> last_will();
+  virtual std::vector<effect> last_will() = 0;
 
   /// For people, after the last will or the job's end: "; go on with …", or empty.
-  std::string how_to_go_on() const;
+  virtual std::string how_to_go_on() const = 0;
 
   /// Whether this keeper's share of a checkpoint is awaited, or will be.
-  bool writes(const slot_id& keeper) const;
+  virtual bool writes(const slot_id& keeper) const = 0;
 
   /// Whether a slot under notice may go: it has no place in a generation that has committed a step, and writes
   /// nothing.
-  bool can_go(const slot_id& slot) const;
+  virtual bool can_go(const slot_id& slot) const = 0;
 
 private:
   class machine;
-  std::unique_ptr<machine> machine_;
 };
 
 } // namespace parcae

@@ -117,6 +117,10 @@ void conductor::machine::plan_next(const version& from) {
   next.plan = plan_change(choice.width, choice.first_layer, candidates, from, job_.model.state_bytes,
                           all.last_grid ? &*all.last_grid : nullptr);
   all.newest = {all.newest.value + 1};
+  if (all.newest > all.reserved) {
+    all.reserved = {all.newest.value + generations::reserved_at_once - 1};
+    journal({});
+  }
   all.base = from;
   next.what = {.next = all.newest,
                .token = token_of(job_.secret, "generation", {job_.id.value, all.newest.value}),
@@ -131,6 +135,21 @@ void conductor::machine::plan_next(const version& from) {
   problem_.clear();
   log(severity::information, "generation " + std::to_string(all.newest.value) + ": " + changes_.record().configuration +
                                  " after " + changes_.trigger() + "; " + choice.reason + "; " + next.plan.reason);
+}
+
+// After a manager that is no more
+
+void conductor::machine::go_on(const cause&) {
+  const auto& current = *generations_.current;
+  problem_.clear();
+  course_.begin(current.grid, roster_.side_by_side(current.grid));
+  log(severity::information, "generation " + std::to_string(current.g.value) + " goes on after " + return_of_manager);
+}
+
+void conductor::machine::decide_as_before(const cause&) {
+  changes_.open(now_, return_of_manager);
+  changes_.stall(now_);
+  generations_.current->answered_stages.clear();
 }
 
 // Giving up a generation that never ran
@@ -183,15 +202,12 @@ void conductor::machine::secure(const cause&) {
   log(severity::information, "the generation stops, and the keepers take its state: " + desk_.trigger());
 }
 
-void conductor::machine::note_active(const cause&) {
-  changes_.activate(now_, generations_.current->g, generations_.current->grid.ranks());
-}
-
 void conductor::machine::end_with_final(const cause&) {
   const auto at = generations_.current->stopped_at;
   chain_.end(generations_.current->g, at.steps);
   course_.reached(at.steps);
-  journal("generation " + std::to_string(generations_.current->g.value) + " stopped at version " + to_string(at));
+  // Whoever finds it open finds that all of its ranks have stopped.
+  journal("generation " + std::to_string(generations_.current->g.value) + " stopped at version " + to_string(at), true);
   changes_.stall(now_);
   changes_.open(now_, desk_.trigger());
   changes_.mark(&change_record::stopped_ms, now_);
@@ -242,12 +258,10 @@ void conductor::machine::abort_unstopped(const cause&) {
   abort({"the generation did not stop in time"});
 }
 
-void conductor::machine::abort_at_notice(const cause&) {
-  abort({"the step outlasts the notice to those who alone hold a stage"});
-}
-
 void conductor::machine::decide_step(const cause&) {
   auto& current = *generations_.current;
+  if (!chain_.is_open()) // decided by the manager before
+    return;
   std::vector<rank_report> reports;
   for (const auto& [rank, said] : current.aborted_ranks)
     reports.push_back({rank, said});
@@ -267,6 +281,7 @@ void conductor::machine::decide_step(const cause&) {
   });
   changes_.replay(lost + (saved || was_final ? 0 : 1));
   chain_.end(current.g, decision.last);
+  generations_.ended_by = decision.result;
   course_.reached(decision.last, decision.result);
   journal("generation " + std::to_string(current.g.value) + " ends at " + std::to_string(decision.last) + ": " +
           decision.reason);
@@ -277,7 +292,6 @@ void conductor::machine::decide_step(const cause&) {
   if (std::ranges::any_of(reports, [&](const auto& x) { return x.said.at > version{decision.last, current.g}; }))
     protect_all(); // it may have snapshots of that on their way, which are void
   current.answered_stages.clear();
-  current.decision = decision.result;
 }
 
 void conductor::machine::settle(const cause&) {

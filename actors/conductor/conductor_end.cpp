@@ -10,6 +10,11 @@ namespace parcae {
 using enum phase;
 
 void conductor::machine::say_farewell(const cause& x) {
+  auto last = memory();
+  last.over = true;
+  last.good = x.good;
+  last.why = x.why;
+  effects_.push_back(record{std::move(last), {}});
   for (const auto& [id, slot] : roster_.slots()) {
     if (!slot.keeper && generations_.current)
       send(id, abort_generation{generations_.current->g});
@@ -59,11 +64,10 @@ std::string conductor::machine::closing_text(const std::string& problem) const {
   const auto reached = std::max(course_.steps_done(), chain_.newest().steps);
   const auto kept = ledger_.newest().steps;
   auto text = "stopped at step " + std::to_string(reached);
-  if (kept < reached)
-    text +=
-        "; " +
-        (kept > 0 ? "the last " + counted(reached - kept, "step") + " are not kept" : std::string("nothing is kept")) +
-        (problem.empty() ? "" : ": " + problem);
+  if (kept < reached) {
+    const auto lost = kept > 0 ? "the last " + counted(reached - kept, "step") + " are not kept" : "nothing is kept";
+    text += "; " + lost + (problem.empty() ? "" : ": " + problem);
+  }
   return text + how_to_go_on();
 }
 

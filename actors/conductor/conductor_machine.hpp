@@ -13,7 +13,6 @@
 #include "actors/conductor/protection.hpp"
 #include "actors/conductor/roster.hpp"
 
-#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
@@ -27,19 +26,17 @@ struct cause {
   bool good = false; ///< the job is done
 };
 
-class conductor::machine {
+class conductor::machine final : public conductor {
 public:
-  using observer = std::function<void(std::size_t row, phase from)>;
-
   machine(conducted_job job, observer observe);
-  std::vector<effect> handle(time_point now, const conductor_event& x);
-  std::optional<time_point> deadline() const;
-  standing where() const { return {stand_.now, generations_.last, course_.steps_done()}; }
-  job_view view() const;
-  std::vector<effect> last_will();
-  std::string how_to_go_on() const { return ledger_.how_to_go_on(); }
-  bool writes(const slot_id& keeper) const { return ledger_.needs(keeper, protection_.newest()); }
-  bool can_go(const slot_id& slot) const;
+  std::vector<effect> handle(time_point now, const conductor_event& x) override;
+  std::optional<time_point> deadline() const override;
+  standing where() const override { return {stand_.now, generations_.last, course_.steps_done()}; }
+  job_view view() const override;
+  std::vector<effect> last_will() override;
+  std::string how_to_go_on() const override { return ledger_.how_to_go_on(); }
+  bool writes(const slot_id& keeper) const override { return ledger_.needs(keeper, protection_.newest()); }
+  bool can_go(const slot_id& slot) const override;
 
 private:
   friend std::vector<transition> conductor::transitions();
@@ -91,6 +88,9 @@ private:
   bool others_take_over(const cause& x) const;
   bool outlasts_notice(const cause&) const;
   bool only_holder_is_awaited(const cause& = {}) const;
+  bool had_ended(const cause&) const { return !chain_.is_open(); }
+  bool all_are_here(const cause&) const;
+  bool each_stage_answered(const cause&) const;
 
   // What rows do. Those that only change a phase do nothing.
 
@@ -116,7 +116,7 @@ private:
   void secure(const cause&);
   void note_prepared(const cause&) { changes_.mark(&change_record::prepared_ms, now_); }
   void note_ready(const cause&) { changes_.mark(&change_record::ready_ms, now_); }
-  void note_active(const cause&);
+  void note_active(const cause&) { changes_.activate(now_, generations_.last, generations_.current->grid.ranks()); }
   void end_with_final(const cause&);
   void end_generation(const cause&);
   void end_for_planning(const cause&);
@@ -124,9 +124,12 @@ private:
   void abort_broken(const cause& x);
   void abort_stuck(const cause&);
   void abort_unstopped(const cause&);
-  void abort_at_notice(const cause&);
+  void abort_at_notice(const cause&) { abort({"the step outlasts the notice to those who alone hold a stage"}); }
   void decide_step(const cause&);
   void settle(const cause&);
+  void decide_as_before(const cause&);
+  void go_on(const cause&);
+  void abort_unheard(const cause&) { abort({return_of_manager}); }
   void note_lost(const cause& x);
   void wait_longer(const cause&);
   void take_for_lost(const cause&);
@@ -166,7 +169,9 @@ private:
   void send(const slot_id& to, std::shared_ptr<const command> what);
   void abort_next(); ///< g+1, at all its participants
   void log(severity level, std::string text) { effects_.push_back(log_line{level, std::move(text)}); }
-  void journal(std::string what) { effects_.push_back(record{chain_.links(), std::move(what)}); }
+  /// `before`: the effects that follow need not wait for it.
+  void journal(std::string what, bool before = false) { effects_.push_back(record{memory(), std::move(what), before}); }
+  job_memory memory() const;
 
   // Events.
 
@@ -193,8 +198,10 @@ private:
   guard guard_message() const { return {job_.id, snapshot_key(), generations_.newest, job_.specification}; }
   /// The set of keepers changed: snapshots go to those present, the first at the next commit.
   void protect_all();
-  /// If this life was lost before: all that it may still be doing is ended, and what it holds is asked for.
+  /// If this life was lost before, or may have been a manager's that is no more: all that it may still be doing is
+  /// ended, and what it holds is asked for. While recovering a rank is asked what the phase asks.
   bool take_back(const slot_id& id, slot_state& slot);
+  bool is_recovered() const { return job_.memory.reserved != generation{}; }
   /// A slot is lost, or excluded as if lost.
   void missing(const slot_id& slot, const std::string& why);
   /// A slot failed or did not answer in time. It is asked for its inventory when its back-off is over.
@@ -286,6 +293,7 @@ private:
 
   static constexpr const char* loading_data = "waiting for instances to load the data";
   static constexpr const char* end_of_manager = "the end of the manager";
+  static constexpr const char* return_of_manager = "the return of the manager";
 
   const conducted_job job_;
   const observer observe_;

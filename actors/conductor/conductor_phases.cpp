@@ -29,6 +29,8 @@ void conductor::machine::enter(phase to) {
   const auto& current = generations_.current;
   const auto& next = generations_.next;
   switch (to) {
+  case recovering: // only in the beginning
+    return;
   case waiting:
     return begin_waiting();
   case planning:
@@ -47,7 +49,7 @@ void conductor::machine::enter(phase to) {
   case deciding: {
     auto whom = current->ranks();
     std::erase_if(whom, [&](const auto& x) { return !current->aborted_ranks.contains(*current->rank(x)); });
-    return ask(whom, decide{current->g, current->decision}, options.request_limit, true);
+    return ask(whom, decide{current->g, generations_.ended_by}, options.request_limit, true);
   }
   case transferring:
     return ask(next->participants(), transfer{next->what.next, generations_.base},
@@ -102,15 +104,14 @@ void conductor::machine::begin_planning() {
     desk_.ask(); // no answer under way counts
     stand_.limit = now_ + pause;
   } else {
-    ask_planner();
-    stand_.limit = now_ + job_.options.request_limit;
+    ask_again({});
   }
 }
 
 void conductor::machine::begin_running(phase from) {
   watch_progress();
   desk_.at_the_latest(now_ + milliseconds(job_.specification.planning_interval_ms));
-  if (from == activating && generations_.current->committed)
+  if ((from == activating || from == recovering) && generations_.current->committed)
     first_commit();
   if (desk_.take_missed())
     plan_soon(desk_.trigger());
@@ -129,10 +130,11 @@ void conductor::machine::begin_activating() {
   auto& all = generations_;
   const auto g = all.next->what.next;
   chain_.begin(g, all.base.steps);
+  all.last_grid = all.next->what.target;
+  all.last = g;
+  all.ended_by = {};
   journal("generation " + std::to_string(g.value) + " begins at version " + to_string(all.base));
   all.current.emplace(g, all.next->what.target, all.base.steps, now_);
-  all.last_grid = all.current->grid;
-  all.last = g;
   all.on_grid = true;
   course_.begin(*all.last_grid, roster_.side_by_side(*all.last_grid));
   // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.
@@ -159,7 +161,7 @@ void conductor::machine::begin_aborting() {
 
 void conductor::machine::begin_finishing() {
   changes_.close();
-  if (chain_.links().back().last == UINT64_MAX) {
+  if (chain_.is_open()) {
     chain_.end(generations_.current->g, job_.specification.steps);
     journal("the final version is reached");
   }

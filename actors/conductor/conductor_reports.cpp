@@ -88,8 +88,10 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const ready
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state&, const active& x) {
-  if (generations_.is_current(x.current) && asks<activate>())
-    answered(from);
+  if (!generations_.is_current(x.current) || !asks<activate>())
+    return;
+  generations_.current->note_answer(from);
+  answered(from);
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const aborted& x) {
@@ -100,7 +102,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
     come_back(from, slot);
   if (stand_.now == clearing && generations_.is_next(x.current))
     return answered(from);
-  if (stand_.now != aborting || !generations_.is_current(x.current))
+  if (!asks<abort_generation>() || !generations_.is_current(x.current))
     return;
   auto& current = *generations_.current;
   if (const auto rank = current.rank(from))
@@ -159,11 +161,11 @@ void conductor::machine::first_commit() {
   const auto& current = *generations_.current;
   roster_.forgive();
   changes_.first_commit(now_, current.g);
-  for (const auto& [id, slot] : roster_.workers())
+  for (auto&& [id, slot] : roster_.workers()) {
     send(id, release_for(id));
-  for (auto&& [id, slot] : roster_.workers()) // nothing older is needed
-    if (!current.has(id))
+    if (!current.has(id)) // nothing older is needed
       slot.held.clear();
+  }
 }
 
 void conductor::machine::hear(const slot_id&, slot_state&, const evaluated& x) {

@@ -33,7 +33,6 @@ struct trained_generation {
   std::set<slot_id> stopped_ranks;
   version stopped_at;
   std::map<std::uint32_t, aborted> aborted_ranks;
-  commit_result decision;                  ///< while deciding
   bool committed = false;                  ///< its first step
   std::set<std::uint32_t> answered_stages; ///< of which a rank has answered the ABORT or DECIDE in progress
 
@@ -66,11 +65,16 @@ struct planned_generation {
 };
 
 struct generations {
-  generation newest; ///< highest number given
+  /// A number is used once, whatever becomes of the manager; so many are put into the journal at a time.
+  static constexpr std::uint64_t reserved_at_once = 100;
+
+  generation newest;   ///< highest number given
+  generation reserved; ///< highest number that may be given before the journal has another
   std::optional<trained_generation> current;
   std::optional<planned_generation> next;
   std::optional<placement> last_grid; ///< of the last generation that was activated
   generation last;                    ///< that generation
+  commit_result ended_by;             ///< how that ended, for DECIDE; without a step: nothing is to be applied
   bool on_grid = false;               ///< its slots, or some of them, are still needed: for status
   version base;                       ///< at which `next` begins; running_version while `current` trains
 

@@ -8,9 +8,9 @@ namespace {
 
 constexpr auto last = static_cast<std::size_t>(phase::ended);
 
-constexpr std::array<const char*, last + 1> names{"waiting",    "planning",  "preparing", "running",  "readying",
-                                                  "stopping",   "clearing",  "aborting",  "deciding", "transferring",
-                                                  "activating", "finishing", "ended"};
+constexpr std::array<const char*, last + 1> names{"recovering",   "waiting",    "planning",  "preparing", "running",
+                                                  "readying",     "stopping",   "clearing",  "aborting",  "deciding",
+                                                  "transferring", "activating", "finishing", "ended"};
 
 std::string names_of(const phases& all) {
   std::string result;

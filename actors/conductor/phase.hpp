@@ -11,6 +11,7 @@
 namespace parcae {
 
 enum class phase : std::uint8_t {
+  recovering,   ///< the manager before is no more: its ranks are awaited, and may be training
   waiting,      ///< too few slots, or keepers read a checkpoint; nothing runs
   planning,     ///< nothing runs, a configuration was asked for
   preparing,    ///< PREPARE(g+1) sent, nothing runs

@@ -11,6 +11,15 @@ using enum happening;
 
 // clang-format off
 const std::vector<conductor::machine::row> conductor::machine::rows = {
+    {recovering, all_answered, "g had ended", &machine::had_ended, "", &machine::decide_as_before, deciding},
+    {recovering, all_answered, "all ranks of g are here", &machine::all_are_here, "", &machine::go_on, running},
+    {recovering, all_answered, "", nullptr, "", &machine::abort_unheard, aborting},
+    {recovering, late, "g had ended", &machine::had_ended, "", &machine::decide_as_before, deciding},
+    {recovering, late, "", nullptr, "", &machine::abort_unheard, aborting},
+    {recovering, place_lost, "a rank of each stage has answered", &machine::each_stage_answered, "", &machine::abort, aborting},
+    {recovering, broken, "a rank of each stage has answered", &machine::each_stage_answered, "counts a restart", &machine::abort_broken, aborting},
+    {recovering, lost, "", nullptr, "waits for one answer less", &machine::note_lost, {}},
+
     {waiting, due, "", nullptr, "", nullptr, planning},
     {waiting, all_answered, "", nullptr, "", nullptr, planning}, // by keepers that read a checkpoint
     {waiting, kept, "the keepers hold the final version", &machine::final_is_kept, "", nullptr, planning},
@@ -41,6 +50,7 @@ const std::vector<conductor::machine::row> conductor::machine::rows = {
     {running, due, "", nullptr, "asks the planner", &machine::ask_in_time, {}},
     {running, chosen, "it fits, and is another or replaces who leaves", &machine::change_pays, "plans places and moves", &machine::begin_beside, readying},
     {{running, readying}, all_stopped, "at the final version", &machine::is_final, "ends g in the chain", &machine::end_with_final, finishing},
+    {running, all_stopped, "", nullptr, "ends g in the chain", &machine::end_for_planning, planning}, // by the manager before
     {{running, readying, stopping, activating}, place_lost, "", nullptr, "ABORT of g+1", &machine::abort, aborting},
     {{running, readying, stopping, activating}, broken, "", nullptr, "counts a restart; ABORT of g+1", &machine::abort_broken, aborting},
     {running, late, "", nullptr, "doubles the limit of progress", &machine::abort_stuck, aborting},
@@ -78,7 +88,7 @@ const std::vector<conductor::machine::row> conductor::machine::rows = {
     {finishing, notice, "to a rank, with no keeper, and others can take over", &machine::others_take_over, "", &machine::plan_because, planning},
     {finishing, late, "", nullptr, "asks again", &machine::check_done_again, {}},
 
-    {{waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding, transferring, activating, finishing}, over, "", nullptr, "ABORT of g, FORGET", &machine::say_farewell, ended},
+    {{recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding, transferring, activating, finishing}, over, "", nullptr, "ABORT of g, FORGET", &machine::say_farewell, ended},
 };
 // clang-format on
 
@@ -170,6 +180,14 @@ bool conductor::machine::others_take_over(const cause& x) const {
 bool conductor::machine::outlasts_notice(const cause&) const {
   const auto moment = last_moment_to_move();
   return moment && *moment <= now_ && can_be_moved();
+}
+
+bool conductor::machine::all_are_here(const cause&) const {
+  return std::ranges::all_of(generations_.current->rank_of, [&](const auto& x) { return roster_.find(x.first); });
+}
+
+bool conductor::machine::each_stage_answered(const cause&) const {
+  return generations_.current->answered_stages.size() == generations_.current->grid.depth;
 }
 
 bool conductor::machine::only_holder_is_awaited(const cause&) const {

@@ -8,14 +8,15 @@
 
 #include <caf/typed_event_based_actor.hpp>
 
-#include <variant>
+#include <tl/expected.hpp>
+
+#include <vector>
 
 namespace parcae {
 
 /// Victims as positions in `order.living`, or why there are none. Of `any`, workers that are not leaving already are
 /// drawn by the seed alone. Pure.
-using victims = std::variant<std::vector<std::size_t>, std::pair<parcae_error, std::string>>;
-victims choose_victims(const preempt_order& order);
+tl::expected<std::vector<std::size_t>, detailed_error> choose_victims(const preempt_order& order);
 
 injector_actor::behavior_type injector(injector_actor::pointer self, manager_actor registry);
 

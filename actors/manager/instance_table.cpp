@@ -52,10 +52,8 @@ std::string to_string(instance_state x) {
   return "unknown";
 }
 
-instance_table::verdict instance_table::join(const hello& x, time_point now) {
-  const auto refuse = [](parcae_error code, std::string why) {
-    return verdict{.refused = refusal{code, std::move(why)}};
-  };
+tl::expected<instance_table::membership, detailed_error> instance_table::join(const hello& x, time_point now) {
+  auto refuse = [](parcae_error code, std::string why) { return tl::unexpected(detailed_error{code, std::move(why)}); };
   if (!good_name(x.name))
     return refuse(parcae_error::malformed_request,
                   "an instance's name has 1 to 100 printable characters without spaces and slashes");
@@ -84,7 +82,7 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
                       (known->second.state == instance_state::leaving && x.warning.empty());
     if (!same)
       known->second.facts.warning = x.warning;
-    return {.refused = {}, .warns = !same}; // as each second: nothing is searched for it
+    return membership{.warns = !same}; // as each second: nothing is searched for it
   }
   if (std::find(replaced_.begin(), replaced_.end(), x.life) != replaced_.end())
     return refuse(parcae_error::lost_incarnation, "instance " + x.name);
@@ -98,7 +96,7 @@ instance_table::verdict instance_table::join(const hello& x, time_point now) {
     return other.first == x.name;
   });
   records_[who] = {.facts = x, .joined = now, .expires = {}, .lost_at = {}};
-  return {.refused = {}, .is_new = true, .returned = returned, .warns = !x.warning.empty()};
+  return membership{.is_new = true, .returned = returned, .warns = !x.warning.empty()};
 }
 
 bool instance_table::leave(const key& who, time_point expires, const std::string& reason) {

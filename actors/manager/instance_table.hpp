@@ -5,6 +5,8 @@
 #include "protocols/choreography/messages.hpp"
 #include "protocols/wire/errors.hpp"
 
+#include <tl/expected.hpp>
+
 #include <chrono>
 #include <deque>
 #include <map>
@@ -38,14 +40,8 @@ public:
   using time_point = instance_record::time_point;
   using key = std::pair<std::string, incarnation>;
 
-  struct refusal {
-    parcae_error code;
-    std::string why;
-  };
-
-  /// What a HELLO did.
-  struct verdict {
-    std::optional<refusal> refused;
+  /// What a HELLO did that is welcome.
+  struct membership {
     bool is_new = false;   ///< false: this life is a living one already
     bool returned = false; ///< new in so far as its loss had been declared
     bool warns = false;    ///< it has another warning than before
@@ -60,7 +56,7 @@ public:
   /// loss was declared: a shard counts by the chain of versions, not by the life of its process. A life welcomed by
   /// another manager, which knew its jobs, or replaced by another process of its name, never comes back. Of a life that
   /// is known only the warning may change.
-  verdict join(const hello& x, time_point now);
+  tl::expected<membership, detailed_error> join(const hello& x, time_point now);
 
   /// A notice, and why; the earliest end counts. True if the life is a living one and its end changed.
   bool leave(const key& who, time_point expires, const std::string& reason = {});

@@ -2,6 +2,7 @@
 
 #include "actors/conductor/model_facts.hpp"
 #include "actors/manager/forecaster.hpp"
+#include "actors/manager/journal_store.hpp"
 #include "actors/manager/liveput_planner.hpp"
 #include "actors/manager/migration_conductor.hpp"
 
@@ -75,13 +76,21 @@ void child_ended(self_pointer self, const caf::down_msg& x) {
   }
 }
 
+// Other workers are refused also by the managers that come after this one.
+void begin_on(self_pointer self, const std::string& processor) {
+  auto& s = self->state;
+  s.processor = processor;
+  if (s.config.journal)
+    self->send(s.config.journal, journal_entries{{processor_entry(s.config.job, processor)}});
+}
+
 // A reproducible job uses only workers that compute the same bits as its first.
 bool usable(self_pointer self, const std::string& processor) {
   auto& s = self->state;
   if (!s.config.specification.reproducible)
     return true;
   if (s.processor.empty())
-    s.processor = processor;
+    begin_on(self, processor);
   return processor == s.processor;
 }
 
@@ -106,6 +115,8 @@ void learn(self_pointer self, const fleet_news& x) {
 // The worker that was there first when the job began says what the job's history is: that of workers like it.
 void choose_past(self_pointer self) {
   auto& s = self->state;
+  if (!s.config.specification.reproducible)
+    return;
   auto& past = s.config.past;
   std::map<std::string, const fleet_news*> present;
   for (const auto& x : past)
@@ -114,10 +125,10 @@ void choose_past(self_pointer self) {
     else
       present.erase(x.what.instance);
   const auto first = std::ranges::min_element(present, {}, [](const auto& x) { return x.second->what.seconds; });
-  if (first == present.end() || !s.config.specification.reproducible)
-    return;
-  s.processor = first->second->processor;
-  std::erase_if(past, [&](const auto& x) { return x.processor != s.processor; });
+  if (s.processor.empty() && first != present.end())
+    begin_on(self, first->second->processor);
+  if (!s.processor.empty())
+    std::erase_if(past, [&](const auto& x) { return x.processor != s.processor; });
 }
 
 } // namespace
@@ -130,13 +141,15 @@ job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_conf
   });
   auto& s = self->state;
   s.config = std::move(config);
+  s.processor = s.config.processor;
   choose_past(self);
   start_forecaster(self);
   start_planner(self);
-  s.conductor = self->spawn(migration_conductor,
-                            migration_conductor_config{s.config.job, s.config.specification,
-                                                       facts_of(s.config.specification), s.config.options,
-                                                       s.config.secret, job_manager_actor{self}, s.config.own_threads});
+  s.conductor =
+      self->spawn(migration_conductor,
+                  migration_conductor_config{s.config.job, s.config.specification, facts_of(s.config.specification),
+                                             s.config.options, s.config.secret, job_manager_actor{self},
+                                             s.config.own_threads, s.config.journal, s.config.memory});
   self->monitor(s.conductor);
   self->monitor(s.config.registry);
   return {

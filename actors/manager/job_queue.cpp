@@ -1,6 +1,7 @@
 #include "actors/manager/job_queue.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace parcae {
@@ -10,7 +11,7 @@ namespace {
 constexpr std::size_t most_jobs = 100;
 
 bool over(const job_entry& x) {
-  return x.state != job_state::queued && x.state != job_state::running;
+  return is_over(x.state);
 }
 
 } // namespace
@@ -31,6 +32,28 @@ std::string to_string(job_state x) {
   return "unknown";
 }
 
+job_record record_of(const job_entry& x) {
+  return {.specification = x.specification,
+          .state = static_cast<std::uint8_t>(x.state),
+          .priority = x.priority,
+          .cancel_asked = x.cancel_asked,
+          .gave_way = x.gave_way,
+          .why = x.why};
+}
+
+job_entry entry_from(const job_record& x) {
+  if (x.state > static_cast<std::uint8_t>(job_state::cancelled))
+    throw std::runtime_error("the journal has a job in a state that there is not");
+  job_entry result;
+  result.specification = x.specification;
+  result.state = static_cast<job_state>(x.state);
+  result.priority = x.priority;
+  result.cancel_asked = x.cancel_asked;
+  result.gave_way = x.gave_way;
+  result.why = x.why;
+  return result;
+}
+
 bool job_queue::full() const {
   return jobs_.size() >= most_jobs && std::ranges::none_of(jobs_, [](const auto& j) { return over(j.second); });
 }
@@ -46,6 +69,13 @@ job_id job_queue::submit(job_specification x, std::int32_t priority) {
   job.specification = std::move(x);
   job.priority = priority;
   return id;
+}
+
+void job_queue::restore(job_id id, job_entry x) {
+  if (x.state == job_state::running)
+    running_ = id;
+  last_ = std::max(last_, id.value);
+  jobs_.insert_or_assign(id, std::move(x));
 }
 
 std::vector<job_id> job_queue::waiting(std::optional<std::int32_t> like) const {

@@ -3,6 +3,7 @@
 // The manager's jobs: one runs, with all slots; the next starts when it ended. By priority, then first in, first out; a
 // job that cannot run is passed over. Plain code.
 
+#include "protocols/client/journal.hpp"
 #include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
 
@@ -19,6 +20,10 @@ enum class job_state : std::uint8_t { queued, running, done, failed, cancelled }
 
 std::string to_string(job_state x);
 
+constexpr bool is_over(job_state x) {
+  return x != job_state::queued && x != job_state::running;
+}
+
 struct job_entry {
   job_specification specification;
   job_state state = job_state::queued;
@@ -28,6 +33,12 @@ struct job_entry {
   bool gives_way = false; ///< it is ended only to wait again
   bool gave_way = false;  ///< it did so before: others come first, and it does not do so twice
 };
+
+/// As the journal has it.
+job_record record_of(const job_entry& x);
+
+/// Throws std::runtime_error if there is no such state.
+job_entry entry_from(const job_record& x);
 
 class job_queue {
 public:
@@ -39,6 +50,9 @@ public:
 
   /// Numbers from 1. Not while it is full.
   job_id submit(job_specification x, std::int32_t priority = 0);
+
+  /// As it was in a manager before.
+  void restore(job_id id, job_entry x);
 
   /// Marks the first that can run as running and returns it, unless one runs already.
   std::optional<job_id> start_next(const obstacle& why_not);

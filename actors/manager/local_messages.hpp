@@ -89,6 +89,17 @@ struct preempt_outcome {
   std::vector<std::string> names;
 };
 
+/// One value of the journal.
+struct journal_entry {
+  std::string name;
+  std::vector<char> bytes; ///< empty: it is no more
+};
+
+/// To be written together.
+struct journal_entries {
+  std::vector<journal_entry> all;
+};
+
 } // namespace parcae
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::slot_offer)
@@ -102,3 +113,4 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::request_plan)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_chosen)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_order)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_outcome)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::journal_entries)

@@ -1,5 +1,6 @@
 #include "actors/manager/migration_conductor.hpp"
 
+#include "actors/manager/journal_store.hpp"
 #include "actors/manager/liveput_planner.hpp"
 #include "protocols/values/log_context.hpp"
 #include "protocols/wire/behaviors.hpp"
@@ -7,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace parcae {
 
@@ -16,9 +18,11 @@ using self_pointer = conductor_actor::stateful_pointer<migration_conductor_state
 
 constexpr std::size_t most_lines = 1000;
 constexpr std::chrono::seconds plan_limit{5};
-constexpr int plan_attempts = 3; ///< in a row, before another one plans
+constexpr int plan_attempts = 3;                  ///< in a row, before another one plans
+constexpr std::chrono::minutes journal_limit{10}; ///< a disk that takes longer is gone
 
 void handle(self_pointer self, const conductor_event& x);
+void carry_out(self_pointer self);
 
 void write(self_pointer self, severity level, std::string text) {
   auto& s = self->state;
@@ -137,13 +141,42 @@ struct effect_carrier {
     ask_for_plan(self);
   }
 
-  // For now the journal is this list in the manager's memory; it is written before the effects that follow.
-  void operator()(const record& x) const { write(self, severity::information, "journal: " + x.what); }
+  void operator()(const record& x) const {
+    auto& s = self->state;
+    if (!x.what.empty())
+      write(self, severity::information, "journal: " + x.what);
+    if (!s.config.journal)
+      return;
+    journal_entries all{{entry_of(s.config.job, x.now)}};
+    if (x.before) // what comes later is written after it
+      return self->send(s.config.journal, std::move(all));
+    s.writing = true;
+    self->request(s.config.journal, journal_limit, std::move(all))
+        .then(
+            [self = self] {
+              self->state.writing = false;
+              carry_out(self);
+            },
+            [self = self](const caf::error& e) { // with the journal the process ends
+              write(self, severity::error, "the journal does not answer: " + render(e));
+              self->send_exit(self->state.config.journal, caf::exit_reason::kill);
+            });
+  }
 
   void operator()(const job_ended& x) const { end(self, x.good, x.why); }
 
   void operator()(const log_line& x) const { write(self, x.level, x.text); }
 };
+
+// As far as the journal has what has to be there before.
+void carry_out(self_pointer self) {
+  auto& s = self->state;
+  while (!s.pending.empty() && !s.writing) {
+    const auto x = std::move(s.pending.front());
+    s.pending.pop_front();
+    std::visit(effect_carrier{self}, x);
+  }
+}
 
 // CAF 0.17 cannot cancel a timer: each has a number, and only the newest counts. One that fires too early does no harm,
 // while one more for each commit, which puts the deadline off, would be thousands.
@@ -179,8 +212,8 @@ void handle(self_pointer self, const conductor_event& x) {
     return;
   s.picture.reset();
   try {
-    for (const auto& effect : s.machine->handle(self->clock().now(), x))
-      std::visit(effect_carrier{self}, effect);
+    std::ranges::move(s.machine->handle(self->clock().now(), x), std::back_inserter(s.pending));
+    carry_out(self);
   } catch (const std::exception& e) {
     write(self, severity::error, std::string("the conductor failed: ") + e.what());
     end(self, false, std::string("the conductor failed: ") + e.what());
@@ -239,7 +272,8 @@ conductor_actor::behavior_type migration_conductor(self_pointer self, migration_
   self->monitor(config.manager);
   auto& s = self->state;
   s.config = std::move(config);
-  s.machine.emplace(s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret);
+  s.machine = conductor::make(
+      {s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret, s.config.memory});
   return behavior_of_each_from<conductor_actor::behavior_type>(
       std::type_identity<slot_id>{}, std::type_identity<report>{},
       [=](const slot_id& from, const auto& x) {

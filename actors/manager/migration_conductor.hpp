@@ -26,14 +26,18 @@ struct migration_conductor_config {
   secret_key secret;         ///< tokens of data connections follow from it
   job_manager_actor manager; ///< told of the outcome and of released slots, asked for plans
   bool own_threads = true;   ///< as in job_manager_config
+  journal_actor journal;     ///< null: nothing is kept
+  job_memory memory;         ///< what the journal has of the job
 };
 
 struct migration_conductor_state {
   static constexpr const char* name = "migration_conductor";
 
   migration_conductor_config config;
-  std::optional<conductor> machine;
+  std::unique_ptr<conductor> machine;
   std::map<slot_id, slot_actor> slots;                           ///< that may be told something; erased when lost
+  std::deque<effect> pending;                                    ///< not carried out yet, in order
+  bool writing = false;                                          ///< they wait for the journal
   std::set<slot_id> leaving;                                     ///< under notice and not yet released
   std::set<slot_id> emptied;                                     ///< leaving, and told to release all they hold
   std::shared_ptr<const job_view> picture;                       ///< of the view, made when asked for; null: outdated

@@ -4,6 +4,7 @@
 #include "actors/manager/job_manager.hpp"
 #include "actors/manager/job_obstacle.hpp"
 #include "actors/manager/registry_parts.hpp"
+#include "actors/manager/status.hpp"
 #include "protocols/base/text.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +19,8 @@ namespace {
 using self_pointer = registry_pointer;
 
 constexpr std::chrono::seconds look_interval{1};
-constexpr std::chrono::seconds patience{5}; // with a job that waits before it has begun, while another could run
+constexpr std::chrono::minutes journal_limit{10}; // a disk that takes longer is gone
+constexpr std::chrono::seconds patience{5};       // with a job that waits before it has begun, while another could run
 
 slot_id slot_of(const hello& x, std::uint32_t index) {
   return {x.name, x.life, index};
@@ -151,15 +153,16 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   auto& s = self->state;
   if (slots.size() != x.slots || !handle || !std::all_of(slots.begin(), slots.end(), [](auto& y) { return !!y; }))
     return caf::make_error(parcae_error::malformed_request, "HELLO of " + x.name + " does not match its slots");
-  auto verdict = s.table.join(x, self->clock().now());
-  if (verdict.refused) {
+  const auto joined = s.table.join(x, self->clock().now());
+  if (!joined) {
+    const auto& [code, why] = joined.error();
     if (const auto left_out = s.refusals.admit(self->clock().now()))
-      spdlog::warn("refused an instance: {}{}", render(verdict.refused->code, verdict.refused->why), *left_out);
-    return caf::make_error(verdict.refused->code, verdict.refused->why);
+      spdlog::warn("refused an instance: {}{}", render(code, why), *left_out);
+    return caf::make_error(code, why);
   }
   instance_table::key who{x.name, x.life};
-  if (!verdict.is_new) {
-    if (verdict.warns)
+  if (!joined->is_new) {
+    if (joined->warns)
       tell_warning(self, who);
     // The same proxy is the same connection: the node only makes sure that it was heard.
     using proxy = caf::actor_control_block*;
@@ -170,14 +173,14 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
     return welcome{s.config.manager_life};
   }
   tell_people(self, severity::information,
-              fmt::format("instance {} {} as {} with {} at {}:{}", x.name, verdict.returned ? "is back" : "joined",
+              fmt::format("instance {} {} as {} with {} at {}:{}", x.name, joined->returned ? "is back" : "joined",
                           to_string(x.role), counted(x.slots, "slot"), x.host, x.port));
-  if (verdict.warns)
+  if (joined->warns)
     tell_warning(self, who);
   s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
   self->monitor(handle);
   spread_news(self, x, true, false);
-  if (verdict.returned)
+  if (joined->returned)
     forget_what_is_over(self, who);
   offer_slots(self, who);
   start_next_job(self);
@@ -302,11 +305,26 @@ void look_for_rivals(self_pointer self) {
           [](const caf::error&) {}); // the job is ending
 }
 
+// How it ended, with its last status. Of one that gave way nothing is left but that.
+void keep_end(self_pointer self, const job_outcome& x) {
+  auto& s = self->state;
+  if (!s.config.journal)
+    return;
+  auto all = entries_of(s, x.job);
+  const auto& job = s.queue.jobs().at(x.job);
+  for (const auto* part : {memory_part, processor_part})
+    all.all.push_back({name_in_journal(x.job, part), {}});
+  if (job.state != job_state::queued)
+    all.all.push_back(entry_of(x.job, status_of(x.job, job, x.last, {})));
+  self->send(s.config.journal, std::move(all));
+}
+
 void end_job(self_pointer self, const job_outcome& x) {
   auto& s = self->state;
   if (s.queue.running() != x.job)
     return;
   s.queue.end(x.job, x.good, x.why);
+  keep_end(self, x);
   s.idle_since.reset();
   std::erase_if(s.pictures, [&](const auto& p) { return !s.queue.jobs().contains(p.first); });
   if (s.queue.jobs().at(x.job).state != job_state::queued) // else it gave way, with nothing begun
@@ -330,7 +348,83 @@ void end_job(self_pointer self, const job_outcome& x) {
   start_next_job(self);
 }
 
+// Its job_manager is given all slots. `memory`, `processor`: what the journal has of it, if it ran before.
+void run_job(self_pointer self, job_id id, const job_memory& memory, const std::string& processor) {
+  auto& s = self->state;
+  const auto& job = s.queue.jobs().at(id);
+  // A job that gave way begins anew: with keys of its own.
+  const auto key = key_of(s.config.secret, "job", {id.value, job.gave_way});
+  s.manager =
+      self->spawn(job_manager, job_manager_config{id, job.specification, s.config.conductor, key, registry_actor{self},
+                                                  s.fleet, s.config.journal, memory, processor, s.config.own_threads});
+  self->monitor(s.manager);
+  std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
+  for (const auto& [who, member] : s.members)
+    in_order.emplace_back(member.order, who);
+  std::sort(in_order.begin(), in_order.end());
+  for (const auto& [order, who] : in_order)
+    offer_slots(self, who);
+}
+
+// The jobs of the manager before: those that ended are shown, the one that ran goes on, others wait.
+void recover(self_pointer self, std::map<job_id, recovered_job> jobs) {
+  auto& s = self->state;
+  for (auto& [id, x] : jobs) {
+    s.kept.insert(id);
+    auto job = entry_from(x.record);
+    if (job.state == job_state::running && x.memory.over) { // it ended just before its manager
+      job.state = x.memory.good ? job_state::done : job.cancel_asked ? job_state::cancelled : job_state::failed;
+      job.why = x.memory.why;
+    }
+    if (is_over(job.state))
+      s.over = id;
+    if (x.last)
+      s.recovered[id] = std::move(*x.last);
+    s.queue.restore(id, std::move(job));
+  }
+  const auto id = s.queue.running();
+  if (!id)
+    return start_next_job(self);
+  const auto& x = jobs.at(*id);
+  spdlog::info("job {} ({}) goes on", id->value, x.record.specification.name);
+  run_job(self, *id, x.memory, x.processor);
+  if (x.record.cancel_asked)
+    self->send(s.manager, job_event{cancel_requested{}});
+}
+
 } // namespace
+
+journal_entries entries_of(registry_state& s, job_id job) {
+  journal_entries result;
+  result.all.push_back(entry_of(job, record_of(s.queue.jobs().at(job))));
+  s.kept.insert(job);
+  std::erase_if(s.kept, [&](job_id id) {
+    if (s.queue.jobs().contains(id))
+      return false;
+    for (auto& x : erased(id))
+      result.all.push_back(std::move(x));
+    s.recovered.erase(id);
+    return true;
+  });
+  return result;
+}
+
+void keep(registry_pointer self, job_id job) {
+  if (auto& s = self->state; s.config.journal)
+    self->send(s.config.journal, entries_of(s, job));
+}
+
+caf::result<client_reply> keep_and_answer(registry_pointer self, job_id job, reply answer) {
+  auto& s = self->state;
+  client_reply result{encode(answer)};
+  if (!s.config.journal)
+    return result;
+  auto promise = self->make_response_promise<client_reply>();
+  self->request(s.config.journal, journal_limit, entries_of(s, job))
+      .then([promise, result]() mutable { promise.deliver(result); },
+            [promise](const caf::error& e) mutable { promise.deliver(e); });
+  return promise;
+}
 
 fleet_offer offer_of(const registry_state& s) {
   std::vector<std::pair<std::uint64_t, fleet_offer::worker>> in_order;
@@ -358,19 +452,9 @@ void start_next_job(self_pointer self) {
   const auto id = s.end_at ? std::nullopt : s.queue.start_next(obstacle_now(s));
   if (!id)
     return;
-  const auto& job = s.queue.jobs().at(*id).specification;
-  spdlog::info("job {} ({}) starts", id->value, job.name);
-  // A job that gave way begins anew: with keys of its own.
-  const auto key = key_of(s.config.secret, "job", {id->value, s.queue.jobs().at(*id).gave_way});
-  s.manager = self->spawn(job_manager, job_manager_config{*id, job, s.config.conductor, key, registry_actor{self},
-                                                          s.fleet, s.config.own_threads});
-  self->monitor(s.manager);
-  std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
-  for (const auto& [who, member] : s.members)
-    in_order.emplace_back(member.order, who);
-  std::sort(in_order.begin(), in_order.end());
-  for (const auto& [order, who] : in_order)
-    offer_slots(self, who);
+  spdlog::info("job {} ({}) starts", id->value, s.queue.jobs().at(*id).specification.name);
+  keep(self, *id);
+  run_job(self, *id, {}, {});
 }
 
 registry_actor::behavior_type registry(self_pointer self, registry_config config) {
@@ -397,6 +481,7 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
   s.config = std::move(config);
   s.injector = self->spawn(injector, manager_actor{self});
   beat(self);
+  recover(self, std::exchange(s.config.jobs, {}));
   return {
       [=](const client_request& x) { return serve(self, x); },
       [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {

@@ -8,6 +8,7 @@
 #include "actors/manager/instance_table.hpp"
 #include "actors/manager/interfaces.hpp"
 #include "actors/manager/job_queue.hpp"
+#include "actors/manager/journal_store.hpp"
 #include "actors/manager/standstill_watch.hpp"
 #include "protocols/base/line_limit.hpp"
 
@@ -27,8 +28,8 @@ struct registry_config {
   milliseconds lease{10'000};     ///< how long lost instances are listed
   conductor_options conductor;    ///< limits for all jobs
   bool own_threads = true;        ///< as in job_manager_config
-  std::uint64_t manager_life = 0; ///< random per process; told to everybody who says HELLO
-  secret_key secret;              ///< random per process, never sent: all tokens follow from it
+  std::uint64_t manager_life = 0; ///< random per journal; told to everybody who says HELLO
+  secret_key secret;              ///< random per journal, never sent: all tokens follow from it
   milliseconds beat{500};         ///< of its timer
   /// A gap of more than this in the timer: all silent peers may have given this process up meanwhile, or it them.
   milliseconds standstill{1'500};
@@ -36,8 +37,10 @@ struct registry_config {
   /// A member that did not say HELLO for so long is lost, whatever its connection says. More than a dial takes that is
   /// given up, and not less than it takes to be back after a standstill.
   milliseconds silence{5'000};
-  milliseconds end_limit{30'000}; ///< from the wish to end until `ended` at the latest
-  std::function<void()> ended;    ///< called once, when the process may end; may be empty. Must be quick.
+  milliseconds end_limit{30'000};       ///< from the wish to end until `ended` at the latest
+  journal_actor journal;                ///< null: nothing is kept
+  std::map<job_id, recovered_job> jobs; ///< as the journal has them
+  std::function<void()> ended;          ///< called once, when the process may end; may be empty. Must be quick.
 };
 
 struct registry_state {
@@ -62,6 +65,8 @@ struct registry_state {
   std::optional<time_point> idle_since;   ///< the running job waits with nothing begun, and another could run; polled
   std::optional<time_point> look_at;      ///< when that is looked at again
   std::map<job_id, job_picture> pictures; ///< last one of each job that ran
+  std::map<job_id, job_status> recovered; ///< the same of jobs that ended under a manager before
+  std::set<job_id> kept;                  ///< that the journal has
   job_manager_actor manager;              ///< of the running job, or null
   job_id over;                            ///< that ended last
   standstill_watch standstill{milliseconds(0), milliseconds(0)};

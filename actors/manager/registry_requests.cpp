@@ -57,7 +57,8 @@ std::string why_waiting(const registry_state& s, job_id id) {
 
 /// The one that runs, else the one that ran last, else 0.
 job_id latest_job(const registry_state& s) {
-  return s.queue.running().value_or(s.pictures.empty() ? job_id{} : s.pictures.rbegin()->first);
+  const auto last = [](const auto& all) { return all.empty() ? job_id{} : all.rbegin()->first; };
+  return s.queue.running().value_or(std::max(last(s.pictures), last(s.recovered)));
 }
 
 status_reply status_with(registry_pointer self, const status_request& wanted, const job_picture& of_running) {
@@ -80,11 +81,13 @@ status_reply status_with(registry_pointer self, const status_request& wanted, co
     if (id != detailed)
       details.changes_from = details.events_from = details.decisions_from = details.losses_from = UINT64_MAX;
     auto known = s.pictures.find(id);
-    result.jobs.push_back(status_of(id, job,
-                                    s.queue.running() == id     ? of_running
-                                    : known != s.pictures.end() ? known->second
-                                                                : job_picture{},
-                                    details));
+    const auto before = s.recovered.find(id);
+    result.jobs.push_back(before != s.recovered.end() ? part_of(before->second, details)
+                                                      : status_of(id, job,
+                                                                  s.queue.running() == id     ? of_running
+                                                                  : known != s.pictures.end() ? known->second
+                                                                                              : job_picture{},
+                                                                  details));
     result.jobs.back().detailed = id == detailed;
     if (job.state == job_state::queued)
       result.jobs.back().problem = why_waiting(s, id);
@@ -114,8 +117,9 @@ struct request_server {
     if (self->state.queue.full())
       return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");
     auto id = self->state.queue.submit(x.job, x.priority);
+    auto answer = keep_and_answer(self, id, submitted_reply{id.value, self->state.config.manager_life});
     start_next_job(self);
-    return encoded(submitted_reply{id.value, self->state.config.manager_life});
+    return answer;
   }
 
   answer operator()(const check_request& x) const {
@@ -174,11 +178,12 @@ struct request_server {
       return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
     if (!s.queue.cancel(id))
       return refusal(parcae_error::job_over, "job " + std::to_string(x.job));
+    auto answer = keep_and_answer(self, id, cancelled_reply{x.job});
     if (s.queue.running() == id)
       self->send(s.manager, job_event{cancel_requested{}});
     else
       start_next_job(self);
-    return encoded(cancelled_reply{x.job});
+    return answer;
   }
 
   answer operator()(const checkpoint_request& x) const {

@@ -259,4 +259,13 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
   return result;
 }
 
+job_status part_of(job_status x, const status_request& wanted) {
+  std::erase_if(x.changes, [&](const auto& y) { return y.number < wanted.changes_from; });
+  std::erase_if(x.decisions, [&](const auto& y) { return y.number < wanted.decisions_from; });
+  std::erase_if(x.events, [&](const auto& y) { return y.number < wanted.events_from; });
+  for (auto* losses : {&x.losses, &x.validation_losses})
+    std::erase_if(*losses, [&](const auto& y) { return y.steps < wanted.losses_from; });
+  return x;
+}
+
 } // namespace parcae

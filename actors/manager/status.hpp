@@ -17,6 +17,9 @@ instance_status status_of(const instance_record& x, time_point now);
 /// `picture` may be empty: the job never ran.
 job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted);
 
+/// What is wanted of a status that has all.
+job_status part_of(job_status x, const status_request& wanted);
+
 /// Why workers are without a place in a job that runs; empty: none is, or it is changing.
 std::string idle_reason(const job_specification& job, const job_status& x,
                         const std::vector<instance_status>& instances);

@@ -158,7 +158,7 @@ void greet(self_pointer self) {
 }
 
 // A member says HELLO each second. A connection may end unnoticed on either side (CAF may have lost the way back, see
-// runtime/node/dialler.hpp); and if the manager notices the end of an old connection only after the HELLO over the new
+// runtime/node/node.cpp); and if the manager notices the end of an old connection only after the HELLO over the new
 // one, the handles that came with that HELLO die, too. Repeated HELLOs and their answers show each side that the other
 // is still there.
 void greet_again(self_pointer self) {

@@ -24,7 +24,7 @@ std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::
 
 } // namespace
 
-generation_state::generation_state(parcae::prepare x, const slot_id& self_slot) : what(std::move(x)) {
+generation_state::generation_state(prepare x, const slot_id& self_slot) : what(std::move(x)) {
   const auto& all = what.target.participants;
   while (self < all.size() && all[self].slot != self_slot)
     ++self;
@@ -51,19 +51,20 @@ void generation_state::fault(const executor_options& options, const char* phase,
 }
 
 void generation_state::run_preparation(const executor_options& options, data_port& port, layer_store& store) {
+  const auto tell = [&](report x) {
+    answer = std::move(x);
+    has_answered = true;
+    options.report_to(answer);
+  };
   const auto fail = [&](failure kind, const std::string& why, std::uint32_t peer = 0) {
-    if (aborted)
-      return;
-    refusal = {what.next, kind, peer, why, {}};
-    is_refused = true;
-    options.report_to(refusal);
+    if (!aborted)
+      tell(failed{what.next, kind, peer, why, {}});
   };
   try {
     fault(options, "prepare");
     if (self == what.target.participants.size())
       return fail(failure::refused, to_string(options.self) + " is not a participant");
     model = describe(what.specification.model);
-    answer = {what.next, checksum_of(what)};
     std::shared_ptr<const dataset> data;
     if (is_rank()) {
       data = data_of(what, options.data);
@@ -82,8 +83,7 @@ void generation_state::run_preparation(const executor_options& options, data_por
     if (is_rank())
       training = std::make_unique<stage_training>(
           stage_training::context{&what, self, &model, &store, comm.get(), std::move(data), &options, &aborted});
-    is_prepared = true;
-    options.report_to(answer);
+    tell(prepared{what.next, checksum_of(what)});
   } catch (const data_error& e) {
     fail(failure::data, e.what());
   } catch (const unreachable_peer& e) {

@@ -17,10 +17,10 @@
 
 namespace parcae {
 
-/// From PREPARE until it is replaced or aborted. Made with PREPARE; prepare() runs on the thread `preparation`; the
-/// rest is the executor's main thread's once that thread was joined.
+/// From PREPARE until it is replaced or aborted. Made with PREPARE; run_preparation() runs on the thread `preparation`;
+/// the rest is the executor's main thread's once that thread was joined.
 struct generation_state {
-  generation_state(parcae::prepare x, const slot_id& self_slot);
+  generation_state(prepare x, const slot_id& self_slot);
   /// Interrupts and joins the preparation.
   ~generation_state();
 
@@ -37,11 +37,12 @@ struct generation_state {
   void run_transfer(const executor_options& options, layer_store& store, const version& at);
 
   bool is_rank() const { return self < what.target.ranks(); }
+  bool is_prepared() const { return has_answered && std::holds_alternative<prepared>(answer); }
 
   /// The hook of `options`, at the step this generation has reached.
   void fault(const executor_options& options, const char* phase, std::uint32_t index = 0) const;
 
-  const parcae::prepare what;
+  const prepare what;
   model_description model; ///< set by the preparation
   std::uint32_t self = 0;  ///< participant number
   std::atomic<bool> aborted = false;
@@ -50,10 +51,8 @@ struct generation_state {
   std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
   std::unique_ptr<stage_training> training;      ///< ranks only
   std::thread preparation;
-  std::atomic<bool> is_prepared = false;
-  prepared answer;
-  std::atomic<bool> is_refused = false;
-  failed refusal;                    ///< why it could not be prepared
+  std::atomic<bool> has_answered = false;
+  report answer;                     ///< to PREPARE, once has_answered: prepared or failed
   std::optional<report> transferred; ///< the answer to TRANSFER, repeated when asked again
 
 private:

@@ -29,7 +29,7 @@ std::shared_ptr<const snapshot> counted(snapshot x) {
 
 } // namespace
 
-void snapshot_feed::protect(const parcae::protect& x, data_port& port) {
+void snapshot_feed::begin(const protect& x, data_port& port) {
   wanted_ |= x.now;
   // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
   const bool goes_on =
@@ -75,7 +75,7 @@ bool snapshot_feed::send(const generation_state& g, const layer_store& store, co
       auto& parcel = parcels[(layer + c) % keepers];
       if (!parcel)
         parcel = snapshot{protection_.job, result, {}};
-      parcel->shards.push_back(c + 1 < copies ? bytes : std::move(bytes));
+      parcel->shards.push_back(c + 1 < copies ? bytes : std::move(bytes)); // NOLINT(bugprone-use-after-move): the last
     }
   }
   for (std::uint32_t k = 0; k < keepers; ++k)

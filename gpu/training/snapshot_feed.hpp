@@ -15,7 +15,7 @@ namespace parcae {
 class snapshot_feed {
 public:
   /// From now on to these keepers. The same ones again, and no snapshot asked for: nothing changes.
-  void protect(const parcae::protect& x, data_port& port);
+  void begin(const protect& x, data_port& port);
   /// The job is over; nothing if the feed is another one's.
   void forget(job_id job);
   void close() { streams_.clear(); }
@@ -33,7 +33,7 @@ public:
   bool send(const generation_state& g, const layer_store& store, const commit_result& result, bool whole = false);
 
 private:
-  parcae::protect protection_;
+  protect protection_;
   bool wanted_ = false;
   std::vector<std::unique_ptr<snapshot_stream>> streams_;
 };

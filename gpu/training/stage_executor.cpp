@@ -13,6 +13,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <map>
@@ -68,6 +69,10 @@ public:
       } else if (auto* s = std::get_if<stop>(&x)) {
         if (current_ && current_->what.next == s->current && current_->training)
           request_stop(*s);
+      } else if (const auto* a =
+                     std::get_if<activate>(&x)) { // said again, by a manager that has a right to hear it now
+        if (current_ && current_->what.next == a->next && running_)
+          options_.report_to(active{a->next});
       }
     }
     queue_.put(std::move(x));
@@ -81,10 +86,8 @@ private:
 
   void begin_preparation(prepare x) NEEDS_LOCK(mutex_) {
     if (next_ && next_->what.next == x.next && next_->what.job == x.job) {
-      if (next_->is_prepared)
+      if (next_->has_answered)
         options_.report_to(next_->answer);
-      else if (next_->is_refused)
-        options_.report_to(next_->refusal);
       return;
     }
     if (std::pair(x.job, x.next) <= newest_)
@@ -198,7 +201,7 @@ private:
       g->preparation.join();
     if (g->transferred)
       options_.report_to(*g->transferred);
-    if (!g->is_prepared || g->aborted || g->transferred)
+    if (!g->is_prepared() || g->aborted || g->transferred)
       return;
     if (std::exchange(stored_, g->what.job) != g->what.job)
       store_.clear();
@@ -307,7 +310,7 @@ private:
   }
 
   void handle(const protect& x) {
-    feed_.protect(x, port_);
+    feed_.begin(x, port_);
     if (feed_.wanted() && running_)
       current_->training->want_snapshot();
     if (!current_ || running_ || current_->training->voided())
@@ -439,8 +442,8 @@ private:
 
   // Main thread only.
   layer_store store_;
-  job_id stored_; ///< whose shards these are
-  bool running_ = false;
+  job_id stored_;                      ///< whose shards these are
+  std::atomic<bool> running_ = false;  ///< set by the main thread
   bool stopped_ = false;               ///< current_ ended by the stop bit or at the final version
   std::optional<failed> failure_;      ///< of current_; told again when it is asked for
   std::optional<evaluated> evaluated_; ///< by current_, the newest; told again with the answer to ACTIVATE and ABORT

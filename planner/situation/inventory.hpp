@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -15,6 +16,9 @@ namespace parcae {
 /// The committed history of a job. A version (s, h) is valid only if base(h) < s ≤ last(h); (0, 0) is always valid.
 class commit_chain {
 public:
+  commit_chain() = default;
+  explicit commit_chain(std::vector<chain_link> links) : links_(std::move(links)) {}
+
   /// Appends a running generation; its base must be the last version of the chain.
   void begin(generation g, std::uint64_t base);
 
@@ -31,6 +35,9 @@ public:
 
   /// Version the last generation that ended reached; (0, 0) for an empty chain.
   version newest() const;
+
+  /// Its last generation may be running.
+  bool is_open() const { return !links_.empty() && links_.back().last == UINT64_MAX; }
 
   const std::vector<chain_link>& links() const { return links_; }
 

@@ -79,7 +79,7 @@ struct prepare {
   job_id job;
   job_specification specification;
   std::string data_digest; ///< of the data that all train on, other data is refused; empty: any
-  parcae::placement target;
+  placement target;
   std::vector<shard_move> moves;
 };
 BOOST_DESCRIBE_STRUCT(prepare, (), (next, token, job, specification, data_digest, target, moves))

@@ -36,7 +36,7 @@ using incarnation = strong_number<struct incarnation_tag>;
 /// One device of one life of an instance (a CPU counts as a device).
 struct slot_id {
   std::string instance; ///< the instance's name, unique among the living
-  parcae::incarnation life;
+  incarnation life;
   std::uint32_t index = 0; ///< device number within the instance
 
   friend auto operator<=>(const slot_id&, const slot_id&) = default;

@@ -31,6 +31,12 @@ std::string_view to_string(parcae_error x);
 /// The error with that name.
 std::optional<parcae_error> parse_parcae_error(std::string_view name);
 
+/// What went wrong, for whoever asked.
+struct detailed_error {
+  parcae_error code;
+  std::string details;
+};
+
 /// For people: what happened in general terms, then the details if there are any.
 std::string render(parcae_error x, std::string_view details);
 

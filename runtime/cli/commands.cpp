@@ -6,6 +6,7 @@
 #include "runtime/cli/manager.hpp"
 #include "runtime/cli/watch.hpp"
 #include "runtime/process/client.hpp"
+#include "runtime/process/state_folder.hpp"
 #include "runtime/process/usage.hpp"
 #include "runtime/view/status_json.hpp"
 #include "runtime/view/status_text.hpp"
@@ -42,9 +43,12 @@ void add_manager(CLI::App& app) {
                                                "Example: parcae manager --listen 127.0.0.1:4242");
   auto listen = std::make_shared<std::string>("127.0.0.1:4242");
   command->add_option("--listen", *listen, "loopback HOST:PORT; port 0: any free one")->capture_default_str();
+  auto state = std::make_shared<std::string>((default_state_folder() / "manager").string());
+  command->add_option("--state", *state, "folder for what it must not forget: started again with it, its jobs go on")
+      ->capture_default_str();
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
-  command->callback([=] { run_manager(parse_local_address(*listen), parse_log_format(*log)); });
+  command->callback([=] { run_manager(parse_local_address(*listen), *state, parse_log_format(*log)); });
 }
 
 void add_status(CLI::App& app) {

@@ -1,9 +1,11 @@
 #include "runtime/cli/manager.hpp"
 
 #include "actors/manager/front.hpp"
+#include "actors/manager/journal.hpp"
 #include "actors/manager/registry.hpp"
 #include "actors/node/instance.hpp"
 #include "protocols/base/locks.hpp"
+#include "runtime/journal/sqlite_journal.hpp"
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
 
@@ -12,6 +14,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <stdexcept>
@@ -28,7 +31,7 @@ std::uint64_t random_word() {
 
 // After a standstill of this process its losses show within one heartbeat. A node is back after at most two attempts to
 // dial, since one may fail by meeting a heartbeat (see instance.cpp).
-registry_config configuration_of(const liveness_limits& limits) {
+registry_config configuration_of(const liveness_limits& limits, const cluster_identity& cluster) {
   registry_config result;
   result.lease = limits.lease;
   result.beat = limits.heartbeat;
@@ -36,8 +39,21 @@ registry_config configuration_of(const liveness_limits& limits) {
   result.return_window = 2 * (dial_limits{}.longest_pause + limits.heartbeat);
   result.conductor.request_limit = limits.control_request;
   result.conductor.prepare_limit = limits.prepare;
-  result.manager_life = random_word();
-  result.secret = random_secret();
+  result.conductor.return_limit = result.return_window;
+  result.manager_life = cluster.life;
+  std::ranges::copy(cluster.secret, result.secret.words.begin());
+  return result;
+}
+
+// Of the managers before; the first one makes it.
+cluster_identity identity_in(journal_store& store, const recovered_state& known) {
+  if (known.cluster && known.cluster->life != 0 && known.cluster->secret.size() == secret_key{}.words.size())
+    return *known.cluster;
+  if (known.cluster)
+    throw std::runtime_error("the journal has no usable key");
+  const auto secret = random_secret();
+  cluster_identity result{random_word(), {secret.words.begin(), secret.words.end()}};
+  store.write({entry_of(result)});
   return result;
 }
 
@@ -67,37 +83,51 @@ private:
   std::string problem_ GUARDED_BY(mutex_);
 };
 
+caf::expected<std::uint16_t> publish(control_plane& plane, const manager_actor& what, const address& where) {
+  caf::expected<std::uint16_t> port{caf::sec::cannot_open_port};
+  caf::scoped_actor self(plane.system());
+  self->request(plane.middleman(), liveness_limits{}.control_request, caf::publish_atom_v, where.port,
+                caf::actor_cast<caf::strong_actor_ptr>(what), plane.system().message_types(what), where.host, true)
+      .receive([&](std::uint16_t x) { port = x; }, [&](caf::error& e) { port = std::move(e); });
+  return port;
+}
+
 // After a vital actor died: what its children send on their own end, CHECKPOINT above all, has to leave this process.
 constexpr std::chrono::seconds last_messages{1};
 
 } // namespace
 
-int run_manager(const address& listen, log_format log) {
+int run_manager(const address& listen, const std::filesystem::path& state, log_format log) {
   log_to_stderr("manager", log);
+  const std::shared_ptr<journal_store> store = open_journal(std::filesystem::absolute(state));
+  auto known = recovered_from(store->read());
   termination end;
   vital_actors vital(end); // told until the actors are gone
-  system_config config;
-  if (auto problem = config.problem(); !problem.empty())
-    throw std::runtime_error("cannot run: " + problem);
-  caf::actor_system system(config);
-  auto registry_settings = configuration_of({});
+  control_plane plane;
+  auto& system = plane.system();
+  auto keeping = system.spawn<caf::detached>(journal, store);
+  vital.watch(keeping, "journal");
+  auto registry_settings = configuration_of({}, identity_in(*store, known));
+  registry_settings.journal = keeping;
+  registry_settings.jobs = std::move(known.jobs);
   registry_settings.ended = [&] { end.stop(); };
   auto core = system.spawn(registry, std::move(registry_settings));
   auto published = system.spawn(front, manager_actor{core});
   const auto end_actors = [&] {
     caf::anon_send_exit(published, caf::exit_reason::kill); // it ignores all others
     caf::anon_send_exit(core, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(keeping, caf::exit_reason::user_shutdown);
   };
-  auto port = system.middleman().publish(published, listen.port, listen.host.c_str(),
-                                         true); // also where connections to the manager before linger
+  const auto port = publish(plane, published, listen);
   if (!port) {
     end_actors();
     throw std::runtime_error("cannot listen on " + to_string(listen) + " (" + render(port.error()) +
                              "): is another manager running?");
   }
-  std::printf("listening on %s\n", to_string(address{listen.host, *port}).c_str());
+  const auto where = to_string(address{listen.host, *port});
+  std::printf("listening on %s\n", where.c_str());
   std::fflush(stdout);
-  spdlog::info("listening on {}:{}", listen.host, *port);
+  spdlog::info("listening on {}", where);
   vital.watch(core, "registry");
   vital.watch(published, "front");
   bool signalled = false;
@@ -109,7 +139,7 @@ int run_manager(const address& listen, log_format log) {
   });
   const auto problem = vital.problem();
   limit_shutdown(5);
-  system.middleman().unpublish(published, *port);
+  caf::anon_send(plane.middleman(), caf::unpublish_atom_v, published.address(), *port);
   end_actors();
   if (problem.empty())
     return 0;

@@ -33,11 +33,22 @@ address listening_address(const std::filesystem::path& output, child_process& ma
 
 local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::path logs) :
     programs_(std::move(programs)), logs_(std::move(logs)) {
-  auto output = logs_ / "manager.out";
+  start_manager("127.0.0.1:0");
+}
+
+void local_cluster::start_manager(const std::string& listen) {
+  const auto output = logs_ / "manager.out";
   manager_ = std::make_unique<child_process>(launch_options{
-      {(programs_ / "parcae").string(), "manager", "--listen", "127.0.0.1:0"}, output, logs_ / "manager.log"});
+      {(programs_ / "parcae").string(), "manager", "--listen", listen, "--state", (logs_ / "manager").string()},
+      output,
+      logs_ / "manager.log"});
   where_ = listening_address(output, *manager_);
   client_ = std::make_unique<manager_client>(where_);
+}
+
+void local_cluster::restart_manager() {
+  std::filesystem::remove(logs_ / "manager.out"); // what the one before said
+  start_manager(to_string(where_));
 }
 
 void local_cluster::start_node(const std::string& name, const std::vector<std::string>& arguments) {

@@ -42,6 +42,9 @@ public:
   child_process& manager() { return *manager_; }
   const address& where() const { return where_; }
 
+  /// The manager was killed: starts another with its memory, at its address.
+  void restart_manager();
+
   /// The connection to the manager.
   manager_client& client() { return *client_; }
   /// Another one, after the manager stood still.
@@ -52,6 +55,8 @@ public:
                         const std::function<bool(const status_reply&)>& condition, const status_request& wanted = {});
 
 private:
+  void start_manager(const std::string& listen);
+
   bool tells_machine_ = false;
   std::filesystem::path programs_;
   std::filesystem::path logs_;

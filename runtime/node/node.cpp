@@ -8,7 +8,6 @@
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/base/locks.hpp"
 #include "runtime/node/black_box_sink.hpp"
-#include "runtime/node/dialler.hpp"
 #include "runtime/node/executor_log.hpp"
 #include "runtime/node/guardian.hpp"
 #include "runtime/node/last_words.hpp"
@@ -131,17 +130,20 @@ std::unique_ptr<notice_poller> poller_for(const instance_actor& self, const clou
   return std::make_unique<notice_poller>(options, std::move(listener));
 }
 
+/// From the manager's first word on a new connection until it hears of this node: by then it has handled what came in
+/// while it stood still, ends of connections above all. CAF 0.17 takes a connection that meets an older one of the same
+/// node for its alternative, ends the old one, and then has no way back to the node, but reports no loss.
+constexpr std::chrono::milliseconds settling{50};
+
 // From the first actor to the last. Returns why the manager refused this instance, or nothing.
 std::string serve(const node_options& options, const std::shared_ptr<black_box_sink>& last_lines, termination& end) {
   std::random_device random;
-  system_config config;
-  if (auto problem = config.problem(); !problem.empty())
-    throw std::runtime_error("cannot run: " + problem);
   // Destroyed in reverse: first the actors end, then the executors they left, then the port.
   auto port = make_data_port("127.0.0.1");
   executor_pool pool(options, *port);
   instance_ending ending;
-  caf::actor_system system(config);
+  control_plane plane({.settle = settling});
+  auto& system = plane.system();
   instance_config wiring;
   wiring.introduction = introduction_of(options, *port);
   wiring.manager_host = options.manager.host;
@@ -151,7 +153,7 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
     return pool.make(slot, std::move(f));
   };
   wiring.source.retire = [&](std::unique_ptr<executor> x) { pool.retire(std::move(x)); };
-  wiring.dialler = system.spawn<caf::detached>(dialler, system.middleman().actor_handle());
+  wiring.dialler = plane.middleman();
   wiring.die = [] { kill(getpid(), SIGKILL); };
   wiring.ended = [&](instance_ending how) {
     ending = std::move(how);

@@ -11,9 +11,10 @@ namespace parcae {
 struct manager_client::implementation {
   ~implementation() { caf::anon_send_exit(follower, caf::exit_reason::user_shutdown); }
 
-  system_config config;
-  caf::actor_system system{config};
-  caf::scoped_actor self{system};
+  explicit implementation(const link_options& options) : plane(options) {}
+
+  control_plane plane;
+  caf::scoped_actor self{plane.system()};
   service_actor manager;
   std::chrono::milliseconds limit;
   address where;
@@ -73,16 +74,17 @@ caf::behavior follower(caf::stateful_actor<follower_state>* self, service_actor 
 } // namespace
 
 manager_client::manager_client(const address& manager, std::chrono::milliseconds limit) :
-    implementation_(std::make_unique<implementation>()) {
+    implementation_(std::make_unique<implementation>(link_options{.dial = limit})) {
   auto& c = *implementation_;
   c.limit = limit;
   c.where = manager;
   caf::error problem;
-  for (int i = 0; i < dial_attempts && !c.manager; ++i)
-    c.self->request(c.system.middleman().actor_handle(), limit, caf::connect_atom_v, manager.host, manager.port)
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (int i = 0; i < dial_attempts && !c.manager && std::chrono::steady_clock::now() < deadline; ++i)
+    c.self->request(c.plane.middleman(), 2 * limit, caf::connect_atom_v, manager.host, manager.port)
         .receive(
             [&](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
-              if (to && c.system.assignable<service_actor>(interface))
+              if (to && c.plane.system().assignable<service_actor>(interface))
                 c.manager = caf::actor_cast<service_actor>(to);
               else
                 problem = caf::make_error(parcae_error::wrong_protocol, std::string("not a manager of this build"));
@@ -138,7 +140,7 @@ void manager_client::follow(status_request first, std::chrono::milliseconds inte
                             std::function<status_request(status_reply)> heard, std::function<void(std::string)> lost) {
   auto& c = *implementation_;
   c.follower =
-      c.system.spawn(follower, c.manager, c.where, c.limit, first, interval, std::move(heard), std::move(lost));
+      c.plane.system().spawn(follower, c.manager, c.where, c.limit, first, interval, std::move(heard), std::move(lost));
 }
 
 void manager_client::checkpoint(std::uint64_t job) {

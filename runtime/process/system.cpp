@@ -6,6 +6,8 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
+#include <stdexcept>
+
 namespace parcae {
 
 std::string problem_of(const liveness_limits& x) {
@@ -54,5 +56,18 @@ std::string system_config::problem() const {
     return "the application identifier is not " + application_identifier();
   return problem_of(limits);
 }
+
+namespace {
+
+caf::actor_system_config& sound(system_config& x) {
+  if (const auto problem = x.problem(); !problem.empty())
+    throw std::runtime_error("cannot run: " + problem);
+  return x;
+}
+
+} // namespace
+
+control_plane::control_plane(const link_options& options) :
+    network_(options), system_(sound(config_)), end_(system_, network_) {}
 
 } // namespace parcae

@@ -2,6 +2,9 @@
 
 // CAF as all of our processes configure it.
 
+#include "runtime/link/link.hpp"
+
+#include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
 #include <chrono>
@@ -29,6 +32,24 @@ public:
   /// Empty if what CAF will really use is what we want, else one line: CAF takes unknown or mistyped keys in silence,
   /// and without heartbeats a frozen node is never noticed.
   std::string problem() const;
+};
+
+/// The actors of a process, and how others reach them: only through the gate of runtime/link. Whatever belongs to CAF's
+/// own middleman (publish, remote_actor, …) opens ports past it, and is not for use.
+class control_plane {
+public:
+  /// Throws std::runtime_error with one line if CAF would run otherwise than is wanted.
+  explicit control_plane(const link_options& options = {});
+
+  caf::actor_system& system() { return system_; }
+  /// Dials and publishes: see caf_side.
+  const caf::io::middleman_actor& middleman() const { return end_.middleman(); }
+
+private:
+  system_config config_;
+  network_side network_;
+  caf::actor_system system_;
+  caf_side end_;
 };
 
 } // namespace parcae

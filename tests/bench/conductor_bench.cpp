@@ -19,6 +19,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <stdexcept>
 
 using namespace parcae;
@@ -72,8 +73,8 @@ model_facts large_model() {
 class large_cluster {
 public:
   explicit large_cluster(std::uint32_t slots) :
-      job_(large_job()), facts_(large_model()), conductor_(job_id{1}, job_, facts_, {}, secret_key{{1}}),
-      news_("auto", 60) {
+      job_(large_job()), facts_(large_model()),
+      conductor_(conductor::make({job_id{1}, job_, facts_, {}, secret_key{{1}}})), news_("auto", 60) {
     handle(slot_joined{{{"keeper", {1'000'000}, 0}, "10.123.123.123", 40'000}, true}); // the others learn of it
     for (std::uint32_t i = 0; i < slots; ++i)
       join();
@@ -92,20 +93,20 @@ public:
   /// Of a slot that has a place. Returns what it took until all PREPAREs were out, ms.
   double lose(std::size_t which) {
     advance(30s);
-    const auto grid = *conductor_.view().grid;
+    const auto grid = *conductor_->view().grid;
     const auto slot = grid.participants.at(which % grid.ranks()).slot;
     std::erase(present_, slot);
     state_.erase(slot);
     news_.note({seconds(), slot.instance, 1, false, false});
     spent_ms_ = 0;
     handle(slot_lost{slot, "bench"});
-    while (conductor_.where().now != phase::preparing)
+    while (conductor_->where().now != phase::preparing)
       one_effect();
     return spent_ms_;
   }
 
   void run_until(phase wanted) {
-    for (int i = 0; conductor_.where().now != wanted || !todo_.empty(); ++i) {
+    for (int i = 0; conductor_->where().now != wanted || !todo_.empty(); ++i) {
       if (i > 10'000'000)
         throw std::runtime_error("the conductor does not get there");
       if (todo_.empty())
@@ -117,12 +118,12 @@ public:
 
   /// A commit, told by all ranks. Returns what a report took, ms.
   double step() {
-    const auto grid = *conductor_.view().grid;
-    const auto g = conductor_.where().current;
+    const auto grid = *conductor_->view().grid;
+    const auto g = conductor_->where().current;
     const auto ranks = grid.ranks();
     const auto& slots = grid.participants;
     const auto& bounds = grid.first_layer;
-    const version at{conductor_.where().steps_done + 1, g};
+    const version at{conductor_->where().steps_done + 1, g};
     spent_ms_ = 0;
     for (std::uint32_t r = 0; r < ranks; ++r) {
       progress x{g, at, {at.steps - 1, 1.0}, 500, {}, 1, 0, 1'000'000'000};
@@ -138,14 +139,14 @@ public:
     return spent_ms_ / ranks;
   }
 
-  const conductor& machine() const { return conductor_; }
+  const conductor& machine() const { return *conductor_; }
 
 private:
   double seconds() const { return std::chrono::duration<double>(now_.time_since_epoch()).count(); }
 
   void advance(std::chrono::milliseconds by) {
     const auto until = now_ + by;
-    for (auto at = conductor_.deadline(); at && *at <= until; at = conductor_.deadline()) {
+    for (auto at = conductor_->deadline(); at && *at <= until; at = conductor_->deadline()) {
       now_ = std::max(now_, *at);
       handle(tick{});
       while (!todo_.empty())
@@ -156,8 +157,8 @@ private:
 
   void handle(const conductor_event& x) {
     const auto began = now_ms();
-    auto effects = conductor_.handle(now_, x);
-    (void)conductor_.deadline(); // as the host does after each event
+    auto effects = conductor_->handle(now_, x);
+    (void)conductor_->deadline(); // as the host does after each event
     spent_ms_ += since_ms(began);
     for (auto& e : effects)
       todo_.push_back(std::move(e));
@@ -192,7 +193,7 @@ private:
   }
 
   void obey(const slot_id& who, const stop& c) {
-    handle(slot_reported{who, stopped{c.current, {conductor_.view().steps_done, c.current}, state_[who]}});
+    handle(slot_reported{who, stopped{c.current, {conductor_->view().steps_done, c.current}, state_[who]}});
   }
 
   void obey(const slot_id& who, const transfer& c) {
@@ -219,7 +220,7 @@ private:
 
   job_specification job_;
   model_facts facts_;
-  conductor conductor_;
+  std::unique_ptr<conductor> conductor_;
   fleet_recorder news_;
   std::vector<slot_id> present_;
   std::map<slot_id, inventory> state_;

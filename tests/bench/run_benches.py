@@ -1,8 +1,8 @@
 """Runs benches, holds them to their bounds and writes tests/bench/RESULTS.md; see deploy/bench.
 
-A bench prints JSON objects, one a line. Those with a "figure" (tests/bench/figures.hpp) become its table; all it says is
-in build/release/bench/NAME.log. It fails by its exit status, by a figure that is not met, or by having none; status 77:
-it cannot run here. One that measures by the clock while others use the machine is repeated as a whole, once.
+A bench prints JSON objects, one a line. Those with a "figure" (tests/bench/figures.hpp) become its table; all it says
+is in build/release/bench/NAME.log. It fails by its exit status, by a figure that is not met, or by having none; status
+77: it cannot run here. One that measures by the clock while others use the machine is repeated as a whole, once.
 """
 
 import collections
@@ -20,7 +20,7 @@ Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 
 # What fits into half an hour on two cores.
 BENCHES = {
-    "recovery": Bench(["recovery_bench 60 20"]),
+    "recovery": Bench(["recovery_bench 45 20"]),
     "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
     "planner": Bench(["planner_bench"], by_clock=False),
@@ -122,7 +122,8 @@ def replace_sections(file, new, order):
     text = file.read_text() if file.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN, 1)
     old, after = rest.split(END, 1)
-    sections = {re.match(r"## (\S+)", x)[1]: x.rstrip() + "\n" for x in re.split(r"^(?=## )", old, flags=re.M) if x.strip()}
+    sections = {re.match(r"## (\S+)", x)[1]: x.rstrip() + "\n"
+                for x in re.split(r"^(?=## )", old, flags=re.M) if x.strip()}
     sections.update(new)
     body = "\n".join(sections[x].rstrip() + "\n" for x in order if x in sections)
     file.write_text(f"{before}{BEGIN}\n\n{body}\n{END}{after}")
@@ -133,7 +134,8 @@ def place_of(root):
     model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
     git = lambda *x: subprocess.run(["git", "-C", root, *x], capture_output=True, text=True).stdout.strip()
     revision = git("rev-parse", "--short", "HEAD") or "unknown"
-    changed = " with changes" if git("status", "--porcelain", "--untracked-files=no", "--", ":!tests/bench/RESULTS.md") else ""
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ":!tests/bench/RESULTS.md")
+    changed = " with changes" if changes else ""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return f"{now}, {model[1] if model else 'unknown processor'}, {os.cpu_count()} cores, revision {revision}{changed}"
 
@@ -152,7 +154,8 @@ def main(names, root, folder, benches=BENCHES, others=others_s, say=lambda x: pr
         if bench.by_clock and run.others > MOST_OTHERS:
             say(f"bench: {name} was disturbed, others took {run.others:.2f} cores: once more")
             first, run = run, run_once(bench, folder, logs / f"{name}.log", others)
-        replace_sections(root / "tests/bench/RESULTS.md", {name: section(name, bench, run, first, place_of(root))}, list(benches))
+        new = {name: section(name, bench, run, first, place_of(root))}
+        replace_sections(root / "tests/bench/RESULTS.md", new, list(benches))
         failed += [f"{name}: {x}" for x in run.problems]
         failed += [f"{name}: {x['figure']} is {x['value']}, not {x['bound']}" for x in run.figures if not x["met"]]
         word = "skipped" if run.skipped and not run.figures else "met" if run.is_good() else "NOT MET"

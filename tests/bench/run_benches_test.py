@@ -91,7 +91,8 @@ class RunBenches(unittest.TestCase):
     def test_good_figures_of_the_first_run_do_not_count(self):
         benches = self.fake("busy", [FIGURE])
         program = self.bin / "busy_bench"
-        program.write_text(f"#!/bin/sh\n[ -e {self.root}/again ] && echo '{BEYOND}' || echo '{FIGURE}'\ntouch {self.root}/again\n")
+        again = f"{self.root}/again"
+        program.write_text(f"#!/bin/sh\n[ -e {again} ] && echo '{BEYOND}' || echo '{FIGURE}'\ntouch {again}\n")
         self.assertEqual(self.run_all(benches, others=[0, 100, 100, 100]), 1)
 
     def test_who_counts_own_processor_time_is_not_disturbed(self):

@@ -7,6 +7,7 @@
 // What happens is drawn from the seed; when it happens to the job is a matter of real time.
 
 #include "runtime/lab/local_cluster.hpp"
+#include "tests/chaos/chaos_job.hpp"
 
 #include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
@@ -34,14 +35,6 @@ constexpr auto standstill_limit = 120s; // without a step
 constexpr auto deadly_freeze = 1000ms;  // a process that stood still for longer may be taken for lost
 constexpr auto memory = 20s;            // after so long what was done to a process excuses nothing any more
 constexpr milliseconds notice = 4s;
-
-struct options {
-  double minutes = 20;
-  std::uint64_t seed = std::random_device()();
-  std::uint64_t steps = 4000;
-  int nodes = 6;
-  bool freeze_manager = true;
-};
 
 /// Something done to a process that may well cost what it holds.
 struct deed {
@@ -73,31 +66,6 @@ clock::time_point moment(std::int64_t microseconds) {
 
 std::string instance_of(const std::string& slot) {
   return slot.substr(0, slot.find('/'));
-}
-
-job_specification chaos_job(const options& x) {
-  job_specification job;
-  job.name = "chaos";
-  job.steps = x.steps;
-  job.seed = 11;
-  job.model.layers = 3;
-  job.model.width = 32;
-  job.model.heads = 2;
-  job.model.sequence = 16;
-  job.model.dropout = 0.1;
-  job.data.path = "/usr/share/common-licenses";
-  job.data.validation = 16;
-  job.evaluate_every = 250;
-  job.global_batch = 12;
-  job.micro_batch = 2;
-  job.virtual_replicas = 6;
-  job.optimizer.schedule = "cosine";
-  job.optimizer.warmup_steps = 50;
-  job.optimizer.clip_norm = 1;
-  job.keeper_every = 5;
-  job.checkpoint_every = 100;
-  job.planning_interval_ms = 2000;
-  return job;
 }
 
 class chaos {
@@ -480,19 +448,6 @@ private:
   std::map<std::string, std::uint64_t> counts_;
   std::uint64_t jobs_ = 0, changes_ = 0, replayed_ = 0, lost_ = 0, losses_ = 0;
 };
-
-std::string undisturbed(const options& x, const std::filesystem::path& logs) {
-  local_cluster cluster(sibling_program(""), logs);
-  cluster.start_keeper();
-  cluster.start_node("alone");
-  auto job = chaos_job(x);
-  const auto id = cluster.client().submit(job);
-  const auto end = cluster.wait_for("the undisturbed job", 3600s, [&](const status_reply& s) {
-    const auto& state = parcae::job_of(s, id).state;
-    return state != "queued" && state != "running";
-  });
-  return parcae::job_of(end, id).parameters_sha256;
-}
 
 int run(const options& x) {
   std::printf("seed %llu\n", static_cast<unsigned long long>(x.seed));

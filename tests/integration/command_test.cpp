@@ -201,7 +201,8 @@ TEST_F(command, preempt_is_real) {
 TEST_F(command, logs_are_structured) {
   const auto log = folder.path() / "json.log", manager_log = folder.path() / "manager.json.log";
   const auto manager_out = folder.path() / "manager.out";
-  child_process manager({{sibling_program("parcae"), "manager", "--listen", "127.0.0.1:0", "--log-format", "json"},
+  child_process manager({{sibling_program("parcae"), "manager", "--listen", "127.0.0.1:0", "--state",
+                          (folder.path() / "manager").string(), "--log-format", "json"},
                          manager_out,
                          manager_log});
   std::string where;

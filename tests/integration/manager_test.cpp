@@ -3,6 +3,7 @@
 #include "protocols/wire/type_ids.hpp"
 #include "runtime/process/system.hpp"
 #include "tests/support/cluster.hpp"
+#include "tests/support/dial.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -163,6 +164,7 @@ TEST_F(manager, told_to_end_it_keeps_the_job) {
   cluster->start_node("a");
   cluster->start_node("b");
   wait_for_workers(2);
+  cluster->wait_for("the keeper", limit, [](const status_reply& s) { return living(s, "keeper") == 1; });
   const auto id = cluster->client().submit(job);
   const auto before = wait_for_training(id, 2);
   cluster->manager().signal(SIGTERM);
@@ -203,13 +205,13 @@ TEST_F(manager, told_twice_it_ends_at_once) {
 
 /// Somebody on the network who knows only the port.
 struct stranger {
-  system_config config;
-  caf::actor_system system{config};
+  control_plane plane;
+  caf::actor_system& system = plane.system();
   caf::expected<manager_actor> manager{caf::make_error(caf::sec::connection_timeout)};
 
   explicit stranger(const address& where) {
     for (int i = 0; i < 5 && !manager; ++i)
-      manager = system.middleman().remote_actor<manager_actor>(where.host, where.port);
+      manager = dial<manager_actor>(system, plane.middleman(), where);
   }
 };
 

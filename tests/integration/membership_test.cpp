@@ -1,8 +1,10 @@
 // Who is let in, and what strangers can do.
 
 #include "protocols/wire/type_ids.hpp"
+#include "runtime/link/link.hpp"
 #include "runtime/process/system.hpp"
 #include "tests/support/cluster.hpp"
+#include "tests/support/dial.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -28,7 +30,8 @@ struct membership : cluster_test {
 
   /// Another manager at the address of the one that ended.
   child_process next_manager() {
-    return child_process({{sibling_program("parcae"), "manager", "--listen", to_string(cluster->where())},
+    return child_process({{sibling_program("parcae"), "manager", "--listen", to_string(cluster->where()), "--state",
+                           (folder.path() / "next-state").string()},
                           folder.path() / "next",
                           folder.path() / "next.log"});
   }
@@ -72,17 +75,19 @@ struct stranger_config : system_config {
 TEST_F(membership, other_protocol_versions_are_refused) {
   {
     stranger_config config("parcae-0");
+    network_side net;
     caf::actor_system system(config);
-    auto manager = system.middleman().remote_actor<manager_actor>(cluster->where().host, cluster->where().port);
+    caf_side end(system, net);
+    auto manager = dial<manager_actor>(system, end.middleman(), cluster->where());
     ASSERT_FALSE(manager);
     EXPECT_TRUE(manager.error() == caf::sec::incompatible_application_ids);
   }
   {
-    stranger_config config(application_identifier());
-    caf::actor_system system(config);
+    control_plane plane;
+    auto& system = plane.system();
     caf::expected<manager_actor> manager{caf::make_error(caf::sec::connection_timeout)};
     for (int i = 0; i < 5 && !manager; ++i)
-      manager = system.middleman().remote_actor<manager_actor>(cluster->where().host, cluster->where().port);
+      manager = dial<manager_actor>(system, plane.middleman(), cluster->where());
     ASSERT_TRUE(manager);
     caf::scoped_actor self(system);
     auto never = system.spawn([](instance_actor::pointer) -> instance_actor::behavior_type {

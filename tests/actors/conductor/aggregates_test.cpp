@@ -287,11 +287,11 @@ struct ledger_test : testing::Test {
     ASSERT_TRUE(say(l, steps, {1})->good);
   }
 
-  conducted_job job{{1}, {}, {}, {}, secret_key{{1}}};
+  conducted_job job{{1}, {}, {}, {}, secret_key{{1}}, {}};
   slot_id k = slot_of("k"), l = slot_of("l");
   std::set<slot_id> keepers{k, l};
   commit_chain chain;
-  checkpoint_ledger ledger{job, {}};
+  checkpoint_ledger ledger{job};
 };
 
 TEST_F(ledger_test, is_on_record_when_all_layers_are_on_disk) {

@@ -1,18 +1,14 @@
-// Keepers, the final version, and checkpoints.
+// Keepers, and the final version.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {
 
-using ::testing::HasSubstr;
-
 TEST_F(conductor_test, keeper_lost_before_its_digests_is_replaced_by_another) {
   // given: all hold the final version; the keeper is asked for digests and dies. expected: the next one is asked too.
   dummy_cluster d(4, 1);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   d.step();
   d.stop_all();
   ASSERT_EQ(d.view().now, phase::finishing);
@@ -30,9 +26,7 @@ TEST_F(conductor_test, keeper_lost_before_its_digests_is_replaced_by_another) {
 TEST_F(conductor_test, keeper_that_held_the_final_version_alone_is_lost) {
   // given: the worker is gone, the keeper has the final version and dies before its digests. expected: computed again.
   dummy_cluster d(4, 1);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   d.step();
   d.kept_silent = true;
   d.snapshot("k");
@@ -266,294 +260,12 @@ TEST_F(conductor_test, snapshots_of_a_dropped_step_are_not_sent_again) {
   EXPECT_EQ(snapshots_begun(c.told(ahead)), before + 1);
 }
 
-// given: a checkpoint that no keeper answers for / expected: when it should long be written the next is written
-TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {
-  dummy_cluster d(4, 32, 8);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  const auto train = [&](int steps) {
-    for (int i = 0; i < steps; ++i)
-      d.step();
-    d.snapshot("k");
-  };
-  d.kept_silent = true;
-  train(8);
-  d.kept_silent = false;
-  train(2);
-  EXPECT_EQ(d.view().checkpoint.steps, 0u);
-  for (int i = 0; i < 5; ++i) {
-    d.advance(20s);
-    train(1);
-  }
-  EXPECT_EQ(d.view().now, phase::running);
-  EXPECT_GE(d.view().checkpoint.steps, 10u);
-}
-
-// given: a checkpoint every 8 steps, a snapshot every 4 / expected: one of each second snapshot, named by job and
-// version; while three would be there the oldest goes; a job that is done has its final version on disk
-TEST(conductor_checkpoints, are_written_when_due) {
-  dummy_cluster d(4, 32, 8);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  for (int i = 0; i < 32; ++i) {
-    d.step();
-    if (d.view().steps_done % 4 == 0 && !d.ended())
-      d.snapshot("k");
-  }
-  EXPECT_TRUE(d.ended());
-  std::vector<std::pair<std::uint64_t, std::vector<std::uint64_t>>> written;
-  for (const auto& x : d.told("k"))
-    if (auto c = std::get_if<checkpoint>(&x)) {
-      written.emplace_back(c->at.steps, c->kept);
-      EXPECT_THAT(c->name, ::testing::MatchesRegex("job-[0-9a-f]{8}/" + to_string(c->at)));
-    }
-  using ::testing::ElementsAre, ::testing::IsEmpty, ::testing::Pair;
-  EXPECT_THAT(written, ElementsAre(Pair(8, IsEmpty()), Pair(16, ElementsAre(8)), Pair(24, ElementsAre(16)),
-                                   Pair(32, ElementsAre(24))));
-  EXPECT_EQ(d.view().checkpoint.steps, 32u);
-  ASSERT_EQ(d.view().checkpoint_folders.size(), 1u);
-  EXPECT_THAT(d.view().checkpoint_folders[0].second, HasSubstr("/state/job-"));
-}
-
-// given: a checkpoint every 8 steps, a snapshot every 4, a disk that is full from the second one on / expected: tried
-// when one is due, not with each snapshot; what was not written completely goes
-TEST(conductor_checkpoints, that_failed_are_tried_when_the_next_is_due) {
-  dummy_cluster d(4, 1000, 8);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  for (int i = 0; i < 40; ++i) {
-    d.step();
-    if (i == 10)
-      d.disk_problem = "No space left on device";
-    if (d.view().steps_done % 4 == 0)
-      d.snapshot("k");
-  }
-  std::vector<std::uint64_t> tried;
-  for (const auto& x : d.told("k"))
-    if (auto c = std::get_if<checkpoint>(&x)) {
-      tried.push_back(c->at.steps);
-      if (tried.size() > 1) {
-        EXPECT_THAT(c->kept, ::testing::ElementsAre(8));
-      }
-    }
-  EXPECT_THAT(tried, ::testing::ElementsAre(8, 16, 24, 32, 40));
-  EXPECT_EQ(d.view().checkpoint.steps, 8u);
-}
-
-// given: no checkpoint_every, a user who asks / expected: the version that the keepers hold is written, once
-TEST(conductor_checkpoints, are_written_when_asked_for) {
-  dummy_cluster d;
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  d.step();
-  d.event(checkpoint_wanted{});
-  d.snapshot("k");
-  EXPECT_EQ(d.view().checkpoint.steps, 0u) << "there was nothing to write when it was asked for";
-  d.event(checkpoint_wanted{});
-  EXPECT_EQ(d.view().checkpoint.steps, 1u);
-  const auto told = d.told("k").size();
-  d.event(checkpoint_wanted{});
-  EXPECT_EQ(d.told("k").size(), told);
-}
-
-// given: nobody trains any more, notice to the only keeper / expected: what it holds goes to its disk
-TEST(conductor_checkpoints, are_written_by_a_keeper_that_leaves) {
-  dummy_cluster d;
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  d.step();
-  d.snapshot("k");
-  EXPECT_EQ(d.view().protected_version.steps, 1u);
-  d.lose("a");
-  EXPECT_EQ(d.view().checkpoint.steps, 0u);
-  d.notice("k", 30s);
-  EXPECT_EQ(d.view().checkpoint.steps, 1u);
-  d.lose("k");
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  EXPECT_EQ(d.view().steps_done, 1u);
-}
-
-// given: a disk that is full at the end / expected: the job is not done, says why, and tries again
-TEST(conductor_checkpoints, final_version_waits_for_a_full_disk) {
-  dummy_cluster d(4, 1);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  d.disk_problem = "No space left on device";
-  d.step();
-  EXPECT_EQ(d.view().problem, "");
-  d.lose("k");
-  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
-  d.add("k", true);
-  EXPECT_EQ(d.view().problem, "");
-  d.snapshot("k");
-  EXPECT_FALSE(d.ended());
-  EXPECT_THAT(d.view().problem, HasSubstr("No space left on device"));
-  d.advance(6s);
-  EXPECT_FALSE(d.ended());
-  EXPECT_TRUE(d.view().grid);
-  d.lose("a");
-  EXPECT_FALSE(d.view().grid) << "nobody trains";
-  d.disk_problem.clear();
-  d.advance(6s);
-  EXPECT_TRUE(d.ended());
-  EXPECT_EQ(d.view().problem, "");
-}
-
-// given: two keepers with half of the layers each, a checkpoint at 4; then all but one keeper are lost, which holds
-// only newer layers / expected: the job waits for the other; it goes back to 4 when that is there again, not to 0
-TEST(conductor_checkpoints, are_read_when_nothing_newer_is_whole) {
-  dummy_cluster d(4, 1000, 4);
-  d.add("k", true);
-  d.add("l", true);
-  d.add("a");
-  d.advance(20ms);
-  const auto kept_by = [&](const std::string& name, std::uint32_t first) {
-    const version at{d.view().steps_done, d.view().current};
-    d.hold(name, {{first, at}, {first + 1, at}});
-  };
-  for (int i = 0; i < 4; ++i)
-    d.step();
-  kept_by("k", 0);
-  kept_by("l", 2);
-  ASSERT_EQ(d.view().checkpoint.steps, 4u);
-  d.step();
-  kept_by("k", 0);
-  kept_by("l", 2);
-  d.lose("a");
-  d.lose("l");
-  d.add("b");
-  d.advance(20ms);
-  EXPECT_EQ(d.view().now, phase::waiting);
-  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper that has layers 2, 3 of the checkpoint of step 4"));
-  d.add("l", true);
-  d.advance(20ms);
-  EXPECT_EQ(d.view().now, phase::running);
-  EXPECT_EQ(d.view().steps_done, 4u);
-  EXPECT_EQ(d.view().chain.back().base, 4u);
-  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
-}
-
-// given: the same with one keeper whose checkpoint is damaged / expected: the job fails and names the layers
-TEST(conductor_checkpoints, lost_layers_are_named) {
-  dummy_cluster d(4, 1000, 4);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  for (int i = 0; i < 4; ++i)
-    d.step();
-  d.snapshot("k");
-  ASSERT_EQ(d.view().checkpoint.steps, 4u);
-  d.lose("a");
-  d.lose("k");
-  d.disks["k"] = {0, 3};
-  d.disk_problem = "k.safetensors is damaged";
-  d.add("k", true);
-  d.add("b");
-  d.advance(20ms);
-  EXPECT_TRUE(d.ended());
-  EXPECT_EQ(d.view().problem, "layers 1, 2 of the checkpoint of step 4 are lost: k.safetensors is damaged");
-}
-
-// given: a job that goes on from step 10 of another, whose keeper has it, or none has / expected: it begins there, with
-// its data and nothing from version 0; or fails and says which layers nobody has
-TEST(conductor_checkpoints, a_job_goes_on_from_one) {
-  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
-  d.disks["k"] = {0, 1, 2, 3};
-  d.add("a");
-  d.advance(20ms);
-  EXPECT_EQ(d.view().now, phase::waiting);
-  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
-  d.add("k", true);
-  d.advance(20ms);
-  ASSERT_EQ(d.view().now, phase::running);
-  d.step();
-  EXPECT_EQ(d.view().steps_done, 11u);
-  EXPECT_EQ(d.view().chain[0], (chain_link{{0}, 0, 10}));
-  EXPECT_EQ(d.view().chain[1].base, 10u);
-  bool asked = false;
-  for (const auto& x : d.told("k"))
-    if (auto r = std::get_if<restore>(&x)) {
-      asked = true;
-      EXPECT_EQ(r->folder, "/old/text-1/10@7");
-      EXPECT_EQ(r->at, (version{10, {0}}));
-    }
-  EXPECT_TRUE(asked);
-  for (const auto& x : d.told("a")) {
-    if (auto p = std::get_if<prepare>(&x)) {
-      EXPECT_EQ(p->data_digest, "digest");
-    }
-  }
-  EXPECT_THAT(d.errors(), ::testing::IsEmpty());
-
-  dummy_cluster other(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
-  other.disks["k"] = {0, 1, 2, 3};
-  other.mend = [](const std::string&, const report& x) -> report {
-    return std::holds_alternative<loaded>(x) ? report(loaded{job_id{1}, "of other files"}) : x;
-  };
-  other.add("k", true);
-  other.add("a");
-  other.advance(2s);
-  EXPECT_TRUE(other.ended());
-  EXPECT_THAT(other.view().problem, HasSubstr("differs from what the job started with"));
-
-  dummy_cluster nobody(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
-  nobody.add("k", true);
-  nobody.add("a");
-  nobody.advance(20ms);
-  EXPECT_TRUE(nobody.ended());
-  EXPECT_EQ(nobody.view().problem, "layers 0, 1, 2, 3 of the checkpoint of step 10 are lost: no folder");
-}
-
-// given: the keepers do not answer RESTORE at all / expected: asked now and then, not in a hot loop
-TEST(conductor_checkpoints, that_are_never_read_are_no_hot_loop) {
-  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
-  d.silent = {"k"};
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  EXPECT_THAT(d.view().problem, HasSubstr("the keepers read"));
-  const auto before = d.handled;
-  d.advance(10min);
-  EXPECT_FALSE(d.ended());
-  EXPECT_LT(d.handled - before, 300u);
-}
-
-// given: a keeper that needs ten minutes to read a checkpoint, and says each minute what it has / expected: waited for
-TEST(conductor_checkpoints, may_take_long_to_read) {
-  dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
-  d.hold_back = [](const report& x) { return std::holds_alternative<restored>(x) || std::holds_alternative<kept>(x); };
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
-  for (std::uint32_t i = 0; i < 10; ++i) {
-    d.advance(59s);
-    d.say("k", kept{job_id{1}, {{i % 4, {10, {0}}}}, {}, {}});
-  }
-  EXPECT_THAT(d.view().problem, HasSubstr("the keepers read"));
-  EXPECT_THAT(d.log(), ::testing::Not(::testing::Contains(HasSubstr("is not used"))));
-  d.hold_back = {};
-  d.hold("k", {{0, {10, {0}}}, {1, {10, {0}}}, {2, {10, {0}}}, {3, {10, {0}}}});
-  d.say("k", restored{job_id{1}, {10, {0}}, false, ""});
-  d.advance(20ms);
-  EXPECT_EQ(d.view().now, phase::running);
-}
-
 // given: version 9 was confirmed, then all is lost and the job goes back to 0; version 4 of the new generation becomes
 // complete in the keeper before all are lost again / expected: the decision knows that it was committed
 TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
   c.add("k", true);
   run_two();
-  for (int i = 0; i < 8; ++i)
-    c.step();
-  c.snapshot("k");
+  c.train(8);
   ASSERT_EQ(c.view().protected_version.steps, 9u);
   for (const auto* name : {"a", "b", "k"})
     c.lose(name);
@@ -561,9 +273,7 @@ TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
   c.add("d");
   c.advance(20ms);
   ASSERT_EQ(c.view().steps_done, 0u);
-  for (int i = 0; i < 4; ++i)
-    c.step();
-  c.snapshot("k");
+  c.train(4);
   ASSERT_EQ(c.view().protected_version.steps, 4u);
   c.lose("k");
   c.lose("d");
@@ -571,7 +281,6 @@ TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
 }
 
 // --- keepers under notice
-// ---------------------------------------------------------------------------------------------
 
 /// The keepers named in the last PROTECT to a worker.
 std::vector<std::string> protected_by(dummy_cluster& c, const std::string& worker) {
@@ -600,9 +309,7 @@ TEST_F(conductor_test, keeper_under_notice_is_sent_nothing_if_another_stays) {
 TEST_F(conductor_test, keeper_that_joins_when_all_workers_are_under_notice_is_given_their_state) {
   // given: the only worker is under notice and has stopped for a keeper that is lost then. expected: the next keeper is
   // sent all that it holds
-  c.add("k", true);
-  c.add("a");
-  c.advance(20ms);
+  c.add_keeper_and_worker();
   c.step();
   c.notice("a", 30s);
   c.advance(29'999ms);
@@ -616,40 +323,6 @@ TEST_F(conductor_test, keeper_that_joins_when_all_workers_are_under_notice_is_gi
   c.add("b");
   c.advance(20ms);
   EXPECT_EQ(c.view().steps_done, 1u);
-}
-
-TEST(conductor_checkpoints, newest_version_is_awaited_of_a_keeper_that_leaves_while_it_writes_another) {
-  // given: version 4 is being written when version 8 becomes whole; the keeper is under notice. expected: it is needed
-  // until 8 is on its disk
-  dummy_cluster d(4, 1000, 4);
-  d.add("k", true);
-  d.add("l", true);
-  d.add("a");
-  d.advance(20ms);
-  const auto train = [&](int steps) {
-    for (int i = 0; i < steps; ++i)
-      d.step();
-    d.snapshot("k");
-  };
-  std::vector<report> written;
-  d.hold_back = [&](const report& x) {
-    if (std::holds_alternative<checkpointed>(x))
-      written.push_back(x);
-    return std::holds_alternative<checkpointed>(x);
-  };
-  train(4);
-  ASSERT_EQ(written.size(), 2u);
-  d.notice("k", 30s);
-  EXPECT_TRUE(d.writes("k"));
-  train(4);
-  ASSERT_EQ(d.view().protected_version.steps, 8u);
-  d.notice("k", 29s);
-  d.say("k", written[0]); // its share of 4; l's is still to come
-  EXPECT_TRUE(d.writes("k")) << "8 is nowhere on disk";
-  d.hold_back = {};
-  d.say("l", written[1]);
-  EXPECT_EQ(d.view().checkpoint.steps, 8u);
-  EXPECT_FALSE(d.writes("k"));
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // When the planner is asked, what it is told, and what becomes of its answer.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {

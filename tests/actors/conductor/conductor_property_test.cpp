@@ -1,6 +1,6 @@
 // Random events: whatever happens, the job goes on and nothing kept is voided.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {

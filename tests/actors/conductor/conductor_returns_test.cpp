@@ -1,6 +1,6 @@
 // Connections that are lost and come back, lives whose loss was declared, and the end of the manager.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {
@@ -163,15 +163,11 @@ TEST_F(conductor_returns, lost_stopped_at_the_final_version) {
 // again
 TEST_F(conductor_returns, lost_commands_to_a_keeper) {
   dummy_cluster d(4, 3);
-  d.add("k", true);
-  d.add("a");
-  d.advance(20ms);
+  d.add_keeper_and_worker();
   d.drop = [](const std::string& name, const command& x) {
     return name == "k" && (std::holds_alternative<confirm>(x) || std::holds_alternative<checkpoint>(x));
   };
-  for (int i = 0; i < 3; ++i)
-    d.step();
-  d.snapshot("k");
+  d.train(3);
   ASSERT_EQ(d.view().now, phase::finishing);
   const auto guards = [&] {
     return std::ranges::count_if(d.told("k"), [](const command& x) { return std::holds_alternative<guard>(x); });

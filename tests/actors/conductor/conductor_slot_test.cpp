@@ -1,6 +1,6 @@
 // Slots that have no data, no room, or hiccups: whom the conductor waits for, leaves alone, and takes back.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {

@@ -1,6 +1,6 @@
 // What a change does when somebody is late, fails, leaves, or comes.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/conductor_fixture.hpp"
 
 namespace parcae {
 namespace {
@@ -168,9 +168,7 @@ TEST_F(conductor_test, last_instance_under_notice_trains_to_its_end) {
 TEST_F(conductor_test, last_instance_under_notice_leaves_its_state_to_the_keepers) {
   // given: a notice to the only worker, a keeper without a snapshot. expected: it trains almost to its end, then stops
   // for a snapshot of where it is; no step is lost
-  c.add("k", true);
-  c.add("a");
-  c.advance(20ms);
+  c.add_keeper_and_worker();
   c.step();
   c.notice("a", 30s);
   c.advance(29s);
@@ -235,9 +233,7 @@ TEST_F(conductor_test, last_replica_under_notice_leaves_the_whole_stage_to_the_k
 TEST_F(conductor_test, join_that_is_not_prepared_in_time_does_not_keep_state_from_the_keepers) {
   // given: notice to all, then a join that takes longer to prepare than is left. expected: the change is given up and
   // the state goes to the keepers
-  c.add("k", true);
-  c.add("a");
-  c.advance(20ms);
+  c.add_keeper_and_worker();
   c.step();
   c.notice("a", 4s);
   c.advance(1s);

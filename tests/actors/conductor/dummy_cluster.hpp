@@ -4,12 +4,14 @@
 // is time and refusal; failure_schedule_test has the real executors.
 
 #include "actors/conductor/conductor.hpp"
+#include "tests/actors/conductor/dummy_executor.hpp"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
@@ -22,20 +24,6 @@ using namespace std::chrono_literals;
 
 /// Executors that hold state but compute nothing: training advances when the test says so.
 class dummy_cluster {
-  struct dummy {
-    participant where;
-    inventory held;
-    version at;
-    prepare next;
-    bool running = false;
-    bool stopped = false; ///< generation_running was, by STOP
-    generation generation_running;
-    bool keeper = false;
-    std::vector<command> told;
-    std::vector<std::uint32_t> stage; ///< layers computed, while running
-    std::uint64_t complete = no_step; ///< step whose gradients are complete
-  };
-
 public:
   explicit dummy_cluster(std::uint32_t layers = 4, std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0,
                          const resume_point& resume = {}) :
@@ -48,17 +36,40 @@ public:
   dummy_cluster(std::uint32_t layers, const std::function<void(job_specification&)>& describe) {
     job_.keeper_every = 4;
     describe(job_);
-    model_facts facts;
-    facts.state_bytes.assign(layers, 1000);
-    facts.costs.assign(layers, {1, 2, 0.1, 1000, 100});
     layers_ = layers;
-    conductor_.emplace(job_id{1}, job_, facts, conductor_options{}, secret_key{{1}},
-                       [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
+    begin();
+  }
+
+  /// The manager dies after so many more effects; 0: now. What it is told until it is started again is lost.
+  void kill_manager(std::uint64_t after = 0) {
+    effects_left_ = after;
+    if (after == 0)
+      die();
+  }
+  bool is_dead() const { return !conductor_; }
+
+  /// With what the journal has, perhaps without what could be `lost` of it. Slots join in random order.
+  void restart_manager(std::mt19937_64& random, bool lost = false) {
+    memory_ = lost ? durable_ : memory_;
+    ended_ = memory_.over;
+    busy_ = false;
+    pending_.clear();
+    unanswered_.clear();
+    begin();
+    if (ended_)
+      return;
+    std::vector<std::string> names;
+    for (const auto& [name, s] : slots_)
+      names.push_back(name);
+    std::ranges::shuffle(names, random);
+    for (const auto& name : names)
+      if (const auto it = slots_.find(name); it != slots_.end())
+        event(slot_joined{it->second.where, it->second.keeper});
   }
 
   participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
-    slots_[name] = {p, {}, {}, {}, false, false, {}, keeper, {}, {}, no_step};
+    slots_[name] = {p, {}, {}, {}, false, false, {}, keeper, {}, {}, {}, no_step, false, false};
     event(slot_joined{p, keeper, 0, machine});
     return p;
   }
@@ -66,6 +77,8 @@ public:
   void lose(const std::string& name) {
     const auto slot = slots_.at(name).where.slot;
     lost_[name] = slots_.at(name);
+    if (is_dead() && slots_.at(name).running)
+      break_generation(slots_.at(name).generation_running);
     slots_.erase(name);
     event(slot_lost{slot, "test"});
   }
@@ -92,7 +105,7 @@ public:
   void step() {
     std::vector<std::pair<slot_id, report>> said;
     for (auto& [name, s] : slots_)
-      if (s.running && s.at.steps < job_.steps) {
+      if (trains(s)) {
         apply(s);
         said.emplace_back(s.where.slot, progress{s.generation_running, s.at, {s.at.steps - 1, loss}, 100, {}});
       }
@@ -108,14 +121,16 @@ public:
 
   /// All ranks have the gradients of a step, some have applied it when communication ends. False if nothing runs.
   bool half_step(std::mt19937_64& random) {
-    const dummy* one = nullptr;
+    const dummy_executor* one = nullptr;
     for (auto& [name, s] : slots_)
-      if (s.running && s.at.steps < job_.steps) {
+      if (trains(s)) {
         one = &s;
         s.complete = s.at.steps;
         if (random() % 2)
           apply(s);
       }
+    if (one)
+      break_generation(one->generation_running);
     if (one)
       event(slot_reported{one->where.slot, failed{one->generation_running, failure::communication, 0, "closed", {}}});
     return one;
@@ -123,7 +138,7 @@ public:
 
   void advance(milliseconds by) {
     const auto until = now_ + by;
-    for (auto at = conductor_->deadline(); at && *at <= until; at = conductor_->deadline()) {
+    for (auto at = next(); at && *at <= until; at = next()) {
       now_ = std::max(now_, *at);
       event(tick{});
     }
@@ -131,6 +146,8 @@ public:
   }
 
   void event(const conductor_event& x) {
+    if (is_dead())
+      return;
     pending_.push_back(x);
     if (std::exchange(busy_, true))
       return;
@@ -140,8 +157,11 @@ public:
       ++handled;
       const auto effects = conductor_->handle(now_, next);
       view_.reset();
-      for (const auto& e : effects)
+      for (const auto& e : effects) {
+        if (effects_left_ && (*effects_left_)-- == 0)
+          return die();
         carry_out(e);
+      }
     }
     busy_ = false;
   }
@@ -179,6 +199,20 @@ public:
       event(x);
   }
 
+  /// One keeper, k, and one worker, a, which trains.
+  void add_keeper_and_worker() {
+    add("k", true);
+    add("a");
+    advance(20ms);
+  }
+
+  /// So many steps, the last of which the keeper has then.
+  void train(int steps) {
+    for (int i = 0; i < steps; ++i)
+      step();
+    snapshot("k");
+  }
+
   /// The keeper now holds what the ranks hold.
   void snapshot(const std::string& keeper) {
     auto& k = slots_.at(keeper);
@@ -214,8 +248,54 @@ public:
 
   const std::vector<command>& told(const std::string& name) { return slots_.at(name).told; }
 
+  /// Steps of the newest version that anybody holds.
+  std::uint64_t reached() const {
+    std::uint64_t most = 0;
+    for (const auto& [name, s] : slots_)
+      for (const auto& h : s.held)
+        most = std::max(most, h.at.steps);
+    return most;
+  }
+
 private:
-  static void apply(dummy& s) {
+  /// A step needs all ranks.
+  bool trains(const dummy_executor& x) const {
+    for (std::uint32_t r = 0; r < x.grid.ranks(); ++r) {
+      const auto other = slots_.find(x.grid.participants[r].slot.instance);
+      if (other == slots_.end() || !other->second.running || other->second.generation_running != x.generation_running)
+        return false;
+    }
+    return x.running && x.at.steps < job_.steps;
+  }
+
+  void begin() {
+    model_facts facts;
+    facts.state_bytes.assign(layers_, 1000);
+    facts.costs.assign(layers_, {1, 2, 0.1, 1000, 100});
+    view_.reset();
+    conductor_ = conductor::make({job_id{1}, job_, facts, conductor_options{}, secret_key{{1}}, memory_},
+                                 [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
+  }
+
+  void die() {
+    effects_left_.reset();
+    conductor_.reset();
+    pending_.clear();
+    busy_ = false;
+  }
+
+  std::optional<time_point> next() const { return is_dead() ? std::nullopt : conductor_->deadline(); }
+
+  /// Nobody hears of it.
+  void break_generation(generation g) {
+    for (auto& [name, s] : slots_)
+      if (s.generation_running == g && s.running) {
+        s.running = false;
+        s.broken = true;
+      }
+  }
+
+  static void apply(dummy_executor& s) {
     s.at = {s.at.steps + 1, s.generation_running};
     s.complete = no_step;
     for (auto& h : s.held)
@@ -248,6 +328,10 @@ private:
         unanswered_.push_back({r->request, {c, why}});
       else
         event(plan_chosen{r->request, {c, why}});
+    } else if (const auto* j = std::get_if<record>(&x)) {
+      memory_ = j->now;
+      if (!j->before)
+        durable_ = memory_;
     } else if (const auto* l = std::get_if<log_line>(&x)) {
       (l->level == severity::error ? errors_ : log_).push_back(l->text);
     } else if (const auto* e = std::get_if<job_ended>(&x)) {
@@ -265,24 +349,29 @@ private:
   }
 
   template <class T>
-  void obey(const std::string&, dummy&, const T&) {}
+  void obey(const std::string&, dummy_executor&, const T&) {}
 
-  void obey(const std::string& name, dummy&, const load& c) { answer(name, loaded{c.job, "digest"}); }
+  void obey(const std::string& name, dummy_executor&, const load& c) { answer(name, loaded{c.job, "digest"}); }
 
-  void obey(const std::string& name, dummy& d, const prepare& c) {
+  void obey(const std::string& name, dummy_executor& d, const prepare& c) {
     d.next = c;
     answer(name, prepared{c.next, checksum_of(c)});
   }
 
-  void obey(const std::string& name, dummy& d, const stop& c) {
-    if (d.generation_running == c.current && (d.running || d.stopped)) {
-      d.running = false;
-      d.stopped = true;
-      answer(name, stopped{c.current, d.at, d.held});
-    }
+  void obey(const std::string& name, dummy_executor& d, const stop& c) {
+    if (d.generation_running == c.current && d.broken)
+      answer(name, failed{c.current, failure::communication, 0, "closed", d.held});
+    if (d.generation_running != c.current || (!d.running && !d.stopped))
+      return;
+    for (auto& [other, s] : slots_) // by the stop bit, whoever else is told
+      if (s.generation_running == c.current && s.running) {
+        s.running = false;
+        s.stopped = true;
+      }
+    answer(name, stopped{c.current, d.at, d.held});
   }
 
-  void obey(const std::string& name, dummy& d, const transfer& c) {
+  void obey(const std::string& name, dummy_executor& d, const transfer& c) {
     if (d.next.next != c.next)
       return;
     const auto& target = d.next.target;
@@ -307,19 +396,24 @@ private:
     answer(name, delivered{c.next});
   }
 
-  void obey(const std::string& name, dummy& d, const activate& c) {
-    if (d.next.next != c.next)
-      return;
+  void obey(const std::string& name, dummy_executor& d, const activate& c) {
     if (d.generation_running == c.next) { // repeated
+      if (d.aborted)
+        return;
       answer(name, active{c.next});
       if (d.stopped || d.at.steps == job_.steps)
         answer(name, stopped{c.next, d.at, d.held});
+      else if (d.broken)
+        answer(name, failed{c.next, failure::communication, 0, "closed", d.held});
       return;
     }
+    if (d.next.next != c.next)
+      return;
+    d.broken = d.aborted = false;
     d.running = true;
     d.stopped = false;
     d.generation_running = c.next;
-    const auto& target = d.next.target;
+    const auto& target = d.grid = d.next.target;
     d.stage.clear();
     for (std::uint32_t r = 0; r < target.ranks(); ++r)
       if (target.participants[r].slot == d.where.slot)
@@ -331,17 +425,20 @@ private:
       answer(name, stopped{c.next, d.at, d.held});
   }
 
-  void obey(const std::string& name, dummy& d, const abort_generation& c) {
-    if (d.generation_running == c.current)
-      d.running = false;
+  void obey(const std::string& name, dummy_executor& d, const abort_generation& c) {
+    if (d.generation_running == c.current) {
+      d.running = d.broken = false;
+      d.aborted = true;
+      break_generation(c.current); // of the others
+    }
     answer(name, aborted{c.current, d.at, d.complete, {d.at.steps ? d.at.steps - 1 : no_step}, d.held});
   }
 
-  void obey(const std::string&, dummy& d, const release& c) {
+  void obey(const std::string&, dummy_executor& d, const release& c) {
     std::erase_if(d.held, [&](const auto& h) { return !std::ranges::binary_search(c.keep, h.layer); });
   }
 
-  void obey(const std::string& name, dummy& d, const confirm& c) {
+  void obey(const std::string& name, dummy_executor& d, const confirm& c) {
     kept answer{c.job, d.held, {}, {}};
     if (c.digests)
       for (const auto& h : d.held)
@@ -350,7 +447,7 @@ private:
       this->answer(name, std::move(answer));
   }
 
-  void obey(const std::string& name, dummy& d, const checkpoint& c) {
+  void obey(const std::string& name, dummy_executor& d, const checkpoint& c) {
     if (kept_silent)
       return;
     checkpointed answer{c.job, c.at, {}, "/state/" + c.name, disk_problem};
@@ -362,7 +459,7 @@ private:
     this->answer(name, std::move(answer));
   }
 
-  void obey(const std::string& name, dummy& d, const restore& c) {
+  void obey(const std::string& name, dummy_executor& d, const restore& c) {
     for (auto layer : disks[name])
       d.held.push_back({layer, c.at});
     std::ranges::sort(d.held);
@@ -370,7 +467,7 @@ private:
     answer(name, restored{c.job, c.at, !disk_problem.empty(), disks[name].empty() ? "no folder" : disk_problem});
   }
 
-  void obey(const std::string& name, dummy& d, const decide& c) {
+  void obey(const std::string& name, dummy_executor& d, const decide& c) {
     if (d.generation_running == c.current && d.complete != no_step && d.complete == c.result.step)
       apply(d);
     d.complete = no_step;
@@ -380,8 +477,10 @@ private:
   mutable std::optional<job_view> view_; ///< as computed since the last event
   job_specification job_;
   std::uint32_t layers_;
-  std::optional<conductor> conductor_;
-  std::map<std::string, dummy> slots_;
+  std::unique_ptr<conductor> conductor_; ///< null: the manager is dead
+  std::optional<std::uint64_t> effects_left_;
+  job_memory memory_, durable_; ///< the journal; and as far as it is on disk
+  std::map<std::string, dummy_executor> slots_;
   std::deque<conductor_event> pending_;
   bool busy_ = false;
   time_point now_ = time_point{} + 1h;
@@ -390,39 +489,7 @@ private:
   std::vector<std::string> errors_, log_;
   bool ended_ = false;
   std::string why_ended_;
-  std::map<std::string, dummy> lost_;
-};
-
-class conductor_test : public ::testing::Test {
-protected:
-  void TearDown() override { EXPECT_THAT(c.errors(), ::testing::IsEmpty()); }
-
-  /// Two workers train as 2×1 and have committed a step.
-  void run_two() {
-    c.add("a");
-    c.add("b");
-    c.advance(20ms);
-    ASSERT_EQ(c.view().now, phase::running);
-    c.step();
-  }
-
-  /// How often this slot was told to send all it holds to the keepers.
-  std::ptrdiff_t whole_stages_asked(const std::string& name) {
-    return std::ranges::count_if(c.told(name), [](const command& x) {
-      const auto* p = std::get_if<protect>(&x);
-      return p && p->whole && p->now && !p->keepers.empty();
-    });
-  }
-
-  /// How often it was told to stop and leave its state to the keepers.
-  std::ptrdiff_t stops_with_snapshot(const std::string& name) {
-    return std::ranges::count_if(c.told(name), [](const command& x) {
-      const auto* s = std::get_if<stop>(&x);
-      return s && s->snapshot;
-    });
-  }
-
-  dummy_cluster c;
+  std::map<std::string, dummy_executor> lost_;
 };
 
 } // namespace parcae

@@ -1,6 +1,6 @@
 // The table that the conductor runs: each of its rows is taken, from each of its phases, and leads where it says.
 
-#include "tests/actors/conductor/dummy_cluster.hpp"
+#include "tests/actors/conductor/stage_set.hpp"
 
 #include <fstream>
 #include <sstream>
@@ -10,82 +10,6 @@ namespace {
 
 using enum phase;
 using enum happening;
-
-/// A cluster that is brought to a phase, and kept there.
-struct stage_set {
-  explicit stage_set(std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0, const resume_point& resume = {}) :
-      d(4, steps, checkpoint_every, resume) {}
-
-  template <class... Reports>
-  void keep_back() {
-    d.hold_back = [](const report& x) { return (std::holds_alternative<Reports>(x) || ...); };
-  }
-
-  void two() {
-    d.add("a");
-    d.add("b");
-    d.advance(20ms);
-  }
-
-  /// A third worker joins them.
-  void third() {
-    d.add("c");
-    d.advance(20ms);
-  }
-
-  void bring_to(phase where) {
-    if (where == waiting)
-      return;
-    if (where == finishing) { // there is no keeper
-      two();
-      for (int i = 0; i < 1000 && d.view().now == running; ++i)
-        d.step();
-      return;
-    }
-    d.slow_planner = where == planning;
-    if (where == preparing)
-      keep_back<prepared>();
-    if (where == clearing)
-      keep_back<prepared, aborted>();
-    two();
-    if (where == clearing)
-      d.lose("a");
-    if (where == planning || where == preparing || where == clearing || where == running)
-      return;
-    d.step();
-    if (where == aborting || where == deciding) {
-      where == aborting ? keep_back<aborted>() : keep_back<decided>();
-      return d.lose("a");
-    }
-    if (where == readying)
-      keep_back<prepared>();
-    else if (where == stopping)
-      keep_back<stopped>();
-    else if (where == transferring)
-      keep_back<ready>();
-    else if (where == activating)
-      keep_back<active>();
-    third();
-  }
-
-  void late() { d.advance(2min); }
-  void close() { d.event(manager_ends{d.now() + 1h}); }
-
-  /// All that was kept back is said after all.
-  void release(const std::string& name, report what) {
-    d.hold_back = nullptr;
-    d.say(name, std::move(what));
-  }
-
-  prepare newest_prepare(const std::string& name) {
-    for (auto x = d.told(name).rbegin(); x != d.told(name).rend(); ++x)
-      if (const auto* p = std::get_if<prepare>(&*x))
-        return *p;
-    return {};
-  }
-
-  dummy_cluster d;
-};
 
 struct scene {
   happening on;
@@ -118,22 +42,14 @@ std::vector<scene> scenes() {
   // waiting
   add({waiting}, due, "", [](stage_set& s) { s.two(); });
   const auto read_checkpoint = [](stage_set& s) { // all but the checkpoint is lost
-    s.d.add("k", true);
-    s.two();
-    for (int i = 0; i < 4; ++i)
-      s.d.step();
-    s.d.snapshot("k");
-    for (const auto* name : {"k", "a", "b"})
-      s.d.lose(name);
+    s.lose_all_but_a_checkpoint();
     s.d.advance(10s);
     s.d.kept_silent = false;
-    s.d.add("k", true);
-    s.two();
+    s.join("k");
   };
   add({waiting}, all_answered, "", read_checkpoint, false, 1000, 4);
   const auto final_is_kept = [](stage_set& s) { // by a keeper that could not say so before the ranks were gone
-    s.d.add("k", true);
-    s.two();
+    s.join("k");
     inventory held;
     for (std::uint32_t layer = 0; layer < 4; ++layer)
       held.push_back({layer, {1, {1}}});
@@ -143,18 +59,7 @@ std::vector<scene> scenes() {
     return held;
   };
   add(
-      {waiting}, kept, "the keepers hold the final version",
-      [=](stage_set& s) {
-        const auto held = final_is_kept(s);
-        s.d.hold("k", {});
-        s.d.lose("a");
-        s.d.lose("b");
-        s.d.advance(1s);
-        s.d.hold("k", held);
-      },
-      false, 1);
-  add(
-      {planning}, kept, "the keepers hold the final version",
+      {waiting, planning}, kept, "the keepers hold the final version",
       [=](stage_set& s) {
         const auto held = final_is_kept(s);
         s.d.hold("k", {});
@@ -203,32 +108,18 @@ std::vector<scene> scenes() {
   add({planning}, chosen, "the checkpoint is newer, and keepers have to read it", read_checkpoint, false, 1000, 4);
   add(
       {planning}, chosen, "the checkpoint is newer, and is lost",
-      [=](stage_set& s) {
-        s.d.add("k", true);
-        s.two();
-        for (int i = 0; i < 4; ++i)
-          s.d.step();
-        s.d.snapshot("k");
-        for (const auto* name : {"k", "a", "b"})
-          s.d.lose(name);
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
         s.d.disks.clear();
         s.d.disk_problem = "damaged";
-        s.d.add("k", true);
-        s.two();
+        s.join("k");
       },
       false, 1000, 4);
   add(
       {planning}, chosen, "the checkpoint is newer, and a part is missing",
-      [=](stage_set& s) {
-        s.d.add("k", true);
-        s.two();
-        for (int i = 0; i < 4; ++i)
-          s.d.step();
-        s.d.snapshot("k");
-        for (const auto* name : {"k", "a", "b"})
-          s.d.lose(name);
-        s.d.add("other", true);
-        s.two();
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
+        s.join("other");
       },
       false, 1000, 4);
   add({planning}, chosen, "", [](stage_set& s) { s.d.answer_plans(); });
@@ -366,17 +257,10 @@ std::vector<scene> scenes() {
   add({preparing, transferring, activating, clearing, aborting, deciding}, happening::late, "", late);
   add(
       {waiting}, happening::late, "",
-      [=](stage_set& s) {
-        s.d.add("k", true);
-        s.two();
-        for (int i = 0; i < 4; ++i)
-          s.d.step();
-        s.d.snapshot("k");
-        for (const auto* name : {"k", "a", "b"})
-          s.d.lose(name);
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
         s.keep_back<parcae::kept, restored>();
-        s.d.add("k", true);
-        s.two();
+        s.join("k");
         s.d.advance(10min);
       },
       false, 1000, 4);
@@ -415,10 +299,72 @@ std::vector<scene> scenes() {
         s.late();
       },
       false, 1);
+  // recovering
+  const auto die_in = [](phase where) { // before it has heard of what it decided
+    return [where](stage_set& s) {
+      s.bring_to(where);
+      s.d.hold_back = nullptr;
+      s.die();
+    };
+  };
+  add(
+      {recovering}, all_answered, "g had ended",
+      [](stage_set& s) {
+        s.bring_to(running);
+        s.d.step();
+        s.keep_back<decided>();
+        s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+        s.d.hold_back = nullptr;
+        s.die();
+      },
+      false);
+  add({recovering}, all_answered, "all ranks of g are here", die_in(running), false);
+  add(
+      {recovering}, all_answered, "",
+      [](stage_set& s) {
+        s.d.depth = 2;
+        s.bring_to(recovering);
+        s.d.lose("b");
+        s.d.silent.clear();
+        s.d.reconnect("a");
+      },
+      false);
+  add(
+      {recovering}, happening::late, "g had ended",
+      [](stage_set& s) {
+        s.bring_to(deciding);
+        s.d.silent = {"b"};
+        s.die();
+        s.late();
+      },
+      false);
+  add({recovering}, happening::late, "", late);
+  add({recovering}, place_lost, "a rank of each stage has answered", [](stage_set& s) {
+    s.d.silent.erase("a");
+    s.d.reconnect("a");
+    s.d.say("a", failed{s.d.view().current, failure::computation, 0, "threw", {}});
+  });
+  add({recovering}, broken, "a rank of each stage has answered", [](stage_set& s) {
+    s.d.silent.erase("a");
+    s.d.reconnect("a");
+    s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+  });
+  add({recovering}, lost, "", [](stage_set& s) {
+    s.d.add("c");
+    s.d.lose("c");
+  });
+  add(
+      {running}, all_stopped, "",
+      [](stage_set& s) {
+        s.bring_to(stopping);
+        s.d.hold_back = nullptr;
+        s.die();
+      },
+      false);
   // any
   add(
-      {waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding, transferring,
-       activating, finishing},
+      {recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding,
+       transferring, activating, finishing},
       over, "", [](stage_set& s) { s.d.event(cancel_requested{}); }, true, 5);
   return all;
 }
@@ -427,7 +373,7 @@ TEST(transitions, each_row_is_taken_from_each_of_its_phases) {
   const auto rows = conductor::transitions();
   const auto all = scenes();
   for (std::size_t i = 0; i < rows.size(); ++i)
-    for (auto from = waiting; from != ended; from = static_cast<phase>(static_cast<int>(from) + 1)) {
+    for (auto from = recovering; from != ended; from = static_cast<phase>(static_cast<int>(from) + 1)) {
       if (!rows[i].from.contains(from))
         continue;
       SCOPED_TRACE(to_string(from) + ", " + to_string(rows[i].on) + ", " + rows[i].condition);

@@ -221,8 +221,8 @@ preempt_order order_of(preempt_request what) {
 // any 2 of a, b (c leaves)     / a and b
 // any 3                        / too_few_instances
 TEST(injector, chooses_victims) {
-  auto chosen = [](preempt_request what) { return std::get<0>(choose_victims(order_of(std::move(what)))); };
-  auto refused = [](preempt_request what) { return std::get<1>(choose_victims(order_of(std::move(what)))).first; };
+  auto chosen = [](preempt_request what) { return choose_victims(order_of(std::move(what))).value(); };
+  auto refused = [](preempt_request what) { return choose_victims(order_of(std::move(what))).error().code; };
   EXPECT_THAT(chosen({{"b", "a", "b"}, 0, 0, 0}), ElementsAre(1, 0));
   EXPECT_THAT(chosen({{"keeper"}, 0, 0, 0}), ElementsAre(3));
   EXPECT_EQ(refused({{"x"}, 0, 0, 0}), parcae_error::unknown_instance);
@@ -234,8 +234,8 @@ TEST(injector, chooses_victims) {
 TEST(injector, chooses_by_seed_alone) {
   std::set<std::size_t> seen;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    auto x = std::get<0>(choose_victims(order_of({{}, 1, seed, 0})));
-    EXPECT_EQ(x, std::get<0>(choose_victims(order_of({{}, 1, seed, 0}))));
+    auto x = choose_victims(order_of({{}, 1, seed, 0})).value();
+    EXPECT_EQ(x, choose_victims(order_of({{}, 1, seed, 0})));
     seen.insert(x.at(0));
   }
   EXPECT_EQ(seen.size(), 2u);

@@ -21,8 +21,8 @@ struct instance_table_test : testing::Test {
   instance_table::time_point now{1h};
 
   std::optional<parcae_error> refusal(const hello& x) {
-    auto verdict = table.join(x, now);
-    return verdict.refused ? std::optional(verdict.refused->code) : std::nullopt;
+    const auto joined = table.join(x, now);
+    return joined ? std::nullopt : std::optional(joined.error().code);
   }
 };
 
@@ -35,22 +35,21 @@ struct instance_table_test : testing::Test {
 // the life it replaced                    / lost_incarnation, also once the other is lost
 // a life that another manager welcomed    / lost_incarnation
 TEST_F(instance_table_test, names_and_lives) {
-  EXPECT_TRUE(table.join(greeting("a", 1), now).is_new);
-  auto again = table.join(greeting("a", 1), now);
-  EXPECT_FALSE(again.refused);
+  EXPECT_TRUE(table.join(greeting("a", 1), now).value().is_new);
+  auto again = table.join(greeting("a", 1), now).value();
   EXPECT_FALSE(again.is_new);
   EXPECT_EQ(refusal(greeting("a", 2)), parcae_error::duplicate_name);
   for (auto later : {0h, 1h}) {
     EXPECT_TRUE(table.lose({"a", {1}}, now));
     now += later;
     table.expire(now);
-    const auto back = table.join(greeting("a", 1), now);
+    const auto back = table.join(greeting("a", 1), now).value();
     EXPECT_TRUE(back.is_new);
     EXPECT_TRUE(back.returned);
     EXPECT_EQ(table.find({"a", {1}})->state, instance_state::alive);
   }
   EXPECT_TRUE(table.lose({"a", {1}}, now));
-  const auto other = table.join(greeting("a", 2), now);
+  const auto other = table.join(greeting("a", 2), now).value();
   EXPECT_TRUE(other.is_new);
   EXPECT_FALSE(other.returned);
   EXPECT_EQ(refusal(greeting("a", 1)), parcae_error::lost_incarnation);

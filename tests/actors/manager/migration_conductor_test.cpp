@@ -1,6 +1,7 @@
 // MIGRATION_CONDUCTOR between a dummy job_manager and dummy slots, in virtual time.
 
 #include "actors/conductor/model_facts.hpp"
+#include "actors/manager/journal_store.hpp"
 #include "actors/manager/migration_conductor.hpp"
 #include "tests/support/actor_fixture.hpp"
 
@@ -19,13 +20,20 @@ struct sink_of_slot {
   report_sink to;
 };
 
+/// Answers when it is told to.
+using dummy_journal_actor = journal_actor::extend<caf::reacts_to<timer_atom>>;
+
 struct migration_conductor_test : actor_test {
   job_specification job = small();
   std::map<std::string, std::vector<command>> told;
   std::vector<job_outcome> outcomes;
   std::vector<request_plan> questions;
   bool answers = false; ///< the planner
+  bool writes = true;   ///< the journal
+  std::vector<journal_entries> journaled;
+  std::vector<caf::response_promise> unwritten;
   job_manager_actor manager = dummy_manager();
+  dummy_journal_actor journal = dummy_journal();
   conductor_actor conductor = spawn_conductor();
   std::uint64_t lives = 0;
 
@@ -57,8 +65,28 @@ struct migration_conductor_test : actor_test {
     }));
   }
 
+  dummy_journal_actor dummy_journal() {
+    return owned(system.spawn([this](dummy_journal_actor::pointer journal) -> dummy_journal_actor::behavior_type {
+      return {[this, journal](const journal_entries& x) -> caf::result<void> {
+                journaled.push_back(x);
+                if (writes)
+                  return caf::unit;
+                auto answer = journal->make_response_promise<void>();
+                unwritten.push_back(answer);
+                return answer;
+              },
+              [this](timer_atom) { unwritten.back().deliver(caf::unit); }};
+    }));
+  }
+
+  /// The journal has written what it was told last.
+  void write() {
+    self->send(journal, timer_atom_v);
+    run();
+  }
+
   conductor_actor spawn_conductor() {
-    migration_conductor_config x{{1}, job, facts_of(job), {}, secret_key{{1}}, manager, false};
+    migration_conductor_config x{{1}, job, facts_of(job), {}, secret_key{{1}}, manager, false, journal, {}};
     return owned(system.spawn(migration_conductor, x));
   }
 
@@ -187,6 +215,28 @@ TEST_F(migration_conductor_test, whatever_ends_it_the_keepers_write_what_they_ho
   EXPECT_EQ(count<checkpoint>("k"), 1);
   EXPECT_EQ(count<forget>("k"), 0);
   EXPECT_EQ(count<forget>("a"), 1);
+}
+
+// given: a journal that takes its time / expected: no rank is told to begin before the journal has it
+TEST_F(migration_conductor_test, nothing_begins_that_is_not_in_the_journal) {
+  answers = true;
+  const auto a = offer("a");
+  offer_to_conductor(a);
+  writes = false;
+  advance(1s);
+  ASSERT_EQ(unwritten.size(), 1u) << "numbers of generations";
+  EXPECT_EQ(count<prepare>("a"), 0);
+  write();
+  ASSERT_EQ(unwritten.size(), 2u);
+  const auto memory = decode_journal<job_memory>(journaled.back().all.at(0).bytes);
+  EXPECT_EQ(memory.last, generation{1});
+  EXPECT_EQ(memory.chain, (std::vector<chain_link>{{{1}, 0, UINT64_MAX}}));
+  EXPECT_EQ(memory.grid.participants.at(0).slot, a.where.slot);
+  EXPECT_EQ(memory.data_digest, "digest");
+  EXPECT_EQ(count<activate>("a"), 0);
+  write();
+  EXPECT_EQ(count<activate>("a"), 1);
+  EXPECT_EQ(now(), phase::running);
 }
 
 // given: exits that are not its job_manager's / expected: ignored

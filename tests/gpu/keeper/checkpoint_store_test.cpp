@@ -1,20 +1,13 @@
 // Checkpoints on disk: what is read is what was written, or an error that names it.
 
-#include "gpu/checkpoint/durable_file.hpp"
 #include "gpu/checkpoint/safetensors.hpp"
 #include "gpu/keeper/checkpoint_store.hpp"
+#include "tests/gpu/keeper/checkpoint_folder.hpp"
 
-#include <boost/json.hpp>
-
-#include <gmock/gmock.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <csignal>
 #include <cstring>
-#include <fstream>
 #include <future>
-#include <random>
 
 namespace parcae {
 namespace {
@@ -24,91 +17,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr std::chrono::seconds patience{20};
-
-/// While it lives, no file of this process grows beyond some bytes.
-class full_disk {
-public:
-  full_disk() {
-    std::signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit small{100, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~full_disk() { setrlimit(RLIMIT_FSIZE, &before_); }
-
-private:
-  rlimit before_{};
-};
-
-job_specification job() {
-  job_specification x;
-  x.name = "text";
-  x.steps = 1000;
-  x.model.layers = 1;
-  x.model.width = 8;
-  x.model.heads = 2;
-  x.model.sequence = 4;
-  x.data.path = "/some/where";
-  return x;
-}
-
-std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version at, const job_specification& of = job()) {
-  const auto model = describe(of.model);
-  const auto& description = model.layers.at(layer);
-  std::mt19937_64 random(layer + 10 * at.steps);
-  shard_bytes x{layer, at, {}};
-  auto add_part = [&](std::uint64_t values) {
-    auto& to = x.parts.emplace_back(values * sizeof(float));
-    for (auto& byte : to)
-      byte = static_cast<std::byte>(random());
-  };
-  for (std::uint32_t part = 0; part <= moments_of(of.optimizer); ++part)
-    add_part(description.parameters());
-  if (!description.buffers.empty())
-    add_part(description.buffer_values());
-  return std::make_shared<const shard_bytes>(std::move(x));
-}
-
-struct checkpoint_folder : testing::Test {
-  checkpoint_folder() {
-    auto pattern = (std::filesystem::temp_directory_path() / "parcae-test-XXXXXX").string();
-    folder = mkdtemp(pattern.data());
-  }
-
-  ~checkpoint_folder() override { std::filesystem::remove_all(folder); }
-
-  void write(const std::filesystem::path& to, const std::string& keeper, const std::vector<std::uint32_t>& layers,
-             version at = {20, {3}}, const job_specification& of = job()) {
-    checkpoint_share share{{at, {.step = at.steps - 1, .loss = 2.5}, of, "digest of the data", {}, 0, {}}, {}};
-    for (auto layer : layers)
-      share.shards.push_back(shard_of(layer, at, of));
-    write_share(to, keeper, std::move(share), never);
-  }
-
-  /// The error of reading all of a checkpoint; empty if there is none.
-  static std::string error_of(const std::filesystem::path& from) {
-    try {
-      checkpoint_reader reader({from});
-      for (auto layer : reader.layers())
-        reader.read(layer);
-    } catch (const checkpoint_error& e) {
-      return e.what();
-    }
-    return {};
-  }
-
-  static std::string content(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  static void put(const std::filesystem::path& path, const std::string& content) {
-    std::ofstream(path, std::ios::binary) << content;
-  }
-
-  std::filesystem::path folder;
-  std::atomic<bool> never = false;
-};
 
 // given: shares of two keepers, one layer in both / expected: all is read back, with job, version, result and data
 TEST_F(checkpoint_folder, is_read_as_it_was_written) {
@@ -175,24 +83,6 @@ TEST_F(checkpoint_folder, what_is_missing_is_told) {
   EXPECT_THAT(error_of(folder), HasSubstr("l.manifest is of version 30@3, another is of 20@3"));
 }
 
-// given: random bytes and random changes of a header / expected: an error or a file, nothing worse
-TEST_F(checkpoint_folder, malformed_headers_are_refused) {
-  write(folder, "k", {2});
-  const auto good = content(folder / "k.safetensors");
-  std::mt19937_64 random(1);
-  for (int i = 0; i < 500; ++i) {
-    auto bytes = good;
-    for (std::uint64_t n = 0; n <= random() % 4; ++n)
-      bytes[random() % 700] = static_cast<char>(random());
-    put(folder / "x", bytes);
-    try {
-      safetensors_file file(folder / "x");
-    } catch (const std::runtime_error& e) {
-      EXPECT_THAT(e.what(), HasSubstr("/x "));
-    }
-  }
-}
-
 // given: pipes, which nobody writes to, in a checkpoint's folder / expected: named at once, not waited for
 TEST_F(checkpoint_folder, pipes_are_named) {
   write(folder, "k", {0, 1, 2});
@@ -214,52 +104,6 @@ TEST_F(checkpoint_folder, pipes_are_named) {
   auto result = answer.get_future();
   ASSERT_EQ(result.wait_for(patience), std::future_status::ready);
   EXPECT_THAT(result.get().problem, HasSubstr("l.manifest is no regular file"));
-}
-
-// given: JSON that is no header, one object and more, and headers of many bytes / expected: the file is named; more
-// than the limit is not read, and what is read takes a bounded amount of memory
-TEST_F(checkpoint_folder, headers_are_bounded_objects) {
-  const auto file_with = [&](const std::string& header) {
-    const std::uint64_t length = header.size();
-    std::string bytes(sizeof length, '\0');
-    std::memcpy(bytes.data(), &length, sizeof length);
-    put(folder / "x", bytes + header);
-  };
-  const auto error = [&]() -> std::string {
-    try {
-      safetensors_file file(folder / "x");
-    } catch (const std::runtime_error& e) {
-      return e.what();
-    }
-    return {};
-  };
-  file_with("{}");
-  EXPECT_EQ(error(), "");
-  for (const auto* text :
-       {"[1, 2]", "3", "null", "\"text\"", "{} {}", "{\"a\": 1}", "{\"a\": {}}", "{\"__metadata__\": []}",
-        "{\"a\": {\"dtype\": \"F32\", \"shape\": 1, \"data_offsets\": [0, 4]}}"}) {
-    file_with(text);
-    EXPECT_THAT(error(), HasSubstr((folder / "x").string() + " has a malformed header")) << text;
-  }
-  std::string lists;
-  while (lists.size() < safetensors_header_limit_bytes)
-    lists += "[],";
-  const auto peak_kib = [] {
-    rusage used{};
-    getrusage(RUSAGE_SELF, &used);
-    return used.ru_maxrss;
-  };
-  file_with("[" + lists + "1]");
-  auto before = peak_kib();
-  EXPECT_THAT(error(), HasSubstr("is not a safetensors file"));
-  EXPECT_LT(peak_kib() - before, 1 << 10);
-  lists.resize(lists.size() / 3 * 3 - 30);
-  file_with("[" + lists + "1]");
-  before = peak_kib();
-  EXPECT_THAT(error(), HasSubstr("has a malformed header"));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LT(peak_kib() - before, 512 << 10);
-#endif
 }
 
 // given: a process that lets all read what it makes / expected: checkpoints and the folders made for them are its
@@ -329,66 +173,6 @@ TEST_F(checkpoint_folder, a_hanging_disk_holds_one_version) {
   EXPECT_EQ(answers[2].at.steps, 30u);
   EXPECT_TRUE(std::filesystem::exists(folder / "text-1/30@1/k.manifest"));
   EXPECT_FALSE(std::filesystem::exists(folder / "text-1/20@1"));
-}
-
-// given: the header that is written / expected: the format's example, by hand
-TEST(safetensors, header_is_that_of_the_format) {
-  const auto header = safetensors_header({{"a", {2, 3}}, {"b", {}}}, {{"format", "pt"}});
-  std::uint64_t length = 0;
-  std::memcpy(&length, header.data(), sizeof length);
-  ASSERT_EQ(header.size(), sizeof length + length);
-  EXPECT_EQ(length % 8, 0u);
-  EXPECT_EQ(boost::json::parse(header.substr(sizeof length)), boost::json::parse(R"({
-    "__metadata__": {"format": "pt"},
-    "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
-    "b": {"dtype": "F32", "shape": [], "data_offsets": [24, 28]}})"));
-}
-
-// given: a disk that takes only some bytes, after a good version of the file / expected: an error that names the file,
-// the good one is still there, nothing else is left
-TEST_F(checkpoint_folder, a_full_disk_leaves_what_was) {
-  put(folder / "file", "good");
-  std::string error;
-  try {
-    const full_disk disk;
-    durable_file file(folder / "file");
-    file.write(std::string(2000, 'x'));
-    file.publish();
-  } catch (const std::system_error& e) {
-    error = e.what();
-  }
-  EXPECT_THAT(error, HasSubstr("cannot write " + (folder / "file").string()));
-  EXPECT_EQ(content(folder / "file"), "good");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "no part is left";
-}
-
-// given: two who write the same file at once, a link, a folder, a pipe / expected: each file whole, the last published
-// is there; what the link names is written, the others are refused and stay
-TEST_F(checkpoint_folder, files_are_whole_whoever_writes_them) {
-  std::filesystem::create_directories(folder);
-  durable_file one(folder / "file"), two(folder / "file");
-  one.write(std::string(10, '1'));
-  two.write(std::string(20, '2'));
-  one.publish();
-  EXPECT_EQ(content(folder / "file"), std::string(10, '1'));
-  two.publish();
-  EXPECT_EQ(content(folder / "file"), std::string(20, '2'));
-  std::filesystem::create_symlink("file", folder / "link");
-  durable_file linked(folder / "link");
-  linked.write("3");
-  linked.publish();
-  EXPECT_EQ(content(folder / "file"), "3");
-  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
-  std::filesystem::create_symlink("not-yet", folder / "ahead");
-  durable_file made(folder / "ahead");
-  made.write("4");
-  made.publish();
-  EXPECT_EQ(content(folder / "not-yet"), "4");
-  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
-  std::filesystem::create_directory(folder / "folder");
-  for (const char* name : {"pipe", "folder"})
-    EXPECT_THROW(durable_file(folder / name), std::system_error) << name;
-  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
 }
 
 // given: checkpoints of one job, an incomplete and a damaged newer one / expected: the newest that is complete

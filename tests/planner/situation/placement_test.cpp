@@ -1,15 +1,14 @@
 #include "planner/situation/placement.hpp"
+#include "tests/planner/situation/least_cost.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <ctime>
 #include <functional>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <set>
 
@@ -311,61 +310,6 @@ TEST(plan_change, agrees_with_brute_force) {
 
 // --- who gets which place
 
-// What is compared, in this order: bytes, slots that had another place, ages (positions in order of age).
-using place_cost = std::array<std::int64_t, 3>;
-
-// Kuhn–Munkres as in textbooks, of all places and all slots, to compare with.
-place_cost least_cost(const std::vector<std::vector<place_cost>>& cost) {
-  const auto add = [](place_cost a, const place_cost& b, std::int64_t sign) {
-    for (std::size_t i = 0; i < a.size(); ++i)
-      a[i] += sign * b[i];
-    return a;
-  };
-  const auto rows = cost.size(), columns = cost[0].size();
-  std::vector<place_cost> row_potential(rows), column_potential(columns + 1);
-  std::vector<std::size_t> row_of(columns + 1, rows); // column `columns` stands for the row being placed
-  for (std::size_t placed = 0; placed < rows; ++placed) {
-    std::vector<std::optional<place_cost>> distance(columns);
-    std::vector<std::size_t> from(columns, columns);
-    std::vector<bool> done(columns + 1, false);
-    auto column = columns;
-    row_of[column] = placed;
-    while (row_of[column] != rows) {
-      done[column] = true;
-      const auto row = row_of[column];
-      auto next = columns;
-      for (std::size_t j = 0; j < columns; ++j) {
-        if (done[j])
-          continue;
-        const auto reduced = add(add(cost[row][j], row_potential[row], -1), column_potential[j], -1);
-        if (!distance[j] || reduced < *distance[j]) {
-          distance[j] = reduced;
-          from[j] = column;
-        }
-        if (next == columns || *distance[j] < *distance[next])
-          next = j;
-      }
-      const auto delta = *distance[next];
-      for (std::size_t j = 0; j <= columns; ++j) {
-        if (done[j]) {
-          row_potential[row_of[j]] = add(row_potential[row_of[j]], delta, 1);
-          column_potential[j] = add(column_potential[j], delta, -1);
-        } else if (j < columns) {
-          distance[j] = add(*distance[j], delta, -1);
-        }
-      }
-      column = next;
-    }
-    for (; column != columns; column = from[column])
-      row_of[column] = row_of[from[column]];
-  }
-  place_cost sum{};
-  for (std::size_t j = 0; j < columns; ++j)
-    if (row_of[j] != rows)
-      sum = add(sum, cost[row_of[j]][j], 1);
-  return sum;
-}
-
 // given: fleets that hold what an earlier grid, or none, left them with, some of them more or less than others
 // expected: the cost of the best assignment of single slots to single places, all three components; then the same again
 TEST(plan_change, places_at_least_cost) {
@@ -416,7 +360,7 @@ TEST(plan_change, places_at_least_cost) {
 
     std::ranges::sort(c, {}, &candidate::age);
     const auto cost_of = [&](std::uint32_t rank, std::size_t column) {
-      place_cost x{0, 1, static_cast<std::int64_t>(column)};
+      cost_in_order x{0, 1, static_cast<std::int64_t>(column)};
       const auto stage = plan.target.stage_of(rank);
       for (auto layer = first[stage]; layer < first[stage + 1]; ++layer)
         if (!std::ranges::count(c[column].held, layer_version{layer, now}))
@@ -427,8 +371,8 @@ TEST(plan_change, places_at_least_cost) {
           x[1] = 0;
       return x;
     };
-    std::vector<std::vector<place_cost>> cost(plan.target.ranks(), std::vector<place_cost>(c.size()));
-    place_cost sum{};
+    std::vector<std::vector<cost_in_order>> cost(plan.target.ranks(), std::vector<cost_in_order>(c.size()));
+    cost_in_order sum{};
     for (std::uint32_t rank = 0; rank < plan.target.ranks(); ++rank)
       for (std::size_t column = 0; column < c.size(); ++column) {
         cost[rank][column] = cost_of(rank, column);

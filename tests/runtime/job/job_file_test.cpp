@@ -1,14 +1,11 @@
 // Job files: what is accepted, and what is said about those that are not.
 
-#include "protocols/base/duration.hpp"
-#include "protocols/values/job_keys.hpp"
 #include "runtime/job/job_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cmath>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -18,7 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-using testing::Not;
 using testing::StartsWith;
 
 constexpr std::string_view least = R"([job]
@@ -401,62 +397,7 @@ TEST(job_file, changes_are_told_by_key) {
               testing::ElementsAre("optimizer.learning_rate (0.5, was 0.001)"));
 }
 
-// --- the reference
-
-// given: the table of keys / expected: runtime/README.md has what is printed, no line is too long, every key is there
-TEST(job_keys, are_in_the_readme) {
-  const auto reference = job_reference();
-  EXPECT_THAT(content_of(PARCAE_EXAMPLES "/../../runtime/README.md"), HasSubstr(reference))
-      << "paste what `parcae job-keys` prints";
-  std::istringstream lines(reference);
-  for (std::string line; std::getline(lines, line);)
-    EXPECT_LE(line.size(), 160u) << line;
-  for (const auto& key : job_keys())
-    EXPECT_THAT(reference, HasSubstr("  " + std::string(key.name) + " ")) << path_of(key);
-}
-
-// given: the ranges in the table / expected: both ends are accepted, what is beyond is refused and names the key
-TEST(job_keys, ranges_are_checked) {
-  for (const auto& key : job_keys()) {
-    const auto path = path_of(key);
-    const auto problem_with = [&](const auto& value) {
-      job_draft x;
-      x.job.data.path = "x";
-      if (key.kinds == "synthetic")
-        x.job.data.kind = key.kinds;
-      bool fits = false;
-      std::visit(
-          [&](auto* target) {
-            using field = std::remove_pointer_t<decltype(target)>;
-            using given = std::remove_cvref_t<decltype(value)>;
-            constexpr bool is_number = std::is_same_v<field, std::uint32_t> || std::is_same_v<field, std::uint64_t>;
-            if constexpr (std::is_same_v<field, given> || (is_number && std::is_same_v<given, std::uint64_t>)) {
-              fits = true;
-              *target = static_cast<field>(value);
-            }
-          },
-          key.target(x));
-      EXPECT_TRUE(fits) << path << " is of a type that its range is not for";
-      return problem_of(x.job);
-    };
-    if (const auto* whole = std::get_if<whole_range>(&key.range)) {
-      EXPECT_THAT(problem_with(whole->most + 1), StartsWith(path + " is "));
-      EXPECT_THAT(problem_with(whole->most),
-                  Not(StartsWith(path + " is " + std::to_string(whole->most) + ", must be")));
-      if (whole->least > 0) {
-        EXPECT_THAT(problem_with(whole->least - 1), StartsWith(path + " is "));
-      }
-    } else if (const auto* real = std::get_if<real_range>(&key.range)) {
-      EXPECT_THAT(problem_with(real->below), StartsWith(path + " must be at least "));
-      EXPECT_THAT(problem_with(std::nextafter(real->below, real->least)), Not(StartsWith(path + " ")));
-      EXPECT_THAT(problem_with(real->least), Not(StartsWith(path + " ")));
-      EXPECT_THAT(problem_with(std::nextafter(real->least, -1)), StartsWith(path + " must be at least "));
-      EXPECT_THAT(problem_with(std::nan("")), StartsWith(path + " must be at least "));
-    } else if (std::holds_alternative<one_of>(key.range)) {
-      EXPECT_THAT(problem_with(std::string("other")), StartsWith(path + " is \"other\", must be one of \""));
-    }
-  }
-}
+// --- files of any kind
 
 TEST(job_file, errors_are_short_whatever_the_file_says) {
   auto word = std::string(100'000, 'w');
@@ -547,48 +488,6 @@ TEST(job_file, mutated_files_never_crash) {
     }
   }
   EXPECT_GT(accepted, 50); // changes within comments
-}
-
-// --- durations
-
-// given: text / expected: milliseconds, or nothing
-TEST(duration, is_a_whole_number_and_a_unit) {
-  struct row {
-    const char* text;
-    std::optional<std::chrono::milliseconds> duration;
-  };
-  for (const auto& [text, duration] : std::vector<row>{
-           {"500ms", 500ms},
-           {"30s", 30s},
-           {"2m", 2min},
-           {"1h", 1h},
-           {"0s", 0ms},
-           {"007s", 7s},
-           {"9223372036854775807ms", std::chrono::milliseconds(INT64_MAX)},
-           {"", std::nullopt},
-           {"s", std::nullopt},
-           {"30", std::nullopt},
-           {"30 s", std::nullopt},
-           {" 30s", std::nullopt},
-           {"30s ", std::nullopt},
-           {"30sec", std::nullopt},
-           {"-30s", std::nullopt},
-           {"+30s", std::nullopt},
-           {"1.5s", std::nullopt},
-           {"1m30s", std::nullopt},
-           {"9223372036854775807s", std::nullopt},
-           {"9223372036854775808ms", std::nullopt},
-       })
-    EXPECT_EQ(parse_duration(text), duration) << text;
-}
-
-TEST(duration, is_read_back_as_written) {
-  EXPECT_EQ(to_string(90s), "90s");
-  EXPECT_EQ(to_string(2min), "2m");
-  EXPECT_EQ(to_string(1500ms), "1500ms");
-  EXPECT_EQ(to_string(0ms), "0s");
-  for (std::int64_t x : {0, 1, 999, 1000, 60'000, 61'000, 3'600'000, 86'400'000, 123'456'789})
-    EXPECT_EQ(parse_duration(to_string(std::chrono::milliseconds(x))), std::chrono::milliseconds(x));
 }
 
 } // namespace

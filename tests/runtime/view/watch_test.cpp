@@ -3,9 +3,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "runtime/view/screen_text.hpp"
-#include "runtime/view/status_json.hpp"
-#include "runtime/view/status_text.hpp"
-#include "runtime/view/watch_screen.hpp"
+#include "tests/runtime/view/sample_status.hpp"
 
 #include <gmock/gmock.h>
 
@@ -18,93 +16,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-/// 12:00:10 local time, 100 s after the manager's machine was started.
-constexpr moment at{100'000'000, (12 * 3600 + 10) * 1'000'000ll};
-
-instance_status instance(const std::string& name, std::uint64_t life, double age_s) {
-  instance_status x;
-  x.name = name;
-  x.incarnation = {life};
-  x.role = "worker";
-  x.state = "alive";
-  x.slots = 1;
-  x.age_ms = static_cast<std::uint64_t>(1000 * age_s);
-  return x;
-}
-
-/// Two pipelines of two stages; b is under notice; c was lost 3 s ago, and another c has joined, which is spare.
-status_reply sample() {
-  status_reply x;
-  x.now_us = at.us;
-  x.instances = {instance("a", 1, 75), instance("b", 2, 3700), instance("c", 3, 40),
-                 instance("c", 4, 2),  instance("d", 5, 20),   instance("k", 6, 90)};
-  x.instances[1].state = "leaving";
-  x.instances[1].expires_in_ms = 25'000;
-  x.instances[2].state = "lost";
-  x.instances[2].lost_at_us = at.us - 3'000'000;
-  x.instances[5].role = "keeper";
-  x.news = {{0, at.us - 75'000'000, "information", "instance a joined as worker with 1 slot at 127.0.0.1:4001"},
-            {1, at.us - 5'000'000, "warning", "notice: instance b leaves in 30 s"},
-            {2, at.us - 3'000'000, "warning", "instance c is lost: its connection ended or fell silent"},
-            {3, at.us - 1'000'000, "error", "instance c failed: ended by SIGSEGV"}};
-  x.news_count = 4;
-  job_status j;
-  j.id = 3;
-  j.name = "gpt";
-  j.state = "running";
-  j.phase = "running";
-  j.generation = 7;
-  j.steps = 1000;
-  j.steps_done = 452;
-  j.width = 2;
-  j.depth = 2;
-  j.grid = {"a/0", "b/0", "c/0", "d/0"};
-  j.grid_incarnations = {{1}, {2}, {3}, {5}};
-  j.loss = 2.25;
-  j.loss_steps = 452;
-  for (int i = 0; i < 16; ++i)
-    j.losses.push_back({static_cast<std::uint64_t>(28 * (i + 1)), 6.0 - i * 0.25});
-  j.evaluated_steps = 450;
-  j.validation_loss = 2.5;
-  j.validation_losses = {{150, 5}, {300, 3}, {450, 2.5}};
-  j.learning_rate = 0.0003;
-  j.step_ms = 80.5;
-  j.samples_per_s = 99.4;
-  j.time_left_ms = 75'000;
-  j.protected_steps = 450;
-  j.protected_now = true;
-  j.layers = 6;
-  j.keepers = {{"k", 450, 6}};
-  j.checkpoint_steps = 400;
-  j.change_count = 3;
-  j.migrations = {.intra_stage = 2, .pipeline = 1};
-  j.replayed_steps = 1;
-  j.changes.push_back({.number = 2,
-                       .to = 7,
-                       .trigger = "loss of e/0 (instance e is lost)",
-                       .configuration = "2×2",
-                       .kind = "intra_stage",
-                       .replayed_steps = 1,
-                       .active_ms = 40,
-                       .stall_ms = 35,
-                       .at_us = at.us - 20'000'000});
-  decision kept, changed;
-  changed.number = 4;
-  changed.at_us = at.us - 20'000'000;
-  changed.chosen.configuration = "2×2";
-  changed.reason = "liveput: 2x2, 1.2e+06 samples expected over 12 intervals";
-  changed.generation = 7;
-  changed.expected_ms = 30;
-  kept.number = 5;
-  kept.at_us = at.us - 4'000'000;
-  kept.reason = "liveput: 2x2 stays, because nothing else is expected to be faster than that within the look-ahead";
-  j.decisions = {changed, kept};
-  j.events = {{10, at.us - 19'000'000, "information", "journal: not shown"},
-              {11, at.us - 18'000'000, "warning", "e/0 is not used for now: it failed"}};
-  x.jobs.push_back(j);
-  return x;
-}
 
 std::vector<std::string> lines_of(const std::vector<screen_line>& x) {
   std::vector<std::string> result;
@@ -323,74 +234,6 @@ TEST(watch_screen, the_grid_comes_before_the_plan) {
   EXPECT_THAT(screen, HasSubstr("pipeline 1  c/0"));
   EXPECT_THAT(screen, HasSubstr("lost"));
   EXPECT_THAT(screen, Not(HasSubstr("plan ")));
-}
-
-// given: a job before its first step, one that diverged / expected: "-" and "not finite", and null in JSON
-TEST(status_text, a_loss_that_there_is_not) {
-  job_status x;
-  x.generation = 1;
-  EXPECT_EQ(loss_of(x), "-");
-  EXPECT_THAT(summary_of(x), HasSubstr("loss -"));
-  const auto in_json = [&] {
-    status_reply all;
-    all.jobs = {x};
-    return json_of(all);
-  };
-  EXPECT_THAT(in_json(), HasSubstr("\"loss\":null"));
-  x.loss_steps = 0;
-  EXPECT_EQ(loss_of(x), "0.0000");
-  EXPECT_THAT(in_json(), HasSubstr("\"loss\":0"));
-  x.loss = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(loss_of(x), "not finite");
-}
-
-// given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
-// counts; with --all for each
-TEST(status_text, an_overview_has_one_line_per_job) {
-  auto x = sample();
-  x.jobs[0].idle = "1 slot idle: too few for another pipeline of 2 stages";
-  job_status old, next;
-  old.id = 1;
-  old.name = "old";
-  old.state = "done";
-  next.id = 4;
-  next.name = "next";
-  next.state = "queued";
-  next.problem = "waits for job 3 (gpt), which runs";
-  x.jobs = {old, x.jobs[0], next};
-  const auto brief = overview_of(x, false), all = overview_of(x, true);
-  EXPECT_THAT(brief, HasSubstr("job 3 gpt: running, step 452/1000, loss 2.2500"));
-  EXPECT_THAT(brief, HasSubstr("  1 slot idle: too few"));
-  EXPECT_THAT(brief, HasSubstr("job 4 next: queued, step 0/0; waits for job 3 (gpt), which runs\n"));
-  EXPECT_THAT(brief, HasSubstr("1 job more that has ended: `parcae status --all`"));
-  EXPECT_THAT(brief, Not(HasSubstr("job 1 old")));
-  EXPECT_THAT(brief, Not(HasSubstr("lost")));
-  EXPECT_THAT(brief, Not(HasSubstr("pipeline 0")));
-  EXPECT_THAT(all, HasSubstr("job 1 old: done"));
-  EXPECT_THAT(all, HasSubstr("instance c (worker, 1 slot): lost 3s ago"));
-  x.jobs = {old};
-  EXPECT_THAT(overview_of(x, false), HasSubstr("job 1 old: done")) << "the last thing that happened";
-}
-
-// given: a failure that all nodes tell alike, another of one / expected: the first is not blamed on a node
-TEST(status_text, what_all_say_is_not_of_one) {
-  status_reply x;
-  x.now_us = 5'000'000;
-  x.failures = {{0, 3'000'000, "a", "a/0: data /no/text: no such file", {"a's log"}, 0},
-                {1, 3'000'000, "b", "ended by SIGSEGV", {}, 0},
-                {2, 3'000'000, "c", "c/1: data /no/text: no such file", {"c's log"}, 0}};
-  const auto text = text_of(x);
-  EXPECT_THAT(text, HasSubstr("data /no/text: no such file (2s ago, say instances a, c)\n  a's log\n"));
-  EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n"));
-  EXPECT_THAT(text, Not(HasSubstr("c failed")));
-}
-
-// given: curves of both losses / expected: CSV with a line per version that has one of them
-TEST(status_text, curve) {
-  job_status x;
-  x.losses = {{1, 2.5}, {2, std::numeric_limits<double>::infinity()}};
-  x.validation_losses = {{0, 3}, {2, 2.25}};
-  EXPECT_EQ(curve_of(x), "step,loss,validation_loss\n0,,3\n1,2.5,\n2,nan,2.25\n");
 }
 
 // given: a job with events and a failed node / expected: all of it with its time, the journal too, and the node's lines

@@ -1,0 +1,21 @@
+#include "actors/manager/journal.hpp"
+
+#include "protocols/wire/errors.hpp"
+
+#include <spdlog/spdlog.h>
+
+namespace parcae {
+
+journal_actor::behavior_type journal(journal_actor::pointer self, std::shared_ptr<journal_store> store) {
+  self->set_exception_handler([](std::exception_ptr& x) {
+    try {
+      std::rethrow_exception(x);
+    } catch (const std::exception& e) {
+      spdlog::critical("the journal cannot be written: {}", e.what());
+      return caf::make_error(parcae_error::internal, std::string(e.what()));
+    }
+  });
+  return {[=](const journal_entries& x) { store->write(x.all); }};
+}
+
+} // namespace parcae

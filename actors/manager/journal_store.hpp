@@ -1,0 +1,63 @@
+#pragma once
+
+// Where the journal is kept, and what it says when the manager starts. Values have names: "cluster", and for each job
+// "job/7" (job_record), "job/7/memory" (job_memory), "job/7/processor" (text), "job/7/last" (its last status).
+
+#include "actors/manager/local_messages.hpp"
+#include "protocols/client/client.hpp"
+#include "protocols/client/journal.hpp"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+inline constexpr const char* memory_part = "/memory";
+inline constexpr const char* processor_part = "/processor";
+inline constexpr const char* last_part = "/last";
+
+/// Not thread-safe. Throws std::runtime_error with one line on what is wrong and where.
+class journal_store {
+public:
+  virtual ~journal_store() = default;
+
+  virtual std::vector<journal_entry> read() = 0;
+
+  /// All or nothing; durable when it returns.
+  virtual void write(const std::vector<journal_entry>& all) = 0;
+};
+
+/// What a manager finds of a job.
+struct recovered_job {
+  job_record record;
+  job_memory memory;              ///< if it runs; empty: nothing was prepared
+  std::string processor;          ///< of the workers that a reproducible job began on; empty: none did
+  std::optional<job_status> last; ///< if it has ended after it ran
+};
+
+struct recovered_state {
+  std::optional<cluster_identity> cluster; ///< none: this is the first manager
+  std::map<job_id, recovered_job> jobs;
+};
+
+/// Throws std::runtime_error on what no manager has written. What it has of a job besides its record, without that, is
+/// of one that was forgotten.
+recovered_state recovered_from(const std::vector<journal_entry>& all);
+
+std::string name_in_journal(job_id job, const char* part = "");
+
+journal_entry entry_of(const cluster_identity& x);
+journal_entry entry_of(job_id job, const job_record& x);
+journal_entry entry_of(job_id job, const job_memory& x);
+
+/// The last status of a job that ended.
+journal_entry entry_of(job_id job, const job_status& x);
+
+journal_entry processor_entry(job_id job, const std::string& processor);
+
+/// All that it has of a job is to go.
+std::vector<journal_entry> erased(job_id job);
+
+} // namespace parcae

@@ -1,0 +1,78 @@
+#pragma once
+
+// What the manager's journal says, as plain values, and their bytes (Cap'n Proto, journal.capnp). One value a job and
+// kind, written anew as a whole: nothing is replayed.
+
+#include "protocols/base/described.hpp"
+#include "protocols/choreography/choreography.hpp"
+#include "protocols/values/job_specification.hpp"
+#include "protocols/values/state.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// No value of the journal is larger, bytes.
+inline constexpr std::size_t journal_limit_bytes = 64 << 20;
+
+/// Where a keeper put its share of a checkpoint.
+struct checkpoint_share {
+  slot_id keeper;
+  std::string folder; ///< absolute, there
+
+  friend bool operator==(const checkpoint_share&, const checkpoint_share&) = default;
+};
+BOOST_DESCRIBE_STRUCT(checkpoint_share, (), (keeper, folder))
+
+/// All that a conductor has to know to take up the job of one that is no more.
+struct job_memory {
+  generation reserved;           ///< none higher was ever prepared
+  std::vector<chain_link> chain; ///< the last one's end is UINT64_MAX while it may run
+  generation last;               ///< that was activated; 0: none was
+  placement grid;                ///< of that
+  commit_result result;          ///< how that ended, as in DECIDE
+  std::string data_digest;
+  version checkpoint; ///< newest complete one
+  std::string checkpoint_name;
+  std::vector<checkpoint_share> checkpoint_folders;
+  std::vector<std::uint64_t> checkpoints_on_disk; ///< steps of the complete ones that are kept, ascending
+  bool over = false;                              ///< the job ended
+  bool good = false;                              ///< that it did so well
+  std::string why;                                ///< if not
+
+  friend bool operator==(const job_memory&, const job_memory&) = default;
+};
+BOOST_DESCRIBE_STRUCT(job_memory, (),
+                      (reserved, chain, last, grid, result, data_digest, checkpoint, checkpoint_name,
+                       checkpoint_folders, checkpoints_on_disk, over, good, why))
+
+/// A job as the queue has it.
+struct job_record {
+  job_specification specification;
+  std::uint8_t state = 0; ///< of job_state
+  std::int32_t priority = 0;
+  bool cancel_asked = false;
+  bool gave_way = false;
+  std::string why;
+};
+BOOST_DESCRIBE_STRUCT(job_record, (), (specification, state, priority, cancel_asked, gave_way, why))
+
+/// What managers of one state folder share.
+struct cluster_identity {
+  std::uint64_t life = 0;            ///< told to nodes as manager_life
+  std::vector<std::uint64_t> secret; ///< words of the key that all tokens follow from
+};
+BOOST_DESCRIBE_STRUCT(cluster_identity, (), (life, secret))
+
+std::vector<char> encode(const job_memory& x);
+std::vector<char> encode(const job_record& x);
+std::vector<char> encode(const cluster_identity& x);
+
+/// Of job_memory, job_record, cluster_identity. Throws std::runtime_error with one line on what is wrong.
+template <class T>
+T decode_journal(std::span<const char> bytes);
+
+} // namespace parcae

@@ -1,0 +1,435 @@
+#include "runtime/link/hub.hpp"
+
+#include "protocols/base/crash_stack.hpp"
+#include "protocols/base/duration.hpp"
+#include "runtime/link/connection.hpp"
+#include "runtime/link/payload_check.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <future>
+
+namespace parcae {
+
+namespace {
+
+using namespace std::chrono_literals;
+using boost::asio::awaitable;
+using boost::asio::ip::tcp;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+using stream_protocol = boost::asio::local::stream_protocol;
+
+constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
+constexpr milliseconds beat = 100ms;
+constexpr milliseconds accept_pause = 100ms;
+constexpr milliseconds name_limit = 5'000ms; ///< on top of a dial's, for a name that is not resolved
+
+bool is_exhausted(const error_code& x) {
+  namespace error = boost::asio::error;
+  return x == error::no_descriptors || x == error::no_memory || x == error::no_buffer_space || x.value() == ENFILE;
+}
+
+} // namespace
+
+struct hub::acceptor {
+  tcp::acceptor socket;
+  arrival on_arrival;
+};
+
+hub::hub(const link_options& x) : options_(x), pulse_(io_) {
+  start(watch());
+  thread_ = std::thread([this] { run(); });
+}
+
+hub::~hub() {
+  serve(nullptr);
+  boost::asio::post(io_, [this] {
+    ending_ = true;
+    for (const auto& x : members_)
+      x->due = std::min(x->due, by(options_.goodbye));
+    pulse_.cancel();
+  });
+  thread_.join();
+}
+
+void hub::run() {
+  use_crash_stack();
+  while (!io_.stopped()) {
+    try {
+      io_.run();
+    } catch (const std::exception& e) {
+      spdlog::error("control connections: {}", e.what());
+    }
+  }
+}
+
+void hub::start(awaitable<void> x) {
+  boost::asio::co_spawn(io_, std::move(x), [](std::exception_ptr failure) {
+    try {
+      if (failure)
+        std::rethrow_exception(failure);
+    } catch (const std::exception& e) {
+      spdlog::error("control connections: {}", e.what());
+    }
+  });
+}
+
+template <class Function>
+auto hub::on_thread(Function&& f) {
+  std::packaged_task<decltype(f())()> task(std::forward<Function>(f));
+  auto result = task.get_future();
+  boost::asio::post(io_, [&task] { task(); });
+  return result.get();
+}
+
+void hub::serve(caf::actor_system* x) {
+  on_thread([&] {
+    system_ = x;
+    if (x)
+      return;
+    error_code ignored;
+    for (auto& [number, from] : acceptors_)
+      from->socket.close(ignored);
+    acceptors_.clear();
+    for (const auto& y : std::list<connection_ptr>(strangers_))
+      end(*y);
+    for (const auto& y : std::list<connection_ptr>(members_))
+      if (!y->trusted)
+        end(*y);
+  });
+}
+
+// --- limits
+
+/// When so much time will have passed at least, on the clock of due times, which is behind by a beat at most.
+milliseconds hub::by(milliseconds limit) const {
+  return awake_ + limit + beat;
+}
+
+awaitable<void> hub::watch() {
+  for (;;) {
+    const auto before = std::chrono::steady_clock::now();
+    pulse_.expires_after(beat);
+    co_await pulse_.async_wait(as_result);
+    const auto passed = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - before);
+    awake_ += std::min(passed, 2 * beat);
+    std::vector<connection_ptr> late;
+    for (const auto* all : {&strangers_, &members_})
+      std::ranges::copy_if(*all, std::back_inserter(late),
+                           [&](const auto& x) { return std::min(x->due, x->write_due) <= awake_; });
+    for (const auto& x : late) {
+      x->expired = true;
+      if (!x->step.empty())
+        refuse(*x, "it did not " + x->step + " in time");
+      else if (x->write_due <= awake_)
+        spdlog::warn("closed the connection to {}: it takes nothing more", x->name());
+      end(*x);
+    }
+    if (ending_ && members_.empty()) {
+      io_.stop();
+      co_return;
+    }
+  }
+}
+
+bool hub::drop_oldest_stranger(const connection* but) {
+  const auto oldest = std::ranges::find_if(strangers_, [&](const auto& x) { return x.get() != but; });
+  if (oldest == strangers_.end())
+    return false;
+  const auto x = *oldest;
+  refuse(*x, "others wait, and it did not " + x->step);
+  return true;
+}
+
+void hub::refuse(connection& x, const std::string& why) {
+  if (!x.over)
+    if (const auto left_out = refusals_.admit(std::chrono::steady_clock::now()))
+      spdlog::warn("refused a connection {} {}: {}{}", x.here == link_side::accepted ? "from" : "to", x.name(), why,
+                   *left_out);
+  end(x);
+}
+
+void hub::trust(connection& x) {
+  x.trusted = true;
+  x.due = connection::no_limit;
+  x.step.clear();
+  const auto at = std::ranges::find_if(strangers_, [&](const auto& y) { return y.get() == &x; });
+  if (at != strangers_.end())
+    members_.splice(members_.end(), strangers_, at);
+}
+
+void hub::forget_node(connection& x) {
+  if (const auto at = nodes_.find(x.node); at != nodes_.end() && at->second == &x)
+    nodes_.erase(at);
+}
+
+void hub::end(connection& x) {
+  if (std::exchange(x.over, true))
+    return;
+  x.close();
+  forget_node(x);
+  const auto is_it = [&](const auto& y) { return y.get() == &x; };
+  std::erase_if(strangers_, is_it); // whoever calls holds it
+  std::erase_if(members_, is_it);
+}
+
+// --- what comes in
+
+hub::listener hub::listen(const std::string& host, std::uint16_t port, arrival on_arrival) {
+  return on_thread([&]() -> listener {
+    try {
+      const tcp::endpoint where(boost::asio::ip::make_address(host), port);
+      auto x = std::make_shared<acceptor>(acceptor{tcp::acceptor(io_), std::move(on_arrival)});
+      x->socket.open(where.protocol());
+      keep_from_children(x->socket.native_handle());
+      x->socket.set_option(tcp::acceptor::reuse_address(true)); // connections of a process before may linger
+      x->socket.bind(where);
+      x->socket.listen();
+      const auto number = next_listener_++;
+      acceptors_[number] = x;
+      start(accept(x));
+      return {number, x->socket.local_endpoint().port(), {}};
+    } catch (const boost::system::system_error& e) {
+      return {0, 0, e.code().message()};
+    }
+  });
+}
+
+void hub::stop_listening(std::uint64_t number) {
+  on_thread([&] {
+    const auto at = acceptors_.find(number);
+    if (at == acceptors_.end())
+      return;
+    error_code ignored;
+    at->second->socket.close(ignored);
+    acceptors_.erase(at);
+  });
+}
+
+awaitable<void> hub::accept(std::shared_ptr<acceptor> from) {
+  while (from->socket.is_open()) {
+    auto [failure, socket] = co_await from->socket.async_accept(as_result);
+    if (failure) {
+      if (!is_exhausted(failure) || drop_oldest_stranger(nullptr))
+        continue;
+      if (const auto left_out = refusals_.admit(std::chrono::steady_clock::now()))
+        spdlog::error("cannot accept connections: {}{}", failure.message(), *left_out);
+      boost::asio::steady_timer pause(io_, accept_pause);
+      co_await pause.async_wait(as_result);
+      continue;
+    }
+    if (strangers_.size() >= options_.strangers)
+      drop_oldest_stranger(nullptr);
+    auto x = std::make_shared<connection>(io_, std::move(socket), link_side::accepted);
+    strangers_.push_back(x);
+    start(admit(std::move(x), from));
+  }
+}
+
+awaitable<void> hub::admit(connection_ptr x, std::shared_ptr<acceptor> from) {
+  x->step = "say what it is";
+  x->due = by(options_.greeting);
+  std::array<char, link_greeting.size()> greeting{};
+  std::size_t heard = 0;
+  while (heard < greeting.size()) {
+    const auto size = co_await x->read_some(std::span(greeting).subspan(heard));
+    heard += size;
+    if (x->over)
+      co_return;
+    if (std::string_view(greeting.data(), heard) != link_greeting.substr(0, heard))
+      co_return refuse(*x, "it is no program of Parcae's");
+    if (size == 0)
+      co_return end(*x); // it left: somebody looked whether the port is open
+  }
+  // Who dialled while this process stood still has given up meanwhile.
+  if (x->left() || !from->socket.is_open())
+    co_return end(*x);
+  const auto descriptor = pair_for(*x);
+  if (descriptor < 0)
+    co_return refuse(*x, "no descriptors are left");
+  x->step = "shake hands";
+  x->due = by(options_.first_frame);
+  error_code unknown;
+  const auto peer = x->socket.remote_endpoint(unknown);
+  from->on_arrival(descriptor, peer.address().to_string(), peer.port());
+  pump(x, {});
+}
+
+/// Returns the end for CAF; −1 if there are no descriptors.
+int hub::pair_for(connection& x) {
+  int ends[2];
+  while (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    if (!drop_oldest_stranger(&x))
+      return -1;
+  x.caf.assign(stream_protocol(), ends[0]);
+  return ends[1];
+}
+
+// --- what goes out
+
+hub::dialled hub::dial(const std::string& host, std::uint16_t port) {
+  struct shared {
+    std::promise<dialled> promise;
+    std::atomic<bool> abandoned{false};
+  };
+  auto state = std::make_shared<shared>();
+  auto answer = state->promise.get_future();
+  boost::asio::post(io_, [this, state, host, port] {
+    auto x = std::make_shared<connection>(io_, tcp::socket(io_), link_side::dialled);
+    members_.push_back(x);
+    start(reach(std::move(x), host, port, [state](dialled result) {
+      if (state->abandoned && result.descriptor >= 0)
+        ::close(result.descriptor);
+      else
+        state->promise.set_value(std::move(result));
+    }));
+  });
+  if (answer.wait_for(options_.dial + options_.settle + name_limit) == std::future_status::ready)
+    return answer.get();
+  state->abandoned = true;
+  return {-1, true, "the name " + host + " is not resolved"};
+}
+
+awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t port,
+                           std::function<void(dialled)> answer) {
+  const auto fail = [&](std::string why) {
+    end(*x);
+    answer({-1, x->expired, x->expired ? "no answer in time" : std::move(why)});
+  };
+  if (!system_)
+    co_return fail("this process ends");
+  x->due = by(options_.dial);
+  x->resolver.emplace(io_);
+  auto [unknown, found] = co_await x->resolver->async_resolve(host, std::to_string(port), as_result);
+  if (unknown || x->over)
+    co_return fail(unknown.message());
+  if (const auto problem = co_await x->reach(found); !problem.empty())
+    co_return fail(problem);
+  if (!co_await x->write(link_greeting))
+    co_return fail("it closed the connection");
+  std::vector<char> first(link_piece);
+  first.resize(co_await x->read_some(first));
+  if (first.empty())
+    co_return fail("it closed the connection");
+  if (options_.settle > 0ms) {
+    boost::asio::steady_timer settling(io_, options_.settle);
+    co_await settling.async_wait(as_result);
+  }
+  const auto descriptor = x->over ? -1 : pair_for(*x);
+  if (descriptor < 0)
+    co_return fail("no descriptors are left");
+  x->step = "shake hands";
+  x->due = by(options_.first_frame);
+  pump(x, std::move(first));
+  answer({descriptor, false, {}});
+}
+
+// --- between
+
+void hub::pump(const connection_ptr& x, std::vector<char> first) {
+  start(inbound(x, std::move(first)));
+  start(outbound(x));
+}
+
+awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
+  std::vector<char> piece(std::move(first)), checked;
+  auto size = piece.size();
+  piece.resize(link_piece);
+  const auto check_of_x = [&](const frame_header& header, std::span<const char> payload) {
+    return check(*x, header, payload);
+  };
+  for (;; size = 0) {
+    if (size == 0)
+      size = co_await x->read_some(piece);
+    if (x->over)
+      co_return;
+    if (size == 0)
+      break;
+    if (!system_ || x->caf_ended)
+      continue; // nobody is there to hear it
+    checked.clear();
+    if (const auto problem = x->gate.pass(std::span(piece.data(), size), checked, check_of_x); !problem.empty())
+      co_return refuse(*x, problem);
+    if (!x->trusted && x->gate.opened())
+      trust(*x);
+    if (!checked.empty())
+      co_await boost::asio::async_write(x->caf, boost::asio::buffer(checked), as_result);
+    if (x->over)
+      co_return;
+    if (checked.capacity() > 2 * link_piece)
+      checked.shrink_to_fit();
+  }
+  // CAF reads what it was given, then the end, and closes its side.
+  x->peer_ended = true;
+  forget_node(*x);
+  if (x->caf_ended)
+    co_return end(*x);
+  error_code ignored;
+  x->caf.shutdown(stream_protocol::socket::shutdown_send, ignored);
+  say_goodbye_by(*x);
+}
+
+awaitable<void> hub::outbound(connection_ptr x) {
+  std::vector<char> piece(link_piece);
+  bool gone = false; ///< the peer takes nothing more
+  for (;;) {
+    const auto [ended, size] = co_await x->caf.async_read_some(boost::asio::buffer(piece), as_result);
+    if (x->over)
+      co_return;
+    if (ended)
+      break;
+    if (gone)
+      continue;
+    x->write_due = by(options_.write);
+    gone = !co_await x->write(std::span(piece.data(), size));
+    x->write_due = connection::no_limit;
+    if (x->over)
+      co_return;
+    if (gone)
+      say_goodbye_by(*x);
+  }
+  x->caf_ended = true;
+  forget_node(*x);
+  error_code ignored;
+  x->caf.close(ignored); // CAF waits for it
+  if (x->peer_ended)
+    co_return end(*x);
+  x->say_goodbye();
+  say_goodbye_by(*x);
+}
+
+/// From now on it has little time left.
+void hub::say_goodbye_by(connection& x) {
+  x.step.clear();
+  x.due = std::min(x.due, by(options_.goodbye));
+}
+
+std::string hub::check(connection& x, const frame_header& header, std::span<const char> payload) {
+  auto verdict = check_payload(*system_, header, payload);
+  if (!verdict.problem.empty() || header.kind > frame_kind::client_handshake)
+    return verdict.problem;
+  if (!verdict.node)
+    return "a handshake of nobody";
+  const auto node = caf::to_string(verdict.node);
+  if (!x.node.empty())
+    return node == x.node ? "" : "a handshake as another node than before";
+  if (!nodes_.emplace(node, &x).second)
+    return "it says to be a node that another connection is of";
+  x.node = node;
+  return {};
+}
+
+} // namespace parcae

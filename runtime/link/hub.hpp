@@ -1,0 +1,103 @@
+#pragma once
+
+// The thread that all control connections of a process pass through, on their way to CAF and from it. Per connection:
+//
+//   accepted   greeting → socket pair, its other end to CAF → first frame → open → goodbye → over
+//   dialled    connect → greeting → the other side's first word → socket pair → first frame → open → goodbye → over
+//
+// Each step has a limit, counted while this process runs: one that stood still has not used up its peers' time.
+
+#include "protocols/base/line_limit.hpp"
+#include "protocols/base/locks.hpp"
+#include "runtime/link/frame_gate.hpp"
+#include "runtime/link/link.hpp"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace parcae {
+
+class connection;
+using connection_ptr = std::shared_ptr<connection>;
+
+class hub {
+public:
+  explicit hub(const link_options& options);
+
+  /// CAF's ends must be closed, or the actor system gone. Lets what CAF wrote last go out.
+  ~hub();
+
+  /// Frames are read with the types of this system; null: it is about to end, and nothing more is let through.
+  void serve(caf::actor_system* x);
+
+  /// Gets the end of a connection for CAF (a descriptor, not blocking), and the peer's address. On the hub's thread.
+  using arrival = std::function<void(int descriptor, const std::string& host, std::uint16_t port)>;
+
+  struct listener {
+    std::uint64_t number = 0; ///< for stop_listening
+    std::uint16_t port = 0;
+    std::string problem; ///< empty: it listens
+  };
+  listener listen(const std::string& host, std::uint16_t port, arrival on_arrival);
+  void stop_listening(std::uint64_t number);
+
+  struct dialled {
+    int descriptor = -1; ///< for CAF; not blocking
+    bool silent = false; ///< else nobody listens there, or who does refuses
+    std::string problem;
+  };
+  /// Blocks until the other side has said its first word. Not on the hub's thread.
+  dialled dial(const std::string& host, std::uint16_t port);
+
+private:
+  struct acceptor;
+
+  void run();
+  void start(boost::asio::awaitable<void> x);
+  template <class Function>
+  auto on_thread(Function&& f);
+
+  boost::asio::awaitable<void> accept(std::shared_ptr<acceptor> from);
+  boost::asio::awaitable<void> admit(connection_ptr x, std::shared_ptr<acceptor> from);
+  boost::asio::awaitable<void> reach(connection_ptr x, std::string host, std::uint16_t port,
+                                     std::function<void(dialled)> answer);
+  boost::asio::awaitable<void> inbound(connection_ptr x, std::vector<char> first);
+  boost::asio::awaitable<void> outbound(connection_ptr x);
+  boost::asio::awaitable<void> watch();
+  std::chrono::milliseconds by(std::chrono::milliseconds limit) const;
+
+  int pair_for(connection& x);
+  void pump(const connection_ptr& x, std::vector<char> first);
+  std::string check(connection& x, const frame_header& header, std::span<const char> payload);
+  bool drop_oldest_stranger(const connection* but);
+  void trust(connection& x);
+  void refuse(connection& x, const std::string& why);
+  void forget_node(connection& x);
+  void say_goodbye_by(connection& x);
+  void end(connection& x);
+
+  const link_options options_;
+  boost::asio::io_context io_{1}; ///< first, so that it goes last: the others hold sockets of it
+  boost::asio::steady_timer pulse_;
+  std::chrono::milliseconds awake_{0}; ///< how long this process has run, standstills left out
+  bool ending_ = false;
+  caf::actor_system* system_ = nullptr;
+  std::uint64_t next_listener_ = 1;
+  std::map<std::uint64_t, std::shared_ptr<acceptor>> acceptors_;
+  std::list<connection_ptr> strangers_;      ///< accepted, and not yet through the gate; oldest first
+  std::list<connection_ptr> members_;        ///< the others
+  std::map<std::string, connection*> nodes_; ///< who says to be which node of CAF
+  line_limit refusals_;
+  std::thread thread_; ///< the only one that touches the fields above, once it runs
+};
+
+} // namespace parcae

@@ -1,0 +1,55 @@
+#pragma once
+
+// LINK: how CAF's nodes connect here. CAF never sees the network: each connection ends in this process's hub, which
+// lets whole, checked frames pass between it and a socket pair that CAF has the other end of.
+
+#include <caf/fwd.hpp>
+#include <caf/io/middleman_actor.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace parcae {
+
+struct link_options {
+  std::chrono::milliseconds dial{2'000};        ///< until whoever was dialled has said a word
+  std::chrono::milliseconds settle{0};          ///< from that word until CAF hears of the connection
+  std::chrono::milliseconds greeting{5'000};    ///< until whoever connected has said that it is one of us
+  std::chrono::milliseconds first_frame{5'000}; ///< from then on, until its handshake with CAF
+  std::chrono::milliseconds write{10'000};      ///< of at most 16 KiB
+  std::chrono::milliseconds goodbye{1'000};     ///< from one side's end of a connection to the other's
+  std::size_t strangers = 256;                  ///< connections not through the gate; more: the oldest is closed
+};
+
+class hub;
+
+/// A thread. Make it before the actor system, destroy it after it: the system's end waits for what it has written.
+class network_side {
+public:
+  explicit network_side(const link_options& options = {});
+  ~network_side();
+
+private:
+  friend class caf_side;
+  std::unique_ptr<hub> hub_;
+};
+
+/// CAF's end. Make it after the actor system, destroy it before it.
+class caf_side {
+public:
+  caf_side(caf::actor_system& system, network_side& to);
+  ~caf_side(); ///< listens no more; connections stay until the system ends
+
+  /// Takes what CAF's own takes (publish_atom, connect_atom, …), but opens no port past the gate. A dial blocks it:
+  /// others wait. Errors of dialling: sec::connection_timeout if nobody says a word, sec::cannot_connect_to_node.
+  const caf::io::middleman_actor& middleman() const { return middleman_; }
+
+private:
+  caf::actor_system& system_;
+  network_side& network_;
+  caf::io::middleman_actor middleman_;
+};
+
+} // namespace parcae

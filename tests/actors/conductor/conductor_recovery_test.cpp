@@ -1,0 +1,212 @@
+// The manager dies and is started again: what trains goes on, what was committed stays.
+
+#include "tests/actors/conductor/conductor_fixture.hpp"
+
+namespace parcae {
+namespace {
+
+/// What happens to a job in the scripts below.
+using script = std::vector<std::function<void(dummy_cluster&)>>;
+
+const script planned_change = {
+    [](auto& d) { d.add("k", true); },   [](auto& d) { d.add("a"); },      [](auto& d) { d.add("b"); },
+    [](auto& d) { d.advance(20ms); },    [](auto& d) { d.step(); },        [](auto& d) { d.step(); },
+    [](auto& d) { d.add("c"); },         [](auto& d) { d.advance(20ms); }, [](auto& d) { d.step(); },
+    [](auto& d) { d.notice("a", 30s); }, [](auto& d) { d.advance(20ms); }, [](auto& d) { d.step(); },
+};
+
+const script loss = {
+    [](auto& d) { d.add("k", true); }, [](auto& d) { d.add("a"); },      [](auto& d) { d.add("b"); },
+    [](auto& d) { d.add("c"); },       [](auto& d) { d.advance(20ms); }, [](auto& d) { d.step(); },
+    [](auto& d) { d.step(); },         [](auto& d) { d.lose("b"); },     [](auto& d) { d.advance(20ms); },
+    [](auto& d) { d.step(); },
+};
+
+/// Plays it with a manager that dies after each number of effects in turn, and is started again `later` steps of the
+/// script later. `check` is told of the cluster when it has been left in peace.
+void with_a_death_anywhere(const script& play, std::size_t later, bool lost,
+                           const std::function<void(dummy_cluster&, std::uint64_t reached)>& check) {
+  for (std::uint64_t at = 0;; ++at) {
+    SCOPED_TRACE("after " + std::to_string(at) + " effects");
+    std::mt19937_64 random(at + 1);
+    dummy_cluster d(4);
+    d.kill_manager(at + 1);
+    std::optional<std::size_t> died;
+    std::uint64_t reached = 0;
+    for (std::size_t i = 0; i < play.size(); ++i) {
+      play[i](d);
+      reached = std::max(reached, d.reached());
+      if (d.is_dead() && !died)
+        died = i;
+      if (d.is_dead() && i >= *died + later)
+        d.restart_manager(random, lost);
+    }
+    if (!died)
+      return;
+    if (d.is_dead())
+      d.restart_manager(random, lost);
+    for (int i = 0; i < 20; ++i) {
+      d.advance(1s);
+      d.step();
+    }
+    EXPECT_EQ(d.view().now, phase::running) << d.view().problem;
+    EXPECT_GT(d.view().steps_done, reached);
+    EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+    check(d, reached);
+    ASSERT_LT(at, 1000u);
+  }
+}
+
+void no_step_is_lost(dummy_cluster& d, std::uint64_t) {
+  EXPECT_THAT(d.log(), ::testing::Not(::testing::Contains(::testing::HasSubstr("lost"))));
+}
+
+TEST_F(conductor_test, a_manager_may_die_anywhere_in_a_planned_change) {
+  // given: joins, a change beside a healthy generation, a notice; the manager dies after each effect, and what was
+  // written without waiting for it may be gone. expected: trains on, no step is lost.
+  for (const bool lost : {false, true})
+    for (const std::size_t later : {0, 1, 3})
+      with_a_death_anywhere(planned_change, later, lost, no_step_is_lost);
+}
+
+TEST_F(conductor_test, a_manager_may_die_anywhere_in_a_change_after_a_loss) {
+  // given: a rank of three is lost, with replicas of its stage left; the manager dies after each effect, perhaps
+  // before the loss. expected: trains on, no committed step is lost.
+  for (const bool lost : {false, true})
+    for (const std::size_t later : {0, 1, 3})
+      with_a_death_anywhere(loss, later, lost, no_step_is_lost);
+}
+
+TEST_F(conductor_test, a_generation_trains_on_without_a_change) {
+  // given: two ranks train on while the manager is dead. expected: the new one finds them, asks for nothing and
+  // changes nothing, also not their generation.
+  run_two();
+  std::mt19937_64 random(1);
+  const auto before = c.view().current;
+  c.kill_manager();
+  c.step();
+  c.step();
+  c.restart_manager(random);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().current, before);
+  c.step();
+  EXPECT_EQ(c.view().steps_done, 4u);
+  c.advance(10s);
+  EXPECT_EQ(c.view().current, before);
+  EXPECT_TRUE(c.view().changes.empty());
+}
+
+TEST_F(conductor_test, a_loss_without_a_manager_is_handled_when_it_is_back) {
+  // given: one of two replicas dies while there is no manager. expected: the other is asked at once, without waiting
+  // for the dead one.
+  run_two();
+  std::mt19937_64 random(1);
+  c.kill_manager();
+  c.step();
+  c.lose("b");
+  c.restart_manager(random);
+  c.advance(1s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().steps_done, 2u);
+  c.step();
+  EXPECT_EQ(c.view().steps_done, 3u);
+}
+
+TEST_F(conductor_test, no_number_of_a_generation_is_used_twice) {
+  // given: generation 2 was prepared, and the manager died. expected: the next one prepares another number.
+  run_two();
+  std::mt19937_64 random(1);
+  c.hold_back = [](const report& x) { return std::holds_alternative<prepared>(x); };
+  c.add("c");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::readying);
+  c.kill_manager();
+  c.hold_back = nullptr;
+  c.restart_manager(random);
+  c.advance(1s);
+  c.step();
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_GT(c.view().current.value, 2u);
+}
+
+TEST_F(conductor_test, a_job_that_was_done_stays_so) {
+  // given: the manager dies right after the job's end was put into the journal. expected: it is over.
+  c.add("k", true);
+  run_two();
+  std::mt19937_64 random(1);
+  c.event(cancel_requested{});
+  ASSERT_TRUE(c.ended());
+  c.kill_manager();
+  c.restart_manager(random);
+  EXPECT_TRUE(c.ended());
+}
+
+TEST_F(conductor_test, survives_deaths_of_the_manager) {
+  // given: random joins, losses, notices, steps, half steps and snapshots, with and without a manager, which dies at
+  // random. expected: no exception, nobody asked for what it does not hold; trains when left in peace.
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    dummy_cluster d(5, 1'000'000, seed % 3 == 0 ? 3 : 0);
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::uint64_t n) { return random() % n; };
+    for (int i = 0; i < 300; ++i) {
+      const auto name = "w" + std::to_string(below(6)), keeper = "k" + std::to_string(below(2));
+      switch (below(12)) {
+      case 0:
+      case 1:
+        if (!d.has(name))
+          d.add(name);
+        break;
+      case 2:
+        if (d.has(name))
+          d.lose(name);
+        break;
+      case 3:
+        if (d.has(name) && !d.is_dead())
+          d.notice(name, milliseconds(below(10'000)));
+        break;
+      case 4:
+        if (!d.has(keeper))
+          d.add(keeper, true);
+        else if (below(6) == 0)
+          d.lose(keeper);
+        else if (!d.is_dead() && d.view().now == phase::running)
+          d.snapshot(keeper);
+        break;
+      case 5:
+        if (below(3) == 0)
+          d.half_step(random);
+        break;
+      case 6:
+        if (!d.is_dead())
+          d.kill_manager(below(40));
+        break;
+      case 7:
+      case 8:
+        if (d.is_dead())
+          d.restart_manager(random, below(2));
+        break;
+      default:
+        d.step();
+        d.advance(milliseconds(below(below(8) == 0 ? 20'000 : 50)));
+      }
+      ASSERT_THAT(d.errors(), ::testing::IsEmpty());
+    }
+    d.kill_manager(0);
+    d.restart_manager(random);
+    d.add("fresh");
+    d.add("keeper", true);
+    for (const auto* k : {"k0", "k1"}) // may have a checkpoint that nobody else has
+      if (!d.has(k))
+        d.add(k, true);
+    for (int i = 0; i < 600 && d.view().now != phase::running; ++i) {
+      d.advance(1s);
+      d.step();
+    }
+    ASSERT_EQ(d.view().now, phase::running) << d.view().problem;
+    ASSERT_THAT(d.errors(), ::testing::IsEmpty());
+  }
+}
+
+} // namespace
+} // namespace parcae

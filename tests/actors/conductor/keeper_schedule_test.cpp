@@ -1,0 +1,127 @@
+// Losses and notices that only keepers make good: as in failure_schedule_test.
+
+#include "tests/actors/conductor/failure_schedule.hpp"
+
+namespace parcae {
+namespace {
+
+TEST_F(failure_schedule, loss_of_the_keeper_during_a_snapshot) {
+  // given: the only keeper is killed when it has half of version 4, and another comes later. expected: training goes on
+  // unprotected, with nothing replayed, and is protected again by the next keeper; same bits.
+  begin({{2, 1}}, small_job(), once("snapshot", 4, fault_action::kill, 1));
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 6; }));
+  EXPECT_FALSE(cluster_->view().protected_now);
+  EXPECT_LT(cluster_->view().protected_version.steps, 4u);
+  cluster_->add_keeper("keeper2");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 6; }));
+  expect_identical();
+  EXPECT_EQ(cluster_->view().current.value, 1u);
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
+TEST_F(failure_schedule, keeper_killed_in_the_middle_of_a_snapshot) {
+  // given: the keeper is killed when it has half of version 8, then all workers are. expected: the second keeper, sent
+  // to from the next commit on, has the state.
+  begin({{2, 1}});
+  cluster_->add_keeper("keeper1", once("snapshot", 8, fault_action::kill, 1));
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 9; }));
+  cluster_->kill("w0");
+  cluster_->kill("w1");
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3");
+  expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at "));
+  EXPECT_GE(cluster_->view().chain.back().base, 9u);
+}
+
+TEST_F(failure_schedule, one_of_two_keepers_and_all_workers_are_lost) {
+  // given: every layer goes to both keepers; one is lost, and all workers before the next commit. expected: the state
+  // comes back from the other.
+  auto job = small_job();
+  job.keeper_copies = 2;
+  begin({{1, 2}, {2, 1}}, job);
+  cluster_->add_keeper("keeper1");
+  gate_.store(UINT64_MAX);
+  for (const auto* name : {"w0", "w1"})
+    cluster_->add_worker(name, [this](const fault_point& at) {
+      return std::string(at.phase) == "exchange_send" && at.step >= gate_ ? fault_action::kill : fault_action::none;
+    });
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 8; }));
+  gate_ = 0;
+  cluster_->kill("keeper");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
+  cluster_->add_worker("w2");
+  cluster_->add_worker("w3");
+  expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at "));
+  EXPECT_GE(cluster_->view().chain.back().base, 4u);
+}
+
+TEST_F(failure_schedule, state_spread_over_two_keepers_comes_back_from_both) {
+  begin({{2, 2}, {1, 3}});
+  cluster_->add_keeper("keeper1");
+  for (int i = 0; i < 4; ++i)
+    cluster_->add_worker("w" + std::to_string(i));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 8; }));
+  for (int i = 0; i < 4; ++i)
+    cluster_->kill("w" + std::to_string(i));
+  for (int i = 4; i < 7; ++i)
+    cluster_->add_worker("w" + std::to_string(i));
+  expect_identical();
+  EXPECT_TRUE(decided("generation 1 ends at "));
+  EXPECT_GE(cluster_->view().chain.back().base, 8u);
+}
+
+// given: no snapshot but the first; a notice to all workers, of two stages, that ends while they train / expected: what
+// they reached is in the keeper when they are gone; at most the step at hand is computed again, where it outlasts the
+// notice
+TEST_F(failure_schedule, notice_to_all_workers) {
+  auto job = small_job();
+  job.keeper_every = 1'000'000;
+  begin({{2, 2}, {1, 1}}, job);
+  for (int i = 0; i < 4; ++i)
+    cluster_->add_worker("w" + std::to_string(i));
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
+  for (int i = 0; i < 4; ++i)
+    cluster_->notice("w" + std::to_string(i), milliseconds(100));
+  ASSERT_TRUE(cluster_->run_until([&] {
+    return cluster_->view().now == phase::waiting &&
+           cluster_->view().protected_version.steps == cluster_->view().steps_done;
+  })) << to_string(cluster_->view().now);
+  ASSERT_LT(cluster_->view().steps_done, job.steps) << "too late to test anything";
+  for (int i = 0; i < 4; ++i)
+    cluster_->kill("w" + std::to_string(i));
+  cluster_->add_worker("next");
+  expect_identical();
+  EXPECT_LE(cluster_->view().replayed_steps, 1u);
+}
+
+// given: no snapshot but the first; two replicas under notice, one of which is lost at once / expected: the other sends
+// the keeper both shares of the stage, and nothing older is computed again
+TEST_F(failure_schedule, last_replica_under_notice_saves_the_whole_stage) {
+  auto job = small_job();
+  job.keeper_every = 1'000'000;
+  begin({{2, 1}, {1, 1}}, job);
+  for (const auto* name : {"w0", "w1"})
+    cluster_->add_worker(name);
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
+  for (const auto* name : {"w0", "w1"})
+    cluster_->notice(name, milliseconds(20'000));
+  cluster_->kill("w0");
+  ASSERT_TRUE(cluster_->run_until([&] {
+    return cluster_->view().now == phase::waiting &&
+           cluster_->view().protected_version.steps == cluster_->view().steps_done;
+  })) << to_string(cluster_->view().now);
+  ASSERT_LT(cluster_->view().steps_done, job.steps) << "too late to test anything";
+  cluster_->kill("w1");
+  cluster_->add_worker("next");
+  expect_identical();
+  EXPECT_LE(cluster_->view().replayed_steps, 2u); // the one at hand, and one that only w0 had applied
+}
+
+} // namespace
+} // namespace parcae

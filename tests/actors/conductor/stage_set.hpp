@@ -1,0 +1,111 @@
+#pragma once
+
+#include "tests/actors/conductor/dummy_cluster.hpp"
+
+namespace parcae {
+
+/// A cluster that is brought to a phase, and kept there.
+struct stage_set {
+  using enum phase;
+
+  explicit stage_set(std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0, const resume_point& resume = {}) :
+      d(4, steps, checkpoint_every, resume) {}
+
+  template <class... Reports>
+  void keep_back() {
+    d.hold_back = [](const report& x) { return (std::holds_alternative<Reports>(x) || ...); };
+  }
+
+  void two() {
+    d.add("a");
+    d.add("b");
+    d.advance(20ms);
+  }
+
+  /// A third worker joins them.
+  void third() {
+    d.add("c");
+    d.advance(20ms);
+  }
+
+  void bring_to(phase where) {
+    if (where == waiting)
+      return;
+    if (where == recovering) { // a new manager, and nobody is back
+      two();
+      d.step();
+      d.silent = {"a", "b"};
+      die();
+      return;
+    }
+    if (where == finishing) { // there is no keeper
+      two();
+      for (int i = 0; i < 1000 && d.view().now == running; ++i)
+        d.step();
+      return;
+    }
+    d.slow_planner = where == planning;
+    if (where == preparing)
+      keep_back<prepared>();
+    if (where == clearing)
+      keep_back<prepared, aborted>();
+    two();
+    if (where == clearing)
+      d.lose("a");
+    if (where == planning || where == preparing || where == clearing || where == running)
+      return;
+    d.step();
+    if (where == aborting || where == deciding) {
+      where == aborting ? keep_back<aborted>() : keep_back<decided>();
+      return d.lose("a");
+    }
+    if (where == readying)
+      keep_back<prepared>();
+    else if (where == stopping)
+      keep_back<stopped>();
+    else if (where == transferring)
+      keep_back<ready>();
+    else if (where == activating)
+      keep_back<active>();
+    third();
+  }
+
+  /// Of what was trained only the checkpoint of step 4 is left.
+  void lose_all_but_a_checkpoint() {
+    join("k");
+    d.train(4);
+    for (const auto* name : {"k", "a", "b"})
+      d.lose(name);
+  }
+
+  void join(const std::string& keeper) {
+    d.add(keeper, true);
+    two();
+  }
+
+  void die() {
+    std::mt19937_64 random(1);
+    d.kill_manager();
+    d.restart_manager(random);
+  }
+
+  void late() { d.advance(2min); }
+  void close() { d.event(manager_ends{d.now() + 1h}); }
+
+  /// All that was kept back is said after all.
+  void release(const std::string& name, report what) {
+    d.hold_back = nullptr;
+    d.say(name, std::move(what));
+  }
+
+  prepare newest_prepare(const std::string& name) {
+    for (auto x = d.told(name).rbegin(); x != d.told(name).rend(); ++x)
+      if (const auto* p = std::get_if<prepare>(&*x))
+        return *p;
+    return {};
+  }
+
+  dummy_cluster d;
+};
+
+} // namespace parcae

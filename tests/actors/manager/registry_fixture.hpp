@@ -1,0 +1,128 @@
+#pragma once
+
+// A registry with dummy instances and slots, in virtual time.
+
+#include "actors/manager/front.hpp"
+#include "actors/manager/registry.hpp"
+#include "protocols/client/client.hpp"
+#include "tests/support/actor_fixture.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+using namespace std::chrono_literals;
+
+/// What an instance was told.
+struct instance_record_of {
+  int released = 0;
+  std::vector<std::uint64_t> deaths_ms;
+};
+
+struct registry_test : actor_test {
+  std::map<std::string, instance_record_of> told;
+  std::map<std::string, std::vector<job_id>> attached;
+  std::map<std::string, std::vector<command>> commands;
+  std::map<std::string, report_sink> conductors; ///< by instance: of the job that it serves
+  std::map<std::string, incarnation> life_of;
+  std::map<std::string, instance_actor> instances;
+  std::uint64_t lives = 0;
+  int ended = 0;
+
+  registry_config in_virtual_time() {
+    registry_config x;
+    x.own_threads = false;
+    x.manager_life = 77;
+    x.silence = 24h; // most of these instances say HELLO once
+    x.ended = [this] { ++ended; };
+    return x;
+  }
+
+  registry_actor registry = owned(system.spawn(parcae::registry, in_virtual_time()));
+
+  hello greeting(const std::string& name, role as = role::worker) {
+    hello x;
+    x.name = name;
+    x.life = life_of[name] = {++lives};
+    x.role = as;
+    x.host = "127.0.0.1";
+    x.port = 1;
+    x.processor = "cpu";
+    return x;
+  }
+
+  instance_actor dummy_instance(const std::string& name) {
+    return owned(system.spawn([this, name](instance_actor::pointer) -> instance_actor::behavior_type {
+      return {
+          [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
+          [=, this](released_atom) { ++told[name].released; },
+          [](notice_atom, std::uint64_t, const std::string&) {},
+          [](risk_atom, const std::string&) {},
+          [](dial_atom, std::uint64_t) {},
+          [](timer_atom) {},
+          [](report_atom, const std::string&, const std::vector<std::string>&) {},
+          [](report_atom) {},
+      };
+    }));
+  }
+
+  slot_actor dummy_slot(const std::string& name) {
+    return owned(
+        system.spawn([this, name](slot_actor::pointer) { return behavior_for(name, std::type_identity<command>{}); }));
+  }
+
+  template <class... Commands>
+  slot_actor::behavior_type behavior_for(const std::string& name, std::type_identity<std::variant<Commands...>>) {
+    return {[=, this](const addressee& to, const Commands& x) {
+              EXPECT_EQ(to.slot.life, life_of[name]);
+              obey(name, x);
+            }...,
+            [=, this](attach_atom, const addressee& to, const report_sink& sink) {
+              attached[name].push_back(to.job);
+              conductors[name] = sink;
+            }};
+  }
+
+  /// Has the data, and says no more.
+  template <class Command>
+  void obey(const std::string& name, const Command& x) {
+    commands[name].emplace_back(x);
+    if constexpr (std::is_same_v<Command, load>)
+      caf::anon_send(conductors[name], slot_id{name, life_of[name], 0}, loaded{x.job, "digest"});
+  }
+
+  caf::expected<welcome> join(const hello& x) {
+    instances[x.name] = dummy_instance(x.name);
+    std::vector<slot_actor> slots;
+    for (std::uint32_t i = 0; i < x.slots; ++i)
+      slots.push_back(dummy_slot(x.name));
+    return ask<welcome>(registry, x, instances[x.name], slots);
+  }
+
+  void lose(const std::string& name) {
+    caf::anon_send_exit(instances[name], caf::exit_reason::kill);
+    run();
+  }
+
+  reply serve(const request& x) { return decode_reply(ask<client_reply>(registry, client_request{encode(x)})->bytes); }
+
+  status_reply status() { return std::get<status_reply>(serve(status_request{})); }
+
+  std::string state_of(const std::string& name) {
+    std::string result = "gone";
+    for (const auto& x : status().instances)
+      if (x.name == name)
+        result = x.state;
+    return result;
+  }
+
+  job_specification job() {
+    job_specification x;
+    x.data.path = "/data";
+    return x;
+  }
+};
+
+} // namespace parcae

@@ -1,0 +1,151 @@
+// Gpu and stage: whose commands they obey, and for how long.
+
+#include "tests/actors/node/node_fixture.hpp"
+
+namespace parcae {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct gpu_test : node_test {
+  slot_id slot{"a", {1}, 0};
+  slot_actor gpu = system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(self));
+
+  void TearDown() override {
+    self->send_exit(gpu, caf::exit_reason::user_shutdown);
+    run();
+    node_test::TearDown();
+  }
+
+  template <class T>
+  void tell(const T& x, std::uint64_t job = 1) {
+    tell(x, addressee{slot, {job}});
+  }
+
+  template <class T>
+  void tell(const T& x, const addressee& to) {
+    self->send(gpu, to, x);
+    run();
+  }
+
+  template <class... Reports>
+  report_sink::behavior_type counting(int& heard, std::type_identity<std::variant<Reports...>>) {
+    return {[&heard](const slot_id&, const Reports&) { ++heard; }...};
+  }
+
+  void attach(std::uint64_t job) {
+    self->send(gpu, attach_atom_v, addressee{slot, {job}}, sink);
+    run();
+  }
+};
+
+// given: commands before a job was attached / expected: ignored
+TEST_F(gpu_test, ignores_commands_without_a_job) {
+  tell(stop{{1}});
+  EXPECT_EQ(made, 0);
+  EXPECT_TRUE(reports.empty());
+}
+
+// given: a job / expected: commands reach its executor, reports reach its conductor with the slot
+TEST_F(gpu_test, connects_executor_and_conductor) {
+  attach(1);
+  attach(1);
+  EXPECT_EQ(made, 1);
+  tell(stop{{3}});
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].first, slot);
+  EXPECT_EQ(std::get<stopped>(reports[0].second).current, generation{3});
+}
+
+// given: another job / expected: an executor of its own, the former retired
+TEST_F(gpu_test, starts_empty_for_another_job) {
+  attach(1);
+  attach(2);
+  EXPECT_EQ(made, 2);
+  EXPECT_EQ(retired, 1);
+}
+
+// given: a command of the job before, which comes late / expected: ignored
+TEST_F(gpu_test, commands_are_of_one_job) {
+  attach(1);
+  attach(2);
+  tell(stop{{1}}, 1);
+  EXPECT_TRUE(seen.empty());
+  tell(stop{{1}}, 2);
+  EXPECT_EQ(seen.size(), 1u);
+}
+
+// given: commands and a conductor for another life of this slot, and for its neighbour: the process has taken the
+// number of one that died, and CAF takes it for that / expected: ignored
+TEST_F(gpu_test, commands_are_for_one_life_of_one_slot) {
+  attach(1);
+  auto former = slot, neighbour = slot;
+  former.life = {2};
+  neighbour.index = 1;
+  for (const auto& other : {former, neighbour}) {
+    tell(stop{{1}}, {other, {1}});
+    self->send(gpu, attach_atom_v, addressee{other, {2}}, sink);
+    run();
+  }
+  EXPECT_TRUE(seen.empty());
+  EXPECT_EQ(made, 1);
+  tell(stop{{1}});
+  EXPECT_EQ(seen.size(), 1u);
+}
+
+// given: the same job attached again, by a handle of a new connection / expected: the executor stays, reports go there
+TEST_F(gpu_test, attached_again_it_keeps_its_executor) {
+  attach(1);
+  tell(stop{{1}});
+  int heard = 0;
+  const auto first = sink;
+  sink = owned(system.spawn([&](report_sink::pointer) { return counting(heard, std::type_identity<report>{}); }));
+  attach(1);
+  tell(stop{{1}});
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(reports.size(), 1u);
+  EXPECT_EQ(heard, 1);
+}
+
+// given: an executor that throws / expected: the stage dies alone, the loss is reported for the newest generation, a
+// new one works
+TEST_F(gpu_test, replaces_a_dead_stage) {
+  attach(1);
+  tell(activate{{7}, {}});
+  EXPECT_EQ(made, 2);
+  EXPECT_EQ(retired, 1);
+  ASSERT_EQ(reports.size(), 1u);
+  const auto& x = std::get<failed>(reports[0].second);
+  EXPECT_EQ(x.current, generation{7});
+  EXPECT_EQ(x.kind, failure::computation);
+  tell(stop{{8}});
+  EXPECT_EQ(reports.size(), 2u);
+}
+
+// given: the instance ends its gpu / expected: the executor is retired
+TEST_F(gpu_test, retires_its_executor_at_the_end) {
+  attach(1);
+  self->send_exit(gpu, caf::exit_reason::user_shutdown);
+  run();
+  EXPECT_EQ(retired, 1);
+}
+
+// given: an instance that is killed / expected: its gpus end, and with them the executors
+TEST_F(gpu_test, does_not_outlive_its_parent) {
+  caf::scoped_actor other(system, true);
+  const auto orphan = [&] {
+    caf::scoped_actor parent(system, true);
+    return system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(parent));
+  }();
+  run();
+  other->send(orphan, attach_atom_v, addressee{slot, {1}}, sink);
+  run();
+  other->monitor(orphan);
+  run();
+  EXPECT_EQ(made, retired);
+  other->receive([&](const caf::down_msg& x) { EXPECT_EQ(x.source, orphan.address()); });
+}
+
+} // namespace
+} // namespace parcae

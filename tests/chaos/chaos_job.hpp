@@ -1,0 +1,27 @@
+#pragma once
+
+// The job that is trained again and again, and what it must come to.
+
+#include "protocols/values/job_specification.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+
+namespace parcae {
+
+struct options {
+  double minutes = 20;
+  std::uint64_t seed = std::random_device()();
+  std::uint64_t steps = 4000;
+  int nodes = 6;
+  bool freeze_manager = true;
+};
+
+job_specification chaos_job(const options& x);
+
+/// The digest of its parameters after a run that nothing happens to; empty if that fails. Throws cluster_error.
+std::string undisturbed(const options& x, const std::filesystem::path& logs);
+
+} // namespace parcae

@@ -1,0 +1,109 @@
+#pragma once
+
+// A scratch folder with checkpoints in it, whose tensors follow from layer and version.
+
+#include "gpu/checkpoint/checkpoint.hpp"
+#include "gpu/model/model_description.hpp"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// While it lives, no file of this process grows beyond some bytes.
+class full_disk {
+public:
+  full_disk() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{100, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~full_disk() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+private:
+  rlimit before_{};
+};
+
+inline job_specification job() {
+  job_specification x;
+  x.name = "text";
+  x.steps = 1000;
+  x.model.layers = 1;
+  x.model.width = 8;
+  x.model.heads = 2;
+  x.model.sequence = 4;
+  x.data.path = "/some/where";
+  return x;
+}
+
+inline std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version at,
+                                                   const job_specification& of = job()) {
+  const auto model = describe(of.model);
+  const auto& description = model.layers.at(layer);
+  std::mt19937_64 random(layer + 10 * at.steps);
+  shard_bytes x{layer, at, {}};
+  auto add_part = [&](std::uint64_t values) {
+    auto& to = x.parts.emplace_back(values * sizeof(float));
+    for (auto& byte : to)
+      byte = static_cast<std::byte>(random());
+  };
+  for (std::uint32_t part = 0; part <= moments_of(of.optimizer); ++part)
+    add_part(description.parameters());
+  if (!description.buffers.empty())
+    add_part(description.buffer_values());
+  return std::make_shared<const shard_bytes>(std::move(x));
+}
+
+struct checkpoint_folder : testing::Test {
+  checkpoint_folder() {
+    auto pattern = (std::filesystem::temp_directory_path() / "parcae-test-XXXXXX").string();
+    folder = mkdtemp(pattern.data());
+  }
+
+  ~checkpoint_folder() override { std::filesystem::remove_all(folder); }
+
+  void write(const std::filesystem::path& to, const std::string& keeper, const std::vector<std::uint32_t>& layers,
+             version at = {20, {3}}, const job_specification& of = job()) {
+    checkpoint_share share{{at, {.step = at.steps - 1, .loss = 2.5}, of, "digest of the data", {}, 0, {}}, {}};
+    for (auto layer : layers)
+      share.shards.push_back(shard_of(layer, at, of));
+    write_share(to, keeper, std::move(share), never);
+  }
+
+  /// The error of reading all of a checkpoint; empty if there is none.
+  static std::string error_of(const std::filesystem::path& from) {
+    try {
+      checkpoint_reader reader({from});
+      for (auto layer : reader.layers())
+        reader.read(layer);
+    } catch (const checkpoint_error& e) {
+      return e.what();
+    }
+    return {};
+  }
+
+  static std::string content(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  static void put(const std::filesystem::path& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+  }
+
+  std::filesystem::path folder;
+  std::atomic<bool> never = false;
+};
+
+} // namespace parcae

@@ -1,0 +1,127 @@
+// What outlives a generation in an executor, and what does not outlive a job: snapshots asked for, shards, keepers.
+
+#include "tests/gpu/training/stage_executor_fixture.hpp"
+
+#include <atomic>
+#include <future>
+#include <map>
+
+namespace parcae::testing {
+namespace {
+
+snapshot_pass pass(std::uint64_t key) {
+  return pass_of({{key}}, {3}, 0);
+}
+
+TEST_F(stage_executor_test, snapshot_asked_for_outlives_the_generation) {
+  // given: a keeper joins, and the generation is aborted before the next commit. expected: the first commit of the next
+  // generation is sent to it.
+  worker w("w");
+  auto keeper_port = make_data_port("127.0.0.1");
+  std::mutex mutex;
+  std::vector<version> arrived;
+  keeper_port->accept_snapshots({1}, secret_key{{5}}, {}, [&](const commit_result&, shard_bytes x) {
+    std::lock_guard lock(mutex);
+    arrived.push_back(x.at);
+  });
+  gate third, fourth;
+  w.at_fault_points([&](const fault_point& at) {
+    if (std::string(at.phase) != "forward" || at.at != generation{1})
+      return;
+    if (at.step == 3)
+      third.pass();
+    if (at.step == 4)
+      fourth.pass();
+  });
+  prepare_and_start(w, plan(1, {&w}));
+  ASSERT_TRUE(third.wait_until_reached());
+  w.work->submit(protect{{1}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, pass(5), true});
+  third.open();
+  ASSERT_TRUE(fourth.wait_until_reached());
+  w.work->submit(abort_generation{{1}});
+  fourth.open();
+  EXPECT_EQ(w.said.next<aborted>().at, (version{4, {1}}));
+  w.work->submit(decide{{1}, {}});
+  w.said.next<decided>();
+  prepare_and_start(w, plan(2, {&w}), {4, {1}});
+  ASSERT_TRUE(eventually([&] {
+    std::lock_guard lock(mutex);
+    return arrived.size() == layers();
+  }));
+  EXPECT_EQ(arrived[0], (version{5, {2}}));
+}
+
+TEST_F(stage_executor_test, forgotten_job_leaves_nothing_to_the_next) {
+  // given: a job with a keeper ends, another without one begins. expected: nothing of it goes to the first one's
+  // keeper.
+  worker w("w");
+  auto keeper_port = make_data_port("127.0.0.1");
+  std::atomic<int> arrived = 0;
+  std::promise<void> first;
+  keeper_port->accept_snapshots({1}, secret_key{{5}}, {}, [&](const commit_result&, const shard_bytes&) {
+    if (++arrived == 1)
+      first.set_value();
+  });
+  job.keeper_every = 1;
+  job.steps = 1;
+  w.work->submit(protect{{1}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, pass(5), false});
+  prepare_and_start(w, plan(1, {&w}));
+  w.said.next<stopped>();
+  ASSERT_TRUE(eventually([&] { return arrived == static_cast<int>(layers()); }));
+  w.work->submit(forget{{1}});
+  job.steps = 20;
+  prepare_and_start(w, plan(1, {&w}, 2));
+  EXPECT_EQ(w.said.next<stopped>().at.steps, 20u);
+  // What were sent by mistake would come before this.
+  std::promise<void> last;
+  keeper_port->accept_snapshots({2}, secret_key{{6}}, {}, [&](const commit_result& x, const shard_bytes& shard) {
+    if (shard.layer + 1 == layers() && x.step == 19)
+      last.set_value();
+  });
+  w.work->submit(protect{{2}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, pass(6), false});
+  ASSERT_EQ(last.get_future().wait_for(patience), std::future_status::ready);
+  EXPECT_EQ(arrived, static_cast<int>(layers()));
+}
+
+TEST_F(stage_executor_test, late_forget_of_an_earlier_job_does_not_touch_the_next) {
+  worker w("w");
+  prepare_and_start(w, plan(1, {&w}, 2));
+  w.work->submit(forget{{1}});
+  w.work->submit(stop{{1}});
+  EXPECT_EQ(w.said.next<stopped>().held.size(), layers());
+}
+
+TEST_F(stage_executor_test, shards_of_one_job_are_not_taken_for_those_of_another) {
+  // given: version 0 of job 1 is held and never forgotten. expected: job 2 makes its own, from its own seed.
+  worker w("w"), v("v");
+  auto keeper_port = make_data_port("127.0.0.1");
+  auto first = plan(1, {&w}, 1);
+  w.work->submit(first);
+  w.said.next<prepared>();
+  w.work->submit(transfer{first.next, {}});
+  w.said.next<ready>();
+  job.seed = 99;
+  job.steps = 1;
+  job.keeper_every = 1;
+  std::mutex mutex;
+  std::map<std::string, std::vector<std::vector<std::byte>>> parameters;
+  for (auto* on : {&w, &v}) {
+    const std::uint64_t number = on == &w ? 2 : 3;
+    std::promise<void> all;
+    keeper_port->accept_snapshots({number}, secret_key{{5}}, {},
+                                  [&, n = 0u](const commit_result&, shard_bytes x) mutable {
+                                    std::lock_guard lock(mutex);
+                                    parameters[on->where.slot.instance].push_back(std::move(x.parts[0]));
+                                    if (++n == layers())
+                                      all.set_value();
+                                  });
+    on->work->submit(protect{{number}, {{{"keeper", {1}, 0}, "127.0.0.1", keeper_port->port()}}, pass(5), false});
+    prepare_and_start(*on, plan(1, {on}, number));
+    ASSERT_EQ(all.get_future().wait_for(patience), std::future_status::ready);
+  }
+  std::lock_guard lock(mutex);
+  EXPECT_TRUE(parameters["w"] == parameters["v"]);
+}
+
+} // namespace
+} // namespace parcae::testing

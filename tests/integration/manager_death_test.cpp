@@ -1,0 +1,161 @@
+// The manager is killed, and started again with its memory.
+
+#include "tests/support/cluster.hpp"
+
+#include <csignal>
+#include <random>
+#include <thread>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+struct manager_death : cluster_test {
+  void kill_manager() {
+    cluster->manager().signal(SIGKILL);
+    ASSERT_TRUE(cluster->manager().wait(limit));
+  }
+
+  job_status state_of(std::uint64_t id) { return job_of(cluster->client().status({.job = id}), id); }
+
+  /// Trains in a generation that has committed a step.
+  job_status wait_for_step(std::uint64_t id, std::uint64_t more_than) {
+    return wait_for_job(id, "progress",
+                        [&](const job_status& j) { return j.state == "done" || j.steps_done > more_than; });
+  }
+};
+
+// given: a manager that is killed while two nodes train and a keeper holds snapshots, and is away for 2 s / expected:
+// training goes on meanwhile, in the same generation, no step is lost or computed again, the same bits
+TEST_F(manager_death, stops_no_training) {
+  const auto job = small_job(1500);
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  const auto id = cluster->client().submit(job);
+  const auto before = wait_for_training(id, 2);
+  kill_manager();
+  std::this_thread::sleep_for(2s); // the fault itself
+  cluster->restart_manager();
+  const auto after = wait_for_step(id, before.steps_done);
+  EXPECT_EQ(after.phase, "running");
+  EXPECT_EQ(after.generation, before.generation);
+  EXPECT_GT(after.steps_done, before.steps_done + 20) << "nobody trained meanwhile";
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.generation, before.generation);
+  EXPECT_EQ(end.replayed_steps, 0u);
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: of two replicas one is killed while there is no manager / expected: the other goes on within 2 s of the
+// manager's return to members, at most the step in progress is computed again, the same bits
+TEST_F(manager_death, a_loss_meanwhile_is_handled_afterwards) {
+  const auto job = small_job(400);
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  const auto id = cluster->client().submit(job);
+  const auto before = wait_for_training(id, 2);
+  kill_manager();
+  cluster->node("b").signal(SIGKILL);
+  ASSERT_TRUE(cluster->node("b").wait(limit));
+  cluster->restart_manager();
+  wait_for_workers(1);
+  const auto returned = std::chrono::steady_clock::now();
+  const auto after = wait_for_step(id, before.steps_done);
+  EXPECT_LT(std::chrono::steady_clock::now() - returned, 2s);
+  EXPECT_GT(after.generation, before.generation);
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_LE(end.replayed_steps, 1u);
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: all workers die while there is no manager / expected: it goes on from what the keeper holds, the same bits
+TEST_F(manager_death, all_workers_may_die_meanwhile) {
+  const auto job = small_job(400);
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const auto id = cluster->client().submit(job);
+  wait_for_job(id, "a snapshot", [&](const job_status& j) { return j.protected_steps > 0; });
+  kill_manager();
+  cluster->node("a").signal(SIGKILL);
+  ASSERT_TRUE(cluster->node("a").wait(limit));
+  cluster->restart_manager();
+  cluster->start_node("c");
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  ASSERT_FALSE(end.chain.empty());
+  EXPECT_GT(end.chain[0].last, 0u);
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: the manager is killed again and again at random while nodes come and go / expected: the same bits
+TEST_F(manager_death, may_come_at_any_moment) {
+  std::mt19937_64 random(7);
+  const auto job = small_job(1000);
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  const auto id = cluster->client().submit(job);
+  wait_for_training(id, 2);
+  std::string last = "b";
+  for (int i = 0; i < 8; ++i) {
+    const auto next = "n" + std::to_string(i);
+    cluster->node(last).signal(SIGKILL);
+    cluster->start_node(next);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 600)); // when the fault comes
+    kill_manager();
+    cluster->restart_manager();
+    const auto steps = state_of(id).steps_done;
+    if (wait_for_step(id, steps).state == "done")
+      break;
+    last = next;
+  }
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: jobs that ended, one that waits / expected: a new manager shows and runs them
+TEST_F(manager_death, keeps_the_jobs) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const auto first = cluster->client().submit(small_job(20));
+  const auto done = wait_for_end(first);
+  ASSERT_EQ(done.state, "done");
+  const auto second = cluster->client().submit(small_job(100'000));
+  const auto third = cluster->client().submit(small_job(20));
+  wait_for_training(second, 1);
+  kill_manager();
+  cluster->restart_manager();
+  wait_for_workers(1);
+  const auto again = state_of(first);
+  EXPECT_EQ(again.state, "done");
+  EXPECT_EQ(again.parameters_sha256, done.parameters_sha256);
+  EXPECT_EQ(again.losses.size(), done.losses.size());
+  EXPECT_EQ(state_of(third).state, "queued");
+  cluster->client().cancel(second);
+  EXPECT_EQ(wait_for_end(third).state, "done");
+  EXPECT_EQ(state_of(second).state, "cancelled");
+}
+
+// given: a manager's folder is in use / expected: another is refused, and says so
+TEST_F(manager_death, one_manager_at_a_time) {
+  const auto x =
+      run({"manager", "--listen", "127.0.0.1:0", "--state", (folder.path() / "first" / "manager").string()}, false);
+  EXPECT_EQ(x.status, 1);
+  EXPECT_THAT(x.error, HasSubstr("another manager uses"));
+  EXPECT_THAT(x.error, HasSubstr("--state"));
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,56 @@
+// Durations as people write them.
+
+#include "protocols/base/duration.hpp"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+
+// given: text / expected: milliseconds, or nothing
+TEST(duration, is_a_whole_number_and_a_unit) {
+  struct row {
+    const char* text;
+    std::optional<std::chrono::milliseconds> duration;
+  };
+  for (const auto& [text, duration] : std::vector<row>{
+           {"500ms", 500ms},
+           {"30s", 30s},
+           {"2m", 2min},
+           {"1h", 1h},
+           {"0s", 0ms},
+           {"007s", 7s},
+           {"9223372036854775807ms", std::chrono::milliseconds(INT64_MAX)},
+           {"", std::nullopt},
+           {"s", std::nullopt},
+           {"30", std::nullopt},
+           {"30 s", std::nullopt},
+           {" 30s", std::nullopt},
+           {"30s ", std::nullopt},
+           {"30sec", std::nullopt},
+           {"-30s", std::nullopt},
+           {"+30s", std::nullopt},
+           {"1.5s", std::nullopt},
+           {"1m30s", std::nullopt},
+           {"9223372036854775807s", std::nullopt},
+           {"9223372036854775808ms", std::nullopt},
+       })
+    EXPECT_EQ(parse_duration(text), duration) << text;
+}
+
+TEST(duration, is_read_back_as_written) {
+  EXPECT_EQ(to_string(90s), "90s");
+  EXPECT_EQ(to_string(2min), "2m");
+  EXPECT_EQ(to_string(1500ms), "1500ms");
+  EXPECT_EQ(to_string(0ms), "0s");
+  for (std::int64_t x : {0, 1, 999, 1000, 60'000, 61'000, 3'600'000, 86'400'000, 123'456'789})
+    EXPECT_EQ(parse_duration(to_string(std::chrono::milliseconds(x))), std::chrono::milliseconds(x));
+}
+
+} // namespace
+} // namespace parcae

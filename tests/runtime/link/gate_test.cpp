@@ -1,0 +1,314 @@
+// The gate: which bytes get as far as CAF.
+
+#include "protocols/wire/type_ids.hpp"
+#include "runtime/link/frame_gate.hpp"
+#include "runtime/link/payload_check.hpp"
+#include "runtime/process/system.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <random>
+
+namespace parcae {
+namespace {
+
+using testing::HasSubstr;
+
+frame_header handshake(link_side here, std::uint32_t payload = 32) {
+  frame_header x;
+  x.kind = here == link_side::accepted ? frame_kind::client_handshake : frame_kind::server_handshake;
+  x.data = here == link_side::accepted ? 0 : 3;
+  x.payload_bytes = payload;
+  return x;
+}
+
+frame_header message(std::uint32_t payload, std::uint64_t to = 7) {
+  frame_header x;
+  x.kind = frame_kind::direct_message;
+  x.payload_bytes = payload;
+  x.data = 1;
+  x.source = 5;
+  x.destination = to;
+  return x;
+}
+
+std::vector<char> frame(const frame_header& x) {
+  auto result = encode_header(x);
+  result.resize(result.size() + x.payload_bytes, 'x');
+  return result;
+}
+
+std::string anything(const frame_header&, std::span<const char>) {
+  return {};
+}
+
+// given / expected: headers on each side, first and later; what is let in
+TEST(frame_gate, knows_headers) {
+  const auto good = [](const frame_header& x, link_side here, bool first) { return problem_of(x, here, first); };
+  using enum link_side;
+  EXPECT_EQ(good(handshake(accepted), accepted, true), "");
+  EXPECT_EQ(good(handshake(dialled), dialled, true), "");
+  EXPECT_EQ(good(handshake(accepted), accepted, false), ""); // CAF repeats its client's
+  EXPECT_EQ(good(message(10), accepted, false), "");
+  frame_header heartbeat;
+  EXPECT_EQ(good(heartbeat, dialled, false), "");
+  frame_header monitor;
+  monitor.kind = frame_kind::monitor_message;
+  monitor.payload_bytes = 64;
+  monitor.destination = 4;
+  EXPECT_EQ(good(monitor, accepted, false), "");
+  frame_header down = monitor;
+  down.kind = frame_kind::down_message;
+  std::swap(down.source, down.destination);
+  EXPECT_EQ(good(down, accepted, false), "");
+  auto to_name = message(10, static_cast<std::uint64_t>(caf::atom("SpawnServ")));
+  to_name.flags = frame_header::named_receiver;
+  EXPECT_EQ(good(to_name, accepted, false), "");
+
+  // The two that ended a process: a handshake without content, and one of 4 GB.
+  EXPECT_EQ(good(handshake(accepted, 0), accepted, true), "an impossible handshake");
+  EXPECT_EQ(good(handshake(accepted, 0xFFFF'FFFF), accepted, true), "a frame of 4294967295 bytes");
+  EXPECT_EQ(good(handshake(accepted, most_handshake_bytes + 1), accepted, true), "a frame of 16385 bytes");
+  EXPECT_EQ(good(message(most_payload_bytes + 1), accepted, false), "a frame of 8388609 bytes");
+  EXPECT_EQ(good(message(10), accepted, true), "no handshake");
+  EXPECT_EQ(good(heartbeat, accepted, true), "no handshake");
+  EXPECT_EQ(good(handshake(dialled), accepted, true), "no handshake");
+  EXPECT_EQ(good(handshake(accepted), dialled, true), "no handshake");
+  EXPECT_EQ(good(handshake(dialled), dialled, false), "a second handshake");
+  EXPECT_EQ(good(handshake(accepted), dialled, false), "a handshake in the wrong direction");
+  EXPECT_NE(good(message(10, 0), accepted, false), "");
+  EXPECT_NE(good(message(0), accepted, false), "");
+  to_name.destination = static_cast<std::uint64_t>(caf::atom("ConfigServ"));
+  EXPECT_EQ(good(to_name, accepted, false), "a message to a name that is not for others");
+  auto routed = message(10);
+  routed.kind = frame_kind::routed_message;
+  EXPECT_EQ(good(routed, accepted, false), "a message for or from a third node");
+  for (auto spoilt : {heartbeat, monitor, down}) {
+    spoilt.data = 1;
+    EXPECT_NE(good(spoilt, accepted, false), "");
+  }
+  auto strange = message(10);
+  strange.flags = 4;
+  EXPECT_EQ(good(strange, accepted, false), "not a frame");
+  strange = message(10);
+  strange.padding = 1;
+  EXPECT_EQ(good(strange, accepted, false), "not a frame");
+  strange = message(10);
+  strange.kind = static_cast<frame_kind>(7);
+  EXPECT_EQ(good(strange, accepted, false), "not a frame");
+}
+
+// given: all values of each byte of the header, others as they should be / expected: what is let in CAF takes for valid
+TEST(frame_gate, lets_in_only_what_caf_takes_for_valid) {
+  for (auto here : {link_side::accepted, link_side::dialled})
+    for (bool first : {true, false})
+      for (auto base : {encode_header(handshake(here)), encode_header(message(9)), encode_header({})})
+        for (std::size_t at = 0; at < base.size(); ++at)
+          for (int value = 0; value < 256; ++value) {
+            auto bytes = base;
+            bytes[at] = static_cast<char>(value);
+            const auto x = decode_header(bytes);
+            EXPECT_EQ(encode_header(x), bytes);
+            if (problem_of(x, here, first) != "")
+              continue;
+            caf::io::basp::header theirs;
+            caf::binary_deserializer source(nullptr, bytes);
+            ASSERT_FALSE(source(theirs));
+            EXPECT_TRUE(caf::io::basp::valid(theirs)) << at << " " << value;
+            EXPECT_LE(theirs.payload_len, first ? most_handshake_bytes : most_payload_bytes);
+          }
+}
+
+// given: frames in pieces of all sizes / expected: the same bytes come out, whole frames only, little is kept
+TEST(frame_gate, passes_whole_frames_however_they_come) {
+  std::vector<char> all;
+  for (auto x : {handshake(link_side::accepted), message(1), frame_header{}, message(40'000), frame_header{}}) {
+    const auto bytes = frame(x);
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  for (std::size_t piece : {1, 2, 31, 32, 33, 64, 65, 1000, 16'384, 100'000}) {
+    frame_gate gate(link_side::accepted);
+    std::vector<char> out;
+    for (std::size_t i = 0; i < all.size(); i += piece)
+      ASSERT_EQ(gate.pass(std::span(all).subspan(i, std::min(piece, all.size() - i)), out, anything), "");
+    EXPECT_EQ(out, all) << piece;
+    EXPECT_LE(gate.held(), 64u * 1024);
+  }
+  // Half a frame stays, however often it is knocked for.
+  frame_gate gate(link_side::accepted);
+  std::vector<char> out;
+  const auto begin = frame(handshake(link_side::accepted, 1000));
+  for (std::size_t i = 0; i + 1 < begin.size(); ++i)
+    ASSERT_EQ(gate.pass(std::span(begin).subspan(i, 1), out, anything), "");
+  EXPECT_TRUE(out.empty());
+  EXPECT_FALSE(gate.opened());
+  EXPECT_EQ(gate.pass(std::span(begin).last(1), out, anything), "");
+  EXPECT_TRUE(gate.opened());
+}
+
+// given: 10,000 streams of frames, good, random or mutated / expected: nothing after a problem, nothing that is not a
+// whole frame with a good header, and never more held than a handshake before the first
+TEST(frame_gate, stands_noise) {
+  std::mt19937_64 random(7);
+  std::size_t passed = 0, refused = 0;
+  for (int round = 0; round < 10'000; ++round) {
+    const auto here = round % 2 == 0 ? link_side::accepted : link_side::dialled;
+    frame_gate gate(here);
+    std::vector<char> out;
+    for (int i = 0; i < 6; ++i) {
+      auto x = i == 0 ? handshake(here) : random() % 4 == 0 ? frame_header{} : message(random() % 300);
+      auto bytes = frame(x);
+      switch (random() % 8) {
+      case 0:
+        for (auto& byte : bytes)
+          byte = static_cast<char>(random());
+        break;
+      case 1:
+        bytes[random() % 32] ^= static_cast<char>(1 << random() % 8);
+        break;
+      case 2:
+        bytes.resize(random() % bytes.size());
+      }
+      const auto before = out.size();
+      const auto problem = gate.pass(bytes, out, anything);
+      if (!gate.opened()) {
+        ASSERT_EQ(out.size(), 0u);
+        ASSERT_LE(gate.held(), most_handshake_bytes + frame_header::size);
+      }
+      if (!problem.empty()) {
+        ++refused;
+        break;
+      }
+      passed += out.size() - before;
+    }
+    bool first = true;
+    for (std::span<const char> rest(out); !rest.empty(); first = false) {
+      ASSERT_GE(rest.size(), frame_header::size);
+      const auto x = decode_header(rest);
+      ASSERT_EQ(problem_of(x, here, first), "");
+      ASSERT_GE(rest.size(), frame_header::size + x.payload_bytes);
+      rest = rest.subspan(frame_header::size + x.payload_bytes);
+    }
+  }
+  EXPECT_GT(passed, 0u);
+  EXPECT_GT(refused, 5'000u);
+}
+
+struct payload : testing::Test {
+  template <class... Ts>
+  std::vector<char> bytes_of(const Ts&... xs) {
+    std::vector<char> result;
+    caf::binary_serializer sink(system, result);
+    EXPECT_FALSE(sink(const_cast<Ts&>(xs)...));
+    return result;
+  }
+
+  std::vector<char> bytes_of_message(const caf::message& x) {
+    return bytes_of(std::vector<caf::strong_actor_ptr>{}, x);
+  }
+
+  std::string problem(frame_kind kind, const std::vector<char>& bytes) {
+    frame_header x;
+    x.kind = kind;
+    return check_payload(system, x, bytes).problem;
+  }
+
+  std::string problem(const caf::message& x) { return problem(frame_kind::direct_message, bytes_of_message(x)); }
+
+  /// A HELLO, which has about everything, handles of other nodes too.
+  caf::message hello_message() {
+    hello x;
+    x.name = "a";
+    x.host = "127.0.0.1";
+    x.slots = 2;
+    return caf::make_message(x, instance_actor{}, std::vector<slot_actor>(2));
+  }
+
+  system_config config;
+  caf::actor_system system{config};
+};
+
+// given: what CAF and Parcae send / expected: nothing wrong; a handshake tells its node
+TEST_F(payload, of_our_own_is_good) {
+  frame_header x;
+  x.kind = frame_kind::client_handshake;
+  const auto verdict = check_payload(system, x, bytes_of(system.node()));
+  EXPECT_EQ(verdict.problem, "");
+  EXPECT_EQ(verdict.node, system.node());
+  EXPECT_EQ(problem(frame_kind::server_handshake,
+                    bytes_of(system.node(), std::vector<std::string>{application_identifier()}, caf::actor_id{4},
+                             system.message_types(caf::detail::type_list<manager_actor>{}))),
+            "");
+  EXPECT_EQ(problem(frame_kind::monitor_message, bytes_of(system.node(), system.node())), "");
+  EXPECT_EQ(problem(frame_kind::down_message,
+                    bytes_of(system.node(), system.node(),
+                             caf::make_error(parcae_error::duplicate_name, std::string("someone")))),
+            "");
+  EXPECT_EQ(problem(hello_message()), "");
+  EXPECT_EQ(problem(caf::make_message(client_request{std::vector<char>(100'000)})), "");
+  EXPECT_EQ(problem(caf::message{}), "");
+}
+
+// given: lengths that are not there, nesting without end, types of CAF's that are not for others, a link to an actor
+// here / expected: refused, with little memory
+TEST_F(payload, that_lies_is_refused) {
+  for (std::uint32_t claimed : {1'000u, 0x7FFF'FFFFu, 0xFFFF'FFFFu}) {
+    auto bytes = bytes_of_message(caf::make_message(client_request{}));
+    bytes.pop_back();                               // the length of no bytes
+    for (auto left = claimed; left > 0; left >>= 7) // as CAF writes lengths
+      bytes.push_back(static_cast<char>((left & 0x7F) | (left >= 0x80 ? 0x80 : 0)));
+    EXPECT_EQ(problem(frame_kind::direct_message, bytes), "a payload that cannot be read") << claimed;
+  }
+  auto nested = caf::make_message(1);
+  for (int i = 0; i < 20; ++i)
+    nested = caf::make_message(caf::make_error(parcae_error::internal, nested));
+  EXPECT_EQ(problem(nested), "a payload that cannot be read");
+  EXPECT_EQ(problem(caf::make_message(caf::group{})), "a payload that cannot be read");
+  auto here = system.spawn([](caf::event_based_actor*) -> caf::behavior { return {[](int) {}}; });
+  system.registry().put(here.id(), caf::actor_cast<caf::strong_actor_ptr>(here));
+  EXPECT_EQ(problem(caf::make_message(caf::link_atom_v, caf::actor_cast<caf::strong_actor_ptr>(here))),
+            "a link to an actor of this process");
+  caf::anon_send_exit(here, caf::exit_reason::kill);
+  auto longer = bytes_of(system.node());
+  longer.push_back(0);
+  EXPECT_EQ(problem(frame_kind::client_handshake, longer), "a payload that cannot be read");
+  EXPECT_EQ(problem(frame_kind::client_handshake, {}), "");
+}
+
+// given: 20,000 payloads mutated at random / expected: what is found good CAF reads, too; and memory stays what it was
+TEST_F(payload, noise_is_read_without_harm) {
+  std::mt19937_64 random(3);
+  const std::vector<std::vector<char>> seeds{
+      bytes_of_message(hello_message()), bytes_of_message(caf::make_message(client_request{std::vector<char>(50)})),
+      bytes_of_message(caf::make_message(caf::make_error(parcae_error::internal, std::string("x")))),
+      bytes_of_message(caf::make_message(std::string("text"), std::vector<std::string>{"a", "b"}))};
+  std::size_t good = 0;
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  for (int i = 0; i < 20'000; ++i) {
+    auto bytes = seeds[random() % seeds.size()];
+    for (auto n = random() % 3; n > 0; --n)
+      bytes[random() % bytes.size()] = static_cast<char>(random() % 4 == 0 ? 0xFF : random());
+    if (random() % 4 == 0)
+      bytes.resize(1 + random() % bytes.size()); // one without content the header's check refuses
+    if (problem(frame_kind::direct_message, bytes) != "")
+      continue;
+    ++good;
+    caf::scoped_execution_unit context(&system);
+    caf::binary_deserializer source(&context, bytes);
+    std::vector<caf::strong_actor_ptr> stages;
+    caf::message content;
+    const auto error = source(stages, content); // without proxies: not handles of other nodes
+    EXPECT_TRUE(!error || error == caf::sec::no_proxy_registry) << caf::to_string(error);
+  }
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_GT(good, 1'000u);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 * 1024) << "KiB";
+}
+
+} // namespace
+} // namespace parcae

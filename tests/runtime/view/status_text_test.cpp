@@ -1,0 +1,221 @@
+// What `status` prints: text, one line a job, JSON.
+
+#include "runtime/view/status_json.hpp"
+#include "runtime/view/status_text.hpp"
+#include "tests/runtime/view/sample_status.hpp"
+
+#include <boost/json.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace parcae {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// given: a status with commands for terminals, line breaks and marks of direction in every text / expected: the same
+// lines as with harmless texts, and none of it; JSON has it, escaped
+TEST(status_text, foreign_text_is_made_printable) {
+  const auto filled_with = [](const std::string& text) {
+    status_reply x;
+    x.instances.push_back({text, 1, text, "alive", 1, text, 1, text, 1, -1, -1});
+    job_status j;
+    j.id = 1;
+    j.name = j.phase = j.problem = j.parameters_sha256 = j.checkpoint_problem = text;
+    j.state = "running";
+    j.grid = {text};
+    j.grid_incarnations = {{1}};
+    j.width = j.depth = 1;
+    j.detailed = true;
+    change_status change;
+    change.trigger = change.configuration = change.kind = text;
+    j.changes = {change};
+    j.events = {{0, 0, "warning", text}};
+    j.checkpoint_steps = 1;
+    j.checkpoint_folders = {{text, text}};
+    decision d;
+    d.trigger = d.policy = d.reason = d.chosen.configuration = text;
+    d.runners_up = {{text, 1}};
+    j.decisions = {d};
+    j.keepers = {{text, 1, 1}};
+    j.memory = {{text, 1, 1}};
+    x.jobs.push_back(j);
+    x.news = {{0, 0, text, text}};
+    x.failures = {{0, 0, text, text, {text, text}, 1}};
+    return x;
+  };
+  const auto plain = text_of(filled_with("a name of twelve"));
+  const auto foreign = filled_with("a\x1b[2J\xc2\x9b\xe2\x80\xae\n\r\xff_of12");
+  const auto shown = text_of(foreign);
+  EXPECT_EQ(std::ranges::count(shown, '\n'), std::ranges::count(plain, '\n'));
+  for (const auto* part : {"\x1b", "\xc2\x9b", "\xe2\x80\xae", "\r", "\xff"})
+    EXPECT_THAT(shown, testing::Not(HasSubstr(part)));
+  EXPECT_THAT(json_of(foreign), HasSubstr("a\\u001"));
+}
+
+// given: a status / expected: JSON of one line with the grid by pipeline, and text that names what matters
+TEST(status_text, shows_everything) {
+  status_reply x;
+  job_status j;
+  j.id = 3;
+  j.state = "running";
+  j.phase = "readying";
+  j.generation = 2;
+  j.width = 2;
+  j.depth = 1;
+  j.grid = {"a/0", "b/0"};
+  j.chain = {{{2}, 5, UINT64_MAX}};
+  decision d;
+  d.trigger = "join of a/0";
+  d.reason = "liveput: 2x1";
+  d.expected_ms = 12;
+  d.realised_ms = 9;
+  d.forecast = {{1.5, 1, 2}};
+  d.chosen = {"2×1", 10};
+  j.decisions.push_back(d);
+  x.jobs.push_back(j);
+  instance_status i;
+  i.name = "a";
+  i.incarnation = {UINT64_MAX};
+  i.state = "leaving";
+  i.expires_in_ms = 1500;
+  x.instances.push_back(i);
+  auto json = boost::json::parse(json_of(x));
+  EXPECT_EQ(json.at("jobs").at(0).at("grid").at(1).at(0).as_string(), "b/0");
+  EXPECT_TRUE(json.at("jobs").at(0).at("chain").at(0).at("last").is_null());
+  EXPECT_EQ(json.at("instances").at(0).at("incarnation").as_string(), "ffffffffffffffff");
+  auto text = text_of(x);
+  EXPECT_THAT(text, HasSubstr("pipeline 1: b/0"));
+  EXPECT_THAT(text, HasSubstr("join of a/0: liveput: 2x1; 12ms stall expected, 9ms measured"));
+  const auto& shown = json.at("jobs").at(0).at("decisions").at(0);
+  EXPECT_EQ(shown.at("chosen").at("configuration").as_string(), "2×1");
+  EXPECT_EQ(shown.at("forecast").at(0).at("mean").to_number<double>(), 1.5);
+  EXPECT_THAT(text, HasSubstr("not protected"));
+  EXPECT_THAT(text, HasSubstr("leaving in 1s"));
+}
+
+// given: what a status has for those who watch / expected: all of it in the JSON, and no NaN; last words in the text
+TEST(status_text, shows_the_course_and_last_words) {
+  status_reply x;
+  x.now_us = 5'000'000;
+  job_status j;
+  j.id = 1;
+  j.detailed = true;
+  j.state = "running";
+  j.steps = 100;
+  j.width = j.depth = 1;
+  j.grid = {"a/0"};
+  j.grid_incarnations = {{10}};
+  j.loss = std::nan("");
+  j.losses = {{10, 4.5}, {20, 4.25}};
+  j.validation_losses = {{20, 4.75}};
+  j.time_left_ms = 65'000;
+  j.keepers = {{"k", 20, 3}};
+  j.layers = 4;
+  j.changes.push_back({.number = 0, .to = 1, .trigger = "start", .configuration = "1×1", .kind = "none", .at_us = 77});
+  x.jobs.push_back(j);
+  x.news_count = 3;
+  x.news.push_back({2, 4'000'000, "warning", "instance b is lost"});
+  x.failure_count = 1;
+  x.failures.push_back({0, 3'000'000, "b", "ended by SIGSEGV", {"first line", "last line"}, 1});
+  x.failures.push_back({1, 3'000'000, "c", "of another job", {}, 7});
+  x.failures.push_back({2, 3'000'000, "d", "of none", {}, 0});
+  const auto json = boost::json::parse(json_of(x));
+  const auto& job = json.at("jobs").at(0);
+  EXPECT_EQ(job.at("grid_incarnations").at(0).at(0).as_string(), "000000000000000a");
+  EXPECT_TRUE(job.at("loss").is_null());
+  EXPECT_EQ(job.at("losses").at(1).at("steps").to_number<int>(), 20);
+  EXPECT_EQ(job.at("losses").at(1).at("loss").to_number<double>(), 4.25);
+  EXPECT_EQ(job.at("validation_losses").at(0).at("loss").to_number<double>(), 4.75);
+  EXPECT_EQ(job.at("time_left_ms").to_number<double>(), 65'000);
+  EXPECT_EQ(job.at("keepers").at(0).at("keeper").as_string(), "k");
+  EXPECT_EQ(job.at("keepers").at(0).at("steps").to_number<int>(), 20);
+  EXPECT_EQ(job.at("keepers").at(0).at("layers").to_number<int>(), 3);
+  EXPECT_EQ(job.at("layers").to_number<int>(), 4);
+  EXPECT_EQ(job.at("changes").at(0).at("at_us").to_number<int>(), 77);
+  EXPECT_EQ(json.at("news_count").to_number<int>(), 3);
+  EXPECT_EQ(json.at("news").at(0).at("text").as_string(), "instance b is lost");
+  EXPECT_EQ(json.at("failures").at(0).at("lines").at(1).as_string(), "last line");
+  const auto text = text_of(x);
+  EXPECT_THAT(text, HasSubstr("1m05s left"));
+  EXPECT_THAT(text, HasSubstr("k: step 20, 3 of 4 layers"));
+  EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n  first line\n  last line\n"));
+  EXPECT_THAT(text, Not(HasSubstr("of another job")));
+  EXPECT_THAT(text, HasSubstr("of none"));
+}
+
+// given: a job before its first step, one that diverged / expected: "-" and "not finite", and null in JSON
+TEST(status_text, a_loss_that_there_is_not) {
+  job_status x;
+  x.generation = 1;
+  EXPECT_EQ(loss_of(x), "-");
+  EXPECT_THAT(summary_of(x), HasSubstr("loss -"));
+  const auto in_json = [&] {
+    status_reply all;
+    all.jobs = {x};
+    return json_of(all);
+  };
+  EXPECT_THAT(in_json(), HasSubstr("\"loss\":null"));
+  x.loss_steps = 0;
+  EXPECT_EQ(loss_of(x), "0.0000");
+  EXPECT_THAT(in_json(), HasSubstr("\"loss\":0"));
+  x.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(loss_of(x), "not finite");
+}
+
+// given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
+// counts; with --all for each
+TEST(status_text, an_overview_has_one_line_per_job) {
+  auto x = sample();
+  x.jobs[0].idle = "1 slot idle: too few for another pipeline of 2 stages";
+  job_status old, next;
+  old.id = 1;
+  old.name = "old";
+  old.state = "done";
+  next.id = 4;
+  next.name = "next";
+  next.state = "queued";
+  next.problem = "waits for job 3 (gpt), which runs";
+  x.jobs = {old, x.jobs[0], next};
+  const auto brief = overview_of(x, false), all = overview_of(x, true);
+  EXPECT_THAT(brief, HasSubstr("job 3 gpt: running, step 452/1000, loss 2.2500"));
+  EXPECT_THAT(brief, HasSubstr("  1 slot idle: too few"));
+  EXPECT_THAT(brief, HasSubstr("job 4 next: queued, step 0/0; waits for job 3 (gpt), which runs\n"));
+  EXPECT_THAT(brief, HasSubstr("1 job more that has ended: `parcae status --all`"));
+  EXPECT_THAT(brief, Not(HasSubstr("job 1 old")));
+  EXPECT_THAT(brief, Not(HasSubstr("lost")));
+  EXPECT_THAT(brief, Not(HasSubstr("pipeline 0")));
+  EXPECT_THAT(all, HasSubstr("job 1 old: done"));
+  EXPECT_THAT(all, HasSubstr("instance c (worker, 1 slot): lost 3s ago"));
+  x.jobs = {old};
+  EXPECT_THAT(overview_of(x, false), HasSubstr("job 1 old: done")) << "the last thing that happened";
+}
+
+// given: a failure that all nodes tell alike, another of one / expected: the first is not blamed on a node
+TEST(status_text, what_all_say_is_not_of_one) {
+  status_reply x;
+  x.now_us = 5'000'000;
+  x.failures = {{0, 3'000'000, "a", "a/0: data /no/text: no such file", {"a's log"}, 0},
+                {1, 3'000'000, "b", "ended by SIGSEGV", {}, 0},
+                {2, 3'000'000, "c", "c/1: data /no/text: no such file", {"c's log"}, 0}};
+  const auto text = text_of(x);
+  EXPECT_THAT(text, HasSubstr("data /no/text: no such file (2s ago, say instances a, c)\n  a's log\n"));
+  EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n"));
+  EXPECT_THAT(text, Not(HasSubstr("c failed")));
+}
+
+// given: curves of both losses / expected: CSV with a line per version that has one of them
+TEST(status_text, curve) {
+  job_status x;
+  x.losses = {{1, 2.5}, {2, std::numeric_limits<double>::infinity()}};
+  x.validation_losses = {{0, 3}, {2, 2.25}};
+  EXPECT_EQ(curve_of(x), "step,loss,validation_loss\n0,,3\n1,2.5,\n2,nan,2.25\n");
+}
+
+} // namespace
+} // namespace parcae
