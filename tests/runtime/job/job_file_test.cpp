@@ -287,6 +287,13 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
   }
 }
 
+// given: letters, marks and signs beyond ASCII where none may be / expected: the line, as for any other
+TEST(job_file, letters_beyond_ascii_are_no_keys) {
+  for (const std::string letter : {"ö", "\u030b", "\u0499", "\u2190", "\ufffd", "日"})
+    for (const auto& line : {"gr" + letter + "sse = 3", letter + " = 3", "seed = " + letter, "seed = 3" + letter})
+      EXPECT_EQ(error_of("[job]\nsteps = 1\n" + line).substr(0, 9), "x.toml:3:") << line;
+}
+
 // given: a whole file / expected: the error
 TEST(job_file, incomplete_files_are_refused) {
   struct row {
