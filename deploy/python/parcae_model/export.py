@@ -213,11 +213,10 @@ class _Exporter:
 
     @staticmethod
     def second_name(layer, x, name, first):
+        """What the model calls a parameter where it is used again."""
         local = next(n for n, y in layer.module.named_parameters(remove_duplicate=False) if y is x)
-        own = name
-        if name == first:
-            own = f"lm_head.{local.split('.')[-1]}" if "head" in local else f"{layer.name}.{local}"
-        return own if own != first else f"{own}.tied"
+        known = [n for n in layer.names.get(id(x), [name, f"{layer.name}.{local}"]) if n != first]
+        return known[-1] if known else f"{first}.tied"
 
     def store(self, name, x):
         if name in self.stored and self.stored[name] is not x:

@@ -38,6 +38,7 @@ class Layer:
 
     def __init__(self, name, module, names):
         self.name, self.module = name, module
+        self.names = names                         # by id of a tensor: all its names in the model
         self.references = {}                       # by name in the module: "%p0"
         self.parameters, self.buffers, self.constants = [], [], []  # (name in the model, tensor)
         self._seen = {}
@@ -55,7 +56,7 @@ class Layer:
     def _add(self, letter, tensors, local, x, names):
         if id(x) not in self._seen:
             self._seen[id(x)] = f"%{letter}{len(tensors)}"
-            tensors.append((names.get(id(x), f"{self.name}.{local}"), x))
+            tensors.append((names.get(id(x), [f"{self.name}.{local}"])[0], x))
         self.references[local] = self._seen[id(x)]
 
     def keep_constants(self, used):
@@ -111,7 +112,7 @@ def layers_of(model, names_from=None, pixels=None):
     if root is not None:
         for all_of in (root.named_parameters(remove_duplicate=False), root.named_buffers(remove_duplicate=False)):
             for name, x in all_of:
-                names.setdefault(id(x), name)
+                names.setdefault(id(x), []).append(name)
     groups, waiting = [], []
     for name, module in given:
         waiting.append((name, module))
@@ -127,7 +128,8 @@ def layers_of(model, names_from=None, pixels=None):
         owner = next(name for name, x in group if any(p.requires_grad for p in x.parameters()))
         layer = Layer(owner, module, names)
         if root is not None:
-            layer.name = _common_prefix([n for n, _ in layer.parameters]) or layer.name
+            own = [n for n, x in layer.parameters if len(names.get(id(x), ())) < 2]
+            layer.name = _common_prefix(own or [n for n, _ in layer.parameters]) or layer.name
         layers.append(layer)
     return layers
 
