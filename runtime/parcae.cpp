@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
     parcae::add_checkpoints(app);
     parcae::add_logs(app);
     parcae::add_job_keys(app);
+    parcae::add_init(app);
     parcae::add_demo(app);
     parcae::add_profile(app);
     parcae::add_simulate(app);

@@ -14,6 +14,7 @@ namespace {
 
 struct texts {
   std::string manager = "127.0.0.1:4242";
+  std::string bundle;
   std::string role = "worker";
   std::string log = "text";
   std::string cloud = "auto";
@@ -23,7 +24,7 @@ struct texts {
 
 // Throws std::invalid_argument for what CLI11 does not check.
 parcae::node_options options_of(parcae::node_options options, const texts& x) {
-  options.manager = parcae::parse_local_address(x.manager);
+  options.manager = parcae::parse_access(x.manager, x.bundle);
   options.role = x.role == "keeper" ? parcae::role::keeper : parcae::role::worker;
   options.log = parcae::parse_log_format(x.log);
   options.cloud.of = *parcae::parse_cloud(x.cloud);
@@ -45,7 +46,9 @@ int main(int argc, char** argv) {
   texts x;
   parcae::node_options options;
   app.add_option("--manager", x.manager, "HOST:PORT of the manager")->envname("PARCAE_MANAGER")->capture_default_str();
-  app.add_option("--name", options.name, "unique name (default: host name and process id)");
+  parcae::add_bundle_option(app, x.bundle);
+  app.add_option("--name", options.name,
+                 "unique name (default: host name and process id); with --bundle the certificate's, or that and -MORE");
   app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
   app.add_option("--device", options.device, "what computes")->check(CLI::IsMember({"cpu"}))->capture_default_str();
   app.add_option("--slots", options.slots, "devices of this instance")->check(CLI::Range(1, 64))->capture_default_str();

@@ -4,12 +4,21 @@
 // REGISTRY, and its answers back; whoever can connect can also send links and exits, and what they reach is only this.
 // Created by the manager's main program, which ends the process if it dies all the same.
 
+#include "protocols/trust/identity.hpp"
 #include "protocols/wire/actors.hpp"
 
+#include <caf/fwd.hpp>
 #include <caf/typed_event_based_actor.hpp>
+
+#include <functional>
+#include <optional>
 
 namespace parcae {
 
-manager_actor::behavior_type front(manager_actor::pointer self, manager_actor registry);
+/// `peers`: who a node of CAF is, by its certificate; null: there are no certificates, and whoever is connected may do
+/// everything. With them a node joins and leaves under the names that its certificate allows, and reports failures; a
+/// client asks and commands; neither does what is the other's (error not_permitted).
+manager_actor::behavior_type front(manager_actor::pointer self, manager_actor registry,
+                                   std::function<std::optional<identity>(const caf::node_id&)> peers);
 
 } // namespace parcae

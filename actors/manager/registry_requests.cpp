@@ -101,7 +101,7 @@ std::string problem_with(const job_specification& job, std::int32_t priority) {
   if (priority < -most_priority || priority > most_priority)
     return fmt::format("the priority is {}, must be from {} to {}", priority, -most_priority, most_priority);
   auto problem = problem_of(job);
-  return problem.empty() ? depth_problem_of(job) : problem;
+  return problem.empty() ? model_problem_of(job) : problem;
 }
 
 struct request_server {

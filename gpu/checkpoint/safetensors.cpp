@@ -18,9 +18,17 @@ constexpr std::uint64_t alignment = 8; ///< of the first tensor; the header is p
 
 static_assert(std::endian::native == std::endian::little);
 
-/// Bytes of a float32 tensor; empty if the shape is negative or too large to be true.
-std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape) {
-  std::uint64_t bytes = sizeof(float);
+/// Bytes of a value; 0: a type that is not known.
+std::uint64_t size_of_type(std::string_view type) {
+  return type == "F32" || type == "I32"   ? 4
+         : type == "F64" || type == "I64" ? 8
+         : type == "BOOL" || type == "U8" ? 1
+                                          : 0;
+}
+
+/// Bytes of a tensor; empty if the shape is negative or too large to be true.
+std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape, std::string_view type = "F32") {
+  std::uint64_t bytes = size_of_type(type);
   for (auto extent : shape)
     if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
       return std::nullopt;
@@ -85,14 +93,15 @@ void safetensors_file::read_header() {
       continue;
     }
     const auto& tensor = value.as_object();
-    if (tensor.at("dtype").as_string() != "F32")
-      fail("has a tensor " + std::string(name) + " of another type than float32");
     place x;
+    x.type = tensor.at("dtype").as_string();
+    if (size_of_type(x.type) == 0)
+      fail("has a tensor " + std::string(name) + " of a type that is not known");
     for (const auto& extent : tensor.at("shape").as_array())
       x.shape.push_back(extent.to_number<std::int64_t>());
     const auto& offsets = tensor.at("data_offsets").as_array();
     const auto begin = offsets.at(0).to_number<std::uint64_t>(), end = offsets.at(1).to_number<std::uint64_t>();
-    if (begin > end || end > size - data || bytes_of(x.shape) != end - begin)
+    if (begin > end || end > size - data || bytes_of(x.shape, x.type) != end - begin)
       fail("has a tensor " + std::string(name) + " whose place is not in the file, or of another size");
     x.begin = data + begin;
     x.end = data + end;
@@ -112,10 +121,17 @@ std::uint64_t safetensors_file::size_of(const std::string& name) const {
   return x.end - x.begin;
 }
 
-void safetensors_file::read(const safetensors_entry& tensor, std::byte* to) {
+void safetensors_file::require(const safetensors_entry& tensor) const {
   const auto& x = find(tensor.name);
+  if (x.type != tensor.type)
+    fail("has a tensor " + tensor.name + " of another type");
   if (x.shape != tensor.shape)
     fail("has a tensor " + tensor.name + " of another shape");
+}
+
+void safetensors_file::read(const safetensors_entry& tensor, std::byte* to) {
+  require(tensor);
+  const auto& x = find(tensor.name);
   file_.seek(x.begin);
   if (file_.read({to, x.end - x.begin}) < x.end - x.begin)
     fail("was cut short");

@@ -1,7 +1,7 @@
 #pragma once
 
 // Headers of safetensors files (https://github.com/huggingface/safetensors, "Format"): eight bytes with the length of a
-// JSON object, the object, then the tensors' bytes. Only float32 tensors.
+// JSON object, the object, then the tensors' bytes. Files written here have float32 tensors only.
 
 #include "protocols/base/input_file.hpp"
 
@@ -17,10 +17,11 @@ namespace parcae {
 /// times as many bytes in memory, and the header of a model of 50,000 tensors has 8 MB.
 inline constexpr std::uint64_t safetensors_header_limit_bytes = 16'000'000;
 
-/// A tensor to be written.
+/// A tensor to be written, or as it is expected.
 struct safetensors_entry {
   std::string name;
   std::vector<std::int64_t> shape;
+  std::string type = "F32"; ///< of the format's types those that read knows
 };
 
 /// The bytes before the tensors of a file. The tensors follow in the order given, without gaps, little-endian. Throws
@@ -38,13 +39,17 @@ public:
   /// Bytes of a tensor's values.
   std::uint64_t size_of(const std::string& name) const;
 
-  /// Reads the values of a tensor, which must have this shape, to `to`.
+  /// Whether a tensor is there, and has this type and shape; throws if not.
+  void require(const safetensors_entry& tensor) const;
+
+  /// Reads the values of a tensor, which must have this type and shape, to `to`.
   void read(const safetensors_entry& tensor, std::byte* to);
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
 private:
   struct place {
+    std::string type;
     std::vector<std::int64_t> shape;
     std::uint64_t begin = 0; ///< in the file
     std::uint64_t end = 0;

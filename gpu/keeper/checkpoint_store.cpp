@@ -125,7 +125,9 @@ restored checkpoint_store::read_now(const restore& x,
     }
     checkpoint_reader reader(folders);
     const auto& manifest = reader.manifest();
-    if (manifest.at.steps != x.at.steps || manifest.specification.model != x.specification.model ||
+    auto model = manifest.specification.model;
+    model.path = x.specification.model.path; // where an exported model's folder is, is no part of it
+    if (manifest.at.steps != x.at.steps || model != x.specification.model ||
         moments_of(manifest.specification.optimizer) != moments_of(x.specification.optimizer))
       throw checkpoint_error("the checkpoint at " + folders.front().string() +
                              " is of another step, model or optimizer");

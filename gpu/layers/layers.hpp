@@ -17,6 +17,7 @@ std::vector<std::unique_ptr<layer>> make_mlp_layers(const model_specification& x
 std::vector<std::unique_ptr<layer>> make_bert_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_resnet_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_vgg_layers(const model_specification& x);
+std::vector<std::unique_ptr<layer>> make_exported_layers(const model_specification& x);
 
 /// An embedding, as many blocks as the model has layers, numbered from 1, and a head.
 template <class Embedding, class Block, class Head>
@@ -35,9 +36,15 @@ std::vector<std::unique_ptr<layer>> transformer_layers(const model_specification
 class dropout {
 public:
   dropout(double probability, const forward_pass& pass, std::uint32_t layer) :
-      probability_(pass.training ? probability : 0), position_(pass.position), layer_(layer) {}
+      training_(pass.training), probability_(training_ ? probability : 0), position_(pass.position), layer_(layer) {}
 
   bool active() const { return probability_ > 0; }
+
+  /// The uses from here on have another probability.
+  dropout& with(double probability) {
+    probability_ = training_ ? probability : 0;
+    return *this;
+  }
 
   at::Tensor operator()(const at::Tensor& x) {
     if (!active())
@@ -49,7 +56,8 @@ public:
   }
 
 private:
-  double probability_;
+  bool training_;
+  double probability_; ///< of the next use
   random_position position_;
   std::uint32_t layer_;
   std::uint32_t uses_ = 0;

@@ -22,6 +22,8 @@ std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x) {
     return make_resnet_layers(x);
   if (x.kind == "vgg")
     return make_vgg_layers(x);
+  if (x.kind == "exported")
+    return make_exported_layers(x);
   throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
 }
 
@@ -34,6 +36,18 @@ sample_tensors empty_samples(const model_description& model, std::int64_t sample
 std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample) {
   const auto values = of_all.numel() / of_all.size(0);
   return {of_all.data_ptr<std::int64_t>() + sample * values, static_cast<std::size_t>(values)};
+}
+
+at::Tensor loss_of(const model_description& model, const at::Tensor& output, const at::Tensor& targets) {
+  switch (model.loss) {
+  case loss_kind::mean_squared_error:
+    return at::mse_loss(output.reshape(targets.sizes()), targets.to(output.scalar_type()));
+  case loss_kind::in_last_layer:
+    return output;
+  case loss_kind::cross_entropy:
+    break;
+  }
+  return loss_of(output, targets);
 }
 
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets) {
@@ -55,6 +69,8 @@ at::Tensor initial_parameters(const model_description& model, std::uint32_t laye
     switch (tensor.initial) {
     case initial_value::zeros:
       break;
+    case initial_value::stored:
+      throw std::logic_error(tensor.name + " is stored, not drawn");
     case initial_value::ones:
       views[i].fill_(1);
       break;

@@ -27,6 +27,7 @@ struct forward_pass {
   /// Training: room for as many values as the layer's flat buffers have; takes what this micro-batch adds to them (mean
   /// and unbiased variance of each BatchNorm). Undefined: not wanted.
   at::Tensor statistics = {};
+  at::Tensor targets = {}; ///< of the last layer, if that returns the loss: int64 [samples, as the description says]
 };
 
 /// One layer. Stateless: parameters are given, so that several generations can share one.
@@ -36,13 +37,14 @@ public:
 
   /// parameters: views of the flat buffer in the order and shapes of the description. input: for layer 0 int64
   /// [samples, …] of the model's input shape, token or pixel values; else the output of the layer before. Returns
-  /// float32 [samples, …]; the last layer returns logits. Uses no random numbers but those seeded by the pass's
-  /// position and the layer's own number.
+  /// float32 [samples, …]; the last layer returns logits, or the loss. Uses no random numbers but those seeded by the
+  /// pass's position and the layer's own number.
   virtual at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                              const forward_pass& pass) const = 0;
 };
 
-/// All layers of a model, in order; as many as describe() says.
+/// All layers of a model, in order; as many as describe() says. Those of an exported model read its constants from its
+/// folder, and throw exported_model_error.
 std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x);
 
 /// Room for inputs and targets of so many samples, int64, to be filled by way of sample_values.
@@ -55,13 +57,28 @@ sample_tensors empty_samples(const model_description& model, std::int64_t sample
 /// The values of one of the samples.
 std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample);
 
-/// The loss of a micro-batch: mean cross-entropy, a scalar. targets: int64 [samples, as the description says];
-/// `no_target` does not count.
+/// Whether an exported model is what it says, before anyone trains it: weights and constants by their digests (weights
+/// only if version 0 is wanted), and every graph by running it on two samples of zeros. Blocks; throws
+/// exported_model_error.
+void try_exported_model(const model_specification& x, bool with_weights);
+
+/// The loss of a micro-batch, a scalar, of the last layer's output. targets: int64 [samples, as the description says].
+at::Tensor loss_of(const model_description& model, const at::Tensor& output, const at::Tensor& targets);
+
+/// Mean cross-entropy; `no_target` does not count.
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets);
 
 /// Version 0 of a layer's flat parameter buffer, float32, drawn tensor by tensor with a generator seeded by
 /// (seed, tensor's name); a tied tensor takes the name of its first use.
 at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed);
+
+/// Version 0 of a layer of an exported model, from its folder: flat parameters, flat buffers (undefined if it has
+/// none). Throws exported_model_error.
+struct stored_state {
+  at::Tensor parameters;
+  at::Tensor buffers;
+};
+stored_state stored_layer(const model_specification& x, std::uint32_t layer);
 
 /// Version 0 of a layer's flat buffers; undefined if it has none.
 at::Tensor initial_buffers(const layer_description& layer);

@@ -1,9 +1,8 @@
 #include "gpu/model/dataset.hpp"
 
 #include "gpu/model/seed.hpp"
+#include "gpu/model/sha256.hpp"
 #include "protocols/base/input_file.hpp"
-
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <array>
@@ -64,32 +63,6 @@ std::size_t append_file(const fs::path& path, bool follow, std::string& bytes) {
     fail(path, e.reason);
   }
 }
-
-class sha256 {
-public:
-  sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
-      throw std::runtime_error("SHA-256 is not available");
-  }
-
-  void add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
-
-  std::string hexadecimal() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest.data(), &size);
-    constexpr std::string_view digits = "0123456789abcdef";
-    std::string result;
-    for (unsigned int i = 0; i < size; ++i) {
-      result += digits[digest[i] >> 4];
-      result += digits[digest[i] & 15];
-    }
-    return result;
-  }
-
-private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
 
 struct file_bytes {
   std::string bytes; ///< of all files, one after the other

@@ -44,6 +44,9 @@ public:
 std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model,
                                             const std::vector<std::filesystem::path>& folders = {});
 
+/// Throws std::runtime_error unless a path is below one of the folders, links resolved, or there are none.
+void require_within(const std::filesystem::path& path, const std::vector<std::filesystem::path>& folders);
+
 /// The order of samples: number n of the job is place permutation(epoch n / size)[n % size] of the data. The
 /// permutation is Fisher-Yates from the end (for i = size-1 … 1 swap i with r mod (i+1)), r drawn from std::mt19937_64
 /// seeded with mix_seed(seed, "epoch", {epoch}). Keeps the two epochs last used, 4 bytes a sample each. Not

@@ -1,6 +1,7 @@
 #include "gpu/model/model_description.hpp"
 
 #include "gpu/model/descriptions.hpp"
+#include "gpu/model/exported_model.hpp"
 
 #include <cmath>
 #include <numbers>
@@ -71,10 +72,23 @@ model_description describe(const model_specification& x) {
     return describe_resnet(x);
   if (x.kind == "vgg")
     return describe_vgg(x);
+  if (x.kind == "exported")
+    return exported_model_of(x)->description;
   throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
 }
 
-std::string depth_problem_of(const job_specification& x) {
+std::string model_problem_of(const job_specification& x) {
+  if (x.model.kind == "exported")
+    try {
+      const auto model = exported_model_of(x.model);
+      if (model->sizes != sizes_in(x.model))
+        return "model.path cannot be trained: the job has other sizes than " + x.model.path + "/model.json says";
+      for (const auto& layer : model->description.layers)
+        if (!layer.buffers.empty() && x.micro_batch == 1)
+          return "batch.micro must be at least 2: BatchNorm has no variance over one sample";
+    } catch (const exported_model_error& e) {
+      return std::string("model.path cannot be trained: ") + e.what();
+    }
   const auto layers = describe(x.model).layers.size();
   return x.min_depth <= layers ? ""
                                : "parallel.min_depth is " + std::to_string(x.min_depth) + ", but the model has " +

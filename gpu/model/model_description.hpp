@@ -17,6 +17,7 @@ enum class initial_value : std::uint8_t {
   ones,
   normal,  ///< mean 0, standard deviation `scale`
   uniform, ///< in [-scale, scale)
+  stored,  ///< in the weights of an exported model
 };
 
 struct tensor_description {
@@ -53,23 +54,32 @@ struct tied_tensors {
   std::uint32_t second_tensor = 0;
 };
 
+/// What training makes small; the mean over a micro-batch.
+enum class loss_kind : std::uint8_t {
+  cross_entropy,      ///< of the last layer's output, logits
+  mean_squared_error, ///< of the last layer's output, and targets as real numbers
+  in_last_layer,      ///< the last layer is given the targets and returns it
+};
+
 struct model_description {
   std::vector<std::int64_t> input; ///< shape of one sample: tokens, or channels, height and width of an image
   std::uint64_t targets = 0;       ///< of one sample: one per token, or the label
   std::vector<layer_description> layers;
   std::optional<tied_tensors> tied;
+  loss_kind loss = loss_kind::cross_entropy;
 
   std::uint64_t parameters() const; ///< of all layers, a tied tensor counted once
 };
 
 /// Names, shapes and initial values are those of Hugging Face's GPT-2 and BERT (masked language model) and of
 /// torchvision's ResNet and VGG. Weights of linear layers are stored [out, in], as torch.nn.Linear does (Hugging Face's
-/// GPT-2 stores c_attn, c_proj and c_fc transposed). Throws std::invalid_argument if the kind is not known.
+/// GPT-2 stores c_attn, c_proj and c_fc transposed). Throws std::invalid_argument if the kind is not known, and
+/// exported_model_error.
 model_description describe(const model_specification& x);
 
-/// What is wrong with a job's depth for its model, as problem_of says the rest; empty: nothing. The job has no other
-/// problem.
-std::string depth_problem_of(const job_specification& x);
+/// What is wrong with an exported model, or with a job's depth for its model, as problem_of says the rest; empty:
+/// nothing. The job has no other problem.
+std::string model_problem_of(const job_specification& x);
 
 /// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd.
 std::uint32_t moments_of(const optimizer_specification& x);

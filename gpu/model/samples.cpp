@@ -37,14 +37,14 @@ sample_source::sample_source(const job_specification& job, std::shared_ptr<const
 
 void sample_source::training(std::uint64_t number, std::span<std::int64_t> input, std::span<std::int64_t> target) {
   data_->read(order_(number), input, target);
-  if (model_.kind == "bert")
+  if (model_.of_masked_tokens())
     mask_tokens(model_, mix_seed(seed_, "mask", {number}), input, target);
 }
 
 void sample_source::validation(std::uint64_t index, std::span<std::int64_t> input,
                                std::span<std::int64_t> target) const {
   data_->read(training_samples_ + index, input, target);
-  if (model_.kind == "bert")
+  if (model_.of_masked_tokens())
     mask_tokens(model_, mix_seed(seed_, "validation mask", {index}), input, target);
 }
 

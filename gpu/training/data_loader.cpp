@@ -1,9 +1,33 @@
 #include "gpu/training/data_loader.hpp"
 
+#include "gpu/layers/model.hpp"
+#include "gpu/model/shared_dataset.hpp"
+
+#include <filesystem>
+#include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace parcae {
+
+namespace {
+
+/// The folder of an exported model is data of the job too: what is wrong with it, another attempt will not mend.
+void load_model(const job_specification& job, const std::vector<std::filesystem::path>& folders) {
+  if (job.model.kind != "exported")
+    return;
+  try {
+    require_within(job.model.path, folders);
+    try_exported_model(job.model, job.resume.steps == 0);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw data_error(e.what());
+  }
+}
+
+} // namespace
 
 data_loader::data_loader(const executor_options& options, std::function<void()> killed) :
     options_(options), killed_(std::move(killed)) {}
@@ -44,6 +68,7 @@ void data_loader::run(const load& x) {
   try {
     if (options_.on_fault_point)
       options_.on_fault_point({"load", {}, 0, 0});
+    load_model(x.specification, options_.data);
     data = shared_dataset(x.specification, options_.data);
     answer = loaded{x.job, data->digest()};
   } catch (const killed&) {

@@ -169,7 +169,6 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
 }
 
 void generation_state::complete_stage(layer_store& store, const version& at) const {
-  const auto moments = moments_of(what.specification.optimizer);
   for (auto layer = training->first_layer(); layer < training->last_layer(); ++layer) {
     const auto held = store.find(layer);
     if (held != store.end() && held->second.at == at)
@@ -177,7 +176,7 @@ void generation_state::complete_stage(layer_store& store, const version& at) con
     if (at != version{})
       throw std::runtime_error("layer " + std::to_string(layer) + " is needed at version " + to_string(at) +
                                " and neither held nor sent");
-    store.insert_or_assign(layer, seed_layer(model, layer, moments, what.specification.seed));
+    store.insert_or_assign(layer, seed_layer(model, layer, what.specification));
   }
 }
 

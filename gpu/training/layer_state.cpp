@@ -5,6 +5,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <utility>
+
 namespace parcae {
 
 layer_state allocate_layer(const layer_description& layer, std::uint32_t moments) {
@@ -18,12 +20,18 @@ layer_state allocate_layer(const layer_description& layer, std::uint32_t moments
   return state;
 }
 
-layer_state seed_layer(const model_description& model, std::uint32_t layer, std::uint32_t moments, std::uint64_t seed) {
+layer_state seed_layer(const model_description& model, std::uint32_t layer, const job_specification& job) {
   layer_state state;
-  state.parameters = initial_parameters(model, layer, seed);
-  for (std::uint32_t i = 0; i < moments; ++i)
+  if (job.model.kind == "exported") {
+    auto stored = stored_layer(job.model, layer);
+    state.parameters = std::move(stored.parameters);
+    state.buffers = std::move(stored.buffers);
+  } else {
+    state.parameters = initial_parameters(model, layer, job.seed);
+    state.buffers = initial_buffers(model.layers[layer]);
+  }
+  for (std::uint32_t i = 0; i < moments_of(job.optimizer); ++i)
     state.moments.push_back(at::zeros_like(state.parameters));
-  state.buffers = initial_buffers(model.layers[layer]);
   return state;
 }
 

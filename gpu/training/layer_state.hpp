@@ -36,8 +36,9 @@ using layer_store = std::map<std::uint32_t, layer_state>;
 /// Buffers for a layer, written to once: the first touch of their pages is no part of the transfer into them.
 layer_state allocate_layer(const layer_description& layer, std::uint32_t moments);
 
-/// Version (0, 0) of a layer.
-layer_state seed_layer(const model_description& model, std::uint32_t layer, std::uint32_t moments, std::uint64_t seed);
+/// Version (0, 0) of a layer of a job's model, drawn from the job's seed, or an exported model's weights. Throws
+/// exported_model_error.
+layer_state seed_layer(const model_description& model, std::uint32_t layer, const job_specification& job);
 
 inventory inventory_of(const layer_store& store);
 

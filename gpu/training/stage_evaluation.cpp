@@ -43,10 +43,12 @@ stage_training::evaluation stage_training::evaluate() {
       for (auto i = first_; i < last_; ++i) {
         check_abort();
         fault("evaluate", static_cast<std::uint32_t>(j));
-        x = layers_[i]->forward(parameters_[i - first_], x, {{}, false, c_.store->at(i).buffers, {}}).contiguous();
+        x = layers_[i]
+                ->forward(parameters_[i - first_], x, {{}, false, c_.store->at(i).buffers, {}, targets})
+                .contiguous();
       }
       if (last_stage) {
-        sums[replica - owned.first] += loss_of(x, targets).item<double>() * static_cast<double>(count);
+        sums[replica - owned.first] += loss_of(*c_.model, x, targets).item<double>() * static_cast<double>(count);
       } else {
         sent.emplace_back(c_.comm->send(c_.rank + 1, what, bytes_of(x)), x);
         if (sent.size() > grid_.depth) {

@@ -118,9 +118,11 @@ void stage_training::post_gradient(std::uint32_t position) {
                                       bytes_of(posted_gradient_));
 }
 
-at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
+at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t position,
                                      const at::Tensor& statistics) const {
-  const forward_pass pass{{job_.seed, at_.steps, micro_batch}, true, {}, statistics};
+  forward_pass pass{{job_.seed, at_.steps, micro_batch_id(position)}, true, {}, statistics, {}};
+  if (layer + 1 == c_.model->layers.size())
+    pass.targets = in_flight_[position].targets;
   return layers_[layer]->forward(parameters_[layer - first_], input, pass).contiguous();
 }
 
@@ -138,6 +140,8 @@ void stage_training::forward(std::uint32_t position) {
     input = std::move(posted_input_);
     post_input(position + 1);
   }
+  if (c_.model->loss == loss_kind::in_last_layer)
+    state.targets = targets;
   clock_.begin(pass_kind::forward);
   clock_.of_layer(stage_ == 0 ? first_ : last_ - 1, pass_kind::forward) += load_ms;
   for (auto i = first_; i < last_; ++i) {
@@ -148,8 +152,7 @@ void stage_training::forward(std::uint32_t position) {
     // partition, and an abort is noticed between two layers of the backward pass too.
     if (i > 0)
       input = input.detach().requires_grad_();
-    const auto micro_batch = micro_batch_id(position);
-    auto output = run_layer(i, input, micro_batch, statistics_.row(i, micro_batch));
+    auto output = run_layer(i, input, position, statistics_.row(i, micro_batch_id(position)));
     if (job_.recompute)
       output = output.detach(); // what lies within the layer is freed
     state.layers.push_back({input, output});
@@ -159,7 +162,7 @@ void stage_training::forward(std::uint32_t position) {
     const stopwatch time(clock_.of_layer(last_ - 1, pass_kind::forward));
     // The loss has a leaf of its own too.
     state.layers.push_back({state.layers.back().output.detach().requires_grad_(), {}});
-    state.loss = loss_of(state.layers.back().input, targets);
+    state.loss = loss_of(*c_.model, state.layers.back().input, targets);
     losses_[position] = state.loss.item<double>();
   } else {
     state.sent_tensor = state.layers.back().output.detach();
@@ -172,7 +175,10 @@ void stage_training::forward(std::uint32_t position) {
 void stage_training::add_gradient(std::uint32_t layer, std::uint32_t position) {
   std::vector<at::Tensor> pieces;
   for (auto& parameter : parameters_[layer - first_])
-    pieces.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
+    if (auto piece = std::exchange(parameter.mutable_grad(), at::Tensor()); piece.defined())
+      pieces.push_back(std::move(piece));
+    else // nothing of the output depends on it, in this micro-batch
+      pieces.push_back(at::zeros(parameter.sizes(), at::kFloat));
   gradients_.add(layer, std::move(pieces));
   if (position % per_sum_ == per_sum_ - 1)
     gradients_.end_replica(layer);
@@ -200,7 +206,7 @@ void stage_training::backward(std::uint32_t position) {
       const stopwatch time(clock_.of_layer(i, pass_kind::backward));
       auto& part = state.layers[i - first_];
       if (job_.recompute)
-        part.output = run_layer(i, part.input, micro_batch_id(position), {});
+        part.output = run_layer(i, part.input, position, {});
       torch::autograd::backward({part.output}, {gradient});
       if (i > 0)
         gradient = part.input.grad().contiguous();

@@ -105,6 +105,7 @@ private:
   struct micro_batch_state {
     std::vector<layer_activation> layers;
     at::Tensor loss;
+    at::Tensor targets; ///< if the last layer returns the loss
     ticket sent_output;
     at::Tensor sent_tensor;
   };
@@ -114,7 +115,7 @@ private:
   void post_input(std::uint32_t position);
   void post_gradient(std::uint32_t position);
   at::Tensor load(std::uint32_t micro_batch, at::Tensor* targets);
-  at::Tensor run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t micro_batch,
+  at::Tensor run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t position,
                        const at::Tensor& statistics) const;
   std::vector<std::int64_t> batch_shape(std::uint32_t layer, std::int64_t samples) const;
   void add_gradient(std::uint32_t layer, std::uint32_t position);

@@ -19,6 +19,10 @@ struct ModelSpecification {
   image @9 :UInt32 = 32;
   channels @10 :UInt32 = 3;
   classes @11 :UInt32 = 10;
+  path @12 :Text;
+  exported @13 :Text;
+  images @14 :Bool;
+  masked @15 :Bool;
 }
 
 struct DataSpecification {

@@ -51,13 +51,16 @@ struct one_of {
 /// What a value may be. What is said in words is only told, and checked by problem_of if it depends on other keys.
 using job_range = std::variant<std::string_view, whole_range, real_range, one_of>;
 
+/// Stands for all kinds of models but exported ones.
+inline constexpr std::string_view built_in = "built-in";
+
 struct job_key {
   std::string_view section;
   std::string_view name;
   job_field (*target)(job_draft&);
   job_range range;
   std::string_view meaning; ///< one line
-  std::string_view kinds{}; ///< values of the section's key `kind` that it is for; empty: all
+  std::string_view kinds{}; ///< values of the section's key `kind` that it is for, or built_in; empty: all
   std::string_view usual{}; ///< its default in words; empty: the value of a new job_draft
   on_resume resume = on_resume::free;
 };

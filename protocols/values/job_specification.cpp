@@ -74,6 +74,7 @@ bool is_resnet(std::uint32_t layers) {
 
 std::string problem_of(const job_specification& job) {
   checker c;
+  c.name(job.model.kind, "model.kind", "gpt, bert, mlp, resnet, vgg, exported");
   job_draft draft{.job = job};
   for (const auto& key : job_keys())
     if (key.kinds != "synthetic" || job.data.kind == "synthetic") // else it is not looked at
@@ -85,7 +86,9 @@ std::string problem_of(const job_specification& job) {
   const auto& m = job.model;
   if (m.kind == "gpt" || m.kind == "bert")
     c.require(m.width % m.heads == 0, "model.heads", "must divide model.width");
-  if (m.kind == "bert")
+  if (m.kind == "exported")
+    c.require(!m.path.empty() && !m.exported.empty(), "model.path", "must name the folder of an exported model");
+  if (m.of_masked_tokens())
     c.require(m.mask_token < m.vocabulary, "model.mask_token", "must be below model.vocabulary");
   if (m.kind == "resnet") {
     c.require(is_resnet(m.layers), "model.layers",
@@ -109,7 +112,7 @@ std::string problem_of(const job_specification& job) {
   c.require(d.path.find("://") == d.path.npos, "data.path", "is \"" + d.path + "\"; local paths only");
   if (d.kind == "text") {
     c.require(m.vocabulary >= 256, "model.vocabulary", "must be at least 256 for byte-level text");
-    c.require(m.kind != "bert" || m.mask_token >= 256, "model.mask_token",
+    c.require(!m.of_masked_tokens() || m.mask_token >= 256, "model.mask_token",
               "must be at least 256, and model.vocabulary 257: byte-level text uses the values below");
   }
   c.require(job.evaluate_every == 0 || d.validation > 0, "data.validation",

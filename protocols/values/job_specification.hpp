@@ -12,7 +12,7 @@ namespace parcae {
 
 /// Sizes of a model; which of them count depends on `kind`.
 struct model_specification {
-  std::string kind = "gpt";       ///< "gpt", "bert", "mlp" (of tokens), "resnet" or "vgg" (of images)
+  std::string kind = "gpt";       ///< "gpt", "bert", "mlp" (of tokens), "resnet", "vgg" (of images), or "exported"
   std::uint32_t layers = 4;       ///< transformer blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50
   std::uint32_t width = 64;       ///< of the model (gpt, bert), of hidden layers (mlp), channels of the first (images)
   std::uint32_t heads = 4;        ///< attention heads (gpt, bert); divides width
@@ -24,14 +24,19 @@ struct model_specification {
   std::uint32_t image = 32;       ///< height and width of the images, pixels
   std::uint32_t channels = 3;     ///< values per pixel
   std::uint32_t classes = 10;     ///< number of labels of images
+  std::string path{};             ///< exported: the folder with model.json and weights.safetensors, on the nodes too
+  std::string exported{};         ///< exported: what model.json says; sizes, `images` and `masked` follow from it
+  bool images = false;            ///< exported: of images, not of tokens
+  bool masked = false;            ///< exported: trained to fill in masked tokens
 
-  bool of_images() const { return kind == "resnet" || kind == "vgg"; }
+  bool of_images() const { return kind == "resnet" || kind == "vgg" || (kind == "exported" && images); }
+  bool of_masked_tokens() const { return kind == "bert" || (kind == "exported" && masked); }
 
   friend auto operator<=>(const model_specification&, const model_specification&) = default;
 };
 BOOST_DESCRIBE_STRUCT(model_specification, (),
                       (kind, layers, width, heads, sequence, vocabulary, dropout, tied_embeddings, mask_token, image,
-                       channels, classes))
+                       channels, classes, path, exported, images, masked))
 
 /// Where the samples come from.
 struct data_specification {

@@ -23,6 +23,7 @@ constexpr std::array entries{
     entry{parcae_error::job_over, "job_over", "the job has ended"},
     entry{parcae_error::too_many_jobs, "too_many_jobs", "the queue is full"},
     entry{parcae_error::unreachable_manager, "unreachable_manager", "no manager answers"},
+    entry{parcae_error::not_permitted, "not_permitted", "not permitted"},
     entry{parcae_error::internal, "internal", "internal error"},
 };
 

@@ -22,6 +22,7 @@ enum class parcae_error : std::uint8_t {
   job_over,            ///< the job ended already
   too_many_jobs,       ///< as many wait as the manager keeps; cancel some
   unreachable_manager, ///< no manager answered in time; may be repeated
+  not_permitted,       ///< a certificate does not allow it; fatal for the process that asked
   internal,            ///< an actor failed; see its log
 };
 

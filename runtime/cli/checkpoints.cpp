@@ -100,9 +100,9 @@ std::vector<stored> stored_below(const std::filesystem::path& state) {
   return result;
 }
 
-std::optional<status_reply> known_by(const std::string& manager) {
+std::optional<status_reply> known_by(const manager_option& manager) {
   try {
-    return manager_client(parse_local_address(manager), std::chrono::seconds(2))
+    return manager_client(manager.access(), std::chrono::seconds(2))
         .status({.changes_from = UINT64_MAX, .events_from = UINT64_MAX});
   } catch (const client_error&) {
     return std::nullopt;
@@ -118,7 +118,7 @@ std::string text_of_bytes(std::uint64_t x) {
   return text_of_quantity(size) + " " + units[unit];
 }
 
-void list(const std::string& manager, const std::string& state) {
+void list(const manager_option& manager, const std::string& state) {
   const auto known = known_by(manager);
   auto folders = state.empty() ? state_folders(known ? &*known : nullptr) : std::set{std::filesystem::absolute(state)};
   std::vector<stored> all;
@@ -167,8 +167,8 @@ void list(const std::string& manager, const std::string& state) {
 }
 
 // The folders of a checkpoint of the newest version that the keepers hold, those that this machine sees.
-std::vector<std::filesystem::path> checkpoint_of(const std::string& manager, std::uint64_t id) {
-  manager_client client(parse_local_address(manager));
+std::vector<std::filesystem::path> checkpoint_of(const manager_option& manager, std::uint64_t id) {
+  manager_client client(manager.access());
   const status_request wanted{.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX};
   auto job = client.status(wanted).jobs.at(0);
   const auto steps = std::max(job.protected_steps, job.checkpoint_steps);
@@ -207,7 +207,7 @@ std::vector<std::filesystem::path> checkpoint_of(const std::string& manager, std
 
 /// What is exported, and how.
 struct export_options {
-  std::string manager;
+  manager_option manager;
   std::string what;
   std::string output;
   std::string layout = "pytorch";
@@ -215,7 +215,7 @@ struct export_options {
 };
 
 void write_curve(const export_options& options, std::uint64_t job) {
-  const auto x = manager_client(parse_local_address(options.manager))
+  const auto x = manager_client(options.manager.access())
                      .status({.job = job, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
   std::ofstream file(options.curve);
   file << curve_of(x.jobs.at(0));
@@ -250,7 +250,7 @@ void export_job(const export_options& options) {
 
 } // namespace
 
-std::filesystem::path find_by_name(const std::string& name, const std::string& manager) {
+std::filesystem::path find_by_name(const std::string& name, const manager_option& manager) {
   const std::filesystem::path path = name;
   if (path.is_absolute() || std::filesystem::exists(path))
     return find_checkpoint(path);
@@ -266,7 +266,7 @@ std::filesystem::path find_by_name(const std::string& name, const std::string& m
                          "; `parcae checkpoints` lists what there is; of a keeper with another --state give the path");
 }
 
-std::optional<std::uint64_t> writer_of(const std::filesystem::path& checkpoint, const std::string& manager) {
+std::optional<std::uint64_t> writer_of(const std::filesystem::path& checkpoint, const manager_option& manager) {
   if (const auto known = known_by(manager))
     for (const auto& job : known->jobs)
       for (const auto& place : job.checkpoint_folders)

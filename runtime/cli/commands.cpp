@@ -32,23 +32,28 @@ void print(const std::string& x) {
 
 } // namespace
 
-std::shared_ptr<std::string> add_manager_option(CLI::App& command) {
-  auto x = std::make_shared<std::string>("127.0.0.1:4242");
-  command.add_option("--manager", *x, "HOST:PORT of the manager")->envname("PARCAE_MANAGER")->capture_default_str();
+std::shared_ptr<manager_option> add_manager_option(CLI::App& command) {
+  auto x = std::make_shared<manager_option>();
+  command.add_option("--manager", x->where, "HOST:PORT of the manager")
+      ->envname("PARCAE_MANAGER")
+      ->capture_default_str();
+  add_bundle_option(command, x->bundle);
   return x;
 }
 
 void add_manager(CLI::App& app) {
   auto command = app.add_subcommand("manager", "run the manager, which instances and commands connect to\n"
                                                "Example: parcae manager --listen 127.0.0.1:4242");
-  auto listen = std::make_shared<std::string>("127.0.0.1:4242");
-  command->add_option("--listen", *listen, "loopback HOST:PORT; port 0: any free one")->capture_default_str();
+  auto listen = std::make_shared<manager_option>();
+  command->add_option("--listen", listen->where, "HOST:PORT, without --bundle on loopback; port 0: any free one")
+      ->capture_default_str();
+  add_bundle_option(*command, listen->bundle);
   auto state = std::make_shared<std::string>((default_state_folder() / "manager").string());
   command->add_option("--state", *state, "folder for what it must not forget: started again with it, its jobs go on")
       ->capture_default_str();
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
-  command->callback([=] { run_manager(parse_local_address(*listen), *state, parse_log_format(*log)); });
+  command->callback([=] { run_manager(listen->access(), *state, parse_log_format(*log)); });
 }
 
 void add_status(CLI::App& app) {
@@ -61,7 +66,7 @@ void add_status(CLI::App& app) {
   command->add_flag("--all", *all, "also jobs that have ended, and instances that are lost");
   command->add_flag("--json", *json, "all of it, as one line of JSON");
   command->callback([=] {
-    auto x = manager_client(parse_local_address(*manager)).status({.job = *job});
+    auto x = manager_client(manager->access()).status({.job = *job});
     print(*json ? json_of(x) + "\n" : *job != 0 ? text_of(x, *all) : overview_of(x, *all));
   });
 }
@@ -73,7 +78,7 @@ void add_logs(CLI::App& app) {
   auto job = std::make_shared<std::uint64_t>(0);
   command->add_option("JOB", *job, "default: the one that runs, else the last")->check(job_number);
   command->callback([=] {
-    const auto x = manager_client(parse_local_address(*manager)).status({.job = *job});
+    const auto x = manager_client(manager->access()).status({.job = *job});
     const auto wall = std::chrono::system_clock::now();
     const auto seconds = std::chrono::system_clock::to_time_t(wall);
     std::tm local{};
@@ -95,7 +100,7 @@ void add_watch(CLI::App& app) {
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
   command->add_option("JOB", *job, "default: the one that runs, else the next, else the last")->check(job_number);
-  command->callback([=] { watch(parse_local_address(*manager), *job); });
+  command->callback([=] { watch(manager->access(), *job); });
 }
 
 void add_preempt(CLI::App& app) {
@@ -115,7 +120,7 @@ void add_preempt(CLI::App& app) {
     if (*notice > longest_notice)
       throw std::invalid_argument("--notice is at most " + to_string(std::chrono::milliseconds(longest_notice)));
     x->notice_ms = static_cast<std::uint64_t>(notice->count());
-    for (const auto& name : manager_client(parse_local_address(*manager)).preempt(*x))
+    for (const auto& name : manager_client(manager->access()).preempt(*x))
       print(printable(name) + "\n");
   });
 }
@@ -125,7 +130,7 @@ void add_cancel(CLI::App& app) {
   auto manager = add_manager_option(*command);
   auto job = std::make_shared<std::uint64_t>(0);
   command->add_option("JOB", *job)->required()->check(job_number);
-  command->callback([=] { manager_client(parse_local_address(*manager)).cancel(*job); });
+  command->callback([=] { manager_client(manager->access()).cancel(*job); });
 }
 
 } // namespace parcae

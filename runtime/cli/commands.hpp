@@ -1,7 +1,9 @@
 #pragma once
 
 // The subcommands of `parcae` that talk to a manager, and the manager itself. Sources: commands.cpp, submit.cpp,
-// checkpoints.cpp.
+// checkpoints.cpp, init.cpp.
+
+#include "runtime/process/address.hpp"
 
 #include <memory>
 #include <string>
@@ -24,8 +26,17 @@ void add_export(CLI::App& app);
 void add_checkpoints(CLI::App& app);
 void add_logs(CLI::App& app);
 void add_job_keys(CLI::App& app);
+void add_init(CLI::App& app);
 
-/// The option that names the manager; for those sources.
-std::shared_ptr<std::string> add_manager_option(CLI::App& command);
+/// What a command is told of the manager; for those sources.
+struct manager_option {
+  std::string where = "127.0.0.1:4242";
+  std::string bundle;
+
+  manager_access access() const { return parse_access(where, bundle); } ///< throws std::invalid_argument
+};
+
+/// The options for it.
+std::shared_ptr<manager_option> add_manager_option(CLI::App& command);
 
 } // namespace parcae

@@ -5,6 +5,7 @@
 #include "actors/manager/registry.hpp"
 #include "actors/node/instance.hpp"
 #include "protocols/base/locks.hpp"
+#include "protocols/trust/credentials.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
@@ -97,13 +98,18 @@ constexpr std::chrono::seconds last_messages{1};
 
 } // namespace
 
-int run_manager(const address& listen, const std::filesystem::path& state, log_format log) {
+int run_manager(const manager_access& access, const std::filesystem::path& state, log_format log) {
+  const auto& listen = access.where;
   log_to_stderr("manager", log);
   const std::shared_ptr<journal_store> store = open_journal(std::filesystem::absolute(state));
   auto known = recovered_from(store->read());
   termination end;
   vital_actors vital(end); // told until the actors are gone
-  control_plane plane;
+  if (!access.bundle.empty())
+    if (const auto who = credentials(access.bundle).self(); who.role != membership::manager)
+      throw std::runtime_error("cannot listen with the bundle " + access.bundle.string() + ": it is for " +
+                               to_string(who) + ", not for a manager");
+  control_plane plane({.bundle = access.bundle});
   auto& system = plane.system();
   auto keeping = system.spawn<caf::detached>(journal, store);
   vital.watch(keeping, "journal");
@@ -112,7 +118,7 @@ int run_manager(const address& listen, const std::filesystem::path& state, log_f
   registry_settings.jobs = std::move(known.jobs);
   registry_settings.ended = [&] { end.stop(); };
   auto core = system.spawn(registry, std::move(registry_settings));
-  auto published = system.spawn(front, manager_actor{core});
+  auto published = system.spawn(front, manager_actor{core}, plane.peers());
   const auto end_actors = [&] {
     caf::anon_send_exit(published, caf::exit_reason::kill); // it ignores all others
     caf::anon_send_exit(core, caf::exit_reason::user_shutdown);
@@ -131,12 +137,13 @@ int run_manager(const address& listen, const std::filesystem::path& state, log_f
   vital.watch(core, "registry");
   vital.watch(published, "front");
   bool signalled = false;
-  end.wait([&] {
+  const auto on_end = [&] {
     if (std::exchange(signalled, true))
       end.stop();
     spdlog::info("ending");
     caf::anon_send(core, end_atom_v);
-  });
+  };
+  end.wait(on_end, [&] { plane.read_bundle_again(); });
   const auto problem = vital.problem();
   limit_shutdown(5);
   caf::anon_send(plane.middleman(), caf::unpublish_atom_v, published.address(), *port);

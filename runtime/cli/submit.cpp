@@ -24,7 +24,7 @@ constexpr std::chrono::seconds absence_limit{30}; // of the manager, while a job
 constexpr int polls_to_tell = 5;                  // what passes sooner is no news
 
 struct submit_options {
-  std::string manager;
+  manager_option manager;
   std::string file;
   std::string checkpoint;
   job_overrides overrides;
@@ -46,7 +46,7 @@ std::string joined(const std::vector<std::string>& x) {
 }
 
 // As long as it takes, and so also through moments in which the manager does not answer.
-job_status patient_status(const address& manager, std::unique_ptr<manager_client>& client, std::uint64_t id) {
+job_status patient_status(const manager_access& manager, std::unique_ptr<manager_client>& client, std::uint64_t id) {
   const auto end = std::chrono::steady_clock::now() + absence_limit;
   for (;;)
     try {
@@ -63,8 +63,8 @@ job_status patient_status(const address& manager, std::unique_ptr<manager_client
     }
 }
 
-void wait_for(const address& manager, std::unique_ptr<manager_client> client, std::uint64_t id, const std::string& name,
-              std::string told) {
+void wait_for(const manager_access& manager, std::unique_ptr<manager_client> client, std::uint64_t id,
+              const std::string& name, std::string told) {
   std::string problem;
   int polls = 0; // in a row that found this problem
   // Polling only: the client has nothing else to do, and the job may take days.
@@ -141,7 +141,7 @@ job_specification job_of(const submit_options& options) {
 
 void check(const submit_options& options) {
   const auto job = job_of(options);
-  const auto x = manager_client(parse_local_address(options.manager)).check(job, options.priority);
+  const auto x = manager_client(options.manager.access()).check(job, options.priority);
   if (!x.obstacle.empty())
     throw client_error("job " + job.name + " is well formed, but " + x.obstacle);
   std::printf("job %s can run here%s\n", job.name.c_str(),
@@ -170,7 +170,7 @@ void submit(const submit_options& options) {
   if (options.check)
     return check(options);
   const auto job = job_of(options);
-  const auto manager = parse_local_address(options.manager);
+  const auto manager = options.manager.access();
   auto client = std::make_unique<manager_client>(manager);
   const auto id = client->submit(job, options.priority);
   std::printf("%llu\n", static_cast<unsigned long long>(id));

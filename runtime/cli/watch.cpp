@@ -42,7 +42,7 @@ bool is_over(const job_status& x) {
 /// One run of `watch`. All but the manager's answers happens on the thread that calls run().
 class watcher {
 public:
-  watcher(const address& manager, std::uint64_t job) : job_(job) {
+  watcher(const manager_access& manager, std::uint64_t job) : job_(job) {
     client_.emplace(manager);
     if (!can_draw())
       return;
@@ -187,7 +187,7 @@ private:
 
 } // namespace
 
-void watch(const address& manager, std::uint64_t job) {
+void watch(const manager_access& manager, std::uint64_t job) {
   watcher(manager, job).run();
 }
 

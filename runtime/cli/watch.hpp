@@ -12,6 +12,6 @@ namespace parcae {
 /// else the last one; waits for one if there is none. Returns when the job is done, or the user has seen enough. Throws
 /// client_error with one line if the job fails or is cancelled, or the manager is gone. A signal that ends the process
 /// does so after the terminal was given back.
-void watch(const address& manager, std::uint64_t job);
+void watch(const manager_access& manager, std::uint64_t job);
 
 } // namespace parcae

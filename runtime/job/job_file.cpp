@@ -1,5 +1,7 @@
 #include "runtime/job/job_file.hpp"
 
+#include "gpu/checkpoint/exported_weights.hpp"
+#include "gpu/model/exported_model.hpp"
 #include "gpu/model/model_description.hpp"
 #include "protocols/base/duration.hpp"
 #include "protocols/base/input_file.hpp"
@@ -254,6 +256,8 @@ private:
     }
     if (whole_ && !given("data.path") && job.data.kind != "synthetic")
       fail_at("data.path", "data.path must name a file or folder");
+    if (job.model.kind == "exported" && given("model.path"))
+      take_model();
     if (draft_.keeper_feed != "snapshot")
       fail_at("keepers.feed", "keepers.feed is \"" + shown(draft_.keeper_feed) + "\", must be \"snapshot\"");
     if (given("planning.interval"))
@@ -262,6 +266,20 @@ private:
       job.virtual_replicas = 8;
       while (job.micro_batch > 0 && job.virtual_replicas > 1 && job.micro_batches() % job.virtual_replicas != 0)
         job.virtual_replicas /= 2;
+    }
+  }
+
+  /// What an exported model's folder says travels with the job; the folder's path is the same on the nodes.
+  void take_model() {
+    auto& model = draft_.job.model;
+    model.path = std::filesystem::absolute(model.path).lexically_normal().string();
+    while (model.path.size() > 1 && model.path.back() == '/')
+      model.path.pop_back();
+    try {
+      take_exported_model(model);
+      check_stored_weights(model);
+    } catch (const std::runtime_error& e) {
+      fail_at("model.path", e.what());
     }
   }
 
@@ -282,7 +300,8 @@ private:
                        : known.section == "data" ? job.data.kind
                                                  : job.optimizer.kind;
     const auto kinds = ", " + std::string(known.kinds) + ", ";
-    if (!known.kinds.empty() && given(path) && kinds.find(", " + kind + ", ") == kinds.npos)
+    const bool fits = known.kinds == built_in ? kind != "exported" : kinds.find(", " + kind + ", ") != kinds.npos;
+    if (!known.kinds.empty() && given(path) && !fits)
       fail_at(path, path + " is for " + std::string(known.kinds) + ", but " + std::string(known.section) +
                         ".kind is \"" + kind + "\"; leave it out");
   }
@@ -290,7 +309,7 @@ private:
   void check() const {
     auto problem = problem_of(draft_.job);
     if (problem.empty())
-      problem = depth_problem_of(draft_.job);
+      problem = model_problem_of(draft_.job);
     if (!problem.empty())
       fail_at(std::string_view(problem).substr(0, problem.find(' ')), shown_error(problem));
   }
@@ -324,6 +343,8 @@ std::vector<std::string> changed_keys(const job_specification& from, const job_s
     if (key.resume == of && before != after)
       result.push_back(path_of(key) + " (" + after + ", was " + before + ")");
   }
+  if (of == on_resume::shape && from.model.exported != to.model.exported)
+    result.push_back("model.path (another model is there now)");
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include "protocols/base/text.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -33,6 +34,7 @@ address listening_address(const std::filesystem::path& output, child_process& ma
 
 local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::path logs) :
     programs_(std::move(programs)), logs_(std::move(logs)) {
+  ::unsetenv("PARCAE_BUNDLE"); // it is another cluster's; this one is on loopback, and has none
   start_manager("127.0.0.1:0");
 }
 

@@ -48,8 +48,10 @@ awaitable<std::string> connection::reach(const tcp::resolver::results_type& wher
   co_return problem;
 }
 
-connection::connection(boost::asio::io_context& io, tcp::socket to, link_side side) :
-    socket(std::move(to)), caf(io), here(side), gate(side) {
+connection::connection(boost::asio::io_context& io, tcp::socket to, link_side side,
+                       std::shared_ptr<const credentials> shown) :
+    socket(std::move(to)),
+    caf(io), here(side), own(std::move(shown)), gate(side) {
   use_socket();
 }
 
@@ -64,15 +66,49 @@ void connection::use_socket() {
   name_ = (peer.address().is_v6() ? "[" + ip + "]" : ip) + ":" + std::to_string(peer.port());
 }
 
+awaitable<std::string> connection::secure() {
+  if (!own)
+    co_return std::string();
+  tls_.emplace(socket, own->context());
+  const auto as =
+      here == link_side::accepted ? boost::asio::ssl::stream_base::server : boost::asio::ssl::stream_base::client;
+  const auto [problem] = co_await tls_->async_handshake(as, as_result);
+  if (over)
+    co_return "given up";
+  if (problem)
+    co_return handshake_problem(tls_->native_handle(), "no TLS handshake: " + problem.message());
+  peer = credentials::peer_of(tls_->native_handle());
+  if (!peer)
+    co_return "its certificate is not of Parcae";
+  const bool is_manager = peer->role == membership::manager;
+  if (is_manager != (here == link_side::dialled))
+    co_return "it is " + to_string(*peer) + (is_manager ? ", which dials nobody" : ", and not the manager");
+  name_ += " (" + to_string(*peer) + ")";
+  co_return std::string();
+}
+
 awaitable<std::size_t> connection::read_some(std::span<char> to) {
-  auto [failure, size] = co_await socket.async_read_some(boost::asio::buffer(to.data(), to.size()), as_result);
-  co_return failure ? 0 : size;
+  const auto buffer = boost::asio::buffer(to.data(), to.size());
+  error_code problem;
+  std::size_t size = 0;
+  if (tls_)
+    std::tie(problem, size) = co_await tls_->async_read_some(buffer, as_result);
+  else
+    std::tie(problem, size) = co_await socket.async_read_some(buffer, as_result);
+  if (problem && problem != boost::asio::error::eof && problem != boost::asio::ssl::error::stream_truncated)
+    failure = problem.message();
+  co_return problem ? 0 : size;
 }
 
 awaitable<bool> connection::write(std::span<const char> bytes) {
-  auto [failure, size] =
-      co_await boost::asio::async_write(socket, boost::asio::buffer(bytes.data(), bytes.size()), as_result);
-  co_return !failure;
+  const auto buffer = boost::asio::buffer(bytes.data(), bytes.size());
+  error_code problem;
+  std::size_t size = 0;
+  if (tls_)
+    std::tie(problem, size) = co_await boost::asio::async_write(*tls_, buffer, as_result);
+  else
+    std::tie(problem, size) = co_await boost::asio::async_write(socket, buffer, as_result);
+  co_return !problem;
 }
 
 void connection::say_goodbye() {

@@ -35,6 +35,7 @@ using stream_protocol = boost::asio::local::stream_protocol;
 constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
 constexpr milliseconds beat = 100ms;
 constexpr milliseconds accept_pause = 100ms;
+constexpr milliseconds aftermath = 10'000ms; ///< until another certificate may be of a node that was connected
 constexpr milliseconds name_limit = 5'000ms; ///< on top of a dial's, for a name that is not resolved
 
 bool is_exhausted(const error_code& x) {
@@ -50,6 +51,8 @@ struct hub::acceptor {
 };
 
 hub::hub(const link_options& x) : options_(x), pulse_(io_) {
+  if (has_bundle())
+    own_ = std::make_shared<credentials>(options_.bundle);
   start(watch());
   thread_ = std::thread([this] { run(); });
 }
@@ -112,6 +115,37 @@ void hub::serve(caf::actor_system* x) {
   });
 }
 
+std::string hub::read_bundle_again() {
+  if (!has_bundle())
+    return {};
+  return on_thread([&]() -> std::string {
+    try {
+      own_ = std::make_shared<credentials>(options_.bundle);
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+    for (auto all : {strangers_, members_})
+      for (const auto& x : all)
+        if (x->peer && own_->revoked(*x->peer)) {
+          spdlog::warn("closed the connection of {}: its certificate is revoked", x->name());
+          end(*x);
+        }
+    return {};
+  });
+}
+
+std::optional<identity> hub::identity_of(const caf::node_id& x) const {
+  const auto key = caf::to_string(x);
+  const lock held(mutex_);
+  const auto at = directory_.find(key);
+  return at == directory_.end() ? std::nullopt : std::optional(at->second);
+}
+
+/// Of somewhere to listen or to dial.
+std::string hub::problem_of_place(const tcp::endpoint& x) const {
+  return own_ || x.address().is_loopback() ? "" : "without a bundle there is only loopback";
+}
+
 // --- limits
 
 /// When so much time will have passed at least, on the clock of due times, which is behind by a beat at most.
@@ -138,6 +172,7 @@ awaitable<void> hub::watch() {
         spdlog::warn("closed the connection to {}: it takes nothing more", x->name());
       end(*x);
     }
+    std::erase_if(nodes_, [&](const auto& x) { return !x.second.by && x.second.free_from <= awake_; });
     if (ending_ && members_.empty()) {
       io_.stop();
       co_return;
@@ -171,9 +206,15 @@ void hub::trust(connection& x) {
     members_.splice(members_.end(), strangers_, at);
 }
 
+// What it said may still be under way inside CAF: nobody else takes its place before that was read.
 void hub::forget_node(connection& x) {
-  if (const auto at = nodes_.find(x.node); at != nodes_.end() && at->second == &x)
-    nodes_.erase(at);
+  const auto at = nodes_.find(x.node);
+  if (at == nodes_.end() || at->second.by != &x)
+    return;
+  at->second.by = nullptr;
+  at->second.free_from = by(aftermath);
+  const lock held(mutex_);
+  directory_.erase(x.node);
 }
 
 void hub::end(connection& x) {
@@ -191,7 +232,10 @@ void hub::end(connection& x) {
 hub::listener hub::listen(const std::string& host, std::uint16_t port, arrival on_arrival) {
   return on_thread([&]() -> listener {
     try {
-      const tcp::endpoint where(boost::asio::ip::make_address(host), port);
+      const tcp::endpoint where =
+          *tcp::resolver(io_).resolve(host, std::to_string(port), tcp::resolver::passive).begin();
+      if (auto problem = problem_of_place(where); !problem.empty())
+        return {0, 0, problem};
       auto x = std::make_shared<acceptor>(acceptor{tcp::acceptor(io_), std::move(on_arrival)});
       x->socket.open(where.protocol());
       keep_from_children(x->socket.native_handle());
@@ -233,7 +277,7 @@ awaitable<void> hub::accept(std::shared_ptr<acceptor> from) {
     }
     if (strangers_.size() >= options_.strangers)
       drop_oldest_stranger(nullptr);
-    auto x = std::make_shared<connection>(io_, std::move(socket), link_side::accepted);
+    auto x = std::make_shared<connection>(io_, std::move(socket), link_side::accepted, own_);
     strangers_.push_back(x);
     start(admit(std::move(x), from));
   }
@@ -242,6 +286,8 @@ awaitable<void> hub::accept(std::shared_ptr<acceptor> from) {
 awaitable<void> hub::admit(connection_ptr x, std::shared_ptr<acceptor> from) {
   x->step = "say what it is";
   x->due = by(options_.greeting);
+  if (const auto problem = co_await x->secure(); !problem.empty())
+    co_return refuse(*x, problem);
   std::array<char, link_greeting.size()> greeting{};
   std::size_t heard = 0;
   while (heard < greeting.size()) {
@@ -288,7 +334,7 @@ hub::dialled hub::dial(const std::string& host, std::uint16_t port) {
   auto state = std::make_shared<shared>();
   auto answer = state->promise.get_future();
   boost::asio::post(io_, [this, state, host, port] {
-    auto x = std::make_shared<connection>(io_, tcp::socket(io_), link_side::dialled);
+    auto x = std::make_shared<connection>(io_, tcp::socket(io_), link_side::dialled, own_);
     members_.push_back(x);
     start(reach(std::move(x), host, port, [state](dialled result) {
       if (state->abandoned && result.descriptor >= 0)
@@ -300,14 +346,14 @@ hub::dialled hub::dial(const std::string& host, std::uint16_t port) {
   if (answer.wait_for(options_.dial + options_.settle + name_limit) == std::future_status::ready)
     return answer.get();
   state->abandoned = true;
-  return {-1, true, "the name " + host + " is not resolved"};
+  return {-1, true, false, "the name " + host + " is not resolved"};
 }
 
 awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t port,
                            std::function<void(dialled)> answer) {
-  const auto fail = [&](std::string why) {
+  const auto fail = [&](std::string why, bool refused = false) {
     end(*x);
-    answer({-1, x->expired, x->expired ? "no answer in time" : std::move(why)});
+    answer({-1, x->expired, refused && !x->expired, x->expired ? "no answer in time" : std::move(why)});
   };
   if (!system_)
     co_return fail("this process ends");
@@ -316,14 +362,22 @@ awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t por
   auto [unknown, found] = co_await x->resolver->async_resolve(host, std::to_string(port), as_result);
   if (unknown || x->over)
     co_return fail(unknown.message());
+  for (const auto& entry : found)
+    if (const auto problem = problem_of_place(entry.endpoint()); !problem.empty())
+      co_return fail(problem, true);
   if (const auto problem = co_await x->reach(found); !problem.empty())
     co_return fail(problem);
+  if (const auto problem = co_await x->secure(); !problem.empty())
+    co_return fail(problem, true);
+  const std::string closed =
+      own_ ? "it closed the connection" : "it closed the connection; perhaps it wants a --bundle";
   if (!co_await x->write(link_greeting))
-    co_return fail("it closed the connection");
+    co_return fail(closed, true);
   std::vector<char> first(link_piece);
   first.resize(co_await x->read_some(first));
-  if (first.empty())
-    co_return fail("it closed the connection");
+  if (first.empty()) // TLS 1.3 tells who dialled only now that its certificate is refused
+    co_return fail(own_ && !x->failure.empty() ? "it refuses " + to_string(x->own->self()) + ": " + x->failure : closed,
+                   true);
   if (options_.settle > 0ms) {
     boost::asio::steady_timer settling(io_, options_.settle);
     co_await settling.async_wait(as_result);
@@ -334,7 +388,7 @@ awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t por
   x->step = "shake hands";
   x->due = by(options_.first_frame);
   pump(x, std::move(first));
-  answer({descriptor, false, {}});
+  answer({descriptor, false, false, {}});
 }
 
 // --- between
@@ -426,9 +480,17 @@ std::string hub::check(connection& x, const frame_header& header, std::span<cons
   const auto node = caf::to_string(verdict.node);
   if (!x.node.empty())
     return node == x.node ? "" : "a handshake as another node than before";
-  if (!nodes_.emplace(node, &x).second)
+  auto& known = nodes_[node];
+  if (known.by)
     return "it says to be a node that another connection is of";
+  if (known.free_from != milliseconds::max() && known.who != x.peer)
+    return "it says to be a node that was " + (known.who ? to_string(*known.who) : "another") + " a moment ago";
+  known = {&x, x.peer};
   x.node = node;
+  if (x.peer) {
+    const lock held(mutex_);
+    directory_[node] = *x.peer;
+  }
   return {};
 }
 

@@ -2,13 +2,14 @@
 
 // The thread that all control connections of a process pass through, on their way to CAF and from it. Per connection:
 //
-//   accepted   greeting → socket pair, its other end to CAF → first frame → open → goodbye → over
-//   dialled    connect → greeting → the other side's first word → socket pair → first frame → open → goodbye → over
+//   accepted   TLS → greeting → socket pair, its other end to CAF → first frame → open → goodbye → over
+//   dialled    connect → TLS → greeting → the other's first word → socket pair → first frame → open → goodbye → over
 //
 // Each step has a limit, counted while this process runs: one that stood still has not used up its peers' time.
 
 #include "protocols/base/line_limit.hpp"
 #include "protocols/base/locks.hpp"
+#include "protocols/trust/credentials.hpp"
 #include "runtime/link/frame_gate.hpp"
 #include "runtime/link/link.hpp"
 
@@ -31,6 +32,7 @@ using connection_ptr = std::shared_ptr<connection>;
 
 class hub {
 public:
+  /// Throws std::runtime_error with one line if the bundle cannot be used.
   explicit hub(const link_options& options);
 
   /// CAF's ends must be closed, or the actor system gone. Lets what CAF wrote last go out.
@@ -51,15 +53,31 @@ public:
   void stop_listening(std::uint64_t number);
 
   struct dialled {
-    int descriptor = -1; ///< for CAF; not blocking
-    bool silent = false; ///< else nobody listens there, or who does refuses
+    int descriptor = -1;  ///< for CAF; not blocking
+    bool silent = false;  ///< it said nothing in time
+    bool refused = false; ///< one of both did not like the other's certificate; else nobody listens there
     std::string problem;
   };
   /// Blocks until the other side has said its first word. Not on the hub's thread.
   dialled dial(const std::string& host, std::uint16_t port);
 
+  /// Who a node of CAF is, as the certificate of its connection says; empty: there is none. Any thread.
+  std::optional<identity> identity_of(const caf::node_id& x) const;
+
+  bool has_bundle() const { return !options_.bundle.empty(); }
+  /// Reads the bundle again, and ends the connections of who is revoked. Returns what is wrong, in one line: then all
+  /// stays as it was.
+  std::string read_bundle_again();
+
 private:
   struct acceptor;
+
+  /// Of a node of CAF: which connection it is of, and for a while after that whose it was.
+  struct claim {
+    connection* by = nullptr; ///< null: it has ended
+    std::optional<identity> who;
+    std::chrono::milliseconds free_from = std::chrono::milliseconds::max();
+  };
 
   void run();
   void start(boost::asio::awaitable<void> x);
@@ -75,6 +93,7 @@ private:
   boost::asio::awaitable<void> watch();
   std::chrono::milliseconds by(std::chrono::milliseconds limit) const;
 
+  std::string problem_of_place(const boost::asio::ip::tcp::endpoint& x) const;
   int pair_for(connection& x);
   void pump(const connection_ptr& x, std::vector<char> first);
   std::string check(connection& x, const frame_header& header, std::span<const char> payload);
@@ -93,11 +112,14 @@ private:
   caf::actor_system* system_ = nullptr;
   std::uint64_t next_listener_ = 1;
   std::map<std::uint64_t, std::shared_ptr<acceptor>> acceptors_;
-  std::list<connection_ptr> strangers_;      ///< accepted, and not yet through the gate; oldest first
-  std::list<connection_ptr> members_;        ///< the others
-  std::map<std::string, connection*> nodes_; ///< who says to be which node of CAF
+  std::list<connection_ptr> strangers_;    ///< accepted, and not yet through the gate; oldest first
+  std::list<connection_ptr> members_;      ///< the others
+  std::map<std::string, claim> nodes_;     ///< who says to be which node of CAF
+  std::shared_ptr<const credentials> own_; ///< null: plain TCP, on loopback
   line_limit refusals_;
-  std::thread thread_; ///< the only one that touches the fields above, once it runs
+  mutable mutex mutex_;
+  std::map<std::string, identity> directory_ GUARDED_BY(mutex_); ///< of nodes_ with a connection
+  std::thread thread_; ///< the only one that touches the fields above, but for the guarded, once it runs
 };
 
 } // namespace parcae

@@ -1,5 +1,6 @@
 #include "runtime/link/link.hpp"
 
+#include "protocols/wire/type_ids.hpp"
 #include "runtime/link/hub.hpp"
 
 #include <caf/all.hpp>
@@ -115,6 +116,8 @@ public:
 protected:
   caf::expected<caf::io::scribe_ptr> connect(const std::string& host, std::uint16_t port) override {
     const auto x = hub_.dial(host, port);
+    if (x.refused)
+      return caf::make_error(parcae_error::not_permitted, x.problem);
     if (x.descriptor < 0)
       return caf::make_error(x.silent ? caf::sec::connection_timeout : caf::sec::cannot_connect_to_node, x.problem);
     return caf::io::scribe_ptr(caf::make_counted<pair_scribe>(multiplexer_, x.descriptor, host, port));
@@ -145,6 +148,16 @@ private:
 network_side::network_side(const link_options& options) : hub_(std::make_unique<hub>(options)) {}
 
 network_side::~network_side() = default;
+
+std::string network_side::read_bundle_again() {
+  return hub_->read_bundle_again();
+}
+
+peer_lookup network_side::peers() const {
+  if (!hub_->has_bundle())
+    return nullptr;
+  return [x = hub_.get()](const caf::node_id& node) { return x->identity_of(node); };
+}
 
 caf_side::caf_side(caf::actor_system& system, network_side& to) : system_(system), network_(to) {
   auto& middleman = system.middleman();

@@ -3,33 +3,49 @@
 // LINK: how CAF's nodes connect here. CAF never sees the network: each connection ends in this process's hub, which
 // lets whole, checked frames pass between it and a socket pair that CAF has the other end of.
 
+#include "protocols/trust/identity.hpp"
+
 #include <caf/fwd.hpp>
 #include <caf/io/middleman_actor.hpp>
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace parcae {
 
 struct link_options {
-  std::chrono::milliseconds dial{2'000};        ///< until whoever was dialled has said a word
-  std::chrono::milliseconds settle{0};          ///< from that word until CAF hears of the connection
-  std::chrono::milliseconds greeting{5'000};    ///< until whoever connected has said that it is one of us
+  std::filesystem::path bundle{};            ///< what this process shows (protocols/trust); empty: only loopback, plain
+  std::chrono::milliseconds dial{2'000};     ///< until whoever was dialled has said a word
+  std::chrono::milliseconds settle{0};       ///< from that word until CAF hears of the connection
+  std::chrono::milliseconds greeting{5'000}; ///< until whoever connected has said that it is one of us
   std::chrono::milliseconds first_frame{5'000}; ///< from then on, until its handshake with CAF
   std::chrono::milliseconds write{10'000};      ///< of at most 16 KiB
   std::chrono::milliseconds goodbye{1'000};     ///< from one side's end of a connection to the other's
   std::size_t strangers = 256;                  ///< connections not through the gate; more: the oldest is closed
 };
 
+/// Who a node of CAF is, as its certificate says; empty: nobody that is connected.
+using peer_lookup = std::function<std::optional<identity>(const caf::node_id&)>;
+
 class hub;
 
 /// A thread. Make it before the actor system, destroy it after it: the system's end waits for what it has written.
 class network_side {
 public:
+  /// Throws std::runtime_error with one line if the bundle cannot be used.
   explicit network_side(const link_options& options = {});
   ~network_side();
+
+  /// For the bundle's files changed: new connections show the new certificate, and those of who is revoked end. Returns
+  /// what is wrong, in one line, or nothing. Any thread.
+  std::string read_bundle_again();
+  /// Null without a bundle: then nobody is known. Any thread, as long as this lives.
+  peer_lookup peers() const;
 
 private:
   friend class caf_side;

@@ -8,9 +8,12 @@
 
 namespace parcae {
 
-std::function<void()> last_words_of(const black_box& box, const std::string& instance, const address& manager) {
-  return [&box, arguments = std::vector<std::string>{"parcae-node", "--last-words", std::to_string(box.descriptor()),
-                                                     "--name", instance, "--manager", to_string(manager)}] {
+std::function<void()> last_words_of(const black_box& box, const std::string& instance, const manager_access& manager) {
+  std::vector<std::string> arguments{"parcae-node", "--last-words", std::to_string(box.descriptor()), "--name",
+                                     instance,      "--manager",    to_string(manager.where)};
+  if (!manager.bundle.empty())
+    arguments.insert(arguments.end(), {"--bundle", manager.bundle.string()});
+  return [&box, arguments = std::move(arguments)] {
     if (box.end().empty())
       return;
     std::vector<const char*> pointers;
@@ -21,7 +24,7 @@ std::function<void()> last_words_of(const black_box& box, const std::string& ins
   };
 }
 
-void deliver_last_words(const black_box& box, const std::string& instance, const address& manager) {
+void deliver_last_words(const black_box& box, const std::string& instance, const manager_access& manager) {
   manager_client(manager).report({instance, box.end(), box.lines()});
 }
 

@@ -13,9 +13,9 @@ namespace parcae {
 
 /// For the guardian: if the box says that the process failed, becomes another run of this program, which calls
 /// deliver_last_words with the same box. Else returns at once.
-std::function<void()> last_words_of(const black_box& box, const std::string& instance, const address& manager);
+std::function<void()> last_words_of(const black_box& box, const std::string& instance, const manager_access& manager);
 
 /// Throws client_error if the manager cannot be told.
-void deliver_last_words(const black_box& box, const std::string& instance, const address& manager);
+void deliver_last_words(const black_box& box, const std::string& instance, const manager_access& manager);
 
 } // namespace parcae

@@ -7,6 +7,7 @@
 #include "gpu/training/identity.hpp"
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/base/locks.hpp"
+#include "protocols/trust/credentials.hpp"
 #include "runtime/node/black_box_sink.hpp"
 #include "runtime/node/executor_log.hpp"
 #include "runtime/node/guardian.hpp"
@@ -142,12 +143,12 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
   auto port = make_data_port("127.0.0.1");
   executor_pool pool(options, *port);
   instance_ending ending;
-  control_plane plane({.settle = settling});
+  control_plane plane({.bundle = options.manager.bundle, .settle = settling});
   auto& system = plane.system();
   instance_config wiring;
   wiring.introduction = introduction_of(options, *port);
-  wiring.manager_host = options.manager.host;
-  wiring.manager_port = options.manager.port;
+  wiring.manager_host = options.manager.where.host;
+  wiring.manager_port = options.manager.where.port;
   wiring.seed = std::uint64_t{random()} << 32 | random();
   wiring.source.make = [&](const slot_id& slot, std::function<void(report)> f) {
     return pool.make(slot, std::move(f));
@@ -168,22 +169,36 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
       });
   const auto poller = poller_for(self, options.cloud); // destroyed before the actors
   bool signalled = false;
-  end.wait([&] {
+  const auto on_end = [&] {
     auto grace = std::exchange(signalled, true) ? std::chrono::milliseconds(0) : options.grace;
     caf::anon_send(self, notice_atom_v, static_cast<std::uint64_t>(grace.count()), std::string("SIGTERM"));
-  });
+  };
+  end.wait(on_end, [&] { plane.read_bundle_again(); });
   limit_shutdown(10);
   if (poller && ending.released)
     poller->acknowledge(std::chrono::seconds(2));
   return ending.failure;
 }
 
+/// The one asked for, or one that will be unique; with certificates one that they allow.
+std::string name_for(const node_options& options) {
+  const auto& bundle = options.manager.bundle;
+  if (bundle.empty())
+    return options.name.empty() ? default_node_name() : options.name;
+  const auto who = credentials(bundle).self();
+  const auto name = options.name.empty() ? who.name + "-" + default_node_name() : options.name;
+  if (!may_join_as(who, name))
+    throw std::runtime_error("cannot be " + name + " with the bundle " + bundle.string() + ", which is for " +
+                             to_string(who) +
+                             (who.role == membership::node ? ": use that name, or that and -MORE" : ""));
+  return name;
+}
+
 } // namespace
 
 int run_node(const node_options& given) {
   auto options = given;
-  if (options.name.empty())
-    options.name = default_node_name();
+  options.name = name_for(options);
   const auto box = std::make_shared<black_box>();
   const guardian guard(last_words_of(*box, options.name, options.manager));
   note_crashes(box);

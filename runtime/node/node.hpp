@@ -15,7 +15,7 @@
 namespace parcae {
 
 struct node_options {
-  address manager;
+  manager_access manager;
   std::string name;
   parcae::role role = parcae::role::worker;
   std::string device = "cpu";

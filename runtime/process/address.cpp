@@ -18,7 +18,10 @@ address parse_address(std::string_view text) {
   }
   if (bad)
     throw std::invalid_argument("\"" + std::string(text) + "\" is not HOST:PORT, for example 127.0.0.1:4242");
-  return {std::string(text.substr(0, colon)), static_cast<std::uint16_t>(port)};
+  auto host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']'))
+    host = host.substr(1, host.size() - 2);
+  return {std::string(host), static_cast<std::uint16_t>(port)};
 }
 
 address parse_local_address(std::string_view text) {
@@ -29,8 +32,12 @@ address parse_local_address(std::string_view text) {
   auto ip = boost::asio::ip::make_address(result.host, error);
   if (error || !ip.is_loopback())
     throw std::invalid_argument("refusing " + result.host +
-                                ": there is no TLS yet, use a loopback address such as 127.0.0.1:4242");
+                                ": without --bundle there is no TLS, and only loopback, such as 127.0.0.1:4242");
   return result;
+}
+
+manager_access parse_access(std::string_view where, const std::string& bundle) {
+  return {bundle.empty() ? parse_local_address(where) : parse_address(where), bundle};
 }
 
 } // namespace parcae

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -12,14 +13,27 @@ struct address {
 };
 
 inline std::string to_string(const address& x) {
-  return x.host + ":" + std::to_string(x.port);
+  const bool v6 = x.host.find(':') != std::string::npos;
+  return (v6 ? "[" + x.host + "]" : x.host) + ":" + std::to_string(x.port);
 }
 
-/// "HOST:PORT". Throws std::invalid_argument with one line on what is wrong.
+/// "HOST:PORT"; an IPv6 address in brackets. Throws std::invalid_argument with one line on what is wrong.
 address parse_address(std::string_view text);
 
-/// Of a manager, to listen on or to dial. Throws std::invalid_argument unless it is a numeric loopback address or
-/// "localhost": nothing goes beyond loopback without TLS.
+/// Of a manager, to listen on or to dial without certificates. Throws std::invalid_argument unless it is a numeric
+/// loopback address or "localhost": nothing goes beyond loopback without TLS.
 address parse_local_address(std::string_view text);
+
+/// A manager, and what this process shows there.
+struct manager_access {
+  manager_access() = default;
+  manager_access(address x, std::filesystem::path shown = {}) : where(std::move(x)), bundle(std::move(shown)) {}
+
+  address where;
+  std::filesystem::path bundle; ///< empty: nothing, on loopback
+};
+
+/// What --manager (or --listen) and --bundle say; without a bundle as parse_local_address.
+manager_access parse_access(std::string_view where, const std::string& bundle);
 
 } // namespace parcae

@@ -73,14 +73,19 @@ caf::behavior follower(caf::stateful_actor<follower_state>* self, service_actor 
 
 } // namespace
 
-manager_client::manager_client(const address& manager, std::chrono::milliseconds limit) :
-    implementation_(std::make_unique<implementation>(link_options{.dial = limit})) {
+manager_client::manager_client(const manager_access& to, std::chrono::milliseconds limit) :
+    implementation_(std::make_unique<implementation>(link_options{.bundle = to.bundle, .dial = limit})) {
+  const auto& manager = to.where;
   auto& c = *implementation_;
   c.limit = limit;
   c.where = manager;
   caf::error problem;
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  for (int i = 0; i < dial_attempts && !c.manager && std::chrono::steady_clock::now() < deadline; ++i)
+  const auto may_be_worth_it = [&] {
+    return !c.manager && (!problem || problem == caf::sec::connection_timeout) &&
+           std::chrono::steady_clock::now() < deadline;
+  };
+  for (int i = 0; i < dial_attempts && may_be_worth_it(); ++i)
     c.self->request(c.plane.middleman(), 2 * limit, caf::connect_atom_v, manager.host, manager.port)
         .receive(
             [&](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {

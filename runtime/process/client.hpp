@@ -12,7 +12,7 @@
 
 namespace parcae {
 
-/// The manager cannot be reached or refused a request; what() is one line for the user.
+/// The manager cannot be reached or refused a request, or the bundle cannot be used; what() is one line for the user.
 class client_error : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;
@@ -21,7 +21,7 @@ public:
 class manager_client {
 public:
   /// Connects; throws client_error if no manager answers within the limit.
-  explicit manager_client(const address& manager, std::chrono::milliseconds limit = std::chrono::seconds(5));
+  explicit manager_client(const manager_access& manager, std::chrono::milliseconds limit = std::chrono::seconds(5));
   ~manager_client();
 
   /// All throw client_error, also for error replies.

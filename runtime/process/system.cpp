@@ -6,6 +6,8 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
+#include <spdlog/spdlog.h>
+
 #include <stdexcept>
 
 namespace parcae {
@@ -69,5 +71,14 @@ caf::actor_system_config& sound(system_config& x) {
 
 control_plane::control_plane(const link_options& options) :
     network_(options), system_(sound(config_)), end_(system_, network_) {}
+
+void control_plane::read_bundle_again() {
+  if (!network_.peers())
+    return;
+  if (const auto problem = network_.read_bundle_again(); problem.empty())
+    spdlog::info("certificates are read again");
+  else
+    spdlog::error("{}: what was read before stays in use", problem);
+}
 
 } // namespace parcae

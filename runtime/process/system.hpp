@@ -38,12 +38,15 @@ public:
 /// own middleman (publish, remote_actor, …) opens ports past it, and is not for use.
 class control_plane {
 public:
-  /// Throws std::runtime_error with one line if CAF would run otherwise than is wanted.
+  /// Throws std::runtime_error with one line if the bundle cannot be used, or CAF would run otherwise than is wanted.
   explicit control_plane(const link_options& options = {});
 
   caf::actor_system& system() { return system_; }
   /// Dials and publishes: see caf_side.
   const caf::io::middleman_actor& middleman() const { return end_.middleman(); }
+  /// See network_side.
+  peer_lookup peers() const { return network_.peers(); }
+  void read_bundle_again(); ///< and tells the log
 
 private:
   system_config config_;

@@ -16,12 +16,13 @@ struct termination::implementation {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{context.get_executor()};
   boost::asio::signal_set signals{context, SIGTERM, SIGINT};
   std::function<void()> on_signal;
+  std::function<void()> on_hangup;
 
   void wait_for_signal() {
-    signals.async_wait([this](const boost::system::error_code& error, int) {
+    signals.async_wait([this](const boost::system::error_code& error, int number) {
       if (error)
         return;
-      on_signal();
+      (number == SIGHUP ? on_hangup : on_signal)();
       wait_for_signal();
     });
   }
@@ -36,8 +37,10 @@ termination::termination() {
 
 termination::~termination() = default;
 
-void termination::wait(std::function<void()> on_signal) {
+void termination::wait(std::function<void()> on_signal, std::function<void()> on_hangup) {
   implementation_->on_signal = std::move(on_signal);
+  if ((implementation_->on_hangup = std::move(on_hangup)))
+    implementation_->signals.add(SIGHUP);
   implementation_->wait_for_signal();
   implementation_->context.run();
 }

@@ -14,8 +14,9 @@ public:
   termination();
   ~termination();
 
-  /// Returns when stop() was called. `on_signal` is called on this thread for each SIGTERM or SIGINT.
-  void wait(std::function<void()> on_signal);
+  /// Returns when stop() was called. `on_signal` is called on this thread for each SIGTERM or SIGINT, `on_hangup` for
+  /// each SIGHUP, which is ignored without it.
+  void wait(std::function<void()> on_signal, std::function<void()> on_hangup = {});
 
   /// May be called from any thread, also before wait.
   void stop();

@@ -76,6 +76,14 @@ inline std::string in_a_folder(const std::string& file) {
   return std::filesystem::is_directory(folder) ? "" : "there is no folder " + folder.string();
 }
 
+/// The option that names the bundle of certificates.
+inline CLI::Option* add_bundle_option(CLI::App& app, std::string& value) {
+  return app
+      .add_option("--bundle", value, "certificates that `parcae init` has made for this process: TLS, on any address")
+      ->envname("PARCAE_BUNDLE")
+      ->check(CLI::ExistingFile);
+}
+
 /// An option whose value is a duration as people write it. Anything with a constructor from milliseconds holds it.
 template <class Duration>
 CLI::Option* add_duration(CLI::App& app, const std::string& name, Duration& value, const std::string& text) {

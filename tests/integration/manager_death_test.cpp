@@ -96,6 +96,30 @@ TEST_F(manager_death, all_workers_may_die_meanwhile) {
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 
+// given: everything dies / expected: started again, the job goes on by itself from the newest checkpoint, the same bits
+TEST_F(manager_death, everything_may_die) {
+  auto job = small_job(300);
+  job.checkpoint_every = 20;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const auto id = cluster->client().submit(job);
+  wait_for_job(id, "a checkpoint", [&](const job_status& j) { return j.checkpoint_steps > 0; });
+  kill_manager();
+  for (const auto* name : {"a", "keeper"}) {
+    cluster->node(name).signal(SIGKILL);
+    ASSERT_TRUE(cluster->node(name).wait(limit));
+  }
+  cluster->restart_manager();
+  cluster->start_keeper();
+  cluster->start_node("b");
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  ASSERT_FALSE(end.chain.empty());
+  EXPECT_GT(end.chain[0].last, 0u);
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
 // given: the manager is killed again and again at random while nodes come and go / expected: the same bits
 TEST_F(manager_death, may_come_at_any_moment) {
   std::mt19937_64 random(7);

@@ -206,7 +206,8 @@ TEST_F(registry_test, replies_name_the_managers_life) {
 
 // given: the front with a registry behind it; exits by anybody / expected: what it passes on is answered, and it lives
 TEST_F(registry_test, the_front_survives_exits) {
-  const auto front = system.spawn(parcae::front, manager_actor{registry});
+  const auto front = system.spawn(parcae::front, manager_actor{registry},
+                                  std::function<std::optional<identity>(const caf::node_id&)>());
   for (auto reason : {caf::exit_reason::user_shutdown, caf::exit_reason::unhandled_exception,
                       caf::exit_reason::remote_link_unreachable}) {
     caf::anon_send_exit(front, reason);

@@ -34,7 +34,10 @@ TEST(client, bytes_of_older_builds_are_read) {
 // given: each kind of request / expected: the same after encoding and decoding
 TEST(client, requests_round_trip) {
   auto expected = sample_job();
-  expected.min_instances = 6; // older builds did not know it
+  expected.min_instances = 6; // older builds did not know it, nor exported models
+  expected.model.path = "/models/m";
+  expected.model.exported = "{\"version\": 1}";
+  expected.model.images = expected.model.masked = true;
   auto job = std::get<submit_request>(decode_request(encode(request{submit_request{expected}}))).job;
   EXPECT_EQ(job.min_instances, 6u);
   EXPECT_EQ(job.name, expected.name);

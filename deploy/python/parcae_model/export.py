@@ -1,0 +1,268 @@
+"""export(): a model as a folder that Parcae trains."""
+
+import hashlib
+import json
+import pathlib
+
+import torch
+from safetensors.torch import save_file
+
+from .errors import CannotExport, first_line, line_of_exception, line_of_forward, quiet, refuse
+from .graph import Slots, references_in, run_graph, write_graph
+from .layers import layers_of, switched
+from .measure import activations_of, flop_of
+
+FORMAT, VERSION = "parcae.exported_model", 1
+LOSSES = ("cross_entropy", "mean_squared_error", "in_last_layer")
+
+
+def export(model, example, folder, *, loss="cross_entropy", targets=None, names_from=None, pixels=None, vocabulary=None,
+           classes=None, mask_token=None):
+    """Writes `folder`: model.json (graphs, names, shapes) and weights.safetensors. Returns what model.json says.
+
+    model       a list of layers, an nn.Sequential, or a model of a class in parcae_model.huggingface.KNOWN. What lies
+                between two layers is one float32 tensor whose first dimension is the batch.
+    example     one batch of at least two samples, whole numbers: tokens [batch, sequence], or pixels 0 … 255
+                [batch, channels, height, width], height = width.
+    loss        "cross_entropy" of the last layer's output and the targets, "mean_squared_error", or "in_last_layer":
+                the last layer takes (input, targets) and returns the loss, a scalar; `targets` is then an example.
+    names_from  the module whose names the tensors get, if `model` is a list of its parts
+    pixels      parcae_model.Pixels(mean, deviation): what makes real numbers of pixels, put before the first layer
+    vocabulary  number of token values; default: that of the first embedding
+    classes     number of labels, if the loss is in the last layer
+    mask_token  the model is trained to fill in masked tokens; this one stands for them
+    The model itself stays as it is. Raises CannotExport: one line.
+    """
+    exporter = _Exporter(loss, targets)
+    with torch.random.fork_rng(devices=[]):
+        description = exporter.describe(layers_of(model, names_from, pixels), example, vocabulary, classes, mask_token)
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {name: x.detach().contiguous().clone() for name, x in exporter.stored.items()}
+    save_file(stored, folder / "weights.safetensors", metadata={"format": "pt", **description["ties"]})
+    (folder / "model.json").write_text(_text_of(description))
+    return description
+
+
+def _text_of(description):
+    """One node, layer or tensor a line."""
+    compact = lambda x: json.dumps(x, ensure_ascii=False, separators=(", ", ": "))
+
+    def part(key, value):
+        if key == "graphs":
+            pair = lambda x: "{" + ",\n".join(f'"{mode}": {graph_text(g)}' for mode, g in x.items()) + "}"
+            return "[\n" + ",\n".join(map(pair, value)) + "\n]"
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return "[\n" + ",\n".join(map(compact, value)) + "\n]"
+        if isinstance(value, dict) and any(isinstance(x, (dict, list)) for x in value.values()):
+            return "{\n" + ",\n".join(f"{compact(k)}: {compact(v)}" for k, v in value.items()) + "\n}"
+        return compact(value)
+
+    def graph_text(graph):
+        nodes = ",\n".join(map(compact, graph["nodes"]))
+        return f'{{"nodes": [\n{nodes}\n], "output": {compact(graph["output"])}}}'
+
+    return "{\n" + ",\n".join(f'"{key}": {part(key, value)}' for key, value in description.items()) + "\n}\n"
+
+
+class _Exporter:
+    def __init__(self, loss, targets):
+        if loss not in LOSSES:
+            raise CannotExport(f'the loss "{loss}" is not known; it is one of {", ".join(LOSSES)}')
+        if (loss == "in_last_layer") != (targets is not None):
+            raise CannotExport("an example of the targets is given if, and only if, the loss is in the last layer")
+        self.loss, self.targets = loss, targets
+        self.graphs, self.keys, self.likes = [], {}, {}
+        self.stored, self.digests = {}, {}   # by name in weights.safetensors
+        self.names_stored, self.same = {}, {}
+
+    def describe(self, layers, example, vocabulary, classes, mask_token):
+        kind = _input_kind(example)
+        x, described, owners, ties = example, [], {}, {}
+        for number, layer in enumerate(layers):
+            last = number + 1 == len(layers)
+            extra = (self.targets,) if last and self.targets is not None else ()
+            output = self.run(layer, x, extra, scalar=bool(extra))
+            graph = self.graph_for(layer, (x, *extra), output)
+            described.append({"name": layer.name, "graph": graph,
+                              "parameters": [name for name, _ in self.own_names(layer, number, owners, ties)],
+                              "buffers": [self.store(name, t) for name, t in layer.buffers],
+                              "constants": [self.store_constant(name, t) for name, t in layer.constants],
+                              "output": list(output.shape[1:]),
+                              "forward_flop": flop_of(layer.module, (x, *extra)) / len(example),
+                              "activation_values": activations_of(layer, (x, *extra)) / len(example)})
+            x = output
+        tensors = {name: [str(t.dtype).removeprefix("torch."), list(t.shape), self.digests[name]]
+                   for name, t in self.stored.items()}
+        return {"format": FORMAT, "version": VERSION, "torch": torch.__version__.split("+")[0],
+                "input": self.input(kind, example, layers, x, vocabulary, classes),
+                "loss": self.loss, "mask_token": mask_token, "ties": ties,
+                "layers": described, "tensors": tensors, "graphs": self.graphs}
+
+    def input(self, kind, example, layers, output, vocabulary, classes):
+        if kind == "tokens":
+            if vocabulary is None:
+                found = [m for m in layers[0].module.modules() if isinstance(m, torch.nn.Embedding)]
+                if not found:
+                    raise CannotExport("the first layer has no embedding: say how many values a token has "
+                                       "(vocabulary=)")
+                vocabulary = found[0].num_embeddings
+            wanted = [example.shape[1], vocabulary]
+            fits = output.dim() == 3 and output.shape[1] == wanted[0] and output.shape[2] >= vocabulary
+            if self.loss == "cross_entropy" and not fits:
+                refuse(layers[-1].name, line_of_forward(layers[-1].module),
+                       f"returns {list(output.shape[1:])} for a sample; cross-entropy of tokens wants {wanted}")
+            return {"kind": "tokens", "sequence": example.shape[1], "vocabulary": vocabulary}
+        if self.loss == "cross_entropy":
+            if output.dim() != 2:
+                refuse(layers[-1].name, line_of_forward(layers[-1].module),
+                       f"returns {list(output.shape[1:])} for a sample; cross-entropy of images wants one number for "
+                       "each label")
+            classes = output.shape[1]
+        elif classes is None:
+            raise CannotExport("say how many labels there are (classes=)")
+        return {"kind": "images", "channels": example.shape[1], "image": example.shape[2], "classes": classes}
+
+    # --- one layer
+
+    def run(self, layer, x, extra, scalar):
+        """The layer's output for the example, in evaluation."""
+        try:
+            with switched([layer.module], False), torch.no_grad():
+                output = layer.module(x, *extra)
+        except Exception as e:
+            refuse(layer.name, line_of_exception(e) or line_of_forward(layer.module),
+                   f"fails on the example: {first_line(e)}")
+        place = line_of_forward(layer.module)
+        if isinstance(output, (tuple, list, dict)):
+            refuse(layer.name, place, f"returns {len(output)} values ({type(output).__name__}); exactly one tensor "
+                                      "lies between layers")
+        if not isinstance(output, torch.Tensor):
+            refuse(layer.name, place, f"returns a {type(output).__name__}, not a tensor")
+        if output.dtype != torch.float32:
+            refuse(layer.name, place, f"returns {output.dtype}; what lies between layers is float32")
+        if scalar and output.dim() != 0:
+            refuse(layer.name, place, f"returns {list(output.shape)}, but is to return the loss, a scalar")
+        if not scalar and (output.dim() < 2 or output.shape[0] != x.shape[0]):
+            refuse(layer.name, place,
+                   f"returns {list(output.shape)} for {list(x.shape)}; the first dimension is the batch")
+        return output
+
+    def graph_for(self, layer, inputs, output):
+        """The number of the layer's graphs: those of an earlier layer, if they compute what this one does."""
+        like = layer.likeness(inputs[0].shape), len(inputs)
+        for number, renamed in self.likes.get(like, ()):
+            before = list(layer.constants)
+            layer.constants = [before[int(old[2:])] for old in renamed]
+            with torch.no_grad():
+                if torch.equal(run_graph(self.graphs[number]["eval"], layer.tensors(), *inputs), output):
+                    return number
+            layer.constants = before
+        graphs = {mode: self.export_one(layer, inputs, mode == "train") for mode in ("train", "eval")}
+        used = {r for g in graphs.values() for node in g["nodes"] for r in references_in(node["args"])}
+        for i, (name, _) in enumerate(layer.parameters):
+            if not any(f"%p{i}" in references_in(node["args"]) for node in graphs["train"]["nodes"]):
+                refuse(layer.name, line_of_forward(layer.module),
+                       f"does not use its parameter {name}; remove it, or freeze it (requires_grad_(False))")
+        renamed = layer.keep_constants(used)
+        graphs = json.loads(json.dumps(graphs))
+        for g in graphs.values():
+            for node in g["nodes"]:
+                node["args"] = _renamed(node["args"], renamed)
+        shapes = [[list(t.shape) for _, t in all_of] for all_of in (layer.parameters, layer.buffers, layer.constants)]
+        key = json.dumps([graphs, shapes])
+        if key not in self.keys:
+            self.keys[key] = len(self.graphs)
+            self.graphs.append(graphs)
+        self.likes.setdefault(like, []).append((self.keys[key], list(renamed)))
+        return self.keys[key]
+
+    def export_one(self, layer, inputs, training):
+        batch = torch.export.Dim("batch", min=1)
+        shapes = tuple({0: batch} if x.dim() > 0 else None for x in inputs)
+        try:
+            with switched([layer.module], training), quiet():
+                program = torch.export.export(layer.module, inputs, dynamic_shapes=shapes, strict=False)
+        except Exception as e:
+            refuse(layer.name, line_of_exception(e) or line_of_forward(layer.module), _reason(e))
+        return write_graph(program, Slots(layer.references), layer.name, training)
+
+    # --- tensors
+
+    def own_names(self, layer, number, owners, ties):
+        """The layer's parameters by unique names; one that an earlier layer has too is tied to it."""
+        taken = {n for names in owners.values() for n, _ in names} | set(self.stored)
+        for name, x in layer.parameters:
+            if id(x) in owners:
+                first, where = owners[id(x)][0]
+                if where == number:
+                    continue
+                if ties:
+                    refuse(layer.name, "", f"shares {first} with another layer, as others share "
+                                           f"{next(iter(ties.values()))}; one pair of tied parameters is known")
+                own = self.second_name(layer, x, name, first)
+                ties[own] = first
+                owners[id(x)].append((own, number))
+                yield own, x
+                continue
+            if name in taken:
+                refuse(layer.name, "", f"has a second parameter of the name {name}")
+            owners[id(x)] = [(name, number)]
+            self.store(name, x)
+            yield name, x
+
+    @staticmethod
+    def second_name(layer, x, name, first):
+        local = next(n for n, y in layer.module.named_parameters(remove_duplicate=False) if y is x)
+        own = name
+        if name == first:
+            own = f"lm_head.{local.split('.')[-1]}" if "head" in local else f"{layer.name}.{local}"
+        return own if own != first else f"{own}.tied"
+
+    def store(self, name, x):
+        if name in self.stored and self.stored[name] is not x:
+            raise CannotExport(f"two tensors have the name {name}; give names_from=")
+        self.stored[name] = x
+        self.digests[name] = _digest(x)
+        return name
+
+    def store_constant(self, name, x):
+        """Equal ones are stored once."""
+        key = str(x.dtype), tuple(x.shape), _digest(x)
+        if key not in self.same:
+            while name in self.stored:
+                name += "_"
+            self.same[key] = self.store(name, x)
+        return self.same[key]
+
+
+def _renamed(x, names):
+    if isinstance(x, list):
+        return [_renamed(y, names) for y in x]
+    return names.get(x, x) if isinstance(x, str) else x
+
+
+def _digest(x):
+    return hashlib.sha256(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
+
+
+def _input_kind(example):
+    what = f"{example.dtype} {list(example.shape)}" if isinstance(example, torch.Tensor) else type(example).__name__
+    if not isinstance(example, torch.Tensor) or example.dtype != torch.int64 or example.dim() not in (2, 4):
+        raise CannotExport(f"the example is {what}; it is whole numbers, int64: tokens [batch, sequence], or pixels 0 "
+                           "to 255 [batch, channels, height, width], of which parcae_model.Pixels makes real ones "
+                           "(pixels=)")
+    if example.shape[0] < 2:
+        raise CannotExport(f"the example is {what}; of one sample nothing can be told about batches: give two or more")
+    if example.dim() == 4 and example.shape[2] != example.shape[3]:
+        raise CannotExport(f"the example is {what}; images are as high as wide")
+    return "tokens" if example.dim() == 2 else "images"
+
+
+def _reason(e):
+    text = str(e)
+    if "data-dependent" in text or "GuardOnDataDependent" in type(e).__name__:
+        return "the control flow depends on values; torch.where can often say the same"
+    if "Constraints violated" in text or "specialized" in text or "ConstraintViolation" in type(e).__name__:
+        return "is fixed to the example's batch; it must work for any number of samples"
+    return f"torch.export says: {first_line(e)}"

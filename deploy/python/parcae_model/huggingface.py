@@ -1,0 +1,100 @@
+"""Hugging Face's models as lists of layers. Each wrapper takes and returns one tensor; names stay those of the model.
+
+Nothing of transformers is imported: what a model is, its class's name says.
+"""
+
+import torch
+from torch import nn
+
+
+def _one(x):
+    return x[0] if isinstance(x, tuple) else x
+
+
+class Block(nn.Module):
+    """A block that needs only the hidden states."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, hidden):
+        return _one(self.block(hidden))
+
+
+class GPT2Embeddings(nn.Module):
+    def __init__(self, transformer):
+        super().__init__()
+        self.wte, self.wpe, self.drop = transformer.wte, transformer.wpe, transformer.drop
+
+    def forward(self, tokens):
+        places = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
+        return self.drop(self.wte(tokens) + self.wpe(places))
+
+
+class NormAndHead(nn.Module):
+    def __init__(self, norm, head):
+        super().__init__()
+        self.norm, self.head = norm, head
+
+    def forward(self, hidden):
+        return self.head(self.norm(hidden))
+
+
+class BertEmbeddings(nn.Module):
+    def __init__(self, embeddings):
+        super().__init__()
+        self.embeddings = embeddings
+
+    def forward(self, tokens):
+        return self.embeddings(input_ids=tokens)
+
+
+class RotaryBlock(nn.Module):
+    """The rotary embedding's sines and cosines are computed in each block: so only hidden states lie between layers."""
+
+    def __init__(self, block, rotary):
+        super().__init__()
+        self.block, self.rotary = block, rotary
+
+    def forward(self, hidden):
+        places = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)
+        return _one(self.block(hidden, attention_mask=None, position_ids=places,
+                               position_embeddings=self.rotary(hidden, places)))
+
+
+class ViTHead(nn.Module):
+    def __init__(self, norm, classifier):
+        super().__init__()
+        self.norm, self.classifier = norm, classifier
+
+    def forward(self, hidden):
+        return self.classifier(self.norm(hidden)[:, 0])
+
+
+def _gpt2(model):
+    body = model.transformer
+    return [GPT2Embeddings(body), *map(Block, body.h), NormAndHead(body.ln_f, model.lm_head)]
+
+
+def _bert(model):
+    return [BertEmbeddings(model.bert.embeddings), *map(Block, model.bert.encoder.layer), model.cls]
+
+
+def _rotary(model):
+    body = model.model
+    blocks = [RotaryBlock(x, body.rotary_emb) for x in body.layers]
+    return [body.embed_tokens, *blocks, NormAndHead(body.norm, model.lm_head)]
+
+
+def _vit(model):
+    return [model.vit.embeddings, *map(Block, model.vit.encoder.layer), ViTHead(model.vit.layernorm, model.classifier)]
+
+
+KNOWN = {
+    "GPT2LMHeadModel": _gpt2,
+    "BertForMaskedLM": _bert,
+    "LlamaForCausalLM": _rotary,
+    "Qwen2ForCausalLM": _rotary,
+    "ViTForImageClassification": _vit,
+}

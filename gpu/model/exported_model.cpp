@@ -1,0 +1,370 @@
+#include "gpu/model/exported_model.hpp"
+
+#include "gpu/model/exported_parts.hpp"
+#include "protocols/base/input_file.hpp"
+#include "protocols/base/locks.hpp"
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <list>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace parcae {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::string_view format = "parcae.exported_model";
+constexpr std::int64_t version = 1;
+constexpr std::string_view torch_version = "2.11.0";
+constexpr std::size_t most_layers = 10'000;
+constexpr std::uint64_t most_values = std::uint64_t{1} << 40; // of a tensor
+constexpr std::size_t most_name = 200;
+constexpr std::uint32_t largest_extent = 10'000'000;
+
+[[noreturn]] void fail(const std::string& where, const std::string& why) {
+  throw exported_model_error(where + ": " + why);
+}
+
+/// A tensor's name is a key in other files.
+std::string name_of(const json::value& x, const std::string& where) {
+  if (!x.is_string() || x.get_string().empty() || x.get_string().size() > most_name ||
+      shown(x.get_string().subview(0, 100)) != x.get_string().subview(0, 100))
+    fail(where, "a name is not 1 to " + std::to_string(most_name) + " printable characters");
+  return std::string(x.get_string());
+}
+
+std::vector<std::int64_t> shape_of(const json::value& x, const std::string& where) {
+  const auto* extents = x.if_array();
+  if (!extents || extents->size() > 16)
+    fail(where, "a shape is no list of whole numbers");
+  std::vector<std::int64_t> result;
+  std::uint64_t values = 1;
+  for (const auto& e : *extents) {
+    const auto* extent = e.if_int64();
+    if (!extent || *extent < 1 || __builtin_mul_overflow(values, static_cast<std::uint64_t>(*extent), &values) ||
+        values > most_values)
+      fail(where, "a shape has an extent below 1, or is too large to be true");
+    result.push_back(*extent);
+  }
+  return result;
+}
+
+double quantity_in(const json::value& of, std::string_view key, const std::string& where) {
+  const auto& x = member(of, key, where);
+  const double result = x.is_number() ? x.to_number<double>() : -1;
+  if (!(result >= 0 && result < 1e30))
+    fail(where, "\"" + std::string(key) + "\" is no quantity");
+  return result;
+}
+
+class model_reader {
+public:
+  model_reader(const json::value& root, std::string where) : root_(root), where_(std::move(where)) {}
+
+  exported_model read() {
+    check_format();
+    read_tensors();
+    read_input();
+    read_graphs();
+    const auto& layers = array_in(root_, "layers", where_);
+    if (layers.empty() || layers.size() > most_layers)
+      fail(where_, "has " + std::to_string(layers.size()) + " layers, must have 1 to " + std::to_string(most_layers));
+    for (const auto& layer : layers)
+      read_layer(layer, model_.layers.size() + 1 == layers.size());
+    for (const auto& [second, first] : ties_)
+      if (!second.empty())
+        fail(where_, "\"ties\" names " + second + ", which no later layer has as a parameter");
+    check_output();
+    return std::move(model_);
+  }
+
+private:
+  void check_format() {
+    if (text_in(root_, "format", where_) != format)
+      fail(where_, "is not what parcae_model writes");
+    if (const auto is = whole_in(root_, "version", where_); is != version)
+      fail(where_, "is of version " + std::to_string(is) + " of the format, this build knows " +
+                       std::to_string(version) + "; export the model with this build's parcae_model");
+    if (const auto is = text_in(root_, "torch", where_); is != torch_version)
+      fail(where_, "was exported with torch " + shown(is) + ", operators are those of " + std::string(torch_version));
+  }
+
+  void read_tensors() {
+    for (const auto& [key, value] : object_in(root_, "tensors", where_)) {
+      const auto where = where_ + ", tensor " + shown(key);
+      const auto* parts = value.if_array();
+      if (!parts || parts->size() != 3 || !parts->at(0).is_string() || !parts->at(2).is_string())
+        fail(where, "is not [type, shape, digest]");
+      stored_tensor x{name_of(json::value(key), where), std::string(parts->at(0).get_string()),
+                      shape_of(parts->at(1), where), std::string(parts->at(2).get_string())};
+      if (x.digest.size() != 64 || x.digest.find_first_not_of("0123456789abcdef") != x.digest.npos)
+        fail(where, "its digest is no SHA-256");
+      tensors_.emplace(x.name, std::move(x));
+    }
+    for (const auto& [second, first] : object_in(root_, "ties", where_))
+      ties_.emplace(name_of(json::value(second), where_ + ", ties"), name_of(first, where_ + ", ties"));
+    if (ties_.size() > 1)
+      fail(where_, "has " + std::to_string(ties_.size()) + " pairs of tied parameters; one is known");
+  }
+
+  std::uint32_t extent_in(const json::value& of, std::string_view key, const std::string& where) {
+    const auto x = whole_in(of, key, where);
+    if (x < 1 || x > largest_extent)
+      fail(where, "\"" + std::string(key) + "\" must be from 1 to " + std::to_string(largest_extent));
+    return static_cast<std::uint32_t>(x);
+  }
+
+  void read_input() {
+    const auto& input = member(root_, "input", where_);
+    const auto where = where_ + ", input";
+    const auto kind = text_in(input, "kind", where);
+    auto& d = model_.description;
+    auto& s = model_.sizes;
+    if (kind == "tokens") {
+      s.sequence = extent_in(input, "sequence", where);
+      s.vocabulary = extent_in(input, "vocabulary", where);
+      d.input = {s.sequence};
+      d.targets = s.sequence;
+    } else if (kind == "images") {
+      s.images = true;
+      s.channels = extent_in(input, "channels", where);
+      s.image = extent_in(input, "image", where);
+      s.classes = extent_in(input, "classes", where);
+      d.input = {s.channels, s.image, s.image};
+      d.targets = 1;
+    } else {
+      fail(where, "is of kind \"" + shown(kind) + "\", must be \"tokens\" or \"images\"");
+    }
+    const auto loss = text_in(root_, "loss", where_);
+    static const std::map<std::string, loss_kind> losses{{"cross_entropy", loss_kind::cross_entropy},
+                                                         {"mean_squared_error", loss_kind::mean_squared_error},
+                                                         {"in_last_layer", loss_kind::in_last_layer}};
+    if (!losses.contains(loss))
+      fail(where_, "the loss \"" + shown(loss) + "\" is not known");
+    d.loss = losses.at(loss);
+    if (!member(root_, "mask_token", where_).is_null()) {
+      const auto token = whole_in(root_, "mask_token", where_);
+      if (s.images || token >= s.vocabulary)
+        fail(where_, "\"mask_token\" is no token");
+      s.masked = true;
+      s.mask_token = static_cast<std::uint32_t>(token);
+    }
+  }
+
+  void read_graphs() {
+    for (const auto& x : array_in(root_, "graphs", where_)) {
+      const auto where = where_ + ", graph " + std::to_string(model_.graphs.size());
+      model_.graphs.push_back({graph_of(member(x, "train", where), where + " in training"),
+                               graph_of(member(x, "eval", where), where + " in evaluation")});
+    }
+    frames_.resize(model_.graphs.size());
+  }
+
+  const stored_tensor& tensor(const std::string& name, const std::string& where) const {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end())
+      fail(where, "has a tensor " + name + " that is not in \"tensors\"");
+    return found->second;
+  }
+
+  /// A parameter, or one that is tied to another, which has its values.
+  tensor_description parameter(const json::value& x, const std::string& where) {
+    auto name = name_of(x, where);
+    if (!parameters_.insert(name).second)
+      fail(where, "has a second parameter " + name);
+    const auto layer = static_cast<std::uint32_t>(model_.layers.size());
+    const auto index = static_cast<std::uint32_t>(described_.tensors.size());
+    const auto tie = ties_.find(name);
+    const auto& stored = tensor(tie == ties_.end() ? name : tie->second, where);
+    if (stored.type != "float32")
+      fail(where, "its parameter " + name + " is " + shown(stored.type) + ", parameters are float32");
+    if (tie == ties_.end()) {
+      places_.emplace(name, std::pair(layer, index));
+      model_.initial.push_back(stored);
+    } else {
+      const auto first = places_.find(tie->second);
+      if (first == places_.end() || first->second.first == layer)
+        fail(where, "its parameter " + name + " is tied to " + tie->second + ", which no earlier layer has");
+      model_.description.tied = tied_tensors{first->second.first, first->second.second, layer, index};
+      ties_.clear();
+    }
+    return {std::move(name), stored.shape, initial_value::stored, 0};
+  }
+
+  void read_layer(const json::value& x, bool last) {
+    const auto number = model_.layers.size();
+    auto where = where_ + ", layer " + std::to_string(number);
+    described_ = {};
+    described_.name = name_of(member(x, "name", where), where);
+    where += " (" + shown(described_.name) + ")";
+    exported_layer layer;
+    const auto graph = whole_in(x, "graph", where);
+    if (static_cast<std::uint64_t>(graph) >= model_.graphs.size())
+      fail(where, "there is no graph " + std::to_string(graph));
+    layer.graphs = static_cast<std::uint32_t>(graph);
+    for (const auto& name : array_in(x, "parameters", where))
+      described_.tensors.push_back(parameter(name, where));
+    if (described_.tensors.empty())
+      fail(where, "has no parameters; join it with another");
+    read_buffers(x, layer, where);
+    for (const auto& name : array_in(x, "constants", where))
+      layer.constants.push_back(constant(tensor(name_of(name, where), where)));
+    described_.output = shape_of(member(x, "output", where), where);
+    described_.forward_flop = quantity_in(x, "forward_flop", where);
+    described_.activation_values = quantity_in(x, "activation_values", where);
+    check_graphs(layer, last && model_.description.loss == loss_kind::in_last_layer, where);
+    model_.layers.push_back(std::move(layer));
+    model_.description.layers.push_back(std::move(described_));
+  }
+
+  void read_buffers(const json::value& x, exported_layer& layer, const std::string& where) {
+    std::int64_t offset = 0;
+    for (const auto& entry : array_in(x, "buffers", where)) {
+      const auto& stored = tensor(name_of(entry, where), where);
+      if (stored.type != "float32" || !parameters_.insert(stored.name).second)
+        fail(where, "its buffer " + stored.name + " is not float32, or in two places");
+      model_.initial.push_back(stored);
+      layer.buffer_offsets.push_back(offset);
+      described_.buffers.push_back({stored.name, stored.shape, initial_value::stored, 0});
+      offset += static_cast<std::int64_t>(described_.buffers.back().values());
+    }
+  }
+
+  std::uint32_t constant(const stored_tensor& x) {
+    static const std::set<std::string> types{"float32", "float64", "int64", "int32", "uint8", "bool"};
+    if (!types.contains(x.type))
+      fail(where_, "the constant " + x.name + " is " + shown(x.type) + ", which is not known");
+    const auto found = std::ranges::find(model_.constants, x.name, &stored_tensor::name);
+    const auto index = static_cast<std::uint32_t>(found - model_.constants.begin());
+    if (index == model_.constants.size())
+      model_.constants.push_back(x);
+    return index;
+  }
+
+  /// Layers that share graphs have tensors of the same shapes; what each graph refers to is there.
+  void check_graphs(const exported_layer& layer, bool targets, const std::string& where) {
+    std::vector<std::vector<std::int64_t>> frame;
+    for (const auto* all : {&described_.tensors, &described_.buffers})
+      for (const auto& x : *all)
+        frame.push_back(x.shape);
+    for (auto c : layer.constants)
+      frame.push_back(model_.constants[c].shape);
+    frame.push_back({static_cast<std::int64_t>(described_.buffers.size()), targets ? 1 : 0});
+    auto& known = frames_[layer.graphs];
+    if (!known.empty()) {
+      if (known != frame)
+        fail(where, "has tensors of other shapes than the layers that it shares a graph with");
+      return;
+    }
+    known = std::move(frame);
+    for (const bool training : {true, false}) {
+      const auto& graphs = model_.graphs[layer.graphs];
+      const auto& graph = training ? graphs.training : graphs.evaluation;
+      const auto problem = problem_of(
+          graph, {described_.tensors.size(), described_.buffers.size(), layer.constants.size(), targets, training});
+      if (!problem.empty())
+        fail(where + (training ? " in training" : " in evaluation"), problem);
+    }
+  }
+
+  void check_output() {
+    const auto& d = model_.description;
+    const auto& output = d.layers.back().output;
+    const auto where = where_ + ", layer " + std::to_string(d.layers.size() - 1) + " (" + d.layers.back().name + ")";
+    switch (d.loss) {
+    case loss_kind::cross_entropy: {
+      const auto wanted = model_.sizes.images ? std::vector<std::int64_t>{} : d.input;
+      const std::int64_t least = model_.sizes.images ? model_.sizes.classes : model_.sizes.vocabulary;
+      if (output.size() != wanted.size() + 1 || !std::equal(wanted.begin(), wanted.end(), output.begin()) ||
+          output.back() < least)
+        fail(where, "its output is not what cross-entropy wants: a number for each value, at each place");
+      break;
+    }
+    case loss_kind::mean_squared_error:
+      if (d.layers.back().output_values() != d.targets)
+        fail(where, "its output has " + std::to_string(d.layers.back().output_values()) +
+                        " values for a sample, the targets " + std::to_string(d.targets));
+      break;
+    case loss_kind::in_last_layer:
+      if (!output.empty())
+        fail(where, "is to return the loss, a scalar");
+      break;
+    }
+  }
+
+  const json::value& root_;
+  std::string where_;
+  exported_model model_;
+  std::map<std::string, stored_tensor> tensors_;
+  std::map<std::string, std::string> ties_;                               ///< second use, first; until found
+  std::map<std::string, std::pair<std::uint32_t, std::uint32_t>> places_; ///< of parameters: layer and index
+  std::set<std::string> parameters_;                                      ///< and buffers: seen
+  std::vector<std::vector<std::vector<std::int64_t>>> frames_;            ///< of each graph: the shapes it is for
+  layer_description described_;                                           ///< of the layer that is being read
+};
+
+std::shared_ptr<const exported_model> read_model(const model_specification& x) {
+  const auto where = x.path + "/model.json";
+  json::error_code error;
+  const auto root = json::parse(x.exported, error, {}, {.max_depth = 16});
+  if (error)
+    fail(where, "is no JSON: " + error.message());
+  return std::make_shared<const exported_model>(model_reader(root, where).read());
+}
+
+} // namespace
+
+std::filesystem::path weights_of(const model_specification& x) {
+  return std::filesystem::path(x.path) / "weights.safetensors";
+}
+
+std::shared_ptr<const exported_model> exported_model_of(const model_specification& x) {
+  // Whoever needs a description asks for it anew, and reading one takes milliseconds.
+  constexpr std::size_t kept = 4;
+  static parcae::mutex mutex;
+  static std::list<std::pair<std::string, std::shared_ptr<const exported_model>>> recent GUARDED_BY(mutex);
+  const lock held(mutex);
+  const auto key = x.path + '\n' + x.exported;
+  const auto found =
+      std::ranges::find(recent, key, &std::pair<std::string, std::shared_ptr<const exported_model>>::first);
+  if (found != recent.end()) {
+    recent.splice(recent.begin(), recent, found);
+    return recent.front().second;
+  }
+  auto model = read_model(x);
+  recent.emplace_front(key, model);
+  if (recent.size() > kept)
+    recent.pop_back();
+  return model;
+}
+
+void take_exported_model(model_specification& x) {
+  const auto file = std::filesystem::path(x.path) / "model.json";
+  try {
+    x.exported = contents_of(file, exported_text_limit_bytes);
+  } catch (const input_error& e) {
+    throw exported_model_error(e.what());
+  }
+  const auto sizes = exported_model_of(x)->sizes;
+  x.images = sizes.images;
+  x.masked = sizes.masked;
+  x.sequence = sizes.sequence;
+  x.vocabulary = sizes.vocabulary;
+  x.mask_token = sizes.mask_token;
+  x.image = sizes.image;
+  x.channels = sizes.channels;
+  x.classes = sizes.classes;
+}
+
+exported_sizes sizes_in(const model_specification& x) {
+  return {x.images, x.masked, x.sequence, x.vocabulary, x.mask_token, x.image, x.channels, x.classes};
+}
+
+} // namespace parcae

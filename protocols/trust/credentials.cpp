@@ -1,0 +1,131 @@
+#include "protocols/trust/credentials.hpp"
+
+#include "protocols/base/input_file.hpp"
+#include "protocols/trust/openssl.hpp"
+
+#include <openssl/ssl.h>
+#include <sys/stat.h>
+
+namespace parcae {
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace ssl = boost::asio::ssl;
+
+constexpr std::uint64_t most_bytes = 1 << 20;
+
+std::string read_secret(const fs::path& path) {
+  struct ::stat facts {};
+  if (::stat(path.c_str(), &facts) == 0 && (facts.st_mode & S_IRWXO) != 0)
+    throw std::runtime_error(path.string() + " holds a key and is open to everybody: chmod 600 it");
+  return contents_of(path, most_bytes);
+}
+
+std::optional<identity> identity_of(const X509* x) {
+  const openssl_ptr<GENERAL_NAMES, GENERAL_NAMES_free> names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(x, NID_subject_alt_name, nullptr, nullptr)));
+  if (!names || sk_GENERAL_NAME_num(names.get()) != 1)
+    return std::nullopt;
+  const auto* name = sk_GENERAL_NAME_value(names.get(), 0);
+  if (name->type != GEN_URI)
+    return std::nullopt;
+  const auto* text = name->d.uniformResourceIdentifier;
+  auto result = parse_identity_uri(
+      {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)), static_cast<std::size_t>(ASN1_STRING_length(text))});
+  if (result)
+    result->serial = serial_of(x);
+  return result;
+}
+
+/// Two certificates in a bundle: the process's, then its authority's.
+struct chain {
+  certificate_ptr own, authority;
+
+  explicit chain(const std::string& text) {
+    const auto in = bio_of(text);
+    own.reset(PEM_read_bio_X509(in.get(), nullptr, nullptr, nullptr));
+    require(own != nullptr, "it has no certificate");
+    authority.reset(PEM_read_bio_X509(in.get(), nullptr, nullptr, nullptr));
+    require(authority != nullptr, "it has no certificate of its authority");
+  }
+};
+
+std::shared_ptr<X509_CRL> list_beside(const fs::path& bundle) {
+  const auto path = bundle.parent_path() / "revoked.pem";
+  if (!fs::exists(path))
+    return nullptr;
+  const auto text = contents_of(path, most_bytes);
+  std::shared_ptr<X509_CRL> list(PEM_read_bio_X509_CRL(bio_of(text).get(), nullptr, nullptr, nullptr), X509_CRL_free);
+  require(list != nullptr, path.string() + " is no list of revocations");
+  return list;
+}
+
+/// Throws what others would find, so that it is found at once.
+void require_good(const chain& x, X509_STORE* store) {
+  const store_context_ptr check(X509_STORE_CTX_new());
+  require(check && X509_STORE_CTX_init(check.get(), store, x.own.get(), nullptr) == 1, "cannot be checked");
+  if (X509_verify_cert(check.get()) != 1)
+    throw std::runtime_error(X509_verify_cert_error_string(X509_STORE_CTX_get_error(check.get())));
+}
+
+} // namespace
+
+credentials::credentials(const fs::path& bundle) : context_(ssl::context::tls) {
+  const auto text = read_secret(bundle);
+  try {
+    const chain certificates(text);
+    const auto who = identity_of(certificates.own.get());
+    if (!who)
+      throw std::runtime_error("its certificate is not of Parcae");
+    self_ = *who;
+    list_ = list_beside(bundle);
+    auto* native = context_.native_handle();
+    auto* store = SSL_CTX_get_cert_store(native);
+    require(X509_STORE_add_cert(store, certificates.authority.get()) == 1, "its authority cannot be used");
+    if (list_)
+      require(X509_STORE_add_crl(store, list_.get()) == 1 && X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK) == 1,
+              "its list of revocations cannot be used");
+    const key_ptr key(PEM_read_bio_PrivateKey(bio_of(text).get(), nullptr, nullptr, nullptr));
+    require(key != nullptr, "it has no key");
+    require(SSL_CTX_use_certificate(native, certificates.own.get()) == 1 &&
+                SSL_CTX_use_PrivateKey(native, key.get()) == 1,
+            "its key and its certificate do not belong together");
+    require_good(certificates, store);
+    require(SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION) == 1 && SSL_CTX_set_num_tickets(native, 0) == 1,
+            "TLS 1.3 cannot be had");
+    SSL_CTX_set_session_cache_mode(native, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
+    SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_verify_depth(native, 1);
+    context_.set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert);
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error("cannot use the bundle " + bundle.string() + ": " + e.what());
+  }
+}
+
+std::optional<identity> credentials::peer_of(SSL* connection) {
+  const certificate_ptr x(SSL_get1_peer_certificate(connection));
+  if (!x || SSL_get_verify_result(connection) != X509_V_OK)
+    return std::nullopt;
+  return identity_of(x.get());
+}
+
+bool credentials::revoked(const identity& x) const {
+  if (!list_)
+    return false;
+  BIGNUM* raw = nullptr;
+  if (BN_hex2bn(&raw, x.serial.c_str()) == 0)
+    return true;
+  const number_ptr number(raw);
+  const openssl_ptr<ASN1_INTEGER, ASN1_INTEGER_free> serial(BN_to_ASN1_INTEGER(number.get(), nullptr));
+  X509_REVOKED* entry = nullptr;
+  return X509_CRL_get0_by_serial(list_.get(), &entry, serial.get()) != 0;
+}
+
+std::string handshake_problem(SSL* connection, const std::string& otherwise) {
+  const auto result = SSL_get_verify_result(connection);
+  return result == X509_V_OK ? otherwise : std::string("its certificate: ") + X509_verify_cert_error_string(result);
+}
+
+} // namespace parcae

@@ -1,0 +1,44 @@
+#pragma once
+
+// What a process shows to others of its cluster, and what it believes of them: a bundle, in use.
+
+#include "protocols/trust/identity.hpp"
+
+#include <boost/asio/ssl/context.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace parcae {
+
+/// Immutable, but for the reference counts inside OpenSSL: any thread. Read a bundle again for what has changed.
+class credentials {
+public:
+  /// `bundle`: a file that issue_bundle has made. A file "revoked.pem" beside it is the list of revocations; without it
+  /// nothing is revoked. Throws std::runtime_error with one line on what is wrong: not readable, readable by everybody,
+  /// no key, key and certificate do not belong together, of another authority, not yet or no longer good, revoked.
+  explicit credentials(const std::filesystem::path& bundle);
+
+  const identity& self() const { return self_; }
+
+  /// TLS 1.3 and nothing else, both sides with a certificate of this cluster's authority that is not revoked; nothing
+  /// is resumed. For both directions.
+  boost::asio::ssl::context& context() const { return context_; }
+
+  /// The other side of a handshake that has ended well; empty if its certificate is not one of issue_bundle's.
+  static std::optional<identity> peer_of(SSL* connection);
+
+  bool revoked(const identity& x) const;
+
+private:
+  mutable boost::asio::ssl::context context_;
+  identity self_;
+  std::shared_ptr<X509_CRL> list_; ///< null: nothing is revoked
+};
+
+/// Why a handshake failed, in one line for the log: the error of verification if there is one, else `otherwise`.
+std::string handshake_problem(SSL* connection, const std::string& otherwise);
+
+} // namespace parcae

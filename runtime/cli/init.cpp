@@ -1,0 +1,67 @@
+#include "protocols/trust/authority.hpp"
+#include "runtime/cli/commands.hpp"
+#include "runtime/process/usage.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+
+namespace parcae {
+
+namespace {
+
+using std::chrono::days;
+
+constexpr days authority_validity{3'650};
+
+struct init_options {
+  std::string folder;
+  std::string add, role, revoke;
+  int validity_days = 365;
+};
+
+void print(const std::string& x) {
+  std::fputs((x + "\n").c_str(), stdout);
+}
+
+void add_bundle(const init_options& x, membership role, const std::string& name) {
+  const auto path = issue_bundle(x.folder, role, name, days(x.validity_days));
+  print(path.string() + ": for a " + std::string(to_string(role)) + ", for " + std::to_string(x.validity_days) +
+        " days");
+}
+
+void init(const init_options& x) {
+  if (x.add.empty() != x.role.empty())
+    throw std::invalid_argument("--add NAME and --role ROLE go together");
+  if (!x.add.empty())
+    return add_bundle(x, *parse_membership(x.role), x.add);
+  if (!x.revoke.empty()) {
+    const auto revoked = revoke_bundles(x.folder, x.revoke);
+    print(x.folder + "/revoked.pem: " + std::to_string(revoked) + " more; put it beside the bundles, and SIGHUP the " +
+          "manager");
+    return;
+  }
+  make_authority(x.folder, authority_validity);
+  print(x.folder + "/authority.key: whoever has it owns the cluster; keep it off its machines");
+  for (auto role : {membership::manager, membership::node, membership::client})
+    add_bundle(x, role, std::string(to_string(role)));
+}
+
+} // namespace
+
+void add_init(CLI::App& app) {
+  auto command = app.add_subcommand("init", "make the certificates of a cluster: an authority, and a bundle per role\n"
+                                            "Example: parcae init certificates --add spot-a --role node");
+  auto x = std::make_shared<init_options>();
+  command->add_option("DIR", x->folder, "folder of the authority")->required()->check(local_path);
+  auto add = command->add_option("--add", x->add, "one more bundle, or a new one for that name: DIR/NAME.pem");
+  command->add_option("--role", x->role, "of that bundle")->check(CLI::IsMember({"manager", "node", "client"}));
+  command->add_option("--days", x->validity_days, "how long bundles are good")
+      ->check(CLI::Range(1, 3650))
+      ->capture_default_str();
+  command->add_option("--revoke", x->revoke, "all bundles of that name, for ever")->excludes(add);
+  command->callback([x] { init(*x); });
+}
+
+} // namespace parcae

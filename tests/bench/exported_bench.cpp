@@ -1,0 +1,135 @@
+// A model exported from its twin in PyTorch against the built-in gpt of the same shapes: steps at 1×1, in turn within
+// one run, each measurement in a process of its own. Status 77: the exported model is not there. Arguments: [rounds =
+// 7] [steps per round = 4].
+
+#include "gpu/model/exported_model.hpp"
+#include "runtime/child/process.hpp"
+#include "tests/bench/figures.hpp"
+#include "tests/support/executor_cluster.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace parcae {
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+constexpr const char* measure_option = "--measure";
+const std::filesystem::path folder = std::filesystem::path(PARCAE_EXPORTED_MODELS) / "twin_for_bench";
+
+/// As tests/python/export_models.py has it: GPT of 3.3 M parameters.
+job_specification job_of(const std::string& kind) {
+  job_specification job;
+  job.steps = 1'000'000;
+  job.model = {"gpt", 4, 256, 8, 128, 512, 0, true};
+  if (kind == "exported") {
+    job.model = {.kind = "exported"};
+    job.model.path = folder.string();
+    take_exported_model(job.model);
+  }
+  job.data = {"text", "/usr/share/common-licenses"};
+  job.global_batch = 16;
+  job.micro_batch = 4;
+  job.virtual_replicas = 2;
+  job.optimizer.clip_norm = 1;
+  job.keeper_every = 1'000'000;
+  job.planning_interval_ms = 86'400'000;
+  return job;
+}
+
+double median(std::vector<double> x) {
+  std::ranges::sort(x);
+  return x.empty() ? 0 : (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
+}
+
+/// CPU time of this process, all threads.
+double cpu_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
+
+/// Of one step.
+struct cost {
+  double wall_ms = 0; ///< median
+  double cpu_ms = 0;  ///< mean
+};
+
+/// The first step warms up.
+cost cost_of(const job_specification& job, std::uint32_t steps) {
+  executor_cluster cluster(job);
+  cluster.add_worker("w");
+  std::vector<double> times;
+  std::uint64_t seen = 0, first = 0;
+  double cpu = 0;
+  auto last = steady::now();
+  cluster.run_until(
+      [&] {
+        if (const auto done = cluster.view().steps_done; done > seen) {
+          const auto now = steady::now();
+          if (seen > 0) {
+            times.push_back(std::chrono::duration<double, std::milli>(now - last).count() /
+                            static_cast<double>(done - seen));
+          } else {
+            cpu = cpu_ms();
+            first = done;
+          }
+          last = now;
+          seen = done;
+        }
+        return seen > steps;
+      },
+      milliseconds(300'000));
+  return {median(times), (cpu_ms() - cpu) / static_cast<double>(seen - first)};
+}
+
+cost measured(const std::string& kind, const std::string& steps) {
+  const scratch_folder logs("exported-bench");
+  const auto out = logs.path() / "out", err = logs.path() / "err";
+  child_process child({{sibling_program("exported_bench"), measure_option, kind, steps}, out, err});
+  cost x;
+  if (child.wait(std::chrono::minutes(5)) != 0 || !(std::ifstream(out) >> x.wall_ms >> x.cpu_ms)) {
+    std::cerr << std::ifstream(err).rdbuf();
+    throw std::runtime_error("the measurement " + kind + " failed");
+  }
+  std::cerr << kind << ": " << x.wall_ms << " ms, CPU " << x.cpu_ms << " ms\n";
+  return x;
+}
+
+} // namespace
+} // namespace parcae
+
+int main(int argc, char** argv) {
+  using namespace parcae;
+  if (argc == 4 && std::string(argv[1]) == measure_option) {
+    const auto x = cost_of(job_of(argv[2]), static_cast<std::uint32_t>(std::atoi(argv[3])));
+    std::cout << x.wall_ms << ' ' << x.cpu_ms << std::endl;
+    return EXIT_SUCCESS;
+  }
+  if (!std::filesystem::exists(folder / "model.json")) {
+    std::cerr << "the exported model is not there: run `ctest --preset release -R export_models` first\n";
+    return 77;
+  }
+  const auto rounds = argc > 1 ? std::atoi(argv[1]) : 7;
+  const std::string steps = argc > 2 ? argv[2] : "4";
+  std::vector<double> ratios, of_cpu;
+  for (int i = 0; i < rounds; ++i) { // in turn, so that a drift of the machine's speed touches both alike
+    const bool first = i % 2 == 0;
+    const auto a = measured(first ? "gpt" : "exported", steps), b = measured(first ? "exported" : "gpt", steps);
+    const auto& [built_in, exported] = first ? std::pair(a, b) : std::pair(b, a);
+    ratios.push_back(built_in.wall_ms / exported.wall_ms);
+    of_cpu.push_back(built_in.cpu_ms / exported.cpu_ms);
+  }
+  figures out;
+  out.at_least("samples/s of a model exported from its twin over those of gpt", median(ratios), 0.95);
+  out.only_shown("the same by processor time", median(of_cpu));
+  return out.status();
+}

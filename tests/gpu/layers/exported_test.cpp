@@ -1,0 +1,224 @@
+// Layers of exported models against PyTorch itself: tests/python/export_models.py wrote the models, and what eager
+// PyTorch computed for one batch.
+
+#include "gpu/checkpoint/exported_weights.hpp"
+#include "gpu/layers/model.hpp"
+#include "gpu/model/exported_model.hpp"
+#include "gpu/model/sha256.hpp"
+#include "protocols/base/input_file.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <boost/json.hpp>
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+#include <string>
+
+namespace parcae {
+namespace {
+
+namespace json = boost::json;
+
+const std::filesystem::path folder = PARCAE_EXPORTED_MODELS;
+
+model_specification exported(const std::string& name) {
+  model_specification x{.kind = "exported"};
+  x.path = (folder / name).string();
+  take_exported_model(x);
+  return x;
+}
+
+std::string digest_of(const at::Tensor& x) {
+  const auto flat = x.contiguous();
+  sha256 digest;
+  digest.add(std::span(static_cast<const std::byte*>(flat.data_ptr()), flat.nbytes()));
+  return digest.hexadecimal();
+}
+
+/// An exported model at version 0, run as a stage runs it: layer by layer, each a graph of its own.
+struct running_model {
+  explicit running_model(const model_specification& x) : description(describe(x)), layers(make_layers(x)) {
+    for (std::uint32_t i = 0; i < layers.size(); ++i) {
+      auto state = stored_layer(x, i);
+      std::vector<at::Tensor> views;
+      for (const auto& view : views_of(description.layers[i], state.parameters))
+        views.push_back(view.detach().requires_grad_());
+      parameters.push_back(std::move(views));
+      buffers.push_back(state.buffers);
+    }
+  }
+
+  /// `repeat`: inner activations are computed again, as with parallel.recompute.
+  double train(const at::Tensor& x, const at::Tensor& targets, bool repeat = false) {
+    std::vector<std::pair<at::Tensor, at::Tensor>> passed;
+    auto value = x;
+    forward_pass pass{{7, 3, 1}, true, {}, {}, {}};
+    const auto forward = [&](std::size_t i, const at::Tensor& input, bool with_statistics) {
+      pass.statistics =
+          with_statistics && buffers[i].defined() ? statistics.emplace_back(at::zeros_like(buffers[i])) : at::Tensor();
+      pass.targets = i + 1 == layers.size() ? targets : at::Tensor();
+      return layers[i]->forward(parameters[i], input, pass).contiguous();
+    };
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      auto input = i == 0 ? value : value.detach().requires_grad_();
+      value = forward(i, input, true);
+      passed.emplace_back(input, repeat ? value.detach() : value);
+    }
+    auto output = value.detach().requires_grad_();
+    const auto loss = loss_of(description, output, targets);
+    torch::autograd::backward({loss}, {});
+    auto gradient = output.grad();
+    for (std::size_t i = layers.size(); i-- > 0;) {
+      auto& [input, result] = passed[i];
+      if (repeat)
+        result = forward(i, input, false);
+      torch::autograd::backward({result}, {gradient});
+      if (i > 0)
+        gradient = input.grad().contiguous();
+    }
+    return loss.item<double>();
+  }
+
+  /// By name; of a tied parameter both uses' sum.
+  std::map<std::string, at::Tensor> gradients() const {
+    std::map<std::string, at::Tensor> result;
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      for (std::size_t t = 0; t < parameters[i].size(); ++t)
+        result[description.layers[i].tensors[t].name] = parameters[i][t].grad();
+    if (const auto& tie = description.tied) {
+      const auto& first = description.layers[tie->first_layer].tensors[tie->first_tensor].name;
+      const auto& second = description.layers[tie->second_layer].tensors[tie->second_tensor].name;
+      result[first] = result[first] + result[second];
+      result.erase(second);
+    }
+    return result;
+  }
+
+  model_description description;
+  std::vector<std::unique_ptr<layer>> layers;
+  std::vector<std::vector<at::Tensor>> parameters;
+  std::vector<at::Tensor> buffers;    ///< undefined where a layer has none
+  std::vector<at::Tensor> statistics; ///< of the last pass, of layers that have some
+};
+
+class exported_model_test : public ::testing::TestWithParam<const char*> {
+protected:
+  void SetUp() override { at::set_num_threads(1); }
+};
+
+at::Tensor read(safetensors_file& file, const std::string& name, std::vector<std::int64_t> shape, bool whole) {
+  auto x = at::empty(shape, whole ? at::kLong : at::kFloat);
+  file.read({name, shape, whole ? "I64" : "F32"}, static_cast<std::byte*>(x.data_ptr()));
+  return x;
+}
+
+// given: a model of PyTorch, exported, and a batch / expected: the loss and the gradient of every parameter have the
+// bits of PyTorch's own; also with recomputation; running statistics are those of one step
+TEST_P(exported_model_test, gradients_have_the_bits_of_pytorch) {
+  const auto model = exported(GetParam());
+  const auto reference = json::parse(contents_of(folder / GetParam() / "reference.json", 1 << 20));
+  safetensors_file file(folder / GetParam() / "reference.safetensors");
+  const auto description = describe(model);
+  auto shape = description.input;
+  shape.insert(shape.begin(), 2);
+  const auto x = read(file, "x", shape, true);
+  const auto targets = read(file, "targets", {2, static_cast<std::int64_t>(description.targets)}, true);
+  for (const bool repeat : {false, true}) {
+    running_model running(model);
+    const auto loss = static_cast<float>(running.train(x, targets, repeat));
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(loss), reference.at("loss").to_number<std::uint32_t>()) << loss;
+    const auto gradients = running.gradients();
+    EXPECT_EQ(gradients.size(), reference.at("gradients").as_object().size());
+    for (const auto& [name, digest] : reference.at("gradients").as_object()) {
+      ASSERT_TRUE(gradients.contains(std::string(name))) << name;
+      EXPECT_EQ(digest_of(gradients.at(std::string(name))), digest.as_string())
+          << name << (repeat ? ", recomputed" : "");
+    }
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < running.layers.size(); ++i) {
+      if (!running.buffers[i].defined())
+        continue;
+      update_buffers(running.buffers[i], running.statistics.at(next++));
+      std::int64_t offset = 0;
+      for (const auto& buffer : description.layers[i].buffers) {
+        const auto values = static_cast<std::int64_t>(buffer.values());
+        const auto wanted = read(file, buffer.name, buffer.shape, false);
+        EXPECT_TRUE(at::allclose(running.buffers[i].narrow(0, offset, values), wanted, 1e-5, 1e-7)) << buffer.name;
+        offset += values;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(python, exported_model_test,
+                         ::testing::Values("gpt2_small", "gpt2", "bert", "llama", "qwen2", "vit", "resnet18", "mixer",
+                                           "twin", "teaching", "regression"),
+                         [](const auto& x) { return std::string(x.param); });
+
+// given: a model with dropout / expected: the same position gives the same bits, recomputed too; another step or
+// micro-batch others; evaluation none
+TEST(exported_layers, dropout_is_seeded_by_its_place) {
+  at::set_num_threads(1);
+  const auto model = exported("gpt2_dropout");
+  const running_model running(model);
+  const auto run = [&](std::uint64_t step, std::uint32_t micro_batch, bool training) {
+    at::Tensor x = at::zeros({2, 16}, at::kLong);
+    for (std::size_t i = 0; i < running.layers.size(); ++i)
+      x = running.layers[i]->forward(running.parameters[i], x, {{5, step, micro_batch}, training, {}, {}, {}});
+    return digest_of(x);
+  };
+  EXPECT_EQ(run(1, 0, true), run(1, 0, true));
+  EXPECT_NE(run(1, 0, true), run(2, 0, true));
+  EXPECT_NE(run(1, 0, true), run(1, 1, true));
+  EXPECT_EQ(run(1, 0, false), run(2, 1, false));
+  EXPECT_NE(run(1, 0, true), run(1, 0, false));
+}
+
+// given: an exported model, its weights changed in one byte / expected: named before anything trains
+TEST(exported_layers, other_weights_than_submitted_are_refused) {
+  const auto model = exported("mixer");
+  EXPECT_NO_THROW(try_exported_model(model, true));
+  const auto copy = std::filesystem::temp_directory_path() / ("parcae-exported-" + std::to_string(getpid()));
+  std::filesystem::copy(model.path, copy);
+  auto changed = model;
+  changed.path = copy.string();
+  const auto file = copy / "weights.safetensors";
+  std::FILE* raw = std::fopen(file.c_str(), "r+b");
+  std::fseek(raw, -1, SEEK_END);
+  std::fputc(0x55, raw);
+  std::fclose(raw);
+  try {
+    try_exported_model(changed, true);
+    ADD_FAILURE() << "was taken";
+  } catch (const exported_model_error& e) {
+    EXPECT_NE(std::string(e.what()).find("has other values of"), std::string::npos) << e.what();
+  }
+  std::filesystem::remove_all(copy);
+}
+
+// given: the list of operators / expected: each is LibTorch's, with that schema
+TEST(exported_layers, the_list_of_operators_is_that_of_libtorch) {
+  for (const auto& x : operator_list()) {
+    const auto dot = x.name.find('.');
+    const auto handle = c10::Dispatcher::singleton().findSchema(
+        {"aten::" + x.name.substr(0, dot), dot == x.name.npos ? "" : x.name.substr(dot + 1)});
+    ASSERT_TRUE(handle) << x.name;
+    const auto& schema = handle->schema();
+    ASSERT_EQ(schema.arguments().size(), x.arguments.size()) << x.text;
+    for (std::size_t i = 0; i < x.arguments.size(); ++i) {
+      EXPECT_EQ(schema.arguments()[i].name(), x.arguments[i].name) << x.text;
+      const auto* alias = schema.arguments()[i].alias_info();
+      EXPECT_EQ(alias && alias->isWrite(), x.arguments[i].written) << x.text;
+      EXPECT_EQ(schema.arguments()[i].type()->kind() == c10::TypeKind::OptionalType, x.arguments[i].optional) << x.text;
+    }
+  }
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,294 @@
+// A cluster with certificates, and who is not let in.
+
+#include "protocols/trust/authority.hpp"
+#include "protocols/wire/type_ids.hpp"
+#include "runtime/link/link.hpp"
+#include "runtime/process/system.hpp"
+#include "tests/support/cluster.hpp"
+#include "tests/support/dial.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+#include <csignal>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using boost::asio::ip::tcp;
+using std::chrono::days;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+struct trusted_cluster : cluster_test {
+  void TearDown() override {
+    if (HasFailure())
+      std::cout << content(log);
+  }
+
+  void SetUp() override {
+    make_authority(certificates, days(10));
+    make_authority(folder.path() / "others", days(10));
+    for (auto role : {membership::manager, membership::node, membership::client})
+      bundle(role, std::string(to_string(role)));
+    launch_manager("127.0.0.1:0");
+  }
+
+  fs::path bundle(membership role, const std::string& name, days validity = days(10)) {
+    return issue_bundle(certificates, role, name, validity);
+  }
+
+  void launch_manager(const std::string& listen) {
+    const auto out = folder.path() / "manager.out";
+    fs::remove(out);
+    manager_process = std::make_unique<child_process>(launch_options{
+        {sibling_program("parcae"), "manager", "--listen", listen, "--bundle", certificates / "manager.pem"},
+        out,
+        log});
+    where = {};
+    for (const auto end = steady_clock::now() + limit; where.port == 0 && steady_clock::now() < end;)
+      if (const auto line = content(out); line.ends_with('\n'))
+        where = parse_address(line.substr(line.rfind(' ') + 1, line.size() - line.rfind(' ') - 2));
+    ASSERT_NE(where.port, 0) << content(log);
+  }
+
+  child_process& start_node(const std::string& name, const fs::path& shown, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{
+        sibling_program("parcae-node"), "--manager", to_string(where), "--name", name, "--own-machine"};
+    if (!shown.empty())
+      arguments.insert(arguments.end(), {"--bundle", shown});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto text = folder.path() / (name + ".log");
+    return nodes.emplace_back(launch_options{std::move(arguments), text, text});
+  }
+
+  outcome run_here(std::vector<std::string> arguments, const fs::path& shown) {
+    arguments.insert(arguments.begin(), sibling_program("parcae"));
+    arguments.insert(arguments.end(), {"--manager", to_string(where)});
+    if (!shown.empty())
+      arguments.insert(arguments.end(), {"--bundle", shown});
+    return run_program(std::move(arguments));
+  }
+
+  bool says(const fs::path& file, const std::string& what) {
+    for (const auto end = steady_clock::now() + limit; steady_clock::now() < end;)
+      if (content(file).find(what) != std::string::npos)
+        return true;
+    return false;
+  }
+
+  std::size_t workers() { return living(manager_client({where, certificates / "client.pem"}).status(), "worker"); }
+
+  bool eventually_workers(std::size_t count) {
+    for (const auto end = steady_clock::now() + limit; steady_clock::now() < end;)
+      try {
+        if (workers() == count)
+          return true;
+      } catch (const client_error&) {
+      }
+    return false;
+  }
+
+  const fs::path certificates = folder.path() / "certificates";
+  const fs::path log = folder.path() / "manager.log";
+  address where;
+  std::unique_ptr<child_process> manager_process;
+  std::deque<child_process> nodes;
+};
+
+// given: a manager on all addresses, nodes and commands with bundles / expected: a job runs to its end
+TEST_F(trusted_cluster, trains) {
+  start_node("node-keeper", certificates / "node.pem", {"--role", "keeper", "--state", folder.path() / "state"});
+  start_node("node-a", certificates / "node.pem");
+  ASSERT_TRUE(eventually_workers(1));
+  const auto file = folder.path() / "job.toml";
+  std::ofstream(file) << "job.steps = 5\nmodel.kind = 'mlp'\ndata.path = '/usr/share/common-licenses/GPL-3'\n";
+  const auto done = run_here({"submit", file, "--wait"}, certificates / "client.pem");
+  EXPECT_EQ(done.status, 0) << done.error;
+  EXPECT_THAT(done.error, HasSubstr("is done"));
+}
+
+// given: a command with no certificate, an expired one, another cluster's, a revoked one, a node's; one on its way to
+// somebody who is no manager / expected: each refused, the user is told, and the manager's log says whom and why
+TEST_F(trusted_cluster, refuses_commands) {
+  EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
+  const auto plain = run_here({"status"}, {});
+  EXPECT_EQ(plain.status, 1);
+  EXPECT_TRUE(says(log, "no TLS handshake: "));
+  const auto foreign = issue_bundle(folder.path() / "others", membership::client, "me", days(10));
+  const auto not_ours = run_here({"status"}, foreign);
+  EXPECT_EQ(not_ours.status, 1);
+  EXPECT_THAT(not_ours.error, HasSubstr("not permitted: its certificate: "));
+  const auto stolen = bundle(membership::client, "stolen");
+  fs::create_directory(folder.path() / "away");
+  fs::copy_file(stolen, folder.path() / "away" / "stolen.pem"); // where there is no list of revocations
+  fs::permissions(folder.path() / "away" / "stolen.pem", fs::perms::owner_read);
+  EXPECT_EQ(run_here({"status"}, folder.path() / "away" / "stolen.pem").status, 0);
+  revoke_bundles(certificates, "stolen");
+  manager_process->signal(SIGHUP);
+  ASSERT_TRUE(says(log, "certificates are read again"));
+  const auto revoked = run_here({"status"}, folder.path() / "away" / "stolen.pem");
+  EXPECT_EQ(revoked.status, 1);
+  EXPECT_THAT(revoked.error, HasSubstr("it refuses client stolen: "));
+  EXPECT_TRUE(says(log, "its certificate: certificate revoked"));
+  const auto expired = bundle(membership::client, "old", days(-1));
+  const auto late = run_here({"status"}, expired);
+  EXPECT_EQ(late.status, 1);
+  EXPECT_THAT(late.error, HasSubstr("certificate has expired"));
+  const auto node = run_here({"status"}, certificates / "node.pem");
+  EXPECT_EQ(node.status, 1);
+  EXPECT_THAT(node.error, HasSubstr("not permitted: node node is no client"));
+}
+
+// given: nodes without a certificate, with a client's, with another's name; a node that is revoked while it is a member
+// / expected: refused or ended, each with its reason; a certificate replaced goes on being good
+TEST_F(trusted_cluster, refuses_nodes) {
+  const auto a = bundle(membership::node, "a"), b = bundle(membership::node, "b");
+  auto& bare = start_node("x", {});
+  EXPECT_TRUE(says(folder.path() / "x.log", "cannot reach the manager"));
+  EXPECT_EQ(bare.wait(0s), std::nullopt); // it dials again and again
+  bare.signal(SIGKILL);
+  EXPECT_EQ(start_node("client", certificates / "client.pem").wait(limit), 1);
+  EXPECT_TRUE(says(folder.path() / "client.log", "which is for client client"));
+  EXPECT_EQ(start_node("b-1", a).wait(limit), 1);
+  EXPECT_TRUE(says(folder.path() / "b-1.log", "cannot be b-1 with the bundle"));
+  auto& member = start_node("a-1", a);
+  start_node("b", b);
+  ASSERT_TRUE(eventually_workers(2));
+  const auto renewed = bundle(membership::node, "b");
+  revoke_bundles(certificates, "a");
+  manager_process->signal(SIGHUP);
+  EXPECT_TRUE(says(log, "(node a): its certificate is revoked"));
+  EXPECT_TRUE(eventually_workers(1));
+  EXPECT_EQ(member.wait(0s), std::nullopt); // what it holds is not given up
+  start_node("b-2", renewed);
+  EXPECT_TRUE(eventually_workers(2));
+}
+
+// given: someone with a good certificate and a program of its own: HELLO by a client, and under another's name by a
+// node; the end of another announced / expected: not permitted, and nothing happens
+TEST_F(trusted_cluster, certificates_say_who_may_what) {
+  start_node("node-a", certificates / "node.pem");
+  ASSERT_TRUE(eventually_workers(1));
+  const auto other = bundle(membership::node, "other");
+  for (const auto& shown : {certificates / "client.pem", other}) {
+    control_plane plane({.bundle = shown});
+    auto to = dial<manager_actor>(plane.system(), plane.middleman(), where);
+    ASSERT_TRUE(to) << render(to.error());
+    auto never = plane.system().spawn([](instance_actor::pointer) -> instance_actor::behavior_type {
+      return {[](die_atom, std::uint64_t) {},
+              [](released_atom) {},
+              [](notice_atom, std::uint64_t) {},
+              [](dial_atom, std::uint64_t) {},
+              [](timer_atom) {},
+              [](report_atom, const std::string&, const std::vector<std::string>&) {},
+              [](report_atom) {}};
+    });
+    hello x;
+    x.name = "node-b";
+    x.host = "127.0.0.1";
+    x.port = 1;
+    x.slots = 0;
+    caf::scoped_actor self(plane.system());
+    caf::error refused;
+    self->request(*to, 10s, x, never, std::vector<slot_actor>{})
+        .receive([](const welcome&) { ADD_FAILURE() << "welcome"; }, [&](caf::error& e) { refused = std::move(e); });
+    EXPECT_TRUE(refused == parcae_error::not_permitted) << render(refused);
+    self->send(*to, leaving_notice{"node-a", {}, 0});
+    caf::anon_send_exit(never, caf::exit_reason::user_shutdown);
+    EXPECT_TRUE(says(log, "may not announce the end of node-a"));
+  }
+  EXPECT_TRUE(says(log, "not permitted: client client may not join as node-b"));
+  EXPECT_TRUE(says(log, "not permitted: node other may not join as node-b"));
+  EXPECT_EQ(workers(), 1u);
+}
+
+// given: the openssl tool / expected: TLS 1.3 is spoken; 1.2 and older are not, and who shows nothing hears nothing
+// given: the beginning of a handshake recorded, and said again / expected: no more than a handshake's first answer
+TEST_F(trusted_cluster, speaks_tls_1_3_only) {
+  const auto ask = [&](const std::string& more) {
+    return run_program({"/bin/sh", "-c",
+                        "openssl s_client -connect " + to_string(where) + " -CAfile " +
+                            (certificates / "authority.pem").string() + " " + more + " </dev/null"});
+  };
+  EXPECT_THAT(ask("-tls1_3").output, HasSubstr("TLSv1.3"));
+  for (const auto* old : {"-tls1_2", "-tls1_1", "-tls1"})
+    EXPECT_THAT(ask(old).output, HasSubstr("Cipher is (NONE)")) << old;
+  EXPECT_TRUE(says(log, "no TLS handshake: "));
+
+  // A relay that records what a command says, and passes it on.
+  boost::asio::io_context io;
+  tcp::acceptor relay(io, {boost::asio::ip::address_v4::loopback(), 0});
+  std::string said;
+  std::thread passing([&] {
+    auto from = relay.accept();
+    tcp::socket to(io);
+    to.connect({boost::asio::ip::address_v4::loopback(), where.port});
+    std::thread back([&] {
+      std::array<char, 4096> piece;
+      boost::system::error_code end;
+      while (const auto n = to.read_some(boost::asio::buffer(piece), end))
+        boost::asio::write(from, boost::asio::buffer(piece.data(), n), end);
+      from.shutdown(tcp::socket::shutdown_both, end);
+    });
+    std::array<char, 4096> piece;
+    boost::system::error_code end;
+    while (const auto n = from.read_some(boost::asio::buffer(piece), end)) {
+      said.append(piece.data(), n);
+      boost::asio::write(to, boost::asio::buffer(piece.data(), n), end);
+    }
+    to.shutdown(tcp::socket::shutdown_both, end);
+    back.join();
+  });
+  const auto good = run_program({sibling_program("parcae"), "status", "--manager",
+                                 "127.0.0.1:" + std::to_string(relay.local_endpoint().port()), "--bundle",
+                                 certificates / "client.pem"});
+  passing.join();
+  ASSERT_EQ(good.status, 0) << good.error;
+  tcp::socket again(io);
+  again.connect({boost::asio::ip::address_v4::loopback(), where.port});
+  boost::system::error_code end;
+  boost::asio::write(again, boost::asio::buffer(said), end);
+  std::string heard;
+  boost::asio::read(again, boost::asio::dynamic_buffer(heard), end);
+  EXPECT_TRUE(says(log, "bad record mac")) << content(log);
+}
+
+// given: IPv6 and every address / expected: listened on, and reached, where the machine has it
+TEST_F(trusted_cluster, listens_anywhere) {
+  manager_process.reset();
+  launch_manager("0.0.0.0:0");
+  where.host = "127.0.0.1";
+  EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
+  manager_process.reset();
+  if (!fs::exists("/proc/net/if_inet6"))
+    GTEST_SKIP() << "no IPv6 here";
+  launch_manager("[::1]:0");
+  EXPECT_EQ(where.host, "::1");
+  EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
+}
+
+// given: `parcae init` as people use it / expected: bundles, with keys for their owner only; a second one is refused
+TEST_F(trusted_cluster, is_made_by_init) {
+  const auto made = folder.path() / "made";
+  const auto program = sibling_program("parcae").string();
+  EXPECT_EQ(run_program({program, "init", made}).status, 0);
+  for (const auto* name : {"manager.pem", "node.pem", "client.pem", "authority.key"})
+    EXPECT_EQ(fs::status(made / name).permissions(), fs::perms::owner_read | fs::perms::owner_write) << name;
+  EXPECT_EQ(run_program({program, "init", made, "--add", "spot-a", "--role", "node"}).status, 0);
+  EXPECT_TRUE(fs::exists(made / "spot-a.pem"));
+  EXPECT_EQ(run_program({program, "init", made, "--revoke", "spot-a"}).status, 0);
+  EXPECT_EQ(run_program({program, "init", made}).status, 1);
+  EXPECT_EQ(run_program({program, "init", made, "--add", "x"}).status, 2);
+  EXPECT_EQ(run_program({program, "manager", "--listen", "0.0.0.0:0"}).status, 2);
+  const auto wrong = run_program({program, "manager", "--listen", "127.0.0.1:0", "--bundle", made / "client.pem"});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.error, HasSubstr("it is for client client, not for a manager"));
+}
+
+} // namespace
+} // namespace parcae
