@@ -19,8 +19,7 @@ namespace {
 using self_pointer = registry_pointer;
 
 constexpr std::chrono::seconds look_interval{1};
-constexpr std::chrono::minutes journal_limit{10}; // a disk that takes longer is gone
-constexpr std::chrono::seconds patience{5};       // with a job that waits before it has begun, while another could run
+constexpr std::chrono::seconds patience{5}; // with a job that waits before it has begun, while another could run
 
 slot_id slot_of(const hello& x, std::uint32_t index) {
   return {x.name, x.life, index};
@@ -412,18 +411,6 @@ journal_entries entries_of(registry_state& s, job_id job) {
 void keep(registry_pointer self, job_id job) {
   if (auto& s = self->state; s.config.journal)
     self->send(s.config.journal, entries_of(s, job));
-}
-
-caf::result<client_reply> keep_and_answer(registry_pointer self, job_id job, reply answer) {
-  auto& s = self->state;
-  client_reply result{encode(answer)};
-  if (!s.config.journal)
-    return result;
-  auto promise = self->make_response_promise<client_reply>();
-  self->request(s.config.journal, journal_limit, entries_of(s, job))
-      .then([promise, result]() mutable { promise.deliver(result); },
-            [promise](const caf::error& e) mutable { promise.deliver(e); });
-  return promise;
 }
 
 fleet_offer offer_of(const registry_state& s) {

@@ -23,9 +23,6 @@ journal_entries entries_of(registry_state& s, job_id job);
 /// Puts that into the journal, if there is one.
 void keep(registry_pointer self, job_id job);
 
-/// The same, and answers once it is durable.
-caf::result<client_reply> keep_and_answer(registry_pointer self, job_id job, reply answer);
-
 /// If none runs and one can.
 void start_next_job(registry_pointer self);
 

@@ -13,6 +13,8 @@ namespace parcae {
 
 namespace {
 
+constexpr std::chrono::minutes journal_limit{10}; // a disk that takes longer is gone
+
 client_reply encoded(const reply& x) {
   return {encode(x)};
 }
@@ -102,6 +104,19 @@ std::string problem_with(const job_specification& job, std::int32_t priority) {
     return fmt::format("the priority is {}, must be from {} to {}", priority, -most_priority, most_priority);
   auto problem = problem_of(job);
   return problem.empty() ? model_problem_of(job) : problem;
+}
+
+/// The job goes into the journal, if there is one; answers once it is durable.
+caf::result<client_reply> keep_and_answer(registry_pointer self, job_id job, reply answer) {
+  auto& s = self->state;
+  client_reply result{encode(answer)};
+  if (!s.config.journal)
+    return result;
+  auto promise = self->make_response_promise<client_reply>();
+  self->request(s.config.journal, journal_limit, entries_of(s, job))
+      .then([promise, result]() mutable { promise.deliver(result); },
+            [promise](const caf::error& e) mutable { promise.deliver(e); });
+  return promise;
 }
 
 struct request_server {

@@ -1,0 +1,43 @@
+// Values of the manager's journal: the first byte says of which kind.
+
+#include "protocols/client/journal.hpp"
+
+#include "tests/fuzz/fuzz.hpp"
+
+#include <stdexcept>
+
+namespace parcae {
+namespace {
+
+template <class T>
+void check(std::span<const char> bytes) {
+  std::vector<char> once;
+  try {
+    once = encode(decode_journal<T>(bytes));
+  } catch (const std::runtime_error&) {
+    return;
+  }
+  promise(encode(decode_journal<T>(once)) == once, "what is decoded can be encoded");
+}
+
+} // namespace
+} // namespace parcae
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace parcae;
+  fuzz_input input(data, size);
+  const auto which = input.take<std::uint8_t>();
+  const std::span<const char> bytes(input.rest());
+  switch (which % 3) {
+  case 0:
+    check<job_memory>(bytes);
+    break;
+  case 1:
+    check<job_record>(bytes);
+    break;
+  case 2:
+    check<cluster_identity>(bytes);
+    break;
+  }
+  return 0;
+}
