@@ -14,6 +14,7 @@ namespace fs = std::filesystem;
 namespace ssl = boost::asio::ssl;
 
 constexpr std::uint64_t most_bytes = 1 << 20;
+constexpr long most_certificate_bytes = 16 * 1024; ///< of the other side, which nobody knows yet
 
 std::string read_secret(const fs::path& path) {
   struct ::stat facts {};
@@ -69,6 +70,24 @@ void require_good(const chain& x, X509_STORE* store) {
     throw std::runtime_error(X509_verify_cert_error_string(X509_STORE_CTX_get_error(check.get())));
 }
 
+// A second ClientHello, which a server asks for if the first brings no share of a key it can use, may be of 128 KiB;
+// all our own bring this one.
+constexpr unsigned usable_group = 0x001D; // X25519
+
+int require_key_share(SSL* connection, int* alert, void*) {
+  const unsigned char* x = nullptr;
+  std::size_t size = 0;
+  *alert = SSL_AD_HANDSHAKE_FAILURE;
+  if (SSL_client_hello_get0_ext(connection, TLSEXT_TYPE_key_share, &x, &size) != 1 || size < 2)
+    return SSL_CLIENT_HELLO_ERROR;
+  for (std::size_t at = 2; at + 4 <= size;) {
+    if ((x[at] << 8 | x[at + 1]) == usable_group)
+      return SSL_CLIENT_HELLO_SUCCESS;
+    at += 4 + static_cast<std::size_t>(x[at + 2] << 8 | x[at + 3]);
+  }
+  return SSL_CLIENT_HELLO_ERROR;
+}
+
 } // namespace
 
 credentials::credentials(const fs::path& bundle) : context_(ssl::context::tls) {
@@ -98,6 +117,8 @@ credentials::credentials(const fs::path& bundle) : context_(ssl::context::tls) {
     SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
     SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_verify_depth(native, 1);
+    SSL_CTX_set_max_cert_list(native, most_certificate_bytes);
+    SSL_CTX_set_client_hello_cb(native, require_key_share, nullptr);
     context_.set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert);
   } catch (const std::runtime_error& e) {
     throw std::runtime_error("cannot use the bundle " + bundle.string() + ": " + e.what());
@@ -121,6 +142,18 @@ bool credentials::revoked(const identity& x) const {
   const openssl_ptr<ASN1_INTEGER, ASN1_INTEGER_free> serial(BN_to_ASN1_INTEGER(number.get(), nullptr));
   X509_REVOKED* entry = nullptr;
   return X509_CRL_get0_by_serial(list_.get(), &entry, serial.get()) != 0;
+}
+
+std::size_t record_bytes(std::span<const unsigned char, hello_bytes> x) {
+  return 5 + (static_cast<std::size_t>(x[3]) << 8 | x[4]);
+}
+
+bool is_modest_hello(std::span<const unsigned char, hello_bytes> x) {
+  constexpr unsigned char handshake = 22, version = 3, client_hello = 1;
+  constexpr std::size_t most = 8 * 1024;
+  const auto message = 4 + (static_cast<std::size_t>(x[6]) << 16 | static_cast<std::size_t>(x[7]) << 8 | x[8]);
+  return x[0] == handshake && x[1] == version && x[5] == client_hello && message <= most &&
+         record_bytes(x) == 5 + message;
 }
 
 std::string handshake_problem(SSL* connection, const std::string& otherwise) {

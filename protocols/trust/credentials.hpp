@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace parcae {
@@ -37,6 +38,16 @@ private:
   identity self_;
   std::shared_ptr<X509_CRL> list_; ///< null: nothing is revoked
 };
+
+/// How many bytes of a connection tell how long the first message of a handshake is.
+inline constexpr std::size_t hello_bytes = 9;
+
+/// Of the first record, all in all.
+std::size_t record_bytes(std::span<const unsigned char, hello_bytes> first);
+
+/// Whether these may be the first of a handshake with an ordinary ClientHello, of one record. OpenSSL would take 128
+/// KiB from anybody.
+bool is_modest_hello(std::span<const unsigned char, hello_bytes> first);
 
 /// Why a handshake failed, in one line for the log: the error of verification if there is one, else `otherwise`.
 std::string handshake_problem(SSL* connection, const std::string& otherwise);

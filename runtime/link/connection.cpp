@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <tuple>
 
@@ -69,6 +70,24 @@ void connection::use_socket() {
 awaitable<std::string> connection::secure() {
   if (!own)
     co_return std::string();
+  if (here == link_side::accepted) {
+    // Looked at before OpenSSL, which costs some 100 KiB, gets it, and only once it is there as a whole: as long as the
+    // socket has less than that it is not ready to be read.
+    using low_watermark = boost::asio::socket_base::receive_low_watermark;
+    std::array<unsigned char, hello_bytes> first{};
+    error_code ignored;
+    for (auto wanted = hello_bytes; wanted > 0;) {
+      socket.set_option(low_watermark(static_cast<int>(wanted)), ignored);
+      co_await socket.async_wait(tcp::socket::wait_read, as_result);
+      if (over)
+        co_return "given up";
+      const auto there = ::recv(socket.native_handle(), first.data(), first.size(), MSG_PEEK | MSG_DONTWAIT);
+      if (there != static_cast<ssize_t>(first.size()) || !is_modest_hello(first))
+        co_return "no TLS handshake";
+      wanted = wanted == hello_bytes ? record_bytes(first) : 0;
+    }
+    socket.set_option(low_watermark(1), ignored);
+  }
   tls_.emplace(socket, own->context());
   const auto as =
       here == link_side::accepted ? boost::asio::ssl::stream_base::server : boost::asio::ssl::stream_base::client;

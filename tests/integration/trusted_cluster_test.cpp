@@ -1,6 +1,7 @@
 // A cluster with certificates, and who is not let in.
 
 #include "protocols/trust/authority.hpp"
+#include "protocols/trust/credentials.hpp"
 #include "protocols/wire/type_ids.hpp"
 #include "runtime/link/link.hpp"
 #include "runtime/process/system.hpp"
@@ -118,7 +119,7 @@ TEST_F(trusted_cluster, refuses_commands) {
   EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
   const auto plain = run_here({"status"}, {});
   EXPECT_EQ(plain.status, 1);
-  EXPECT_TRUE(says(log, "no TLS handshake: "));
+  EXPECT_TRUE(says(log, "no TLS handshake"));
   const auto foreign = issue_bundle(folder.path() / "others", membership::client, "me", days(10));
   const auto not_ours = run_here({"status"}, foreign);
   EXPECT_EQ(not_ours.status, 1);
@@ -218,7 +219,7 @@ TEST_F(trusted_cluster, speaks_tls_1_3_only) {
   EXPECT_THAT(ask("-tls1_3").output, HasSubstr("TLSv1.3"));
   for (const auto* old : {"-tls1_2", "-tls1_1", "-tls1"})
     EXPECT_THAT(ask(old).output, HasSubstr("Cipher is (NONE)")) << old;
-  EXPECT_TRUE(says(log, "no TLS handshake: "));
+  EXPECT_TRUE(says(log, "no TLS handshake"));
 
   // A relay that records what a command says, and passes it on.
   boost::asio::io_context io;
@@ -256,6 +257,40 @@ TEST_F(trusted_cluster, speaks_tls_1_3_only) {
   std::string heard;
   boost::asio::read(again, boost::asio::dynamic_buffer(heard), end);
   EXPECT_TRUE(says(log, "bad record mac")) << content(log);
+}
+
+// given: 200 connections that begin a handshake with as much as is let in, and go on no more; others that announce a
+// first message of 128 KiB / expected: less than 64 KiB each is held; the latter are refused at once
+TEST_F(trusted_cluster, strangers_are_given_little_memory) {
+  const auto peak = [&] {
+    std::ifstream file("/proc/" + std::to_string(manager_process->pid()) + "/status");
+    long result = 0;
+    for (std::string word; file >> word;)
+      if (word == "VmHWM:")
+        file >> result;
+    return result;
+  };
+  boost::asio::io_context io;
+  std::vector<tcp::socket> all;
+  const auto begin = [&](const std::string& says) {
+    auto& x = all.emplace_back(io);
+    x.connect({boost::asio::ip::address_v4::loopback(), where.port});
+    boost::asio::write(x, boost::asio::buffer(says));
+  };
+  EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
+  const auto before = peak();
+  std::string most(0x2003, 'x'); // a record of 8 KiB, but for its last bytes
+  most.replace(0, hello_bytes, std::string("\x16\x03\x01\x20\x00\x01\x00\x1F\xFC", hello_bytes));
+  for (int i = 0; i < 200; ++i)
+    begin(most);
+  EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
+  EXPECT_LT(peak() - before, 200 * 64) << "KiB";
+  begin(std::string("\x16\x03\x01\x40\x00\x01\x02\x00\x00", 9));
+  std::string heard;
+  boost::system::error_code end;
+  boost::asio::read(all.back(), boost::asio::dynamic_buffer(heard), end);
+  EXPECT_EQ(heard, "");
+  EXPECT_TRUE(says(log, "no TLS handshake"));
 }
 
 // given: IPv6 and every address / expected: listened on, and reached, where the machine has it
