@@ -19,13 +19,13 @@ namespace parcae {
 inline constexpr std::size_t journal_limit_bytes = 64 << 20;
 
 /// Where a keeper put its share of a checkpoint.
-struct checkpoint_share {
+struct share_place {
   slot_id keeper;
   std::string folder; ///< absolute, there
 
-  friend bool operator==(const checkpoint_share&, const checkpoint_share&) = default;
+  friend bool operator==(const share_place&, const share_place&) = default;
 };
-BOOST_DESCRIBE_STRUCT(checkpoint_share, (), (keeper, folder))
+BOOST_DESCRIBE_STRUCT(share_place, (), (keeper, folder))
 
 /// All that a conductor has to know to take up the job of one that is no more.
 struct job_memory {
@@ -37,7 +37,7 @@ struct job_memory {
   std::string data_digest;
   version checkpoint; ///< newest complete one
   std::string checkpoint_name;
-  std::vector<checkpoint_share> checkpoint_folders;
+  std::vector<share_place> checkpoint_folders;
   std::vector<std::uint64_t> checkpoints_on_disk; ///< steps of the complete ones that are kept, ascending
   bool over = false;                              ///< the job ended
   bool good = false;                              ///< that it did so well

@@ -142,7 +142,7 @@ TEST_F(instance_table_test, warnings_are_edge_triggered) {
   auto x = greeting("a", 1);
   const auto said = [&](const std::string& warning) {
     x.warning = warning;
-    return table.join(x, now).warns;
+    return table.join(x, now)->warns;
   };
   const auto known = [&] { return table.find({"a", {1}})->facts.warning; };
   EXPECT_TRUE(said("rebalance"));
