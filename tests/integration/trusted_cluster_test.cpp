@@ -183,7 +183,8 @@ TEST_F(trusted_cluster, certificates_say_who_may_what) {
     auto never = plane.system().spawn([](instance_actor::pointer) -> instance_actor::behavior_type {
       return {[](die_atom, std::uint64_t) {},
               [](released_atom) {},
-              [](notice_atom, std::uint64_t) {},
+              [](notice_atom, std::uint64_t, const std::string&) {},
+              [](risk_atom, const std::string&) {},
               [](dial_atom, std::uint64_t) {},
               [](timer_atom) {},
               [](report_atom, const std::string&, const std::vector<std::string>&) {},

@@ -3,6 +3,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "runtime/view/screen_text.hpp"
+#include "runtime/view/status_text.hpp"
 #include "tests/runtime/view/sample_status.hpp"
 
 #include <gmock/gmock.h>
