@@ -270,8 +270,9 @@ void conductor::machine::decide_step(const cause&) {
     kept_by.push_back({job_.id, slot.held, slot.results, {}});
   auto decision = decide_open_step(current.grid, current.g, current.base, reports, kept_by);
   // What the keepers once had complete was committed by all, and older versions are gone, whoever is left to say so.
-  if (const auto& confirmed = protection_.confirmed(); confirmed.by == current.g && confirmed.steps > decision.last)
-    decision = {{}, confirmed.steps, "version " + to_string(confirmed) + " was complete in the keepers"};
+  for (const auto& known : {protection_.confirmed(), ledger_.newest()})
+    if (known.by == current.g && known.steps > decision.last)
+      decision = {{}, known.steps, "version " + to_string(known) + " was complete in the keepers"};
   const auto done = course_.steps_done();
   const auto lost = done - std::min(done, decision.last);
   // The step in progress, if there is one after the newest version, is computed again, unless the decision saves it.

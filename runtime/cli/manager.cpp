@@ -101,14 +101,14 @@ constexpr std::chrono::seconds last_messages{1};
 int run_manager(const manager_access& access, const std::filesystem::path& state, log_format log) {
   const auto& listen = access.where;
   log_to_stderr("manager", log);
-  const std::shared_ptr<journal_store> store = open_journal(std::filesystem::absolute(state));
-  auto known = recovered_from(store->read());
   termination end;
   vital_actors vital(end); // told until the actors are gone
   if (!access.bundle.empty())
     if (const auto who = credentials(access.bundle).self(); who.role != membership::manager)
       throw std::runtime_error("cannot listen with the bundle " + access.bundle.string() + ": it is for " +
                                to_string(who) + ", not for a manager");
+  const std::shared_ptr<journal_store> store = open_journal(std::filesystem::absolute(state));
+  auto known = recovered_from(store->read());
   control_plane plane({.bundle = access.bundle});
   auto& system = plane.system();
   auto keeping = system.spawn<caf::detached>(journal, store);

@@ -46,10 +46,11 @@ struct trusted_cluster : cluster_test {
   void launch_manager(const std::string& listen) {
     const auto out = folder.path() / "manager.out";
     fs::remove(out);
-    manager_process = std::make_unique<child_process>(launch_options{
-        {sibling_program("parcae"), "manager", "--listen", listen, "--bundle", certificates / "manager.pem"},
-        out,
-        log});
+    manager_process = std::make_unique<child_process>(
+        launch_options{{sibling_program("parcae"), "manager", "--listen", listen, "--bundle",
+                        certificates / "manager.pem", "--state", folder.path() / "state"},
+                       out,
+                       log});
     where = {};
     for (const auto end = steady_clock::now() + limit; where.port == 0 && steady_clock::now() < end;)
       if (const auto line = content(out); line.ends_with('\n'))
