@@ -1,5 +1,5 @@
 // Trains job after job on a cluster of real processes while a random generator kills, freezes and announces the end of
-// them, and fails if
+// them, the manager among them, and fails if
 // * the parameters of a job differ from those of an undisturbed run, or a job fails, or nothing goes on for long;
 // * committed steps were computed again though each stage had a holder that nothing had been done to;
 // * an instance was declared lost that nothing had been done to, as a manager does that was itself away;
@@ -83,7 +83,7 @@ public:
     start_ = clock::now();
     const auto end = start_ + milliseconds(static_cast<std::int64_t>(options_.minutes * 60'000));
     next_fault_ = start_ + 5s;
-    next_freeze_ = start_ + 20s;
+    next_away_ = start_ + 20s;
     submit();
     while (problems_.empty() && (job_.state != "done" || clock::now() < end)) {
       const auto now = clock::now();
@@ -97,9 +97,9 @@ public:
         inject();
         next_fault_ = now + pause(500, 7000);
       }
-      if (options_.freeze_manager && !over_ && now >= next_freeze_)
-        freeze_manager(now);
-      if (!manager_frozen_ && now >= next_look_)
+      if (options_.disturb_manager && !over_ && !manager_away_ && now >= next_away_)
+        draw(0, 1) == 0 ? freeze_manager() : kill_manager();
+      if (!manager_away_ && now >= next_look_)
         look();
       std::this_thread::sleep_for(turn);
     }
@@ -223,7 +223,7 @@ private:
   }
 
   void announce(const std::vector<std::string>& names) {
-    const bool by_signal = manager_frozen_ || draw(0, 1) == 0;
+    const bool by_signal = manager_away_ || draw(0, 1) == 0;
     say(fmt::format("notice by {}: {}", by_signal ? "signal" : "command", fmt::join(names, " ")));
     ++counts_["notice"];
     for (const auto& name : names)
@@ -254,22 +254,34 @@ private:
       kill(names, names.size() == 2 ? "kill of both keepers" : "kill of a keeper");
   }
 
-  void freeze_manager(clock::time_point now) {
-    const auto time = pause(1000, 10'000);
-    next_freeze_ = now + 60s;
-    say(fmt::format("the manager is frozen for {:.1f} s", static_cast<double>(time.count()) / 1000));
-    ++counts_["freeze of the manager"];
-    manager_frozen_ = true;
+  void freeze_manager() {
     cluster_.manager().signal(SIGSTOP);
-    due_.emplace(now + time, [this] {
-      cluster_.manager().signal(SIGCONT);
-      manager_frozen_ = false;
+    manager_is_away("freeze of the manager", pause(1000, 10'000), [this] { cluster_.manager().signal(SIGCONT); });
+  }
+
+  void kill_manager() {
+    cluster_.manager().signal(SIGKILL);
+    cluster_.manager().wait(5s);
+    manager_is_away("kill of the manager", pause(100, 5'000), [this] {
+      cluster_.restart_manager();
+      client_.reset();
+      heard_.changes_from = 0; // it counts anew
+    });
+  }
+
+  /// Nothing is asked of it until it has been back for a second.
+  void manager_is_away(const std::string& why, milliseconds time, const std::function<void()>& come_back) {
+    say(fmt::format("{}, for {:.1f} s", why, static_cast<double>(time.count()) / 1000));
+    ++counts_[why];
+    next_away_ = clock::now() + time + 40s;
+    manager_away_ = true;
+    due_.emplace(clock::now() + time, [this, come_back] {
+      come_back();
+      manager_away_ = false;
       next_look_ = clock::now() + 1s;
       say("the manager goes on");
     });
   }
-
-  // --- the job
 
   /// A connection may not outlive a freeze of the manager.
   template <class Function>
@@ -431,8 +443,8 @@ private:
   int unanswered_ = 0;
   std::map<std::string, member> members_;
   std::multimap<clock::time_point, std::function<void()>> due_;
-  clock::time_point start_, next_fault_, next_freeze_, next_look_;
-  bool manager_frozen_ = false;
+  clock::time_point start_, next_fault_, next_away_, next_look_;
+  bool manager_away_ = false;
   bool over_ = false; ///< no more faults; the job's end is waited for
 
   std::uint64_t id_ = 0; ///< 0: not submitted yet
@@ -481,7 +493,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", x.seed, "default: a random one");
   app.add_option("--steps", x.steps, "of each job")->capture_default_str();
   app.add_option("--nodes", x.nodes, "workers; each third has two slots")->capture_default_str();
-  app.add_flag("!--no-freeze-manager", x.freeze_manager, "leave the manager alone");
+  app.add_flag("!--spare-manager", x.disturb_manager, "leave the manager alone");
   CLI11_PARSE(app, argc, argv);
   return parcae::run(x);
 }

@@ -16,7 +16,7 @@ struct options {
   std::uint64_t seed = std::random_device()();
   std::uint64_t steps = 4000;
   int nodes = 6;
-  bool freeze_manager = true;
+  bool disturb_manager = true;
 };
 
 job_specification chaos_job(const options& x);
