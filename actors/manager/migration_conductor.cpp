@@ -255,15 +255,18 @@ void happened(self_pointer self, const conductor_event& x) {
 } // namespace
 
 migration_conductor_state::~migration_conductor_state() {
-  if (machine && !ended)
+  if (machine && !ended && !steps_down)
     carry_out_last_will(*this);
 }
 
 conductor_actor::behavior_type migration_conductor(self_pointer self, migration_conductor_config config) {
   const auto parent = config.manager.address();
   self->set_exit_handler([=](const caf::exit_msg& x) {
-    if (x.source == parent)
-      self->quit(x.reason);
+    if (x.source != parent)
+      return;
+    auto& s = self->state;
+    s.steps_down = s.config.journal && x.reason == caf::exit_reason::user_shutdown;
+    self->quit(x.reason);
   });
   self->set_down_handler([=](const caf::down_msg& x) {
     if (x.source == parent)

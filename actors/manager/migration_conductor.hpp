@@ -37,6 +37,7 @@ struct migration_conductor_state {
   std::unique_ptr<conductor> machine;
   std::map<slot_id, slot_actor> slots;                           ///< that may be told something; erased when lost
   std::deque<effect> pending;                                    ///< not carried out yet, in order
+  bool steps_down = false;                                       ///< the process ends, and the next one goes on
   bool writing = false;                                          ///< they wait for the journal
   std::set<slot_id> leaving;                                     ///< under notice and not yet released
   std::set<slot_id> emptied;                                     ///< leaving, and told to release all they hold

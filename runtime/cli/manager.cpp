@@ -151,10 +151,8 @@ int run_manager(const manager_access& access, const std::filesystem::path& state
   if (problem.empty())
     return 0;
   std::this_thread::sleep_for(last_messages);
-  throw std::runtime_error(
-      "the manager ends: " + problem +
-      "; what the keepers held goes to their folders: start it again, and go on with `parcae submit "
-      "--resume`");
+  throw std::runtime_error("the manager ends: " + problem +
+                           "; training goes on: start it again, with the same --state");
 }
 
 } // namespace parcae
