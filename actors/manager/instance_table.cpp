@@ -73,6 +73,9 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable machine");
   if (x.manager_life != 0 && x.manager_life != manager_life_)
     return refuse(parcae_error::lost_incarnation, "instance " + x.name + ", of another manager");
+  if (x.manager != 0 && !managers_.contains(x.manager))
+    return refuse(parcae_error::outdated_manager,
+                  "instance " + x.name + " was welcomed by it; give this one the newest journal");
   if (x.warning.size() > hello::longest_warning)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has too long a warning");
   const key who{x.name, x.life};

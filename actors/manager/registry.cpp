@@ -169,7 +169,7 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
     known.heard = self->clock().now();
     if (known.away || caf::actor_cast<proxy>(known.handle) != caf::actor_cast<proxy>(handle))
       welcome_back(self, who, handle, slots);
-    return welcome{s.config.manager_life};
+    return welcome{s.config.manager_life, s.config.manager};
   }
   tell_people(self, severity::information,
               fmt::format("instance {} {} as {} with {} at {}:{}", x.name, joined->returned ? "is back" : "joined",
@@ -183,7 +183,7 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
     forget_what_is_over(self, who);
   offer_slots(self, who);
   start_next_job(self);
-  return welcome{s.config.manager_life};
+  return welcome{s.config.manager_life, s.config.manager};
 }
 
 void leave(self_pointer self, const leaving_notice& x) {
@@ -463,7 +463,7 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
     self->quit(x.reason);
   });
   auto& s = self->state;
-  s.table = instance_table(config.lease, config.manager_life);
+  s.table = instance_table(config.lease, config.manager_life, config.managers);
   s.standstill = standstill_watch(config.standstill, config.return_window);
   s.config = std::move(config);
   s.injector = self->spawn(injector, manager_actor{self});

@@ -25,12 +25,14 @@
 namespace parcae {
 
 struct registry_config {
-  milliseconds lease{10'000};     ///< how long lost instances are listed
-  conductor_options conductor;    ///< limits for all jobs
-  bool own_threads = true;        ///< as in job_manager_config
-  std::uint64_t manager_life = 0; ///< random per journal; told to everybody who says HELLO
-  secret_key secret;              ///< random per journal, never sent: all tokens follow from it
-  milliseconds beat{500};         ///< of its timer
+  milliseconds lease{10'000};       ///< how long lost instances are listed
+  conductor_options conductor;      ///< limits for all jobs
+  bool own_threads = true;          ///< as in job_manager_config
+  std::uint64_t manager_life = 0;   ///< random per journal; told to everybody who says HELLO
+  std::uint64_t manager = 0;        ///< random per process; told, too
+  std::set<std::uint64_t> managers; ///< that had this journal, this one as well
+  secret_key secret;                ///< random per journal, never sent: all tokens follow from it
+  milliseconds beat{500};           ///< of its timer
   /// A gap of more than this in the timer: all silent peers may have given this process up meanwhile, or it them.
   milliseconds standstill{1'500};
   milliseconds return_window{5'000}; ///< after that: a connection that ends then is not yet a loss
@@ -56,7 +58,7 @@ struct registry_state {
   };
 
   registry_config config;
-  instance_table table{milliseconds(0), 0};
+  instance_table table{milliseconds(0), 0, {}};
   std::map<instance_table::key, member> members; ///< of the living
   std::uint64_t joined = 0;                      ///< instances ever
   std::deque<fleet_news> fleet;                  ///< what happened to workers, oldest first, bounded

@@ -41,6 +41,7 @@ void begin_life(self_pointer self) {
   s.slots.clear();
   s.life = incarnation{s.random()};
   s.manager_life = 0;
+  s.last_manager = 0;
   for (std::uint32_t i = 0; i < s.config.introduction.slots; ++i)
     s.slots.push_back(self->spawn(gpu, slot_id{s.config.introduction.name, s.life, i}, s.config.source,
                                   caf::strong_actor_ptr{self->ctrl()}));
@@ -99,6 +100,7 @@ void welcomed(self_pointer self, const welcome& x) {
   s.was_member = true;
   s.phase = instance_phase::member;
   s.manager_life = x.manager_life;
+  s.last_manager = x.manager;
   s.pause = milliseconds(0);
   greet_later(self);
   if (s.expires)
@@ -119,10 +121,11 @@ void refused(self_pointer self, const caf::error& e) {
   const auto now = self->clock().now();
   if (taken && !s.name_by)
     s.name_by = now + s.config.limits.name;
-  if (is_ours(e) && !(taken && (s.was_member || now < *s.name_by)))
+  const bool outdated = e == parcae_error::outdated_manager; // not the one it waits for
+  if (is_ours(e) && !outdated && !(taken && (s.was_member || now < *s.name_by)))
     return end(self, {render(e)});
   if (const auto failed = ++s.dials_failed; !taken || std::has_single_bit(failed))
-    spdlog::warn("{}: {}; dialling again", taken ? "not welcome" : "no answer to HELLO", render(e));
+    spdlog::warn("{}: {}; dialling again", taken || outdated ? "not welcome" : "no answer to HELLO", render(e));
   if (s.manager)
     self->demonitor(s.manager.address());
   dial_later(self);
@@ -132,6 +135,7 @@ hello introduction_of(const instance_actor_state& s) {
   auto result = s.config.introduction;
   result.life = s.life;
   result.manager_life = s.manager_life;
+  result.manager = s.last_manager;
   result.warning = s.warning;
   return result;
 }

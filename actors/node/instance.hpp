@@ -6,7 +6,8 @@
 //   start → dialling → greeting → member → (manager lost) dialling …
 //   any   → leaving → ended         a notice (SIGTERM, the cloud); ends when released or when the notice expires
 //   HELLO refused: lost_incarnation → a new life, empty, greets again; duplicate_name → dialling, until whoever has the
-//                  name is gone, but not for ever if it never was a member; any other refusal → ended, failed
+//                  name is gone, but not for ever if it never was a member; outdated_manager → dialling, until the one
+//                  that knows more is there; any other refusal → ended, failed
 //
 // Training goes on while the manager is away; only a refusal by it voids the state held here.
 
@@ -80,6 +81,7 @@ struct instance_actor_state {
   std::vector<slot_actor> slots;
   manager_actor manager;                                        ///< null while not connected
   std::uint64_t manager_life = 0;                               ///< of the manager that welcomed this life; 0: none yet
+  std::uint64_t last_manager = 0;                               ///< that process
   std::uint64_t attempt = 0;                                    ///< number of the newest dial timer
   std::chrono::milliseconds pause{0};                           ///< before the next attempt
   std::uint64_t dials_failed = 0;                               ///< since it was a member

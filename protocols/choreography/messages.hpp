@@ -13,7 +13,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 11;
+inline constexpr std::uint32_t protocol_version = 12;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -65,6 +65,7 @@ struct hello {
   std::string processor;
   std::uint64_t slot_bytes = 0;   ///< memory of one slot
   std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
+  std::uint64_t manager = 0;      ///< the last that welcomed this life, as in `welcome`
   machine_facts machine;
   /// What its cloud says, in one line of at most longest_warning bytes: why it leaves, or that it may have to. Empty:
   /// nothing. The only field that changes within a life.
@@ -73,14 +74,15 @@ struct hello {
   static constexpr std::size_t longest_warning = 400;
 };
 BOOST_DESCRIBE_STRUCT(hello, (),
-                      (protocol, name, life, role, host, port, slots, processor, slot_bytes, manager_life, machine,
-                       warning))
+                      (protocol, name, life, role, host, port, slots, processor, slot_bytes, manager_life, manager,
+                       machine, warning))
 
 /// The registry's answer to HELLO.
 struct welcome {
-  std::uint64_t manager_life = 0; ///< random per manager process
+  std::uint64_t manager_life = 0; ///< random per journal
+  std::uint64_t manager = 0;      ///< random per process
 };
-BOOST_DESCRIBE_STRUCT(welcome, (), (manager_life))
+BOOST_DESCRIBE_STRUCT(welcome, (), (manager_life, manager))
 
 /// A life of an instance will end: SIGTERM, a notice of the cloud, a synthetic preemption.
 struct leaving_notice {

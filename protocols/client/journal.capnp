@@ -73,4 +73,5 @@ struct JobRecord {
 struct ClusterIdentity {
   life @0 :UInt64;
   secret @1 :List(UInt64);
+  managers @2 :List(UInt64);
 }

@@ -60,12 +60,13 @@ struct job_record {
 };
 BOOST_DESCRIBE_STRUCT(job_record, (), (specification, state, priority, cancel_asked, gave_way, why))
 
-/// What managers of one state folder share.
+/// What managers of one journal share.
 struct cluster_identity {
-  std::uint64_t life = 0;            ///< told to nodes as manager_life
-  std::vector<std::uint64_t> secret; ///< words of the key that all tokens follow from
+  std::uint64_t life = 0;              ///< told to nodes as manager_life
+  std::vector<std::uint64_t> secret;   ///< words of the key that all tokens follow from
+  std::vector<std::uint64_t> managers; ///< all that had this journal, in order: random numbers of theirs
 };
-BOOST_DESCRIBE_STRUCT(cluster_identity, (), (life, secret))
+BOOST_DESCRIBE_STRUCT(cluster_identity, (), (life, secret, managers))
 
 std::vector<char> encode(const job_memory& x);
 std::vector<char> encode(const job_record& x);

@@ -87,7 +87,8 @@ using service_actor = caf::typed_actor<
 /// The manager as a node sees it; what is published at its port (FRONT), and the REGISTRY behind it.
 using manager_actor = service_actor::extend<
     // HELLO with the instance and one actor per slot. Joins; may be repeated by the same life, also after its loss was
-    // declared. Errors: wrong_protocol, duplicate_name, lost_incarnation, malformed_request.
+    // declared. Errors: wrong_protocol, duplicate_name, lost_incarnation, outdated_manager,
+    // malformed_request.
     caf::replies_to<hello, instance_actor, std::vector<slot_actor>>::with<welcome>,
     // That life ends after the notice. No reply. May be repeated; the earliest end counts. Unknown lives are ignored.
     caf::reacts_to<leaving_notice>>;

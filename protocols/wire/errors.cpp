@@ -16,6 +16,7 @@ constexpr std::array entries{
     entry{parcae_error::wrong_protocol, "wrong_protocol", "the peer speaks another protocol version"},
     entry{parcae_error::duplicate_name, "duplicate_name", "a living instance has that name"},
     entry{parcae_error::lost_incarnation, "lost_incarnation", "this life of the instance was declared lost"},
+    entry{parcae_error::outdated_manager, "outdated_manager", "another manager knows more than this one's journal"},
     entry{parcae_error::malformed_request, "malformed_request", "malformed request"},
     entry{parcae_error::unknown_job, "unknown_job", "no such job"},
     entry{parcae_error::unknown_instance, "unknown_instance", "no such instance"},

@@ -15,6 +15,7 @@ enum class parcae_error : std::uint8_t {
   wrong_protocol = 1,  ///< the peer speaks another protocol version; fatal for the process that dialled
   duplicate_name,      ///< a living instance has that name; fatal for the newcomer
   lost_incarnation,    ///< that life was declared lost, or is of another manager; come back as a new incarnation, empty
+  outdated_manager,    ///< another one knows more than its journal; that one may come back
   malformed_request,   ///< bytes that cannot be decoded, or values out of range; do not repeat
   unknown_job,         ///< no job has that number
   unknown_instance,    ///< no living instance has that name

@@ -51,9 +51,15 @@ void add_manager(CLI::App& app) {
   auto state = std::make_shared<std::string>((default_state_folder() / "manager").string());
   command->add_option("--state", *state, "folder for what it must not forget: started again with it, its jobs go on")
       ->capture_default_str();
+  auto store = std::make_shared<std::string>();
+  auto standby = std::make_shared<bool>(false);
+  auto* in_etcd = command->add_option("--store", *store,
+                                      "etcd://HOST:PORT,HOST:PORT/NAME instead of a folder: managers on several "
+                                      "machines, of which one leads");
+  command->add_flag("--standby", *standby, "wait until no other manager leads, then take over")->needs(in_etcd);
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
-  command->callback([=] { run_manager(listen->access(), *state, parse_log_format(*log)); });
+  command->callback([=] { run_manager(listen->access(), {*state, *store, *standby}, parse_log_format(*log)); });
 }
 
 void add_status(CLI::App& app) {

@@ -6,6 +6,7 @@
 #include "actors/node/instance.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/trust/credentials.hpp"
+#include "runtime/journal/etcd_journal.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
@@ -14,8 +15,10 @@
 #include <caf/io/all.hpp>
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <random>
 #include <stdexcept>
@@ -24,6 +27,9 @@
 namespace parcae {
 
 namespace {
+
+// That are remembered: a node does not stay away for so many.
+constexpr std::ptrdiff_t most_managers = 10'000;
 
 std::uint64_t random_word() {
   std::random_device source;
@@ -42,35 +48,48 @@ registry_config configuration_of(const liveness_limits& limits, const cluster_id
   result.conductor.prepare_limit = limits.prepare;
   result.conductor.return_limit = result.return_window;
   result.manager_life = cluster.life;
+  result.manager = cluster.managers.back();
+  result.managers.insert(cluster.managers.begin(), cluster.managers.end());
   std::ranges::copy(cluster.secret, result.secret.words.begin());
   return result;
 }
 
-// Of the managers before; the first one makes it.
+// Of the managers before, which the first one made; with this one as the last.
 cluster_identity identity_in(journal_store& store, const recovered_state& known) {
-  if (known.cluster && known.cluster->life != 0 && known.cluster->secret.size() == secret_key{}.words.size())
-    return *known.cluster;
-  if (known.cluster)
-    throw std::runtime_error("the journal has no usable key");
-  const auto secret = random_secret();
-  cluster_identity result{random_word(), {secret.words.begin(), secret.words.end()}};
+  cluster_identity result;
+  if (known.cluster) {
+    result = *known.cluster;
+    if (result.life == 0 || result.secret.size() != secret_key{}.words.size())
+      throw std::runtime_error("the journal has no usable key");
+  } else {
+    const auto secret = random_secret();
+    result = {random_word(), {secret.words.begin(), secret.words.end()}, {}};
+  }
+  auto& all = result.managers;
+  all.push_back(random_word());
+  if (all.size() > most_managers)
+    all.erase(all.begin(), all.end() - most_managers);
   store.write({entry_of(result)});
   return result;
 }
 
-// What must not die, and why it did. Told on the dying actor's thread.
-class vital_actors {
+// What the manager cannot do without, and why it failed. From any thread.
+class vital_parts {
 public:
-  explicit vital_actors(termination& end) : end_(end) {}
+  explicit vital_parts(termination& end) : end_(end) {}
 
   template <class Handle>
   void watch(const Handle& x, std::string name) {
     caf::actor_cast<caf::abstract_actor*>(x)->attach_functor([this, name = std::move(name)](const caf::error& why) {
-      const lock held(mutex_);
-      if (problem_.empty())
-        problem_ = "its " + name + " died (" + render(why) + ")";
-      end_.stop();
+      failed("its " + name + " died (" + render(why) + ")");
     });
+  }
+
+  void failed(std::string why) {
+    const lock held(mutex_);
+    if (problem_.empty())
+      problem_ = std::move(why);
+    end_.stop();
   }
 
   std::string problem() const {
@@ -83,6 +102,35 @@ private:
   mutable mutex mutex_;
   std::string problem_ GUARDED_BY(mutex_);
 };
+
+std::string text_of_this_host() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Null: a signal came first.
+std::unique_ptr<etcd_leadership> lead(const manager_memory& memory, const address& where, termination& end,
+                                      vital_parts& vital) {
+  std::atomic<bool> leads = false;
+  if (memory.standby)
+    spdlog::info("standing by until no other manager leads in {}", memory.store);
+  auto result = std::make_unique<etcd_leadership>(
+      parse_etcd_place(memory.store), to_string(where) + " on " + text_of_this_host(), memory.standby,
+      lead_listener{.leads =
+                        [&] {
+                          leads = true;
+                          end.stop();
+                        },
+                    .failed = [&](std::string why) { vital.failed(std::move(why)); }});
+  end.wait([&] { end.stop(); });
+  if (const auto problem = vital.problem(); !problem.empty())
+    throw std::runtime_error("cannot lead in " + memory.store + ": " + problem);
+  if (!leads)
+    return nullptr;
+  spdlog::info("leads in {}", memory.store);
+  return result;
+}
 
 caf::expected<std::uint16_t> publish(control_plane& plane, const manager_actor& what, const address& where) {
   caf::expected<std::uint16_t> port{caf::sec::cannot_open_port};
@@ -98,16 +146,21 @@ constexpr std::chrono::seconds last_messages{1};
 
 } // namespace
 
-int run_manager(const manager_access& access, const std::filesystem::path& state, log_format log) {
+int run_manager(const manager_access& access, const manager_memory& memory, log_format log) {
   const auto& listen = access.where;
   log_to_stderr("manager", log);
   termination end;
-  vital_actors vital(end); // told until the actors are gone
+  vital_parts vital(end); // told until the actors are gone
   if (!access.bundle.empty())
     if (const auto who = credentials(access.bundle).self(); who.role != membership::manager)
       throw std::runtime_error("cannot listen with the bundle " + access.bundle.string() + ": it is for " +
                                to_string(who) + ", not for a manager");
-  const std::shared_ptr<journal_store> store = open_journal(std::filesystem::absolute(state));
+  const bool alone = memory.store.empty();
+  const auto leadership = alone ? nullptr : lead(memory, listen, end, vital);
+  if (!alone && !leadership)
+    return 0;
+  const std::shared_ptr<journal_store> store =
+      alone ? open_journal(std::filesystem::absolute(memory.state)) : leadership->journal();
   auto known = recovered_from(store->read());
   control_plane plane({.bundle = access.bundle});
   auto& system = plane.system();
@@ -138,10 +191,11 @@ int run_manager(const manager_access& access, const std::filesystem::path& state
   vital.watch(published, "front");
   bool signalled = false;
   const auto on_end = [&] {
-    if (std::exchange(signalled, true))
-      end.stop();
     spdlog::info("ending");
-    caf::anon_send(core, end_atom_v);
+    if (!alone || std::exchange(signalled, true))
+      end.stop();
+    else
+      caf::anon_send(core, end_atom_v);
   };
   end.wait(on_end, [&] { plane.read_bundle_again(); });
   const auto problem = vital.problem();
@@ -151,8 +205,8 @@ int run_manager(const manager_access& access, const std::filesystem::path& state
   if (problem.empty())
     return 0;
   std::this_thread::sleep_for(last_messages);
-  throw std::runtime_error("the manager ends: " + problem +
-                           "; training goes on: start it again, with the same --state");
+  throw std::runtime_error("the manager ends: " + problem + "; training goes on: start it again, with the same " +
+                           (alone ? "--state" : "--store"));
 }
 
 } // namespace parcae

@@ -4,14 +4,24 @@
 #include "runtime/process/logging.hpp"
 
 #include <filesystem>
+#include <string>
 
 namespace parcae {
 
+/// Where what a manager must not forget is kept: in the folder `state`, or, if it is not empty, in the `store` (see
+/// parse_etcd_place), where of several managers one leads.
+struct manager_memory {
+  std::filesystem::path state;
+  std::string store;
+  bool standby = false; ///< waits until no other one leads
+};
+
 /// Runs the manager until SIGTERM or SIGINT; returns the exit status. The running job is then stopped at a step and
 /// checkpointed, which takes at most 30 s, and the log says how to go on with it; a second signal ends at once. Prints
-/// "listening on HOST:PORT" on stdout once it does. SIGHUP reads the certificates again. What it must not forget is in
-/// the folder `state`: when it is killed, and started again with that, its jobs go on where they are. Throws
-/// std::runtime_error with one line if it cannot listen, or cannot go on.
-int run_manager(const manager_access& access, const std::filesystem::path& state, log_format log = log_format::text);
+/// "listening on HOST:PORT" on stdout once it does. SIGHUP reads the certificates again. When it is killed,
+/// and started again with the same memory, its jobs go on where they are. With a store, a signal ends it at once, without
+/// disturbing the job: another one takes over. Throws std::runtime_error with one line if it cannot listen, or cannot go
+/// on.
+int run_manager(const manager_access& access, const manager_memory& memory, log_format log = log_format::text);
 
 } // namespace parcae

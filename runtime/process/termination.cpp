@@ -17,8 +17,10 @@ struct termination::implementation {
   boost::asio::signal_set signals{context, SIGTERM, SIGINT};
   std::function<void()> on_signal;
   std::function<void()> on_hangup;
+  bool waiting = false; ///< for the next signal
 
   void wait_for_signal() {
+    waiting = true;
     signals.async_wait([this](const boost::system::error_code& error, int number) {
       if (error)
         return;
@@ -41,7 +43,9 @@ void termination::wait(std::function<void()> on_signal, std::function<void()> on
   implementation_->on_signal = std::move(on_signal);
   if ((implementation_->on_hangup = std::move(on_hangup)))
     implementation_->signals.add(SIGHUP);
-  implementation_->wait_for_signal();
+  if (!implementation_->waiting)
+    implementation_->wait_for_signal();
+  implementation_->context.restart();
   implementation_->context.run();
 }
 

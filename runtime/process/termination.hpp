@@ -15,7 +15,7 @@ public:
   ~termination();
 
   /// Returns when stop() was called. `on_signal` is called on this thread for each SIGTERM or SIGINT, `on_hangup` for
-  /// each SIGHUP, which is ignored without it.
+  /// each SIGHUP, which is ignored without it. May be called again.
   void wait(std::function<void()> on_signal, std::function<void()> on_hangup = {});
 
   /// May be called from any thread, also before wait.

@@ -97,6 +97,40 @@ TEST_F(manager_death, all_workers_may_die_meanwhile) {
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 
+// given: a manager that is started with an old copy of its journal, which knows nothing of the job / expected: nodes
+// stay away from it, and train on; with the right journal the next one takes the job up, no step lost, the same bits
+TEST_F(manager_death, an_old_copy_of_the_journal_does_no_harm) {
+  const auto job = small_job(1500);
+  const auto journal = folder.path() / "first" / "manager", copy = folder.path() / "copy",
+             newest = folder.path() / "now";
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  kill_manager();
+  std::filesystem::copy(journal, copy);
+  cluster->restart_manager();
+  wait_for_workers(1);
+  const auto id = cluster->client().submit(job);
+  const auto before = wait_for_training(id, 1);
+  kill_manager();
+  std::filesystem::rename(journal, newest);
+  std::filesystem::copy(copy, journal);
+  cluster->restart_manager();
+  std::this_thread::sleep_for(2s); // nodes look for a manager each second
+  EXPECT_EQ(living(cluster->client().status(), "worker"), 0u);
+  kill_manager();
+  EXPECT_THAT(content(folder.path() / "first" / "manager.log"), HasSubstr("give this one the newest journal"));
+  std::filesystem::remove_all(journal);
+  std::filesystem::rename(newest, journal);
+  cluster->restart_manager();
+  const auto after = wait_for_step(id, before.steps_done);
+  EXPECT_EQ(after.generation, before.generation);
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.replayed_steps, 0u);
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
 // given: everything dies / expected: started again, the job goes on by itself from the newest checkpoint, the same bits
 TEST_F(manager_death, everything_may_die) {
   auto job = small_job(300);

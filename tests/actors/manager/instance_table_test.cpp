@@ -17,7 +17,7 @@ hello greeting(const std::string& name, std::uint64_t life) {
 }
 
 struct instance_table_test : testing::Test {
-  instance_table table{10s, 5};
+  instance_table table{10s, 5, {11, 12}};
   instance_table::time_point now{1h};
 
   std::optional<parcae_error> refusal(const hello& x) {
@@ -60,6 +60,22 @@ TEST_F(instance_table_test, names_and_lives) {
   EXPECT_EQ(refusal(elsewhere), parcae_error::lost_incarnation);
   elsewhere.manager_life = 5;
   EXPECT_EQ(refusal(elsewhere), std::nullopt);
+}
+
+// given: lives that managers of the same journal welcomed / expected: those that this one knows of join; one that came
+// from a manager which it does not know is not welcome
+TEST_F(instance_table_test, who_comes_from_a_later_manager_is_not_for_this_one) {
+  auto x = greeting("a", 1);
+  x.manager_life = 5;
+  x.manager = 13;
+  EXPECT_EQ(refusal(x), parcae_error::outdated_manager);
+  EXPECT_EQ(table.find({"a", {1}}), nullptr);
+  x.manager = 12;
+  EXPECT_EQ(refusal(x), std::nullopt);
+  auto y = greeting("b", 2);
+  y.manager_life = 5;
+  y.manager = 11;
+  EXPECT_EQ(refusal(y), std::nullopt);
 }
 
 // given / expected: what makes no sense is refused by its own error

@@ -16,6 +16,7 @@ struct instance_test : node_test {
   std::vector<hello> greetings;
   std::vector<leaving_notice> notices;
   std::uint64_t manager_life = 1;
+  std::set<std::uint64_t> managers = {1}; ///< the last is the one that is there
   std::optional<caf::error> refusal; ///< of the next HELLO
   bool refuses_always = false;
   bool mute = false;                           ///< HELLO is not answered
@@ -73,7 +74,9 @@ struct instance_test : node_test {
               return refuses_always ? *refusal : *std::exchange(refusal, std::nullopt);
             if (x.manager_life != 0 && x.manager_life != manager_life)
               return caf::make_error(parcae_error::lost_incarnation, x.name);
-            return welcome{manager_life};
+            if (x.manager != 0 && !managers.contains(x.manager))
+              return caf::make_error(parcae_error::outdated_manager, x.name);
+            return welcome{manager_life, *managers.rbegin()};
           },
           [this](const leaving_notice& x) { notices.push_back(x); },
       };
@@ -254,6 +257,30 @@ TEST_F(instance_test, returns_to_the_manager) {
   EXPECT_EQ(greetings[2].manager_life, 1u);
   EXPECT_NE(greetings[3].life, life);
   EXPECT_EQ(greetings[3].manager_life, 0u);
+}
+
+// given: a member, and then a manager with an older journal where its manager was / expected: it stays as it is, asks
+// again and again, and is a member again once one that knows of the first is there
+TEST_F(instance_test, has_nothing_to_do_with_an_outdated_manager) {
+  managers = {6, 7};
+  start();
+  const auto replace_manager = [&] {
+    caf::anon_send_exit(manager, caf::exit_reason::kill);
+    run();
+    manager = start_manager();
+  };
+  managers = {6};
+  replace_manager();
+  advance(20s);
+  EXPECT_GT(greetings.size(), 3u);
+  managers = {6, 7, 8};
+  replace_manager();
+  advance(20s);
+  EXPECT_TRUE(ended.empty());
+  for (const auto& x : greetings)
+    EXPECT_EQ(x.life, greetings[0].life);
+  EXPECT_EQ(greetings[1].manager, 7u);
+  EXPECT_EQ(greetings.back().manager, 8u);
 }
 
 // given: SIGTERM / expected: the manager is told; ends when released, else when the grace is over

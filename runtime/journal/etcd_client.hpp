@@ -1,0 +1,65 @@
+#pragma once
+
+// Requests to etcd, over the JSON gateway of its API v3 (checked against 3.4): keys and values in base64, 64-bit
+// numbers as strings, fields that are false or 0 left out.
+
+#include "runtime/process/address.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/json/object.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace parcae {
+
+/// What --store names: members of one etcd cluster, and what the keys of this one Parcae cluster begin with there.
+struct etcd_place {
+  std::vector<address> members; ///< at least one
+  std::string prefix;           ///< "/NAME/"
+};
+
+/// "etcd://HOST:PORT,HOST:PORT,…[/NAME]", IPv6 addresses in brackets; NAME is "parcae" if it is left out. Throws
+/// std::invalid_argument with one line.
+etcd_place parse_etcd_place(std::string_view text);
+
+/// Blocks. Not thread-safe. Keeps a connection to one member, and takes the next one when that fails.
+class etcd_client {
+public:
+  /// Looks up the names of hosts, once: later requests do not wait for a name server. Throws std::runtime_error with
+  /// one line if none is known.
+  explicit etcd_client(const std::vector<address>& members);
+
+  /// What is answered to a POST of `question` to `path`, such as "/v3/kv/range". Members are asked in turn until one
+  /// answers or `limit` is over: a request may thus have been done although another was asked after it. Throws
+  /// std::runtime_error with one line that names a member: nobody answers, or etcd refuses.
+  boost::json::object ask(const std::string& path, const boost::json::object& question,
+                          std::chrono::milliseconds limit);
+
+private:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  struct refusal {
+    std::string why;
+    bool final_ = false; ///< another member would not say otherwise
+  };
+
+  std::string exchange(const std::string& path, const std::string& body, time_point by, refusal& why);
+
+  boost::asio::io_context context_{1};
+  std::vector<boost::asio::ip::tcp::endpoint> members_;
+  std::size_t at_ = 0;
+  std::unique_ptr<boost::beast::tcp_stream> stream_; ///< to members_[at_]; null: none yet
+};
+
+std::string to_base64(std::string_view bytes);
+
+/// Throws std::runtime_error if it is none.
+std::string from_base64(std::string_view text);
+
+} // namespace parcae

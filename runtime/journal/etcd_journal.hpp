@@ -1,0 +1,48 @@
+#pragma once
+
+// The manager's journal in etcd, and who may write it: of all managers of a cluster one leads, by a key that goes with
+// its lease. Every write compares that key's revision, so one that no longer leads cannot write, hence cannot do what
+// waits for its journal: decide, activate, cut.
+
+#include "actors/manager/journal_store.hpp"
+#include "runtime/journal/etcd_client.hpp"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace parcae {
+
+struct lead_limits {
+  std::chrono::seconds lease{6};           ///< nobody else leads before, after the last renewal
+  std::chrono::seconds step_down{3};       ///< a leader ends so long after it, well before its lease does
+  std::chrono::milliseconds renewal{1000}; ///< from one renewal to the next
+  std::chrono::milliseconds campaign{500}; ///< from one look at whether somebody leads to the next
+};
+
+/// Each is called at most once, on a thread of its own, and must be quick.
+struct lead_listener {
+  std::function<void()> leads;                 ///< from now on
+  std::function<void(std::string why)> failed; ///< it does not, or no longer; one line
+};
+
+class etcd_leadership {
+public:
+  /// Begins at once. `who`, one line, is told to others who would lead. With `standby` it waits until nobody leads, and
+  /// until etcd answers; without, that somebody leads is a failure. Throws as etcd_client.
+  etcd_leadership(etcd_place place, std::string who, bool standby, lead_listener told, lead_limits limits = {});
+
+  /// Gives the lease back, if etcd answers within some seconds: another one may lead at once.
+  ~etcd_leadership();
+
+  /// After `leads`: what leaders before have written, and what this one does. Throws as etcd_client. Its write fails
+  /// once another one leads.
+  std::unique_ptr<journal_store> journal() const;
+
+private:
+  class implementation;
+  std::unique_ptr<implementation> implementation_;
+};
+
+} // namespace parcae

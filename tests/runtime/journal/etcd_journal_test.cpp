@@ -1,0 +1,181 @@
+// The journal in real etcd servers, and who leads.
+
+#include "runtime/journal/etcd_journal.hpp"
+#include "tests/support/etcd_servers.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <future>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+/// One that leads, stands by, or failed to.
+struct candidate {
+  std::promise<void> elected;
+  std::promise<std::string> failure;
+  std::future<void> leads = elected.get_future();
+  std::future<std::string> failed = failure.get_future();
+  std::optional<etcd_leadership> leadership;
+
+  candidate(const std::string& store, const std::string& who, bool standby, lead_limits limits = {}) {
+    leadership.emplace(
+        parse_etcd_place(store), who, standby,
+        lead_listener{[this] { elected.set_value(); }, [this](std::string why) { failure.set_value(std::move(why)); }},
+        limits);
+  }
+};
+
+struct etcd_journal : testing::Test {
+  static constexpr auto patience = 30s; ///< etcd is up after a second, on a quiet machine
+
+  static std::vector<char> bytes(const std::string& x) { return {x.begin(), x.end()}; }
+
+  static std::map<std::string, std::string> content(journal_store& x) {
+    std::map<std::string, std::string> result;
+    for (const auto& e : x.read())
+      result[e.name] = {e.bytes.begin(), e.bytes.end()};
+    return result;
+  }
+
+  static bool happened(const auto& x, std::chrono::milliseconds limit = patience) {
+    return x.wait_for(limit) == std::future_status::ready;
+  }
+
+  static std::string problem_of_write(journal_store& x) {
+    try {
+      x.write({{"a", bytes("not by this one")}});
+      return {};
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+  }
+
+  void SetUp() override {
+    if (!std::filesystem::exists(etcd_program))
+      GTEST_SKIP() << "no " << etcd_program << ": ./deploy/setup unpacks it";
+  }
+};
+
+// given: values written, replaced and taken out by a leader / expected: the next one, which leads as soon as the first
+// has gone, finds what was written last; clusters of other names in the same etcd have nothing of it
+TEST_F(etcd_journal, has_what_was_written_last) {
+  const etcd_servers servers(1);
+  candidate first(servers.store(), "first", true);
+  ASSERT_TRUE(happened(first.leads));
+  candidate other(servers.store("other"), "other", true);
+  ASSERT_TRUE(happened(other.leads));
+  const auto binary = std::string("\0\xff/+", 4) + std::string(300'000, 'x');
+  const auto x = first.leadership->journal();
+  x->write({{"a", bytes("1")}, {"b", bytes(binary)}, {"d", bytes("1")}});
+  x->write({{"a", bytes("2")}, {"c", bytes("3")}, {"d", {}}});
+  const std::map<std::string, std::string> expected{{"a", "2"}, {"b", binary}, {"c", "3"}};
+  EXPECT_EQ(content(*x), expected);
+  candidate second(servers.store(), "second", true);
+  EXPECT_FALSE(happened(second.leads, 2s));
+  first.leadership.reset();
+  ASSERT_TRUE(happened(second.leads, 5s));
+  EXPECT_EQ(content(*second.leadership->journal()), expected);
+  EXPECT_TRUE(content(*other.leadership->journal()).empty());
+}
+
+// given: somebody leads / expected: one that is not to stand by is told who
+TEST_F(etcd_journal, one_leads) {
+  const etcd_servers servers(1);
+  candidate first(servers.store(), "the first, on its host", true);
+  ASSERT_TRUE(happened(first.leads));
+  candidate second(servers.store(), "second", false);
+  ASSERT_TRUE(happened(second.failed));
+  EXPECT_THAT(second.failed.get(), HasSubstr("another manager leads (the first, on its host)"));
+  EXPECT_FALSE(happened(first.failed, 0s));
+}
+
+// given: a leader that stands still, so that its lease ends / expected: the one that stands by leads once it has ended,
+// not before; the former one can write nothing, and notices by itself
+TEST_F(etcd_journal, a_stale_leader_writes_nothing) {
+  const etcd_servers servers(1);
+  candidate stale(servers.store(), "stale", true, {.lease = 2s, .step_down = 1s, .renewal = 4s});
+  ASSERT_TRUE(happened(stale.leads));
+  const auto written = stale.leadership->journal();
+  written->write({{"a", bytes("1")}});
+  const auto began = std::chrono::steady_clock::now();
+  candidate next(servers.store(), "next", true);
+  ASSERT_TRUE(happened(next.leads));
+  EXPECT_GT(std::chrono::steady_clock::now() - began, 1s);
+  next.leadership->journal()->write({{"a", bytes("2")}});
+  EXPECT_THAT(problem_of_write(*written), HasSubstr("another manager leads"));
+  EXPECT_EQ(content(*next.leadership->journal()).at("a"), "2");
+  ASSERT_TRUE(happened(stale.failed));
+  EXPECT_THAT(stale.failed.get(), HasSubstr("another manager may lead"));
+}
+
+// given: three members, each killed and started again in turn / expected: the same one leads, and what it writes is
+// kept
+TEST_F(etcd_journal, a_member_may_die) {
+  etcd_servers servers(3);
+  candidate leader(servers.store(), "leader", true);
+  ASSERT_TRUE(happened(leader.leads));
+  const auto x = leader.leadership->journal();
+  x->write({{"a", bytes("0")}});
+  for (int i = 0; i < 3; ++i) {
+    servers.member(i).signal(SIGKILL);
+    ASSERT_TRUE(servers.member(i).wait(5s));
+    // The others may have to elect a leader of theirs: that is the time a write may take.
+    x->write({{"a", bytes(std::to_string(i + 1))}});
+    servers.start(i);
+    etcd_client({servers.where(i)}).ask("/v3/kv/range", {{"key", to_base64("a")}}, patience);
+    ASSERT_FALSE(happened(leader.failed, 0s)) << leader.failed.get();
+  }
+  EXPECT_EQ(content(*x).at("a"), "3");
+}
+
+// given: etcd is gone / expected: its leader steps down before its lease ends; one that stands by does so until etcd is
+// back; one that is not to stand by says what is wrong
+TEST_F(etcd_journal, etcd_may_be_away) {
+  etcd_servers servers(1);
+  candidate leader(servers.store(), "leader", true);
+  ASSERT_TRUE(happened(leader.leads));
+  servers.member(0).signal(SIGKILL);
+  ASSERT_TRUE(servers.member(0).wait(5s));
+  const auto gone = std::chrono::steady_clock::now();
+  candidate patient(servers.store(), "patient", true);
+  ASSERT_TRUE(happened(leader.failed, 6s));
+  EXPECT_LT(std::chrono::steady_clock::now() - gone, 4s);
+  EXPECT_THAT(leader.failed.get(), HasSubstr("its lease could not be renewed (etcd at 127.0.0.1:"));
+  candidate impatient(servers.store(), "impatient", false);
+  ASSERT_TRUE(happened(impatient.failed));
+  EXPECT_THAT(impatient.failed.get(), HasSubstr("Connection refused"));
+  EXPECT_FALSE(happened(patient.leads, 0s));
+  servers.start(0);
+  EXPECT_TRUE(happened(patient.leads));
+}
+
+// given / expected: what --store takes, and what not
+TEST(etcd_place, is_read_from_a_line) {
+  const auto x = parse_etcd_place("etcd://10.0.0.2:2379,[::1]:2380,etcd.example:1/my-cluster");
+  ASSERT_EQ(x.members.size(), 3u);
+  EXPECT_EQ(x.members[1].host, "::1");
+  EXPECT_EQ(x.members[2].port, 1);
+  EXPECT_EQ(x.prefix, "/my-cluster/");
+  EXPECT_EQ(parse_etcd_place("etcd://a:1").prefix, "/parcae/");
+  for (const auto* bad : {"", "http://a:1", "etcd://", "etcd://a", "etcd://a:1,", "etcd://a:1/", "etcd://a:1/b/c",
+                          "etcd://a:70000", "etcd://,a:1"})
+    EXPECT_THROW(parse_etcd_place(bad), std::invalid_argument) << bad;
+}
+
+// given / expected: bytes come back from base64; what is none is refused
+TEST(base64, is_that_of_rfc_4648) {
+  for (const auto* x : {"", "f", "fo", "foo", "foob", "fooba", "foobar"})
+    EXPECT_EQ(from_base64(to_base64(x)), x);
+  EXPECT_EQ(to_base64("fooba"), "Zm9vYmE=");
+  for (const auto* bad : {"Z", "Zm9", "Zm9v*mE=", "===="})
+    EXPECT_THROW(from_base64(bad), std::runtime_error) << bad;
+}
+
+} // namespace
+} // namespace parcae
