@@ -29,6 +29,7 @@ struct registry_config {
   conductor_options conductor;    ///< limits for all jobs
   bool own_threads = true;        ///< as in job_manager_config
   std::uint64_t manager_life = 0; ///< random per journal; told to everybody who says HELLO
+  bool beyond_loopback = false;   ///< nodes may be on other machines: there are certificates
   secret_key secret;              ///< random per journal, never sent: all tokens follow from it
   milliseconds beat{500};         ///< of its timer
   /// A gap of more than this in the timer: all silent peers may have given this process up meanwhile, or it them.

@@ -115,6 +115,7 @@ int run_manager(const manager_access& access, const std::filesystem::path& state
   vital.watch(keeping, "journal");
   auto registry_settings = configuration_of({}, identity_in(*store, known));
   registry_settings.journal = keeping;
+  registry_settings.beyond_loopback = !access.bundle.empty();
   registry_settings.jobs = std::move(known.jobs);
   registry_settings.ended = [&] { end.stop(); };
   auto core = system.spawn(registry, std::move(registry_settings));

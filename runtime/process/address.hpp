@@ -1,5 +1,7 @@
 #pragma once
 
+#include "protocols/base/text.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -13,12 +15,21 @@ struct address {
 };
 
 inline std::string to_string(const address& x) {
-  const bool v6 = x.host.find(':') != std::string::npos;
-  return (v6 ? "[" + x.host + "]" : x.host) + ":" + std::to_string(x.port);
+  return text_of_place(x.host, x.port);
 }
 
 /// "HOST:PORT"; an IPv6 address in brackets. Throws std::invalid_argument with one line on what is wrong.
 address parse_address(std::string_view text);
+
+/// "HOST" or "HOST:PORT", port 0 if it is not said; an IPv6 address in brackets. Throws likewise, and without a bundle
+/// unless it is on loopback.
+address parse_place(std::string_view text, const std::string& bundle);
+
+/// By which address of this machine its way to x begins. Throws std::runtime_error with one line.
+std::string address_towards(const address& x);
+
+/// Whether it stands for all addresses of a machine: one can listen there, and nobody can dial it.
+bool is_everywhere(const std::string& host);
 
 /// Of a manager, to listen on or to dial without certificates. Throws std::invalid_argument unless it is a numeric
 /// loopback address or "localhost": nothing goes beyond loopback without TLS.
