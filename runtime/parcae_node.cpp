@@ -15,6 +15,8 @@ namespace {
 struct texts {
   std::string manager = "127.0.0.1:4242";
   std::string bundle;
+  std::string listen;
+  std::string advertise;
   std::string role = "worker";
   std::string log = "text";
   std::string cloud = "auto";
@@ -25,6 +27,12 @@ struct texts {
 // Throws std::invalid_argument for what CLI11 does not check.
 parcae::node_options options_of(parcae::node_options options, const texts& x) {
   options.manager = parcae::parse_access(x.manager, x.bundle);
+  if (!x.listen.empty())
+    options.listen = parcae::parse_place(x.listen, x.bundle);
+  if (!x.advertise.empty())
+    options.advertise = parcae::parse_place(x.advertise, x.bundle);
+  if (parcae::is_everywhere(options.advertise.host))
+    throw std::invalid_argument("nobody can dial " + options.advertise.host + ": --advertise one address");
   options.role = x.role == "keeper" ? parcae::role::keeper : parcae::role::worker;
   options.log = parcae::parse_log_format(x.log);
   options.cloud.of = *parcae::parse_cloud(x.cloud);
@@ -45,8 +53,14 @@ int main(int argc, char** argv) {
   app.failure_message(parcae::usage_error);
   texts x;
   parcae::node_options options;
-  app.add_option("--manager", x.manager, "HOST:PORT of the manager")->envname("PARCAE_MANAGER")->capture_default_str();
+  app.add_option("--manager", x.manager, "HOST:PORT of the manager; of several, with commas between")
+      ->envname("PARCAE_MANAGER")
+      ->capture_default_str();
   parcae::add_bundle_option(app, x.bundle);
+  app.add_option("--listen", x.listen,
+                 "HOST[:PORT] for data of other nodes; without --bundle on loopback (default: the address from which "
+                 "this machine reaches the manager, any free port)");
+  app.add_option("--advertise", x.advertise, "HOST[:PORT] as other nodes dial it (default: as it listens)");
   app.add_option("--name", options.name,
                  "unique name (default: host name and process id); with --bundle the certificate's, or that and -MORE");
   app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();

@@ -16,7 +16,7 @@ constexpr double least_step_ms = 0.02;
 } // namespace
 
 protect conductor::machine::protect_message(const slot_id& of, bool now) const {
-  return {job_.id, roster_.snapshot_targets(), pass_of(snapshot_key(), of.life, of.index), now};
+  return {job_.id, roster_.snapshot_targets(), pass_of(snapshot_key(), of), now};
 }
 
 void conductor::machine::protect_all() {

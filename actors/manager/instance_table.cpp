@@ -38,6 +38,19 @@ bool is_loopback(const std::string& host) {
   return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+/// A name or an address, other than those that stand for all of a machine's.
+bool can_be_dialled(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1)
+    return v4.s_addr != INADDR_ANY;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1)
+    return !IN6_IS_ADDR_UNSPECIFIED(&v6);
+  return !host.empty() && host.size() <= 253 && std::ranges::all_of(host, [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-';
+  });
+}
+
 } // namespace
 
 std::string to_string(instance_state x) {
@@ -63,9 +76,12 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
                                                     "; use the same build on both");
   if (x.slots < 1 || x.slots > 1024 || x.slot_bytes > most_slot_bytes || x.port == 0)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable slots or data port");
-  if (!is_loopback(x.host))
+  if (!can_be_dialled(x.host))
+    return refuse(parcae_error::malformed_request, "instance " + x.name + " has no address that others can dial");
+  if (!beyond_loopback_ && !is_loopback(x.host))
     return refuse(parcae_error::malformed_request,
-                  "instance " + x.name + " is not on this machine, or does not say so");
+                  "instance " + x.name +
+                      " is not on this machine, or does not say so: give manager and nodes a --bundle");
   if (!good_processor(x.processor))
     return refuse(parcae_error::malformed_request,
                   "instance " + x.name + " does not say its processor in at most 512 printable characters");

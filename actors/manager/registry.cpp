@@ -172,8 +172,8 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
     return welcome{s.config.manager_life, s.config.manager};
   }
   tell_people(self, severity::information,
-              fmt::format("instance {} {} as {} with {} at {}:{}", x.name, joined->returned ? "is back" : "joined",
-                          to_string(x.role), counted(x.slots, "slot"), x.host, x.port));
+              fmt::format("instance {} {} as {} with {} at {}", x.name, joined->returned ? "is back" : "joined",
+                          to_string(x.role), counted(x.slots, "slot"), text_of_place(x.host, x.port)));
   if (joined->warns)
     tell_warning(self, who);
   s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
@@ -463,7 +463,7 @@ registry_actor::behavior_type registry(self_pointer self, registry_config config
     self->quit(x.reason);
   });
   auto& s = self->state;
-  s.table = instance_table(config.lease, config.manager_life, config.managers);
+  s.table = instance_table(config.lease, config.manager_life, config.managers, config.beyond_loopback);
   s.standstill = standstill_watch(config.standstill, config.return_window);
   s.config = std::move(config);
   s.injector = self->spawn(injector, manager_actor{self});

@@ -31,6 +31,7 @@ struct registry_config {
   std::uint64_t manager_life = 0;   ///< random per journal; told to everybody who says HELLO
   std::uint64_t manager = 0;        ///< random per process; told, too
   std::set<std::uint64_t> managers; ///< that had this journal, this one as well
+  bool beyond_loopback = false;     ///< nodes may be on other machines: there are certificates
   secret_key secret;                ///< random per journal, never sent: all tokens follow from it
   milliseconds beat{500};           ///< of its timer
   /// A gap of more than this in the timer: all silent peers may have given this process up meanwhile, or it them.

@@ -47,6 +47,14 @@ void begin_life(self_pointer self) {
                                   caf::strong_actor_ptr{self->ctrl()}));
 }
 
+std::string text_of_place(const manager_place& x) {
+  return text_of_place(x.host, x.port);
+}
+
+const manager_place& dialled(const instance_actor_state& s) {
+  return s.config.managers[s.turn % s.config.managers.size()];
+}
+
 void dial_later(self_pointer self) {
   auto& s = self->state;
   s.phase = instance_phase::dialling;
@@ -54,6 +62,11 @@ void dial_later(self_pointer self) {
   auto& limits = s.config.limits;
   self->delayed_send(self, s.pause, dial_atom_v, ++s.attempt);
   s.pause = std::clamp(2 * s.pause, limits.first_pause, limits.longest_pause);
+}
+
+void try_next(self_pointer self) {
+  ++self->state.turn;
+  dial_later(self);
 }
 
 void greet_later(self_pointer self) {
@@ -128,7 +141,7 @@ void refused(self_pointer self, const caf::error& e) {
     spdlog::warn("{}: {}; dialling again", taken || outdated ? "not welcome" : "no answer to HELLO", render(e));
   if (s.manager)
     self->demonitor(s.manager.address());
-  dial_later(self);
+  try_next(self);
 }
 
 hello introduction_of(const instance_actor_state& s) {
@@ -187,9 +200,8 @@ void greet_again(self_pointer self) {
 void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
   auto& s = self->state;
   if (!to || !self->system().assignable<manager_actor>(interface))
-    return end(self, {render(parcae_error::wrong_protocol, "what listens at " + s.config.manager_host + ":" +
-                                                               std::to_string(s.config.manager_port) +
-                                                               " is not a manager of this build")});
+    return end(self, {render(parcae_error::wrong_protocol,
+                             "what listens at " + text_of_place(dialled(s)) + " is not a manager of this build")});
   s.manager = caf::actor_cast<manager_actor>(to);
   self->monitor(s.manager);
   greet(self);
@@ -204,8 +216,8 @@ void dial(self_pointer self) {
     const auto& s = self->state;
     return s.phase == instance_phase::dialling && s.attempt == attempt;
   };
-  self->request(s.config.dialler, s.config.limits.dial, caf::connect_atom_v, s.config.manager_host,
-                s.config.manager_port)
+  const auto& to = dialled(s);
+  self->request(s.config.dialler, s.config.limits.dial, caf::connect_atom_v, to.host, to.port)
       .then(
           [=](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
             if (current())
@@ -220,9 +232,9 @@ void dial(self_pointer self) {
                                                                          "; use the same build as the manager")});
             // Less and less often: it may be away for days.
             if (const auto failed = ++self->state.dials_failed; std::has_single_bit(failed))
-              spdlog::warn("cannot reach the manager at {}:{} ({}), trying again", self->state.config.manager_host,
-                           self->state.config.manager_port, render(e));
-            dial_later(self);
+              spdlog::warn("cannot reach the manager at {} ({}), trying again", text_of_place(dialled(self->state)),
+                           render(e));
+            try_next(self);
           });
 }
 
@@ -250,7 +262,7 @@ instance_actor::behavior_type instance(self_pointer self, instance_config config
     if (!s.manager || x.source != s.manager.address())
       return;
     spdlog::warn("connection to the manager lost ({}), dialling", render(x.reason));
-    dial_later(self);
+    try_next(self);
   });
   // Exits may come from the network; the main program gives notice instead. CAF lets nobody ignore `kill`.
   self->set_exit_handler([](const caf::exit_msg&) {});

@@ -34,6 +34,11 @@ using dialler_actor =
     caf::typed_actor<caf::replies_to<caf::connect_atom, std::string,
                                      std::uint16_t>::with<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>>;
 
+struct manager_place {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
 /// Bounds of dialling: dial_limit for one attempt, back-off from first_pause doubling to longest_pause.
 struct dial_limits {
   std::chrono::milliseconds dial{5'000};
@@ -53,9 +58,8 @@ struct instance_ending {
 };
 
 struct instance_config {
-  hello introduction; ///< all but the life and the warning
-  std::string manager_host;
-  std::uint16_t manager_port = 0;
+  hello introduction;                  ///< all but the life and the warning
+  std::vector<manager_place> managers; ///< at least one; dialled in turn, as of several only one leads
   dial_limits limits;
   std::uint64_t seed = 0; ///< random; lives are drawn from it
   executor_source source;
@@ -82,6 +86,7 @@ struct instance_actor_state {
   manager_actor manager;                                        ///< null while not connected
   std::uint64_t manager_life = 0;                               ///< of the manager that welcomed this life; 0: none yet
   std::uint64_t last_manager = 0;                               ///< that process
+  std::size_t turn = 0;                                         ///< whose it is to be dialled, counted round and round
   std::uint64_t attempt = 0;                                    ///< number of the newest dial timer
   std::chrono::milliseconds pause{0};                           ///< before the next attempt
   std::uint64_t dials_failed = 0;                               ///< since it was a member

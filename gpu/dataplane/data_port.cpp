@@ -1,28 +1,28 @@
 #include "gpu/dataplane/data_port.hpp"
 
 #include "gpu/dataplane/handshake.hpp"
+#include "gpu/dataplane/meeting.hpp"
+#include "gpu/dataplane/port_side.hpp"
 #include "gpu/dataplane/snapshot_stream.hpp"
 #include "gpu/dataplane/tcp_communicator.hpp"
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/line_limit.hpp"
 #include "protocols/base/locks.hpp"
+#include "protocols/base/text.hpp"
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <future>
+#include <list>
 #include <map>
 #include <optional>
 #include <thread>
@@ -38,7 +38,6 @@ using boost::asio::awaitable;
 using boost::asio::steady_timer;
 using boost::asio::ip::tcp;
 using boost::system::error_code;
-using socket_ptr = std::shared_ptr<tcp::socket>;
 using clock = std::chrono::steady_clock;
 
 constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
@@ -50,79 +49,29 @@ constexpr std::size_t most_guests = 256; ///< connections that have not said who
 constexpr auto first_back_off = 5ms, last_back_off = 250ms;
 constexpr auto cancel_poll = 5ms;
 
-/// Which connect() a greeting is for.
-struct meeting_key {
-  job_id job;
-  generation of;
-  std::uint32_t self = 0; ///< the participant here
-
-  friend auto operator<=>(const meeting_key&, const meeting_key&) = default;
-};
-
-/// One connect() under way. Fields above the mutex belong to the I/O thread.
-struct meeting {
-  meeting_key key;
-  data_token token;
-  std::vector<participant> participants;
-  std::vector<socket_ptr> sockets;   ///< connected, by participant; null while missing
-  std::vector<socket_ptr> dialling;  ///< by participant, so that the end of the meeting can close them
-  std::vector<std::string> problems; ///< last known, by participant
-  bool ended = false;
-
-  parcae::mutex mutex;
-  std::condition_variable changed;
-  bool complete GUARDED_BY(mutex) = false;                 ///< all sockets are there
-  std::optional<std::uint32_t> hopeless GUARDED_BY(mutex); ///< this participant refuses for good
-
-  bool missing(std::uint32_t peer) const { return peer != key.self && !sockets[peer]; }
-
-  std::optional<std::uint32_t> first_missing() const {
-    for (std::uint32_t i = 0; i < sockets.size(); ++i)
-      if (missing(i))
-        return i;
-    return std::nullopt;
-  }
-
-  std::optional<std::uint32_t> first_hopeless_or_missing() {
-    const lock held(mutex);
-    return hopeless ? hopeless : first_missing();
-  }
-
-  void joined(std::uint32_t peer, socket_ptr socket) {
-    sockets[peer] = std::move(socket);
-    const lock held(mutex);
-    complete = !first_missing();
-    changed.notify_all();
-  }
-
-  void give_up(std::uint32_t peer) {
-    const lock held(mutex);
-    hopeless = peer;
-    changed.notify_all();
-  }
-};
-using meeting_ptr = std::shared_ptr<meeting>;
-
-void close_socket(tcp::socket& x) {
-  error_code ignored;
-  x.close(ignored);
+/// Of a name or an address, for listening.
+tcp::endpoint place_of(boost::asio::io_context& io, const std::string& host, std::uint16_t port) {
+  return *tcp::resolver(io).resolve(host, std::to_string(port), tcp::resolver::passive).begin();
 }
 
-/// Whether the other end has left, as far as is known here. Nothing is read.
-bool is_closed(tcp::socket& x) {
-  char one;
-  auto n = ::recv(x.native_handle(), &one, 1, MSG_PEEK | MSG_DONTWAIT);
-  return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+bool is_exhausted(const error_code& x) {
+  namespace error = boost::asio::error;
+  return x == error::no_descriptors || x == error::no_memory || x == error::no_buffer_space || x.value() == ENFILE;
 }
 
 class tcp_data_port : public data_port {
 public:
-  tcp_data_port(const std::string& host, std::uint16_t port) : acceptor_(io_) {
+  tcp_data_port(const std::string& host, std::uint16_t port, std::filesystem::path bundle) :
+      bundle_(std::move(bundle)) {
+    if (!bundle_.empty())
+      side_.own = std::make_shared<credentials>(bundle_);
     try {
-      tcp::endpoint where(boost::asio::ip::make_address(host), port);
+      const auto where = place_of(side_.io, host, port);
+      if (const auto problem = problem_of_place(where, side_.own != nullptr); !problem.empty())
+        throw std::runtime_error("cannot listen for data connections on " + host + ": " + problem);
       acceptor_.open(where.protocol());
+      keep_from_children(acceptor_.native_handle());
       acceptor_.set_option(tcp::acceptor::reuse_address(true));
-      size_buffers(acceptor_); // inherited by what it accepts
       acceptor_.bind(where);
       acceptor_.listen();
       port_ = acceptor_.local_endpoint().port();
@@ -131,11 +80,12 @@ public:
                                e.code().message());
     }
     start(accept());
+    start(watch());
     thread_ = std::thread([this] { run(); });
   }
 
   ~tcp_data_port() override {
-    io_.stop();
+    side_.io.stop();
     thread_.join();
   }
 
@@ -148,17 +98,7 @@ public:
     if (found == all.end())
       throw communication_error(to_string(self) + " is not a participant of generation " +
                                 std::to_string(x.next.value));
-    auto m = std::make_shared<meeting>();
-    m->key = {x.job, x.next, static_cast<std::uint32_t>(found - all.begin())};
-    m->token = x.token;
-    m->participants = all;
-    m->sockets.resize(all.size());
-    m->dialling.resize(all.size());
-    m->problems.resize(all.size(), "did not connect");
-    {
-      const lock held(m->mutex);
-      m->complete = all.size() == 1;
-    }
+    auto m = std::make_shared<meeting>(x, static_cast<std::uint32_t>(found - all.begin()));
     on_io_thread([&] { begin(m); });
 
     auto deadline = clock::now() + limit;
@@ -173,23 +113,28 @@ public:
       absent = end(*m);
       if (!absent && !cancelled)
         for (std::uint32_t i = 0; i < all.size(); ++i)
-          peers.push_back({i == m->key.self ? tcp::socket(io_) : std::move(*m->sockets[i]),
-                           "participant " + std::to_string(i) + " (" + to_string(all[i].slot) + ")"});
-      for (auto& socket : m->sockets)
-        if (socket)
-          close_socket(*socket);
+          peers.push_back(
+              {std::move(m->sockets[i]), "participant " + std::to_string(i) + " (" + to_string(all[i].slot) + ")"});
+      m->close_all();
     });
     if (cancelled)
       throw communication_error("connecting generation " + std::to_string(x.next.value) + " was cancelled");
     if (absent)
-      throw unreachable_peer(*absent, to_string(all[*absent].slot) + " at " + all[*absent].host + ":" +
-                                          std::to_string(all[*absent].port) + ": " + m->problems[*absent]);
-    return make_tcp_communicator(m->key.self, std::move(peers));
+      throw unreachable_peer(*absent, to_string(all[*absent].slot) + " at " +
+                                          text_of_place(all[*absent].host, all[*absent].port) + ": " +
+                                          m->problems[*absent]);
+    std::vector<data_line> lines;
+    auto result = make_tcp_communicator(m->key.self, std::move(peers), lines);
+    on_io_thread([&] {
+      for (auto& line : lines)
+        side_.lines.add(std::move(line));
+    });
+    return result;
   }
 
   std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
                                                         const snapshot_pass& pass) override {
-    return make_snapshot_stream(io_, job, keeper, pass);
+    return make_snapshot_stream(side_, job, keeper, pass);
   }
 
   std::uint64_t accept_snapshots(job_id job, const secret_key& key, snapshot_check check,
@@ -218,13 +163,28 @@ public:
     });
   }
 
+  std::string read_bundle_again() override {
+    std::string problem;
+    on_io_thread([&] {
+      try {
+        if (!bundle_.empty())
+          side_.own = std::make_shared<credentials>(bundle_);
+      } catch (const std::runtime_error& e) {
+        problem = e.what();
+      }
+      if (problem.empty() && side_.own)
+        close_revoked();
+    });
+    return problem;
+  }
+
 private:
   void run() {
     use_crash_stack();
-    auto work = boost::asio::make_work_guard(io_);
-    while (!io_.stopped()) {
+    auto work = boost::asio::make_work_guard(side_.io);
+    while (!side_.io.stopped()) {
       try {
-        io_.run();
+        side_.io.run();
       } catch (const std::exception& e) {
         spdlog::error("data port {}: {}", port_, e.what());
       }
@@ -237,7 +197,7 @@ private:
     if (std::this_thread::get_id() == thread_.get_id())
       return f();
     std::promise<void> ended;
-    boost::asio::post(io_, [&] {
+    boost::asio::post(side_.io, [&] {
       f();
       ended.set_value();
     });
@@ -245,7 +205,7 @@ private:
   }
 
   void start(awaitable<void> x) {
-    boost::asio::co_spawn(io_, std::move(x), [this](std::exception_ptr failure) {
+    boost::asio::co_spawn(side_.io, std::move(x), [this](std::exception_ptr failure) {
       try {
         if (failure)
           std::rethrow_exception(failure);
@@ -261,110 +221,154 @@ private:
       spdlog::log(level, "data port {}: {}{}", port_, what, *left_out);
   }
 
+  awaitable<void> watch() {
+    steady_timer pause(side_.io);
+    for (;;) {
+      pause.expires_after(look_pause);
+      co_await pause.async_wait(as_result);
+      side_.lines.look();
+    }
+  }
+
+  void close_revoked() {
+    side_.lines.close_revoked(*side_.own);
+    const auto close = [&](const socket_ptr& x) {
+      if (x && x->peer && side_.own->revoked(*x->peer)) {
+        note(spdlog::level::warn, "closed the connection of " + x->name() + ": its certificate is revoked");
+        x->close();
+      }
+    };
+    std::ranges::for_each(guests_, close);
+    for (auto& [number, guest] : parked_)
+      close(guest.socket);
+    for (auto& [key, m] : meetings_)
+      std::ranges::for_each(m->sockets, close); // who connects finds it closed
+  }
+
   // --- connections that come in
 
   awaitable<void> accept() {
     for (;;) {
-      auto socket = std::make_shared<tcp::socket>(io_);
-      auto [failure] = co_await acceptor_.async_accept(*socket, as_result);
+      auto [failure, accepted] = co_await acceptor_.async_accept(as_result);
       if (failure) {
+        if (is_exhausted(failure) && drop_oldest_guest())
+          continue;
         note(spdlog::level::err, "cannot accept: " + failure.message());
-        steady_timer pause(io_, 100ms); // out of descriptors, most likely
+        steady_timer pause(side_.io, 100ms);
         co_await pause.async_wait(as_result);
-      } else if (guests_ >= most_guests) {
-        refuse(*socket, refusal::crowded);
-      } else {
-        error_code ignored;
-        socket->set_option(tcp::no_delay(true), ignored);
-        start(receive_guest(std::move(socket)));
+        continue;
       }
+      if (guests_.size() >= most_guests)
+        drop_oldest_guest();
+      auto guest = std::make_shared<secure_socket>(std::move(accepted), link_side::accepted, side_.own);
+      guests_.push_back(guest);
+      start(receive_guest(std::move(guest)));
     }
+  }
+
+  /// Who has something to say takes milliseconds, who floods stays.
+  bool drop_oldest_guest() {
+    if (guests_.empty())
+      return false;
+    const auto oldest = guests_.front();
+    guests_.pop_front();
+    note(spdlog::level::warn, "closed a connection from " + oldest->name() + ": others wait, and it said nothing");
+    oldest->close();
+    return true;
+  }
+
+  /// Until it has said who it is. Returns its greeting; empty: it is closed.
+  awaitable<std::optional<greeting>> meet(socket_ptr guest) {
+    steady_timer limit(side_.io, greeting_limit);
+    const auto waiting = std::make_shared<bool>(true);
+    limit.async_wait([guest, waiting](const error_code&) {
+      if (std::exchange(*waiting, false))
+        guest->close();
+    });
+    auto problem = co_await guest->secure();
+    if (problem.empty())
+      problem = problem_of_guest(*guest);
+    std::array<std::byte, greeting_size> bytes;
+    std::optional<greeting> result;
+    if (problem.empty() && !co_await guest->read(bytes))
+      problem = "no greeting" + (guest->failure.empty() ? "" : ": " + guest->failure);
+    else if (problem.empty() && !(result = decode_greeting(bytes)))
+      problem = "malformed greeting";
+    const bool in_time = std::exchange(*waiting, false);
+    limit.cancel();
+    const bool dropped = std::erase(guests_, guest) == 0;
+    if (!dropped && !problem.empty())
+      note(spdlog::level::warn,
+           "closed a connection from " + guest->name() + ": " + (in_time ? problem : "it said nothing in time"));
+    if (problem.empty() && !guest->closed())
+      co_return result;
+    guest->close();
+    co_return std::nullopt;
   }
 
   /// Reads the greeting and leads the guest to where it wants to go.
-  awaitable<void> receive_guest(socket_ptr socket) {
-    ++guests_;
-    std::array<std::byte, greeting_size> bytes;
-    steady_timer limit(io_, greeting_limit);
-    auto done = std::make_shared<bool>(false);
-    limit.async_wait([socket, done](const error_code&) {
-      if (!*done)
-        close_socket(*socket);
-    });
-    auto name = remote_name(*socket);
-    auto [failure, moved] = co_await boost::asio::async_read(*socket, boost::asio::buffer(bytes), as_result);
-    *done = true;
-    limit.cancel();
-    --guests_;
-    if (failure) {
-      note(spdlog::level::warn, fmt::format("closed a connection from {} after {} bytes of greeting: {}", name, moved,
-                                            socket->is_open() ? failure.message() : "too slow"));
+  awaitable<void> receive_guest(socket_ptr guest) {
+    const auto hello = co_await meet(guest);
+    if (!hello)
       co_return;
-    }
-    auto hello = decode_greeting(bytes);
-    if (!hello) {
-      note(spdlog::level::warn, "closed a connection from " + name + ": malformed greeting");
-      co_return;
-    }
     if (hello->protocol != data_protocol_version)
-      co_return refuse(*socket, refusal::protocol);
+      co_return refuse(*guest, refusal::protocol);
+    give_room(*guest);
     if (hello->what == purpose::snapshot)
-      co_return admit_snapshots(std::move(socket), *hello);
+      co_return admit_snapshots(std::move(guest), *hello);
     if (auto m = meetings_.find({hello->job, hello->of, hello->to}); m != meetings_.end())
-      co_return welcome(m->second, std::move(socket), *hello);
+      co_return welcome(m->second, std::move(guest), *hello);
     if (parked_.size() >= most_parked)
-      co_return refuse(*socket, refusal::crowded);
-    start(park(std::move(socket), *hello));
+      co_return refuse(*guest, refusal::crowded);
+    start(park(std::move(guest), *hello));
   }
 
   /// Keeps a connection until connect() claims it; drops it if the other end leaves or speaks.
-  awaitable<void> park(socket_ptr socket, greeting hello) {
+  awaitable<void> park(socket_ptr guest, greeting hello) {
     auto number = next_parked_++;
-    parked_.emplace(number, parked_guest{socket, hello});
-    steady_timer limit(io_, parking_limit);
+    parked_.emplace(number, parked_guest{guest, hello});
+    steady_timer limit(side_.io, parking_limit);
     limit.async_wait([this, number](const error_code& failure) {
-      if (auto guest = parked_.find(number); !failure && guest != parked_.end())
-        close_socket(*guest->second.socket);
+      if (auto x = parked_.find(number); !failure && x != parked_.end())
+        x->second.socket->close();
     });
-    auto name = remote_name(*socket);
-    co_await socket->async_wait(tcp::socket::wait_read, as_result);
+    co_await guest->socket.async_wait(tcp::socket::wait_read, as_result);
     limit.cancel();
     if (parked_.erase(number) == 0)
       co_return; // claimed
-    note(spdlog::level::warn, fmt::format("closed a connection from {} that waited for generation {} of job {}", name,
-                                          hello.of.value, hello.job.value));
-    close_socket(*socket);
+    note(spdlog::level::warn, fmt::format("closed a connection from {} that waited for generation {} of job {}",
+                                          guest->name(), hello.of.value, hello.job.value));
+    guest->close();
   }
 
-  void refuse(tcp::socket& socket, refusal why) {
-    note(spdlog::level::warn, "refused a connection from " + remote_name(socket) + ": " + render(why));
-    error_code ignored;
-    boost::asio::write(socket, boost::asio::buffer(encode(why)), ignored); // fits into the fresh socket's buffer
-    close_socket(socket);
+  void refuse(secure_socket& guest, refusal why) {
+    note(spdlog::level::warn, "refused a connection from " + guest.name() + ": " + render(why));
+    guest.write_now(encode(why));
+    guest.close();
   }
 
-  bool accept_greeting(tcp::socket& socket) {
-    error_code failure;
-    boost::asio::write(socket, boost::asio::buffer(encode(refusal::none)), failure);
-    return !failure;
-  }
-
-  void welcome(const meeting_ptr& m, socket_ptr socket, const greeting& hello) {
+  void welcome(const meeting_ptr& m, socket_ptr guest, const greeting& hello) {
     // The smaller number dials: anything else is no participant of this generation.
     if (!(hello.token == m->token) || hello.from >= m->key.self)
-      return refuse(*socket, refusal::token);
-    if (!is_closed(*socket) && accept_greeting(*socket))
-      m->joined(hello.from, std::move(socket)); // a second one replaces the first, which its dialler has given up
+      return refuse(*guest, refusal::token);
+    if (!may_be(*guest, m->participants[hello.from].slot.instance))
+      return refuse(*guest, refusal::name);
+    if (!guest->left() && guest->write_now(encode(refusal::none)))
+      m->joined(hello.from, std::move(guest)); // a second one replaces the first, which its dialler has given up
   }
 
-  void admit_snapshots(socket_ptr socket, const greeting& hello) {
+  void admit_snapshots(socket_ptr guest, const greeting& hello) {
     auto gate = gates_.find(hello.job);
     if (gate == gates_.end())
-      return refuse(*socket, refusal::unknown);
-    if (!(pass_of(gate->second->key, hello.life, hello.from).token == hello.token))
-      return refuse(*socket, refusal::token);
-    if (accept_greeting(*socket))
-      start(receive_snapshots(std::move(socket), gate->second));
+      return refuse(*guest, refusal::unknown);
+    if (!(pass_of(gate->second->key, {hello.name, hello.life, hello.from}).token == hello.token))
+      return refuse(*guest, refusal::token);
+    if (!may_be(*guest, hello.name))
+      return refuse(*guest, refusal::name);
+    if (!guest->write_now(encode(refusal::none)))
+      return;
+    side_.watch(guest);
+    start(receive_snapshots(std::move(guest), gate->second));
   }
 
   // --- connect()
@@ -378,7 +382,7 @@ private:
         continue;
       }
       error_code ignored;
-      socket->cancel(ignored);
+      socket->socket.cancel(ignored);
       welcome(m, socket, hello);
       guest = parked_.erase(guest);
     }
@@ -387,18 +391,18 @@ private:
   }
 
   awaitable<void> dial(meeting_ptr m, std::uint32_t peer) {
-    steady_timer pause(io_);
-    greeting hello{purpose::generation, m->key.self, peer, m->key.job, m->key.of, m->token, {}};
+    steady_timer pause(side_.io);
+    greeting hello{purpose::generation, m->key.self, peer, m->key.job, m->key.of, m->token, {}, {}};
     for (auto back_off = first_back_off; !m->ended; back_off = std::min(2 * back_off, last_back_off)) {
-      auto socket = std::make_shared<tcp::socket>(io_);
+      auto socket = side_.new_socket(link_side::dialled);
       m->dialling[peer] = socket;
-      auto& to = m->participants[peer];
-      auto result = co_await introduce(*socket, to.host, to.port, hello);
+      auto result = co_await introduce(*socket, m->participants[peer], hello);
       if (m->ended)
         co_return;
       m->dialling[peer] = nullptr;
       if (result.accepted)
         co_return m->joined(peer, std::move(socket));
+      socket->close();
       m->problems[peer] = result.problem;
       if (result.final)
         co_return m->give_up(peer);
@@ -412,13 +416,10 @@ private:
     m.ended = true;
     if (auto at = meetings_.find(m.key); at != meetings_.end() && at->second.get() == &m)
       meetings_.erase(at);
-    for (auto& socket : m.dialling)
-      if (socket)
-        close_socket(*socket);
     if (auto absent = m.first_hopeless_or_missing())
       return absent; // not who left because of that one
     for (std::uint32_t i = 0; i < m.sockets.size(); ++i)
-      if (m.sockets[i] && is_closed(*m.sockets[i])) {
+      if (m.sockets[i] && (m.sockets[i]->closed() || m.sockets[i]->left())) {
         m.problems[i] = "closed the connection again";
         return i;
       }
@@ -430,10 +431,11 @@ private:
     greeting hello;
   };
 
-  boost::asio::io_context io_{1}; ///< first, so that it goes last: the others hold sockets of it
-  tcp::acceptor acceptor_;
+  const std::filesystem::path bundle_; ///< empty: plain TCP
+  port_side side_;                     ///< first, so that it goes last: the others hold sockets of it
+  tcp::acceptor acceptor_{side_.io};
   std::uint16_t port_ = 0;
-  std::size_t guests_ = 0; ///< connections whose greeting is being read
+  std::list<socket_ptr> guests_; ///< who have not said who they are; oldest first
   std::uint64_t next_parked_ = 0;
   std::map<std::uint64_t, parked_guest> parked_;
   std::map<meeting_key, meeting_ptr> meetings_;
@@ -445,8 +447,9 @@ private:
 
 } // namespace
 
-std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port) {
-  return std::make_unique<tcp_data_port>(host, port);
+std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port,
+                                          const std::filesystem::path& bundle) {
+  return std::make_unique<tcp_data_port>(host, port, bundle);
 }
 
 } // namespace parcae

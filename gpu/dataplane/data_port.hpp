@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -62,11 +63,18 @@ public:
   /// Returns when no call is under way. Nothing if that acceptance was replaced: a keeper's new life may be quicker
   /// than the end of the old one.
   virtual void end_snapshots(std::uint64_t number) = 0;
+
+  /// For the bundle's files changed: as network_side's of the control plane. Returns what is wrong, in one line, or
+  /// nothing. Any thread.
+  virtual std::string read_bundle_again() = 0;
 };
 
-/// Listens on host:port (0: any free port) and starts the I/O thread. Throws std::runtime_error with the address and
-/// the reason if that fails. Connections that do not open with a well-formed greeting are closed and logged; a greeting
-/// of a generation not yet prepared here waits at most 60 s, and at most 1024 of them.
-std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port = 0);
+/// Listens on host:port (a name or an address; 0: any free port) and starts the I/O thread. With a bundle
+/// (protocols/trust) all connections are TLS, between nodes under the names that their certificates allow; without one
+/// there is only loopback. Throws std::runtime_error with the address and the reason if that fails. Connections that do
+/// not open with a well-formed greeting are closed and logged; a greeting of a generation not yet prepared here waits
+/// at most 60 s, and at most 1024 of them.
+std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port = 0,
+                                          const std::filesystem::path& bundle = {});
 
 } // namespace parcae

@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::uint64_t greeting_magic = 0x7061'7263'6165'3031; // "parcae01"
 
-// A message is its root pointer, the root struct, and nothing else (snapshot frames: and the list of sizes). The list
-// pointer is part of the struct.
+// A message is its root pointer, the root struct, and nothing else (greetings: and a name; snapshot frames: and the
+// list of sizes). The pointer to that is part of the struct.
 template <class Schema, std::size_t Size, std::size_t More = 0>
 constexpr bool size_is_right = (1 + capnp::sizeInWords<Schema>() + More) * sizeof(capnp::word) == Size;
 
-static_assert(size_is_right<wire::Greeting, greeting_size>);
+static_assert(size_is_right<wire::Greeting, greeting_size, most_name_bytes / sizeof(capnp::word)>);
 static_assert(size_is_right<wire::Verdict, verdict_size>);
 static_assert(size_is_right<wire::Frame, frame_size>);
 static_assert(size_is_right<wire::SnapshotShard, snapshot_frame_size, most_parts>);
@@ -66,6 +66,8 @@ std::string render(refusal x) {
     return "too many connections are waiting";
   case refusal::unknown:
     return "no snapshots of this job are expected";
+  case refusal::name:
+    return "its certificate is of another";
   }
   return "unknown reason " + std::to_string(static_cast<unsigned>(x));
 }
@@ -82,6 +84,7 @@ std::array<std::byte, greeting_size> encode(const greeting& x) {
     to.setTokenHigh(x.token.high);
     to.setTokenLow(x.token.low);
     to.setLife(x.life.value);
+    std::memcpy(to.initName(most_name_bytes).begin(), x.name.data(), x.name.size());
   });
 }
 
@@ -100,6 +103,11 @@ std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size
     x.of.value = from.getGeneration();
     x.token = {from.getTokenHigh(), from.getTokenLow()};
     x.life.value = from.getLife();
+    const auto name = from.getName();
+    if (name.size() != most_name_bytes)
+      return std::nullopt;
+    x.name.assign(reinterpret_cast<const char*>(name.begin()), name.size());
+    x.name.resize(x.name.find_last_not_of('\0') + 1);
     return x;
   });
 }

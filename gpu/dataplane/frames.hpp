@@ -18,7 +18,10 @@
 namespace parcae {
 
 /// Version of everything in frame.capnp; a greeting with another one is refused.
-inline constexpr std::uint16_t data_protocol_version = 2;
+inline constexpr std::uint16_t data_protocol_version = 3;
+
+/// No instance's name is longer.
+inline constexpr std::size_t most_name_bytes = 104;
 
 /// What a connection is for.
 enum class purpose : std::uint16_t {
@@ -34,6 +37,7 @@ struct greeting {
   generation of; ///< 0 for snapshots
   data_token token;
   incarnation life; ///< of the sender of snapshots, else 0
+  std::string name; ///< of the sender of snapshots, else empty; at most most_name_bytes
   std::uint16_t protocol = data_protocol_version;
 };
 
@@ -44,6 +48,7 @@ enum class refusal : std::uint16_t {
   token,    ///< the secret is wrong; final
   crowded,  ///< too many connections wait already; try later
   unknown,  ///< no snapshots of this job are expected here; try later
+  name,     ///< its certificate is of another than it says to be; final
 };
 
 std::string render(refusal x);
@@ -69,12 +74,13 @@ struct snapshot_frame {
   std::uint64_t checksum = 0;
 };
 
-inline constexpr std::size_t greeting_size = 72;
+inline constexpr std::size_t greeting_size = 184;
 inline constexpr std::size_t verdict_size = 16;
 inline constexpr std::size_t frame_size = 40;
 inline constexpr std::size_t snapshot_frame_size = 168;
 inline constexpr std::size_t acknowledgement_size = 16;
 
+/// Requires x.name.size() ≤ most_name_bytes.
 std::array<std::byte, greeting_size> encode(const greeting& x);
 std::array<std::byte, verdict_size> encode(refusal x);
 std::array<std::byte, frame_size> encode(const frame& x);

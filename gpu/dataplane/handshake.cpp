@@ -1,80 +1,81 @@
 #include "gpu/dataplane/handshake.hpp"
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/read.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 
-#include <tuple>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 namespace parcae {
 
 using boost::asio::ip::tcp;
-using boost::system::error_code;
 
 namespace {
 
 constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
 
-/// Enough for a message to leave while the other side computes. The kernel's own tuning starts at 16 KiB.
-constexpr int buffer_bytes = 4 << 20;
+/// The kernel's own tuning starts at 16 KiB.
+constexpr int room_bytes = 4 << 20;
+
+/// By its address, or its name.
+boost::asio::awaitable<std::string> reach(secure_socket& socket, const participant& to) {
+  boost::system::error_code failure;
+  const auto ip = boost::asio::ip::make_address(to.host, failure);
+  if (!failure)
+    co_return co_await socket.reach(
+        tcp::resolver::results_type::create(tcp::endpoint(ip, to.port), to.host, std::to_string(to.port)));
+  tcp::resolver resolver(socket.socket.get_executor());
+  const auto [problem, found] = co_await resolver.async_resolve(to.host, std::to_string(to.port), as_result);
+  if (problem || socket.closed())
+    co_return problem ? "the name " + to.host + " is not resolved: " + problem.message() : std::string("given up");
+  co_return co_await socket.reach(found);
+}
 
 } // namespace
 
-template <class Socket>
-void size_buffers(Socket& x) {
-  error_code ignored; // a smaller buffer is only slower
-  x.set_option(boost::asio::socket_base::send_buffer_size(buffer_bytes), ignored);
-  x.set_option(boost::asio::socket_base::receive_buffer_size(buffer_bytes), ignored);
+void give_room(secure_socket& x) {
+  const int file = x.socket.native_handle();
+  ::setsockopt(file, SOL_SOCKET, SO_SNDBUF, &room_bytes, sizeof room_bytes); // less is only slower
+  ::setsockopt(file, SOL_SOCKET, SO_RCVBUF, &room_bytes, sizeof room_bytes);
+  ::setsockopt(file, IPPROTO_TCP, TCP_WINDOW_CLAMP, &room_bytes, sizeof room_bytes); // else that of the first buffer
+  x.widen();
 }
 
-template void size_buffers(tcp::socket&);
-template void size_buffers(tcp::acceptor&);
+std::string problem_of_guest(const secure_socket& x) {
+  if (!x.peer || x.peer->role == membership::node)
+    return {};
+  return "it is " + to_string(*x.peer) + ", and no node";
+}
 
-boost::asio::awaitable<introduction> introduce(tcp::socket& socket, std::string host, std::uint16_t port,
-                                               greeting hello) {
-  error_code failure;
-  tcp::endpoint where(boost::asio::ip::make_address(host, failure), port);
-  if (failure) {
-    tcp::resolver resolver(socket.get_executor());
-    auto [problem, found] = co_await resolver.async_resolve(host, std::to_string(port), as_result);
-    if (problem)
-      co_return introduction{false, false, problem.message()};
-    where = found.begin()->endpoint();
-  }
-  socket.open(where.protocol(), failure);
-  if (failure)
-    co_return introduction{false, false, failure.message()};
-  size_buffers(socket);
-  std::tie(failure) = co_await socket.async_connect(where, as_result);
-  if (failure)
-    co_return introduction{false, false, failure.message()};
-  // Nobody listens there, and the kernel happened to give this end the same port: TCP then connects to itself.
-  if (socket.local_endpoint(failure) == socket.remote_endpoint(failure))
-    co_return introduction{false, false, "nobody listens"};
-  socket.set_option(tcp::no_delay(true), failure);
+bool may_be(const secure_socket& x, const std::string& instance) {
+  return !x.own || (x.peer && may_join_as(*x.peer, instance));
+}
 
-  auto bytes = encode(hello);
-  std::size_t moved = 0;
-  std::tie(failure, moved) = co_await boost::asio::async_write(socket, boost::asio::buffer(bytes), as_result);
-  if (failure)
-    co_return introduction{false, false, failure.message()};
+boost::asio::awaitable<introduction> introduce(secure_socket& socket, participant to, greeting hello) {
+  if (auto problem = co_await reach(socket, to); !problem.empty())
+    co_return introduction{false, false, problem};
+  if (auto problem = co_await socket.secure(); !problem.empty())
+    co_return introduction{false, false, problem};
+  if (auto problem = problem_of_guest(socket); !problem.empty())
+    co_return introduction{false, true, problem};
+  if (!may_be(socket, to.slot.instance))
+    co_return introduction{false, true, to_string(*socket.peer) + " is not " + to.slot.instance};
+  give_room(socket);
+
+  const auto bytes = encode(hello);
   std::array<std::byte, verdict_size> answer;
-  std::tie(failure, moved) = co_await boost::asio::async_read(socket, boost::asio::buffer(answer), as_result);
-  if (failure)
-    co_return introduction{false, false, failure.message()};
-  auto verdict = decode_verdict(answer);
+  if (!co_await socket.write(bytes) || !co_await socket.read(answer)) {
+    if (socket.failure.empty())
+      co_return introduction{false, false, "it closed the connection"};
+    // TLS 1.3 tells who dialled only now that its certificate is refused.
+    co_return introduction{false, false,
+                           (socket.own ? "it refuses " + to_string(socket.own->self()) + ": " : "") + socket.failure};
+  }
+  const auto verdict = decode_verdict(answer);
   if (!verdict)
     co_return introduction{false, true, "malformed answer"};
-  auto final = *verdict == refusal::protocol || *verdict == refusal::token;
+  const bool final = *verdict == refusal::protocol || *verdict == refusal::token || *verdict == refusal::name;
   co_return introduction{*verdict == refusal::none, final, render(*verdict)};
-}
-
-std::string remote_name(const tcp::socket& x) {
-  error_code failure;
-  auto where = x.remote_endpoint(failure);
-  return failure ? "?" : where.address().to_string() + ":" + std::to_string(where.port());
 }
 
 } // namespace parcae

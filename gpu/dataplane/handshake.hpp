@@ -1,12 +1,12 @@
 #pragma once
 
-// How a data connection begins, seen from the side that dials. All on the I/O thread.
+// How a data connection begins, seen from the side that dials, and what both sides look at. All on the I/O thread.
 
 #include "gpu/dataplane/frames.hpp"
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/trust/secure_socket.hpp"
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
 
 #include <string>
 
@@ -19,19 +19,19 @@ struct introduction {
   std::string problem; ///< why it was not accepted
 };
 
-/// Socket options of every data connection; before connect or listen, since TCP agrees on windows when it connects.
-template <class Socket>
-void size_buffers(Socket& x);
+/// Dials `to`, which its certificate must allow it to be, sends the greeting, and waits for the verdict, which may take
+/// as long as the other side takes to prepare; closing the socket ends it. `socket` must not be open yet, and must
+/// outlive the call.
+boost::asio::awaitable<introduction> introduce(secure_socket& socket, participant to, greeting hello);
 
-extern template void size_buffers(boost::asio::ip::tcp::socket&);
-extern template void size_buffers(boost::asio::ip::tcp::acceptor&);
+/// Of who is connected, by its certificate: empty, or why it may not be on the data plane. Without certificates there
+/// is nothing to say.
+std::string problem_of_guest(const secure_socket& x);
+/// Whether it may be that instance.
+bool may_be(const secure_socket& x, const std::string& instance);
 
-/// Dials `to`, sends the greeting, and waits for the verdict, which may take as long as the other side takes to
-/// prepare; closing the socket ends it. `socket` must not be open yet, and must outlive the call.
-boost::asio::awaitable<introduction> introduce(boost::asio::ip::tcp::socket& socket, std::string host,
-                                               std::uint16_t port, greeting hello);
-
-/// "address:port" of the other end, for messages.
-std::string remote_name(const boost::asio::ip::tcp::socket& x);
+/// For a connection whose other side is known: room for a message to leave while that side computes. Not before: who is
+/// not known gets little of this machine.
+void give_room(secure_socket& x);
 
 } // namespace parcae

@@ -4,14 +4,11 @@
 #include "protocols/base/locks.hpp"
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 
 #include <spdlog/spdlog.h>
 #include <xxhash.h>
@@ -29,12 +26,11 @@ namespace {
 using namespace std::chrono_literals;
 using boost::asio::awaitable;
 using boost::asio::steady_timer;
-using boost::asio::ip::tcp;
 using boost::system::error_code;
-using socket_ptr = std::shared_ptr<tcp::socket>;
 
 constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
 constexpr auto first_back_off = 20ms, last_back_off = 1000ms;
+constexpr auto dial_limit = 5s; ///< until the keeper has said yes or no
 
 /// Other connections of the I/O thread are served at least once in so many bytes.
 constexpr std::size_t turn_bytes = std::size_t{1} << 20;
@@ -61,27 +57,23 @@ std::uint64_t seed_of(snapshot_frame x) {
 
 void snapshot_gate::close() {
   open = false;
-  error_code ignored;
   for (auto& stream : streams)
     if (auto socket = stream.lock())
-      socket->close(ignored);
+      socket->close();
   streams.clear();
 }
 
 awaitable<void> receive_snapshots(socket_ptr socket, std::shared_ptr<snapshot_gate> gate) {
   std::erase_if(gate->streams, [](const auto& x) { return x.expired(); });
   gate->streams.push_back(socket);
-  const auto note = [&, name = remote_name(*socket)](const std::string& what) {
+  const auto note = [&, name = socket->name()](const std::string& what) {
     if (const auto left_out = gate->problems.admit(std::chrono::steady_clock::now()))
       spdlog::warn("snapshot stream from {}: {}{}", name, what, *left_out);
   };
-  error_code failure;
-  std::size_t moved = 0;
   hash_state hash;
   while (gate->open) {
     std::array<std::byte, snapshot_frame_size> header;
-    std::tie(failure, moved) = co_await boost::asio::async_read(*socket, boost::asio::buffer(header), as_result);
-    if (failure)
+    if (!co_await socket->read(header))
       break;
     auto frame = decode_snapshot_frame(header);
     if (!frame) {
@@ -95,18 +87,19 @@ awaitable<void> receive_snapshots(socket_ptr socket, std::shared_ptr<snapshot_ga
     }
     XXH3_64bits_reset_withSeed(hash.state, seed_of(*frame));
     shard_bytes shard{frame->layer, frame->at, {}};
+    bool whole = true;
     for (auto size : frame->sizes) {
       auto& part = shard.parts.emplace_back();
       part.reserve(size); // the kernel gives memory for what is touched only
-      for (std::size_t at = 0; at < size && !failure; at += moved) {
+      for (std::size_t at = 0, moved = 0; at < size && whole; at += moved) {
         if (at == part.size())
           part.resize(std::min(size, at + turn_bytes));
-        std::tie(failure, moved) =
-            co_await socket->async_read_some(boost::asio::buffer(part.data() + at, part.size() - at), as_result);
+        moved = co_await socket->read_some(std::span(part).subspan(at));
         XXH3_64bits_update(hash.state, part.data() + at, moved);
+        whole = moved > 0;
       }
     }
-    if (failure || !gate->open)
+    if (!whole || !gate->open)
       break;
     if (XXH3_64bits_digest(hash.state) != frame->checksum) {
       note("checksum of layer " + std::to_string(frame->layer) + " is wrong");
@@ -116,12 +109,10 @@ awaitable<void> receive_snapshots(socket_ptr socket, std::shared_ptr<snapshot_ga
     if (frame->remaining > 0)
       continue;
     auto acknowledgement = encode_acknowledgement(frame->sequence);
-    std::tie(failure, moved) =
-        co_await boost::asio::async_write(*socket, boost::asio::buffer(acknowledgement), as_result);
-    if (failure)
+    if (!co_await socket->write(acknowledgement))
       break;
   }
-  socket->close(failure);
+  socket->close();
 }
 
 // --- sending
@@ -136,10 +127,10 @@ struct outgoing_snapshot {
 
 /// State of one stream, shared by its handle and its coroutines, which run on the I/O thread.
 struct stream_core : std::enable_shared_from_this<stream_core> {
-  stream_core(boost::asio::io_context& context, job_id j, participant k, const snapshot_pass& p) :
-      io(context), job(j), keeper(std::move(k)), pass(p), news(context) {}
+  stream_core(port_side& s, job_id j, participant k, const snapshot_pass& p) :
+      side(s), job(j), keeper(std::move(k)), pass(p), news(s.io) {}
 
-  boost::asio::io_context& io;
+  port_side& side;
   job_id job;
   participant keeper;
   snapshot_pass pass;
@@ -160,9 +151,8 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   void close() {
     closed = true;
     news.cancel();
-    error_code ignored;
     if (socket)
-      socket->close(ignored);
+      socket->close();
   }
 
   bool nothing_left() {
@@ -206,42 +196,39 @@ using core_ptr = std::shared_ptr<stream_core>;
 awaitable<void> read_acknowledgements(core_ptr core, socket_ptr socket) {
   std::array<std::byte, acknowledgement_size> bytes;
   for (;;) {
-    auto [failure, moved] = co_await boost::asio::async_read(*socket, boost::asio::buffer(bytes), as_result);
-    auto sequence = failure ? std::nullopt : decode_acknowledgement(bytes);
+    const bool came = co_await socket->read(bytes);
+    auto sequence = came ? decode_acknowledgement(bytes) : std::nullopt;
     if (!sequence)
       break;
     core->acknowledged(*sequence);
     core->back_off = first_back_off;
     core->news.cancel();
   }
-  error_code ignored;
-  socket->close(ignored); // the writer fails, or finds it closed
+  socket->close(); // the writer fails, or finds it closed
   if (core->socket == socket)
     core->disconnected();
   core->news.cancel();
 }
 
-awaitable<bool> write_shard(stream_core& core, tcp::socket& socket, snapshot_frame frame, const shard_bytes& shard) {
+awaitable<bool> write_shard(stream_core& core, secure_socket& socket, snapshot_frame frame, const shard_bytes& shard) {
   hash_state hash;
   XXH3_64bits_reset_withSeed(hash.state, seed_of(frame));
   for (const auto& part : shard.parts)
     for (std::size_t at = 0; at < part.size(); at += turn_bytes) {
       XXH3_64bits_update(hash.state, part.data() + at, std::min(part.size() - at, turn_bytes));
-      co_await boost::asio::post(core.io, boost::asio::use_awaitable); // let others have their turn
+      co_await boost::asio::post(core.side.io, boost::asio::use_awaitable); // let others have their turn
     }
   frame.checksum = XXH3_64bits_digest(hash.state);
   auto header = encode(frame);
-  std::vector<boost::asio::const_buffer> buffers{boost::asio::buffer(header)};
+  bool written = co_await socket.write(header);
   for (const auto& part : shard.parts)
-    buffers.push_back(boost::asio::buffer(part));
-  auto piece = [](const error_code& failure, std::size_t) { return failure ? 0 : turn_bytes; };
-  auto [failure, moved] = co_await boost::asio::async_write(socket, buffers, piece, as_result);
-  co_return !failure;
+    written = written && co_await socket.write(part);
+  co_return written;
 }
 
 /// Writes what there is until nothing waits for an acknowledgement, or the connection breaks.
 awaitable<void> write_snapshots(core_ptr core, socket_ptr socket) {
-  while (!core->closed && socket->is_open() && !core->nothing_left()) {
+  while (!core->closed && !socket->closed() && !core->nothing_left()) {
     std::uint64_t sequence = 0;
     auto what = core->next_to_write(sequence);
     if (!what) {
@@ -271,8 +258,29 @@ awaitable<void> pause(stream_core& core) {
   core.back_off = std::min<std::chrono::milliseconds>(2 * core.back_off, last_back_off);
 }
 
+/// Dials the keeper. Null: it did not work out.
+awaitable<socket_ptr> connect(core_ptr core) {
+  const auto& who = core->pass.of;
+  const greeting hello{purpose::snapshot, who.index, 0, core->job, {}, core->pass.token, who.life, who.instance};
+  auto socket = core->socket = core->side.new_socket(link_side::dialled);
+  steady_timer limit(core->side.io, dial_limit);
+  limit.async_wait([socket](const error_code& failure) {
+    if (!failure)
+      socket->close();
+  });
+  const auto result = co_await introduce(*socket, core->keeper, hello);
+  const bool in_time = limit.cancel() > 0;
+  if (result.accepted && !socket->closed()) {
+    core->side.watch(socket);
+    co_return socket;
+  }
+  socket->close();
+  spdlog::debug("snapshots to keeper {}: {}", to_string(core->keeper.slot),
+                in_time ? result.problem : "no answer in time");
+  co_return nullptr;
+}
+
 awaitable<void> run(core_ptr core) {
-  greeting hello{purpose::snapshot, core->pass.index, 0, core->job, {}, core->pass.token, core->pass.life};
   bool connected = false;
   while (!core->closed) {
     {
@@ -282,22 +290,17 @@ awaitable<void> run(core_ptr core) {
         co_return;
       }
     }
-    if (!core->socket || !core->socket->is_open()) {
+    if (!core->socket || core->socket->closed()) {
       if (std::exchange(connected, false)) // it broke, or the keeper did not want what was sent
         co_await pause(*core);
-      core->socket = std::make_shared<tcp::socket>(core->io);
-      auto socket = core->socket;
-      auto result = co_await introduce(*socket, core->keeper.host, core->keeper.port, hello);
-      if (!result.accepted) {
-        error_code ignored;
-        socket->close(ignored);
-        spdlog::debug("snapshots to keeper {}: {}", to_string(core->keeper.slot), result.problem);
+      const auto socket = co_await connect(core);
+      if (!socket) {
         co_await pause(*core);
         continue;
       }
       connected = true;
       core->restart();
-      boost::asio::co_spawn(core->io, read_acknowledgements(core, socket), boost::asio::detached);
+      boost::asio::co_spawn(core->side.io, read_acknowledgements(core, socket), boost::asio::detached);
     }
     co_await write_snapshots(core, core->socket);
   }
@@ -308,7 +311,7 @@ public:
   explicit tcp_snapshot_stream(core_ptr core) : core_(std::move(core)) {}
 
   ~tcp_snapshot_stream() override {
-    boost::asio::post(core_->io, [core = core_] { core->close(); });
+    boost::asio::post(core_->side.io, [core = core_] { core->close(); });
   }
 
   void send(std::shared_ptr<const snapshot> x) override {
@@ -320,9 +323,9 @@ public:
     if (waiting.size() == 2)
       waiting.erase(waiting[0].started && !waiting[1].started ? waiting.begin() + 1 : waiting.begin());
     waiting.push_back({core_->next_sequence++, std::move(x)});
-    boost::asio::post(core_->io, [core = core_, start = !core_->running] {
+    boost::asio::post(core_->side.io, [core = core_, start = !core_->running] {
       if (start)
-        boost::asio::co_spawn(core->io, run(core), boost::asio::detached);
+        boost::asio::co_spawn(core->side.io, run(core), boost::asio::detached);
       else
         core->news.cancel();
     });
@@ -348,9 +351,9 @@ private:
 
 } // namespace
 
-std::unique_ptr<snapshot_stream> make_snapshot_stream(boost::asio::io_context& io, job_id job, participant keeper,
+std::unique_ptr<snapshot_stream> make_snapshot_stream(port_side& side, job_id job, participant keeper,
                                                       const snapshot_pass& pass) {
-  return std::make_unique<tcp_snapshot_stream>(std::make_shared<stream_core>(io, job, std::move(keeper), pass));
+  return std::make_unique<tcp_snapshot_stream>(std::make_shared<stream_core>(side, job, std::move(keeper), pass));
 }
 
 } // namespace parcae

@@ -3,11 +3,10 @@
 // Both ends of snapshot streams; used by the data port only. Everything here runs on its I/O thread.
 
 #include "gpu/dataplane/data_port.hpp"
+#include "gpu/dataplane/port_side.hpp"
 #include "protocols/base/line_limit.hpp"
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 
 #include <memory>
 #include <vector>
@@ -23,17 +22,16 @@ struct snapshot_gate {
   std::function<void(const commit_result&, shard_bytes)> on_shard;
   bool open = true; ///< false: no further call of on_shard
   line_limit problems;
-  std::vector<std::weak_ptr<boost::asio::ip::tcp::socket>> streams;
+  std::vector<std::weak_ptr<secure_socket>> streams;
 
   /// Ends the streams that came through it.
   void close();
 };
 
 /// Serves one accepted stream until it ends, or the gate closes.
-boost::asio::awaitable<void> receive_snapshots(std::shared_ptr<boost::asio::ip::tcp::socket> socket,
-                                               std::shared_ptr<snapshot_gate> gate);
+boost::asio::awaitable<void> receive_snapshots(socket_ptr socket, std::shared_ptr<snapshot_gate> gate);
 
-std::unique_ptr<snapshot_stream> make_snapshot_stream(boost::asio::io_context& io, job_id job, participant keeper,
+std::unique_ptr<snapshot_stream> make_snapshot_stream(port_side& side, job_id job, participant keeper,
                                                       const snapshot_pass& pass);
 
 } // namespace parcae

@@ -1,8 +1,9 @@
 #include "gpu/dataplane/tcp_communicator.hpp"
 
-#include "gpu/dataplane/frames.hpp"
+#include "gpu/dataplane/operation.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/trust/tls_session.hpp"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -33,45 +34,6 @@ constexpr std::size_t call_bytes = std::size_t{1} << 20;
 /// The I/O thread serves another connection after so many calls on one.
 constexpr int calls_in_turn = 8;
 
-std::string describe(const tag& x, std::uint64_t length) {
-  return "kind " + std::to_string(static_cast<unsigned>(x.kind)) + " step " + std::to_string(x.step) + " index " +
-         std::to_string(x.index) + " with " + std::to_string(length) + " bytes";
-}
-
-struct hash_state_deleter {
-  void operator()(XXH3_state_t* x) const { XXH3_freeState(x); }
-};
-
-std::uint64_t seed_of(frame x) {
-  x.checksum = 0;
-  auto bytes = encode(x);
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
-
-class connection;
-
-struct operation : transmission {
-  enum class status { pending, done, failed };
-
-  tag what{};
-  std::array<std::byte, frame_size> header;
-  std::byte* payload = nullptr;
-  std::size_t length = 0;                                    ///< of the payload; unknown before the header if `grows`
-  std::size_t moved = 0;                                     ///< bytes of header and payload written or read so far
-  std::vector<std::byte>* grows = nullptr;                   ///< receive_any: resized to what comes
-  std::size_t most = 0;                                      ///< receive_any: upper bound of `length`
-  std::uint64_t checksum = 0;                                ///< shards: as the sender says
-  std::unique_ptr<XXH3_state_t, hash_state_deleter> hashing; ///< shards, receiving
-  connection* on = nullptr;                                  ///< set by send and receive
-  bool receives = false;
-  std::string error; ///< written before `now` becomes failed
-  std::atomic<status> now = status::pending;
-
-  bool header_moved() const { return moved >= frame_size; }
-  bool complete() const { return moved == frame_size + length; }
-};
-using operation_ptr = std::shared_ptr<operation>;
-
 /// One direction of a connection.
 struct direction {
   explicit direction(bool r) : reads(r) {}
@@ -87,20 +49,23 @@ struct direction {
 
 enum class step_result { moved, would_block, idle };
 
+} // namespace
+
 /// The connection to one participant. Bytes are moved under the direction's mutex with calls that do not block: when an
 /// operation is posted, by the thread that waits for it, and else by the I/O thread. So a message that fits into the
 /// socket's buffers costs no change of thread; see "Decisions" in the README.
-class connection : public std::enable_shared_from_this<connection> {
+class peer_connection : public std::enable_shared_from_this<peer_connection> {
 public:
-  explicit connection(tcp_peer peer) :
-      name_(std::move(peer.name)), background_(peer.socket.get_executor()), file_(peer.socket.release()) {
+  explicit peer_connection(tcp_peer peer) :
+      name_(std::move(peer.name)), background_(peer.socket->socket.get_executor()), tls_(peer.socket->release_tls()),
+      file_(peer.socket->socket.release()) {
     int size = 0;
     socklen_t length = sizeof size;
     ::getsockopt(file_, SOL_SOCKET, SO_RCVBUF, &size, &length);
     unread_bytes_ = static_cast<std::size_t>(size) / 4; // the kernel counts its own overhead too
   }
 
-  ~connection() {
+  ~peer_connection() {
     if (background_.is_open())
       background_.release();
     ::close(file_);
@@ -167,6 +132,16 @@ public:
     if (background_.is_open())
       background_.release();
   }
+
+  /// The other side will not be heard of any more.
+  void give_up(const std::string& why) {
+    const lock out(out_.mutex), in(in_.mutex);
+    break_off(out_, why);
+    break_off(in_, why);
+    ::shutdown(file_, SHUT_RDWR); // wakes who drives
+  }
+
+  int file() const { return file_; }
 
 private:
   static void fail(operation& x, const std::string& why) {
@@ -251,8 +226,40 @@ private:
       return step_result::would_block;
     if (errno == EINTR)
       return step_result::moved;
-    break_off(d, std::system_category().message(errno));
+    break_off(d, errno == EPROTO && tls_ ? tls_problem() : std::system_category().message(errno));
     return step_result::idle;
+  }
+
+  std::string tls_problem() {
+    const lock held(tls_mutex_);
+    return tls_->problem();
+  }
+
+  /// As sendmsg, without waiting; `all_gone`: nothing of it waits here.
+  ssize_t put(std::span<iovec> pieces, bool& all_gone) {
+    if (tls_) {
+      const lock held(tls_mutex_);
+      const auto n = pieces.empty() ? (tls_->flush() ? 0 : -1) : tls_->send(pieces);
+      all_gone = !tls_->unsent();
+      return n;
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
+    all_gone = true;
+    return ::sendmsg(file_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+
+  /// As recvmsg, without waiting.
+  ssize_t take(std::span<iovec> pieces) {
+    if (tls_) {
+      const lock held(tls_mutex_);
+      return tls_->receive(pieces);
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
+    return ::recvmsg(file_, &message, MSG_DONTWAIT);
   }
 
   step_result write_some(direction& d) NEEDS_LOCK(d.mutex) {
@@ -273,22 +280,18 @@ private:
           break;
       }
     }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    auto n = ::sendmsg(file_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    bool all_gone = true; // else TLS has sealed it: it is done once that is sent
+    auto n = put(std::span(pieces).first(count), all_gone);
     if (n < 0)
       return no_progress(d);
     auto left = static_cast<std::size_t>(n);
-    while (!d.queue.empty()) {
-      auto& x = *d.queue.front();
-      auto part = std::min(left, frame_size + x.length - x.moved);
-      x.moved += part;
+    for (auto x = d.queue.begin(); x != d.queue.end() && left > 0; ++x) {
+      auto part = std::min(left, frame_size + (*x)->length - (*x)->moved);
+      (*x)->moved += part;
       left -= part;
-      if (!x.complete())
-        break;
-      pop_done(d);
     }
+    while (all_gone && !d.queue.empty() && d.queue.front()->complete())
+      pop_done(d);
     return d.queue.empty() ? step_result::idle : step_result::moved;
   }
 
@@ -303,10 +306,7 @@ private:
     // A length that is not known is 0 here, so that only the header is read.
     if (auto rest = std::min(x.length - from, call_bytes); rest > 0)
       pieces[count++] = {x.payload + from, rest};
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    auto n = ::recvmsg(file_, &message, MSG_DONTWAIT);
+    auto n = take(std::span(pieces).first(count));
     if (n < 0)
       return no_progress(d);
     if (n == 0) {
@@ -362,18 +362,32 @@ private:
       background_ GUARDED_BY(background_mutex_); ///< file_ as the I/O thread knows it; open while a direction is armed
   int users_ GUARDED_BY(background_mutex_) = 0;  ///< directions armed
   std::atomic<bool> closed_ = false;
-  const int file_;               ///< owned; open as long as this object lives
-  std::size_t unread_bytes_ = 0; ///< so much fits into the socket's buffer for sure
+  mutex tls_mutex_;                        ///< locked last: a session does one thing at a time
+  const std::unique_ptr<tls_session> tls_; ///< null: plain TCP; used under tls_mutex_
+  const int file_;                         ///< owned; open as long as this object lives
+  std::size_t unread_bytes_ = 0;           ///< so much fits into the socket's buffer for sure
   direction out_{false};
   direction in_{true};
 };
 
+namespace {
+
 class tcp_communicator : public communicator {
 public:
-  tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers) : self_(self), connections_(peers.size()) {
+  tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers, std::vector<data_line>& lines) :
+      self_(self), connections_(peers.size()) {
     for (std::size_t i = 0; i < peers.size(); ++i)
-      if (i != self)
-        connections_[i] = std::make_shared<connection>(std::move(peers[i]));
+      if (i != self) {
+        const auto who = peers[i].socket->peer;
+        const auto name = peers[i].name;
+        connections_[i] = std::make_shared<peer_connection>(std::move(peers[i]));
+        auto* x = connections_[i].get();
+        lines.push_back({.owner = connections_[i],
+                         .descriptor = [x] { return x->file(); },
+                         .close = [x](const std::string& why) { x->give_up(why); },
+                         .name = name,
+                         .peer = who});
+      }
   }
 
   ~tcp_communicator() override { abort(); }
@@ -440,7 +454,7 @@ public:
   }
 
 private:
-  connection& to(std::uint32_t peer) {
+  peer_connection& to(std::uint32_t peer) {
     if (peer >= connections_.size() || peer == self_)
       throw std::invalid_argument("participant " + std::to_string(self_) + " has no connection to participant " +
                                   std::to_string(peer));
@@ -448,13 +462,14 @@ private:
   }
 
   std::uint32_t self_;
-  std::vector<std::shared_ptr<connection>> connections_; ///< by participant; null for oneself
+  std::vector<std::shared_ptr<peer_connection>> connections_; ///< by participant; null for oneself
 };
 
 } // namespace
 
-std::unique_ptr<communicator> make_tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers) {
-  return std::make_unique<tcp_communicator>(self, std::move(peers));
+std::unique_ptr<communicator> make_tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers,
+                                                    std::vector<data_line>& lines) {
+  return std::make_unique<tcp_communicator>(self, std::move(peers), lines);
 }
 
 } // namespace parcae

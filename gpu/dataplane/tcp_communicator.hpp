@@ -1,10 +1,9 @@
 #pragma once
 
-// The communicator over TCP. Made by the data port once all its connections stand.
+// The communicator over TCP, in TLS if its sockets are. Made by the data port once all its connections stand.
 
 #include "gpu/dataplane/communicator.hpp"
-
-#include <boost/asio/ip/tcp.hpp>
+#include "gpu/dataplane/port_side.hpp"
 
 #include <memory>
 #include <string>
@@ -14,12 +13,13 @@ namespace parcae {
 
 /// An open connection to one participant.
 struct tcp_peer {
-  boost::asio::ip::tcp::socket socket; ///< not open for oneself
-  std::string name;                    ///< for error messages
+  socket_ptr socket; ///< null for oneself
+  std::string name;  ///< for error messages
 };
 
 /// `peers` by participant number. The sockets' I/O thread must run, and the communicator must be destroyed before it
-/// ends.
-std::unique_ptr<communicator> make_tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers);
+/// ends. Appends its connections to `lines`.
+std::unique_ptr<communicator> make_tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers,
+                                                    std::vector<data_line>& lines);
 
 } // namespace parcae

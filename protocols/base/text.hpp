@@ -25,6 +25,11 @@ inline std::string counted(std::uint64_t n, std::string_view noun) {
   return std::to_string(n) + ' ' + std::string(noun) + (n == 1 ? "" : "s");
 }
 
+/// "HOST:PORT", IPv6 in brackets.
+inline std::string text_of_place(const std::string& host, std::uint16_t port) {
+  return (host.find(':') == std::string::npos ? host : '[' + host + ']') + ':' + std::to_string(port);
+}
+
 /// A duration as people write it: "0s", "350ms", "1.5s", "30s", "2m", "2m05s", "1h02m", "3d04h".
 std::string text_of_duration(std::chrono::milliseconds x);
 

@@ -18,6 +18,7 @@ struct Greeting {
   tokenHigh @7 :UInt64;     # secret of the generation, or of this sender's snapshots of the job
   tokenLow @8 :UInt64;
   life @9 :UInt64;          # of the sender's instance; 0 for a generation
+  name @10 :Data;           # of the sender's instance, always 104 bytes, zeros behind it; none for a generation
 }
 
 struct Verdict {

@@ -70,6 +70,9 @@ void require_good(const chain& x, X509_STORE* store) {
     throw std::runtime_error(X509_verify_cert_error_string(X509_STORE_CTX_get_error(check.get())));
 }
 
+// The fastest of TLS 1.3's first: much is sent through it.
+constexpr const char* ciphers = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+
 // A second ClientHello, which a server asks for if the first brings no share of a key it can use, may be of 128 KiB;
 // all our own bring this one.
 constexpr unsigned usable_group = 0x001D; // X25519
@@ -111,7 +114,8 @@ credentials::credentials(const fs::path& bundle) : context_(ssl::context::tls) {
                 SSL_CTX_use_PrivateKey(native, key.get()) == 1,
             "its key and its certificate do not belong together");
     require_good(certificates, store);
-    require(SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION) == 1 && SSL_CTX_set_num_tickets(native, 0) == 1,
+    require(SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION) == 1 && SSL_CTX_set_num_tickets(native, 0) == 1 &&
+                SSL_CTX_set_ciphersuites(native, ciphers) == 1,
             "TLS 1.3 cannot be had");
     SSL_CTX_set_session_cache_mode(native, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);

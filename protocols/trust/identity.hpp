@@ -16,6 +16,9 @@ enum class membership : std::uint8_t {
   client,  ///< asks and commands: submit, status, …
 };
 
+/// Which end of a connection a process has.
+enum class link_side : std::uint8_t { accepted, dialled };
+
 std::string_view to_string(membership x);
 std::optional<membership> parse_membership(std::string_view text);
 

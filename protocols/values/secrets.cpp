@@ -47,8 +47,8 @@ data_token token_of(const secret_key& from, std::string_view purpose, std::initi
   return {all.words[0], all.words[1]};
 }
 
-snapshot_pass pass_of(const secret_key& key, incarnation life, std::uint32_t index) {
-  return {life, index, token_of(key, "stream", {life.value, index})};
+snapshot_pass pass_of(const secret_key& key, const slot_id& of) {
+  return {of, token_of(key, "stream " + of.instance, {of.life.value, of.index})}; // a name has no zero byte
 }
 
 } // namespace parcae

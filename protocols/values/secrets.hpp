@@ -39,13 +39,12 @@ data_token token_of(const secret_key& from, std::string_view purpose, std::initi
 
 /// Lets one slot send snapshots of one job: who it is, and its token.
 struct snapshot_pass {
-  incarnation life;        ///< the sender's
-  std::uint32_t index = 0; ///< the sender's, within its instance
+  slot_id of; ///< the sender
   data_token token;
 };
-BOOST_DESCRIBE_STRUCT(snapshot_pass, (), (life, index, token))
+BOOST_DESCRIBE_STRUCT(snapshot_pass, (), (of, token))
 
 /// `key` is known to the manager and to the job's keepers (GUARD).
-snapshot_pass pass_of(const secret_key& key, incarnation life, std::uint32_t index);
+snapshot_pass pass_of(const secret_key& key, const slot_id& of);
 
 } // namespace parcae

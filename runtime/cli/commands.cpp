@@ -34,7 +34,7 @@ void print(const std::string& x) {
 
 std::shared_ptr<manager_option> add_manager_option(CLI::App& command) {
   auto x = std::make_shared<manager_option>();
-  command.add_option("--manager", x->where, "HOST:PORT of the manager")
+  command.add_option("--manager", x->where, "HOST:PORT of the manager; of several, with commas between")
       ->envname("PARCAE_MANAGER")
       ->capture_default_str();
   add_bundle_option(command, x->bundle);
@@ -59,7 +59,9 @@ void add_manager(CLI::App& app) {
   command->add_flag("--standby", *standby, "wait until no other manager leads, then take over")->needs(in_etcd);
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
-  command->callback([=] { run_manager(listen->access(), {*state, *store, *standby}, parse_log_format(*log)); });
+  command->callback([=] {
+    run_manager(listen->listening(), listen->bundle, {*state, *store, *standby}, parse_log_format(*log));
+  });
 }
 
 void add_status(CLI::App& app) {

@@ -33,7 +33,8 @@ struct manager_option {
   std::string where = "127.0.0.1:4242";
   std::string bundle;
 
-  manager_access access() const { return parse_access(where, bundle); } ///< throws std::invalid_argument
+  manager_access access() const { return parse_access(where, bundle); }      ///< throws std::invalid_argument
+  address listening() const { return parse_manager_address(where, bundle); } ///< likewise
 };
 
 /// The options for it.

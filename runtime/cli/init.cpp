@@ -38,8 +38,8 @@ void init(const init_options& x) {
     return add_bundle(x, *parse_membership(x.role), x.add);
   if (!x.revoke.empty()) {
     const auto revoked = revoke_bundles(x.folder, x.revoke);
-    print(x.folder + "/revoked.pem: " + std::to_string(revoked) + " more; put it beside the bundles, and SIGHUP the " +
-          "manager");
+    print(x.folder + "/revoked.pem: " + std::to_string(revoked) + " more; put it beside the bundles, and SIGHUP " +
+          "the manager and the nodes");
     return;
   }
   make_authority(x.folder, authority_validity);

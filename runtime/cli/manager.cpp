@@ -146,15 +146,15 @@ constexpr std::chrono::seconds last_messages{1};
 
 } // namespace
 
-int run_manager(const manager_access& access, const manager_memory& memory, log_format log) {
-  const auto& listen = access.where;
+int run_manager(const address& listen, const std::filesystem::path& bundle, const manager_memory& memory,
+                log_format log) {
   log_to_stderr("manager", log);
   termination end;
   vital_parts vital(end); // told until the actors are gone
-  if (!access.bundle.empty())
-    if (const auto who = credentials(access.bundle).self(); who.role != membership::manager)
-      throw std::runtime_error("cannot listen with the bundle " + access.bundle.string() + ": it is for " +
-                               to_string(who) + ", not for a manager");
+  if (!bundle.empty())
+    if (const auto who = credentials(bundle).self(); who.role != membership::manager)
+      throw std::runtime_error("cannot listen with the bundle " + bundle.string() + ": it is for " + to_string(who) +
+                               ", not for a manager");
   const bool alone = memory.store.empty();
   const auto leadership = alone ? nullptr : lead(memory, listen, end, vital);
   if (!alone && !leadership)
@@ -162,12 +162,13 @@ int run_manager(const manager_access& access, const manager_memory& memory, log_
   const std::shared_ptr<journal_store> store =
       alone ? open_journal(std::filesystem::absolute(memory.state)) : leadership->journal();
   auto known = recovered_from(store->read());
-  control_plane plane({.bundle = access.bundle});
+  control_plane plane({.bundle = bundle});
   auto& system = plane.system();
   auto keeping = system.spawn<caf::detached>(journal, store);
   vital.watch(keeping, "journal");
   auto registry_settings = configuration_of({}, identity_in(*store, known));
   registry_settings.journal = keeping;
+  registry_settings.beyond_loopback = !bundle.empty();
   registry_settings.jobs = std::move(known.jobs);
   registry_settings.ended = [&] { end.stop(); };
   auto core = system.spawn(registry, std::move(registry_settings));

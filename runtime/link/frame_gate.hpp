@@ -4,6 +4,8 @@
 // have it allocate 4 GB, or end its process. So frames are collected here, each is checked as a whole, and only whole
 // ones are passed on. A pure function of the bytes, but for the check of payloads, which the caller brings.
 
+#include "protocols/trust/identity.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,9 +44,6 @@ struct frame_header {
 /// `bytes` has at least frame_header::size of them.
 frame_header decode_header(std::span<const char> bytes);
 std::vector<char> encode_header(const frame_header& x);
-
-/// Which end of the connection this process has.
-enum class link_side : std::uint8_t { accepted, dialled };
 
 /// Most bytes of a payload: of a handshake, and of what comes after it.
 inline constexpr std::size_t most_handshake_bytes = 16 * 1024;

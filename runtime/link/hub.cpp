@@ -141,11 +141,6 @@ std::optional<identity> hub::identity_of(const caf::node_id& x) const {
   return at == directory_.end() ? std::nullopt : std::optional(at->second);
 }
 
-/// Of somewhere to listen or to dial.
-std::string hub::problem_of_place(const tcp::endpoint& x) const {
-  return own_ || x.address().is_loopback() ? "" : "without a bundle there is only loopback";
-}
-
 // --- limits
 
 /// When so much time will have passed at least, on the clock of due times, which is behind by a beat at most.
@@ -234,7 +229,7 @@ hub::listener hub::listen(const std::string& host, std::uint16_t port, arrival o
     try {
       const tcp::endpoint where =
           *tcp::resolver(io_).resolve(host, std::to_string(port), tcp::resolver::passive).begin();
-      if (auto problem = problem_of_place(where); !problem.empty())
+      if (auto problem = problem_of_place(where, has_bundle()); !problem.empty())
         return {0, 0, problem};
       auto x = std::make_shared<acceptor>(acceptor{tcp::acceptor(io_), std::move(on_arrival)});
       x->socket.open(where.protocol());
@@ -291,7 +286,7 @@ awaitable<void> hub::admit(connection_ptr x, std::shared_ptr<acceptor> from) {
   std::array<char, link_greeting.size()> greeting{};
   std::size_t heard = 0;
   while (heard < greeting.size()) {
-    const auto size = co_await x->read_some(std::span(greeting).subspan(heard));
+    const auto size = co_await x->read_some(std::as_writable_bytes(std::span(greeting).subspan(heard)));
     heard += size;
     if (x->over)
       co_return;
@@ -363,7 +358,7 @@ awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t por
   if (unknown || x->over)
     co_return fail(unknown.message());
   for (const auto& entry : found)
-    if (const auto problem = problem_of_place(entry.endpoint()); !problem.empty())
+    if (const auto problem = problem_of_place(entry.endpoint(), has_bundle()); !problem.empty())
       co_return fail(problem, true);
   if (const auto problem = co_await x->reach(found); !problem.empty())
     co_return fail(problem);
@@ -371,10 +366,10 @@ awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t por
     co_return fail(problem, true);
   const std::string closed =
       own_ ? "it closed the connection" : "it closed the connection; perhaps it wants a --bundle";
-  if (!co_await x->write(link_greeting))
+  if (!co_await x->write(std::as_bytes(std::span(link_greeting))))
     co_return fail(closed, true);
   std::vector<char> first(link_piece);
-  first.resize(co_await x->read_some(first));
+  first.resize(co_await x->read_some(std::as_writable_bytes(std::span(first))));
   if (first.empty()) // TLS 1.3 tells who dialled only now that its certificate is refused
     co_return fail(own_ && !x->failure.empty() ? "it refuses " + to_string(x->own->self()) + ": " + x->failure : closed,
                    true);
@@ -407,7 +402,7 @@ awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
   };
   for (;; size = 0) {
     if (size == 0)
-      size = co_await x->read_some(piece);
+      size = co_await x->read_some(std::as_writable_bytes(std::span(piece)));
     if (x->over)
       co_return;
     if (size == 0)
@@ -448,7 +443,7 @@ awaitable<void> hub::outbound(connection_ptr x) {
     if (gone)
       continue;
     x->write_due = by(options_.write);
-    gone = !co_await x->write(std::span(piece.data(), size));
+    gone = !co_await x->write(std::as_bytes(std::span(piece.data(), size)));
     x->write_due = connection::no_limit;
     if (x->over)
       co_return;

@@ -93,7 +93,6 @@ private:
   boost::asio::awaitable<void> watch();
   std::chrono::milliseconds by(std::chrono::milliseconds limit) const;
 
-  std::string problem_of_place(const boost::asio::ip::tcp::endpoint& x) const;
   int pair_for(connection& x);
   void pump(const connection_ptr& x, std::vector<char> first);
   std::string check(connection& x, const frame_header& header, std::span<const char> payload);

@@ -104,13 +104,21 @@ private:
   std::vector<std::future<void>> retiring_ GUARDED_BY(mutex_); ///< a future of std::async waits in its destructor
 };
 
-hello introduction_of(const node_options& options, const data_port& port) {
+/// Where the data port listens.
+std::string listening_host(const node_options& options) {
+  if (!options.listen.host.empty())
+    return options.listen.host;
+  return options.manager.bundle.empty() ? "127.0.0.1" : address_towards(options.manager.managers.front());
+}
+
+hello introduction_of(const node_options& options, const std::string& listens, const data_port& port) {
   hello x;
   x.name = options.name;
   x.role = options.role;
-  // Everything is on loopback until there is TLS.
-  x.host = "127.0.0.1";
-  x.port = port.port();
+  x.host = !options.advertise.host.empty() ? options.advertise.host
+           : is_everywhere(listens)        ? address_towards(options.manager.managers.front())
+                                           : listens;
+  x.port = options.advertise.port != 0 ? options.advertise.port : port.port();
   x.slots = options.slots;
   x.processor = processor_facts(options.device);
   x.slot_bytes = options.slot_bytes > 0 ? options.slot_bytes : machine_bytes() / options.slots;
@@ -140,15 +148,16 @@ constexpr std::chrono::milliseconds settling{50};
 std::string serve(const node_options& options, const std::shared_ptr<black_box_sink>& last_lines, termination& end) {
   std::random_device random;
   // Destroyed in reverse: first the actors end, then the executors they left, then the port.
-  auto port = make_data_port("127.0.0.1");
+  const auto listens = listening_host(options);
+  auto port = make_data_port(listens, options.listen.port, options.manager.bundle);
   executor_pool pool(options, *port);
   instance_ending ending;
   control_plane plane({.bundle = options.manager.bundle, .settle = settling});
   auto& system = plane.system();
   instance_config wiring;
-  wiring.introduction = introduction_of(options, *port);
-  wiring.manager_host = options.manager.where.host;
-  wiring.manager_port = options.manager.where.port;
+  wiring.introduction = introduction_of(options, listens, *port);
+  for (const auto& x : options.manager.managers)
+    wiring.managers.push_back({x.host, x.port});
   wiring.seed = std::uint64_t{random()} << 32 | random();
   wiring.source.make = [&](const slot_id& slot, std::function<void(report)> f) {
     return pool.make(slot, std::move(f));
@@ -173,7 +182,10 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
     auto grace = std::exchange(signalled, true) ? std::chrono::milliseconds(0) : options.grace;
     caf::anon_send(self, notice_atom_v, static_cast<std::uint64_t>(grace.count()), std::string("SIGTERM"));
   };
-  end.wait(on_end, [&] { plane.read_bundle_again(); });
+  end.wait(on_end, [&] {
+    plane.read_bundle_again();
+    port->read_bundle_again(); // the log was told what is wrong with it
+  });
   limit_shutdown(10);
   if (poller && ending.released)
     poller->acknowledge(std::chrono::seconds(2));

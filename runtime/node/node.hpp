@@ -16,6 +16,8 @@ namespace parcae {
 
 struct node_options {
   manager_access manager;
+  address listen;    ///< of the data port; no host: where the way to the manager begins, or loopback without a bundle
+  address advertise; ///< of the data port, as other nodes dial it; no host, port 0: as it listens
   std::string name;
   parcae::role role = parcae::role::worker;
   std::string device = "cpu";

@@ -1,43 +1,121 @@
 #include "runtime/process/address.hpp"
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/udp.hpp>
 
+#include <algorithm>
 #include <charconv>
+#include <optional>
 #include <stdexcept>
 
 namespace parcae {
 
-address parse_address(std::string_view text) {
-  auto colon = text.rfind(':');
-  unsigned port = 0;
-  auto bad = colon == std::string_view::npos || colon == 0;
-  if (!bad) {
-    auto digits = text.substr(colon + 1);
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-    bad = error != std::errc{} || end != digits.data() + digits.size() || port > 65535;
-  }
-  if (bad)
-    throw std::invalid_argument("\"" + std::string(text) + "\" is not HOST:PORT, for example 127.0.0.1:4242");
-  auto host = text.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']'))
-    host = host.substr(1, host.size() - 2);
-  return {std::string(host), static_cast<std::uint16_t>(port)};
-}
+namespace {
 
-address parse_local_address(std::string_view text) {
-  auto result = parse_address(text);
-  if (result.host == "localhost")
-    result.host = "127.0.0.1";
-  boost::system::error_code error;
-  auto ip = boost::asio::ip::make_address(result.host, error);
-  if (error || !ip.is_loopback())
-    throw std::invalid_argument("refusing " + result.host +
-                                ": without --bundle there is no TLS, and only loopback, such as 127.0.0.1:4242");
+/// HOST, [HOST], and PORT behind a colon, as text; empty if that is not there.
+struct parts {
+  std::string_view host, port;
+};
+
+/// Empty if it is none of these.
+std::optional<parts> parts_of(std::string_view text) {
+  const bool bracketed = text.starts_with('[');
+  const auto end = bracketed ? text.find(']') : text.find(':');
+  if (bracketed && end == std::string_view::npos)
+    return std::nullopt;
+  const auto rest = end == std::string_view::npos ? std::string_view() : text.substr(end + (bracketed ? 1 : 0));
+  const parts result{bracketed ? text.substr(1, end - 1) : text.substr(0, end), rest.substr(rest.empty() ? 0 : 1)};
+  const bool has_colon = rest.starts_with(':');
+  if (result.host.empty() || (!rest.empty() && (!has_colon || result.port.empty())))
+    return std::nullopt;
   return result;
 }
 
-manager_access parse_access(std::string_view where, const std::string& bundle) {
-  return {bundle.empty() ? parse_local_address(where) : parse_address(where), bundle};
+std::optional<std::uint16_t> port_of(std::string_view digits) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  return error == std::errc{} && end == digits.data() + digits.size() ? std::optional(port) : std::nullopt;
+}
+
+address checked(std::string_view text, bool with_port, const char* example) {
+  const auto found = parts_of(text);
+  const auto port = !found                ? std::nullopt
+                    : found->port.empty() ? std::optional<std::uint16_t>(0)
+                                          : port_of(found->port);
+  if (!port || (with_port && found->port.empty()))
+    throw std::invalid_argument("\"" + std::string(text) + "\" is not " +
+                                (with_port ? "HOST:PORT" : "HOST or HOST:PORT") + ", for example " + example +
+                                ", IPv6 in brackets");
+  return {std::string(found->host), *port};
+}
+
+address on_loopback(address x) {
+  if (x.host == "localhost")
+    x.host = "127.0.0.1";
+  boost::system::error_code error;
+  const auto ip = boost::asio::ip::make_address(x.host, error);
+  if (error || !ip.is_loopback())
+    throw std::invalid_argument("refusing " + x.host +
+                                ": without --bundle there is no TLS, and only loopback, such as "
+                                "127.0.0.1; `parcae init` makes bundles");
+  return x;
+}
+
+} // namespace
+
+address parse_address(std::string_view text) {
+  return checked(text, true, "127.0.0.1:4242");
+}
+
+address parse_place(std::string_view text, const std::string& bundle) {
+  auto result = checked(text, false, "10.0.0.7");
+  return bundle.empty() ? on_loopback(std::move(result)) : result;
+}
+
+address parse_local_address(std::string_view text) {
+  return on_loopback(parse_address(text));
+}
+
+std::string address_towards(const address& x) {
+  using boost::asio::ip::udp;
+  try {
+    boost::asio::io_context io;
+    udp::socket socket(io);
+    socket.connect(*udp::resolver(io).resolve(x.host, std::to_string(x.port)).begin()); // sends nothing
+    return socket.local_endpoint().address().to_string();
+  } catch (const boost::system::system_error& e) {
+    throw std::runtime_error("cannot tell by which address of this machine others reach it, for there is no way to " +
+                             to_string(x) + " (" + e.code().message() + "): say it with --advertise");
+  }
+}
+
+bool is_everywhere(const std::string& host) {
+  boost::system::error_code error;
+  const auto ip = boost::asio::ip::make_address(host, error);
+  return !error && ip.is_unspecified();
+}
+
+address parse_manager_address(std::string_view text, const std::string& bundle) {
+  return bundle.empty() ? parse_local_address(text) : parse_address(text);
+}
+
+manager_access parse_access(std::string_view managers, const std::string& bundle) {
+  manager_access result;
+  result.bundle = bundle;
+  for (std::size_t from = 0; from <= managers.size();) {
+    const auto comma = std::min(managers.find(',', from), managers.size());
+    result.managers.push_back(parse_manager_address(managers.substr(from, comma - from), bundle));
+    from = comma + 1;
+  }
+  return result;
+}
+
+std::string text_of(const std::vector<address>& managers) {
+  std::string result;
+  for (const auto& x : managers)
+    result += (result.empty() ? "" : ",") + to_string(x);
+  return result;
 }
 
 } // namespace parcae

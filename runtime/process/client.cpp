@@ -17,7 +17,8 @@ struct manager_client::implementation {
   caf::scoped_actor self{plane.system()};
   service_actor manager;
   std::chrono::milliseconds limit;
-  address where;
+  address where;       ///< of the manager
+  caf::error problem;  ///< why it was not reached
   caf::actor follower; ///< null: none
 };
 
@@ -73,30 +74,35 @@ caf::behavior follower(caf::stateful_actor<follower_state>* self, service_actor 
 
 } // namespace
 
-manager_client::manager_client(const manager_access& to, std::chrono::milliseconds limit) :
-    implementation_(std::make_unique<implementation>(link_options{.bundle = to.bundle, .dial = limit})) {
-  const auto& manager = to.where;
+void manager_client::dial(const address& manager) {
   auto& c = *implementation_;
-  c.limit = limit;
   c.where = manager;
-  caf::error problem;
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  c.problem = {};
+  const auto deadline = std::chrono::steady_clock::now() + c.limit;
   const auto may_be_worth_it = [&] {
-    return !c.manager && (!problem || problem == caf::sec::connection_timeout) &&
+    return !c.manager && (!c.problem || c.problem == caf::sec::connection_timeout) &&
            std::chrono::steady_clock::now() < deadline;
   };
   for (int i = 0; i < dial_attempts && may_be_worth_it(); ++i)
-    c.self->request(c.plane.middleman(), 2 * limit, caf::connect_atom_v, manager.host, manager.port)
+    c.self->request(c.plane.middleman(), 2 * c.limit, caf::connect_atom_v, manager.host, manager.port)
         .receive(
             [&](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
               if (to && c.plane.system().assignable<service_actor>(interface))
                 c.manager = caf::actor_cast<service_actor>(to);
               else
-                problem = caf::make_error(parcae_error::wrong_protocol, std::string("not a manager of this build"));
+                c.problem = caf::make_error(parcae_error::wrong_protocol, std::string("not a manager of this build"));
             },
-            [&](caf::error& e) { problem = std::move(e); });
+            [&](caf::error& e) { c.problem = std::move(e); });
+}
+
+manager_client::manager_client(const manager_access& to, std::chrono::milliseconds limit) :
+    implementation_(std::make_unique<implementation>(link_options{.bundle = to.bundle, .dial = limit})) {
+  auto& c = *implementation_;
+  c.limit = limit;
+  for (auto x = to.managers.begin(); x != to.managers.end() && !c.manager; ++x)
+    dial(*x);
   if (!c.manager)
-    throw client_error("no manager at " + to_string(manager) + " (" + render(problem) +
+    throw client_error("no manager at " + text_of(to.managers) + " (" + render(c.problem) +
                        "); start one with `parcae manager`, or name it with --manager");
 }
 

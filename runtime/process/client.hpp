@@ -42,6 +42,7 @@ public:
 
 private:
   reply ask(const request& x);
+  void dial(const address& manager);
 
   struct implementation;
   std::unique_ptr<implementation> implementation_;

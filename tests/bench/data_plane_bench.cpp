@@ -1,5 +1,6 @@
 // The data plane against what the kernel can do, in one run on loopback. Prints one JSON object per line:
 //   transfer   one message of n bytes, communicator and bare blocking sockets, alternating; ratio of the medians' rates
+//   tls        one message of n bytes, communicators with certificates and without, alternating
 //   ping_pong  round trip of 64 bytes
 //   all_reduce time for n floats at D = 2 in tree order and as a ring, and how long bare sockets take for as many bytes
 //   snapshot   rate from send to acknowledgement
@@ -29,6 +30,7 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 constexpr double least_rate = 0.9;
+constexpr double least_tls_rate = 0.6;
 constexpr double most_latency = 2; // of 64 bytes; with a change of thread for each message it was 3
 
 double since_ms(steady::time_point begin) {
@@ -165,6 +167,41 @@ void bench_transfer(std::size_t bytes, int repeats, figures& all) {
   all.at_least("rate over that of bare sockets, " + std::to_string(bytes >> 20) + " MiB", b / a, least_rate);
 }
 
+/// There and back again by two communicators in turn, plain and in TLS.
+void bench_tls(std::size_t bytes, int repeats, figures& out) {
+  const test_authority authority;
+  cluster plain(2), sealed(2, authority.bundle(membership::node, "node"));
+  auto plain_ends = plain.connect_all(), sealed_ends = sealed.connect_all();
+  std::vector<std::byte> sent(bytes, std::byte{1}), in(bytes, std::byte{2}), answer(1);
+  measured ours, theirs;
+  tag what{channel::activation, 0, 0};
+  const auto once = [&](measured& to, std::vector<std::unique_ptr<communicator>>& ends) {
+    measure(
+        to,
+        [&] {
+          auto back = ends[0]->receive(1, what, answer);
+          ends[0]->wait(ends[0]->send(1, what, sent), patience);
+          ends[0]->wait(back, patience);
+        },
+        [&] {
+          ends[1]->wait(ends[1]->receive(0, what, in), patience);
+          ends[1]->wait(ends[1]->send(0, what, std::span(in).first(1)), patience);
+        });
+  };
+  for (int i = 0; i <= repeats; ++i) {
+    once(ours, sealed_ends);
+    once(theirs, plain_ends);
+    if (i == 0)
+      ours = theirs = {}; // warm
+  }
+  const auto a = percentile(ours.wall_ms, 0.5), b = percentile(theirs.wall_ms, 0.5);
+  std::printf("{\"bench\": \"tls\", \"bytes\": %zu, \"repeats\": %d, \"mb_per_s\": %.0f, \"plain_mb_per_s\": %.0f, "
+              "\"cpu_ms\": %.3f, \"plain_cpu_ms\": %.3f}\n",
+              bytes, repeats, static_cast<double>(bytes) / a / 1e3, static_cast<double>(bytes) / b / 1e3,
+              ours.cpu / repeats, theirs.cpu / repeats);
+  out.at_least("rate in TLS over plain, " + std::to_string(bytes >> 20) + " MiB", b / a, least_tls_rate);
+}
+
 void bench_ping_pong(figures& out) {
   constexpr int rounds = 20'000;
   cluster c(2);
@@ -264,8 +301,8 @@ void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int re
 void bench_snapshot(std::size_t bytes, int repeats, figures& out) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   keeper->accept_snapshots({1}, secret_key{{5}}, {}, [](const commit_result&, const shard_bytes&) {});
-  auto stream =
-      sender->open_snapshot_stream({1}, {{"keeper", {1}, 0}, "127.0.0.1", keeper->port()}, pass_of({{5}}, {1}, 0));
+  auto stream = sender->open_snapshot_stream({1}, {{"keeper", {1}, 0}, "127.0.0.1", keeper->port()},
+                                             pass_of({{5}}, {"sender", {1}, 0}));
   auto x = std::make_shared<snapshot>();
   x->job = {1};
   for (std::uint32_t layer = 0; layer < 8; ++layer)
@@ -295,6 +332,8 @@ int main() {
   figures out;
   for (std::size_t mib : {1, 4, 16, 64, 256})
     bench_transfer(mib << 20, static_cast<int>(std::max<std::size_t>(12, 1024 / mib)), out); // a GiB, or 12 messages
+  for (std::size_t mib : {1, 16, 64})
+    bench_tls(mib << 20, static_cast<int>(std::max<std::size_t>(12, 1024 / mib)), out);
   bench_ping_pong(out);
   bench_all_reduce(10'000'000, 4, 30, out);
   bench_snapshot(120'000'000, 10, out);

@@ -9,6 +9,7 @@
 #include "runtime/child/process.hpp"
 #include "tests/bench/figures.hpp"
 #include "tests/support/executor_cluster.hpp"
+#include "tests/support/test_authority.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -25,6 +26,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <regex>
 #include <stdexcept>
 #include <string>
@@ -184,8 +186,12 @@ cost plain(const job_specification& job, std::uint32_t loops, std::uint32_t step
 }
 
 /// Commits at a shape.
-cost distributed(const job_specification& job, std::uint32_t width, std::uint32_t depth, std::uint32_t steps) {
+cost distributed(const job_specification& job, std::uint32_t width, std::uint32_t depth, std::uint32_t steps,
+                 bool in_tls = false) {
+  std::optional<test_authority> authority;
   executor_cluster cluster(job);
+  if (in_tls)
+    cluster.bundle = authority.emplace().bundle(membership::node, "w");
   std::vector<double> times;
   cluster.planner = [&](std::uint32_t slots, const std::vector<layer_cost>& costs) {
     configuration c{0, 0, {}, 0, "bench"};
@@ -197,7 +203,7 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
     return configuration{width, depth, partition_layers(ms, depth), 0, "bench"};
   };
   for (std::uint32_t i = 0; i < width * depth; ++i)
-    cluster.add_worker("w" + std::to_string(i));
+    cluster.add_worker("w-" + std::to_string(i));
   std::uint64_t seen = 0;
   auto last = steady::now();
   double cpu = 0;
@@ -236,6 +242,7 @@ std::vector<measurement> all_measurements() {
       {"two plain", [=](auto steps) { return plain(job, 2, steps); }},
       {"two plain in step", [=](auto steps) { return plain(job, 2, steps, true); }},
       {"2x1", [=](auto steps) { return distributed(job, 2, 1, steps); }},
+      {"2x1 in TLS", [=](auto steps) { return distributed(job, 2, 1, steps, true); }},
       {"2x1 plain all-reduce", [=](auto steps) { return distributed(plain_reduce, 2, 1, steps); }},
       {"1x2", [=](auto steps) { return distributed(job, 1, 2, steps); }},
       {"1x1, 8 micro-batches", [=](auto steps) { return distributed(eight, 1, 1, steps); }},
@@ -319,6 +326,7 @@ int main(int argc, char** argv) {
   };
   compare("1x1", "plain", [&](double x) { out.at_most("step at 1x1 over a plain loop", x, 1.03); });
   compare("2x1", "two plain", [&](double x) { out.at_most("step at 2x1 over two plain loops", x, 1.05); });
+  compare("2x1 in TLS", "2x1", [&](double x) { out.at_most("step at 2x1, in TLS over plain TCP", x, 1.03); });
   compare("2x1", "two plain in step", [&](double x) { out.only_shown("step at 2x1 over two plain loops in step", x); });
   compare("1x1", "2x1", [&](double x) { out.at_least("speed of 2x1 over 1x1", x, 1.6); });
   compare("1x1", "1x2",

@@ -78,7 +78,7 @@ void executor_cluster::add_keeper_behind(const std::string& name, std::uint64_t 
 
 void executor_cluster::add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second) {
   auto x = std::make_unique<instance>();
-  x->port = make_data_port("127.0.0.1");
+  x->port = make_data_port("127.0.0.1", 0, bundle);
   if (bytes_per_second > 0)
     x->link = std::make_unique<slow_relay>(x->port->port(), bytes_per_second);
   x->where = {{name, {++lives_}, 0}, "127.0.0.1", x->link ? x->link->port() : x->port->port()};

@@ -53,6 +53,9 @@ public:
   /// Planner: given the number of usable slots; default best_configuration.
   std::function<configuration(std::uint32_t slots, const std::vector<layer_cost>&)> planner;
 
+  /// What all instances show on the data plane; empty: nothing, it is plain. Before the first is added.
+  std::filesystem::path bundle;
+
   /// Sees every effect before it is carried out, and may return false to drop a tell.
   std::function<bool(const effect&)> on_effect;
 

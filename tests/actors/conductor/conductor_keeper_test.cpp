@@ -169,7 +169,7 @@ TEST_F(conductor_test, tokens_are_of_one_generation_or_one_sender) {
   EXPECT_EQ(c.view().current, generation{2});
   for (const auto* name : {"a", "b"}) {
     const auto slot = c.slot(name);
-    EXPECT_TRUE(passes[name].token == pass_of(last->key, slot.life, slot.index).token);
+    EXPECT_TRUE(passes[name].token == pass_of(last->key, slot).token);
     EXPECT_EQ(passes[name].life, slot.life);
     EXPECT_FALSE(std::ranges::find(tokens, passes[name].token) != tokens.end());
   }

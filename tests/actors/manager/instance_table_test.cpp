@@ -127,6 +127,23 @@ TEST_F(instance_table_test, greetings_are_bounded) {
   }
 }
 
+// given: a table of a cluster with certificates / expected: whatever can be dialled, and nothing else
+TEST_F(instance_table_test, with_certificates_hosts_are_anywhere) {
+  instance_table anywhere(10s, 0, true);
+  std::uint64_t life = 0;
+  const auto joins = [&](const std::string& host) {
+    auto x = greeting("a" + std::to_string(++life), life);
+    x.host = host;
+    return anywhere.join(x, now).has_value();
+  };
+  for (const auto& good : {std::string("192.168.1.1"), std::string("spot-7.example"), std::string("fd00::7"),
+                           std::string("127.0.0.1"), std::string(253, 'a')})
+    EXPECT_TRUE(joins(good)) << good;
+  for (const auto& bad : {std::string(), std::string("0.0.0.0"), std::string("::"), std::string("a b"),
+                          std::string("a\nb"), std::string("a:b"), std::string("a/b"), std::string(254, 'a')})
+    EXPECT_FALSE(joins(bad)) << bad;
+}
+
 // given: a loss / expected: declared once, listed for the lease
 TEST_F(instance_table_test, losses_are_edge_triggered) {
   table.join(greeting("a", 1), now);

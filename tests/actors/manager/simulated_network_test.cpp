@@ -116,8 +116,7 @@ struct simulated_network : testing::Test {
     x.introduction.name = "a";
     x.introduction.host = "127.0.0.1";
     x.introduction.port = 1;
-    x.manager_host = "manager";
-    x.manager_port = manager_port;
+    x.managers = {{"manager", manager_port}};
     x.seed = 1;
     x.dialler = node.system.middleman().actor_handle();
     x.source.make = [this](const slot_id&, std::function<void(report)> f) {

@@ -17,11 +17,13 @@ struct instance_test : node_test {
   std::vector<leaving_notice> notices;
   std::uint64_t manager_life = 1;
   std::set<std::uint64_t> managers = {1}; ///< the last is the one that is there
-  std::optional<caf::error> refusal; ///< of the next HELLO
+  std::optional<caf::error> refusal;      ///< of the next HELLO
   bool refuses_always = false;
   bool mute = false;                           ///< HELLO is not answered
   std::vector<caf::response_promise> promised; ///< those answers
   std::optional<caf::error> dial_error;
+  std::vector<manager_place> managers_at{{"m1", 1}};
+  std::vector<std::string> dialled; ///< which hosts
   int dials = 0;
   int died = 0;
   std::vector<std::string> ended; ///< with what failure
@@ -36,9 +38,10 @@ struct instance_test : node_test {
             [](caf::open_atom, std::uint16_t, const std::string&, bool) -> result<std::uint16_t> {
               return caf::sec::invalid_argument;
             },
-            [this](caf::connect_atom, const std::string&,
+            [this](caf::connect_atom, const std::string& host,
                    std::uint16_t) -> result<caf::node_id, caf::strong_actor_ptr, std::set<std::string>> {
               ++dials;
+              dialled.push_back(host);
               if (dial_error)
                 return *dial_error;
               return {system.node(), caf::actor_cast<caf::strong_actor_ptr>(manager),
@@ -87,6 +90,7 @@ struct instance_test : node_test {
     instance_config x;
     x.introduction.name = "a";
     x.introduction.slots = 2;
+    x.managers = managers_at;
     x.seed = 1;
     x.source = source();
     x.dialler = dialler;
@@ -257,6 +261,25 @@ TEST_F(instance_test, returns_to_the_manager) {
   EXPECT_EQ(greetings[2].manager_life, 1u);
   EXPECT_NE(greetings[3].life, life);
   EXPECT_EQ(greetings[3].manager_life, 0u);
+}
+
+// given: two managers, of which the second leads, and then the first / expected: they are dialled in turn
+TEST_F(instance_test, dials_one_manager_after_the_other) {
+  managers_at = {{"m1", 1}, {"m2", 2}};
+  dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
+  start();
+  advance(100ms);
+  EXPECT_THAT(dialled, ElementsAre("m1", "m2"));
+  dial_error.reset();
+  advance(1s);
+  ASSERT_EQ(greetings.size(), 1u);
+  EXPECT_EQ(dialled.back(), "m1");
+  caf::anon_send_exit(manager, caf::exit_reason::kill);
+  run();
+  manager = start_manager();
+  advance(200ms);
+  EXPECT_EQ(dialled.back(), "m2");
+  EXPECT_EQ(greetings.back().life, greetings.front().life);
 }
 
 // given: a member, and then a manager with an older journal where its manager was / expected: it stays as it is, asks

@@ -90,7 +90,7 @@ TEST(data_communicator, mismatches_are_errors) {
     x.ends[0]->send(1, activation, out);
     EXPECT_THAT(failure_of(*x.ends[1], x.ends[1]->receive(0, what, in)),
                 AllOf(HasSubstr("expected kind"), HasSubstr("came kind 1 step 5 index 2 with 16 bytes"),
-                      HasSubstr("participant 0 (node0/0)")));
+                      HasSubstr("participant 0 (node-0/0)")));
     EXPECT_NE(failure_of(*x.ends[1], x.ends[1]->receive(0, activation, in)), "") << "stays unusable";
   }
 }

@@ -1,8 +1,10 @@
 #pragma once
 
-// Several participants of one generation in one process, each with a data port of its own, over loopback.
+// Several participants of one generation in one process, each with a data port of its own, over loopback: plain, or in
+// TLS where PARCAE_DATA_TLS is defined.
 
 #include "gpu/dataplane/data_port.hpp"
+#include "tests/support/test_authority.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -47,11 +49,26 @@ inline std::vector<std::byte> random_bytes(std::size_t n, std::uint64_t seed) {
   return result;
 }
 
+/// What tests that are of both kinds show: nothing, or the certificate of all nodes whose names begin with "node".
+inline std::filesystem::path usual_bundle() {
+#ifdef PARCAE_DATA_TLS
+  static const test_authority authority;
+  static const auto bundle = authority.bundle(membership::node, "node");
+  return bundle;
+#else
+  return {};
+#endif
+}
+
 struct cluster {
-  explicit cluster(std::uint32_t n) {
-    for (std::uint32_t i = 0; i < n; ++i) {
-      ports.push_back(make_data_port("127.0.0.1"));
-      plan.target.participants.push_back({{"node" + std::to_string(i), {100 + i}, 0}, "127.0.0.1", ports[i]->port()});
+  explicit cluster(std::uint32_t n, const std::filesystem::path& bundle = usual_bundle()) :
+      cluster(std::vector<std::filesystem::path>(n, bundle)) {}
+
+  /// By participant.
+  explicit cluster(const std::vector<std::filesystem::path>& bundles) {
+    for (std::uint32_t i = 0; i < bundles.size(); ++i) {
+      ports.push_back(make_data_port("127.0.0.1", 0, bundles[i]));
+      plan.target.participants.push_back({{"node-" + std::to_string(i), {100 + i}, 0}, "127.0.0.1", ports[i]->port()});
     }
     plan.job = {7};
     plan.next = {3};

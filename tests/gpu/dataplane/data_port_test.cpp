@@ -54,7 +54,7 @@ void expect_works(communicator& from, communicator& to, std::uint32_t step) {
 }
 
 greeting greeting_of(const cluster& c, std::uint32_t from, std::uint32_t to) {
-  return {purpose::generation, from, to, c.plan.job, c.plan.next, c.plan.token, {}};
+  return {purpose::generation, from, to, c.plan.job, c.plan.next, c.plan.token, {}, {}};
 }
 
 } // namespace
@@ -183,7 +183,7 @@ TEST(data_port, who_cannot_be_reached_is_named) {
     FAIL();
   } catch (const unreachable_peer& e) {
     EXPECT_EQ(e.peer, 2u);
-    EXPECT_THAT(e.what(), HasSubstr("node2/0"));
+    EXPECT_THAT(e.what(), HasSubstr("node-2/0"));
   }
   other.get();
 }

@@ -43,7 +43,7 @@ struct collector {
 };
 
 /// Of who sends, for gates of key 5.
-const snapshot_pass pass = pass_of({{5}}, {3}, 1);
+const snapshot_pass pass = pass_of({{5}}, {"sender", {3}, 1});
 
 participant keeper_at(std::uint16_t port) {
   return {{"keeper", {1}, 0}, "127.0.0.1", port};
@@ -110,12 +110,13 @@ TEST(data_snapshot, a_token_is_of_one_sender) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   collector got;
   got.open(*keeper, 5);
-  auto mine = pass, of_another_life = pass, of_another_slot = pass, of_another_key = pass_of({{6}}, {3}, 1),
-       guessed = pass;
-  of_another_life.life.value ^= 1;
-  of_another_slot.index ^= 1;
+  auto mine = pass, of_another_life = pass, of_another_slot = pass, of_another_name = pass,
+       of_another_key = pass_of({{6}}, {"sender", {3}, 1}), guessed = pass;
+  of_another_life.of.life.value ^= 1;
+  of_another_slot.of.index ^= 1;
+  of_another_name.of.instance += "x";
   guessed.token.low ^= 1;
-  for (const auto& wrong : {of_another_life, of_another_slot, of_another_key, guessed}) {
+  for (const auto& wrong : {of_another_life, of_another_slot, of_another_name, of_another_key, guessed}) {
     auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), wrong);
     stream->send(snapshot_of(1, 1, 100));
     EXPECT_FALSE(stream->wait_until_idle(100ms));

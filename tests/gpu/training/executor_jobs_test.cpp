@@ -10,7 +10,7 @@ namespace parcae::testing {
 namespace {
 
 snapshot_pass pass(std::uint64_t key) {
-  return pass_of({{key}}, {3}, 0);
+  return pass_of({{key}}, {"sender", {3}, 0});
 }
 
 TEST_F(stage_executor_test, snapshot_asked_for_outlives_the_generation) {

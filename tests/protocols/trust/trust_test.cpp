@@ -2,6 +2,7 @@
 
 #include "protocols/trust/authority.hpp"
 #include "protocols/trust/credentials.hpp"
+#include "protocols/trust/tls_session.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/connect_pair.hpp>
@@ -10,9 +11,12 @@
 
 #include <gmock/gmock.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <numeric>
 #include <optional>
 
 namespace parcae {
@@ -182,6 +186,53 @@ TEST_F(trust, an_authority_is_made_once) {
   for (const auto* bad : {"", "..", "a/b", "-a", "authority", "revoked", "a b", "ä"})
     EXPECT_THROW(issue_bundle(folder / "a", membership::node, bad, days(1)), std::runtime_error) << bad;
   EXPECT_THROW(issue_bundle(folder / "none", membership::node, "a", days(1)), std::runtime_error);
+}
+
+// given: two sessions over a socket pair whose buffers are small, each sending while it receives, keys that last for
+// 100 KB, pieces of all sizes / expected: all arrives, in order, with keys replaced many times
+TEST_F(trust, sessions_replace_their_keys) {
+  const auto own = std::make_shared<credentials>(node);
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  tls_session a(own, ends[0], link_side::accepted, 100'000), b(own, ends[1], link_side::dialled, 100'000);
+  for (int i = 0; i < 20; ++i)
+    for (auto* x : {&a, &b})
+      ASSERT_NE(x->shake_hands(), tls_session::handshake::failed) << x->problem();
+  ASSERT_EQ(to_string(*a.peer()), "node node");
+  a.widen();
+  std::vector<std::uint32_t> out(2'000'000), in(out.size()), back(out.size());
+  std::iota(out.begin(), out.end(), 0);
+  struct {
+    tls_session *from, *to;
+    std::vector<std::uint32_t>& arrived;
+    std::size_t sent = 0, got = 0;
+  } ways[] = {{&a, &b, in}, {&b, &a, back}};
+  const auto size = out.size() * sizeof out[0];
+  std::size_t piece = 1;
+  for (const auto end = std::chrono::steady_clock::now() + 30s; std::chrono::steady_clock::now() < end;) {
+    for (auto& w : ways) {
+      piece = piece * 7 % 300'007;
+      const auto first = std::min(piece, size - w.sent), second = std::min<std::size_t>(50, size - w.sent - first);
+      auto* bytes = reinterpret_cast<char*>(out.data()) + w.sent;
+      const iovec pieces[] = {{bytes, first}, {bytes + first, second}};
+      const auto n = w.from->send(pieces);
+      ASSERT_TRUE(n >= 0 || errno == EAGAIN) << w.from->problem();
+      w.sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+      const iovec rest{reinterpret_cast<char*>(w.arrived.data()) + w.got, size - w.got};
+      const auto m = w.got == size ? 0 : w.to->receive({&rest, 1});
+      ASSERT_TRUE(m >= 0 || errno == EAGAIN) << w.to->problem();
+      w.got += static_cast<std::size_t>(std::max<ssize_t>(m, 0));
+    }
+    if (ways[0].got == size && ways[1].got == size)
+      break;
+  }
+  EXPECT_TRUE(in == out);
+  EXPECT_TRUE(back == out);
+  ::close(ends[1]);
+  char one;
+  const iovec rest{&one, 1};
+  EXPECT_EQ(a.receive({&rest, 1}), 0);
+  ::close(ends[0]);
 }
 
 // given / expected: identities as certificates say them; names that a node's certificate lets it join under

@@ -32,8 +32,39 @@ TEST(address, parses) {
   auto x = parse_address("somewhere:4242");
   EXPECT_EQ(x.host, "somewhere");
   EXPECT_EQ(x.port, 4242);
-  for (auto bad : {"", "a", ":1", "a:", "a:x", "a:1x", "a:65536", "a:-1"})
+  x = parse_address("[fd00::7]:4242");
+  EXPECT_EQ(x.host, "fd00::7");
+  EXPECT_EQ(to_string(x), "[fd00::7]:4242");
+  for (auto bad : {"", "a", ":1", "a:", "a:x", "a:1x", "a:65536", "a:-1", "fd00::7:4242", "[fd00::7]", "[fd00::7",
+                   "[]:1", "[a]b:1", "[a]1"})
     EXPECT_THROW(parse_address(bad), std::invalid_argument) << bad;
+}
+
+// given: where a node is to listen, with a bundle and without / expected: HOST or HOST:PORT; without, on loopback
+TEST(address, of_a_data_port) {
+  EXPECT_EQ(to_string(parse_place("10.0.0.7", "x.pem")), "10.0.0.7:0");
+  EXPECT_EQ(to_string(parse_place("spot-7.example:7000", "x.pem")), "spot-7.example:7000");
+  EXPECT_EQ(to_string(parse_place("[fd00::7]", "x.pem")), "[fd00::7]:0");
+  EXPECT_EQ(to_string(parse_place("[fd00::7]:7", "x.pem")), "[fd00::7]:7");
+  EXPECT_EQ(to_string(parse_place("localhost", "")), "127.0.0.1:0");
+  EXPECT_EQ(to_string(parse_place("[::1]:7", "")), "[::1]:7");
+  for (auto bad : {"10.0.0.7", "0.0.0.0", "[::]", "spot-7.example"})
+    EXPECT_THROW(parse_place(bad, ""), std::invalid_argument) << bad;
+  for (auto bad : {"", "fd00::7", "a:", "a:65536", "[fd00::7", "[]"})
+    EXPECT_THROW(parse_place(bad, "x.pem"), std::invalid_argument) << bad;
+}
+
+// given: addresses of this machine, others, and what stands for all / expected: where the way begins; known as such
+TEST(address, of_this_machine) {
+  EXPECT_EQ(address_towards({"127.0.0.1", 1}), "127.0.0.1");
+  try {
+    address_towards({"nowhere.invalid", 1});
+    ADD_FAILURE();
+  } catch (const std::runtime_error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("--advertise"));
+  }
+  EXPECT_TRUE(is_everywhere("0.0.0.0") && is_everywhere("::"));
+  EXPECT_FALSE(is_everywhere("10.0.0.7") || is_everywhere("a.example") || is_everywhere(""));
 }
 
 // given: addresses to listen on / expected: loopback only

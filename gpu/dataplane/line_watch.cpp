@@ -1,0 +1,67 @@
+#include "gpu/dataplane/line_watch.hpp"
+
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+namespace parcae {
+
+namespace {
+
+/// Two probes unanswered, or as many repetitions of what was sent; the second's answer may take the rest.
+constexpr std::uint32_t silence_ms = 2200;
+constexpr int probe_after_s = 1;
+
+} // namespace
+
+// Not TCP_USER_TIMEOUT: that would also end a connection whose other side lives and has no room, for a rank computes
+// longer than that.
+bool is_silent(const tcp_info& x) {
+  return (x.tcpi_probes > 0 || x.tcpi_retransmits > 0) && x.tcpi_last_ack_recv > silence_ms;
+}
+
+void line_watch::add(data_line x) {
+  const int on = 1, pause_s = probe_after_s, probes = 5; // the kernel itself gives up later
+  const int socket = x.descriptor();
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &pause_s, sizeof pause_s);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof pause_s);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  lines_.push_back(std::move(x));
+}
+
+void line_watch::close(const data_line& x, const std::string& why) {
+  spdlog::warn("closed the data connection to {}: {}", x.name, why);
+  x.close(why);
+}
+
+void line_watch::look() {
+  for (auto x = lines_.begin(); x != lines_.end();) {
+    const auto owner = x->owner.lock();
+    const int socket = owner ? x->descriptor() : -1;
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (socket < 0 || ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+      x = lines_.erase(x);
+      continue;
+    }
+    const bool was_silent = std::exchange(x->silent, is_silent(info));
+    if (!was_silent || !x->silent) {
+      ++x;
+      continue;
+    }
+    close(*x, "its host does not answer any more");
+    x = lines_.erase(x);
+  }
+}
+
+void line_watch::close_revoked(const credentials& by) {
+  std::erase_if(lines_, [&](const data_line& x) {
+    const auto owner = x.owner.lock();
+    const bool revoked = owner && x.peer && by.revoked(*x.peer);
+    if (revoked)
+      close(x, "its certificate is revoked");
+    return revoked;
+  });
+}
+
+} // namespace parcae

@@ -1,0 +1,53 @@
+#pragma once
+
+// The connections of a process in use, looked at again and again: whose host has vanished without a word, and whose
+// certificate is revoked. All on the data port's I/O thread.
+
+#include "protocols/trust/credentials.hpp"
+
+#include <netinet/tcp.h>
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace parcae {
+
+/// From one look to the next.
+inline constexpr std::chrono::milliseconds look_pause{200};
+
+/// A connection that somebody uses.
+struct data_line {
+  std::weak_ptr<void> owner;                         ///< as long as it is there, the rest may be used
+  std::function<int()> descriptor;                   ///< −1: it is closed
+  std::function<void(const std::string& why)> close; ///< whatever is under way fails, saying why
+  std::string name;                                  ///< of the other side
+  std::optional<identity> peer;                      ///< by its certificate
+  bool silent = false;                               ///< when last looked at
+};
+
+/// Nothing was heard of the other host for so long though it should have answered. Its process may stand still: hosts
+/// answer for themselves.
+bool is_silent(const tcp_info& x);
+
+class line_watch {
+public:
+  /// Asks the kernel to probe a host that says nothing.
+  void add(data_line x);
+
+  /// Closes the lines of hosts that were silent twice: once may be this machine's own standstill.
+  void look();
+
+  /// Closes the lines of who is revoked.
+  void close_revoked(const credentials& by);
+
+private:
+  void close(const data_line& x, const std::string& why);
+
+  std::list<data_line> lines_;
+};
+
+} // namespace parcae

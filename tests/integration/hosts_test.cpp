@@ -1,0 +1,214 @@
+// A cluster on several hosts, with certificates: links that are cut, hosts that vanish.
+
+#include "protocols/trust/authority.hpp"
+#include "tests/support/cluster.hpp"
+#include "tests/support/host_network.hpp"
+
+#include <csignal>
+#include <iostream>
+#include <map>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr int manager_host = 0, keeper_host = 1, first_worker = 2, hosts = 6;
+constexpr milliseconds detection = 3s;
+
+struct several_hosts : cluster_test {
+  void SetUp() override {}
+
+  void TearDown() override {
+    cluster_test::TearDown();
+    client.reset();
+    cluster.reset();
+    processes.clear();
+    if (network && network->problem().empty())
+      network->enter(-1);
+  }
+
+  /// False: it is skipped. `address`: of a host.
+  bool begin(std::string (*address)(int), milliseconds delay = {}) {
+    network = std::make_unique<host_network>(hosts, delay);
+    if (!network->problem().empty())
+      return false;
+    network->enter(manager_host);
+    EXPECT_EQ(run_program({sibling_program("parcae"), "init", certificates}).status, 0);
+    const auto where = text_of_place(address(manager_host), 4242);
+    start(manager_host, "manager",
+          {sibling_program("parcae"), "manager", "--listen", where, "--bundle", certificates / "manager.pem", "--state",
+           folder.path() / "state"});
+    manager_at = where;
+    EXPECT_TRUE(says("manager", "listening on"));
+    start_node(keeper_host, "keeper", {"--role", "keeper", "--state", folder.path() / "state"});
+    for (int i = first_worker; i < hosts; ++i)
+      start_node(i, worker(i));
+    client = std::make_unique<manager_client>(
+        manager_access({address(manager_host), 4242}, certificates / "client.pem"), limit);
+    wait_for("all workers", [&](const status_reply& x) { return living(x, "worker") == hosts - first_worker; });
+    return true;
+  }
+
+  static std::string worker(int host) { return "node-" + std::to_string(host); }
+
+  void start(int host, const std::string& name, std::vector<std::string> arguments) {
+    auto all = network->command_on(host);
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto text = log_of(name);
+    processes.emplace(host, child_process({std::move(all), text, text}));
+  }
+
+  void start_node(int host, const std::string& name, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{sibling_program("parcae-node"),
+                                       "--manager",
+                                       manager_at,
+                                       "--bundle",
+                                       certificates / "node.pem",
+                                       "--name",
+                                       name == "keeper" ? "node-keeper" : name,
+                                       "--cloud",
+                                       "none",
+                                       "--own-machine",
+                                       "--naps",
+                                       "5ms"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    start(host, name, std::move(arguments));
+  }
+
+  fs::path log_of(const std::string& name) const { return folder.path() / (name + ".log"); }
+
+  status_reply wait_for(const std::string& what, const std::function<bool(const status_reply&)>& condition) {
+    for (const auto end = steady_clock::now() + limit;;) {
+      auto x = client->status({.job = 1});
+      if (condition(x))
+        return x;
+      if (steady_clock::now() > end)
+        throw cluster_error("no " + what + " in time");
+      std::this_thread::sleep_for(10ms);
+    }
+  }
+
+  job_status wait_for_job(const std::string& what, const std::function<bool(const job_status&)>& condition) {
+    return job_of(wait_for(what, [&](const status_reply& x) { return condition(job_of(x, 1)); }), 1);
+  }
+
+  /// Until it trains on so many, and has committed `more` steps since.
+  void wait_for_training(std::uint32_t slots, std::uint64_t more = 1) {
+    const auto on_all = [&](const job_status& j) { return j.phase == "running" && j.width * j.depth == slots; };
+    const auto before = wait_for_job("training on " + std::to_string(slots), on_all).steps_done;
+    wait_for_job("steps", [&](const job_status& j) { return on_all(j) && j.steps_done >= before + more; });
+  }
+
+  /// From `since` to the manager's word that this instance is lost.
+  milliseconds lost_after(steady_clock::time_point since, const std::string& name) {
+    std::int64_t at = 0;
+    wait_for("loss of " + name, [&](const status_reply& x) {
+      for (const auto& y : x.instances)
+        if (y.name == name && y.lost_at_us >= 0)
+          at = y.lost_at_us;
+      return at > 0;
+    });
+    const auto result =
+        std::chrono::duration_cast<milliseconds>(std::chrono::microseconds(at) - since.time_since_epoch());
+    std::cout << name << " is lost after " << result.count() << " ms\n";
+    return result;
+  }
+
+  /// Until a log says it.
+  bool says(const std::string& name, const std::string& what, milliseconds within = limit) {
+    for (const auto end = steady_clock::now() + within; steady_clock::now() < end;)
+      if (content(log_of(name)).find(what) != std::string::npos)
+        return true;
+    return false;
+  }
+
+  job_specification job(std::uint64_t steps) {
+    auto x = small_job(steps);
+    x.virtual_replicas = 4;
+    x.max_depth = 2;
+    return x;
+  }
+
+  void expect_the_same_end(const job_specification& x) {
+    const auto end = wait_for_job("end", [](const job_status& j) { return j.state != "running"; });
+    EXPECT_EQ(end.state, "done") << end.problem;
+    EXPECT_EQ(end.parameters_sha256, undisturbed(x).parameters_sha256);
+  }
+
+  const fs::path certificates = folder.path() / "certificates";
+  std::string manager_at;
+  std::unique_ptr<host_network> network;
+  std::map<int, child_process> processes; ///< by host
+  std::unique_ptr<manager_client> client;
+};
+
+} // namespace
+
+// given: manager, keeper and four workers on six hosts; a link cut and healed, then a host that vanishes for good,
+// without a word / expected: each noticed within 3 s, training goes on meanwhile, the undisturbed run's parameters
+TEST_F(several_hosts, links_are_cut_and_hosts_vanish) {
+  if (!begin(host_network::address))
+    GTEST_SKIP() << network->problem();
+  const auto what = job(800);
+  ASSERT_EQ(client->submit(what), 1u);
+  wait_for_training(4);
+
+  network->cut(3);
+  EXPECT_LT(lost_after(steady_clock::now(), worker(3)), detection);
+  wait_for_training(3);
+  network->heal(3);
+  wait_for_training(4);
+
+  network->cut(4);
+  const auto gone = steady_clock::now();
+  processes.at(4).signal(SIGKILL);
+  EXPECT_LT(lost_after(gone, worker(4)), detection);
+  wait_for_training(3);
+  expect_the_same_end(what);
+}
+
+// given: IPv6; two workers that reach all but each other, for a while / expected: they notice it within 3 s though the
+// manager hears both, training goes on, and when they reach each other again on all four, the same parameters
+TEST_F(several_hosts, workers_cannot_reach_each_other) {
+  if (!begin(host_network::address6))
+    GTEST_SKIP() << network->problem();
+  const auto what = job(600);
+  ASSERT_EQ(client->submit(what), 1u);
+  wait_for_training(4);
+  const auto before = job_of(client->status({.job = 1}), 1).generation;
+  for (int i = first_worker; i < hosts; ++i)
+    network->keep_apart(i, true);
+  const auto begun = steady_clock::now();
+  wait_for_job("change", [](const job_status& j) { return j.phase != "running"; });
+  const auto took = steady_clock::now() - begun;
+  std::cout << "noticed after " << std::chrono::duration_cast<milliseconds>(took).count() << " ms\n";
+  EXPECT_LT(took, detection);
+  for (int i = first_worker; i < hosts; ++i)
+    network->keep_apart(i, false);
+  wait_for_job("next generation", [&](const job_status& j) { return j.phase == "running" && j.generation > before; });
+  wait_for_training(4);
+  EXPECT_EQ(living(client->status(), "worker"), 4u);
+  expect_the_same_end(what);
+}
+
+// given: frames that take 10 ms; a host that vanishes / expected: the same
+TEST_F(several_hosts, are_far_apart) {
+  if (!begin(host_network::address, 10ms))
+    GTEST_SKIP() << network->problem();
+  const auto what = job(150);
+  ASSERT_EQ(client->submit(what), 1u);
+  wait_for_training(4, 5);
+  network->cut(5);
+  const auto gone = steady_clock::now();
+  processes.at(5).signal(SIGKILL);
+  EXPECT_LT(lost_after(gone, worker(5)), detection);
+  wait_for_training(3, 5);
+  expect_the_same_end(what);
+}
+
+} // namespace parcae

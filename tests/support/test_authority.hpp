@@ -1,0 +1,47 @@
+#pragma once
+
+// Certificates for a test, in a folder that goes with them.
+
+#include "protocols/trust/authority.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace parcae {
+
+struct test_authority {
+  test_authority() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "parcae-trust.XXXXXX").string();
+    folder = ::mkdtemp(pattern.data());
+    make_authority(folder / "all", std::chrono::days(10));
+  }
+  ~test_authority() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+  test_authority(const test_authority&) = delete;
+  test_authority& operator=(const test_authority&) = delete;
+
+  /// In a folder of its own, where no list of revocations is.
+  std::filesystem::path bundle(membership role, const std::string& name, int days = 10) const {
+    const auto made = issue_bundle(folder / "all", role, name, std::chrono::days(days));
+    const auto away = folder / ("of-" + name);
+    std::filesystem::create_directory(away);
+    std::filesystem::copy_file(made, away / "own.pem", std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::permissions(away / "own.pem",
+                                 std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    return away / "own.pem";
+  }
+
+  /// From now on it is revoked for who has that bundle and reads it again.
+  void revoke(const std::string& name, const std::filesystem::path& for_bundle) const {
+    revoke_bundles(folder / "all", name);
+    std::filesystem::copy_file(folder / "all" / "revoked.pem", for_bundle.parent_path() / "revoked.pem",
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+
+  std::filesystem::path folder;
+};
+
+} // namespace parcae
