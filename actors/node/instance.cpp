@@ -47,7 +47,7 @@ void begin_life(self_pointer self) {
                                   caf::strong_actor_ptr{self->ctrl()}));
 }
 
-std::string text_of_place(const manager_place& x) {
+std::string text_of(const manager_place& x) {
   return text_of_place(x.host, x.port);
 }
 
@@ -201,7 +201,7 @@ void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::se
   auto& s = self->state;
   if (!to || !self->system().assignable<manager_actor>(interface))
     return end(self, {render(parcae_error::wrong_protocol,
-                             "what listens at " + text_of_place(dialled(s)) + " is not a manager of this build")});
+                             "what listens at " + text_of(dialled(s)) + " is not a manager of this build")});
   s.manager = caf::actor_cast<manager_actor>(to);
   self->monitor(s.manager);
   greet(self);
@@ -232,7 +232,7 @@ void dial(self_pointer self) {
                                                                          "; use the same build as the manager")});
             // Less and less often: it may be away for days.
             if (const auto failed = ++self->state.dials_failed; std::has_single_bit(failed))
-              spdlog::warn("cannot reach the manager at {} ({}), trying again", text_of_place(dialled(self->state)),
+              spdlog::warn("cannot reach the manager at {} ({}), trying again", text_of(dialled(self->state)),
                            render(e));
             try_next(self);
           });

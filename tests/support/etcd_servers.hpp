@@ -57,18 +57,19 @@ public:
     return result + "/" + name;
   }
 
-private:
-  struct one {
-    std::uint16_t clients = 0, peers = 0;
-    std::optional<child_process> process;
-  };
-
+  /// Nobody listens there, now.
   static std::uint16_t free_port() {
     boost::asio::io_context context;
     return boost::asio::ip::tcp::acceptor(context, {boost::asio::ip::address_v4::loopback(), 0})
         .local_endpoint()
         .port();
   }
+
+private:
+  struct one {
+    std::uint16_t clients = 0, peers = 0;
+    std::optional<child_process> process;
+  };
 
   const scratch_folder folder_{"etcd"};
   std::vector<one> members_;
