@@ -49,6 +49,12 @@ struct dial_limits {
   /// How long one that starts waits for its name: who had it may have died unnoticed, beside a manager that stood
   /// still.
   std::chrono::milliseconds name{10'000};
+
+  /// For several managers: one that stands still must not keep it for long from the one that leads.
+  void hurry() {
+    dial = std::chrono::milliseconds(2'000);
+    longest_pause = std::chrono::milliseconds(500);
+  }
 };
 
 /// How an instance ended.

@@ -158,6 +158,8 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
   wiring.introduction = introduction_of(options, listens, *port);
   for (const auto& x : options.manager.managers)
     wiring.managers.push_back({x.host, x.port});
+  if (wiring.managers.size() > 1)
+    wiring.limits.hurry();
   wiring.seed = std::uint64_t{random()} << 32 | random();
   wiring.source.make = [&](const slot_id& slot, std::function<void(report)> f) {
     return pool.make(slot, std::move(f));
