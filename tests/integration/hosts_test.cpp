@@ -24,7 +24,9 @@ struct several_hosts : cluster_test {
   void SetUp() override {}
 
   void TearDown() override {
-    cluster_test::TearDown();
+    for (const auto& [host, name] : names)
+      if (HasFailure())
+        std::cout << "--- " << name << "\n" << content(log_of(name)) << "\n";
     client.reset();
     cluster.reset();
     processes.clear();
@@ -60,6 +62,7 @@ struct several_hosts : cluster_test {
     auto all = network->command_on(host);
     all.insert(all.end(), arguments.begin(), arguments.end());
     const auto text = log_of(name);
+    names[host] = name;
     processes.emplace(host, child_process({std::move(all), text, text}));
   }
 
@@ -84,7 +87,7 @@ struct several_hosts : cluster_test {
 
   status_reply wait_for(const std::string& what, const std::function<bool(const status_reply&)>& condition) {
     for (const auto end = steady_clock::now() + limit;;) {
-      auto x = client->status({.job = 1});
+      auto x = client->status({.job = submitted});
       if (condition(x))
         return x;
       if (steady_clock::now() > end)
@@ -94,7 +97,7 @@ struct several_hosts : cluster_test {
   }
 
   job_status wait_for_job(const std::string& what, const std::function<bool(const job_status&)>& condition) {
-    return job_of(wait_for(what, [&](const status_reply& x) { return condition(job_of(x, 1)); }), 1);
+    return job_of(wait_for(what, [&](const status_reply& x) { return condition(job_of(x, submitted)); }), submitted);
   }
 
   /// Until it trains on so many, and has committed `more` steps since.
@@ -134,6 +137,8 @@ struct several_hosts : cluster_test {
     return x;
   }
 
+  void submit(const job_specification& x) { submitted = client->submit(x); }
+
   void expect_the_same_end(const job_specification& x) {
     const auto end = wait_for_job("end", [](const job_status& j) { return j.state != "running"; });
     EXPECT_EQ(end.state, "done") << end.problem;
@@ -142,6 +147,8 @@ struct several_hosts : cluster_test {
 
   const fs::path certificates = folder.path() / "certificates";
   std::string manager_at;
+  std::uint64_t submitted = 0;      ///< the job; 0: none yet
+  std::map<int, std::string> names; ///< of processes, by host
   std::unique_ptr<host_network> network;
   std::map<int, child_process> processes; ///< by host
   std::unique_ptr<manager_client> client;
@@ -155,7 +162,7 @@ TEST_F(several_hosts, links_are_cut_and_hosts_vanish) {
   if (!begin(host_network::address))
     GTEST_SKIP() << network->problem();
   const auto what = job(800);
-  ASSERT_EQ(client->submit(what), 1u);
+  submit(what);
   wait_for_training(4);
 
   network->cut(3);
@@ -178,9 +185,9 @@ TEST_F(several_hosts, workers_cannot_reach_each_other) {
   if (!begin(host_network::address6))
     GTEST_SKIP() << network->problem();
   const auto what = job(600);
-  ASSERT_EQ(client->submit(what), 1u);
+  submit(what);
   wait_for_training(4);
-  const auto before = job_of(client->status({.job = 1}), 1).generation;
+  const auto before = wait_for_job("the job", [](const job_status&) { return true; }).generation;
   for (int i = first_worker; i < hosts; ++i)
     network->keep_apart(i, true);
   const auto begun = steady_clock::now();
@@ -201,7 +208,7 @@ TEST_F(several_hosts, are_far_apart) {
   if (!begin(host_network::address, 10ms))
     GTEST_SKIP() << network->problem();
   const auto what = job(150);
-  ASSERT_EQ(client->submit(what), 1u);
+  submit(what);
   wait_for_training(4, 5);
   network->cut(5);
   const auto gone = steady_clock::now();

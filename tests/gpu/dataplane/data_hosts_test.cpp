@@ -1,0 +1,123 @@
+// Data connections between hosts, one of which vanishes without a word, or does not.
+
+#include "tests/gpu/dataplane/data_plane_fixture.hpp"
+#include "tests/support/host_network.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+using namespace parcae;
+using namespace parcae::testing;
+using ::testing::HasSubstr;
+
+namespace {
+
+constexpr auto most_detection = 3s;
+
+struct data_hosts : ::testing::Test {
+  /// Participant i is on host i. False: it is skipped.
+  bool begin(std::chrono::milliseconds delay) {
+    network = std::make_unique<host_network>(2, delay);
+    if (!network->problem().empty())
+      return false;
+    const auto bundle = authority.bundle(membership::node, "node");
+    for (int i = 0; i < 2; ++i) {
+      network->enter(i); // a port's thread is where its maker is
+      auto& port = ports.emplace_back(make_data_port(host_network::address(i), 0, bundle));
+      plan.target.participants.push_back(
+          {{"node-" + std::to_string(i), {100}, 0}, host_network::address(i), port->port()});
+    }
+    network->enter(-1);
+    plan.job = {7};
+    plan.next = {3};
+    plan.token = {1, 2};
+    auto other = std::async(std::launch::async, [&] { return connect(1); });
+    ends.push_back(connect(0));
+    ends.push_back(other.get());
+    return true;
+  }
+
+  std::unique_ptr<communicator> connect(std::size_t i) {
+    return ports[i]->connect(plan, plan.target.participants[i].slot, patience, never);
+  }
+
+  /// How long it took from the cut until this failed, and why.
+  std::pair<std::chrono::milliseconds, std::string> failure_of(communicator& end, const ticket& x,
+                                                               std::chrono::steady_clock::time_point since) {
+    try {
+      end.wait(x, patience);
+    } catch (const communication_error& e) {
+      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - since);
+      std::cout << "after " << took.count() << " ms: " << e.what() << "\n";
+      return {took, e.what()};
+    }
+    return {patience, "it went through"};
+  }
+
+  test_authority authority;
+  std::unique_ptr<host_network> network;
+  std::vector<std::unique_ptr<data_port>> ports;
+  std::vector<std::unique_ptr<communicator>> ends; ///< destroyed before their ports
+  prepare plan;
+  const std::atomic<bool> never = false;
+};
+
+struct apart : data_hosts, ::testing::WithParamInterface<int> {};
+
+} // namespace
+
+// given: a host that vanishes while one waits for it, and while one has more to say to it than fits into buffers; near,
+// and 10 ms away / expected: both are told within three seconds
+TEST_P(apart, a_host_that_vanishes_is_noticed) {
+  if (!begin(std::chrono::milliseconds(GetParam())))
+    GTEST_SKIP() << network->problem();
+  std::vector<std::byte> in(10), out(256 << 20);
+  tag what{channel::activation, 1, 0};
+  auto waits = ends[0]->receive(1, what, in);
+  auto sends = ends[1]->send(0, what, out);
+  std::this_thread::sleep_for(300ms); // an idle connection, and one with no room there: nobody reads
+  network->cut(1);
+  const auto since = std::chrono::steady_clock::now();
+  auto other = std::async(std::launch::async, [&] { return failure_of(*ends[1], sends, since); });
+  const auto [took, why] = failure_of(*ends[0], waits, since);
+  EXPECT_LT(took, most_detection);
+  EXPECT_THAT(why, HasSubstr("does not answer"));
+  EXPECT_LT(other.get().first, patience);
+}
+
+INSTANTIATE_TEST_SUITE_P(data_hosts, apart, ::testing::Values(0, 10),
+                         [](const auto& x) { return std::to_string(x.param) + "_ms"; });
+
+// given: a peer that reads nothing for five seconds, and then does / expected: it is taken for what it is, alive
+TEST_F(data_hosts, a_host_that_computes_is_not_given_up) {
+  if (!begin(0ms))
+    GTEST_SKIP() << network->problem();
+  const auto out = random_bytes(64 << 20, 3);
+  std::vector<std::byte> in(out.size());
+  tag what{channel::activation, 1, 0};
+  auto sends = ends[1]->send(0, what, out);
+  std::this_thread::sleep_for(5s);
+  auto receives = ends[0]->receive(1, what, in);
+  ends[0]->wait(receives, patience);
+  ends[1]->wait(sends, patience);
+  EXPECT_TRUE(in == out);
+}
+
+// given: snapshots on their way to a keeper, whose link is cut for four seconds / expected: all the same acknowledged
+TEST_F(data_hosts, a_stream_begins_anew) {
+  if (!begin(0ms))
+    GTEST_SKIP() << network->problem();
+  ports[0]->accept_snapshots({7}, secret_key{{5}}, {}, [](const commit_result&, const shard_bytes&) {});
+  auto stream = ports[1]->open_snapshot_stream({7}, plan.target.participants[0], pass_of({{5}}, {"node-1", {3}, 0}));
+  auto x = std::make_shared<snapshot>();
+  x->job = {7};
+  x->shards.push_back({0, {1, {1}}, {random_bytes(200 << 20, 1), {}, {}}});
+  stream->send(x);
+  EXPECT_TRUE(eventually([&] { return stream->busy(); }));
+  network->cut(1);
+  EXPECT_TRUE(eventually([&] { return !stream->busy(); }, 4s));
+  network->heal(1);
+  EXPECT_TRUE(stream->wait_until_idle(30s));
+}
