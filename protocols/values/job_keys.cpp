@@ -181,7 +181,7 @@ constexpr job_key keys[] = {
      {},
      "drawn"},
     {"data", "kind", of_data<&data::kind>, "text, tokens, images, synthetic", "see below", {}, {}, fixed},
-    {"data", "path", of_data<&data::path>, "local paths only", "on the nodes; if relative, from where they run",
+    {"data", "path", of_data<&data::path>, "local paths only", "on the nodes; relative to where they run",
      "text, tokens, images", "must be given"},
     {"data",
      "samples",
