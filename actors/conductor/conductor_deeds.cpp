@@ -211,8 +211,12 @@ void conductor::machine::end_with_final(const cause&) {
   changes_.stall(now_);
   changes_.open(now_, desk_.trigger());
   changes_.mark(&change_record::stopped_ms, now_);
-  if (is_final({}))
-    abort_next();
+  if (!is_final({}))
+    return;
+  abort_next();
+  if (early_end_)
+    log(severity::information, "the job ends at step " + std::to_string(*early_end_) + " of " +
+                                   std::to_string(job_.specification.steps) + ": validation does not get better");
 }
 
 void conductor::machine::end_generation(const cause& x) {
@@ -276,7 +280,7 @@ void conductor::machine::decide_step(const cause&) {
   const auto done = course_.steps_done();
   const auto lost = done - std::min(done, decision.last);
   // The step in progress, if there is one after the newest version, is computed again, unless the decision saves it.
-  const bool was_final = std::max(done, decision.last) == job_.specification.steps;
+  const bool was_final = std::max(done, decision.last) == final_steps();
   const auto saved = std::ranges::any_of(reports, [&](const auto& x) {
     return decision.result.step != no_step && x.said.at.steps == decision.result.step;
   });

@@ -137,7 +137,9 @@ void conductor::machine::check_done(const cause&) {
     }
     return;
   }
-  if (ledger_.newest().steps != job_.specification.steps) {
+  if (ledger_.newest().steps != final_steps()) {
+    if (early_end_) // not one that the ledger knows to be the last
+      ledger_.ask(protection_.newest());
     write_checkpoint();
     if (const auto limit = ledger_.limit())
       stand_.limit = limit;

@@ -66,9 +66,13 @@ private:
   bool happens(happening on, const cause& x = {});
   void enter(phase to);
 
+  /// The job's steps, or those after which the present generation ended because validation did not get better. What
+  /// becomes of the version at which one did is evaluated, and ended at, again.
+  std::uint64_t final_steps() const { return early_end_.value_or(job_.specification.steps); }
+
   // Conditions.
 
-  bool final_is_kept(const cause& = {}) const { return protection_.newest().steps == job_.specification.steps; }
+  bool final_is_kept(const cause& = {}) const { return protection_.newest().steps == final_steps(); }
   bool final_is_gone(const cause&) const;
   bool nothing_fits(const cause&) const { return desk_.choice.width == 0; }
   bool too_few_are_left(const cause&) const;
@@ -77,7 +81,7 @@ private:
   bool checkpoint_can_be_read(const cause&) const;
   bool checkpoint_is_lost(const cause&) const;
   bool change_pays(const cause&) const;
-  bool is_final(const cause&) const { return generations_.current->stopped_at.steps == job_.specification.steps; }
+  bool is_final(const cause&) const { return generations_.current->stopped_at.steps == final_steps(); }
   bool next_is_good(const cause&) const { return generations_.next && generations_.next->good; }
   bool all_are_stopped(const cause&) const { return generations_.current->all_stopped(); }
   bool no_keeper(const cause& = {}) const { return !roster_.has_keepers(); }
@@ -308,6 +312,7 @@ private:
   training_course course_;
   protection protection_;
   checkpoint_ledger ledger_;
+  std::optional<std::uint64_t> early_end_;        ///< by steps
   std::string problem_ = "waiting for instances"; ///< why the job waits or failed
   std::optional<time_point> closing_until_;       ///< the manager ends
 };

@@ -130,6 +130,7 @@ void conductor::machine::begin_activating() {
   auto& all = generations_;
   const auto g = all.next->what.next;
   chain_.begin(g, all.base.steps);
+  early_end_.reset();
   all.last_grid = all.next->what.target;
   all.last = g;
   all.ended_by = {};
@@ -162,7 +163,7 @@ void conductor::machine::begin_aborting() {
 void conductor::machine::begin_finishing() {
   changes_.close();
   if (chain_.is_open()) {
-    chain_.end(generations_.current->g, job_.specification.steps);
+    chain_.end(generations_.current->g, final_steps());
     journal("the final version is reached");
   }
   say_what_finishing_waits_for();

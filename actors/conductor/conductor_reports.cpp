@@ -61,6 +61,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopp
                to_string(from) + " stopped at " + to_string(x.at) + ", others at " + to_string(current.stopped_at));
   current.stopped_ranks.insert(from);
   current.stopped_at = x.at;
+  if (x.is_final && x.at.steps < job_.specification.steps)
+    early_end_ = x.at.steps;
   if (asks<stop>())
     answered(from);
   else if (current.all_stopped())

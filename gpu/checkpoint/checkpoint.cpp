@@ -18,10 +18,11 @@ constexpr auto manifest_suffix = ".manifest";
 constexpr std::size_t most_shares = 1000;
 
 /// The tensors in each flat buffer of a layer's shard, in order. PyTorch's names of the optimizer's state.
-std::vector<std::vector<safetensors_entry>> entries_of(const layer_description& layer,
-                                                       const optimizer_specification& optimizer) {
+std::vector<std::vector<safetensors_entry>> entries_of(const model_description& model, std::uint32_t number,
+                                                       const job_specification& job) {
+  const auto& layer = model.layers.at(number);
   std::vector<std::string> suffixes{""};
-  if (moments_of(optimizer) == 2)
+  if (moments_of(job.optimizer) == 2)
     suffixes.insert(suffixes.end(), {".exp_avg", ".exp_avg_sq"});
   else
     suffixes.emplace_back(".momentum_buffer");
@@ -36,6 +37,8 @@ std::vector<std::vector<safetensors_entry>> entries_of(const layer_description& 
     for (const auto& tensor : layer.buffers)
       part.push_back({tensor.name, tensor.shape});
   }
+  if (job.patience > 0 && number + 1 == model.layers.size())
+    parts.push_back({{"validation_course", {2}}});
   return parts;
 }
 
@@ -118,7 +121,7 @@ void write_share(const std::filesystem::path& folder, const std::string& keeper,
   manifest.model_layers = static_cast<std::uint32_t>(model.layers.size());
   std::vector<safetensors_entry> entries;
   for (const auto& shard : share.shards) {
-    const auto parts = entries_of(model.layers.at(shard->layer), manifest.specification.optimizer);
+    const auto parts = entries_of(model, shard->layer, manifest.specification);
     if (shard->parts.size() != parts.size())
       throw checkpoint_error("layer " + std::to_string(shard->layer) + " has another number of parts than its model");
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -198,7 +201,7 @@ shard_bytes checkpoint_reader::read(std::uint32_t layer) {
   shard_bytes result{layer, from.manifest.at, {}};
   try {
     safetensors_file file(from.tensors);
-    for (const auto& part : entries_of(model_.layers.at(layer), from.manifest.specification.optimizer)) {
+    for (const auto& part : entries_of(model_, layer, from.manifest.specification)) {
       // The file is asked first: a description alone may be of any size.
       std::uint64_t bytes = 0;
       for (const auto& tensor : part)
@@ -275,7 +278,7 @@ void export_parameters(checkpoint_reader& from, const std::filesystem::path& out
     };
     write(layer.tensors, shard.parts.front());
     if (!layer.buffers.empty())
-      write(layer.buffers, shard.parts.back());
+      write(layer.buffers, shard.parts.at(1 + moments_of(from.manifest().specification.optimizer)));
   }
   file.publish();
 }

@@ -17,14 +17,14 @@ safetensors_file opened(const model_specification& x) {
   }
 }
 
+} // namespace
+
 safetensors_entry entry_of(const stored_tensor& x) {
   static const std::map<std::string, std::string> types{{"float32", "F32"}, {"float64", "F64"}, {"int64", "I64"},
                                                         {"int32", "I32"},   {"uint8", "U8"},    {"bool", "BOOL"}};
   const auto found = types.find(x.type);
   return {x.name, x.shape, found == types.end() ? x.type : found->second};
 }
-
-} // namespace
 
 exported_weights::exported_weights(const model_specification& x) : file_(opened(x)), path_(weights_of(x).string()) {}
 
@@ -34,6 +34,11 @@ void exported_weights::require(const stored_tensor& tensor) const {
   } catch (const std::runtime_error& e) {
     throw exported_model_error(e.what());
   }
+}
+
+std::uint64_t exported_weights::size_of(const stored_tensor& tensor) const {
+  require(tensor);
+  return file_.size_of(tensor.name);
 }
 
 void exported_weights::read(const stored_tensor& tensor, std::span<std::byte> to) {

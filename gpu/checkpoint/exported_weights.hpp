@@ -15,6 +15,9 @@ namespace parcae {
 /// Throws exported_model_error.
 void check_stored_weights(const model_specification& x);
 
+/// As it is in the file.
+safetensors_entry entry_of(const stored_tensor& x);
+
 /// The file with an exported model's tensors. Not thread-safe; all methods throw exported_model_error.
 class exported_weights {
 public:
@@ -24,6 +27,8 @@ public:
   void read(const stored_tensor& tensor, std::span<std::byte> to);
 
   void require(const stored_tensor& tensor) const; ///< type and shape
+
+  std::uint64_t size_of(const stored_tensor& tensor) const; ///< bytes of its values; requires it
 
 private:
   safetensors_file file_;

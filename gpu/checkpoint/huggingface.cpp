@@ -1,6 +1,8 @@
 #include "gpu/checkpoint/huggingface.hpp"
 
 #include "gpu/checkpoint/durable_file.hpp"
+#include "gpu/checkpoint/exported_weights.hpp"
+#include "gpu/checkpoint/published_layout.hpp"
 #include "gpu/checkpoint/safetensors.hpp"
 
 #include <boost/json.hpp>
@@ -11,14 +13,6 @@ namespace parcae {
 
 namespace {
 
-/// GPT-2's Conv1D: weights are [in, out] there, [out, in] here.
-bool is_transposed(const tensor_description& x) {
-  for (const auto* name : {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"})
-    if (x.name.ends_with(name))
-      return true;
-  return false;
-}
-
 std::vector<std::byte> transposed(std::span<const std::byte> values, std::size_t rows, std::size_t columns) {
   std::vector<std::byte> result(values.size());
   for (std::size_t row = 0; row < rows; ++row)
@@ -28,34 +22,34 @@ std::vector<std::byte> transposed(std::span<const std::byte> values, std::size_t
   return result;
 }
 
-/// What GPT2Config needs to build the same model.
-boost::json::object config_of(const model_specification& x) {
-  return {{"model_type", "gpt2"},
-          {"architectures", {"GPT2LMHeadModel"}},
-          {"n_layer", x.layers},
-          {"n_head", x.heads},
-          {"n_embd", x.width},
-          {"n_positions", x.sequence},
-          {"n_ctx", x.sequence},
-          {"vocab_size", x.vocabulary},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", 1e-5},
-          {"embd_pdrop", x.dropout},
-          {"attn_pdrop", x.dropout},
-          {"resid_pdrop", x.dropout},
-          {"tie_word_embeddings", x.tied_embeddings},
-          {"bos_token_id", nullptr},
-          {"eos_token_id", nullptr},
-          {"torch_dtype", "float32"}};
+/// What a Hugging Face model has besides what is trained, from the folder that parcae_model wrote.
+std::vector<std::pair<safetensors_entry, std::vector<std::byte>>> frozen_tensors(const model_specification& x) {
+  std::vector<std::pair<safetensors_entry, std::vector<std::byte>>> result;
+  const auto model = x.kind == "exported" ? exported_model_of(x) : nullptr;
+  if (!model || model->frozen.empty())
+    return result;
+  try {
+    exported_weights file(x);
+    for (const auto& tensor : model->frozen) {
+      auto& [entry, values] = result.emplace_back(entry_of(tensor), file.size_of(tensor));
+      file.read(tensor, values);
+    }
+  } catch (const exported_model_error& e) {
+    throw checkpoint_error(std::string(e.what()) + "; what the model does not train is there only");
+  }
+  return result;
 }
 
 } // namespace
 
 void export_for_huggingface(checkpoint_reader& from, const std::filesystem::path& folder) {
   const auto& specification = from.manifest().specification.model;
-  if (specification.kind != "gpt")
-    throw checkpoint_error("the layout huggingface is for gpt, and " + from.folders() + " is of a " +
-                           specification.kind + "; leave out --layout: its names are those of PyTorch's libraries");
+  const auto config = published_config(specification);
+  if (config.empty())
+    throw checkpoint_error("the layout huggingface is for gpt, bert and exported models of Hugging Face, and " +
+                           from.folders() + " is of " +
+                           (specification.kind == "exported" ? "another exported model" : "a " + specification.kind) +
+                           "; leave out --layout: its names are those of PyTorch's libraries");
   if (const auto missing = from.missing(); !missing.empty())
     throw checkpoint_error("layers " + list_of(missing) + " are not in " + from.folders() +
                            "; copy the shares of all keepers into one folder");
@@ -64,32 +58,42 @@ void export_for_huggingface(checkpoint_reader& from, const std::filesystem::path
     return !model.tied || layer != model.tied->second_layer || tensor != model.tied->second_tensor;
   };
   std::vector<safetensors_entry> entries;
-  for (std::size_t l = 0; l < model.layers.size(); ++l)
+  for (std::size_t l = 0; l < model.layers.size(); ++l) {
     for (std::size_t t = 0; t < model.layers[l].tensors.size(); ++t)
       if (const auto& x = model.layers[l].tensors[t]; is_stored(l, t))
-        entries.push_back({x.name, is_transposed(x) ? std::vector{x.shape.at(1), x.shape.at(0)} : x.shape});
+        entries.push_back({x.name, published_shape(specification, x)});
+    for (const auto& x : model.layers[l].buffers)
+      entries.push_back({x.name, x.shape});
+  }
+  const auto frozen = frozen_tensors(specification);
+  for (const auto& [entry, values] : frozen)
+    entries.push_back(entry);
   std::filesystem::create_directories(folder);
   durable_file file(folder / "model.safetensors");
   file.write(safetensors_header(entries, {{"format", "pt"}}));
   for (std::uint32_t l = 0; l < model.layers.size(); ++l) {
     const auto shard = from.read(l);
-    auto part = std::span<const std::byte>(shard.parts.front());
+    auto rest = std::span<const std::byte>(shard.parts.front());
     for (std::size_t t = 0; t < model.layers[l].tensors.size(); ++t) {
       const auto& x = model.layers[l].tensors[t];
-      const auto values = part.first(x.values() * sizeof(float));
-      part = part.subspan(values.size());
+      const auto values = rest.first(x.values() * sizeof(float));
+      rest = rest.subspan(values.size());
       if (!is_stored(l, t))
         continue;
-      if (is_transposed(x))
+      if (is_transposed(specification, x.name))
         file.write(transposed(values, static_cast<std::size_t>(x.shape[0]), static_cast<std::size_t>(x.shape[1])));
       else
         file.write(values);
     }
+    if (!model.layers[l].buffers.empty())
+      file.write(shard.parts.at(1 + moments_of(from.manifest().specification.optimizer)));
   }
+  for (const auto& [entry, values] : frozen)
+    file.write(values);
   file.publish();
-  durable_file config(folder / "config.json");
-  config.write(boost::json::serialize(config_of(specification)) + "\n");
-  config.publish();
+  durable_file text(folder / "config.json");
+  text.write(boost::json::serialize(config) + "\n");
+  text.publish();
 }
 
 } // namespace parcae

@@ -2,9 +2,11 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <stdexcept>
 
@@ -20,10 +22,11 @@ static_assert(std::endian::native == std::endian::little);
 
 /// Bytes of a value; 0: a type that is not known.
 std::uint64_t size_of_type(std::string_view type) {
-  return type == "F32" || type == "I32"   ? 4
-         : type == "F64" || type == "I64" ? 8
-         : type == "BOOL" || type == "U8" ? 1
-                                          : 0;
+  return type == "F32" || type == "I32"    ? 4
+         : type == "F64" || type == "I64"  ? 8
+         : type == "BF16" || type == "F16" ? 2
+         : type == "BOOL" || type == "U8"  ? 1
+                                           : 0;
 }
 
 /// Bytes of a tensor; empty if the shape is negative or too large to be true.
@@ -48,8 +51,8 @@ std::string safetensors_header(const std::vector<safetensors_entry>& tensors,
   }
   std::uint64_t begin = 0;
   for (const auto& tensor : tensors) {
-    const auto end = begin + bytes_of(tensor.shape).value();
-    header[tensor.name] = {{"dtype", "F32"},
+    const auto end = begin + bytes_of(tensor.shape, tensor.type).value();
+    header[tensor.name] = {{"dtype", tensor.type},
                            {"shape", json::array(tensor.shape.begin(), tensor.shape.end())},
                            {"data_offsets", {begin, end}}};
     begin = end;
@@ -107,6 +110,31 @@ void safetensors_file::read_header() {
     x.end = data + end;
     tensors_.emplace(std::string(name), std::move(x));
   }
+  check_places(data, size);
+}
+
+void safetensors_file::check_places(std::uint64_t begin, std::uint64_t end) const {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
+  for (const auto& [name, x] : tensors_)
+    places.emplace_back(x.begin, x.end);
+  std::ranges::sort(places);
+  for (const auto& [first, last] : places) {
+    if (first != begin)
+      fail("has tensors that overlap, or a gap between them");
+    begin = last;
+  }
+  if (begin != end)
+    fail("has more bytes than its tensors, or was not closed");
+}
+
+std::vector<std::string> safetensors_file::names() const {
+  const auto keys = tensors_ | std::views::keys;
+  return {keys.begin(), keys.end()};
+}
+
+safetensors_entry safetensors_file::entry(const std::string& name) const {
+  const auto& x = find(name);
+  return {name, x.shape, x.type};
 }
 
 const safetensors_file::place& safetensors_file::find(const std::string& name) const {
@@ -135,6 +163,44 @@ void safetensors_file::read(const safetensors_entry& tensor, std::byte* to) {
   file_.seek(x.begin);
   if (file_.read({to, x.end - x.begin}) < x.end - x.begin)
     fail("was cut short");
+}
+
+void safetensors_file::read_as_float(const std::string& name, std::span<float> to) {
+  const auto& x = find(name);
+  const auto bytes = std::as_writable_bytes(to);
+  const bool whole = x.type == "F32", half = x.type == "F16";
+  if (!whole && !half && x.type != "BF16")
+    fail("has a tensor " + name + " of type " + x.type + "; parameters are F32, BF16 or F16");
+  const auto size = (x.end - x.begin) / size_of_type(x.type) * sizeof(float);
+  if (size != bytes.size())
+    throw std::logic_error("tensor " + name + " into another number of values");
+  // Narrow numbers are read into the second half of their room, and widened from its beginning.
+  const auto stored = bytes.last(x.end - x.begin);
+  file_.seek(x.begin);
+  if (file_.read(stored) < stored.size())
+    fail("was cut short");
+  if (whole)
+    return;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, stored.data() + i * sizeof bits, sizeof bits);
+    to[i] = half ? float_of_half(bits) : float_of_bfloat16(bits);
+  }
+}
+
+float float_of_bfloat16(std::uint16_t bits) {
+  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+
+float float_of_half(std::uint16_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16, exponent = bits >> 10 & 0x1fu,
+                      fraction = bits & 0x3ffu;
+  if (exponent == 0) { // zeros and subnormals: multiples of 2^-24
+    const auto magnitude = std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24f);
+    return std::bit_cast<float>(sign | magnitude);
+  }
+  const std::uint32_t wide = exponent == 0x1f ? 0xffu : exponent + (127 - 15); // infinities and NaN keep their fraction
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
 void safetensors_file::fail(const std::string& what) const {

@@ -1,13 +1,14 @@
 #pragma once
 
 // Headers of safetensors files (https://github.com/huggingface/safetensors, "Format"): eight bytes with the length of a
-// JSON object, the object, then the tensors' bytes. Files written here have float32 tensors only.
+// JSON object, the object, then the tensors' bytes.
 
 #include "protocols/base/input_file.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,18 @@ struct safetensors_entry {
 std::string safetensors_header(const std::vector<safetensors_entry>& tensors,
                                const std::map<std::string, std::string>& metadata);
 
-/// A file open for reading. Throws std::runtime_error with one line that names the file and what is wrong with it. Not
-/// thread-safe.
+/// A file open for reading. As the format wants it, its tensors lie one after the other, without gaps, up to its end.
+/// Throws std::runtime_error with one line that names the file and what is wrong with
+/// it. Not thread-safe.
 class safetensors_file {
 public:
   /// Reads the header only.
   explicit safetensors_file(std::filesystem::path path);
+
+  std::vector<std::string> names() const; ///< of its tensors, sorted
+
+  /// A tensor as it is there; throws if it is not.
+  safetensors_entry entry(const std::string& name) const;
 
   /// Bytes of a tensor's values.
   std::uint64_t size_of(const std::string& name) const;
@@ -44,6 +51,10 @@ public:
 
   /// Reads the values of a tensor, which must have this type and shape, to `to`.
   void read(const safetensors_entry& tensor, std::byte* to);
+
+  /// Reads a tensor of a type of real numbers with at most 32 bits, F32, BF16 or F16, as float32, which is exact. `to`
+  /// has room for as many values as the tensor has.
+  void read_as_float(const std::string& name, std::span<float> to);
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
@@ -56,6 +67,7 @@ private:
   };
 
   void read_header();
+  void check_places(std::uint64_t begin, std::uint64_t end) const;
   const place& find(const std::string& name) const;
   [[noreturn]] void fail(const std::string& what) const;
 
@@ -64,5 +76,9 @@ private:
   std::map<std::string, place> tensors_;
   std::map<std::string, std::string> metadata_;
 };
+
+/// A number of 16 bits as float32: of IEEE 754's binary16, and of bfloat16. Exact.
+float float_of_half(std::uint16_t bits);
+float float_of_bfloat16(std::uint16_t bits);
 
 } // namespace parcae

@@ -1,5 +1,7 @@
 #include "gpu/keeper/checkpoint_store.hpp"
 
+#include "gpu/model/early_stop.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -126,7 +128,10 @@ restored checkpoint_store::read_now(const restore& x,
     checkpoint_reader reader(folders);
     const auto& manifest = reader.manifest();
     auto model = manifest.specification.model;
-    model.path = x.specification.model.path; // where an exported model's folder is, is no part of it
+    // Where files were, and what version 0 was, is no part of it.
+    model.path = x.specification.model.path;
+    model.weights = x.specification.model.weights;
+    model.weights_digests = x.specification.model.weights_digests;
     if (manifest.at.steps != x.at.steps || model != x.specification.model ||
         moments_of(manifest.specification.optimizer) != moments_of(x.specification.optimizer))
       throw checkpoint_error("the checkpoint at " + folders.front().string() +
@@ -137,6 +142,10 @@ restored checkpoint_store::read_now(const restore& x,
       try {
         auto shard = reader.read(layer);
         shard.at = x.at;
+        if (layer == layer_with_course(manifest.specification) && x.specification.patience == 0)
+          shard.parts.pop_back();
+        else if (layer == layer_with_course(x.specification) && manifest.specification.patience == 0)
+          shard.parts.push_back(bytes_of(validation_course{}));
         on_shard(manifest.result, std::move(shard));
       } catch (const checkpoint_error& e) { // the other layers may be good
         answer.damaged = true;

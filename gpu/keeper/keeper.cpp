@@ -5,6 +5,7 @@
 #include "gpu/keeper/checkpoint_store.hpp"
 #include "gpu/keeper/shard_store.hpp"
 #include "gpu/keeper/snapshot_admission.hpp"
+#include "gpu/model/early_stop.hpp"
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/mailbox.hpp"
 
@@ -187,6 +188,7 @@ private:
     secret_key key;
     std::uint64_t acceptance = 0;                  ///< of snapshots; 0: none
     std::shared_ptr<snapshot_admission> admission; ///< of its streams
+    std::optional<std::uint32_t> with_course;      ///< the layer that has a validation_course
     shard_store shards;
     generation newest;                        ///< of all PREPAREs seen
     std::optional<version> reading;           ///< what is being read of a checkpoint
@@ -274,6 +276,7 @@ private:
     if (job.acceptance != 0 && job.key == x.key)
       return job.admission->announce(x.newest);
     job.key = x.key;
+    job.with_course = layer_with_course(x.specification);
     job.admission = std::make_shared<snapshot_admission>(x.specification, x.newest);
     job.acceptance = port_.accept_snapshots(
         x.job, x.key,
@@ -291,7 +294,7 @@ private:
     if (job.admission)
       for (const auto& link : x.chain)
         job.admission->announce(link.by);
-    report_kept(x.job, job, x.digests ? job.shards.digests(x.newest) : std::vector<layer_digest>());
+    report_kept(x.job, job, x.digests ? job.shards.digests(x.newest, job.with_course) : std::vector<layer_digest>());
   }
 
   void handle(checkpoint& x) {

@@ -14,14 +14,15 @@ namespace parcae {
 namespace {
 
 /// Of the parameters and, if there are any, the buffers: moments are as large as the parameters, buffers smaller.
-std::string sha256(const shard_bytes& x) {
+std::string sha256(const shard_bytes& x, bool has_course) {
+  const auto& last = x.parts.at(x.parts.size() - (has_course ? 2 : 1));
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   std::array<unsigned char, 32> digest;
   if (!context || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1)
     throw std::runtime_error("SHA-256 is not available");
   EVP_DigestUpdate(context.get(), x.parts.front().data(), x.parts.front().size());
-  if (x.parts.back().size() < x.parts.front().size())
-    EVP_DigestUpdate(context.get(), x.parts.back().data(), x.parts.back().size());
+  if (last.size() < x.parts.front().size())
+    EVP_DigestUpdate(context.get(), last.data(), last.size());
   EVP_DigestFinal_ex(context.get(), digest.data(), nullptr);
   constexpr char digits[] = "0123456789abcdef";
   std::string result;
@@ -107,11 +108,11 @@ std::vector<commit_result> shard_store::results() const {
   return result;
 }
 
-std::vector<layer_digest> shard_store::digests(const version& at) const {
+std::vector<layer_digest> shard_store::digests(const version& at, std::optional<std::uint32_t> with_course) const {
   std::vector<layer_digest> result;
   for (const auto& [layer, versions] : layers_)
     if (auto found = versions.find(at); found != versions.end() && !found->second->parts.empty())
-      result.push_back({layer, sha256(*found->second)});
+      result.push_back({layer, sha256(*found->second, layer == with_course)});
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace parcae {
@@ -39,8 +40,9 @@ public:
   shard_ptr find(std::uint32_t layer, const version& at) const; ///< null if not held
   inventory held() const;                                       ///< sorted by layer, then version
   std::vector<commit_result> results() const;                   ///< by version
-  std::vector<layer_digest>
-  digests(const version& at) const;                 ///< of the layers held at `at`; takes milliseconds per MiB
+  /// Of the layers held at `at`; takes milliseconds per MiB. `with_course`: the layer whose last part is a
+  /// validation_course.
+  std::vector<layer_digest> digests(const version& at, std::optional<std::uint32_t> with_course = {}) const;
   std::uint32_t layers_at(const version& at) const; ///< how many are held
 
 private:

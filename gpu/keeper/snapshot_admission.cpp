@@ -1,5 +1,6 @@
 #include "gpu/keeper/snapshot_admission.hpp"
 
+#include "gpu/model/early_stop.hpp"
 #include "gpu/model/model_description.hpp"
 
 namespace parcae {
@@ -11,6 +12,8 @@ snapshot_admission::snapshot_admission(const job_specification& job, generation 
     if (layer.buffer_values() > 0)
       parts.push_back(layer.buffer_values() * sizeof(float));
   }
+  if (job.patience > 0)
+    sizes_.back().push_back(sizeof(validation_course));
 }
 
 void snapshot_admission::announce(generation newest) {

@@ -155,7 +155,7 @@ std::vector<std::unique_ptr<layer>> make_exported_layers(const model_specificati
   return result;
 }
 
-stored_state stored_layer(const model_specification& x, std::uint32_t layer) {
+stored_state exported_layer_state(const model_specification& x, std::uint32_t layer) {
   const auto model = exported_model_of(x);
   const auto& description = model->description.layers.at(layer);
   check_stored_weights(x); // before memory is taken
@@ -166,7 +166,7 @@ stored_state stored_layer(const model_specification& x, std::uint32_t layer) {
   return result;
 }
 
-void try_exported_model(const model_specification& x, bool with_weights) {
+void try_exported_model(const model_specification& x) {
   const c10::NoGradGuard no_gradient;
   constexpr std::int64_t samples = 2;
   const auto model = exported_model_of(x);
@@ -174,8 +174,6 @@ void try_exported_model(const model_specification& x, bool with_weights) {
   const auto layers = make_exported_layers(x);
   std::set<std::pair<std::uint32_t, std::vector<std::int64_t>>> tried; // graph, and what goes in
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
-    if (with_weights)
-      stored_layer(x, i);
     auto shape = i == 0 ? description.input : description.layers[i - 1].output;
     if (!tried.emplace(model->layers[i].graphs, shape).second)
       continue;

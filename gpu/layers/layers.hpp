@@ -19,6 +19,9 @@ std::vector<std::unique_ptr<layer>> make_resnet_layers(const model_specification
 std::vector<std::unique_ptr<layer>> make_vgg_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_exported_layers(const model_specification& x);
 
+/// Version 0 of a layer as it is in an exported model's folder.
+stored_state exported_layer_state(const model_specification& x, std::uint32_t layer);
+
 /// An embedding, as many blocks as the model has layers, numbered from 1, and a head.
 template <class Embedding, class Block, class Head>
 std::vector<std::unique_ptr<layer>> transformer_layers(const model_specification& x) {

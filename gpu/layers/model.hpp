@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <vector>
@@ -57,10 +58,16 @@ sample_tensors empty_samples(const model_description& model, std::int64_t sample
 /// The values of one of the samples.
 std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample);
 
-/// Whether an exported model is what it says, before anyone trains it: weights and constants by their digests (weights
-/// only if version 0 is wanted), and every graph by running it on two samples of zeros. Blocks; throws
-/// exported_model_error.
-void try_exported_model(const model_specification& x, bool with_weights);
+/// Whether an exported model is what it says, before anyone trains it: constants by their digests, and every graph by
+/// running it on two samples of zeros. Blocks; throws exported_model_error.
+void try_exported_model(const model_specification& x);
+
+/// Whether version 0 is drawn from a seed, or read: of an exported model, or from model.weights.
+bool is_stored(const model_specification& x);
+
+/// Reads all of a stored version 0 and compares it with its digests. All files are below `folders` (require_within).
+/// Blocks; throws exported_model_error or weights_error.
+void try_stored_layers(const model_specification& x, const std::vector<std::filesystem::path>& folders);
 
 /// The loss of a micro-batch, a scalar, of the last layer's output. targets: int64 [samples, as the description says].
 at::Tensor loss_of(const model_description& model, const at::Tensor& output, const at::Tensor& targets);
@@ -72,8 +79,8 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets);
 /// (seed, tensor's name); a tied tensor takes the name of its first use.
 at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed);
 
-/// Version 0 of a layer of an exported model, from its folder: flat parameters, flat buffers (undefined if it has
-/// none). Throws exported_model_error.
+/// A stored version 0 of a layer: flat parameters, flat buffers (undefined if it has none). Throws exported_model_error
+/// or weights_error.
 struct stored_state {
   at::Tensor parameters;
   at::Tensor buffers;

@@ -27,11 +27,9 @@ void fused_step(const optimizer_specification& x, const at::Tensor& parameters, 
   }
 }
 
-} // namespace
-
-void apply_optimizer(const optimizer_specification& x, at::Tensor& parameters, std::vector<at::Tensor>& moments,
-                     const at::Tensor& gradient, std::uint64_t steps, double rate) {
-  c10::NoGradGuard no_grad;
+/// Of elements that are treated alike.
+void step_of_run(const optimizer_specification& x, const at::Tensor& parameters, const std::vector<at::Tensor>& moments,
+                 const at::Tensor& gradient, std::uint64_t steps, double rate) {
   const auto n = parameters.numel();
   const auto rest = n % vector_values;
   const auto body = n - rest;
@@ -54,6 +52,30 @@ void apply_optimizer(const optimizer_specification& x, at::Tensor& parameters, s
     part(parameters).copy_(tail.narrow(0, 0, rest));
     for (std::size_t i = 0; i < moments.size(); ++i)
       part(moments[i]).copy_(tail_moments[i].narrow(0, 0, rest));
+  }
+}
+
+} // namespace
+
+void apply_optimizer(const optimizer_specification& x, at::Tensor& parameters, std::vector<at::Tensor>& moments,
+                     const at::Tensor& gradient, std::uint64_t steps, double rate,
+                     std::span<const parameter_run> runs) {
+  c10::NoGradGuard no_grad;
+  if (runs.empty())
+    return step_of_run(x, parameters, moments, gradient, steps, rate);
+  std::int64_t begin = 0;
+  for (const auto& run : runs) {
+    const auto part = [&](const at::Tensor& whole) {
+      return whole.narrow(0, begin, static_cast<std::int64_t>(run.values));
+    };
+    std::vector<at::Tensor> run_moments;
+    for (const auto& moment : moments)
+      run_moments.push_back(part(moment));
+    auto own = x;
+    if (!run.decays)
+      own.weight_decay = 0;
+    step_of_run(own, part(parameters), run_moments, part(gradient), steps, rate * run.rate_factor);
+    begin += static_cast<std::int64_t>(run.values);
   }
 }
 

@@ -1,18 +1,22 @@
 #pragma once
 
+#include "gpu/model/parameter_runs.hpp"
 #include "protocols/values/job_specification.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace parcae {
 
 /// One optimizer step on flat buffers, in place, with ATen's fused kernels. `moments` as many as moments_of says;
-/// `steps` is the version before the step (0: the first step). The gradient was already clipped. What becomes of an
-/// element does not depend on its place in the buffer, so equal copies of a tensor stay equal in every bit.
+/// `steps` is the version before the step (0: the first step). The gradient was already clipped. `runs` covers the
+/// buffer; empty: all is treated alike. What becomes of an element does not depend on its place in the buffer, nor on
+/// the runs around its own, so equal copies of a tensor stay equal in every bit.
 void apply_optimizer(const optimizer_specification& x, at::Tensor& parameters, std::vector<at::Tensor>& moments,
-                     const at::Tensor& gradient, std::uint64_t steps, double rate);
+                     const at::Tensor& gradient, std::uint64_t steps, double rate,
+                     std::span<const parameter_run> runs = {});
 
 } // namespace parcae

@@ -82,6 +82,7 @@ public:
       if (!second.empty())
         fail(where_, "\"ties\" names " + second + ", which no later layer has as a parameter");
     check_output();
+    read_huggingface();
     return std::move(model_);
   }
 
@@ -112,6 +113,17 @@ private:
       ties_.emplace(name_of(json::value(second), where_ + ", ties"), name_of(first, where_ + ", ties"));
     if (ties_.size() > 1)
       fail(where_, "has " + std::to_string(ties_.size()) + " pairs of tied parameters; one is known");
+  }
+
+  /// Models of other origin, and older folders, have none.
+  void read_huggingface() {
+    if (!root_.as_object().contains("huggingface"))
+      return;
+    const auto where = where_ + ", huggingface";
+    const auto& x = member(root_, "huggingface", where_);
+    model_.config = object_in(x, "config", where);
+    for (const auto& name : array_in(x, "frozen", where))
+      model_.frozen.push_back(tensor(name_of(name, where), where));
   }
 
   std::uint32_t extent_in(const json::value& of, std::string_view key, const std::string& where) {

@@ -7,6 +7,8 @@
 #include "gpu/model/model_description.hpp"
 #include "gpu/model/operators.hpp"
 
+#include <boost/json/object.hpp>
+
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -101,6 +103,8 @@ struct exported_model {
   std::vector<exported_layer> layers;   ///< as many as the description's
   std::vector<stored_tensor> constants; ///< what graphs need besides parameters, the same for ever
   std::vector<stored_tensor> initial;   ///< version 0: all parameters and buffers, of tied ones the first
+  boost::json::object config;           ///< of a Hugging Face model: its config.json
+  std::vector<stored_tensor> frozen;    ///< the same: what it has besides those that are trained, for exports
 };
 
 /// Those of a job's specification, to be compared.

@@ -2,6 +2,7 @@
 
 #include "gpu/model/descriptions.hpp"
 #include "gpu/model/exported_model.hpp"
+#include "gpu/model/parameter_runs.hpp"
 
 #include <cmath>
 #include <numbers>
@@ -89,7 +90,13 @@ std::string model_problem_of(const job_specification& x) {
     } catch (const exported_model_error& e) {
       return std::string("model.path cannot be trained: ") + e.what();
     }
-  const auto layers = describe(x.model).layers.size();
+  const auto model = describe(x.model);
+  const auto layers = model.layers.size();
+  if (x.model.weights.empty() ? !x.model.weights_digests.empty() : x.model.weights_digests.size() != layers)
+    return "model.weights is \"" + x.model.weights +
+           "\", and the job does not say what was there when it was submitted";
+  if (auto problem = rate_factors_problem(model, x.optimizer); !problem.empty())
+    return problem;
   return x.min_depth <= layers ? ""
                                : "parallel.min_depth is " + std::to_string(x.min_depth) + ", but the model has " +
                                      std::to_string(layers) + " layers to make stages of";

@@ -13,13 +13,15 @@ namespace parcae {
 
 namespace {
 
-/// The folder of an exported model is data of the job too: what is wrong with it, another attempt will not mend.
+/// Files that a model is read from are data of the job too: what is wrong with them, another attempt will not mend.
 void load_model(const job_specification& job, const std::vector<std::filesystem::path>& folders) {
-  if (job.model.kind != "exported")
-    return;
   try {
-    require_within(job.model.path, folders);
-    try_exported_model(job.model, job.resume.steps == 0);
+    if (job.model.kind == "exported") {
+      require_within(job.model.path, folders);
+      try_exported_model(job.model);
+    }
+    if (job.resume.steps == 0 && is_stored(job.model))
+      try_stored_layers(job.model, folders);
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {

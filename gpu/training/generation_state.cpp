@@ -68,10 +68,9 @@ void generation_state::run_preparation(const executor_options& options, data_por
     std::shared_ptr<const dataset> data;
     if (is_rank()) {
       data = data_of(what, options.data);
-      const auto moments = moments_of(what.specification.optimizer);
       for (const auto& move : what.moves)
         if (move.destination == self)
-          arriving.emplace(move.layer, allocate_layer(model.layers.at(move.layer), moments));
+          arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification));
     }
     auto connected = port.connect(what, options.self, connect_limit, aborted);
     {

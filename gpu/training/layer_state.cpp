@@ -9,20 +9,34 @@
 
 namespace parcae {
 
-layer_state allocate_layer(const layer_description& layer, std::uint32_t moments) {
+namespace {
+
+at::Tensor new_course() {
+  layer_state x;
+  x.course = at::zeros({2}, at::kFloat);
+  set_course(x, {});
+  return x.course;
+}
+
+} // namespace
+
+layer_state allocate_layer(const model_description& model, std::uint32_t number, const job_specification& job) {
+  const auto& layer = model.layers.at(number);
   const auto values = static_cast<std::int64_t>(layer.parameters());
   layer_state state;
   state.parameters = at::zeros({values}, at::kFloat);
-  for (std::uint32_t i = 0; i < moments; ++i)
+  for (std::uint32_t i = 0; i < moments_of(job.optimizer); ++i)
     state.moments.push_back(at::zeros({values}, at::kFloat));
   if (const auto n = layer.buffer_values(); n > 0)
     state.buffers = at::zeros({static_cast<std::int64_t>(n)}, at::kFloat);
+  if (job.patience > 0 && number + 1 == model.layers.size())
+    state.course = new_course();
   return state;
 }
 
 layer_state seed_layer(const model_description& model, std::uint32_t layer, const job_specification& job) {
   layer_state state;
-  if (job.model.kind == "exported") {
+  if (is_stored(job.model)) {
     auto stored = stored_layer(job.model, layer);
     state.parameters = std::move(stored.parameters);
     state.buffers = std::move(stored.buffers);
@@ -32,7 +46,20 @@ layer_state seed_layer(const model_description& model, std::uint32_t layer, cons
   }
   for (std::uint32_t i = 0; i < moments_of(job.optimizer); ++i)
     state.moments.push_back(at::zeros_like(state.parameters));
+  if (job.patience > 0 && layer + 1 == model.layers.size())
+    state.course = new_course();
   return state;
+}
+
+validation_course course_of(const layer_state& x) {
+  const auto* values = x.course.data_ptr<float>();
+  return {values[0], values[1]};
+}
+
+void set_course(layer_state& x, const validation_course& to) {
+  auto* values = x.course.data_ptr<float>();
+  values[0] = to.best;
+  values[1] = to.worse;
 }
 
 inventory inventory_of(const layer_store& store) {

@@ -2,6 +2,7 @@
 
 // The shards a device holds. Used on the executor's main thread only.
 
+#include "gpu/model/early_stop.hpp"
 #include "gpu/model/model_description.hpp"
 #include "protocols/values/state.hpp"
 
@@ -19,14 +20,17 @@ struct layer_state {
   at::Tensor parameters;
   std::vector<at::Tensor> moments;
   at::Tensor buffers; ///< undefined if the layer has none
+  at::Tensor course;  ///< a validation_course, of the last layer; undefined unless the job has a patience
   version at;
 
-  /// Parameters, then moments, then buffers: the order on the wire.
+  /// Parameters, then moments, buffers, course: the order on the wire.
   std::vector<at::Tensor> parts() const {
     std::vector<at::Tensor> all{parameters};
     all.insert(all.end(), moments.begin(), moments.end());
     if (buffers.defined())
       all.push_back(buffers);
+    if (course.defined())
+      all.push_back(course);
     return all;
   }
 };
@@ -34,11 +38,15 @@ struct layer_state {
 using layer_store = std::map<std::uint32_t, layer_state>;
 
 /// Buffers for a layer, written to once: the first touch of their pages is no part of the transfer into them.
-layer_state allocate_layer(const layer_description& layer, std::uint32_t moments);
+layer_state allocate_layer(const model_description& model, std::uint32_t layer, const job_specification& job);
 
-/// Version (0, 0) of a layer of a job's model, drawn from the job's seed, or an exported model's weights. Throws
-/// exported_model_error.
+/// Version (0, 0) of a layer of a job's model, drawn from the job's seed, or stored. Throws exported_model_error or
+/// weights_error.
 layer_state seed_layer(const model_description& model, std::uint32_t layer, const job_specification& job);
+
+/// Of a state that has one.
+validation_course course_of(const layer_state& x);
+void set_course(layer_state& x, const validation_course& to);
 
 inventory inventory_of(const layer_store& store);
 

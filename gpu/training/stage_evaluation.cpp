@@ -4,7 +4,9 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
+#include <span>
 #include <utility>
 
 namespace parcae {
@@ -59,7 +61,45 @@ stage_training::evaluation stage_training::evaluate() {
     }
   for (const auto& [ticket, tensor] : sent)
     c_.comm->wait(ticket, peer_limit);
+  if (job_.patience > 0)
+    conclude(sums);
   return {owned.first, std::move(sums)};
+}
+
+// All ranks hear all sums of the last stage, and what its state says of evaluations before. So all conclude the same,
+// and a generation that evaluates this version again concludes it again.
+void stage_training::conclude(const std::vector<double>& sums) {
+  constexpr std::size_t of_course = 2;
+  const tag what{channel::evaluation, at_.steps, UINT32_MAX};
+  std::vector<ticket> under_way;
+  said_.assign(grid_.width, {});
+  for (std::uint32_t d = 0; d < grid_.width; ++d) {
+    const auto rank = grid_.rank(d, grid_.depth - 1);
+    auto& said = said_[d];
+    if (rank != c_.rank) {
+      const auto replicas = owned_replicas(job_.virtual_replicas, grid_.width, d);
+      said.resize(replicas.last - replicas.first + of_course);
+      under_way.push_back(c_.comm->receive(rank, what, std::as_writable_bytes(std::span(said))));
+      continue;
+    }
+    const auto course = course_of(c_.store->at(last_ - 1));
+    said = sums;
+    said.insert(said.end(), {course.best, course.worse});
+    for (std::uint32_t r = 0; r < grid_.ranks(); ++r)
+      if (r != c_.rank)
+        under_way.push_back(c_.comm->send(r, what, std::as_bytes(std::span(said))));
+  }
+  for (const auto& x : under_way)
+    c_.comm->wait(x, peer_limit);
+  double loss = 0;
+  for (const auto& said : said_)
+    for (std::size_t i = 0; i + of_course < said.size(); ++i)
+      loss += said[i];
+  const auto& any = said_.front();
+  const validation_course before{static_cast<float>(any[any.size() - 2]), static_cast<float>(any.back())};
+  course_ = after(before, loss / static_cast<double>(job_.data.validation), job_);
+  if (ends(*course_, job_))
+    ends_at_ = at_.steps;
 }
 
 } // namespace parcae

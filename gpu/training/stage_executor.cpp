@@ -245,7 +245,7 @@ private:
     pace_.begin();
     running_ = true;
     options_.report_to(active{x.next});
-    if (x.at.steps >= current_->what.specification.steps)
+    if (current_->training->is_final())
       send_final_state();
   }
 
@@ -317,7 +317,7 @@ private:
       return;
     if (x.whole)
       send_final_state(true);
-    else if (!current_->aborted && current_->training->at().steps == current_->what.specification.steps)
+    else if (!current_->aborted && current_->training->is_final())
       send_final_state();
   }
 
@@ -350,7 +350,7 @@ private:
     try {
       if (training.evaluation_is_due())
         evaluate();
-      if (training.at().steps >= g.what.specification.steps)
+      if (training.is_final())
         return end_training();
       const auto result = training.step();
       committed(result);
@@ -392,8 +392,10 @@ private:
   /// By the stop bit, or because there is nothing to do any more but to hold the state and have it kept.
   void end_training() {
     running_ = false;
-    if (feed_.wanted() && current_->training->at().steps >= current_->what.specification.steps)
-      send_final_state(); // to keepers that came after the last commit
+    const auto& training = *current_->training;
+    const bool is_kept = training.result().step + 1 == training.at().steps && training.result().snapshot;
+    if (training.is_final() && (feed_.wanted() || !is_kept))
+      send_final_state(); // to keepers that came after the last commit, or that it did not go to
     report_stopped();
   }
 
@@ -421,7 +423,8 @@ private:
 
   void report_stopped() {
     stopped_ = true;
-    options_.report_to(stopped{current_->what.next, current_->training->at(), inventory_of(store_)});
+    const auto& training = *current_->training;
+    options_.report_to(stopped{current_->what.next, training.at(), inventory_of(store_), training.is_final()});
   }
 
   void send_snapshot(const commit_result& result, bool whole = false) {

@@ -44,6 +44,8 @@ stage_training::stage_training(context c) :
   for (std::uint32_t d = 0; d < grid_.width; ++d)
     replicas_.push_back(grid_.rank(d, stage_));
   schedule_ = one_forward_one_backward(grid_.depth, stage_, micro_batches_);
+  for (auto i = first_; i < last_; ++i)
+    runs_.push_back(parameter_runs(*c_.model, i, job_.optimizer));
   in_flight_.resize(micro_batches_);
   losses_.resize(micro_batches_);
 }
@@ -398,10 +400,14 @@ void stage_training::apply(const commit_result& result) {
     auto gradient = gradients_.first(i);
     if (result.clip_factor < 1)
       gradient.mul_(result.clip_factor);
-    apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate);
+    apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate,
+                    runs_[i - first_]);
     statistics_.add_to(state.buffers, i);
+    if (course_ && state.course.defined())
+      set_course(state, *course_);
     fault("apply", i - first_ + 1);
   }
+  course_.reset();
   clock_.end_step();
   at_ = {at_.steps + 1, c_.what->next};
   for (auto i = first_; i < last_; ++i)

@@ -7,6 +7,7 @@
 #include "gpu/dataplane/reduction.hpp"
 #include "gpu/executor/executor.hpp"
 #include "gpu/layers/model.hpp"
+#include "gpu/model/parameter_runs.hpp"
 #include "gpu/model/samples.hpp"
 #include "gpu/training/batch_statistics.hpp"
 #include "gpu/training/gradient_sums.hpp"
@@ -79,6 +80,10 @@ public:
   /// the same two steps. Throws as step() does.
   evaluation evaluate();
 
+  /// No step follows: it is the job's last, or the evaluation here, once done, says that validation does not get
+  /// better.
+  bool is_final() const { return at_.steps >= job_.steps || ends_at_ == at_.steps; }
+
   version at() const { return at_; }
   std::uint64_t complete_step() const { return complete_; }
   const commit_result& result() const { return result_; }
@@ -123,6 +128,7 @@ private:
   void add_tied();
   void gather_statistics();
   void exchange();
+  void conclude(const std::vector<double>& sums);
   contribution own_contribution();
   void fault(const char* phase, std::uint32_t index = 0) const;
   void check_abort() const;
@@ -145,6 +151,7 @@ private:
   sample_source samples_;
   batch_statistics statistics_;
 
+  std::vector<std::vector<parameter_run>> runs_;    ///< per layer of the stage: how the optimizer treats its parameters
   std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory
   gradient_sums gradients_;
   std::optional<tree_all_reduce> reduction_; ///< of the step in progress
@@ -157,6 +164,10 @@ private:
   std::vector<std::pair<ticket, at::Tensor>> sent_gradients_;
   std::vector<ticket> sent_contributions_;
   std::vector<std::byte> sent_contribution_;
+
+  std::vector<std::vector<double>> said_;   ///< of an evaluation, by rank of the last stage
+  std::optional<validation_course> course_; ///< with the evaluation of this version; part of the next one's state
+  std::optional<std::uint64_t> ends_at_;
 
   version at_;
   std::uint64_t complete_ = no_step;

@@ -218,8 +218,9 @@ struct stopped {
   generation current;
   version at;
   inventory held;
+  bool is_final = false; ///< the job ends with this version: it is the last, or validation does not get better
 };
-BOOST_DESCRIBE_STRUCT(stopped, (), (current, at, held))
+BOOST_DESCRIBE_STRUCT(stopped, (), (current, at, held, is_final))
 
 struct delivered {
   generation next;

@@ -23,6 +23,8 @@ struct ModelSpecification {
   exported @13 :Text;
   images @14 :Bool;
   masked @15 :Bool;
+  weights @16 :Text;
+  weightsDigests @17 :List(Text);
 }
 
 struct DataSpecification {
@@ -44,6 +46,8 @@ struct OptimizerSpecification {
   beta2 @7 :Float64;
   epsilon @8 :Float64;
   clipNorm @9 :Float64;
+  decayNormsAndBiases @10 :Bool = true;
+  rateFactors @11 :Text;
 }
 
 struct JobSpecification {
@@ -73,6 +77,8 @@ struct JobSpecification {
   evaluateEvery @23 :UInt64;
   recompute @24 :Bool;
   minInstances @25 :UInt32 = 1;
+  patience @26 :UInt32;
+  minDelta @27 :Float64;
 }
 
 struct ResumePoint {

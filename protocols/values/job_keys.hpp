@@ -17,6 +17,7 @@ namespace parcae {
 struct job_draft {
   job_specification job;
   std::uint64_t samples = 0; ///< alternative to job.steps
+  double epochs = 0;         ///< another one
   std::string keeper_feed = "snapshot";
   std::chrono::milliseconds planning_interval{60'000};
 };

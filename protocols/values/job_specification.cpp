@@ -88,6 +88,7 @@ std::string problem_of(const job_specification& job) {
     c.require(m.width % m.heads == 0, "model.heads", "must divide model.width");
   if (m.kind == "exported")
     c.require(!m.path.empty() && !m.exported.empty(), "model.path", "must name the folder of an exported model");
+  c.require(m.weights.find("://") == m.weights.npos, "model.weights", "is \"" + m.weights + "\"; local paths only");
   if (m.of_masked_tokens())
     c.require(m.mask_token < m.vocabulary, "model.mask_token", "must be below model.vocabulary");
   if (m.kind == "resnet") {
@@ -117,6 +118,8 @@ std::string problem_of(const job_specification& job) {
   }
   c.require(job.evaluate_every == 0 || d.validation > 0, "data.validation",
             "must be the number of samples to evaluate on, since job.evaluate_every is given");
+  c.require(job.patience == 0 || job.evaluate_every > 0, "job.patience", "needs job.evaluate_every");
+  c.require(job.patience > 0 || job.min_delta == 0, "job.patience", "must be given, since job.min_delta is");
   c.count(job.micro_batch, "batch.micro", 1, job.global_batch);
   if (job.micro_batch > 0)
     c.require(job.global_batch % job.micro_batch == 0, "batch.micro", "must divide batch.global");

@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace parcae {
 
@@ -28,6 +29,8 @@ struct model_specification {
   std::string exported{};         ///< exported: what model.json says; sizes, `images` and `masked` follow from it
   bool images = false;            ///< exported: of images, not of tokens
   bool masked = false;            ///< exported: trained to fill in masked tokens
+  std::string weights{};          ///< version 0: safetensors, a file or a folder, on the nodes too; empty: none given
+  std::vector<std::string> weights_digests{}; ///< of it, by layer; see initial_weights
 
   bool of_images() const { return kind == "resnet" || kind == "vgg" || (kind == "exported" && images); }
   bool of_masked_tokens() const { return kind == "bert" || (kind == "exported" && masked); }
@@ -36,7 +39,7 @@ struct model_specification {
 };
 BOOST_DESCRIBE_STRUCT(model_specification, (),
                       (kind, layers, width, heads, sequence, vocabulary, dropout, tied_embeddings, mask_token, image,
-                       channels, classes, path, exported, images, masked))
+                       channels, classes, path, exported, images, masked, weights, weights_digests))
 
 /// Where the samples come from.
 struct data_specification {
@@ -54,18 +57,20 @@ BOOST_DESCRIBE_STRUCT(data_specification, (), (kind, path, samples, seed, valida
 struct optimizer_specification {
   std::string kind = "adamw"; ///< "adamw" (two moments) or "sgd" (one momentum buffer)
   double learning_rate = 1e-3;
-  std::string schedule = "constant"; ///< "constant", "linear" or "cosine" (decay to 0 just after the last step)
-  std::uint64_t warmup_steps = 0;    ///< the rate rises linearly over these steps
-  double weight_decay = 0.0;         ///< on all tensors alike, as PyTorch's parameter groups do by default
-  double momentum = 0.9;             ///< sgd only
-  double beta1 = 0.9;                ///< adamw only
-  double beta2 = 0.999;              ///< adamw only
-  double epsilon = 1e-8;             ///< adamw only
-  double clip_norm = 0.0;            ///< largest global gradient norm; 0: no clipping
+  std::string schedule = "constant";  ///< "constant", "linear" or "cosine" (decay to 0 just after the last step)
+  std::uint64_t warmup_steps = 0;     ///< the rate rises linearly over these steps
+  double weight_decay = 0.0;          ///< on all tensors alike, unless decay_norms_and_biases says otherwise
+  double momentum = 0.9;              ///< sgd only
+  double beta1 = 0.9;                 ///< adamw only
+  double beta2 = 0.999;               ///< adamw only
+  double epsilon = 1e-8;              ///< adamw only
+  double clip_norm = 0.0;             ///< largest global gradient norm; 0: no clipping
+  bool decay_norms_and_biases = true; ///< false: no weight decay on them; see parameter_runs
+  std::string rate_factors{};         ///< "PATTERN=FACTOR, …" on names of tensors: learning rates of their own
 };
 BOOST_DESCRIBE_STRUCT(optimizer_specification, (),
                       (kind, learning_rate, schedule, warmup_steps, weight_decay, momentum, beta1, beta2, epsilon,
-                       clip_norm))
+                       clip_norm, decay_norms_and_biases, rate_factors))
 
 /// The checkpoint that a job goes on from.
 struct resume_point {
@@ -101,6 +106,8 @@ struct job_specification {
   std::uint64_t checkpoint_every = 0; ///< least steps between checkpoints; 0: only the final version is written
   std::uint32_t checkpoints_kept = 2; ///< the newest so many stay on disk
   std::uint32_t min_instances = 1;    ///< usable ones that it waits for before it begins
+  std::uint32_t patience = 0;         ///< it ends after so many evaluations in a row without a better loss; 0: never
+  double min_delta = 0;               ///< a loss is better if it is less than the best by more than this
   resume_point resume;                ///< not in job files: `parcae submit --resume`
 
   /// M, micro-batches per step.
@@ -110,7 +117,7 @@ BOOST_DESCRIBE_STRUCT(job_specification, (),
                       (name, steps, seed, threads, reproducible, model, data, global_batch, micro_batch, optimizer,
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
                        policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
-                       evaluate_every, recompute, min_instances))
+                       evaluate_every, recompute, min_instances, patience, min_delta))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

@@ -1,6 +1,8 @@
 #include "runtime/job/job_file.hpp"
 
 #include "gpu/checkpoint/exported_weights.hpp"
+#include "gpu/checkpoint/weights.hpp"
+#include "gpu/model/dataset.hpp"
 #include "gpu/model/exported_model.hpp"
 #include "gpu/model/model_description.hpp"
 #include "protocols/base/duration.hpp"
@@ -21,6 +23,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -58,6 +61,7 @@ std::size_t dots_in(std::string_view text) {
 
 constexpr std::string_view of_override = "--set ";
 constexpr std::size_t max_override_bytes = 4096;
+constexpr std::uint64_t most_steps = 1'000'000'000; // as the table of keys says
 
 /// A word that is no TOML value, but whose meaning is clear: adamw, 60s, /data/text.
 bool is_bare(std::string_view x) {
@@ -129,7 +133,14 @@ public:
     for (auto&& [key, value] : root_)
       read_section(key, value);
     fill_defaults();
-    check();
+    check(problem_of(draft_.job));
+    if (given("job.epochs")) {
+      count_steps();
+      check(problem_of(draft_.job));
+    }
+    if (given("model.weights"))
+      take_given_weights();
+    check(model_problem_of(draft_.job));
     for (const auto& known : job_keys())
       check_use(known);
     return draft_.job;
@@ -245,15 +256,7 @@ private:
     auto& job = draft_.job;
     if (whole_ && !given("job.name"))
       job.name = std::filesystem::path(name_).stem().string().substr(0, 100);
-    if (given("job.steps") && given("job.samples"))
-      fail_at("job.samples", "job.samples and job.steps must not be given both");
-    if (whole_ && !given("job.steps") && !given("job.samples"))
-      fail_at("job.steps", "job.steps or job.samples must be given");
-    if (given("job.samples") && job.global_batch > 0) {
-      if (draft_.samples == 0)
-        fail_at("job.samples", "job.samples must be at least 1");
-      job.steps = (draft_.samples - 1) / job.global_batch + 1;
-    }
+    fill_length();
     if (whole_ && !given("data.path") && job.data.kind != "synthetic")
       fail_at("data.path", "data.path must name a file or folder");
     if (job.model.kind == "exported" && given("model.path"))
@@ -269,6 +272,43 @@ private:
     }
   }
 
+  void fill_length() {
+    auto& job = draft_.job;
+    std::string_view length;
+    for (std::string_view path : {"job.steps", "job.samples", "job.epochs"})
+      if (given(path)) {
+        if (!length.empty())
+          fail_at(path, std::string(path) + " and " + std::string(length) + " must not be given both");
+        length = path;
+      }
+    if (whole_ && length.empty())
+      fail_at("job.steps", "job.steps, job.samples or job.epochs must be given");
+    if (job.global_batch == 0)
+      return; // is told later
+    if (length == "job.samples") {
+      if (draft_.samples == 0)
+        fail_at(length, "job.samples must be at least 1");
+      job.steps = (draft_.samples - 1) / job.global_batch + 1;
+    } else if (length == "job.epochs") {
+      job.steps = most_steps; // until the data is looked at
+    }
+  }
+
+  void count_steps() {
+    auto& job = draft_.job;
+    std::uint64_t samples = 0;
+    try {
+      samples = load_dataset(job.data, job.model)->size() - job.data.validation;
+    } catch (const std::exception& e) {
+      fail_at("job.epochs", "job.epochs counts samples where the job is submitted: " + std::string(e.what()) +
+                                "; give job.samples instead");
+    }
+    const auto steps = std::ceil(draft_.epochs * static_cast<double>(samples) / job.global_batch);
+    if (!(steps > 0 && steps <= static_cast<double>(most_steps)))
+      fail_at("job.epochs", "job.epochs must be above 0, and at most " + std::to_string(most_steps) + " steps");
+    job.steps = static_cast<std::uint64_t>(steps);
+  }
+
   /// What an exported model's folder says travels with the job; the folder's path is the same on the nodes.
   void take_model() {
     auto& model = draft_.job.model;
@@ -280,6 +320,19 @@ private:
       check_stored_weights(model);
     } catch (const std::runtime_error& e) {
       fail_at("model.path", e.what());
+    }
+  }
+
+  /// What is there now is version 0, wherever the file is read later.
+  void take_given_weights() {
+    auto& model = draft_.job.model;
+    model.weights_digests.clear();
+    if (model.weights.empty())
+      return;
+    try {
+      take_weights(model);
+    } catch (const std::runtime_error& e) {
+      fail_at("model.weights", std::string("model.weights: ") + e.what());
     }
   }
 
@@ -306,10 +359,7 @@ private:
                         ".kind is \"" + kind + "\"; leave it out");
   }
 
-  void check() const {
-    auto problem = problem_of(draft_.job);
-    if (problem.empty())
-      problem = model_problem_of(draft_.job);
+  void check(const std::string& problem) const {
     if (!problem.empty())
       fail_at(std::string_view(problem).substr(0, problem.find(' ')), shown_error(problem));
   }
@@ -345,6 +395,8 @@ std::vector<std::string> changed_keys(const job_specification& from, const job_s
   }
   if (of == on_resume::shape && from.model.exported != to.model.exported)
     result.push_back("model.path (another model is there now)");
+  if (of == on_resume::fixed && from.model.weights_digests != to.model.weights_digests)
+    result.push_back("model.weights (another version 0)");
   return result;
 }
 

@@ -33,6 +33,8 @@ job_specification endless(job_specification job, std::uint32_t width, std::uint3
   job.policy = "throughput";
   job.planning_interval_ms = day_ms;
   job.evaluate_every = 0;
+  job.patience = 0;
+  job.min_delta = 0;
   job.checkpoint_every = 0;
   job.resume = {};
   return job;

@@ -143,7 +143,7 @@ TEST_F(error, commands) {
       {"no steps",
        {"submit", file("steps.toml", "[data]\npath = \"x\"\n")},
        1,
-       {"steps.toml", "job.steps or job.samples must be given"}},
+       {"steps.toml", "job.steps, job.samples or job.epochs must be given"}},
       {"resume from nothing", {"submit", "--resume", f + "none"}, 1, {"no checkpoint at " + f + "none", "manifest"}},
       {"resume from a damaged checkpoint", {"submit", "--resume", damaged}, 1, {damaged + "/k.manifest", "damaged"}},
       {"resume another model",

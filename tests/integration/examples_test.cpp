@@ -23,12 +23,12 @@ class examples : public cluster_test, public testing::WithParamInterface<std::st
 // parameters
 TEST_P(examples, runs_to_the_end) {
   const auto text = content(std::filesystem::path(PARCAE_EXAMPLES) / (GetParam() + ".toml"));
-  const std::regex length("\\n(steps|samples) = (\\d+)"); // the first is that of [job]
+  const std::regex length("\\n(steps|samples|epochs) = ([\\d.]+)"); // the first is that of [job]
   std::smatch found;
   ASSERT_TRUE(std::regex_search(text, found, length));
   const auto file = folder.path() / "job.toml";
   std::ofstream(file) << found.prefix() << "\n"
-                      << found[1] << " = " << (found[1] == "steps" ? 20 : 320) << found.suffix();
+                      << (found[1] == "samples" ? "samples = 320" : "steps = 20") << found.suffix();
   cluster->start_keeper();
   cluster->start_node("a");
   cluster->start_node("b");

@@ -1,5 +1,6 @@
 // Jobs with exported models, from the folder that Python wrote to the parameters at the end.
 
+#include "planner/cost/profile.hpp"
 #include "tests/support/cluster.hpp"
 
 #include <csignal>
@@ -28,22 +29,6 @@ struct exported_job : cluster_test {
     cluster->start_keeper();
     cluster->start_node("alone");
     return wait_for_end(submit(file));
-  }
-
-  /// Takes away a worker that has a place, with notice or without, and brings another; so often.
-  void preempt(std::uint64_t id, int times) {
-    int next = 3;
-    std::uint64_t seen = 0;
-    for (int i = 0; i < times; ++i) {
-      const auto now = wait_for_job(id, "steps before the next preemption", [&](const job_status& j) {
-        return j.state != "running" || (j.phase == "running" && !j.grid.empty() && j.steps_done >= seen + 2);
-      });
-      ASSERT_EQ(now.state, "running") << "it ended after " << i << " preemptions: " << now.problem;
-      seen = now.steps_done;
-      const auto& place = now.grid.at(static_cast<std::size_t>(i) % now.grid.size());
-      cluster->node(place.substr(0, place.find('/'))).signal(i % 3 == 2 ? SIGTERM : SIGKILL);
-      cluster->start_node("w" + std::to_string(next++));
-    }
   }
 };
 
@@ -113,6 +98,55 @@ every = 2
   alone.replace(alone.find("min_depth = 2"), 13, "min_depth = 1");
   std::ofstream(file) << alone;
   EXPECT_EQ(end.parameters_sha256, undisturbed(file).parameters_sha256);
+}
+
+// given: a job that is done, its checkpoint, more steps / expected: the bits of a job that was that long from the
+// beginning; another schedule is that of the new length from there on; a patience may come, and go
+TEST_F(exported_job, goes_on_for_longer) {
+  const std::string rest = "evaluate_every = 20\n[data]\nkind = \"text\"\npath = \"/usr/share/common-licenses/GPL-3\"\n"
+                           "validation = 8\n[batch]\nglobal = 8\nmicro = 2\n[optimizer]\nlearning_rate = 0.001\n";
+  const auto file = job_file("gpt2_dropout", "[job]\nsteps = 60\n" + rest);
+  cluster->start_keeper();
+  for (auto name : {"w0", "w1"})
+    cluster->start_node(name);
+  wait_for_workers(2);
+  const auto done = wait_for_end(submit(file));
+  ASSERT_EQ(done.state, "done") << done.problem;
+  const auto go_on = [&](const job_status& before, std::vector<std::string> changes) {
+    std::vector<std::string> arguments{"submit", "--resume", before.checkpoint_folders.at(0).folder};
+    for (const auto& x : changes)
+      arguments.insert(arguments.end(), {"--set", x});
+    const auto x = run(arguments);
+    EXPECT_EQ(x.status, 0) << x.error;
+    auto end = wait_for_end(x.status == 0 ? std::stoull(x.output) : 0);
+    EXPECT_EQ(end.state, "done") << end.problem;
+    EXPECT_EQ(end.replayed_steps, 0u);
+    return end;
+  };
+  const auto longer = go_on(done, {"job.steps=100"});
+  EXPECT_EQ(longer.steps_done, 100u);
+  const auto linear = go_on(done, {"job.steps=80", "optimizer.schedule=linear", "job.patience=50"});
+  EXPECT_NEAR(linear.learning_rate, 0.001 * (1 - 79.0 / 80), 1e-12);
+  EXPECT_EQ(go_on(linear, {"job.steps=90", "job.patience=0"}).steps_done, 90u);
+  const auto whole = undisturbed(job_file("gpt2_dropout", "[job]\nsteps = 100\n" + rest));
+  EXPECT_EQ(longer.parameters_sha256, whole.parameters_sha256);
+}
+
+// given: a job with an exported model / expected: it is measured, layer by layer
+TEST_F(exported_job, is_measured) {
+  const auto file =
+      job_file("mixer", "[job]\nsteps = 10\n[data]\nkind = \"synthetic\"\n[batch]\nglobal = 8\nmicro = 2\n");
+  const auto output = folder.path() / "mixer.json";
+  const auto x = run(
+      {"profile", file, "--output", output, "--duration", "300ms", "--changes", "1", "--cores", "1", "--slots", "2"},
+      false);
+  ASSERT_EQ(x.status, 0) << x.error;
+  const auto profile = parse_profile(content(output));
+  ASSERT_EQ(profile.layers.size(), 5u);
+  for (const auto& layer : profile.layers) {
+    EXPECT_GT(layer.forward_ms, 0);
+    EXPECT_GT(layer.backward_ms, 0);
+  }
 }
 
 // given: a folder that is not there, a model of another version, and weights that changed after submit was asked /

@@ -26,9 +26,9 @@ def gpt2(dropout=0.0, **sizes):
     return transformers.GPT2LMHeadModel(config)
 
 
-def bert():
+def bert(inner=64):
     return transformers.BertForMaskedLM(transformers.BertConfig(
-        vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=inner,
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
 
 

@@ -90,6 +90,57 @@ class ChannelDropout(Base):
         return self.linear(F.dropout1d(x, 0.5, self.training))  # HERE
 
 
+class WritesBuffer(Base):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x):
+        self.seen.add_(x.detach().mean((0, 1)))  # HERE
+        return self.linear(x) + self.seen
+
+
+class Conditional(Base):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda y: self.linear(y), lambda y: y * 1, (x,))  # HERE
+
+
+class Autocast(Base):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x).float()  # HERE
+
+
+class StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.round()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient
+
+
+class OwnBackward(Base):
+    def forward(self, x):  # HERE
+        return StraightThrough.apply(self.linear(x))
+
+
+class NoTensor(Base):
+    def forward(self, x):  # HERE
+        return 3
+
+
+class LargerSize(Base):
+    def forward(self, x):
+        return self.linear(x) / max(x.shape[0], 3)  # HERE
+
+
+class OtherNoise(Base):
+    def forward(self, x):
+        return self.linear(F.rrelu(x, training=self.training))  # HERE
+
+
 CASES = {
     ControlFlow: "control flow depends on values",
     RandomNoise: "random operator randn_like",
@@ -101,8 +152,15 @@ CASES = {
     Half: "float32",
     Unused: "does not use its parameter",
     Fails: "fails on the example",
-    ToNumpy: "",
+    ToNumpy: "control flow depends on values",
     ChannelDropout: "random operator",
+    WritesBuffer: "writes to seen in place",
+    Conditional: "cond is not known",
+    Autocast: "wrap_with_autocast is not known",
+    OwnBackward: "is not that of its operators",
+    NoTensor: "returns a int, not a tensor",
+    LargerSize: "sym_max of sizes is not known",
+    OtherNoise: "random operator rrelu",
 }
 
 

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <csignal>
 #include <deque>
 #include <fstream>
 #include <iostream>
@@ -82,6 +83,22 @@ protected:
     cluster->start_keeper();
     cluster->start_node("alone");
     return wait_for_end(cluster->client().submit(job));
+  }
+
+  /// Takes away a worker that has a place, with notice or without, and brings another; so often.
+  void preempt(std::uint64_t id, int times) {
+    int next = 3;
+    std::uint64_t seen = 0;
+    for (int i = 0; i < times; ++i) {
+      const auto now = wait_for_job(id, "steps before the next preemption", [&](const job_status& j) {
+        return j.state != "running" || (j.phase == "running" && !j.grid.empty() && j.steps_done >= seen + 2);
+      });
+      ASSERT_EQ(now.state, "running") << "it ended after " << i << " preemptions: " << now.problem;
+      seen = now.steps_done;
+      const auto& place = now.grid.at(static_cast<std::size_t>(i) % now.grid.size());
+      cluster->node(place.substr(0, place.find('/'))).signal(i % 3 == 2 ? SIGTERM : SIGKILL);
+      cluster->start_node("w" + std::to_string(next++));
+    }
   }
 
   /// How a program ended, and what it wrote.

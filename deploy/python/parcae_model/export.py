@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from .errors import CannotExport, first_line, line_of_exception, line_of_forward, quiet, refuse
 from .graph import Slots, references_in, run_graph, write_graph
+from .huggingface import is_pretrained
 from .layers import layers_of, switched
 from .measure import activations_of, flop_of
 
@@ -36,6 +37,7 @@ def export(model, example, folder, *, loss="cross_entropy", targets=None, names_
     exporter = _Exporter(loss, targets)
     with torch.random.fork_rng(devices=[]):
         description = exporter.describe(layers_of(model, names_from, pixels), example, vocabulary, classes, mask_token)
+    exporter.add_huggingface(description, model if names_from is None else names_from)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     stored = {name: x.detach().contiguous().clone() for name, x in exporter.stored.items()}
@@ -98,6 +100,23 @@ class _Exporter:
                 "input": self.input(kind, example, layers, x, vocabulary, classes),
                 "loss": self.loss, "mask_token": mask_token, "ties": ties,
                 "layers": described, "tensors": tensors, "graphs": self.graphs}
+
+    def add_huggingface(self, description, model):
+        """What `parcae export --layout huggingface` writes besides what is trained, for from_pretrained."""
+        if not is_pretrained(model):
+            return
+        config = {**json.loads(model.config.to_json_string()), "architectures": [type(model).__name__],
+                  "torch_dtype": "float32"}
+        trained = {id(x) for x in model.parameters() if x.requires_grad}
+        described = {n for layer in description["layers"] for n in layer["parameters"] + layer["buffers"]}
+        frozen = {name: x.detach() for name, x in model.state_dict(keep_vars=True).items()
+                  if name not in described and id(x) not in trained}
+        for name, x in frozen.items():
+            if name in self.stored and not torch.equal(self.stored[name], x):
+                raise CannotExport(f"two tensors have the name {name}; give names_from=")
+            self.stored[name], self.digests[name] = x, _digest(x)
+            description["tensors"][name] = [str(x.dtype).removeprefix("torch."), list(x.shape), self.digests[name]]
+        description["huggingface"] = {"config": config, "frozen": list(frozen)}
 
     def input(self, kind, example, layers, output, vocabulary, classes):
         if kind == "tokens":
@@ -164,6 +183,7 @@ class _Exporter:
             if not any(f"%p{i}" in references_in(node["args"]) for node in graphs["train"]["nodes"]):
                 refuse(layer.name, line_of_forward(layer.module),
                        f"does not use its parameter {name}; remove it, or freeze it (requires_grad_(False))")
+        self.compare_gradients(layer, graphs["train"], inputs)
         renamed = layer.keep_constants(used)
         graphs = json.loads(json.dumps(graphs))
         for g in graphs.values():
@@ -176,6 +196,34 @@ class _Exporter:
             self.graphs.append(graphs)
         self.likes.setdefault(like, []).append((self.keys[key], list(renamed)))
         return self.keys[key]
+
+    @staticmethod
+    def compare_gradients(layer, graph, inputs):
+        """With the module's own, bit for bit: a backward that somebody wrote leaves no trace in a graph."""
+        buffers = [(x, x.clone()) for x in layer.module.buffers()]
+
+        def gradients(run):
+            torch.manual_seed(0)
+            x = inputs[0].detach()
+            wanted = {name: p for name, p in layer.parameters}
+            if x.is_floating_point():
+                x = wanted["its input"] = x.clone().requires_grad_()
+            output = run(x, *inputs[1:])
+            made = torch.linspace(-1, 1, output.numel()).view_as(output)
+            return dict(zip(wanted, torch.autograd.grad(output, list(wanted.values()), made, allow_unused=True)))
+
+        with switched([layer.module], True), torch.enable_grad():
+            expected = gradients(layer.module)
+            came = gradients(lambda *x: run_graph(graph, layer.tensors(), *x))
+        with torch.no_grad():
+            for x, before in buffers:
+                x.copy_(before)
+        for name, x in expected.items():
+            y = came[name]
+            if (x is None) != (y is None) or x is not None and not torch.equal(x.nan_to_num(), y.nan_to_num()):
+                refuse(layer.name, line_of_forward(layer.module),
+                       f"the gradient of {name} is not that of its operators; a function with a backward of its own "
+                       "cannot be exported")
 
     def export_one(self, layer, inputs, training):
         batch = torch.export.Dim("batch", min=1)

@@ -36,7 +36,13 @@ class _Writer:
         self.inputs = []
 
     def place(self, node):
-        return line_in(node.meta.get("stack_trace"))
+        """Of a node with a graph of its own, where that begins."""
+        found = line_in(node.meta.get("stack_trace"))
+        parts = [x.target for x in node.args if isinstance(x, torch.fx.Node) and x.op == "get_attr"]
+        for part in parts if not found else ():
+            inner = getattr(node.graph.owning_module, part)
+            found = found or next(filter(None, map(self.place, getattr(inner, "graph", node.graph).nodes)), "")
+        return found
 
     def refuse(self, node, why):
         refuse(self.path, self.place(node), why)

@@ -91,6 +91,12 @@ def _vit(model):
     return [model.vit.embeddings, *map(Block, model.vit.encoder.layer), ViTHead(model.vit.layernorm, model.classifier)]
 
 
+def is_pretrained(model):
+    """Whether from_pretrained of its class can load it."""
+    return (type(model).__name__ in KNOWN and hasattr(type(model), "from_pretrained")
+            and hasattr(getattr(model, "config", None), "to_json_string"))
+
+
 KNOWN = {
     "GPT2LMHeadModel": _gpt2,
     "BertForMaskedLM": _bert,

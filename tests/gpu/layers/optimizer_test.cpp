@@ -149,6 +149,39 @@ TEST_F(optimizer_test, an_element_does_not_depend_on_its_place) {
   }
 }
 
+// given: runs with factors and without decay / expected: each run's elements have the bits of a buffer of their own
+// with that rate and decay, wherever the run begins; a factor of 0 freezes
+TEST_F(optimizer_test, runs_are_treated_as_buffers_of_their_own) {
+  for (const auto& x : optimizers()) {
+    const std::vector<parameter_run> runs{{21, 1, true}, {5, 1, false}, {64, 0.5, true}, {1, 0, true}, {33, 2, false}};
+    std::int64_t n = 0;
+    for (const auto& run : runs)
+      n += static_cast<std::int64_t>(run.values);
+    auto parameters = random_values(n, 1);
+    const auto before = parameters.clone();
+    auto moments = zero_moments(x, n);
+    for (std::uint64_t step = 0; step < 3; ++step)
+      apply_optimizer(x, parameters, moments, random_values(n, 100 + step), step, 0.01, runs);
+    std::int64_t begin = 0;
+    for (const auto& run : runs) {
+      const auto size = static_cast<std::int64_t>(run.values);
+      auto own = x;
+      if (!run.decays)
+        own.weight_decay = 0;
+      auto expected = before.narrow(0, begin, size).clone();
+      auto own_moments = zero_moments(own, size);
+      for (std::uint64_t step = 0; step < 3; ++step)
+        apply_optimizer(own, expected, own_moments, random_values(n, 100 + step).narrow(0, begin, size), step,
+                        0.01 * run.rate_factor);
+      EXPECT_TRUE(at::equal(parameters.narrow(0, begin, size), expected)) << x.kind << " at " << begin;
+      if (run.rate_factor == 0) {
+        EXPECT_TRUE(at::equal(expected, before.narrow(0, begin, size))) << x.kind;
+      }
+      begin += size;
+    }
+  }
+}
+
 TEST_F(optimizer_test, leaves_the_gradient_alone_and_accepts_leaves_of_a_graph) {
   for (const auto& x : optimizers()) {
     auto parameters = random_values(40, 1).requires_grad_(true);

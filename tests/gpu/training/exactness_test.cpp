@@ -136,6 +136,15 @@ const exactness_case cases[] = {
        job.steps = 8;
      },
      {{2, 2}, {3, 1}, {1, 5}, {4, 1}}},
+    {"groups_of_parameters",
+     [](job_specification& job) {
+       job.model.width = 15;
+       job.model.heads = 3;
+       job.optimizer.weight_decay = 0.1;
+       job.optimizer.decay_norms_and_biases = false;
+       job.optimizer.rate_factors = "transformer.wte.weight=0.5, *.0.ln_1.*=3, *.1.mlp.*=0";
+     },
+     {{2, 2}, {1, 5}, {3, 1}, {1, 3}}},
     {"odd_sizes",
      [](job_specification& job) {
        job.model.width = 15;

@@ -38,6 +38,12 @@ TEST(client, requests_round_trip) {
   expected.model.path = "/models/m";
   expected.model.exported = "{\"version\": 1}";
   expected.model.images = expected.model.masked = true;
+  expected.model.weights = "/models/w";
+  expected.model.weights_digests = {"one", "two"};
+  expected.optimizer.decay_norms_and_biases = false;
+  expected.optimizer.rate_factors = "*=2";
+  expected.patience = 3;
+  expected.min_delta = 0.25;
   auto job = std::get<submit_request>(decode_request(encode(request{submit_request{expected}}))).job;
   EXPECT_EQ(job.min_instances, 6u);
   EXPECT_EQ(job.name, expected.name);
@@ -53,6 +59,10 @@ TEST(client, requests_round_trip) {
   EXPECT_EQ(job.optimizer.kind, expected.optimizer.kind);
   EXPECT_EQ(job.optimizer.clip_norm, expected.optimizer.clip_norm);
   EXPECT_EQ(job.optimizer.beta2, expected.optimizer.beta2);
+  EXPECT_FALSE(job.optimizer.decay_norms_and_biases);
+  EXPECT_EQ(job.optimizer.rate_factors, expected.optimizer.rate_factors);
+  EXPECT_EQ(job.patience, 3u);
+  EXPECT_EQ(job.min_delta, 0.25);
   EXPECT_EQ(job.max_depth, expected.max_depth);
   EXPECT_EQ(job.planning_interval_ms, expected.planning_interval_ms);
   EXPECT_EQ(job.checkpoint_every, expected.checkpoint_every);

@@ -301,8 +301,8 @@ TEST(job_file, incomplete_files_are_refused) {
     const char* error;
   };
   for (const auto& [text, error] : std::vector<row>{
-           {"", "x.toml: job.steps or job.samples must be given"},
-           {"[job]\nseed = 1", "x.toml:1:1: job.steps or job.samples must be given"},
+           {"", "x.toml: job.steps, job.samples or job.epochs must be given"},
+           {"[job]\nseed = 1", "x.toml:1:1: job.steps, job.samples or job.epochs must be given"},
            {"[job]\nsteps = 1\nsamples = 2\n[data]\npath = 'x'",
             "x.toml:3:11: job.samples and job.steps must not be given both"},
            {"[job]\nsamples = 0", "x.toml:2:11: job.samples must be at least 1"},
@@ -388,13 +388,17 @@ TEST(job_file, changes_are_told_by_key) {
   after.global_batch = 32;
   after.seed = 9;
   after.data.validation = 5;
+  after.model.weights = "/elsewhere";
+  after.model.weights_digests = {"other"};
   after.model.width = 128;
   after.optimizer.learning_rate = 0.5;
   EXPECT_THAT(changed_keys(before, after, on_resume::fixed),
-              testing::ElementsAre("job.seed (9, was 1)", "data.validation (5, was 0)", "batch.global (32, was 16)"));
+              testing::ElementsAre("job.seed (9, was 1)", "data.validation (5, was 0)", "batch.global (32, was 16)",
+                                   "model.weights (another version 0)"));
   EXPECT_THAT(changed_keys(before, after, on_resume::shape), testing::ElementsAre("model.width (128, was 64)"));
-  EXPECT_THAT(changed_keys(before, after, on_resume::free),
-              testing::ElementsAre("optimizer.learning_rate (0.5, was 0.001)"));
+  EXPECT_THAT(
+      changed_keys(before, after, on_resume::free),
+      testing::ElementsAre("model.weights (\"/elsewhere\", was \"\")", "optimizer.learning_rate (0.5, was 0.001)"));
 }
 
 // --- files of any kind

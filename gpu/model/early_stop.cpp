@@ -1,0 +1,27 @@
+#include "gpu/model/early_stop.hpp"
+
+#include "gpu/model/model_description.hpp"
+
+#include <span>
+
+namespace parcae {
+
+std::optional<std::uint32_t> layer_with_course(const job_specification& job) {
+  if (job.patience == 0)
+    return std::nullopt;
+  return static_cast<std::uint32_t>(describe(job.model).layers.size() - 1);
+}
+
+validation_course after(const validation_course& before, double loss, const job_specification& job) {
+  const auto rounded = static_cast<float>(loss);
+  if (static_cast<double>(rounded) < static_cast<double>(before.best) - job.min_delta)
+    return {rounded, 0};
+  return {before.best, before.worse + 1};
+}
+
+std::vector<std::byte> bytes_of(const validation_course& x) {
+  const auto bytes = std::as_bytes(std::span(&x, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+} // namespace parcae

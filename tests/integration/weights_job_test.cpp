@@ -1,0 +1,195 @@
+// Jobs that start from weights as Hugging Face saves them, and end as what it loads.
+
+#include "tests/support/cluster.hpp"
+
+#include <fstream>
+
+namespace parcae {
+namespace {
+
+using testing::HasSubstr;
+
+const std::filesystem::path models = PARCAE_PUBLISHED_MODELS;
+
+struct weights_job : cluster_test {
+  /// Nothing is learnt: the parameters at the end are those of version 0.
+  static constexpr const char* one_idle_step =
+      "[job]\nsteps = 1\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\nlearning_rate = 0\n";
+
+  std::string write(const std::string& name, const std::string& text) {
+    const auto path = folder.path() / (name + ".toml");
+    std::ofstream(path) << text;
+    return path.string();
+  }
+
+  std::uint64_t submit(const std::string& file) {
+    const auto x = run({"submit", file});
+    EXPECT_EQ(x.status, 0) << x.error;
+    return x.status == 0 ? std::stoull(x.output) : 0;
+  }
+
+  outcome python(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {PARCAE_PYTHON_TESTS "/with_torch", PARCAE_PYTHON_TORCH,
+                                         PARCAE_PYTHON_TESTS "/published_models.py"});
+    return run_program(std::move(arguments));
+  }
+
+  /// Of the small GPT-2 that Python made, as a built-in kind.
+  static std::string gpt(const std::string& weights) {
+    return "[model]\nkind = \"gpt\"\nlayers = 2\nwidth = 32\nheads = 4\nsequence = 16\nvocabulary = 256\nweights = \"" +
+           (models / "gpt" / weights).string() + "\"\n";
+  }
+};
+
+// given: GPT-2, BERT, Llama, Qwen2 and ViT as save_pretrained writes them, in shards and with frozen parameters,
+// built-in kinds and exported ones (whose folder has other weights) / expected: after a step that changes nothing
+// from_pretrained loads what is exported, with the same parameters and logits in every bit
+TEST_F(weights_job, what_goes_in_comes_out) {
+  const std::string tokens = "[data]\nkind = \"synthetic\"\nsamples = 100\n";
+  const std::string bert =
+      "[model]\nkind = \"bert\"\nlayers = 2\nwidth = 32\nheads = 4\nsequence = 32\nvocabulary = 300\n"
+      "mask_token = 299\n";
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  const auto pretrained = [](const std::string& name) { return (models / name / "pretrained").string(); };
+  for (const std::string name : {"gpt", "bert", "gpt2", "masked", "llama", "frozen", "qwen2", "vit"}) {
+    SCOPED_TRACE(name);
+    auto text = one_idle_step + tokens;
+    if (name == "gpt")
+      text += gpt("pretrained");
+    else if (name == "bert")
+      text += bert + "weights = \"" + pretrained(name) + "\"\n";
+    else
+      text += "[model]\nkind = \"exported\"\npath = \"" + (models / name / "model").string() + "\"\nweights = \"" +
+              pretrained(name) + "\"\n";
+    const auto end = wait_for_end(submit(write(name, text)));
+    ASSERT_EQ(end.state, "done") << end.problem;
+    const auto exported = (folder.path() / "exported" / name).string();
+    const auto exporting = run({"export", std::to_string(end.id), "--layout", "huggingface", "--output", exported});
+    ASSERT_EQ(exporting.status, 0) << exporting.error;
+    const auto same = python({"compare", pretrained(name), exported});
+    EXPECT_EQ(same.status, 0) << same.error;
+  }
+}
+
+// given: the same GPT-2 / expected: its loss on held-back text is the one that transformers computes; weights in 16
+// bits are exact, and end as what was loaded from them
+TEST_F(weights_job, its_loss_is_that_of_transformers) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const std::string text = "/usr/share/common-licenses/GPL-3";
+  for (const std::string kind : {"pretrained", "float16", "bfloat16"}) {
+    SCOPED_TRACE(kind);
+    const auto end = wait_for_end(
+        submit(write(kind, "[job]\nevaluate_every = 1\nsteps = 1\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\n"
+                           "learning_rate = 0\n[data]\nkind = \"text\"\nvalidation = 8\npath = \"" +
+                               text + "\"\n" + gpt(kind))));
+    ASSERT_EQ(end.state, "done") << end.problem;
+    const auto theirs = python({"loss", (models / "gpt" / kind).string(), text, "8"});
+    ASSERT_EQ(theirs.status, 0) << theirs.error;
+    EXPECT_NEAR(std::stod(theirs.output), end.validation_loss, 1e-5);
+    const auto exported = (folder.path() / ("exported-" + kind)).string();
+    ASSERT_EQ(run({"export", std::to_string(end.id), "--layout", "huggingface", "--output", exported}).status, 0);
+    const auto same = python({"compare", (models / "gpt" / kind).string(), exported});
+    EXPECT_EQ(same.status, 0) << same.error;
+  }
+}
+
+// given: that GPT-2, with masks and rates of its tensors and dropout, 20 workers that had a place gone, every third
+// with notice / expected: the parameters of the undisturbed run, bit for bit
+TEST_F(weights_job, twenty_preemptions_cost_no_bit) {
+  const auto file = write("tuned", R"(
+[job]
+steps = 1500
+evaluate_every = 500
+patience = 100
+[data]
+kind = "text"
+path = "/usr/share/common-licenses/GPL-3"
+validation = 20
+[batch]
+global = 8
+micro = 2
+[optimizer]
+weight_decay = 0.1
+decay_norms_and_biases = false
+rate_factors = "transformer.w?e.*=0.1, transformer.h.0.*=0.5"
+clip_norm = 1.0
+[keepers]
+every = 5
+)" + gpt("bfloat16") + "dropout = 0.1\n");
+  cluster->start_keeper();
+  for (auto name : {"w0", "w1", "w2"})
+    cluster->start_node(name);
+  wait_for_workers(3);
+  const auto id = submit(file);
+  preempt(id, 20);
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.steps_done, 1500u);
+  EXPECT_GE(end.generation, 15u) << "preemptions fell together";
+  EXPECT_FALSE(end.parameters_sha256.empty());
+  start("undisturbed");
+  cluster->start_keeper();
+  cluster->start_node("alone");
+  EXPECT_EQ(end.parameters_sha256, wait_for_end(submit(file)).parameters_sha256);
+}
+
+// given: the example, with the folder that its script makes / expected: all of its keys are taken, it learns
+TEST_F(weights_job, the_example_runs) {
+  const auto pretrained = (folder.path() / "pretrained").string();
+  const auto made = run_program({PARCAE_PYTHON_TESTS "/with_torch", PARCAE_PYTHON_TORCH,
+                                 PARCAE_EXAMPLES "/huggingface/pretrained.py", pretrained});
+  ASSERT_EQ(made.status, 0) << made.error;
+  auto text = content(PARCAE_EXAMPLES "/huggingface/finetune.toml");
+  const std::string there = "/tmp/parcae-gpt2-pretrained";
+  text.replace(text.find(there), there.size(), pretrained);
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto end = wait_for_end(submit(write("finetune", text)));
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.steps_done % 20, end.steps_done == end.steps ? end.steps % 20 : 0);
+  EXPECT_LT(end.validation_loss, 3.5) << "5.5 in the beginning";
+}
+
+// given: weights that do not fit, that are elsewhere, and that changed after submit / expected: refused with a line
+// that says where, before a step
+TEST_F(weights_job, what_does_not_fit_is_said_before_a_step) {
+  const std::string rest = std::string(one_idle_step) + "[data]\nkind = \"synthetic\"\n";
+  const auto refusal = [&](const std::string& text) {
+    const auto x = run({"submit", write("wrong", text)});
+    EXPECT_EQ(x.status, 1);
+    return x.error;
+  };
+  auto narrow = gpt("pretrained");
+  narrow.replace(narrow.find("width = 32"), 10, "width = 16");
+  EXPECT_THAT(refusal(narrow + rest), HasSubstr("wrong.toml:8:"));
+  EXPECT_THAT(refusal(narrow + rest), HasSubstr("of shape"));
+  auto heads = gpt("pretrained");
+  heads.replace(heads.find("heads = 4"), 9, "heads = 2");
+  EXPECT_THAT(refusal(heads + rest), HasSubstr("config.json says n_head is 4, and it is 2 in the job's model"));
+  EXPECT_THAT(refusal("[model]\nkind = \"gpt\"\nweights = \"https://huggingface.co/gpt2\"\n" + rest),
+              HasSubstr("model.weights is \"https://huggingface.co/gpt2\"; local paths only"));
+  const auto copy = folder.path() / "copy";
+  std::filesystem::copy(models / "gpt" / "float16", copy);
+  auto text = gpt("float16");
+  text.replace(text.find((models / "gpt" / "float16").string()), (models / "gpt" / "float16").string().size(), copy);
+  const auto file = write("changed", text + rest);
+  const auto id = submit(file); // there is no worker yet
+  {
+    std::fstream weights(copy / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    weights.seekp(-2, std::ios::end);
+    weights.put('\x55');
+  }
+  cluster->start_keeper();
+  cluster->start_node("w0");
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "failed");
+  EXPECT_EQ(end.steps_done, 0u);
+  EXPECT_THAT(end.problem, HasSubstr("has other values of"));
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,94 @@
+"""Models as Hugging Face saves them, for jobs that start from their weights; and whether it loads what `parcae export
+--layout huggingface` wrote.
+
+published_models.py make FOLDER         FOLDER/NAME/pretrained (save_pretrained) and, of exported kinds,
+                                        FOLDER/NAME/model (parcae_model, of a model with other weights)
+published_models.py compare A B...      each B (exported) has the parameters of A (pretrained), and the same logits
+published_models.py loss FOLDER TEXT N  mean loss over the last N samples of a text of bytes
+"""
+
+import pathlib
+import sys
+
+import models
+import torch
+import transformers
+from torch.nn import functional as F
+
+import parcae_model
+
+
+def frozen_llama():
+    model = models.llama()
+    model.model.embed_tokens.requires_grad_(False)
+    return model
+
+
+# As it is made, an example, options of the export (None: a built-in kind), and of save_pretrained.
+CASES = {
+    "gpt": (models.gpt2, None, None, {"max_shard_size": "40KB"}),
+    "bert": (lambda: models.bert(inner=128), None, None, {}),
+    "gpt2": (lambda: models.gpt2(dropout=0.1), models.tokens(256, 16), {}, {"max_shard_size": "40KB"}),
+    "masked": (models.bert, models.tokens(300, 16), {"mask_token": 299}, {}),
+    "llama": (models.llama, models.tokens(256, 16), {}, {}),
+    "frozen": (frozen_llama, models.tokens(256, 16), {}, {}),
+    "qwen2": (models.qwen2, models.tokens(256, 16), {}, {}),
+    "vit": (models.vit, models.pixels(32), {"pixels": parcae_model.Pixels()}, {}),
+}
+
+
+def make(folder):
+    for seed, (name, (build, example, options, saving)) in enumerate(CASES.items()):
+        torch.manual_seed(seed)
+        target = pathlib.Path(folder) / name
+        model = build()
+        model.save_pretrained(target / "pretrained", **saving)
+        if options is None:
+            continue
+        if name != "frozen": # what is not trained is the exported model's
+            model = build()
+        parcae_model.export(model, example, target / "model", **options)
+    narrow = models.gpt2()
+    for kind in (torch.float16, torch.bfloat16):
+        narrow.to(kind).save_pretrained(pathlib.Path(folder) / "gpt" / str(kind).removeprefix("torch."))
+
+
+def load(folder):
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model, report = getattr(transformers, config.architectures[0]).from_pretrained(
+        folder, dtype=torch.float32, output_loading_info=True)
+    wrong = {k: v for k, v in report.items() if v}
+    assert not wrong, f"{folder}: {wrong}"
+    return model.eval()
+
+
+def compare(first, *others):
+    expected = load(first)
+    x = models.pixels(32) / 255 if "pixel_values" in expected.main_input_name else models.tokens(256, 16)
+    for folder in others:
+        model = load(folder)
+        assert type(model) is type(expected), folder
+        theirs = model.state_dict()
+        assert theirs.keys() == expected.state_dict().keys(), folder
+        for name, value in expected.state_dict().items():
+            assert torch.equal(value, theirs[name]), f"{folder}: {name}"
+        with torch.no_grad():
+            assert torch.equal(model(x).logits, expected(x).logits), folder
+
+
+def loss(folder, text, count):
+    model = load(folder)
+    text = pathlib.Path(text).read_bytes()
+    length = model.config.n_positions
+    samples = (len(text) - 1) // length
+    losses = []
+    for i in range(samples - int(count), samples):
+        tokens = torch.tensor(list(text[i * length:(i + 1) * length + 1]))
+        with torch.no_grad():
+            losses.append(F.cross_entropy(model(tokens[None, :-1]).logits[0], tokens[1:]).item())
+    print(sum(losses) / len(losses))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    {"make": make, "compare": compare, "loss": loss}[sys.argv[1]](*sys.argv[2:])
