@@ -35,8 +35,16 @@ public:
 
   void seek(std::uint64_t place); ///< from the beginning
 
+  /// As read(), at a place, wherever the file stands. Any thread.
+  std::size_t read_at(std::uint64_t place, std::span<std::byte> to) const;
+
+  /// These bytes will be wanted: the system may begin to read them. Any thread.
+  void expect(std::uint64_t place, std::uint64_t bytes) const;
+
 private:
   [[noreturn]] void fail(const char* what, int error) const;
+  template <class Read>
+  std::size_t fill(std::span<std::byte> to, Read read_some) const;
 
   std::filesystem::path path_;
   int file_ = -1;
