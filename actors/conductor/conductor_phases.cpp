@@ -173,7 +173,8 @@ void conductor::machine::begin_finishing() {
 
 double conductor::machine::longest_step_ms() const {
   const auto& job = job_.specification;
-  const auto evaluation = job.evaluate_every > 0 ? 1 + job.data.validation / job.global_batch : std::uint64_t{0};
+  const auto evaluation =
+      job.evaluate_every > 0 ? 1 + job.data.validation_samples() / job.global_batch : std::uint64_t{0};
   return course_.step_ms() * static_cast<double>(1 + evaluation);
 }
 

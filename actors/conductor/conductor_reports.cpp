@@ -17,12 +17,23 @@ void conductor::machine::on(const slot_reported& x) {
 // Data
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const loaded& x) {
-  if (x.job != job_.id || slot.loaded)
+  if (x.job != job_.id)
+    return;
+  if (!x.whole_digest.empty())
+    if (const auto other = roster_.differs_wholly(from, x.whole_digest)) {
+      happens(happening::over,
+              {"the data at " + job_.specification.data.where() + " differs between " + to_string(*other) + " and " +
+               to_string(from) +
+               ", as was found now that all of it is read: nobody can say what was trained on; make it the "
+               "same, and start anew"});
+      return;
+    }
+  if (slot.loaded)
     return;
   const bool known = roster_.data_found();
   if (!roster_.agrees(x.data_digest))
     return cannot_load(from, slot,
-                       "the data at " + job_.specification.data.path + " differs from " +
+                       "the data at " + job_.specification.data.where() + " differs from " +
                            (known ? "that of the others" : "what the job started with"));
   slot.loaded = true;
   slot.data_problems = 0;
@@ -183,7 +194,9 @@ void conductor::machine::hear(const slot_id&, slot_state&, const evaluated& x) {
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const failed& x) {
   const auto why = to_string(from) + ": " + x.what;
   const bool of_current = generations_.is_current(x.current), of_next = generations_.is_next(x.current);
-  if (stand_.now == readying && of_next && x.kind != failure::unreachable) {
+  if (x.kind == failure::sample) {
+    happens(happening::over, {why});
+  } else if (stand_.now == readying && of_next && x.kind != failure::unreachable) {
     refuse_new_place(from, x.what);
     happens(happening::refused, {why, from});
   } else if (x.kind == failure::data || (x.current == generation{} && !slot.keeper && !slot.loaded)) {

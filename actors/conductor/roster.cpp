@@ -114,6 +114,12 @@ bool roster::agrees(const std::string& data_digest) {
   return same;
 }
 
+std::optional<slot_id> roster::differs_wholly(const slot_id& id, const std::string& whole_digest) {
+  if (!whole_digest_)
+    whole_digest_ = {id, whole_digest};
+  return whole_digest_->second == whole_digest ? std::nullopt : std::optional(whole_digest_->first);
+}
+
 std::vector<participant> roster::snapshot_targets() const {
   std::vector<participant> staying, leaving;
   for (const auto& [id, slot] : keepers())

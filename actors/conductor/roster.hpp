@@ -121,6 +121,8 @@ public:
 
   /// What all are to train on: the first one's data, or what the job goes on from. False: this is other data.
   bool agrees(const std::string& data_digest);
+  /// Of every byte of large data: the slot that has read others before, if there is one.
+  std::optional<slot_id> differs_wholly(const slot_id& id, const std::string& whole_digest);
   const std::string& data_digest() const { return data_digest_; }
   void set_data_digest(std::string x) { data_digest_ = std::move(x); }
   /// Somebody here has had it.
@@ -160,6 +162,7 @@ private:
   std::deque<std::pair<slot_id, generations_told>> lost_lives_; ///< newest last
   std::uint64_t arrivals_ = 0;
   std::string data_digest_;
+  std::optional<std::pair<slot_id, std::string>> whole_digest_; ///< the first one's
   bool data_found_ = false;
 };
 

@@ -56,12 +56,17 @@ void training_course::begin(const placement& grid, std::uint32_t side_by_side) {
   shape_ = {grid.width, grid.depth};
   steps_.begin(grid, side_by_side);
   view_.peak_bytes.clear();
+  view_.data_waits.clear();
 }
 
 bool training_course::hear(time_point now, std::uint32_t rank, const progress& x) {
   stuck_ = 0;
   steps_.hear(rank, x);
   view_.peak_bytes[rank] = x.peak_bytes;
+  if (x.data_wait_for.empty())
+    view_.data_waits.erase(rank);
+  else
+    view_.data_waits[rank] = {x.data_wait_ms, x.data_wait_for};
   if (x.step_ms > 0)
     shortest_ms_ = std::min(shortest_ms_.value_or(x.step_ms), x.step_ms);
   if (x.at.steps <= view_.steps_done)
@@ -89,7 +94,7 @@ void training_course::hear(const evaluated& x, const job_specification& job) {
   double sum = 0;
   for (const auto& [replica, of_replica] : evaluation_sums_)
     sum += of_replica;
-  view_.last_evaluation = {x.at.steps, sum / static_cast<double>(job.data.validation)};
+  view_.last_evaluation = {x.at.steps, sum / static_cast<double>(job.data.validation_samples())};
   view_.validation_losses.add(x.at.steps, view_.last_evaluation->loss);
 }
 

@@ -69,6 +69,8 @@ struct training_view {
   std::vector<configuration> configurations;         ///< of the planner's last answer, with what was measured since
   std::map<std::uint32_t, std::uint64_t> peak_bytes; ///< of tensors, by rank of the present generation, as far as heard
   double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
+  /// Per step, and for which file, by rank of the present generation that last said it waited for samples.
+  std::map<std::uint32_t, std::pair<double, std::string>> data_waits;
   std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P
   loss_curve losses;
   loss_curve validation_losses;

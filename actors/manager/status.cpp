@@ -117,6 +117,14 @@ void add_course(job_status& to, const job_view& x, const status_request& wanted)
     to.time_left_ms = steps_left * x.step_ms;
 }
 
+void add_data_waits(job_status& to, const job_view& x) {
+  for (const auto& [rank, wait] : x.data_waits)
+    if (x.grid && rank < x.grid->ranks() && wait.first > to.data_wait_ms) {
+      to.data_wait_ms = wait.first;
+      to.data_wait_for = to_string(x.grid->participants[rank].slot) + ": " + wait.second;
+    }
+}
+
 void add_view(job_status& to, const job_view& x, const job_specification& job, const status_request& wanted) {
   to.phase = to_string(x.now);
   to.generation = x.current.value;
@@ -168,6 +176,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
     to.checkpoint_folders.push_back({keeper.instance, folder});
   to.checkpoint_problem = x.checkpoint_problem;
   add_planning(to, x, job);
+  add_data_waits(to, x);
   if (to.problem.empty())
     to.problem = x.problem;
 }

@@ -1,9 +1,9 @@
 #include "gpu/checkpoint/weights.hpp"
 
 #include "gpu/checkpoint/published_layout.hpp"
-#include "gpu/model/dataset.hpp"
 #include "gpu/model/exported_model.hpp"
 #include "gpu/model/sha256.hpp"
+#include "protocols/base/input_file.hpp"
 #include "protocols/base/printable.hpp"
 
 #include <boost/json.hpp>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t input_place = 0;
 constexpr std::uint32_t targets_place = 1;
-constexpr std::uint32_t first_parameter = 2;
+constexpr std::uint32_t first_extra = 2;
 
 c10::ScalarType type_of(std::string_view name) {
   static const std::map<std::string_view, c10::ScalarType> types{{"float32", c10::kFloat}, {"float64", c10::kDouble},
@@ -84,10 +84,11 @@ at::Tensor mix(const std::vector<c10::IValue>& x, dropout& drop) {
 
 } // namespace
 
-bound_graph::bound_graph(const exported_graph& graph, std::size_t parameters, std::size_t buffers,
+bound_graph::bound_graph(const exported_graph& graph, std::size_t extras, std::size_t parameters, std::size_t buffers,
                          std::size_t constants) :
     graph_(graph),
-    first_buffer_(static_cast<std::uint32_t>(first_parameter + parameters)),
+    first_parameter_(static_cast<std::uint32_t>(first_extra + extras)),
+    first_buffer_(static_cast<std::uint32_t>(first_parameter_ + parameters)),
     first_constant_(static_cast<std::uint32_t>(first_buffer_ + buffers)),
     first_node_(static_cast<std::uint32_t>(first_constant_ + constants)), output_(place_of(graph.output)) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
@@ -105,8 +106,10 @@ std::uint32_t bound_graph::place_of(const value_reference& x) const {
     return input_place;
   case value_reference::origin::targets:
     return targets_place;
+  case value_reference::origin::extra:
+    return first_extra + x.index;
   case value_reference::origin::parameter:
-    return first_parameter + x.index;
+    return first_parameter_ + x.index;
   case value_reference::origin::buffer:
     return first_buffer_ + x.index;
   case value_reference::origin::constant:
@@ -286,8 +289,10 @@ at::Tensor bound_graph::run(const graph_values& given, const forward_pass& pass,
   values[input_place] = given.input;
   if (pass.targets.defined())
     values[targets_place] = pass.targets;
+  for (std::size_t i = 0; i < pass.extras.size(); ++i)
+    values[first_extra + i] = pass.extras[i];
   for (std::size_t i = 0; i < given.parameters.size(); ++i)
-    values[first_parameter + i] = given.parameters[i];
+    values[first_parameter_ + i] = given.parameters[i];
   if (pass.buffers.defined())
     for (std::size_t i = 0; i < given.buffers.size(); ++i)
       values[first_buffer_ + i] =

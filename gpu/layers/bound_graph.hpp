@@ -28,7 +28,8 @@ struct graph_values {
 class bound_graph {
 public:
   /// Throws exported_model_error if LibTorch does not have an operator with the schema that the list says.
-  bound_graph(const exported_graph& graph, std::size_t parameters, std::size_t buffers, std::size_t constants);
+  bound_graph(const exported_graph& graph, std::size_t extras, std::size_t parameters, std::size_t buffers,
+              std::size_t constants);
 
   /// Throws exported_model_error, with the node's place, when an operator does.
   at::Tensor run(const graph_values& given, const forward_pass& pass, std::uint32_t layer) const;
@@ -71,6 +72,7 @@ private:
                                const forward_pass& pass);
 
   const exported_graph& graph_; ///< for messages; outlives this object
+  std::uint32_t first_parameter_;
   std::uint32_t first_buffer_;
   std::uint32_t first_constant_;
   std::uint32_t first_node_;

@@ -55,7 +55,8 @@ std::shared_ptr<const bound_model> bind(const model_specification& x, std::share
     auto& graphs = made[layer.graphs];
     if (!graphs) {
       const auto bound = [&](const exported_graph& graph) {
-        return bound_graph(graph, description.tensors.size(), description.buffers.size(), layer.constants.size());
+        return bound_graph(graph, model->description.extras.size(), description.tensors.size(),
+                           description.buffers.size(), layer.constants.size());
       };
       const auto& from = model->graphs[layer.graphs];
       graphs = &result->all.emplace_back(bound_model::graphs{bound(from.training), bound(from.evaluation)});
@@ -172,16 +173,21 @@ void try_exported_model(const model_specification& x) {
   const auto model = exported_model_of(x);
   const auto& description = model->description;
   const auto layers = make_exported_layers(x);
+  const auto with_samples = [&](std::vector<std::int64_t> shape) {
+    shape.insert(shape.begin(), samples);
+    return shape;
+  };
   std::set<std::pair<std::uint32_t, std::vector<std::int64_t>>> tried; // graph, and what goes in
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
     auto shape = i == 0 ? description.input : description.layers[i - 1].output;
     if (!tried.emplace(model->layers[i].graphs, shape).second)
       continue;
-    shape.insert(shape.begin(), samples);
-    const auto input = at::zeros(shape, i == 0 ? at::kLong : at::kFloat);
+    const auto input = at::zeros(with_samples(shape), i == 0 ? at::kLong : at::kFloat);
     const auto& layer = description.layers[i];
     const auto parameters = views_of(layer, at::zeros({static_cast<std::int64_t>(layer.parameters())}));
     forward_pass pass;
+    for (const auto& extra : description.extras)
+      pass.extras.push_back(at::zeros(with_samples(extra.shape), at::kLong));
     if (layer.buffer_values() > 0)
       pass.buffers = at::zeros({static_cast<std::int64_t>(layer.buffer_values())});
     if (i + 1 == layers.size() && description.loss == loss_kind::in_last_layer)

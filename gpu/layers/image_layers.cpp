@@ -12,8 +12,10 @@ namespace parcae {
 
 namespace {
 
-/// Pixel values 0 … 255 as numbers from -1 to 1, of the parameters' type.
-at::Tensor numbers_of(const at::Tensor& pixels, const at::Tensor& weight) {
+/// Pixel values 0 … 255 as numbers of the parameters' type: as the job says, else from -1 to 1.
+at::Tensor numbers_of(const at::Tensor& pixels, const at::Tensor& weight, const forward_pass& pass) {
+  if (pass.pixels && pass.pixels->scale.defined())
+    return pixels.to(weight.scalar_type()).mul_(pass.pixels->scale).add_(pass.pixels->shift);
   return pixels.to(weight.scalar_type()).div_(127.5).sub_(1);
 }
 
@@ -66,7 +68,7 @@ public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& pixels,
                      const forward_pass& pass) const override {
     convolutions convolve{parameters, pass};
-    const auto x = at::relu(convolve(numbers_of(pixels, parameters[0]), imagenet_ ? 2 : 1));
+    const auto x = at::relu(convolve(numbers_of(pixels, parameters[0], pass), imagenet_ ? 2 : 1));
     return imagenet_ ? at::max_pool2d(x, 3, 2, 1) : x;
   }
 
@@ -111,8 +113,8 @@ public:
   convolution_layer(bool first, bool pools) : first_(first), pools_(pools) {}
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
-                     const forward_pass&) const override {
-    const auto image = first_ ? numbers_of(input, parameters[0]) : input;
+                     const forward_pass& pass) const override {
+    const auto image = first_ ? numbers_of(input, parameters[0], pass) : input;
     const auto x = at::relu(at::conv2d(image, parameters[0], parameters[1], 1, 1));
     return pools_ ? at::max_pool2d(x, 2, 2) : x;
   }

@@ -1,7 +1,6 @@
 #include "gpu/layers/model.hpp"
 
 #include "gpu/layers/layers.hpp"
-#include "gpu/model/samples.hpp"
 #include "gpu/model/seed.hpp"
 
 #include <ATen/ATen.h>
@@ -29,8 +28,49 @@ std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x) {
 
 sample_tensors empty_samples(const model_description& model, std::int64_t samples) {
   auto shape = model.input;
+  if (!model.extras.empty())
+    shape = {static_cast<std::int64_t>(model.input_values())};
   shape.insert(shape.begin(), samples);
   return {at::empty(shape, at::kLong), at::empty({samples, static_cast<std::int64_t>(model.targets)}, at::kLong)};
+}
+
+namespace {
+
+/// Values [first, first + those of the shape) of each sample.
+at::Tensor part_of(const at::Tensor& inputs, std::int64_t first, std::vector<std::int64_t> shape) {
+  shape.insert(shape.begin(), inputs.size(0));
+  const auto values = c10::multiply_integers(shape) / inputs.size(0);
+  return inputs.narrow(1, first, values).reshape(shape);
+}
+
+} // namespace
+
+at::Tensor first_input(const model_description& model, const at::Tensor& inputs) {
+  return model.extras.empty() ? inputs : part_of(inputs, 0, model.input);
+}
+
+std::vector<at::Tensor> extra_inputs(const model_description& model, const at::Tensor& inputs) {
+  std::vector<at::Tensor> result;
+  auto first = c10::multiply_integers(model.input);
+  for (const auto& x : model.extras) {
+    result.push_back(part_of(inputs, first, x.shape));
+    first += static_cast<std::int64_t>(x.values());
+  }
+  return result;
+}
+
+pixel_scale pixel_scale_of(const job_specification& x) {
+  const auto& data = x.data;
+  if (data.mean.empty() && data.deviation.empty())
+    return {};
+  std::vector<float> scale, shift;
+  for (std::size_t c = 0; c < x.model.channels; ++c) {
+    const auto mean = data.mean.empty() ? 0.5 : data.mean.at(c);
+    const auto deviation = data.deviation.empty() ? 0.5 : data.deviation.at(c);
+    scale.push_back(static_cast<float>(1 / (255 * deviation)));
+    shift.push_back(static_cast<float>(-mean / deviation));
+  }
+  return {at::tensor(scale).view({-1, 1, 1}), at::tensor(shift).view({-1, 1, 1})};
 }
 
 std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample) {

@@ -20,6 +20,15 @@ struct random_position {
   std::uint32_t micro_batch = 0; ///< logical id within the step
 };
 
+/// What makes real numbers of pixels: pixel · scale + shift, each [channels, 1, 1].
+struct pixel_scale {
+  at::Tensor scale;
+  at::Tensor shift;
+};
+
+/// (pixel / 255 - mean) / deviation. Undefined tensors: the job says neither, and the model does as it always did.
+pixel_scale pixel_scale_of(const job_specification& x);
+
 /// What a forward pass of one layer has besides parameters and input.
 struct forward_pass {
   random_position position = {}; ///< training
@@ -29,6 +38,8 @@ struct forward_pass {
   /// and unbiased variance of each BatchNorm). Undefined: not wanted.
   at::Tensor statistics = {};
   at::Tensor targets = {}; ///< of the last layer, if that returns the loss: int64 [samples, as the description says]
+  std::vector<at::Tensor> extras = {}; ///< of the description's: int64 [samples, …]; for layers that read them
+  const pixel_scale* pixels = nullptr; ///< of the first layer of built-in models of images
 };
 
 /// One layer. Stateless: parameters are given, so that several generations can share one.
@@ -48,12 +59,17 @@ public:
 /// folder, and throw exported_model_error.
 std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x);
 
-/// Room for inputs and targets of so many samples, int64, to be filled by way of sample_values.
+/// Room for inputs (all of a sample's, one after the other) and targets of so many samples, int64, to be filled by way
+/// of sample_values.
 struct sample_tensors {
   at::Tensor inputs;
   at::Tensor targets;
 };
 sample_tensors empty_samples(const model_description& model, std::int64_t samples);
+
+/// What of the inputs the first layer takes, and the extra ones.
+at::Tensor first_input(const model_description& model, const at::Tensor& inputs);
+std::vector<at::Tensor> extra_inputs(const model_description& model, const at::Tensor& inputs);
 
 /// The values of one of the samples.
 std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample);

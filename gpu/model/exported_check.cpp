@@ -51,8 +51,8 @@ private:
   }
 
   value_kind value(const value_reference& x) {
-    const std::array<std::size_t, 6> counts{
-        1, with_.targets ? 1u : 0u, with_.parameters, with_.buffers, with_.constants, values_.size()};
+    const std::array<std::size_t, 7> counts{
+        1, with_.targets ? 1u : 0u, with_.extras, with_.parameters, with_.buffers, with_.constants, values_.size()};
     if (x.index >= counts[static_cast<std::size_t>(x.from)]) {
       require(false, "refers to a value that is not there, or only later");
       return {};
@@ -208,6 +208,18 @@ std::string name_of(const exported_node& x) {
 std::string exported_graph::place_of(std::size_t node) const {
   const auto& x = nodes[node];
   return "node " + std::to_string(node) + ", " + name_of(x) + " at " + (x.at.empty() ? "an unknown line" : x.at);
+}
+
+bool exported_graph::refers_to(value_reference::origin what) const {
+  const auto refers = [what](const auto& self, const exported_argument& x) -> bool {
+    if (const auto* reference = std::get_if<value_reference>(&x.value))
+      return reference->from == what;
+    const auto* list = std::get_if<std::vector<exported_argument>>(&x.value);
+    return list && std::ranges::any_of(*list, [&](const auto& y) { return self(self, y); });
+  };
+  return output.from == what || std::ranges::any_of(nodes, [&](const exported_node& node) {
+           return std::ranges::any_of(node.arguments, [&](const auto& x) { return refers(refers, x); });
+         });
 }
 
 std::string problem_of(const exported_graph& x, const graph_frame& with) {

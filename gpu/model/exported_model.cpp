@@ -26,6 +26,8 @@ constexpr std::string_view torch_version = "2.11.0";
 constexpr std::size_t most_layers = 10'000;
 constexpr std::uint64_t most_values = std::uint64_t{1} << 40; // of a tensor
 constexpr std::size_t most_name = 200;
+constexpr std::size_t most_extras = 100;
+constexpr std::uint64_t most_sample_values = 1 << 28;
 constexpr std::uint32_t largest_extent = 10'000'000;
 
 [[noreturn]] void fail(const std::string& where, const std::string& why) {
@@ -143,17 +145,22 @@ private:
       s.sequence = extent_in(input, "sequence", where);
       s.vocabulary = extent_in(input, "vocabulary", where);
       d.input = {s.sequence};
-      d.targets = s.sequence;
+      labelled_ = input.as_object().contains("classes");
+      if (labelled_)
+        s.classes = extent_in(input, "classes", where);
+      d.targets = labelled_ ? 1 : s.sequence;
     } else if (kind == "images") {
       s.images = true;
       s.channels = extent_in(input, "channels", where);
       s.image = extent_in(input, "image", where);
       s.classes = extent_in(input, "classes", where);
       d.input = {s.channels, s.image, s.image};
+      labelled_ = true;
       d.targets = 1;
     } else {
       fail(where, "is of kind \"" + shown(kind) + "\", must be \"tokens\" or \"images\"");
     }
+    read_extras(input, where);
     const auto loss = text_in(root_, "loss", where_);
     static const std::map<std::string, loss_kind> losses{{"cross_entropy", loss_kind::cross_entropy},
                                                          {"mean_squared_error", loss_kind::mean_squared_error},
@@ -167,6 +174,18 @@ private:
         fail(where_, "\"mask_token\" is no token");
       s.masked = true;
       s.mask_token = static_cast<std::uint32_t>(token);
+    }
+  }
+
+  void read_extras(const json::value& input, const std::string& where) {
+    if (!input.as_object().contains("extras"))
+      return;
+    auto& extras = model_.description.extras;
+    for (const auto& x : array_in(input, "extras", where)) {
+      extras.push_back({name_of(member(x, "name", where), where), shape_of(member(x, "shape", where), where)});
+      if (extras.size() > most_extras || model_.description.input_values() > most_sample_values)
+        fail(where, "has more than " + std::to_string(most_extras) + " extra inputs, or of more than " +
+                        std::to_string(most_sample_values) + " values");
     }
   }
 
@@ -231,6 +250,9 @@ private:
     described_.output = shape_of(member(x, "output", where), where);
     described_.forward_flop = quantity_in(x, "forward_flop", where);
     described_.activation_values = quantity_in(x, "activation_values", where);
+    const auto& graphs = model_.graphs[layer.graphs];
+    described_.reads_extras = graphs.training.refers_to(value_reference::origin::extra) ||
+                              graphs.evaluation.refers_to(value_reference::origin::extra);
     check_graphs(layer, last && model_.description.loss == loss_kind::in_last_layer, where);
     model_.layers.push_back(std::move(layer));
     model_.description.layers.push_back(std::move(described_));
@@ -279,8 +301,8 @@ private:
     for (const bool training : {true, false}) {
       const auto& graphs = model_.graphs[layer.graphs];
       const auto& graph = training ? graphs.training : graphs.evaluation;
-      const auto problem = problem_of(
-          graph, {described_.tensors.size(), described_.buffers.size(), layer.constants.size(), targets, training});
+      const auto problem = problem_of(graph, {model_.description.extras.size(), described_.tensors.size(),
+                                              described_.buffers.size(), layer.constants.size(), targets, training});
       if (!problem.empty())
         fail(where + (training ? " in training" : " in evaluation"), problem);
     }
@@ -292,8 +314,8 @@ private:
     const auto where = where_ + ", layer " + std::to_string(d.layers.size() - 1) + " (" + d.layers.back().name + ")";
     switch (d.loss) {
     case loss_kind::cross_entropy: {
-      const auto wanted = model_.sizes.images ? std::vector<std::int64_t>{} : d.input;
-      const std::int64_t least = model_.sizes.images ? model_.sizes.classes : model_.sizes.vocabulary;
+      const auto wanted = labelled_ ? std::vector<std::int64_t>{} : d.input;
+      const std::int64_t least = labelled_ ? model_.sizes.classes : model_.sizes.vocabulary;
       if (output.size() != wanted.size() + 1 || !std::equal(wanted.begin(), wanted.end(), output.begin()) ||
           output.back() < least)
         fail(where, "its output is not what cross-entropy wants: a number for each value, at each place");
@@ -314,6 +336,7 @@ private:
   const json::value& root_;
   std::string where_;
   exported_model model_;
+  bool labelled_ = false; ///< the target is one label for each sample
   std::map<std::string, stored_tensor> tensors_;
   std::map<std::string, std::string> ties_;                               ///< second use, first; until found
   std::map<std::string, std::pair<std::uint32_t, std::uint32_t>> places_; ///< of parameters: layer and index

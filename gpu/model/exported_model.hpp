@@ -29,7 +29,7 @@ struct exported_model_error : std::runtime_error {
 
 /// Where a node's argument comes from.
 struct value_reference {
-  enum class origin : std::uint8_t { input, targets, parameter, buffer, constant, node };
+  enum class origin : std::uint8_t { input, targets, extra, parameter, buffer, constant, node };
 
   origin from = origin::input;
   std::uint32_t index = 0; ///< which of them; an earlier node
@@ -57,6 +57,9 @@ struct exported_node {
 struct exported_graph {
   std::vector<exported_node> nodes;
   value_reference output;
+
+  /// Whether a node, or the output, refers to such values.
+  bool refers_to(value_reference::origin what) const;
 
   /// "node 7, add.Tensor at mixer.py:12".
   std::string place_of(std::size_t node) const;

@@ -14,6 +14,7 @@ namespace parcae {
 
 /// What a graph may refer to.
 struct graph_frame {
+  std::size_t extras = 0; ///< inputs of the sample besides the first
   std::size_t parameters = 0;
   std::size_t buffers = 0;
   std::size_t constants = 0;

@@ -22,10 +22,11 @@ constexpr std::size_t most_elements = 10'000; // of a list
   throw exported_model_error(where + ": " + why);
 }
 
-/// "%x", "%y", "%p3", "%b0", "%c1", "%17".
+/// "%x", "%y", "%s0", "%p3", "%b0", "%c1", "%17".
 value_reference reference_of(std::string_view text, const std::string& where) {
   using enum value_reference::origin;
-  static constexpr std::array letters{std::pair('p', parameter), std::pair('b', buffer), std::pair('c', constant)};
+  static constexpr std::array letters{std::pair('s', extra), std::pair('p', parameter), std::pair('b', buffer),
+                                      std::pair('c', constant)};
   const auto whole = text;
   text.remove_prefix(1);
   if (text == "x")

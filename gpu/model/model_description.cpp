@@ -55,6 +55,17 @@ std::uint64_t layer_description::output_values() const {
   return product(output);
 }
 
+std::uint64_t extra_input::values() const {
+  return product(shape);
+}
+
+std::uint64_t model_description::input_values() const {
+  auto n = product(input);
+  for (const auto& x : extras)
+    n += x.values();
+  return n;
+}
+
 std::uint64_t model_description::parameters() const {
   std::uint64_t n = 0;
   for (const auto& layer : layers)
@@ -84,6 +95,12 @@ std::string model_problem_of(const job_specification& x) {
       const auto model = exported_model_of(x.model);
       if (model->sizes != sizes_in(x.model))
         return "model.path cannot be trained: the job has other sizes than " + x.model.path + "/model.json says";
+      if (const auto& d = model->description; x.data.kind != "columns") {
+        if (!d.extras.empty())
+          return "data.kind must be \"columns\": besides tokens or pixels the model takes " + d.extras.front().name;
+        if (!x.model.of_images() && d.targets != x.model.sequence)
+          return "data.kind must be \"columns\": the model wants a label for each sample, not the next tokens";
+      }
       for (const auto& layer : model->description.layers)
         if (!layer.buffers.empty() && x.micro_batch == 1)
           return "batch.micro must be at least 2: BatchNorm has no variance over one sample";

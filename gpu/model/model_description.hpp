@@ -40,6 +40,8 @@ struct layer_description {
   double activation_values = 0; ///< float32 values per sample kept from forward to backward: the output and what lies
                                 ///< within, not the input; the last layer's include the loss's
 
+  bool reads_extras = false; ///< see model_description::extras
+
   std::uint64_t parameters() const;    ///< elements of the flat parameters
   std::uint64_t buffer_values() const; ///< elements of the flat buffers
   std::uint64_t output_values() const; ///< elements of one sample's output
@@ -54,11 +56,22 @@ struct tied_tensors {
   std::uint32_t second_tensor = 0;
 };
 
+/// Stands for a place where nothing is to be predicted.
+inline constexpr std::int64_t no_target = -100;
+
 /// What training makes small; the mean over a micro-batch.
 enum class loss_kind : std::uint8_t {
   cross_entropy,      ///< of the last layer's output, logits
   mean_squared_error, ///< of the last layer's output, and targets as real numbers
   in_last_layer,      ///< the last layer is given the targets and returns it
+};
+
+/// What a sample has besides tokens or pixels: an attention mask, say. Every layer may read it.
+struct extra_input {
+  std::string name;
+  std::vector<std::int64_t> shape;
+
+  std::uint64_t values() const;
 };
 
 struct model_description {
@@ -67,7 +80,10 @@ struct model_description {
   std::vector<layer_description> layers;
   std::optional<tied_tensors> tied;
   loss_kind loss = loss_kind::cross_entropy;
+  std::vector<extra_input> extras{}; ///< exported models only; of int64, as the input is
 
+  /// All inputs of one sample; the extra ones behind the first.
+  std::uint64_t input_values() const;
   std::uint64_t parameters() const; ///< of all layers, a tied tensor counted once
 };
 

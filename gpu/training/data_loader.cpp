@@ -1,7 +1,10 @@
 #include "gpu/training/data_loader.hpp"
 
+#include "gpu/data/shared_dataset.hpp"
 #include "gpu/layers/model.hpp"
-#include "gpu/model/shared_dataset.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <new>
@@ -45,23 +48,28 @@ void data_loader::begin(load x) {
   wanted_ = true;
   if (is_loading_)
     return; // its answer is to come
-  if (data_)
-    return options_.report_to(loaded{x.job, data_->digest()});
-  if (thread_.joinable())
-    thread_.join(); // has ended: it takes no lock after is_loading_ went false
-  is_loading_ = true;
-  thread_ = std::thread([this, x = std::move(x)] { run(x); });
+  if (data_ && !data_->spoiled())
+    return options_.report_to(loaded{x.job, data_->digest(), whole_digest_});
+  data_.reset();
+  whole_digest_.clear();
+  is_loading_ = stop_ = true;
+  thread_ = std::thread([this, x = std::move(x), before = std::move(thread_)]() mutable {
+    if (before.joinable())
+      before.join(); // it reads for a digest, and has been told to stop
+    run(x);
+  });
 }
 
 void data_loader::forget() {
   const lock held(mutex_);
   wanted_ = false;
+  stop_ = true;
   data_.reset();
 }
 
 void data_loader::close() {
   const lock held(mutex_);
-  closed_ = true;
+  closed_ = stop_ = true;
 }
 
 void data_loader::run(const load& x) {
@@ -72,7 +80,7 @@ void data_loader::run(const load& x) {
       options_.on_fault_point({"load", {}, 0, 0});
     load_model(x.specification, options_.data);
     data = shared_dataset(x.specification, options_.data);
-    answer = loaded{x.job, data->digest()};
+    answer = loaded{x.job, data->digest(), {}};
   } catch (const killed&) {
     return killed_();
   } catch (const data_error& e) {
@@ -80,12 +88,37 @@ void data_loader::run(const load& x) {
   } catch (const std::exception& e) {
     answer = failed{{}, failure::computation, 0, std::string("cannot load the data: ") + e.what(), {}};
   }
+  {
+    const lock held(mutex_);
+    is_loading_ = false;
+    if (closed_)
+      return;
+    options_.report_to(std::move(answer));
+    if (!wanted_ || !data)
+      return;
+    data_ = data;
+    stop_ = false;
+  }
+  read_whole(x.job, *data);
+}
+
+// Beside training, which goes first.
+void data_loader::read_whole(const job_id& job, const dataset& data) {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+  report answer;
+  std::string whole;
+  try {
+    whole = data.whole_digest(stop_);
+    if (whole.empty())
+      return;
+    answer = loaded{job, data.digest(), whole};
+  } catch (const data_error& e) {
+    answer = failed{{}, failure::data, 0, e.what(), {}};
+  }
   const lock held(mutex_);
-  is_loading_ = false;
-  if (closed_)
+  if (stop_)
     return;
-  if (wanted_)
-    data_ = std::move(data);
+  whole_digest_ = std::move(whole);
   options_.report_to(std::move(answer));
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "gpu/data/shared_dataset.hpp"
 #include "gpu/executor/executor.hpp"
-#include "gpu/model/shared_dataset.hpp"
 #include "protocols/base/locks.hpp"
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
 namespace parcae {
@@ -19,7 +21,8 @@ public:
   /// Joins its thread.
   ~data_loader();
 
-  /// Answers LOADED, or FAILED, at once if the data is there, and once if asked again while it is being loaded.
+  /// Answers LOADED, or FAILED, at once if the data is there, and once if asked again while it is being loaded. Of
+  /// large data LOADED comes once more, when all of it was read; training does not wait for that.
   void begin(load x);
   void forget();
   /// There will be no answer any more.
@@ -27,6 +30,7 @@ public:
 
 private:
   void run(const load& x);
+  void read_whole(const job_id& job, const dataset& data);
 
   const executor_options& options_;
   const std::function<void()> killed_;
@@ -35,7 +39,9 @@ private:
   bool wanted_ GUARDED_BY(mutex_) = false;
   bool is_loading_ GUARDED_BY(mutex_) = false;
   bool closed_ GUARDED_BY(mutex_) = false;
-  std::thread thread_; ///< begun and joined with mutex_ held, but in the destructor
+  std::string whole_digest_ GUARDED_BY(mutex_); ///< of large data_, once all of it was read
+  std::atomic<bool> stop_ = false;              ///< reading all of it; set with mutex_ held
+  std::thread thread_;                          ///< begun with mutex_ held
 };
 
 } // namespace parcae

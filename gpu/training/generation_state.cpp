@@ -1,6 +1,6 @@
 #include "gpu/training/generation_state.hpp"
 
-#include "gpu/model/shared_dataset.hpp"
+#include "gpu/data/shared_dataset.hpp"
 
 #include <chrono>
 #include <stdexcept>
@@ -18,7 +18,7 @@ constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is sh
 std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::filesystem::path>& folders) {
   auto data = shared_dataset(x.specification, folders);
   if (!x.data_digest.empty() && x.data_digest != data->digest())
-    throw data_error("the data at " + x.specification.data.path + " differs from what the job started with");
+    throw data_error("the data at " + x.specification.data.where() + " differs from what the job started with");
   return data;
 }
 

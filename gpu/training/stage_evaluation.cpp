@@ -15,9 +15,17 @@ bool stage_training::evaluation_is_due() const {
   return job_.evaluate_every > 0 && (at_.steps % job_.evaluate_every == 0 || at_.steps == job_.steps);
 }
 
+sample_tensors stage_training::load_validation(std::uint64_t first, std::int64_t count) const {
+  auto result = empty_samples(*c_.model, count);
+  for (std::int64_t i = 0; i < count; ++i)
+    validation_.validation(first + static_cast<std::uint64_t>(i), sample_values(result.inputs, i),
+                           sample_values(result.targets, i));
+  return result;
+}
+
 stage_training::evaluation stage_training::evaluate() {
   const c10::NoGradGuard no_gradient;
-  const auto samples = job_.data.validation;
+  const auto samples = job_.data.validation_samples();
   const auto micro_batches = (samples + job_.micro_batch - 1) / job_.micro_batch;
   const auto owned = owned_replicas(job_.virtual_replicas, grid_.width, pipeline_);
   const bool last_stage = stage_ + 1 == grid_.depth;
@@ -29,14 +37,13 @@ stage_training::evaluation stage_training::evaluate() {
       const auto first = j * job_.micro_batch;
       const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(job_.micro_batch, samples - first));
       const tag what{channel::evaluation, at_.steps, static_cast<std::uint32_t>(j)};
-      at::Tensor x, targets;
-      if (stage_ == 0 || last_stage) {
-        auto loaded = empty_samples(*c_.model, count);
-        for (std::int64_t i = 0; i < count; ++i)
-          samples_.validation(first + static_cast<std::uint64_t>(i), sample_values(loaded.inputs, i),
-                              sample_values(loaded.targets, i));
-        x = std::move(loaded.inputs);
-        targets = std::move(loaded.targets);
+      at::Tensor x;
+      forward_pass pass{.training = false, .pixels = &pixels_};
+      if (reads_samples()) {
+        auto loaded = load_validation(first, count);
+        x = first_input(*c_.model, loaded.inputs);
+        pass.extras = extra_inputs(*c_.model, loaded.inputs);
+        pass.targets = std::move(loaded.targets);
       }
       if (stage_ > 0) {
         x = at::empty(batch_shape(first_ - 1, count), at::kFloat);
@@ -45,12 +52,11 @@ stage_training::evaluation stage_training::evaluate() {
       for (auto i = first_; i < last_; ++i) {
         check_abort();
         fault("evaluate", static_cast<std::uint32_t>(j));
-        x = layers_[i]
-                ->forward(parameters_[i - first_], x, {{}, false, c_.store->at(i).buffers, {}, targets})
-                .contiguous();
+        pass.buffers = c_.store->at(i).buffers;
+        x = layers_[i]->forward(parameters_[i - first_], x, pass).contiguous();
       }
       if (last_stage) {
-        sums[replica - owned.first] += loss_of(*c_.model, x, targets).item<double>() * static_cast<double>(count);
+        sums[replica - owned.first] += loss_of(*c_.model, x, pass.targets).item<double>() * static_cast<double>(count);
       } else {
         sent.emplace_back(c_.comm->send(c_.rank + 1, what, bytes_of(x)), x);
         if (sent.size() > grid_.depth) {

@@ -361,8 +361,10 @@ private:
       const bool last = training.at().steps == g.what.specification.steps;
       if (const auto step_ms = pace_.step_done(g.what.target.ranks(), last || result.stop)) {
         auto times = training.take_times();
+        auto waits = training.take_waits();
         options_.report_to(progress{g.what.next, training.at(), result, *step_ms, std::move(times.layers),
-                                    times.other_ms, times.waited_ms, memory_->peak()});
+                                    times.other_ms, times.waited_ms, memory_->peak(), waits.ms,
+                                    std::move(waits.longest_for)});
       }
       if (result.stop && !last)
         end_training();
@@ -372,6 +374,9 @@ private:
       running_ = false;
       if (!g.aborted)
         end_failed(failure::communication, e.what());
+    } catch (const data_error& e) { // in a forward pass: what is held is whole
+      running_ = false;
+      end_failed(dynamic_cast<const sample_error*>(&e) ? failure::sample : failure::data, e.what());
     } catch (const std::exception& e) {
       running_ = false;
       void_stage(e.what());

@@ -31,7 +31,8 @@ double squared_norm(const at::Tensor& x) {
 stage_training::stage_training(context c) :
     c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
     stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]),
-    last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model)), samples_(job_, c.data),
+    last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model)),
+    pixels_(pixel_scale_of(job_)), validation_(job_, c.data),
     statistics_(*c.model, first_, last_, job_.micro_batches()),
     // With plain all-reduce, one sum over all micro-batches of the pipeline.
     gradients_(*c.model, first_, last_, job_.reproducible ? job_.virtual_replicas : 1,
@@ -44,16 +45,23 @@ stage_training::stage_training(context c) :
   for (std::uint32_t d = 0; d < grid_.width; ++d)
     replicas_.push_back(grid_.rank(d, stage_));
   schedule_ = one_forward_one_backward(grid_.depth, stage_, micro_batches_);
-  for (auto i = first_; i < last_; ++i)
+  for (auto i = first_; i < last_; ++i) {
     runs_.push_back(parameter_runs(*c_.model, i, job_.optimizer));
+    reads_extras_ |= c_.model->layers[i].reads_extras;
+  }
+  if (reads_samples())
+    reader_.emplace(sample_reader::plan{&job_, c_.model, c.data, first_micro_batch_, micro_batches_, reads_inputs()});
   in_flight_.resize(micro_batches_);
   losses_.resize(micro_batches_);
 }
 
 void stage_training::start(const version& at, std::function<bool()> streaming) {
   at_ = at;
+  waits_since_ = at.steps;
   streaming_ = std::move(streaming);
   clock_.start();
+  if (reader_ && at.steps < job_.steps)
+    reader_->begin(at.steps);
   parameters_.clear();
   for (auto i = first_; i < last_; ++i) {
     auto views = views_of(c_.model->layers[i], c_.store->at(i).parameters);
@@ -75,25 +83,28 @@ void stage_training::fault(const char* phase, std::uint32_t index) const {
 
 // --- one micro-batch
 
-at::Tensor stage_training::load(std::uint32_t micro_batch, at::Tensor* targets) {
-  const std::int64_t samples = job_.micro_batch;
-  auto [inputs, wanted] = empty_samples(*c_.model, samples);
+sample_tensors stage_training::load(std::uint32_t micro_batch) {
+  auto result = reader_->take(*c_.aborted);
+  check_abort();
+  if (!c_.options->on_load)
+    return result;
   loader_record record{c_.what->next, at_.steps, micro_batch, {}, false, 0};
-  for (std::int64_t i = 0; i < samples; ++i) {
-    const auto number =
-        at_.steps * job_.global_batch + std::uint64_t{micro_batch} * job_.micro_batch + static_cast<std::uint64_t>(i);
-    record.samples.push_back(number);
-    samples_.training(number, sample_values(inputs, i), sample_values(wanted, i));
-  }
-  for (const auto* given : {&inputs, &wanted}) {
-    record.targets = given == &wanted;
-    if (!c_.options->on_load || stage_ != (record.targets ? grid_.depth - 1 : 0))
+  for (std::uint32_t i = 0; i < job_.micro_batch; ++i)
+    record.samples.push_back(at_.steps * job_.global_batch + std::uint64_t{micro_batch} * job_.micro_batch + i);
+  for (const auto* given : {&result.inputs, &result.targets}) {
+    record.targets = given == &result.targets;
+    if (stage_ != (record.targets ? grid_.depth - 1 : 0))
       continue;
     record.hash = XXH3_64bits(given->data_ptr(), given->nbytes());
     c_.options->on_load(record);
   }
-  *targets = std::move(wanted);
-  return inputs;
+  return result;
+}
+
+sample_reader::waits stage_training::take_waits() {
+  auto result = reader_ ? reader_->take_waits() : sample_reader::waits{};
+  result.ms /= static_cast<double>(std::max<std::uint64_t>(1, at_.steps - std::exchange(waits_since_, at_.steps)));
+  return result;
 }
 
 /// Of the output of a layer.
@@ -122,7 +133,10 @@ void stage_training::post_gradient(std::uint32_t position) {
 
 at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t position,
                                      const at::Tensor& statistics) const {
-  forward_pass pass{{job_.seed, at_.steps, micro_batch_id(position)}, true, {}, statistics, {}};
+  forward_pass pass{.position = {job_.seed, at_.steps, micro_batch_id(position)},
+                    .statistics = statistics,
+                    .extras = in_flight_[position].extras,
+                    .pixels = &pixels_};
   if (layer + 1 == c_.model->layers.size())
     pass.targets = in_flight_[position].targets;
   return layers_[layer]->forward(parameters_[layer - first_], input, pass).contiguous();
@@ -131,11 +145,12 @@ at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& inpu
 void stage_training::forward(std::uint32_t position) {
   auto& state = in_flight_[position];
   at::Tensor input, targets;
-  double load_ms = 0;
-  if (stage_ == 0 || stage_ + 1 == grid_.depth) {
-    check_abort();
-    const stopwatch time(load_ms);
-    input = load(micro_batch_id(position), &targets);
+  if (reader_) {
+    auto samples = load(micro_batch_id(position));
+    input = first_input(*c_.model, samples.inputs);
+    targets = std::move(samples.targets);
+    if (reads_extras_)
+      state.extras = extra_inputs(*c_.model, samples.inputs);
   }
   if (stage_ > 0) {
     c_.comm->wait(input_ticket_, peer_limit);
@@ -145,7 +160,6 @@ void stage_training::forward(std::uint32_t position) {
   if (c_.model->loss == loss_kind::in_last_layer)
     state.targets = targets;
   clock_.begin(pass_kind::forward);
-  clock_.of_layer(stage_ == 0 ? first_ : last_ - 1, pass_kind::forward) += load_ms;
   for (auto i = first_; i < last_; ++i) {
     check_abort();
     fault("forward", position);

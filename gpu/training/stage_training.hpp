@@ -8,10 +8,10 @@
 #include "gpu/executor/executor.hpp"
 #include "gpu/layers/model.hpp"
 #include "gpu/model/parameter_runs.hpp"
-#include "gpu/model/samples.hpp"
 #include "gpu/training/batch_statistics.hpp"
 #include "gpu/training/gradient_sums.hpp"
 #include "gpu/training/layer_state.hpp"
+#include "gpu/training/sample_reader.hpp"
 #include "gpu/training/stage_clock.hpp"
 #include "protocols/schedule/pipeline_schedule.hpp"
 
@@ -100,6 +100,8 @@ public:
   bool wants_snapshot() const { return due_; }
 
   stage_clock::times take_times() { return clock_.take(); }
+  /// Time spent waiting for samples, per step, since the last call.
+  sample_reader::waits take_waits();
 
 private:
   struct layer_activation {
@@ -110,7 +112,8 @@ private:
   struct micro_batch_state {
     std::vector<layer_activation> layers;
     at::Tensor loss;
-    at::Tensor targets; ///< if the last layer returns the loss
+    at::Tensor targets;             ///< if the last layer returns the loss
+    std::vector<at::Tensor> extras; ///< if a layer of the stage reads them
     ticket sent_output;
     at::Tensor sent_tensor;
   };
@@ -119,7 +122,11 @@ private:
   void backward(std::uint32_t position);
   void post_input(std::uint32_t position);
   void post_gradient(std::uint32_t position);
-  at::Tensor load(std::uint32_t micro_batch, at::Tensor* targets);
+  sample_tensors load(std::uint32_t micro_batch);
+  /// Whether this rank reads samples, and inputs of them.
+  bool reads_samples() const { return reads_inputs() || stage_ + 1 == grid_.depth; }
+  bool reads_inputs() const { return stage_ == 0 || reads_extras_; }
+  sample_tensors load_validation(std::uint64_t first, std::int64_t count) const;
   at::Tensor run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t position,
                        const at::Tensor& statistics) const;
   std::vector<std::int64_t> batch_shape(std::uint32_t layer, std::int64_t samples) const;
@@ -148,7 +155,10 @@ private:
   std::vector<std::uint32_t> replicas_;        ///< ranks of this stage, by pipeline
   std::vector<std::unique_ptr<layer>> layers_; ///< of the whole model; stateless
   std::vector<pipeline_operation> schedule_;
-  sample_source samples_;
+  bool reads_extras_ = false; ///< a layer of the stage does
+  pixel_scale pixels_;
+  std::optional<sample_reader> reader_; ///< if it reads samples
+  sample_source validation_;
   batch_statistics statistics_;
 
   std::vector<std::vector<parameter_run>> runs_;    ///< per layer of the stage: how the optimizer treats its parameters
@@ -179,6 +189,7 @@ private:
   std::function<bool()> streaming_;
 
   stage_clock clock_;
+  std::uint64_t waits_since_ = 0; ///< step
 };
 
 } // namespace parcae

@@ -66,6 +66,10 @@ std::shared_ptr<tensor_account> tensor_account::make() {
   return std::shared_ptr<tensor_account>(new tensor_account);
 }
 
+std::shared_ptr<tensor_account> tensor_account::of_this_thread() {
+  return present;
+}
+
 void tensor_account::add(std::uint64_t bytes) {
   const auto now = now_ += bytes;
   auto peak = peak_.load();

@@ -15,6 +15,9 @@ class tensor_account {
 public:
   static std::shared_ptr<tensor_account> make();
 
+  /// That of the scope which the calling thread is in; null: it is in none.
+  static std::shared_ptr<tensor_account> of_this_thread();
+
   /// A new peak from here on.
   void begin() { peak_ = now_.load(); }
 

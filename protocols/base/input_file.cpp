@@ -40,9 +40,21 @@ input_file::~input_file() {
 }
 
 std::size_t input_file::read(std::span<std::byte> to) {
+  return fill(to, [&](std::span<std::byte> rest) { return ::read(file_, rest.data(), rest.size()); });
+}
+
+std::size_t input_file::read_at(std::uint64_t place, std::span<std::byte> to) const {
+  return fill(to, [&](std::span<std::byte> rest) {
+    const auto at = place + static_cast<std::uint64_t>(rest.data() - to.data());
+    return pread(file_, rest.data(), rest.size(), static_cast<off_t>(at));
+  });
+}
+
+template <class Read>
+std::size_t input_file::fill(std::span<std::byte> to, Read read_some) const {
   std::size_t done = 0;
   while (done < to.size()) {
-    const auto n = ::read(file_, to.data() + done, std::min(to.size() - done, turn_bytes));
+    const auto n = read_some(to.subspan(done, std::min(to.size() - done, turn_bytes)));
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
@@ -52,6 +64,10 @@ std::size_t input_file::read(std::span<std::byte> to) {
     done += static_cast<std::size_t>(n);
   }
   return done;
+}
+
+void input_file::expect(std::uint64_t place, std::uint64_t bytes) const {
+  posix_fadvise(file_, static_cast<off_t>(place), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
 }
 
 void input_file::seek(std::uint64_t place) {
@@ -80,6 +96,23 @@ std::string contents_of(const std::filesystem::path& path, std::uint64_t most) {
     if (n < room)
       return result;
   }
+}
+
+void require_within(const std::filesystem::path& path, const std::vector<std::filesystem::path>& folders) {
+  if (folders.empty())
+    return;
+  std::error_code error;
+  const auto real = std::filesystem::canonical(path, error);
+  if (error)
+    throw input_error(path, error == std::errc::no_such_file_or_directory ? "no such file or folder" : error.message());
+  std::string allowed;
+  for (const auto& folder : folders) {
+    const auto below = std::filesystem::canonical(folder, error);
+    if (!error && std::ranges::mismatch(below, real).in1 == below.end())
+      return;
+    allowed += (allowed.empty() ? "" : ", ") + folder.string();
+  }
+  throw input_error(path, "is not below what this node lets jobs read: --data " + allowed);
 }
 
 } // namespace parcae

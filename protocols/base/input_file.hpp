@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace parcae {
 
@@ -35,8 +36,16 @@ public:
 
   void seek(std::uint64_t place); ///< from the beginning
 
+  /// As read(), at a place, wherever the file stands. Any thread.
+  std::size_t read_at(std::uint64_t place, std::span<std::byte> to) const;
+
+  /// These bytes will be wanted: the system may begin to read them. Any thread.
+  void expect(std::uint64_t place, std::uint64_t bytes) const;
+
 private:
   [[noreturn]] void fail(const char* what, int error) const;
+  template <class Read>
+  std::size_t fill(std::span<std::byte> to, Read read_some) const;
 
   std::filesystem::path path_;
   int file_ = -1;
@@ -45,5 +54,8 @@ private:
 
 /// The whole file. Throws input_error, also if it has more bytes than `most`. Memory grows with what is there.
 std::string contents_of(const std::filesystem::path& path, std::uint64_t most);
+
+/// Throws input_error unless a path is below one of the folders, links resolved, or there are none.
+void require_within(const std::filesystem::path& path, const std::vector<std::filesystem::path>& folders);
 
 } // namespace parcae

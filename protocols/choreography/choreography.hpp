@@ -64,7 +64,7 @@ BOOST_DESCRIBE_STRUCT(shard_move, (), (layer, source, destination))
 
 /// Loads the job's data on a thread of its own, however long that takes, and keeps it until FORGET: a generation that
 /// is prepared later finds it there. Answer: loaded, or failed. A worker takes part in generations once it has
-/// answered.
+/// answered. Of large data another `loaded` follows, with the digest of all of it.
 struct load {
   job_id job;
   job_specification specification;
@@ -204,9 +204,10 @@ generation generation_of(const command& x);
 
 struct loaded {
   job_id job;
-  std::string data_digest; ///< of the data as found here
+  std::string data_digest;    ///< of the data as found here; of large data of samples of it, and of all sizes
+  std::string whole_digest{}; ///< of large data, later: of every byte; else empty
 };
-BOOST_DESCRIBE_STRUCT(loaded, (), (job, data_digest))
+BOOST_DESCRIBE_STRUCT(loaded, (), (job, data_digest, whole_digest))
 
 struct prepared {
   generation next;
@@ -276,8 +277,12 @@ struct progress {
   double other_ms = 0;          ///< thread CPU time per step that is no layer's: communication
   double waited_ms = 0;         ///< per step: was ready to compute, and had no core
   std::uint64_t peak_bytes = 0; ///< most memory that tensors took at once since the generation began
+  double data_wait_ms = 0;      ///< per step: waited for samples
+  std::string data_wait_for{};  ///< the file that it waited for longest; empty: it did not wait
 };
-BOOST_DESCRIBE_STRUCT(progress, (), (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes))
+BOOST_DESCRIBE_STRUCT(progress, (),
+                      (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
+                       data_wait_for))
 
 /// From a rank of the last stage: losses at a version to be evaluated. May come again, from a later generation.
 struct evaluated {
@@ -295,6 +300,7 @@ enum class failure : std::uint8_t {
   data,              ///< the data is missing, unreadable or differs; it may be there when it is looked for again
   computation,       ///< LibTorch threw; this rank's shards of the generation are void
   refused,           ///< the command makes no sense here; `what` says why
+  sample,            ///< a sample is not what the job can train on, wherever it is read
 };
 
 struct failed {

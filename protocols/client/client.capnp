@@ -33,6 +33,18 @@ struct DataSpecification {
   samples @2 :UInt64 = 65536;
   seed @3 :UInt64 = 1;
   validation @4 :UInt64;
+  source @5 :List(DataSource);
+  tokenBytes @6 :UInt32 = 2;
+  resize @7 :UInt32;
+  augment @8 :Text = "none";
+  flip @9 :Bool;
+  mean @10 :List(Float64);
+  deviation @11 :List(Float64);
+}
+
+struct DataSource {
+  path @0 :Text;
+  weight @1 :UInt32 = 1;
 }
 
 struct OptimizerSpecification {
@@ -277,6 +289,8 @@ struct JobStatus {
   lossSteps @50 :Int64 = -1; # version that loss is of; -1: there is none
   idle @51 :Text;            # why workers are without a place
   minInstances @52 :UInt32;  # that it asks for before it begins; 0: an older build does not tell
+  dataWaitMs @53 :Float64;   # per step, of the rank that waited longest for samples
+  dataWaitFor @54 :Text;     # that rank's slot and the file; empty: none waited
 }
 
 struct Configuration {

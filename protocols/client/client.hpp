@@ -268,17 +268,19 @@ struct job_status {
   std::int32_t priority = 0;
   std::int64_t loss_steps = -1; ///< version that `loss` is of; -1: there is no loss yet
   std::string idle;             ///< why workers are without a place; empty: none is, or there is nothing to say
+  double data_wait_ms = 0;      ///< per step: how long the rank waited for samples that waited longest
+  std::string data_wait_for;    ///< its slot, and the file; empty: none waited
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(job_status, (),
                       (id, name, state, detailed, phase, problem, generation, steps, steps_done, width, depth, grid,
                        grid_incarnations, loss, loss_steps, priority, idle, evaluated_steps, validation_loss,
-                       gradient_norm, learning_rate, step_ms, samples_per_s, time_left_ms, losses, validation_losses,
-                       protected_steps, protected_now, keepers, layers, replayed_steps, migrations, steps_by_depth,
-                       change_count, changes, chain, parameters_sha256, checkpoint_steps, checkpoint_folders,
-                       checkpoint_problem, event_count, events, decision_count, decisions, configurations, layer_costs,
-                       memory, change_figures, other_ms, min_instances))
+                       gradient_norm, learning_rate, step_ms, samples_per_s, data_wait_ms, data_wait_for, time_left_ms,
+                       losses, validation_losses, protected_steps, protected_now, keepers, layers, replayed_steps,
+                       migrations, steps_by_depth, change_count, changes, chain, parameters_sha256, checkpoint_steps,
+                       checkpoint_folders, checkpoint_problem, event_count, events, decision_count, decisions,
+                       configurations, layer_costs, memory, change_figures, other_ms, min_instances))
 
 /// A node's last words.
 struct failure_status {

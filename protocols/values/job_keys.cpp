@@ -38,6 +38,8 @@ using model = model_specification;
 using data = data_specification;
 using optimizer = optimizer_specification;
 
+constexpr std::string_view from_files = "text, tokens, images, image_folder, columns";
+
 constexpr job_key keys[] = {
     {"job",
      "name",
@@ -180,9 +182,64 @@ constexpr job_key keys[] = {
      "version 0: safetensors, named as by the model's library; on nodes too",
      {},
      "drawn"},
-    {"data", "kind", of_data<&data::kind>, "text, tokens, images, synthetic", "see below", {}, {}, fixed},
-    {"data", "path", of_data<&data::path>, "local paths only", "on the nodes; relative to where they run",
-     "text, tokens, images", "must be given"},
+    {"data",
+     "kind",
+     of_data<&data::kind>,
+     "as below",
+     "text, tokens, images, image_folder, columns or synthetic",
+     {},
+     {},
+     fixed},
+    {"data", "path", of_data<&data::path>, "local; from where they run", "on the nodes", from_files, "this or source"},
+    {"data",
+     "validation",
+     of_data<&data::validation>,
+     "0 or more",
+     "the last so many samples, of each source, are not trained on",
+     {},
+     {},
+     fixed},
+    {"data",
+     "token_bytes",
+     of_data<&data::token_bytes>,
+     "2 or 4",
+     "of a number; *.npy files say it themselves",
+     "tokens",
+     {},
+     fixed},
+    {"data",
+     "resize",
+     of_data<&data::resize>,
+     "0, or model.image to 10000",
+     "the shorter side, before image is cut out; 0: as image",
+     "image_folder",
+     {},
+     fixed},
+    {"data",
+     "augment",
+     of_data<&data::augment>,
+     one_of{"none, crop, shift"},
+     "in training: a random part resized, or moved by up to 1/8",
+     "image_folder",
+     {},
+     fixed},
+    {"data",
+     "flip",
+     of_data<&data::flip>,
+     "",
+     "in training half of the images are mirrored",
+     "image_folder",
+     {},
+     fixed},
+    {"data",
+     "mean",
+     of_data<&data::mean>,
+     "0 to 1, by channel",
+     "of pixels; the first layer of resnet, vgg subtracts it",
+     {},
+     "0.5",
+     fixed},
+    {"data", "deviation", of_data<&data::deviation>, "above 0, to 1", "likewise: it divides by it", {}, "0.5", fixed},
     {"data",
      "samples",
      of_data<&data::samples>,
@@ -192,11 +249,18 @@ constexpr job_key keys[] = {
      {},
      fixed},
     {"data", "seed", of_data<&data::seed>, "0 or more", "that they are drawn from", "synthetic", {}, fixed},
-    {"data",
-     "validation",
-     of_data<&data::validation>,
-     "0 or more",
-     "the last so many samples are not trained on",
+    {data_sources,
+     "path",
+     [](job_draft& x) -> job_field { return &x.source.path; },
+     "as data.path",
+     "one such section for each of several",
+     {},
+     "must be given"},
+    {data_sources,
+     "weight",
+     [](job_draft& x) -> job_field { return &x.source.weight; },
+     "1 to 10000",
+     "so many of each (sum of the weights) samples",
      {},
      {},
      fixed},
@@ -261,23 +325,42 @@ constexpr std::string_view notes = R"(
 A job file is TOML: sections, and "key = value" in them. Durations: 500ms, 30s, 2m, 24h.
 * must be the same when a job goes on from a checkpoint, unless --allow-change says that it may differ; [model] and optimizer.kind always must.
 
-Data, by data.kind. Of a folder all regular files below it count, sorted by relative path; links below it are not followed. All is held in memory.
-  text       bytes, each a token. Sample i is the tokens from i*sequence to (i + 1)*sequence, both included; targets are the inputs, one token on.
-  tokens     the same of unsigned 16-bit numbers, little-endian, each below model.vocabulary.
-  images     CIFAR-10's binary format: per image a byte with the label, then a byte per value, channel by channel, row by row. Of a folder only *.bin.
-  synthetic  made up from data.seed, without a path, and learnable: tokens that mostly follow from the one before, images half a pattern of their class.
+Data, by data.kind. Of a folder all regular files below it count, sorted by relative path; links below it are not followed.
+  text          bytes, each a token. Sample i is the tokens from i*sequence to (i + 1)*sequence, both included; targets are the inputs, one token on.
+  tokens        the same of unsigned numbers of token_bytes, little-endian, each below model.vocabulary. Files named *.npy: whole numbers of any size, of one
+                dimension, or of two: then a row is a sample, of sequence + 1 tokens.
+  images        CIFAR-10's binary format: per image a byte with the label, then a byte per value, channel by channel, row by row. Of a folder only *.bin.
+  image_folder  JPEG and PNG, in a folder for each label; labels are the numbers of the folders, sorted by name.
+  columns       what parcae_model.export_dataset wrote: a folder with samples.json and samples.bin.
+  synthetic     made up from data.seed, without a path, and learnable: tokens that mostly follow from the one before, images half a pattern of their class.
+Several sources instead of data.path, of one kind; of each 10 samples 7 are from the first here and 3 from the second, in an order drawn from job.seed:
+  [[data.source]]
+  path = "/data/books"
+  weight = 7
+  [[data.source]]
+  path = "/data/code"
+  weight = 3
 )";
 
 struct type_name {
   const char* operator()(std::string*) const { return "string"; }
   const char* operator()(bool*) const { return "true or false"; }
   const char* operator()(double*) const { return "number"; }
+  const char* operator()(std::vector<double>*) const { return "numbers"; }
   const char* operator()(std::uint32_t*) const { return "whole number"; }
   const char* operator()(std::uint64_t*) const { return "whole number"; }
   const char* operator()(std::chrono::milliseconds*) const { return "duration"; }
 };
 
+std::string text_of(double x);
+
 struct value_text {
+  std::string operator()(const std::vector<double>* x) const {
+    std::string result;
+    for (auto value : *x)
+      result += (result.empty() ? "" : ", ") + text_of(value);
+    return "[" + result + "]";
+  }
   std::string operator()(const std::string* x) const { return "\"" + *x + "\""; }
   std::string operator()(const bool* x) const { return *x ? "true" : "false"; }
   std::string operator()(const std::chrono::milliseconds* x) const { return "\"" + to_string(*x) + "\""; }
@@ -352,7 +435,8 @@ std::string job_reference() {
   std::string_view section;
   for (const auto& x : keys) {
     if (x.section != section)
-      result += "[" + std::string(section = x.section) + "]\n";
+      result += (x.section == data_sources ? "[[" : "[") + std::string(section = x.section) +
+                (x.section == data_sources ? "]]\n" : "]\n");
     add("  ", row_of(x));
   }
   return result + std::string(notes);

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace parcae {
 
@@ -20,11 +21,12 @@ struct job_draft {
   double epochs = 0;         ///< another one
   std::string keeper_feed = "snapshot";
   std::chrono::milliseconds planning_interval{60'000};
+  data_source source{}; ///< the one of [[data.source]] that is being read
 };
 
 /// Where a value goes; its type says what is accepted.
-using job_field =
-    std::variant<std::string*, bool*, double*, std::uint32_t*, std::uint64_t*, std::chrono::milliseconds*>;
+using job_field = std::variant<std::string*, bool*, double*, std::vector<double>*, std::uint32_t*, std::uint64_t*,
+                               std::chrono::milliseconds*>;
 
 /// Whether a job that goes on from a checkpoint may have another value than the checkpoint's.
 enum class on_resume : std::uint8_t {
@@ -51,6 +53,9 @@ struct one_of {
 
 /// What a value may be. What is said in words is only told, and checked by problem_of if it depends on other keys.
 using job_range = std::variant<std::string_view, whole_range, real_range, one_of>;
+
+/// The section of which a job may have several: [[data.source]].
+inline constexpr std::string_view data_sources = "data.source";
 
 /// Stands for all kinds of models but exported ones.
 inline constexpr std::string_view built_in = "built-in";

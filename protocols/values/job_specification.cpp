@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <tuple>
 #include <variant>
 
 namespace parcae {
 
 namespace {
+
+constexpr std::uint64_t most_data_sources = 1000;
+constexpr std::uint64_t most_data_weight = 10'000; ///< of all sources: the order of so many samples is drawn at once
 
 struct checker {
   std::string problem;
@@ -64,6 +68,56 @@ bool is_control(char x) {
   return static_cast<unsigned char>(x) < 0x20 || x == 0x7f;
 }
 
+void check_sources(checker& c, const data_specification& d) {
+  const auto check_path = [&](const std::string& path, std::string_view key) {
+    c.require(!path.empty(), key, "must name a file or folder");
+    c.require(path.find("://") == path.npos, key, "is \"" + path + "\"; local paths only");
+  };
+  if (d.kind != "synthetic" && d.source.empty())
+    check_path(d.path, "data.path");
+  c.require(d.source.empty() || d.path.empty(), "data.path", "must be left out: there are [[data.source]]");
+  c.require(d.source.empty() || d.kind != "synthetic", "data.source", "has no use for synthetic data");
+  c.require(d.source.size() <= most_data_sources, "data.source",
+            "has " + std::to_string(d.source.size()) + " entries, may have " + std::to_string(most_data_sources));
+  std::uint64_t weights = 0;
+  for (const auto& x : d.source) {
+    check_path(x.path, "data.source.path");
+    c.count(x.weight, "data.source.weight", 1, most_data_weight);
+    weights += x.weight;
+  }
+  c.require(weights <= most_data_weight, "data.source.weight",
+            "has a sum of " + std::to_string(weights) + ", at most " + std::to_string(most_data_weight) +
+                "; 7 and 3 are as good as 700 and 300");
+}
+
+void check_data(checker& c, const job_specification& job) {
+  const auto& m = job.model;
+  const auto& d = job.data;
+  if (m.of_images())
+    c.name(d.kind, "data.kind", "images, image_folder, columns, synthetic");
+  else
+    c.name(d.kind, "data.kind", "text, tokens, columns, synthetic");
+  check_sources(c, d);
+  if (d.kind == "text") {
+    c.require(m.vocabulary >= 256, "model.vocabulary", "must be at least 256 for byte-level text");
+    c.require(!m.of_masked_tokens() || m.mask_token >= 256, "model.mask_token",
+              "must be at least 256, and model.vocabulary 257: byte-level text uses the values below");
+  }
+  c.require(d.token_bytes == 2 || d.token_bytes == 4, "data.token_bytes", "must be 2 or 4");
+  if (d.kind == "image_folder") {
+    c.require(m.channels == 1 || m.channels == 3, "model.channels", "must be 1 (gray) or 3 (colours)");
+    c.require(d.resize == 0 || d.resize >= m.image, "data.resize", "must be at least model.image");
+  }
+  for (const auto& [values, key, above] :
+       {std::tuple(&d.mean, "data.mean", -1e-300), {&d.deviation, "data.deviation", 0.0}}) {
+    c.require(values->empty() || values->size() == m.channels, key, "must have a number for each of model.channels");
+    c.require(values->empty() || (m.of_images() && m.kind != "exported"), key,
+              "is for resnet and vgg; other models have it in their first layer (parcae_model.Pixels)");
+    for (auto x : *values)
+      c.require(x > above && x <= 1, key, "is of pixels from 0 to 1" + std::string(above < 0 ? "" : ", and not 0"));
+  }
+}
+
 /// Whether He et al. describe one of so many layers: for ImageNet (table 1) or for CIFAR-10 (section 4.2).
 bool is_resnet(std::uint32_t layers) {
   return layers == 18 || layers == 34 || layers == 50 || layers == 101 || layers == 152 ||
@@ -71,6 +125,13 @@ bool is_resnet(std::uint32_t layers) {
 }
 
 } // namespace
+
+std::string data_specification::where() const {
+  auto result = path;
+  for (const auto& x : source)
+    result += (result.empty() ? "" : ", ") + x.path;
+  return result;
+}
 
 std::string problem_of(const job_specification& job) {
   checker c;
@@ -104,19 +165,8 @@ std::string problem_of(const job_specification& job) {
               "is " + std::to_string(m.layers) + ", must be 11, 13, 16 or 19");
     c.require(m.image % 32 == 0, "model.image", "must be a multiple of 32: a vgg halves it five times");
   }
-  const auto& d = job.data;
-  if (m.of_images())
-    c.name(d.kind, "data.kind", "images, synthetic");
-  else
-    c.name(d.kind, "data.kind", "text, tokens, synthetic");
-  c.require(d.kind == "synthetic" || !d.path.empty(), "data.path", "must name a file or folder");
-  c.require(d.path.find("://") == d.path.npos, "data.path", "is \"" + d.path + "\"; local paths only");
-  if (d.kind == "text") {
-    c.require(m.vocabulary >= 256, "model.vocabulary", "must be at least 256 for byte-level text");
-    c.require(!m.of_masked_tokens() || m.mask_token >= 256, "model.mask_token",
-              "must be at least 256, and model.vocabulary 257: byte-level text uses the values below");
-  }
-  c.require(job.evaluate_every == 0 || d.validation > 0, "data.validation",
+  check_data(c, job);
+  c.require(job.evaluate_every == 0 || job.data.validation > 0, "data.validation",
             "must be the number of samples to evaluate on, since job.evaluate_every is given");
   c.require(job.patience == 0 || job.evaluate_every > 0, "job.patience", "needs job.evaluate_every");
   c.require(job.patience > 0 || job.min_delta == 0, "job.patience", "must be given, since job.min_delta is");

@@ -41,17 +41,40 @@ BOOST_DESCRIBE_STRUCT(model_specification, (),
                       (kind, layers, width, heads, sequence, vocabulary, dropout, tied_embeddings, mask_token, image,
                        channels, classes, path, exported, images, masked, weights, weights_digests))
 
+/// One of several places that samples come from.
+struct data_source {
+  std::string path;         ///< as data_specification::path
+  std::uint32_t weight = 1; ///< so many of each (sum of the weights) samples
+
+  friend auto operator<=>(const data_source&, const data_source&) = default;
+};
+BOOST_DESCRIBE_STRUCT(data_source, (), (path, weight))
+
 /// Where the samples come from.
 struct data_specification {
-  std::string kind = "text";      ///< "text", "tokens", "images" or "synthetic"; see load_dataset
-  std::string path{};             ///< a file, or a folder of files; looked up on the nodes. Not for synthetic data
-  std::uint64_t samples = 65'536; ///< synthetic only
-  std::uint64_t seed = 1;         ///< synthetic only
-  std::uint64_t validation = 0;   ///< the last so many samples are not trained on
+  std::string kind = "text";         ///< "text", "tokens", "images", "image_folder", "columns" or "synthetic"
+  std::string path{};                ///< a file, or a folder of files; looked up on the nodes. Not for synthetic data
+  std::uint64_t samples = 65'536;    ///< synthetic only
+  std::uint64_t seed = 1;            ///< synthetic only
+  std::uint64_t validation = 0;      ///< the last so many samples, of each source, are not trained on
+  std::vector<data_source> source{}; ///< instead of `path`: at least one
+  std::uint32_t token_bytes = 2;     ///< tokens only: 2 or 4; files of NumPy say it themselves
+  std::uint32_t resize = 0;          ///< image_folder only: of the shorter side, before the crop; 0: model.image
+  std::string augment = "none";      ///< image_folder only: "none", "crop" or "shift"
+  bool flip = false;                 ///< image_folder only: every other image is mirrored in training
+  std::vector<double> mean{};        ///< of pixels, from 0 to 1, by channel; none: 0.5
+  std::vector<double> deviation{};   ///< likewise
+
+  /// All paths, for messages.
+  std::string where() const;
+  /// Of all sources.
+  std::uint64_t validation_samples() const { return validation * (source.empty() ? 1 : source.size()); }
 
   friend auto operator<=>(const data_specification&, const data_specification&) = default;
 };
-BOOST_DESCRIBE_STRUCT(data_specification, (), (kind, path, samples, seed, validation))
+BOOST_DESCRIBE_STRUCT(data_specification, (),
+                      (kind, path, samples, seed, validation, source, token_bytes, resize, augment, flip, mean,
+                       deviation))
 
 /// The optimizer and its schedule. Moments start at 0; step count and first-step flag are derived from the version.
 struct optimizer_specification {

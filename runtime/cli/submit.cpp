@@ -131,11 +131,14 @@ job_specification job_of(const submit_options& options) {
     throw std::invalid_argument("submit needs a job file, or --resume CHECKPOINT");
   auto job = options.checkpoint.empty() ? parse_job_file(options.file, options.overrides) : resumed(options);
   // The path is looked up on the nodes; here is only a hint for the common case of one machine.
-  const std::filesystem::path data = job.data.path;
-  if (!data.empty() && !std::filesystem::exists(data))
-    say("warning: " + data.string() + " is not on this machine" +
-        (data.is_absolute() ? "" : " (seen from " + std::filesystem::current_path().string() + ")") +
-        "; the nodes need it" + (data.is_absolute() ? "" : ", seen from the folder each was started in"));
+  std::vector<std::filesystem::path> all{job.data.path};
+  for (const auto& x : job.data.source)
+    all.emplace_back(x.path);
+  for (const auto& data : all)
+    if (!data.empty() && !std::filesystem::exists(data))
+      say("warning: " + data.string() + " is not on this machine" +
+          (data.is_absolute() ? "" : " (seen from " + std::filesystem::current_path().string() + ")") +
+          "; the nodes need it" + (data.is_absolute() ? "" : ", seen from the folder each was started in"));
   return job;
 }
 

@@ -2,7 +2,7 @@
 
 #include "gpu/checkpoint/exported_weights.hpp"
 #include "gpu/checkpoint/weights.hpp"
-#include "gpu/model/dataset.hpp"
+#include "gpu/data/dataset.hpp"
 #include "gpu/model/exported_model.hpp"
 #include "gpu/model/model_description.hpp"
 #include "protocols/base/duration.hpp"
@@ -166,7 +166,7 @@ private:
   void read_section(const toml::key& section, const toml::node& node) {
     std::vector<std::string_view> sections;
     for (const auto& known : job_keys())
-      if (sections.empty() || sections.back() != known.section)
+      if (known.section != data_sources && (sections.empty() || sections.back() != known.section))
         sections.push_back(known.section);
     if (std::find(sections.begin(), sections.end(), section.str()) == sections.end()) {
       std::vector<std::string_view> homes; // sections that have a key of this name
@@ -182,7 +182,24 @@ private:
     if (!table)
       fail(shown(section) + " must be a section: [" + shown(section) + "]", section.source());
     for (auto&& [key, value] : *table)
-      read_key(section, key, value);
+      if (section.str() == "data" && key.str() == "source")
+        read_sources(value);
+      else
+        read_key(section, key, value);
+  }
+
+  void read_sources(const toml::node& node) {
+    const auto* all = node.as_array();
+    if (!all || all->empty() || !all->is_homogeneous<toml::table>())
+      wrong_type(std::string(data_sources), node, "a section with two brackets: [[data.source]]");
+    draft_.job.data.source.clear();
+    for (const auto& x : *all) {
+      draft_.source = {};
+      for (auto&& [key, value] : *x.as_table())
+        read_key(data_sources, key, value);
+      draft_.job.data.source.push_back(draft_.source);
+    }
+    draft_.source = {};
   }
 
   void read_key(std::string_view section, const toml::key& key, const toml::node& value) {
@@ -242,6 +259,15 @@ private:
     target = static_cast<Integer>(whole->get());
   }
 
+  void assign(std::vector<double>& target, const std::string& path, const toml::node& value) {
+    const auto* all = value.as_array();
+    if (!all || all->size() > 1000)
+      wrong_type(path, value, "a list of numbers: [0.5, 0.5, 0.5]");
+    target.clear();
+    for (const auto& x : *all)
+      assign(target.emplace_back(), path, x);
+  }
+
   void assign(std::chrono::milliseconds& target, const std::string& path, const toml::node& value) {
     const auto* text = value.as_string();
     auto duration = text ? parse_duration(text->get()) : std::nullopt;
@@ -257,7 +283,7 @@ private:
     if (whole_ && !given("job.name"))
       job.name = std::filesystem::path(name_).stem().string().substr(0, 100);
     fill_length();
-    if (whole_ && !given("data.path") && job.data.kind != "synthetic")
+    if (whole_ && !given("data.path") && job.data.source.empty() && job.data.kind != "synthetic")
       fail_at("data.path", "data.path must name a file or folder");
     if (job.model.kind == "exported" && given("model.path"))
       take_model();
@@ -386,6 +412,18 @@ job_specification with_overrides(const job_specification& job, const job_overrid
   return result.read();
 }
 
+namespace {
+
+/// What moved is the same by its digest; the order of samples follows from how many sources there are, and from these.
+std::vector<std::uint32_t> weights_of(const data_specification& x) {
+  std::vector<std::uint32_t> result;
+  for (const auto& source : x.source)
+    result.push_back(source.weight);
+  return result;
+}
+
+} // namespace
+
 std::vector<std::string> changed_keys(const job_specification& from, const job_specification& to, on_resume of) {
   std::vector<std::string> result;
   for (const auto& key : job_keys()) {
@@ -393,6 +431,8 @@ std::vector<std::string> changed_keys(const job_specification& from, const job_s
     if (key.resume == of && before != after)
       result.push_back(path_of(key) + " (" + after + ", was " + before + ")");
   }
+  if (of == on_resume::fixed && weights_of(from.data) != weights_of(to.data))
+    result.push_back("data.source (other weights)");
   if (of == on_resume::shape && from.model.exported != to.model.exported)
     result.push_back("model.path (another model is there now)");
   if (of == on_resume::fixed && from.model.weights_digests != to.model.weights_digests)

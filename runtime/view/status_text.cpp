@@ -45,6 +45,8 @@ void add_job(std::string& out, const job_status& x) {
     out += "  " + x.problem + "\n";
   if (!x.idle.empty())
     out += "  " + x.idle + "\n";
+  if (const auto waits = data_wait_of(x); !waits.empty())
+    out += "  " + waits + "\n";
   for (std::uint32_t d = 0; d < x.width; ++d) {
     out += fmt::format("  pipeline {}:", d);
     for (std::uint32_t p = 0; p < x.depth; ++p)
@@ -114,6 +116,13 @@ std::string kind_of(const change_status& x) {
   auto result = x.kind;
   std::ranges::replace(result, '_', '-');
   return result;
+}
+
+std::string data_wait_of(const job_status& x) {
+  constexpr double told = 0.01; // of a step
+  if (x.data_wait_for.empty() || x.data_wait_ms < told * x.step_ms)
+    return {};
+  return fmt::format("waits {:.1f} ms a step for data: {}", x.data_wait_ms, x.data_wait_for);
 }
 
 std::string loss_of(const job_status& x) {
@@ -202,6 +211,8 @@ std::string overview_of(const status_reply& given, bool all) {
     out += summary_of(job) + "\n";
     if (!job.idle.empty())
       out += "  " + job.idle + "\n";
+    if (const auto waits = data_wait_of(job); !waits.empty())
+      out += "  " + waits + "\n";
   }
   if (x.jobs.empty())
     out += "no jobs; submit one with `parcae submit JOB.toml`\n";

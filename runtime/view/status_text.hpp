@@ -18,6 +18,9 @@ std::string text_of(const status_reply& x, bool all = true);
 /// and no instances that are lost.
 std::string overview_of(const status_reply& x, bool all);
 
+/// "waits 12.0 ms a step for data: a/0: /data/tokens.bin"; empty if that is no hundredth of a step.
+std::string data_wait_of(const job_status& x);
+
 /// "2.2500", "not finite", or "-" where there is none.
 std::string loss_of(const job_status& x);
 

@@ -3,6 +3,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "runtime/view/screen_text.hpp"
+#include "runtime/view/status_text.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -212,6 +213,8 @@ std::vector<screen_line> plan(const job_status& job, std::size_t columns) {
     add("plan", job.decisions.back().reason, look::plain);
   if (!job.idle.empty())
     add("idle", job.idle, look::faint);
+  if (const auto waits = data_wait_of(job); !waits.empty())
+    add("data", waits, look::warning);
   return result;
 }
 

@@ -4,8 +4,8 @@
 // Many short rounds say more than few long ones where the speed of the machine drifts.
 // Arguments: [rounds = 20] [steps per round = 3] [only these measurements, as a regular expression of their names].
 
+#include "gpu/data/dataset.hpp"
 #include "gpu/layers/model.hpp"
-#include "gpu/model/dataset.hpp"
 #include "runtime/child/process.hpp"
 #include "tests/bench/figures.hpp"
 #include "tests/support/executor_cluster.hpp"

@@ -1,4 +1,5 @@
-// Each job file of deploy/examples runs as it is, but for the number of its steps.
+// Each job file of deploy/examples runs as it is, but for the number of its steps and, if a script beside it makes its
+// data, the folder of that.
 
 #include "tests/support/cluster.hpp"
 
@@ -22,7 +23,14 @@ class examples : public cluster_test, public testing::WithParamInterface<std::st
 // given: a keeper, two workers, the example with the length of its training cut / expected: `submit --wait` ends well;
 // parameters
 TEST_P(examples, runs_to_the_end) {
-  const auto text = content(std::filesystem::path(PARCAE_EXAMPLES) / (GetParam() + ".toml"));
+  auto text = content(std::filesystem::path(PARCAE_EXAMPLES) / (GetParam() + ".toml"));
+  const auto maker = std::filesystem::path(PARCAE_EXAMPLES) / "data" / ("make_" + GetParam() + ".py");
+  if (std::filesystem::exists(maker)) {
+    const auto made = folder.path() / "data";
+    const auto outcome = run_program({"/usr/bin/python3", maker.string(), made.string()});
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    text = std::regex_replace(text, std::regex("/tmp/parcae-" + GetParam()), made.string());
+  }
   const std::regex length("\\n(steps|samples|epochs) = ([\\d.]+)"); // the first is that of [job]
   std::smatch found;
   ASSERT_TRUE(std::regex_search(text, found, length));

@@ -51,6 +51,12 @@ def gpt2_small():
     return of_tokens(models.gpt2(n_layer=12, n_head=12, n_embd=768, n_positions=1024, vocab_size=50257), 32, 50257)
 
 
+def classifier():
+    model = models.classifier()
+    return dict(model=model, forward=lambda x: model(**x).logits, x=models.masked_inputs(2),
+                targets=torch.tensor([[1], [4]]))
+
+
 def resnet18():
     model = models.ResNet18()
     return of_images(model.layers(), model, names_from=model, root=model)
@@ -87,6 +93,7 @@ MODELS = {
     "gpt2_small": gpt2_small,
     "gpt2": lambda: of_tokens(models.gpt2(), 16, 256),
     "bert": lambda: of_tokens(models.bert(), 16, 300, mask_token=299),
+    "classifier": classifier,
     "llama": lambda: of_tokens(models.llama(), 16, 256),
     "qwen2": lambda: of_tokens(models.qwen2(), 16, 256),
     "vit": vit,
@@ -104,6 +111,16 @@ def jobs_gpt2(folder):
     parcae_model.export(models.gpt2(dropout=0.1), models.tokens(256, 16), folder)
 
 
+def jobs_classifier(folder):
+    """For jobs: with dropout, and 400 samples whose first token says their label."""
+    torch.manual_seed(1)
+    parcae_model.export(models.classifier(dropout=0.1), models.masked_inputs(2), folder)
+    inputs = models.masked_inputs(400)
+    labels = inputs["input_ids"][:, 0] % 5
+    data = [{**{name: x[i].tolist() for name, x in inputs.items()}, "label": int(labels[i])} for i in range(400)]
+    parcae_model.export_dataset(data, folder / "data", inputs=tuple(inputs), targets="label")
+
+
 def twin_for_bench(folder):
     """The shapes of tests/bench/exported_bench.cpp."""
     torch.manual_seed(1)
@@ -111,7 +128,7 @@ def twin_for_bench(folder):
     parcae_model.export(model.layers(), models.tokens(512, 128), folder, names_from=model)
 
 
-OTHERS = {"gpt2_dropout": jobs_gpt2, "twin_for_bench": twin_for_bench}
+OTHERS = {"gpt2_dropout": jobs_gpt2, "classifier_dropout": jobs_classifier, "twin_for_bench": twin_for_bench}
 
 
 def export(name, folder):
@@ -136,7 +153,9 @@ def export(name, folder):
         for n, p in module.named_parameters():
             named[f"{i}.{n}" if isinstance(root, (list, tuple)) else n] = p
     statistics = {n: b for m in modules for n, b in m.named_buffers() if n in description["tensors"] and "running" in n}
-    batch = {"x": x.clone(), "targets": targets.contiguous().clone()}
+    first, *others = x.values() if isinstance(x, dict) else (x,)
+    batch = {"x": first.clone(), "targets": targets.contiguous().clone()}
+    batch.update({f"extra{i}": other.clone() for i, other in enumerate(others)})
     save_file({**batch, **{n: b.clone() for n, b in statistics.items()}}, folder / "reference.safetensors")
     (folder / "reference.json").write_text(json.dumps({
         "loss": struct.unpack("<I", struct.pack("<f", loss.item()))[0],

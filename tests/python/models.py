@@ -32,6 +32,20 @@ def bert(inner=64):
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
 
 
+def classifier(dropout=0.0):
+    return transformers.BertForSequenceClassification(transformers.BertConfig(
+        vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        max_position_embeddings=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_labels=5))
+
+
+def masked_inputs(samples, places=16):
+    """Of BERT: ids, two types, a mask of different lengths."""
+    lengths = torch.arange(samples) % (places - 4) + 4
+    mask = (torch.arange(places) < lengths[:, None]).to(torch.int64)
+    return {"input_ids": torch.randint(300, (samples, places)) * mask,
+            "token_type_ids": (torch.arange(places) >= lengths[:, None] // 2).to(torch.int64), "attention_mask": mask}
+
+
 def llama():
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,

@@ -1,7 +1,7 @@
 #include "tests/support/reference_models.hpp"
 
+#include "gpu/data/samples.hpp"
 #include "gpu/layers/model.hpp"
-#include "gpu/model/samples.hpp"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/activation.h>

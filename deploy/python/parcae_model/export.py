@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from .errors import CannotExport, first_line, line_of_exception, line_of_forward, quiet, refuse
 from .graph import Slots, references_in, run_graph, write_graph
 from .huggingface import is_pretrained
-from .layers import layers_of, switched
+from .layers import layers_of, names_taken, switched
 from .measure import activations_of, flop_of
 
 FORMAT, VERSION = "parcae.exported_model", 1
@@ -24,17 +24,19 @@ def export(model, example, folder, *, loss="cross_entropy", targets=None, names_
     model       a list of layers, an nn.Sequential, or a model of a class in parcae_model.huggingface.KNOWN. What lies
                 between two layers is one float32 tensor whose first dimension is the batch.
     example     one batch of at least two samples, whole numbers: tokens [batch, sequence], or pixels 0 … 255
-                [batch, channels, height, width], height = width.
+                [batch, channels, height, width], height = width. Or several by name, those first: {"input_ids": …,
+                "attention_mask": …}. A layer whose forward has a parameter of such a name is given it.
     loss        "cross_entropy" of the last layer's output and the targets, "mean_squared_error", or "in_last_layer":
                 the last layer takes (input, targets) and returns the loss, a scalar; `targets` is then an example.
     names_from  the module whose names the tensors get, if `model` is a list of its parts
     pixels      parcae_model.Pixels(mean, deviation): what makes real numbers of pixels, put before the first layer
     vocabulary  number of token values; default: that of the first embedding
-    classes     number of labels, if the loss is in the last layer
+    classes     number of labels, if the loss is in the last layer and the targets are one label for each sample
     mask_token  the model is trained to fill in masked tokens; this one stands for them
     The model itself stays as it is. Raises CannotExport: one line.
     """
-    exporter = _Exporter(loss, targets)
+    example, extras = _inputs_of(example)
+    exporter = _Exporter(loss, targets, extras)
     with torch.random.fork_rng(devices=[]):
         description = exporter.describe(layers_of(model, names_from, pixels), example, vocabulary, classes, mask_token)
     exporter.add_huggingface(description, model if names_from is None else names_from)
@@ -68,32 +70,37 @@ def _text_of(description):
 
 
 class _Exporter:
-    def __init__(self, loss, targets):
+    def __init__(self, loss, targets, extras):
         if loss not in LOSSES:
             raise CannotExport(f'the loss "{loss}" is not known; it is one of {", ".join(LOSSES)}')
         if (loss == "in_last_layer") != (targets is not None):
             raise CannotExport("an example of the targets is given if, and only if, the loss is in the last layer")
-        self.loss, self.targets = loss, targets
+        self.loss, self.targets, self.extras = loss, targets, extras
         self.graphs, self.keys, self.likes = [], {}, {}
         self.stored, self.digests = {}, {}   # by name in weights.safetensors
         self.names_stored, self.same = {}, {}
 
     def describe(self, layers, example, vocabulary, classes, mask_token):
         kind = _input_kind(example)
-        x, described, owners, ties = example, [], {}, {}
+        x, described, owners, ties, used = example, [], {}, {}, set()
         for number, layer in enumerate(layers):
             last = number + 1 == len(layers)
             extra = (self.targets,) if last and self.targets is not None else ()
-            output = self.run(layer, x, extra, scalar=bool(extra))
-            graph = self.graph_for(layer, (x, *extra), output)
+            taken = {name: self.extras[name] for name in names_taken(layer.module, self.extras)}
+            used.update(taken)
+            output = self.run(layer, x, extra, taken, scalar=bool(extra))
+            graph = self.graph_for(layer, (x, *extra), taken, output)
             described.append({"name": layer.name, "graph": graph,
                               "parameters": [name for name, _ in self.own_names(layer, number, owners, ties)],
                               "buffers": [self.store(name, t) for name, t in layer.buffers],
                               "constants": [self.store_constant(name, t) for name, t in layer.constants],
                               "output": list(output.shape[1:]),
-                              "forward_flop": flop_of(layer.module, (x, *extra)) / len(example),
-                              "activation_values": activations_of(layer, (x, *extra)) / len(example)})
+                              "forward_flop": flop_of(layer.module, (x, *extra), taken) / len(example),
+                              "activation_values": activations_of(layer, (x, *extra), taken) / len(example)})
             x = output
+        for name in self.extras:
+            if name not in used:
+                raise CannotExport(f'no layer takes "{name}": none has a parameter of that name; leave it out')
         tensors = {name: [str(t.dtype).removeprefix("torch."), list(t.shape), self.digests[name]]
                    for name, t in self.stored.items()}
         return {"format": FORMAT, "version": VERSION, "torch": torch.__version__.split("+")[0],
@@ -119,6 +126,12 @@ class _Exporter:
         description["huggingface"] = {"config": config, "frozen": list(frozen)}
 
     def input(self, kind, example, layers, output, vocabulary, classes):
+        result = self.first_input(kind, example, layers, output, vocabulary, classes)
+        if self.extras:
+            result["extras"] = [{"name": name, "shape": list(x.shape[1:])} for name, x in self.extras.items()]
+        return result
+
+    def first_input(self, kind, example, layers, output, vocabulary, classes):
         if kind == "tokens":
             if vocabulary is None:
                 found = [m for m in layers[0].module.modules() if isinstance(m, torch.nn.Embedding)]
@@ -126,12 +139,17 @@ class _Exporter:
                     raise CannotExport("the first layer has no embedding: say how many values a token has "
                                        "(vocabulary=)")
                 vocabulary = found[0].num_embeddings
+            result = {"kind": "tokens", "sequence": example.shape[1], "vocabulary": vocabulary}
+            if self.loss == "cross_entropy" and output.dim() == 2:
+                classes = output.shape[1]
+            if classes is not None:
+                return {**result, "classes": classes}
             wanted = [example.shape[1], vocabulary]
             fits = output.dim() == 3 and output.shape[1] == wanted[0] and output.shape[2] >= vocabulary
             if self.loss == "cross_entropy" and not fits:
                 refuse(layers[-1].name, line_of_forward(layers[-1].module),
                        f"returns {list(output.shape[1:])} for a sample; cross-entropy of tokens wants {wanted}")
-            return {"kind": "tokens", "sequence": example.shape[1], "vocabulary": vocabulary}
+            return result
         if self.loss == "cross_entropy":
             if output.dim() != 2:
                 refuse(layers[-1].name, line_of_forward(layers[-1].module),
@@ -144,11 +162,11 @@ class _Exporter:
 
     # --- one layer
 
-    def run(self, layer, x, extra, scalar):
+    def run(self, layer, x, extra, taken, scalar):
         """The layer's output for the example, in evaluation."""
         try:
             with switched([layer.module], False), torch.no_grad():
-                output = layer.module(x, *extra)
+                output = layer.module(x, *extra, **taken)
         except Exception as e:
             refuse(layer.name, line_of_exception(e) or line_of_forward(layer.module),
                    f"fails on the example: {first_line(e)}")
@@ -167,23 +185,26 @@ class _Exporter:
                    f"returns {list(output.shape)} for {list(x.shape)}; the first dimension is the batch")
         return output
 
-    def graph_for(self, layer, inputs, output):
+    def graph_for(self, layer, inputs, taken, output):
         """The number of the layer's graphs: those of an earlier layer, if they compute what this one does."""
-        like = layer.likeness(inputs[0].shape), len(inputs)
+        like = layer.likeness(inputs[0].shape), len(inputs), tuple(taken)
+        given = dict(zip(("%x", "%y"), inputs))
+        given.update({f"%s{i}": x for i, (name, x) in enumerate(self.extras.items()) if name in taken})
         for number, renamed in self.likes.get(like, ()):
             before = list(layer.constants)
             layer.constants = [before[int(old[2:])] for old in renamed]
             with torch.no_grad():
-                if torch.equal(run_graph(self.graphs[number]["eval"], layer.tensors(), *inputs), output):
+                if torch.equal(run_graph(self.graphs[number]["eval"], {**layer.tensors(), **given}), output):
                     return number
             layer.constants = before
-        graphs = {mode: self.export_one(layer, inputs, mode == "train") for mode in ("train", "eval")}
+        graphs = {mode: self.export_one(layer, inputs, taken, list(given), mode == "train")
+                  for mode in ("train", "eval")}
         used = {r for g in graphs.values() for node in g["nodes"] for r in references_in(node["args"])}
         for i, (name, _) in enumerate(layer.parameters):
             if not any(f"%p{i}" in references_in(node["args"]) for node in graphs["train"]["nodes"]):
                 refuse(layer.name, line_of_forward(layer.module),
                        f"does not use its parameter {name}; remove it, or freeze it (requires_grad_(False))")
-        self.compare_gradients(layer, graphs["train"], inputs)
+        self.compare_gradients(layer, graphs["train"], given, taken)
         renamed = layer.keep_constants(used)
         graphs = json.loads(json.dumps(graphs))
         for g in graphs.values():
@@ -198,23 +219,23 @@ class _Exporter:
         return self.keys[key]
 
     @staticmethod
-    def compare_gradients(layer, graph, inputs):
+    def compare_gradients(layer, graph, given, taken):
         """With the module's own, bit for bit: a backward that somebody wrote leaves no trace in a graph."""
         buffers = [(x, x.clone()) for x in layer.module.buffers()]
 
         def gradients(run):
             torch.manual_seed(0)
-            x = inputs[0].detach()
+            x = given["%x"].detach()
             wanted = {name: p for name, p in layer.parameters}
             if x.is_floating_point():
                 x = wanted["its input"] = x.clone().requires_grad_()
-            output = run(x, *inputs[1:])
+            output = run({**given, "%x": x})
             made = torch.linspace(-1, 1, output.numel()).view_as(output)
             return dict(zip(wanted, torch.autograd.grad(output, list(wanted.values()), made, allow_unused=True)))
 
         with switched([layer.module], True), torch.enable_grad():
-            expected = gradients(layer.module)
-            came = gradients(lambda *x: run_graph(graph, layer.tensors(), *x))
+            expected = gradients(lambda x: layer.module(*(x[n] for n in ("%x", "%y") if n in x), **taken))
+            came = gradients(lambda x: run_graph(graph, {**layer.tensors(), **x}))
         with torch.no_grad():
             for x, before in buffers:
                 x.copy_(before)
@@ -225,15 +246,20 @@ class _Exporter:
                        f"the gradient of {name} is not that of its operators; a function with a backward of its own "
                        "cannot be exported")
 
-    def export_one(self, layer, inputs, training):
+    def export_one(self, layer, inputs, taken, references, training):
         batch = torch.export.Dim("batch", min=1)
-        shapes = tuple({0: batch} if x.dim() > 0 else None for x in inputs)
+        dynamic = lambda x: {0: batch} if x.dim() > 0 else None
+        inputs = (*inputs, *taken.values())
+        shapes = tuple(map(dynamic, inputs))
+        module = _Called(layer.module, len(inputs) - len(taken), list(taken)) if taken else layer.module
+        names = {f"module.{n}": r for n, r in layer.references.items()} if taken else layer.references
         try:
             with switched([layer.module], training), quiet():
-                program = torch.export.export(layer.module, inputs, dynamic_shapes=shapes, strict=False)
+                program = torch.export.export(module, inputs, strict=False,
+                                              dynamic_shapes=(shapes,) if taken else shapes)
         except Exception as e:
             refuse(layer.name, line_of_exception(e) or line_of_forward(layer.module), _reason(e))
-        return write_graph(program, Slots(layer.references), layer.name, training)
+        return write_graph(program, Slots(names, references), layer.name, training)
 
     # --- tensors
 
@@ -281,6 +307,29 @@ class _Exporter:
                 name += "_"
             self.same[key] = self.store(name, x)
         return self.same[key]
+
+
+class _Called(torch.nn.Module):
+    """A layer called with positions only: so the order of a graph's inputs is known."""
+
+    def __init__(self, module, inputs, names):
+        super().__init__()
+        self.module, self.inputs, self.names = module, inputs, names
+
+    def forward(self, *given):
+        return self.module(*given[:self.inputs], **dict(zip(self.names, given[self.inputs:])))
+
+
+def _inputs_of(example):
+    """The first of several inputs, and the others by name, as training gives them: int64."""
+    if not isinstance(example, dict):
+        return example, {}
+    first = next((n for n in ("input_ids", "pixel_values", "pixels") if n in example), next(iter(example), None))
+    extras = {name: x for name, x in example.items() if name != first}
+    for name, x in extras.items():
+        if not isinstance(x, torch.Tensor) or x.is_floating_point() or x.dim() < 1 or len(x) != len(example[first]):
+            raise CannotExport(f'the example\'s "{name}" is no tensor of whole numbers with one entry for each sample')
+    return example.get(first), {name: x.to(torch.int64) for name, x in extras.items()}
 
 
 def _renamed(x, names):

@@ -1,8 +1,9 @@
 """An ExportedProgram of one layer as a small graph of plain values.
 
 A graph is {"nodes": [{"op", "args", "at"}], "output"}. An operator's arguments are all there, in the schema's order,
-defaults filled in. References: "%x" the layer's input, "%y" the targets, "%p3" a parameter, "%b0" a running statistic,
-"%c1" a constant, "%7" the result of node 7. Real numbers are strings ("1e-05", "-inf"): so no JSON library rounds them.
+defaults filled in. References: "%x" the layer's input, "%y" the targets, "%s0" another input of the sample, "%p3" a
+parameter, "%b0" a running statistic, "%c1" a constant, "%7" the result of node 7. Real numbers are strings ("1e-05",
+"-inf"): so no JSON library rounds them.
 Nothing of it is code.
 """
 
@@ -20,10 +21,11 @@ _SAME = {"__and__.Tensor": "bitwise_and.Tensor", "__or__.Tensor": "bitwise_or.Te
 
 
 class Slots:
-    """Which parameter, running statistic or constant a name of a layer's module stands for."""
+    """Which parameter, running statistic or constant a name of a layer's module stands for, and what its inputs are."""
 
-    def __init__(self, references):
+    def __init__(self, references, inputs):
         self.references = references  # by name in the module: "%p0"
+        self.inputs = inputs          # "%x" and so on, in the order of the call
         self.names = {reference: name for name, reference in reversed(references.items())}
 
 
@@ -33,7 +35,7 @@ class _Writer:
         self.nodes = []
         self.values = {}     # of an fx node: a reference, or a list of them
         self.foreign = {}    # references that are not the graph's own to write to: what they are
-        self.inputs = []
+        self.inputs = iter(slots.inputs)
 
     def place(self, node):
         """Of a node with a graph of its own, where that begins."""
@@ -181,9 +183,9 @@ class _Writer:
     def placeholder(self, node, spec):
         kind = spec.kind.name
         if kind == "USER_INPUT":
-            reference = "%x" if not self.inputs else "%y"
-            self.inputs.append(reference)
-            self.foreign[reference] = "the layer's input" if reference == "%x" else "the targets"
+            reference = next(self.inputs)
+            self.foreign[reference] = {"%x": "the layer's input", "%y": "the targets"}.get(
+                reference, "an input of the sample")
         else:
             reference = self.slots.references.get(spec.target)
             if reference is None:
@@ -244,9 +246,9 @@ def write_graph(program, slots, path, training):
     return _Writer(program, slots, path, training).write()
 
 
-def run_graph(graph, tensors, x, targets=None):
-    """What the graph computes, by PyTorch; to compare with the module. tensors: by reference."""
-    values = {**tensors, "%x": x, "%y": targets}
+def run_graph(graph, tensors):
+    """What the graph computes, by PyTorch; to compare with the module. tensors: all that it refers to, by reference."""
+    values = dict(tensors)
 
     def value(a, kind):
         if isinstance(a, list):

@@ -46,8 +46,31 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         self.embeddings = embeddings
 
-    def forward(self, tokens):
-        return self.embeddings(input_ids=tokens)
+    def forward(self, tokens, token_type_ids=None):
+        return self.embeddings(input_ids=tokens, token_type_ids=token_type_ids)
+
+
+class BertBlock(nn.Module):
+    """A block that reads the sample's mask, if it has one: 1 is a token, 0 padding."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, hidden, attention_mask=None):
+        if attention_mask is None:
+            return _one(self.block(hidden))
+        hides = 1.0 - attention_mask[:, None, None, :].to(hidden.dtype)
+        return _one(self.block(hidden, attention_mask=hides * torch.finfo(hidden.dtype).min))
+
+
+class BertClassifier(nn.Module):
+    def __init__(self, pooler, dropout, classifier):
+        super().__init__()
+        self.pooler, self.dropout, self.classifier = pooler, dropout, classifier
+
+    def forward(self, hidden):
+        return self.classifier(self.dropout(self.pooler(hidden)))
 
 
 class RotaryBlock(nn.Module):
@@ -78,7 +101,13 @@ def _gpt2(model):
 
 
 def _bert(model):
-    return [BertEmbeddings(model.bert.embeddings), *map(Block, model.bert.encoder.layer), model.cls]
+    return [BertEmbeddings(model.bert.embeddings), *map(BertBlock, model.bert.encoder.layer), model.cls]
+
+
+def _bert_classifier(model):
+    body = model.bert
+    return [BertEmbeddings(body.embeddings), *map(BertBlock, body.encoder.layer),
+            BertClassifier(body.pooler, model.dropout, model.classifier)]
 
 
 def _rotary(model):
@@ -100,6 +129,7 @@ def is_pretrained(model):
 KNOWN = {
     "GPT2LMHeadModel": _gpt2,
     "BertForMaskedLM": _bert,
+    "BertForSequenceClassification": _bert_classifier,
     "LlamaForCausalLM": _rotary,
     "Qwen2ForCausalLM": _rotary,
     "ViTForImageClassification": _vit,

@@ -1,10 +1,20 @@
 """What a model's layers are, and what the tensors of each are called."""
 
+import inspect
+
 import torch
 from torch import nn
 
 from .errors import refuse
 from .huggingface import KNOWN
+
+
+def names_taken(module, names):
+    """Those of the names that the module's forward has a parameter for, besides the first; in the names' order."""
+    if isinstance(module, Joined):
+        return [x for x in names if any(x in names_taken(part, names) for part in module.parts)]
+    taken = list(inspect.signature(module.forward).parameters)[1:]
+    return [x for x in names if x in taken]
 
 
 class Joined(nn.Module):
@@ -14,9 +24,9 @@ class Joined(nn.Module):
         super().__init__()
         self.parts = nn.ModuleList(modules)
 
-    def forward(self, x):
+    def forward(self, x, **extras):
         for part in self.parts:
-            x = part(x)
+            x = part(x, **{name: extras[name] for name in names_taken(part, extras)})
         return x
 
 

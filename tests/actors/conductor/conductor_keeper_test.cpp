@@ -93,6 +93,22 @@ TEST_F(conductor_test, view_tells_the_course_of_the_training) {
   EXPECT_TRUE(c.view().keepers.empty());
 }
 
+TEST_F(conductor_test, view_tells_who_waits_for_data) {
+  // given: a rank that waited, and later did not. expected: its file and the time while that is so
+  run_two();
+  const auto g = c.view().current;
+  progress said{g, {1, g}, {0}, 100, {}};
+  said.data_wait_ms = 7;
+  said.data_wait_for = "/data";
+  const auto rank = c.view().grid->participants[0].slot.instance == "a" ? 0u : 1u;
+  c.say("a", said);
+  ASSERT_EQ(c.view().data_waits.size(), 1u);
+  EXPECT_EQ(c.view().data_waits.at(rank), (std::pair<double, std::string>(7, "/data")));
+  said.data_wait_for.clear();
+  c.say("a", said);
+  EXPECT_TRUE(c.view().data_waits.empty());
+}
+
 TEST_F(conductor_test, loss_that_is_not_finite_any_more_is_said_once) {
   // given: a job that diverges. expected: a line in its log, at the first such step.
   run_two();

@@ -121,6 +121,41 @@ TEST_F(conductor_test, joiner_without_the_data_waits_while_no_other_node_is_left
   EXPECT_EQ(c.view().now, phase::running);
 }
 
+// given: the digests of all bytes come while it trains / expected: nothing happens while they agree; the job ends when
+// they do not, and both slots are named
+TEST_F(conductor_test, data_that_differs_where_it_was_not_sampled_ends_the_job) {
+  run_two();
+  c.say("a", loaded{job_id{1}, "digest", "whole"});
+  c.say("b", loaded{job_id{1}, "digest", "whole"});
+  c.advance(20ms);
+  c.step();
+  EXPECT_FALSE(c.ended());
+  c.add("d");
+  c.advance(20ms);
+  c.say("d", loaded{job_id{1}, "digest", "another"});
+  EXPECT_TRUE(c.ended());
+  EXPECT_THAT(c.view().problem, HasSubstr("differs between a/0 and d/0"));
+}
+
+TEST_F(conductor_test, sample_that_nobody_can_train_on_ends_the_job) {
+  run_two();
+  c.say("b", failed{c.view().current, failure::sample, 0, "data /x: token 7 is 300", {}});
+  EXPECT_TRUE(c.ended());
+  EXPECT_EQ(c.view().problem, "b/0: data /x: token 7 is 300");
+}
+
+// given: the data of one of two goes while it trains / expected: the other goes on; the first loads it anew
+TEST_F(conductor_test, node_that_cannot_read_its_data_any_more_loses_its_place) {
+  run_two();
+  c.say("b", failed{c.view().current, failure::data, 0, "data /x: ends at byte 7", {}});
+  c.advance(50ms);
+  c.step();
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 1u);
+  c.advance(10s);
+  EXPECT_EQ(c.view().grid->width, 2u);
+}
+
 // --- no room beside a healthy generation
 // ------------------------------------------------------------------------------
 

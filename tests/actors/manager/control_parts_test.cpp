@@ -299,6 +299,11 @@ TEST(status, shows_the_course_of_the_training) {
   EXPECT_EQ(x.layers, 3u);
   EXPECT_THAT(x.grid_incarnations, ElementsAre(incarnation{1}, incarnation{1}));
   EXPECT_DOUBLE_EQ(x.time_left_ms, 88 * 50) << "only the step time is known";
+  EXPECT_EQ(x.data_wait_for, "") << "nobody waited";
+  view->data_waits = {{0, {3, "/one"}}, {1, {4, "/two"}}, {7, {5, "/of a rank that is no more"}}};
+  x = status_of({7}, entry, {view, 0, nullptr}, {});
+  EXPECT_EQ(x.data_wait_ms, 4);
+  EXPECT_EQ(x.data_wait_for, to_string(view->grid->participants.at(1).slot) + ": /two");
   view->steps_per_s = 4;
   EXPECT_DOUBLE_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).time_left_ms, 22'000);
   EXPECT_THAT(status_of({7}, entry, {view, 0, nullptr}, {.losses_from = 11}).losses, ElementsAre(loss_point{12, 4.25}));

@@ -55,10 +55,11 @@ struct running_model {
   }
 
   /// `repeat`: inner activations are computed again, as with parallel.recompute.
-  double train(const at::Tensor& x, const at::Tensor& targets, bool repeat = false) {
+  double train(const at::Tensor& x, const at::Tensor& targets, bool repeat = false,
+               const std::vector<at::Tensor>& extras = {}) {
     std::vector<std::pair<at::Tensor, at::Tensor>> passed;
     auto value = x;
-    forward_pass pass{{7, 3, 1}, true, {}, {}, {}};
+    forward_pass pass{.position = {7, 3, 1}, .extras = extras};
     const auto forward = [&](std::size_t i, const at::Tensor& input, bool with_statistics) {
       pass.statistics =
           with_statistics && buffers[i].defined() ? statistics.emplace_back(at::zeros_like(buffers[i])) : at::Tensor();
@@ -129,9 +130,14 @@ TEST_P(exported_model_test, gradients_have_the_bits_of_pytorch) {
   shape.insert(shape.begin(), 2);
   const auto x = read(file, "x", shape, true);
   const auto targets = read(file, "targets", {2, static_cast<std::int64_t>(description.targets)}, true);
+  std::vector<at::Tensor> extras;
+  for (auto extra : description.extras) {
+    extra.shape.insert(extra.shape.begin(), 2);
+    extras.push_back(read(file, "extra" + std::to_string(extras.size()), extra.shape, true));
+  }
   for (const bool repeat : {false, true}) {
     running_model running(model);
-    const auto loss = static_cast<float>(running.train(x, targets, repeat));
+    const auto loss = static_cast<float>(running.train(x, targets, repeat, extras));
     EXPECT_EQ(std::bit_cast<std::uint32_t>(loss), reference.at("loss").to_number<std::uint32_t>()) << loss;
     const auto gradients = running.gradients();
     EXPECT_EQ(gradients.size(), reference.at("gradients").as_object().size());
@@ -157,8 +163,8 @@ TEST_P(exported_model_test, gradients_have_the_bits_of_pytorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(python, exported_model_test,
-                         ::testing::Values("gpt2_small", "gpt2", "bert", "llama", "qwen2", "vit", "resnet18", "mixer",
-                                           "twin", "teaching", "regression"),
+                         ::testing::Values("gpt2_small", "gpt2", "bert", "classifier", "llama", "qwen2", "vit",
+                                           "resnet18", "mixer", "twin", "teaching", "regression"),
                          [](const auto& x) { return std::string(x.param); });
 
 // given: a model with dropout / expected: the same position gives the same bits, recomputed too; another step or

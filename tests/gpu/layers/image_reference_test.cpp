@@ -1,10 +1,10 @@
 // The oracle for the layers of images: the same networks of torch::nn, from the same weights, both in float64. Rounding
 // errors, which norms over few values magnify from step to step, are then far below what any mistake would change.
 
+#include "gpu/data/dataset.hpp"
+#include "gpu/data/samples.hpp"
 #include "gpu/layers/model.hpp"
 #include "gpu/layers/optimizer.hpp"
-#include "gpu/model/dataset.hpp"
-#include "gpu/model/samples.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_models.hpp"
 

@@ -1,9 +1,9 @@
 // The oracle for the layers: the same GPT written independently with torch::nn, trained with LibTorch's own optimizer
 // and clipping from the same weights. Also: a small GPT learns text better than its letter frequencies.
 
+#include "gpu/data/dataset.hpp"
 #include "gpu/layers/model.hpp"
 #include "gpu/layers/optimizer.hpp"
-#include "gpu/model/dataset.hpp"
 #include "tests/support/reference_gpt.hpp"
 
 #include <ATen/ATen.h>

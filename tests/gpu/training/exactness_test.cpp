@@ -1,5 +1,6 @@
 // The exactness contract over jobs unlike the one that other tests use: final parameters at several shapes against 1×1.
 
+#include "tests/support/data_folder.hpp"
 #include "tests/support/executor_cluster.hpp"
 
 #include <gtest/gtest.h>
@@ -145,6 +146,36 @@ const exactness_case cases[] = {
        job.optimizer.rate_factors = "transformer.wte.weight=0.5, *.0.ln_1.*=3, *.1.mlp.*=0";
      },
      {{2, 2}, {1, 5}, {3, 1}, {1, 3}}},
+    {"tokens_of_two_sources_on_the_disk",
+     [](job_specification& job) {
+       static const data_folder data;
+       job.data = {.kind = "tokens",
+                   .validation = 10,
+                   .source = {{data.large_tokens(), 3}, {data.few_tokens(), 1}},
+                   .token_bytes = 4};
+     },
+     {{2, 2}, {1, 5}, {3, 1}}},
+    {"folder_of_augmented_images",
+     [](job_specification& job) {
+       static const data_folder data;
+       job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16, .classes = 3};
+       job.data = {.kind = "image_folder",
+                   .path = data.images(),
+                   .resize = 18,
+                   .augment = "crop",
+                   .flip = true,
+                   .mean = {0.4, 0.5, 0.6},
+                   .deviation = {0.2, 0.25, 0.3}};
+       job.steps = 8;
+     },
+     {{2, 2}, {3, 1}, {1, 5}, {4, 1}}},
+    {"columns",
+     [](job_specification& job) {
+       static const data_folder data;
+       job.model.sequence = 12;
+       job.data = {.kind = "columns", .path = data.columns(12)};
+     },
+     {{2, 2}, {3, 1}, {1, 5}}},
     {"odd_sizes",
      [](job_specification& job) {
        job.model.width = 15;

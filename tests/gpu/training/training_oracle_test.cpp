@@ -1,8 +1,8 @@
 // What the exactness contract cannot show: that training is right, and that the contract is not vacuous.
 
 #include "gpu/checkpoint/checkpoint.hpp"
+#include "gpu/data/dataset.hpp"
 #include "gpu/layers/model.hpp"
-#include "gpu/model/dataset.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_gpt.hpp"
 #include "tests/support/reference_models.hpp"

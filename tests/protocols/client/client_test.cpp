@@ -44,6 +44,13 @@ TEST(client, requests_round_trip) {
   expected.optimizer.rate_factors = "*=2";
   expected.patience = 3;
   expected.min_delta = 0.25;
+  expected.data.source = {{"/one", 2}, {"/two", 3}};
+  expected.data.token_bytes = 4;
+  expected.data.resize = 36;
+  expected.data.augment = "crop";
+  expected.data.flip = true;
+  expected.data.mean = {0.25, 0.5};
+  expected.data.deviation = {0.125, 0.75};
   auto job = std::get<submit_request>(decode_request(encode(request{submit_request{expected}}))).job;
   EXPECT_EQ(job.min_instances, 6u);
   EXPECT_EQ(job.name, expected.name);
@@ -102,7 +109,10 @@ TEST(client, requests_round_trip) {
 
 // given: each kind of reply / expected: the same after encoding and decoding
 TEST(client, replies_round_trip) {
-  EXPECT_EQ(std::get<status_reply>(decode_reply(encode(reply{sample_status()}))), sample_status());
+  auto expected = sample_status();
+  expected.jobs[0].data_wait_ms = 12.5; // older builds did not know it
+  expected.jobs[0].data_wait_for = "a/0: /data/tokens.bin";
+  EXPECT_EQ(std::get<status_reply>(decode_reply(encode(reply{expected}))), expected);
   auto error = std::get<error_reply>(decode_reply(encode(reply{error_reply{"unknown_job", "no such job: 4"}})));
   EXPECT_EQ(error.code, "unknown_job");
   EXPECT_EQ(error.text, "no such job: 4");

@@ -168,6 +168,18 @@ TEST(status_text, a_loss_that_there_is_not) {
   EXPECT_EQ(loss_of(x), "not finite");
 }
 
+// given: a disk that cannot keep up, and one that nearly can / expected: the file is named, where the job is shown
+TEST(status_text, what_steps_wait_for_is_named) {
+  auto x = sample();
+  x.jobs[0].step_ms = 100;
+  x.jobs[0].data_wait_ms = 12;
+  x.jobs[0].data_wait_for = "a/0: /data/tokens.bin";
+  for (const auto& text : {text_of(x), overview_of(x, false)})
+    EXPECT_THAT(text, HasSubstr("  waits 12.0 ms a step for data: a/0: /data/tokens.bin\n"));
+  x.jobs[0].data_wait_ms = 0.9;
+  EXPECT_THAT(text_of(x), Not(HasSubstr("for data")));
+}
+
 // given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
 // counts; with --all for each
 TEST(status_text, an_overview_has_one_line_per_job) {

@@ -216,6 +216,10 @@ TEST(watch_screen, other_states) {
   EXPECT_THAT(joined(screen), Not(HasSubstr("stage 0")));
   job.idle = "1 slot idle: too few for another pipeline of 3 stages";
   EXPECT_THAT(joined(render(x, 3, at, {80, 24})), HasSubstr("idle        1 slot idle: too few"));
+  job.step_ms = 10;
+  job.data_wait_ms = 5;
+  job.data_wait_for = "a/0: /x";
+  EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "waits 5.0 ms a step for data: a/0: /x"), look::warning);
   job.state = "failed";
   job.problem = "no node has /data";
   EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "no node has /data"), look::bad);

@@ -1,6 +1,6 @@
 // A job's samples: which are trained on, how they are masked, in what order they come.
 
-#include "gpu/model/samples.hpp"
+#include "gpu/data/samples.hpp"
 #include "gpu/model/seed.hpp"
 
 #include <gtest/gtest.h>
@@ -171,9 +171,54 @@ TEST(sample_order, does_not_depend_on_what_was_asked_before) {
   }
 }
 
+/// The permutation of large epochs, written from its description.
+std::uint64_t walked(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size, unsigned bits, std::uint64_t place) {
+  const auto key = mix_seed(seed, "epoch", {epoch});
+  const auto half = std::uint64_t{1} << bits;
+  do {
+    auto low = place % half, high = place / half;
+    for (std::uint64_t round = 0; round < 6; ++round) {
+      const auto mixed = high ^ mix_seed(key, "round", {round, low}) % half;
+      high = low;
+      low = mixed;
+    }
+    place = high * half + low;
+  } while (place >= size);
+  return place;
+}
+
+// given: more samples than are listed / expected: the network as described; each sample once in an epoch; no two epochs
+// alike; neighbours far apart
+TEST(sample_order, large_epochs_are_permuted_without_a_list) {
+  for (const auto& [size, bits] : {std::pair{sample_order::most_listed + 1, 11u},
+                                   {std::uint64_t{3'000'000'000}, 16u},
+                                   {std::uint64_t{1} << 47, 24u}}) {
+    sample_order order{5, size};
+    for (std::uint64_t epoch = 0; epoch < 2; ++epoch)
+      for (std::uint64_t i = 0; i < 500; ++i) {
+        const auto place = i * (size / 500);
+        ASSERT_EQ(order(epoch * size + place), walked(5, epoch, size, bits, place)) << size;
+      }
+  }
+  constexpr auto size = sample_order::most_listed + 777;
+  sample_order order{3, size};
+  std::vector<bool> seen(size);
+  std::uint64_t same = 0, ascents = 0;
+  for (std::uint64_t i = 0; i < size; ++i) {
+    const auto place = order(i);
+    ASSERT_LT(place, size);
+    ASSERT_FALSE(seen[place]);
+    seen[place] = true;
+    same += order(size + i) == place;
+    ascents += i > 0 && order(i - 1) < place;
+  }
+  EXPECT_LT(same, 20u);
+  EXPECT_NEAR(static_cast<double>(ascents) / size, 0.5, 0.005);
+}
+
 TEST(sample_order, impossible_sizes_are_refused) {
   EXPECT_THROW(sample_order(1, 0), std::invalid_argument);
-  EXPECT_THROW(sample_order(1, std::uint64_t{1} << 32), std::invalid_argument);
+  EXPECT_THROW(sample_order(1, std::uint64_t{1} << 48), std::invalid_argument);
 }
 
 } // namespace

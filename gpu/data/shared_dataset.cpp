@@ -1,4 +1,4 @@
-#include "gpu/model/shared_dataset.hpp"
+#include "gpu/data/shared_dataset.hpp"
 
 #include "protocols/base/locks.hpp"
 
@@ -16,10 +16,12 @@ std::shared_ptr<const dataset> shared_dataset(const job_specification& job,
   const std::pair key(job.data, job.model);
   const lock held(mutex);
   auto data = loaded[key].lock();
-  if (data)
+  if (data && !data->spoiled())
     return data;
   try {
     loaded[key] = data = load_dataset(job.data, job.model, folders);
+  } catch (const data_error&) {
+    throw;
   } catch (const std::bad_alloc&) { // says nothing of the data
     throw;
   } catch (const std::exception& e) {

@@ -2,15 +2,14 @@
 
 // What a job's samples are: which of the data's, in what order, and what is hidden in them. Torch-free.
 
-#include "gpu/model/dataset.hpp"
+#include "gpu/data/dataset.hpp"
+#include "gpu/model/model_description.hpp"
 
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace parcae {
-
-/// Stands for a place where nothing is to be predicted.
-inline constexpr std::int64_t no_target = -100;
 
 /// BERT's masks (Devlin et al., appendix A.1; as there a fixed number, 15 % of the places, at least one): the places to
 /// predict keep their token in `target`, all others have no_target; in `input` 80 % of them become the mask token, 10 %
@@ -23,18 +22,26 @@ class sample_source {
 public:
   sample_source(const job_specification& job, std::shared_ptr<const dataset> data);
 
-  /// Sample number n of the job, for training.
+  /// Sample number n of the job, for training. `input` may be empty: it is not wanted, unless the targets follow from
+  /// it (targets_need_input).
   void training(std::uint64_t number, std::span<std::int64_t> input, std::span<std::int64_t> target);
 
-  /// One of the job's data.validation samples. Its masks are always the same.
+  /// The place in the data of sample number n.
+  std::uint64_t place_of(std::uint64_t number);
+
+  bool targets_need_input() const { return masks_; }
+
+  /// One of the job's data.validation_samples(), those of the first source first. Its masks are always the same.
   void validation(std::uint64_t index, std::span<std::int64_t> input, std::span<std::int64_t> target) const;
 
 private:
   model_specification model_;
   std::uint64_t seed_;
   std::shared_ptr<const dataset> data_;
-  std::uint64_t training_samples_; ///< an epoch; those after it are for validation
-  sample_order order_;
+  bool masks_;                       ///< BERT's, drawn here
+  std::uint64_t validation_;         ///< samples of each source, its last ones
+  std::vector<std::uint64_t> first_; ///< sample of each source, and the end
+  mixed_order order_;
 };
 
 } // namespace parcae

@@ -1,6 +1,6 @@
 // Data as samples.
 
-#include "gpu/model/dataset.hpp"
+#include "gpu/data/dataset.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
