@@ -12,7 +12,11 @@
 
 #ifdef __x86_64__
 #define PARCAE_AVX2 __attribute__((target("avx2")))
+#ifdef __clang__
+#define PARCAE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#else // which else takes half of them
 #define PARCAE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#endif
 #endif
 #define PARCAE_INLINE __attribute__((always_inline))
 
@@ -61,9 +65,7 @@ void run(const Kernel& kernel) {
 /// f(i) for all of [0, n), in any order: no element depends on another.
 template <class Element>
 PARCAE_INLINE inline void each(std::size_t n, const Element& f) {
-#ifdef __clang__
-#pragma clang loop vectorize(assume_safety)
-#else
+#ifndef __clang__
 #pragma GCC ivdep
 #endif
   for (std::size_t i = 0; i < n; ++i)
