@@ -18,11 +18,21 @@ struct texts {
   std::string listen;
   std::string advertise;
   std::string role = "worker";
+  std::string device = "cpu";
   std::string log = "text";
   std::string cloud = "auto";
   std::vector<std::string> data;
   std::vector<std::string> faults;
 };
+
+std::string device_problem(const std::string& x) {
+  try {
+    parcae::parse_device_choice(x);
+    return {};
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+}
 
 // Throws std::invalid_argument for what CLI11 does not check.
 parcae::node_options options_of(parcae::node_options options, const texts& x) {
@@ -34,6 +44,7 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
   if (parcae::is_everywhere(options.advertise.host))
     throw std::invalid_argument("nobody can dial " + options.advertise.host + ": --advertise one address");
   options.role = x.role == "keeper" ? parcae::role::keeper : parcae::role::worker;
+  options.device = parcae::parse_device_choice(x.device);
   options.log = parcae::parse_log_format(x.log);
   options.cloud.of = *parcae::parse_cloud(x.cloud);
   if (const auto problem = parcae::problem_of(options.cloud); !problem.empty())
@@ -64,7 +75,9 @@ int main(int argc, char** argv) {
   app.add_option("--name", options.name,
                  "unique name (default: host name and process id); with --bundle the certificate's, or that and -MORE");
   app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
-  app.add_option("--device", options.device, "what computes")->check(CLI::IsMember({"cpu"}))->capture_default_str();
+  app.add_option("--device", x.device, "what computes: cpu, cuda (all GPUs), cuda:1,3 (these), or auto")
+      ->check(device_problem)
+      ->capture_default_str();
   app.add_option("--slots", options.slots, "devices of this instance")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--slot-memory", options.slot_bytes,
                  "bytes that training may take of a slot, such as 8GiB (default: the machine's memory in equal parts)")

@@ -15,15 +15,21 @@ constexpr std::size_t chunks_ahead = 4;
 /// A live peer may compute for minutes; progress is watched elsewhere.
 constexpr std::chrono::hours longest_wait{1};
 
-/// to = left + right. `to` may be either of them.
-void add_to(float* to, const float* left, const float* right, std::size_t n) {
-#pragma GCC ivdep
-  for (std::size_t i = 0; i < n; ++i)
-    to[i] = left[i] + right[i];
-}
-
 std::span<std::byte> bytes_of(float* x, std::size_t n) {
   return std::as_writable_bytes(std::span(x, n));
+}
+
+/// The order of additions in the tree below `node`, of which `leaves` are the first, left to right.
+void note_joins(std::span<const replica_range>& leaves, replica_range node, std::vector<std::uint8_t>& joins) {
+  if (leaves.front() == node) {
+    leaves = leaves.subspan(1);
+    joins.push_back(0);
+    return;
+  }
+  const auto middle = node.first + tree_split(node);
+  note_joins(leaves, {node.first, middle}, joins);
+  note_joins(leaves, {middle, node.last}, joins);
+  ++joins.back();
 }
 
 tag tag_of(std::uint64_t step, std::uint32_t index, std::size_t part) {
@@ -44,7 +50,7 @@ void grow(std::vector<float>& x, std::size_t n) {
 tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> group, std::uint32_t self,
                                  std::uint32_t virtual_replicas, std::uint64_t step, std::vector<float>& scratch) :
     comm_(comm),
-    group_(std::move(group)), self_(self), virtual_replicas_(virtual_replicas), step_(step), scratch_(scratch),
+    group_(std::move(group)), self_(self), step_(step), scratch_(scratch),
     width_(static_cast<std::uint32_t>(group_.size())), arriving_(chunks_ahead + 1) {
   for (std::uint32_t d = 0; d < width_; ++d) {
     std::uint32_t number = 0;
@@ -54,6 +60,13 @@ tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> 
       mine_ = number;
   }
   at_.resize(leaves_.size());
+  std::vector<replica_range> ranges;
+  for (const auto& leaf : leaves_)
+    ranges.push_back(leaf.range);
+  std::span<const replica_range> rest(ranges);
+  std::vector<std::uint8_t> joins;
+  note_joins(rest, {0, virtual_replicas}, joins);
+  order_.emplace(std::move(joins));
   if (width_ > 1)
     grow(scratch_, arriving_.size() * (leaves_.size() - mine_) * chunk_floats);
 }
@@ -127,8 +140,7 @@ void tree_all_reduce::end_chunk(std::size_t c) {
     comm_.wait(x, longest_wait);
   arriving(c).clear();
   locate(c);
-  std::size_t next = 0;
-  fold({0, virtual_replicas_}, next, result.data(), result.size());
+  add_in_order(*order_, result.data(), at_, result.size());
   for (std::uint32_t d = 0; d < width_; ++d)
     if (d != self_)
       rest_.push_back(comm_.send(group_[d], what, std::as_bytes(result)));
@@ -142,18 +154,6 @@ void tree_all_reduce::locate(std::size_t c) {
     at_[i] = own ? chunks_[c][leaves_[i].number].data() : slot;
     slot += own ? 0 : chunk_floats;
   }
-}
-
-/// Adds leaves below `node` in tree order. Returns where the sum is.
-float* tree_all_reduce::fold(replica_range node, std::size_t& next, float* result, std::size_t n) const {
-  if (leaves_[next].range == node)
-    return at_[next++];
-  const auto middle = node.first + tree_split(node);
-  const auto left = fold({node.first, middle}, next, nullptr, n);
-  const auto right = fold({middle, node.last}, next, nullptr, n);
-  const auto to = result ? result : left;
-  add_to(to, left, right, n);
-  return to;
 }
 
 // Baidu's ring: in round r < D − 1 segment (self − r) goes to the next member, who adds it; in the other D − 1 rounds
@@ -197,7 +197,7 @@ void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, s
     comm.wait(arriving[i % ahead], longest_wait);
     auto to = part(i, self + width - 1);
     if (i / parts < width - 1)
-      add_to(to.data(), to.data(), scratch.data() + i % ahead * chunk_floats, to.size());
+      add_values(to.data(), to.data(), scratch.data() + i % ahead * chunk_floats, to.size());
     receive(i + ahead);
     if (i / parts + 1 < rounds)
       send(i + parts);

@@ -3,9 +3,11 @@
 // Sums over the replicas of a stage, in an order that does not depend on how many there are (design, section 5).
 
 #include "gpu/dataplane/communicator.hpp"
+#include "gpu/device/kernels.hpp"
 #include "protocols/schedule/replica_tree.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -113,18 +115,17 @@ private:
   void begin_chunk(std::size_t c);
   void end_chunk(std::size_t c);
   void locate(std::size_t c);
-  float* fold(replica_range node, std::size_t& next, float* result, std::size_t n) const;
   std::vector<ticket>& arriving(std::size_t c) { return arriving_[c / width_ % arriving_.size()]; }
 
   communicator& comm_;
   const std::vector<std::uint32_t> group_;
   const std::uint32_t self_;
-  const std::uint32_t virtual_replicas_;
   const std::uint64_t step_;
   std::vector<float>& scratch_;
   const std::uint32_t width_;
-  std::vector<leaf> leaves_; ///< all pipelines' sums, left to right
-  std::size_t mine_ = 0;     ///< leaves of this pipeline
+  std::vector<leaf> leaves_;            ///< all pipelines' sums, left to right
+  std::optional<addition_order> order_; ///< of the leaves; set once
+  std::size_t mine_ = 0;                ///< leaves of this pipeline
 
   std::vector<chunk> chunks_;
   std::size_t turn_ = 0;                      ///< the next one

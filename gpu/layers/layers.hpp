@@ -5,10 +5,7 @@
 #include "gpu/layers/model.hpp"
 #include "gpu/model/seed.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 namespace parcae {
 
@@ -33,9 +30,9 @@ std::vector<std::unique_ptr<layer>> transformer_layers(const model_specification
   return result;
 }
 
-/// The dropouts of one forward call of one layer. Every use draws its mask from a generator of its own, seeded by where
-/// in the job the call is, the layer, and how many uses came before; probability 0 and evaluation draw nothing. One
-/// call, one thread.
+/// The dropouts of one forward call of one layer. Every use has a mask of its own (gpu/device/random.hpp), seeded by
+/// where in the job the call is, the layer, and how many uses came before; the backward pass makes it again.
+/// Probability 0 and evaluation draw nothing. One call, one thread.
 class dropout {
 public:
   dropout(double probability, const forward_pass& pass, std::uint32_t layer) :
@@ -49,14 +46,7 @@ public:
     return *this;
   }
 
-  at::Tensor operator()(const at::Tensor& x) {
-    if (!active())
-      return x;
-    auto seed = mix_seed(position_.seed, "dropout", {position_.step, position_.micro_batch, layer_, uses_++});
-    auto mask = at::empty(x.sizes(), x.options().requires_grad(false));
-    mask.uniform_(0, 1, at::detail::createCPUGenerator(seed)).ge_(probability_).mul_(1 / (1 - probability_));
-    return x * mask;
-  }
+  at::Tensor operator()(const at::Tensor& x);
 
 private:
   bool training_;

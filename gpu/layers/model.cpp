@@ -1,6 +1,8 @@
 #include "gpu/layers/model.hpp"
 
+#include "gpu/device/kernels.hpp"
 #include "gpu/layers/layers.hpp"
+#include "gpu/layers/tensor_kernels.hpp"
 #include "gpu/model/seed.hpp"
 
 #include <ATen/ATen.h>
@@ -105,7 +107,9 @@ at::Tensor initial_parameters(const model_description& model, std::uint32_t laye
     bool second_use = model.tied && model.tied->second_layer == layer && model.tied->second_tensor == i;
     const auto& name =
         second_use ? model.layers[model.tied->first_layer].tensors[model.tied->first_tensor].name : tensor.name;
-    auto generator = [&] { return at::detail::createCPUGenerator(mix_seed(seed, name, {})); };
+    const auto values = values_of(views[i]);
+    const auto stream = mix_seed(seed, name, {});
+    const auto scale = static_cast<float>(tensor.scale);
     switch (tensor.initial) {
     case initial_value::zeros:
       break;
@@ -115,10 +119,10 @@ at::Tensor initial_parameters(const model_description& model, std::uint32_t laye
       views[i].fill_(1);
       break;
     case initial_value::normal:
-      views[i].normal_(0, tensor.scale, generator());
+      draw_normal(values.data(), values.size(), stream, scale);
       break;
     case initial_value::uniform:
-      views[i].uniform_(-tensor.scale, tensor.scale, generator());
+      draw_uniform(values.data(), values.size(), stream, scale);
       break;
     }
   }

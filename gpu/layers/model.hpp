@@ -91,8 +91,9 @@ at::Tensor loss_of(const model_description& model, const at::Tensor& output, con
 /// Mean cross-entropy; `no_target` does not count.
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets);
 
-/// Version 0 of a layer's flat parameter buffer, float32, drawn tensor by tensor with a generator seeded by
-/// (seed, tensor's name); a tied tensor takes the name of its first use.
+/// Version 0 of a layer's flat parameter buffer, float32, drawn tensor by tensor from the stream that
+/// mix_seed(seed, tensor's name) names (gpu/device/random.hpp): the same bits on every processor. A tied tensor takes
+/// the name of its first use.
 at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed);
 
 /// A stored version 0 of a layer: flat parameters, flat buffers (undefined if it has none). Throws exported_model_error

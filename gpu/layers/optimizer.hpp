@@ -11,12 +11,13 @@
 
 namespace parcae {
 
-/// One optimizer step on flat buffers, in place, with ATen's fused kernels. `moments` as many as moments_of says;
-/// `steps` is the version before the step (0: the first step). The gradient was already clipped. `runs` covers the
-/// buffer; empty: all is treated alike. What becomes of an element does not depend on its place in the buffer, nor on
-/// the runs around its own, so equal copies of a tensor stay equal in every bit.
+/// One optimizer step on flat float32 buffers, in place, with the kernels of gpu/device. `moments` as many as
+/// moments_of says; `steps` is the version before the step (0: the first step); `clip`: what the gradient, which is
+/// left as it is, is multiplied with. `runs` covers the buffer; empty: all is treated alike. What becomes of an element
+/// does not depend on its place in the buffer, on the runs around its own, or on the processor, so equal copies of a
+/// tensor stay equal in every bit.
 void apply_optimizer(const optimizer_specification& x, at::Tensor& parameters, std::vector<at::Tensor>& moments,
-                     const at::Tensor& gradient, std::uint64_t steps, double rate,
+                     const at::Tensor& gradient, std::uint64_t steps, double rate, double clip = 1,
                      std::span<const parameter_run> runs = {});
 
 } // namespace parcae

@@ -154,7 +154,7 @@ model_description describe_vgg(const model_specification& x) {
     const auto name = "classifier." + std::to_string(3 * i);
     layer_description layer{name, {}, {}, {out}, 2.0 * static_cast<double>(in * out), static_cast<double>(out)};
     if (i == 2 || x.dropout > 0)
-      layer.activation_values *= i == 2 ? 2 : 3; // with the loss's; with the mask and what it was multiplied with
+      layer.activation_values *= 2; // with the loss's; with what the mask was multiplied with
     add_linear(layer, name, in, out, initial_value::normal, 0.01, initial_value::zeros);
     result.layers.push_back(std::move(layer));
     in = out;

@@ -12,8 +12,8 @@ double block_activations(const model_specification& x) {
   // Both norms' inputs or outputs, queries, keys, values, the attention's output, what the wide layer makes before and
   // after its activation, the output; and a number per row for norms and attention.
   double values = 16 * t * w + 4 * t + h * t;
-  if (x.dropout > 0) // two masks and what they were multiplied with; the attention's weights, masked and not
-    values += 4 * t * w + 3 * h * t * t;
+  if (x.dropout > 0) // the attention's weights, masked and not; masks are made again
+    values += 2 * h * t * t;
   return values;
 }
 
@@ -39,7 +39,7 @@ model_description describe_gpt(const model_specification& x) {
   const auto zeros = initial_value::zeros;
   model_description result{{sequence}, x.sequence, {}, {}};
 
-  layer_description embedding{"embedding", {}, {}, {sequence, width}, t * w, (x.dropout > 0 ? 3 : 1) * t * w};
+  layer_description embedding{"embedding", {}, {}, {sequence, width}, t * w, t * w};
   embedding.tensors.push_back({"transformer.wte.weight", {vocabulary, width}, initial_value::normal, normal});
   embedding.tensors.push_back({"transformer.wpe.weight", {sequence, width}, initial_value::normal, normal});
   result.layers.push_back(std::move(embedding));
@@ -74,7 +74,7 @@ model_description describe_bert(const model_specification& x) {
   const auto normal = initial_value::normal, zeros = initial_value::zeros;
   model_description result{{sequence}, x.sequence, {}, {}};
 
-  layer_description embedding{"embedding", {}, {}, {sequence, width}, 2 * t * w, (x.dropout > 0 ? 4 : 2) * t * w};
+  layer_description embedding{"embedding", {}, {}, {sequence, width}, 2 * t * w, 2 * t * w};
   const std::string embeddings = "bert.embeddings.";
   embedding.tensors.push_back({embeddings + "word_embeddings.weight", {vocabulary, width}, normal, scale});
   embedding.tensors.push_back({embeddings + "position_embeddings.weight", {sequence, width}, normal, scale});
@@ -123,7 +123,7 @@ model_description describe_mlp(const model_specification& x) {
                            t * w});
   for (std::uint32_t i = 0; i < x.layers; ++i) {
     layer_description hidden{"hidden " + std::to_string(i),  {}, {}, {sequence, width}, 2 * t * w * w,
-                             (x.dropout > 0 ? 3 : 1) * t * w};
+                             (x.dropout > 0 ? 2 : 1) * t * w};
     add_linear(hidden, "hidden." + std::to_string(i), width, width, uniform, bound, uniform);
     result.layers.push_back(std::move(hidden));
   }

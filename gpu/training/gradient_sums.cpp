@@ -1,6 +1,7 @@
 #include "gpu/training/gradient_sums.hpp"
 
 #include "gpu/layers/model.hpp"
+#include "gpu/layers/tensor_kernels.hpp"
 
 #include <ATen/ATen.h>
 
@@ -80,7 +81,7 @@ void gradient_sums::flatten(std::uint32_t layer, sum& x) {
 void gradient_sums::merge(std::uint32_t layer, sum& left, sum& right) {
   if (right.flat.defined()) {
     flatten(layer, left);
-    left.flat.add_(right.flat);
+    add_tensors(left.flat, left.flat, right.flat);
     layers_[layer - first_].free.push_back(std::move(right.flat));
     return;
   }
@@ -89,7 +90,7 @@ void gradient_sums::merge(std::uint32_t layer, sum& left, sum& right) {
   auto views = views_of(model_.layers[layer], to);
   const auto pieces = left.flat.defined() ? views : std::move(left.pieces);
   for (std::size_t t = 0; t < views.size(); ++t)
-    at::add_out(views[t], pieces[t], right.pieces[t]);
+    add_tensors(views[t], pieces[t].contiguous(), right.pieces[t].contiguous());
   left = {{}, std::move(to)};
 }
 

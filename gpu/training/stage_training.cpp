@@ -1,6 +1,7 @@
 #include "gpu/training/stage_training.hpp"
 
 #include "gpu/layers/optimizer.hpp"
+#include "gpu/layers/tensor_kernels.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -13,20 +14,6 @@
 #include <utility>
 
 namespace parcae {
-
-namespace {
-
-/// Blocks are summed in double precision.
-double squared_norm(const at::Tensor& x) {
-  double sum = 0;
-  for (const auto& block : x.reshape({-1}).split(std::int64_t{1} << 16)) {
-    const auto norm = at::linalg_vector_norm(block, 2).item<double>();
-    sum += norm * norm;
-  }
-  return sum;
-}
-
-} // namespace
 
 stage_training::stage_training(context c) :
     c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
@@ -179,7 +166,7 @@ void stage_training::forward(std::uint32_t position) {
     // The loss has a leaf of its own too.
     state.layers.push_back({state.layers.back().output.detach().requires_grad_(), {}});
     state.loss = loss_of(*c_.model, state.layers.back().input, targets);
-    losses_[position] = state.loss.item<double>();
+    losses_[position] = state.loss.detach();
   } else {
     state.sent_tensor = state.layers.back().output.detach();
     state.sent_output = c_.comm->send(c_.rank + 1, {channel::activation, at_.steps, micro_batch_id(position)},
@@ -357,8 +344,10 @@ contribution stage_training::own_contribution() {
       mine.squared_norms.push_back(squared_norm(gradient));
     }
   }
-  if (stage_ + 1 == grid_.depth)
-    mine.losses = losses_;
+  if (stage_ + 1 == grid_.depth) { // read here only, all at once: whoever computes them need not be waited for before
+    const auto all = at::stack(losses_).to(at::kCPU, at::kDouble);
+    mine.losses.assign(all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel());
+  }
   return mine;
 }
 
@@ -411,11 +400,8 @@ void stage_training::apply(const commit_result& result) {
   for (auto i = first_; i < last_; ++i) {
     const stopwatch time(clock_.of_layer(i, pass_kind::apply));
     auto& state = c_.store->at(i);
-    auto gradient = gradients_.first(i);
-    if (result.clip_factor < 1)
-      gradient.mul_(result.clip_factor);
-    apply_optimizer(job_.optimizer, state.parameters, state.moments, gradient, at_.steps, result.learning_rate,
-                    runs_[i - first_]);
+    apply_optimizer(job_.optimizer, state.parameters, state.moments, gradients_.first(i), at_.steps,
+                    result.learning_rate, result.clip_factor, runs_[i - first_]);
     statistics_.add_to(state.buffers, i);
     if (course_ && state.course.defined())
       set_course(state, *course_);

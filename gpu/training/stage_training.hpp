@@ -168,7 +168,7 @@ private:
   std::vector<float> scratch_;
 
   std::vector<micro_batch_state> in_flight_; ///< by position
-  std::vector<double> losses_;               ///< by position
+  std::vector<at::Tensor> losses_;           ///< by position; scalars
   at::Tensor posted_input_, posted_gradient_;
   ticket input_ticket_, gradient_ticket_;
   std::vector<std::pair<ticket, at::Tensor>> sent_gradients_;

@@ -111,7 +111,20 @@ std::string listening_host(const node_options& options) {
   return options.manager.bundle.empty() ? "127.0.0.1" : address_towards(options.manager.managers.front());
 }
 
-hello introduction_of(const node_options& options, const std::string& listens, const data_port& port) {
+/// Of one slot. Throws device_error if GPUs were asked for and cannot be had.
+device_facts facts_for(const node_options& options) {
+  // Before LibTorch is first called: afterwards it would be too late to bring in CUDA.
+  if (options.device.what == device_choice::kind::cuda) {
+    const auto gpus = open_gpus(options.device, cuda_library_file());
+    throw device_error("found " + gpus.front()->facts().computes_as +
+                       ", but training on GPUs is not there yet: take --device cpu");
+  }
+  // Which is what "auto" means until then.
+  return {"cpu", "", processor_facts("cpu"), machine_bytes() / options.slots};
+}
+
+hello introduction_of(const node_options& options, const std::string& listens, const data_port& port,
+                      const device_facts& facts) {
   hello x;
   x.name = options.name;
   x.role = options.role;
@@ -120,8 +133,8 @@ hello introduction_of(const node_options& options, const std::string& listens, c
                                            : listens;
   x.port = options.advertise.port != 0 ? options.advertise.port : port.port();
   x.slots = options.slots;
-  x.processor = processor_facts(options.device);
-  x.slot_bytes = options.slot_bytes > 0 ? options.slot_bytes : machine_bytes() / options.slots;
+  x.processor = facts.computes_as;
+  x.slot_bytes = options.slot_bytes > 0 ? options.slot_bytes : facts.bytes;
   if (!options.own_machine)
     x.machine = this_machine();
   return x;
@@ -145,7 +158,8 @@ std::unique_ptr<notice_poller> poller_for(const instance_actor& self, const clou
 constexpr std::chrono::milliseconds settling{50};
 
 // From the first actor to the last. Returns why the manager refused this instance, or nothing.
-std::string serve(const node_options& options, const std::shared_ptr<black_box_sink>& last_lines, termination& end) {
+std::string serve(const node_options& options, const device_facts& facts,
+                  const std::shared_ptr<black_box_sink>& last_lines, termination& end) {
   std::random_device random;
   // Destroyed in reverse: first the actors end, then the executors they left, then the port.
   const auto listens = listening_host(options);
@@ -155,7 +169,7 @@ std::string serve(const node_options& options, const std::shared_ptr<black_box_s
   control_plane plane({.bundle = options.manager.bundle, .settle = settling});
   auto& system = plane.system();
   instance_config wiring;
-  wiring.introduction = introduction_of(options, listens, *port);
+  wiring.introduction = introduction_of(options, listens, *port, facts);
   for (const auto& x : options.manager.managers)
     wiring.managers.push_back({x.host, x.port});
   if (wiring.managers.size() > 1)
@@ -213,6 +227,7 @@ std::string name_for(const node_options& options) {
 int run_node(const node_options& given) {
   auto options = given;
   options.name = name_for(options);
+  const auto facts = facts_for(options);
   const auto box = std::make_shared<black_box>();
   const guardian guard(last_words_of(*box, options.name, options.manager));
   note_crashes(box);
@@ -221,7 +236,7 @@ int run_node(const node_options& given) {
   log_to_stderr(options.name, options.log, last_lines);
   std::string refusal;
   try {
-    refusal = serve(options, last_lines, end);
+    refusal = serve(options, facts, last_lines, end);
   } catch (const std::exception& e) {
     box->note_end(e.what());
     throw;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gpu/device/cuda_library.hpp"
 #include "protocols/choreography/messages.hpp"
 #include "runtime/cloud/notice_poller.hpp"
 #include "runtime/node/faults.hpp"
@@ -20,7 +21,7 @@ struct node_options {
   address advertise; ///< of the data port, as other nodes dial it; no host, port 0: as it listens
   std::string name;
   parcae::role role = parcae::role::worker;
-  std::string device = "cpu";
+  device_choice device;
   std::uint32_t slots = 1;
   std::uint64_t slot_bytes = 0;            ///< of memory, that a slot may take; 0: the machine's in equal parts
   std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest

@@ -66,7 +66,7 @@ public:
     return loss.item<double>();
   }
 
-  /// Clipping and AdamW; the gradients are gone afterwards.
+  /// Clipping and LibTorch's AdamW, as our kernels are for float32 only; the gradients are gone afterwards.
   void apply(const optimizer_specification& optimizer, std::uint64_t step, double rate) {
     const c10::NoGradGuard no_gradient;
     double square = 0;
@@ -79,9 +79,11 @@ public:
       square += gradients.back().square().sum().item<double>();
     }
     const auto factor = optimizer.clip_norm > 0 ? optimizer.clip_norm / (std::sqrt(square) + 1e-6) : 1;
+    const auto count = at::full({}, static_cast<double>(step + 1), at::kFloat);
     for (std::size_t i = 0; i < layers_.size(); ++i)
-      apply_optimizer(optimizer, parameters_[i], moments_[i], factor < 1 ? gradients[i] * factor : gradients[i], step,
-                      rate);
+      at::_fused_adamw_({parameters_[i]}, {factor < 1 ? gradients[i] * factor : gradients[i]}, {moments_[i][0]},
+                        {moments_[i][1]}, {}, {count}, rate, optimizer.beta1, optimizer.beta2, optimizer.weight_decay,
+                        optimizer.epsilon, false, false);
   }
 
   /// The loss of evaluation.

@@ -41,7 +41,7 @@ std::uint64_t seed_of_epoch(std::uint64_t seed, std::uint64_t epoch) {
   return finalised(state ^ finalised(epoch));
 }
 
-/// The order of samples in an epoch as documented, written apart from gpu/model/dataset.cpp.
+/// The order of samples in an epoch as documented, written apart from gpu/data/sample_order.cpp.
 std::vector<std::uint64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size) {
   std::vector<std::uint64_t> order(size);
   std::iota(order.begin(), order.end(), 0);

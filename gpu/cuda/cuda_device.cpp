@@ -1,0 +1,223 @@
+#include "gpu/cuda/cuda_device.hpp"
+
+#include "gpu/cuda/kernels.hpp"
+
+#include <cuda_runtime_api.h>
+#include <torch/version.h>
+
+#include <dlfcn.h>
+
+#include <fstream>
+#include <regex>
+#include <thread>
+#include <utility>
+
+namespace parcae::cuda {
+
+namespace {
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess)
+    throw device_error(std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+class cuda_event final : public event {
+public:
+  explicit cuda_event(cudaStream_t stream) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
+    if (const auto status = cudaEventRecord(event_, stream); status != cudaSuccess) {
+      cudaEventDestroy(event_);
+      check(status, "recording an event");
+    }
+  }
+  ~cuda_event() override { cudaEventDestroy(event_); }
+  cuda_event(const cuda_event&) = delete;
+
+  bool done() const override {
+    const auto status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady)
+      return false;
+    check(status, "the GPU's work");
+    return true;
+  }
+
+  // CUDA's own wait has no limit.
+  bool wait(std::chrono::milliseconds limit) const override {
+    using clock = std::chrono::steady_clock;
+    const auto end = clock::now() + limit;
+    auto pause = std::chrono::microseconds(20);
+    while (!done()) {
+      if (clock::now() >= end)
+        return false;
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, std::chrono::microseconds(500));
+    }
+    return true;
+  }
+
+  cudaEvent_t handle() const { return event_; }
+
+private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Calls of this thread are about that GPU.
+void use(int number) {
+  check(cudaSetDevice(number), "choosing the GPU");
+}
+
+class cuda_stream final : public stream {
+public:
+  explicit cuda_stream(int number) : number_(number) {
+    use(number_);
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  }
+  ~cuda_stream() override { cudaStreamDestroy(stream_); } // which lets what was given end
+  cuda_stream(const cuda_stream&) = delete;
+
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    use(number_);
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
+  }
+  std::shared_ptr<event> record() override {
+    use(number_);
+    return std::make_shared<cuda_event>(stream_);
+  }
+  void wait_for(const event& x) override {
+    use(number_);
+    check(cudaStreamWaitEvent(stream_, dynamic_cast<const cuda_event&>(x).handle(), 0), "waiting for an event");
+  }
+
+  void add_values(float* to, const float* left, const float* right, std::size_t n) override {
+    launch([&] { cuda::add_values(stream_, to, left, right, n); });
+  }
+  void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
+    launch([&] { cuda::add_values(stream_, to, left, right, n); });
+  }
+  void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
+                    std::size_t n) override {
+    launch([&] { cuda::add_in_order(stream_, order, to, sums, n); });
+  }
+  void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
+                  bfloat16* copy, std::size_t n) override {
+    launch([&] { cuda::step_adamw(stream_, x, parameters, first, second, gradient, copy, n); });
+  }
+  void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
+                std::size_t n) override {
+    launch([&] { cuda::step_sgd(stream_, x, parameters, moment, gradient, copy, n); });
+  }
+  void squared_norm(const float* x, std::size_t n, double* to) override {
+    use(number_);
+    void* scratch = nullptr; // taken and given back in the stream's order
+    check(cudaMallocAsync(&scratch, (scratch_of(n) + 1) * sizeof(double), stream_), "memory for a norm");
+    launch([&] { cuda::squared_norm(stream_, x, n, static_cast<double*>(scratch), to); });
+    check(cudaFreeAsync(scratch, stream_), "memory for a norm");
+  }
+  void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
+    use(number_);
+    check(cudaMemsetAsync(to, 0, sizeof *to, stream_), "clearing a checksum");
+    launch([&] { cuda::checksum_parts(stream_, bytes, n, place, to); });
+  }
+  void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
+    launch([&] { cuda::draw_normal(stream_, to, n, seed, scale, first); });
+  }
+  void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
+    launch([&] { cuda::draw_uniform(stream_, to, n, seed, scale, first); });
+  }
+  void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,
+                   std::uint64_t first) override {
+    launch([&] { cuda::drop_values(stream_, to, from, n, mask, first); });
+  }
+
+private:
+  template <class Launch>
+  void launch(const Launch& f) {
+    use(number_);
+    f();
+    check(cudaGetLastError(), "a kernel");
+  }
+
+  const int number_;
+  cudaStream_t stream_ = nullptr;
+};
+
+std::string dotted(int version, int first, int second) {
+  return std::to_string(version / first) + "." + std::to_string(version % first / second);
+}
+
+/// Of the kernel module; the runtime only knows which CUDA it can do.
+std::string driver_version() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  std::smatch found;
+  return std::regex_search(line, found, std::regex(R"(\s(\d+\.\d+(\.\d+)?)\s)")) ? found[1].str() : "unknown";
+}
+
+// Of libraries that LibTorch brought with it.
+std::string cublas_version() {
+  const auto property = reinterpret_cast<int (*)(int, int*)>(dlsym(RTLD_DEFAULT, "cublasGetProperty"));
+  int parts[3] = {};
+  for (int i = 0; i < 3; ++i)
+    if (!property || property(i, &parts[i]) != 0)
+      return "unknown";
+  return std::to_string(parts[0]) + "." + std::to_string(parts[1]) + "." + std::to_string(parts[2]);
+}
+
+std::string cudnn_version() {
+  const auto version = reinterpret_cast<std::size_t (*)()>(dlsym(RTLD_DEFAULT, "cudnnGetVersion"));
+  return version ? std::to_string(version()) : "unknown";
+}
+
+device_facts facts_of(int number) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, number), "asking the GPU");
+  int runtime = 0;
+  check(cudaRuntimeGetVersion(&runtime), "asking the CUDA runtime");
+  device_facts x;
+  x.type = "cuda";
+  x.name = properties.name;
+  x.computes_as = x.name + " sm_" + std::to_string(properties.major) + std::to_string(properties.minor) + " " +
+                  std::to_string(properties.multiProcessorCount) + " SMs, driver " + driver_version() + ", CUDA " +
+                  dotted(runtime, 1000, 10) + ", cuBLAS " + cublas_version() + ", cuDNN " + cudnn_version() +
+                  ", LibTorch " TORCH_VERSION ", cuda";
+  x.bytes = properties.totalGlobalMem;
+  return x;
+}
+
+class cuda_device final : public device {
+public:
+  explicit cuda_device(int number) : number_(number), facts_(facts_of(number)) { use(number_); }
+
+  const device_facts& facts() const override { return facts_; }
+  device_memory allocate(std::size_t bytes) override {
+    use(number_);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), "memory of the GPU");
+    return {static_cast<std::byte*>(memory), [](std::byte* x) { cudaFree(x); }};
+  }
+  device_memory allocate_pinned(std::size_t bytes) override {
+    use(number_);
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "pinned memory");
+    return {static_cast<std::byte*>(memory), [](std::byte* x) { cudaFreeHost(x); }};
+  }
+  std::unique_ptr<stream> make_stream() override { return std::make_unique<cuda_stream>(number_); }
+
+private:
+  const int number_;
+  const device_facts facts_;
+};
+
+} // namespace
+
+std::unique_ptr<device> make_device(std::uint32_t number) {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "asking for GPUs");
+  if (number >= static_cast<std::uint32_t>(count))
+    throw device_error("there is no GPU " + std::to_string(number) + ": CUDA counts " + std::to_string(count) +
+                       " from 0");
+  return std::make_unique<cuda_device>(static_cast<int>(number));
+}
+
+} // namespace parcae::cuda

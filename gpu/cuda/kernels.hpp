@@ -1,0 +1,43 @@
+#pragma once
+
+// The kernels on a GPU: what gpu/device/kernels.hpp says, with the same bits. All pointers are to the memory of the
+// stream's device, which is the present one. Calls return at once; what was wrong cudaGetLastError says.
+
+#include "gpu/device/kernels.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+struct CUstream_st; ///< what a cudaStream_t points to
+
+namespace parcae::cuda {
+
+using stream_handle = CUstream_st*;
+
+void add_values(stream_handle stream, float* to, const float* left, const float* right, std::size_t n);
+void add_values(stream_handle stream, float* to, const float* left, const bfloat16* right, std::size_t n);
+
+/// At most so many sums, and so deep an order; throws std::invalid_argument beyond.
+inline constexpr std::size_t most_sums = 256, most_depth = 16;
+void add_in_order(stream_handle stream, const addition_order& order, float* to, std::span<const float* const> sums,
+                  std::size_t n);
+
+void step_adamw(stream_handle stream, const adamw_factors& x, float* parameters, float* first, float* second,
+                const float* gradient, bfloat16* copy, std::size_t n);
+void step_sgd(stream_handle stream, const sgd_factors& x, float* parameters, float* moment, const float* gradient,
+              bfloat16* copy, std::size_t n);
+
+/// *to = the sum of squares. `scratch` has room for scratch_of(n) numbers until it is done.
+std::size_t scratch_of(std::size_t n);
+void squared_norm(stream_handle stream, const float* x, std::size_t n, double* scratch, double* to);
+
+/// *to += the sum of checksum_part over bytes that begin at 64-bit word `place` and at a multiple of 8.
+void checksum_parts(stream_handle stream, const void* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to);
+
+void draw_normal(stream_handle stream, float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first);
+void draw_uniform(stream_handle stream, float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first);
+void drop_values(stream_handle stream, float* to, const float* from, std::size_t n, const dropout_mask& mask,
+                 std::uint64_t first);
+
+} // namespace parcae::cuda

@@ -1,0 +1,58 @@
+#pragma once
+
+// The way to GPUs: which are wanted, whether there is a driver, and the plug-in (gpu/cuda) that has all that is linked
+// to CUDA. Torch-free. The plug-in brings LibTorch's CUDA library with it, so it is opened before LibTorch is first
+// called: a backward pass before that disables CUDA for the process.
+
+#include "gpu/device/device.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace parcae {
+
+/// What --device says: "cpu", "cuda" (all GPUs), "cuda:1,3" (these), or "auto" (GPUs if there are any).
+struct device_choice {
+  enum class kind : std::uint8_t { cpu, cuda, automatic };
+  kind what = kind::cpu;
+  std::vector<std::uint32_t> numbers; ///< ascending as the driver counts; empty: all
+};
+
+/// Throws std::invalid_argument with one line.
+device_choice parse_device_choice(std::string_view x);
+
+/// What the driver's own library says. Nothing else is loaded, nor is it where there is no driver.
+struct driver_facts {
+  std::uint32_t devices = 0;
+  std::string problem; ///< why there are none; empty: there are
+};
+driver_facts ask_driver();
+
+/// The plug-in in this file, and all that it needs. Stays loaded.
+class cuda_library {
+public:
+  /// Throws device_error: the file is not there, a library that it needs is not, or it is of another build.
+  explicit cuda_library(const std::filesystem::path& file);
+
+  /// Throws device_error.
+  std::unique_ptr<device> open(std::uint32_t number) const;
+
+private:
+  void (*open_)(std::uint32_t number, device** result) = nullptr;
+};
+
+/// Where programs look for the plug-in: beside themselves.
+std::filesystem::path cuda_library_file();
+
+/// The GPUs that were chosen, in that order; none if it is to be the processor. Throws device_error with what is
+/// missing.
+std::vector<std::unique_ptr<device>> open_gpus(const device_choice& x, const std::filesystem::path& file);
+
+/// Both sides of the plug-in say it; another means another build.
+inline constexpr std::uint32_t cuda_library_version = 1;
+
+} // namespace parcae

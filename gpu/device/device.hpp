@@ -1,0 +1,90 @@
+#pragma once
+
+// What a slot computes on: memory, streams of work, and the kernels. Torch-free. There is one for processors
+// (make_cpu_device), and one for NVIDIA GPUs in the plug-in (gpu/cuda, opened by cuda_library.hpp).
+
+#include "gpu/device/kernels.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace parcae {
+
+/// What a device's driver or library says went wrong, on one line. Of a GPU nothing can be used after it: its errors
+/// stay until the process ends.
+struct device_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct device_facts {
+  std::string type;        ///< "cpu" or "cuda"
+  std::string name;        ///< for people
+  std::string computes_as; ///< what decides about bits, on one line: slots that say the same compute the same
+  std::uint64_t bytes = 0; ///< of its memory
+};
+
+/// A moment in a stream's work.
+class event {
+public:
+  virtual ~event() = default;
+  /// Whether all work before it is done. Never waits. Throws device_error.
+  virtual bool done() const = 0;
+  /// Waits for it; not for threads that compute. False: the limit is over. Throws device_error.
+  virtual bool wait(std::chrono::milliseconds limit) const = 0;
+};
+
+/// Work that is done in the order in which it is given; the calls do not wait for it. Kernels are those of kernels.hpp,
+/// all pointers to the device's memory. One thread at a time. Calls throw device_error, also for what went wrong in
+/// earlier work.
+class stream {
+public:
+  virtual ~stream() = default;
+
+  /// Between memory of the device and pinned memory of the host, either way, or within one of them.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual std::shared_ptr<event> record() = 0;
+  /// What is given from now on is done after the event.
+  virtual void wait_for(const event& x) = 0;
+
+  virtual void add_values(float* to, const float* left, const float* right, std::size_t n) = 0;
+  virtual void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) = 0;
+  virtual void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
+                            std::size_t n) = 0;
+  virtual void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
+                          bfloat16* copy, std::size_t n) = 0;
+  virtual void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
+                        std::size_t n) = 0;
+  /// *to = the sum of squares.
+  virtual void squared_norm(const float* x, std::size_t n, double* to) = 0;
+  /// *to = the sum of checksum_part over the bytes, which begin at 64-bit word `place` and at a multiple of 8.
+  virtual void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) = 0;
+  virtual void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) = 0;
+  virtual void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) = 0;
+  virtual void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,
+                           std::uint64_t first) = 0;
+};
+
+/// Memory, given back when it goes; the device outlives it.
+using device_memory = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
+
+/// Any thread. Outlives its streams, events and memory.
+class device {
+public:
+  virtual ~device() = default;
+  virtual const device_facts& facts() const = 0;
+  /// Both at multiples of 256 bytes. Throw device_error if there is not so much.
+  virtual device_memory allocate(std::size_t bytes) = 0;
+  virtual device_memory allocate_pinned(std::size_t bytes) = 0; ///< of the host, for copies
+  virtual std::unique_ptr<stream> make_stream() = 0;
+};
+
+/// `computes_as` is what the processor's facts are.
+std::unique_ptr<device> make_cpu_device(device_facts facts);
+
+} // namespace parcae

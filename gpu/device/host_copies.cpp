@@ -1,0 +1,106 @@
+#include "gpu/device/host_copies.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+/// Of one piece, and what the device was given before it. Who waits for the whole has a limit of its own.
+constexpr std::chrono::minutes longest_wait{10};
+
+} // namespace
+
+host_copies::host_copies(device& on, sizes x) :
+    sizes_(x), ring_(on.allocate_pinned(x.ring)), stream_(on.make_stream()), thread_([this] { run(); }) {}
+
+host_copies::~host_copies() {
+  queue_.close();
+  thread_.join();
+}
+
+std::future<void> host_copies::to_host(std::span<std::byte> to, const std::byte* from, std::shared_ptr<event> after) {
+  auto x = std::make_shared<request>(
+      request{const_cast<std::byte*>(from), to.data(), to.size(), true, std::move(after), {}});
+  auto result = x->done.get_future();
+  queue_.put(std::move(x));
+  return result;
+}
+
+std::future<void> host_copies::to_device(std::byte* to, std::span<const std::byte> from, std::shared_ptr<event> after) {
+  auto x = std::make_shared<request>(
+      request{to, const_cast<std::byte*>(from.data()), from.size(), false, std::move(after), {}});
+  auto result = x->done.get_future();
+  queue_.put(std::move(x));
+  return result;
+}
+
+void host_copies::run() {
+  std::exception_ptr broken; // a device's errors stay
+  for (;;) {
+    const auto x = under_way_.empty() ? queue_.take() : queue_.take_at_once();
+    if (queue_.is_closed())
+      break;
+    try {
+      if (broken)
+        std::rethrow_exception(broken);
+      if (x)
+        serve(*x);
+      else
+        finish_oldest();
+    } catch (const device_error&) {
+      broken = std::current_exception();
+      if (x)
+        (*x)->done.set_exception(broken);
+      // Whoever has pieces under way is told once, with its last one.
+      for (auto& y : std::exchange(under_way_, {}))
+        if (y.last_of)
+          y.last_of->done.set_exception(broken);
+    }
+  }
+  try { // what the device still writes to is the ring's
+    while (!under_way_.empty())
+      finish_oldest();
+  } catch (const device_error&) {
+    under_way_.clear();
+  }
+}
+
+void host_copies::serve(const std::shared_ptr<request>& x) {
+  if (x->after)
+    stream_->wait_for(*x->after);
+  if (x->bytes == 0)
+    return x->done.set_value();
+  const auto parts = sizes_.ring / sizes_.piece;
+  for (std::size_t begin = 0; begin < x->bytes; begin += sizes_.piece) {
+    if (under_way_.size() == parts)
+      finish_oldest();
+    const auto pinned = ring_.get() + next_ * sizes_.piece;
+    next_ = (next_ + 1) % parts;
+    const auto n = std::min(sizes_.piece, x->bytes - begin);
+    if (x->to_host) {
+      stream_->copy(pinned, x->device_end + begin, n);
+    } else {
+      std::memcpy(pinned, x->host_end + begin, n);
+      stream_->copy(x->device_end + begin, pinned, n);
+    }
+    const bool last = begin + n == x->bytes;
+    under_way_.push_back(
+        {stream_->record(), pinned, x->to_host ? x->host_end + begin : nullptr, n, last ? x : nullptr});
+  }
+}
+
+void host_copies::finish_oldest() {
+  auto& x = under_way_.front();
+  if (!x.copied->wait(longest_wait))
+    throw device_error("a copy between device and host is stuck");
+  if (x.to)
+    std::memcpy(x.to, x.pinned, x.bytes);
+  if (x.last_of)
+    x.last_of->done.set_value();
+  under_way_.pop_front();
+}
+
+} // namespace parcae

@@ -1,0 +1,71 @@
+#pragma once
+
+// Copies between a device's memory and ordinary memory of the host, which only pinned memory can be in between of.
+
+#include "gpu/device/device.hpp"
+#include "protocols/base/mailbox.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <future>
+#include <memory>
+#include <span>
+#include <thread>
+#include <variant>
+
+namespace parcae {
+
+/// In pieces, one after the other through a ring of pinned memory that is made once, by a stream and a thread of its
+/// own, so that who computes waits for nothing. Any thread. Destruction ends what is not yet under way.
+class host_copies {
+public:
+  struct sizes {
+    std::size_t ring = std::size_t{256} << 20;
+    std::size_t piece = std::size_t{4} << 20; ///< divides the ring
+  };
+
+  /// The device outlives this object. Throws device_error.
+  explicit host_copies(device& on) : host_copies(on, sizes()) {}
+  host_copies(device& on, sizes x);
+  ~host_copies();
+  host_copies(const host_copies&) = delete;
+
+  /// Both begin once `after` is done (null: at once). Both ends stay as they are until the future is ready; it throws
+  /// device_error, or std::future_error (broken promise) if this object went before.
+  std::future<void> to_host(std::span<std::byte> to, const std::byte* from, std::shared_ptr<event> after);
+  std::future<void> to_device(std::byte* to, std::span<const std::byte> from, std::shared_ptr<event> after);
+
+private:
+  struct request {
+    std::byte* device_end;
+    std::byte* host_end;
+    std::size_t bytes;
+    bool to_host;
+    std::shared_ptr<event> after;
+    std::promise<void> done;
+  };
+
+  /// On its way through one part of the ring.
+  struct piece {
+    std::shared_ptr<event> copied;
+    std::byte* pinned;
+    std::byte* to; ///< in memory of the host; null: the piece goes to the device
+    std::size_t bytes;
+    std::shared_ptr<request> last_of; ///< null: more pieces of its request follow
+  };
+
+  void run();
+  void serve(const std::shared_ptr<request>& x);
+  void finish_oldest();
+
+  const sizes sizes_;
+  const device_memory ring_;
+  const std::unique_ptr<stream> stream_;
+  std::deque<piece> under_way_; ///< the thread's, as all but the queue
+  std::size_t next_ = 0;        ///< part of the ring
+  mailbox<std::shared_ptr<request>> queue_;
+  std::thread thread_;
+};
+
+} // namespace parcae

@@ -1,0 +1,357 @@
+// Compiled with -O3 -ffp-contract=off: products and sums are rounded one by one, on every processor.
+
+#include "gpu/device/kernels.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#ifdef __x86_64__
+#define PARCAE_AVX2 __attribute__((target("avx2")))
+#ifdef __clang__
+#define PARCAE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#else // which else takes half of them
+#define PARCAE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#endif
+#endif
+#define PARCAE_INLINE __attribute__((always_inline))
+
+namespace parcae {
+
+namespace {
+
+std::atomic<int> most_bits = 512;
+
+// Each kernel is compiled for several processors. Function attributes, not options of a whole file: inline functions of
+// the standard library may be shared with other files, whose callers have no such processor.
+#ifdef __x86_64__
+template <class Kernel>
+PARCAE_AVX2 void with_avx2(const Kernel& kernel) {
+  kernel();
+}
+
+template <class Kernel>
+PARCAE_AVX512 void with_avx512(const Kernel& kernel) {
+  kernel();
+}
+
+/// Bits of the widest vectors that this processor has.
+int vector_bits() {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return 512;
+  return __builtin_cpu_supports("avx2") ? 256 : 128;
+}
+#endif
+
+/// Runs a kernel, which is always inlined.
+template <class Kernel>
+void run(const Kernel& kernel) {
+#ifdef __x86_64__
+  static const int bits = vector_bits();
+  const auto width = std::min(bits, most_bits.load(std::memory_order_relaxed));
+  if (width == 512)
+    return with_avx512(kernel);
+  if (width == 256)
+    return with_avx2(kernel);
+#endif
+  kernel();
+}
+
+/// f(i) for all of [0, n), in any order: no element depends on another.
+template <class Element>
+PARCAE_INLINE inline void each(std::size_t n, const Element& f) {
+#ifndef __clang__
+#pragma GCC ivdep
+#endif
+  for (std::size_t i = 0; i < n; ++i)
+    f(i);
+}
+
+template <class Number>
+void add_all(float* to, const float* left, const Number* right, std::size_t n) {
+  run([=]() PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = left[i] + to_float(right[i]); }); });
+}
+
+} // namespace
+
+void limit_vectors(int bits) {
+  most_bits = bits;
+}
+
+void add_values(float* to, const float* left, const float* right, std::size_t n) {
+  add_all(to, left, right, n);
+}
+
+void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) {
+  add_all(to, left, right, n);
+}
+
+// --- sums in an order
+
+addition_order::addition_order(std::vector<std::uint8_t> joins) : joins_(std::move(joins)) {
+  std::size_t present = 0;
+  for (const auto count : joins_) {
+    depth_ = std::max(depth_, ++present);
+    if (count >= present)
+      throw std::invalid_argument("addition_order: adds more than there is");
+    present -= count;
+  }
+  if (present != 1 || depth_ > most_depth)
+    throw std::invalid_argument("addition_order: " + std::to_string(present) + " sums are left, at a depth of " +
+                                std::to_string(depth_));
+}
+
+void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums, std::size_t n) {
+  if (sums.size() != order.joins().size())
+    throw std::invalid_argument("add_in_order: " + std::to_string(sums.size()) + " sums instead of " +
+                                std::to_string(order.joins().size()));
+  if (sums.size() == 1) {
+    std::memmove(to, sums[0], n * sizeof(float));
+    return;
+  }
+  // In blocks that stay in the first-level cache: what was added waits there for the next.
+  constexpr std::size_t block = 512;
+  float kept[addition_order::most_depth][block];
+  const float* values[addition_order::most_depth];
+  for (std::size_t begin = 0; begin < n; begin += block) {
+    const auto length = std::min(block, n - begin);
+    std::size_t present = 0;
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      values[present++] = sums[k] + begin;
+      for (int j = order.joins()[k]; j > 0; --j) {
+        --present;
+        const bool last = present == 1 && k + 1 == sums.size();
+        const auto sum = last ? to + begin : kept[present - 1];
+        add_values(sum, values[present - 1], values[present], length);
+        values[present - 1] = sum;
+      }
+    }
+  }
+}
+
+// --- optimizers
+
+void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
+                bfloat16* copy, std::size_t n) {
+  const auto step = [=](auto and_copy) {
+    run([=]() PARCAE_INLINE {
+      const auto factors = x;
+      each(n, [=](std::size_t i) PARCAE_INLINE {
+        auto p = parameters[i], m = first[i], v = second[i];
+        adamw_element(factors, p, m, v, gradient[i]);
+        parameters[i] = p;
+        first[i] = m;
+        second[i] = v;
+        if constexpr (and_copy)
+          copy[i] = to_bfloat16(p);
+      });
+    });
+  };
+  copy ? step(std::true_type()) : step(std::false_type());
+}
+
+void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
+              std::size_t n) {
+  const auto step = [=](auto with_momentum, auto and_copy) {
+    run([=]() PARCAE_INLINE {
+      const auto factors = x;
+      each(n, [=](std::size_t i) PARCAE_INLINE {
+        auto p = parameters[i];
+        if constexpr (with_momentum) {
+          auto m = moment[i];
+          sgd_element(factors, p, m, gradient[i]);
+          moment[i] = m;
+        } else {
+          sgd_element(factors, p, gradient[i]);
+        }
+        parameters[i] = p;
+        if constexpr (and_copy)
+          copy[i] = to_bfloat16(p);
+      });
+    });
+  };
+  const auto with_momentum = [=](auto kept) { copy ? step(kept, std::true_type()) : step(kept, std::false_type()); };
+  moment ? with_momentum(std::true_type()) : with_momentum(std::false_type());
+}
+
+// --- norm and checksum
+
+namespace {
+
+// Eight lanes; processors with shorter vectors take several.
+using eight_doubles = double __attribute__((vector_size(64)));
+constexpr std::size_t eight = 8;
+static_assert(sum_lanes == 4 * eight);
+
+PARCAE_INLINE inline void load(eight_doubles& to, const float* from) {
+  float __attribute__((vector_size(32))) values;
+  std::memcpy(&values, from, sizeof values);
+  const auto wide = __builtin_convertvector(values, eight_doubles);
+  to = wide * wide;
+}
+
+PARCAE_INLINE inline void load(eight_doubles& to, const double* from) {
+  std::memcpy(&to, from, sizeof to);
+}
+
+PARCAE_INLINE inline double term_of(float x) {
+  return squared(x);
+}
+
+PARCAE_INLINE inline double term_of(double x) {
+  return x;
+}
+
+/// The sum of a chunk of at most sum_chunk terms.
+template <class Number>
+PARCAE_INLINE inline double sum_of_chunk(const Number* x, std::size_t n) {
+  eight_doubles a = {}, b = {}, c = {}, d = {}, next;
+  std::size_t i = 0;
+  for (; i + sum_lanes <= n; i += sum_lanes) {
+    load(next, x + i);
+    a += next;
+    load(next, x + i + eight);
+    b += next;
+    load(next, x + i + 2 * eight);
+    c += next;
+    load(next, x + i + 3 * eight);
+    d += next;
+  }
+  double lanes[sum_lanes];
+  std::memcpy(lanes, &a, sizeof a);
+  std::memcpy(lanes + eight, &b, sizeof b);
+  std::memcpy(lanes + 2 * eight, &c, sizeof c);
+  std::memcpy(lanes + 3 * eight, &d, sizeof d);
+  for (std::size_t l = 0; i + l < n; ++l)
+    lanes[l] += term_of(x[i + l]);
+  for (auto half = sum_lanes / 2; half > 0; half /= 2)
+    for (std::size_t l = 0; l < half; ++l)
+      lanes[l] += lanes[l + half];
+  return lanes[0];
+}
+
+template <class Number>
+void sum_chunks(const Number* x, std::size_t n, double* chunks) {
+  run([=]() PARCAE_INLINE {
+    for (std::size_t c = 0; c * sum_chunk < n; ++c)
+      chunks[c] = sum_of_chunk(x + c * sum_chunk, std::min(sum_chunk, n - c * sum_chunk));
+  });
+}
+
+} // namespace
+
+void sum_squares(const float* x, std::size_t n, double* chunks) {
+  sum_chunks(x, n, chunks);
+}
+
+double sum_of(std::span<double> chunks) {
+  auto n = chunks.size();
+  for (; n > 1; n = (n + sum_chunk - 1) / sum_chunk)
+    sum_chunks(chunks.data(), n, chunks.data()); // a chunk is read before its sum is written, which is before it
+  return n == 0 ? 0 : chunks[0];
+}
+
+double squared_norm(const float* x, std::size_t n) {
+  std::vector<double> chunks((n + sum_chunk - 1) / sum_chunk);
+  sum_squares(x, n, chunks.data());
+  return sum_of(chunks);
+}
+
+std::uint64_t checksum_parts(std::span<const std::byte> bytes, std::uint64_t place) {
+  const auto words = bytes.size() / sizeof(std::uint64_t);
+  const auto from = bytes.data();
+  std::uint64_t sum = 0;
+  run([=, &sum]() PARCAE_INLINE {
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < words; ++i) {
+      std::uint64_t word;
+      std::memcpy(&word, from + i * sizeof word, sizeof word);
+      all += checksum_part(word, place + i);
+    }
+    sum = all;
+  });
+  if (const auto rest = bytes.subspan(words * sizeof(std::uint64_t)); !rest.empty()) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, rest.data(), rest.size());
+    sum += checksum_part(word, place + words);
+  }
+  return sum;
+}
+
+// --- random numbers
+
+namespace {
+
+/// Words of consecutive blocks: x[k][b] is word k of block b.
+constexpr std::size_t tile = 256;
+struct tile_words {
+  std::uint32_t x[4][tile];
+};
+
+PARCAE_INLINE inline void draw(tile_words& to, std::uint64_t seed, std::uint64_t first) {
+  each(tile, [&](std::size_t b) PARCAE_INLINE {
+    const auto words = philox(seed, first + b);
+    for (int k = 0; k < 4; ++k)
+      to.x[k][b] = words.x[k];
+  });
+}
+
+/// use(numbers, begin, count) for all tiles of [first, first + n): of(words, b) makes the four numbers of block b.
+template <class Of, class Use>
+void in_tiles(std::size_t n, std::uint64_t seed, std::uint64_t first, const Of& of, const Use& use) {
+  run([=]() PARCAE_INLINE {
+    tile_words words;
+    float numbers[4 * tile];
+    for (std::size_t begin = 0; begin < n; begin += 4 * tile) {
+      draw(words, seed, (first + begin) / 4);
+      each(tile, [&](std::size_t b) PARCAE_INLINE { of(numbers + 4 * b, words, b); });
+      use(numbers, begin, std::min(4 * tile, n - begin));
+    }
+  });
+}
+
+} // namespace
+
+void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) {
+  in_tiles(
+      n, seed, first,
+      [=](float* four, const tile_words& words, std::size_t b) PARCAE_INLINE {
+        const auto left = normal_of(words.x[0][b], words.x[1][b]), right = normal_of(words.x[2][b], words.x[3][b]);
+        four[0] = scale * left.x;
+        four[1] = scale * left.y;
+        four[2] = scale * right.x;
+        four[3] = scale * right.y;
+      },
+      [=](const float* numbers, std::size_t begin, std::size_t count)
+          PARCAE_INLINE { std::memcpy(to + begin, numbers, count * sizeof(float)); });
+}
+
+void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) {
+  in_tiles(
+      n, seed, first,
+      [=](float* four, const tile_words& words, std::size_t b) PARCAE_INLINE {
+        for (int k = 0; k < 4; ++k)
+          four[k] = uniform_of(words.x[k][b]) * (2 * scale) - scale;
+      },
+      [=](const float* numbers, std::size_t begin, std::size_t count)
+          PARCAE_INLINE { std::memcpy(to + begin, numbers, count * sizeof(float)); });
+}
+
+void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask, std::uint64_t first) {
+  in_tiles(
+      n, mask.seed, first,
+      [=](float* four, const tile_words& words, std::size_t b) PARCAE_INLINE {
+        for (int k = 0; k < 4; ++k)
+          four[k] = mask.factor(words.x[k][b]);
+      },
+      [=](const float* factors, std::size_t begin, std::size_t count) PARCAE_INLINE {
+        each(count, [=](std::size_t i) PARCAE_INLINE { to[begin + i] = from[begin + i] * factors[i]; });
+      });
+}
+
+} // namespace parcae

@@ -1,0 +1,56 @@
+#include "gpu/device/kernels.hpp"
+#include "gpu/layers/layers.hpp"
+#include "gpu/layers/tensor_kernels.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <memory>
+
+namespace parcae {
+
+namespace {
+
+/// x times the mask, in the order of its elements; no part of a graph.
+at::Tensor dropped(const at::Tensor& x, const dropout_mask& mask) {
+  const c10::NoGradGuard no_gradient;
+  if (x.scalar_type() != at::kFloat) // a user's model may compute in other types
+    return dropped(at::ones(x.sizes(), x.options().dtype(at::kFloat)), mask).to(x.scalar_type()).mul_(x);
+  const auto from = x.contiguous();
+  auto result = at::empty(x.sizes(), x.options());
+  const auto to = values_of(result), values = values_of(from);
+  in_parts(to.size(), 4,
+           [&](std::size_t begin, std::size_t n) { drop_values(&to[begin], &values[begin], n, mask, begin); });
+  return result;
+}
+
+/// Makes the mask again instead of keeping it.
+struct dropout_backward final : torch::autograd::Node {
+  explicit dropout_backward(const dropout_mask& x) : mask(x) {}
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return {gradients[0].defined() ? dropped(gradients[0], mask) : at::Tensor()};
+  }
+
+  dropout_mask mask;
+};
+
+} // namespace
+
+at::Tensor dropout::operator()(const at::Tensor& x) {
+  if (!active())
+    return x;
+  const auto seed = mix_seed(position_.seed, "dropout", {position_.step, position_.micro_batch, layer_, uses_++});
+  const auto mask = mask_of(seed, probability_);
+  auto result = dropped(x, mask);
+  if (c10::GradMode::is_enabled() && x.requires_grad()) {
+    const std::shared_ptr<dropout_backward> node(new dropout_backward(mask), torch::autograd::deleteNode);
+    node->set_next_edges(torch::autograd::collect_next_edges(x));
+    torch::autograd::set_history(result, node);
+  }
+  return result;
+}
+
+} // namespace parcae

@@ -1,0 +1,236 @@
+// Kernels of the GPU against those of the processor: every bit of any input, denormal numbers and infinities included.
+// Inputs are no NaN, and a NaN equals a NaN: which one it is, nobody promises.
+// Argument: [values for each kernel = 100000000]. Status 1: some differ, 3: there is no GPU.
+
+#include "gpu/cuda/kernels.hpp"
+#include "gpu/device/kernels.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace parcae {
+namespace {
+
+void check(cudaError_t status) {
+  if (status == cudaSuccess)
+    return;
+  std::fprintf(stderr, "tests/gpu/run: %s\n", cudaGetErrorString(status));
+  std::exit(3);
+}
+
+/// The same values on both sides.
+template <class T>
+struct twin {
+  explicit twin(std::size_t n) : host(n) { check(cudaMalloc(reinterpret_cast<void**>(&gpu), n * sizeof(T))); }
+  ~twin() { cudaFree(gpu); }
+  twin(const twin&) = delete;
+
+  void upload() { check(cudaMemcpy(gpu, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice)); }
+  std::vector<T> download() const {
+    std::vector<T> result(host.size());
+    check(cudaMemcpy(result.data(), gpu, host.size() * sizeof(T), cudaMemcpyDeviceToHost));
+    return result;
+  }
+
+  std::vector<T> host;
+  T* gpu = nullptr;
+};
+
+bool is_nan(float x) {
+  return std::isnan(x);
+}
+bool is_nan(double x) {
+  return std::isnan(x);
+}
+template <class T>
+bool is_nan(T) {
+  return false;
+}
+
+template <class T>
+std::size_t differences(const twin<T>& x) {
+  check(cudaDeviceSynchronize());
+  const auto other = x.download();
+  std::size_t result = 0;
+  for (std::size_t i = 0; i < other.size(); ++i)
+    result += std::memcmp(&x.host[i], &other[i], sizeof(T)) != 0 && !(is_nan(x.host[i]) && is_nan(other[i]));
+  return result;
+}
+
+/// Values for one round of all kernels.
+class round_of_kernels {
+public:
+  round_of_kernels(std::size_t n, std::uint64_t seed) :
+      n_(n), seed_(seed), draw_(seed), a_(n), b_(n), c_(n), d_(n), to_(n), small_(n), number_(1), sum_(1) {}
+
+  /// f(name, differences) for each kernel.
+  void run(const std::function<void(const char*, std::size_t)>& tell) {
+    for (auto* x : {&a_, &b_, &c_, &d_})
+      fill(*x);
+    additions(tell);
+    sums(tell);
+    optimizers(tell);
+    norm_and_checksum(tell);
+    random_numbers(tell);
+  }
+
+private:
+  using teller = std::function<void(const char*, std::size_t)>;
+
+  void fill(twin<float>& x) {
+    for (auto& value : x.host)
+      do
+        value = std::bit_cast<float>(static_cast<std::uint32_t>(draw_()));
+      while (std::isnan(value));
+    x.upload();
+  }
+
+  void additions(const teller& tell) {
+    add_values(to_.host.data(), a_.host.data(), b_.host.data(), n_);
+    cuda::add_values(nullptr, to_.gpu, a_.gpu, b_.gpu, n_);
+    tell("add float32", differences(to_));
+    for (std::size_t i = 0; i < n_; ++i)
+      small_.host[i] = to_bfloat16(b_.host[i]);
+    small_.upload();
+    add_values(to_.host.data(), a_.host.data(), small_.host.data(), n_);
+    cuda::add_values(nullptr, to_.gpu, a_.gpu, small_.gpu, n_);
+    tell("add bfloat16", differences(to_));
+  }
+
+  void sums(const teller& tell) {
+    const struct {
+      const char* name;
+      std::vector<std::uint8_t> joins;
+    } table[] = {
+        {"sum of 5 in tree order", {0, 1, 0, 2, 1}},
+        {"sum of 8 in tree order", {0, 1, 0, 2, 0, 1, 0, 3}},
+        {"sum of 12 from the right", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11}},
+    };
+    for (const auto& x : table) {
+      const addition_order order(x.joins);
+      std::vector<const float*> here, there;
+      for (std::size_t k = 0; k < x.joins.size(); ++k) {
+        const auto& from = k % 4 == 0 ? a_ : k % 4 == 1 ? b_ : k % 4 == 2 ? c_ : d_;
+        here.push_back(from.host.data());
+        there.push_back(from.gpu);
+      }
+      add_in_order(order, to_.host.data(), here, n_);
+      cuda::add_in_order(nullptr, order, to_.gpu, there, n_);
+      tell(x.name, differences(to_));
+    }
+  }
+
+  void optimizers(const teller& tell) {
+    const adamw_factors adamw{0.7f, 0.999f, 0.9f, 0.1f, 0.999f, 0.001f, 0.01f, 1.5f, 1e-8f};
+    step_adamw(adamw, a_.host.data(), b_.host.data(), c_.host.data(), d_.host.data(), small_.host.data(), n_);
+    cuda::step_adamw(nullptr, adamw, a_.gpu, b_.gpu, c_.gpu, d_.gpu, small_.gpu, n_);
+    tell("AdamW", differences(a_) + differences(b_) + differences(c_) + differences(small_));
+    // of sizes that are met
+    draw_normal(a_.host.data(), n_, seed_, 0.02f);
+    draw_normal(b_.host.data(), n_, seed_ + 1, 1e-4f);
+    draw_normal(d_.host.data(), n_, seed_ + 2, 1e-3f);
+    for (std::size_t i = 0; i < n_; ++i)
+      c_.host[i] = b_.host[i] * b_.host[i];
+    for (auto* x : {&a_, &b_, &c_, &d_})
+      x->upload();
+    step_adamw(adamw, a_.host.data(), b_.host.data(), c_.host.data(), d_.host.data(), nullptr, n_);
+    cuda::step_adamw(nullptr, adamw, a_.gpu, b_.gpu, c_.gpu, d_.gpu, nullptr, n_);
+    tell("AdamW, usual values", differences(a_) + differences(b_) + differences(c_));
+    for (auto* x : {&a_, &b_, &d_})
+      fill(*x);
+    const sgd_factors sgd{0.7f, 0.1f, 0.9f, 0.01f};
+    step_sgd(sgd, a_.host.data(), b_.host.data(), d_.host.data(), small_.host.data(), n_);
+    cuda::step_sgd(nullptr, sgd, a_.gpu, b_.gpu, d_.gpu, small_.gpu, n_);
+    tell("SGD with momentum", differences(a_) + differences(b_) + differences(small_));
+    fill(a_);
+    step_sgd(sgd, a_.host.data(), nullptr, d_.host.data(), nullptr, n_);
+    cuda::step_sgd(nullptr, sgd, a_.gpu, nullptr, d_.gpu, nullptr, n_);
+    tell("SGD", differences(a_));
+  }
+
+  void norm_and_checksum(const teller& tell) {
+    twin<double> scratch(cuda::scratch_of(n_) + 1);
+    for (const auto n : {n_, n_ / 2 + 17, std::size_t{2049}, std::size_t{1}}) {
+      number_.host[0] = squared_norm(d_.host.data(), n);
+      cuda::squared_norm(nullptr, d_.gpu, n, scratch.gpu, number_.gpu);
+      tell("squared norm", differences(number_));
+      sum_.host[0] = 0;
+      sum_.upload();
+      const auto bytes = std::as_bytes(std::span(d_.host)).first(4 * n - n % 4);
+      sum_.host[0] = checksum_parts(bytes, 5);
+      cuda::checksum_parts(nullptr, d_.gpu, bytes.size(), 5, sum_.gpu);
+      tell("checksum", differences(sum_));
+    }
+  }
+
+  void random_numbers(const teller& tell) {
+    const auto n = n_ - 3; // not whole blocks
+    to_.upload();
+    draw_normal(to_.host.data(), n, seed_, 0.02f, 4 * seed_);
+    cuda::draw_normal(nullptr, to_.gpu, n, seed_, 0.02f, 4 * seed_);
+    tell("normal numbers", differences(to_));
+    draw_uniform(to_.host.data(), n, seed_, 0.3f, 4 * seed_);
+    cuda::draw_uniform(nullptr, to_.gpu, n, seed_, 0.3f, 4 * seed_);
+    tell("uniform numbers", differences(to_));
+    const auto mask = mask_of(seed_, 0.1);
+    drop_values(to_.host.data(), a_.host.data(), n, mask, 4 * seed_);
+    cuda::drop_values(nullptr, to_.gpu, a_.gpu, n, mask, 4 * seed_);
+    tell("dropout", differences(to_));
+  }
+
+  const std::size_t n_;
+  const std::uint64_t seed_;
+  std::mt19937_64 draw_;
+  twin<float> a_, b_, c_, d_, to_;
+  twin<bfloat16> small_;
+  twin<double> number_;
+  twin<std::uint64_t> sum_;
+};
+
+} // namespace
+} // namespace parcae
+
+int main(int argc, char** argv) {
+  using namespace parcae;
+  const auto wanted = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100'000'000;
+  int count = 0;
+  if (const auto status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
+    std::fprintf(stderr, "tests/gpu/run: no GPU: %s\n", cudaGetErrorString(status));
+    return 3;
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0));
+  constexpr std::size_t at_once = 10'000'000;
+  std::vector<std::pair<std::string, std::size_t>> result; // in the order of the first round
+  std::size_t values = 0;
+  for (std::uint64_t round = 0; values < wanted; ++round) {
+    const auto n = std::min<std::size_t>(at_once, wanted - values);
+    round_of_kernels(n, round + 1).run([&](const char* name, std::size_t different) {
+      for (auto& [known, sum] : result)
+        if (known == name) {
+          sum += different;
+          return;
+        }
+      result.emplace_back(name, different);
+    });
+    check(cudaGetLastError());
+    values += n;
+  }
+  std::printf("%s, %zu values\n", properties.name, values);
+  std::size_t all = 0;
+  for (const auto& [name, different] : result) {
+    std::printf("%-26s %zu differ\n", name.c_str(), different);
+    all += different;
+  }
+  return all == 0 ? 0 : 1;
+}

@@ -1,0 +1,60 @@
+// The plug-in as it was built: loaded with all that it is linked to, on a machine with a GPU or without.
+
+#include "gpu/device/cuda_library.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <regex>
+
+namespace parcae {
+namespace {
+
+using ::testing::HasSubstr;
+
+// given: no GPU / expected: LibTorch's CUDA library is there, and the error is the driver's
+TEST(plugin, is_loaded) {
+  const cuda_library library(PARCAE_CUDA_LIBRARY);
+  std::ifstream maps("/proc/self/maps");
+  const std::string mapped(std::istreambuf_iterator<char>(maps), {});
+  EXPECT_THAT(mapped, HasSubstr("/libtorch_cuda.so"));
+  EXPECT_THAT(mapped, HasSubstr("/libc10_cuda.so"));
+  if (ask_driver().devices > 0) {
+    const auto gpu = library.open(0);
+    EXPECT_EQ(gpu->facts().type, "cuda");
+    EXPECT_GT(gpu->facts().bytes, 1u << 30);
+    return;
+  }
+  try {
+    library.open(0);
+    ADD_FAILURE() << "opened a GPU that is not there";
+  } catch (const device_error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("driver"));
+  }
+}
+
+// given: what ptxas said / expected: the same kernels for each GPU, none with a stack frame or a spilled register
+TEST(plugin, kernels_stay_in_registers) {
+  std::ifstream file(PARCAE_PTXAS);
+  std::map<std::string, int> kernels;
+  int good = 0;
+  const std::regex entry("Compiling entry function '.*' for '(sm_[0-9]+)'"), frame("[0-9]+ bytes stack frame");
+  std::smatch found;
+  for (std::string line; std::getline(file, line);) {
+    if (std::regex_search(line, found, entry))
+      ++kernels[found[1]];
+    if (std::regex_search(line, frame)) {
+      EXPECT_THAT(line, HasSubstr(" 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"));
+      ++good;
+    }
+  }
+  const auto each = kernels["sm_90"];
+  EXPECT_GE(each, 15);
+  EXPECT_EQ(kernels, (std::map<std::string, int>{{"sm_75", each}, {"sm_80", each}, {"sm_90", each}}));
+  EXPECT_EQ(good, 3 * each);
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,103 @@
+// What --device may say, and what is said where there is no driver, no GPU or no plug-in. Drivers are stand-ins
+// (stand_in_driver.c), each in a process of its own.
+
+#include "gpu/device/cuda_library.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace parcae {
+namespace {
+
+using ::testing::HasSubstr;
+using kind = device_choice::kind;
+
+// given: text / expected: the choice
+TEST(device_choice, is_read) {
+  const std::pair<const char*, device_choice> table[] = {
+      {"cpu", {kind::cpu, {}}},      {"auto", {kind::automatic, {}}},    {"cuda", {kind::cuda, {}}},
+      {"cuda:0", {kind::cuda, {0}}}, {"cuda:3,1", {kind::cuda, {1, 3}}},
+  };
+  for (const auto& [text, expected] : table) {
+    const auto x = parse_device_choice(text);
+    EXPECT_EQ(x.what, expected.what) << text;
+    EXPECT_EQ(x.numbers, expected.numbers) << text;
+  }
+}
+
+TEST(device_choice, nonsense_is_refused) {
+  for (const auto* text : {"", "gpu", "CPU", "cuda:", "cuda:,", "cuda:1,", "cuda:-1", "cuda: 1", "cuda:1 ", "cuda:1;2",
+                           "cuda:99999999999", "cuda:1,1", "cuda:0x1", "cpu:0"})
+    try {
+      parse_device_choice(text);
+      ADD_FAILURE() << text;
+    } catch (const std::invalid_argument& e) {
+      EXPECT_THAT(e.what(), HasSubstr("\"" + std::string(text) + "\""));
+    }
+}
+
+std::string problem_of(const char* choice, const std::filesystem::path& file = "/nowhere/libparcae_cuda.so") {
+  try {
+    return std::to_string(open_gpus(parse_device_choice(choice), file).size()) + " opened";
+  } catch (const device_error& e) {
+    return e.what();
+  }
+}
+
+/// Which of the named libraries are in this process.
+std::string mapped(std::initializer_list<const char*> names) {
+  std::ifstream maps("/proc/self/maps");
+  std::string result;
+  for (std::string line; std::getline(maps, line);)
+    for (const auto* name : names)
+      if (line.find(name) != std::string::npos)
+        result += line + "\n";
+  return result;
+}
+
+/// PARCAE_DRIVER: what the stand-in on the library path is; none: there is no driver.
+class cuda_driver : public testing::Test {
+protected:
+  std::string driver() const {
+    const auto* x = std::getenv("PARCAE_DRIVER");
+    return x ? x : "none";
+  }
+};
+
+TEST_F(cuda_driver, says_what_is_missing) {
+  EXPECT_EQ(problem_of("cpu"), "0 opened");
+  if (driver() == "none" && ask_driver().devices > 0)
+    GTEST_SKIP() << "this machine has a GPU";
+  if (driver() == "none") {
+    EXPECT_THAT(problem_of("cuda"), HasSubstr("no NVIDIA driver: libcuda.so.1"));
+    EXPECT_EQ(problem_of("auto"), "0 opened");
+  } else if (driver() == "no_device") {
+    EXPECT_THAT(problem_of("cuda"), HasSubstr("finds no GPU: CUDA_ERROR_NO_DEVICE"));
+    EXPECT_EQ(problem_of("auto"), "0 opened");
+  } else if (driver() == "two") {
+    EXPECT_THAT(problem_of("cuda"), HasSubstr("/nowhere/libparcae_cuda.so is not there"));
+    EXPECT_THAT(problem_of("cuda:0,2"), HasSubstr("no GPU 2: the driver counts 2"));
+  } else {
+    FAIL() << driver();
+  }
+  // The driver is asked, nothing else is loaded.
+  EXPECT_EQ(mapped({"libtorch_cuda", "libc10_cuda", "libcublas", "libcudnn", "libnccl", "libparcae_cuda"}), "");
+  if (driver() == "none") {
+    EXPECT_EQ(mapped({"libcuda.so"}), "");
+  }
+}
+
+TEST_F(cuda_driver, a_file_that_is_no_plug_in_is_refused) {
+  if (driver() != "two")
+    GTEST_SKIP() << "needs a driver";
+  const auto file = std::filesystem::path(testing::TempDir()) / "no_plug_in.so";
+  std::ofstream(file) << "text";
+  EXPECT_THAT(problem_of("cuda", file), HasSubstr(file.string()));
+  EXPECT_THAT(problem_of("cuda", std::getenv("PARCAE_OTHER_LIBRARY")), HasSubstr("of another build"));
+}
+
+} // namespace
+} // namespace parcae

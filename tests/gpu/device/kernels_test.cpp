@@ -1,0 +1,280 @@
+// Kernels on the processor: against their definitions, one value at a time, in every bit.
+
+#include "gpu/device/kernels.hpp"
+#include "gpu/device/optimizer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace parcae {
+namespace {
+
+/// Any bits: numbers of all sizes, denormal ones too; no NaN, whose bits are nobody's promise.
+std::vector<float> any_values(std::size_t n, std::uint64_t seed) {
+  std::vector<float> result(n);
+  std::mt19937_64 draw(seed);
+  for (auto& x : result)
+    do
+      x = std::bit_cast<float>(static_cast<std::uint32_t>(draw()));
+    while (std::isnan(x));
+  return result;
+}
+
+std::vector<float> normal_values(std::size_t n, std::uint64_t seed) {
+  std::vector<float> result(n);
+  draw_normal(result.data(), n, seed, 1);
+  return result;
+}
+
+bool same_bits(float x, float y) {
+  return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y) || (std::isnan(x) && std::isnan(y));
+}
+
+bool same_bits(const std::vector<float>& x, const std::vector<float>& y) {
+  return std::ranges::equal(x, y, [](float a, float b) { return same_bits(a, b); });
+}
+
+/// With vectors of each width that this processor has; where it has not, with its widest.
+class kernels : public testing::TestWithParam<int> {
+protected:
+  void SetUp() override { limit_vectors(GetParam()); }
+  void TearDown() override { limit_vectors(512); }
+};
+
+INSTANTIATE_TEST_SUITE_P(bits, kernels, testing::Values(128, 256, 512));
+
+TEST(bfloat16, is_rounded_to_the_nearest) {
+  const std::pair<std::uint32_t, std::uint32_t> table[] = {
+      {0x3f800000, 0x3f80}, {0x3f807fff, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81},
+      {0x3f818000, 0x3f82}, {0xbf818000, 0xbf82}, {0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80},
+      {0x7f800001, 0x7fc0}, {0xffffffff, 0x7fc0}, {0x00000001, 0x0000}, {0x80008001, 0x8001},
+  };
+  for (auto [bits, expected] : table)
+    EXPECT_EQ(static_cast<std::uint32_t>(to_bfloat16(std::bit_cast<float>(bits))), expected) << std::hex << bits;
+  for (std::uint32_t x = 0; x < 0x7f80; ++x)
+    EXPECT_EQ(static_cast<std::uint32_t>(to_bfloat16(to_float(static_cast<bfloat16>(x)))), x);
+}
+
+TEST_P(kernels, adds_in_place_and_elsewhere) {
+  for (std::size_t n : {0, 1, 7, 64, 1000}) {
+    const auto left = any_values(n, 1), right = any_values(n, 2);
+    std::vector<float> expected(n), to(n), in_place = left;
+    for (std::size_t i = 0; i < n; ++i)
+      expected[i] = left[i] + right[i];
+    add_values(to.data(), left.data(), right.data(), n);
+    add_values(in_place.data(), in_place.data(), right.data(), n);
+    EXPECT_TRUE(same_bits(to, expected) && same_bits(in_place, expected));
+
+    std::vector<bfloat16> small(n);
+    std::ranges::transform(right, small.begin(), to_bfloat16);
+    for (std::size_t i = 0; i < n; ++i)
+      expected[i] = left[i] + to_float(small[i]);
+    add_values(to.data(), left.data(), small.data(), n);
+    EXPECT_TRUE(same_bits(to, expected));
+  }
+}
+
+// given: what cannot be an order / expected: refused
+TEST(addition_order, is_checked) {
+  using joins = std::vector<std::uint8_t>;
+  for (const auto& x : {joins{}, joins{1}, joins{0, 0}, joins{0, 2}, joins{0, 1, 0}})
+    EXPECT_THROW(addition_order{x}, std::invalid_argument);
+  EXPECT_EQ(addition_order({0}).depth(), 1u);
+  EXPECT_EQ(addition_order({0, 1, 1}).depth(), 2u);
+  EXPECT_EQ(addition_order({0, 0, 2}).depth(), 3u);
+  auto deep = joins(33);
+  deep.back() = 32;
+  EXPECT_THROW(addition_order{deep}, std::invalid_argument);
+  const std::vector<float> one(4);
+  EXPECT_THROW(add_in_order(addition_order({0, 1}), nullptr, std::vector{one.data()}, 4), std::invalid_argument);
+}
+
+// given: ((a + b) + c) + (d + e), and from the right / expected: these bits, into a buffer of its own or any of the
+// sums
+TEST_P(kernels, sums_are_added_in_their_order) {
+  const std::size_t n = 1300;
+  std::vector<std::vector<float>> x;
+  for (std::uint64_t k = 0; k < 5; ++k)
+    x.push_back(any_values(n, 10 + k));
+  struct row {
+    std::vector<std::uint8_t> joins;
+    float (*expected)(const float*);
+  };
+  const row table[] = {
+      {{0, 1, 1, 0, 2}, [](const float* v) { return ((v[0] + v[1]) + v[2]) + (v[3] + v[4]); }},
+      {{0, 0, 0, 0, 4}, [](const float* v) { return v[0] + (v[1] + (v[2] + (v[3] + v[4]))); }},
+      {{0, 1, 1, 1, 1}, [](const float* v) { return (((v[0] + v[1]) + v[2]) + v[3]) + v[4]; }},
+  };
+  for (const auto& [joins, of] : table) {
+    std::vector<float> expected(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float values[] = {x[0][i], x[1][i], x[2][i], x[3][i], x[4][i]};
+      expected[i] = of(values);
+    }
+    for (std::size_t into = 0; into <= 5; ++into) {
+      auto all = x;
+      all.emplace_back(n);
+      std::vector<const float*> sums;
+      for (std::size_t k = 0; k < 5; ++k)
+        sums.push_back(all[k].data());
+      add_in_order(addition_order(joins), all[into].data(), sums, n);
+      EXPECT_TRUE(same_bits(all[into], expected)) << "into " << into;
+    }
+  }
+}
+
+TEST_P(kernels, one_sum_is_copied) {
+  const auto x = any_values(100, 1);
+  std::vector<float> to(100);
+  add_in_order(addition_order({0}), to.data(), std::vector{x.data()}, 100);
+  EXPECT_TRUE(same_bits(x, to));
+}
+
+// given: the definition, written down a second time / expected: its bits at all lengths, wherever work is cut
+TEST_P(kernels, norm_has_its_order) {
+  const auto chunk_by_chunk = [](std::vector<double> terms) {
+    while (terms.size() > 1) {
+      std::vector<double> sums;
+      for (std::size_t begin = 0; begin < terms.size(); begin += 2048) {
+        double lanes[32] = {};
+        for (std::size_t i = begin; i < std::min(begin + 2048, terms.size()); ++i)
+          lanes[i % 32] += terms[i];
+        for (int distance : {16, 8, 4, 2, 1})
+          for (int lane = 0; lane < distance; ++lane)
+            lanes[lane] += lanes[lane + distance];
+        sums.push_back(lanes[0]);
+      }
+      terms = std::move(sums);
+    }
+    return terms.empty() ? 0.0 : terms[0];
+  };
+  for (std::size_t n : {0, 1, 2, 31, 32, 33, 2047, 2048, 2049, 100'000, 4'200'000}) {
+    const auto x = normal_values(n, n);
+    std::vector<double> squares(n);
+    std::ranges::transform(x, squares.begin(), [](double value) { return value * value; });
+    EXPECT_EQ(squared_norm(x.data(), n), chunk_by_chunk(squares)) << n;
+    std::vector<double> chunks((n + sum_chunk - 1) / sum_chunk);
+    for (std::size_t c = chunks.size(); c > 0; --c) // one at a time, from the end
+      sum_squares(x.data() + (c - 1) * sum_chunk, std::min(sum_chunk, n - (c - 1) * sum_chunk), &chunks[c - 1]);
+    EXPECT_EQ(sum_of(chunks), squared_norm(x.data(), n)) << n;
+    EXPECT_NEAR(squared_norm(x.data(), n), std::accumulate(squares.begin(), squares.end(), 0.0), 1e-9 * double(n));
+  }
+}
+
+TEST_P(kernels, norm_takes_the_smallest_and_the_largest) {
+  const auto least = std::numeric_limits<float>::denorm_min(), most = std::numeric_limits<float>::max();
+  EXPECT_EQ(squared_norm(&least, 1), std::ldexp(1.0, -298));
+  EXPECT_EQ(squared_norm(&most, 1), double{most} * double{most});
+  const float bad[] = {1, std::numeric_limits<float>::quiet_NaN(), 2};
+  EXPECT_TRUE(std::isnan(squared_norm(bad, 3)));
+}
+
+std::vector<std::byte> any_bytes(std::size_t n) {
+  std::vector<std::byte> result(n);
+  std::mt19937 draw(3);
+  for (auto& x : result)
+    x = static_cast<std::byte>(draw());
+  return result;
+}
+
+std::uint64_t checksum(std::span<const std::byte> x) {
+  return checksum_of(checksum_parts(x), x.size());
+}
+
+// given: bytes cut into parts, in any order / expected: the checksum of the whole
+TEST_P(kernels, checksum_commutes) {
+  const auto bytes = any_bytes(10'003);
+  const auto all = std::span(bytes);
+  std::vector<std::size_t> cuts{0, 8, 80, 4096, 4104, 9992, bytes.size()};
+  std::vector<std::size_t> parts(cuts.size() - 1);
+  std::iota(parts.begin(), parts.end(), 0);
+  do {
+    std::uint64_t sum = 0;
+    for (auto k : parts)
+      sum += checksum_parts(all.subspan(cuts[k], cuts[k + 1] - cuts[k]), cuts[k] / 8);
+    ASSERT_EQ(checksum_of(sum, bytes.size()), checksum(all));
+  } while (std::ranges::next_permutation(parts).found);
+}
+
+// given: each bit flipped, words exchanged, bytes cut off or added / expected: another checksum each time
+TEST_P(kernels, checksum_sees_every_change) {
+  auto bytes = any_bytes(1003);
+  const auto before = checksum(bytes);
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    bytes[bit / 8] ^= std::byte{1} << bit % 8;
+    EXPECT_NE(checksum(bytes), before);
+    bytes[bit / 8] ^= std::byte{1} << bit % 8;
+  }
+  for (std::size_t i = 0; i + 16 <= bytes.size(); i += 8)
+    for (std::size_t k = i + 8; k + 8 <= bytes.size(); k += 8) {
+      const auto swap = [&] { std::swap_ranges(&bytes[i], &bytes[i] + 8, &bytes[k]); };
+      swap();
+      EXPECT_NE(checksum(bytes), before);
+      swap();
+    }
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_NE(checksum(std::span(bytes).first(n)), before);
+  bytes.push_back({});
+  EXPECT_NE(checksum(bytes), before);
+  EXPECT_NE(checksum(std::vector<std::byte>(8)), checksum(std::vector<std::byte>(16)));
+}
+
+std::vector<optimizer_specification> optimizers() {
+  return {{.kind = "adamw", .weight_decay = 0.1}, {.kind = "sgd"}, {.kind = "sgd", .momentum = 0}};
+}
+
+// given: any bits at all / expected: what the elements' functors say, with a copy in bfloat16 and without, at all
+// lengths
+TEST_P(kernels, optimizers_equal_their_elements) {
+  for (const auto& x : optimizers())
+    for (std::size_t n : {1, 15, 16, 17, 1000}) {
+      const auto gradient = any_values(n, 4);
+      auto p = any_values(n, 1), first = any_values(n, 2), second = any_values(n, 3);
+      auto expected_p = p, expected_first = first, expected_second = second, plain_p = p, plain_first = first,
+           plain_second = second;
+      std::vector<bfloat16> copy(n);
+      const auto adamw = adamw_step(x, 3, 0.01, 0.7);
+      const auto sgd = sgd_step(x, 3, 0.01, 0.7);
+      for (std::size_t i = 0; i < n; ++i)
+        if (x.kind == "adamw")
+          adamw_element(adamw, expected_p[i], expected_first[i], expected_second[i], gradient[i]);
+        else if (x.momentum != 0)
+          sgd_element(sgd, expected_p[i], expected_first[i], gradient[i]);
+        else
+          sgd_element(sgd, expected_p[i], gradient[i]);
+      const auto step = [&](auto& p_, auto& first_, auto& second_, bfloat16* copy_) {
+        if (x.kind == "adamw")
+          step_adamw(adamw, p_.data(), first_.data(), second_.data(), gradient.data(), copy_, n);
+        else
+          step_sgd(sgd, p_.data(), x.momentum != 0 ? first_.data() : nullptr, gradient.data(), copy_, n);
+      };
+      step(p, first, second, copy.data());
+      step(plain_p, plain_first, plain_second, nullptr);
+      EXPECT_TRUE(same_bits(p, expected_p) && same_bits(plain_p, expected_p));
+      EXPECT_TRUE(same_bits(first, expected_first) && same_bits(plain_first, expected_first));
+      EXPECT_TRUE(same_bits(second, expected_second) && same_bits(plain_second, expected_second));
+      for (std::size_t i = 0; i < n; ++i)
+        EXPECT_EQ(copy[i], to_bfloat16(p[i]));
+    }
+}
+
+// given: steps of all sizes / expected: factors as the powers of libm give them, to float's precision
+TEST(optimizer_factors, are_right) {
+  const optimizer_specification x{.kind = "adamw"};
+  for (std::uint64_t steps : {0, 1, 2, 9, 99, 12'345, 1'000'000}) {
+    const auto factors = adamw_step(x, steps, 0.01, 1);
+    const auto t = static_cast<double>(steps + 1);
+    EXPECT_FLOAT_EQ(factors.rate, static_cast<float>(0.01 / (1 - std::pow(x.beta1, t))));
+    EXPECT_FLOAT_EQ(factors.root, static_cast<float>(1 / std::sqrt(1 - std::pow(x.beta2, t))));
+  }
+}
+
+} // namespace
+} // namespace parcae

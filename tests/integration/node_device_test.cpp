@@ -1,0 +1,58 @@
+// What nodes compute on, as processes see it.
+
+#include "gpu/device/cuda_library.hpp"
+#include "tests/support/cluster.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+namespace parcae {
+namespace {
+
+using ::testing::HasSubstr;
+
+class node_device : public cluster_test {};
+
+double seconds_of_children() {
+  rusage x{};
+  getrusage(RUSAGE_CHILDREN, &x);
+  return static_cast<double>(x.ru_utime.tv_sec + x.ru_stime.tv_sec) +
+         static_cast<double>(x.ru_utime.tv_usec + x.ru_stime.tv_usec) / 1e6;
+}
+
+// given: no driver / expected: one line that says so and status 1, after less than a second (of processor time: others
+// may use this machine as well)
+TEST_F(node_device, a_gpu_is_missed_at_once) {
+  if (ask_driver().devices > 0)
+    GTEST_SKIP() << "this machine has a GPU";
+  const auto before = seconds_of_children();
+  const auto x =
+      run_program({sibling_program("parcae-node"), "--device", "cuda", "--manager", to_string(cluster->where())});
+  EXPECT_LT(seconds_of_children() - before, 1);
+  EXPECT_EQ(x.status, 1);
+  EXPECT_THAT(x.error, HasSubstr("parcae-node: there is no NVIDIA driver: libcuda.so.1 is not found"));
+  EXPECT_EQ(std::ranges::count(x.error, '\n'), 1);
+}
+
+// given: --device auto where there is no driver / expected: a worker that trains, without any library of CUDA's but
+// those that LibTorch's own for processors is linked to
+TEST_F(node_device, auto_brings_no_cuda_library) {
+  if (ask_driver().devices > 0)
+    GTEST_SKIP() << "this machine has a GPU";
+  cluster->start_node("a", {"--device", "auto"});
+  wait_for_workers(1);
+  std::ifstream maps("/proc/" + std::to_string(cluster->node("a").pid()) + "/maps");
+  const std::string mapped(std::istreambuf_iterator<char>(maps), {});
+  EXPECT_THAT(mapped, HasSubstr("libtorch_cpu.so"));
+  for (const auto* name :
+       {"libcuda.so", "libtorch_cuda", "libc10_cuda", "libparcae_cuda", "libcublas", "libcudnn", "libnccl"})
+    EXPECT_EQ(mapped.find(name), std::string::npos) << name;
+}
+
+} // namespace
+} // namespace parcae
