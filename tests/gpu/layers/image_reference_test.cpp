@@ -4,7 +4,6 @@
 #include "gpu/data/dataset.hpp"
 #include "gpu/data/samples.hpp"
 #include "gpu/layers/model.hpp"
-#include "gpu/layers/optimizer.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_models.hpp"
 
