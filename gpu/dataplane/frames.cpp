@@ -7,6 +7,7 @@
 #include <capnp/serialize.h>
 #include <kj/exception.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace parcae {
@@ -89,7 +90,7 @@ std::array<std::byte, greeting_size> encode(const greeting& x) {
 }
 
 std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size> bytes) {
-  return parsed<greeting, wire::Greeting>(bytes, [](wire::Greeting::Reader from) -> std::optional<greeting> {
+  auto result = parsed<greeting, wire::Greeting>(bytes, [](wire::Greeting::Reader from) -> std::optional<greeting> {
     if (from.getMagic() != greeting_magic)
       return std::nullopt;
     greeting x;
@@ -110,6 +111,10 @@ std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size
     x.name.resize(x.name.find_last_not_of('\0') + 1);
     return x;
   });
+  // One form for each; of another version only the version is read.
+  if (result && result->protocol == data_protocol_version && !std::ranges::equal(encode(*result), bytes))
+    return std::nullopt;
+  return result;
 }
 
 std::array<std::byte, verdict_size> encode(refusal x) {
