@@ -2,6 +2,7 @@
 
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/layers/model.hpp"
+#include "protocols/base/input_file.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
