@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 namespace parcae {
@@ -16,9 +17,10 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes limit{10};
-constexpr std::uint64_t notice_ms = 4'000;   // longer than a change takes
-constexpr const char* naps = "1ms";          // about what ranks of small models wait for each other
-constexpr std::uint64_t day_ms = 86'400'000; // no planning in between
+constexpr std::uint64_t notice_ms = 4'000;      // longer than a change takes
+constexpr const char* naps = "1ms";             // about what ranks of small models wait for each other
+constexpr std::chrono::seconds others_load{20}; // the first slot is planned with while others load the job
+constexpr std::uint64_t day_ms = 86'400'000;    // no planning in between
 
 double ms_since(clock::time_point from) {
   return std::chrono::duration<double, std::milli>(clock::now() - from).count();
@@ -69,8 +71,14 @@ public:
                               throw cluster_error("the job ended (" + job.state + "): " + job.problem);
                             if (job.state == "queued" && job.problem.find("fits their memory") != std::string::npos)
                               throw cluster_error("the job cannot be measured here: " + job.problem);
-                            if (job.state == "running" && job.generation == 0 && !job.decisions.empty() &&
-                                job.decisions.back().chosen.configuration == "waiting")
+                            const bool waits = job.state == "running" && job.generation == 0 &&
+                                               !job.decisions.empty() &&
+                                               job.decisions.back().chosen.configuration == "waiting";
+                            if (!waits)
+                              waits_since_.reset();
+                            else if (!waits_since_)
+                              waits_since_ = clock::now();
+                            else if (clock::now() - *waits_since_ > others_load)
                               throw cluster_error("the job cannot be measured here: " + job.problem);
                             return condition(job);
                           },
@@ -111,6 +119,7 @@ private:
   local_cluster cluster_;
   std::uint64_t id_ = 0;
   int nodes_ = 0;
+  std::optional<clock::time_point> waits_since_;
 };
 
 /// Of the configuration it is in.

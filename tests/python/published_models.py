@@ -3,8 +3,10 @@
 
 published_models.py make FOLDER         FOLDER/NAME/pretrained (save_pretrained) and, of exported kinds,
                                         FOLDER/NAME/model (parcae_model, of a model with other weights)
-published_models.py compare A B...      each B (exported) has the parameters of A (pretrained), and the same logits
-published_models.py loss FOLDER TEXT N  mean loss over the last N samples of a text of bytes
+published_models.py compare A B...      of each pair, B (exported) has the parameters of A (pretrained), and the same
+                                        logits
+published_models.py loss TEXT N FOLDER...
+                                        mean loss over the last N samples of a text of bytes, a line for each folder
 """
 
 import pathlib
@@ -62,11 +64,10 @@ def load(folder):
     return model.eval()
 
 
-def compare(first, *others):
-    expected = load(first)
-    x = models.pixels(32) / 255 if "pixel_values" in expected.main_input_name else models.tokens(256, 16)
-    for folder in others:
-        model = load(folder)
+def compare(*pairs):
+    for first, folder in zip(pairs[::2], pairs[1::2], strict=True):
+        expected, model = load(first), load(folder)
+        x = models.pixels(32) / 255 if "pixel_values" in expected.main_input_name else models.tokens(256, 16)
         assert type(model) is type(expected), folder
         theirs = model.state_dict()
         assert theirs.keys() == expected.state_dict().keys(), folder
@@ -76,17 +77,21 @@ def compare(first, *others):
             assert torch.equal(model(x).logits, expected(x).logits), folder
 
 
-def loss(folder, text, count):
-    model = load(folder)
+def loss(text, count, *folders):
     text = pathlib.Path(text).read_bytes()
+    for folder in folders:
+        print(loss_of(load(folder), text, int(count)))
+
+
+def loss_of(model, text, count):
     length = model.config.n_positions
     samples = (len(text) - 1) // length
     losses = []
-    for i in range(samples - int(count), samples):
+    for i in range(samples - count, samples):
         tokens = torch.tensor(list(text[i * length:(i + 1) * length + 1]))
         with torch.no_grad():
             losses.append(F.cross_entropy(model(tokens[None, :-1]).logits[0], tokens[1:]).item())
-    print(sum(losses) / len(losses))
+    return sum(losses) / len(losses)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Stands for a model that somebody published: a small GPT-2 over bytes with random weights, as save_pretrained writes
-it. Writes the folder that finetune.toml names, or the one given. A folder from Hugging Face's hub does as well, with its
-sizes in the job file.
+it. Writes the folder that finetune.toml names, or the one given. A folder from Hugging Face's hub does as well, with
+its sizes in the job file.
 """
 
 import sys
