@@ -1,7 +1,7 @@
 #include "gpu/checkpoint/huggingface.hpp"
 
-#include "gpu/checkpoint/durable_file.hpp"
 #include "gpu/checkpoint/safetensors.hpp"
+#include "protocols/base/durable_file.hpp"
 
 #include <boost/json.hpp>
 
@@ -54,10 +54,10 @@ boost::json::object config_of(const model_specification& x) {
 void export_for_huggingface(checkpoint_reader& from, const std::filesystem::path& folder) {
   const auto& specification = from.manifest().specification.model;
   if (specification.kind != "gpt")
-    throw checkpoint_error("the layout huggingface is for gpt, and " + from.folders() + " is of a " +
+    throw checkpoint_error("the layout huggingface is for gpt, and " + from.places() + " is of a " +
                            specification.kind + "; leave out --layout: its names are those of PyTorch's libraries");
   if (const auto missing = from.missing(); !missing.empty())
-    throw checkpoint_error("layers " + list_of(missing) + " are not in " + from.folders() +
+    throw checkpoint_error("layers " + list_of(missing) + " are not in " + from.places() +
                            "; copy the shares of all keepers into one folder");
   const auto& model = from.model();
   const auto is_stored = [&](std::size_t layer, std::size_t tensor) { // of tied ones the first stands for both

@@ -73,6 +73,13 @@ struct JobSpecification {
   evaluateEvery @23 :UInt64;
   recompute @24 :Bool;
   minInstances @25 :UInt32 = 1;
+  checkpoint @26 :CheckpointSpecification;
+}
+
+struct CheckpointSpecification {
+  to @0 :Text;               # s3://BUCKET/PREFIX or a folder; empty: the keepers' own folders
+  endpoint @1 :Text;
+  region @2 :Text;
 }
 
 struct ResumePoint {
