@@ -67,7 +67,6 @@ const checkpoint* checkpoint_ledger::begin(time_point now, const version& held, 
   writing_->limit = now + job_.transfer_limit(job_.state_bytes(0, job_.layers()));
   writing_->awaited = std::move(keepers);
   asked_ = false;
-  view_.checkpoint_problem.clear();
   return &writing_->command;
 }
 
@@ -75,6 +74,11 @@ std::optional<version> checkpoint_ledger::give_up_late(time_point now) {
   if (!writing_ || writing_->limit > now)
     return {};
   const auto at = writing_->command.at;
+  std::string late;
+  for (const auto& keeper : writing_->awaited)
+    late += (late.empty() ? "" : ", ") + to_string(keeper);
+  view_.checkpoint_problem = "no checkpoint of step " + std::to_string(at.steps) + ": not written in time by " + late +
+                             (writing_->problem.empty() ? "" : "; " + writing_->problem);
   writing_.reset();
   return at;
 }
@@ -106,6 +110,7 @@ std::optional<checkpoint_ledger::outcome> checkpoint_ledger::lose(const slot_id&
     return outcome{false, view_.checkpoint_problem};
   }
   view_.checkpoint = at;
+  view_.checkpoint_problem.clear();
   view_.checkpoint_folders = std::move(done.folders);
   folder_ = done.command.name;
   on_disk_.push_back(at.steps);

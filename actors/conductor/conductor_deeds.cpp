@@ -43,7 +43,15 @@ std::string conductor::machine::missing_layers() const {
 }
 
 void conductor::machine::wait_for_layers(const cause&) {
-  problem_ = "waiting for a keeper that has " + missing_layers();
+  const auto reading = reading_of(roster_, ledger_.newest(), job_.layers());
+  problem_ = "waiting for a keeper that has " + missing_layers() +
+             (reading.problems.empty() ? "" : " (" + reading.problems + ")");
+  if (!reading.passing)
+    return;
+  for (auto&& [id, slot] : roster_.keepers()) // asked again then
+    if (slot.read && slot.read->passing)
+      slot.read.reset();
+  desk_.put_off(now_ + milliseconds(job_.specification.planning_interval_ms));
 }
 
 void conductor::machine::fail_for_layers(const cause&) {

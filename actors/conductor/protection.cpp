@@ -57,6 +57,7 @@ checkpoint_reading reading_of(const roster& all, const version& at, std::uint32_
     else if (!slot.read->problem.empty()) {
       result.problems += (result.problems.empty() ? "" : "; ") + slot.read->problem;
       result.damaged |= slot.read->damaged;
+      result.passing |= slot.read->passing;
     }
     for (const auto& x : slot.held)
       if (x.at == at && x.layer < layers)

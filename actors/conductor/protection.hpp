@@ -71,7 +71,8 @@ struct checkpoint_reading {
   std::vector<std::uint32_t> lost; ///< layers that nobody holds at its version
   std::string problems;            ///< of those who answered
   bool damaged = false;
-  bool asked = false; ///< there is a keeper to ask
+  bool passing = false; ///< somebody could not reach the place, and is to be asked again
+  bool asked = false;   ///< there is a keeper to ask
 };
 
 checkpoint_reading reading_of(const roster& all, const version& at, std::uint32_t layers);

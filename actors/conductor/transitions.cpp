@@ -147,7 +147,7 @@ bool conductor::machine::checkpoint_is_lost(const cause& x) const {
   if (!checkpoint_is_newer(x))
     return false;
   const auto reading = reading_of(roster_, ledger_.newest(), job_.layers());
-  return reading.damaged || (ledger_.newest().by == generation{} && reading.asked);
+  return reading.damaged || (ledger_.newest().by == generation{} && reading.asked && !reading.passing);
 }
 
 bool conductor::machine::change_pays(const cause&) const {

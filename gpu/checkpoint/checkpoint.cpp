@@ -1,21 +1,25 @@
 #include "gpu/checkpoint/checkpoint.hpp"
 
-#include "gpu/checkpoint/durable_file.hpp"
 #include "gpu/checkpoint/safetensors.hpp"
-#include "protocols/base/input_file.hpp"
+#include "protocols/base/durable_file.hpp"
 
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
 #include <cstring>
-#include <set>
+#include <functional>
 
 namespace parcae {
 
 namespace {
 
-constexpr auto manifest_suffix = ".manifest";
+constexpr std::string_view manifest_suffix = ".manifest";
+constexpr std::string_view tensors_suffix = ".safetensors";
 constexpr std::size_t most_shares = 1000;
+constexpr std::size_t attempt_length = 16; // hexadecimal digits
 
 /// The tensors in each flat buffer of a layer's shard, in order. PyTorch's names of the optimizer's state.
 std::vector<std::vector<safetensors_entry>> entries_of(const model_description& model, std::uint32_t number,
@@ -66,35 +70,152 @@ std::uint64_t checksum_of(std::span<const char> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-checkpoint_manifest read_manifest(const std::filesystem::path& path) {
+/// What a store says of an object that ought to be there.
+[[noreturn]] void rethrow(const store_error& e) {
+  if (e.trouble == store_trouble::unreachable)
+    throw e;
+  throw checkpoint_error(e.what());
+}
+
+checkpoint_manifest read_manifest(const object_store& store, const std::string& name) {
+  const auto path = store.place() + "/" + name;
   std::uint64_t checksum = 0;
   std::string bytes;
   try {
-    bytes = contents_of(path, manifest_limit_bytes + sizeof checksum);
-  } catch (const input_error& e) {
-    throw checkpoint_error(e.what());
+    const auto file = store.open(name);
+    if (file->size() > manifest_limit_bytes + sizeof checksum)
+      throw checkpoint_error(path + " is too long for a manifest");
+    if (file->size() < sizeof checksum)
+      throw checkpoint_error(path + " is too short for a manifest");
+    bytes.resize(file->size());
+    file->read(0, std::as_writable_bytes(std::span(bytes)));
+  } catch (const store_error& e) {
+    rethrow(e);
   }
-  if (bytes.size() < sizeof checksum)
-    throw checkpoint_error(path.string() + " is too short for a manifest");
   std::memcpy(&checksum, bytes.data(), sizeof checksum);
   const auto content = std::span(bytes).subspan(sizeof checksum);
   if (checksum_of(std::span<const char>(content)) != checksum)
-    throw checkpoint_error(path.string() + " is damaged: its checksum is wrong");
+    throw checkpoint_error(path + " is damaged: its checksum is wrong");
   try {
     return decode_manifest(content);
   } catch (const std::runtime_error& e) {
-    throw checkpoint_error(path.string() + ": " + e.what());
+    throw checkpoint_error(path + ": " + e.what());
   }
 }
 
-std::vector<std::filesystem::path> manifests_in(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> found;
-  std::error_code failure;
-  for (std::filesystem::directory_iterator i(folder, failure), end; !failure && i != end; i.increment(failure))
-    if (i->path().extension() == manifest_suffix && found.size() < most_shares)
-      found.push_back(i->path());
-  std::ranges::sort(found);
+std::string bytes_of(const checkpoint_manifest& x) {
+  const auto content = encode(x);
+  const auto checksum = checksum_of(std::span<const char>(content));
+  std::string result(sizeof checksum, '\0');
+  std::memcpy(result.data(), &checksum, sizeof checksum);
+  return result.append(content.data(), content.size());
+}
+
+std::vector<stored_object> manifests_in(const stored_list& list) {
+  std::vector<stored_object> found;
+  for (const auto& x : list.objects)
+    if (is_manifest(x.name) && found.size() < most_shares)
+      found.push_back(x);
   return found;
+}
+
+bool has(const stored_list& list, const std::string& name) {
+  return std::ranges::binary_search(list.objects, name, {}, &stored_object::name);
+}
+
+/// Whether two shares are of the same bits, as far as it can be told: of one version, made by the same step's result if
+/// both keepers knew it.
+bool same_state(const checkpoint_manifest& a, const checkpoint_manifest& b) {
+  const auto bits = [](const checkpoint_manifest& x) {
+    return std::array{std::bit_cast<std::uint64_t>(x.result.loss),
+                      std::bit_cast<std::uint64_t>(x.result.gradient_norm)}; // which may be no numbers
+  };
+  constexpr std::array<std::uint64_t, 2> unknown{};
+  return a.at == b.at && a.data_digest == b.data_digest &&
+         (bits(a) == bits(b) || bits(a) == unknown || bits(b) == unknown);
+}
+
+/// All tensors of a share, in the order of its file; throws checkpoint_error if the shards are not of the model.
+std::vector<safetensors_entry> entries_of(const checkpoint_share& share, const model_description& model) {
+  std::vector<safetensors_entry> result;
+  for (const auto& shard : share.shards) {
+    const auto parts = entries_of(model, shard->layer, share.manifest.specification);
+    if (shard->parts.size() != parts.size())
+      throw checkpoint_error("layer " + std::to_string(shard->layer) + " has another number of parts than its model");
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (shard->parts[i].size() != values_in(parts[i]) * sizeof(float))
+        throw checkpoint_error("layer " + std::to_string(shard->layer) + " has another size than in its model");
+      result.insert(result.end(), parts[i].begin(), parts[i].end());
+    }
+  }
+  return result;
+}
+
+void write_tensors(object_store& to, const checkpoint_share& share, const std::vector<safetensors_entry>& entries,
+                   const std::atomic<bool>& cancelled) {
+  const auto& manifest = share.manifest;
+  const auto header = safetensors_header(
+      entries, {{"format", "pt"}, {"job", manifest.specification.name}, {"steps", std::to_string(manifest.at.steps)}});
+  auto bytes = std::uint64_t{header.size()};
+  for (const auto& shard : share.shards)
+    for (const auto& part : shard->parts)
+      bytes += part.size();
+  const auto tensors = to.create(manifest.tensors, bytes);
+  tensors->write(std::as_bytes(std::span(header)));
+  for (const auto& shard : share.shards) {
+    if (cancelled)
+      throw checkpoint_error("the keeper ends");
+    for (const auto& part : shard->parts)
+      tensors->write(part);
+  }
+  tensors->publish();
+}
+
+/// Whether `there` has all layers that `x` has, with the same bits.
+bool covers(const checkpoint_manifest& there, const checkpoint_manifest& x) {
+  return same_state(there, x) && std::ranges::all_of(x.layers, [&](const stored_layer& y) {
+           return std::ranges::any_of(there.layers,
+                                      [&](const auto& z) { return z.layer == y.layer && z.checksum == y.checksum; });
+         });
+}
+
+/// What else has the share's name where others write too; nothing: none has. What is damaged is removed.
+std::optional<checkpoint_manifest> written_by(object_store& to, const std::string& keeper) {
+  const auto name = keeper + std::string(manifest_suffix);
+  const auto list = to.list();
+  if (!has(list, name))
+    return std::nullopt;
+  try {
+    auto there = read_manifest(to, name);
+    if (has(list, there.tensors))
+      return there;
+  } catch (const checkpoint_error&) {
+  }
+  to.remove(name);
+  return std::nullopt;
+}
+
+/// Where others write too.
+void put_beside_others(object_store& to, const std::string& keeper, checkpoint_share share,
+                       const std::vector<safetensors_entry>& entries, const std::atomic<bool>& cancelled,
+                       const std::string& attempt) {
+  auto there = written_by(to, keeper);
+  if (there && covers(*there, share.manifest))
+    return;
+  write_tensors(to, share, entries, cancelled);
+  const auto bytes = bytes_of(share.manifest);
+  const auto content = std::as_bytes(std::span(bytes));
+  if (!there && to.put_if_absent(keeper + std::string(manifest_suffix), content))
+    return;
+  if (!there)
+    there = written_by(to, keeper); // at the same time
+  // Of the same state this keeper had other layers in an earlier life: both shares count.
+  if (there && same_state(*there, share.manifest) &&
+      to.put_if_absent(keeper + "." + attempt + std::string(manifest_suffix), content))
+    return;
+  to.remove(share.manifest.tensors);
+  throw checkpoint_error("another keeper with the name " + keeper + " wrote other bits of " + to.place() +
+                         "; names must be unique");
 }
 
 } // namespace
@@ -113,68 +234,78 @@ std::string list_of(const std::vector<std::uint32_t>& layers) {
   return result;
 }
 
-void write_share(const std::filesystem::path& folder, const std::string& keeper, checkpoint_share share,
-                 const std::atomic<bool>& cancelled) {
+void write_share(object_store& to, const std::string& keeper, checkpoint_share share,
+                 const std::atomic<bool>& cancelled, const std::string& attempt) {
   auto& manifest = share.manifest;
   const auto model = describe(manifest.specification.model);
-  manifest.tensors = keeper + ".safetensors";
+  const auto entries = entries_of(share, model);
+  manifest.tensors = keeper + (attempt.empty() ? "" : "." + attempt) + std::string(tensors_suffix);
   manifest.model_layers = static_cast<std::uint32_t>(model.layers.size());
-  std::vector<safetensors_entry> entries;
-  for (const auto& shard : share.shards) {
-    const auto parts = entries_of(model, shard->layer, manifest.specification);
-    if (shard->parts.size() != parts.size())
-      throw checkpoint_error("layer " + std::to_string(shard->layer) + " has another number of parts than its model");
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (shard->parts[i].size() != values_in(parts[i]) * sizeof(float))
-        throw checkpoint_error("layer " + std::to_string(shard->layer) + " has another size than in its model");
-      entries.insert(entries.end(), parts[i].begin(), parts[i].end());
-    }
-  }
-  // What is here of an older attempt must not be taken for a manifest of the new tensors.
-  const auto manifest_path = folder / (keeper + manifest_suffix);
-  std::filesystem::remove(manifest_path);
-  durable_file tensors(folder / manifest.tensors, file_access::private_);
-  tensors.write(safetensors_header(
-      entries, {{"format", "pt"}, {"job", manifest.specification.name}, {"steps", std::to_string(manifest.at.steps)}}));
-  for (const auto& shard : share.shards) {
-    if (cancelled)
-      throw checkpoint_error("the keeper ends");
-    for (const auto& part : shard->parts)
-      tensors.write(part);
+  for (const auto& shard : share.shards)
     manifest.layers.push_back({shard->layer, checksum_of(*shard)});
-  }
-  tensors.publish();
-  const auto bytes = encode(manifest);
-  const auto checksum = checksum_of(std::span<const char>(bytes));
-  durable_file file(manifest_path, file_access::private_);
-  file.write(std::as_bytes(std::span(&checksum, 1)));
-  file.write(std::as_bytes(std::span(bytes)));
-  file.publish();
+  if (!attempt.empty())
+    return put_beside_others(to, keeper, std::move(share), entries, cancelled, attempt);
+  const auto name = keeper + std::string(manifest_suffix);
+  to.remove(name); // what is here of an older attempt must not be taken for a manifest of the new tensors
+  write_tensors(to, share, entries, cancelled);
+  const auto bytes = bytes_of(manifest);
+  const auto file = to.create(name, bytes.size());
+  file->write(std::as_bytes(std::span(bytes)));
+  file->publish();
 }
 
-checkpoint_reader::checkpoint_reader(const std::vector<std::filesystem::path>& folders) {
-  for (const auto& folder : folders) {
-    folders_ += (folders_.empty() ? "" : ", ") + folder.string();
-    for (const auto& path : manifests_in(folder)) {
-      auto x = read_manifest(path);
-      if (x.tensors.find('/') != std::string::npos)
-        throw checkpoint_error(path.string() + " names a file in another folder");
-      if (!shares_.empty() && x.at != manifest().at)
-        throw checkpoint_error(path.string() + " is of version " + to_string(x.at) + ", another is of " +
-                               to_string(manifest().at));
-      const auto number = shares_.size();
-      for (const auto& layer : x.layers)
-        where_.try_emplace(layer.layer, number, layer.checksum);
-      shares_.push_back({std::move(x), {}});
-      shares_.back().tensors = folder / shares_.back().manifest.tensors;
-    }
+bool is_of_share(std::string_view object, const std::string& keeper) {
+  if (!object.starts_with(keeper))
+    return false;
+  object.remove_prefix(keeper.size());
+  if (object.starts_with(manifest_suffix) || object.starts_with(tensors_suffix)) // or what was to become that
+    return true;
+  const auto attempt = object.substr(0, object.find('.', 1));
+  return attempt.starts_with('.') && attempt.size() == 1 + attempt_length &&
+         attempt.find_first_not_of("0123456789abcdef", 1) == attempt.npos &&
+         (object.substr(attempt.size()) == tensors_suffix || object.substr(attempt.size()) == manifest_suffix);
+}
+
+bool is_manifest(std::string_view object) {
+  return object.ends_with(manifest_suffix);
+}
+
+bool has_manifest(const object_store& at) {
+  return !manifests_in(at.list()).empty();
+}
+
+checkpoint_reader::checkpoint_reader(const std::vector<store_ptr>& places) {
+  for (const auto& place : places) {
+    places_ += (places_.empty() ? "" : ", ") + place->place();
+    add_shares(place);
   }
   if (shares_.empty())
-    throw checkpoint_error("no checkpoint at " + folders_ + ": no manifest is in that folder");
+    throw checkpoint_error("no checkpoint at " + places_ + ": no manifest is in that folder");
   if (auto problem = problem_of(manifest().specification); !problem.empty())
-    throw checkpoint_error("the checkpoint at " + folders_ + " is of a job that this build cannot run: " + problem);
+    throw checkpoint_error("the checkpoint at " + places_ + " is of a job that this build cannot run: " + problem);
   model_ = describe(manifest().specification.model);
   std::erase_if(where_, [&](const auto& x) { return x.first >= model_.layers.size(); });
+}
+
+void checkpoint_reader::add_shares(const store_ptr& place) {
+  const auto list = place->list();
+  for (const auto& object : manifests_in(list)) {
+    const auto path = place->place() + "/" + object.name;
+    auto x = read_manifest(*place, object.name);
+    if (x.tensors.find('/') != std::string::npos)
+      throw checkpoint_error(path + " names a file in another folder");
+    if (!shares_.empty() && x.at != manifest().at)
+      throw checkpoint_error(path + " is of version " + to_string(x.at) + ", another is of " +
+                             to_string(manifest().at));
+    if (!shares_.empty() && !same_state(x, manifest()))
+      throw checkpoint_error(path + " is of other training than " + shares_.front().where +
+                             ": they are of one version, but of different steps' results");
+    const auto number = shares_.size();
+    for (const auto& layer : x.layers)
+      where_.try_emplace(layer.layer, number, layer.checksum);
+    const auto tensors = x.tensors;
+    shares_.push_back({std::move(x), place, place->place() + "/" + tensors, has(list, tensors), nullptr});
+  }
 }
 
 std::vector<std::uint32_t> checkpoint_reader::layers() const {
@@ -192,65 +323,97 @@ std::vector<std::uint32_t> checkpoint_reader::missing() const {
   return result;
 }
 
+bool checkpoint_reader::is_complete() const {
+  return missing().empty() && std::ranges::all_of(shares_, [](const share& x) { return x.has_tensors; });
+}
+
 shard_bytes checkpoint_reader::read(std::uint32_t layer) {
   const auto found = where_.find(layer);
   if (found == where_.end())
-    throw checkpoint_error(folders_ + " does not have layer " + std::to_string(layer));
+    throw checkpoint_error(places_ + " does not have layer " + std::to_string(layer));
   const auto [number, checksum] = found->second;
-  const auto& from = shares_[number];
+  auto& from = shares_[number];
   shard_bytes result{layer, from.manifest.at, {}};
   try {
-    safetensors_file file(from.tensors);
+    if (!from.file)
+      from.file = std::make_unique<safetensors_file>(from.store->open(from.manifest.tensors), from.where);
     for (const auto& part : entries_of(model_, layer, from.manifest.specification)) {
       // The file is asked first: a description alone may be of any size.
       std::uint64_t bytes = 0;
       for (const auto& tensor : part)
-        bytes += file.size_of(tensor.name);
+        bytes += from.file->size_of(tensor.name);
       auto& to = result.parts.emplace_back(bytes);
       std::uint64_t at = 0;
       for (const auto& tensor : part) {
-        file.read(tensor, to.data() + at);
-        at += file.size_of(tensor.name);
+        from.file->read(tensor, to.data() + at);
+        at += from.file->size_of(tensor.name);
       }
     }
+  } catch (const store_error& e) {
+    rethrow(e);
   } catch (const std::runtime_error& e) {
     throw checkpoint_error(e.what());
   }
   if (checksum_of(result) != checksum)
-    throw checkpoint_error(from.tensors.string() + " is damaged: the checksum of layer " + std::to_string(layer) +
-                           " is wrong");
+    throw checkpoint_error(from.where + " is damaged: the checksum of layer " + std::to_string(layer) + " is wrong");
   return result;
 }
 
-std::filesystem::path find_checkpoint(const std::filesystem::path& folder) {
-  if (!manifests_in(folder).empty())
-    return folder;
-  std::filesystem::path newest;
+store_ptr find_checkpoint(const store_ptr& place) {
+  const auto list = place->list();
+  if (!manifests_in(list).empty())
+    return place;
+  store_ptr newest;
   std::pair<bool, version> best{}; // complete, of which version
   std::string unusable;
-  std::error_code failure;
-  for (std::filesystem::directory_iterator i(folder, failure), end; !failure && i != end; i.increment(failure)) {
-    if (manifests_in(i->path()).empty())
+  for (const auto& name : list.folders) {
+    const auto candidate = place->below(name);
+    if (!has_manifest(*candidate))
       continue;
     try {
-      checkpoint_reader reader({i->path()});
-      if (const auto it = std::pair(reader.missing().empty(), reader.manifest().at); newest.empty() || it > best) {
+      checkpoint_reader reader({candidate});
+      if (const auto it = std::pair(reader.is_complete(), reader.manifest().at); !newest || it > best) {
         best = it;
-        newest = i->path();
+        newest = candidate;
       }
     } catch (const checkpoint_error& e) { // another one may do
       unusable = std::string("; ") + e.what();
     }
   }
-  if (newest.empty())
-    throw checkpoint_error("no checkpoint at " + folder.string() + ": neither a manifest nor a checkpoint " +
+  if (!newest)
+    throw checkpoint_error("no checkpoint at " + place->place() + ": neither a manifest nor a checkpoint " +
                            "is in that folder" + unusable);
   return newest;
 }
 
+std::optional<version> newest_complete(const object_store& run) {
+  std::vector<version> versions;
+  for (const auto& name : run.list().folders)
+    if (const auto x = version_in(name))
+      versions.push_back(*x);
+  std::ranges::sort(versions, std::greater());
+  for (const auto& x : versions)
+    try {
+      if (checkpoint_reader({run.below(to_string(x))}).is_complete())
+        return x;
+    } catch (const checkpoint_error&) { // of no use
+    }
+  return std::nullopt;
+}
+
+std::optional<version> version_in(std::string_view name) {
+  version result;
+  const auto* end = name.data() + name.size();
+  const auto [at, no_steps] = std::from_chars(name.data(), end, result.steps);
+  if (no_steps != std::errc() || at == end || *at != '@')
+    return std::nullopt;
+  const auto [rest, no_generation] = std::from_chars(at + 1, end, result.by.value);
+  return no_generation == std::errc() && rest == end ? std::optional(result) : std::nullopt;
+}
+
 void export_parameters(checkpoint_reader& from, const std::filesystem::path& output) {
   if (auto missing = from.missing(); !missing.empty())
-    throw checkpoint_error("layers " + list_of(missing) + " are not in " + from.folders() +
+    throw checkpoint_error("layers " + list_of(missing) + " are not in " + from.places() +
                            "; copy the shares of all keepers into one folder");
   const auto& model = from.model();
   std::map<std::string, std::string> metadata{{"format", "pt"}};

@@ -1,9 +1,9 @@
 #include "gpu/checkpoint/huggingface.hpp"
 
-#include "gpu/checkpoint/durable_file.hpp"
 #include "gpu/checkpoint/exported_weights.hpp"
 #include "gpu/checkpoint/published_layout.hpp"
 #include "gpu/checkpoint/safetensors.hpp"
+#include "protocols/base/durable_file.hpp"
 
 #include <boost/json.hpp>
 
@@ -47,11 +47,11 @@ void export_for_huggingface(checkpoint_reader& from, const std::filesystem::path
   const auto config = published_config(specification);
   if (config.empty())
     throw checkpoint_error("the layout huggingface is for gpt, bert and exported models of Hugging Face, and " +
-                           from.folders() + " is of " +
+                           from.places() + " is of " +
                            (specification.kind == "exported" ? "another exported model" : "a " + specification.kind) +
                            "; leave out --layout: its names are those of PyTorch's libraries");
   if (const auto missing = from.missing(); !missing.empty())
-    throw checkpoint_error("layers " + list_of(missing) + " are not in " + from.folders() +
+    throw checkpoint_error("layers " + list_of(missing) + " are not in " + from.places() +
                            "; copy the shares of all keepers into one folder");
   const auto& model = from.model();
   const auto is_stored = [&](std::size_t layer, std::size_t tensor) { // of tied ones the first stands for both

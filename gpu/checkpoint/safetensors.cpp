@@ -9,6 +9,7 @@
 #include <ranges>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 namespace parcae {
 
@@ -67,7 +68,11 @@ std::string safetensors_header(const std::vector<safetensors_entry>& tensors,
   return result + text;
 }
 
-safetensors_file::safetensors_file(std::filesystem::path path) : path_(std::move(path)), file_(path_) {
+safetensors_file::safetensors_file(const std::filesystem::path& path) :
+    safetensors_file(open_file(path), path.string()) {}
+
+safetensors_file::safetensors_file(std::unique_ptr<object_reader> from, std::string name) :
+    name_(std::move(name)), file_(std::move(from)) {
   try {
     read_header();
   } catch (const boost::system::system_error& e) { // the JSON library: no JSON, or another type than expected
@@ -77,16 +82,22 @@ safetensors_file::safetensors_file(std::filesystem::path path) : path_(std::move
   }
 }
 
+void safetensors_file::read_at(std::uint64_t from, std::span<std::byte> to) {
+  if (from > file_->size() || to.size() > file_->size() - from)
+    fail("was cut short");
+  file_->read(from, to);
+}
+
 void safetensors_file::read_header() {
-  const auto size = file_.size();
+  const auto size = file_->size();
   std::uint64_t length = 0;
-  if (size < sizeof length || file_.read(std::as_writable_bytes(std::span(&length, 1))) < sizeof length)
+  if (size < sizeof length)
     fail("is too short for a safetensors file");
+  read_at(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > safetensors_header_limit_bytes || length > size - sizeof length)
     fail("is not a safetensors file, or was cut short");
   std::string text(length, '\0');
-  if (file_.read(std::as_writable_bytes(std::span(text))) < length)
-    fail("was cut short");
+  read_at(sizeof length, std::as_writable_bytes(std::span(text)));
   const auto data = sizeof length + length;
   const auto header = json::parse(text, {}, {.max_depth = 4});
   for (const auto& [name, value] : header.as_object()) {
@@ -160,9 +171,7 @@ void safetensors_file::require(const safetensors_entry& tensor) const {
 void safetensors_file::read(const safetensors_entry& tensor, std::byte* to) {
   require(tensor);
   const auto& x = find(tensor.name);
-  file_.seek(x.begin);
-  if (file_.read({to, x.end - x.begin}) < x.end - x.begin)
-    fail("was cut short");
+  read_at(x.begin, {to, x.end - x.begin});
 }
 
 void safetensors_file::read_as_float(const std::string& name, std::span<float> to) {
@@ -204,7 +213,7 @@ float float_of_half(std::uint16_t bits) {
 }
 
 void safetensors_file::fail(const std::string& what) const {
-  throw std::runtime_error(path_.string() + " " + what);
+  throw std::runtime_error(name_ + " " + what);
 }
 
 } // namespace parcae

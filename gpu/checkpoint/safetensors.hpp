@@ -3,7 +3,7 @@
 // Headers of safetensors files (https://github.com/huggingface/safetensors, "Format"): eight bytes with the length of a
 // JSON object, the object, then the tensors' bytes.
 
-#include "protocols/base/input_file.hpp"
+#include "protocols/store/store.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -30,13 +30,15 @@ struct safetensors_entry {
 std::string safetensors_header(const std::vector<safetensors_entry>& tensors,
                                const std::map<std::string, std::string>& metadata);
 
-/// A file open for reading. As the format wants it, its tensors lie one after the other, without gaps, up to its end.
-/// Throws std::runtime_error with one line that names the file and what is wrong with
-/// it. Not thread-safe.
+/// A file, or another object, open for reading. As the format wants it, its tensors lie one after the other, without
+/// gaps, up to its end. Throws std::runtime_error with one line that names it and what is wrong with it; store_error if
+/// that is its store. Not thread-safe.
 class safetensors_file {
 public:
   /// Reads the header only.
-  explicit safetensors_file(std::filesystem::path path);
+  explicit safetensors_file(const std::filesystem::path& path);
+  /// `name`: for messages.
+  safetensors_file(std::unique_ptr<object_reader> from, std::string name);
 
   std::vector<std::string> names() const; ///< of its tensors, sorted
 
@@ -71,8 +73,10 @@ private:
   const place& find(const std::string& name) const;
   [[noreturn]] void fail(const std::string& what) const;
 
-  std::filesystem::path path_;
-  input_file file_;
+  void read_at(std::uint64_t from, std::span<std::byte> to);
+
+  std::string name_;
+  std::unique_ptr<object_reader> file_;
   std::map<std::string, place> tensors_;
   std::map<std::string, std::string> metadata_;
 };

@@ -2,24 +2,45 @@
 
 #include "gpu/model/early_stop.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
-#include <charconv>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <random>
 #include <utility>
 
 namespace parcae {
 
 namespace {
 
-/// What the files of a share begin with, whole or not, behind the keeper's name.
-constexpr const char* beginnings[] = {".manifest", ".safetensors"};
+constexpr std::size_t most_open = 8; // places, of as many jobs
+
+/// No other attempt at a share has it.
+std::string random_word() {
+  std::random_device random;
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%08x%08x", random(), random());
+  return text.data();
+}
+
+void delete_all(object_store& of) {
+  auto objects = of.list().objects;
+  std::ranges::stable_partition(objects, is_manifest, &stored_object::name); // without them the rest does not count
+  for (const auto& x : objects)
+    of.remove(x.name);
+}
 
 } // namespace
 
-checkpoint_store::checkpoint_store(std::filesystem::path folder, std::string keeper) :
-    folder_(std::move(folder)), keeper_(std::move(keeper)), thread_([this] { run(); }) {}
+checkpoint_store::checkpoint_store(std::filesystem::path folder, std::string keeper, const store_pace& pace) :
+    own_(open_store(folder.string())), keeper_(std::move(keeper)), pace_(pace), thread_([this] { run(); }) {}
 
 checkpoint_store::~checkpoint_store() {
   ending_ = true;
+  stop_.request_stop();
   queue_.close();
   thread_.join();
 }
@@ -29,10 +50,17 @@ void checkpoint_store::run() {
     next->work(); // and frees the shards in it before it waits again
 }
 
+std::string checkpoint_store::place_of(const checkpoint& x) const {
+  auto place = x.specification.checkpoint.to.empty() ? own_->place() : x.specification.checkpoint.to;
+  while (place.ends_with('/'))
+    place.pop_back();
+  return place + "/" + x.name;
+}
+
 void checkpoint_store::write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
                              std::function<void(checkpointed)> done) {
   request next;
-  next.give_up = [done, job = x.job, at = x.at, folder = (folder_ / x.name).string()](const checkpoint& newer) {
+  next.give_up = [done, job = x.job, at = x.at, folder = place_of(x)](const checkpoint& newer) {
     if (newer.job != job || newer.at != at)
       done({job, at, {}, folder, "it waited for the disk until a newer one was to be written"});
   };
@@ -46,53 +74,98 @@ void checkpoint_store::write(checkpoint x, std::vector<std::shared_ptr<const sha
     waiting->give_up(newest);
 }
 
+store_ptr checkpoint_store::open(const std::string& place, const job_specification& job) {
+  const auto& [to, endpoint, region] = job.checkpoint;
+  if (opened_.size() > most_open)
+    opened_.clear();
+  auto& result = opened_[{place, endpoint, region}];
+  if (!result)
+    result = open_store(place, {endpoint, region, stop_.get_token(), pace_});
+  return result;
+}
+
+checkpoint_store::home checkpoint_store::home_of(const job_specification& job) {
+  return job.checkpoint.to.empty() ? home{own_, true} : home{open(job.checkpoint.to, job), false};
+}
+
 checkpointed checkpoint_store::write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
-                                         const commit_result& result) const {
-  checkpointed answer{x.job, x.at, {}, {}, {}};
-  const auto folder = folder_ / x.name;
-  answer.folder = folder.string();
+                                         const commit_result& result) {
+  checkpointed answer{x.job, x.at, {}, place_of(x), {}};
   try {
     for (const auto& shard : shards)
       answer.layers.push_back(shard->layer);
-    delete_share(folder); // of an earlier attempt
-    if (!shards.empty())
-      write_share(folder, keeper_, {{x.at, result, x.specification, x.data_digest, {}, 0, {}}, std::move(shards)},
-                  ending_);
-    delete_others(x);
+    write_to(home_of(x.specification), x, std::move(shards), result);
   } catch (const std::exception& e) {
     answer.layers.clear();
     answer.problem = e.what();
-    delete_share(folder);
   }
   return answer;
 }
 
-void checkpoint_store::delete_others(const checkpoint& x) const {
-  const auto mine = (folder_ / x.name).filename().string();
-  std::error_code failure;
-  for (std::filesystem::directory_iterator i((folder_ / x.name).parent_path(), failure), end; !failure && i != end;
-       i.increment(failure)) {
-    const auto name = i->path().filename().string();
-    std::uint64_t steps = 0;
-    const auto [rest, wrong] = std::from_chars(name.data(), name.data() + name.size(), steps);
-    if (wrong == std::errc() && *rest == '@' && steps <= x.at.steps && name != mine &&
-        !std::ranges::count(x.kept, steps))
-      delete_share(i->path());
+void checkpoint_store::write_to(const home& at, const checkpoint& x,
+                                std::vector<std::shared_ptr<const shard_bytes>> shards, const commit_result& result) {
+  const auto slash = x.name.rfind('/');
+  const auto run = at.store->below(x.name.substr(0, slash));
+  const auto to = run->below(x.name.substr(slash + 1));
+  if (at.is_own)
+    delete_share(*to); // of an earlier attempt
+  else if (!tidy_.contains(run->place()))
+    tidy_up(*run);
+  tidy_.erase(run->place());
+  try {
+    if (!shards.empty()) {
+      checkpoint_share share{{x.at, result, x.specification, x.data_digest, {}, 0, {}}, std::move(shards)};
+      write_share(*to, keeper_, std::move(share), ending_, at.is_own ? "" : random_word());
+    }
+  } catch (const std::exception&) {
+    if (at.is_own)
+      delete_share(*to);
+    throw;
+  }
+  tidy_.insert(run->place());
+  try {
+    delete_others(*run, at.is_own, x);
+  } catch (const std::exception& e) { // what was written is there all the same
+    spdlog::warn("older checkpoints stay: {}", e.what());
   }
 }
 
-/// Only this keeper's files: others may use the same folder.
-void checkpoint_store::delete_share(const std::filesystem::path& of) const {
-  std::vector<std::filesystem::path> files;
-  std::error_code failure;
-  for (std::filesystem::directory_iterator i(of, failure), end; !failure && i != end; i.increment(failure))
-    if (std::ranges::any_of(beginnings, [&](const char* beginning) {
-          return i->path().filename().string().starts_with(keeper_ + beginning);
-        }))
-      files.push_back(i->path());
-  for (const auto& file : files)
-    std::filesystem::remove(file, failure);
-  std::filesystem::remove(of, failure); // unless others have files there
+void checkpoint_store::tidy_up(object_store& run) const {
+  try {
+    run.give_up_unfinished([this](std::string_view name) { return is_of_share(name, keeper_); });
+  } catch (const store_error& e) { // this is not the worst; if it cannot be reached, writing will say so
+    spdlog::warn("what was left unfinished stays: {}", e.what());
+  }
+}
+
+void checkpoint_store::delete_others(const object_store& run, bool is_own, const checkpoint& x) const {
+  std::vector<version> old;
+  for (const auto& name : run.list().folders)
+    if (const auto at = version_in(name); at && *at < x.at && !std::ranges::count(x.kept, at->steps))
+      old.push_back(*at);
+  if (old.empty())
+    return;
+  const auto newest = is_own ? x.at : newest_complete(run).value_or(version());
+  for (const auto& at : old)
+    if (at < newest) {
+      const auto there = run.below(to_string(at));
+      if (is_own)
+        delete_share(*there);
+      else
+        delete_all(*there);
+    }
+}
+
+/// Only this keeper's: others may use the same folder.
+void checkpoint_store::delete_share(object_store& of) const {
+  const auto ours = [this](std::string_view name) { return is_of_share(name, keeper_); };
+  try {
+    for (const auto& x : of.list().objects)
+      if (ours(x.name))
+        of.remove(x.name);
+    of.give_up_unfinished(ours);
+  } catch (const store_error&) { // what cannot be deleted stays
+  }
 }
 
 void checkpoint_store::read(restore x, std::function<void(const commit_result&, shard_bytes)> on_shard,
@@ -105,27 +178,40 @@ void checkpoint_store::read(restore x, std::function<void(const commit_result&, 
               nullptr});
 }
 
-std::vector<std::filesystem::path> checkpoint_store::find(const restore& x) const {
+std::vector<store_ptr> checkpoint_store::find(const restore& x) {
   const std::filesystem::path asked(x.folder);
-  std::vector<std::filesystem::path> result;
-  if (asked.is_absolute() && std::filesystem::exists(asked))
-    result.push_back(asked);
-  const auto own = folder_ / asked.parent_path().filename() / asked.filename();
-  if (std::filesystem::exists(own) && (result.empty() || !std::filesystem::equivalent(own, asked)))
-    result.push_back(own);
+  const auto name = (asked.parent_path().filename() / asked.filename()).string();
+  const auto& to = x.specification.checkpoint.to;
+  std::vector<store_ptr> candidates, result;
+  if (is_url(x.folder) || asked.is_absolute())
+    candidates.push_back(open(x.folder, x.specification));
+  if (!to.empty())
+    candidates.push_back(open(to, x.specification)->below(name));
+  candidates.push_back(own_->below(name));
+  std::optional<store_error> problem;
+  for (auto& candidate : candidates)
+    try {
+      const auto is_same = [&](const store_ptr& y) { return y->place() == candidate->place(); };
+      if (std::ranges::none_of(result, is_same) && has_manifest(*candidate))
+        result.push_back(std::move(candidate));
+    } catch (const store_error& e) { // another may have it
+      problem = e;
+    }
+  if (result.empty() && problem)
+    throw *problem;
   return result;
 }
 
 restored checkpoint_store::read_now(const restore& x,
-                                    const std::function<void(const commit_result&, shard_bytes)>& on_shard) const {
-  restored answer{x.job, x.at, false, {}};
+                                    const std::function<void(const commit_result&, shard_bytes)>& on_shard) {
+  restored answer{x.job, x.at, false, {}, false};
   try {
-    const auto folders = find(x);
-    if (folders.empty()) {
-      answer.problem = keeper_ + " has no checkpoint " + x.folder + " in " + folder_.string();
+    const auto places = find(x);
+    if (places.empty()) {
+      answer.problem = keeper_ + " has no checkpoint " + x.folder + " in " + own_->place();
       return answer;
     }
-    checkpoint_reader reader(folders);
+    checkpoint_reader reader(places);
     const auto& manifest = reader.manifest();
     auto model = manifest.specification.model;
     // Where files were, and what version 0 was, is no part of it.
@@ -134,7 +220,7 @@ restored checkpoint_store::read_now(const restore& x,
     model.weights_digests = x.specification.model.weights_digests;
     if (manifest.at.steps != x.at.steps || model != x.specification.model ||
         moments_of(manifest.specification.optimizer) != moments_of(x.specification.optimizer))
-      throw checkpoint_error("the checkpoint at " + folders.front().string() +
+      throw checkpoint_error("the checkpoint at " + places.front()->place() +
                              " is of another step, model or optimizer");
     for (auto layer : reader.layers()) {
       if (ending_)
@@ -152,6 +238,9 @@ restored checkpoint_store::read_now(const restore& x,
         answer.problem = e.what();
       }
     }
+  } catch (const store_error& e) {
+    answer.passing = true;
+    answer.problem = e.what();
   } catch (const std::exception& e) {
     answer.damaged = true;
     answer.problem = e.what();

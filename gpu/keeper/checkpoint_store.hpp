@@ -1,29 +1,38 @@
 #pragma once
 
-// A keeper's folder of checkpoints, and the one thread that blocks on it.
+// Where a keeper's checkpoints are (its own folder, or where the job says), and the one thread that waits for that.
 
 #include "gpu/checkpoint/checkpoint.hpp"
 #include "protocols/base/mailbox.hpp"
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/store/store.hpp"
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace parcae {
 
-/// Requests are done in order, but of writes that wait (the disk hangs, or is slow) only the newest is kept, in the
-/// place of the one before: shards are as much memory as the job's state. Callbacks come on the store's thread.
-/// Destruction drops the requests that wait, and ends the one under way between two layers; nothing is called back
-/// afterwards.
+/// Requests are done in order, but of writes that wait (the disk hangs, the network is slow) only the newest is kept,
+/// in the place of the one before: shards are as much memory as the job's state. Callbacks come on the store's thread.
+/// Destruction drops the requests that wait, and ends the one under way between two layers, or in the midst of a
+/// request to a server; nothing is called back afterwards.
+///
+/// In its own folder a keeper touches its own shares only: others may have been put beside them. In the place that the
+/// job names all keepers write, and each deletes whole checkpoints: those that are older than what it just wrote, not
+/// to be kept, and not the newest that is complete there. So the last good one stays whatever becomes of the newer.
 class checkpoint_store {
 public:
-  /// `folder` is created when something is written. `keeper` names the files.
-  checkpoint_store(std::filesystem::path folder, std::string keeper);
+  /// `folder` is created when something is written. `keeper` names the files. `pace`: of other places; its stop is not
+  /// looked at.
+  checkpoint_store(std::filesystem::path folder, std::string keeper, const store_pace& pace = {});
   ~checkpoint_store();
 
   /// Writes `shards`, which are kept alive until then, deletes what is not to be kept, and answers. If a newer one
@@ -42,19 +51,35 @@ private:
     std::function<void(const checkpoint& newer)> give_up; ///< of writes only
   };
 
-  void run();
-  checkpointed write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
-                         const commit_result& result) const;
-  void delete_others(const checkpoint& x) const;
-  void delete_share(const std::filesystem::path& of) const;
-  /// What was asked for, as far as this machine has it, and this keeper's own share of it: others may have written into
-  /// other folders.
-  std::vector<std::filesystem::path> find(const restore& x) const;
-  restored read_now(const restore& x, const std::function<void(const commit_result&, shard_bytes)>& on_shard) const;
+  /// Where a job's checkpoints are.
+  struct home {
+    store_ptr store;
+    bool is_own = true; ///< this keeper's folder
+  };
 
-  const std::filesystem::path folder_;
+  void run();
+  home home_of(const job_specification& job);
+  store_ptr open(const std::string& place, const job_specification& job);
+  checkpointed write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
+                         const commit_result& result);
+  void write_to(const home& at, const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
+                const commit_result& result);
+  void tidy_up(object_store& run) const;
+  void delete_others(const object_store& run, bool is_own, const checkpoint& x) const;
+  void delete_share(object_store& of) const;
+  std::string place_of(const checkpoint& x) const; ///< for people
+  /// What was asked for, as far as it is anywhere, and this keeper's own share of it: others may have written
+  /// elsewhere.
+  std::vector<store_ptr> find(const restore& x);
+  restored read_now(const restore& x, const std::function<void(const commit_result&, shard_bytes)>& on_shard);
+
+  const store_ptr own_;
   const std::string keeper_;
+  const store_pace pace_;
   std::atomic<bool> ending_ = false;
+  std::stop_source stop_;      ///< with ending_
+  std::set<std::string> tidy_; ///< runs in which nothing of an earlier life of this keeper is unfinished
+  std::map<std::array<std::string, 3>, store_ptr> opened_; ///< by place, endpoint and region; with their connections
   mailbox<request> queue_;
   std::thread thread_; ///< last: uses all of the above
 };

@@ -163,9 +163,9 @@ struct confirm {
 };
 BOOST_DESCRIBE_STRUCT(confirm, (), (job, newest, chain, digests))
 
-/// To keepers: write to disk what is held of version `at`, which is in the chain and complete. The files go to the
-/// folder `name`, relative to the keeper's own; what is beside it of fewer steps, and not of those of `kept`, is
-/// deleted then, be it whole or not. Snapshots are taken meanwhile. Answer: checkpointed.
+/// To keepers: write what is held of version `at`, which is in the chain and complete, to `name` below the place that
+/// the specification names, or else below the keeper's own folder; what is beside it of older versions, and not of the
+/// steps of `kept`, is deleted then, be it whole or not. Snapshots are taken meanwhile. Answer: checkpointed.
 struct checkpoint {
   job_id job;
   version at;
@@ -176,8 +176,9 @@ struct checkpoint {
 };
 BOOST_DESCRIBE_STRUCT(checkpoint, (), (job, at, name, specification, data_digest, kept))
 
-/// To keepers: hold as version `at` what is on disk of a checkpoint of so many steps. It is in `folder` or, if that is
-/// not there, in the folder of the same last two names in the keeper's own. Answer: kept as the layers are read, then
+/// To keepers: hold as version `at` what there is of a checkpoint of so many steps. It is in `folder` (or at that URL)
+/// or, if that is not there, in the folder of the same last two names below the specification's place or the keeper's
+/// own. Answer: kept as the layers are read, then
 /// restored.
 struct restore {
   job_id job;
@@ -328,12 +329,12 @@ struct kept {
 };
 BOOST_DESCRIBE_STRUCT(kept, (), (job, held, results, digests))
 
-/// From a keeper: its share of a checkpoint is on disk, and will be after a crash.
+/// From a keeper: its share of a checkpoint is written, and will be there after a crash.
 struct checkpointed {
   job_id job;
   version at;
   std::vector<std::uint32_t> layers; ///< written
-  std::string folder;                ///< absolute
+  std::string folder;                ///< absolute, or a URL
   std::string problem;               ///< empty, or why it could not be written: one line
 };
 BOOST_DESCRIBE_STRUCT(checkpointed, (), (job, at, layers, folder, problem))
@@ -344,8 +345,9 @@ struct restored {
   version at;
   bool damaged = false; ///< what is there cannot be read
   std::string problem;  ///< empty, or why it has no share or could not read it: one line
+  bool passing = false; ///< the place could not be reached: what is there is unknown, ask again later
 };
-BOOST_DESCRIBE_STRUCT(restored, (), (job, at, damaged, problem))
+BOOST_DESCRIBE_STRUCT(restored, (), (job, at, damaged, problem, passing))
 
 using report = std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated,
                             failed, kept, checkpointed, restored>;

@@ -91,6 +91,13 @@ struct JobSpecification {
   minInstances @25 :UInt32 = 1;
   patience @26 :UInt32;
   minDelta @27 :Float64;
+  checkpoint @28 :CheckpointSpecification;
+}
+
+struct CheckpointSpecification {
+  to @0 :Text;               # s3://BUCKET/PREFIX or a folder; empty: the keepers' own folders
+  endpoint @1 :Text;
+  region @2 :Text;
 }
 
 struct ResumePoint {

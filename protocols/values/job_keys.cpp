@@ -33,10 +33,16 @@ job_field of_optimizer(job_draft& x) {
   return &(x.job.optimizer.*Member);
 }
 
+template <auto Member>
+job_field of_checkpoint(job_draft& x) {
+  return &(x.job.checkpoint.*Member);
+}
+
 using job = job_specification;
 using model = model_specification;
 using data = data_specification;
 using optimizer = optimizer_specification;
+using place = checkpoint_specification;
 
 constexpr std::string_view from_files = "text, tokens, images, image_folder, columns";
 
@@ -314,6 +320,11 @@ constexpr job_key keys[] = {
     {"keepers", "feed", [](job_draft& x) -> job_field { return &x.keeper_feed; }, "snapshot", "what workers send them"},
     {"keepers", "every", of_job<&job::keeper_every>, whole_range{1, 1'000'000}, "steps between two snapshots"},
     {"keepers", "copies", of_job<&job::keeper_copies>, whole_range{1, 100}, "keepers that hold each layer"},
+    {"checkpoint", "to", of_checkpoint<&place::to>, "s3://BUCKET/PREFIX, or a folder",
+     "where they are; keepers' own folders without it", "", "none"},
+    {"checkpoint", "endpoint", of_checkpoint<&place::endpoint>, "https://HOST[:PORT]",
+     "of what speaks S3; as AWS_ENDPOINT_URL of the keepers", "", "AWS"},
+    {"checkpoint", "region", of_checkpoint<&place::region>, "", "of S3; as AWS_REGION of the keepers", "", "us-east-1"},
     {"planning", "policy", of_job<&job::policy>, one_of{"liveput, throughput"},
      "with a forecast, or the fastest of what is there"},
     {"planning", "interval", [](job_draft& x) -> job_field { return &x.planning_interval; }, "100ms to 24h",

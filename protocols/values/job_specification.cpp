@@ -184,6 +184,16 @@ std::string problem_of(const job_specification& job) {
   const auto interval = std::chrono::milliseconds(std::min<std::uint64_t>(job.planning_interval_ms, INT64_MAX));
   c.require(interval >= std::chrono::milliseconds(100) && interval <= std::chrono::hours(24), "planning.interval",
             "is " + text_of_duration(interval) + ", must be from 100ms to 24h");
+  const auto& to = job.checkpoint.to;
+  c.require(to.empty() || to.starts_with("s3://") || to.starts_with('/'), "checkpoint.to",
+            "is \"" + to + "\", must be s3://BUCKET/PREFIX, or a folder's absolute path");
+  c.require(std::ranges::none_of(to + job.checkpoint.endpoint + job.checkpoint.region, is_control), "checkpoint",
+            "must have no control characters");
+  c.require(to.size() <= 600 && job.checkpoint.endpoint.size() <= 300 && job.checkpoint.region.size() <= 60,
+            "checkpoint.to", "is longer than 600 characters, or its endpoint or region than 300 or 60");
+  c.require(job.checkpoint.endpoint.empty() || job.checkpoint.endpoint.starts_with("https://") ||
+                job.checkpoint.endpoint.starts_with("http://"),
+            "checkpoint.endpoint", "must begin with https:// (or http://, without encryption)");
   c.require(job.resume.steps < job.steps, "job.steps",
             "is " + std::to_string(job.steps) + ", but the checkpoint already has " + std::to_string(job.resume.steps) +
                 " steps; give a larger number to go on");

@@ -95,10 +95,18 @@ BOOST_DESCRIBE_STRUCT(optimizer_specification, (),
                       (kind, learning_rate, schedule, warmup_steps, weight_decay, momentum, beta1, beta2, epsilon,
                        clip_norm, decay_norms_and_biases, rate_factors))
 
+/// Where a job's checkpoints are.
+struct checkpoint_specification {
+  std::string to{}; ///< "s3://BUCKET/PREFIX", or a folder's absolute path on the keepers; empty: their own folders
+  std::string endpoint{}; ///< of S3; empty: as the keepers' environment says, or AWS
+  std::string region{};   ///< of S3; empty: likewise
+};
+BOOST_DESCRIBE_STRUCT(checkpoint_specification, (), (to, endpoint, region))
+
 /// The checkpoint that a job goes on from.
 struct resume_point {
   std::uint64_t steps = 0; ///< committed in it; 0: the job starts anew
-  std::string folder;      ///< of the checkpoint, looked up by the keepers
+  std::string folder;      ///< of the checkpoint, or its URL; looked up by the keepers
   std::string data_digest; ///< of the data that those steps were trained on
 };
 BOOST_DESCRIBE_STRUCT(resume_point, (), (steps, folder, data_digest))
@@ -131,7 +139,8 @@ struct job_specification {
   std::uint32_t min_instances = 1;    ///< usable ones that it waits for before it begins
   std::uint32_t patience = 0;         ///< it ends after so many evaluations in a row without a better loss; 0: never
   double min_delta = 0;               ///< a loss is better if it is less than the best by more than this
-  resume_point resume;                ///< not in job files: `parcae submit --resume`
+  checkpoint_specification checkpoint;
+  resume_point resume; ///< not in job files: `parcae submit --resume`
 
   /// M, micro-batches per step.
   std::uint32_t micro_batches() const { return global_batch / micro_batch; }
@@ -140,7 +149,7 @@ BOOST_DESCRIBE_STRUCT(job_specification, (),
                       (name, steps, seed, threads, reproducible, model, data, global_batch, micro_batch, optimizer,
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
                        policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
-                       evaluate_every, recompute, min_instances, patience, min_delta))
+                       evaluate_every, recompute, min_instances, patience, min_delta, checkpoint))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

@@ -1,10 +1,11 @@
-// `parcae checkpoints` and `parcae export`: what is on disk, and what becomes of it.
+// `parcae checkpoints` and `parcae export`: what was written, and what becomes of it.
 
 #include "runtime/cli/checkpoints.hpp"
 
 #include "gpu/checkpoint/checkpoint.hpp"
 #include "gpu/checkpoint/huggingface.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/store/store.hpp"
 #include "runtime/cli/command_options.hpp"
 #include "runtime/process/client.hpp"
 #include "runtime/process/state_folder.hpp"
@@ -29,73 +30,69 @@ namespace {
 constexpr std::chrono::milliseconds poll_interval{200};
 constexpr std::chrono::seconds checkpoint_limit{120};
 
-/// A checkpoint on this machine, or one that the manager knows of.
+/// A checkpoint that was looked at.
 struct stored {
-  std::string name; ///< "gpt-1f/300@4"
-  std::filesystem::path folder;
+  std::string name;    ///< "gpt-1f/300@4"
+  std::string place;   ///< where it is
   std::string problem; ///< why it cannot be used
   std::uint64_t steps = 0, of = 0;
   std::string layers; ///< "all", "0-3"
   std::uint64_t bytes = 0;
-  std::optional<std::filesystem::file_time_type> written;
+  std::chrono::system_clock::time_point written{};
 };
 
-std::string name_of(const std::filesystem::path& folder) {
-  return (folder.parent_path().filename() / folder.filename()).string();
+/// The last two names of a path or a URL.
+std::string name_of(const std::filesystem::path& place) {
+  return (place.parent_path().filename() / place.filename()).string();
 }
 
-stored examine(const std::filesystem::path& folder) {
-  stored x{name_of(folder), folder, {}, 0, 0, {}, 0, {}};
-  std::error_code failure;
-  for (std::filesystem::directory_iterator i(folder, failure), end; !failure && i != end; i.increment(failure)) {
-    std::error_code ignored;
-    if (const auto size = i->file_size(ignored); !ignored)
-      x.bytes += size;
-    if (const auto at = i->last_write_time(ignored); !ignored && (!x.written || at > *x.written))
-      x.written = at;
+stored examine(const store_ptr& at, const stored_list& list) {
+  stored x{name_of(at->place()), at->place(), {}, 0, 0, {}, 0, {}};
+  for (const auto& object : list.objects) {
+    x.bytes += object.bytes;
+    x.written = std::max(x.written, object.written);
   }
   try {
-    checkpoint_reader reader({folder});
+    checkpoint_reader reader({at});
     x.steps = reader.manifest().at.steps;
     x.of = reader.manifest().specification.steps;
     const auto missing = reader.missing();
     x.layers = missing.empty() ? "all layers" : "layers " + list_of(reader.layers());
+    if (missing.empty() && !reader.is_complete())
+      x.problem = "its manifest is there, its tensors are not";
   } catch (const checkpoint_error& e) {
     x.problem = e.what();
   }
   return x;
 }
 
-bool has_manifest(const std::filesystem::path& folder) {
-  std::error_code failure;
-  for (std::filesystem::directory_iterator i(folder, failure), end; !failure && i != end; i.increment(failure))
-    if (i->path().extension() == ".manifest")
-      return true;
-  return false;
-}
-
-/// Folders of keepers: the usual one, and those that the manager knows.
-std::set<std::filesystem::path> state_folders(const status_reply* known) {
-  std::set<std::filesystem::path> result{default_state_folder()};
+/// Where keepers write: the usual folder, and the places that the manager knows.
+std::set<std::string> known_places(const status_reply* known) {
+  std::set<std::string> result{default_state_folder().string()};
   if (known)
     for (const auto& job : known->jobs)
       for (const auto& place : job.checkpoint_folders)
-        result.insert(std::filesystem::path(place.folder).parent_path().parent_path());
+        result.insert(std::filesystem::path(place.folder).parent_path().parent_path().string());
   return result;
 }
 
+/// Those at a place: a checkpoint, all of a job's, or the jobs of a keeper or a bucket.
+void collect(const store_ptr& at, int depth, std::vector<stored>& to) {
+  const auto list = at->list();
+  if (std::ranges::any_of(list.objects, [](const auto& x) { return is_manifest(x.name); }))
+    to.push_back(examine(at, list));
+  else if (depth > 0)
+    for (const auto& name : list.folders)
+      collect(at->below(name), depth - 1, to);
+}
+
 /// By job, the newest first.
-std::vector<stored> stored_below(const std::filesystem::path& state) {
+std::vector<stored> stored_below(const store_ptr& place) {
   std::vector<stored> result;
-  std::error_code failure;
-  for (std::filesystem::directory_iterator run(state, failure), end; !failure && run != end; run.increment(failure)) {
-    std::error_code inner;
-    for (std::filesystem::directory_iterator i(run->path(), inner); !inner && i != end; i.increment(inner))
-      if (has_manifest(i->path()))
-        result.push_back(examine(i->path()));
-  }
-  std::ranges::sort(result, [](const stored& a, const stored& b) {
-    return std::pair(a.folder.parent_path(), b.steps) < std::pair(b.folder.parent_path(), a.steps);
+  collect(place, 2, result);
+  const auto run_of = [](const stored& x) { return std::filesystem::path(x.place).parent_path(); };
+  std::ranges::sort(result, [&](const stored& a, const stored& b) {
+    return std::pair(run_of(a), b.steps) < std::pair(run_of(b), a.steps);
   });
   return result;
 }
@@ -118,32 +115,19 @@ std::string text_of_bytes(std::uint64_t x) {
   return text_of_quantity(size) + " " + units[unit];
 }
 
-void list(const manager_option& manager, const std::string& state) {
-  const auto known = known_by(manager);
-  auto folders = state.empty() ? state_folders(known ? &*known : nullptr) : std::set{std::filesystem::absolute(state)};
-  std::vector<stored> all;
-  for (const auto& folder : folders)
-    std::ranges::move(stored_below(folder), std::back_inserter(all));
-  std::vector<std::array<std::string, 5>> rows;
-  std::set<std::filesystem::path> seen;
-  for (const auto& x : all) {
-    seen.insert(x.folder);
-    std::string age;
-    if (x.written)
-      age = text_of_duration(std::max(std::chrono::milliseconds(0),
-                                      std::chrono::duration_cast<std::chrono::milliseconds>(
-                                          std::filesystem::file_time_type::clock::now() - *x.written))) +
-            " ago";
-    rows.push_back({clean(x.name),
-                    x.problem.empty() ? "step " + std::to_string(x.steps) + "/" + std::to_string(x.of) : "",
-                    x.problem.empty() ? x.layers : clean(x.problem), text_of_bytes(x.bytes), age});
-  }
-  if (known && state.empty())
-    for (const auto& job : known->jobs)
-      for (const auto& place : job.checkpoint_folders)
-        if (!seen.contains(place.folder) && !std::filesystem::exists(place.folder))
-          rows.push_back({clean(name_of(place.folder)), "step " + std::to_string(job.checkpoint_steps),
-                          "with keeper " + clean(place.keeper) + ", not on this machine", "", ""});
+using row = std::array<std::string, 5>;
+
+row row_of(const stored& x) {
+  std::string age;
+  if (x.written != std::chrono::system_clock::time_point{})
+    age = text_of_duration(std::max(std::chrono::milliseconds(0), std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                                      std::chrono::system_clock::now() - x.written))) +
+          " ago";
+  return {clean(x.name), x.problem.empty() ? "step " + std::to_string(x.steps) + "/" + std::to_string(x.of) : "",
+          x.problem.empty() ? x.layers : clean(x.problem), text_of_bytes(x.bytes), age};
+}
+
+void print(const std::vector<row>& rows) {
   std::array<std::size_t, 5> widths{};
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i)
@@ -155,19 +139,54 @@ void list(const manager_option& manager, const std::string& state) {
     line.erase(line.find_last_not_of(' ') + 1);
     std::printf("%s\n", line.c_str());
   }
-  std::string places;
-  for (const auto& folder : folders)
-    places += (places.empty() ? "" : ", ") + folder.string();
+}
+
+void list(const manager_option& manager, const std::string& asked) {
+  const auto known = asked.empty() ? known_by(manager) : std::nullopt;
+  const auto places = asked.empty() ? known_places(known ? &*known : nullptr) : std::set{asked};
+  std::vector<row> rows;
+  std::set<std::string> seen;
+  std::string text;
+  for (const auto& name : places)
+    try {
+      const auto place = open_store(name);
+      text += (text.empty() ? "" : ", ") + place->place();
+      for (const auto& x : stored_below(place)) {
+        seen.insert(x.place);
+        rows.push_back(row_of(x));
+      }
+    } catch (const store_error& e) {
+      if (!asked.empty())
+        throw;
+      std::fprintf(stderr, "%s\n", clean(e.what()).c_str());
+    }
+  if (known)
+    for (const auto& job : known->jobs)
+      for (const auto& place : job.checkpoint_folders)
+        if (!seen.contains(place.folder) && (is_url(place.folder) || !std::filesystem::exists(place.folder)))
+          rows.push_back({clean(name_of(place.folder)), "step " + std::to_string(job.checkpoint_steps),
+                          is_url(place.folder) ? "at " + clean(place.folder) + ", not seen from here"
+                                               : "with keeper " + clean(place.keeper) + ", not on this machine",
+                          "", ""});
+  print(rows);
   if (rows.empty())
-    std::printf("no checkpoints in %s\n", places.c_str());
+    std::printf("no checkpoints in %s\n", text.c_str());
   else
-    std::printf(
-        "in %s; `parcae submit --resume NAME` goes on from one, NAME without its last part from a job's newest\n",
-        places.c_str());
+    std::printf("in %s; `parcae submit --resume %s` goes on from one, without its last part from a job's newest\n",
+                text.c_str(), asked.empty() ? "NAME" : (text + "/NAME").c_str());
+}
+
+/// Whether this machine can look at it.
+bool is_seen(const std::string& place) {
+  try {
+    return has_manifest(*open_store(place));
+  } catch (const store_error&) {
+    return false;
+  }
 }
 
 // The folders of a checkpoint of the newest version that the keepers hold, those that this machine sees.
-std::vector<std::filesystem::path> checkpoint_of(const manager_option& manager, std::uint64_t id) {
+std::vector<store_ptr> checkpoint_of(const manager_option& manager, std::uint64_t id) {
   manager_client client(manager.access());
   const status_request wanted{.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX};
   auto job = client.status(wanted).jobs.at(0);
@@ -178,30 +197,32 @@ std::vector<std::filesystem::path> checkpoint_of(const manager_option& manager, 
   if (job.state == "running" && job.checkpoint_steps < steps)
     client.checkpoint(id);
   const auto limit = std::chrono::steady_clock::now() + checkpoint_limit;
+  const auto before = job.checkpoint_problem; // of an earlier one
   while (job.checkpoint_steps < steps) {
     job = client.status(wanted).jobs.at(0);
     if (job.checkpoint_steps >= steps)
       break;
-    if (!job.checkpoint_problem.empty())
+    if (!job.checkpoint_problem.empty() && job.checkpoint_problem != before)
       throw client_error(name + ": " + job.checkpoint_problem);
     if (job.state != "running" || std::chrono::steady_clock::now() > limit)
       throw client_error(name + " is " + job.state + " and wrote no checkpoint of step " + std::to_string(steps) +
-                         "; `parcae status " + std::to_string(id) + "` tells more");
+                         (before.empty() ? "" : "; " + before) + "; `parcae status " + std::to_string(id) +
+                         "` tells more");
     std::this_thread::sleep_for(poll_interval);
   }
   std::string places;
-  std::vector<std::filesystem::path> seen;
+  std::vector<store_ptr> seen;
   for (const auto& place : job.checkpoint_folders) {
-    if (std::ranges::find(seen, std::filesystem::path(place.folder)) == seen.end() &&
-        std::filesystem::exists(place.folder))
-      seen.emplace_back(place.folder);
+    if (std::ranges::find(seen, place.folder, [](const auto& x) { return x->place(); }) == seen.end() &&
+        is_seen(place.folder))
+      seen.push_back(open_store(place.folder));
     places += (places.empty() ? "" : ", ") + place.folder + " (keeper " + place.keeper + ")";
   }
   if (!seen.empty())
     return seen;
   if (places.empty())
     throw client_error(name + " has written no checkpoint since it was started from one; try again later");
-  throw client_error("the checkpoint of " + name + " is not on this machine but at " + places +
+  throw client_error("the checkpoint of " + name + " cannot be seen from this machine: it is at " + places +
                      "; run `parcae export FOLDER` there");
 }
 
@@ -239,7 +260,7 @@ void export_job(const export_options& options) {
   if (options.output.empty())
     return;
   checkpoint_reader from(number ? checkpoint_of(options.manager, std::stoull(what))
-                                : std::vector{find_by_name(what, options.manager)});
+                                : std::vector{find_by_name(what, options.manager, {})});
   if (options.layout == "huggingface")
     export_for_huggingface(from, options.output);
   else
@@ -250,48 +271,60 @@ void export_job(const export_options& options) {
 
 } // namespace
 
-std::filesystem::path find_by_name(const std::string& name, const manager_option& manager) {
+store_ptr find_by_name(const std::string& name, const manager_option& manager, const checkpoint_specification& where) {
+  const store_options options{where.endpoint, where.region};
   const std::filesystem::path path = name;
-  if (path.is_absolute() || std::filesystem::exists(path))
-    return find_checkpoint(path);
+  if (is_url(name) || path.is_absolute() || std::filesystem::exists(path))
+    return find_checkpoint(open_store(name, options));
+  auto places = std::vector<std::string>();
+  if (!where.to.empty())
+    places.push_back(where.to);
   const auto known = known_by(manager);
-  std::string places;
-  for (const auto& state : state_folders(known ? &*known : nullptr)) {
-    places += (places.empty() ? "" : ", ") + state.string();
-    if (std::filesystem::exists(state / path))
-      return find_checkpoint(state / path);
-  }
+  std::ranges::copy(known_places(known ? &*known : nullptr), std::back_inserter(places));
+  std::string text, problem;
+  for (const auto& place : places)
+    try {
+      text += (text.empty() ? "" : ", ") + place;
+      const auto there = open_store(place, options)->below(name);
+      if (const auto list = there->list(); !list.objects.empty() || !list.folders.empty())
+        return find_checkpoint(there);
+    } catch (const store_error& e) {
+      problem = std::string("; ") + e.what();
+    }
   throw checkpoint_error("no checkpoint at " + name + ": there is no such folder in " +
-                         std::filesystem::current_path().string() + ", and none of that name in " + places +
+                         std::filesystem::current_path().string() + ", and none of that name in " + text + problem +
                          "; `parcae checkpoints` lists what there is; of a keeper with another --state give the path");
 }
 
-std::optional<std::uint64_t> writer_of(const std::filesystem::path& checkpoint, const manager_option& manager) {
+std::optional<std::uint64_t> writer_of(const std::string& checkpoint, const manager_option& manager) {
+  const auto run = std::filesystem::path(checkpoint).parent_path();
   if (const auto known = known_by(manager))
     for (const auto& job : known->jobs)
       for (const auto& place : job.checkpoint_folders)
-        if (job.state == "running" && std::filesystem::path(place.folder).parent_path() == checkpoint.parent_path())
+        if (job.state == "running" && std::filesystem::path(place.folder).parent_path() == run)
           return job.id;
   return std::nullopt;
 }
 
 void add_checkpoints(CLI::App& app) {
   auto command = app.add_subcommand("checkpoints", "what `parcae submit --resume` can go on from\n"
-                                                   "Example: parcae checkpoints");
+                                                   "Example: parcae checkpoints s3://bucket/prefix");
   auto manager = add_manager_option(*command);
-  auto state = std::make_shared<std::string>();
-  command->add_option("--state", *state, "a keeper's folder (default: the usual one, and those the manager knows of)")
-      ->check(CLI::ExistingDirectory);
-  command->callback([=] { list(*manager, *state); });
+  auto place = std::make_shared<std::string>();
+  auto* named = command->add_option("PLACE", *place,
+                                    "a folder, or s3://BUCKET/PREFIX (default: the usual folder, and the places the "
+                                    "manager knows of)");
+  command->add_option("--state", *place, "a keeper's folder")->check(CLI::ExistingDirectory)->excludes(named);
+  command->callback([=] { list(*manager, *place); });
 }
 
 void add_export(CLI::App& app) {
   auto command = app.add_subcommand("export", "write a job's parameters as PyTorch users load them, or its losses\n"
                                               "Example: parcae export 1 --output gpt.safetensors");
   auto x = add_options(*command, export_job);
-  command->add_option("JOB", x->what, "a job's number, or the name or folder of a checkpoint (no manager is needed)")
-      ->required()
-      ->check(local_path);
+  command
+      ->add_option("JOB", x->what, "a job's number, or a checkpoint's name, folder or s3:// URL (no manager is needed)")
+      ->required();
   command->add_option("--output", x->output, "the safetensors file to write; for huggingface a folder")
       ->check(in_a_folder);
   command

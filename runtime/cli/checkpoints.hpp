@@ -2,20 +2,21 @@
 
 // Checkpoints as people name them.
 
+#include "gpu/checkpoint/checkpoint.hpp"
 #include "runtime/cli/commands.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 
 namespace parcae {
 
-/// The folder of a checkpoint: a folder that exists, else a name that `parcae checkpoints` lists, of a job (its newest
-/// complete one) or of one checkpoint. The manager is asked what it knows, if there is one. Throws checkpoint_error.
-std::filesystem::path find_by_name(const std::string& name, const manager_option& manager);
+/// A checkpoint by its URL or folder, else by a name that `parcae checkpoints` lists, of a job (its newest complete
+/// one) or of one checkpoint, at `where` if that names a place, or where the manager knows keepers to write, if there
+/// is one. Throws checkpoint_error or store_error.
+store_ptr find_by_name(const std::string& name, const manager_option& manager, const checkpoint_specification& where);
 
 /// The job that runs and writes checkpoints beside this one, as far as the manager, if there is one, says so.
-std::optional<std::uint64_t> writer_of(const std::filesystem::path& checkpoint, const manager_option& manager);
+std::optional<std::uint64_t> writer_of(const std::string& checkpoint, const manager_option& manager);
 
 } // namespace parcae

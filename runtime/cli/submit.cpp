@@ -94,34 +94,35 @@ void wait_for(const manager_access& manager, std::unique_ptr<manager_client> cli
 
 // The checkpoint's own specification, or that of a job file, with changes.
 job_specification resumed(const submit_options& options) {
-  // Keepers look for the last two names of it: without a slash at its end.
-  const auto found = (std::filesystem::absolute(find_by_name(options.checkpoint, options.manager)) / "")
-                         .lexically_normal()
-                         .parent_path();
+  checkpoint_specification place;
+  if (!options.file.empty())
+    place = parse_job_file(options.file, options.overrides).checkpoint;
+  const auto store = find_by_name(options.checkpoint, options.manager, place);
+  const auto found = store->place();
   if (const auto writer = writer_of(found, options.manager))
-    throw std::runtime_error("the checkpoint at " + found.string() + " is of job " + std::to_string(*writer) +
+    throw std::runtime_error("the checkpoint at " + found + " is of job " + std::to_string(*writer) +
                              ", which still runs and will replace it; cancel that job first, or wait for its end");
-  checkpoint_reader checkpoint({found});
+  checkpoint_reader checkpoint({store});
   const auto& manifest = checkpoint.manifest();
   const auto& before = manifest.specification;
   auto job = options.file.empty() ? with_overrides(before, options.overrides)
                                   : parse_job_file(options.file, options.overrides);
   const auto where = options.file.empty() ? "--set" : options.file;
   if (const auto changed = changed_keys(before, job, on_resume::shape); !changed.empty())
-    throw std::runtime_error(where + ": " + joined(changed) + ": the checkpoint at " + found.string() +
+    throw std::runtime_error(where + ": " + joined(changed) + ": the checkpoint at " + found +
                              " is of another model or optimizer; leave out the job file to go on with its own");
   const auto changed = changed_keys(before, job, on_resume::fixed);
   if (!changed.empty() && !options.allow_change)
-    throw std::runtime_error(where + ": " + joined(changed) + ": the checkpoint at " + found.string() +
+    throw std::runtime_error(where + ": " + joined(changed) + ": the checkpoint at " + found +
                              " was not trained like that; leave it as it was, or give --allow-change");
   if (!changed.empty())
     say("goes on with other values than before: " + joined(changed));
   // Data that moved is the same by its digest; other data has to be wanted.
-  job.resume = {manifest.at.steps, found.string(), options.allow_change ? std::string() : manifest.data_digest};
+  job.resume = {manifest.at.steps, found, options.allow_change ? std::string() : manifest.data_digest};
   if (auto problem = problem_of(job); !problem.empty())
-    throw std::runtime_error((options.file.empty() ? found.string() : options.file) + ": " + problem);
+    throw std::runtime_error((options.file.empty() ? found : options.file) + ": " + problem);
   if (const auto missing = checkpoint.missing(); !missing.empty())
-    say("warning: " + found.string() + " lacks layers " + list_of(missing) +
+    say("warning: " + found + " lacks layers " + list_of(missing) +
         "; another keeper must have them, or name the folder of an older checkpoint");
   return job;
 }
@@ -191,11 +192,9 @@ void add_submit(CLI::App& app) {
   auto x = add_options(*command, submit);
   command->add_option("JOB.toml", x->file, "the job file (`parcae job-keys`); not needed with --resume")
       ->check(local_path);
-  command
-      ->add_option(
-          "--resume", x->checkpoint,
-          "go on from a checkpoint: its name (`parcae checkpoints`), its folder, or the one with all of a job's")
-      ->check(local_path);
+  command->add_option(
+      "--resume", x->checkpoint,
+      "go on from a checkpoint: its name (`parcae checkpoints`), its folder or s3:// URL, or that of all of a job's");
   command->add_option("--set", x->overrides, "SECTION.KEY=VALUE instead of what the file says; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--priority", x->priority, "higher ones are started first; does not interrupt the job that runs")

@@ -2,13 +2,13 @@
 
 #include "protocols/base/printable.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/http/http.hpp"
 
 #include <boost/json.hpp>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <ctime>
 #include <optional>
 #include <string_view>
 
@@ -40,16 +40,6 @@ bool same_name(std::string_view a, std::string_view b) {
       a, b, {}, [](unsigned char c) { return std::tolower(c); }, [](unsigned char c) { return std::tolower(c); });
 }
 
-/// "2017-09-18T08:22:00Z", or "Mon, 19 Sep 2016 18:29:47 GMT".
-std::optional<wall_time> time_in(const std::string& text) {
-  for (const auto* form : {"%Y-%m-%dT%H:%M:%SZ", "%a, %d %b %Y %H:%M:%S GMT"}) {
-    std::tm parts{};
-    if (strptime(text.c_str(), form, &parts) == text.c_str() + text.size())
-      return wall_time(std::chrono::seconds(timegm(&parts)));
-  }
-  return std::nullopt;
-}
-
 /// Until a time that the cloud said, by the cloud's own clock if it said that too.
 struct time_left {
   std::chrono::milliseconds left{0}; ///< negative: over
@@ -58,7 +48,7 @@ struct time_left {
 
 time_left until(wall_time deadline, const metadata_answer& x, wall_time now) {
   time_left result;
-  if (const auto theirs = time_in(x.date)) {
+  if (const auto theirs = parse_web_time(x.date)) {
     if (const auto ahead = now - *theirs; std::chrono::abs(ahead) >= odd_clock)
       result.remark = "; this machine's clock is " + text_of_duration(std::chrono::abs(ahead)) +
                       (ahead > 0s ? " ahead of" : " behind") + " the cloud's";
@@ -129,7 +119,7 @@ finding aws_action(const metadata_answer& x, wall_time now) {
   if (action.empty())
     return odd_body(x, "instance-action");
   const auto time = text_in(*body, "time");
-  const auto deadline = time_in(time);
+  const auto deadline = parse_web_time(time);
   auto reason = "AWS: instance-action " + shown(action) + " at " + (time.empty() ? "no time" : shown(time));
   // What ends the instance is believed even if its time cannot be read.
   const auto left =
@@ -216,7 +206,7 @@ finding azure_event(const json::object& event, const metadata_answer& x, wall_ti
   auto left = time_left{shortest_rule, {}};
   if (started)
     left.left = 0s;
-  else if (const auto deadline = time_in(time))
+  else if (const auto deadline = parse_web_time(time))
     left = until(*deadline, x, now);
   else if (!taken)
     return cloud_risk{std::move(reason)};

@@ -1,6 +1,6 @@
 #include "runtime/journal/sqlite_journal.hpp"
 
-#include "gpu/checkpoint/durable_file.hpp"
+#include "protocols/base/durable_file.hpp"
 
 #include <sqlite3.h>
 

@@ -1,11 +1,11 @@
 #include "runtime/node/node.hpp"
 
 #include "actors/node/instance.hpp"
-#include "gpu/checkpoint/durable_file.hpp"
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/training/identity.hpp"
 #include "gpu/training/stage_executor.hpp"
+#include "protocols/base/durable_file.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/trust/credentials.hpp"
 #include "runtime/node/black_box_sink.hpp"

@@ -23,6 +23,7 @@ BENCHES = {
     "recovery": Bench(["recovery_bench 45 20"]),
     "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
+    "store": Bench(["store_bench"]),
     "link": Bench(["link_bench"]),
     "planner": Bench(["planner_bench"], by_clock=False),
     "prediction": Bench(["prediction_bench 2 1000"]),

@@ -48,7 +48,7 @@ struct error : cluster_test {
       share.shards.push_back(std::make_shared<const shard_bytes>(shard_bytes{layer, {10, {1}}, {part, part, part}}));
     }
     std::atomic<bool> never = false;
-    write_share(folder.path() / name, "k", std::move(share), never);
+    write_share(*open_store((folder.path() / name).string()), "k", std::move(share), never);
     return folder.path() / name;
   }
 
@@ -91,7 +91,7 @@ TEST_F(error, commands) {
       {"export without a file", {"export", "1"}, 2, {"--output FILE", "--curve FILE.csv"}},
       {"export of a folder's losses", {"export", incomplete, "--curve", f + "x"}, 2, {"--curve needs a job's number"}},
       {"export to elsewhere", {"export", "1", "--output", "s3://bucket/x"}, 2, {"s3://bucket/x", "local paths only"}},
-      {"resume from elsewhere", {"submit", "--resume", "s3://bucket/x"}, 2, {"s3://bucket/x", "local paths only"}},
+      {"resume from elsewhere", {"submit", "--resume", "gs://bucket/x"}, 1, {"gs://bucket/x", "must begin with s3://"}},
       {"a priority beyond all", {"submit", good, "--priority", "1001"}, 2, {"--priority", "1000"}},
       {"a misspelt command",
        {"sumbit", good},

@@ -120,6 +120,11 @@ metadata_double::reply metadata_double::of_aws(const asked& x) {
   }
   if (std::ranges::find(tokens_, x.token) == tokens_.end())
     return {.status = 401};
+  if (const std::string roles = "/latest/meta-data/iam/security-credentials/"; x.path.starts_with(roles)) {
+    if (!documents_.role_credentials)
+      return {};
+    return {.status = 200, .body = x.path == roles ? "tests" : *documents_.role_credentials};
+  }
   const auto& document =
       x.path == "/latest/meta-data/spot/instance-action" ? documents_.instance_action : documents_.rebalance;
   if (x.path != "/latest/meta-data/spot/instance-action" &&

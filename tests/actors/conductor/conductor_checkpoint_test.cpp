@@ -7,7 +7,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// given: a checkpoint that no keeper answers for / expected: when it should long be written the next is written
+// given: a checkpoint that no keeper answers for / expected: when it should long be written that is told, until the
+// next is written
 TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {
   dummy_cluster d(4, 32, 8);
   d.add_keeper_and_worker();
@@ -16,12 +17,16 @@ TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {
   d.kept_silent = false;
   d.train(2);
   EXPECT_EQ(d.view().checkpoint.steps, 0u);
+  bool told = false;
   for (int i = 0; i < 5; ++i) {
     d.advance(20s);
+    told |= d.view().checkpoint_problem == "no checkpoint of step 8: not written in time by k/0";
     d.train(1);
   }
+  EXPECT_TRUE(told);
   EXPECT_EQ(d.view().now, phase::running);
   EXPECT_GE(d.view().checkpoint.steps, 10u);
+  EXPECT_EQ(d.view().checkpoint_problem, "");
 }
 
 // given: a checkpoint every 8 steps, a snapshot every 4 / expected: one of each second snapshot, named by job and
@@ -240,6 +245,25 @@ TEST(conductor_checkpoints, that_are_never_read_are_no_hot_loop) {
   d.advance(10min);
   EXPECT_FALSE(d.ended());
   EXPECT_LT(d.handled - before, 300u);
+}
+
+// given: a checkpoint whose place cannot be reached, what the user named and what the job wrote / expected: the job
+// waits and says why; it is asked for again at the planning interval, and goes on
+TEST(conductor_checkpoints, that_cannot_be_reached_are_asked_for_again) {
+  dummy_cluster d(4, 1000, 0, {10, "s3://bucket/text-1/10@7", "digest"});
+  d.disks["k"] = {0, 1, 2, 3};
+  d.store_is_away = true;
+  d.add_keeper_and_worker();
+  EXPECT_FALSE(d.ended());
+  EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper that has layers 0, 1, 2, 3"));
+  EXPECT_THAT(d.view().problem, HasSubstr("the store is away"));
+  const auto before = d.handled;
+  d.advance(10min);
+  EXPECT_FALSE(d.ended());
+  EXPECT_LT(d.handled - before, 300u) << "no hot loop";
+  d.store_is_away = false;
+  d.advance(61s);
+  EXPECT_EQ(d.view().now, phase::running);
 }
 
 // given: a keeper that needs ten minutes to read a checkpoint, and says each minute what it has / expected: waited for

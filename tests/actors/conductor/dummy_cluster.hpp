@@ -190,6 +190,7 @@ public:
   bool slow_planner = false;                               ///< answers only to answer_plans()
   std::map<std::string, std::vector<std::uint32_t>> disks; ///< by keeper: layers of its newest checkpoint
   std::string disk_problem;                                ///< why keepers can neither write nor read all
+  bool store_is_away = false;                              ///< what was written cannot be reached
   std::vector<std::pair<std::size_t, phase>> taken;        ///< rows of the transition table, and from where
   bool kept_silent = false;                                ///< keepers answer neither CONFIRM nor CHECKPOINT
 
@@ -460,6 +461,8 @@ private:
   }
 
   void obey(const std::string& name, dummy_executor& d, const restore& c) {
+    if (store_is_away)
+      return answer(name, restored{c.job, c.at, false, "the store is away", true});
     for (auto layer : disks[name])
       d.held.push_back({layer, c.at});
     std::ranges::sort(d.held);

@@ -1,7 +1,7 @@
 // The files that checkpoints are made of: whole or not there, and refused by name when they are not what they seem.
 
-#include "gpu/checkpoint/durable_file.hpp"
 #include "gpu/checkpoint/safetensors.hpp"
+#include "protocols/base/durable_file.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
 
 #include <boost/json.hpp>

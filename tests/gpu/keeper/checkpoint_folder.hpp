@@ -8,9 +8,11 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -47,6 +49,13 @@ inline job_specification job() {
   return x;
 }
 
+/// Some 6 MB: more than a part of an upload.
+inline job_specification large_job() {
+  auto x = job();
+  x.model.width = 184;
+  return x;
+}
+
 inline std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version at,
                                                    const job_specification& of = job()) {
   const auto model = describe(of.model);
@@ -55,8 +64,10 @@ inline std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version 
   shard_bytes x{layer, at, {}};
   auto add_part = [&](std::uint64_t values) {
     auto& to = x.parts.emplace_back(values * sizeof(float));
-    for (auto& byte : to)
-      byte = static_cast<std::byte>(random());
+    for (std::size_t at = 0; at < to.size(); at += sizeof(std::uint64_t)) {
+      const std::uint64_t word = random();
+      std::memcpy(to.data() + at, &word, std::min(sizeof word, to.size() - at));
+    }
   };
   for (std::uint32_t part = 0; part <= moments_of(of.optimizer); ++part)
     add_part(description.parameters());
@@ -74,17 +85,19 @@ struct checkpoint_folder : testing::Test {
   ~checkpoint_folder() override { std::filesystem::remove_all(folder); }
 
   void write(const std::filesystem::path& to, const std::string& keeper, const std::vector<std::uint32_t>& layers,
-             version at = {20, {3}}, const job_specification& of = job()) {
-    checkpoint_share share{{at, {.step = at.steps - 1, .loss = 2.5}, of, "digest of the data", {}, 0, {}}, {}};
+             version made = {20, {3}}, const job_specification& of = job()) {
+    checkpoint_share share{{made, {.step = made.steps - 1, .loss = 2.5}, of, "digest of the data", {}, 0, {}}, {}};
     for (auto layer : layers)
-      share.shards.push_back(shard_of(layer, at, of));
-    write_share(to, keeper, std::move(share), never);
+      share.shards.push_back(shard_of(layer, made, of));
+    write_share(*place(to), keeper, std::move(share), never);
   }
+
+  static store_ptr place(const std::filesystem::path& folder) { return open_store(folder.string()); }
 
   /// The error of reading all of a checkpoint; empty if there is none.
   static std::string error_of(const std::filesystem::path& from) {
     try {
-      checkpoint_reader reader({from});
+      checkpoint_reader reader({place(from)});
       for (auto layer : reader.layers())
         reader.read(layer);
     } catch (const checkpoint_error& e) {

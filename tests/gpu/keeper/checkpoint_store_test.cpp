@@ -21,9 +21,9 @@ constexpr std::chrono::seconds patience{20};
 // given: shares of two keepers, one layer in both / expected: all is read back, with job, version, result and data
 TEST_F(checkpoint_folder, is_read_as_it_was_written) {
   write(folder / "20@3", "k1", {0, 1});
-  EXPECT_THAT(checkpoint_reader({folder / "20@3"}).missing(), ElementsAre(2u));
+  EXPECT_THAT(checkpoint_reader({place(folder / "20@3")}).missing(), ElementsAre(2u));
   write(folder / "20@3", "k2", {1, 2});
-  checkpoint_reader reader({folder / "20@3"});
+  checkpoint_reader reader({place(folder / "20@3")});
   EXPECT_THAT(reader.layers(), ElementsAre(0u, 1u, 2u));
   EXPECT_THAT(reader.missing(), IsEmpty());
   EXPECT_EQ(reader.manifest().at, (version{20, {3}}));
@@ -95,7 +95,7 @@ TEST_F(checkpoint_folder, pipes_are_named) {
   EXPECT_EQ(error_of(folder), "");
   ASSERT_EQ(mkfifo((folder / "l.manifest").c_str(), 0600), 0);
   EXPECT_EQ(error_of(folder), (folder / "l.manifest").string() + " is no regular file");
-  EXPECT_THROW(find_checkpoint(folder / "l.manifest"), checkpoint_error);
+  EXPECT_THROW(find_checkpoint(place(folder / "l.manifest")), checkpoint_error);
   checkpoint_store store(folder, "k");
   std::promise<restored> answer;
   store.read(
@@ -111,7 +111,7 @@ TEST_F(checkpoint_folder, pipes_are_named) {
 TEST_F(checkpoint_folder, others_cannot_read_checkpoints) {
   const auto before = umask(0);
   write(folder / "state/job/20@3", "k", {0, 1, 2});
-  checkpoint_reader reader({folder / "state/job/20@3"});
+  checkpoint_reader reader({place(folder / "state/job/20@3")});
   export_parameters(reader, folder / "exports/all.safetensors");
   umask(before);
   const auto mode = [&](const std::filesystem::path& of) {
@@ -177,28 +177,28 @@ TEST_F(checkpoint_folder, a_hanging_disk_holds_one_version) {
 
 // given: checkpoints of one job, an incomplete and a damaged newer one / expected: the newest that is complete
 TEST_F(checkpoint_folder, the_newest_complete_one_is_found) {
-  EXPECT_THROW(find_checkpoint(folder), checkpoint_error);
+  EXPECT_THROW(find_checkpoint(place(folder)), checkpoint_error);
   write(folder / "9@1", "k", {0, 1, 2}, {9, {1}});
   write(folder / "20@3", "k", {0, 1, 2});
   write(folder / "30@3", "k", {0, 1}, {30, {3}});
   write(folder / "40@3", "k", {0, 1, 2}, {40, {3}});
   put(folder / "40@3" / "k.manifest", "damaged by somebody");
-  EXPECT_EQ(find_checkpoint(folder), folder / "20@3");
-  EXPECT_EQ(find_checkpoint(folder / "9@1"), folder / "9@1");
+  EXPECT_EQ(find_checkpoint(place(folder))->place(), folder / "20@3");
+  EXPECT_EQ(find_checkpoint(place(folder / "9@1"))->place(), folder / "9@1");
   std::filesystem::remove_all(folder / "9@1");
   std::filesystem::remove_all(folder / "20@3");
-  EXPECT_EQ(find_checkpoint(folder), folder / "30@3") << "other keepers may have the rest";
+  EXPECT_EQ(find_checkpoint(place(folder))->place(), folder / "30@3") << "other keepers may have the rest";
 }
 
 // given: two keepers' shares in folders of their own / expected: read as one checkpoint
 TEST_F(checkpoint_folder, shares_may_be_in_several_folders) {
   write(folder / "a/20@3", "k", {0, 2});
   write(folder / "b/20@3", "l", {1});
-  checkpoint_reader reader({folder / "a/20@3", folder / "b/20@3"});
+  checkpoint_reader reader({place(folder / "a/20@3"), place(folder / "b/20@3")});
   EXPECT_THAT(reader.missing(), IsEmpty());
   EXPECT_EQ(reader.read(1).at, (version{20, {3}}));
   write(folder / "c/30@3", "l", {1}, {30, {3}});
-  EXPECT_THROW(checkpoint_reader({folder / "a/20@3", folder / "c/30@3"}), checkpoint_error);
+  EXPECT_THROW(checkpoint_reader({place(folder / "a/20@3"), place(folder / "c/30@3")}), checkpoint_error);
 }
 
 // given: a tied gpt / expected: one file with its parameters, the second of the tied pair in the metadata only; an
@@ -206,11 +206,11 @@ TEST_F(checkpoint_folder, shares_may_be_in_several_folders) {
 TEST_F(checkpoint_folder, is_exported) {
   write(folder / "c", "k", {0, 2});
   {
-    checkpoint_reader incomplete({folder / "c"});
+    checkpoint_reader incomplete({place(folder / "c")});
     EXPECT_THROW(export_parameters(incomplete, folder / "out"), checkpoint_error);
   }
   write(folder / "c", "l", {1});
-  checkpoint_reader reader({folder / "c"});
+  checkpoint_reader reader({place(folder / "c")});
   export_parameters(reader, folder / "out");
   safetensors_file file(folder / "out");
   EXPECT_THAT(file.metadata(),
@@ -233,7 +233,7 @@ TEST_F(checkpoint_folder, has_running_statistics) {
     all.push_back(layer);
   const version at{20, {3}};
   write(folder / "c", "k", all, at, of);
-  checkpoint_reader reader({folder / "c"});
+  checkpoint_reader reader({place(folder / "c")});
   for (auto layer : all)
     EXPECT_TRUE(reader.read(layer).parts == shard_of(layer, at, of)->parts) << layer;
   export_parameters(reader, folder / "out");
@@ -258,8 +258,8 @@ TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
   std::vector<std::uint32_t> arrived;
   const auto wrote = [&](checkpoint_store& store, version at, std::vector<std::uint64_t> kept) {
     std::promise<checkpointed> answer;
-    store.write({{1}, at, "text-1/" + to_string(at), job(), "digest", kept}, {shard_of(1, at), shard_of(2, at)}, {},
-                [&](checkpointed x) { answer.set_value(std::move(x)); });
+    store.write({{1}, at, "text-1/" + to_string(at), job(), "digest of the data", kept},
+                {shard_of(1, at), shard_of(2, at)}, {}, [&](checkpointed x) { answer.set_value(std::move(x)); });
     return answer.get_future().get();
   };
   const auto has_read = [&](checkpoint_store& store, const std::string& from, std::uint64_t steps,

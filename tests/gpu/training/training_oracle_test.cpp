@@ -243,7 +243,7 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
 /// running statistics are the plain loop's.
 void expect_state(const std::string& checkpoint, const job_specification& job, const plain_training& expected,
                   double tolerance) {
-  checkpoint_reader reader({checkpoint});
+  checkpoint_reader reader({open_store(checkpoint)});
   std::size_t statistics = 0;
   for (std::uint32_t i = 0; i < reader.model().layers.size(); ++i) {
     const auto& layer = reader.model().layers[i];

@@ -53,6 +53,8 @@ TEST(client, requests_round_trip) {
   expected.data.deviation = {0.125, 0.75};
   auto job = std::get<submit_request>(decode_request(encode(request{submit_request{expected}}))).job;
   EXPECT_EQ(job.min_instances, 6u);
+  EXPECT_EQ(job.checkpoint.to + job.checkpoint.endpoint + job.checkpoint.region,
+            "s3://bucket/prefixhttps://minio.example:9000eu-central-1");
   EXPECT_EQ(job.name, expected.name);
   EXPECT_EQ(job.seed, expected.seed);
   EXPECT_EQ(job.reproducible, expected.reproducible);

@@ -202,6 +202,7 @@ TEST(job_file, examples_are_accepted) {
   EXPECT_EQ(parse_job_file(PARCAE_EXAMPLES "/bert.toml").model.mask_token, 256u);
   EXPECT_TRUE(parse_job_file(PARCAE_EXAMPLES "/resnet.toml").recompute);
   EXPECT_EQ(parse_job_file(PARCAE_EXAMPLES "/vgg.toml").model.layers, 11u);
+  EXPECT_EQ(parse_job_file(PARCAE_EXAMPLES "/store/gpt.toml").checkpoint.to, "s3://my-bucket/runs");
 }
 
 // --- refused
@@ -222,6 +223,9 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[trainer]\nkind = 'sgd'", "x.toml:5:2: \"trainer\"", "known are job, model, data, batch"},
            {"[model.gpt]\nwidth = 3", "x.toml:5:8: \"gpt\" is not a key of [model]", "known are"},
            {"[[model]]\nwidth = 3", "x.toml:5:3: model must be a section", "[model]"},
+           {"[checkpoint]\nto = 'runs'", "x.toml:6:6: checkpoint.to is \"runs\"", "s3://BUCKET/PREFIX, or a folder's"},
+           {"[checkpoint]\nto = 'gs://b/p'", "x.toml:6:6: checkpoint.to", "must be s3://BUCKET/PREFIX"},
+           {"[checkpoint]\nendpoint = 'minio:9000'", "x.toml:6:12: checkpoint.endpoint", "must begin with https://"},
            // wrong types
            {"[model]\nwidth = 'wide'", "x.toml:6:9: model.width must be a whole number", ""},
            {"[model]\nwidth = 3.0", "x.toml:6:9: model.width must be a whole number", ""},

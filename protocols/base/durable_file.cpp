@@ -1,4 +1,4 @@
-#include "gpu/checkpoint/durable_file.hpp"
+#include "protocols/base/durable_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -86,16 +86,41 @@ void durable_file::write(std::span<const std::byte> bytes) {
   }
 }
 
-void durable_file::publish() {
+void durable_file::put_on_disk() {
   if (fsync(file_) != 0)
     fail();
-  if (close(std::exchange(file_, -1)) != 0 || rename(partial_.c_str(), path_.c_str()) != 0) {
-    const auto error = errno;
-    unlink(partial_.c_str());
-    errno = error;
+  if (close(std::exchange(file_, -1)) != 0)
+    give_up();
+}
+
+void durable_file::give_up() const {
+  const auto error = errno;
+  unlink(partial_.c_str());
+  errno = error;
+  fail();
+}
+
+void durable_file::publish() {
+  put_on_disk();
+  if (rename(partial_.c_str(), path_.c_str()) != 0)
+    give_up();
+  sync_folders();
+}
+
+bool durable_file::publish_if_absent() {
+  put_on_disk();
+  const bool taken = link(partial_.c_str(), path_.c_str()) != 0;
+  if (taken && errno != EEXIST)
+    give_up();
+  unlink(partial_.c_str());
+  if (!taken)
+    sync_folders();
+  return !taken;
+}
+
+void durable_file::sync_folders() const {
+  if (!sync_folder(folder_of(path_)))
     fail();
-  }
-  made_in_.insert(made_in_.begin(), folder_of(path_));
   for (const auto& folder : made_in_)
     if (!sync_folder(folder))
       fail();

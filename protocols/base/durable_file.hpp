@@ -36,13 +36,19 @@ public:
   /// fsync, rename, fsync of the folder and of those that were missing. A crash leaves the former file or this one.
   void publish();
 
+  /// The same, unless something has that name: then nothing is changed, and it is false.
+  bool publish_if_absent();
+
 private:
-  [[noreturn]] void fail() const; ///< by errno
+  void put_on_disk();
+  void sync_folders() const;
+  [[noreturn]] void fail() const;    ///< by errno
+  [[noreturn]] void give_up() const; ///< what is beside the name; by errno
 
   std::filesystem::path path_;
   std::filesystem::path partial_;
   std::vector<std::filesystem::path> made_in_; ///< folders in which one was made
-  int file_ = -1;
+  int file_ = -1;                              ///< -1: closed
 };
 
 } // namespace parcae

@@ -1,0 +1,282 @@
+#include "protocols/http/http_connection.hpp"
+
+#include "protocols/base/printable.hpp"
+#include "protocols/base/text.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/serializer.hpp>
+#include <boost/beast/http/write.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using clock = std::chrono::steady_clock;
+
+constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
+constexpr std::uint32_t most_header = 16 * 1024;
+constexpr std::size_t turn_bytes = 256 * 1024;      // between two looks at the clock
+constexpr std::chrono::milliseconds last_word{500}; // for why a server hung up while it was still sent to
+
+/// A question under way, and what is left of its time.
+struct time_budget {
+  http_limits limits;
+  clock::time_point end;
+  const char* waits_for = "a connection"; ///< for people
+  std::chrono::milliseconds last{0};      ///< what the last wait was given
+
+  template <class Stream>
+  void give(Stream& stream, std::chrono::milliseconds most) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - clock::now());
+    last = std::clamp(left, std::chrono::milliseconds(1), most);
+    beast::get_lowest_layer(stream).expires_after(last);
+  }
+};
+
+std::string reason_of(const beast::error_code& e, const time_budget& time) {
+  if (e == beast::error::timeout)
+    return "waited " + text_of_duration(time.last) + " for " + time.waits_for;
+  if (e == http::error::body_limit || e == http::error::header_limit || e == http::error::buffer_overflow)
+    return "its answer is too long";
+  if (e == http::error::partial_message || e == http::error::end_of_stream || e == asio::error::eof)
+    return "its answer ends too early";
+  if (e.category() == http::make_error_code(http::error::bad_version).category())
+    return "its answer is no HTTP (" + e.message() + ")";
+  return printable(e.message(), 200);
+}
+
+http::request<http::empty_body> head_of(const http_request& x, const http_server& server) {
+  http::request<http::empty_body> result;
+  result.method_string(x.method);
+  result.target(x.target);
+  result.version(11);
+  result.set(http::field::host, server.authority());
+  result.set(http::field::user_agent, "parcae");
+  for (const auto& [name, value] : x.headers)
+    result.set(name, value);
+  if (!x.body.empty() || x.method == "PUT" || x.method == "POST")
+    result.content_length(x.body.size());
+  return result;
+}
+
+bool may_be_sent_twice(const std::string& method) {
+  return method == "GET" || method == "HEAD" || method == "PUT" || method == "DELETE";
+}
+
+} // namespace
+
+http_trust make_http_trust(const std::filesystem::path& authorities) {
+  auto result = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_client);
+  SSL_CTX_set_min_proto_version(result->native_handle(), TLS1_2_VERSION);
+  result->set_verify_mode(asio::ssl::verify_peer);
+  boost::system::error_code failed;
+  if (authorities.empty())
+    result->set_default_verify_paths(failed);
+  else
+    result->load_verify_file(authorities.string(), failed);
+  if (failed)
+    throw std::runtime_error("cannot read the certificates of authorities" +
+                             (authorities.empty() ? "" : " in " + authorities.string()) + ": " + failed.message());
+  return result;
+}
+
+class http_connection::implementation {
+public:
+  using outcome = tl::expected<http_answer, std::string>;
+
+  implementation(asio::any_io_executor executor, http_server server, http_trust trust) :
+      executor_(std::move(executor)), server_(std::move(server)), trust_(std::move(trust)) {}
+
+  asio::awaitable<outcome> ask(const http_request& request, const http_limits& limits, std::span<std::byte> into) {
+    time_budget time{limits, clock::now() + limits.whole};
+    const bool is_used = plain_ || secure_;
+    heard_ = false;
+    auto result = co_await once(request, time, into);
+    if (!result && is_used && !heard_ && clock::now() < time.end && may_be_sent_twice(request.method))
+      result = co_await once(request, time, into); // it had ended before it was asked
+    co_return result;
+  }
+
+private:
+  static auto failed(const beast::error_code& e, const time_budget& time) { return tl::unexpected(reason_of(e, time)); }
+
+  void hang_up() {
+    secure_.reset();
+    plain_.reset();
+  }
+
+  asio::awaitable<outcome> once(const http_request& request, time_budget& time, std::span<std::byte> into) {
+    if (!plain_ && !secure_)
+      if (auto why = co_await dial(time); !why.empty()) {
+        hang_up();
+        co_return tl::unexpected(std::move(why));
+      }
+    bool goes_on = false;
+    outcome result; // g++ 12 destroys the result of a co_await within ?: twice
+    if (secure_)
+      result = co_await exchange(*secure_, request, time, into, goes_on);
+    else
+      result = co_await exchange(*plain_, request, time, into, goes_on);
+    if (!goes_on)
+      hang_up();
+    co_return result;
+  }
+
+  /// Why it could not; empty: connected.
+  asio::awaitable<std::string> dial(time_budget& time) {
+    time.waits_for = "a connection";
+    std::vector<asio::ip::tcp::endpoint> places;
+    beast::error_code no_address;
+    if (const auto address = asio::ip::make_address(server_.host, no_address); !no_address) {
+      places.emplace_back(address, server_.port);
+    } else {
+      // The system's resolver has limits of its own, and no way to be given others.
+      asio::ip::tcp::resolver resolver(executor_);
+      const auto [bad, found] = co_await resolver.async_resolve(server_.host, std::to_string(server_.port), as_result);
+      if (bad)
+        co_return "cannot look up " + server_.host + ": " + bad.message();
+      for (const auto& x : found)
+        places.push_back(x.endpoint());
+    }
+    beast::tcp_stream stream(executor_);
+    time.give(stream, time.limits.connect);
+    if (const auto [bad, where] = co_await stream.async_connect(places, as_result); bad)
+      co_return reason_of(bad, time);
+    stream.socket().set_option(asio::ip::tcp::no_delay(true), no_address);
+    buffer_ = beast::flat_buffer(2 * most_header + turn_bytes);
+    if (!server_.tls) {
+      plain_.emplace(std::move(stream));
+      co_return "";
+    }
+    if (!trust_)
+      trust_ = make_http_trust();
+    secure_.emplace(std::move(stream), *trust_);
+    time.waits_for = "TLS";
+    secure_->set_verify_callback(asio::ssl::host_name_verification(server_.host));
+    SSL_set_tlsext_host_name(secure_->native_handle(), server_.host.c_str());
+    time.give(*secure_, time.limits.connect);
+    if (const auto [bad] = co_await secure_->async_handshake(asio::ssl::stream_base::client, as_result); bad)
+      co_return "no TLS with it: " + reason_of(bad, time);
+    co_return "";
+  }
+
+  template <class Stream>
+  asio::awaitable<beast::error_code> send(Stream& stream, const http_request& request, time_budget& time) {
+    time.waits_for = "it to take the request";
+    auto head = head_of(request, server_);
+    http::request_serializer<http::empty_body> serializer(head);
+    time.give(stream, time.limits.idle);
+    if (const auto [bad, sent] = co_await http::async_write_header(stream, serializer, as_result); bad)
+      co_return bad;
+    for (auto rest = request.body; !rest.empty();) {
+      const auto turn = rest.first(std::min(rest.size(), turn_bytes));
+      time.give(stream, time.limits.idle);
+      if (const auto [bad, sent] =
+              co_await asio::async_write(stream, asio::buffer(turn.data(), turn.size()), as_result);
+          bad)
+        co_return bad;
+      rest = rest.subspan(turn.size());
+    }
+    co_return beast::error_code();
+  }
+
+  template <class Stream>
+  asio::awaitable<outcome> exchange(Stream& stream, const http_request& request, time_budget& time,
+                                    std::span<std::byte> into, bool& goes_on) {
+    const auto unsent = co_await send(stream, request, time);
+    const auto sent_for = time.waits_for;
+    http::response_parser<http::buffer_body> parser;
+    parser.header_limit(most_header);
+    parser.body_limit(boost::none); // counted below
+    parser.skip(request.method == "HEAD");
+    if (!unsent)
+      time.waits_for = "its answer";
+    time.give(stream, unsent ? last_word : time.limits.idle);
+    if (const auto [bad, read] = co_await http::async_read_header(stream, buffer_, parser, as_result); bad) {
+      heard_ = read > 0 || bad == beast::error::timeout;
+      time.waits_for = unsent ? sent_for : time.waits_for;
+      co_return failed(unsent ? unsent : bad, time);
+    }
+    heard_ = true;
+    http_answer answer;
+    answer.status = parser.get().result_int();
+    for (const auto& field : parser.get())
+      answer.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+    if (answer.status != 200 && answer.status != 206)
+      into = {};
+    if (const auto bad = co_await read_body(stream, parser, answer, time, into); bad)
+      co_return failed(bad, time);
+    if (into.empty())
+      answer.body.resize(answer.body_bytes);
+    goes_on = !unsent && parser.keep_alive();
+    co_return answer;
+  }
+
+  template <class Stream>
+  asio::awaitable<beast::error_code> read_body(Stream& stream, http::response_parser<http::buffer_body>& parser,
+                                               http_answer& answer, time_budget& time, std::span<std::byte> into) {
+    const auto most = into.empty() ? time.limits.body_bytes : std::uint64_t{into.size()};
+    while (!parser.is_done()) {
+      const auto room = std::min<std::uint64_t>(most - answer.body_bytes, turn_bytes);
+      char extra = 0; // whether there is more than there may be
+      char* to = &extra;
+      if (room > 0 && into.empty()) {
+        answer.body.resize(answer.body_bytes + room);
+        to = answer.body.data() + answer.body_bytes;
+      } else if (room > 0) {
+        to = reinterpret_cast<char*>(into.data()) + answer.body_bytes;
+      }
+      const auto given = std::max<std::uint64_t>(room, 1);
+      parser.get().body().data = to;
+      parser.get().body().size = given;
+      time.give(stream, time.limits.idle);
+      auto [bad, read] = co_await http::async_read(stream, buffer_, parser, as_result);
+      const auto got = given - parser.get().body().size;
+      if (got > room)
+        co_return http::error::body_limit;
+      answer.body_bytes += got;
+      if (bad && bad != http::error::need_buffer)
+        co_return bad;
+    }
+    co_return beast::error_code();
+  }
+
+  const asio::any_io_executor executor_;
+  const http_server server_;
+  http_trust trust_;
+  std::optional<beast::tcp_stream> plain_; ///< this or the next, once connected
+  std::optional<beast::ssl_stream<beast::tcp_stream>> secure_;
+  beast::flat_buffer buffer_;
+  bool heard_ = false; ///< anything of the answer
+};
+
+http_connection::http_connection(asio::any_io_executor executor, http_server server, http_trust trust) :
+    implementation_(std::make_unique<implementation>(std::move(executor), std::move(server), std::move(trust))) {}
+
+http_connection::~http_connection() = default;
+
+asio::awaitable<tl::expected<http_answer, std::string>>
+http_connection::ask(const http_request& request, const http_limits& limits, std::span<std::byte> into) {
+  return implementation_->ask(request, limits, into);
+}
+
+} // namespace parcae

@@ -1,0 +1,151 @@
+// Checkpoints in a real S3 server, of real jobs: machines that have nothing go on from them; a bad store disturbs
+// nobody.
+
+#include "tests/support/cluster.hpp"
+#include "tests/support/object_server.hpp"
+#include "tests/support/request_proxy.hpp"
+
+#include <atomic>
+#include <csignal>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+struct object_store_test : cluster_test {
+  void SetUp() override {
+    server.SetUp();
+    if (IsSkipped())
+      return;
+    cluster_test::SetUp();
+  }
+
+  void kill_all(const std::vector<std::string>& nodes) {
+    for (const auto& name : nodes)
+      cluster->node(name).signal(SIGKILL);
+    cluster->manager().signal(SIGKILL);
+    for (const auto& name : nodes)
+      ASSERT_TRUE(cluster->node(name).wait(limit));
+    ASSERT_TRUE(cluster->manager().wait(limit));
+  }
+
+  struct address : object_server_test {
+    using object_server_test::SetUp;
+    void TestBody() override {}
+    using object_server_test::endpoint;
+    using object_server_test::place;
+    using object_server_test::port;
+    using object_server_test::secret;
+  };
+
+  address server;
+};
+
+// given: a job whose checkpoints go to S3, on machines of which nothing is left / expected: `checkpoints` lists them by
+// URL; new machines go on by URL, without a job file; the bits of an undisturbed run
+TEST_F(object_store_test, machines_that_have_nothing_go_on) {
+  auto job = small_job(240);
+  job.checkpoint_every = 20;
+  job.min_depth = 2;
+  job.checkpoint.to = server.place;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  const auto id = cluster->client().submit(job);
+  const auto before = wait_for_job(id, "two checkpoints", [](const job_status& j) { return j.checkpoint_steps >= 40; });
+  ASSERT_EQ(before.checkpoint_folders.size(), 1u);
+  EXPECT_THAT(before.checkpoint_folders[0].folder, testing::StartsWith(server.place + "/small-"));
+  EXPECT_EQ(before.checkpoint_problem, "");
+  kill_all({"keeper", "a", "b"});
+  EXPECT_FALSE(std::filesystem::exists(cluster->state_folder() / "small")) << "nothing is on this machine";
+
+  start("second"); // other folders for all
+  cluster->start_keeper("other");
+  cluster->start_node("c");
+  cluster->start_node("d");
+  const auto listed = run({"checkpoints", server.place});
+  EXPECT_EQ(listed.status, 0) << listed.error;
+  EXPECT_THAT(listed.output, HasSubstr("all layers"));
+  const auto run_place = std::filesystem::path(before.checkpoint_folders[0].folder).parent_path().string();
+  const auto resumed = run({"submit", "--resume", run_place, "--wait"});
+  EXPECT_EQ(resumed.status, 0) << resumed.error;
+  const auto end = job_of(cluster->client().status(), 1);
+  EXPECT_EQ(end.steps_done, job.steps);
+  EXPECT_EQ(end.checkpoint_steps, job.steps);
+  ASSERT_GE(end.chain.size(), 2u);
+  EXPECT_GE(end.chain[0].last, 40u);
+  EXPECT_EQ(end.chain[0].by, generation{});
+  const auto exported = folder.path() / "final.safetensors";
+  const auto exporting = run({"export", end.checkpoint_folders.at(0).folder, "--output", exported}, false);
+  EXPECT_EQ(exporting.status, 0) << exporting.error;
+  EXPECT_GT(std::filesystem::file_size(exported), 1000u);
+  job.min_depth = 1;
+  job.checkpoint = {};
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: a store that is away when the first checkpoint is due, is there for a while, and is killed in the midst of an
+// upload / expected: training goes on, `status` says what is wrong, then no more; what is in the store at any time is
+// whole
+TEST_F(object_store_test, a_bad_store_disturbs_nobody) {
+  std::atomic<fate> how = fate::hang_up;
+  request_proxy proxy(server.port(), [&](const seen_request&) { return how.load(); });
+  auto job = small_job(1'000'000);
+  job.checkpoint_every = 10;
+  job.checkpoint = {server.place, proxy.endpoint(), {}};
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto id = cluster->client().submit(job);
+  const auto failing = wait_for_job(id, "a problem", [](const job_status& j) { return !j.checkpoint_problem.empty(); });
+  EXPECT_THAT(failing.checkpoint_problem,
+              testing::AllOf(HasSubstr("no checkpoint of step"), HasSubstr(proxy.endpoint())));
+  EXPECT_THAT(run({"status", std::to_string(id)}).output, HasSubstr("no checkpoint of step"));
+  EXPECT_EQ(failing.phase, "running");
+  wait_for_job(id, "more steps", [&](const job_status& j) { return j.steps_done > failing.steps_done + 5; });
+  how = fate::pass;
+  const auto well = wait_for_job(
+      id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0 && j.checkpoint_problem.empty(); });
+  how = fate::cut_request;
+  const auto cut =
+      wait_for_job(id, "a problem again", [](const job_status& j) { return !j.checkpoint_problem.empty(); });
+  EXPECT_GE(cut.checkpoint_steps, well.checkpoint_steps);
+  const auto newest = run({"checkpoints", server.place});
+  EXPECT_THAT(newest.output, HasSubstr("all layers")) << newest.error;
+  how = fate::pass;
+  const auto end = wait_for_job(id, "a newer checkpoint",
+                                [&](const job_status& j) { return j.checkpoint_steps > cut.checkpoint_steps; });
+  EXPECT_EQ(end.phase, "running");
+  EXPECT_EQ(end.chain.size(), 1u) << "nothing was disturbed";
+  run({"cancel", std::to_string(id)});
+}
+
+// given: a keeper with a wrong key / expected: the job trains, `status` says 403 and what to do, never the key; with
+// the right one in the file the next checkpoint is there
+TEST_F(object_store_test, a_wrong_key_is_told) {
+  const auto file = folder.path() / "credentials";
+  const auto write = [&](const std::string& secret) {
+    std::ofstream(file) << "[default]\naws_access_key_id=parcae-test\naws_secret_access_key=" << secret << "\n";
+  };
+  write("a-wrong-secret");
+  unsetenv("AWS_ACCESS_KEY_ID");
+  unsetenv("AWS_SECRET_ACCESS_KEY");
+  setenv("AWS_SHARED_CREDENTIALS_FILE", file.c_str(), 1);
+  auto job = small_job(100'000);
+  job.checkpoint_every = 10;
+  job.checkpoint.to = server.place;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto id = cluster->client().submit(job);
+  const auto wrong = wait_for_job(id, "a problem", [](const job_status& j) { return !j.checkpoint_problem.empty(); });
+  EXPECT_THAT(wrong.checkpoint_problem, testing::AllOf(HasSubstr("403"), HasSubstr("see whether the credentials"),
+                                                       testing::Not(HasSubstr("a-wrong-secret"))));
+  EXPECT_EQ(wrong.phase, "running");
+  write(server.secret);
+  wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
+  run({"cancel", std::to_string(id)});
+}
+
+} // namespace
+} // namespace parcae

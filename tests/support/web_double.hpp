@@ -1,0 +1,101 @@
+#pragma once
+
+// A web server on loopback whose answers a test makes; over TLS if it is given a certificate.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace parcae {
+
+class web_double {
+public:
+  using request = boost::beast::http::request<boost::beast::http::string_body>;
+  using response = boost::beast::http::response<boost::beast::http::string_body>;
+  using handler = std::function<response(const request&)>;
+
+  /// `identity`: a PEM file with certificate and key; empty: no TLS. `answer` is called on the server's threads.
+  explicit web_double(handler answer, const std::string& identity = {}) : answer_(std::move(answer)) {
+    if (!identity.empty()) {
+      tls_.emplace(boost::asio::ssl::context::tls_server);
+      tls_->use_certificate_chain_file(identity);
+      tls_->use_private_key_file(identity, boost::asio::ssl::context::pem);
+    }
+    thread_ = std::thread([this] { accept(); });
+  }
+
+  ~web_double() {
+    over_ = true;
+    boost::system::error_code ignored;
+    boost::asio::ip::tcp::socket knock(io_);
+    knock.connect(acceptor_.local_endpoint(), ignored);
+    thread_.join();
+  }
+
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  std::string url(const std::string& host = "localhost") const {
+    return (tls_ ? "https://" : "http://") + host + ":" + std::to_string(port());
+  }
+  unsigned connections() const { return connections_; }
+
+  static response make(unsigned status, std::string body = {}) {
+    response result(static_cast<boost::beast::http::status>(status), 11);
+    result.body() = std::move(body);
+    result.prepare_payload();
+    return result;
+  }
+
+private:
+  void accept() {
+    std::vector<std::jthread> clients;
+    for (;;) {
+      boost::asio::ip::tcp::socket client(io_);
+      acceptor_.accept(client);
+      if (over_)
+        return;
+      ++connections_;
+      clients.emplace_back([this, socket = std::move(client)]() mutable {
+        try {
+          if (!tls_)
+            return serve(socket);
+          boost::asio::ssl::stream<boost::asio::ip::tcp::socket&> stream(socket, *tls_);
+          stream.handshake(boost::asio::ssl::stream_base::server);
+          serve(stream);
+        } catch (const std::exception&) { // it hung up
+        }
+      });
+    }
+  }
+
+  template <class Stream>
+  void serve(Stream& stream) {
+    boost::beast::flat_buffer buffer;
+    for (bool goes_on = true; goes_on;) {
+      request x;
+      boost::beast::http::read(stream, buffer, x);
+      auto y = answer_(x);
+      boost::beast::http::write(stream, y);
+      goes_on = y.keep_alive();
+    }
+  }
+
+  const handler answer_;
+  std::optional<boost::asio::ssl::context> tls_;
+  boost::asio::io_context io_;
+  boost::asio::ip::tcp::acceptor acceptor_{io_, {boost::asio::ip::address_v4::loopback(), 0}};
+  std::atomic<bool> over_ = false;
+  std::atomic<unsigned> connections_ = 0;
+  std::thread thread_;
+};
+
+} // namespace parcae
