@@ -325,12 +325,6 @@ TEST(job_file, incomplete_files_are_refused) {
     EXPECT_EQ(error_of(text), error) << text;
 }
 
-// given: paths elsewhere / expected: refused
-TEST(job_file, data_is_local) {
-  EXPECT_EQ(error_of("[job]\nsteps = 1\n[data]\npath = 's3://bucket/text'"),
-            "x.toml:4:8: data.path is \"s3://bucket/text\"; local paths only");
-}
-
 // --- changes
 
 // given: changes to the smallest file / expected: as if it said so
