@@ -185,9 +185,7 @@ void safetensors_file::read_as_float(const std::string& name, std::span<float> t
     throw std::logic_error("tensor " + name + " into another number of values");
   // Narrow numbers are read into the second half of their room, and widened from its beginning.
   const auto stored = bytes.last(x.end - x.begin);
-  file_.seek(x.begin);
-  if (file_.read(stored) < stored.size())
-    fail("was cut short");
+  read_at(x.begin, stored);
   if (whole)
     return;
   for (std::size_t i = 0; i < to.size(); ++i) {

@@ -10,7 +10,7 @@ namespace parcae {
 
 /// Processor time of one layer, ms.
 struct pass_times {
-  double forward_ms = 0;   ///< one micro-batch; the first layer's has loading in it, the last one's the loss
+  double forward_ms = 0;   ///< one micro-batch; the last layer's has the loss in it
   double backward_ms = 0;  ///< one micro-batch, with its share in adding up gradients
   double optimizer_ms = 0; ///< one step: norm, clipping, apply
 
