@@ -116,7 +116,8 @@ TEST_F(instance_table_test, with_certificates_hosts_are_anywhere) {
   instance_table anywhere(10s, 0, true);
   std::uint64_t life = 0;
   const auto joins = [&](const std::string& host) {
-    auto x = greeting("a" + std::to_string(++life), life);
+    ++life;
+    auto x = greeting("a" + std::to_string(life), life);
     x.host = host;
     return anywhere.join(x, now).has_value();
   };
