@@ -186,7 +186,7 @@ TEST_F(conductor_test, tokens_are_of_one_generation_or_one_sender) {
   for (const auto* name : {"a", "b"}) {
     const auto slot = c.slot(name);
     EXPECT_TRUE(passes[name].token == pass_of(last->key, slot).token);
-    EXPECT_EQ(passes[name].life, slot.life);
+    EXPECT_EQ(passes[name].of.life, slot.life);
     EXPECT_FALSE(std::ranges::find(tokens, passes[name].token) != tokens.end());
   }
 }
