@@ -53,17 +53,15 @@ public:
   instance_table(std::chrono::milliseconds lease, std::uint64_t manager_life, std::set<std::uint64_t> managers,
                  bool beyond_loopback = false) :
       lease_(lease),
-      manager_life_(manager_life),
-      managers_(std::move(managers)),
-      beyond_loopback_(beyond_loopback) {}
+      manager_life_(manager_life), managers_(std::move(managers)), beyond_loopback_(beyond_loopback) {}
 
   /// Rules: the protocol version must be ours; name, processor and slots must make sense; the host must be one that can
   /// be dialled, and without certificates on loopback, as the manager's own address is; a name is unique among the
   /// living; the same life may say HELLO again, also one whose loss was declared: a shard counts by the chain of
   /// versions, not by the life of its process. A life welcomed by another manager, which knew its jobs, or replaced by
   /// another process of its name, never comes back. One last welcomed by a manager that is not among `managers` must
-  /// not come to this one: its journal is an old copy, or it leads no more. Of a life that is known only the warning may
-  /// change.
+  /// not come to this one: its journal is an old copy, or it leads no more. Of a life that is known only the warning
+  /// may change.
   tl::expected<membership, detailed_error> join(const hello& x, time_point now);
 
   /// A notice, and why; the earliest end counts. True if the life is a living one and its end changed.
