@@ -100,7 +100,7 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
   last.id = 3;
   last.parameters_sha256 = "hash";
   auto x = open_journal(folder);
-  x->write({entry_of(cluster_identity{5, {1, 2, 3, 4}}), entry_of({3}, record), entry_of({3}, memory),
+  x->write({entry_of(cluster_identity{5, {1, 2, 3, 4}, {}}), entry_of({3}, record), entry_of({3}, memory),
             entry_of({3}, last), processor_entry({3}, "cpu"), processor_entry({4}, "of a job that was forgotten")});
   const auto found = recovered_from(x->read());
   ASSERT_TRUE(found.cluster);
