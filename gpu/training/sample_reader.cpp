@@ -90,6 +90,8 @@ sample_reader::batch sample_reader::read(std::uint64_t step, std::uint32_t micro
         slowest = samples_.place_of(first + i);
       }
     }
+    if (!what_.inputs)
+      result.samples.inputs = at::Tensor();
     result.slowest = what_.data->file_of(slowest);
   } catch (...) {
     result.error = std::current_exception();

@@ -26,6 +26,7 @@ struct stage_memory {
 /// Of the busiest pipeline's stage under 1F1B: stage s of P has at most P − s micro-batches in flight. Of a change it
 /// is assumed that all of the stage's layers arrive while as much is still held; of snapshots, that one is made while
 /// the one before is still on its way: of the replica that sends most, to as many of the `keepers` as hold each layer.
+/// Samples that are read ahead, 32 MiB at most, are left out.
 stage_memory memory_of(const job_specification& job, std::span<const layer_cost> layers,
                        std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width,
                        std::uint32_t keepers);

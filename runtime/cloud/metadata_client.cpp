@@ -27,11 +27,13 @@ metadata_answer answer_of(http_answer&& x) {
 
 boost::asio::awaitable<std::variant<metadata_answer, unusable>>
 ask_metadata_server(boost::asio::ip::tcp::endpoint server, metadata_question question) {
-  http_connection connection(co_await boost::asio::this_coro::executor,
-                             {false, server.address().to_string(), server.port()});
+  // g++ 12 destroys an aggregate that is made in the expression of a co_await twice: nothing is made there.
+  const auto executor = co_await boost::asio::this_coro::executor;
+  http_connection connection(executor, {false, server.address().to_string(), server.port()});
   http_request request{question.method, question.target, question.headers, std::as_bytes(std::span(question.body))};
   request.headers.emplace_back("Connection", "close");
-  auto answer = co_await connection.ask(request, {question.limit, question.limit, question.limit, most_body});
+  const http_limits limits{question.limit, question.limit, question.limit, most_body};
+  auto answer = co_await connection.ask(request, limits);
   if (!answer)
     co_return unusable{std::move(answer.error()), false};
   co_return answer_of(std::move(*answer));

@@ -66,7 +66,7 @@ every = 5
 }
 
 // given: Hugging Face's BERT for classification with dropout, on data with token types and a mask, three preemptions /
-// expected: the parameters of the undisturbed run; the validation loss falls below that of guessing
+// expected: the parameters of the undisturbed run; the loss falls far below that of guessing
 TEST_F(exported_job, masks_reach_every_stage) {
   const auto file = job_file("classifier_dropout", R"(
 [job]
@@ -95,7 +95,7 @@ every = 5
   preempt(id, 3);
   const auto end = wait_for_end(id);
   EXPECT_EQ(end.state, "done") << end.problem;
-  EXPECT_LT(end.validation_loss, 1.5) << "ln 5 is 1.61";
+  EXPECT_LT(end.loss, 0.5) << "ln 5 is 1.61";
   EXPECT_FALSE(end.parameters_sha256.empty());
   auto alone = content(file);
   alone.replace(alone.find("min_depth = 2"), 13, "min_depth = 1");

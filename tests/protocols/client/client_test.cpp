@@ -44,6 +44,7 @@ TEST(client, requests_round_trip) {
   expected.optimizer.rate_factors = "*=2";
   expected.patience = 3;
   expected.min_delta = 0.25;
+  expected.checkpoint = {"s3://bucket/prefix", "https://minio.example:9000", "eu-central-1"};
   expected.data.source = {{"/one", 2}, {"/two", 3}};
   expected.data.token_bytes = 4;
   expected.data.resize = 36;
