@@ -41,7 +41,7 @@ public:
     }
     auto names = labels;
     std::ranges::sort(names);
-    names.erase(std::ranges::unique(names).begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.size() > model.classes)
       fail_data(path, "has " + std::to_string(names.size()) + " folders with images, the model has " +
                           std::to_string(model.classes) + " classes");

@@ -28,7 +28,8 @@ std::string random_word() {
 
 void delete_all(object_store& of) {
   auto objects = of.list().objects;
-  std::ranges::stable_partition(objects, is_manifest, &stored_object::name); // without them the rest does not count
+  // Manifests first: without them the rest does not count.
+  std::stable_partition(objects.begin(), objects.end(), [](const auto& x) { return is_manifest(x.name); });
   for (const auto& x : objects)
     of.remove(x.name);
 }

@@ -49,8 +49,8 @@ std::span<const unsigned char> bytes_of(const std::string& x) {
 word_pairs canonical_headers(word_pairs headers) {
   for (auto& [name, value] : headers) {
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const auto twice = std::ranges::unique(value, [](char a, char b) { return a == ' ' && b == ' '; });
-    value.erase(twice.begin(), twice.end());
+    value.erase(std::unique(value.begin(), value.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+                value.end());
     value.erase(0, value.find_first_not_of(' '));
     value.erase(value.find_last_not_of(' ') + 1);
   }
