@@ -178,6 +178,8 @@ private:
   bool stand() {
     const auto asked = steady_clock::now();
     lease_ = number_in(client_.ask("/v3/lease/grant", {{"TTL", limits_.lease.count()}}, request_limit), "ID");
+    if (lease_ == 0)
+      throw std::runtime_error("etcd grants no lease");
     const auto key = to_base64(leader_key());
     const json::object nobody_leads{{"target", "CREATE"}, {"result", "EQUAL"}, {"key", key}, {"create_revision", "0"}};
     const json::object lead{
