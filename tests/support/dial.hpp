@@ -4,8 +4,12 @@
 
 #include "runtime/process/address.hpp"
 
-#include <caf/all.hpp>
-#include <caf/io/all.hpp>
+#include <caf/actor_cast.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/atom.hpp>
+#include <caf/expected.hpp>
+#include <caf/io/middleman_actor.hpp>
+#include <caf/scoped_actor.hpp>
 
 #include <chrono>
 #include <set>
