@@ -14,6 +14,9 @@ void conductor::machine::say_farewell(const cause& x) {
   last.over = true;
   last.good = x.good;
   last.why = x.why;
+  if (x.good)
+    for (const auto& [layer, digest] : digests_of(roster_))
+      last.layer_digests.push_back({layer, digest});
   effects_.push_back(record{std::move(last), {}});
   for (const auto& [id, slot] : roster_.slots()) {
     if (!slot.keeper && generations_.current)

@@ -374,6 +374,7 @@ void recover(self_pointer self, std::map<job_id, recovered_job> jobs) {
     if (job.state == job_state::running && x.memory.over) { // it ended just before its manager
       job.state = x.memory.good ? job_state::done : job.cancel_asked ? job_state::cancelled : job_state::failed;
       job.why = x.memory.why;
+      x.last = status_of(id, job, x.memory);
     }
     if (is_over(job.state))
       s.over = id;

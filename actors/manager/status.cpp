@@ -268,6 +268,23 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
   return result;
 }
 
+job_status status_of(job_id id, const job_entry& x, const job_memory& memory) {
+  job_view view;
+  view.now = phase::ended;
+  view.current = memory.last;
+  view.chain = memory.chain;
+  if (!memory.chain.empty() && memory.chain.back().last != UINT64_MAX)
+    view.steps_done = memory.chain.back().last;
+  view.last_result = memory.result;
+  view.checkpoint = memory.checkpoint;
+  for (const auto& [keeper, folder] : memory.checkpoint_folders)
+    view.checkpoint_folders.emplace_back(keeper, folder);
+  view.layer_digests = memory.layer_digests;
+  job_picture picture;
+  picture.view = std::make_shared<job_view>(std::move(view));
+  return status_of(id, x, picture, {});
+}
+
 job_status part_of(job_status x, const status_request& wanted) {
   std::erase_if(x.changes, [&](const auto& y) { return y.number < wanted.changes_from; });
   std::erase_if(x.decisions, [&](const auto& y) { return y.number < wanted.decisions_from; });

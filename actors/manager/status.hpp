@@ -17,6 +17,9 @@ instance_status status_of(const instance_record& x, time_point now);
 /// `picture` may be empty: the job never ran.
 job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted);
 
+/// Of a job that ended just before its manager, which could not write down more than its memory.
+job_status status_of(job_id id, const job_entry& x, const job_memory& memory);
+
 /// What is wanted of a status that has all.
 job_status part_of(job_status x, const status_request& wanted);
 

@@ -317,6 +317,8 @@ BOOST_DESCRIBE_STRUCT(failed, (), (current, kind, peer, what, held))
 struct layer_digest {
   std::uint32_t layer = 0;
   std::string sha256;
+
+  friend bool operator==(const layer_digest&, const layer_digest&) = default;
 };
 BOOST_DESCRIBE_STRUCT(layer_digest, (), (layer, sha256))
 

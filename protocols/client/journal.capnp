@@ -45,6 +45,11 @@ struct JournalShare {
   folder @1 :Text;
 }
 
+struct JournalDigest {
+  layer @0 :UInt32;
+  sha256 @1 :Text;
+}
+
 struct JobMemory {
   reserved @0 :UInt64;
   chain @1 :List(Client.ChainLink);
@@ -59,6 +64,7 @@ struct JobMemory {
   over @9 :Bool;
   good @10 :Bool;
   why @11 :Text;
+  layerDigests @13 :List(JournalDigest);
 }
 
 struct JobRecord {

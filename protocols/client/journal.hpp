@@ -42,12 +42,13 @@ struct job_memory {
   bool over = false;                              ///< the job ended
   bool good = false;                              ///< that it did so well
   std::string why;                                ///< if not
+  std::vector<layer_digest> layer_digests;        ///< of the final parameters, if it did
 
   friend bool operator==(const job_memory&, const job_memory&) = default;
 };
 BOOST_DESCRIBE_STRUCT(job_memory, (),
                       (reserved, chain, last, grid, result, data_digest, checkpoint, checkpoint_name,
-                       checkpoint_folders, checkpoints_on_disk, over, good, why))
+                       checkpoint_folders, checkpoints_on_disk, over, good, why, layer_digests))
 
 /// A job as the queue has it.
 struct job_record {

@@ -141,6 +141,19 @@ TEST_F(conductor_test, a_job_that_was_done_stays_so) {
   EXPECT_TRUE(c.ended());
 }
 
+TEST(conductor_recovery, what_was_trained_is_known_once_the_job_is_over) {
+  // given: a job that reaches its end. expected: what says in the journal that it did has the digests of all layers.
+  dummy_cluster d(4, 1);
+  d.add_keeper_and_worker();
+  d.step();
+  d.stop_all();
+  d.snapshot("k");
+  ASSERT_TRUE(d.ended());
+  EXPECT_TRUE(d.durable().over);
+  EXPECT_EQ(d.durable().layer_digests.size(), 4u);
+  EXPECT_EQ(d.durable().layer_digests, d.view().layer_digests);
+}
+
 TEST_F(conductor_test, survives_deaths_of_the_manager) {
   // given: random joins, losses, notices, steps, half steps and snapshots, with and without a manager, which dies at
   // random. expected: no exception, nobody asked for what it does not hold; trains when left in peace.

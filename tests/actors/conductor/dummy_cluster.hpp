@@ -176,6 +176,7 @@ public:
   const std::vector<std::string>& errors() const { return errors_; }
   const std::vector<std::string>& log() const { return log_; }
   bool ended() const { return ended_; }
+  const job_memory& durable() const { return durable_; } ///< what is in the journal, on disk
   bool writes(const std::string& keeper) const { return conductor_->writes(slot(keeper)); }
 
   std::set<std::string> silent;                                       ///< instances that answer nothing but LOAD

@@ -95,9 +95,14 @@ TEST_F(registry_recovery, a_job_that_was_over_does_not_begin_again) {
   record.state = 1; // running
   job_memory memory;
   memory.over = memory.good = true;
+  memory.chain = {{{1}, 0, 9}};
+  memory.layer_digests = {{0, "hash of layer 0"}};
   store->write({entry_of({1}, record), entry_of({1}, memory)});
   restart();
   EXPECT_EQ(states().at("a"), "done");
+  const auto shown = std::get<status_reply>(serve(status_request{})).jobs.at(0);
+  EXPECT_EQ(shown.steps_done, 9u);
+  EXPECT_EQ(shown.parameters_sha256.size(), 64u) << "what was trained is known";
 }
 
 // given: more jobs than are kept / expected: what the queue has forgotten is in the journal no more

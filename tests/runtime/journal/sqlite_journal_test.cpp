@@ -96,16 +96,18 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
   memory.checkpoints_on_disk = {3, 5};
   memory.over = memory.good = true;
   memory.why = "done";
+  memory.layer_digests = {{0, "a"}, {3, "b"}};
   job_status last;
   last.id = 3;
   last.parameters_sha256 = "hash";
   auto x = open_journal(folder);
-  x->write({entry_of(cluster_identity{5, {1, 2, 3, 4}, {}}), entry_of({3}, record), entry_of({3}, memory),
+  x->write({entry_of(cluster_identity{5, {1, 2, 3, 4}, {6, 7}}), entry_of({3}, record), entry_of({3}, memory),
             entry_of({3}, last), processor_entry({3}, "cpu"), processor_entry({4}, "of a job that was forgotten")});
   const auto found = recovered_from(x->read());
   ASSERT_TRUE(found.cluster);
   EXPECT_EQ(found.cluster->life, 5u);
   EXPECT_EQ(found.cluster->secret, (std::vector<std::uint64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(found.cluster->managers, (std::vector<std::uint64_t>{6, 7}));
   ASSERT_EQ(found.jobs.size(), 1u);
   const auto& job = found.jobs.at({3});
   EXPECT_EQ(encode(job.record), encode(record));
