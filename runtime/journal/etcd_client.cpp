@@ -1,16 +1,10 @@
 #include "runtime/journal/etcd_client.hpp"
 
 #include "protocols/base/printable.hpp"
+#include "protocols/http/http_client.hpp"
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <boost/beast/http/write.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
@@ -24,55 +18,21 @@ namespace parcae {
 
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-
+using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
 constexpr std::uint64_t most_body = 256 << 20; // all of a journal, in base64
 constexpr std::chrono::seconds one_try{1};     // a member that is cut off does not say so
-constexpr std::chrono::milliseconds between_rounds{100};
-
-std::string text_of(const asio::ip::tcp::endpoint& x) {
-  return to_string(address{x.address().to_string(), x.port()});
-}
-
-struct answer {
-  beast::error_code failed;
-  http::response<http::string_body> response;
-};
-
-asio::awaitable<void> converse(beast::tcp_stream& stream, asio::ip::tcp::endpoint member,
-                               const http::request<http::string_body>& request, steady_clock::time_point by,
-                               answer& result) {
-  stream.expires_at(by);
-  if (!stream.socket().is_open()) {
-    auto [refused] = co_await stream.async_connect(member, as_result);
-    if ((result.failed = refused))
-      co_return;
-    stream.socket().set_option(asio::ip::tcp::no_delay(true), result.failed);
-  }
-  auto [unsent, sent] = co_await http::async_write(stream, request, as_result);
-  if ((result.failed = unsent))
-    co_return;
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(most_body);
-  beast::flat_buffer buffer;
-  auto [unread, read] = co_await http::async_read(stream, buffer, parser, as_result);
-  result.failed = unread;
-  result.response = parser.release();
-}
+constexpr milliseconds between_rounds{100};
 
 // {"error": …, "message": …, "code": …}, or something that is none of etcd's.
-std::string refusal_in(const http::response<http::string_body>& x) {
+std::string refusal_in(const http_answer& x) {
   boost::system::error_code bad;
-  const auto said = boost::json::parse(x.body(), bad);
+  const auto said = boost::json::parse(x.body, bad);
   const auto* all = bad ? nullptr : said.if_object();
   const auto* text = all ? all->if_contains("error") : nullptr;
-  const auto line = text && text->is_string() ? std::string(text->as_string()) : x.body();
-  return "HTTP status " + std::to_string(x.result_int()) + ", " + printable(line.substr(0, 200));
+  const auto line = text && text->is_string() ? std::string(text->as_string()) : x.body;
+  return "HTTP status " + std::to_string(x.status) + ", " + printable(line.substr(0, 200));
 }
 
 } // namespace
@@ -109,11 +69,12 @@ etcd_place parse_etcd_place(std::string_view text) {
 
 etcd_client::etcd_client(const std::vector<address>& members) {
   std::string problem;
-  asio::ip::tcp::resolver names(context_);
+  boost::asio::io_context context;
+  boost::asio::ip::tcp::resolver names(context);
   for (const auto& x : members) {
     boost::system::error_code unknown;
     for (const auto& found : names.resolve(x.host, std::to_string(x.port), unknown))
-      members_.push_back(found.endpoint());
+      members_.push_back({false, found.endpoint().address().to_string(), x.port});
     if (unknown)
       problem = "no etcd at " + to_string(x) + ": " + unknown.message();
   }
@@ -121,49 +82,34 @@ etcd_client::etcd_client(const std::vector<address>& members) {
     throw std::runtime_error(problem);
 }
 
-std::string etcd_client::exchange(const std::string& path, const std::string& body, time_point by, refusal& why) {
-  if (!stream_)
-    stream_ = std::make_unique<beast::tcp_stream>(context_);
-  http::request<http::string_body> request(http::verb::post, path, 11, body);
-  request.set(http::field::host, text_of(members_[at_]));
-  request.set(http::field::content_type, "application/json");
-  request.prepare_payload();
-  answer got;
-  asio::co_spawn(context_, converse(*stream_, members_[at_], request, by, got), asio::detached);
-  context_.restart();
-  context_.run();
-  if (!got.failed && got.response.keep_alive() && got.response.result() == http::status::ok)
-    return std::move(got.response.body());
-  stream_.reset();
-  if (got.failed)
-    why = {got.failed == beast::error::timeout ? "no answer" : got.failed.message()};
-  else if (got.response.result() == http::status::ok)
-    return std::move(got.response.body());
-  else
-    why = {refusal_in(got.response), http::to_status_class(got.response.result()) == http::status_class::client_error};
-  return {};
-}
+etcd_client::~etcd_client() = default;
 
-boost::json::object etcd_client::ask(const std::string& path, const boost::json::object& question,
-                                     std::chrono::milliseconds limit) {
+boost::json::object etcd_client::ask(const std::string& path, const boost::json::object& question, milliseconds limit) {
   const auto body = boost::json::serialize(question);
+  const http_request request{"POST", path, {{"Content-Type", "application/json"}}, std::as_bytes(std::span(body))};
   const auto end = steady_clock::now() + limit;
   for (std::size_t tries = 1;; ++tries) {
-    refusal why;
-    const auto text = exchange(path, body, std::min<time_point>(end, steady_clock::now() + one_try), why);
-    if (why.why.empty()) {
+    const auto& member = members_[at_];
+    if (!client_)
+      client_ = std::make_unique<http_client>(member);
+    const auto time = std::min<milliseconds>(std::chrono::ceil<milliseconds>(end - steady_clock::now()), one_try);
+    const auto answer = client_->ask(request, {time, time, time, most_body}, {});
+    if (answer && answer->status == 200) {
       boost::system::error_code bad;
-      auto result = boost::json::parse(text, bad);
+      auto result = boost::json::parse(answer->body, bad);
       if (!bad && result.is_object())
         return std::move(result.as_object());
-      why = {"what it answers is no JSON object"};
     }
-    const auto problem = "etcd at " + text_of(members_[at_]) + ": " + why.why;
+    const auto problem = "etcd at " + to_string(address{member.host, member.port}) + ": " +
+                         (!answer                 ? answer.error()
+                          : answer->status == 200 ? "what it answers is no JSON object"
+                                                  : refusal_in(*answer));
+    const bool is_final = answer && answer->status / 100 == 4; // another member would not say otherwise
     at_ = (at_ + 1) % members_.size();
-    stream_.reset();
+    client_.reset();
     const bool round = tries % members_.size() == 0 && tries > members_.size();
-    const auto pause = round ? between_rounds : std::chrono::milliseconds(0);
-    if (why.final_ || steady_clock::now() + pause >= end)
+    const auto pause = round ? between_rounds : milliseconds(0);
+    if (is_final || steady_clock::now() + pause >= end)
       throw std::runtime_error(problem);
     std::this_thread::sleep_for(pause);
   }

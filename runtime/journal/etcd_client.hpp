@@ -3,11 +3,9 @@
 // Requests to etcd, over the JSON gateway of its API v3 (checked against 3.4): keys and values in base64, 64-bit
 // numbers as strings, fields that are false or 0 left out.
 
+#include "protocols/http/http.hpp"
 #include "runtime/process/address.hpp"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/json/object.hpp>
 
 #include <chrono>
@@ -17,6 +15,8 @@
 #include <vector>
 
 namespace parcae {
+
+class http_client;
 
 /// What --store names: members of one etcd cluster, and what the keys of this one Parcae cluster begin with there.
 struct etcd_place {
@@ -34,6 +34,7 @@ public:
   /// Looks up the names of hosts, once: later requests do not wait for a name server. Throws std::runtime_error with
   /// one line if none is known.
   explicit etcd_client(const std::vector<address>& members);
+  ~etcd_client();
 
   /// What is answered to a POST of `question` to `path`, such as "/v3/kv/range". Members are asked in turn until one
   /// answers or `limit` is over: a request may thus have been done although another was asked after it. Throws
@@ -42,19 +43,9 @@ public:
                           std::chrono::milliseconds limit);
 
 private:
-  using time_point = std::chrono::steady_clock::time_point;
-
-  struct refusal {
-    std::string why;
-    bool final_ = false; ///< another member would not say otherwise
-  };
-
-  std::string exchange(const std::string& path, const std::string& body, time_point by, refusal& why);
-
-  boost::asio::io_context context_{1};
-  std::vector<boost::asio::ip::tcp::endpoint> members_;
+  std::vector<http_server> members_;
   std::size_t at_ = 0;
-  std::unique_ptr<boost::beast::tcp_stream> stream_; ///< to members_[at_]; null: none yet
+  std::unique_ptr<http_client> client_; ///< of members_[at_]; null: none yet
 };
 
 std::string to_base64(std::string_view bytes);
