@@ -5,17 +5,16 @@
 #include "gpu/dataplane/port_side.hpp"
 #include "gpu/dataplane/snapshot_stream.hpp"
 #include "gpu/dataplane/tcp_communicator.hpp"
+#include "protocols/base/as_result.hpp"
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/line_limit.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/base/text.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -39,8 +38,6 @@ using boost::asio::steady_timer;
 using boost::asio::ip::tcp;
 using boost::system::error_code;
 using clock = std::chrono::steady_clock;
-
-constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
 
 constexpr auto greeting_limit = 5s; ///< a connection that has not said who it is by then is closed
 constexpr auto parking_limit = 60s; ///< a greeting whose generation is not prepared by then is closed

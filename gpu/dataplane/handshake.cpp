@@ -1,7 +1,6 @@
 #include "gpu/dataplane/handshake.hpp"
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include "protocols/base/as_result.hpp"
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -11,8 +10,6 @@ namespace parcae {
 using boost::asio::ip::tcp;
 
 namespace {
-
-constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
 
 /// The kernel's own tuning starts at 16 KiB.
 constexpr int room_bytes = 4 << 20;

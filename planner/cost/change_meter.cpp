@@ -1,5 +1,7 @@
 #include "planner/cost/change_meter.hpp"
 
+#include "protocols/base/median.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -28,12 +30,6 @@ struct line {
   double at_zero;
   double slope;
 };
-
-double median(std::vector<double> x) {
-  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
-  std::nth_element(x.begin(), middle, x.end());
-  return *middle;
-}
 
 // Bayesian regression with normal beliefs and Cauchy's weights. Slopes that a few noisy points seem to have stay small:
 // taken at face value, they made predictions several times too high in the first minutes of a job.

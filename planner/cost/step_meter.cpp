@@ -1,5 +1,7 @@
 #include "planner/cost/step_meter.hpp"
 
+#include "protocols/base/median.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,12 +17,6 @@ constexpr double two_sided_95 = 1.96;
 constexpr double least_error = 0.01;
 constexpr std::size_t least_reports = 3;
 constexpr std::uint64_t remembered = 50; // reports that a mean goes back
-
-double median(std::vector<double> x) {
-  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
-  std::nth_element(x.begin(), middle, x.end());
-  return *middle;
-}
 
 // Relative half-width of the median's interval of 95 %, as if values were normal but for a few.
 double error_of_median(const std::deque<double>& x, double middle) {

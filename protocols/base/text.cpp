@@ -52,6 +52,10 @@ std::string text_of_duration(std::chrono::milliseconds x) {
   return {};
 }
 
+std::string text_of_ms(double x) {
+  return text_of_duration(std::chrono::milliseconds(std::llround(x)));
+}
+
 std::string text_of_quantity(double x) {
   if (!std::isfinite(x))
     return std::isnan(x) ? "not a number" : x > 0 ? "infinite" : "-infinite";

@@ -33,6 +33,9 @@ inline std::string text_of_place(const std::string& host, std::uint16_t port) {
 /// A duration as people write it: "0s", "350ms", "1.5s", "30s", "2m", "2m05s", "1h02m", "3d04h".
 std::string text_of_duration(std::chrono::milliseconds x);
 
+/// The same of a measured number of milliseconds.
+std::string text_of_ms(double x);
+
 /// A number of things with three digits or a few more: "0.25", "7.5", "950", "8600", "86 k", "1.2 M", "3 G".
 std::string text_of_quantity(double x);
 

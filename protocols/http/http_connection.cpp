@@ -1,13 +1,12 @@
 #include "protocols/http/http_connection.hpp"
 
+#include "protocols/base/as_result.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/base/text.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -32,7 +31,6 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using clock = std::chrono::steady_clock;
 
-constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
 constexpr std::uint32_t most_header = 16 * 1024;
 constexpr std::size_t turn_bytes = 256 * 1024;      // between two looks at the clock
 constexpr std::chrono::milliseconds last_word{500}; // for why a server hung up while it was still sent to

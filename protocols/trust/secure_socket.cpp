@@ -1,8 +1,8 @@
 #include "protocols/trust/secure_socket.hpp"
 
+#include "protocols/base/as_result.hpp"
 #include "protocols/base/text.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
@@ -24,8 +24,6 @@ using boost::asio::ip::tcp;
 using boost::system::error_code;
 
 namespace {
-
-constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
 
 /// Asio's own are of 64 KiB.
 std::size_t in_large_pieces(const error_code& failure, std::size_t) {

@@ -1,16 +1,15 @@
 #include "runtime/cloud/notice_poller.hpp"
 
+#include "protocols/base/as_result.hpp"
 #include "protocols/base/locks.hpp"
 #include "runtime/cloud/metadata_client.hpp"
 #include "runtime/cloud/poll_schedule.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 
 #include <spdlog/spdlog.h>
@@ -27,8 +26,6 @@ namespace parcae {
 namespace {
 
 namespace asio = boost::asio;
-
-constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
 
 std::optional<asio::ip::tcp::endpoint> endpoint_in(std::string_view text) {
   const auto colon = std::min(text.rfind(':'), text.size());

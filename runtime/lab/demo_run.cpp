@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto poll_interval = 20ms;
+constexpr auto look_interval = 20ms;
 constexpr auto aiming_interval = 1ms; // while waiting for a change to begin, which may take only 50 ms
 constexpr auto standstill_limit = 120s;
 constexpr auto settle_time = 150ms;
@@ -147,7 +147,7 @@ void demo_run::refill() {
 // Training, on all instances that should be there, and nothing has happened for a moment.
 void demo_run::wait_until_settled() {
   while (!over()) {
-    const auto& job = look(poll_interval);
+    const auto& job = look(look_interval);
     if (job.phase == "running" && !job.chain.empty() && job.steps_done > job.chain.back().base &&
         living(status_, "worker") == expected_workers_ && clock::now() - stir_at_ > settle_time)
       return;
@@ -161,7 +161,7 @@ void demo_run::wait_until_settled() {
 void demo_run::idle_until(std::uint64_t step) {
   activity_ = "training";
   while (!over() && job_.steps_done < step) {
-    look(poll_interval);
+    look(look_interval);
     follow_trace();
   }
 }
@@ -190,7 +190,7 @@ void demo_run::follow_trace() {
 void demo_run::carry_out(aim what) {
   if (over())
     return;
-  look(poll_interval);
+  look(look_interval);
   // Without a grid there is nothing to aim at.
   if (job_.grid.empty())
     return;

@@ -2,6 +2,7 @@
 
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/dataplane/reduction.hpp"
+#include "protocols/base/median.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -31,11 +32,6 @@ double cpu_ms(clockid_t which) {
   timespec t{};
   clock_gettime(which, &t);
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-}
-
-double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
-  return x[x.size() / 2];
 }
 
 /// Two participants of one generation, each with a port of its own.

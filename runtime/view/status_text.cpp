@@ -23,10 +23,6 @@ std::string text_of_loss(double x) {
   return std::isfinite(x) ? fmt::format("{:.4f}", x) : "not finite";
 }
 
-std::string text_of_ms(double x) {
-  return text_of_duration(std::chrono::milliseconds(std::llround(x)));
-}
-
 void add_job(std::string& out, const job_status& x) {
   out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
   if (x.state == "running")

@@ -21,10 +21,6 @@ constexpr std::uint64_t most_events = 100;      // of each source: more than any
 constexpr std::size_t events_before = 10;       // shown of what was before the watch began
 constexpr std::int64_t progress_us = 1'000'000; // between two lines that only tell of steps
 
-std::string text_of_ms(double x) {
-  return text_of_duration(std::chrono::milliseconds(std::llround(x)));
-}
-
 watch_event event_of(const change_status& x) {
   auto text = fmt::format("{} after {}: {}", x.configuration, x.trigger, kind_of(x));
   if (x.stall_ms > 0)

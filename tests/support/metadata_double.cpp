@@ -1,11 +1,11 @@
 #include "tests/support/metadata_double.hpp"
 
-#include <boost/asio/as_tuple.hpp>
+#include "protocols/base/as_result.hpp"
+
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/read.hpp>
@@ -24,8 +24,6 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using namespace std::chrono_literals;
-
-constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
 
 asio::ip::tcp::endpoint loopback() {
   return {asio::ip::address_v4::loopback(), 0};

@@ -1,11 +1,11 @@
 #include "tests/support/slow_relay.hpp"
 
-#include <boost/asio/as_tuple.hpp>
+#include "protocols/base/as_result.hpp"
+
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include <algorithm>
@@ -19,8 +19,6 @@ namespace {
 using boost::asio::awaitable;
 using boost::asio::ip::tcp;
 using boost::system::error_code;
-
-constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
 
 tcp::endpoint loopback(std::uint16_t port) {
   return {boost::asio::ip::address_v4::loopback(), port};
