@@ -15,16 +15,16 @@ namespace parcae {
 
 namespace {
 
-using self_pointer = job_manager_actor::stateful_pointer<job_manager_state>;
+using job_manager_pointer = job_manager_actor::stateful_pointer<job_manager_state>;
 
-void end_children(self_pointer self, const caf::error& why) {
+void end_children(job_manager_pointer self, const caf::error& why) {
   auto& s = self->state;
   self->send_exit(s.conductor, why);
   self->send_exit(s.planner, why);
   self->send_exit(s.forecaster, why);
 }
 
-void finish(self_pointer self, const job_outcome& x) {
+void finish(job_manager_pointer self, const job_outcome& x) {
   auto& s = self->state;
   if (s.over)
     return;
@@ -35,11 +35,11 @@ void finish(self_pointer self, const job_outcome& x) {
 }
 
 template <class Function, class... Arguments>
-auto spawn_computing(self_pointer self, Function f, const Arguments&... arguments) {
+auto spawn_computing(job_manager_pointer self, Function f, const Arguments&... arguments) {
   return self->state.config.own_threads ? self->spawn<caf::detached>(f, arguments...) : self->spawn(f, arguments...);
 }
 
-void start_planner(self_pointer self) {
+void start_planner(job_manager_pointer self) {
   auto& s = self->state;
   const auto& job = s.config.specification;
   s.planner = spawn_computing(self, liveput_planner,
@@ -47,13 +47,13 @@ void start_planner(self_pointer self) {
   self->monitor(s.planner);
 }
 
-void start_forecaster(self_pointer self) {
+void start_forecaster(job_manager_pointer self) {
   auto& s = self->state;
   s.forecaster = spawn_computing(self, forecaster, s.config.specification, s.config.past);
   self->monitor(s.forecaster);
 }
 
-void child_ended(self_pointer self, const caf::down_msg& x) {
+void child_ended(job_manager_pointer self, const caf::down_msg& x) {
   auto& s = self->state;
   if (s.over)
     return;
@@ -77,7 +77,7 @@ void child_ended(self_pointer self, const caf::down_msg& x) {
 }
 
 // Other workers are refused also by the managers that come after this one.
-void begin_on(self_pointer self, const std::string& processor) {
+void begin_on(job_manager_pointer self, const std::string& processor) {
   auto& s = self->state;
   s.processor = processor;
   if (s.config.journal)
@@ -85,7 +85,7 @@ void begin_on(self_pointer self, const std::string& processor) {
 }
 
 // A reproducible job uses only workers that compute the same bits as its first.
-bool usable(self_pointer self, const std::string& processor) {
+bool usable(job_manager_pointer self, const std::string& processor) {
   auto& s = self->state;
   if (!s.config.specification.reproducible)
     return true;
@@ -94,7 +94,7 @@ bool usable(self_pointer self, const std::string& processor) {
   return processor == s.processor;
 }
 
-void offer(self_pointer self, const slot_offer& x) {
+void offer(job_manager_pointer self, const slot_offer& x) {
   auto& s = self->state;
   if (!x.keeper && !usable(self, x.processor))
     return spdlog::warn("job {} does not use {}: it is reproducible and began on \"{}\", not on \"{}\"",
@@ -102,7 +102,7 @@ void offer(self_pointer self, const slot_offer& x) {
   self->send(s.conductor, x);
 }
 
-void learn(self_pointer self, const fleet_news& x) {
+void learn(job_manager_pointer self, const fleet_news& x) {
   auto& s = self->state;
   if (x.what.joined && !usable(self, x.processor)) // losses of others are ignored by the forecaster
     return;
@@ -113,7 +113,7 @@ void learn(self_pointer self, const fleet_news& x) {
 }
 
 // The worker that was there first when the job began says what the job's history is: that of workers like it.
-void choose_past(self_pointer self) {
+void choose_past(job_manager_pointer self) {
   auto& s = self->state;
   if (!s.config.specification.reproducible)
     return;
@@ -133,7 +133,7 @@ void choose_past(self_pointer self) {
 
 } // namespace
 
-job_manager_actor::behavior_type job_manager(self_pointer self, job_manager_config config) {
+job_manager_actor::behavior_type job_manager(job_manager_pointer self, job_manager_config config) {
   self->set_down_handler([=](const caf::down_msg& x) { child_ended(self, x); });
   self->set_exit_handler([=](const caf::exit_msg& x) {
     end_children(self, x.reason);

@@ -7,9 +7,12 @@
 
 #include <caf/typed_event_based_actor.hpp>
 
+#include <chrono>
 #include <memory>
 
 namespace parcae {
+
+constexpr std::chrono::minutes journal_limit{10}; ///< for a write: a disk that takes longer is gone
 
 journal_actor::behavior_type journal(journal_actor::pointer self, std::shared_ptr<journal_store> store);
 

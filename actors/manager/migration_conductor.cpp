@@ -1,5 +1,6 @@
 #include "actors/manager/migration_conductor.hpp"
 
+#include "actors/manager/journal.hpp"
 #include "actors/manager/journal_store.hpp"
 #include "actors/manager/liveput_planner.hpp"
 #include "protocols/values/log_context.hpp"
@@ -14,17 +15,16 @@ namespace parcae {
 
 namespace {
 
-using self_pointer = conductor_actor::stateful_pointer<migration_conductor_state>;
+using conductor_pointer = conductor_actor::stateful_pointer<migration_conductor_state>;
 
 constexpr std::size_t most_lines = 1000;
 constexpr std::chrono::seconds plan_limit{5};
-constexpr int plan_attempts = 3;                  ///< in a row, before another one plans
-constexpr std::chrono::minutes journal_limit{10}; ///< a disk that takes longer is gone
+constexpr int plan_attempts = 3; ///< in a row, before another one plans
 
-void handle(self_pointer self, const conductor_event& x);
-void carry_out(self_pointer self);
+void handle(conductor_pointer self, const conductor_event& x);
+void carry_out(conductor_pointer self);
 
-void write(self_pointer self, severity level, std::string text) {
+void write(conductor_pointer self, severity level, std::string text) {
   auto& s = self->state;
   auto log_level = level == severity::error     ? spdlog::level::err
                    : level == severity::warning ? spdlog::level::warn
@@ -40,7 +40,7 @@ void write(self_pointer self, severity level, std::string text) {
   }
 }
 
-job_picture picture_of(self_pointer self) {
+job_picture picture_of(conductor_pointer self) {
   auto& s = self->state;
   if (!s.picture)
     s.picture = std::make_shared<job_view>(s.machine->view());
@@ -70,7 +70,7 @@ void carry_out_last_will(migration_conductor_state& s) {
   }
 }
 
-void end(self_pointer self, bool good, std::string why) {
+void end(conductor_pointer self, bool good, std::string why) {
   auto& s = self->state;
   if (s.ended)
     return;
@@ -86,7 +86,7 @@ void end(self_pointer self, bool good, std::string why) {
 
 // The job's planner does not answer, which must not end the job: a healthy generation keeps its configuration; without
 // one a planner of our own chooses by `throughput`, which needs no forecast and so no job_manager.
-void ask_stand_in(self_pointer self, const caf::error& why) {
+void ask_stand_in(conductor_pointer self, const caf::error& why) {
   auto& s = self->state;
   const auto problem = "the planner does not answer (" + render(why) + "): ";
   if (s.machine->where().now != phase::planning)
@@ -107,7 +107,7 @@ void ask_stand_in(self_pointer self, const caf::error& why) {
 }
 
 // The planner may just be restarting: an unanswered query is repeated a few times.
-void ask_for_plan(self_pointer self) {
+void ask_for_plan(conductor_pointer self) {
   auto& s = self->state;
   self->request(s.config.manager, plan_limit, s.asked)
       .then(
@@ -127,7 +127,7 @@ void ask_for_plan(self_pointer self) {
 }
 
 struct effect_carrier {
-  self_pointer self;
+  conductor_pointer self;
 
   void operator()(const tell& x) const {
     auto& s = self->state;
@@ -169,7 +169,7 @@ struct effect_carrier {
 };
 
 // As far as the journal has what has to be there before.
-void carry_out(self_pointer self) {
+void carry_out(conductor_pointer self) {
   auto& s = self->state;
   while (!s.pending.empty() && !s.writing) {
     const auto x = std::move(s.pending.front());
@@ -180,7 +180,7 @@ void carry_out(self_pointer self) {
 
 // CAF 0.17 cannot cancel a timer: each has a number, and only the newest counts. One that fires too early does no harm,
 // while one more for each commit, which puts the deadline off, would be thousands.
-void arm_timer(self_pointer self) {
+void arm_timer(conductor_pointer self) {
   auto& s = self->state;
   auto at = s.machine->deadline();
   if (!at || (s.timer_at && *s.timer_at <= *at))
@@ -191,7 +191,7 @@ void arm_timer(self_pointer self) {
 }
 
 // Slots under notice that nothing needs any more may go before their notice expires.
-void release_leaving(self_pointer self) {
+void release_leaving(conductor_pointer self) {
   auto& s = self->state;
   if (s.leaving.empty())
     return;
@@ -206,7 +206,7 @@ void release_leaving(self_pointer self) {
   }
 }
 
-void handle(self_pointer self, const conductor_event& x) {
+void handle(conductor_pointer self, const conductor_event& x) {
   auto& s = self->state;
   if (s.ended)
     return;
@@ -224,7 +224,7 @@ void handle(self_pointer self, const conductor_event& x) {
   arm_timer(self);
 }
 
-void join(self_pointer self, const slot_offer& x) {
+void join(conductor_pointer self, const slot_offer& x) {
   auto& s = self->state;
   if (s.ended)
     return;
@@ -236,7 +236,7 @@ void join(self_pointer self, const slot_offer& x) {
     handle(self, slot_joined{x.where, x.keeper, x.slot_bytes, x.machine});
 }
 
-void happened(self_pointer self, const conductor_event& x) {
+void happened(conductor_pointer self, const conductor_event& x) {
   auto& s = self->state;
   // A slot that the job never took (another processor) is none of the conductor's business, but it may leave at once.
   if (auto lost = std::get_if<slot_lost>(&x)) {
@@ -259,7 +259,7 @@ migration_conductor_state::~migration_conductor_state() {
     carry_out_last_will(*this);
 }
 
-conductor_actor::behavior_type migration_conductor(self_pointer self, migration_conductor_config config) {
+conductor_actor::behavior_type migration_conductor(conductor_pointer self, migration_conductor_config config) {
   const auto parent = config.manager.address();
   self->set_exit_handler([=](const caf::exit_msg& x) {
     if (x.source != parent)

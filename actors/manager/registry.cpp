@@ -16,8 +16,6 @@ namespace parcae {
 
 namespace {
 
-using self_pointer = registry_pointer;
-
 constexpr std::chrono::seconds look_interval{1};
 constexpr std::chrono::seconds patience{5}; // with a job that waits before it has begun, while another could run
 
@@ -25,7 +23,7 @@ slot_id slot_of(const hello& x, std::uint32_t index) {
   return {x.name, x.life, index};
 }
 
-void look_for_rivals(self_pointer self);
+void look_for_rivals(registry_pointer self);
 
 // What goes to nodes is sent without a sender: so they do not get to know the registry, nor does who listens.
 void release_instance(const instance_actor& x) {
@@ -34,12 +32,12 @@ void release_instance(const instance_actor& x) {
 
 // --- the end
 
-void end_process(self_pointer self) {
+void end_process(registry_pointer self) {
   if (const auto ended = std::exchange(self->state.config.ended, {}))
     ended();
 }
 
-void begin_end(self_pointer self) {
+void begin_end(registry_pointer self) {
   auto& s = self->state;
   if (s.end_at)
     return;
@@ -54,7 +52,7 @@ void begin_end(self_pointer self) {
 
 // --- instances -----------------------------------------------------------------------------------
 
-void offer_slots(self_pointer self, const instance_table::key& who) {
+void offer_slots(registry_pointer self, const instance_table::key& who) {
   auto& s = self->state;
   auto record = s.table.find(who);
   if (!s.manager || !record)
@@ -73,14 +71,14 @@ void offer_slots(self_pointer self, const instance_table::key& who) {
 }
 
 // For people: in the log and in the status.
-void tell_people(self_pointer self, severity level, std::string text) {
+void tell_people(registry_pointer self, severity level, std::string text) {
   const auto log_level = level == severity::information ? spdlog::level::info : spdlog::level::warn;
   spdlog::log(log_level, "{}", text);
   self->state.news.note(self->clock().now(), level, std::move(text));
 }
 
 // News of a worker for the forecasts of this job and of those to come.
-void spread_news(self_pointer self, const hello& x, bool joined, bool announced) {
+void spread_news(registry_pointer self, const hello& x, bool joined, bool announced) {
   if (x.role != role::worker)
     return;
   auto& s = self->state;
@@ -95,7 +93,7 @@ void spread_news(self_pointer self, const hello& x, bool joined, bool announced)
 
 // Tells the running job something about each slot of an instance.
 template <class MakeEvent>
-void tell_job(self_pointer self, const hello& x, MakeEvent make_event) {
+void tell_job(registry_pointer self, const hello& x, MakeEvent make_event) {
   if (!self->state.manager)
     return;
   for (std::uint32_t i = 0; i < x.slots; ++i)
@@ -104,7 +102,7 @@ void tell_job(self_pointer self, const hello& x, MakeEvent make_event) {
 
 // A job that ended while the instance could not be told may still be computed there. Keepers are not told: what they
 // hold may be all that is left of a job that failed; the next job takes its place.
-void forget_what_is_over(self_pointer self, const instance_table::key& who) {
+void forget_what_is_over(registry_pointer self, const instance_table::key& who) {
   auto& s = self->state;
   const auto& facts = s.table.find(who)->facts;
   if (s.over == job_id{} || s.over == s.queue.running() || facts.role != role::worker)
@@ -116,7 +114,7 @@ void forget_what_is_over(self_pointer self, const instance_table::key& who) {
 
 // The same life again: it has a new connection, or the answer to its first HELLO got lost. The handles it came with
 // equal the old ones, which stay dead.
-void welcome_back(self_pointer self, const instance_table::key& who, const instance_actor& handle,
+void welcome_back(registry_pointer self, const instance_table::key& who, const instance_actor& handle,
                   const std::vector<slot_actor>& slots) {
   auto& s = self->state;
   auto& x = s.members.at(who);
@@ -133,7 +131,7 @@ void welcome_back(self_pointer self, const instance_table::key& who, const insta
 }
 
 // A risk that its cloud sees, or sees no more. Why one leaves is said with its notice.
-void tell_warning(self_pointer self, const instance_table::key& who) {
+void tell_warning(registry_pointer self, const instance_table::key& who) {
   auto& s = self->state;
   const auto& record = *s.table.find(who);
   if (record.state != instance_state::alive)
@@ -147,7 +145,7 @@ void tell_warning(self_pointer self, const instance_table::key& who) {
     tell_people(self, severity::warning, "instance " + who.first + " is at risk: " + warning + *left_out);
 }
 
-caf::result<welcome> join(self_pointer self, const hello& x, const instance_actor& handle,
+caf::result<welcome> join(registry_pointer self, const hello& x, const instance_actor& handle,
                           const std::vector<slot_actor>& slots) {
   auto& s = self->state;
   if (slots.size() != x.slots || !handle || !std::all_of(slots.begin(), slots.end(), [](auto& y) { return !!y; }))
@@ -186,7 +184,7 @@ caf::result<welcome> join(self_pointer self, const hello& x, const instance_acto
   return welcome{s.config.manager_life, s.config.manager};
 }
 
-void leave(self_pointer self, const leaving_notice& x) {
+void leave(registry_pointer self, const leaving_notice& x) {
   auto& s = self->state;
   // A day is longer than any notice; larger values would overflow the clock.
   auto notice = milliseconds(std::min<std::uint64_t>(x.notice_ms, 86'400'000));
@@ -208,7 +206,7 @@ void leave(self_pointer self, const leaving_notice& x) {
   tell_job(self, facts, [&](slot_id slot) { return slot_leaving{slot, expires}; });
 }
 
-void lose(self_pointer self, const instance_table::key& who, const std::string& why) {
+void lose(registry_pointer self, const instance_table::key& who, const std::string& why) {
   auto& s = self->state;
   s.members.erase(who);
   const auto* record = s.table.find(who);
@@ -228,7 +226,7 @@ void lose(self_pointer self, const instance_table::key& who, const std::string& 
 
 // The monitor on an instance says that its connection is gone. While nothing is wrong here that is a loss. But when
 // this process stood still, all connections end, and nobody else is the worse for it: they dial again.
-void disconnected(self_pointer self, const caf::down_msg& x) {
+void disconnected(registry_pointer self, const caf::down_msg& x) {
   auto& s = self->state;
   const auto i = std::find_if(s.members.begin(), s.members.end(),
                               [&](const auto& m) { return m.second.handle.address() == x.source; });
@@ -242,7 +240,7 @@ void disconnected(self_pointer self, const caf::down_msg& x) {
   lose(self, instance_table::key(i->first), render(x.reason));
 }
 
-void beat(self_pointer self) {
+void beat(registry_pointer self) {
   auto& s = self->state;
   const auto now = self->clock().now();
   self->delayed_send(self, s.config.beat, timer_atom_v);
@@ -271,7 +269,7 @@ job_queue::obstacle obstacle_now(const registry_state& s) {
 }
 
 // While jobs wait behind one that runs: looks each second whether that one keeps them waiting for nothing.
-void look_later(self_pointer self) {
+void look_later(registry_pointer self) {
   auto& s = self->state;
   if (s.look_at || s.queue.waiting().empty())
     return;
@@ -279,7 +277,7 @@ void look_later(self_pointer self) {
 }
 
 // A job that waits although it was thought to fit, and has not begun, gives way to one that can run.
-void look_for_rivals(self_pointer self) {
+void look_for_rivals(registry_pointer self) {
   auto& s = self->state;
   s.look_at.reset();
   look_later(self);
@@ -305,7 +303,7 @@ void look_for_rivals(self_pointer self) {
 }
 
 // How it ended, with its last status. Of one that gave way nothing is left but that.
-void keep_end(self_pointer self, const job_outcome& x) {
+void keep_end(registry_pointer self, const job_outcome& x) {
   auto& s = self->state;
   if (!s.config.journal)
     return;
@@ -318,7 +316,7 @@ void keep_end(self_pointer self, const job_outcome& x) {
   self->send(s.config.journal, std::move(all));
 }
 
-void end_job(self_pointer self, const job_outcome& x) {
+void end_job(registry_pointer self, const job_outcome& x) {
   auto& s = self->state;
   if (s.queue.running() != x.job)
     return;
@@ -348,7 +346,7 @@ void end_job(self_pointer self, const job_outcome& x) {
 }
 
 // Its job_manager is given all slots. `memory`, `processor`: what the journal has of it, if it ran before.
-void run_job(self_pointer self, job_id id, const job_memory& memory, const std::string& processor) {
+void run_job(registry_pointer self, job_id id, const job_memory& memory, const std::string& processor) {
   auto& s = self->state;
   const auto& job = s.queue.jobs().at(id);
   // A job that gave way begins anew: with keys of its own.
@@ -366,7 +364,7 @@ void run_job(self_pointer self, job_id id, const job_memory& memory, const std::
 }
 
 // The jobs of the manager before: those that ended are shown, the one that ran goes on, others wait.
-void recover(self_pointer self, std::map<job_id, recovered_job> jobs) {
+void recover(registry_pointer self, std::map<job_id, recovered_job> jobs) {
   auto& s = self->state;
   for (auto& [id, x] : jobs) {
     s.kept.insert(id);
@@ -433,7 +431,7 @@ fleet_offer offer_of(const registry_state& s) {
   return result;
 }
 
-void start_next_job(self_pointer self) {
+void start_next_job(registry_pointer self) {
   auto& s = self->state;
   if (s.queue.running())
     return look_later(self);
@@ -445,7 +443,7 @@ void start_next_job(self_pointer self) {
   run_job(self, *id, {}, {});
 }
 
-registry_actor::behavior_type registry(self_pointer self, registry_config config) {
+registry_actor::behavior_type registry(registry_pointer self, registry_config config) {
   self->set_down_handler([=](const caf::down_msg& x) {
     auto& s = self->state;
     if (s.manager && x.source == s.manager.address())

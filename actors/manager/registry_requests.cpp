@@ -1,4 +1,5 @@
 #include "actors/manager/injector.hpp"
+#include "actors/manager/journal.hpp"
 #include "actors/manager/registry_parts.hpp"
 #include "actors/manager/status.hpp"
 #include "gpu/model/model_description.hpp"
@@ -12,8 +13,6 @@
 namespace parcae {
 
 namespace {
-
-constexpr std::chrono::minutes journal_limit{10}; // a disk that takes longer is gone
 
 client_reply encoded(const reply& x) {
   return {encode(x)};

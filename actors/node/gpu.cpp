@@ -11,15 +11,15 @@ namespace parcae {
 
 namespace {
 
-using self_pointer = slot_actor::stateful_pointer<gpu_state>;
+using gpu_pointer = slot_actor::stateful_pointer<gpu_state>;
 
-void start_stage(self_pointer self) {
+void start_stage(gpu_pointer self) {
   auto& s = self->state;
   s.stage = self->spawn(stage, s.slot, s.source, s.sink, caf::strong_actor_ptr{self->ctrl()});
   self->monitor(s.stage);
 }
 
-void end_stage(self_pointer self) {
+void end_stage(gpu_pointer self) {
   auto& s = self->state;
   if (!s.stage)
     return;
@@ -28,12 +28,12 @@ void end_stage(self_pointer self) {
   s.stage = nullptr;
 }
 
-void end(self_pointer self, const caf::error& why) {
+void end(gpu_pointer self, const caf::error& why) {
   end_stage(self);
   self->quit(why);
 }
 
-void attach(self_pointer self, job_id job, const report_sink& sink) {
+void attach(gpu_pointer self, job_id job, const report_sink& sink) {
   auto& s = self->state;
   s.sink = sink;
   if (s.stage && s.job == job)
@@ -46,7 +46,7 @@ void attach(self_pointer self, job_id job, const report_sink& sink) {
 
 } // namespace
 
-slot_actor::behavior_type gpu(self_pointer self, slot_id slot, executor_source source, caf::strong_actor_ptr parent) {
+slot_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source source, caf::strong_actor_ptr parent) {
   const auto parent_address = caf::actor_cast<caf::actor_addr>(parent); // handlers that keep a handle keep an actor
   self->set_down_handler([=](const caf::down_msg& x) {
     auto& s = self->state;

@@ -18,12 +18,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-using self_pointer = instance_actor::stateful_pointer<instance_actor_state>;
+using instance_pointer = instance_actor::stateful_pointer<instance_actor_state>;
 
-void dial(self_pointer self);
-void greet(self_pointer self);
+void dial(instance_pointer self);
+void greet(instance_pointer self);
 
-void end(self_pointer self, instance_ending how) {
+void end(instance_pointer self, instance_ending how) {
   auto& s = self->state;
   if (s.phase == instance_phase::ended)
     return;
@@ -34,7 +34,7 @@ void end(self_pointer self, instance_ending how) {
   self->quit();
 }
 
-void begin_life(self_pointer self) {
+void begin_life(instance_pointer self) {
   auto& s = self->state;
   for (auto& slot : s.slots)
     self->send_exit(slot, caf::exit_reason::user_shutdown);
@@ -55,7 +55,7 @@ const manager_place& dialled(const instance_actor_state& s) {
   return s.config.managers[s.turn % s.config.managers.size()];
 }
 
-void dial_later(self_pointer self) {
+void dial_later(instance_pointer self) {
   auto& s = self->state;
   s.phase = instance_phase::dialling;
   s.manager = nullptr;
@@ -64,17 +64,17 @@ void dial_later(self_pointer self) {
   s.pause = std::clamp(2 * s.pause, limits.first_pause, limits.longest_pause);
 }
 
-void try_next(self_pointer self) {
+void try_next(instance_pointer self) {
   ++self->state.turn;
   dial_later(self);
 }
 
-void greet_later(self_pointer self) {
+void greet_later(instance_pointer self) {
   auto& s = self->state;
   self->delayed_send(self, s.config.limits.greet_again, dial_atom_v, ++s.attempt);
 }
 
-void send_notice(self_pointer self) {
+void send_notice(instance_pointer self) {
   auto& s = self->state;
   auto left = std::chrono::duration_cast<milliseconds>(*s.expires - self->clock().now());
   self->send(s.manager, leaving_notice{s.config.introduction.name, s.life,
@@ -87,7 +87,7 @@ constexpr std::uint64_t longest_delay_ms = 86'400'000;
 // Errors come in groups: those of a moment are told together, by the first, with the log up to the last.
 constexpr milliseconds report_pause{200};
 
-void fail(self_pointer self, const std::string& what, const std::vector<std::string>& log) {
+void fail(instance_pointer self, const std::string& what, const std::vector<std::string>& log) {
   auto& s = self->state;
   if (!s.failure) {
     s.failure = report_request{s.config.introduction.name, what, {}, current_log_context().job};
@@ -96,7 +96,7 @@ void fail(self_pointer self, const std::string& what, const std::vector<std::str
   s.failure->lines = log;
 }
 
-void report_failure(self_pointer self) {
+void report_failure(instance_pointer self) {
   auto& s = self->state;
   if (!s.failure || s.phase != instance_phase::member)
     return; // told when it is welcome again
@@ -106,7 +106,7 @@ void report_failure(self_pointer self) {
             [](const caf::error& e) { spdlog::warn("the manager was not told of the failure: {}", render(e)); });
 }
 
-void welcomed(self_pointer self, const welcome& x) {
+void welcomed(instance_pointer self, const welcome& x) {
   auto& s = self->state;
   spdlog::info("instance {} is a member", s.config.introduction.name);
   s.dials_failed = 0;
@@ -121,7 +121,7 @@ void welcomed(self_pointer self, const welcome& x) {
   report_failure(self);
 }
 
-void refused(self_pointer self, const caf::error& e) {
+void refused(instance_pointer self, const caf::error& e) {
   auto& s = self->state;
   if (e == parcae_error::lost_incarnation) {
     spdlog::warn("{}: starting over, empty", render(e));
@@ -153,7 +153,7 @@ hello introduction_of(const instance_actor_state& s) {
   return result;
 }
 
-void greet(self_pointer self) {
+void greet(instance_pointer self) {
   auto& s = self->state;
   s.phase = instance_phase::greeting;
   // An answer to an earlier HELLO counts no more once another attempt was begun.
@@ -178,7 +178,7 @@ void greet(self_pointer self) {
 // runtime/node/node.cpp); and if the manager notices the end of an old connection only after the HELLO over the new
 // one, the handles that came with that HELLO die, too. Repeated HELLOs and their answers show each side that the other
 // is still there.
-void greet_again(self_pointer self) {
+void greet_again(instance_pointer self) {
   auto& s = self->state;
   const auto attempt = s.attempt;
   const auto current = [=] {
@@ -197,7 +197,7 @@ void greet_again(self_pointer self) {
           });
 }
 
-void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
+void connected(instance_pointer self, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
   auto& s = self->state;
   if (!to || !self->system().assignable<manager_actor>(interface))
     return end(self, {render(parcae_error::wrong_protocol,
@@ -209,7 +209,7 @@ void connected(self_pointer self, const caf::strong_actor_ptr& to, const std::se
 
 // The middleman dials, so that no actor blocks. A handshake that meets a heartbeat tick fails with connection_timeout
 // although the peer is healthy (CAF 0.17), and the manager may be away: all failures but one are tried again.
-void dial(self_pointer self) {
+void dial(instance_pointer self) {
   auto& s = self->state;
   auto attempt = s.attempt;
   auto current = [=] {
@@ -238,7 +238,7 @@ void dial(self_pointer self) {
           });
 }
 
-void notice(self_pointer self, milliseconds grace, const std::string& reason) {
+void notice(instance_pointer self, milliseconds grace, const std::string& reason) {
   auto& s = self->state;
   auto expires = self->clock().now() + grace;
   if (s.expires && *s.expires <= expires)
@@ -256,7 +256,7 @@ void notice(self_pointer self, milliseconds grace, const std::string& reason) {
 
 } // namespace
 
-instance_actor::behavior_type instance(self_pointer self, instance_config config) {
+instance_actor::behavior_type instance(instance_pointer self, instance_config config) {
   self->set_down_handler([=](const caf::down_msg& x) {
     auto& s = self->state;
     if (!s.manager || x.source != s.manager.address())

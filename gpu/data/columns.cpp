@@ -16,21 +16,17 @@ namespace json = boost::json;
 
 constexpr std::uint64_t most_values = 1 << 28; ///< of a sample
 
-[[noreturn]] void fail(const std::string& why) {
-  throw std::runtime_error(why);
-}
-
 const json::value& member(const json::object& of, std::string_view key) {
   const auto* found = of.if_contains(key);
   if (!found)
-    fail("lacks \"" + std::string(key) + "\"");
+    throw std::runtime_error("lacks \"" + std::string(key) + "\"");
   return *found;
 }
 
 std::int64_t whole(const json::value& x, std::int64_t most, const char* what) {
   const auto* value = x.if_int64();
   if (!value || *value < 1 || *value > most)
-    fail(std::string(what) + " must be a whole number from 1 to " + std::to_string(most));
+    throw std::runtime_error(std::string(what) + " must be a whole number from 1 to " + std::to_string(most));
   return *value;
 }
 
@@ -42,24 +38,25 @@ column column_of(const json::value& x) {
                                                                                                 {"int64", {8, true}}}};
   const auto* object = x.if_object();
   if (!object)
-    fail("has a column that is no object");
+    throw std::runtime_error("has a column that is no object");
   const auto* name = member(*object, "name").if_string();
   if (!name || name->empty() || name->size() > 100 ||
       std::ranges::any_of(*name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-    fail("has a column whose name is not 1 to 100 printable characters");
+    throw std::runtime_error("has a column whose name is not 1 to 100 printable characters");
   column result{std::string(*name), 0, false, {}};
   const auto* type = member(*object, "type").if_string();
   const auto known = std::ranges::find_if(types, [&](const auto& t) { return type && *type == t.first; });
   if (known == types.end())
-    fail("its column " + result.name + " is of no known type: uint8, uint16, int32, uint32, int64");
+    throw std::runtime_error("its column " + result.name + " is of no known type: uint8, uint16, int32, uint32, int64");
   std::tie(result.bytes, result.is_signed) = known->second;
   const auto* shape = member(*object, "shape").if_array();
   if (!shape || shape->size() > 8)
-    fail("its column " + result.name + " has no shape of at most 8 extents");
+    throw std::runtime_error("its column " + result.name + " has no shape of at most 8 extents");
   for (const auto& extent : *shape) {
     result.shape.push_back(whole(extent, most_values, "an extent"));
     if (result.values() > most_values)
-      fail("its column " + result.name + " has more than " + std::to_string(most_values) + " values");
+      throw std::runtime_error("its column " + result.name + " has more than " + std::to_string(most_values) +
+                               " values");
   }
   return result;
 }
@@ -85,18 +82,18 @@ column_layout parse_columns(std::string_view text) {
   json::error_code error;
   const auto root = json::parse(text, error, {}, {.max_depth = 8});
   if (error || !root.is_object())
-    fail("is no JSON object");
+    throw std::runtime_error("is no JSON object");
   const auto& object = root.get_object();
   const auto* format = member(object, "format").if_string();
   if (!format || *format != "parcae.samples")
-    fail("is not what parcae_model.export_dataset writes");
+    throw std::runtime_error("is not what parcae_model.export_dataset writes");
   if (whole(member(object, "version"), 1'000'000, "the version") != 1)
-    fail("is of another version of the format; export the data with this build's parcae_model");
+    throw std::runtime_error("is of another version of the format; export the data with this build's parcae_model");
   column_layout result;
   result.samples = static_cast<std::uint64_t>(whole(member(object, "samples"), std::int64_t{1} << 40, "\"samples\""));
   const auto* inputs = member(object, "inputs").if_array();
   if (!inputs || inputs->empty() || inputs->size() > 100)
-    fail("has no list of 1 to 100 inputs");
+    throw std::runtime_error("has no list of 1 to 100 inputs");
   for (const auto& x : *inputs)
     result.inputs.push_back(column_of(x));
   result.targets = column_of(member(object, "targets"));

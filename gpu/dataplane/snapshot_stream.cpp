@@ -1,9 +1,9 @@
 #include "gpu/dataplane/snapshot_stream.hpp"
 
 #include "gpu/dataplane/handshake.hpp"
+#include "protocols/base/as_result.hpp"
 #include "protocols/base/locks.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
@@ -28,8 +28,7 @@ using boost::asio::awaitable;
 using boost::asio::steady_timer;
 using boost::system::error_code;
 
-constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
-constexpr auto first_back_off = 20ms, last_back_off = 1000ms;
+constexpr auto shortest_pause = 20ms, longest_pause = 1000ms;
 constexpr auto dial_limit = 5s; ///< until the keeper has said yes or no
 
 /// Other connections of the I/O thread are served at least once in so many bytes.
@@ -146,7 +145,7 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   steady_timer news;                                   ///< cancelled when there may be something new to do
   socket_ptr socket;                                   ///< the present connection
   bool closed = false;                                 ///< the handle is gone
-  std::chrono::milliseconds back_off = first_back_off; ///< before the next attempt; of the I/O thread, too
+  std::chrono::milliseconds back_off = shortest_pause; ///< before the next attempt; of the I/O thread, too
 
   void close() {
     closed = true;
@@ -201,7 +200,7 @@ awaitable<void> read_acknowledgements(core_ptr core, socket_ptr socket) {
     if (!sequence)
       break;
     core->acknowledged(*sequence);
-    core->back_off = first_back_off;
+    core->back_off = shortest_pause;
     core->news.cancel();
   }
   socket->close(); // the writer fails, or finds it closed
@@ -255,7 +254,7 @@ awaitable<void> pause(stream_core& core) {
     core.news.expires_at(end);
     co_await core.news.async_wait(as_result);
   }
-  core.back_off = std::min<std::chrono::milliseconds>(2 * core.back_off, last_back_off);
+  core.back_off = std::min<std::chrono::milliseconds>(2 * core.back_off, longest_pause);
 }
 
 /// Dials the keeper. Null: it did not work out.

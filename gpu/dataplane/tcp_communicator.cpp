@@ -34,9 +34,9 @@ constexpr std::size_t call_bytes = std::size_t{1} << 20;
 /// The I/O thread serves another connection after so many calls on one.
 constexpr int calls_in_turn = 8;
 
-/// One direction of a connection.
-struct direction {
-  explicit direction(bool r) : reads(r) {}
+/// One half of a connection.
+struct half {
+  explicit half(bool r) : reads(r) {}
 
   const bool reads;
   parcae::mutex mutex;
@@ -87,7 +87,7 @@ public:
     arm(d);
   }
 
-  /// Moves bytes until x is done or the time is over. The I/O thread keeps out of that direction meanwhile: two changes
+  /// Moves bytes until x is done or the time is over. The I/O thread keeps out of that half meanwhile: two changes
   /// of thread less, and what was read is in the cache of who asked for it.
   void drive(operation& x, std::chrono::steady_clock::time_point deadline) {
     auto& d = x.receives ? in_ : out_;
@@ -149,20 +149,20 @@ private:
     x.now = operation::status::failed;
   }
 
-  void pop_done(direction& d) NEEDS_LOCK(d.mutex) {
+  void pop_done(half& d) NEEDS_LOCK(d.mutex) {
     auto& x = *d.queue.front();
     d.queued_bytes -= std::max(x.length, x.most);
     x.now = operation::status::done;
     d.queue.pop_front();
   }
 
-  step_result step(direction& d) NEEDS_LOCK(d.mutex) {
+  step_result step(half& d) NEEDS_LOCK(d.mutex) {
     if (d.broken || d.queue.empty())
       return step_result::idle;
     return d.reads ? read_some(d) : write_some(d);
   }
 
-  void move_until_blocked(direction& d) NEEDS_LOCK(d.mutex) {
+  void move_until_blocked(half& d) NEEDS_LOCK(d.mutex) {
     for (int i = 0; i < calls_in_turn; ++i)
       if (step(d) != step_result::moved)
         return;
@@ -170,11 +170,11 @@ private:
 
   /// Asks the I/O thread to go on, if that is needed: always when something is unsent; when so much is to be received
   /// that the socket's buffer would fill and hold the peer up. Less is left to who waits for it.
-  bool needs_background(const direction& d) const NEEDS_LOCK(d.mutex) {
+  bool needs_background(const half& d) const NEEDS_LOCK(d.mutex) {
     return !d.broken && !d.queue.empty() && d.drivers == 0 && (!d.reads || d.queued_bytes > unread_bytes_);
   }
 
-  void arm(direction& d) NEEDS_LOCK(d.mutex) {
+  void arm(half& d) NEEDS_LOCK(d.mutex) {
     if (d.armed || !needs_background(d))
       return;
     const lock held(background_mutex_);
@@ -187,7 +187,7 @@ private:
     watch(d);
   }
 
-  void watch(direction& d) NEEDS_LOCK(background_mutex_) {
+  void watch(half& d) NEEDS_LOCK(background_mutex_) {
     background_.async_wait(d.reads ? descriptor::wait_read : descriptor::wait_write,
                            [self = shared_from_this(), &d](const boost::system::error_code& failure) {
                              if (failure != boost::asio::error::operation_aborted)
@@ -196,7 +196,7 @@ private:
   }
 
   /// On the I/O thread.
-  void ready(direction& d) {
+  void ready(half& d) {
     for (int i = 0; i < calls_in_turn; ++i) {
       const lock held(d.mutex); // given back after each call, for the thread that posts
       if (d.drivers > 0 || step(d) != step_result::moved)
@@ -212,7 +212,7 @@ private:
       background_.release();
   }
 
-  void break_off(direction& d, const std::string& why) NEEDS_LOCK(d.mutex) {
+  void break_off(half& d, const std::string& why) NEEDS_LOCK(d.mutex) {
     if (!d.broken)
       d.broken = "connection to " + name_ + ": " + (closed_ ? "aborted" : why); // the shutdown looks like the peer's
     for (auto& x : d.queue)
@@ -221,7 +221,7 @@ private:
   }
 
   /// What to do after a call that moved nothing.
-  step_result no_progress(direction& d) NEEDS_LOCK(d.mutex) {
+  step_result no_progress(half& d) NEEDS_LOCK(d.mutex) {
     if (errno == EAGAIN || errno == EWOULDBLOCK)
       return step_result::would_block;
     if (errno == EINTR)
@@ -262,7 +262,7 @@ private:
     return ::recvmsg(file_, &message, MSG_DONTWAIT);
   }
 
-  step_result write_some(direction& d) NEEDS_LOCK(d.mutex) {
+  step_result write_some(half& d) NEEDS_LOCK(d.mutex) {
     std::array<iovec, 16> pieces;
     std::size_t count = 0, bytes = 0;
     for (auto& x : d.queue) {
@@ -295,7 +295,7 @@ private:
     return d.queue.empty() ? step_result::idle : step_result::moved;
   }
 
-  step_result read_some(direction& d) NEEDS_LOCK(d.mutex) {
+  step_result read_some(half& d) NEEDS_LOCK(d.mutex) {
     auto& x = *d.queue.front();
     std::array<iovec, 2> pieces;
     std::size_t count = 0;
@@ -359,15 +359,15 @@ private:
   const std::string name_;
   mutex background_mutex_; ///< locked after a direction's
   descriptor
-      background_ GUARDED_BY(background_mutex_); ///< file_ as the I/O thread knows it; open while a direction is armed
+      background_ GUARDED_BY(background_mutex_); ///< file_ as the I/O thread knows it; open while a half is armed
   int users_ GUARDED_BY(background_mutex_) = 0;  ///< directions armed
   std::atomic<bool> closed_ = false;
   mutex tls_mutex_;                        ///< locked last: a session does one thing at a time
   const std::unique_ptr<tls_session> tls_; ///< null: plain TCP; used under tls_mutex_
   const int file_;                         ///< owned; open as long as this object lives
   std::size_t unread_bytes_ = 0;           ///< so much fits into the socket's buffer for sure
-  direction out_{false};
-  direction in_{true};
+  half out_{false};
+  half in_{true};
 };
 
 namespace {

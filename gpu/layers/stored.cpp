@@ -11,7 +11,7 @@ namespace parcae {
 
 namespace {
 
-std::span<float> values_of(const at::Tensor& x) {
+std::span<float> values_or_none(const at::Tensor& x) {
   return x.defined() ? std::span(x.data_ptr<float>(), static_cast<std::size_t>(x.numel())) : std::span<float>();
 }
 
@@ -20,7 +20,7 @@ stored_state read_layer(initial_weights& weights, std::uint32_t layer) {
   stored_state result{at::empty({static_cast<std::int64_t>(what.parameters())}, at::kFloat), {}};
   if (const auto n = what.buffer_values(); n > 0)
     result.buffers = at::empty({static_cast<std::int64_t>(n)}, at::kFloat);
-  weights.read(layer, values_of(result.parameters), values_of(result.buffers));
+  weights.read(layer, values_or_none(result.parameters), values_or_none(result.buffers));
   return result;
 }
 

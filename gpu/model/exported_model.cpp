@@ -30,10 +30,6 @@ constexpr std::size_t most_extras = 100;
 constexpr std::uint64_t most_sample_values = 1 << 28;
 constexpr std::uint32_t largest_extent = 10'000'000;
 
-[[noreturn]] void fail(const std::string& where, const std::string& why) {
-  throw exported_model_error(where + ": " + why);
-}
-
 /// A tensor's name is a key in other files.
 std::string name_of(const json::value& x, const std::string& where) {
   if (!x.is_string() || x.get_string().empty() || x.get_string().size() > most_name ||

@@ -12,6 +12,10 @@
 
 namespace parcae {
 
+[[noreturn]] inline void fail(const std::string& where, const std::string& why) {
+  throw exported_model_error(where + ": " + why);
+}
+
 /// What a graph may refer to.
 struct graph_frame {
   std::size_t extras = 0; ///< inputs of the sample besides the first

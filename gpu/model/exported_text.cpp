@@ -18,10 +18,6 @@ namespace {
 constexpr std::size_t most_nodes = 100'000;
 constexpr std::size_t most_elements = 10'000; // of a list
 
-[[noreturn]] void fail(const std::string& where, const std::string& why) {
-  throw exported_model_error(where + ": " + why);
-}
-
 /// "%x", "%y", "%s0", "%p3", "%b0", "%c1", "%17".
 value_reference reference_of(std::string_view text, const std::string& where) {
   using enum value_reference::origin;

@@ -15,8 +15,8 @@ namespace parcae {
 
 namespace {
 
-constexpr int most_links = 40;                           ///< as many as Linux follows
-constexpr std::size_t turn_bytes = std::size_t{1} << 30; ///< Linux writes at most 2 GiB at once
+constexpr int most_links = 40;                             ///< as many as Linux follows
+constexpr std::size_t most_written = std::size_t{1} << 30; ///< Linux writes at most 2 GiB at once
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
@@ -77,7 +77,7 @@ durable_file::~durable_file() {
 
 void durable_file::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto written = ::write(file_, bytes.data(), std::min(bytes.size(), turn_bytes));
+    const auto written = ::write(file_, bytes.data(), std::min(bytes.size(), most_written));
     if (written < 0 && errno == EINTR)
       continue;
     if (written < 0)

@@ -27,7 +27,6 @@ namespace parcae {
 
 namespace {
 
-constexpr std::chrono::milliseconds poll_interval{200};
 constexpr std::chrono::seconds checkpoint_limit{120};
 
 /// A checkpoint that was looked at.
@@ -208,7 +207,7 @@ std::vector<store_ptr> checkpoint_of(const manager_option& manager, std::uint64_
       throw client_error(name + " is " + job.state + " and wrote no checkpoint of step " + std::to_string(steps) +
                          (before.empty() ? "" : "; " + before) + "; `parcae status " + std::to_string(id) +
                          "` tells more");
-    std::this_thread::sleep_for(poll_interval);
+    std::this_thread::sleep_for(ask_interval);
   }
   std::string places;
   std::vector<store_ptr> seen;

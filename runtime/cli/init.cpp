@@ -21,14 +21,14 @@ struct init_options {
   int validity_days = 365;
 };
 
-void print(const std::string& x) {
+void print_line(const std::string& x) {
   std::fputs((x + "\n").c_str(), stdout);
 }
 
 void add_bundle(const init_options& x, membership role, const std::string& name) {
   const auto path = issue_bundle(x.folder, role, name, days(x.validity_days));
-  print(path.string() + ": for a " + std::string(to_string(role)) + ", for " + std::to_string(x.validity_days) +
-        " days");
+  print_line(path.string() + ": for a " + std::string(to_string(role)) + ", for " + std::to_string(x.validity_days) +
+             " days");
 }
 
 void init(const init_options& x) {
@@ -38,12 +38,12 @@ void init(const init_options& x) {
     return add_bundle(x, *parse_membership(x.role), x.add);
   if (!x.revoke.empty()) {
     const auto revoked = revoke_bundles(x.folder, x.revoke);
-    print(x.folder + "/revoked.pem: " + std::to_string(revoked) + " more; put it beside the bundles, and SIGHUP " +
-          "the manager and the nodes");
+    print_line(x.folder + "/revoked.pem: " + std::to_string(revoked) + " more; put it beside the bundles, and SIGHUP " +
+               "the manager and the nodes");
     return;
   }
   make_authority(x.folder, authority_validity);
-  print(x.folder + "/authority.key: whoever has it owns the cluster; keep it off its machines");
+  print_line(x.folder + "/authority.key: whoever has it owns the cluster; keep it off its machines");
   for (auto role : {membership::manager, membership::node, membership::client})
     add_bundle(x, role, std::string(to_string(role)));
 }

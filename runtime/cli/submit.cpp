@@ -19,7 +19,6 @@ namespace parcae {
 
 namespace {
 
-constexpr std::chrono::milliseconds poll_interval{200};
 constexpr std::chrono::seconds absence_limit{30}; // of the manager, while a job is waited for
 constexpr int polls_to_tell = 5;                  // what passes sooner is no news
 
@@ -59,7 +58,7 @@ job_status patient_status(const manager_access& manager, std::unique_ptr<manager
       if (std::chrono::steady_clock::now() > end)
         throw;
       client.reset();
-      std::this_thread::sleep_for(poll_interval);
+      std::this_thread::sleep_for(ask_interval);
     }
 }
 
@@ -88,7 +87,7 @@ void wait_for(const manager_access& manager, std::unique_ptr<manager_client> cli
       if (!problem.empty())
         std::fprintf(stderr, "job %llu: %s\n", static_cast<unsigned long long>(id), printable(problem).c_str());
     }
-    std::this_thread::sleep_for(poll_interval);
+    std::this_thread::sleep_for(ask_interval);
   }
 }
 

@@ -27,7 +27,6 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-constexpr auto poll_interval = 200ms;
 constexpr auto tick_interval = 500ms; // ages go on while no answer comes
 
 template <class Duration>
@@ -62,7 +61,7 @@ public:
 
   void run() {
     client_->follow(
-        {.job = job_, .failures_from = UINT64_MAX}, poll_interval,
+        {.job = job_, .failures_from = UINT64_MAX}, ask_interval,
         [this, job = job_](status_reply x) mutable {
           if (job == 0)
             job = job_to_watch(x);

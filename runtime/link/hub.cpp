@@ -1,15 +1,14 @@
 #include "runtime/link/hub.hpp"
 
+#include "protocols/base/as_result.hpp"
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/duration.hpp"
 #include "runtime/link/connection.hpp"
 #include "runtime/link/payload_check.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include <spdlog/spdlog.h>
@@ -32,7 +31,6 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using stream_protocol = boost::asio::local::stream_protocol;
 
-constexpr auto as_result = boost::asio::as_tuple(boost::asio::use_awaitable);
 constexpr milliseconds beat = 100ms;
 constexpr milliseconds accept_pause = 100ms;
 constexpr milliseconds aftermath = 10'000ms; ///< until another certificate may be of a node that was connected

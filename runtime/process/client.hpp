@@ -12,6 +12,8 @@
 
 namespace parcae {
 
+constexpr std::chrono::milliseconds ask_interval{200}; ///< of a command that waits for news
+
 /// The manager cannot be reached or refused a request, or the bundle cannot be used; what() is one line for the user.
 class client_error : public std::runtime_error {
 public:
