@@ -21,6 +21,7 @@ Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 # What fits into half an hour on two cores.
 BENCHES = {
     "recovery": Bench(["recovery_bench 45 20"]),
+    "drain": Bench(["drain_bench"], by_clock=False),
     "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
     "store": Bench(["store_bench"]),
