@@ -3,11 +3,15 @@
 // * the parameters of a job differ from those of an undisturbed run, or a job fails, or nothing goes on for long;
 // * committed steps were computed again though each stage had a holder that nothing had been done to;
 // * an instance was declared lost that nothing had been done to, as a manager does that was itself away;
-// * a program ended by itself.
+// * a program ended by itself, or what it holds (memory, descriptors, threads) grows and grows;
+// * an hour or more of it did less harm than it should.
 // What happens is drawn from the seed; when it happens to the job is a matter of real time.
 
 #include "runtime/lab/local_cluster.hpp"
 #include "tests/chaos/chaos_job.hpp"
+#include "tests/chaos/judge.hpp"
+#include "tests/chaos/process_watch.hpp"
+#include "tests/chaos/small_disk.hpp"
 
 #include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
@@ -15,10 +19,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <deque>
 #include <functional>
 #include <random>
-#include <set>
 #include <thread>
 
 namespace parcae {
@@ -33,40 +35,16 @@ constexpr auto look_interval = 50ms; // between two looks at the status
 constexpr auto tell_interval = 30s;
 constexpr auto standstill_limit = 120s; // without a step
 constexpr auto deadly_freeze = 1000ms;  // a process that stood still for longer may be taken for lost
-constexpr auto memory = 20s;            // after so long what was done to a process excuses nothing any more
 constexpr milliseconds notice = 4s;
 
-/// Something done to a process that may well cost what it holds.
-struct deed {
-  clock::time_point from;
-  clock::time_point to; ///< from here on it, or the one started in its place, is as good as any; max(): not yet
-  std::string what;
-};
-
-struct member {
-  bool keeper = false;
-  std::uint32_t slots = 1;
-  bool running = false;
-  clock::time_point started;
-  clock::time_point back_at; ///< when to start it again
-  std::deque<deed> deeds;    ///< of all its lives
-
-  /// What was last done to it in a span of time; empty: nothing.
-  std::string done_between(clock::time_point from, clock::time_point to) const {
-    for (auto x = deeds.rbegin(); x != deeds.rend(); ++x)
-      if (x->from <= to && x->to >= from)
-        return x->what;
-    return {};
-  }
-};
-
-clock::time_point moment(std::int64_t microseconds) {
-  return clock::time_point(std::chrono::microseconds(microseconds));
-}
-
-std::string instance_of(const std::string& slot) {
-  return slot.substr(0, slot.find('/'));
-}
+/// Harm that an hour must have done.
+constexpr std::pair<const char*, std::uint64_t> each_hour[] = {{"change", 200},
+                                                               {"two or more losses at once", 25},
+                                                               {"harm during a change", 10},
+                                                               {"kill of the manager", 10},
+                                                               {"freeze of the manager", 5},
+                                                               {"loss of a keeper", 5},
+                                                               {"kill of all workers", 2}};
 
 class chaos {
 public:
@@ -76,11 +54,15 @@ public:
       members_[fmt::format("w{}", i)].slots = i % 3 == 2 ? 2 : 1;
     for (int i = 0; i < 2; ++i)
       members_[fmt::format("k{}", i)].keeper = true;
+    for (const auto& [name, member] : members_)
+      if (member.keeper && disks_.try_emplace(name, cluster_.state_folder() / name).first->second.problem().size() > 0)
+        disks_.erase(name);
   }
 
   /// Whether all went well.
   bool run() {
-    start_ = clock::now();
+    if (disks_.empty())
+      say("no disk is ever full: none can be mounted");
     const auto end = start_ + milliseconds(static_cast<std::int64_t>(options_.minutes * 60'000));
     next_fault_ = start_ + 5s;
     next_away_ = start_ + 20s;
@@ -94,21 +76,18 @@ public:
       }
       tend(now);
       if (!over_ && now >= next_fault_) {
+        if (!job_.phase.empty() && job_.phase != "running")
+          ++counts_["harm during a change"];
         inject();
-        next_fault_ = now + pause(500, 7000);
+        next_fault_ = now + (draw(0, 3) == 0 ? pause(20, 200) : pause(500, 7000));
       }
       if (options_.disturb_manager && !over_ && !manager_away_ && now >= next_away_)
-        draw(0, 1) == 0 ? freeze_manager() : kill_manager();
+        draw(0, 2) == 0 ? kill_manager() : freeze_manager();
       if (!manager_away_ && now >= next_look_)
         look();
       std::this_thread::sleep_for(turn);
     }
-    say(fmt::format("{} jobs, {} changes, {} steps computed again, {} of them committed; {} losses of steps", jobs_,
-                    changes_, replayed_, lost_, losses_));
-    for (const auto& [what, count] : counts_)
-      say(fmt::format("  {:4} × {}", count, what));
-    for (const auto& x : problems_)
-      say("FAILED: " + x);
+    sum_up();
     return problems_.empty();
   }
 
@@ -119,6 +98,23 @@ private:
   }
 
   void fail(const std::string& why) { problems_.push_back(why); }
+
+  void sum_up() {
+    const auto& sums = judge_.sums();
+    say(fmt::format("{} jobs, {} changes, {} steps computed again, {} of them committed; {} losses of steps", jobs_,
+                    sums.changes, sums.replayed, sums.lost, sums.losses));
+    counts_["change"] = sums.changes;
+    for (const auto& [what, count] : counts_)
+      say(fmt::format("  {:4} × {}", count, what));
+    say(fmt::format("  {} lives were long enough to see whether they grow", watch_.judged()));
+    for (const auto& x : watch_.growing())
+      fail(x);
+    for (const auto& [what, count] : each_hour)
+      if (options_.minutes >= 60 && counts_[what] < count)
+        fail(fmt::format("too little: {} × {}, not {}", counts_[what], what, count));
+    for (const auto& x : problems_)
+      say("FAILED: " + x);
+  }
 
   std::uint64_t draw(std::uint64_t least, std::uint64_t most) { return least + random_() % (most - least + 1); }
   milliseconds pause(std::uint64_t least, std::uint64_t most) { return milliseconds(draw(least, most)); }
@@ -139,12 +135,15 @@ private:
 
   /// Starts what is to come back, and sees what ended.
   void tend(clock::time_point now) {
+    if (!manager_away_)
+      watch_.look("manager", cluster_.manager().pid());
     for (auto& [name, x] : members_) {
       if (!x.running) {
         if (now >= x.back_at)
           start(name, x);
         continue;
       }
+      watch_.look(name, cluster_.node(name).pid());
       const auto status = cluster_.node(name).poll();
       if (!status)
         continue;
@@ -178,7 +177,10 @@ private:
   void kill(const std::vector<std::string>& names, const std::string& what) {
     say(fmt::format("{}: {}", what, fmt::join(names, " ")));
     ++counts_[what];
+    if (names.size() > 1)
+      ++counts_["two or more losses at once"];
     for (const auto& name : names) {
+      counts_["loss of a keeper"] += members_.at(name).keeper;
       done_to(name, "killed");
       cluster_.node(name).signal(SIGKILL);
     }
@@ -193,8 +195,10 @@ private:
       return std::vector(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(count, names.size())));
     };
     const auto what = draw(0, 99);
-    if (what < 15) {
+    if (what < 12) {
       kill_keeper();
+    } else if (what < 15) {
+      fill_disk();
     } else if (names.empty()) {
       return;
     } else if (what < 40) {
@@ -254,6 +258,18 @@ private:
       kill(names, names.size() == 2 ? "kill of both keepers" : "kill of a keeper");
   }
 
+  /// Of a keeper, which writes checkpoints there.
+  void fill_disk() {
+    if (disks_.empty())
+      return;
+    const auto x = std::next(disks_.begin(), static_cast<std::ptrdiff_t>(draw(0, disks_.size() - 1)));
+    const auto time = pause(1000, 10'000);
+    say(fmt::format("full disk for {:.1f} s: {}", static_cast<double>(time.count()) / 1000, x->first));
+    ++counts_["full disk"];
+    x->second.fill();
+    due_.emplace(clock::now() + time, [disk = &x->second] { disk->make_room(); });
+  }
+
   void freeze_manager() {
     cluster_.manager().signal(SIGSTOP);
     manager_is_away("freeze of the manager", pause(1000, 10'000), [this] { cluster_.manager().signal(SIGCONT); });
@@ -309,13 +325,12 @@ private:
     id_ = 0;
     ask([&](manager_client& manager) { id_ = manager.submit(job); });
     job_ = {};
-    grids_.clear();
+    judge_.begin();
     heard_ = {.job = id_,
               .events_from = UINT64_MAX,
               .decisions_from = UINT64_MAX,
               .losses_from = UINT64_MAX,
               .news_from = UINT64_MAX};
-    protected_.clear();
     best_step_ = 0;
     progress_at_ = clock::now();
     ++jobs_;
@@ -332,23 +347,19 @@ private:
     if (!answer)
       return;
     const auto now = clock::now();
-    for (const auto& x : answer->instances)
-      check_loss(x);
     job_ = parcae::job_of(*answer, id_);
-    if (!job_.grid.empty())
-      grids_[job_.generation] = {job_.width, job_.depth, job_.grid};
-    for (const auto& x : job_.changes) {
-      check_change(x);
-      heard_.changes_from = x.number + 1;
-    }
+    judge_.look(*answer, job_);
+    for (const auto& x : judge_.take_news())
+      say(x);
+    for (const auto& x : judge_.take_faults())
+      fail(x);
+    if (!job_.changes.empty())
+      heard_.changes_from = job_.changes.back().number + 1;
     if (now - told_at_ > tell_interval) {
       told_at_ = now;
       say(fmt::format("step {}/{}, {} {}×{}, generation {}", job_.steps_done, job_.steps, job_.phase, job_.width,
                       job_.depth, job_.generation));
     }
-    protected_.emplace_back(now, job_.protected_steps);
-    if (protected_.size() > 2000)
-      protected_.pop_front();
     if (job_.steps_done > best_step_) {
       best_step_ = job_.steps_done;
       progress_at_ = now;
@@ -367,98 +378,31 @@ private:
       submit();
   }
 
-  /// A living instance must not be given up.
-  void check_loss(const instance_status& x) {
-    if (x.lost_at_us < 0 || !lost_lives_.insert({x.name, x.incarnation}).second)
-      return;
-    const auto at = moment(x.lost_at_us);
-    if (members_.at(x.name).done_between(at - memory, at).empty()) {
-      ++counts_["loss without a cause"];
-      fail(fmt::format("{} was declared lost, {:.2f} s after the start, though nothing had been done to it", x.name,
-                       std::chrono::duration<double>(at - start_).count()));
-    }
-  }
-
-  /// Committed steps may be lost only with all who held a stage.
-  void check_change(const change_status& x) {
-    ++changes_;
-    replayed_ += x.replayed_steps;
-    const std::uint64_t dropped = x.decided_ms >= 0 ? 1 : 0; // the one in progress when the generation was aborted
-    if (x.replayed_steps <= dropped)
-      return;
-    const auto lost = x.replayed_steps - dropped;
-    lost_ += lost;
-    ++losses_;
-    const auto ended = std::ranges::find_if(job_.chain.rbegin(), job_.chain.rend(),
-                                            [&](const auto& link) { return link.by.value < x.to; });
-    const auto before = ended == job_.chain.rend() ? grids_.end() : grids_.find(ended->by.value);
-    auto text = fmt::format("{} committed steps lost, change to generation {} after {}", lost, x.to, x.trigger);
-    if (before == grids_.end())
-      return say(text + "; the grid before was too short-lived to be seen");
-    const auto at = moment(x.at_us);
-    std::string cause;
-    for (std::uint32_t stage = 0; stage < before->second.depth && cause.empty(); ++stage) {
-      std::string all;
-      for (std::uint32_t d = 0; d < before->second.width; ++d) {
-        const auto holder = instance_of(before->second.slots.at(d * before->second.depth + stage));
-        const auto done = members_.at(holder).done_between(at - memory, clock::now());
-        if (done.empty()) {
-          all.clear();
-          break;
-        }
-        all += fmt::format(" {} ({})", holder, done);
-      }
-      if (!all.empty())
-        cause = fmt::format("; stage {} lost all its holders:{}", stage, all);
-    }
-    say(text + cause);
-    if (cause.empty())
-      fail(text + ", though every stage had a holder that nothing had been done to");
-    check_depth(x, text);
-  }
-
-  /// What the keepers had is not lost with others.
-  void check_depth(const change_status& x, const std::string& text) {
-    const auto began = std::ranges::find(job_.chain, generation{x.to}, &chain_link::by);
-    const auto at = moment(x.at_us);
-    for (const auto& [name, y] : members_)
-      if (y.keeper && !y.done_between(at - memory, clock::now()).empty())
-        return;
-    for (const auto& [when, steps] : protected_)
-      if (when < at && began != job_.chain.end() && steps > began->base)
-        return fail(fmt::format("{}, down to version {}, though the keepers had version {}", text, began->base, steps));
-  }
-
-  struct grid {
-    std::uint32_t width;
-    std::uint32_t depth;
-    std::vector<std::string> slots; ///< by rank
-  };
-
   const options options_;
   const std::string expected_; ///< digest of the parameters
   std::mt19937_64 random_;
   local_cluster cluster_;
   std::unique_ptr<manager_client> client_;
   int unanswered_ = 0;
-  std::map<std::string, member> members_;
+  member_map members_;
+  std::map<std::string, small_disk> disks_; ///< of keepers; none where that is not permitted
   std::multimap<clock::time_point, std::function<void()>> due_;
-  clock::time_point start_, next_fault_, next_away_, next_look_;
+  const clock::time_point start_ = clock::now();
+  clock::time_point next_fault_, next_away_, next_look_;
   bool manager_away_ = false;
   bool over_ = false; ///< no more faults; the job's end is waited for
 
   std::uint64_t id_ = 0; ///< 0: not submitted yet
   job_status job_;
   status_request heard_;
-  std::map<std::uint64_t, grid> grids_; ///< by generation, as far as seen
-  std::set<std::pair<std::string, incarnation>> lost_lives_;
-  std::deque<std::pair<clock::time_point, std::uint64_t>> protected_; ///< version that the keepers had, when
   std::uint64_t best_step_ = 0;
   clock::time_point progress_at_, told_at_;
 
   std::vector<std::string> problems_;
+  judge judge_{members_, start_};
+  process_watch watch_;
   std::map<std::string, std::uint64_t> counts_;
-  std::uint64_t jobs_ = 0, changes_ = 0, replayed_ = 0, lost_ = 0, losses_ = 0;
+  std::uint64_t jobs_ = 0;
 };
 
 int run(const options& x) {

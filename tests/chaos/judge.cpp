@@ -1,0 +1,104 @@
+#include "tests/chaos/judge.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+using namespace std::chrono_literals;
+using clock = std::chrono::steady_clock;
+
+constexpr auto memory = 20s; // after so long what was done to a process excuses nothing any more
+
+clock::time_point moment(std::int64_t microseconds) {
+  return clock::time_point(std::chrono::microseconds(microseconds));
+}
+
+std::string instance_of(const std::string& slot) {
+  return slot.substr(0, slot.find('/'));
+}
+
+} // namespace
+
+void judge::begin() {
+  grids_.clear();
+  protected_.clear();
+}
+
+void judge::look(const status_reply& x, const job_status& job) {
+  for (const auto& instance : x.instances)
+    check_loss(instance);
+  if (!job.grid.empty())
+    grids_[job.generation] = {job.width, job.depth, job.grid};
+  for (const auto& change : job.changes)
+    check_change(job, change);
+  protected_.emplace_back(clock::now(), job.protected_steps);
+  if (protected_.size() > 2000)
+    protected_.pop_front();
+}
+
+/// A living instance must not be given up.
+void judge::check_loss(const instance_status& x) {
+  if (x.lost_at_us < 0 || !lost_lives_.insert({x.name, x.incarnation}).second)
+    return;
+  const auto at = moment(x.lost_at_us);
+  if (members_.at(x.name).done_between(at - memory, at).empty())
+    faults_.push_back(fmt::format("{} was declared lost, {:.2f} s after the start, though nothing had been done to it",
+                                  x.name, std::chrono::duration<double>(at - start_).count()));
+}
+
+/// Committed steps may be lost only with all who held a stage.
+void judge::check_change(const job_status& job, const change_status& x) {
+  ++sums_.changes;
+  sums_.replayed += x.replayed_steps;
+  const std::uint64_t dropped = x.decided_ms >= 0 ? 1 : 0; // the one in progress when the generation was aborted
+  if (x.replayed_steps <= dropped)
+    return;
+  const auto lost = x.replayed_steps - dropped;
+  sums_.lost += lost;
+  ++sums_.losses;
+  const auto ended = std::ranges::find_if(job.chain.rbegin(), job.chain.rend(),
+                                          [&](const auto& link) { return link.by.value < x.to; });
+  const auto before = ended == job.chain.rend() ? grids_.end() : grids_.find(ended->by.value);
+  auto text = fmt::format("{} committed steps lost, change to generation {} after {}", lost, x.to, x.trigger);
+  if (before == grids_.end())
+    return news_.push_back(text + "; the grid before was too short-lived to be seen");
+  const auto at = moment(x.at_us);
+  std::string cause;
+  for (std::uint32_t stage = 0; stage < before->second.depth && cause.empty(); ++stage) {
+    std::string all;
+    for (std::uint32_t d = 0; d < before->second.width; ++d) {
+      const auto holder = instance_of(before->second.slots.at(d * before->second.depth + stage));
+      const auto done = members_.at(holder).done_between(at - memory, clock::now());
+      if (done.empty()) {
+        all.clear();
+        break;
+      }
+      all += fmt::format(" {} ({})", holder, done);
+    }
+    if (!all.empty())
+      cause = fmt::format("; stage {} lost all its holders:{}", stage, all);
+  }
+  news_.push_back(text + cause);
+  if (cause.empty())
+    faults_.push_back(text + ", though every stage had a holder that nothing had been done to");
+  check_depth(job, x, text);
+}
+
+/// What the keepers had is not lost with others.
+void judge::check_depth(const job_status& job, const change_status& x, const std::string& text) {
+  const auto began = std::ranges::find(job.chain, generation{x.to}, &chain_link::by);
+  const auto at = moment(x.at_us);
+  for (const auto& [name, y] : members_)
+    if (y.keeper && !y.done_between(at - memory, clock::now()).empty())
+      return;
+  for (const auto& [when, steps] : protected_)
+    if (when < at && began != job.chain.end() && steps > began->base)
+      return faults_.push_back(
+          fmt::format("{}, down to version {}, though the keepers had version {}", text, began->base, steps));
+}
+
+} // namespace parcae

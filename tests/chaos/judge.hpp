@@ -1,0 +1,58 @@
+#pragma once
+
+// What must hold of a job whatever was done to the processes that train it.
+
+#include "protocols/client/client.hpp"
+#include "tests/chaos/members.hpp"
+
+#include <set>
+#include <vector>
+
+namespace parcae {
+
+/// Looks at one job after the other. Not thread-safe.
+class judge {
+public:
+  /// `members` must outlive it.
+  explicit judge(const member_map& members, std::chrono::steady_clock::time_point start) :
+      members_(members), start_(start) {}
+
+  /// Another job is trained from now on.
+  void begin();
+  /// Each status of it, with the changes that were not in the one before.
+  void look(const status_reply& x, const job_status& job);
+
+  /// Committed steps were lost; why that is no fault.
+  std::vector<std::string> take_news() { return std::exchange(news_, {}); }
+  std::vector<std::string> take_faults() { return std::exchange(faults_, {}); }
+
+  struct totals {
+    std::uint64_t changes = 0;
+    std::uint64_t replayed = 0; ///< steps computed again, those included that were under way
+    std::uint64_t lost = 0;     ///< committed ones of them
+    std::uint64_t losses = 0;   ///< changes that lost such
+  };
+  const totals& sums() const { return sums_; }
+
+private:
+  struct grid {
+    std::uint32_t width;
+    std::uint32_t depth;
+    std::vector<std::string> slots; ///< by rank
+  };
+
+  void check_loss(const instance_status& x);
+  void check_change(const job_status& job, const change_status& x);
+  void check_depth(const job_status& job, const change_status& x, const std::string& text);
+
+  const member_map& members_;
+  const std::chrono::steady_clock::time_point start_;
+  std::map<std::uint64_t, grid> grids_; ///< by generation, as far as seen
+  std::set<std::pair<std::string, incarnation>> lost_lives_;
+  /// Version that the keepers had, when.
+  std::deque<std::pair<std::chrono::steady_clock::time_point, std::uint64_t>> protected_;
+  std::vector<std::string> news_, faults_;
+  totals sums_;
+};
+
+} // namespace parcae

@@ -1,0 +1,84 @@
+#include "tests/chaos/process_watch.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+namespace parcae {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto long_life = 180s;
+constexpr auto look_interval = 1s;
+constexpr double most_growth = 1.1;
+
+struct kind {
+  const char* name;
+  double little; ///< what may come and go
+};
+constexpr std::array<kind, 3> kinds_of{{{"KiB", 16 * 1024}, {"descriptors", 16}, {"threads", 4}}};
+
+std::optional<std::array<double, 3>> held_by(pid_t process) {
+  const std::filesystem::path folder = "/proc/" + std::to_string(process);
+  std::ifstream status(folder / "status");
+  std::array<double, 3> result{};
+  for (std::string key; status >> key; status.ignore(1000, '\n'))
+    if (key == "VmRSS:")
+      status >> result[0];
+    else if (key == "Threads:")
+      status >> result[2];
+  std::error_code gone;
+  for (std::filesystem::directory_iterator x(folder / "fd", gone), end; !gone && x != end; x.increment(gone))
+    ++result[1];
+  if (gone || result[0] == 0) // it ended, and is not waited for yet
+    return std::nullopt;
+  return result;
+}
+
+} // namespace
+
+void process_watch::look(const std::string& name, pid_t process) {
+  auto& life = lives_[{name, process}];
+  const auto now = clock::now();
+  if (!life.empty() && now - life.back().at < look_interval)
+    return;
+  if (const auto held = held_by(process))
+    life.push_back({now, *held});
+}
+
+bool process_watch::is_long(const life& x) {
+  return !x.empty() && x.back().at - x.front().at >= long_life;
+}
+
+std::size_t process_watch::judged() const {
+  return static_cast<std::size_t>(std::ranges::count_if(lives_, [](const auto& x) { return is_long(x.second); }));
+}
+
+std::vector<std::string> process_watch::growing() const {
+  std::vector<std::string> result;
+  for (const auto& [who, life] : lives_) {
+    if (!is_long(life))
+      continue;
+    const auto third = (life.back().at - life.front().at) / 3;
+    for (std::size_t k = 0; k < kinds; ++k) {
+      double second = 0, last = 0;
+      for (const auto& x : life)
+        if (x.at >= life.back().at - third)
+          last = std::max(last, x.held[k]);
+        else if (x.at >= life.front().at + third)
+          second = std::max(second, x.held[k]);
+      if (last > most_growth * second + kinds_of[k].little)
+        result.push_back(fmt::format("{} (process {}) grows: {} {}, after {} before, in a life of {:.0f} s", who.first,
+                                     who.second, last, kinds_of[k].name, second,
+                                     std::chrono::duration<double>(life.back().at - life.front().at).count()));
+    }
+  }
+  return result;
+}
+
+} // namespace parcae

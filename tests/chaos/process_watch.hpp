@@ -1,0 +1,44 @@
+#pragma once
+
+// Whether what a process holds levels off: memory, descriptors, threads.
+
+#include <sys/types.h>
+
+#include <array>
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// Not thread-safe.
+class process_watch {
+public:
+  using clock = std::chrono::steady_clock;
+
+  /// What it holds now, at most once a second; a process that is not there any more is passed over. A name may be that
+  /// of another process than before.
+  void look(const std::string& name, pid_t process);
+
+  /// Of each life that lasted for three minutes: in its last third it must not have held more than in the second by a
+  /// tenth and a little. One line for each that did.
+  std::vector<std::string> growing() const;
+  /// Lives that growing() can judge.
+  std::size_t judged() const;
+
+private:
+  static constexpr std::size_t kinds = 3; ///< KiB resident, descriptors, threads
+
+  struct sample {
+    clock::time_point at;
+    std::array<double, kinds> held;
+  };
+  using life = std::vector<sample>;
+
+  static bool is_long(const life& x);
+
+  std::map<std::pair<std::string, pid_t>, life> lives_;
+};
+
+} // namespace parcae
