@@ -53,7 +53,8 @@ bool checkpoint_ledger::is_due(const version& held) const {
 const checkpoint* checkpoint_ledger::begin(time_point now, const version& held, const std::string& data_digest,
                                            std::set<slot_id> keepers) {
   const auto& job = job_.specification;
-  if (writing_ || has(held) || (!asked_ && held.steps != job.steps && !is_due(held)))
+  const bool wanted = asked_ && *asked_ <= held;
+  if (writing_ || has(held) || (!wanted && held.steps != job.steps && !is_due(held)))
     return nullptr;
   // Until this one is whole on all keepers another one has to be.
   const auto others = std::min<std::size_t>(on_disk_.size(), job.checkpoints_kept - 1);
@@ -66,7 +67,8 @@ const checkpoint* checkpoint_ledger::begin(time_point now, const version& held, 
                        .kept = {on_disk_.end() - static_cast<std::ptrdiff_t>(others), on_disk_.end()}};
   writing_->limit = now + job_.transfer_limit(job_.state_bytes(0, job_.layers()));
   writing_->awaited = std::move(keepers);
-  asked_ = false;
+  if (wanted)
+    asked_.reset();
   return &writing_->command;
 }
 
@@ -127,8 +129,8 @@ const checkpoint* checkpoint_ledger::repeat(const slot_id& keeper) const {
   return writing_ && writing_->awaited.contains(keeper) ? &writing_->command : nullptr;
 }
 
-bool checkpoint_ledger::needs(const slot_id& keeper, const version& held) const {
-  return writing_ && (writing_->awaited.contains(keeper) || (asked_ && !has(held) && held > writing_->command.at));
+bool checkpoint_ledger::needs(const slot_id& keeper) const {
+  return writing_ && (writing_->awaited.contains(keeper) || (asked_ && *asked_ > writing_->command.at));
 }
 
 std::string checkpoint_ledger::how_to_go_on() const {

@@ -24,7 +24,7 @@ public:
   job_memory memory() const;
 
   /// Somebody wants on disk what the keepers hold, if it is newer.
-  void ask(const version& held) { asked_ = !has(held); }
+  void ask(const version& held) { asked_ = has(held) ? std::nullopt : std::optional(held); }
 
   /// The command to all `keepers` to write what they hold; null if none is due or asked for, and it is not the final
   /// version, or one is being written.
@@ -58,7 +58,7 @@ public:
   const checkpoint* repeat(const slot_id& keeper) const;
 
   /// Whether this keeper's share is awaited, or will be: what was asked for comes after the one that is being written.
-  bool needs(const slot_id& keeper, const version& held) const;
+  bool needs(const slot_id& keeper) const;
 
   bool has(const version& x) const { return x <= view_.checkpoint; }
   const version& newest() const { return view_.checkpoint; }
@@ -85,7 +85,7 @@ private:
   checkpoint_view view_;
   std::string folder_;
   std::optional<writing> writing_;
-  bool asked_ = false;
+  std::optional<version> asked_;      ///< that, or a newer one, is to be written
   std::uint64_t failed_ = 0;          ///< steps of the last that could not be written
   std::deque<std::uint64_t> on_disk_; ///< steps of the complete checkpoints, ascending, as many as are kept
 };

@@ -30,7 +30,8 @@ std::unique_ptr<conductor> conductor::make(conducted_job job, observer observe) 
 
 conductor::machine::machine(conducted_job job, observer observe) :
     job_(std::move(job)), observe_(std::move(observe)), roster_(job_.options.exclusion),
-    chain_(chain_of(job_.specification.resume, job_.memory)), course_(chain_.newest().steps), ledger_(job_) {
+    chain_(chain_of(job_.specification.resume, job_.memory)), course_(chain_.newest().steps), protection_(job_),
+    ledger_(job_) {
   const auto& memory = job_.memory;
   const auto& resume = job_.specification.resume;
   roster_.set_data_digest(is_recovered() ? memory.data_digest : resume.steps > 0 ? resume.data_digest : "");
@@ -79,7 +80,7 @@ job_view conductor::machine::view() const {
   job_view result;
   static_cast<training_view&>(result) = course_.view(job_.specification, job_.model.costs, platform());
   static_cast<change_view&>(result) = changes_.view();
-  static_cast<protection_view&>(result) = protection_.view();
+  static_cast<protection_view&>(result) = protection_.view(roster_);
   static_cast<checkpoint_view&>(result) = ledger_.view();
   result.now = stand_.now;
   result.current = generations_.last;
@@ -135,14 +136,12 @@ void conductor::machine::on(const slot_joined& x) {
   slot.slot_bytes = x.slot_bytes;
   slot.machine = x.machine;
   const bool returned = take_back(id, slot);
-  if (x.keeper) {
+  if (x.keeper) { // it counts once it has said what it holds
     send(id, guard_message());
-    protect_all();
+    confirm_to(id);
     say_what_finishing_waits_for();
-    if (stand_.now == waiting) // it may have the checkpoint; and those under notice what no keeper has
-      look_for_more({"join of " + to_string(id), id});
   } else if (!returned) { // else planned with once it has said what it holds
-    if (roster_.has_keepers())
+    if (!protection_.shares().empty())
       send(id, protect_message(id, false));
     ask_to_load(id, slot, "join of ");
   }
@@ -154,13 +153,12 @@ bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
     return false;
   if (stand_.now == recovering && !stand_.limit)
     stand_.limit = now_ + job_.options.return_limit;
-  if (slot.keeper) {
-    confirm_to(id);
-  } else if (stand_.now == recovering && generations_.has_place(id)) {
+  if (!slot.keeper && stand_.now == recovering && generations_.has_place(id)) {
     send(id, stand_.question);
     ask_to_load(id, slot, "return of ");
     return true;
-  } else { // not used before it has answered
+  }
+  if (!slot.keeper) { // not used before it has answered
     roster_.exclude(slot, now_ + job_.options.request_limit);
     slot.asked_back = true;
   }
@@ -270,6 +268,7 @@ void conductor::machine::on(const slot_returned& x) {
   if (slot->keeper) {
     send(id, guard_message());
     confirm_to(id);
+    fill_keepers();
     if (slot->reading)
       send(id, restore{job_.id, ledger_.newest(), ledger_.folder(), job_.specification});
     if (const auto* share = ledger_.repeat(id))

@@ -92,7 +92,7 @@ void conductor::machine::begin_from_held(const cause&) {
     course_.reached(from.steps);
     journal("go back to version " + to_string(from));
     protect_all(); // snapshots that are on their way, or to be sent again, are void
-    protection_.forget_confirmed();
+    protection_.go_back();
     confirm_to_keepers();
   }
   for (auto&& [id, slot] : roster_.keepers()) // what is needed next may be another checkpoint
@@ -282,7 +282,7 @@ void conductor::machine::decide_step(const cause&) {
     kept_by.push_back({job_.id, slot.held, slot.results, {}});
   auto decision = decide_open_step(current.grid, current.g, current.base, reports, kept_by);
   // What the keepers once had complete was committed by all, and older versions are gone, whoever is left to say so.
-  for (const auto& known : {protection_.confirmed(), ledger_.newest()})
+  for (const auto& known : {protection_.reached(), ledger_.newest()})
     if (known.by == current.g && known.steps > decision.last)
       decision = {{}, known.steps, "version " + to_string(known) + " was complete in the keepers"};
   const auto done = course_.steps_done();

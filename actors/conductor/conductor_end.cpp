@@ -85,7 +85,7 @@ std::vector<effect> conductor::machine::last_will() {
   }
   ledger_.drop(); // if it is written, it is written again
   ledger_.ask(protection_.newest());
-  write_checkpoint();
+  write_checkpoint(true);
   return std::move(effects_);
 }
 

@@ -16,18 +16,24 @@ constexpr double least_step_ms = 0.02;
 } // namespace
 
 protect conductor::machine::protect_message(const slot_id& of, bool now) const {
-  return {job_.id, roster_.snapshot_targets(), pass_of(snapshot_key(), of), now};
+  return {job_.id, protection_.shares(), pass_of(snapshot_key(), of), now};
 }
 
 void conductor::machine::protect_all() {
+  protection_.share(roster_);
   for (const auto& [id, slot] : roster_.workers())
-    send(id, protect_message(id, roster_.has_keepers()));
+    send(id, protect_message(id, !protection_.shares().empty()));
   update_protection();
+  fill_keepers();
+}
+
+void conductor::machine::fill_keepers() {
+  for (auto& [from, what] : protection_.missing(roster_))
+    send(from, std::move(what));
 }
 
 void conductor::machine::update_protection() {
-  if (!protection_.update(roster_, chain_, job_.layers(), course_.steps_done(), job_.specification.keeper_every) ||
-      protection_.newest().steps == 0)
+  if (!protection_.update(roster_, chain_, course_.steps_done()) || protection_.newest().steps == 0)
     return;
   confirm_to_keepers();
   write_checkpoint();
@@ -39,10 +45,11 @@ void conductor::machine::confirm_to_keepers() {
 }
 
 void conductor::machine::confirm_to(const slot_id& keeper) {
-  // Generations that ended before the confirmed version say nothing of what a keeper still holds, and grow in number.
+  // Generations that ended before the safe version say nothing of what a keeper still holds, and grow in number.
   auto chain = chain_.links();
-  std::erase_if(chain, [&](const auto& link) { return link.last < protection_.newest().steps; });
-  send(keeper, confirm{job_.id, protection_.newest(), std::move(chain), protection_.digests_asked()});
+  std::erase_if(chain, [&](const auto& link) { return link.last < protection_.safe().steps; });
+  send(keeper,
+       confirm{job_.id, protection_.newest(), protection_.safe(), std::move(chain), protection_.digests_asked()});
 }
 
 std::uint64_t conductor::machine::most_steps() const {
@@ -94,11 +101,13 @@ void conductor::machine::on(const checkpoint_wanted&) {
   write_checkpoint();
 }
 
-void conductor::machine::write_checkpoint() {
+void conductor::machine::write_checkpoint(bool at_once) {
   if (const auto late = ledger_.give_up_late(now_))
     log(severity::warning, "the checkpoint of step " + std::to_string(late->steps) + " is given up");
   auto ids = roster_.keepers() | std::views::keys;
-  if (const auto* what = ledger_.begin(now_, protection_.newest(), roster_.data_digest(), {ids.begin(), ids.end()}))
+  const bool waits = !at_once && stand_.now != finishing && !closing_until_ && protection_.is_replicated();
+  const auto& held = waits ? protection_.safe() : protection_.newest();
+  if (const auto* what = ledger_.begin(now_, held, roster_.data_digest(), {ids.begin(), ids.end()}))
     for (const auto& id : ids)
       send(id, *what);
 }

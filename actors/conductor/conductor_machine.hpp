@@ -35,7 +35,7 @@ public:
   job_view view() const override;
   std::vector<effect> last_will() override;
   std::string how_to_go_on() const override { return ledger_.how_to_go_on(); }
-  bool writes(const slot_id& keeper) const override { return ledger_.needs(keeper, protection_.newest()); }
+  bool writes(const slot_id& keeper) const override { return ledger_.needs(keeper); }
   bool can_go(const slot_id& slot) const override;
 
 private:
@@ -200,8 +200,10 @@ private:
   protect protect_message(const slot_id& of, bool now) const;
   /// To a keeper: generations up to the newest may send snapshots.
   guard guard_message() const { return {job_.id, snapshot_key(), generations_.newest, job_.specification}; }
-  /// The set of keepers changed: snapshots go to those present, the first at the next commit.
+  /// The set of keepers changed: snapshots go to those present, the first at the next commit. What they have not got of
+  /// the newest version comes from the others meanwhile.
   void protect_all();
+  void fill_keepers();
   /// If this life was lost before, or may have been a manager's that is no more: all that it may still be doing is
   /// ended, and what it holds is asked for. While recovering a rank is asked what the phase asks.
   bool take_back(const slot_id& id, slot_state& slot);
@@ -266,7 +268,8 @@ private:
   /// Nobody is left to train: what those under notice hold, and the keepers do not, goes to the keepers.
   void save_what_leaves();
   void say_what_finishing_waits_for();
-  void write_checkpoint();
+  /// If one is due: of what has its copies, unless that is old by now or there is no time.
+  void write_checkpoint(bool at_once = false);
   void note_share(const std::optional<checkpoint_ledger::outcome>& x);
 
   // The end.

@@ -84,6 +84,7 @@ void conductor::machine::answered(const slot_id& slot) {
 void conductor::machine::begin_waiting() {
   generations_.on_grid = false;
   changes_.wait();
+  fill_keepers();
   for (const auto& [id, slot] : roster_.keepers())
     if (slot.reading && !slot.excluded) {
       stand_.awaited.insert(id);

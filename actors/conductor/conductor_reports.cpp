@@ -134,6 +134,7 @@ void conductor::machine::come_back(const slot_id& id, slot_state& slot) {
   if (slot.keeper) { // its executor may be another, which was told nothing yet
     slot.reading = false;
     send(id, guard_message());
+    fill_keepers();
   } else {
     send(id, protect_message(id, false));
     ask_to_load(id, slot, "return of ");
@@ -252,7 +253,17 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const kept&
     stand_.limit = now_ + job_.transfer_limit(job_.state_bytes(0, job_.layers()));
   if (!x.digests.empty())
     slot.digests = x.digests;
+  const bool joins = !std::exchange(slot.heard, true);
+  const auto before = protection_.newest();
   keeper_has_news(from);
+  if (stand_.now == ended)
+    return;
+  if (joins)
+    protect_all();
+  else if (stand_.now == waiting && protection_.newest() != before) // no worker will send it
+    fill_keepers();
+  if (joins && stand_.now == waiting) // it may have the checkpoint; and those under notice what no keeper has
+    look_for_more({"join of " + to_string(from), from});
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state&, const checkpointed& x) {

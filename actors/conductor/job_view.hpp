@@ -59,6 +59,8 @@ struct change_view {
 struct protection_view {
   version protected_version;  ///< newest complete in the keepers and in the chain
   bool protected_now = false; ///< a keeper is present and has, or will have, current snapshots
+  std::uint32_t copies = 0;   ///< keepers that hold each layer of what they hold last, at least
+  std::string copies_problem; ///< why that is less than asked for; empty: it is not
 };
 
 /// Of `checkpoint_ledger`.

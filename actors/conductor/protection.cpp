@@ -1,25 +1,125 @@
 #include "actors/conductor/protection.hpp"
 
+#include "planner/situation/keeper_shares.hpp"
+#include "protocols/base/text.hpp"
+
 #include <algorithm>
 
 namespace parcae {
 
-bool protection::update(roster& all, const commit_chain& chain, std::uint32_t layers, std::uint64_t steps_done,
-                        std::uint64_t keeper_every) {
-  std::vector<holder> holders;
+namespace {
+
+std::vector<holder> keepers_of(const roster& all) {
+  std::vector<holder> result;
   for (const auto& [id, slot] : all.keepers())
-    holders.push_back({id, true, slot.held});
-  const auto before = newest();
-  view_.protected_version = newest_complete(chain, layers, holders);
-  view_.protected_now = newest().steps > 0 && newest().steps + 2 * keeper_every > steps_done;
-  if (newest() == before)
-    return false;
-  digests_asked_ = false;
-  for (auto&& [id, slot] : all.keepers())
-    slot.digests.clear();
-  if (newest().steps > 0)
-    confirmed_ = std::max(confirmed_, newest());
-  return true;
+    result.push_back({id, true, slot.held});
+  return result;
+}
+
+std::set<std::uint32_t> layers_at(const version& x, const slot_state& keeper) {
+  std::set<std::uint32_t> result;
+  for (const auto& held : keeper.held)
+    if (held.at == x && x.steps > 0)
+      result.insert(held.layer);
+  return result;
+}
+
+} // namespace
+
+void protection::share(const roster& all) {
+  std::vector<keeper_room> rooms;
+  shares_.clear();
+  for (auto& keeper : all.snapshot_targets()) {
+    const auto& slot = *all.find(keeper.slot);
+    rooms.push_back({layers_at(newest(), slot), slot.slot_bytes});
+    shares_.push_back({std::move(keeper), {}});
+  }
+  auto layers = share_among_keepers(rooms, job_.model.state_bytes, job_.specification.keeper_copies);
+  std::vector<std::uint32_t> copies(job_.layers());
+  for (std::size_t k = 0; k < shares_.size(); ++k) {
+    for (const auto layer : layers[k])
+      ++copies[layer];
+    shares_[k].layers = std::move(layers[k]);
+  }
+  fewest_ = copies.empty() ? 0 : *std::ranges::min_element(copies);
+}
+
+bool protection::update(roster& all, const commit_chain& chain, std::uint64_t steps_done) {
+  const auto holders = keepers_of(all);
+  const auto before = std::pair(newest(), safe_);
+  view_.protected_version = newest_complete(chain, job_.layers(), holders);
+  view_.protected_now = is_recent(newest(), steps_done);
+  reached_ = std::max(reached_, newest());
+  const auto replicated = newest_complete(chain, job_.layers(), holders, std::max(fewest_, 1u));
+  safe_ = replicated.steps > 0 ? replicated : std::min(safe_, newest());
+  replicated_ = is_recent(safe_, steps_done);
+  if (newest() != before.first) {
+    digests_asked_ = false;
+    for (auto&& [id, slot] : all.keepers())
+      slot.digests.clear();
+  }
+  return before != std::pair(newest(), safe_);
+}
+
+std::vector<std::pair<slot_id, replicate>> protection::missing(const roster& all) const {
+  std::map<slot_id, std::set<std::uint32_t>> held;
+  for (const auto& [id, slot] : all.keepers())
+    if (!slot.excluded)
+      held[id] = layers_at(newest(), slot);
+  std::vector<std::uint32_t> needed(job_.layers()); // more copies
+  for (const auto& [keeper, layers] : shares_)
+    for (const auto layer : layers)
+      ++needed[layer];
+  for (const auto& [keeper, layers] : shares_) // not only those that are to: what is somewhere need not be moved
+    for (const auto layer : layers_at(newest(), *all.find(keeper.slot)))
+      if (layer < needed.size() && needed[layer] > 0)
+        --needed[layer];
+  std::map<slot_id, std::uint64_t> sent; // bytes
+  std::vector<std::pair<slot_id, replicate>> result;
+  for (const auto& [keeper, layers] : shares_) {
+    const auto has = layers_at(newest(), *all.find(keeper.slot));
+    std::map<slot_id, std::vector<std::uint32_t>> by_source;
+    for (const auto layer : layers) {
+      const slot_id* from = nullptr;
+      for (const auto& [id, theirs] : held)
+        if (theirs.contains(layer) && (!from || sent[id] < sent[*from]))
+          from = &id;
+      if (!from || needed[layer] == 0 || has.contains(layer))
+        continue;
+      --needed[layer];
+      sent[*from] += job_.model.state_bytes[layer];
+      by_source[*from].push_back(layer);
+    }
+    for (auto& [from, what] : by_source)
+      result.emplace_back(from, replicate{job_.id, newest(), keeper, std::move(what)});
+  }
+  return result;
+}
+
+protection_view protection::view(const roster& all) const {
+  auto result = view_;
+  const auto& at = replicated_ ? safe_ : newest();
+  if (at.steps == 0 || job_.layers() == 0)
+    return result;
+  const auto wanted = job_.specification.keeper_copies;
+  const auto copies = copies_at(at, job_.layers(), keepers_of(all));
+  result.copies = std::min(wanted, *std::ranges::min_element(copies));
+  if (result.copies < wanted)
+    result.copies_problem = problem_of(at, all);
+  return result;
+}
+
+std::string protection::problem_of(const version& x, const roster& all) const {
+  const auto wanted = job_.specification.keeper_copies;
+  if (shares_.size() < wanted)
+    return "there " + std::string(shares_.size() == 1 ? "is " : "are ") + counted(shares_.size(), "keeper");
+  if (fewest_ < wanted)
+    return "the keepers have too little memory";
+  std::string names;
+  for (const auto& [keeper, layers] : shares_)
+    if (!std::ranges::includes(layers_at(x, *all.find(keeper.slot)), layers))
+      names += (names.empty() ? "" : ", ") + keeper.slot.instance;
+  return names + " lacks step " + std::to_string(x.steps);
 }
 
 void protection::believe(slot_state& keeper, std::uint64_t most, time_point now) {

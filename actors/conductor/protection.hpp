@@ -2,31 +2,51 @@
 
 // What the keepers hold of a job, as far as it can be true and counts. Pure.
 
+#include "actors/conductor/conducted_job.hpp"
 #include "actors/conductor/job_view.hpp"
 #include "actors/conductor/roster.hpp"
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace parcae {
 
 class protection {
 public:
-  /// What the keepers of the roster hold has changed, or the steps done. True if another version is protected now: what
-  /// keepers said of the last one no longer counts.
-  bool update(roster& all, const commit_chain& chain, std::uint32_t layers, std::uint64_t steps_done,
-              std::uint64_t keeper_every);
+  /// The job must outlive this.
+  explicit protection(const conducted_job& job) : job_(job) {}
 
+  /// Chooses which layers each keeper that snapshots go to is to hold: with the newest version held where it is.
+  void share(const roster& all);
+  const std::vector<keeper_share>& shares() const { return shares_; }
+
+  /// What the keepers of the roster hold has changed, or the shares, or the steps done. True if another version is
+  /// newest or safe now; what keepers said of the one that was newest no longer counts.
+  bool update(roster& all, const commit_chain& chain, std::uint64_t steps_done);
+
+  /// Newest that is complete.
   const version& newest() const { return view_.protected_version; }
   bool is_current() const { return view_.protected_now; }
 
-  /// Newest that the keepers were told to be complete: they dropped what is older.
-  const version& confirmed() const { return confirmed_; }
-  /// After going back: what was confirmed before may be void.
-  void forget_confirmed() { confirmed_ = newest(); }
+  /// Newest of which each layer was held by as many keepers as are to hold it: what is older is not needed, whichever
+  /// of them is lost.
+  const version& safe() const { return safe_; }
+  /// That is current.
+  bool is_replicated() const { return replicated_; }
+
+  /// Newest that was ever complete.
+  const version& reached() const { return reached_; }
+  /// The job did: what was reached before may be void.
+  void go_back() { reached_ = safe_ = newest(); }
+
+  /// What brings the copies that the newest version lacks to keepers that are to hold them, and who is to send it. The
+  /// same layers elsewhere will do until the next snapshot.
+  std::vector<std::pair<slot_id, replicate>> missing(const roster& all) const;
 
   /// The version that keepers are being sent by those under notice.
   const version& saving() const { return saving_; }
@@ -48,12 +68,23 @@ public:
   /// To people. False: they were told.
   bool tell_doubt() { return !std::exchange(doubt_told_, true); }
 
-  const protection_view& view() const { return view_; }
+  protection_view view(const roster& all) const;
 
 private:
+  bool is_recent(const version& x, std::uint64_t steps_done) const {
+    return x.steps > 0 && x.steps + 2 * job_.specification.keeper_every > steps_done;
+  }
+  /// Why not all that are to hold this hold it.
+  std::string problem_of(const version& x, const roster& all) const;
+
+  const conducted_job& job_;
+  std::vector<keeper_share> shares_;
+  std::uint32_t fewest_ = 0; ///< keepers to which a layer goes
   protection_view view_;
-  version confirmed_;
+  version safe_;
+  version reached_;
   version saving_;
+  bool replicated_ = false;
   bool digests_asked_ = false;
   std::optional<time_point> doubtful_;
   bool doubt_told_ = false;

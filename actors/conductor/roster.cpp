@@ -123,7 +123,8 @@ std::optional<slot_id> roster::differs_wholly(const slot_id& id, const std::stri
 std::vector<participant> roster::snapshot_targets() const {
   std::vector<participant> staying, leaving;
   for (const auto& [id, slot] : keepers())
-    (slot.leaving ? leaving : staying).push_back(slot.where);
+    if (slot.heard)
+      (slot.leaving ? leaving : staying).push_back(slot.where);
   return staying.empty() ? leaving : staying;
 }
 

@@ -47,6 +47,7 @@ struct slot_state {
   milliseconds back_off{0};           ///< the last one; doubles
   /// It failed to prepare beside a healthy generation, in which it may have a place: no new place until then.
   std::optional<time_point> no_new_place;
+  bool heard = false;                 ///< keepers: it said what it holds
   std::vector<commit_result> results; ///< keepers: of the versions held
   std::vector<layer_digest> digests;  ///< keepers: of the final version
   bool reading = false;               ///< keepers: RESTORE was sent and not answered
@@ -128,7 +129,7 @@ public:
   /// Somebody here has had it.
   bool data_found() const { return data_found_; }
 
-  /// Keepers where snapshots go: those that stay, or if none does those under notice.
+  /// Keepers where snapshots go: those that stay, or if none does those under notice. Only who said what it holds.
   std::vector<participant> snapshot_targets() const;
 
   /// Holders that are not excluded; if `hoping`, also those who will be asked back and have not failed too often.

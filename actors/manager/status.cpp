@@ -149,6 +149,8 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
     to.samples_per_s = job.global_batch * 1000.0 / x.step_ms;
   to.protected_steps = x.protected_version.steps;
   to.protected_now = x.protected_now;
+  to.copies = x.copies;
+  to.copies_problem = x.copies_problem;
   to.replayed_steps = x.replayed_steps;
   auto count = [&](migration kind) { return x.counts[static_cast<std::size_t>(kind)]; };
   to.migrations = {.none = count(migration::none),

@@ -237,10 +237,10 @@ awaitable<void> write_snapshots(core_ptr core, socket_ptr socket) {
     }
     auto left = static_cast<std::uint32_t>(what->shards.size());
     for (const auto& shard : what->shards) {
-      snapshot_frame frame{sequence, --left, shard.layer, shard.at, {}, what->result, 0};
-      for (const auto& part : shard.parts)
+      snapshot_frame frame{sequence, --left, shard->layer, shard->at, {}, what->result, 0};
+      for (const auto& part : shard->parts)
         frame.sizes.push_back(part.size());
-      auto written = co_await write_shard(*core, *socket, std::move(frame), shard);
+      auto written = co_await write_shard(*core, *socket, std::move(frame), *shard);
       if (!written)
         co_return;
     }

@@ -184,6 +184,12 @@ private:
     shard_store::shard_ptr shard;
   };
 
+  /// On its way to another keeper.
+  struct copying {
+    replicate what;
+    std::unique_ptr<snapshot_stream> stream;
+  };
+
   struct guarded_job {
     secret_key key;
     std::uint64_t acceptance = 0;                  ///< of snapshots; 0: none
@@ -193,6 +199,7 @@ private:
     generation newest;                        ///< of all PREPAREs seen
     std::optional<version> reading;           ///< what is being read of a checkpoint
     std::unique_ptr<sending_session> session; ///< of `newest`, until it is aborted or over
+    std::vector<copying> copies;              ///< under way
   };
 
   using event = std::variant<command, arrival, restored, failed, killed>;
@@ -290,11 +297,32 @@ private:
 
   void handle(confirm& x) {
     auto& job = jobs_[x.job];
-    job.shards.confirm(x.newest, x.chain);
+    job.shards.confirm(x.newest, x.safe, x.chain);
     if (job.admission)
       for (const auto& link : x.chain)
         job.admission->announce(link.by);
+    std::erase_if(job.copies,
+                  [&](const auto& y) { return y.what.at.steps < x.safe.steps || is_void(y.what.at, x.chain); });
     report_kept(x.job, job, x.digests ? job.shards.digests(x.newest, job.with_course) : std::vector<layer_digest>());
+  }
+
+  void handle(replicate& x) {
+    const auto found = jobs_.find(x.job);
+    if (found == jobs_.end())
+      return;
+    auto& job = found->second;
+    std::erase_if(job.copies, [](const auto& y) { return y.stream->wait_until_idle(0ms); });
+    if (std::ranges::any_of(job.copies, [&](const auto& y) { return y.what == x; }))
+      return; // asked again
+    auto copy = std::make_shared<snapshot>();
+    copy->job = x.job;
+    copy->result = job.shards.result_of(x.at);
+    for (const auto layer : x.layers)
+      if (auto shard = job.shards.find(layer, x.at))
+        copy->shards.push_back(std::move(shard));
+    auto stream = port_.open_snapshot_stream(x.job, x.to, pass_of(job.key, options_.self));
+    stream->send(std::move(copy));
+    job.copies.push_back({std::move(x), std::move(stream)});
   }
 
   void handle(checkpoint& x) {
@@ -306,10 +334,7 @@ private:
     for (const auto& held : job->second.shards.held())
       if (held.at == x.at)
         shards.push_back(job->second.shards.find(held.layer, held.at));
-    commit_result made_by;
-    for (const auto& result : job->second.shards.results())
-      if (result.step + 1 == x.at.steps)
-        made_by = result;
+    const auto made_by = job->second.shards.result_of(x.at);
     disk_->write(std::move(x), std::move(shards), made_by, options_.report_to);
   }
 

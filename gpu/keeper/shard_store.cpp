@@ -49,39 +49,34 @@ bool is_void(const version& x, const std::vector<chain_link>& chain) {
 
 bool shard_store::add(shard_ptr x, const commit_result& result) {
   const auto at = x->at;
-  if (at.steps < confirmed_.steps || is_void(at, chain_))
+  if (at.steps < safe_.steps || is_void(at, chain_))
     return false;
   auto& versions = layers_[x->layer];
   if (!versions.emplace(at, std::move(x)).second)
     return false; // sent again because its acknowledgement was lost
   results_[at] = result;
-  if (versions.size() > most_versions) {
-    auto oldest = versions.begin();
-    versions.erase(oldest->first == confirmed_ ? std::next(oldest) : oldest);
+  if (versions.size() > keeper_versions) {
+    versions.erase(
+        std::ranges::find_if(versions, [&](const auto& y) { return y.first != safe_ && y.first != newest_; }));
     drop_unused_results();
   }
   return true;
 }
 
-void shard_store::confirm(const version& newest, const std::vector<chain_link>& chain) {
-  if (newest != confirmed_)
-    before_ = std::exchange(confirmed_, newest);
+void shard_store::confirm(const version& newest, const version& safe, const std::vector<chain_link>& chain) {
+  newest_ = newest;
+  safe_ = safe;
   chain_ = chain;
-  const auto whole = std::all_of(layers_.begin(), layers_.end(), [&](const auto& x) {
-    return !x.second.contains(before_) || x.second.contains(confirmed_);
-  });
-  const auto least = whole ? confirmed_.steps : std::min(before_.steps, confirmed_.steps);
   for (auto& [layer, versions] : layers_)
-    std::erase_if(versions, [&](const auto& x) { return x.first.steps < least || is_void(x.first, chain_); });
+    std::erase_if(versions, [&](const auto& x) { return x.first.steps < safe_.steps || is_void(x.first, chain_); });
   std::erase_if(layers_, [](const auto& x) { return x.second.empty(); });
   drop_unused_results();
 }
 
 void shard_store::go_back(const version& at) {
-  if (confirmed_ <= at)
+  if (safe_ <= at)
     return;
-  confirmed_ = at;
-  before_ = {};
+  newest_ = safe_ = at;
   chain_.clear(); // it may not reach back to `at`; the next confirm brings one that does
 }
 
@@ -106,6 +101,11 @@ std::vector<commit_result> shard_store::results() const {
   for (const auto& [at, x] : results_)
     result.push_back(x);
   return result;
+}
+
+commit_result shard_store::result_of(const version& at) const {
+  const auto found = results_.find(at);
+  return found == results_.end() ? commit_result{} : found->second;
 }
 
 std::vector<layer_digest> shard_store::digests(const version& at, std::optional<std::uint32_t> with_course) const {

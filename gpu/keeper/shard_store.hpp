@@ -21,18 +21,13 @@ class shard_store {
 public:
   using shard_ptr = std::shared_ptr<const shard_bytes>;
 
-  /// At most so many versions of a layer: the two newest complete snapshots and the one that arrives.
-  static constexpr std::size_t most_versions = 3;
-
-  /// Takes a shard, unless it is void or older than what was confirmed. If the layer then has too many versions the
-  /// oldest but the confirmed one goes, since that may be the only one that is complete. Returns whether anything
-  /// changed.
+  /// Takes a shard, unless it is void or older than what is safe. If the layer then has more than keeper_versions the
+  /// oldest goes, but not what is complete or safe as last confirmed. Returns whether anything changed.
   bool add(shard_ptr x, const commit_result& result);
 
-  /// Drops what is void by `chain`, and what is older than `newest`. It may be complete only by what other keepers
-  /// hold: if layers held at the version confirmed before are missing here, that one stays too, until the next is
-  /// confirmed. A shard just being sent stays alive by its pointer.
-  void confirm(const version& newest, const std::vector<chain_link>& chain);
+  /// Drops what is void by `chain`, and what is older than `safe`; `newest` is complete. A shard just being sent stays
+  /// alive by its pointer.
+  void confirm(const version& newest, const version& safe, const std::vector<chain_link>& chain);
 
   /// The job goes back to `at`: that version, and newer ones, are taken again.
   void go_back(const version& at);
@@ -40,6 +35,7 @@ public:
   shard_ptr find(std::uint32_t layer, const version& at) const; ///< null if not held
   inventory held() const;                                       ///< sorted by layer, then version
   std::vector<commit_result> results() const;                   ///< by version
+  commit_result result_of(const version& at) const;             ///< of the exchange that made it, if any of it is held
   /// Of the layers held at `at`; takes milliseconds per MiB. `with_course`: the layer whose last part is a
   /// validation_course.
   std::vector<layer_digest> digests(const version& at, std::optional<std::uint32_t> with_course = {}) const;
@@ -50,8 +46,8 @@ private:
 
   std::map<std::uint32_t, std::map<version, shard_ptr>> layers_; ///< by layer
   std::map<version, commit_result> results_;
-  version confirmed_;
-  version before_; ///< confirmed before that
+  version newest_; ///< confirmed to be complete
+  version safe_;
   std::vector<chain_link> chain_;
 };
 

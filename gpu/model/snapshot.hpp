@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace parcae {
@@ -24,8 +25,8 @@ struct shard_bytes {
 /// A snapshot of some layers on its way to keepers.
 struct snapshot {
   job_id job;
-  commit_result result; ///< of the exchange that made the version
-  std::vector<shard_bytes> shards;
+  commit_result result;                                   ///< of the exchange that made the version
+  std::vector<std::shared_ptr<const shard_bytes>> shards; ///< never null
 };
 
 } // namespace parcae

@@ -3,7 +3,6 @@
 #include "gpu/training/tensor_account.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace parcae {
@@ -21,10 +20,19 @@ struct counted_snapshot {
 std::shared_ptr<const snapshot> counted(snapshot x) {
   std::uint64_t bytes = 0;
   for (const auto& shard : x.shards)
-    for (const auto& part : shard.parts)
+    for (const auto& part : shard->parts)
       bytes += part.size();
   const auto whole = std::make_shared<counted_snapshot>(std::move(x), bytes);
   return {whole, &whole->what};
+}
+
+std::shared_ptr<const shard_bytes> copy_of(std::uint32_t layer, const layer_state& state) {
+  shard_bytes result{layer, state.at, {}};
+  for (const auto& part : state.parts()) {
+    const auto* first = static_cast<const std::byte*>(part.data_ptr());
+    result.parts.emplace_back(first, first + part.nbytes());
+  }
+  return std::make_shared<const shard_bytes>(std::move(result));
 }
 
 } // namespace
@@ -38,8 +46,8 @@ void snapshot_feed::begin(const protect& x, data_port& port) {
   if (goes_on)
     return;
   streams_.clear();
-  for (const auto& keeper : x.keepers)
-    streams_.push_back(port.open_snapshot_stream(x.job, keeper, x.pass));
+  for (const auto& share : x.keepers)
+    streams_.push_back(port.open_snapshot_stream(x.job, share.keeper, x.pass));
 }
 
 void snapshot_feed::forget(job_id job) {
@@ -59,28 +67,17 @@ bool snapshot_feed::send(const generation_state& g, const layer_store& store, co
     return false;
   wanted_ = false;
   const auto width = g.what.target.width;
-  const auto keepers = static_cast<std::uint32_t>(streams_.size());
-  const auto copies = std::min(g.what.specification.keeper_copies, keepers);
-  std::vector<std::optional<snapshot>> parcels(keepers);
+  std::vector<snapshot> parcels(streams_.size(), {protection_.job, result, {}});
   for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
     if (!whole && layer % width != g.what.target.pipeline_of(g.self))
       continue;
-    const auto& state = store.at(layer);
-    shard_bytes bytes{layer, state.at, {}};
-    for (const auto& part : state.parts()) {
-      const auto* first = static_cast<const std::byte*>(part.data_ptr());
-      bytes.parts.emplace_back(first, first + part.nbytes());
-    }
-    for (std::uint32_t c = 0; c < copies; ++c) {
-      auto& parcel = parcels[(layer + c) % keepers];
-      if (!parcel)
-        parcel = snapshot{protection_.job, result, {}};
-      parcel->shards.push_back(c + 1 < copies ? bytes : std::move(bytes)); // NOLINT(bugprone-use-after-move): the last
-    }
+    for (std::size_t k = 0; k < parcels.size(); ++k)
+      if (std::ranges::binary_search(protection_.keepers[k].layers, layer))
+        parcels[k].shards.push_back(copy_of(layer, store.at(layer)));
   }
-  for (std::uint32_t k = 0; k < keepers; ++k)
-    if (parcels[k])
-      streams_[k]->send(counted(*std::move(parcels[k])));
+  for (std::size_t k = 0; k < parcels.size(); ++k)
+    if (!parcels[k].shards.empty())
+      streams_[k]->send(counted(std::move(parcels[k])));
   return true;
 }
 

@@ -29,7 +29,7 @@ public:
 
   /// If `result` asks for a snapshot and there are keepers: copies this replica's share of the stage of `g` at the
   /// version just made, hands it to the streams, and returns true. Layers are spread over the replicas as senders
-  /// (unless this one sends the `whole` stage), and over the keepers.
+  /// (unless this one sends the `whole` stage).
   bool send(const generation_state& g, const layer_store& store, const commit_result& result, bool whole = false);
 
 private:

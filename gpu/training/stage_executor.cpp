@@ -169,6 +169,7 @@ private:
   void handle(const prepare&) {}
   void handle(const guard&) { refuse_keeper_command(); }
   void handle(const confirm&) { refuse_keeper_command(); }
+  void handle(const replicate&) { refuse_keeper_command(); }
   void handle(const checkpoint&) { refuse_keeper_command(); }
   void handle(const restore&) { refuse_keeper_command(); }
 

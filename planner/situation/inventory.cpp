@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <stdexcept>
 
 namespace parcae {
@@ -133,16 +132,26 @@ step_decision decide_open_step(const placement& of, generation g, std::uint64_t 
               " or can apply it"};
 }
 
-version newest_complete(const commit_chain& chain, std::uint32_t layers, const std::vector<holder>& holders) {
-  std::map<version, std::set<std::uint32_t>> held;
+version newest_complete(const commit_chain& chain, std::uint32_t layers, const std::vector<holder>& holders,
+                        std::uint32_t copies) {
+  std::map<version, std::vector<std::uint32_t>> held; // by layer: how many have it
   for (const auto& x : holders)
     for (const auto& [layer, at] : x.held)
       if (layer < layers && chain.valid(at))
-        held[at].insert(layer);
+        ++held.try_emplace(at, layers).first->second[layer];
   for (auto it = held.rbegin(); it != held.rend(); ++it)
-    if (it->second.size() == layers)
+    if (*std::ranges::min_element(it->second) >= copies)
       return it->first;
   return {};
+}
+
+std::vector<std::uint32_t> copies_at(const version& x, std::uint32_t layers, const std::vector<holder>& holders) {
+  std::vector<std::uint32_t> result(layers);
+  for (const auto& holder : holders)
+    for (const auto& [layer, at] : holder.held)
+      if (layer < layers && at == x)
+        ++result[layer];
+  return result;
 }
 
 } // namespace parcae

@@ -72,7 +72,11 @@ struct step_decision {
 step_decision decide_open_step(const placement& of, generation g, std::uint64_t base,
                                const std::vector<rank_report>& reports, const std::vector<kept>& keepers);
 
-/// The newest valid version that the holders have of all `layers` layers; (0, 0) if there is none.
-version newest_complete(const commit_chain& chain, std::uint32_t layers, const std::vector<holder>& holders);
+/// The newest valid version of which each of the `layers` layers has so many holders; (0, 0) if there is none.
+version newest_complete(const commit_chain& chain, std::uint32_t layers, const std::vector<holder>& holders,
+                        std::uint32_t copies = 1);
+
+/// By layer: how many hold it at that version.
+std::vector<std::uint32_t> copies_at(const version& x, std::uint32_t layers, const std::vector<holder>& holders);
 
 } // namespace parcae

@@ -131,11 +131,19 @@ struct release {
 };
 BOOST_DESCRIBE_STRUCT(release, (), (current, keep))
 
-/// To workers: where snapshots go from the next commit on. Outlives generations; a layer goes to the keepers at
-/// positions (layer + c) mod n for c < copies. No answer.
+/// What one keeper is to hold.
+struct keeper_share {
+  participant keeper;
+  std::vector<std::uint32_t> layers; ///< sorted
+
+  friend bool operator==(const keeper_share&, const keeper_share&) = default;
+};
+BOOST_DESCRIBE_STRUCT(keeper_share, (), (keeper, layers))
+
+/// To workers: where snapshots go from the next commit on. Outlives generations. No answer.
 struct protect {
   job_id job;
-  std::vector<participant> keepers;
+  std::vector<keeper_share> keepers;
   snapshot_pass pass; ///< of this slot
   bool now = false;   ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
                       ///< so that all ranks take it at the same version)
@@ -153,15 +161,27 @@ struct guard {
 };
 BOOST_DESCRIBE_STRUCT(guard, (), (job, key, newest, specification))
 
-/// To keepers: `newest` is in the chain and complete, so older versions may go; versions not in `chain` are void.
-/// Answer: kept, with digests of the parameters at `newest` if asked for.
+/// To keepers: `newest` is in the chain and complete, `safe` is too and has all its copies, so older versions may go;
+/// versions not in `chain` are void. Answer: kept, with digests of the parameters at `newest` if asked for.
 struct confirm {
   job_id job;
   version newest;
+  version safe;
   std::vector<chain_link> chain;
   bool digests = false;
 };
-BOOST_DESCRIBE_STRUCT(confirm, (), (job, newest, chain, digests))
+BOOST_DESCRIBE_STRUCT(confirm, (), (job, newest, safe, chain, digests))
+
+/// To keepers: send these layers at `at` to another one, as a snapshot. No answer: that one says kept.
+struct replicate {
+  job_id job;
+  version at;
+  participant to;
+  std::vector<std::uint32_t> layers; ///< sorted
+
+  friend bool operator==(const replicate&, const replicate&) = default;
+};
+BOOST_DESCRIBE_STRUCT(replicate, (), (job, at, to, layers))
 
 /// To keepers: write what is held of version `at`, which is in the chain and complete, to `name` below the place that
 /// the specification names, or else below the keeper's own folder; what is beside it of older versions, and not of the
@@ -195,7 +215,7 @@ struct forget {
 BOOST_DESCRIBE_STRUCT(forget, (), (job))
 
 using command = std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard,
-                             confirm, checkpoint, restore, forget>;
+                             confirm, replicate, checkpoint, restore, forget>;
 
 /// Which one the command is about: the one it prepares, else the current one; 0 if it is about none.
 generation generation_of(const command& x);

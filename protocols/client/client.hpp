@@ -216,8 +216,17 @@ struct migration_counts {
 };
 BOOST_DESCRIBE_STRUCT(migration_counts, (), (none, intra_stage, inter_stage, pipeline))
 
+/// How often keepers hold each layer.
+struct copies_status {
+  std::uint32_t copies = 0;   ///< of what they hold last, at least
+  std::string copies_problem; ///< why that is less than the job asks for; empty: it is not
+
+  friend bool operator==(const copies_status&, const copies_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(copies_status, (), (copies, copies_problem))
+
 // Large: all that status tells of a job, flat as in the schema.
-struct job_status {
+struct job_status : copies_status {
   std::uint64_t id = 0;
   std::string name;
   std::string state;   ///< queued, running, done, failed, cancelled
@@ -273,7 +282,7 @@ struct job_status {
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(job_status, (),
+BOOST_DESCRIBE_STRUCT(job_status, (copies_status),
                       (id, name, state, detailed, phase, problem, generation, steps, steps_done, width, depth, grid,
                        grid_incarnations, loss, loss_steps, priority, idle, evaluated_steps, validation_loss,
                        gradient_norm, learning_rate, step_ms, samples_per_s, data_wait_ms, data_wait_for, time_left_ms,

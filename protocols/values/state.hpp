@@ -5,6 +5,7 @@
 #include "protocols/base/described.hpp"
 #include "protocols/values/ids.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ BOOST_DESCRIBE_STRUCT(layer_version, (), (layer, at))
 
 /// What one holder has, sorted by layer. A worker holds at most one version of a layer, a keeper up to a few.
 using inventory = std::vector<layer_version>;
+
+/// Versions of a layer that a keeper holds at most: the two newest whole snapshots, and the one that arrives.
+inline constexpr std::size_t keeper_versions = 3;
 
 /// Stands for "no step" where a step is optional.
 inline constexpr std::uint64_t no_step = UINT64_MAX;

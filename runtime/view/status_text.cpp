@@ -52,7 +52,8 @@ void add_job(std::string& out, const job_status& x) {
   if (x.state == "running" && x.keepers.empty())
     out += "  no keeper, so not protected: start one with parcae-node --role keeper\n";
   else if (x.state == "running")
-    out += fmt::format("  keepers hold step {}{}\n", x.protected_steps, x.protected_now ? "" : " (not protected)");
+    out += fmt::format("  keepers hold step {}{}{}\n", x.protected_steps, copies_of(x),
+                       x.protected_now ? "" : " (not protected)");
   for (const auto& k : x.keepers)
     out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
   out += fmt::format("  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed\n",
@@ -119,6 +120,13 @@ std::string data_wait_of(const job_status& x) {
   if (x.data_wait_for.empty() || x.data_wait_ms < told * x.step_ms)
     return {};
   return fmt::format("waits {:.1f} ms a step for data: {}", x.data_wait_ms, x.data_wait_for);
+}
+
+std::string copies_of(const job_status& x) {
+  if (x.copies_problem.empty() && x.copies < 2)
+    return {};
+  return fmt::format(", {} {}{}{}", x.copies, x.copies == 1 ? "copy" : "copies", x.copies_problem.empty() ? "" : ": ",
+                     x.copies_problem);
 }
 
 std::string loss_of(const job_status& x) {

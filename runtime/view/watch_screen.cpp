@@ -165,6 +165,8 @@ screen_line keepers(const status_reply& x, const job_status& job, std::int64_t s
     result.push_back({"none  ", look::warning});
   if (job.state == "running")
     result.push_back(job.protected_now ? piece{"protected", look::good} : piece{"not protected", look::warning});
+  if (job.state == "running" && !job.copies_problem.empty())
+    result.push_back({clean(copies_of(job)), look::warning});
   if (job.checkpoint_steps > 0)
     result.push_back({fmt::format("  checkpoint of step {}", job.checkpoint_steps), look::plain});
   if (!job.checkpoint_problem.empty())

@@ -34,7 +34,7 @@ struct roster_test : testing::Test {
 
   slot_state& keeper(const std::string& name) {
     auto& slot = worker(name);
-    slot.keeper = true;
+    slot.keeper = slot.heard = true;
     return slot;
   }
 
@@ -301,10 +301,10 @@ TEST_F(ledger_test, is_on_record_when_all_layers_are_on_disk) {
   EXPECT_TRUE(what->name.starts_with("my_job-")) << what->name;
   EXPECT_TRUE(what->name.ends_with("/10@1")) << what->name;
   EXPECT_FALSE(begin(20)); // one at a time
-  EXPECT_TRUE(ledger.needs(k, {20, {1}}));
+  EXPECT_TRUE(ledger.needs(k));
   EXPECT_FALSE(say(k, 10, {0}));
   EXPECT_FALSE(say(k, 10, {0})); // said again
-  EXPECT_FALSE(ledger.needs(k, {10, {1}}));
+  EXPECT_FALSE(ledger.needs(k));
   const auto outcome = say(l, 10, {1});
   ASSERT_TRUE(outcome);
   EXPECT_TRUE(outcome->good);
@@ -365,48 +365,101 @@ TEST_F(ledger_test, says_how_to_go_on) {
 
 // protection
 
-TEST(protection, a_version_counts_that_is_whole_and_possible) {
-  roster all(1s);
-  auto& k = all.join(slot_of("k"));
-  k.keeper = true;
+struct protection_test : testing::Test {
+  protection_test() {
+    job.specification.keeper_every = 2;
+    job.model.state_bytes = {10, 10};
+    chain.begin({1}, 0);
+  }
+
+  slot_state& join(const std::string& name) {
+    auto& slot = all.join(slot_of(name));
+    slot.where.slot = slot_of(name);
+    slot.keeper = slot.heard = true;
+    return slot;
+  }
+
+  conducted_job job{{1}, {}, {}, {}, secret_key{{1}}, {}};
+  roster all{1s};
   commit_chain chain;
-  chain.begin({1}, 0);
-  protection x;
+  protection x{job};
+};
+
+TEST_F(protection_test, a_version_counts_that_is_whole_and_possible) {
+  auto& k = join("k");
   k.told = {{0, {4, {1}}}, {0, {9, {1}}}, {1, {4, {1}}}, {1, {9, {1}}}};
   x.believe(k, 5, start);
   EXPECT_TRUE(x.is_doubtful());
-  EXPECT_TRUE(x.update(all, chain, 2, 5, 2));
+  x.update(all, chain, 5);
   EXPECT_EQ(x.newest(), (version{4, {1}}));
   EXPECT_TRUE(x.is_current());
-  EXPECT_FALSE(x.update(all, chain, 2, 20, 2)); // the same, but old by now
+  x.update(all, chain, 20); // the same, but old by now
   EXPECT_FALSE(x.is_current());
   EXPECT_EQ(x.take_doubt(), start);
   x.believe(k, 10, start);
   EXPECT_FALSE(x.is_doubtful());
-  EXPECT_TRUE(x.update(all, chain, 2, 10, 2));
-  EXPECT_EQ(x.confirmed(), (version{9, {1}}));
+  x.update(all, chain, 10);
+  EXPECT_EQ(x.safe(), (version{9, {1}}));
   k.held.clear();
-  EXPECT_TRUE(x.update(all, chain, 2, 10, 2));
+  x.update(all, chain, 10);
   EXPECT_EQ(x.newest(), version{});
-  EXPECT_EQ(x.confirmed(), (version{9, {1}})); // it was complete once
-  x.forget_confirmed();
-  EXPECT_EQ(x.confirmed(), version{});
+  EXPECT_EQ(x.safe(), version{}) << "what is older is needed again";
+  EXPECT_EQ(x.reached(), (version{9, {1}})) << "it was complete once";
+  x.go_back();
+  EXPECT_EQ(x.reached(), version{});
 }
 
-TEST(protection, digests_are_asked_for_once_per_version) {
-  roster all(1s);
-  commit_chain chain;
-  chain.begin({1}, 0);
-  protection x;
+TEST_F(protection_test, digests_are_asked_for_once_per_version) {
   EXPECT_TRUE(x.ask_digests());
   EXPECT_FALSE(x.ask_digests());
-  auto& k = all.join(slot_of("k"));
-  k.keeper = true;
-  k.held = {{0, {4, {1}}}};
+  auto& k = join("k");
+  k.held = {{0, {4, {1}}}, {1, {4, {1}}}};
   k.digests = {{0, "of an older version"}};
-  x.update(all, chain, 1, 4, 2);
+  x.update(all, chain, 4);
   EXPECT_THAT(digests_of(all), IsEmpty());
   EXPECT_TRUE(x.ask_digests());
+}
+
+TEST_F(protection_test, safe_is_what_has_its_copies) {
+  // given: two copies asked for, a keeper, then another. expected: with one of them alone its version counts; later
+  // what both hold; why there is less is said, and what brings it there
+  job.specification.keeper_copies = 2;
+  auto& k = join("k");
+  k.held = {{0, {4, {1}}}, {1, {4, {1}}}};
+  x.share(all);
+  x.update(all, chain, 4);
+  EXPECT_EQ(x.safe(), (version{4, {1}}));
+  EXPECT_EQ(x.view(all).copies, 1u);
+  EXPECT_EQ(x.view(all).copies_problem, "there is 1 keeper");
+
+  auto& l = join("l");
+  l.held = {{1, {4, {1}}}};
+  x.share(all);
+  x.update(all, chain, 4);
+  EXPECT_EQ(x.safe(), (version{4, {1}}));
+  EXPECT_EQ(x.view(all).copies_problem, "l lacks step 4");
+  const auto missing = x.missing(all);
+  ASSERT_EQ(missing.size(), 1u);
+  EXPECT_EQ(missing[0].first, slot_of("k"));
+  EXPECT_EQ(missing[0].second, (replicate{job.id, {4, {1}}, l.where, {0}}));
+  l.held.insert(l.held.begin(), {0, {4, {1}}});
+  k.held.insert(k.held.begin() + 1, {0, {6, {1}}});
+  k.held.push_back({1, {6, {1}}});
+  x.update(all, chain, 6);
+  EXPECT_EQ(x.newest(), (version{6, {1}}));
+  EXPECT_EQ(x.safe(), (version{4, {1}}));
+  EXPECT_EQ(x.view(all).copies, 2u);
+  EXPECT_EQ(x.view(all).copies_problem, "");
+  x.update(all, chain, 8); // l is sent nothing any more
+  EXPECT_EQ(x.view(all).copies, 1u);
+  EXPECT_EQ(x.view(all).copies_problem, "l lacks step 6");
+
+  k.slot_bytes = 3 * 30;
+  l.slot_bytes = 3 * 10;
+  x.share(all);
+  x.update(all, chain, 8);
+  EXPECT_EQ(x.view(all).copies_problem, "the keepers have too little memory");
+  EXPECT_EQ(x.safe(), (version{6, {1}})) << "as many as there can be";
 }
 
 // generations

@@ -305,7 +305,7 @@ std::vector<std::string> protected_by(dummy_cluster& c, const std::string& worke
     if (const auto* p = std::get_if<protect>(&x)) {
       names.clear();
       for (const auto& k : p->keepers)
-        names.push_back(k.slot.instance);
+        names.push_back(k.keeper.slot.instance);
     }
   return names;
 }

@@ -123,5 +123,61 @@ TEST_F(failure_schedule, last_replica_under_notice_saves_the_whole_stage) {
   EXPECT_LE(cluster_->view().replayed_steps, 2u); // the one at hand, and one that only w0 had applied
 }
 
+// given: two copies; all workers are lost, then a keeper, whose place another takes / expected: that one is filled by
+// the first, whose loss then costs nothing
+TEST_F(failure_schedule, a_keeper_is_filled_by_another_when_nobody_trains) {
+  auto job = small_job();
+  job.keeper_copies = 2;
+  begin({{2, 1}}, job);
+  cluster_->add_keeper("keeper1");
+  for (const auto* name : {"w0", "w1"})
+    cluster_->add_worker(name);
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 8; }));
+  for (const auto* name : {"w0", "w1", "keeper"})
+    cluster_->kill(name);
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
+  const auto held = cluster_->view().protected_version;
+  EXPECT_GE(held.steps, 8u);
+  EXPECT_EQ(cluster_->view().copies_problem, "there is 1 keeper");
+  cluster_->add_keeper("keeper2");
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().copies == 2; }));
+  EXPECT_EQ(cluster_->view().copies_problem, "");
+  EXPECT_EQ(cluster_->view().protected_version, held);
+  cluster_->kill("keeper1");
+  for (const auto* name : {"w2", "w3"})
+    cluster_->add_worker(name);
+  expect_identical();
+  EXPECT_EQ(cluster_->view().chain.back().base, held.steps);
+}
+
+/// Before which shard of those that come to it a keeper dies.
+class keeper_moment : public failure_schedule, public ::testing::WithParamInterface<std::uint32_t> {};
+
+// given: two keepers with all layers, a third that layers move to, which is killed meanwhile, and then one of the
+// others and all workers / expected: nothing is lost that had two copies
+TEST_P(keeper_moment, of_a_rebalance_costs_nothing_that_had_copies) {
+  auto job = small_job();
+  job.keeper_copies = 2;
+  begin({{2, 1}}, job);
+  cluster_->add_keeper("keeper1");
+  for (const auto* name : {"w0", "w1"})
+    cluster_->add_worker(name);
+  ASSERT_TRUE(cluster_->run_until(
+      [&] { return cluster_->view().protected_version.steps >= 4 && cluster_->view().copies == 2; }));
+  const auto held = cluster_->view().protected_version;
+  cluster_->add_keeper("keeper2", [count = std::make_shared<std::atomic<std::uint32_t>>(0)](const fault_point& at) {
+    return std::string(at.phase) == "snapshot" && (*count)++ == GetParam() ? fault_action::kill : fault_action::none;
+  });
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().keepers.size() == 2; }));
+  for (const auto* name : {"w0", "w1", "keeper1"})
+    cluster_->kill(name);
+  for (const auto* name : {"w2", "w3"})
+    cluster_->add_worker(name);
+  expect_identical();
+  EXPECT_GE(cluster_->view().chain.back().base, held.steps);
+}
+
+INSTANTIATE_TEST_SUITE_P(shards, keeper_moment, ::testing::Values(0, 1, 3));
+
 } // namespace
 } // namespace parcae

@@ -120,7 +120,8 @@ TEST_F(data_hosts, a_stream_begins_anew) {
   auto stream = ports[1]->open_snapshot_stream({7}, plan.target.participants[0], pass_of({{5}}, {"node-1", {3}, 0}));
   auto x = std::make_shared<snapshot>();
   x->job = {7};
-  x->shards.push_back({0, {1, {1}}, {random_bytes(200 << 20, 1), {}, {}}});
+  x->shards.push_back(
+      std::make_shared<const shard_bytes>(shard_bytes{0, {1, {1}}, {random_bytes(200 << 20, 1), {}, {}}}));
   stream->send(x);
   EXPECT_TRUE(eventually([&] { return stream->busy(); }));
   network->cut(1);

@@ -65,7 +65,7 @@ struct keeper_fixture : ::testing::Test {
     x->job = c.plan.job;
     x->result = result_of(v);
     for (std::uint32_t layer = 0; layer < 3; ++layer)
-      x->shards.push_back(shard_of(layer, v, bytes(layer)));
+      x->shards.push_back(std::make_shared<const shard_bytes>(shard_of(layer, v, bytes(layer))));
     return x;
   }
 
@@ -105,14 +105,14 @@ TEST(shard_store, what_is_void) {
   EXPECT_FALSE(is_void(at(3, 1), {}));
 }
 
-TEST(shard_store, keeps_three_versions_and_always_the_confirmed) {
+TEST(shard_store, keeps_three_versions_and_always_what_was_confirmed) {
   shard_store store;
   for (std::uint64_t steps : {10, 20, 30, 40})
     EXPECT_TRUE(add(store, 0, at(steps, 1)));
   EXPECT_EQ(store.held(), (inventory{{0, at(20, 1)}, {0, at(30, 1)}, {0, at(40, 1)}}));
   EXPECT_FALSE(add(store, 0, at(40, 1))) << "again";
 
-  store.confirm(at(30, 1), {{{1}, 0, runs}});
+  store.confirm(at(30, 1), at(30, 1), {{{1}, 0, runs}});
   EXPECT_EQ(store.held(), (inventory{{0, at(30, 1)}, {0, at(40, 1)}}));
   EXPECT_FALSE(add(store, 0, at(29, 1))) << "older than the confirmed";
   add(store, 0, at(50, 1));
@@ -120,6 +120,12 @@ TEST(shard_store, keeps_three_versions_and_always_the_confirmed) {
   EXPECT_EQ(store.held(), (inventory{{0, at(30, 1)}, {0, at(50, 1)}, {0, at(60, 1)}}));
   ASSERT_EQ(store.results().size(), 3u);
   EXPECT_EQ(store.results()[0], result_of(at(30, 1)));
+
+  store.confirm(at(40, 1), at(30, 1), {{{1}, 0, runs}}); // whole in other keepers, one of which sends it
+  add(store, 0, at(40, 1));
+  EXPECT_EQ(store.held(), (inventory{{0, at(30, 1)}, {0, at(40, 1)}, {0, at(60, 1)}}));
+  store.confirm(at(40, 1), at(40, 1), {{{1}, 0, runs}});
+  EXPECT_EQ(store.held(), (inventory{{0, at(40, 1)}, {0, at(60, 1)}}));
 }
 
 // given: an aborted generation whose last snapshot is outside the chain / expected: dropped, and not taken when it is
@@ -129,39 +135,16 @@ TEST(shard_store, void_versions_go) {
   add(store, 0, at(10, 1));
   add(store, 1, at(10, 1));
   add(store, 0, at(20, 1));
-  store.confirm(at(10, 1), {{{1}, 0, 19}, {{2}, 19, runs}});
+  store.confirm(at(10, 1), at(10, 1), {{{1}, 0, 19}, {{2}, 19, runs}});
   EXPECT_EQ(store.held(), (inventory{{0, at(10, 1)}, {1, at(10, 1)}}));
   EXPECT_FALSE(add(store, 1, at(20, 1)));
   EXPECT_TRUE(add(store, 0, at(20, 2)));
   EXPECT_EQ(store.layers_at(at(10, 1)), 2u);
   EXPECT_EQ(store.layers_at(at(20, 2)), 1u);
   add(store, 1, at(20, 2));
-  store.confirm(at(20, 2), {{{1}, 0, 19}, {{2}, 19, runs}});
+  store.confirm(at(20, 2), at(20, 2), {{{1}, 0, 19}, {{2}, 19, runs}});
   EXPECT_EQ(store.held(), (inventory{{0, at(20, 2)}, {1, at(20, 2)}}));
   EXPECT_EQ(store.results().size(), 1u);
-}
-
-// given: a version that is complete by the copies of another keeper, half of it here / expected: the one before stays
-// until a third one is confirmed (layers may have gone to another keeper for good)
-TEST(shard_store, keeps_the_version_before_until_its_own_share_is_here) {
-  const std::vector<chain_link> chain{{{1}, 0, runs}};
-  shard_store store;
-  for (std::uint32_t layer : {0u, 1u})
-    add(store, layer, at(10, 1));
-  store.confirm(at(10, 1), chain);
-  add(store, 0, at(20, 1));
-  store.confirm(at(20, 1), chain);
-  store.confirm(at(20, 1), chain); // asked for digests, say
-  EXPECT_EQ(store.layers_at(at(10, 1)), 2u);
-  add(store, 1, at(20, 1));
-  EXPECT_EQ(store.layers_at(at(10, 1)), 2u);
-  add(store, 0, at(30, 1));
-  store.confirm(at(30, 1), chain);
-  EXPECT_EQ(store.layers_at(at(20, 1)), 2u);
-  EXPECT_EQ(store.layers_at(at(10, 1)), 0u);
-  add(store, 0, at(40, 1));
-  store.confirm(at(40, 1), chain);
-  EXPECT_EQ(store.held(), (inventory{{0, at(40, 1)}}));
 }
 
 TEST(shard_store, digests_are_of_the_parameters) {
@@ -181,7 +164,7 @@ TEST(shard_store, digests_are_of_the_parameters) {
 TEST_F(keeper_fixture, keeps_what_streams_in_and_says_so) {
   EXPECT_EQ(deliver(at(10, 1)).size(), 3u);
   EXPECT_EQ(deliver(at(20, 1)).size(), 6u);
-  keeper->submit(confirm{c.plan.job, at(20, 1), {{{1}, 0, runs}}, true});
+  keeper->submit(confirm{c.plan.job, at(20, 1), at(20, 1), {{{1}, 0, runs}}, true});
   auto answer = said.next<kept>();
   EXPECT_EQ(answer.held, (inventory{{0, at(20, 1)}, {1, at(20, 1)}, {2, at(20, 1)}}));
   ASSERT_EQ(answer.results.size(), 1u);
@@ -191,7 +174,7 @@ TEST_F(keeper_fixture, keeps_what_streams_in_and_says_so) {
   EXPECT_EQ(answer.digests[0].sha256.size(), 64u);
 
   keeper->submit(forget{c.plan.job});
-  keeper->submit(confirm{c.plan.job, at(20, 1), {}, false});
+  keeper->submit(confirm{c.plan.job, at(20, 1), at(20, 1), {}});
   EXPECT_TRUE(said.next<kept>().held.empty());
 }
 
@@ -268,7 +251,7 @@ TEST_F(keeper_fixture, takes_what_the_conductor_has_named) {
   EXPECT_EQ(deliver(at(12, 2)).size(), 9u);
   stream->send(snapshot_at(at(13, 3)));
   EXPECT_FALSE(stream->wait_until_idle(100ms));
-  keeper->submit(confirm{c.plan.job, at(12, 2), {{{1}, 0, 10}, {{2}, 10, 12}, {{3}, 12, runs}}, false});
+  keeper->submit(confirm{c.plan.job, at(12, 2), at(12, 2), {{{1}, 0, 10}, {{2}, 10, 12}, {{3}, 12, runs}}});
   EXPECT_TRUE(stream->wait_until_idle(patience)) << "the chain names generations too";
 }
 

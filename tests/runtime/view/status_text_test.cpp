@@ -99,6 +99,23 @@ TEST(status_text, shows_everything) {
   EXPECT_THAT(text, HasSubstr("leaving in 1s"));
 }
 
+// given: keepers that hold one copy, as asked for; two; one of two / expected: the last two are told, with the reason
+TEST(status_text, tells_of_copies) {
+  status_reply x;
+  auto& job = x.jobs.emplace_back();
+  job.state = "running";
+  job.keepers = {{"k", 450, 6}};
+  job.protected_steps = 450;
+  job.protected_now = true;
+  job.copies = 1;
+  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450\n"));
+  job.copies = 2;
+  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450, 2 copies\n"));
+  job.copies = 1;
+  job.copies_problem = "there is 1 keeper";
+  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450, 1 copy: there is 1 keeper\n"));
+}
+
 // given: what a status has for those who watch / expected: all of it in the JSON, and no NaN; last words in the text
 TEST(status_text, shows_the_course_and_last_words) {
   status_reply x;
