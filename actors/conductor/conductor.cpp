@@ -158,6 +158,8 @@ bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
     confirm_to(id);
   } else if (stand_.now == recovering && generations_.has_place(id)) {
     send(id, stand_.question);
+    if (roster_.has_keepers()) // they may be others than it knows
+      send(id, protect_message(id, !protection_.is_current()));
     ask_to_load(id, slot, "return of ");
     return true;
   } else { // not used before it has answered
