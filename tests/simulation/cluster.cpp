@@ -199,7 +199,8 @@ void cluster::submit() {
 }
 
 bool cluster::is_over() const {
-  return journal_.values.contains(name_in_journal(the_job, last_part));
+  // If the manager dies at that moment the next one says so from the conductor's last words.
+  return witness_.seen().durable.over || journal_.values.contains(name_in_journal(the_job, last_part));
 }
 
 // Nodes

@@ -66,31 +66,43 @@ caf::strong_actor_ptr network::name_at(const connection_ptr& c, int end, const c
 }
 
 void network::dial(const process_ptr& node, std::function<void(answer)> tell) {
-  const auto fail = [this, node, tell](nanoseconds after, caf::sec why) {
-    engine_.after(node, after, [tell, why] { tell({caf::make_error(why), nullptr, {}}); });
-  };
   for (const auto& c : connections_)
     if (c->ends[0] == node && c->open[0]) // the transport still has it
       return tell({{}, name_at(c, 0, c->front), interface_});
+  const auto once = std::make_shared<std::function<void(answer)>>(std::move(tell));
   engine_.after(delay(), [=, this] {
-    if (cut_.contains(node->name) || (manager_ && manager_->alive && manager_->frozen))
+    const auto fail = [=, this](nanoseconds after, caf::sec why) {
+      engine_.after(node, after, [once, why] {
+        if (const auto tell = std::exchange(*once, {}))
+          tell({caf::make_error(why), nullptr, {}});
+      });
+    };
+    if (cut_.contains(node->name))
       return fail(options_.dial_limit, caf::sec::connection_timeout);
     if (!manager_ || !manager_->alive || !front_)
       return fail(1ms, caf::sec::cannot_connect_to_node);
-    if (!node->alive)
-      return;
-    for (const auto& c : std::vector(connections_)) // the manager learns that the one before is over
-      if (c->ends[0] == node)
-        close(c, 1);
-    const auto c = connections_.emplace_back(std::make_shared<connection>());
-    c->ends = {node, manager_};
-    c->front = front_;
-    engine_.after(node, delay(), [=, this] {
-      if (c->open[0])
-        tell({{}, name_at(c, 0, c->front), interface_});
-      else
-        tell({caf::make_error(caf::sec::disconnect_during_handshake), nullptr, {}});
-    });
+    engine_.after(manager_, 0ns, [=, this] { accept(node, once); }); // later, if it stands still
+    fail(options_.dial_limit, caf::sec::connection_timeout);
+  });
+}
+
+void network::accept(const process_ptr& node, const std::shared_ptr<std::function<void(answer)>>& tell) {
+  if (!*tell || !node->alive || !front_)
+    return;
+  for (const auto& c : std::vector(connections_)) // the manager learns that the one before is over
+    if (c->ends[0] == node)
+      close(c, 1);
+  const auto c = connections_.emplace_back(std::make_shared<connection>());
+  c->ends = {node, manager_};
+  c->front = front_;
+  engine_.after(node, delay(), [=, this] {
+    const auto once = std::exchange(*tell, {});
+    if (!once)
+      close(c, 0);
+    else if (c->open[0])
+      once({{}, name_at(c, 0, c->front), interface_});
+    else
+      once({caf::make_error(caf::sec::disconnect_during_handshake), nullptr, {}});
   });
 }
 

@@ -81,6 +81,7 @@ public:
   tap on_message; ///< may be empty
 
 private:
+  void accept(const process_ptr& node, const std::shared_ptr<std::function<void(answer)>>& tell);
   void close(const connection_ptr& c, int end);
   void expect_silence(const connection_ptr& c, int end, const std::function<bool()>& still);
   void take_next(const connection_ptr& c, std::size_t to);

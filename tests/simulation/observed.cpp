@@ -111,6 +111,13 @@ std::uint64_t trained_bits(std::uint64_t before, std::uint32_t layer, std::uint6
   return mixed(before ^ mixed(layer ^ mixed(step)));
 }
 
+std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps) {
+  auto result = initial_bits(layer);
+  for (std::uint64_t step = 0; step < steps; ++step)
+    result = trained_bits(result, layer, step);
+  return result;
+}
+
 std::string problem_with(const observed& seen, const slot_id& to, const command& what) {
   return std::visit(command_check{seen, to}, what);
 }
@@ -135,6 +142,11 @@ std::string problem_with(const observed& seen, const job_memory& next) {
       return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and version " +
              std::to_string(held) + " is held by those to whom nothing happened";
   }
+  for (const auto& [layer, digest] : next.layer_digests)
+    if (digest != std::to_string(right_bits(layer, next.chain.back().last)))
+      return "the final layer " + std::to_string(layer) + " is not what an undisturbed run makes";
+  if (next.good && next.layer_digests.size() != seen.layers)
+    return "the job is done, and not all of what it trained is known";
   for (const auto& was : seen.durable.chain)
     if (!link_of(chain, was.by) && surely_held(seen, was.by, was.base) > was.base)
       return name_of(was.by) + " is void, and all it made is held by those to whom nothing happened";
@@ -142,24 +154,21 @@ std::string problem_with(const observed& seen, const job_memory& next) {
 }
 
 std::string problem_with_begin(const observed& seen, generation g, std::uint64_t step) {
-  if (g < seen.newest_begun)
-    return name_of(g) + " begins step " + std::to_string(step) + " after " + name_of(seen.newest_begun) + " trained";
   const auto known = seen.generations.find(g);
   if (known == seen.generations.end() || !known->second.base || step < *known->second.base)
     return name_of(g) + " begins step " + std::to_string(step) + ", which is none of it";
+  // Ranks that nobody can reach may train on for a while, alone. What they make is void.
+  const auto& grid = known->second.grid;
+  for (std::uint32_t r = 0; r < grid.ranks() && g < seen.newest_begun; ++r)
+    if (seen.pristine.contains(grid.participants[r].slot))
+      return name_of(g) + " begins step " + std::to_string(step) + " after " + name_of(seen.newest_begun) + " trained";
   return {};
 }
 
 std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits) {
-  static std::map<std::uint32_t, std::vector<std::uint64_t>> known;
-  auto& of_layer = known[layer];
-  if (of_layer.empty())
-    of_layer.push_back(initial_bits(layer));
-  while (of_layer.size() <= at.steps)
-    of_layer.push_back(trained_bits(of_layer.back(), layer, of_layer.size() - 1));
-  if (bits != of_layer[at.steps])
-    return "layer " + std::to_string(layer) + " at version " + to_string(at) + " was not trained on its steps";
-  return {};
+  return bits == right_bits(layer, at.steps) ? std::string()
+                                             : "layer " + std::to_string(layer) + " at version " + to_string(at) +
+                                                   " was not trained on its steps";
 }
 
 } // namespace parcae::simulation

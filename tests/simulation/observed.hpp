@@ -18,6 +18,8 @@ namespace parcae::simulation {
 /// Stands for the bits of a layer: follows from the steps it was trained on, in their order, and from nothing else.
 std::uint64_t initial_bits(std::uint32_t layer);
 std::uint64_t trained_bits(std::uint64_t before, std::uint32_t layer, std::uint64_t step);
+/// Of an undisturbed run.
+std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps);
 
 /// Of one generation.
 struct generation_history {

@@ -218,6 +218,8 @@ schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
   result.virtual_s = std::chrono::duration<double>(c.time().now() - begun).count();
   for (const auto& [g, x] : c.sees().seen().generations)
     result.generations += x.base.has_value();
+  if (c.sees().problems().empty() && !c.sees().seen().durable.good)
+    c.sees().object("the job ends, but is not done: " + c.sees().seen().durable.why);
   if (c.sees().problems().empty()) {
     c.heal_all();
     c.time().run_until(c.time().now() + 15s, [] { return false; });

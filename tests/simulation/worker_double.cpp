@@ -159,9 +159,17 @@ void worker_double::on_shard(generation g, std::uint32_t layer, const layer_stat
     finish_transfer();
 }
 
+void worker_double::end_superseded(generation by) {
+  if (!running_ || !(current_->what.next < by))
+    return;
+  running_ = false;
+  end(*current_);
+}
+
 void worker_double::handle(const transfer& x) {
   if (!is(next_, x.next))
     return;
+  end_superseded(x.next);
   if (next_->transferred)
     say(*next_->transferred);
   if (!next_->answer || !std::holds_alternative<prepared>(*next_->answer) || next_->ended || next_->transferred)
@@ -309,6 +317,7 @@ void worker_double::handle(const decide& x) {
 void worker_double::handle(const release& x) {
   if (x.current < newest_.second)
     return;
+  end_superseded(x.current);
   std::erase_if(store_, [&](const auto& entry) { return !std::ranges::binary_search(x.keep, entry.first); });
   store_changed();
   if (current_ && current_->what.next < x.current) {

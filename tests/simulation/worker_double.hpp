@@ -91,6 +91,7 @@ private:
   void handle(const protect& x);
   void handle(const forget& x);
 
+  void end_superseded(generation by);
   void finish_transfer();
   void train();
   void look_for_exchange();
