@@ -155,6 +155,8 @@ bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
     stand_.limit = now_ + job_.options.return_limit;
   if (!slot.keeper && stand_.now == recovering && generations_.has_place(id)) {
     send(id, stand_.question);
+    if (roster_.has_keepers()) // they may be others than it knows
+      send(id, protect_message(id, !protection_.is_current()));
     ask_to_load(id, slot, "return of ");
     return true;
   }

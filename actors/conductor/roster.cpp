@@ -23,8 +23,9 @@ slot_state& roster::join(const slot_id& id) {
 
 void roster::lose(const slot_id& id) {
   const auto it = slots_.find(id);
-  if (it->second.keeper || it->second.given.prepared != generation{}) { // else it never had anything
-    lost_lives_.emplace_back(id, it->second.given);
+  const auto& given = it->second.given; // of what a manager before has prepared the newest may be told to go on
+  if (it->second.keeper || given.prepared != generation{} || given.activated != generation{}) { // else it had nothing
+    lost_lives_.emplace_back(id, given);
     if (lost_lives_.size() > lives_remembered)
       lost_lives_.pop_front();
   }

@@ -194,10 +194,19 @@ private:
     current_->training->request_stop();
   }
 
+  /// A newer generation holds or has state: this one is over, though its ABORT never came here.
+  void end_superseded(generation by) {
+    if (!running_ || !(current_->what.next < by))
+      return;
+    running_ = false;
+    current_->end();
+  }
+
   void handle(const transfer& x) {
     const auto g = prepared_generation(x.next);
     if (!g)
       return;
+    end_superseded(x.next);
     if (g->preparation.joinable())
       g->preparation.join();
     if (g->transferred)
@@ -299,6 +308,7 @@ private:
       if (x.current < newest_.second)
         return;
     }
+    end_superseded(x.current);
     std::erase_if(store_,
                   [&](const auto& entry) { return !std::binary_search(x.keep.begin(), x.keep.end(), entry.first); });
     // A spare's part in the change is over, and so is the generation it left.

@@ -112,6 +112,54 @@ TEST_F(conductor_test, a_loss_without_a_manager_is_handled_when_it_is_back) {
   EXPECT_EQ(c.view().steps_done, 3u);
 }
 
+TEST_F(conductor_test, ranks_learn_of_keepers_that_came_before_them) {
+  // given: two ranks train while there is no manager, and the keeper is replaced; the new one joins before or after
+  // them. expected: their snapshots go to it.
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    dummy_cluster d(4);
+    std::mt19937_64 random(seed);
+    d.add("k", true);
+    d.add("a");
+    d.add("b");
+    d.advance(20ms);
+    d.step();
+    d.kill_manager();
+    d.lose("k");
+    const auto keeper = d.add("k", true);
+    d.restart_manager(random);
+    ASSERT_EQ(d.view().now, phase::running);
+    for (const auto* name : {"a", "b"}) {
+      const auto& told = d.told(name);
+      const auto last = std::find_if(told.rbegin(), told.rend(),
+                                     [](const command& x) { return std::holds_alternative<protect>(x); });
+      ASSERT_NE(last, told.rend());
+      EXPECT_THAT(std::get<protect>(*last).keepers, ::testing::ElementsAre(keeper));
+    }
+  }
+}
+
+TEST_F(conductor_test, who_trained_under_the_manager_before_is_stopped_when_it_returns) {
+  // given: a rank goes on after the return of the manager, its connection ends, it is taken for lost and comes back.
+  // expected: what it may still compute is ended, as if this manager had begun it.
+  c.add("a");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::running);
+  c.step();
+  const auto g = c.view().current;
+  std::mt19937_64 random(1);
+  c.kill_manager();
+  c.restart_manager(random);
+  ASSERT_EQ(c.view().now, phase::running);
+  c.lose("a");
+  c.come_back("a");
+  const auto& told = c.told("a");
+  EXPECT_TRUE(std::ranges::any_of(told, [&](const command& x) {
+    const auto* a = std::get_if<abort_generation>(&x);
+    return a && a->current == g;
+  }));
+}
+
 TEST_F(conductor_test, no_number_of_a_generation_is_used_twice) {
   // given: generation 2 was prepared, and the manager died. expected: the next one prepares another number.
   run_two();

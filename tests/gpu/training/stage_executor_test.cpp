@@ -133,6 +133,23 @@ TEST_F(stage_executor_test, transfer_may_be_repeated) {
   }
 }
 
+TEST_F(stage_executor_test, a_newer_transfer_ends_a_generation_that_trains) {
+  // given: a rank that was cut off when its generation was ended trains on, alone; a newer one brings other state.
+  // expected: nothing of the old one touches that.
+  worker a("a");
+  prepare_and_start(a, plan(1, {&a}));
+  a.said.next<progress>();
+  a.work->submit(plan(2, {&a}));
+  a.said.next<prepared>();
+  a.work->submit(transfer{{2}, {}});
+  a.said.next<ready>();
+  for (int i = 0; i < 20; ++i) { // between these it would train
+    a.work->submit(abort_generation{{0}});
+    for (const auto& held : a.said.next<aborted>().held)
+      ASSERT_EQ(held.at, version{});
+  }
+}
+
 TEST_F(stage_executor_test, source_without_the_layer_ends_the_transfer_for_all) {
   // given: a plan that thinks `a` holds what it does not. expected: a refuses, b hears of it from the connection's end.
   worker a("a"), b("b");

@@ -1,0 +1,71 @@
+#include "tests/simulation/cluster.hpp"
+
+#include <caf/actor_registry.hpp>
+
+#include <fmt/format.h>
+
+// What is seen of what is sent, and of what is left.
+
+namespace parcae::simulation {
+
+namespace {
+
+template <class First, class... Ts, class Function>
+bool visit_message(const caf::message& x, std::type_identity<std::variant<Ts...>>, Function f) {
+  return ((x.match_elements<First, Ts>() && (f(x.get_as<First>(0), x.get_as<Ts>(1)), true)) || ...);
+}
+
+} // namespace
+
+std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
+  std::vector<caf::message> result{x};
+  const auto count = [&](std::size_t kind, generation g) {
+    digest_ = trained_bits(digest_, static_cast<std::uint32_t>(kind),
+                           static_cast<std::uint64_t>(engine_.now().time_since_epoch().count()) ^ (g.value << 48));
+  };
+  if (to == 0) {
+    visit_message<addressee>(x, std::type_identity<command>{}, [&](const addressee& whom, const auto& what) {
+      const command it(what);
+      count(it.index(), generation_of(it));
+      result = faulty_.in_place_of(whom, it, x);
+    });
+    for (const auto& each : result)
+      visit_message<addressee>(each, std::type_identity<command>{}, [&](const addressee& whom, const auto& what) {
+        witness_.told(whom.slot, what);
+        if (options_.tells)
+          note(fmt::format("  {} is told {} of {}", to_string(whom.slot), command(what).index(),
+                           generation_of(command(what)).value));
+      });
+  } else {
+    visit_message<slot_id>(x, std::type_identity<report>{}, [&](const slot_id& from, const auto& what) {
+      const report it(what);
+      count(100 + it.index(), {});
+      result = faulty_.in_place_of(from, it, x);
+    });
+  }
+  return result;
+}
+
+void cluster::look_for_leaks() {
+  if (const auto open = plane_.sessions(); open > 0)
+    witness_.object(fmt::format("{} generations have connections after the job's end", open));
+  for (const auto& [slot, held] : witness_.seen().held) // keepers are not told again what is over
+    if (!held.empty() && !keeper_names_.contains(slot.instance))
+      witness_.object(to_string(slot) + " holds state after the job's end");
+  // Each actor has a few timers, of which none is cancelled.
+  const auto actors = engine_.system().registry().running();
+  if (engine_.timers() > 40 * actors + 400)
+    witness_.object(fmt::format("{} timers for {} actors", engine_.timers(), actors));
+  kill_manager();
+  for (const auto& [name, x] : std::map(nodes_))
+    end_node(x, false);
+  engine_.run_until(engine_.now() + 10s, [] { return false; });
+  if (executors_ != 0)
+    witness_.object(fmt::format("{} executors are left", executors_));
+  if (network_.connections() != 0)
+    witness_.object(fmt::format("{} connections are left", network_.connections()));
+  if (const auto left = engine_.system().registry().running(); left != 0)
+    witness_.object(fmt::format("{} actors are left", left));
+}
+
+} // namespace parcae::simulation

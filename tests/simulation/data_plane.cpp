@@ -1,0 +1,175 @@
+#include "tests/simulation/data_plane.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace parcae::simulation {
+
+namespace {
+
+constexpr nanoseconds connect_limit = 10s;
+constexpr nanoseconds cut_noticed = 4s; ///< probes of the kernel
+
+} // namespace
+
+data_plane::session* data_plane::find(generation g) {
+  const auto known = sessions_.find(g);
+  return known == sessions_.end() ? nullptr : &known->second;
+}
+
+data_end* data_plane::end_of(generation g, std::uint32_t participant) {
+  const auto* s = find(g);
+  return s ? s->ends[participant] : nullptr;
+}
+
+bool data_plane::remove(data_end& x) {
+  const bool last = std::erase_if(ends_, [&](const auto& each) { return each.second == &x; }) > 0;
+  std::vector<generation> of;
+  for (const auto& [g, s] : sessions_)
+    if (std::ranges::find(s.ends, &x) != s.ends.end())
+      of.push_back(g);
+  for (const auto g : of)
+    close(g, x);
+  return last;
+}
+
+void data_plane::connect(const prepare& plan, data_end& x) {
+  const auto g = plan.next;
+  auto& s = sessions_[g];
+  if (s.ends.empty()) {
+    s.grid = plan.target;
+    s.ends.resize(plan.target.participants.size());
+  }
+  for (std::uint32_t i = 0; i < s.ends.size(); ++i)
+    if (plan.target.participants[i].slot == x.slot && !s.closed.contains(i))
+      s.ends[i] = &x;
+  engine_.after(x.process, connect_limit, [this, g, slot = x.slot] {
+    const auto* s = find(g);
+    if (!s || s->complete)
+      return;
+    const auto missing = std::ranges::find(s->ends, nullptr) - s->ends.begin();
+    for (auto* each : s->ends)
+      if (each && each->slot == slot)
+        return each->on_unreachable(g, static_cast<std::uint32_t>(missing));
+  });
+  const bool reached = std::ranges::none_of(s.ends, [&](const auto* each) {
+    return !each || (cut_.contains(each->process->name) && s.ends.size() > 1);
+  });
+  if (!reached || s.complete)
+    return;
+  s.complete = true;
+  for (std::uint32_t i = 0; i < s.ends.size(); ++i)
+    pass(g, i, [g](data_end& each) { each.on_connected(g); });
+}
+
+void data_plane::close(generation g, const data_end& x) {
+  auto* s = find(g);
+  if (!s)
+    return;
+  const auto peer = static_cast<std::uint32_t>(std::ranges::find(s->ends, &x) - s->ends.begin());
+  if (peer == s->ends.size())
+    return;
+  s->ends[peer] = nullptr;
+  s->closed.insert(peer);
+  if (std::ranges::all_of(s->ends, [](const auto* each) { return !each; })) {
+    sessions_.erase(g);
+    return;
+  }
+  if (s->complete) // what is under way arrives first
+    for (std::uint32_t i = 0; i < s->ends.size(); ++i)
+      if (s->ends[i])
+        engine_.after(options_.message + delay(), [=, this] { tell_closed(g, i, peer); });
+}
+
+void data_plane::tell_closed(generation g, std::uint32_t whom, std::uint32_t peer) {
+  if (const auto* end = end_of(g, whom))
+    engine_.after(end->process, delay(), [=, this] {
+      if (auto* end = end_of(g, whom))
+        end->on_closed(g, peer);
+    });
+}
+
+void data_plane::pass(generation g, std::uint32_t to, std::function<void(data_end&)> what) {
+  const auto* end = end_of(g, to);
+  if (!end)
+    return;
+  engine_.after(end->process, delay(), [=, this] {
+    auto* end = end_of(g, to);
+    if (end && !cut_.contains(end->process->name))
+      what(*end);
+  });
+}
+
+void data_plane::move(generation g, const shard_move& what, const layer_state& x) {
+  pass(g, what.destination, [=](data_end& each) { each.on_shard(g, what.layer, x); });
+}
+
+void data_plane::begin_step(generation g, std::uint32_t rank, std::uint64_t step) {
+  auto* s = find(g);
+  if (!s || !s->complete)
+    return;
+  auto& begun = s->begun[step];
+  begun.insert(rank);
+  if (begun.size() < s->grid.ranks())
+    return;
+  s->begun.erase(step);
+  witness_.begins(g, step);
+  for (std::uint32_t r = 0; r < s->grid.ranks(); ++r)
+    if (const auto* end = s->ends[r])
+      engine_.after(end->process, options_.step * 3 / 4 + engine_.chance().between(0ns, options_.step / 2), [=, this] {
+        if (auto* end = end_of(g, r); end && !cut_.contains(end->process->name))
+          end->on_computed(g, step);
+      });
+}
+
+void data_plane::tell(generation g, std::uint32_t rank, std::uint64_t step, const wishes& x) {
+  const auto* s = find(g);
+  if (!s || !s->ends[rank])
+    return;
+  nanoseconds later = 0ns; // one after the other: who dies has told some
+  for (std::uint32_t r = 0; r < s->grid.ranks(); ++r)
+    if (r != rank)
+      engine_.after(s->ends[rank]->process, later += engine_.chance().between(0ns, 500us), [=, this] {
+        if (end_of(g, rank))
+          pass(g, r, [=](data_end& each) { each.on_wishes(g, step, x); });
+      });
+}
+
+void data_plane::bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<const parcel> what,
+                       std::weak_ptr<void> wanted) {
+  engine_.after(from, delay(), [=, this] {
+    const auto known = ends_.find(keeper);
+    if (wanted.expired())
+      return;
+    const auto again = [=, this] {
+      engine_.after(from, engine_.chance().between(20ms, 1s), [=, this] { bring(from, keeper, what, wanted); });
+    };
+    if (known == ends_.end() || cut_.contains(from->name) || cut_.contains(known->second->process->name))
+      return again();
+    engine_.after(known->second->process, delay(), [=, this] {
+      const auto there = ends_.find(keeper);
+      if (there == ends_.end() || !there->second->takes(*what))
+        again();
+    });
+  });
+}
+
+// Whoever waits for one that is cut off waits until that is noticed. What was under way is lost with the connections.
+void data_plane::cut(const process_ptr& p) {
+  if (!cut_.insert(p->name).second)
+    return;
+  engine_.after(cut_noticed, [this, p] {
+    for (const auto& [g, s] : sessions_)
+      for (std::uint32_t i = 0; s.complete && i < s.ends.size(); ++i)
+        for (std::uint32_t j = 0; s.ends[i] && j < s.ends.size(); ++j)
+          if (s.ends[j] && i != j && (s.ends[i]->process == p || s.ends[j]->process == p) &&
+              s.ends[i]->process != s.ends[j]->process)
+            tell_closed(g, i, j);
+  });
+}
+
+void data_plane::heal(const process_ptr& p) {
+  cut_.erase(p->name);
+}
+
+} // namespace parcae::simulation

@@ -1,0 +1,114 @@
+#pragma once
+
+// The connections between executors in a simulation: of generations, whose ranks step together, and of snapshots.
+
+#include "tests/simulation/engine.hpp"
+#include "tests/simulation/witness.hpp"
+
+#include "protocols/choreography/choreography.hpp"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace parcae::simulation {
+
+/// A layer's state.
+struct layer_state {
+  version at;
+  std::uint64_t bits = 0;
+};
+
+/// What a rank tells all others at the end of a step.
+struct wishes {
+  bool stop = false;
+  bool snapshot = false;
+};
+
+/// Layers on their way to a keeper.
+struct parcel {
+  job_id job;
+  snapshot_pass pass;
+  commit_result result;
+  std::vector<std::pair<std::uint32_t, layer_state>> layers;
+};
+
+/// An executor, as the data plane sees it.
+class data_end {
+public:
+  data_end(process_ptr p, slot_id s) : process(std::move(p)), slot(std::move(s)) {}
+  virtual ~data_end() = default;
+
+  const process_ptr process;
+  const slot_id slot;
+
+  virtual void on_connected(generation g) = 0;
+  virtual void on_unreachable(generation g, std::uint32_t peer) = 0;
+  virtual void on_closed(generation g, std::uint32_t peer) = 0; ///< by that participant, or what lies between
+  virtual void on_shard(generation g, std::uint32_t layer, const layer_state& x) = 0;
+  virtual void on_computed(generation, std::uint64_t /*step*/) {}
+  virtual void on_wishes(generation, std::uint64_t /*step*/, const wishes&) {}
+  virtual bool takes(const parcel&) { return false; }
+};
+
+struct data_plane_options {
+  nanoseconds step = 200ms;
+  nanoseconds message = 3ms; ///< takes at most
+};
+
+class data_plane {
+public:
+  data_plane(engine& e, witness& w, const data_plane_options& options) : engine_(e), witness_(w), options_(options) {}
+
+  void add(data_end& x) { ends_[x.slot] = &x; }
+  /// All its connections end. False: another has its slot by now.
+  bool remove(data_end& x);
+
+  /// Waits for all participants of the plan; answered by on_connected or on_unreachable.
+  void connect(const prepare& plan, data_end& x);
+  /// That participant's connections end.
+  void close(generation g, const data_end& x);
+  void move(generation g, const shard_move& what, const layer_state& x);
+  /// Answered by on_computed, once all ranks have begun.
+  void begin_step(generation g, std::uint32_t rank, std::uint64_t step);
+  void tell(generation g, std::uint32_t rank, std::uint64_t step, const wishes& x);
+
+  /// Until the keeper takes it, or `wanted` is gone.
+  void bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<const parcel> what,
+             std::weak_ptr<void> wanted);
+
+  /// The hosts of this process and of all others do not reach each other.
+  void cut(const process_ptr& p);
+  void heal(const process_ptr& p);
+
+  std::size_t sessions() const { return sessions_.size(); }
+
+private:
+  struct session {
+    placement grid;
+    std::vector<data_end*> ends; ///< by participant; null: not there yet, or no more
+    std::set<std::uint32_t> closed;
+    bool complete = false; ///< all were there
+    std::map<std::uint64_t, std::set<std::uint32_t>> begun; ///< by step: ranks
+  };
+
+  session* find(generation g);
+  data_end* end_of(generation g, std::uint32_t participant);
+  /// That participant hears that its connection to another has ended.
+  void tell_closed(generation g, std::uint32_t whom, std::uint32_t peer);
+  nanoseconds delay() { return engine_.chance().between(50us, options_.message); }
+  /// From one participant to another, in their order.
+  void pass(generation g, std::uint32_t to, std::function<void(data_end&)> what);
+
+  engine& engine_;
+  witness& witness_;
+  const data_plane_options options_;
+  std::map<slot_id, data_end*> ends_;
+  std::map<generation, session> sessions_;
+  std::set<std::string> cut_;
+};
+
+} // namespace parcae::simulation

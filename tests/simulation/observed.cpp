@@ -1,0 +1,174 @@
+#include "tests/simulation/observed.hpp"
+
+#include <algorithm>
+#include <variant>
+
+namespace parcae::simulation {
+
+namespace {
+
+std::uint64_t mixed(std::uint64_t x) { // SplitMix64's finaliser
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+std::string name_of(generation g) {
+  return "generation " + std::to_string(g.value);
+}
+
+const chain_link* link_of(const std::vector<chain_link>& chain, generation g) {
+  const auto found = std::ranges::find(chain, g, &chain_link::by);
+  return found == chain.end() ? nullptr : &*found;
+}
+
+bool is_open(const chain_link& x) {
+  return x.last == UINT64_MAX;
+}
+
+struct command_check {
+  const observed& seen;
+  const slot_id& to;
+
+  std::string operator()(const prepare& x) const {
+    if (x.next > seen.durable.reserved)
+      return name_of(x.next) + " is prepared before its number is in the journal";
+    const auto known = seen.generations.find(x.next);
+    if (known != seen.generations.end() && known->second.checksum != checksum_of(x))
+      return name_of(x.next) + " is prepared with two plans";
+    return {};
+  }
+
+  std::string operator()(const activate& x) const {
+    const auto* link = link_of(seen.durable.chain, x.next);
+    if (!link || seen.durable.chain.back().by != x.next || !is_open(*link))
+      return name_of(x.next) + " is activated, and the journal does not have it as begun";
+    if (link->base != x.at.steps)
+      return name_of(x.next) + " is activated at " + to_string(x.at) + ", the journal has " + std::to_string(link->base);
+    return {};
+  }
+
+  std::string operator()(const decide& x) const {
+    const auto* link = link_of(seen.durable.chain, x.current);
+    if (!link || is_open(*link))
+      return "a decision on " + name_of(x.current) + " is told before the journal has it";
+    if (x.result.step != no_step && link->last != x.result.step + 1)
+      return name_of(x.current) + " is told to apply step " + std::to_string(x.result.step) + ", and ends at " +
+             std::to_string(link->last) + " in the journal";
+    return {};
+  }
+
+  std::string operator()(const release& x) const {
+    const auto known = seen.generations.find(x.current);
+    if (known == seen.generations.end() || known->second.applied.empty())
+      return "shards are released before " + name_of(x.current) + " has committed a step";
+    return {};
+  }
+
+  std::string operator()(const confirm& x) const {
+    for (std::uint32_t layer = 0; x.newest.steps > 0 && layer < seen.layers; ++layer)
+      if (!seen.ever_kept.contains({layer, x.newest}))
+        return "version " + to_string(x.newest) + " is confirmed, and no keeper ever had its layer " +
+               std::to_string(layer);
+    return {};
+  }
+
+  std::string operator()(const abort_generation& x) const {
+    const auto known = seen.generations.find(x.current);
+    const auto* link = link_of(seen.durable.chain, x.current);
+    const bool trains = link && is_open(*link) && !seen.durable.over && known != seen.generations.end();
+    if (trains && known->second.base && !known->second.disturbed && seen.pristine.contains(to))
+      return name_of(x.current) + " is aborted, and nothing had happened to its ranks";
+    return {};
+  }
+
+  std::string operator()(const auto&) const { return {}; }
+};
+
+// The newest version of g after `last` that those hold whole to whom nothing was ever done.
+std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last) {
+  std::map<std::uint64_t, std::set<std::uint32_t>> layers;
+  for (const auto& slot : seen.pristine)
+    if (const auto held = seen.held.find(slot); held != seen.held.end())
+      for (const auto& x : held->second)
+        if (x.at.by == g && x.at.steps > last)
+          layers[x.at.steps].insert(x.layer);
+  std::uint64_t result = last;
+  for (const auto& [steps, x] : layers)
+    if (x.size() == seen.layers)
+      result = std::max(result, steps);
+  return result;
+}
+
+} // namespace
+
+std::uint64_t initial_bits(std::uint32_t layer) {
+  return mixed(layer + 1);
+}
+
+std::uint64_t trained_bits(std::uint64_t before, std::uint32_t layer, std::uint64_t step) {
+  return mixed(before ^ mixed(layer ^ mixed(step)));
+}
+
+std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps) {
+  auto result = initial_bits(layer);
+  for (std::uint64_t step = 0; step < steps; ++step)
+    result = trained_bits(result, layer, step);
+  return result;
+}
+
+std::string problem_with(const observed& seen, const slot_id& to, const command& what) {
+  return std::visit(command_check{seen, to}, what);
+}
+
+std::string problem_with(const observed& seen, const job_memory& next) {
+  if (next.reserved < seen.durable.reserved)
+    return "numbers of generations are given back";
+  const auto& chain = next.chain;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const auto before = i > 0 ? chain[i - 1] : chain_link{};
+    if (chain[i].base != before.last || chain[i].by <= before.by || chain[i].last < chain[i].base)
+      return "the chain is broken before " + name_of(chain[i].by);
+    const auto known = seen.generations.find(chain[i].by);
+    const auto* was = link_of(seen.durable.chain, chain[i].by);
+    if (is_open(chain[i]) || (was && *was == chain[i]))
+      continue;
+    for (auto step = chain[i].base; step < chain[i].last; ++step)
+      if (known == seen.generations.end() || !known->second.exchanged.contains(step))
+        return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and step " +
+               std::to_string(step) + " was never exchanged in it";
+    if (const auto held = surely_held(seen, chain[i].by, chain[i].last); held > chain[i].last && !next.over)
+      return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and version " +
+             std::to_string(held) + " is held by those to whom nothing happened";
+  }
+  for (const auto& [layer, digest] : next.layer_digests)
+    if (digest != std::to_string(right_bits(layer, next.chain.back().last)))
+      return "the final layer " + std::to_string(layer) + " is not what an undisturbed run makes";
+  if (next.good && next.layer_digests.size() != seen.layers)
+    return "the job is done, and not all of what it trained is known";
+  for (const auto& was : seen.durable.chain)
+    if (!link_of(chain, was.by) && surely_held(seen, was.by, was.base) > was.base)
+      return name_of(was.by) + " is void, and all it made is held by those to whom nothing happened";
+  return {};
+}
+
+std::string problem_with_begin(const observed& seen, generation g, std::uint64_t step) {
+  const auto known = seen.generations.find(g);
+  if (known == seen.generations.end() || !known->second.base || step < *known->second.base)
+    return name_of(g) + " begins step " + std::to_string(step) + ", which is none of it";
+  // Ranks that nobody can reach may train on for a while, alone. What they make is void.
+  const auto& grid = known->second.grid;
+  for (std::uint32_t r = 0; r < grid.ranks() && g < seen.newest_begun; ++r)
+    if (seen.pristine.contains(grid.participants[r].slot))
+      return name_of(g) + " begins step " + std::to_string(step) + " after " + name_of(seen.newest_begun) + " trained";
+  return {};
+}
+
+std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits) {
+  return bits == right_bits(layer, at.steps) ? std::string()
+                                             : "layer " + std::to_string(layer) + " at version " + to_string(at) +
+                                                   " was not trained on its steps";
+}
+
+} // namespace parcae::simulation

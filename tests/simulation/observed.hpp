@@ -1,0 +1,55 @@
+#pragma once
+
+// What was seen of a simulated cluster, and what must hold of it: pure functions of that and of what happens next.
+
+#include "protocols/choreography/choreography.hpp"
+#include "protocols/client/journal.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace parcae::simulation {
+
+/// Stands for the bits of a layer: follows from the steps it was trained on, in their order, and from nothing else.
+std::uint64_t initial_bits(std::uint32_t layer);
+std::uint64_t trained_bits(std::uint64_t before, std::uint32_t layer, std::uint64_t step);
+/// Of an undisturbed run.
+std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps);
+
+/// Of one generation.
+struct generation_history {
+  std::uint64_t checksum = 0; ///< of its plan
+  placement grid;
+  std::optional<std::uint64_t> base;           ///< once it was activated
+  std::set<std::uint64_t> begun, exchanged;    ///< steps that all ranks began; of which a rank knows the result
+  std::map<std::uint64_t, std::set<std::uint32_t>> applied; ///< by version: layers
+  bool disturbed = false; ///< something was done to one of its ranks, or one of them failed, since it was activated
+};
+
+struct observed {
+  std::uint32_t layers = 0;
+  job_memory durable;     ///< of the job, as the journal has it
+  std::map<generation, generation_history> generations;
+  generation newest_begun; ///< that has begun a step
+  std::set<layer_version> ever_kept; ///< by keepers
+  std::set<slot_id> pristine;        ///< living slots to which nothing was ever done
+  std::map<slot_id, inventory> held; ///< by executors that live
+};
+
+// What must hold when that happens. Empty: it does.
+
+/// The manager says it to an executor.
+std::string problem_with(const observed& seen, const slot_id& to, const command& what);
+/// The journal has this now, in the place of what it had.
+std::string problem_with(const observed& seen, const job_memory& next);
+/// All ranks of the generation begin the step.
+std::string problem_with_begin(const observed& seen, generation g, std::uint64_t step);
+/// An executor has this at that version.
+std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits);
+
+} // namespace parcae::simulation

@@ -1,0 +1,235 @@
+#include "tests/simulation/schedule.hpp"
+
+#include "tests/simulation/cluster.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace parcae::simulation {
+
+namespace {
+
+constexpr std::size_t most_lines = 5; ///< of problems; the first is what counts
+constexpr nanoseconds patience = 15min; ///< with a cluster that is left in peace
+
+job_specification job_for(dice& chance) {
+  job_specification job;
+  job.model = {.kind = "mlp", .layers = 1 + static_cast<std::uint32_t>(chance.below(3)), .width = 8, .sequence = 4,
+               .vocabulary = 8};
+  job.data.kind = "synthetic";
+  job.data.samples = 1024;
+  job.global_batch = 8;
+  job.micro_batch = 1;
+  job.virtual_replicas = 4;
+  job.steps = 20 + chance.below(60);
+  job.keeper_every = 1 + chance.below(6);
+  job.keeper_copies = 1 + static_cast<std::uint32_t>(chance.below(2));
+  job.checkpoint_every = chance.percent(30) ? 5 : 0;
+  job.max_depth = 1 + static_cast<std::uint32_t>(chance.below(3));
+  job.min_depth = 1 + static_cast<std::uint32_t>(chance.below(job.max_depth));
+  job.max_width = 4;
+  job.policy = chance.percent(10) ? "liveput" : "throughput";
+  job.look_ahead = 2;
+  if (const auto problem = problem_of(job); !problem.empty())
+    throw std::logic_error("the job cannot run: " + problem);
+  return job;
+}
+
+cluster_options options_for(std::uint64_t seed, fault wrong, bool tells) {
+  dice chance(~seed);
+  cluster_options result;
+  result.seed = seed;
+  result.wrong = wrong;
+  result.tells = tells;
+  result.job = job_for(chance);
+  result.data.step = chance.between(50ms, 800ms);
+  result.network.usual = chance.between(200us, chance.percent(20) ? 100ms : 5ms);
+  result.network.most = chance.between(100ms, 900ms);
+  return result;
+}
+
+/// Does harm to a cluster.
+class harm {
+public:
+  harm(cluster& c, std::size_t workers, std::size_t keepers) : c_(c), workers_(workers), keepers_(keepers) {}
+
+  void do_something() {
+    using deed = void (harm::*)();
+    static constexpr std::array<deed, 24> deeds{
+        &harm::start_worker, &harm::start_worker, &harm::start_worker,  &harm::start_worker,  &harm::kill_one,
+        &harm::kill_one,     &harm::kill_one,     &harm::kill_two,      &harm::give_notice,   &harm::give_notice,
+        &harm::freeze,       &harm::freeze,       &harm::cut_control,   &harm::cut_data,      &harm::reset,
+        &harm::break_down,   &harm::kill_manager, &harm::kill_manager,  &harm::freeze_manager, &harm::freeze_manager,
+        &harm::break_journal, &harm::kill_keeper, &harm::start_keeper,  &harm::harm_keeper};
+    (this->*deeds[c_.chance().below(deeds.size())])();
+  }
+
+  void start_worker() {
+    for (std::size_t i = 0; i < workers_; ++i)
+      if (const auto name = "w" + std::to_string(i); !c_.nodes().contains(name))
+        return c_.start_node(name, false, 1 + static_cast<std::uint32_t>(c_.chance().below(2)));
+  }
+
+  void start_keeper() {
+    for (std::size_t i = 0; i < keepers_; ++i)
+      if (const auto name = "k" + std::to_string(i); !c_.nodes().contains(name))
+        return c_.start_node(name, true, 1);
+  }
+
+private:
+  node_ptr any(bool keeper) {
+    std::vector<node_ptr> all;
+    for (const auto& [name, x] : c_.nodes())
+      if (x->keeper == keeper)
+        all.push_back(x);
+    return all.empty() ? nullptr : c_.chance().one_of(all);
+  }
+
+  /// Mostly short.
+  nanoseconds a_while() { return c_.chance().between(50ms, c_.chance().percent(70) ? 1'500ms : 9s); }
+
+  template <class Function>
+  void to_any(bool keeper, Function f) {
+    if (const auto x = any(keeper))
+      f(x);
+  }
+
+  void kill_one() {
+    to_any(false, [&](const auto& x) { c_.kill_node(x, c_.chance().percent(30)); });
+  }
+  void kill_two() {
+    kill_one();
+    kill_one();
+  }
+  void give_notice() {
+    to_any(false, [&](const auto& x) { c_.give_notice(x, std::chrono::milliseconds(c_.chance().below(20'000))); });
+  }
+  void freeze() {
+    to_any(false, [&](const auto& x) { c_.freeze_node(x, a_while()); });
+  }
+  void cut_control() {
+    to_any(c_.chance().percent(20), [&](const auto& x) { c_.cut_control(x, a_while()); });
+  }
+  void cut_data() {
+    to_any(c_.chance().percent(20), [&](const auto& x) { c_.cut_data(x, a_while()); });
+  }
+  void reset() {
+    to_any(c_.chance().percent(20), [&](const auto& x) { c_.reset(x); });
+  }
+  void break_down() {
+    to_any(false, [&](const auto& x) { c_.break_down(x); });
+  }
+  void kill_manager() {
+    if (!c_.has_manager())
+      return;
+    c_.kill_manager();
+    restart_manager();
+  }
+  void restart_manager() {
+    c_.time().after(a_while(), [this] {
+      if (!c_.has_manager())
+        c_.start_manager();
+    });
+  }
+  void freeze_manager() { c_.freeze_manager(a_while()); }
+  void break_journal() { c_.break_journal(); }
+  void kill_keeper() {
+    if (c_.chance().percent(40))
+      to_any(true, [&](const auto& x) { c_.kill_node(x, c_.chance().percent(30)); });
+  }
+  void harm_keeper() {
+    to_any(true, [&](const auto& x) {
+      switch (c_.chance().below(3)) {
+      case 0:
+        return c_.freeze_node(x, a_while());
+      case 1:
+        return c_.give_notice(x, std::chrono::milliseconds(c_.chance().below(20'000)));
+      default:
+        c_.fill_disk(x->name, c_.chance().percent(50));
+      }
+    });
+  }
+
+  cluster& c_;
+  const std::size_t workers_, keepers_;
+};
+
+// Until its end nothing is done to it, and whoever is missing comes back.
+void leave_in_peace(cluster& c, harm& h) {
+  c.note("peace");
+  c.heal_all();
+  for (const auto& name : c.keepers())
+    if (!c.nodes().contains(name))
+      c.start_node(name, true, 1);
+  h.start_keeper();
+  const auto revive = [&] {
+    if (!c.has_manager())
+      c.start_manager();
+    std::size_t workers = 0;
+    for (const auto& [name, x] : c.nodes())
+      workers += !x->keeper && !x->leaving;
+    for (const auto& name : c.keepers())
+      if (!c.nodes().contains(name))
+        c.start_node(name, true, 1);
+    for (; workers < 3; ++workers)
+      c.start_node("fresh" + std::to_string(c.chance().number() % 1'000'000), false, 1);
+  };
+  const auto end = c.time().now() + patience;
+  while (c.time().now() < end && !c.is_over() && c.sees().problems().empty()) {
+    revive();
+    c.time().run_until(c.time().now() + 5s, [&] { return c.is_over() || !c.sees().problems().empty(); });
+  }
+  if (!c.is_over())
+    c.sees().object("the job does not end, though nothing is done to it");
+}
+
+} // namespace
+
+schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
+  const auto options = options_for(seed, wrong, tells);
+  cluster c(options);
+  auto& chance = c.chance();
+  const bool large = chance.percent(3);
+  harm h(c, large ? 24 + chance.below(12) : 2 + chance.below(7), 1 + chance.below(3));
+  const auto begun = c.time().now();
+  schedule_outcome result;
+  const auto stop = [&] { return c.is_over() || !c.sees().problems().empty(); };
+  c.start_manager();
+  c.submit();
+  for (auto left = large ? 24 : 1 + chance.below(4); left > 0; --left)
+    h.start_worker();
+  if (chance.percent(90))
+    h.start_keeper();
+  if (chance.percent(50))
+    h.start_keeper();
+  c.time().run_until(begun + chance.between(100ms, 4s), stop);
+  const auto until = begun + chance.between(5s, 40s);
+  const auto pause = chance.between(100ms, 6s);
+  while (c.time().now() < until && !stop()) {
+    ++result.harms;
+    h.do_something();
+    c.time().run_until(c.time().now() + chance.between(0ms, chance.percent(20) ? 20ms : pause), stop);
+  }
+  if (c.sees().problems().empty() && !c.is_over())
+    leave_in_peace(c, h);
+  result.virtual_s = std::chrono::duration<double>(c.time().now() - begun).count();
+  for (const auto& [g, x] : c.sees().seen().generations)
+    result.generations += x.base.has_value();
+  if (c.sees().problems().empty() && !c.sees().seen().durable.good)
+    c.sees().object("the job ends, but is not done: " + c.sees().seen().durable.why);
+  if (c.sees().problems().empty()) {
+    c.heal_all();
+    c.time().run_until(c.time().now() + 15s, [] { return false; });
+    c.look_for_leaks();
+  }
+  result.problems = c.sees().problems();
+  result.problems.resize(std::min(result.problems.size(), most_lines));
+  result.digest = c.digest();
+  result.messages = c.time().messages();
+  return result;
+}
+
+} // namespace parcae::simulation

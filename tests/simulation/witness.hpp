@@ -1,0 +1,40 @@
+#pragma once
+
+// Sees what happens in a simulation, holds it to what must hold, and remembers it.
+
+#include "tests/simulation/observed.hpp"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace parcae::simulation {
+
+class witness {
+public:
+  explicit witness(std::uint32_t layers) { seen_.layers = layers; }
+
+  void told(const slot_id& to, const command& what);
+  void said(const slot_id& from, const report& what);
+  void durable(const job_memory& now);
+  void begins(generation g, std::uint64_t step);
+  void exchanged(generation g, std::uint64_t step) { seen_.generations[g].exchanged.insert(step); }
+  void applied(generation g, const version& at, std::uint32_t layer, std::uint64_t bits);
+  void holds(const slot_id& who, inventory what) { seen_.held[who] = std::move(what); }
+  void keeps(std::uint32_t layer, const version& at, std::uint64_t bits);
+
+  /// Something is done to it, or to what it needs.
+  void disturbed(const slot_id& who);
+  void joined(const slot_id& who) { seen_.pristine.insert(who); }
+  void gone(const slot_id& who);
+
+  void object(const std::string& problem);
+  const std::vector<std::string>& problems() const { return problems_; }
+  const observed& seen() const { return seen_; }
+
+private:
+  observed seen_;
+  std::vector<std::string> problems_;
+};
+
+} // namespace parcae::simulation
