@@ -9,6 +9,12 @@ import numpy
 
 import parcae_model
 
+try:  # deploy/setup installs it
+    import datasets
+    import PIL.Image
+except ImportError:
+    datasets = None
+
 
 class Image:
     """As PIL's: of one colour."""
@@ -96,6 +102,47 @@ class DatasetTest(unittest.TestCase):
                 self.export(data)
             self.assertIn(why, str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))
+
+
+@unittest.skipUnless(datasets, "Hugging Face's datasets is not installed")
+class HuggingFaceTest(unittest.TestCase):
+    """The same by the library itself: tokenised by map, formatted, shuffled, read from its cache on the disk."""
+
+    export = DatasetTest.export
+
+    def test_mapped_and_shuffled(self):
+        texts = [f"line {i} of some text" for i in range(2500)]
+        data = datasets.Dataset.from_dict({"text": texts, "label": [i % 3 for i in range(2500)]})
+        data = data.map(lambda x: {"input_ids": list(x["text"].encode()[:12].ljust(12)), "attention_mask": [1] * 12})
+        data = data.shuffle(seed=3)
+        wanted = [(list(x["text"].encode()[:12].ljust(12)), x["label"]) for x in data]
+        for form in (None, "numpy", "torch"):
+            _, samples = self.export(data.with_format(form), inputs=("input_ids", "attention_mask"), targets="label")
+            self.assertEqual([(a.tolist(), int(b)) for a, b in zip(samples["input_ids"], samples["targets"])], wanted)
+            self.assertEqual(samples["attention_mask"].min(), 1)
+
+    def test_from_disk(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = [[i, i + 1, 70000] for i in range(1200)]
+            datasets.Dataset.from_dict({"input_ids": rows, "labels": rows}).save_to_disk(folder)
+            said, samples = self.export(datasets.load_from_disk(folder), shift=True)
+        self.assertEqual(said["inputs"][0]["type"], "int32")
+        self.assertEqual(samples["input_ids"].tolist(), rows)
+        self.assertEqual(samples["targets"].tolist(), [[b, c, -100] for _, b, c in rows])
+
+    def test_its_images(self):
+        pictures = [PIL.Image.new("RGB", (30, 20), (1, 2, 3)), PIL.Image.new("L", (20, 50), 9)]
+        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+        data = datasets.Dataset.from_dict({"image": pictures, "label": [0, 1]}, features=features)
+        _, samples = self.export(data, inputs=("image",), targets="label", size=8)
+        self.assertEqual(samples["image"][:, :, 3, 3].tolist(), [[1, 2, 3], [9, 9, 9]])
+        self.assertEqual(samples["targets"].tolist(), [0, 1])
+
+    def test_its_refusals(self):
+        data = datasets.Dataset.from_dict({"input_ids": [[1, 2], [1, 2, 3]], "labels": [0, 1]})
+        with self.assertRaises(parcae_model.CannotExport) as caught:
+            self.export(data)
+        self.assertIn("sample 1: input_ids has the extents [3], in sample 0 [2]", str(caught.exception))
 
 
 if __name__ == "__main__":
