@@ -68,8 +68,9 @@ bool snapshot_feed::send(const generation_state& g, const layer_store& store, co
     const auto& state = store.at(layer);
     shard_bytes bytes{layer, state.at, {}};
     for (const auto& part : state.parts()) {
-      const auto* first = static_cast<const std::byte*>(part.data_ptr());
-      bytes.parts.emplace_back(first, first + part.nbytes());
+      const auto here = part.to(at::kCPU);
+      const auto* first = static_cast<const std::byte*>(here.data_ptr());
+      bytes.parts.emplace_back(first, first + here.nbytes());
     }
     for (std::uint32_t c = 0; c < copies; ++c) {
       auto& parcel = parcels[(layer + c) % keepers];
