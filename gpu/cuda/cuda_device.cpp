@@ -68,12 +68,18 @@ void use(int number) {
 
 class cuda_stream final : public stream {
 public:
-  explicit cuda_stream(int number) : number_(number) {
+  explicit cuda_stream(int number) : number_(number) {}
+  ~cuda_stream() override {
+    if (stream_)
+      cudaStreamDestroy(stream_); // which lets what was given end
+  }
+  cuda_stream(const cuda_stream&) = delete;
+
+  /// One of its own; else it is the device's default stream, which LibTorch takes.
+  void separate() {
     use(number_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   }
-  ~cuda_stream() override { cudaStreamDestroy(stream_); } // which lets what was given end
-  cuda_stream(const cuda_stream&) = delete;
 
   void copy(void* to, const void* from, std::size_t bytes) override {
     use(number_);
@@ -176,6 +182,7 @@ device_facts facts_of(int number) {
   check(cudaRuntimeGetVersion(&runtime), "asking the CUDA runtime");
   device_facts x;
   x.type = "cuda";
+  x.place = "cuda:" + std::to_string(number);
   x.name = properties.name;
   x.computes_as = x.name + " sm_" + std::to_string(properties.major) + std::to_string(properties.minor) + " " +
                   std::to_string(properties.multiProcessorCount) + " SMs, driver " + driver_version() + ", CUDA " +
@@ -202,11 +209,17 @@ public:
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "pinned memory");
     return {static_cast<std::byte*>(memory), [](std::byte* x) { cudaFreeHost(x); }};
   }
-  std::unique_ptr<stream> make_stream() override { return std::make_unique<cuda_stream>(number_); }
+  std::unique_ptr<stream> make_stream() override {
+    auto x = std::make_unique<cuda_stream>(number_);
+    x->separate();
+    return x;
+  }
+  stream& compute() override { return compute_; }
 
 private:
   const int number_;
   const device_facts facts_;
+  cuda_stream compute_{number_};
 };
 
 } // namespace

@@ -1,7 +1,9 @@
 #pragma once
 
-// Bytes between the participants of one generation. Torch-free; implemented over TCP (tcp_communicator.hpp).
+// Bytes between the participants of one generation. Torch-free; implemented over TCP (tcp_communicator.hpp), and on top
+// of that for the memory of devices (staged_communicator.hpp).
 
+#include "gpu/device/device.hpp"
 #include "gpu/model/snapshot.hpp"
 #include "protocols/values/ids.hpp"
 
@@ -9,10 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 namespace parcae {
 
@@ -66,14 +66,16 @@ using ticket = std::shared_ptr<transmission>;
 
 /// Connections to all participants of one generation. Messages between two participants keep their order: the n-th
 /// receive posted for a peer takes the n-th message that peer sent, and their tags and lengths must agree. Any number
-/// of sends and receives may be under way, in both directions at once. Nothing is copied: a receive is read from the
-/// socket into its buffer, a send is written from its buffer.
+/// of sends and receives may be under way, in both directions at once.
+///
+/// Memory of a device is used in the order of its compute stream: what is sent is what the work given before leaves
+/// there, and what came is there for the work given after wait().
 ///
 /// When a connection ends, what came before its end is still received; only transmissions that need more of it fail.
 /// Others go on until abort().
 ///
-/// Threads: one thread posts and waits; abort() may be called from any. Buffers must stay alive until their ticket was
-/// waited for, or until the communicator is destroyed.
+/// Threads: any; for the messages to one participant, or from it, one at a time posts. Buffers must stay alive until
+/// their ticket was waited for, or until the communicator is destroyed.
 class communicator {
 public:
   virtual ~communicator() = default;
@@ -81,10 +83,8 @@ public:
   virtual std::uint32_t self() const = 0; ///< this participant's number
   virtual std::uint32_t size() const = 0; ///< number of participants
 
-  virtual ticket send(std::uint32_t peer, tag what, std::span<const std::byte> bytes) = 0;
-  virtual ticket receive(std::uint32_t peer, tag what, std::span<std::byte> bytes) = 0;
-  /// Like receive, for a message of unknown length up to `most` bytes; *bytes is resized before it is filled.
-  virtual ticket receive_any(std::uint32_t peer, tag what, std::vector<std::byte>* bytes, std::size_t most) = 0;
+  virtual ticket send(std::uint32_t peer, tag what, const_memory_view bytes) = 0;
+  virtual ticket receive(std::uint32_t peer, tag what, memory_view bytes) = 0;
 
   /// Returns when the transmission is done; throws communication_error when the communicator was aborted, its
   /// connection broke, or `limit` passed.
@@ -92,7 +92,8 @@ public:
   /// Whether wait() would return or throw at once. Moves what can be moved.
   virtual bool done(const ticket& x) = 0;
 
-  /// Closes all connections; pending and later transmissions fail at once. Returns when no buffer is touched any more.
+  /// Closes all connections; pending and later transmissions fail at once. Returns when no
+  /// buffer of the host is touched any more; those of a device may be until this object is destroyed.
   virtual void abort() noexcept = 0;
 };
 

@@ -18,7 +18,7 @@
 namespace parcae {
 
 /// Version of everything in frame.capnp; a greeting with another one is refused.
-inline constexpr std::uint16_t data_protocol_version = 3;
+inline constexpr std::uint16_t data_protocol_version = 4;
 
 /// No instance's name is longer.
 inline constexpr std::size_t most_name_bytes = 104;

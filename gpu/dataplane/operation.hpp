@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace parcae {
 
@@ -32,16 +31,15 @@ inline std::uint64_t seed_of(frame x) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
+/// One frame. Of a message of several, the last is its ticket: they are done, or fail, in their order.
 struct operation : transmission {
   enum class status { pending, done, failed };
 
   tag what{};
   std::array<std::byte, frame_size> header;
   std::byte* payload = nullptr;
-  std::size_t length = 0;                                    ///< of the payload; unknown before the header if `grows`
+  std::size_t length = 0;                                    ///< of the payload
   std::size_t moved = 0;                                     ///< bytes of header and payload written or read so far
-  std::vector<std::byte>* grows = nullptr;                   ///< receive_any: resized to what comes
-  std::size_t most = 0;                                      ///< receive_any: upper bound of `length`
   std::uint64_t checksum = 0;                                ///< shards: as the sender says
   std::unique_ptr<XXH3_state_t, hash_state_deleter> hashing; ///< shards, receiving
   peer_connection* on = nullptr;                             ///< set by send and receive

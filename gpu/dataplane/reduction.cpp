@@ -15,8 +15,8 @@ constexpr std::size_t chunks_ahead = 4;
 /// A live peer may compute for minutes; progress is watched elsewhere.
 constexpr std::chrono::hours longest_wait{1};
 
-std::span<std::byte> bytes_of(float* x, std::size_t n) {
-  return std::as_writable_bytes(std::span(x, n));
+memory_view memory_of(const device_scratch& scratch, std::span<float> values) {
+  return {std::as_writable_bytes(values), &scratch.on()};
 }
 
 /// The order of additions in the tree below `node`, of which `leaves` are the first, left to right.
@@ -36,19 +36,21 @@ tag tag_of(std::uint64_t step, std::uint32_t index, std::size_t part) {
   return {channel::reduction, step, index << 16 | static_cast<std::uint32_t>(part & 0xffff)};
 }
 
-void grow(std::vector<float>& x, std::size_t n) {
-  if (x.size() < n)
-    x.resize(n);
-}
-
 } // namespace
+
+void device_scratch::grow(std::size_t floats) {
+  if (floats <= floats_)
+    return;
+  memory_ = on_.allocate(floats * sizeof(float));
+  floats_ = floats;
+}
 
 // Chunk c belongs to pipeline c mod D. In turn t a member sends its sums of chunk t to the owner, and ends chunk
 // t − ahead: as the owner it adds and sends the result to all, else it posts the receive of the result. Every member
 // goes through the same turns, which fixes the order of messages between any two.
 
 tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> group, std::uint32_t self,
-                                 std::uint32_t virtual_replicas, std::uint64_t step, std::vector<float>& scratch) :
+                                 std::uint32_t virtual_replicas, std::uint64_t step, device_scratch& scratch) :
     comm_(comm),
     group_(std::move(group)), self_(self), step_(step), scratch_(scratch),
     width_(static_cast<std::uint32_t>(group_.size())), arriving_(chunks_ahead + 1) {
@@ -68,7 +70,7 @@ tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> 
   note_joins(rest, {0, virtual_replicas}, joins);
   order_.emplace(std::move(joins));
   if (width_ > 1)
-    grow(scratch_, arriving_.size() * (leaves_.size() - mine_) * chunk_floats);
+    scratch_.grow(arriving_.size() * (leaves_.size() - mine_) * chunk_floats);
 }
 
 void tree_all_reduce::add(const std::vector<std::span<float>>& sums) {
@@ -118,13 +120,13 @@ void tree_all_reduce::begin_chunk(std::size_t c) {
   const auto what = tag_of(step_, 0, c);
   if (owner != self_) {
     for (auto part : parts)
-      rest_.push_back(comm_.send(group_[owner], what, std::as_bytes(part)));
+      rest_.push_back(comm_.send(group_[owner], what, memory_of(scratch_, part)));
     return;
   }
   locate(c);
   for (std::size_t i = 0; i < leaves_.size(); ++i)
     if (auto from = leaves_[i].pipeline; from != self_)
-      arriving(c).push_back(comm_.receive(group_[from], what, bytes_of(at_[i], parts[0].size())));
+      arriving(c).push_back(comm_.receive(group_[from], what, memory_of(scratch_, {at_[i], parts[0].size()})));
 }
 
 void tree_all_reduce::end_chunk(std::size_t c) {
@@ -133,17 +135,17 @@ void tree_all_reduce::end_chunk(std::size_t c) {
   const auto what = tag_of(step_, 0, c);
   if (owner != self_) {
     // The owner can only send the result after it got this member's sums, so their bytes were taken from here.
-    rest_.push_back(comm_.receive(group_[owner], what, std::as_writable_bytes(result)));
+    rest_.push_back(comm_.receive(group_[owner], what, memory_of(scratch_, result)));
     return;
   }
   for (auto& x : arriving(c))
     comm_.wait(x, longest_wait);
   arriving(c).clear();
   locate(c);
-  add_in_order(*order_, result.data(), at_, result.size());
+  scratch_.on().compute().add_in_order(*order_, result.data(), at_, result.size());
   for (std::uint32_t d = 0; d < width_; ++d)
     if (d != self_)
-      rest_.push_back(comm_.send(group_[d], what, std::as_bytes(result)));
+      rest_.push_back(comm_.send(group_[d], what, memory_of(scratch_, result)));
 }
 
 /// Sets at_ for an owned chunk.
@@ -159,7 +161,7 @@ void tree_all_reduce::locate(std::size_t c) {
 // Baidu's ring: in round r < D − 1 segment (self − r) goes to the next member, who adds it; in the other D − 1 rounds
 // the complete segments go round. Segments are cut into parts, each of which is sent on as soon as it is there.
 void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, std::uint32_t self, std::span<float> sum,
-                     std::uint64_t step, std::uint32_t index, std::vector<float>& scratch) {
+                     std::uint64_t step, std::uint32_t index, device_scratch& scratch) {
   const auto width = group.size();
   if (width == 1)
     return;
@@ -168,7 +170,7 @@ void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, s
   const auto parts = (segment_floats + chunk_floats - 1) / chunk_floats;
   const auto rounds = 2 * (width - 1);
   const auto ahead = 2 * chunks_ahead;
-  grow(scratch, ahead * chunk_floats);
+  scratch.grow(ahead * chunk_floats);
 
   // Part i % parts of the segment that is sent in round i / parts; the last segment may be shorter, even empty.
   auto part = [&](std::size_t i, std::size_t member) {
@@ -179,15 +181,15 @@ void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, s
   };
   std::vector<ticket> sent, arriving(ahead);
   auto send = [&](std::size_t i) {
-    sent.push_back(comm.send(next, tag_of(step, index, i), std::as_bytes(part(i, self))));
+    sent.push_back(comm.send(next, tag_of(step, index, i), memory_of(scratch, part(i, self))));
   };
   auto receive = [&](std::size_t i) {
     if (i >= rounds * parts)
       return;
     auto to = part(i, self + width - 1);
     if (i / parts < width - 1)
-      to = std::span(scratch).subspan(i % ahead * chunk_floats, to.size());
-    arriving[i % ahead] = comm.receive(previous, tag_of(step, index, i), std::as_writable_bytes(to));
+      to = {scratch.data() + i % ahead * chunk_floats, to.size()};
+    arriving[i % ahead] = comm.receive(previous, tag_of(step, index, i), memory_of(scratch, to));
   };
   for (std::size_t i = 0; i < ahead; ++i)
     receive(i);
@@ -197,7 +199,7 @@ void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, s
     comm.wait(arriving[i % ahead], longest_wait);
     auto to = part(i, self + width - 1);
     if (i / parts < width - 1)
-      add_values(to.data(), to.data(), scratch.data() + i % ahead * chunk_floats, to.size());
+      scratch.on().compute().add_values(to.data(), to.data(), scratch.data() + i % ahead * chunk_floats, to.size());
     receive(i + ahead);
     if (i / parts + 1 < rounds)
       send(i + parts);

@@ -3,7 +3,7 @@
 // Sums over the replicas of a stage, in an order that does not depend on how many there are (design, section 5).
 
 #include "gpu/dataplane/communicator.hpp"
-#include "gpu/device/kernels.hpp"
+#include "gpu/device/device.hpp"
 #include "protocols/schedule/replica_tree.hpp"
 
 #include <cstdint>
@@ -78,17 +78,34 @@ private:
   std::vector<entry> sums_;
 };
 
+/// Memory of a device for what is on its way; kept for the next use. Nothing is under way when it grows.
+class device_scratch {
+public:
+  /// The device outlives this object.
+  explicit device_scratch(device& on) : on_(on) {}
+
+  device& on() const { return on_; }
+  void grow(std::size_t floats);
+  float* data() const { return reinterpret_cast<float*>(memory_.get()); }
+
+private:
+  device& on_;
+  device_memory memory_;
+  std::size_t floats_ = 0;
+};
+
 /// All-reduces among the pipelines of a stage, while a step still computes: buffers are added as they become complete,
 /// in the same order and with the same lengths by every member. Reduce-scatter to chunk owners, who add in tree order,
 /// then all-gather; chunks of all buffers follow each other, so that sending, receiving, adding and computing overlap.
+/// Buffers are memory of the scratch's device, which adds.
 ///
 /// One thread, the communicator's. Throws communication_error; abort the communicator then, before buffers go.
 class tree_all_reduce {
 public:
-  /// `group[d]` is pipeline d's participant number; `self` is this one's d. `scratch` is grown as needed, outlives this
-  /// object, and may be reused.
+  /// `group[d]` is pipeline d's participant number; `self` is this one's d. `scratch` outlives this object, and may be
+  /// reused.
   tree_all_reduce(communicator& comm, std::vector<std::uint32_t> group, std::uint32_t self,
-                  std::uint32_t virtual_replicas, std::uint64_t step, std::vector<float>& scratch);
+                  std::uint32_t virtual_replicas, std::uint64_t step, device_scratch& scratch);
 
   /// `sums` are this pipeline's sub-tree sums of a buffer, equally long, in order. They stay where they are until
   /// finish(); then sums[0] is the sum over all virtual replicas and the others hold anything.
@@ -121,7 +138,7 @@ private:
   const std::vector<std::uint32_t> group_;
   const std::uint32_t self_;
   const std::uint64_t step_;
-  std::vector<float>& scratch_;
+  device_scratch& scratch_;
   const std::uint32_t width_;
   std::vector<leaf> leaves_;            ///< all pipelines' sums, left to right
   std::optional<addition_order> order_; ///< of the leaves; set once
@@ -137,6 +154,6 @@ private:
 /// For `reproducible = false`: a ring all-reduce in place over one sum per pipeline; the order of additions
 /// depends on the number of pipelines. `index` tells buffers of a step apart, `scratch` is as above.
 void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, std::uint32_t self, std::span<float> sum,
-                     std::uint64_t step, std::uint32_t index, std::vector<float>& scratch);
+                     std::uint64_t step, std::uint32_t index, device_scratch& scratch);
 
 } // namespace parcae

@@ -79,7 +79,7 @@ public:
       fail(*x, *d.broken);
       return;
     }
-    d.queued_bytes += std::max(x->length, x->most);
+    d.queued_bytes += x->length;
     d.queue.push_back(std::move(x));
     // With others before it, or another thread at work, nothing can be gained by trying.
     if (d.queue.size() == 1 && !d.armed && d.drivers == 0)
@@ -151,7 +151,7 @@ private:
 
   void pop_done(half& d) NEEDS_LOCK(d.mutex) {
     auto& x = *d.queue.front();
-    d.queued_bytes -= std::max(x.length, x.most);
+    d.queued_bytes -= x.length;
     x.now = operation::status::done;
     d.queue.pop_front();
   }
@@ -303,7 +303,6 @@ private:
     if (header_left > 0)
       pieces[count++] = {x.header.data() + x.moved, header_left};
     auto from = x.moved - std::min(x.moved, frame_size);
-    // A length that is not known is 0 here, so that only the header is read.
     if (auto rest = std::min(x.length - from, call_bytes); rest > 0)
       pieces[count++] = {x.payload + from, rest};
     auto n = take(std::span(pieces).first(count));
@@ -337,15 +336,8 @@ private:
     auto came = decode_frame(x.header);
     if (!came)
       return "malformed frame";
-    auto length_fits = x.grows ? came->length <= x.most : came->length == x.length;
-    if (came->what != x.what || !length_fits)
-      return "expected " + describe(x.what, x.grows ? x.most : x.length) + (x.grows ? " at most" : "") + ", came " +
-             describe(came->what, came->length);
-    if (x.grows) {
-      x.grows->resize(came->length);
-      x.payload = x.grows->data();
-      x.length = came->length;
-    }
+    if (came->what != x.what || came->length != x.length)
+      return "expected " + describe(x.what, x.length) + ", came " + describe(came->what, came->length);
     if (x.what.kind == channel::shard) {
       x.checksum = came->checksum;
       x.hashing.reset(XXH3_createState());
@@ -396,37 +388,26 @@ public:
 
   std::uint32_t size() const override { return static_cast<std::uint32_t>(connections_.size()); }
 
-  ticket send(std::uint32_t peer, tag what, std::span<const std::byte> bytes) override {
-    auto x = std::make_shared<operation>();
-    frame header{what, bytes.size(), 0};
-    if (what.kind == channel::shard)
-      header.checksum = XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed_of(header));
-    x->what = what;
-    x->header = encode(header);
-    x->payload = const_cast<std::byte*>(bytes.data()); // sendmsg takes iovec, which knows no const
-    x->length = bytes.size();
-    to(peer).start(x);
-    return x;
+  ticket send(std::uint32_t peer, tag what, const_memory_view x) override {
+    // sendmsg takes iovec, which knows no const
+    return start(peer, {const_cast<std::byte*>(x.bytes.data()), x.bytes.size()}, x.on, [&](auto part) {
+      auto one = std::make_shared<operation>();
+      frame header{what, part.size(), 0};
+      if (what.kind == channel::shard)
+        header.checksum = XXH3_64bits_withSeed(part.data(), part.size(), seed_of(header));
+      one->header = encode(header);
+      one->what = what;
+      return one;
+    });
   }
 
-  ticket receive(std::uint32_t peer, tag what, std::span<std::byte> bytes) override {
-    auto x = std::make_shared<operation>();
-    x->what = what;
-    x->payload = bytes.data();
-    x->length = bytes.size();
-    x->receives = true;
-    to(peer).start(x);
-    return x;
-  }
-
-  ticket receive_any(std::uint32_t peer, tag what, std::vector<std::byte>* bytes, std::size_t most) override {
-    auto x = std::make_shared<operation>();
-    x->what = what;
-    x->grows = bytes;
-    x->most = most;
-    x->receives = true;
-    to(peer).start(x);
-    return x;
+  ticket receive(std::uint32_t peer, tag what, memory_view x) override {
+    return start(peer, x.bytes, x.on, [&](auto) {
+      auto one = std::make_shared<operation>();
+      one->what = what;
+      one->receives = true;
+      return one;
+    });
   }
 
   void wait(const ticket& t, std::chrono::milliseconds limit) override {
@@ -434,8 +415,7 @@ public:
     if (x.now == operation::status::pending)
       x.on->drive(x, std::chrono::steady_clock::now() + limit);
     if (x.now == operation::status::pending)
-      throw communication_error("no end of " + describe(x.what, x.grows ? x.most : x.length) + " within " +
-                                text_of_duration(limit));
+      throw communication_error("no end of " + describe(x.what, x.length) + " within " + text_of_duration(limit));
     if (x.now == operation::status::failed)
       throw communication_error(x.error);
   }
@@ -454,6 +434,22 @@ public:
   }
 
 private:
+  /// A message, frame by frame.
+  ticket start(std::uint32_t peer, std::span<std::byte> bytes, const device* on, const auto& make) {
+    if (on)
+      throw std::invalid_argument("memory of " + on->facts().place + " is not what a socket can take");
+    for (;;) {
+      const auto part = bytes.first(std::min(bytes.size(), most_frame_bytes));
+      bytes = bytes.subspan(part.size());
+      const operation_ptr x = make(part);
+      x->payload = part.data();
+      x->length = part.size();
+      to(peer).start(x);
+      if (bytes.empty())
+        return x;
+    }
+  }
+
   peer_connection& to(std::uint32_t peer) {
     if (peer >= connections_.size() || peer == self_)
       throw std::invalid_argument("participant " + std::to_string(self_) + " has no connection to participant " +

@@ -5,11 +5,15 @@
 #include "gpu/dataplane/communicator.hpp"
 #include "gpu/dataplane/port_side.hpp"
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace parcae {
+
+/// A longer message goes in frames of so many bytes, and others of it are copied or checked meanwhile.
+inline constexpr std::size_t most_frame_bytes = std::size_t{4} << 20;
 
 /// An open connection to one participant.
 struct tcp_peer {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace parcae {
 
@@ -18,15 +19,17 @@ public:
 
 class cpu_stream final : public stream {
 public:
+  explicit cpu_stream(const work_sharing& share) : share_(share) {}
+
   void copy(void* to, const void* from, std::size_t bytes) override { std::memmove(to, from, bytes); }
   std::shared_ptr<event> record() override { return std::make_shared<past_event>(); }
   void wait_for(const event&) override {}
 
   void add_values(float* to, const float* left, const float* right, std::size_t n) override {
-    parcae::add_values(to, left, right, n);
+    share_(n, 1, [&](std::size_t i, std::size_t part) { parcae::add_values(to + i, left + i, right + i, part); });
   }
   void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
-    parcae::add_values(to, left, right, n);
+    share_(n, 1, [&](std::size_t i, std::size_t part) { parcae::add_values(to + i, left + i, right + i, part); });
   }
   void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
                     std::size_t n) override {
@@ -34,31 +37,51 @@ public:
   }
   void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
                   bfloat16* copy, std::size_t n) override {
-    parcae::step_adamw(x, parameters, first, second, gradient, copy, n);
+    share_(n, 1, [&](std::size_t i, std::size_t part) {
+      parcae::step_adamw(x, parameters + i, first + i, second + i, gradient + i, from(copy, i), part);
+    });
   }
   void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
                 std::size_t n) override {
-    parcae::step_sgd(x, parameters, moment, gradient, copy, n);
+    share_(n, 1, [&](std::size_t i, std::size_t part) {
+      parcae::step_sgd(x, parameters + i, from(moment, i), gradient + i, from(copy, i), part);
+    });
   }
-  void squared_norm(const float* x, std::size_t n, double* to) override { *to = parcae::squared_norm(x, n); }
+  void squared_norm(const float* x, std::size_t n, double* to) override {
+    std::vector<double> chunks((n + sum_chunk - 1) / sum_chunk);
+    share_(n, sum_chunk, [&](std::size_t i, std::size_t part) { sum_squares(x + i, part, &chunks[i / sum_chunk]); });
+    *to = sum_of(chunks);
+  }
   void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
     *to = parcae::checksum_parts({bytes, n}, place);
   }
   void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
-    parcae::draw_normal(to, n, seed, scale, first);
+    share_(n, 4, [&](std::size_t i, std::size_t part) { parcae::draw_normal(to + i, part, seed, scale, first + i); });
   }
   void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
-    parcae::draw_uniform(to, n, seed, scale, first);
+    share_(n, 4, [&](std::size_t i, std::size_t part) { parcae::draw_uniform(to + i, part, seed, scale, first + i); });
   }
-  void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,
+  void drop_values(float* to, const float* values, std::size_t n, const dropout_mask& mask,
                    std::uint64_t first) override {
-    parcae::drop_values(to, from, n, mask, first);
+    share_(n, 4,
+           [&](std::size_t i, std::size_t part) { parcae::drop_values(to + i, values + i, part, mask, first + i); });
   }
+
+private:
+  /// What may be left out.
+  template <class Value>
+  static Value* from(Value* x, std::size_t i) {
+    return x ? x + i : nullptr;
+  }
+
+  const work_sharing& share_;
 };
 
 class cpu_device final : public device {
 public:
-  explicit cpu_device(device_facts facts) : facts_(std::move(facts)) {}
+  cpu_device(device_facts facts, work_sharing share) : facts_(std::move(facts)), share_(std::move(share)) {
+    facts_.host = true;
+  }
 
   const device_facts& facts() const override { return facts_; }
   device_memory allocate(std::size_t bytes) override {
@@ -69,16 +92,21 @@ public:
     return {memory, [=](std::byte* x) { ::operator delete(x, alignment); }};
   }
   device_memory allocate_pinned(std::size_t bytes) override { return allocate(bytes); }
-  std::unique_ptr<stream> make_stream() override { return std::make_unique<cpu_stream>(); }
+  std::unique_ptr<stream> make_stream() override { return std::make_unique<cpu_stream>(share_); }
+  stream& compute() override { return compute_; }
 
 private:
   device_facts facts_;
+  const work_sharing share_;
+  cpu_stream compute_{share_};
 };
 
 } // namespace
 
-std::unique_ptr<device> make_cpu_device(device_facts facts) {
-  return std::make_unique<cpu_device>(std::move(facts));
+std::unique_ptr<device> make_cpu_device(device_facts facts, work_sharing share) {
+  if (!share)
+    share = [](std::size_t n, std::size_t, const auto& f) { f(0, n); };
+  return std::make_unique<cpu_device>(std::move(facts), std::move(share));
 }
 
 } // namespace parcae

@@ -6,6 +6,7 @@
 #include "gpu/device/kernels.hpp"
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,8 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace parcae {
 
@@ -24,9 +27,11 @@ struct device_error : std::runtime_error {
 
 struct device_facts {
   std::string type;        ///< "cpu" or "cuda"
+  std::string place;       ///< as LibTorch says it: "cpu", "cuda:1"
   std::string name;        ///< for people
   std::string computes_as; ///< what decides about bits, on one line: slots that say the same compute the same
   std::uint64_t bytes = 0; ///< of its memory
+  bool host = false;       ///< that is the host's own
 };
 
 /// A moment in a stream's work.
@@ -73,7 +78,7 @@ public:
 /// Memory, given back when it goes; the device outlives it.
 using device_memory = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
 
-/// Any thread. Outlives its streams, events and memory.
+/// Any thread. Outlives its streams, events and memory, and what LibTorch has there.
 class device {
 public:
   virtual ~device() = default;
@@ -82,9 +87,34 @@ public:
   virtual device_memory allocate(std::size_t bytes) = 0;
   virtual device_memory allocate_pinned(std::size_t bytes) = 0; ///< of the host, for copies
   virtual std::unique_ptr<stream> make_stream() = 0;
+  /// The one that LibTorch's operators use: what is given here and what they are asked for is done in one order. For
+  /// any number of threads.
+  virtual stream& compute() = 0;
 };
 
-/// `computes_as` is what the processor's facts are.
-std::unique_ptr<device> make_cpu_device(device_facts facts);
+/// Bytes, and whose memory they are in. To be made of all that a std::span can be made of.
+template <class Byte>
+struct basic_memory_view {
+  basic_memory_view() = default;
+  template <class Bytes>
+  requires std::convertible_to<Bytes, std::span<Byte>> basic_memory_view(Bytes&& x, device* y = nullptr) :
+      bytes(std::forward<Bytes>(x)), on(y && !y->facts().host ? y : nullptr) {}
+  /// What may be written may be read.
+  operator basic_memory_view<const Byte>() const requires(!std::is_const_v<Byte>) {
+    return {std::span<const Byte>(bytes), on};
+  }
+
+  std::span<Byte> bytes;
+  device* on = nullptr; ///< null: the host
+};
+using memory_view = basic_memory_view<std::byte>;
+using const_memory_view = basic_memory_view<const std::byte>;
+
+/// f(begin, count) for parts of [0, n) side by side, which begin at multiples of `unit`.
+using work_sharing =
+    std::function<void(std::size_t n, std::size_t unit, const std::function<void(std::size_t, std::size_t)>& f)>;
+
+/// The processor; `share` lets several threads do parts of a kernel, empty: one does it all.
+std::unique_ptr<device> make_cpu_device(device_facts facts, work_sharing share = {});
 
 } // namespace parcae

@@ -12,6 +12,8 @@
 
 namespace parcae {
 
+class device;
+
 /// Names a moment inside the executor at which tests may make it fail. Called on the executor's threads.
 /// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients complete), "exchange_send"
 /// (`index` contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers
@@ -42,6 +44,7 @@ struct loader_record {
 
 struct executor_options {
   slot_id self;
+  device* on = nullptr; ///< what a worker's slot computes on; null: the processor. Outlives the executor
   std::function<void(report)> report_to;                  ///< called on the executor's threads; must not block
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
   std::function<void(const loader_record&)> on_load;      ///< may be empty

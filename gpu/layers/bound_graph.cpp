@@ -27,7 +27,7 @@ c10::ScalarType type_of(std::string_view name) {
   return types.at(name);
 }
 
-c10::IValue literal_of(const std::string& x, argument_kind kind) {
+c10::IValue literal_of(const std::string& x, argument_kind kind, at::Device place) {
   switch (kind) {
   case argument_kind::element_type:
     return static_cast<std::int64_t>(type_of(x));
@@ -35,7 +35,7 @@ c10::IValue literal_of(const std::string& x, argument_kind kind) {
     return static_cast<std::int64_t>(x == "contiguous_format" ? c10::MemoryFormat::Contiguous
                                                               : c10::MemoryFormat::Preserve);
   case argument_kind::device:
-    return c10::Device(c10::kCPU);
+    return place;
   default:
     return x;
   }
@@ -44,9 +44,10 @@ c10::IValue literal_of(const std::string& x, argument_kind kind) {
 /// A number where an operator takes a tensor decides nothing about the result's type, as in Python.
 struct literal {
   argument_kind kind;
+  at::Device place;
 
   c10::IValue operator()(std::monostate) const { return {}; }
-  c10::IValue operator()(const std::string& x) const { return literal_of(x, kind); }
+  c10::IValue operator()(const std::string& x) const { return literal_of(x, kind, place); }
   c10::IValue operator()(const value_reference&) const { return {}; }                // see bind
   c10::IValue operator()(const std::vector<exported_argument>&) const { return {}; } // see bind
   c10::IValue operator()(bool x) const { return x; }
@@ -85,9 +86,9 @@ at::Tensor mix(const std::vector<c10::IValue>& x, dropout& drop) {
 } // namespace
 
 bound_graph::bound_graph(const exported_graph& graph, std::size_t extras, std::size_t parameters, std::size_t buffers,
-                         std::size_t constants) :
+                         std::size_t constants, at::Device place) :
     graph_(graph),
-    first_parameter_(static_cast<std::uint32_t>(first_extra + extras)),
+    place_(place), first_parameter_(static_cast<std::uint32_t>(first_extra + extras)),
     first_buffer_(static_cast<std::uint32_t>(first_parameter_ + parameters)),
     first_constant_(static_cast<std::uint32_t>(first_buffer_ + buffers)),
     first_node_(static_cast<std::uint32_t>(first_constant_ + constants)), output_(place_of(graph.output)) {
@@ -125,7 +126,7 @@ bound_graph::argument bound_graph::bind(const exported_argument& x, const operat
     return {{}, {place_of(*reference)}, {}, argument::form::value};
   if (const auto* list = std::get_if<std::vector<exported_argument>>(&x.value))
     return bind_list(*list, to);
-  return {std::visit(literal{to ? to->kind : argument_kind::whole}, x.value), {}, {}, argument::form::literal};
+  return {std::visit(literal{to ? to->kind : argument_kind::whole, place_}, x.value), {}, {}, argument::form::literal};
 }
 
 bound_graph::argument bound_graph::bind_list(const std::vector<exported_argument>& x,

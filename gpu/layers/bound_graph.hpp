@@ -24,12 +24,13 @@ struct graph_values {
   const at::Tensor& input;
 };
 
-/// Bound once, run by any number of threads. Handles, constants and places of values are looked up when it is made.
+/// Bound once to one device, run by any number of threads. Handles, constants and places of values are looked up when
+/// it is made.
 class bound_graph {
 public:
   /// Throws exported_model_error if LibTorch does not have an operator with the schema that the list says.
   bound_graph(const exported_graph& graph, std::size_t extras, std::size_t parameters, std::size_t buffers,
-              std::size_t constants);
+              std::size_t constants, at::Device place);
 
   /// Throws exported_model_error, with the node's place, when an operator does.
   at::Tensor run(const graph_values& given, const forward_pass& pass, std::uint32_t layer) const;
@@ -72,6 +73,7 @@ private:
                                const forward_pass& pass);
 
   const exported_graph& graph_; ///< for messages; outlives this object
+  at::Device place_;
   std::uint32_t first_parameter_;
   std::uint32_t first_buffer_;
   std::uint32_t first_constant_;

@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <list>
+#include <map>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace parcae {
@@ -33,7 +35,7 @@ at::ScalarType type_of(const stored_tensor& x) {
                                : at::kBool;
 }
 
-/// An exported model as LibTorch runs it.
+/// An exported model as LibTorch runs it on one device.
 struct bound_model {
   struct graphs {
     bound_graph training;
@@ -46,7 +48,8 @@ struct bound_model {
   std::vector<at::Tensor> constants;
 };
 
-std::shared_ptr<const bound_model> bind(const model_specification& x, std::shared_ptr<const exported_model> model) {
+std::shared_ptr<const bound_model> bind(const model_specification& x, std::shared_ptr<const exported_model> model,
+                                        at::Device place) {
   auto result = std::make_shared<bound_model>();
   std::vector<const bound_model::graphs*> made(model->graphs.size());
   for (std::size_t i = 0; i < model->layers.size(); ++i) {
@@ -56,7 +59,7 @@ std::shared_ptr<const bound_model> bind(const model_specification& x, std::share
     if (!graphs) {
       const auto bound = [&](const exported_graph& graph) {
         return bound_graph(graph, model->description.extras.size(), description.tensors.size(),
-                           description.buffers.size(), layer.constants.size());
+                           description.buffers.size(), layer.constants.size(), place);
       };
       const auto& from = model->graphs[layer.graphs];
       graphs = &result->all.emplace_back(bound_model::graphs{bound(from.training), bound(from.evaluation)});
@@ -67,27 +70,29 @@ std::shared_ptr<const bound_model> bind(const model_specification& x, std::share
     exported_weights file(x);
     for (const auto& constant : model->constants) {
       file.require(constant); // before memory is taken
-      result->constants.push_back(at::empty(constant.shape, type_of(constant)));
-      file.read(constant, bytes_of(result->constants.back()));
+      const auto read = at::empty(constant.shape, type_of(constant));
+      file.read(constant, bytes_of(read));
+      result->constants.push_back(read.to(place));
     }
   }
   result->model = std::move(model);
   return result;
 }
 
-/// The last few stay bound: generations of a job follow each other.
-std::shared_ptr<const bound_model> bound_model_of(const model_specification& x) {
+/// The last few stay bound: generations of a job follow each other, on each device.
+std::shared_ptr<const bound_model> bound_model_of(const model_specification& x, at::Device place) {
   constexpr std::size_t kept = 2;
   static parcae::mutex mutex;
-  static std::list<std::shared_ptr<const bound_model>> recent GUARDED_BY(mutex);
+  static std::map<std::string, std::list<std::shared_ptr<const bound_model>>> by_place GUARDED_BY(mutex);
   auto model = exported_model_of(x);
   const lock held(mutex);
+  auto& recent = by_place[place.str()];
   const auto found = std::ranges::find(recent, model, &bound_model::model);
   if (found != recent.end()) {
     recent.splice(recent.begin(), recent, found);
     return recent.front();
   }
-  recent.push_front(bind(x, std::move(model)));
+  recent.push_front(bind(x, std::move(model), place));
   if (recent.size() > kept)
     recent.pop_back();
   return recent.front();
@@ -148,8 +153,8 @@ at::Tensor read_flat(exported_weights& file, const exported_model& model, std::u
 
 } // namespace
 
-std::vector<std::unique_ptr<layer>> make_exported_layers(const model_specification& x) {
-  const auto model = bound_model_of(x);
+std::vector<std::unique_ptr<layer>> make_exported_layers(const model_specification& x, const tensor_device& on) {
+  const auto model = bound_model_of(x, on.place());
   std::vector<std::unique_ptr<layer>> result;
   for (std::uint32_t i = 0; i < model->of.size(); ++i)
     result.push_back(std::make_unique<exported_model_layer>(model, i));
@@ -172,7 +177,7 @@ void try_exported_model(const model_specification& x) {
   constexpr std::int64_t samples = 2;
   const auto model = exported_model_of(x);
   const auto& description = model->description;
-  const auto layers = make_exported_layers(x);
+  const auto layers = make_exported_layers(x, processor());
   const auto with_samples = [&](std::vector<std::int64_t> shape) {
     shape.insert(shape.begin(), samples);
     return shape;

@@ -32,10 +32,10 @@ private:
 /// Pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 class block_layer : public layer {
 public:
-  block_layer(const model_specification& x, std::uint32_t number) :
+  block_layer(const model_specification& x, std::uint32_t number, const tensor_device& on) :
       heads_(x.heads), probability_(x.dropout), number_(number) {
     if (probability_ > 0)
-      future_ = at::full({x.sequence, x.sequence}, -std::numeric_limits<float>::infinity(), at::kFloat).triu_(1);
+      future_ = at::full({x.sequence, x.sequence}, -std::numeric_limits<float>::infinity(), on.floats()).triu_(1);
   }
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
@@ -75,8 +75,8 @@ public:
 
 } // namespace
 
-std::vector<std::unique_ptr<layer>> make_gpt_layers(const model_specification& x) {
-  return transformer_layers<embedding_layer, block_layer, head_layer>(x);
+std::vector<std::unique_ptr<layer>> make_gpt_layers(const model_specification& x, const tensor_device& on) {
+  return transformer_layers<embedding_layer, block_layer, head_layer>(x, on);
 }
 
 } // namespace parcae

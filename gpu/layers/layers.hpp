@@ -9,23 +9,23 @@
 
 namespace parcae {
 
-std::vector<std::unique_ptr<layer>> make_gpt_layers(const model_specification& x);
+std::vector<std::unique_ptr<layer>> make_gpt_layers(const model_specification& x, const tensor_device& on);
 std::vector<std::unique_ptr<layer>> make_mlp_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_bert_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_resnet_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_vgg_layers(const model_specification& x);
-std::vector<std::unique_ptr<layer>> make_exported_layers(const model_specification& x);
+std::vector<std::unique_ptr<layer>> make_exported_layers(const model_specification& x, const tensor_device& on);
 
 /// Version 0 of a layer as it is in an exported model's folder.
 stored_state exported_layer_state(const model_specification& x, std::uint32_t layer);
 
 /// An embedding, as many blocks as the model has layers, numbered from 1, and a head.
 template <class Embedding, class Block, class Head>
-std::vector<std::unique_ptr<layer>> transformer_layers(const model_specification& x) {
+std::vector<std::unique_ptr<layer>> transformer_layers(const model_specification& x, const auto&... more) {
   std::vector<std::unique_ptr<layer>> result;
   result.push_back(std::make_unique<Embedding>(x.dropout));
   for (std::uint32_t i = 1; i <= x.layers; ++i)
-    result.push_back(std::make_unique<Block>(x, i));
+    result.push_back(std::make_unique<Block>(x, i, more...));
   result.push_back(std::make_unique<Head>());
   return result;
 }
@@ -36,7 +36,8 @@ std::vector<std::unique_ptr<layer>> transformer_layers(const model_specification
 class dropout {
 public:
   dropout(double probability, const forward_pass& pass, std::uint32_t layer) :
-      training_(pass.training), probability_(training_ ? probability : 0), position_(pass.position), layer_(layer) {}
+      training_(pass.training), probability_(training_ ? probability : 0), position_(pass.position), layer_(layer),
+      on_(pass.on) {}
 
   bool active() const { return probability_ > 0; }
 
@@ -53,6 +54,7 @@ private:
   double probability_; ///< of the next use
   random_position position_;
   std::uint32_t layer_;
+  tensor_device on_;
   std::uint32_t uses_ = 0;
 };
 

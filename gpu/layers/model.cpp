@@ -1,8 +1,6 @@
 #include "gpu/layers/model.hpp"
 
-#include "gpu/device/kernels.hpp"
 #include "gpu/layers/layers.hpp"
-#include "gpu/layers/tensor_kernels.hpp"
 #include "gpu/model/seed.hpp"
 
 #include <ATen/ATen.h>
@@ -12,9 +10,9 @@
 
 namespace parcae {
 
-std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x) {
+std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x, const tensor_device& on) {
   if (x.kind == "gpt")
-    return make_gpt_layers(x);
+    return make_gpt_layers(x, on);
   if (x.kind == "mlp")
     return make_mlp_layers(x);
   if (x.kind == "bert")
@@ -24,7 +22,7 @@ std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x) {
   if (x.kind == "vgg")
     return make_vgg_layers(x);
   if (x.kind == "exported")
-    return make_exported_layers(x);
+    return make_exported_layers(x, on);
   throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
 }
 
@@ -61,7 +59,7 @@ std::vector<at::Tensor> extra_inputs(const model_description& model, const at::T
   return result;
 }
 
-pixel_scale pixel_scale_of(const job_specification& x) {
+pixel_scale pixel_scale_of(const job_specification& x, const tensor_device& on) {
   const auto& data = x.data;
   if (data.mean.empty() && data.deviation.empty())
     return {};
@@ -72,7 +70,7 @@ pixel_scale pixel_scale_of(const job_specification& x) {
     scale.push_back(static_cast<float>(1 / (255 * deviation)));
     shift.push_back(static_cast<float>(-mean / deviation));
   }
-  return {at::tensor(scale).view({-1, 1, 1}), at::tensor(shift).view({-1, 1, 1})};
+  return {at::tensor(scale).view({-1, 1, 1}).to(on.place()), at::tensor(shift).view({-1, 1, 1}).to(on.place())};
 }
 
 std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample) {
@@ -97,17 +95,19 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets) {
                                 no_target);
 }
 
-at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed) {
+at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed,
+                              const tensor_device& on) {
   c10::NoGradGuard no_grad;
   const auto& description = model.layers.at(layer);
-  auto flat = at::zeros({static_cast<std::int64_t>(description.parameters())}, at::kFloat);
+  auto flat = at::zeros({static_cast<std::int64_t>(description.parameters())}, on.floats());
   auto views = views_of(description, flat);
   for (std::size_t i = 0; i < views.size(); ++i) {
     const auto& tensor = description.tensors[i];
     bool second_use = model.tied && model.tied->second_layer == layer && model.tied->second_tensor == i;
     const auto& name =
         second_use ? model.layers[model.tied->first_layer].tensors[model.tied->first_tensor].name : tensor.name;
-    const auto values = values_of(views[i]);
+    const auto values = on.values_of(views[i]);
+    const auto count = static_cast<std::size_t>(tensor.values());
     const auto stream = mix_seed(seed, name, {});
     const auto scale = static_cast<float>(tensor.scale);
     switch (tensor.initial) {
@@ -119,23 +119,23 @@ at::Tensor initial_parameters(const model_description& model, std::uint32_t laye
       views[i].fill_(1);
       break;
     case initial_value::normal:
-      draw_normal(values.data(), values.size(), stream, scale);
+      on.compute().draw_normal(values, count, stream, scale, 0);
       break;
     case initial_value::uniform:
-      draw_uniform(values.data(), values.size(), stream, scale);
+      on.compute().draw_uniform(values, count, stream, scale, 0);
       break;
     }
   }
   return flat;
 }
 
-at::Tensor initial_buffers(const layer_description& layer) {
+at::Tensor initial_buffers(const layer_description& layer, const tensor_device& on) {
   if (layer.buffers.empty())
     return {};
   std::vector<at::Tensor> parts;
   for (const auto& x : layer.buffers)
     parts.push_back(
-        at::full({static_cast<std::int64_t>(x.values())}, x.initial == initial_value::ones ? 1.0 : 0.0, at::kFloat));
+        at::full({static_cast<std::int64_t>(x.values())}, x.initial == initial_value::ones ? 1.0 : 0.0, on.floats()));
   return at::cat(parts);
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Layers as pure functions on LibTorch tensors. Only sources of gpu/ and tests include this.
+// Layers as pure functions on LibTorch tensors, all of one device. Only sources of gpu/ and tests include this.
 
+#include "gpu/layers/tensor_device.hpp"
 #include "gpu/model/model_description.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +28,7 @@ struct pixel_scale {
 };
 
 /// (pixel / 255 - mean) / deviation. Undefined tensors: the job says neither, and the model does as it always did.
-pixel_scale pixel_scale_of(const job_specification& x);
+pixel_scale pixel_scale_of(const job_specification& x, const tensor_device& on = processor());
 
 /// What a forward pass of one layer has besides parameters and input.
 struct forward_pass {
@@ -40,6 +41,7 @@ struct forward_pass {
   at::Tensor targets = {}; ///< of the last layer, if that returns the loss: int64 [samples, as the description says]
   std::vector<at::Tensor> extras = {}; ///< of the description's: int64 [samples, …]; for layers that read them
   const pixel_scale* pixels = nullptr; ///< of the first layer of built-in models of images
+  tensor_device on = processor();      ///< where all of this is, and parameters and input
 };
 
 /// One layer. Stateless: parameters are given, so that several generations can share one.
@@ -57,10 +59,10 @@ public:
 
 /// All layers of a model, in order; as many as describe() says. Those of an exported model read its constants from its
 /// folder, and throw exported_model_error.
-std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x);
+std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x, const tensor_device& on = processor());
 
-/// Room for inputs (all of a sample's, one after the other) and targets of so many samples, int64, to be filled by way
-/// of sample_values.
+/// Room on the host for inputs (all of a sample's, one after the other) and targets of so many samples, int64, to be
+/// filled by way of sample_values.
 struct sample_tensors {
   at::Tensor inputs;
   at::Tensor targets;
@@ -94,10 +96,11 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets);
 /// Version 0 of a layer's flat parameter buffer, float32, drawn tensor by tensor from the stream that
 /// mix_seed(seed, tensor's name) names (gpu/device/random.hpp): the same bits on every processor. A tied tensor takes
 /// the name of its first use.
-at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed);
+at::Tensor initial_parameters(const model_description& model, std::uint32_t layer, std::uint64_t seed,
+                              const tensor_device& on = processor());
 
-/// A stored version 0 of a layer: flat parameters, flat buffers (undefined if it has none). Throws exported_model_error
-/// or weights_error.
+/// A stored version 0 of a layer, on the host: flat parameters, flat buffers (undefined if it has none). Throws
+/// exported_model_error or weights_error.
 struct stored_state {
   at::Tensor parameters;
   at::Tensor buffers;
@@ -105,7 +108,7 @@ struct stored_state {
 stored_state stored_layer(const model_specification& x, std::uint32_t layer);
 
 /// Version 0 of a layer's flat buffers; undefined if it has none.
-at::Tensor initial_buffers(const layer_description& layer);
+at::Tensor initial_buffers(const layer_description& layer, const tensor_device& on = processor());
 
 /// The running statistics after one more micro-batch: its share is 0.1, as PyTorch's BatchNorm has it.
 void update_buffers(at::Tensor& buffers, const at::Tensor& statistics);

@@ -5,13 +5,13 @@
 namespace parcae {
 
 batch_statistics::batch_statistics(const model_description& model, std::uint32_t first, std::uint32_t last,
-                                   std::uint32_t micro_batches) :
+                                   std::uint32_t micro_batches, const tensor_device& on) :
     first_(first),
-    offset_{0} {
+    on_(on), offset_{0} {
   for (auto i = first; i < last; ++i)
     offset_.push_back(offset_.back() + static_cast<std::int64_t>(model.layers[i].buffer_values()));
   if (offset_.back() > 0)
-    values_ = at::empty({micro_batches, offset_.back()}, at::kFloat);
+    values_ = at::empty({micro_batches, offset_.back()}, on.floats());
 }
 
 at::Tensor batch_statistics::row(std::uint32_t layer, std::uint32_t micro_batch) {
@@ -27,8 +27,7 @@ void batch_statistics::gather(communicator& comm, std::span<const std::uint32_t>
   if (!values_.defined())
     return;
   const auto rows_of = [&](std::size_t d) {
-    const auto rows = values_.narrow(0, owned[d].first, owned[d].last - owned[d].first); // whole rows: contiguous
-    return std::span(static_cast<std::byte*>(rows.data_ptr()), rows.nbytes());
+    return on_.memory_of(values_.narrow(0, owned[d].first, owned[d].last - owned[d].first)); // whole rows: contiguous
   };
   const tag what{channel::statistics, step, 0};
   std::vector<ticket> under_way;

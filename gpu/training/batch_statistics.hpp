@@ -17,8 +17,8 @@ namespace parcae {
 class batch_statistics {
 public:
   /// For layers [first, last) and all micro-batches of a step.
-  batch_statistics(const model_description& model, std::uint32_t first, std::uint32_t last,
-                   std::uint32_t micro_batches);
+  batch_statistics(const model_description& model, std::uint32_t first, std::uint32_t last, std::uint32_t micro_batches,
+                   const tensor_device& on);
 
   /// To be filled by the layer's forward pass; undefined if the layer has no buffers.
   at::Tensor row(std::uint32_t layer, std::uint32_t micro_batch);
@@ -33,6 +33,7 @@ public:
 
 private:
   std::uint32_t first_;
+  tensor_device on_;
   std::vector<std::int64_t> offset_; ///< per layer, and the end: columns of values_
   at::Tensor values_;                ///< [micro_batches, values of all layers]; undefined if there are none
 };

@@ -1,6 +1,7 @@
 #include "gpu/training/generation_state.hpp"
 
 #include "gpu/data/shared_dataset.hpp"
+#include "gpu/dataplane/staged_communicator.hpp"
 
 #include <chrono>
 #include <stdexcept>
@@ -24,7 +25,8 @@ std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::
 
 } // namespace
 
-generation_state::generation_state(prepare x, const slot_id& self_slot) : what(std::move(x)) {
+generation_state::generation_state(prepare x, const slot_id& self_slot, const tensor_device& place) :
+    what(std::move(x)), on(place) {
   const auto& all = what.target.participants;
   while (self < all.size() && all[self].slot != self_slot)
     ++self;
@@ -34,8 +36,7 @@ generation_state::~generation_state() {
   end();
   if (preparation.joinable())
     preparation.join();
-  if (comm)
-    comm->abort(); // before the buffers below it go
+  comm.reset(); // before the buffers below it go
 }
 
 void generation_state::end() {
@@ -70,9 +71,11 @@ void generation_state::run_preparation(const executor_options& options, data_por
       data = data_of(what, options.data);
       for (const auto& move : what.moves)
         if (move.destination == self)
-          arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification));
+          arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification, on));
     }
     auto connected = port.connect(what, options.self, connect_limit, aborted);
+    if (!on.of().facts().host)
+      connected = make_staged_communicator(std::move(connected), on.of());
     {
       const std::lock_guard lock(comm_mutex);
       comm = std::move(connected);
@@ -81,7 +84,7 @@ void generation_state::run_preparation(const executor_options& options, data_por
     }
     if (is_rank())
       training = std::make_unique<stage_training>(
-          stage_training::context{&what, self, &model, &store, comm.get(), std::move(data), &options, &aborted});
+          stage_training::context{&what, self, &model, &store, comm.get(), std::move(data), on, &options, &aborted});
     tell(prepared{what.next, checksum_of(what)});
   } catch (const data_error& e) {
     fail(failure::data, e.what());
@@ -127,9 +130,6 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
   };
   std::vector<arrival> arrivals;
   std::vector<std::pair<ticket, at::Tensor>> departures;
-  const auto bytes_of = [](const at::Tensor& x) {
-    return std::span(static_cast<std::byte*>(x.data_ptr()), x.nbytes());
-  };
   std::uint64_t received = 0;
   for (const auto& move : what.moves) {
     if (move.destination != self)
@@ -137,7 +137,7 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
     auto parts = arriving.at(move.layer).parts();
     arrivals.push_back({move.layer, {}});
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      arrivals.back().parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), bytes_of(parts[i])));
+      arrivals.back().parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), on.memory_of(parts[i])));
       received += parts[i].nbytes();
     }
   }
@@ -150,7 +150,8 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
       throw std::runtime_error("layer " + std::to_string(move.layer) + " is not held at version " + to_string(at));
     auto parts = held->second.parts();
     for (std::size_t i = 0; i < parts.size(); ++i)
-      departures.emplace_back(comm->send(move.destination, shard_tag(at, move.layer, i), bytes_of(parts[i])), parts[i]);
+      departures.emplace_back(comm->send(move.destination, shard_tag(at, move.layer, i), on.memory_of(parts[i])),
+                              parts[i]);
     fault(options, "transfer_send", ++sent);
   }
   std::uint32_t arrived = 0;
@@ -175,7 +176,7 @@ void generation_state::complete_stage(layer_store& store, const version& at) con
     if (at != version{})
       throw std::runtime_error("layer " + std::to_string(layer) + " is needed at version " + to_string(at) +
                                " and neither held nor sent");
-    store.insert_or_assign(layer, seed_layer(model, layer, what.specification));
+    store.insert_or_assign(layer, seed_layer(model, layer, what.specification, on));
   }
 }
 

@@ -20,7 +20,7 @@ namespace parcae {
 /// From PREPARE until it is replaced or aborted. Made with PREPARE; run_preparation() runs on the thread `preparation`;
 /// the rest is the executor's main thread's once that thread was joined.
 struct generation_state {
-  generation_state(prepare x, const slot_id& self_slot);
+  generation_state(prepare x, const slot_id& self_slot, const tensor_device& on);
   /// Interrupts and joins the preparation.
   ~generation_state();
 
@@ -43,6 +43,7 @@ struct generation_state {
   void fault(const executor_options& options, const char* phase, std::uint32_t index = 0) const;
 
   const prepare what;
+  const tensor_device on;  ///< the slot's
   model_description model; ///< set by the preparation
   std::uint32_t self = 0;  ///< participant number
   std::atomic<bool> aborted = false;

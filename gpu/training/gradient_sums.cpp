@@ -1,7 +1,6 @@
 #include "gpu/training/gradient_sums.hpp"
 
 #include "gpu/layers/model.hpp"
-#include "gpu/layers/tensor_kernels.hpp"
 
 #include <ATen/ATen.h>
 
@@ -10,9 +9,9 @@
 namespace parcae {
 
 gradient_sums::gradient_sums(const model_description& model, std::uint32_t first, std::uint32_t last,
-                             std::uint32_t virtual_replicas, replica_range owned) :
+                             std::uint32_t virtual_replicas, replica_range owned, const tensor_device& on) :
     model_(model),
-    first_(first), virtual_replicas_(virtual_replicas), owned_(owned) {
+    first_(first), virtual_replicas_(virtual_replicas), owned_(owned), on_(on) {
   for (auto i = first; i < last; ++i)
     layers_.push_back({{}, {}, {virtual_replicas, owned}});
 }
@@ -50,7 +49,7 @@ std::vector<std::span<float>> gradient_sums::spans(std::uint32_t layer) {
   for (auto& entry : layers_[layer - first_].sums.sums()) {
     flatten(layer, entry.buffer);
     const auto& flat = entry.buffer.flat;
-    spans.emplace_back(flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel()));
+    spans.emplace_back(on_.values_of(flat), static_cast<std::size_t>(flat.numel()));
   }
   return spans;
 }
@@ -62,7 +61,7 @@ const at::Tensor& gradient_sums::first(std::uint32_t layer) const {
 at::Tensor gradient_sums::take_buffer(std::uint32_t layer) {
   auto& free = layers_[layer - first_].free;
   if (free.empty())
-    return at::empty({static_cast<std::int64_t>(model_.layers[layer].parameters())}, at::kFloat);
+    return at::empty({static_cast<std::int64_t>(model_.layers[layer].parameters())}, on_.floats());
   auto buffer = std::move(free.back());
   free.pop_back();
   return buffer;
@@ -81,7 +80,7 @@ void gradient_sums::flatten(std::uint32_t layer, sum& x) {
 void gradient_sums::merge(std::uint32_t layer, sum& left, sum& right) {
   if (right.flat.defined()) {
     flatten(layer, left);
-    add_tensors(left.flat, left.flat, right.flat);
+    on_.add(left.flat, left.flat, right.flat);
     layers_[layer - first_].free.push_back(std::move(right.flat));
     return;
   }
@@ -90,7 +89,7 @@ void gradient_sums::merge(std::uint32_t layer, sum& left, sum& right) {
   auto views = views_of(model_.layers[layer], to);
   const auto pieces = left.flat.defined() ? views : std::move(left.pieces);
   for (std::size_t t = 0; t < views.size(); ++t)
-    add_tensors(views[t], pieces[t].contiguous(), right.pieces[t].contiguous());
+    on_.add(views[t], pieces[t].contiguous(), right.pieces[t].contiguous());
   left = {{}, std::move(to)};
 }
 

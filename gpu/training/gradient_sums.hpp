@@ -3,6 +3,7 @@
 // The gradients of a stage's layers while a step sums them up.
 
 #include "gpu/dataplane/reduction.hpp"
+#include "gpu/layers/tensor_device.hpp"
 #include "gpu/model/model_description.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +21,7 @@ class gradient_sums {
 public:
   /// Layers [first, last) of the model, which outlives this object.
   gradient_sums(const model_description& model, std::uint32_t first, std::uint32_t last, std::uint32_t virtual_replicas,
-                replica_range owned);
+                replica_range owned, const tensor_device& on);
 
   /// Begins another step. Buffers are kept for it.
   void clear();
@@ -32,7 +33,7 @@ public:
   /// All micro-batches of the virtual replica at hand were added; the next one begins.
   void end_replica(std::uint32_t layer);
 
-  /// A layer's sub-tree sums, in order; all owned replicas were added.
+  /// A layer's sub-tree sums, in order, in the device's memory; all owned replicas were added.
   std::vector<std::span<float>> spans(std::uint32_t layer);
 
   /// A layer's first sum.
@@ -59,6 +60,7 @@ private:
   const std::uint32_t first_;
   const std::uint32_t virtual_replicas_;
   const replica_range owned_;
+  const tensor_device on_;
   std::vector<layer_sums> layers_;
 };
 

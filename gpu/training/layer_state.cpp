@@ -20,29 +20,32 @@ at::Tensor new_course() {
 
 } // namespace
 
-layer_state allocate_layer(const model_description& model, std::uint32_t number, const job_specification& job) {
+layer_state allocate_layer(const model_description& model, std::uint32_t number, const job_specification& job,
+                           const tensor_device& on) {
   const auto& layer = model.layers.at(number);
   const auto values = static_cast<std::int64_t>(layer.parameters());
   layer_state state;
-  state.parameters = at::zeros({values}, at::kFloat);
+  state.parameters = at::zeros({values}, on.floats());
   for (std::uint32_t i = 0; i < moments_of(job.optimizer); ++i)
-    state.moments.push_back(at::zeros({values}, at::kFloat));
+    state.moments.push_back(at::zeros({values}, on.floats()));
   if (const auto n = layer.buffer_values(); n > 0)
-    state.buffers = at::zeros({static_cast<std::int64_t>(n)}, at::kFloat);
+    state.buffers = at::zeros({static_cast<std::int64_t>(n)}, on.floats());
   if (job.patience > 0 && number + 1 == model.layers.size())
     state.course = new_course();
   return state;
 }
 
-layer_state seed_layer(const model_description& model, std::uint32_t layer, const job_specification& job) {
+layer_state seed_layer(const model_description& model, std::uint32_t layer, const job_specification& job,
+                       const tensor_device& on) {
   layer_state state;
   if (is_stored(job.model)) {
-    auto stored = stored_layer(job.model, layer);
-    state.parameters = std::move(stored.parameters);
-    state.buffers = std::move(stored.buffers);
+    const auto stored = stored_layer(job.model, layer);
+    state.parameters = stored.parameters.to(on.place());
+    if (stored.buffers.defined())
+      state.buffers = stored.buffers.to(on.place());
   } else {
-    state.parameters = initial_parameters(model, layer, job.seed);
-    state.buffers = initial_buffers(model.layers[layer]);
+    state.parameters = initial_parameters(model, layer, job.seed, on);
+    state.buffers = initial_buffers(model.layers[layer], on);
   }
   for (std::uint32_t i = 0; i < moments_of(job.optimizer); ++i)
     state.moments.push_back(at::zeros_like(state.parameters));

@@ -2,6 +2,7 @@
 
 // The shards a device holds. Used on the executor's main thread only.
 
+#include "gpu/layers/tensor_device.hpp"
 #include "gpu/model/early_stop.hpp"
 #include "gpu/model/model_description.hpp"
 #include "protocols/values/state.hpp"
@@ -14,13 +15,14 @@
 
 namespace parcae {
 
-/// One layer's state: flat float32 buffers. Each is an allocation of its own, so that a tensor's address modulo the
-/// vector width, on which some kernels' bits depend, is the same on every device and in every generation.
+/// One layer's state: flat float32 buffers on the slot's device. Each is an allocation of its own, so that a tensor's
+/// address modulo the vector width, on which some kernels' bits depend, is the same on every device and in every
+/// generation.
 struct layer_state {
   at::Tensor parameters;
   std::vector<at::Tensor> moments;
   at::Tensor buffers; ///< undefined if the layer has none
-  at::Tensor course;  ///< a validation_course, of the last layer; undefined unless the job has a patience
+  at::Tensor course;  ///< a validation_course, of the last layer, on the host; undefined unless the job has a patience
   version at;
 
   /// Parameters, then moments, buffers, course: the order on the wire.
@@ -38,11 +40,13 @@ struct layer_state {
 using layer_store = std::map<std::uint32_t, layer_state>;
 
 /// Buffers for a layer, written to once: the first touch of their pages is no part of the transfer into them.
-layer_state allocate_layer(const model_description& model, std::uint32_t layer, const job_specification& job);
+layer_state allocate_layer(const model_description& model, std::uint32_t layer, const job_specification& job,
+                           const tensor_device& on);
 
 /// Version (0, 0) of a layer of a job's model, drawn from the job's seed, or stored. Throws exported_model_error or
 /// weights_error.
-layer_state seed_layer(const model_description& model, std::uint32_t layer, const job_specification& job);
+layer_state seed_layer(const model_description& model, std::uint32_t layer, const job_specification& job,
+                       const tensor_device& on);
 
 /// Of a state that has one.
 validation_course course_of(const layer_state& x);

@@ -90,8 +90,9 @@ sample_reader::batch sample_reader::read(std::uint64_t step, std::uint32_t micro
         slowest = samples_.place_of(first + i);
       }
     }
-    if (!what_.inputs)
-      result.samples.inputs = at::Tensor();
+    auto& [all_inputs, targets] = result.samples;
+    all_inputs = what_.inputs ? all_inputs.to(what_.place) : at::Tensor();
+    targets = targets.to(what_.place);
     result.slowest = what_.data->file_of(slowest);
   } catch (...) {
     result.error = std::current_exception();

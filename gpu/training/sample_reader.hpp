@@ -27,6 +27,7 @@ public:
     const job_specification* job;   ///< outlives this object
     const model_description* model; ///< outlives this object
     std::shared_ptr<const dataset> data;
+    at::Device place; ///< where samples go
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     bool inputs = true; ///< else only targets: inputs are filled with nothing meaningful

@@ -29,8 +29,9 @@ std::shared_ptr<const snapshot> counted(snapshot x) {
 std::shared_ptr<const shard_bytes> copy_of(std::uint32_t layer, const layer_state& state) {
   shard_bytes result{layer, state.at, {}};
   for (const auto& part : state.parts()) {
-    const auto* first = static_cast<const std::byte*>(part.data_ptr());
-    result.parts.emplace_back(first, first + part.nbytes());
+    const auto here = part.to(at::kCPU);
+    const auto* first = static_cast<const std::byte*>(here.data_ptr());
+    result.parts.emplace_back(first, first + here.nbytes());
   }
   return std::make_shared<const shard_bytes>(std::move(result));
 }
@@ -71,9 +72,10 @@ bool snapshot_feed::send(const generation_state& g, const layer_store& store, co
   for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
     if (!whole && layer % width != g.what.target.pipeline_of(g.self))
       continue;
+    std::shared_ptr<const shard_bytes> copy; // one for all keepers
     for (std::size_t k = 0; k < parcels.size(); ++k)
       if (std::ranges::binary_search(protection_.keepers[k].layers, layer))
-        parcels[k].shards.push_back(copy_of(layer, store.at(layer)));
+        parcels[k].shards.push_back(copy ? copy : copy = copy_of(layer, store.at(layer)));
   }
   for (std::size_t k = 0; k < parcels.size(); ++k)
     if (!parcels[k].shards.empty())

@@ -20,7 +20,7 @@ sample_tensors stage_training::load_validation(std::uint64_t first, std::int64_t
   for (std::int64_t i = 0; i < count; ++i)
     validation_.validation(first + static_cast<std::uint64_t>(i), sample_values(result.inputs, i),
                            sample_values(result.targets, i));
-  return result;
+  return {result.inputs.to(c_.on.place()), result.targets.to(c_.on.place())};
 }
 
 stage_training::evaluation stage_training::evaluate() {
@@ -30,6 +30,12 @@ stage_training::evaluation stage_training::evaluate() {
   const auto owned = owned_replicas(job_.virtual_replicas, grid_.width, pipeline_);
   const bool last_stage = stage_ + 1 == grid_.depth;
   std::vector<double> sums(last_stage ? owned.last - owned.first : 0);
+  struct counted_loss {
+    double& sum;
+    at::Tensor mean;
+    std::int64_t samples;
+  };
+  std::vector<counted_loss> losses;
   // As many outputs as there are stages may be on their way; then the next stage is waited for.
   std::deque<std::pair<ticket, at::Tensor>> sent;
   for (auto replica = owned.first; replica < owned.last; ++replica)
@@ -38,7 +44,7 @@ stage_training::evaluation stage_training::evaluate() {
       const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(job_.micro_batch, samples - first));
       const tag what{channel::evaluation, at_.steps, static_cast<std::uint32_t>(j)};
       at::Tensor x;
-      forward_pass pass{.training = false, .pixels = &pixels_};
+      forward_pass pass{.training = false, .pixels = &pixels_, .on = c_.on};
       if (reads_samples()) {
         auto loaded = load_validation(first, count);
         x = first_input(*c_.model, loaded.inputs);
@@ -46,8 +52,8 @@ stage_training::evaluation stage_training::evaluate() {
         pass.targets = std::move(loaded.targets);
       }
       if (stage_ > 0) {
-        x = at::empty(batch_shape(first_ - 1, count), at::kFloat);
-        c_.comm->wait(c_.comm->receive(c_.rank - 1, what, bytes_of(x)), peer_limit);
+        x = posted_input_ = at::empty(batch_shape(first_ - 1, count), c_.on.floats());
+        c_.comm->wait(c_.comm->receive(c_.rank - 1, what, c_.on.memory_of(x)), peer_limit);
       }
       for (auto i = first_; i < last_; ++i) {
         check_abort();
@@ -56,9 +62,9 @@ stage_training::evaluation stage_training::evaluate() {
         x = layers_[i]->forward(parameters_[i - first_], x, pass).contiguous();
       }
       if (last_stage) {
-        sums[replica - owned.first] += loss_of(*c_.model, x, pass.targets).item<double>() * static_cast<double>(count);
+        losses.push_back({sums[replica - owned.first], loss_of(*c_.model, x, pass.targets), count});
       } else {
-        sent.emplace_back(c_.comm->send(c_.rank + 1, what, bytes_of(x)), x);
+        sent.emplace_back(c_.comm->send(c_.rank + 1, what, c_.on.memory_of(x)), x);
         if (sent.size() > grid_.depth) {
           c_.comm->wait(sent.front().first, peer_limit);
           sent.pop_front();
@@ -67,6 +73,8 @@ stage_training::evaluation stage_training::evaluate() {
     }
   for (const auto& [ticket, tensor] : sent)
     c_.comm->wait(ticket, peer_limit);
+  for (const auto& x : losses) // none was waited for before
+    x.sum += x.mean.item<double>() * static_cast<double>(x.samples);
   if (job_.patience > 0)
     conclude(sums);
   return {owned.first, std::move(sums)};

@@ -39,7 +39,8 @@ void keep_freed_memory() {
 class stage_executor final : public executor {
 public:
   stage_executor(executor_options options, data_port& port) :
-      options_(std::move(options)), port_(port), loader_(options_, [this] { end_all(); }) {
+      options_(std::move(options)), on_(options_.on ? tensor_device(*options_.on) : processor()), port_(port),
+      loader_(options_, [this] { end_all(); }) {
     thread_ = std::thread([this] { run(); });
   }
 
@@ -97,7 +98,7 @@ private:
       next_->end();
       queue_.put(std::move(next_));
     }
-    next_ = std::make_shared<generation_state>(std::move(x), options_.self);
+    next_ = std::make_shared<generation_state>(std::move(x), options_.self, on_);
     next_->preparation = std::thread([this, g = next_.get()] { // which g joins
       use_crash_stack();
       const tensor_account::scope counted(memory_);
@@ -449,6 +450,7 @@ private:
   }
 
   const executor_options options_;
+  const tensor_device on_;
   data_port& port_;
   const std::shared_ptr<tensor_account> memory_ = tensor_account::make();
 

@@ -1,7 +1,6 @@
 #include "gpu/training/stage_training.hpp"
 
 #include "gpu/layers/optimizer.hpp"
-#include "gpu/layers/tensor_kernels.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -10,6 +9,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -18,13 +18,14 @@ namespace parcae {
 stage_training::stage_training(context c) :
     c_(c), job_(c.what->specification), grid_(c.what->target), pipeline_(grid_.pipeline_of(c.rank)),
     stage_(grid_.stage_of(c.rank)), first_(grid_.first_layer[stage_]),
-    last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model)),
-    pixels_(pixel_scale_of(job_)), validation_(job_, c.data),
-    statistics_(*c.model, first_, last_, job_.micro_batches()),
+    last_(grid_.first_layer[stage_ + 1]), shape_{job_, grid_}, layers_(make_layers(job_.model, c.on)),
+    pixels_(pixel_scale_of(job_, c.on)), validation_(job_, c.data),
+    statistics_(*c.model, first_, last_, job_.micro_batches(), c.on),
     // With plain all-reduce, one sum over all micro-batches of the pipeline.
     gradients_(*c.model, first_, last_, job_.reproducible ? job_.virtual_replicas : 1,
-               job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_) : replica_range{0, 1}),
-    clock_(first_, last_, c.options->naps) {
+               job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_) : replica_range{0, 1},
+               c.on),
+    scratch_(c.on.of()), clock_(first_, last_, c.options->naps) {
   const auto own = shape_.micro_batches(pipeline_);
   first_micro_batch_ = own.first;
   micro_batches_ = own.last - own.first;
@@ -37,7 +38,8 @@ stage_training::stage_training(context c) :
     reads_extras_ |= c_.model->layers[i].reads_extras;
   }
   if (reads_samples())
-    reader_.emplace(sample_reader::plan{&job_, c_.model, c.data, first_micro_batch_, micro_batches_, reads_inputs()});
+    reader_.emplace(
+        sample_reader::plan{&job_, c_.model, c.data, c.on.place(), first_micro_batch_, micro_batches_, reads_inputs()});
   in_flight_.resize(micro_batches_);
   losses_.resize(micro_batches_);
 }
@@ -82,7 +84,8 @@ sample_tensors stage_training::load(std::uint32_t micro_batch) {
     record.targets = given == &result.targets;
     if (stage_ != (record.targets ? grid_.depth - 1 : 0))
       continue;
-    record.hash = XXH3_64bits(given->data_ptr(), given->nbytes());
+    const auto read = given->to(at::kCPU);
+    record.hash = XXH3_64bits(read.data_ptr(), read.nbytes());
     c_.options->on_load(record);
   }
   return result;
@@ -104,18 +107,18 @@ std::vector<std::int64_t> stage_training::batch_shape(std::uint32_t layer, std::
 void stage_training::post_input(std::uint32_t position) {
   if (stage_ == 0 || position >= micro_batches_)
     return;
-  posted_input_ = at::empty(batch_shape(first_ - 1, job_.micro_batch), at::kFloat);
+  posted_input_ = at::empty(batch_shape(first_ - 1, job_.micro_batch), c_.on.floats());
   input_ticket_ = c_.comm->receive(c_.rank - 1, {channel::activation, at_.steps, micro_batch_id(position)},
-                                   bytes_of(posted_input_));
+                                   c_.on.memory_of(posted_input_));
 }
 
 void stage_training::post_gradient(std::uint32_t position) {
   if (stage_ + 1 == grid_.depth || position >= micro_batches_)
     return;
   const auto& output = in_flight_[position].layers.back().output;
-  posted_gradient_ = at::empty(output.sizes(), at::kFloat);
+  posted_gradient_ = at::empty(output.sizes(), c_.on.floats());
   gradient_ticket_ = c_.comm->receive(c_.rank + 1, {channel::gradient, at_.steps, micro_batch_id(position)},
-                                      bytes_of(posted_gradient_));
+                                      c_.on.memory_of(posted_gradient_));
 }
 
 at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t position,
@@ -123,7 +126,8 @@ at::Tensor stage_training::run_layer(std::uint32_t layer, const at::Tensor& inpu
   forward_pass pass{.position = {job_.seed, at_.steps, micro_batch_id(position)},
                     .statistics = statistics,
                     .extras = in_flight_[position].extras,
-                    .pixels = &pixels_};
+                    .pixels = &pixels_,
+                    .on = c_.on};
   if (layer + 1 == c_.model->layers.size())
     pass.targets = in_flight_[position].targets;
   return layers_[layer]->forward(parameters_[layer - first_], input, pass).contiguous();
@@ -170,7 +174,7 @@ void stage_training::forward(std::uint32_t position) {
   } else {
     state.sent_tensor = state.layers.back().output.detach();
     state.sent_output = c_.comm->send(c_.rank + 1, {channel::activation, at_.steps, micro_batch_id(position)},
-                                      bytes_of(state.sent_tensor));
+                                      c_.on.memory_of(state.sent_tensor));
   }
 }
 
@@ -181,7 +185,7 @@ void stage_training::add_gradient(std::uint32_t layer, std::uint32_t position) {
     if (auto piece = std::exchange(parameter.mutable_grad(), at::Tensor()); piece.defined())
       pieces.push_back(std::move(piece));
     else // nothing of the output depends on it, in this micro-batch
-      pieces.push_back(at::zeros(parameter.sizes(), at::kFloat));
+      pieces.push_back(at::zeros(parameter.sizes(), c_.on.floats()));
   gradients_.add(layer, std::move(pieces));
   if (position % per_sum_ == per_sum_ - 1)
     gradients_.end_replica(layer);
@@ -193,7 +197,7 @@ void stage_training::backward(std::uint32_t position) {
   if (stage_ + 1 == grid_.depth) {
     clock_.begin(pass_kind::backward);
     const stopwatch time(clock_.of_layer(last_ - 1, pass_kind::backward));
-    const auto scale = at::full({}, 1.0 / job_.micro_batches(), at::kFloat);
+    const auto scale = at::full({}, 1.0 / job_.micro_batches(), c_.on.floats());
     torch::autograd::backward({state.loss}, {scale});
     gradient = state.layers.back().input.grad();
     state.layers.pop_back();
@@ -223,7 +227,7 @@ void stage_training::backward(std::uint32_t position) {
   }
   if (stage_ > 0)
     sent_gradients_.emplace_back(
-        c_.comm->send(c_.rank - 1, {channel::gradient, at_.steps, micro_batch_id(position)}, bytes_of(gradient)),
+        c_.comm->send(c_.rank - 1, {channel::gradient, at_.steps, micro_batch_id(position)}, c_.on.memory_of(gradient)),
         gradient);
   if (state.sent_output)
     c_.comm->wait(state.sent_output, peer_limit);
@@ -308,10 +312,11 @@ void stage_training::add_tied() {
     return s;
   };
   const auto peer = grid_.rank(pipeline_, stage_with(has_first ? tie.second_layer : tie.first_layer));
-  auto theirs = at::empty_like(mine);
+  auto& theirs = posted_tied_; // until nobody writes it any more
+  theirs = at::empty_like(mine);
   const tag what{channel::tied, at_.steps, 0};
-  auto received = c_.comm->receive(peer, what, bytes_of(theirs));
-  auto sent = c_.comm->send(peer, what, bytes_of(mine));
+  auto received = c_.comm->receive(peer, what, c_.on.memory_of(theirs));
+  auto sent = c_.comm->send(peer, what, c_.on.memory_of(mine));
   c_.comm->wait(received, peer_limit);
   c_.comm->wait(sent, peer_limit);
   if (has_first)
@@ -322,6 +327,8 @@ void stage_training::add_tied() {
 
 // --- the commit exchange
 
+// Norms and losses stay on the device until all are computed, and come in one copy: the only time in a step that the
+// host waits for the device's work.
 contribution stage_training::own_contribution() {
   contribution mine;
   mine.stop = stop_;
@@ -329,26 +336,41 @@ contribution stage_training::own_contribution() {
   mine.due = due_;
   mine.busy = streaming_ && streaming_();
   clock_.begin(pass_kind::apply);
+  const bool last_stage = stage_ + 1 == grid_.depth;
+  std::vector<std::size_t> parts; // of each layer's norm
+  for (auto i = first_; i < last_; ++i)
+    parts.push_back(counted_once(i).size());
+  const auto norms = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
+  const auto numbers = at::empty({static_cast<std::int64_t>(norms + (last_stage ? micro_batches_ : 0))},
+                                 c_.on.floats().dtype(at::kDouble));
+  auto* next = numbers.data_ptr<double>();
   for (auto i = first_; i < last_; ++i) {
     const stopwatch time(clock_.of_layer(i, pass_kind::apply));
-    const auto& gradient = gradients_.first(i);
-    if (const auto& tie = c_.model->tied; tie && tie->second_layer == i) {
-      // A tied tensor counts once, with its first use.
-      double sum = 0;
-      const auto tensors = views_of(c_.model->layers[i], gradient);
-      for (std::uint32_t t = 0; t < tensors.size(); ++t)
-        if (t != tie->second_tensor)
-          sum += squared_norm(tensors[t]);
-      mine.squared_norms.push_back(sum);
-    } else {
-      mine.squared_norms.push_back(squared_norm(gradient));
-    }
+    for (const auto& x : counted_once(i))
+      c_.on.compute().squared_norm(c_.on.values_of(x), static_cast<std::size_t>(x.numel()), next++);
   }
-  if (stage_ + 1 == grid_.depth) { // read here only, all at once: whoever computes them need not be waited for before
-    const auto all = at::stack(losses_).to(at::kCPU, at::kDouble);
-    mine.losses.assign(all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel());
+  if (last_stage)
+    numbers.narrow(0, static_cast<std::int64_t>(norms), micro_batches_).copy_(at::stack(losses_));
+  const auto here = numbers.to(at::kCPU);
+  const auto* came = here.const_data_ptr<double>();
+  for (const auto n : parts) {
+    mine.squared_norms.push_back(std::accumulate(came, came + n, 0.0));
+    came += n;
   }
+  if (last_stage)
+    mine.losses.assign(came, came + micro_batches_);
   return mine;
+}
+
+/// Of a layer's gradient: a tied tensor counts with its first use.
+std::vector<at::Tensor> stage_training::counted_once(std::uint32_t layer) const {
+  const auto& gradient = gradients_.first(layer);
+  const auto& tie = c_.model->tied;
+  if (!tie || tie->second_layer != layer)
+    return {gradient};
+  auto tensors = views_of(c_.model->layers[layer], gradient);
+  tensors.erase(tensors.begin() + tie->second_tensor);
+  return tensors;
 }
 
 void stage_training::exchange() {
@@ -401,7 +423,7 @@ void stage_training::apply(const commit_result& result) {
     const stopwatch time(clock_.of_layer(i, pass_kind::apply));
     auto& state = c_.store->at(i);
     apply_optimizer(job_.optimizer, state.parameters, state.moments, gradients_.first(i), at_.steps,
-                    result.learning_rate, result.clip_factor, runs_[i - first_]);
+                    result.learning_rate, result.clip_factor, runs_[i - first_], c_.on);
     statistics_.add_to(state.buffers, i);
     if (course_ && state.course.defined())
       set_course(state, *course_);

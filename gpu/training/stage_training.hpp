@@ -30,10 +30,6 @@ struct generation_aborted {};
 // bounded if the manager is gone too.
 inline constexpr std::chrono::hours peer_limit{1};
 
-inline std::span<std::byte> bytes_of(const at::Tensor& x) {
-  return {static_cast<std::byte*>(x.data_ptr()), x.nbytes()};
-}
-
 /// Bound to one rank. Single-threaded but for request_stop, request_snapshot, want_snapshot and the abort flag. After
 /// an exception the communicator must be aborted before this is destroyed: transmissions under way use its buffers.
 // Large: the state of one step, which every phase of it reads or makes.
@@ -46,6 +42,7 @@ public:
     layer_store* store;             ///< outlives this object
     communicator* comm;             ///< outlives this object
     std::shared_ptr<const dataset> data;
+    tensor_device on;                 ///< the slot's
     const executor_options* options;  ///< outlives this object
     const std::atomic<bool>* aborted; ///< the generation is to end; outlives this object
   };
@@ -137,6 +134,7 @@ private:
   void exchange();
   void conclude(const std::vector<double>& sums);
   contribution own_contribution();
+  std::vector<at::Tensor> counted_once(std::uint32_t layer) const;
   void fault(const char* phase, std::uint32_t index = 0) const;
   void check_abort() const;
   std::uint32_t micro_batch_id(std::uint32_t position) const { return first_micro_batch_ + position; }
@@ -165,11 +163,11 @@ private:
   std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory
   gradient_sums gradients_;
   std::optional<tree_all_reduce> reduction_; ///< of the step in progress
-  std::vector<float> scratch_;
+  device_scratch scratch_;
 
   std::vector<micro_batch_state> in_flight_; ///< by position
   std::vector<at::Tensor> losses_;           ///< by position; scalars
-  at::Tensor posted_input_, posted_gradient_;
+  at::Tensor posted_input_, posted_gradient_, posted_tied_;
   ticket input_ticket_, gradient_ticket_;
   std::vector<std::pair<ticket, at::Tensor>> sent_gradients_;
   std::vector<ticket> sent_contributions_;

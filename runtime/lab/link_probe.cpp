@@ -2,6 +2,7 @@
 
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/dataplane/reduction.hpp"
+#include "gpu/device/device.hpp"
 #include "protocols/base/median.hpp"
 
 #include <algorithm>
@@ -127,7 +128,9 @@ message_cost cost_of_messages(pair_of_ends& ends, std::size_t bytes) {
 /// Both sides' processor time, all threads, halved; each sends all its gradients once, with two members of two
 /// replicas.
 double reduce_ms_per_byte(pair_of_ends& ends) {
-  std::vector<std::vector<float>> sums(2, std::vector<float>(reduced_floats)), scratch(2);
+  std::vector<std::vector<float>> sums(2, std::vector<float>(reduced_floats));
+  const auto processor = make_cpu_device({});
+  device_scratch scratch[]{device_scratch(*processor), device_scratch(*processor)};
   const auto once = [&](std::uint64_t step) {
     ends.run([&](communicator& comm, int side) {
       tree_all_reduce reduction(comm, {0, 1}, static_cast<std::uint32_t>(side), 2, step, scratch[side]);

@@ -94,6 +94,8 @@ void executor_cluster::add(const std::string& name, bool keeper, fault_plan faul
   executor_options options;
   options.self = x->where.slot;
   options.checkpoints = checkpoints_;
+  if (computes_on && !keeper)
+    options.on = computes_on(lives_);
   options.report_to = [self, push](report what) {
     if (!self->gone)
       push(slot_reported{self->where.slot, std::move(what)});
@@ -273,12 +275,49 @@ configuration shape(const job_specification& job, std::uint32_t width, std::uint
   return {width, depth, partition_layers(equal, depth), 0, "asked for by the test"};
 }
 
-std::string undisturbed_digest(const job_specification& job) {
+std::string undisturbed_digest(const job_specification& job, const devices& on) {
   executor_cluster cluster(job);
+  cluster.computes_on = on;
   cluster.planner = [&](std::uint32_t, const auto&) { return shape(job, 1, 1); };
   cluster.add_keeper("keeper");
   cluster.add_worker("alone");
   return cluster.run_until_ended() ? cluster.final_digest() : "the undisturbed run failed";
+}
+
+std::string digest_after(const job_specification& job, const shapes& taken, const devices& on) {
+  step_gate gate(taken.size());
+  executor_cluster cluster(job);
+  cluster.computes_on = on;
+  cluster.on_effect = [&](const effect& x) {
+    gate.see(x);
+    return true;
+  };
+  std::uint32_t slots = 0;
+  for (auto [width, depth] : taken)
+    slots = std::max(slots, width * depth);
+  cluster.planner = [&, next = std::size_t{0}](std::uint32_t present, const auto&) mutable {
+    if (present < slots)
+      return configuration{0, 0, {}, 0, "not all are there yet"};
+    const auto [width, depth] = taken[std::min(next++, taken.size() - 1)];
+    return shape(job, width, depth);
+  };
+  cluster.add_keeper("keeper");
+  for (std::uint32_t i = 0; i < slots; ++i)
+    cluster.add_worker("w" + std::to_string(i), [&](const fault_point& at) { return gate.pass(at); });
+  for (std::size_t i = 0; i + 1 < taken.size(); ++i) {
+    const auto went_on = cluster.run_until([&] {
+      return cluster.view().current.value == i + 1 && cluster.view().now == phase::running &&
+             cluster.view().steps_done > i;
+    });
+    if (!went_on)
+      return "shape " + std::to_string(i) + " did not run: " + cluster.log().back();
+    cluster.send(plan_wanted{"the test's next shape"});
+  }
+  if (!cluster.run_until_ended())
+    return "did not end: " + cluster.log().back();
+  if (cluster.view().replayed_steps > 0 || cluster.view().current.value != taken.size())
+    return "steps were computed twice, or other shapes were taken";
+  return cluster.final_digest();
 }
 
 } // namespace parcae

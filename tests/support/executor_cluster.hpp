@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -25,6 +26,9 @@ enum class fault_action { none, kill, freeze };
 
 /// Decides at each fault point of one instance. Called on the executor's threads.
 using fault_plan = std::function<fault_action(const fault_point&)>;
+
+/// What the n-th instance of a cluster computes on.
+using devices = std::function<device*(std::uint64_t)>;
 
 /// Single-threaded but for the executors' callbacks: all methods are called by the test's thread.
 class executor_cluster {
@@ -52,6 +56,9 @@ public:
 
   /// Planner: given the number of usable slots; default best_configuration.
   std::function<configuration(std::uint32_t slots, const std::vector<layer_cost>&)> planner;
+
+  /// What the n-th instance computes on, if it is a worker; null, or empty: the processor.
+  devices computes_on;
 
   /// What all instances show on the data plane; empty: nothing, it is plain. Before the first is added.
   std::filesystem::path bundle;
@@ -122,6 +129,13 @@ job_specification small_job();
 configuration shape(const job_specification& job, std::uint32_t width, std::uint32_t depth);
 
 /// final_digest of the same job undisturbed at 1×1.
-std::string undisturbed_digest(const job_specification& job);
+std::string undisturbed_digest(const job_specification& job, const devices& on = {});
+
+/// Width and depth of generations in turn.
+using shapes = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+/// final_digest of a run that takes these shapes, a few steps each, the last one to the end; else, or if a step was
+/// computed twice, what went wrong.
+std::string digest_after(const job_specification& job, const shapes& taken, const devices& on = {});
 
 } // namespace parcae

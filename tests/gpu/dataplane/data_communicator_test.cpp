@@ -62,21 +62,6 @@ TEST(data_communicator, full_mesh_in_both_directions) {
   }
 }
 
-TEST(data_communicator, receive_any_takes_what_comes_up_to_its_bound) {
-  pair_of_ends x;
-  auto bytes = random_bytes(70'000, 1);
-  auto a = x.ends[0]->send(1, activation, bytes);
-  auto b = x.ends[0]->send(1, activation, {});
-  auto c = x.ends[0]->send(1, activation, bytes);
-  std::vector<std::byte> got, nothing{std::byte{1}}, too_much;
-  x.ends[1]->wait(x.ends[1]->receive_any(0, activation, &got, 70'000), patience);
-  EXPECT_TRUE(got == bytes);
-  x.ends[1]->wait(x.ends[1]->receive_any(0, activation, &nothing, 100), patience);
-  EXPECT_TRUE(nothing.empty());
-  EXPECT_THAT(failure_of(*x.ends[1], x.ends[1]->receive_any(0, activation, &too_much, 69'999)),
-              AllOf(HasSubstr("expected kind 1 step 5 index 2 with 69999 bytes at most"), HasSubstr("70000")));
-}
-
 // given: a receive that differs from what was sent in / expected: an error that names both
 TEST(data_communicator, mismatches_are_errors) {
   const std::vector<std::pair<tag, std::size_t>> wrong{{{channel::gradient, 5, 2}, 16},   // kind

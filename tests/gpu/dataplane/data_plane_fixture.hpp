@@ -1,10 +1,13 @@
 #pragma once
 
 // Several participants of one generation in one process, each with a data port of its own, over loopback: plain, or in
-// TLS where PARCAE_DATA_TLS is defined.
+// TLS where PARCAE_DATA_TLS is defined; where PARCAE_DATA_STAGED is, each has a device.
 
 #include "gpu/dataplane/data_port.hpp"
 #include "tests/support/test_authority.hpp"
+#ifdef PARCAE_DATA_STAGED
+#include "tests/gpu/dataplane/device_ends.hpp"
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -78,7 +81,12 @@ struct cluster {
   const slot_id& slot(std::uint32_t i) const { return plan.target.participants[i].slot; }
 
   std::unique_ptr<communicator> connect(std::uint32_t i, std::chrono::milliseconds limit = patience) {
-    return ports[i]->connect(plan, slot(i), limit, never);
+    auto end = ports[i]->connect(plan, slot(i), limit, never);
+#ifdef PARCAE_DATA_STAGED
+    return std::make_unique<device_ends>(std::move(end), fake_device(i % fake_devices));
+#else
+    return end;
+#endif
   }
 
   /// Connects all; index is the participant.

@@ -37,6 +37,11 @@ std::vector<buffer> random_leaves(std::uint32_t count, std::size_t n, std::uint6
   return result;
 }
 
+device& processor() {
+  static const auto it = make_cpu_device({});
+  return *it;
+}
+
 /// The definition: the tree over all leaves, in one process.
 buffer tree_sum(const std::vector<buffer>& leaves, std::uint32_t first, std::uint32_t last) {
   if (last - first == 1)
@@ -73,7 +78,7 @@ bool same_bits(const buffer& a, const buffer& b) {
 
 void reduce(communicator& comm, const std::vector<std::uint32_t>& group, std::uint32_t d,
             std::uint32_t virtual_replicas, const std::vector<std::span<float>>& sums, std::uint64_t step) {
-  buffer scratch;
+  device_scratch scratch(processor());
   tree_all_reduce reduction(comm, group, d, virtual_replicas, step, scratch);
   reduction.add(sums);
   reduction.finish();
@@ -172,7 +177,7 @@ TEST(reduction, buffers_are_added_while_others_are_under_way) {
       std::vector<std::uint32_t> group(width);
       std::iota(group.begin(), group.end(), 0u);
       std::vector<std::vector<buffer>> sums;
-      buffer scratch;
+      device_scratch scratch(processor());
       tree_all_reduce reduction(*ends[self], group, self, 5, width, scratch);
       std::mt19937 draw(self);
       for (const auto& x : leaves) {
@@ -202,7 +207,8 @@ TEST(reduction, ring_adds_up) {
         if (self >= width)
           return;
         auto d = (self + width - 1) % width;
-        buffer sum(n), scratch;
+        buffer sum(n);
+        device_scratch scratch(processor());
         for (std::size_t i = 0; i < n; ++i)
           sum[i] = static_cast<float>(i % 1000 * (d + 1));
         all_reduce_ring(*ends[self], group, d, sum, step, 1, scratch);

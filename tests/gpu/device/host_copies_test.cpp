@@ -130,6 +130,7 @@ public:
     last = x.get();
     return x;
   }
+  stream& compute() override { return below_->compute(); }
 
   late_work work;
   late_stream* last = nullptr;

@@ -12,8 +12,6 @@
 namespace parcae {
 namespace {
 
-using shapes = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
-
 /// A job and the shapes it takes in turn, a few steps each, the last one to the end.
 struct exactness_case {
   const char* name;
@@ -26,42 +24,6 @@ void PrintTo(const exactness_case& x, std::ostream* to) {
 }
 
 class exactness : public ::testing::TestWithParam<exactness_case> {};
-
-/// The digest at the end of a run that goes through `taken`.
-std::string digest_after(const job_specification& job, const shapes& taken) {
-  step_gate gate(taken.size());
-  executor_cluster cluster(job);
-  cluster.on_effect = [&](const effect& x) {
-    gate.see(x);
-    return true;
-  };
-  std::uint32_t slots = 0;
-  for (auto [width, depth] : taken)
-    slots = std::max(slots, width * depth);
-  cluster.planner = [&, next = std::size_t{0}](std::uint32_t present, const auto&) mutable {
-    if (present < slots)
-      return configuration{0, 0, {}, 0, "not all are there yet"};
-    const auto [width, depth] = taken[std::min(next++, taken.size() - 1)];
-    return shape(job, width, depth);
-  };
-  cluster.add_keeper("keeper");
-  for (std::uint32_t i = 0; i < slots; ++i)
-    cluster.add_worker("w" + std::to_string(i), [&](const fault_point& at) { return gate.pass(at); });
-  for (std::size_t i = 0; i + 1 < taken.size(); ++i) {
-    const auto went_on = cluster.run_until([&] {
-      return cluster.view().current.value == i + 1 && cluster.view().now == phase::running &&
-             cluster.view().steps_done > i;
-    });
-    if (!went_on)
-      return "shape " + std::to_string(i) + " did not run: " + cluster.log().back();
-    cluster.send(plan_wanted{"the test's next shape"});
-  }
-  if (!cluster.run_until_ended())
-    return "did not end: " + cluster.log().back();
-  EXPECT_EQ(cluster.view().replayed_steps, 0u);
-  EXPECT_EQ(cluster.view().current.value, taken.size());
-  return cluster.final_digest();
-}
 
 TEST_P(exactness, shapes_change_no_bit) {
   auto job = small_job();

@@ -1,0 +1,49 @@
+#include "gpu/layers/tensor_device.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace parcae {
+
+namespace {
+
+void share_among_threads(std::size_t n, std::size_t unit, const std::function<void(std::size_t, std::size_t)>& f) {
+  constexpr std::size_t worth_a_thread = 32'768; // as many values as LibTorch's own operators take
+  const auto units = static_cast<std::int64_t>((n + unit - 1) / unit);
+  at::parallel_for(0, units, static_cast<std::int64_t>((worth_a_thread + unit - 1) / unit),
+                   [&](std::int64_t first, std::int64_t last) {
+                     const auto begin = static_cast<std::size_t>(first) * unit;
+                     f(begin, std::min(n, static_cast<std::size_t>(last) * unit) - begin);
+                   });
+}
+
+} // namespace
+
+float* tensor_device::values_of(const at::Tensor& x) const {
+  if (x.device() != place_ || x.scalar_type() != at::kFloat || !x.is_contiguous())
+    throw std::invalid_argument("values_of: not contiguous float32 values on " + place_.str());
+  return x.data_ptr<float>();
+}
+
+memory_view tensor_device::memory_of(const at::Tensor& x) const {
+  if ((x.device() != place_ && !x.is_cpu()) || !x.is_contiguous())
+    throw std::invalid_argument("memory_of: not contiguous on " + place_.str() + " or the host");
+  return {std::span(static_cast<std::byte*>(x.data_ptr()), x.nbytes()), x.is_cpu() ? nullptr : of_};
+}
+
+void tensor_device::add(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right) const {
+  if (left.numel() != to.numel() || right.numel() != to.numel())
+    throw std::invalid_argument("add: sizes differ");
+  compute().add_values(values_of(to), values_of(left), values_of(right), static_cast<std::size_t>(to.numel()));
+}
+
+const tensor_device& processor() {
+  static const auto all =
+      make_cpu_device({.type = "cpu", .place = "cpu", .name = {}, .computes_as = {}, .bytes = 0}, share_among_threads);
+  static const tensor_device result(*all);
+  return result;
+}
+
+} // namespace parcae

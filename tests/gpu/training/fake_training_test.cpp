@@ -1,0 +1,72 @@
+// Training on devices, two slots on each: final parameters after changes, and after kills, against 1×1 on a device.
+
+#include "tests/support/executor_cluster.hpp"
+#include "tests/support/fake_device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+namespace parcae {
+namespace {
+
+device* two_on_each(std::uint64_t n) {
+  know_fake_devices();
+  return &fake_device(static_cast<std::uint32_t>(n / 2) % fake_devices);
+}
+
+job_specification short_job(const std::string& kind) {
+  auto job = small_job();
+  job.steps = 6;
+  job.model.layers = 3;
+  if (kind == "mlp")
+    job.model = {"mlp", 3, 24, 1, 16, 256, 0.2, false};
+  if (kind == "bert")
+    job.model = {"bert", 3, 24, 2, 24, 257, 0.1, true, 256};
+  if (kind == "resnet")
+    job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
+  if (kind == "vgg")
+    job.model = {.kind = "vgg", .layers = 11, .width = 2, .dropout = 0.3};
+  if (kind == "resnet" || kind == "vgg")
+    job.data = {.kind = "synthetic", .samples = 100, .mean = {0.4, 0.5, 0.6}, .deviation = {0.2, 0.25, 0.3}};
+  return job;
+}
+
+class fake_training : public ::testing::TestWithParam<const char*> {};
+
+// given: a model of each kind on devices, through three changes / expected: the bits of the undisturbed run there
+TEST_P(fake_training, shapes_change_no_bit) {
+  const auto job = short_job(GetParam());
+  ASSERT_EQ(problem_of(job), "");
+  EXPECT_EQ(digest_after(job, {{2, 2}, {3, 1}, {1, 4}}, two_on_each), undisturbed_digest(job, two_on_each));
+}
+
+INSTANTIATE_TEST_SUITE_P(kinds, fake_training, ::testing::Values("gpt", "mlp", "bert", "resnet", "vgg"));
+
+// given: a worker that dies at each of these points of a step, and another in its place / expected: the same bits
+TEST(fake_training_kills, change_no_bit) {
+  auto job = short_job("gpt");
+  job.steps = 10;
+  job.keeper_every = 1;
+  const auto expected = undisturbed_digest(job, two_on_each);
+  for (const std::string_view phase :
+       {"forward", "backward", "reduced", "exchange_send", "exchanged", "apply", "committed", "snapshot"}) {
+    executor_cluster cluster(job);
+    cluster.computes_on = two_on_each;
+    cluster.planner = [&](std::uint32_t slots, const auto&) {
+      return slots >= 4 ? shape(job, 2, 2) : slots >= 2 ? shape(job, 1, 2) : configuration{0, 0, {}, 0, "too few"};
+    };
+    cluster.add_keeper("keeper");
+    for (const auto* name : {"a", "b", "c"})
+      cluster.add_worker(name);
+    cluster.add_worker("d", [phase](const fault_point& x) {
+      return x.step == 4 && x.phase == phase ? fault_action::kill : fault_action::none;
+    });
+    ASSERT_TRUE(cluster.run_until_ended()) << phase << ": " << cluster.log().back();
+    EXPECT_EQ(cluster.final_digest(), expected) << phase;
+  }
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,311 @@
+#include "tests/support/fake_device.hpp"
+
+#include "protocols/base/mailbox.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::size_t arena_bytes = std::size_t{8} << 30; ///< addresses; memory is taken when it is used
+
+/// The host's pinned memory, of all devices.
+class pinned_memory {
+public:
+  void add(const std::byte* x, std::size_t n) {
+    const std::lock_guard held(mutex_);
+    parts_[x] = n;
+  }
+  void remove(const std::byte* x) {
+    const std::lock_guard held(mutex_);
+    parts_.erase(x);
+  }
+  bool has(const std::byte* x, std::size_t n) {
+    const std::lock_guard held(mutex_);
+    auto after = parts_.upper_bound(x);
+    if (after == parts_.begin())
+      return false;
+    --after;
+    return x + n <= after->first + after->second;
+  }
+
+private:
+  std::mutex mutex_;
+  std::map<const std::byte*, std::size_t> parts_;
+};
+
+pinned_memory pinned;
+
+/// A device's memory, in parts whose sizes are powers of two.
+class arena {
+public:
+  arena() {
+    const int file = ::memfd_create("fake device", 0);
+    if (file < 0 || ::ftruncate(file, arena_bytes) != 0)
+      throw device_error("no memory for a fake device");
+    given_ = map(file, PROT_NONE);
+    readable_ = map(file, PROT_READ | PROT_WRITE);
+    ::close(file);
+  }
+
+  std::byte* allocate(std::size_t bytes) {
+    const auto n = std::bit_ceil(std::max<std::size_t>(bytes, 256));
+    std::byte* result = nullptr;
+    {
+      const std::lock_guard held(mutex_);
+      auto& free = free_[std::countr_zero(n)];
+      if (!free.empty()) {
+        result = free.back();
+        free.pop_back();
+      } else {
+        if (used_ + n > arena_bytes)
+          throw device_error("a fake device is full");
+        result = given_ + used_;
+        used_ += n;
+      }
+      sizes_[result] = n;
+    }
+    std::memset(readable(result), 0xA5, bytes); // whoever thinks that it is 0 is wrong
+    return result;
+  }
+
+  void free(std::byte* x) {
+    const std::lock_guard held(mutex_);
+    const auto part = sizes_.extract(x);
+    free_[std::countr_zero(part.mapped())].push_back(x);
+  }
+
+  bool has(const void* x) const {
+    return static_cast<const std::byte*>(x) >= given_ && static_cast<const std::byte*>(x) < given_ + arena_bytes;
+  }
+  std::byte* readable(const void* x) const { return readable_ + (static_cast<const std::byte*>(x) - given_); }
+
+private:
+  static std::byte* map(int file, int protection) {
+    void* x = ::mmap(nullptr, arena_bytes, protection, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (x == MAP_FAILED)
+      throw device_error("no addresses for a fake device");
+    return static_cast<std::byte*>(x);
+  }
+
+  std::byte* given_ = nullptr;
+  std::byte* readable_ = nullptr;
+  std::mutex mutex_;
+  std::size_t used_ = 0;
+  std::array<std::vector<std::byte*>, 64> free_; ///< by the logarithm of the size
+  std::map<std::byte*, std::size_t> sizes_;      ///< of what is given out
+};
+
+class fake_event final : public event, public std::enable_shared_from_this<fake_event> {
+public:
+  bool done() const override { return wait(std::chrono::milliseconds(0)); }
+  bool wait(std::chrono::milliseconds limit) const override {
+    lock held(mutex_);
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!happened_ && std::chrono::steady_clock::now() < end)
+      held.wait_until(changed_, end);
+    return happened_;
+  }
+  void happen() {
+    const lock held(mutex_);
+    happened_ = true;
+    changed_.notify_all();
+  }
+
+private:
+  mutable mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool happened_ GUARDED_BY(mutex_) = false;
+};
+
+/// Kernels by the processor's, on the readable mapping.
+class fake_stream : public stream {
+public:
+  explicit fake_stream(const arena& memory) : memory_(memory), below_(make_cpu_device({})) {}
+
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    const auto *source = end_of_copy(from, bytes), *target = end_of_copy(to, bytes);
+    work([=] { std::memcpy(const_cast<std::byte*>(target), source, bytes); });
+  }
+  std::shared_ptr<event> record() override {
+    auto x = std::make_shared<fake_event>();
+    work([x] { x->happen(); });
+    return x;
+  }
+
+  void add_values(float* to, const float* left, const float* right, std::size_t n) override {
+    work([=, this] { on().add_values(at(to), at(left), at(right), n); });
+  }
+  void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
+    work([=, this] { on().add_values(at(to), at(left), at(right), n); });
+  }
+  void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
+                    std::size_t n) override {
+    std::vector<const float*> all;
+    for (const auto* x : sums)
+      all.push_back(at(x));
+    work([=, this] { on().add_in_order(order, at(to), all, n); });
+  }
+  void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
+                  bfloat16* copy, std::size_t n) override {
+    work([=, this] { on().step_adamw(x, at(parameters), at(first), at(second), at(gradient), at(copy), n); });
+  }
+  void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
+                std::size_t n) override {
+    work([=, this] { on().step_sgd(x, at(parameters), at(moment), at(gradient), at(copy), n); });
+  }
+  void squared_norm(const float* x, std::size_t n, double* to) override {
+    work([=, this] { on().squared_norm(at(x), n, at(to)); });
+  }
+  void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
+    work([=, this] { on().checksum_parts(at(bytes), n, place, at(to)); });
+  }
+  void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
+    work([=, this] { on().draw_normal(at(to), n, seed, scale, first); });
+  }
+  void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
+    work([=, this] { on().draw_uniform(at(to), n, seed, scale, first); });
+  }
+  void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,
+                   std::uint64_t first) override {
+    work([=, this] { on().drop_values(at(to), at(from), n, mask, first); });
+  }
+
+protected:
+  virtual void work(std::function<void()> f) = 0;
+
+private:
+  stream& on() const { return below_->compute(); }
+
+  template <class Value>
+  Value* at(Value* x) const {
+    if (!x)
+      return nullptr;
+    if (!memory_.has(x))
+      throw device_error("an illegal memory access");
+    return reinterpret_cast<Value*>(memory_.readable(x));
+  }
+
+  const std::byte* end_of_copy(const void* x, std::size_t bytes) const {
+    if (memory_.has(x))
+      return memory_.readable(x);
+    if (bytes > 0 && !pinned.has(static_cast<const std::byte*>(x), bytes))
+      throw device_error("a copy to or from memory that is neither this device's nor pinned");
+    return static_cast<const std::byte*>(x);
+  }
+
+  const arena& memory_;
+  const std::unique_ptr<device> below_;
+};
+
+class prompt_stream final : public fake_stream {
+public:
+  using fake_stream::fake_stream;
+  void wait_for(const event& x) override {
+    if (!x.wait(std::chrono::minutes(1)))
+      throw device_error("an event does not come");
+  }
+
+private:
+  void work(std::function<void()> f) override { f(); }
+};
+
+class late_stream final : public fake_stream {
+public:
+  explicit late_stream(const arena& memory) : fake_stream(memory), thread_([this] { run(); }) {}
+  ~late_stream() override { // lets what was given end
+    queue_.put({});
+    thread_.join();
+  }
+  void wait_for(const event& x) override {
+    work([x = dynamic_cast<const fake_event&>(x).shared_from_this()] { x->wait(std::chrono::minutes(1)); });
+  }
+
+private:
+  void work(std::function<void()> f) override { queue_.put(std::move(f)); }
+
+  void run() {
+    std::mt19937 draw(std::random_device{}());
+    while (const auto f = queue_.take()) {
+      if (!*f)
+        return;
+      if (draw() % 4 == 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(draw() % 300));
+      (*f)();
+    }
+  }
+
+  mailbox<std::function<void()>> queue_;
+  std::thread thread_;
+};
+
+class fake final : public device {
+public:
+  explicit fake(std::uint32_t number) {
+    facts_.type = "fake";
+    facts_.place = "privateuseone:" + std::to_string(number);
+    facts_.name = facts_.computes_as = "a fake device";
+    facts_.bytes = arena_bytes;
+  }
+
+  const device_facts& facts() const override { return facts_; }
+  device_memory allocate(std::size_t bytes) override {
+    return {memory_.allocate(bytes), [this](std::byte* x) { memory_.free(x); }};
+  }
+  device_memory allocate_pinned(std::size_t bytes) override {
+    constexpr std::align_val_t alignment{256};
+    auto* x = static_cast<std::byte*>(::operator new(bytes, alignment));
+    pinned.add(x, bytes);
+    return {x, [](std::byte* y) {
+              pinned.remove(y);
+              ::operator delete(y, alignment);
+            }};
+  }
+  std::unique_ptr<stream> make_stream() override { return std::make_unique<late_stream>(memory_); }
+  stream& compute() override { return compute_; }
+
+  const arena& memory() const { return memory_; }
+
+private:
+  device_facts facts_;
+  arena memory_;
+  prompt_stream compute_{memory_};
+};
+
+fake& numbered(std::uint32_t number) {
+  static std::mutex mutex;
+  static std::array<fake*, fake_devices> made{}; // never destroyed: LibTorch keeps tensors
+  const std::lock_guard held(mutex);
+  auto& x = made.at(number);
+  if (!x)
+    x = new fake(number);
+  return *x;
+}
+
+} // namespace
+
+device& fake_device(std::uint32_t number) {
+  return numbered(number);
+}
+
+void* readable(const void* x) {
+  for (std::uint32_t i = 0; i < fake_devices; ++i)
+    if (const auto& memory = numbered(i).memory(); memory.has(x))
+      return memory.readable(x);
+  throw device_error("an address that no fake device has given out");
+}
+
+} // namespace parcae

@@ -1,0 +1,30 @@
+#pragma once
+
+// A device made of ordinary memory, for tests. Who touches its memory with the processor crashes, and copies come late,
+// by chance, unless an event orders them: so what would be wrong on a GPU is wrong here, too.
+
+#include "gpu/device/device.hpp"
+
+#include <cstdint>
+
+namespace parcae {
+
+inline constexpr std::uint32_t fake_devices = 16;
+
+/// Number 0 … fake_devices - 1 of this process; LibTorch's "privateuseone:number" once know_fake_devices was called.
+/// They stay until the process ends.
+///
+/// Memory is mapped twice, and only the mapping that cannot be touched is given out; what is newly given out has any
+/// values. Work on the compute stream is done at once by who gives it, that of other streams by a thread for each, with
+/// pauses. Throws device_error where a GPU would fail: another device's memory, or memory of the host that is not
+/// pinned.
+device& fake_device(std::uint32_t number);
+
+/// Where the processor finds what is at x, which a device has given out: for operators in tests.
+void* readable(const void* x);
+
+/// Lets LibTorch have tensors there; its operators compute with the processor's, on copies. To be called before
+/// LibTorch is used with them, as often as one likes.
+void know_fake_devices();
+
+} // namespace parcae
