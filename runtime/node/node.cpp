@@ -120,7 +120,7 @@ device_facts facts_for(const node_options& options) {
                        ", but training on GPUs is not there yet: take --device cpu");
   }
   // Which is what "auto" means until then.
-  return {"cpu", "", processor_facts("cpu"), machine_bytes() / options.slots};
+  return {"cpu", "cpu", "", processor_facts("cpu"), machine_bytes() / options.slots, true};
 }
 
 hello introduction_of(const node_options& options, const std::string& listens, const data_port& port,
