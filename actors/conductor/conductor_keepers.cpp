@@ -45,11 +45,12 @@ void conductor::machine::confirm_to_keepers() {
 }
 
 void conductor::machine::confirm_to(const slot_id& keeper) {
-  // Generations that ended before the safe version say nothing of what a keeper still holds, and grow in number.
+  // What one that comes back holds is old, but may be needed until it has got newer.
+  const auto safe = roster_.find(keeper)->heard ? protection_.safe() : version{};
+  // Generations that ended before that say nothing of what a keeper still holds, and grow in number.
   auto chain = chain_.links();
-  std::erase_if(chain, [&](const auto& link) { return link.last < protection_.safe().steps; });
-  send(keeper,
-       confirm{job_.id, protection_.newest(), protection_.safe(), std::move(chain), protection_.digests_asked()});
+  std::erase_if(chain, [&](const auto& link) { return link.last < safe.steps; });
+  send(keeper, confirm{job_.id, protection_.newest(), safe, std::move(chain), protection_.digests_asked()});
 }
 
 std::uint64_t conductor::machine::most_steps() const {
@@ -105,7 +106,7 @@ void conductor::machine::write_checkpoint(bool at_once) {
   if (const auto late = ledger_.give_up_late(now_))
     log(severity::warning, "the checkpoint of step " + std::to_string(late->steps) + " is given up");
   auto ids = roster_.keepers() | std::views::keys;
-  const bool waits = !at_once && stand_.now != finishing && !closing_until_ && protection_.is_replicated();
+  const bool waits = !at_once && stand_.now != finishing && !closing_until_ && protection_.had_copies();
   const auto& held = waits ? protection_.safe() : protection_.newest();
   if (const auto* what = ledger_.begin(now_, held, roster_.data_digest(), {ids.begin(), ids.end()}))
     for (const auto& id : ids)

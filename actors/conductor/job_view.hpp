@@ -59,8 +59,9 @@ struct change_view {
 struct protection_view {
   version protected_version;  ///< newest complete in the keepers and in the chain
   bool protected_now = false; ///< a keeper is present and has, or will have, current snapshots
-  std::uint32_t copies = 0;   ///< keepers that hold each layer of what they hold last, at least
-  std::string copies_problem; ///< why that is less than asked for; empty: it is not
+  std::uint32_t copies = 0;   ///< keepers that hold each layer, at least
+  version copied_version;     ///< there are so many of: the newest that has as many as asked for, unless that is old
+  std::string copies_problem; ///< why there are less than asked for; empty: there are not
 };
 
 /// Of `checkpoint_ledger`.

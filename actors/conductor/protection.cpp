@@ -47,12 +47,12 @@ void protection::share(const roster& all) {
 bool protection::update(roster& all, const commit_chain& chain, std::uint64_t steps_done) {
   const auto holders = keepers_of(all);
   const auto before = std::pair(newest(), safe_);
+  steps_done_ = steps_done;
   view_.protected_version = newest_complete(chain, job_.layers(), holders);
-  view_.protected_now = is_recent(newest(), steps_done);
+  view_.protected_now = is_recent(newest());
   reached_ = std::max(reached_, newest());
-  const auto replicated = newest_complete(chain, job_.layers(), holders, std::max(fewest_, 1u));
-  safe_ = replicated.steps > 0 ? replicated : std::min(safe_, newest());
-  replicated_ = is_recent(safe_, steps_done);
+  safe_ = newest_complete(chain, job_.layers(), holders, std::max(fewest_, 1u));
+  last_safe_ = std::max(last_safe_, safe_);
   if (newest() != before.first) {
     digests_asked_ = false;
     for (auto&& [id, slot] : all.keepers())
@@ -98,7 +98,7 @@ std::vector<std::pair<slot_id, replicate>> protection::missing(const roster& all
 
 protection_view protection::view(const roster& all) const {
   auto result = view_;
-  const auto& at = replicated_ ? safe_ : newest();
+  const auto& at = result.copied_version = is_recent(safe_) ? safe_ : newest();
   if (at.steps == 0 || job_.layers() == 0)
     return result;
   const auto wanted = job_.specification.keeper_copies;

@@ -33,16 +33,16 @@ public:
   const version& newest() const { return view_.protected_version; }
   bool is_current() const { return view_.protected_now; }
 
-  /// Newest of which each layer was held by as many keepers as are to hold it: what is older is not needed, whichever
-  /// of them is lost.
+  /// Newest of which each layer is held by as many keepers as are to hold it: what is older is not needed, whichever
+  /// of them is lost. (0, 0) if there is none, as when a keeper has gone or come, and nothing came to it yet.
   const version& safe() const { return safe_; }
-  /// That is current.
-  bool is_replicated() const { return replicated_; }
+  /// There was one that is current: the next will come.
+  bool had_copies() const { return is_recent(last_safe_); }
 
   /// Newest that was ever complete.
   const version& reached() const { return reached_; }
   /// The job did: what was reached before may be void.
-  void go_back() { reached_ = safe_ = newest(); }
+  void go_back() { reached_ = last_safe_ = newest(); }
 
   /// What brings the copies that the newest version lacks to keepers that are to hold them, and who is to send it. The
   /// same layers elsewhere will do until the next snapshot.
@@ -71,8 +71,8 @@ public:
   protection_view view(const roster& all) const;
 
 private:
-  bool is_recent(const version& x, std::uint64_t steps_done) const {
-    return x.steps > 0 && x.steps + 2 * job_.specification.keeper_every > steps_done;
+  bool is_recent(const version& x) const {
+    return x.steps > 0 && x.steps + 2 * job_.specification.keeper_every > steps_done_;
   }
   /// Why not all that are to hold this hold it.
   std::string problem_of(const version& x, const roster& all) const;
@@ -82,9 +82,10 @@ private:
   std::uint32_t fewest_ = 0; ///< keepers to which a layer goes
   protection_view view_;
   version safe_;
+  version last_safe_; ///< newest that ever was
   version reached_;
   version saving_;
-  bool replicated_ = false;
+  std::uint64_t steps_done_ = 0;
   bool digests_asked_ = false;
   std::optional<time_point> doubtful_;
   bool doubt_told_ = false;

@@ -150,6 +150,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
   to.protected_steps = x.protected_version.steps;
   to.protected_now = x.protected_now;
   to.copies = x.copies;
+  to.copied_steps = x.copied_version.steps;
   to.copies_problem = x.copies_problem;
   to.replayed_steps = x.replayed_steps;
   auto count = [&](migration kind) { return x.counts[static_cast<std::size_t>(kind)]; };

@@ -74,9 +74,10 @@ void shard_store::confirm(const version& newest, const version& safe, const std:
 }
 
 void shard_store::go_back(const version& at) {
+  newest_ = at; // newer ones, which may be more than there is room for, would have it go
   if (safe_ <= at)
     return;
-  newest_ = safe_ = at;
+  safe_ = at;
   chain_.clear(); // it may not reach back to `at`; the next confirm brings one that does
 }
 

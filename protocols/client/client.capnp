@@ -298,8 +298,9 @@ struct JobStatus {
   minInstances @52 :UInt32;  # that it asks for before it begins; 0: an older build does not tell
   dataWaitMs @53 :Float64;   # per step, of the rank that waited longest for samples
   dataWaitFor @54 :Text;     # that rank's slot and the file; empty: none waited
-  copies @55 :UInt32;        # keepers that hold each layer of what they hold last, at least
-  copiesProblem @56 :Text;   # why that is less than the job asks for; empty: it is not
+  copies @55 :UInt32;        # keepers that hold each layer, at least
+  copiesProblem @56 :Text;   # why there are less than the job asks for; empty: there are not
+  copiedSteps @57 :UInt64;   # the version of which there are so many
 }
 
 struct Configuration {

@@ -218,12 +218,13 @@ BOOST_DESCRIBE_STRUCT(migration_counts, (), (none, intra_stage, inter_stage, pip
 
 /// How often keepers hold each layer.
 struct copies_status {
-  std::uint32_t copies = 0;   ///< of what they hold last, at least
-  std::string copies_problem; ///< why that is less than the job asks for; empty: it is not
+  std::uint32_t copies = 0;       ///< at least
+  std::uint64_t copied_steps = 0; ///< of that version: the newest with as many as asked for, unless that is old
+  std::string copies_problem;     ///< why there are less than the job asks for; empty: there are not
 
   friend bool operator==(const copies_status&, const copies_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(copies_status, (), (copies, copies_problem))
+BOOST_DESCRIBE_STRUCT(copies_status, (), (copies, copied_steps, copies_problem))
 
 // Large: all that status tells of a job, flat as in the schema.
 struct job_status : copies_status {

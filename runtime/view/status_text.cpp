@@ -125,8 +125,8 @@ std::string data_wait_of(const job_status& x) {
 std::string copies_of(const job_status& x) {
   if (x.copies_problem.empty() && x.copies < 2)
     return {};
-  return fmt::format(", {} {}{}{}", x.copies, x.copies == 1 ? "copy" : "copies", x.copies_problem.empty() ? "" : ": ",
-                     x.copies_problem);
+  return fmt::format(", {} {} of step {}{}{}", x.copies, x.copies == 1 ? "copy" : "copies", x.copied_steps,
+                     x.copies_problem.empty() ? "" : ": ", x.copies_problem);
 }
 
 std::string loss_of(const job_status& x) {

@@ -21,7 +21,8 @@ std::string overview_of(const status_reply& x, bool all);
 /// "waits 12.0 ms a step for data: a/0: /data/tokens.bin"; empty if that is no hundredth of a step.
 std::string data_wait_of(const job_status& x);
 
-/// ", 2 copies", ", 1 copy: there is 1 keeper"; empty if there is one, and no more are asked for.
+/// ", 2 copies of step 450", ", 1 copy of step 450: there is 1 keeper"; empty if there is one, and no more are asked
+/// for.
 std::string copies_of(const job_status& x);
 
 /// "2.2500", "not finite", or "-" where there is none.

@@ -28,7 +28,7 @@ struct keepers : cluster_test {
   /// Every layer of what they hold last is with two of those that are there now.
   job_status wait_for_copies(std::uint64_t id) {
     return wait_for_job(id, "two copies", [&](const job_status& j) {
-      return j.state == "running" && j.keepers.size() == names.size() && j.protected_steps > 0 && j.copies == 2 &&
+      return j.state == "running" && j.keepers.size() == names.size() && j.copied_steps > 0 && j.copies == 2 &&
              j.copies_problem.empty();
     });
   }
@@ -68,13 +68,13 @@ TEST_F(keepers, any_one_may_be_lost) {
     cluster->node(name).signal(SIGKILL);
   names.erase(lost);
   wait_for_job(id, "waiting", [](const job_status& j) { return j.phase == "waiting"; });
-  EXPECT_GE(wait_for_copies(id).protected_steps, held.protected_steps);
+  EXPECT_GE(wait_for_copies(id).copied_steps, held.copied_steps);
   kill_keeper();
   for (const auto* name : {"c", "d"})
     cluster->start_node(name);
   const auto end = wait_for_end(id);
   EXPECT_EQ(end.state, "done") << end.problem;
-  EXPECT_GE(end.chain.back().base, held.protected_steps);
+  EXPECT_GE(end.chain.back().base, held.copied_steps);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 

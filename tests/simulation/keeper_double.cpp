@@ -94,7 +94,8 @@ void keeper_double::handle(const guard& x) {
 
 void keeper_double::handle(const confirm& x) {
   job_ = x.job;
-  shards_.confirm(x.newest, x.chain);
+  shards_.confirm(x.newest, x.safe, x.chain);
+  std::erase_if(copies_, [&](const auto& y) { return y.first.steps < x.safe.steps || is_void(y.first, x.chain); });
   for (const auto& link : x.chain)
     announced_ = std::max(announced_, link.by);
   around_.sees.holds(slot, shards_.held());
@@ -104,6 +105,19 @@ void keeper_double::handle(const confirm& x) {
       if (held.at == x.newest)
         answer.digests.push_back({held.layer, std::to_string(state_of(*shards_.find(held.layer, held.at)).bits)});
   say(std::move(answer));
+}
+
+void keeper_double::handle(const replicate& x) {
+  if (!key_ || x.job != job_)
+    return;
+  parcel copy{job_, pass_of(*key_, slot), shards_.result_of(x.at), {}};
+  for (const auto layer : x.layers)
+    if (const auto shard = shards_.find(layer, x.at))
+      copy.layers.emplace_back(layer, state_of(*shard));
+  if (copy.layers.empty())
+    return;
+  const auto wanted = copies_.try_emplace(x.at, std::make_shared<int>()).first->second;
+  around_.plane.bring(process, x.to.slot, std::make_shared<const parcel>(std::move(copy)), wanted);
 }
 
 void keeper_double::handle(const checkpoint& x) {
@@ -150,6 +164,7 @@ void keeper_double::handle(const forget& x) {
     return;
   end_sending();
   shards_ = {};
+  copies_.clear();
   key_.reset();
   job_ = {};
   newest_ = announced_ = {};

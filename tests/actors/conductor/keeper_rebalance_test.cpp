@@ -39,6 +39,20 @@ public:
     obey();
   }
 
+  /// It is lost, but not what it holds.
+  void part(const std::string& name) {
+    std::erase_if(on_the_way_, [&](const auto& x) { return x.from == name || x.to == name; });
+    away_ = stores_.extract(name);
+    d.lose(name);
+    obey();
+  }
+
+  void come_back(const std::string& name) {
+    stores_.insert(std::move(away_));
+    d.come_back(name);
+    obey();
+  }
+
   void lose_workers() {
     for (const auto* name : {"a", "b"})
       if (d.has(name))
@@ -159,6 +173,7 @@ private:
 
   std::mt19937_64 random_;
   std::map<std::string, shard_store> stores_;
+  std::map<std::string, shard_store>::node_type away_;
   std::set<std::string> leaving_;
   std::map<std::string, std::size_t> seen_; ///< commands
   std::vector<shard_on_its_way> on_the_way_;
@@ -279,6 +294,25 @@ TEST(keeper_rebalance, keepers_fill_each_other_when_nobody_trains) {
       if (over)
         break;
     }
+}
+
+// given: a keeper whose connection is lost for some steps, with what two copies there were of; the other is lost as
+// soon as it is back / expected: its old version is still there
+TEST(keeper_rebalance, what_a_keeper_comes_back_with_is_kept_until_it_has_newer) {
+  keeper_network network(7);
+  const auto before = network.newest(copies);
+  network.part("k0");
+  for (int i = 0; i < 20; ++i) {
+    network.commit();
+    network.deliver_all();
+  }
+  ASSERT_GT(network.d.view().protected_version, before);
+  network.come_back("k0");
+  EXPECT_EQ(network.newest(1, "k1"), before);
+  EXPECT_EQ(network.d.view().copies, 1u);
+  network.deliver_all(); // from k1
+  EXPECT_EQ(network.d.view().copies, copies);
+  EXPECT_EQ(network.newest(1, "k1"), network.newest(1, "k0"));
 }
 
 } // namespace

@@ -147,6 +147,16 @@ TEST(shard_store, void_versions_go) {
   EXPECT_EQ(store.results().size(), 1u);
 }
 
+// given: as many newer versions as there is room for, when a checkpoint is read / expected: what is read stays
+TEST(shard_store, what_is_read_is_not_dropped_for_newer_versions) {
+  shard_store store;
+  for (std::uint64_t steps : {20, 30, 40})
+    add(store, 0, at(steps, 1));
+  store.go_back(at(10, 1));
+  EXPECT_TRUE(add(store, 0, at(10, 1)));
+  EXPECT_EQ(store.held(), (inventory{{0, at(10, 1)}, {0, at(30, 1)}, {0, at(40, 1)}}));
+}
+
 TEST(shard_store, digests_are_of_the_parameters) {
   shard_store store;
   std::string text = "abc";

@@ -110,10 +110,11 @@ TEST(status_text, tells_of_copies) {
   job.copies = 1;
   EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450\n"));
   job.copies = 2;
-  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450, 2 copies\n"));
+  job.copied_steps = 440;
+  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450, 2 copies of step 440\n"));
   job.copies = 1;
   job.copies_problem = "there is 1 keeper";
-  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450, 1 copy: there is 1 keeper\n"));
+  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450, 1 copy of step 440: there is 1 keeper\n"));
 }
 
 // given: what a status has for those who watch / expected: all of it in the JSON, and no NaN; last words in the text

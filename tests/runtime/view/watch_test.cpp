@@ -213,7 +213,7 @@ TEST(watch_screen, other_states) {
   EXPECT_EQ(look_of(screen, "waiting for instances"), look::warning);
   EXPECT_EQ(look_of(screen, "not protected"), look::warning);
   job.copies_problem = "there is 1 keeper";
-  EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), ", 0 copies: there is 1 keeper"), look::warning);
+  EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), ", 0 copies of step 0: there is 1 keeper"), look::warning);
   EXPECT_THAT(joined(screen), Not(HasSubstr(" left")));
   EXPECT_THAT(joined(screen), Not(HasSubstr("stage 0")));
   job.idle = "1 slot idle: too few for another pipeline of 3 stages";
