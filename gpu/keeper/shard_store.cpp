@@ -74,9 +74,9 @@ void shard_store::confirm(const version& newest, const version& safe, const std:
 }
 
 void shard_store::go_back(const version& at) {
-  if (safe_ <= at)
+  if (safe_ == at && newest_ == at)
     return;
-  newest_ = safe_ = at;
+  newest_ = safe_ = at; // else newer ones, which may be more than there is room for, would have it go
   chain_.clear(); // it may not reach back to `at`; the next confirm brings one that does
 }
 
