@@ -119,6 +119,7 @@ void cluster::note(const std::string& what) const {
 void cluster::start_manager() {
   manager_ = engine_.start_process("manager");
   note("the manager starts");
+  witness_.manager_starts();
   engine_.within(manager_, [this] { listen(manager_); });
 }
 
