@@ -109,8 +109,7 @@ cluster::~cluster() {
 
 void cluster::note(const std::string& what) const {
   if (options_.tells)
-    fmt::print("{:9.3f} * {}\n",
-               std::chrono::duration<double>(engine_.now() - time_point{} - 1h).count(), what);
+    fmt::print("{:9.3f} * {}\n", std::chrono::duration<double>(engine_.now() - time_point{} - 1h).count(), what);
   std::fflush(stdout);
 }
 

@@ -60,7 +60,7 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
 }
 
 void cluster::look_for_leaks() {
-  if (const auto open = plane_.sessions(); open > 0)
+  if (const auto open = plane_.trained(); open > 0)
     witness_.object(fmt::format("{} generations have connections after the job's end", open));
   for (const auto& [slot, held] : witness_.seen().held) // keepers are not told again what is over
     if (!held.empty() && !keeper_names_.contains(slot.instance))

@@ -94,7 +94,7 @@ void keeper_double::handle(const guard& x) {
 
 void keeper_double::handle(const confirm& x) {
   job_ = x.job;
-  shards_.confirm(x.newest, x.chain);
+  shards_.confirm(x.newest, x.safe, x.chain);
   for (const auto& link : x.chain)
     announced_ = std::max(announced_, link.by);
   around_.sees.holds(slot, shards_.held());
@@ -104,6 +104,16 @@ void keeper_double::handle(const confirm& x) {
       if (held.at == x.newest)
         answer.digests.push_back({held.layer, std::to_string(state_of(*shards_.find(held.layer, held.at)).bits)});
   say(std::move(answer));
+}
+
+void keeper_double::handle(const replicate& x) {
+  if (x.job != job_ || !key_)
+    return;
+  parcel copy{job_, pass_of(*key_, slot), shards_.result_of(x.at), {}};
+  for (const auto layer : x.layers)
+    if (const auto shard = shards_.find(layer, x.at))
+      copy.layers.emplace_back(layer, state_of(*shard));
+  around_.plane.bring(process, x.to.slot, std::make_shared<const parcel>(std::move(copy)), alive_);
 }
 
 void keeper_double::handle(const checkpoint& x) {

@@ -27,8 +27,8 @@ struct disk {
 
 class keeper_double final : public executor, data_end {
 public:
-  keeper_double(const executor_surroundings& around, process_ptr p, const slot_id& slot,
-                std::shared_ptr<disk> folder, std::function<void(report)> report_to);
+  keeper_double(const executor_surroundings& around, process_ptr p, const slot_id& slot, std::shared_ptr<disk> folder,
+                std::function<void(report)> report_to);
   ~keeper_double() override;
 
   void submit(command x) override;
@@ -52,6 +52,7 @@ private:
   void handle(const T&) {} // for workers
   void handle(const guard& x);
   void handle(const confirm& x);
+  void handle(const replicate& x);
   void handle(const checkpoint& x);
   void handle(const restore& x);
   void handle(const forget& x);

@@ -45,7 +45,8 @@ struct command_check {
     if (!link || seen.durable.chain.back().by != x.next || !is_open(*link))
       return name_of(x.next) + " is activated, and the journal does not have it as begun";
     if (link->base != x.at.steps)
-      return name_of(x.next) + " is activated at " + to_string(x.at) + ", the journal has " + std::to_string(link->base);
+      return name_of(x.next) + " is activated at " + to_string(x.at) + ", the journal has " +
+             std::to_string(link->base);
     return {};
   }
 
@@ -93,8 +94,7 @@ std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last
   for (const auto& slot : seen.heard)
     if (!seen.pristine.contains(slot))
       continue;
-    else
-    if (const auto held = seen.held.find(slot); held != seen.held.end())
+    else if (const auto held = seen.held.find(slot); held != seen.held.end())
       for (const auto& x : held->second)
         if (x.at.by == g && x.at.steps > last)
           layers[x.at.steps].insert(x.layer);
@@ -172,9 +172,9 @@ std::string problem_with_begin(const observed& seen, generation g, std::uint64_t
 }
 
 std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits) {
-  return bits == right_bits(layer, at.steps) ? std::string()
-                                             : "layer " + std::to_string(layer) + " at version " + to_string(at) +
-                                                   " was not trained on its steps";
+  return bits == right_bits(layer, at.steps)
+             ? std::string()
+             : "layer " + std::to_string(layer) + " at version " + to_string(at) + " was not trained on its steps";
 }
 
 } // namespace parcae::simulation

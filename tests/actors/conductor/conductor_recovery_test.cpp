@@ -131,10 +131,11 @@ TEST_F(conductor_test, ranks_learn_of_keepers_that_came_before_them) {
     ASSERT_EQ(d.view().now, phase::running);
     for (const auto* name : {"a", "b"}) {
       const auto& told = d.told(name);
-      const auto last = std::find_if(told.rbegin(), told.rend(),
-                                     [](const command& x) { return std::holds_alternative<protect>(x); });
+      const auto last =
+          std::find_if(told.rbegin(), told.rend(), [](const command& x) { return std::holds_alternative<protect>(x); });
       ASSERT_NE(last, told.rend());
-      EXPECT_THAT(std::get<protect>(*last).keepers, ::testing::ElementsAre(keeper));
+      EXPECT_THAT(std::get<protect>(*last).keepers,
+                  ::testing::ElementsAre(::testing::Field(&keeper_share::keeper, keeper)));
     }
   }
 }
@@ -161,8 +162,8 @@ TEST_F(conductor_test, who_trained_under_the_manager_before_is_stopped_when_it_r
 }
 
 TEST_F(conductor_test, no_step_is_given_up_before_all_had_time_to_return) {
-  // given: the keeper has version 4, the generation ended there; of a new manager's cluster the rank is back first, with
-  // what it trained alone, which is void; then the keeper. expected: version 4 is waited for, and nothing is lost.
+  // given: the keeper has version 4, the generation ended there; of a new manager's cluster the rank is back first,
+  // with what it trained alone, which is void; then the keeper. expected: version 4 is waited for, and nothing is lost.
   std::mt19937_64 random(1);
   c.add_keeper_and_worker();
   c.train(4);
