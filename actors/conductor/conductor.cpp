@@ -151,6 +151,8 @@ bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
   const auto given = roster_.come_back(id);
   if (!given && !is_recovered())
     return false;
+  if (is_recovered() && !returning_until_)
+    returning_until_ = now_ + job_.options.return_limit;
   if (stand_.now == recovering && !stand_.limit)
     stand_.limit = now_ + job_.options.return_limit;
   if (!slot.keeper && stand_.now == recovering && generations_.has_place(id)) {

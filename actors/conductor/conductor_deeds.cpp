@@ -25,6 +25,8 @@ void conductor::machine::wait_for_fit(const cause&) {
 
 void conductor::machine::wait_for_newer(const cause&) {
   problem_ = "waiting for the return of a slot that holds newer state than the others";
+  if (some_may_be_dialling())
+    desk_.put_off(std::min(*returning_until_, now_ + job_.options.exclusion));
 }
 
 void conductor::machine::read_checkpoint(const cause&) {

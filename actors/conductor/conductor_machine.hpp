@@ -76,7 +76,8 @@ private:
   bool final_is_gone(const cause&) const;
   bool nothing_fits(const cause&) const { return desk_.choice.width == 0; }
   bool too_few_are_left(const cause&) const;
-  bool newer_may_return(const cause&) const;
+  bool newer_may_return(const cause& = {}) const;
+  bool some_may_be_dialling() const { return returning_until_ && now_ < *returning_until_; }
   bool checkpoint_is_newer(const cause&) const;
   bool checkpoint_can_be_read(const cause&) const;
   bool checkpoint_is_lost(const cause&) const;
@@ -318,6 +319,7 @@ private:
   std::optional<std::uint64_t> early_end_;        ///< by steps
   std::string problem_ = "waiting for instances"; ///< why the job waits or failed
   std::optional<time_point> closing_until_;       ///< the manager ends
+  std::optional<time_point> returning_until_;     ///< those that a manager before had may still be dialling
 };
 
 } // namespace parcae

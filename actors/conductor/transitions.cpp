@@ -131,7 +131,8 @@ bool conductor::machine::too_few_are_left(const cause&) const {
 
 bool conductor::machine::newer_may_return(const cause&) const {
   // What fails once need not have lost what it holds: steps are given up only after it failed repeatedly.
-  return desk_.held.steps < chain_.newest().steps && newest_held(true).steps > desk_.held.steps;
+  return desk_.held.steps < chain_.newest().steps &&
+         (some_may_be_dialling() || newest_held(true).steps > desk_.held.steps);
 }
 
 bool conductor::machine::checkpoint_is_newer(const cause&) const {
@@ -183,7 +184,10 @@ bool conductor::machine::outlasts_notice(const cause&) const {
 }
 
 bool conductor::machine::all_are_here(const cause&) const {
-  return std::ranges::all_of(generations_.current->rank_of, [&](const auto& x) { return roster_.find(x.first); });
+  return std::ranges::all_of(generations_.current->rank_of, [&](const auto& x) {
+    const auto* slot = roster_.find(x.first);
+    return slot && !slot->excluded;
+  });
 }
 
 bool conductor::machine::each_stage_answered(const cause&) const {

@@ -177,7 +177,7 @@ caf::result<welcome> join(registry_pointer self, const hello& x, const instance_
   s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
   self->monitor(handle);
   spread_news(self, x, true, false);
-  if (joined->returned)
+  if (joined->returned || x.manager_life != 0) // of this process, or of one before
     forget_what_is_over(self, who);
   offer_slots(self, who);
   start_next_job(self);

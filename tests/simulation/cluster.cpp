@@ -109,8 +109,7 @@ cluster::~cluster() {
 
 void cluster::note(const std::string& what) const {
   if (options_.tells)
-    fmt::print("{:9.3f} * {}\n",
-               std::chrono::duration<double>(engine_.now() - time_point{} - 1h).count(), what);
+    fmt::print("{:9.3f} * {}\n", std::chrono::duration<double>(engine_.now() - time_point{} - 1h).count(), what);
   std::fflush(stdout);
 }
 
@@ -119,6 +118,7 @@ void cluster::note(const std::string& what) const {
 void cluster::start_manager() {
   manager_ = engine_.start_process("manager");
   note("the manager starts");
+  witness_.manager_starts();
   engine_.within(manager_, [this] { listen(manager_); });
 }
 

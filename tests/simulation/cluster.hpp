@@ -94,7 +94,8 @@ private:
 
   void listen(const process_ptr& manager);
   void keep_watch_on_journal(const process_ptr& manager);
-  std::unique_ptr<executor> make_executor(const node_ptr& x, const slot_id& slot, std::function<void(report)> report_to);
+  std::unique_ptr<executor> make_executor(const node_ptr& x, const slot_id& slot,
+                                          std::function<void(report)> report_to);
   instance_config configuration_of(const node_ptr& x, std::uint32_t slots);
   void disturb(const node_ptr& x, const std::string& what);
   void end_node(const node_ptr& x, bool silently);

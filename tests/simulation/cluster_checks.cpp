@@ -15,6 +15,16 @@ bool visit_message(const caf::message& x, std::type_identity<std::variant<Ts...>
   return ((x.match_elements<First, Ts>() && (f(x.get_as<First>(0), x.get_as<Ts>(1)), true)) || ...);
 }
 
+std::string details_of(const report& x) {
+  if (const auto* r = std::get_if<restored>(&x))
+    return " of " + to_string(r->at) + ": " + r->problem;
+  std::string result;
+  if (const auto* k = std::get_if<kept>(&x))
+    for (const auto& held : k->held)
+      result += fmt::format(" {}:{}", held.layer, to_string(held.at));
+  return result;
+}
+
 } // namespace
 
 std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
@@ -39,6 +49,9 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
   } else {
     visit_message<slot_id>(x, std::type_identity<report>{}, [&](const slot_id& from, const auto& what) {
       const report it(what);
+      witness_.heard(from);
+      if (options_.tells)
+        note(fmt::format("  {} says {}{}", to_string(from), it.index(), details_of(it)));
       count(100 + it.index(), {});
       result = faulty_.in_place_of(from, it, x);
     });
@@ -47,7 +60,7 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
 }
 
 void cluster::look_for_leaks() {
-  if (const auto open = plane_.sessions(); open > 0)
+  if (const auto open = plane_.trained(); open > 0)
     witness_.object(fmt::format("{} generations have connections after the job's end", open));
   for (const auto& [slot, held] : witness_.seen().held) // keepers are not told again what is over
     if (!held.empty() && !keeper_names_.contains(slot.instance))

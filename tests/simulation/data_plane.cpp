@@ -12,6 +12,13 @@ constexpr nanoseconds cut_noticed = 4s; ///< probes of the kernel
 
 } // namespace
 
+std::size_t data_plane::trained() const {
+  return static_cast<std::size_t>(std::ranges::count_if(sessions_, [](const auto& x) {
+    const auto& ends = x.second.ends;
+    return std::any_of(ends.begin(), ends.begin() + x.second.grid.ranks(), [](const auto* end) { return end; });
+  }));
+}
+
 data_plane::session* data_plane::find(generation g) {
   const auto known = sessions_.find(g);
   return known == sessions_.end() ? nullptr : &known->second;
@@ -52,9 +59,8 @@ void data_plane::connect(const prepare& plan, data_end& x) {
       if (each && each->slot == slot)
         return each->on_unreachable(g, static_cast<std::uint32_t>(missing));
   });
-  const bool reached = std::ranges::none_of(s.ends, [&](const auto* each) {
-    return !each || (cut_.contains(each->process->name) && s.ends.size() > 1);
-  });
+  const bool reached = std::ranges::none_of(
+      s.ends, [&](const auto* each) { return !each || (cut_.contains(each->process->name) && s.ends.size() > 1); });
   if (!reached || s.complete)
     return;
   s.complete = true;

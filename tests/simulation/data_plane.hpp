@@ -2,10 +2,9 @@
 
 // The connections between executors in a simulation: of generations, whose ranks step together, and of snapshots.
 
+#include "protocols/choreography/choreography.hpp"
 #include "tests/simulation/engine.hpp"
 #include "tests/simulation/witness.hpp"
-
-#include "protocols/choreography/choreography.hpp"
 
 #include <deque>
 #include <map>
@@ -84,14 +83,15 @@ public:
   void cut(const process_ptr& p);
   void heal(const process_ptr& p);
 
-  std::size_t sessions() const { return sessions_.size(); }
+  /// Generations of which a rank has connections.
+  std::size_t trained() const;
 
 private:
   struct session {
     placement grid;
     std::vector<data_end*> ends; ///< by participant; null: not there yet, or no more
     std::set<std::uint32_t> closed;
-    bool complete = false; ///< all were there
+    bool complete = false;                                  ///< all were there
     std::map<std::uint64_t, std::set<std::uint32_t>> begun; ///< by step: ranks
   };
 

@@ -27,9 +27,9 @@ struct process {
   bool alive = true;
   bool frozen = false;
   time_point frozen_at;
-  std::vector<caf::resumable*> held;                ///< actors with messages, while it is frozen
-  std::vector<std::function<void()>> late;          ///< what came due meanwhile
-  std::vector<caf::actor_addr> actors;              ///< ever
+  std::vector<caf::resumable*> held;                 ///< actors with messages, while it is frozen
+  std::vector<std::function<void()>> late;           ///< what came due meanwhile
+  std::vector<caf::actor_addr> actors;               ///< ever
   std::function<void(const std::string&)> disturbed; ///< by what; may be empty
 };
 using process_ptr = std::shared_ptr<process>;

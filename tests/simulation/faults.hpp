@@ -18,11 +18,11 @@ namespace parcae::simulation {
 
 enum class fault : std::uint8_t {
   none,
-  unjournaled_entry,    ///< the conductor goes on from an entry that the journal does not have
-  stale_decide,         ///< an executor applies a decision on a step that it has applied, or never had
+  unjournaled_entry,     ///< the conductor goes on from an entry that the journal does not have
+  stale_decide,          ///< an executor applies a decision on a step that it has applied, or never had
   version_counted_twice, ///< the layers that a keeper holds at a version count once more, for those it lacks
-  dropped_repeat,       ///< a command that is said again does not arrive
-  early_release,        ///< RELEASE comes with ACTIVATE
+  dropped_repeat,        ///< a command that is said again does not arrive
+  early_release,         ///< RELEASE comes with ACTIVATE
 };
 
 struct named_fault {

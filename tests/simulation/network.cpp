@@ -51,6 +51,7 @@ void network::listen(const process_ptr& manager, const caf::strong_actor_ptr& fr
   manager_ = manager;
   front_ = front;
   interface_ = std::move(interface);
+  knocking_.clear();
 }
 
 caf::strong_actor_ptr network::name_at(const connection_ptr& c, int end, const caf::strong_actor_ptr& target) {
@@ -59,8 +60,8 @@ caf::strong_actor_ptr network::name_at(const connection_ptr& c, int end, const c
   auto& known = c->proxies[static_cast<std::size_t>(end)][target->id()];
   if (!known) {
     caf::actor_config cfg;
-    known = caf::make_actor<remote_actor, caf::strong_actor_ptr>(target->id(), c->ends[static_cast<std::size_t>(1 - end)]->node,
-                                                                 &engine_.system(), cfg, *this, c, end, target);
+    known = caf::make_actor<remote_actor, caf::strong_actor_ptr>(
+        target->id(), c->ends[static_cast<std::size_t>(1 - end)]->node, &engine_.system(), cfg, *this, c, end, target);
   }
   return known;
 }
@@ -82,6 +83,7 @@ void network::dial(const process_ptr& node, std::function<void(answer)> tell) {
     if (!manager_ || !manager_->alive || !front_)
       return fail(1ms, caf::sec::cannot_connect_to_node);
     engine_.after(manager_, 0ns, [=, this] { accept(node, once); }); // later, if it stands still
+    knocking_.emplace_back([=] { fail(1ms, caf::sec::disconnect_during_handshake); });
     fail(options_.dial_limit, caf::sec::connection_timeout);
   });
 }
@@ -127,15 +129,19 @@ void network::close(const connection_ptr& c, int end) {
 
 // That end gives the connection up if it is still silent by then.
 void network::expect_silence(const connection_ptr& c, int end, const std::function<bool()>& still) {
-  engine_.after(c->ends[static_cast<std::size_t>(end)], options_.silence + engine_.chance().between(0ms, 500ms), [=, this] {
-    if (still())
-      close(c, end);
-  });
+  engine_.after(c->ends[static_cast<std::size_t>(end)], options_.silence + engine_.chance().between(0ms, 500ms),
+                [=, this] {
+                  if (still())
+                    close(c, end);
+                });
 }
 
 void network::lose(const process_ptr& p, bool silently) {
-  if (p == manager_)
+  if (p == manager_) {
     front_ = nullptr;
+    for (const auto& fail : std::exchange(knocking_, {})) // its kernel says so
+      fail();
+  }
   for (const auto& c : std::vector(connections_))
     for (const int end : {0, 1})
       if (c->ends[static_cast<std::size_t>(end)] == p) {
@@ -193,7 +199,8 @@ void network::reset(const process_ptr& node) {
 }
 
 bool network::connected(const process_ptr& node) const {
-  return std::ranges::any_of(connections_, [&](const auto& c) { return c->ends[0] == node && c->open[0] && c->open[1]; });
+  return std::ranges::any_of(connections_,
+                             [&](const auto& c) { return c->ends[0] == node && c->open[0] && c->open[1]; });
 }
 
 void network::send(const connection_ptr& c, int to, const caf::strong_actor_ptr& target,

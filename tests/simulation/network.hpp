@@ -30,7 +30,7 @@ struct connection {
   std::array<bool, 2> open{true, true};
   std::array<time_point, 2> arrival{}; ///< of the newest message to that end
   bool cut = false;
-  std::uint64_t cuts = 0; ///< so far
+  std::uint64_t cuts = 0;                                     ///< so far
   std::array<std::deque<std::function<void()>>, 2> under_way; ///< to that end, in order
   std::array<std::size_t, 2> due{};                           ///< so many of these, while it is cut
   /// At each end: those actors of the other that were named over it.
@@ -97,6 +97,7 @@ private:
   std::set<std::string> cut_; ///< nodes
   process_ptr manager_;
   caf::strong_actor_ptr front_;
+  std::vector<std::function<void()>> knocking_; ///< ends what was dialled of the present manager and is not answered
   std::set<std::string> interface_;
 };
 

@@ -45,15 +45,16 @@ struct command_check {
     if (!link || seen.durable.chain.back().by != x.next || !is_open(*link))
       return name_of(x.next) + " is activated, and the journal does not have it as begun";
     if (link->base != x.at.steps)
-      return name_of(x.next) + " is activated at " + to_string(x.at) + ", the journal has " + std::to_string(link->base);
+      return name_of(x.next) + " is activated at " + to_string(x.at) + ", the journal has " +
+             std::to_string(link->base);
     return {};
   }
 
   std::string operator()(const decide& x) const {
     const auto* link = link_of(seen.durable.chain, x.current);
-    if (!link || is_open(*link))
+    if (link ? is_open(*link) : x.result.step != no_step) // none: all that it made is void
       return "a decision on " + name_of(x.current) + " is told before the journal has it";
-    if (x.result.step != no_step && link->last != x.result.step + 1)
+    if (link && x.result.step != no_step && link->last != x.result.step + 1)
       return name_of(x.current) + " is told to apply step " + std::to_string(x.result.step) + ", and ends at " +
              std::to_string(link->last) + " in the journal";
     return {};
@@ -86,11 +87,14 @@ struct command_check {
   std::string operator()(const auto&) const { return {}; }
 };
 
-// The newest version of g after `last` that those hold whole to whom nothing was ever done.
+} // namespace
+
 std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last) {
   std::map<std::uint64_t, std::set<std::uint32_t>> layers;
-  for (const auto& slot : seen.pristine)
-    if (const auto held = seen.held.find(slot); held != seen.held.end())
+  for (const auto& slot : seen.heard)
+    if (!seen.pristine.contains(slot))
+      continue;
+    else if (const auto held = seen.held.find(slot); held != seen.held.end())
       for (const auto& x : held->second)
         if (x.at.by == g && x.at.steps > last)
           layers[x.at.steps].insert(x.layer);
@@ -100,8 +104,6 @@ std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last
       result = std::max(result, steps);
   return result;
 }
-
-} // namespace
 
 std::uint64_t initial_bits(std::uint32_t layer) {
   return mixed(layer + 1);
@@ -138,7 +140,10 @@ std::string problem_with(const observed& seen, const job_memory& next) {
       if (known == seen.generations.end() || !known->second.exchanged.contains(step))
         return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and step " +
                std::to_string(step) + " was never exchanged in it";
-    if (const auto held = surely_held(seen, chain[i].by, chain[i].last); held > chain[i].last && !next.over)
+    // By the time that the decision was begun; nobody stays for whom it was made.
+    const auto then = was && !is_open(*was) ? was->last : known->second.sure_at_abort;
+    if (const auto held = std::min(then, surely_held(seen, chain[i].by, chain[i].last));
+        held > chain[i].last && !next.over)
       return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and version " +
              std::to_string(held) + " is held by those to whom nothing happened";
   }
@@ -148,7 +153,8 @@ std::string problem_with(const observed& seen, const job_memory& next) {
   if (next.good && next.layer_digests.size() != seen.layers)
     return "the job is done, and not all of what it trained is known";
   for (const auto& was : seen.durable.chain)
-    if (!link_of(chain, was.by) && surely_held(seen, was.by, was.base) > was.base)
+    if (!is_open(was) && !link_of(chain, was.by) && surely_held(seen, was.by, was.base) > was.base && !next.over &&
+        surely_held(seen, was.by, was.base) <= was.last)
       return name_of(was.by) + " is void, and all it made is held by those to whom nothing happened";
   return {};
 }
@@ -166,9 +172,9 @@ std::string problem_with_begin(const observed& seen, generation g, std::uint64_t
 }
 
 std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits) {
-  return bits == right_bits(layer, at.steps) ? std::string()
-                                             : "layer " + std::to_string(layer) + " at version " + to_string(at) +
-                                                   " was not trained on its steps";
+  return bits == right_bits(layer, at.steps)
+             ? std::string()
+             : "layer " + std::to_string(layer) + " at version " + to_string(at) + " was not trained on its steps";
 }
 
 } // namespace parcae::simulation

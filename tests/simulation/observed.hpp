@@ -25,21 +25,27 @@ std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps);
 struct generation_history {
   std::uint64_t checksum = 0; ///< of its plan
   placement grid;
-  std::optional<std::uint64_t> base;           ///< once it was activated
-  std::set<std::uint64_t> begun, exchanged;    ///< steps that all ranks began; of which a rank knows the result
+  std::optional<std::uint64_t> base;        ///< once it was activated
+  std::set<std::uint64_t> begun, exchanged; ///< steps that all ranks began; of which a rank knows the result
   std::map<std::uint64_t, std::set<std::uint32_t>> applied; ///< by version: layers
+  std::uint64_t sure_at_abort = 0;                          ///< surely_held when its end was begun by ABORT
   bool disturbed = false; ///< something was done to one of its ranks, or one of them failed, since it was activated
 };
 
 struct observed {
   std::uint32_t layers = 0;
-  job_memory durable;     ///< of the job, as the journal has it
+  job_memory durable; ///< of the job, as the journal has it
   std::map<generation, generation_history> generations;
-  generation newest_begun; ///< that has begun a step
+  generation newest_begun;           ///< that has begun a step
   std::set<layer_version> ever_kept; ///< by keepers
   std::set<slot_id> pristine;        ///< living slots to which nothing was ever done
+  std::set<slot_id> heard;           ///< those that have said something to the present manager
   std::map<slot_id, inventory> held; ///< by executors that live
 };
+
+/// The newest version of g that those hold whole whom the manager has heard, and to whom nothing was ever done; `last`
+/// if there is none after that.
+std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last);
 
 // What must hold when that happens. Empty: it does.
 

@@ -12,19 +12,22 @@ namespace parcae::simulation {
 
 namespace {
 
-constexpr std::size_t most_lines = 5; ///< of problems; the first is what counts
+constexpr std::size_t most_lines = 5;   ///< of problems; the first is what counts
 constexpr nanoseconds patience = 15min; ///< with a cluster that is left in peace
 
 job_specification job_for(dice& chance) {
   job_specification job;
-  job.model = {.kind = "mlp", .layers = 1 + static_cast<std::uint32_t>(chance.below(3)), .width = 8, .sequence = 4,
+  job.model = {.kind = "mlp",
+               .layers = 1 + static_cast<std::uint32_t>(chance.below(3)),
+               .width = 8,
+               .sequence = 4,
                .vocabulary = 8};
   job.data.kind = "synthetic";
   job.data.samples = 1024;
   job.global_batch = 8;
   job.micro_batch = 1;
   job.virtual_replicas = 4;
-  job.steps = 20 + chance.below(60);
+  job.steps = 15 + chance.below(35);
   job.keeper_every = 1 + chance.below(6);
   job.keeper_copies = 1 + static_cast<std::uint32_t>(chance.below(2));
   job.checkpoint_every = chance.percent(30) ? 5 : 0;
@@ -45,7 +48,7 @@ cluster_options options_for(std::uint64_t seed, fault wrong, bool tells) {
   result.wrong = wrong;
   result.tells = tells;
   result.job = job_for(chance);
-  result.data.step = chance.between(50ms, 800ms);
+  result.data.step = chance.between(50ms, 500ms);
   result.network.usual = chance.between(200us, chance.percent(20) ? 100ms : 5ms);
   result.network.most = chance.between(100ms, 900ms);
   return result;
@@ -59,11 +62,11 @@ public:
   void do_something() {
     using deed = void (harm::*)();
     static constexpr std::array<deed, 24> deeds{
-        &harm::start_worker, &harm::start_worker, &harm::start_worker,  &harm::start_worker,  &harm::kill_one,
-        &harm::kill_one,     &harm::kill_one,     &harm::kill_two,      &harm::give_notice,   &harm::give_notice,
-        &harm::freeze,       &harm::freeze,       &harm::cut_control,   &harm::cut_data,      &harm::reset,
-        &harm::break_down,   &harm::kill_manager, &harm::kill_manager,  &harm::freeze_manager, &harm::freeze_manager,
-        &harm::break_journal, &harm::kill_keeper, &harm::start_keeper,  &harm::harm_keeper};
+        &harm::start_worker,  &harm::start_worker, &harm::start_worker, &harm::start_worker,   &harm::kill_one,
+        &harm::kill_one,      &harm::kill_one,     &harm::kill_two,     &harm::give_notice,    &harm::give_notice,
+        &harm::freeze,        &harm::freeze,       &harm::cut_control,  &harm::cut_data,       &harm::reset,
+        &harm::break_down,    &harm::kill_manager, &harm::kill_manager, &harm::freeze_manager, &harm::freeze_manager,
+        &harm::break_journal, &harm::kill_keeper,  &harm::start_keeper, &harm::harm_keeper};
     (this->*deeds[c_.chance().below(deeds.size())])();
   }
 
@@ -222,7 +225,7 @@ schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
     c.sees().object("the job ends, but is not done: " + c.sees().seen().durable.why);
   if (c.sees().problems().empty()) {
     c.heal_all();
-    c.time().run_until(c.time().now() + 15s, [] { return false; });
+    c.time().run_until(c.time().now() + 8s, [] { return false; });
     c.look_for_leaks();
   }
   result.problems = c.sees().problems();

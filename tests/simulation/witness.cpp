@@ -24,6 +24,10 @@ void witness::told(const slot_id& to, const command& what) {
       for (std::uint32_t r = 0; r < g.grid.ranks(); ++r)
         g.disturbed |= !seen_.pristine.contains(g.grid.participants[r].slot);
     }
+  } else if (const auto* x = std::get_if<abort_generation>(&what)) {
+    if (const auto known = seen_.generations.find(x->current);
+        known != seen_.generations.end() && known->second.base && known->second.sure_at_abort == 0)
+      known->second.sure_at_abort = surely_held(seen_, x->current, *known->second.base);
   }
 }
 

@@ -44,8 +44,8 @@ private:
   struct part {
     prepare what;
     std::uint32_t self = 0;
-    bool ended = false;             ///< communication, by itself
-    std::set<std::uint32_t> closed; ///< participants whose connections ended
+    bool ended = false;                ///< communication, by itself
+    std::set<std::uint32_t> closed;    ///< participants whose connections ended
     std::optional<report> answer;      ///< to PREPARE
     std::optional<report> transferred; ///< answer to TRANSFER
     std::map<std::uint32_t, layer_state> arrived;
@@ -53,9 +53,9 @@ private:
     std::uint64_t complete = no_step;
     commit_result result;
     bool voided = false;
-    wishes next;      ///< with the next exchange
-    bool due = false; ///< a snapshot
-    std::optional<version> transfers_at; ///< while it does
+    wishes next;                                  ///< with the next exchange
+    bool due = false;                             ///< a snapshot
+    std::optional<version> transfers_at;          ///< while it does
     std::map<std::uint64_t, std::uint32_t> heard; ///< by step: so many of the others
     std::map<std::uint64_t, wishes> all;
 

@@ -171,16 +171,15 @@ bool worker_double::send_snapshot(const commit_result& result, bool whole) {
     return false;
   wanted_ = false;
   const auto& x = *current_;
-  std::vector<parcel> parcels(feed_.keepers.size(), {feed_.job, feed_.pass, result, {}});
-  for (auto layer = x.first(); layer < x.last(); ++layer)
-    if (whole || layer % x.what.target.width == x.what.target.pipeline_of(x.self))
-      for (std::size_t k = 0; k < parcels.size(); ++k)
-        if (std::ranges::binary_search(feed_.keepers[k].layers, layer))
-          parcels[k].layers.emplace_back(layer, store_.at(layer));
-  for (std::size_t k = 0; k < parcels.size(); ++k)
-    if (!parcels[k].layers.empty())
-      around_.plane.bring(process, feed_.keepers[k].keeper.slot, std::make_shared<const parcel>(std::move(parcels[k])),
-                          streams_);
+  for (const auto& share : feed_.keepers) {
+    parcel it{feed_.job, feed_.pass, result, {}};
+    for (auto layer = x.first(); layer < x.last(); ++layer)
+      if ((whole || layer % x.what.target.width == x.what.target.pipeline_of(x.self)) &&
+          std::ranges::binary_search(share.layers, layer))
+        it.layers.emplace_back(layer, store_.at(layer));
+    if (!it.layers.empty())
+      around_.plane.bring(process, share.keeper.slot, std::make_shared<const parcel>(std::move(it)), streams_);
+  }
   return true;
 }
 

@@ -131,10 +131,11 @@ TEST_F(conductor_test, ranks_learn_of_keepers_that_came_before_them) {
     ASSERT_EQ(d.view().now, phase::running);
     for (const auto* name : {"a", "b"}) {
       const auto& told = d.told(name);
-      const auto last = std::find_if(told.rbegin(), told.rend(),
-                                     [](const command& x) { return std::holds_alternative<protect>(x); });
+      const auto last =
+          std::find_if(told.rbegin(), told.rend(), [](const command& x) { return std::holds_alternative<protect>(x); });
       ASSERT_NE(last, told.rend());
-      EXPECT_THAT(std::get<protect>(*last).keepers, ::testing::ElementsAre(keeper));
+      EXPECT_THAT(std::get<protect>(*last).keepers,
+                  ::testing::ElementsAre(::testing::Field(&keeper_share::keeper, keeper)));
     }
   }
 }
@@ -158,6 +159,54 @@ TEST_F(conductor_test, who_trained_under_the_manager_before_is_stopped_when_it_r
     const auto* a = std::get_if<abort_generation>(&x);
     return a && a->current == g;
   }));
+}
+
+TEST_F(conductor_test, no_step_is_given_up_before_all_had_time_to_return) {
+  // given: the keeper has version 4, the generation ended there; of a new manager's cluster the rank is back first,
+  // with what it trained alone, which is void; then the keeper. expected: version 4 is waited for, and nothing is lost.
+  std::mt19937_64 random(1);
+  c.add_keeper_and_worker();
+  c.train(4);
+  c.lose("a");
+  c.kill_manager();
+  c.lose("k");
+  c.restart_manager(random);
+  c.mend = [](const std::string&, report x) {
+    for (auto* held : {std::holds_alternative<aborted>(x) ? &std::get<aborted>(x).held : nullptr,
+                       std::holds_alternative<decided>(x) ? &std::get<decided>(x).held : nullptr})
+      for (std::size_t i = 0; held && i < held->size(); ++i)
+        (*held)[i].at = {6, {1}};
+    return x;
+  };
+  c.come_back("a");
+  c.add("b");
+  c.advance(3s);
+  EXPECT_EQ(c.view().now, phase::waiting);
+  c.come_back("k");
+  c.advance(3s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().chain.front().last, 4u);
+}
+
+TEST_F(conductor_test, a_rank_that_failed_before_the_others_returned_does_not_count) {
+  // given: two stages; the first is back after the manager, and says that its computation failed; then the second is.
+  // expected: the generation is ended, not planned with as if it trained.
+  c.depth = 2;
+  c.add("a");
+  c.add("b");
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::running);
+  c.step();
+  const auto g = c.view().current;
+  std::mt19937_64 random(1);
+  c.kill_manager();
+  c.lose("b");
+  c.restart_manager(random);
+  c.say("a", failed{g, failure::computation, 0, "test", {}});
+  c.come_back("b");
+  c.advance(10s);
+  EXPECT_EQ(c.view().now, phase::running) << c.view().problem;
+  EXPECT_GT(c.view().current, g);
 }
 
 TEST_F(conductor_test, no_number_of_a_generation_is_used_twice) {

@@ -180,6 +180,18 @@ TEST_F(registry_test, who_returns_after_the_end_of_its_job_is_told) {
   EXPECT_EQ(forgets("k"), 0);
 }
 
+// given: a job is over; a worker comes that was a member of the manager before this one, which ran it / expected: told
+TEST_F(registry_test, who_comes_from_the_manager_before_is_told_what_is_over) {
+  join(greeting("a"));
+  serve(submit_request{job()});
+  advance(100ms);
+  serve(cancel_request{1});
+  auto b = greeting("b");
+  b.manager_life = 77;
+  join(b);
+  EXPECT_THAT(commands["b"], testing::Contains(testing::VariantWith<forget>(testing::_)));
+}
+
 // given: the wish to end, without a job / expected: at once; submissions are refused
 // given: with a job and no keeper / expected: the job ends, saying that nothing is kept, and then the manager
 TEST_F(registry_test, ends_when_its_job_has) {

@@ -128,6 +128,17 @@ TEST(shard_store, keeps_three_versions_and_always_what_was_confirmed) {
   EXPECT_EQ(store.held(), (inventory{{0, at(40, 1)}, {0, at(60, 1)}}));
 }
 
+// given: as many newer versions as there is room for; the job goes back to a checkpoint / expected: what is read of that
+// stays
+TEST(shard_store, what_is_read_of_a_checkpoint_stays) {
+  shard_store store;
+  for (std::uint64_t steps : {20, 30, 40})
+    add(store, 0, at(steps, 1));
+  store.go_back(at(10, 1));
+  EXPECT_TRUE(add(store, 0, at(10, 1)));
+  EXPECT_EQ(store.held(), (inventory{{0, at(10, 1)}, {0, at(30, 1)}, {0, at(40, 1)}}));
+}
+
 // given: an aborted generation whose last snapshot is outside the chain / expected: dropped, and not taken when it is
 // late
 TEST(shard_store, void_versions_go) {
