@@ -94,12 +94,10 @@ asio::awaitable<void> request_proxy::serve(socket client) {
     if (!server.is_open())
       co_await server.async_connect({asio::ip::address_v4::loopback(), target_}, use_awaitable);
     http::request_serializer<http::string_body> to_server(request.get());
-    if (what == fate::cut_request || what == fate::half) {
+    if (what == fate::cut_request) {
       co_await http::async_write_header(server, to_server, use_awaitable);
       const auto& body = request.get().body();
       co_await asio::async_write(server, asio::buffer(body.data(), body.size() / 2), use_awaitable);
-      if (what == fate::half)
-        lost_(seen);
       co_return;
     }
     co_await http::async_write(server, to_server, use_awaitable);
