@@ -1,5 +1,6 @@
 // parcae-node: one instance. See runtime/node/node.hpp.
 
+#include "gpu/plugin/plugins.hpp"
 #include "protocols/base/printable.hpp"
 #include "runtime/cloud/cloud.hpp"
 #include "runtime/node/last_words.hpp"
@@ -9,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
+#include <map>
 
 namespace {
 
@@ -23,6 +25,8 @@ struct texts {
   std::string cloud = "auto";
   std::vector<std::string> data;
   std::vector<std::string> faults;
+  std::vector<std::string> plugins;
+  std::vector<std::string> describe; ///< a model's name, and its arguments
 };
 
 std::string device_problem(const std::string& x) {
@@ -50,9 +54,24 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
   if (const auto problem = parcae::problem_of(options.cloud); !problem.empty())
     throw std::invalid_argument(problem);
   options.data.assign(x.data.begin(), x.data.end());
+  options.plugins.assign(x.plugins.begin(), x.plugins.end());
   for (const auto& fault : x.faults)
     options.faults.push_back(parcae::parse_fault(fault));
   return options;
+}
+
+// What a job of a plug-in's model names.
+std::string description_of(const texts& x) {
+  if (x.plugins.size() != 1)
+    throw std::invalid_argument("--describe wants one --plugin: that which has the model");
+  std::map<std::string, std::string> arguments;
+  for (std::size_t i = 1; i < x.describe.size(); ++i) {
+    const auto equals = x.describe[i].find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw std::invalid_argument("behind the model's name --describe takes KEY=VALUE, not " + x.describe[i]);
+    arguments[x.describe[i].substr(0, equals)] = x.describe[i].substr(equals + 1);
+  }
+  return parcae::describe_plugin_model(parcae::open_plugin(x.plugins.front()), x.describe.front(), arguments);
 }
 
 } // namespace
@@ -94,7 +113,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--state", options.state,
                  "a keeper's folder for checkpoints (default: " + parcae::default_state_folder().string() + ")");
-  app.add_option("--data", x.data, "a folder below which data may be read (repeatable; default: any)");
+  app.add_option("--plugin", x.plugins, "a library with layers of yours (repeatable, at most 4)")
+      ->allow_extra_args(false)
+      ->expected(0, 4);
+  app.add_option("--describe", x.describe,
+                 "NAME [KEY=VALUE…]: print what a job of that model of the --plugin names as model.path, and end");
+  app.add_option("--data", x.data,
+                 "a folder, or s3:// or https:// prefix, below which jobs may read (repeatable; default: any)");
   app.add_option("--log-format", x.log, "text or json, one line per event on stderr")->capture_default_str();
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
   app.add_flag("--own-machine", options.own_machine,
@@ -106,12 +131,19 @@ int main(int argc, char** argv) {
   try {
     app.set_version_flag("--version", parcae::version_of("parcae-node"));
     app.parse(argc, argv);
+    if (!x.describe.empty()) {
+      std::printf("%s\n", description_of(x).c_str());
+      return 0;
+    }
     options = options_of(options, x);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   } catch (const std::invalid_argument& e) {
     std::fprintf(stderr, "parcae-node: %s\n", parcae::printable(e.what()).c_str());
     return 2;
+  } catch (const std::runtime_error& e) {
+    std::fprintf(stderr, "parcae-node: %s\n", parcae::printable(e.what()).c_str());
+    return 1;
   }
   try {
     if (last_words >= 0) {

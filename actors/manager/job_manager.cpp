@@ -2,6 +2,7 @@
 
 #include "actors/conductor/model_facts.hpp"
 #include "actors/manager/forecaster.hpp"
+#include "actors/manager/job_obstacle.hpp"
 #include "actors/manager/journal_store.hpp"
 #include "actors/manager/liveput_planner.hpp"
 #include "actors/manager/migration_conductor.hpp"
@@ -87,6 +88,8 @@ void begin_on(job_manager_pointer self, const std::string& processor) {
 // A reproducible job uses only workers that compute the same bits as its first.
 bool usable(job_manager_pointer self, const std::string& processor) {
   auto& s = self->state;
+  if (!has_layers_of(s.config.specification, processor))
+    return false;
   if (!s.config.specification.reproducible)
     return true;
   if (s.processor.empty())
@@ -96,6 +99,9 @@ bool usable(job_manager_pointer self, const std::string& processor) {
 
 void offer(job_manager_pointer self, const slot_offer& x) {
   auto& s = self->state;
+  if (!x.keeper && !has_layers_of(s.config.specification, x.processor))
+    return spdlog::warn("job {} does not use {}: it has not the plug-in with SHA-256 {}", s.config.job.value,
+                        to_string(x.where.slot), s.config.specification.model.plugin);
   if (!x.keeper && !usable(self, x.processor))
     return spdlog::warn("job {} does not use {}: it is reproducible and began on \"{}\", not on \"{}\"",
                         s.config.job.value, to_string(x.where.slot), s.processor, x.processor);
@@ -115,9 +121,10 @@ void learn(job_manager_pointer self, const fleet_news& x) {
 // The worker that was there first when the job began says what the job's history is: that of workers like it.
 void choose_past(job_manager_pointer self) {
   auto& s = self->state;
+  auto& past = s.config.past;
+  std::erase_if(past, [&](const auto& x) { return !has_layers_of(s.config.specification, x.processor); });
   if (!s.config.specification.reproducible)
     return;
-  auto& past = s.config.past;
   std::map<std::string, const fleet_news*> present;
   for (const auto& x : past)
     if (x.what.joined)

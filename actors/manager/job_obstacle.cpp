@@ -5,10 +5,15 @@
 #include "planner/situation/memory.hpp"
 #include "planner/situation/placement.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/choreography/messages.hpp"
 
 #include <algorithm>
 
 namespace parcae {
+
+bool has_layers_of(const job_specification& job, std::string_view processor) {
+  return job.model.kind != "plugin" || processor.find(plugin_fact(job.model.plugin)) != processor.npos;
+}
 
 std::string obstacle_to(const job_specification& job, const fleet_offer& offer) {
   if (offer.workers.empty())
@@ -16,11 +21,16 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
   if (job.resume.steps > 0 && offer.keepers == 0)
     return "waits for a keeper that can read the checkpoint at " + job.resume.folder +
            "; start one with `parcae-node --role keeper`";
+  const auto first =
+      std::ranges::find_if(offer.workers, [&](const auto& x) { return has_layers_of(job, x.processor); });
+  if (first == offer.workers.end())
+    return "waits for workers with the plug-in that " + job.model.path +
+           " is of; start some with `parcae-node --plugin FILE`, SHA-256 " + job.model.plugin;
   // As a job_manager does: a reproducible job stays with the processor of the first worker.
   std::uint32_t instances = 0, slots = 0, others = 0;
   std::uint64_t least_bytes = 0;
   for (const auto& x : offer.workers) {
-    if (job.reproducible && x.processor != offer.workers.front().processor) {
+    if (!has_layers_of(job, x.processor) || (job.reproducible && x.processor != first->processor)) {
       others += x.slots;
       continue;
     }
@@ -29,8 +39,10 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
     if (x.slot_bytes > 0)
       least_bytes = least_bytes == 0 ? x.slot_bytes : std::min(least_bytes, x.slot_bytes);
   }
-  const auto unusable =
-      others == 0 ? "" : "; " + counted(others, "slot") + " of other processors would compute other bits";
+  const auto unusable = others == 0
+                            ? ""
+                            : "; " + counted(others, "slot") + " of other processors" +
+                                  (job.model.kind == "plugin" ? " or plug-ins" : "") + " would compute other bits";
   if (job.resume.steps == 0 && instances < job.min_instances) // else it has begun before
     return "waits for instances: " + std::to_string(instances) + " of " + std::to_string(job.min_instances) +
            " that job.min_instances asks for" + unusable;

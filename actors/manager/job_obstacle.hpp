@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace parcae {
@@ -21,6 +22,10 @@ struct fleet_offer {
   std::vector<worker> workers; ///< alive and not under notice, in the order of their joining
   std::uint32_t keepers = 0;
 };
+
+/// Whether a worker with such a processor, as in HELLO, has what the job's layers are made of: all, unless they are of
+/// a plug-in.
+bool has_layers_of(const job_specification& job, std::string_view processor);
 
 /// Why the job cannot run on that, in one line that says what it waits for; empty: it can.
 std::string obstacle_to(const job_specification& job, const fleet_offer& offer);

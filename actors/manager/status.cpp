@@ -1,5 +1,6 @@
 #include "actors/manager/status.hpp"
 
+#include "actors/manager/job_obstacle.hpp"
 #include "planner/situation/memory.hpp"
 #include "protocols/base/text.hpp"
 
@@ -226,7 +227,10 @@ std::string idle_reason(const job_specification& job, const job_status& x,
   std::uint32_t slots = 0, others = 0;
   for (const auto& i : instances)
     if (i.role == "worker" && i.state == "alive")
-      (job.reproducible && like != instances.end() && i.processor != like->processor ? others : slots) += i.slots;
+      (!has_layers_of(job, i.processor) ||
+               (job.reproducible && like != instances.end() && i.processor != like->processor)
+           ? others
+           : slots) += i.slots;
   std::string text;
   if (slots > used) {
     text = counted(slots - used, "slot") + " idle: ";
@@ -244,7 +248,8 @@ std::string idle_reason(const job_specification& job, const job_status& x,
     }
   }
   if (others > 0)
-    text += (text.empty() ? "" : "; ") + counted(others, "slot") + " idle: another processor would compute other bits";
+    text += (text.empty() ? "" : "; ") + counted(others, "slot") + " idle: another processor" +
+            (job.model.kind == "plugin" ? " or plug-in" : "") + " would compute other bits";
   return text;
 }
 

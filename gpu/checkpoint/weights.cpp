@@ -5,6 +5,7 @@
 #include "gpu/model/sha256.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/printable.hpp"
+#include "protocols/store/fetch.hpp"
 
 #include <boost/json.hpp>
 
@@ -43,13 +44,59 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
   return "[" + result + "]";
 }
 
+bool is_index(const std::string& spelling) {
+  return spelling.ends_with(".json");
+}
+
+/// What an index says: the name of the file beside it that has a tensor, by the tensor's.
+std::map<std::string, std::string> files_of_index(const fs::path& index) {
+  json::error_code error;
+  const auto root = json::parse(contents_of(index, index_limit_bytes), error, {}, {.max_depth = 8});
+  const auto* object = error ? nullptr : root.if_object();
+  const auto* map = object && object->contains("weight_map") ? object->at("weight_map").if_object() : nullptr;
+  if (!map)
+    throw weights_error(index.string() + " is no index: it has no \"weight_map\" of tensors to files");
+  std::map<std::string, std::string> result;
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : *map) {
+    const auto* name = file.if_string();
+    if (!name || name->find('/') != name->npos || name->empty() || *name == "." || *name == "..")
+      throw weights_error(index.string() + " names no file beside it for " + std::string(tensor));
+    result.emplace(tensor, *name);
+    names.emplace(*name);
+  }
+  if (names.size() > most_files)
+    throw weights_error(index.string() + " names " + std::to_string(names.size()) + " files, must be at most " +
+                        std::to_string(most_files));
+  return result;
+}
+
+/// Of a prefix, not what other libraries keep beside.
+fetch_options options_for_weights(const std::stop_token& stop = {}) {
+  fetch_options result;
+  result.wanted = [](std::string_view name) {
+    return name.find('/') == name.npos && (name.ends_with(".safetensors") || name.ends_with(".json"));
+  };
+  result.store.stop = stop;
+  return result;
+}
+
 std::string and_others(std::size_t all) {
   return all < 2 ? "" : ", nor " + std::to_string(all - 1) + (all == 2 ? " other" : " others");
 }
 
 } // namespace
 
-weight_source::weight_source(const fs::path& path) : where_(path.string()) {
+weight_source::weight_source(const fs::path& path) : weight_source(path, path.string(), {}) {}
+
+weight_source::weight_source(const fs::path& path, std::string where,
+                             std::function<fs::path(const std::string& name)> beside) :
+    where_(std::move(where)),
+    beside_(std::move(beside)) {
+  if (!beside_)
+    beside_ = [folder = fs::is_directory(path) ? path : path.parent_path()](const std::string& name) {
+      return folder / name;
+    };
   as_weights_error([&] {
     std::error_code ignored;
     const bool is_folder = fs::is_directory(path, ignored);
@@ -76,29 +123,17 @@ void weight_source::open(const fs::path& path) {
 }
 
 void weight_source::open_index(const fs::path& index) {
-  json::error_code error;
-  const auto root = json::parse(contents_of(index, index_limit_bytes), error, {}, {.max_depth = 8});
-  const auto* object = error ? nullptr : root.if_object();
-  const auto* map = object && object->contains("weight_map") ? object->at("weight_map").if_object() : nullptr;
-  if (!map)
-    throw weights_error(index.string() + " is no index: it has no \"weight_map\" of tensors to files");
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : *map) {
-    const auto* name = file.if_string();
-    if (!name || name->find('/') != name->npos || name->empty() || *name == "." || *name == "..")
-      throw weights_error(index.string() + " names no file beside it for " + std::string(tensor));
-    names.emplace(*name);
-  }
-  if (names.size() > most_files)
-    throw weights_error(index.string() + " names " + std::to_string(names.size()) + " files, must be at most " +
-                        std::to_string(most_files));
-  for (const auto& name : names)
-    open(index.parent_path() / name);
-  for (const auto& [tensor, file] : *map) {
-    const auto found = tensors_.find(std::string(tensor));
-    if (found == tensors_.end() || found->second != &files_.at(index.parent_path() / std::string(file.get_string())))
-      throw weights_error((index.parent_path() / std::string(file.get_string())).string() + " has no tensor " +
-                          std::string(tensor) + ", which " + index.filename().string() + " says it has");
+  const auto files = files_of_index(index);
+  std::map<std::string, fs::path> paths;
+  for (const auto& [tensor, name] : files)
+    if (const auto [place, is_new] = paths.try_emplace(name); is_new)
+      open(place->second = beside_(name));
+  for (const auto& [tensor, name] : files) {
+    const auto found = tensors_.find(tensor);
+    const auto& path = paths.at(name);
+    if (found == tensors_.end() || found->second != &files_.at(path))
+      throw weights_error(path.string() + " has no tensor " + tensor + ", which " + index.filename().string() +
+                          " says it has");
   }
 }
 
@@ -125,16 +160,38 @@ std::vector<fs::path> weight_source::paths() const {
 }
 
 std::unique_ptr<weight_source> open_weights(const std::string& spelling) {
-  if (spelling.find("://") != spelling.npos)
-    throw weights_error(printable(spelling) + " is not on this machine; download it, and name the file or its folder");
-  return std::make_unique<weight_source>(spelling);
+  if (!is_url(spelling))
+    return std::make_unique<weight_source>(spelling);
+  return as_weights_error([&] {
+    std::function<fs::path(const std::string&)> find; // else beside the index
+    if (is_index(spelling))
+      find = [spelling](const std::string& name) { return fetched(beside(spelling, name)); };
+    return std::make_unique<weight_source>(fetched(spelling, options_for_weights()), printable(spelling), find);
+  });
+}
+
+void fetch_weights(const std::string& url, const std::stop_token& stop) {
+  as_weights_error([&] {
+    const auto options = options_for_weights(stop);
+    const auto path = fetch(url, options);
+    if (!is_index(url))
+      return;
+    std::set<std::string> names;
+    for (const auto& [tensor, name] : files_of_index(path))
+      if (names.insert(name).second)
+        fetch(beside(url, name), options);
+  });
 }
 
 initial_weights::initial_weights(const model_specification& x, const std::vector<fs::path>& folders) :
-    specification_(x), model_(describe(x)), source_(open_weights(x.weights)) {
+    specification_(x), model_(describe(x)) {
   as_weights_error([&] {
-    for (const auto& path : source_->paths()) // a link may lead elsewhere
-      require_within(path, folders);
+    if (is_url(x.weights))
+      require_allowed(x.weights, folders);
+    source_ = open_weights(x.weights);
+    if (!is_url(x.weights))
+      for (const auto& path : source_->paths()) // a link may lead elsewhere
+        require_within(path, folders);
     std::error_code ignored;
     const auto config = source_->config();
     if (!fs::exists(config, ignored))
@@ -299,7 +356,7 @@ std::string initial_weights::digest(std::uint32_t layer) {
 }
 
 void take_weights(model_specification& x) {
-  if (x.weights.find("://") == x.weights.npos)
+  if (!is_url(x.weights))
     x.weights = fs::absolute(x.weights).lexically_normal().string();
   while (x.weights.size() > 1 && x.weights.back() == '/')
     x.weights.pop_back();

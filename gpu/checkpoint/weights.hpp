@@ -9,10 +9,12 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,10 @@ public:
   /// with one of them under Hugging Face's names. Reads headers only.
   explicit weight_source(const std::filesystem::path& path);
 
+  /// The same, where the files that an index names are elsewhere. `where`: for messages.
+  weight_source(const std::filesystem::path& path, std::string where,
+                std::function<std::filesystem::path(const std::string& name)> beside);
+
   const std::string& where() const { return where_; } ///< for messages
   std::vector<std::string> names() const;
   safetensors_entry entry(const std::string& name) const;
@@ -43,14 +49,18 @@ private:
   void open_index(const std::filesystem::path& index);
 
   std::string where_;
+  std::function<std::filesystem::path(const std::string& name)> beside_; ///< of an index
   std::filesystem::path config_;
   std::map<std::filesystem::path, safetensors_file> files_;
   std::map<std::string, safetensors_file*> tensors_;
 };
 
-/// Opens a source by its spelling: a path on this machine. SCHEME://… is refused: what reads from elsewhere would be
-/// chosen here. Throws weights_error.
+/// Opens a source by its spelling: a path on this machine, or the URL of a safetensors file, of an index, or of an
+/// s3:// prefix with one of them, which fetched() copies. Throws weights_error.
 std::unique_ptr<weight_source> open_weights(const std::string& spelling);
+
+/// Copies what a URL names, if it is not what is here; open_weights() then asks nobody. Throws weights_error.
+void fetch_weights(const std::string& url, const std::stop_token& stop);
 
 /// Version 0 of a model whose specification names weights. Not thread-safe; all methods throw weights_error.
 class initial_weights {
@@ -89,7 +99,8 @@ private:
   std::map<std::string, place> places_; ///< by the model's name
 };
 
-/// At submit: x.weights becomes an absolute path, x.weights_digests what is there. Throws weights_error.
+/// At submit: x.weights becomes an absolute path, unless it is a URL, x.weights_digests what is there. Throws
+/// weights_error.
 void take_weights(model_specification& x);
 
 } // namespace parcae

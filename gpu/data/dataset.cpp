@@ -2,6 +2,7 @@
 
 #include "gpu/data/datasets.hpp"
 #include "gpu/model/sha256.hpp"
+#include "protocols/store/fetch.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -109,6 +110,22 @@ std::shared_ptr<const dataset> open_source(const std::string& path, const data_s
   throw data_error("data of kind \"" + data.kind + "\" is not known");
 }
 
+/// A file or folder of this machine, which jobs may read.
+std::string path_of_source(const std::string& named, const std::vector<fs::path>& folders) {
+  try {
+    if (is_url(named)) {
+      require_allowed(named, folders);
+      return fetched(named).string();
+    }
+    require_within(named, folders);
+    return named;
+  } catch (const input_error& e) {
+    fail_data(named, e.reason);
+  } catch (const store_error& e) {
+    throw data_error(std::string("data ") + e.what());
+  }
+}
+
 } // namespace
 
 void check_extents(const dataset& data, std::uint64_t index, std::size_t input, std::size_t target,
@@ -126,13 +143,8 @@ std::shared_ptr<const dataset> load_dataset(const data_specification& data, cons
   if (paths.empty())
     paths.push_back(data.path);
   std::vector<std::shared_ptr<const dataset>> parts;
-  for (const auto& path : paths) {
-    if (data.kind != "synthetic")
-      try {
-        require_within(path, folders);
-      } catch (const input_error& e) {
-        fail_data(path, e.reason);
-      }
+  for (const auto& named : paths) {
+    const auto path = data.kind == "synthetic" ? named : path_of_source(named, folders);
     parts.push_back(open_source(path, data, model));
     if (const auto size = parts.back()->size(); data.validation >= size)
       fail_data(path, "has " + std::to_string(size) + " samples, and " + std::to_string(data.validation) +

@@ -77,7 +77,7 @@ public:
 /// (image_folder.cpp). "columns": what parcae_model.export_dataset wrote (columns.cpp). "synthetic": drawn from `seed`,
 /// and learnable: a token is followed by its successor three times out of four, else by any; an image is half noise and
 /// half a pattern of its class, 4×4 cells. Unless `folders` is empty, the path must be below one of them once all links
-/// are resolved.
+/// are resolved. A URL is what fetched() makes of it; of URLs `folders` has those that are allowed.
 std::shared_ptr<const dataset> load_dataset(const data_specification& data, const model_specification& model,
                                             const std::vector<std::filesystem::path>& folders = {});
 

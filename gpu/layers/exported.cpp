@@ -112,13 +112,9 @@ public:
     const auto& graphs = *model_->of[number_];
     const auto& graph = pass.training ? graphs.training : graphs.evaluation;
     auto output = graph.run({parameters, constants_, what_.buffer_offsets, description_.buffers, input}, pass, number_);
-    auto wanted = description_.output;
-    if (number_ + 1 < model_->of.size() || model_->model->description.loss != loss_kind::in_last_layer)
-      wanted.insert(wanted.begin(), input.size(0));
-    if (output.sizes() != wanted || output.scalar_type() != at::kFloat)
-      throw exported_model_error("layer " + description_.name + " returns " +
-                                 c10::str(output.scalar_type(), output.sizes()) + ", model.json says " +
-                                 c10::str(at::kFloat, at::IntArrayRef(wanted)));
+    require_output(output, description_, input.size(0),
+                   number_ + 1 == model_->of.size() && model_->model->description.loss == loss_kind::in_last_layer,
+                   "model.json");
     return output;
   }
 
@@ -172,41 +168,16 @@ stored_state exported_layer_state(const model_specification& x, std::uint32_t la
   return result;
 }
 
-void try_exported_model(const model_specification& x) {
-  const c10::NoGradGuard no_gradient;
-  constexpr std::int64_t samples = 2;
-  const auto model = exported_model_of(x);
-  const auto& description = model->description;
-  const auto layers = make_exported_layers(x, processor());
-  const auto with_samples = [&](std::vector<std::int64_t> shape) {
-    shape.insert(shape.begin(), samples);
-    return shape;
-  };
-  std::set<std::pair<std::uint32_t, std::vector<std::int64_t>>> tried; // graph, and what goes in
-  for (std::uint32_t i = 0; i < layers.size(); ++i) {
-    auto shape = i == 0 ? description.input : description.layers[i - 1].output;
-    if (!tried.emplace(model->layers[i].graphs, shape).second)
-      continue;
-    const auto input = at::zeros(with_samples(shape), i == 0 ? at::kLong : at::kFloat);
-    const auto& layer = description.layers[i];
-    const auto parameters = views_of(layer, at::zeros({static_cast<std::int64_t>(layer.parameters())}));
-    forward_pass pass;
-    for (const auto& extra : description.extras)
-      pass.extras.push_back(at::zeros(with_samples(extra.shape), at::kLong));
-    if (layer.buffer_values() > 0)
-      pass.buffers = at::zeros({static_cast<std::int64_t>(layer.buffer_values())});
-    if (i + 1 == layers.size() && description.loss == loss_kind::in_last_layer)
-      pass.targets = at::zeros({samples, static_cast<std::int64_t>(description.targets)}, at::kLong);
-    for (const bool training : {true, false}) {
-      pass.training = training;
-      try {
-        layers[i]->forward(parameters, input, pass);
-      } catch (const exported_model_error& e) {
-        throw exported_model_error(x.path + "/model.json, layer " + std::to_string(i) + " (" + layer.name + ")" +
-                                   (training ? " in training: " : " in evaluation: ") + e.what());
-      }
-    }
-  }
+void require_output(const at::Tensor& output, const layer_description& layer, std::int64_t samples, bool is_loss,
+                    std::string_view who) {
+  auto wanted = layer.output;
+  if (!is_loss)
+    wanted.insert(wanted.begin(), samples);
+  if (!output.defined() || output.sizes() != wanted || output.scalar_type() != at::kFloat)
+    throw exported_model_error(
+        "layer " + layer.name + " returns " +
+        (output.defined() ? c10::str(output.scalar_type(), output.sizes()) : std::string("nothing")) + ", " +
+        std::string(who) + " says " + c10::str(at::kFloat, at::IntArrayRef(wanted)));
 }
 
 } // namespace parcae

@@ -15,6 +15,11 @@ std::vector<std::unique_ptr<layer>> make_bert_layers(const model_specification& 
 std::vector<std::unique_ptr<layer>> make_resnet_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_vgg_layers(const model_specification& x);
 std::vector<std::unique_ptr<layer>> make_exported_layers(const model_specification& x, const tensor_device& on);
+std::vector<std::unique_ptr<layer>> make_plugin_layers(const model_specification& x);
+
+/// Whether a layer of a user's returned what `who` says of it. Throws exported_model_error.
+void require_output(const at::Tensor& output, const layer_description& layer, std::int64_t samples, bool is_loss,
+                    std::string_view who);
 
 /// Version 0 of a layer as it is in an exported model's folder.
 stored_state exported_layer_state(const model_specification& x, std::uint32_t layer);

@@ -23,6 +23,8 @@ std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x, co
     return make_vgg_layers(x);
   if (x.kind == "exported")
     return make_exported_layers(x, on);
+  if (x.kind == "plugin")
+    return make_plugin_layers(x);
   throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
 }
 

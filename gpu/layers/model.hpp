@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 namespace parcae {
@@ -58,7 +59,7 @@ public:
 };
 
 /// All layers of a model, in order; as many as describe() says. Those of an exported model read its constants from its
-/// folder, and throw exported_model_error.
+/// folder, those of a plug-in want it open (gpu/plugin/plugins.hpp), and throw exported_model_error.
 std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x, const tensor_device& on = processor());
 
 /// Room on the host for inputs (all of a sample's, one after the other) and targets of so many samples, int64, to be
@@ -76,9 +77,9 @@ std::vector<at::Tensor> extra_inputs(const model_description& model, const at::T
 /// The values of one of the samples.
 std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample);
 
-/// Whether an exported model is what it says, before anyone trains it: constants by their digests, and every graph by
-/// running it on two samples of zeros. Blocks; throws exported_model_error.
-void try_exported_model(const model_specification& x);
+/// Whether an exported model, or a plug-in's, is what it says, before anyone trains it: constants by their digests, and
+/// every graph or layer by running it on two samples of zeros. Blocks; throws exported_model_error.
+void try_own_model(const model_specification& x);
 
 /// Whether version 0 is drawn from a seed, or read: of an exported model, or from model.weights.
 bool is_stored(const model_specification& x);
@@ -86,6 +87,10 @@ bool is_stored(const model_specification& x);
 /// Reads all of a stored version 0 and compares it with its digests. All files are below `folders` (require_within).
 /// Blocks; throws exported_model_error or weights_error.
 void try_stored_layers(const model_specification& x, const std::vector<std::filesystem::path>& folders);
+
+/// Copies what model.weights names by URL, if it is not what is here. Blocks; throws weights_error or store_error.
+void fetch_stored_layers(const model_specification& x, const std::vector<std::filesystem::path>& folders,
+                         const std::stop_token& stop);
 
 /// The loss of a micro-batch, a scalar, of the last layer's output. targets: int64 [samples, as the description says].
 at::Tensor loss_of(const model_description& model, const at::Tensor& output, const at::Tensor& targets);

@@ -4,6 +4,7 @@
 #include "gpu/layers/layers.hpp"
 #include "gpu/model/exported_model.hpp"
 #include "protocols/base/input_file.hpp"
+#include "protocols/store/fetch.hpp"
 
 #include <ATen/ops/empty.h>
 
@@ -35,6 +36,14 @@ stored_state stored_layer(const model_specification& x, std::uint32_t layer) {
     return exported_layer_state(x, layer);
   initial_weights weights(x);
   return read_layer(weights, layer);
+}
+
+void fetch_stored_layers(const model_specification& x, const std::vector<std::filesystem::path>& folders,
+                         const std::stop_token& stop) {
+  if (is_url(x.weights)) {
+    require_allowed(x.weights, folders);
+    fetch_weights(x.weights, stop);
+  }
 }
 
 void try_stored_layers(const model_specification& x, const std::vector<std::filesystem::path>& folders) {

@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <list>
@@ -24,42 +25,12 @@ constexpr std::string_view format = "parcae.exported_model";
 constexpr std::int64_t version = 1;
 constexpr std::string_view torch_version = "2.11.0";
 constexpr std::size_t most_layers = 10'000;
-constexpr std::uint64_t most_values = std::uint64_t{1} << 40; // of a tensor
-constexpr std::size_t most_name = 200;
 constexpr std::size_t most_extras = 100;
 constexpr std::uint64_t most_sample_values = 1 << 28;
 constexpr std::uint32_t largest_extent = 10'000'000;
 
-/// A tensor's name is a key in other files.
-std::string name_of(const json::value& x, const std::string& where) {
-  if (!x.is_string() || x.get_string().empty() || x.get_string().size() > most_name ||
-      shown(x.get_string().subview(0, 100)) != x.get_string().subview(0, 100))
-    fail(where, "a name is not 1 to " + std::to_string(most_name) + " printable characters");
-  return std::string(x.get_string());
-}
-
-std::vector<std::int64_t> shape_of(const json::value& x, const std::string& where) {
-  const auto* extents = x.if_array();
-  if (!extents || extents->size() > 16)
-    fail(where, "a shape is no list of whole numbers");
-  std::vector<std::int64_t> result;
-  std::uint64_t values = 1;
-  for (const auto& e : *extents) {
-    const auto* extent = e.if_int64();
-    if (!extent || *extent < 1 || __builtin_mul_overflow(values, static_cast<std::uint64_t>(*extent), &values) ||
-        values > most_values)
-      fail(where, "a shape has an extent below 1, or is too large to be true");
-    result.push_back(*extent);
-  }
-  return result;
-}
-
-double quantity_in(const json::value& of, std::string_view key, const std::string& where) {
-  const auto& x = member(of, key, where);
-  const double result = x.is_number() ? x.to_number<double>() : -1;
-  if (!(result >= 0 && result < 1e30))
-    fail(where, "\"" + std::string(key) + "\" is no quantity");
-  return result;
+bool is_sha256(std::string_view x) {
+  return x.size() == 64 && x.find_first_not_of("0123456789abcdef") == x.npos;
 }
 
 class model_reader {
@@ -71,9 +42,7 @@ public:
     read_tensors();
     read_input();
     read_graphs();
-    const auto& layers = array_in(root_, "layers", where_);
-    if (layers.empty() || layers.size() > most_layers)
-      fail(where_, "has " + std::to_string(layers.size()) + " layers, must have 1 to " + std::to_string(most_layers));
+    const auto& layers = layers_in_root();
     for (const auto& layer : layers)
       read_layer(layer, model_.layers.size() + 1 == layers.size());
     for (const auto& [second, first] : ties_)
@@ -84,7 +53,81 @@ public:
     return std::move(model_);
   }
 
+  exported_model read_plugin() {
+    if (text_in(root_, "format", where_) != plugin_format)
+      fail(where_, "is not what `parcae-node --describe` writes");
+    if (const auto is = whole_in(root_, "version", where_); is != plugin_version)
+      fail(where_, "is of version " + std::to_string(is) + " of the format, this build knows " +
+                       std::to_string(plugin_version) + "; describe the model with this build's parcae-node");
+    model_.plugin_model = name_of(member(root_, "model", where_), where_);
+    for (const auto& [key, value] : object_in(root_, "arguments", where_)) {
+      if (!value.is_string())
+        fail(where_, "its argument " + shown(key) + " is no string");
+      model_.plugin_arguments.emplace(key, value.get_string());
+    }
+    read_input();
+    for (const auto& layer : layers_in_root())
+      read_plugin_layer(layer);
+    check_output();
+    return std::move(model_);
+  }
+
 private:
+  const json::array& layers_in_root() const {
+    const auto& layers = array_in(root_, "layers", where_);
+    if (layers.empty() || layers.size() > most_layers)
+      fail(where_, "has " + std::to_string(layers.size()) + " layers, must have 1 to " + std::to_string(most_layers));
+    return layers;
+  }
+
+  void read_plugin_layer(const json::value& x) {
+    const auto number = static_cast<std::uint32_t>(model_.layers.size());
+    auto where = where_ + ", layer " + std::to_string(number);
+    described_ = {};
+    described_.name = name_of(member(x, "name", where), where);
+    where += " (" + shown(described_.name) + ")";
+    exported_layer layer;
+    layer.graphs = number; // no layers share one
+    described_.tensors = drawn_tensors(array_in(x, "parameters", where), where);
+    if (described_.tensors.empty())
+      fail(where, "has no parameters; join it with another");
+    described_.buffers = drawn_tensors(array_in(x, "buffers", where), where);
+    std::int64_t offset = 0;
+    for (const auto& buffer : described_.buffers) {
+      if (buffer.initial != initial_value::zeros && buffer.initial != initial_value::ones)
+        fail(where, "its buffer " + buffer.name + " must begin as zeros or ones");
+      layer.buffer_offsets.push_back(offset);
+      offset += static_cast<std::int64_t>(buffer.values());
+    }
+    described_.output = shape_of(member(x, "output", where), where);
+    described_.forward_flop = quantity_in(x, "forward_flop", where);
+    described_.activation_values = quantity_in(x, "activation_values", where);
+    model_.layers.push_back(std::move(layer));
+    model_.description.layers.push_back(std::move(described_));
+  }
+
+  std::vector<tensor_description> drawn_tensors(const json::array& all, const std::string& where) {
+    static const std::map<std::string, initial_value> starts{{"zeros", initial_value::zeros},
+                                                             {"ones", initial_value::ones},
+                                                             {"normal", initial_value::normal},
+                                                             {"uniform", initial_value::uniform}};
+    std::vector<tensor_description> result;
+    for (const auto& x : all) {
+      tensor_description tensor{name_of(member(x, "name", where), where), shape_of(member(x, "shape", where), where)};
+      if (!parameters_.insert(tensor.name).second)
+        fail(where, "has a second tensor " + tensor.name);
+      const auto start = starts.find(text_in(x, "initial", where));
+      const auto scale = text_in(x, "scale", where);
+      const auto [end, error] = std::from_chars(scale.data(), scale.data() + scale.size(), tensor.scale);
+      if (start == starts.end() || error != std::errc{} || end != scale.data() + scale.size() ||
+          !(tensor.scale >= 0 && tensor.scale < 1e30))
+        fail(where, "it is not said how version 0 of " + tensor.name + " is drawn");
+      tensor.initial = start->second;
+      result.push_back(std::move(tensor));
+    }
+    return result;
+  }
+
   void check_format() {
     if (text_in(root_, "format", where_) != format)
       fail(where_, "is not what parcae_model writes");
@@ -103,7 +146,7 @@ private:
         fail(where, "is not [type, shape, digest]");
       stored_tensor x{name_of(json::value(key), where), std::string(parts->at(0).get_string()),
                       shape_of(parts->at(1), where), std::string(parts->at(2).get_string())};
-      if (x.digest.size() != 64 || x.digest.find_first_not_of("0123456789abcdef") != x.digest.npos)
+      if (!is_sha256(x.digest))
         fail(where, "its digest is no SHA-256");
       tensors_.emplace(x.name, std::move(x));
     }
@@ -341,13 +384,36 @@ private:
   layer_description described_;                                           ///< of the layer that is being read
 };
 
-std::shared_ptr<const exported_model> read_model(const model_specification& x) {
-  const auto where = x.path + "/model.json";
+/// For people.
+std::string place_of(const model_specification& x) {
+  return x.kind == "plugin" ? x.path : x.path + "/model.json";
+}
+
+json::value parsed(std::string_view text, const std::string& where) {
   json::error_code error;
-  const auto root = json::parse(x.exported, error, {}, {.max_depth = 16});
+  auto root = json::parse(text, error, {}, {.max_depth = 16});
   if (error)
     fail(where, "is no JSON: " + error.message());
-  return std::make_shared<const exported_model>(model_reader(root, where).read());
+  return root;
+}
+
+std::shared_ptr<const exported_model> read_model(const model_specification& x) {
+  const auto where = place_of(x);
+  const auto root = parsed(x.exported, where);
+  model_reader reader(root, where);
+  return std::make_shared<const exported_model>(x.kind == "plugin" ? reader.read_plugin() : reader.read());
+}
+
+void take_sizes(model_specification& x) {
+  const auto sizes = exported_model_of(x)->sizes;
+  x.images = sizes.images;
+  x.masked = sizes.masked;
+  x.sequence = sizes.sequence;
+  x.vocabulary = sizes.vocabulary;
+  x.mask_token = sizes.mask_token;
+  x.image = sizes.image;
+  x.channels = sizes.channels;
+  x.classes = sizes.classes;
 }
 
 } // namespace
@@ -362,7 +428,7 @@ std::shared_ptr<const exported_model> exported_model_of(const model_specificatio
   static parcae::mutex mutex;
   static std::list<std::pair<std::string, std::shared_ptr<const exported_model>>> recent GUARDED_BY(mutex);
   const lock held(mutex);
-  const auto key = x.path + '\n' + x.exported;
+  const auto key = place_of(x) + '\n' + x.exported;
   const auto found =
       std::ranges::find(recent, key, &std::pair<std::string, std::shared_ptr<const exported_model>>::first);
   if (found != recent.end()) {
@@ -377,21 +443,28 @@ std::shared_ptr<const exported_model> exported_model_of(const model_specificatio
 }
 
 void take_exported_model(model_specification& x) {
-  const auto file = std::filesystem::path(x.path) / "model.json";
+  std::string text;
   try {
-    x.exported = contents_of(file, exported_text_limit_bytes);
+    text = contents_of(place_of(x), exported_text_limit_bytes);
   } catch (const input_error& e) {
     throw exported_model_error(e.what());
   }
-  const auto sizes = exported_model_of(x)->sizes;
-  x.images = sizes.images;
-  x.masked = sizes.masked;
-  x.sequence = sizes.sequence;
-  x.vocabulary = sizes.vocabulary;
-  x.mask_token = sizes.mask_token;
-  x.image = sizes.image;
-  x.channels = sizes.channels;
-  x.classes = sizes.classes;
+  if (x.kind == "plugin")
+    return take_described_plugin(x, text);
+  x.exported = std::move(text);
+  take_sizes(x);
+}
+
+void take_described_plugin(model_specification& x, std::string_view text) {
+  const auto where = place_of(x);
+  auto root = parsed(text, where);
+  auto digest = text_in(root, "plugin", where);
+  if (!is_sha256(digest))
+    fail(where, "\"plugin\" is no SHA-256");
+  root.as_object().erase("plugin");
+  x.plugin = std::move(digest);
+  x.exported = json::serialize(root);
+  take_sizes(x);
 }
 
 exported_sizes sizes_in(const model_specification& x) {

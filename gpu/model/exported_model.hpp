@@ -2,7 +2,7 @@
 
 // Models that parcae_model wrote (deploy/python): a folder with model.json, which has the layers' graphs, and
 // weights.safetensors. Here is what model.json says, read and checked completely: what passes can be run node by node.
-// Torch-free.
+// And models of plug-ins (gpu/plugin): the same without graphs and weights. Torch-free.
 
 #include "gpu/model/model_description.hpp"
 #include "gpu/model/operators.hpp"
@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -108,14 +109,24 @@ struct exported_model {
   std::vector<stored_tensor> initial;   ///< version 0: all parameters and buffers, of tied ones the first
   boost::json::object config;           ///< of a Hugging Face model: its config.json
   std::vector<stored_tensor> frozen;    ///< the same: what it has besides those that are trained, for exports
+  std::string plugin_model;             ///< of a plug-in's, which has no graphs: what makes its layers
+  std::map<std::string, std::string> plugin_arguments;
 };
 
 /// Those of a job's specification, to be compared.
 exported_sizes sizes_in(const model_specification& x);
 
-/// Reads model.json in x.path, a folder, into x.exported, and sets what follows from it: sizes, `images`, `masked`.
-/// Throws exported_model_error.
+/// Reads model.json in x.path, a folder, or of a plug-in's model x.path itself, into x.exported, and sets what follows
+/// from it: sizes, `images`, `masked`, `plugin`. Throws exported_model_error.
 void take_exported_model(model_specification& x);
+
+// What `parcae-node --describe` writes of a plug-in's model.
+inline constexpr std::string_view plugin_format = "parcae.plugin_model";
+inline constexpr std::int64_t plugin_version = 1;
+
+/// The same of its text. The digest goes to x.plugin and x.exported is the rest: a plug-in that was built again may
+/// still have the same model.
+void take_described_plugin(model_specification& x, std::string_view text);
 
 /// What x.exported says, checked; the last few stay in memory and are shared. Any thread. Throws exported_model_error.
 std::shared_ptr<const exported_model> exported_model_of(const model_specification& x);

@@ -16,7 +16,9 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::size_t most_nodes = 100'000;
-constexpr std::size_t most_elements = 10'000; // of a list
+constexpr std::size_t most_elements = 10'000;                 // of a list
+constexpr std::uint64_t most_values = std::uint64_t{1} << 40; // of a tensor
+constexpr std::size_t most_name = 200;
 
 /// "%x", "%y", "%s0", "%p3", "%b0", "%c1", "%17".
 value_reference reference_of(std::string_view text, const std::string& where) {
@@ -157,6 +159,37 @@ std::int64_t whole_in(const json::value& of, std::string_view key, const std::st
   if (!found || *found < 0)
     fail(where, "\"" + std::string(key) + "\" is no whole number");
   return *found;
+}
+
+std::string name_of(const json::value& x, const std::string& where) {
+  if (!x.is_string() || x.get_string().empty() || x.get_string().size() > most_name ||
+      shown(x.get_string().subview(0, 100)) != x.get_string().subview(0, 100))
+    fail(where, "a name is not 1 to " + std::to_string(most_name) + " printable characters");
+  return std::string(x.get_string());
+}
+
+std::vector<std::int64_t> shape_of(const json::value& x, const std::string& where) {
+  const auto* extents = x.if_array();
+  if (!extents || extents->size() > 16)
+    fail(where, "a shape is no list of whole numbers");
+  std::vector<std::int64_t> result;
+  std::uint64_t values = 1;
+  for (const auto& e : *extents) {
+    const auto* extent = e.if_int64();
+    if (!extent || *extent < 1 || __builtin_mul_overflow(values, static_cast<std::uint64_t>(*extent), &values) ||
+        values > most_values)
+      fail(where, "a shape has an extent below 1, or is too large to be true");
+    result.push_back(*extent);
+  }
+  return result;
+}
+
+double quantity_in(const json::value& of, std::string_view key, const std::string& where) {
+  const auto& x = member(of, key, where);
+  const double result = x.is_number() ? x.to_number<double>() : -1;
+  if (!(result >= 0 && result < 1e30))
+    fail(where, "\"" + std::string(key) + "\" is no quantity");
+  return result;
 }
 
 exported_graph graph_of(const json::value& x, const std::string& where) {

@@ -84,17 +84,17 @@ model_description describe(const model_specification& x) {
     return describe_resnet(x);
   if (x.kind == "vgg")
     return describe_vgg(x);
-  if (x.kind == "exported")
+  if (x.is_own())
     return exported_model_of(x)->description;
   throw std::invalid_argument("unknown kind of model \"" + x.kind + "\"");
 }
 
 std::string model_problem_of(const job_specification& x) {
-  if (x.model.kind == "exported")
+  if (x.model.is_own())
     try {
       const auto model = exported_model_of(x.model);
       if (model->sizes != sizes_in(x.model))
-        return "model.path cannot be trained: the job has other sizes than " + x.model.path + "/model.json says";
+        return "model.path cannot be trained: the job has other sizes than " + x.model.path + " says";
       if (const auto& d = model->description; x.data.kind != "columns") {
         if (!d.extras.empty())
           return "data.kind must be \"columns\": besides tokens or pixels the model takes " + d.extras.front().name;

@@ -3,6 +3,7 @@
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/layers/model.hpp"
 #include "protocols/base/input_file.hpp"
+#include "protocols/store/fetch.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -17,13 +18,35 @@ namespace parcae {
 
 namespace {
 
+/// Copies what the job names by URL anew, if it is not what is here. Who looks later takes what is here.
+void fetch_all(const job_specification& job, const std::vector<std::filesystem::path>& folders,
+               const std::stop_token& stop) {
+  std::vector<std::string> places{job.data.path};
+  for (const auto& x : job.data.source)
+    places.push_back(x.path);
+  for (const auto& x : places)
+    if (is_url(x))
+      try {
+        require_allowed(x, folders);
+        fetch(x, {.store = {.stop = stop}});
+      } catch (const store_error& e) {
+        throw data_error(std::string("data ") + e.what());
+      }
+  if (job.resume.steps == 0)
+    try {
+      fetch_stored_layers(job.model, folders, stop);
+    } catch (const std::runtime_error& e) {
+      throw data_error(e.what());
+    }
+}
+
 /// Files that a model is read from are data of the job too: what is wrong with them, another attempt will not mend.
 void load_model(const job_specification& job, const std::vector<std::filesystem::path>& folders) {
   try {
-    if (job.model.kind == "exported") {
+    if (job.model.kind == "exported")
       require_within(job.model.path, folders);
-      try_exported_model(job.model);
-    }
+    if (job.model.is_own())
+      try_own_model(job.model);
     if (job.resume.steps == 0 && is_stored(job.model))
       try_stored_layers(job.model, folders);
   } catch (const std::bad_alloc&) {
@@ -71,6 +94,7 @@ void data_loader::forget() {
 void data_loader::close() {
   const lock held(mutex_);
   closed_ = stop_ = true;
+  end_.request_stop();
 }
 
 void data_loader::run(const load& x) {
@@ -79,6 +103,7 @@ void data_loader::run(const load& x) {
   try {
     if (options_.on_fault_point)
       options_.on_fault_point({"load", {}, 0, 0});
+    fetch_all(x.specification, options_.data, end_.get_token());
     load_model(x.specification, options_.data);
     data = shared_dataset(x.specification, options_.data);
     answer = loaded{x.job, data->digest(), {}};

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -41,6 +42,7 @@ private:
   bool closed_ GUARDED_BY(mutex_) = false;
   std::string whole_digest_ GUARDED_BY(mutex_); ///< of large data_, once all of it was read
   std::atomic<bool> stop_ = false;              ///< reading all of it; set with mutex_ held
+  std::stop_source end_;                        ///< of copying what URLs name
   std::thread thread_;                          ///< begun with mutex_ held
 };
 

@@ -13,7 +13,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 13;
+inline constexpr std::uint32_t protocol_version = 14;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -51,6 +51,12 @@ struct addressee {
 };
 BOOST_DESCRIBE_STRUCT(addressee, (), (slot, job))
 
+/// What `processor` of HELLO has of each plug-in, in the order in which they were opened. A library may change what
+/// LibTorch does, so who has another computes other bits.
+inline std::string plugin_fact(const std::string& sha256) {
+  return ", plug-in " + sha256;
+}
+
 /// HELLO: an instance introduces one of its lives.
 struct hello {
   std::uint32_t protocol = protocol_version;
@@ -60,8 +66,8 @@ struct hello {
   std::string host; ///< of its data port
   std::uint16_t port = 0;
   std::uint32_t slots = 1;
-  /// Vendor, family, model and instruction set of the processor, LibTorch version, device type. Slots with equal facts
-  /// compute equal bits.
+  /// Vendor, family, model and instruction set of the processor, LibTorch version, device type, plug-ins. Slots with
+  /// equal facts compute equal bits.
   std::string processor;
   std::uint64_t slot_bytes = 0;   ///< memory of one slot
   std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet

@@ -25,6 +25,7 @@ struct ModelSpecification {
   masked @15 :Bool;
   weights @16 :Text;
   weightsDigests @17 :List(Text);
+  plugin @18 :Text;
 }
 
 struct DataSpecification {

@@ -29,6 +29,8 @@ public:
     tag_ = head.header("ETag");
   }
 
+  std::string tag() const override { return tag_; }
+
 protected:
   void fetch(std::uint64_t from, std::span<std::byte> to) override {
     if (to.empty())

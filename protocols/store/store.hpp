@@ -38,6 +38,8 @@ class object_reader {
 public:
   virtual ~object_reader() = default;
   virtual std::uint64_t size() const = 0;
+  /// What its server says changes with it (ETag); empty: nothing.
+  virtual std::string tag() const { return {}; }
   /// Fills `to` from so many bytes behind the object's beginning; all of it must be there.
   virtual void read(std::uint64_t from, std::span<std::byte> to) = 0;
 };

@@ -35,6 +35,8 @@ public:
     look();
   }
 
+  std::string tag() const override { return tag_; }
+
 protected:
   void fetch(std::uint64_t from, std::span<std::byte> to) override {
     if (to.empty())

@@ -68,10 +68,20 @@ bool is_control(char x) {
   return static_cast<unsigned char>(x) < 0x20 || x == 0x7f;
 }
 
+/// What is no URL is a path.
+void check_url(checker& c, const std::string& place, std::string_view key) {
+  if (place.find("://") == place.npos)
+    return;
+  c.require(place.starts_with("s3://") || place.starts_with("https://") || place.starts_with("http://"), key,
+            "is \"" + place + "\"; URLs begin with s3:// or https:// (or http://, without encryption)");
+  c.require(place.size() <= 4096 && std::ranges::none_of(place, is_control), key,
+            "must have at most 4096 characters, none of them a control character");
+}
+
 void check_sources(checker& c, const data_specification& d) {
   const auto check_path = [&](const std::string& path, std::string_view key) {
     c.require(!path.empty(), key, "must name a file or folder");
-    c.require(path.find("://") == path.npos, key, "is \"" + path + "\"; local paths only");
+    check_url(c, path, key);
   };
   if (d.kind != "synthetic" && d.source.empty())
     check_path(d.path, "data.path");
@@ -111,7 +121,7 @@ void check_data(checker& c, const job_specification& job) {
   for (const auto& [values, key, above] :
        {std::tuple(&d.mean, "data.mean", -1e-300), {&d.deviation, "data.deviation", 0.0}}) {
     c.require(values->empty() || values->size() == m.channels, key, "must have a number for each of model.channels");
-    c.require(values->empty() || (m.of_images() && m.kind != "exported"), key,
+    c.require(values->empty() || (m.of_images() && !m.is_own()), key,
               "is for resnet and vgg; other models have it in their first layer (parcae_model.Pixels)");
     for (auto x : *values)
       c.require(x > above && x <= 1, key, "is of pixels from 0 to 1" + std::string(above < 0 ? "" : ", and not 0"));
@@ -135,7 +145,7 @@ std::string data_specification::where() const {
 
 std::string problem_of(const job_specification& job) {
   checker c;
-  c.name(job.model.kind, "model.kind", "gpt, bert, mlp, resnet, vgg, exported");
+  c.name(job.model.kind, "model.kind", "gpt, bert, mlp, resnet, vgg, exported, plugin");
   job_draft draft{.job = job};
   for (const auto& key : job_keys())
     if (key.kinds != "synthetic" || job.data.kind == "synthetic") // else it is not looked at
@@ -149,7 +159,10 @@ std::string problem_of(const job_specification& job) {
     c.require(m.width % m.heads == 0, "model.heads", "must divide model.width");
   if (m.kind == "exported")
     c.require(!m.path.empty() && !m.exported.empty(), "model.path", "must name the folder of an exported model");
-  c.require(m.weights.find("://") == m.weights.npos, "model.weights", "is \"" + m.weights + "\"; local paths only");
+  if (m.kind == "plugin")
+    c.require(!m.path.empty() && !m.exported.empty() && m.plugin.size() == 64, "model.path",
+              "must name what `parcae-node --describe` wrote");
+  check_url(c, m.weights, "model.weights");
   if (m.of_masked_tokens())
     c.require(m.mask_token < m.vocabulary, "model.mask_token", "must be below model.vocabulary");
   if (m.kind == "resnet") {

@@ -13,10 +13,10 @@ namespace parcae {
 
 /// Sizes of a model; which of them count depends on `kind`.
 struct model_specification {
-  std::string kind = "gpt";       ///< "gpt", "bert", "mlp" (of tokens), "resnet", "vgg" (of images), or "exported"
-  std::uint32_t layers = 4;       ///< transformer blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50
-  std::uint32_t width = 64;       ///< of the model (gpt, bert), of hidden layers (mlp), channels of the first (images)
-  std::uint32_t heads = 4;        ///< attention heads (gpt, bert); divides width
+  std::string kind = "gpt"; ///< "gpt", "bert", "mlp" (of tokens), "resnet", "vgg" (of images), "exported" or "plugin"
+  std::uint32_t layers = 4; ///< transformer blocks (gpt, bert), linear layers (mlp), or as in the name: ResNet-50
+  std::uint32_t width = 64; ///< of the model (gpt, bert), of hidden layers (mlp), channels of the first (images)
+  std::uint32_t heads = 4;  ///< attention heads (gpt, bert); divides width
   std::uint32_t sequence = 64;    ///< tokens per sample
   std::uint32_t vocabulary = 256; ///< number of token values; 256 for byte-level text
   double dropout = 0.0;           ///< probability of zeroing, 0 ≤ p < 1; not resnet
@@ -25,21 +25,25 @@ struct model_specification {
   std::uint32_t image = 32;       ///< height and width of the images, pixels
   std::uint32_t channels = 3;     ///< values per pixel
   std::uint32_t classes = 10;     ///< number of labels of images
-  std::string path{};             ///< exported: the folder with model.json and weights.safetensors, on the nodes too
-  std::string exported{};         ///< exported: what model.json says; sizes, `images` and `masked` follow from it
-  bool images = false;            ///< exported: of images, not of tokens
-  bool masked = false;            ///< exported: trained to fill in masked tokens
-  std::string weights{};          ///< version 0: safetensors, a file or a folder, on the nodes too; empty: none given
+  /// exported: the folder with model.json and weights.safetensors, on the nodes too; plugin: what `parcae-node
+  /// --describe` wrote, where the job is submitted
+  std::string path{};
+  std::string exported{}; ///< exported, plugin: what was there; sizes, `images` and `masked` follow from it
+  bool images = false;    ///< exported, plugin: of images, not of tokens
+  bool masked = false;    ///< exported, plugin: trained to fill in masked tokens
+  std::string weights{};  ///< version 0: safetensors, a file or a folder, on the nodes too; empty: none given
   std::vector<std::string> weights_digests{}; ///< of it, by layer; see initial_weights
+  std::string plugin{};                       ///< plugin: SHA-256 of the library that the layers are of
 
-  bool of_images() const { return kind == "resnet" || kind == "vgg" || (kind == "exported" && images); }
-  bool of_masked_tokens() const { return kind == "bert" || (kind == "exported" && masked); }
+  bool is_own() const { return kind == "exported" || kind == "plugin"; } ///< of the user's
+  bool of_images() const { return kind == "resnet" || kind == "vgg" || (is_own() && images); }
+  bool of_masked_tokens() const { return kind == "bert" || (is_own() && masked); }
 
   friend auto operator<=>(const model_specification&, const model_specification&) = default;
 };
 BOOST_DESCRIBE_STRUCT(model_specification, (),
                       (kind, layers, width, heads, sequence, vocabulary, dropout, tied_embeddings, mask_token, image,
-                       channels, classes, path, exported, images, masked, weights, weights_digests))
+                       channels, classes, path, exported, images, masked, weights, weights_digests, plugin))
 
 /// One of several places that samples come from.
 struct data_source {

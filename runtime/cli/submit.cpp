@@ -3,6 +3,7 @@
 #include "gpu/checkpoint/checkpoint.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/store/store.hpp"
 #include "runtime/cli/checkpoints.hpp"
 #include "runtime/cli/command_options.hpp"
 #include "runtime/job/job_file.hpp"
@@ -135,7 +136,7 @@ job_specification job_of(const submit_options& options) {
   for (const auto& x : job.data.source)
     all.emplace_back(x.path);
   for (const auto& data : all)
-    if (!data.empty() && !std::filesystem::exists(data))
+    if (!data.empty() && !is_url(data.string()) && !std::filesystem::exists(data))
       say("warning: " + data.string() + " is not on this machine" +
           (data.is_absolute() ? "" : " (seen from " + std::filesystem::current_path().string() + ")") +
           "; the nodes need it" + (data.is_absolute() ? "" : ", seen from the folder each was started in"));

@@ -285,7 +285,7 @@ private:
     fill_length();
     if (whole_ && !given("data.path") && job.data.source.empty() && job.data.kind != "synthetic")
       fail_at("data.path", "data.path must name a file or folder");
-    if (job.model.kind == "exported" && given("model.path"))
+    if (job.model.is_own() && given("model.path"))
       take_model();
     if (draft_.keeper_feed != "snapshot")
       fail_at("keepers.feed", "keepers.feed is \"" + shown(draft_.keeper_feed) + "\", must be \"snapshot\"");
@@ -335,7 +335,7 @@ private:
     job.steps = static_cast<std::uint64_t>(steps);
   }
 
-  /// What an exported model's folder says travels with the job; the folder's path is the same on the nodes.
+  /// What a model of the user's own says travels with the job. An exported one's folder has the same path on the nodes.
   void take_model() {
     auto& model = draft_.job.model;
     model.path = std::filesystem::absolute(model.path).lexically_normal().string();
@@ -343,7 +343,8 @@ private:
       model.path.pop_back();
     try {
       take_exported_model(model);
-      check_stored_weights(model);
+      if (model.kind == "exported")
+        check_stored_weights(model);
     } catch (const std::runtime_error& e) {
       fail_at("model.path", e.what());
     }
@@ -379,7 +380,7 @@ private:
                        : known.section == "data" ? job.data.kind
                                                  : job.optimizer.kind;
     const auto kinds = ", " + std::string(known.kinds) + ", ";
-    const bool fits = known.kinds == built_in ? kind != "exported" : kinds.find(", " + kind + ", ") != kinds.npos;
+    const bool fits = known.kinds == built_in ? !job.model.is_own() : kinds.find(", " + kind + ", ") != kinds.npos;
     if (!known.kinds.empty() && given(path) && !fits)
       fail_at(path, path + " is for " + std::string(known.kinds) + ", but " + std::string(known.section) +
                         ".kind is \"" + kind + "\"; leave it out");
@@ -437,6 +438,8 @@ std::vector<std::string> changed_keys(const job_specification& from, const job_s
     result.push_back("model.path (another model is there now)");
   if (of == on_resume::fixed && from.model.weights_digests != to.model.weights_digests)
     result.push_back("model.weights (another version 0)");
+  if (of == on_resume::fixed && from.model.plugin != to.model.plugin)
+    result.push_back("model.path (the plug-in is another build)");
   return result;
 }
 

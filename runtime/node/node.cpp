@@ -3,10 +3,12 @@
 #include "actors/node/instance.hpp"
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/keeper/keeper.hpp"
+#include "gpu/plugin/plugins.hpp"
 #include "gpu/training/identity.hpp"
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/base/durable_file.hpp"
 #include "protocols/base/locks.hpp"
+#include "protocols/store/store.hpp"
 #include "protocols/trust/credentials.hpp"
 #include "runtime/node/black_box_sink.hpp"
 #include "runtime/node/executor_log.hpp"
@@ -51,7 +53,8 @@ void require_writable(const std::filesystem::path& folder) {
 
 std::vector<std::filesystem::path> absolute(std::vector<std::filesystem::path> paths) {
   for (auto& path : paths)
-    path = std::filesystem::absolute(path);
+    if (!is_url(path.string()))
+      path = std::filesystem::absolute(path);
   return paths;
 }
 
@@ -111,7 +114,7 @@ std::string listening_host(const node_options& options) {
   return options.manager.bundle.empty() ? "127.0.0.1" : address_towards(options.manager.managers.front());
 }
 
-/// Of one slot. Throws device_error if GPUs were asked for and cannot be had.
+/// Of one slot. Throws device_error if GPUs were asked for and cannot be had, and what open_plugin throws.
 device_facts facts_for(const node_options& options) {
   // Before LibTorch is first called: afterwards it would be too late to bring in CUDA.
   if (options.device.what == device_choice::kind::cuda) {
@@ -120,7 +123,10 @@ device_facts facts_for(const node_options& options) {
                        ", but training on GPUs is not there yet: take --device cpu");
   }
   // Which is what "auto" means until then.
-  return {"cpu", "cpu", "", processor_facts("cpu"), machine_bytes() / options.slots, true};
+  auto computes_as = processor_facts("cpu");
+  for (const auto& file : options.plugins)
+    computes_as += plugin_fact(open_plugin(file));
+  return {"cpu", "cpu", "", std::move(computes_as), machine_bytes() / options.slots, true};
 }
 
 hello introduction_of(const node_options& options, const std::string& listens, const data_port& port,

@@ -22,6 +22,7 @@ struct node_options {
   std::string name;
   parcae::role role = parcae::role::worker;
   device_choice device;
+  std::vector<std::filesystem::path> plugins; ///< opened in this order
   std::uint32_t slots = 1;
   std::uint64_t slot_bytes = 0;            ///< of memory, that a slot may take; 0: the machine's in equal parts
   std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest

@@ -121,6 +121,51 @@ TEST_F(object_store_test, a_bad_store_disturbs_nobody) {
   run({"cancel", std::to_string(id)});
 }
 
+// given: data and weights in S3, three preemptions; what is not there / expected: the
+// bits of a job with the same files of this machine; the last fails before a step, with one line that says where
+TEST_F(object_store_test, data_and_weights_have_urls) {
+  setenv("PARCAE_CACHE", (folder.path() / "cache").c_str(), 1);
+  const std::string text = "/usr/share/common-licenses/GPL-3";
+  const auto weights = folder.path() / "model.safetensors";
+  const auto job = [&](const std::string& data, const std::string& start, int steps) {
+    const auto file = folder.path() / "job.toml";
+    std::ofstream(file) << "[job]\nsteps = " << steps << "\n[model]\nlayers = 2\nwidth = 16\nheads = 2\nsequence = 16\n"
+                        << (start.empty() ? "" : "weights = \"" + start + "\"\n") << "[data]\npath = \"" << data
+                        << "\"\n[batch]\nglobal = 8\nmicro = 2\n[keepers]\nevery = 5\n";
+    const auto x = run({"submit", file.string()});
+    EXPECT_EQ(x.status, 0) << x.error;
+    return x.status == 0 ? std::stoull(x.output) : 0;
+  };
+  cluster->start_keeper();
+  for (auto name : {"w0", "w1", "w2"})
+    cluster->start_node(name);
+  wait_for_workers(3);
+  const auto first = wait_for_end(job(text, "", 10));
+  ASSERT_EQ(first.state, "done") << first.problem;
+  ASSERT_EQ(run({"export", std::to_string(first.id), "--output", weights}).status, 0);
+  const auto store = open_store(server.place);
+  for (const auto& [name, path] :
+       {std::pair("data/GPL-3", std::filesystem::path(text)), {"model.safetensors", weights}}) {
+    const auto bytes = content(path);
+    const auto writer = store->create(name, bytes.size());
+    writer->write(std::as_bytes(std::span(bytes)));
+    writer->publish();
+  }
+  const auto id = job(server.place + "/data/GPL-3", server.place + "/model.safetensors", 600);
+  preempt(id, 3);
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_FALSE(end.parameters_sha256.empty());
+  const auto local = wait_for_end(job(text, weights, 600));
+  EXPECT_EQ(end.parameters_sha256, local.parameters_sha256);
+  EXPECT_NE(end.parameters_sha256, wait_for_end(job(text, "", 600)).parameters_sha256) << "weights matter";
+  const auto absent = wait_for_end(job(server.place + "/nothing", "", 10));
+  EXPECT_EQ(absent.state, "failed");
+  EXPECT_EQ(absent.steps_done, 0u);
+  EXPECT_THAT(absent.problem, HasSubstr("data " + server.place + "/nothing is not there"));
+  unsetenv("PARCAE_CACHE");
+}
+
 // given: a keeper with a wrong key / expected: the job trains, `status` says 403 and what to do, never the key; with
 // the right one in the file the next checkpoint is there
 TEST_F(object_store_test, a_wrong_key_is_told) {

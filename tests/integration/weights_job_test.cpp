@@ -183,8 +183,8 @@ TEST_F(weights_job, what_does_not_fit_is_said_before_a_step) {
   auto heads = gpt("pretrained");
   heads.replace(heads.find("heads = 4"), 9, "heads = 2");
   EXPECT_THAT(refusal(heads + rest), HasSubstr("config.json says n_head is 4, and it is 2 in the job's model"));
-  EXPECT_THAT(refusal("[model]\nkind = \"gpt\"\nweights = \"https://huggingface.co/gpt2\"\n" + rest),
-              HasSubstr("model.weights is \"https://huggingface.co/gpt2\"; local paths only"));
+  EXPECT_THAT(refusal("[model]\nkind = \"gpt\"\nweights = \"hf://gpt2\"\n" + rest),
+              HasSubstr("model.weights is \"hf://gpt2\"; URLs begin with s3:// or https://"));
   const auto copy = folder.path() / "copy";
   std::filesystem::copy(models / "gpt" / "float16", copy);
   auto text = gpt("float16");

@@ -85,8 +85,8 @@ protected:
     return wait_for_end(cluster->client().submit(job));
   }
 
-  /// Takes away a worker that has a place, with notice or without, and brings another; so often.
-  void preempt(std::uint64_t id, int times) {
+  /// Takes away a worker that has a place, with notice or without, and brings another, with these arguments; so often.
+  void preempt(std::uint64_t id, int times, const std::vector<std::string>& arguments = {}) {
     int next = 3;
     std::uint64_t seen = 0;
     for (int i = 0; i < times; ++i) {
@@ -97,7 +97,7 @@ protected:
       seen = now.steps_done;
       const auto& place = now.grid.at(static_cast<std::size_t>(i) % now.grid.size());
       cluster->node(place.substr(0, place.find('/'))).signal(i % 3 == 2 ? SIGTERM : SIGKILL);
-      cluster->start_node("w" + std::to_string(next++));
+      cluster->start_node("w" + std::to_string(next++), arguments);
     }
   }
 

@@ -20,11 +20,19 @@ inline store_pace quick_pace() {
   return {.attempts = 3,
           .first_pause = 10ms,
           .longest_pause = 50ms,
-          .connect = 5s,
-          .idle = 5s,
-          .whole = 20s,
+          .connect = 20s,
+          .idle = 20s, // what is built beside may have both cores
+          .whole = 60s,
           .part_bytes = 5 << 20,
           .window_bytes = 64 * 1024};
+}
+
+/// The same for tests of what a server says nothing to: they wait that long again and again. It must not be what a
+/// server needs that only is slow.
+inline store_pace impatient_pace() {
+  auto result = quick_pace();
+  result.idle = std::chrono::seconds(2);
+  return result;
 }
 
 class object_server_test : public testing::Test {

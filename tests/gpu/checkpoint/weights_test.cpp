@@ -254,8 +254,8 @@ TEST_F(weights_test, what_does_not_fit_is_named) {
 
 // given: sources that are none / expected: one line, nothing is opened beyond the folder
 TEST_F(weights_test, sources_are_checked) {
-  for (const auto* url : {"https://huggingface.co/gpt2", "s3://bucket/model.safetensors"})
-    EXPECT_THAT(error_of(url), HasSubstr("is not on this machine; download it"));
+  for (const auto* url : {"ftp://host/model.safetensors", "hf://gpt2"})
+    EXPECT_THAT(error_of(url), HasSubstr("is no URL"));
   EXPECT_THAT(error_of(folder), HasSubstr("has neither model.safetensors nor model.safetensors.index.json"));
   EXPECT_THAT(error_of(folder / "nothing"), HasSubstr("nothing cannot be opened"));
   const auto index = [&](const std::string& text) {

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr std::chrono::seconds patience{30};
+constexpr std::chrono::seconds patience{120};
 
 /// Layers 0 to 2 are all.
 struct checkpoint_s3 : object_server_test {
@@ -237,11 +237,7 @@ TEST_F(checkpoint_s3, a_keeper_may_be_killed_at_any_request) {
 // given: a server that refuses, is silent, or ends in the midst of parts / expected: the problem in the answer; what
 // was there is still there; the next checkpoint, once it is well again, too
 TEST_F(checkpoint_s3, a_bad_server_leaves_what_was) {
-  checkpoint_store store(scratch.path(), "k", [] {
-    auto x = quick_pace();
-    x.idle = 1s;
-    return x;
-  }());
+  checkpoint_store store(scratch.path(), "k", impatient_pace());
   std::atomic<fate> how = fate::pass;
   std::atomic<bool> in_parts = false; // only then
   request_proxy proxy(port(), [&](const seen_request& x) {
@@ -253,7 +249,7 @@ TEST_F(checkpoint_s3, a_bad_server_leaves_what_was) {
   for (const bool parts : {false, true})
     for (const auto& [what, told] : {std::pair(fate::unavailable, "SlowDown"),
                                      {fate::expired, "ExpiredToken"},
-                                     {fate::silence, "waited 1s"},
+                                     {fate::silence, "waited 2s"},
                                      {fate::hang_up, "ends too early"},
                                      {fate::cut_request, "ends too early"}}) {
       in_parts = parts;

@@ -189,7 +189,7 @@ TEST(exported_layers, dropout_is_seeded_by_its_place) {
 // given: an exported model, its weights changed in one byte / expected: named before anything trains
 TEST(exported_layers, other_weights_than_submitted_are_refused) {
   const auto model = exported("mixer");
-  EXPECT_NO_THROW(try_exported_model(model));
+  EXPECT_NO_THROW(try_own_model(model));
   EXPECT_NO_THROW(try_stored_layers(model, {}));
   const auto copy = std::filesystem::temp_directory_path() / ("parcae-exported-" + std::to_string(getpid()));
   std::filesystem::copy(model.path, copy);

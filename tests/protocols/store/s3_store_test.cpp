@@ -176,10 +176,8 @@ TEST_F(s3_store, spoilt_requests_are_sent_again) {
                                   {fate::cut_request, "ends too early"},
                                   {fate::lose_answer, "ends too early"},
                                   {fate::unavailable, "SlowDown"},
-                                  {fate::silence, "waited 1s for its answer"}}) {
-    auto pace = quick_pace();
-    if (how == fate::silence)
-      pace.idle = 1s;
+                                  {fate::silence, "waited 2s for its answer"}}) {
+    const auto pace = how == fate::silence ? impatient_pace() : quick_pace();
     const auto name = "o" + std::to_string(static_cast<int>(how));
     std::atomic<unsigned> spoil = 0, all = 0; // the request to spoil; whether all from there on
     request_proxy proxy(port(), [&](const seen_request& x) {

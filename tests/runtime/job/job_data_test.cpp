@@ -75,8 +75,9 @@ TEST(job_data, wrong_data_is_named) {
       {text + "path = \"x\"\ntoken_bytes = 4", "data.token_bytes is for tokens, but data.kind is \"text\""},
       {text + "path = \"x\"\nmean = [0.5]", "data.mean must have a number for each of model.channels"},
       {image + "token_bytes = 4", "data.token_bytes is for tokens"},
-      {"[job]\nsteps = 1\n[data]\npath = 's3://bucket/text'",
-       "x.toml:4:8: data.path is \"s3://bucket/text\"; local paths only"},
+      {"[job]\nsteps = 1\n[data]\npath = 'gs://bucket/text'",
+       "x.toml:4:8: data.path is \"gs://bucket/text\"; URLs begin with s3:// or https:// (or http://, without "
+       "encryption)"},
       {image + "resize = 31", "data.resize must be at least model.image"},
       {image + "augment = \"flip\"", "data.augment is \"flip\", must be one of"},
       {image + "mean = 0.5", "data.mean must be a list of numbers"},

@@ -365,7 +365,9 @@ TEST(job_file, wrong_overrides_are_named) {
       {"a.b.c=3", "--set a.b.c=3: must be SECTION.KEY=VALUE, such as model.width=128"},
       {"model.image=32",
        "--set model.image=32: model.image is for resnet, vgg, but model.kind is \"gpt\"; leave it out"},
-      {"data.path=s3://x/y", "--set data.path=s3://x/y: data.path is \"s3://x/y\"; local paths only"},
+      {"data.path=gs://x/y",
+       "--set data.path=gs://x/y: data.path is \"gs://x/y\"; URLs begin with s3:// or https:// (or http://, without "
+       "encryption)"},
   };
   for (const auto& [change, error] : table)
     try {

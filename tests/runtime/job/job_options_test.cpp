@@ -61,8 +61,9 @@ TEST(job_options, what_makes_no_sense_is_refused) {
            {"[job]\nsteps = 1\npatience = 2\n[data]\npath = 'x'", "x.toml:3:12: job.patience needs job.evaluate_every"},
            {"[job]\nsteps = 1\nmin_delta = 0.5\n[data]\npath = 'x'",
             "x.toml:1:1: job.patience must be given, since job.min_delta is"},
-           {"[job]\nsteps = 1\n[data]\npath = 'x'\n[model]\nweights = 'https://x/y'",
-            "x.toml:6:11: model.weights is \"https://x/y\"; local paths only"},
+           {"[job]\nsteps = 1\n[data]\npath = 'x'\n[model]\nweights = 'ftp://x/y'",
+            "x.toml:6:11: model.weights is \"ftp://x/y\"; URLs begin with s3:// or https:// (or http://, without "
+            "encryption)"},
            {"[job]\nsteps = 1\n[data]\npath = 'x'\n[model]\nweights = '/nothing/here'",
             "x.toml:6:11: model.weights: /nothing/here cannot be opened: No such file or directory"},
            {"[job]\nsteps = 1\n[data]\npath = 'x'\n[optimizer]\nrate_factors = 'head.*=2'",

@@ -1,0 +1,197 @@
+// What URLs name, as files of this machine: from a web server that a test makes, and from a real S3 server.
+
+#include "protocols/store/fetch.hpp"
+#include "tests/support/object_server.hpp"
+#include "tests/support/web_double.hpp"
+
+#include <atomic>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+namespace parcae {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+/// Goes with the test.
+class own_folder {
+public:
+  own_folder() {
+    std::string name = (fs::temp_directory_path() / "parcae-fetch-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~own_folder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+private:
+  fs::path path_;
+};
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::size_t entries(const fs::path& folder) {
+  return fs::exists(folder)
+             ? static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()))
+             : 0;
+}
+
+template <class Function>
+std::string error_of(Function f) {
+  try {
+    f();
+  } catch (const store_error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+/// A web server with one object, in ranges.
+struct web_with_one {
+  std::mutex mutex;
+  std::string body, tag = "\"1\"";
+  std::atomic<unsigned> gone_after = 1000; ///< so many more answers
+  std::atomic<unsigned> ranges = 0;        ///< of more than one byte
+
+  web_double::response operator()(const web_double::request& x) {
+    const std::lock_guard held(mutex);
+    if (gone_after == 0)
+      return web_double::make(404);
+    --gone_after;
+    const std::string range(x["Range"]);
+    const auto first = std::stoull(range.substr(range.find('=') + 1)),
+               last = std::stoull(range.substr(range.find('-') + 1));
+    if (first >= body.size())
+      return web_double::make(416);
+    ranges += last > first;
+    auto part = body.substr(first, last - first + 1);
+    const auto where = "bytes " + std::to_string(first) + "-" + std::to_string(first + part.size() - 1) + "/" +
+                       std::to_string(body.size());
+    auto answer = web_double::make(206, std::move(part));
+    answer.set("Content-Range", where);
+    answer.set("ETag", tag);
+    return answer;
+  }
+};
+
+struct fetch_web : testing::Test {
+  fetch_web() { setenv("PARCAE_CACHE", (folder.path() / "cache").c_str(), 1); }
+  ~fetch_web() override { unsetenv("PARCAE_CACHE"); }
+
+  own_folder folder;
+  web_with_one web;
+  web_double server{[this](const auto& x) { return web(x); }};
+  const std::string url = server.url("127.0.0.1") + "/models/weights.bin";
+  const fetch_options quick{.store = {.pace = quick_pace()}};
+};
+
+// given: an object, looked for twice, then replaced by one of the same size / expected: copied once, a second time
+// when it is another; whoever reads the first copy still can; what is fetched asks nobody
+TEST_F(fetch_web, is_copied_when_it_is_another) {
+  web.body = std::string(100'000, 'a');
+  const auto first = fetch(url, quick);
+  EXPECT_EQ(first.filename(), "weights.bin");
+  EXPECT_EQ(content(first), web.body);
+  const auto ranges = web.ranges.load();
+  EXPECT_EQ(fetch(url, quick), first);
+  EXPECT_EQ(web.ranges, ranges);
+  web.body = std::string(100'000, 'b');
+  EXPECT_EQ(fetched(url, quick), first);
+  web.tag = "\"2\"";
+  const auto second = fetch(url, quick);
+  EXPECT_EQ(content(second), web.body);
+  EXPECT_EQ(content(first), std::string(100'000, 'a'));
+  EXPECT_EQ(fetched(url, quick), second);
+  web.gone_after = 0;
+  EXPECT_EQ(fetched(url, quick), second);
+  EXPECT_THAT(error_of([&] { fetch(url, quick); }), HasSubstr("/models/weights.bin is not there"));
+}
+
+// given: an object that goes, or is replaced, while it is copied; a stop; a cache that cannot be written to; a URL
+// without a file's name / expected: one line; nothing half is left
+TEST_F(fetch_web, what_fails_leaves_nothing) {
+  web.body = std::string(300'000, 'a');
+  web.gone_after = 1;
+  EXPECT_THAT(error_of([&] { fetch(url, quick); }), HasSubstr("/models/weights.bin"));
+  EXPECT_EQ(entries(fetch_folder()), 0u);
+  web.gone_after = 1000;
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_NE(error_of([&] { fetch(url, {.store = {.stop = stop.get_token(), .pace = quick_pace()}}); }), "");
+  EXPECT_EQ(entries(fetch_folder()), 0u);
+  EXPECT_THAT(error_of([&] { fetch(server.url("127.0.0.1") + "/", quick); }), HasSubstr("a file's name"));
+  EXPECT_THAT(error_of([&] { fetch(server.url("127.0.0.1") + "/a/..", quick); }), HasSubstr("a file's name"));
+  std::ofstream(folder.path() / "file") << "no folder";
+  setenv("PARCAE_CACHE", (folder.path() / "file").c_str(), 1);
+  EXPECT_THAT(error_of([&] { fetch(url, quick); }), HasSubstr("cannot be copied to"));
+}
+
+// given: eight who want it at once / expected: all have it, and one copy is left
+TEST_F(fetch_web, of_several_one_stays) {
+  web.body = std::string(200'000, 'x');
+  std::vector<std::jthread> threads;
+  std::atomic<int> right = 0;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] { right += content(fetch(url, quick)) == web.body; });
+  threads.clear();
+  EXPECT_EQ(right, 8);
+  EXPECT_EQ(entries(fetch_folder()), 1u);
+}
+
+// given / expected
+TEST(fetch_rules, tables) {
+  EXPECT_EQ(beside("https://x/a/b.json?token=1", "c"), "https://x/a/c");
+  EXPECT_EQ(beside("s3://bucket/index.json", "c"), "s3://bucket/c");
+  const std::vector<fs::path> places{"/data", "s3://ours/", "https://x/data"};
+  for (const auto* good : {"s3://ours", "s3://ours/a/b", "https://x/data/y"})
+    EXPECT_EQ(error_of([&] { require_allowed(good, places); }), "") << good;
+  for (const auto* bad : {"s3://ours2/a", "https://x/data2", "http://x/data/y", "https://x/data/../z", "s3://other/a"})
+    EXPECT_THAT(error_of([&] { require_allowed(bad, places); }), HasSubstr("--data /data, s3://ours, https://x/data"))
+        << bad;
+  EXPECT_EQ(error_of([&] { require_allowed("https://anything", {}); }), "");
+}
+
+struct fetch_s3 : object_server_test {
+  void SetUp() override {
+    object_server_test::SetUp();
+    setenv("PARCAE_CACHE", (folder.path() / "cache").c_str(), 1);
+  }
+  void TearDown() override { unsetenv("PARCAE_CACHE"); }
+
+  void put(const std::string& name, const std::string& text) {
+    const auto writer = open_store(place)->create(name, text.size());
+    writer->write(std::as_bytes(std::span(text)));
+    writer->publish();
+  }
+
+  own_folder folder;
+};
+
+// given: a prefix with folders, an object by its own name, one more object, a wanted part / expected: the same tree
+// here; another one when something was added; what is not there is said so
+TEST_F(fetch_s3, prefixes_are_folders) {
+  put("a.bin", "first");
+  put("b/c.bin", "second");
+  put("b/d/e.txt", std::string(3'000'000, 'z'));
+  const auto first = fetch(place + "/");
+  EXPECT_EQ(content(first / "a.bin"), "first");
+  EXPECT_EQ(content(first / "b/c.bin"), "second");
+  EXPECT_EQ(content(first / "b/d/e.txt"), std::string(3'000'000, 'z'));
+  EXPECT_EQ(fetch(place), fetch(place));
+  EXPECT_EQ(content(fetch(place + "/b/c.bin")), "second");
+  const auto some = fetch(place, {.wanted = [](std::string_view x) { return x == "a.bin"; }});
+  EXPECT_TRUE(fs::exists(some / "a.bin"));
+  EXPECT_FALSE(fs::exists(some / "b"));
+  put("f.bin", "more");
+  const auto second = fetch(place);
+  EXPECT_EQ(content(second / "f.bin"), "more");
+  EXPECT_FALSE(fs::exists(first / "f.bin"));
+  EXPECT_THAT(error_of([&] { fetch(place + "/nothing"); }), HasSubstr("/nothing is not there"));
+}
+
+} // namespace
+} // namespace parcae
