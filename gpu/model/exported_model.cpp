@@ -59,7 +59,7 @@ public:
     if (const auto is = whole_in(root_, "version", where_); is != plugin_version)
       fail(where_, "is of version " + std::to_string(is) + " of the format, this build knows " +
                        std::to_string(plugin_version) + "; describe the model with this build's parcae-node");
-    model_.plugin_model = name_of(member(root_, "model", where_), where_);
+    model_.plugin_model = checked_name(member(root_, "model", where_), where_);
     for (const auto& [key, value] : object_in(root_, "arguments", where_)) {
       if (!value.is_string())
         fail(where_, "its argument " + shown(key) + " is no string");
@@ -84,7 +84,7 @@ private:
     const auto number = static_cast<std::uint32_t>(model_.layers.size());
     auto where = where_ + ", layer " + std::to_string(number);
     described_ = {};
-    described_.name = name_of(member(x, "name", where), where);
+    described_.name = checked_name(member(x, "name", where), where);
     where += " (" + shown(described_.name) + ")";
     exported_layer layer;
     layer.graphs = number; // no layers share one
@@ -113,7 +113,8 @@ private:
                                                              {"uniform", initial_value::uniform}};
     std::vector<tensor_description> result;
     for (const auto& x : all) {
-      tensor_description tensor{name_of(member(x, "name", where), where), shape_of(member(x, "shape", where), where)};
+      tensor_description tensor{checked_name(member(x, "name", where), where),
+                                shape_of(member(x, "shape", where), where)};
       if (!parameters_.insert(tensor.name).second)
         fail(where, "has a second tensor " + tensor.name);
       const auto start = starts.find(text_in(x, "initial", where));
@@ -144,14 +145,14 @@ private:
       const auto* parts = value.if_array();
       if (!parts || parts->size() != 3 || !parts->at(0).is_string() || !parts->at(2).is_string())
         fail(where, "is not [type, shape, digest]");
-      stored_tensor x{name_of(json::value(key), where), std::string(parts->at(0).get_string()),
+      stored_tensor x{checked_name(json::value(key), where), std::string(parts->at(0).get_string()),
                       shape_of(parts->at(1), where), std::string(parts->at(2).get_string())};
       if (!is_sha256(x.digest))
         fail(where, "its digest is no SHA-256");
       tensors_.emplace(x.name, std::move(x));
     }
     for (const auto& [second, first] : object_in(root_, "ties", where_))
-      ties_.emplace(name_of(json::value(second), where_ + ", ties"), name_of(first, where_ + ", ties"));
+      ties_.emplace(checked_name(json::value(second), where_ + ", ties"), checked_name(first, where_ + ", ties"));
     if (ties_.size() > 1)
       fail(where_, "has " + std::to_string(ties_.size()) + " pairs of tied parameters; one is known");
   }
@@ -164,7 +165,7 @@ private:
     const auto& x = member(root_, "huggingface", where_);
     model_.config = object_in(x, "config", where);
     for (const auto& name : array_in(x, "frozen", where))
-      model_.frozen.push_back(tensor(name_of(name, where), where));
+      model_.frozen.push_back(tensor(checked_name(name, where), where));
   }
 
   std::uint32_t extent_in(const json::value& of, std::string_view key, const std::string& where) {
@@ -221,7 +222,7 @@ private:
       return;
     auto& extras = model_.description.extras;
     for (const auto& x : array_in(input, "extras", where)) {
-      extras.push_back({name_of(member(x, "name", where), where), shape_of(member(x, "shape", where), where)});
+      extras.push_back({checked_name(member(x, "name", where), where), shape_of(member(x, "shape", where), where)});
       if (extras.size() > most_extras || model_.description.input_values() > most_sample_values)
         fail(where, "has more than " + std::to_string(most_extras) + " extra inputs, or of more than " +
                         std::to_string(most_sample_values) + " values");
@@ -246,7 +247,7 @@ private:
 
   /// A parameter, or one that is tied to another, which has its values.
   tensor_description parameter(const json::value& x, const std::string& where) {
-    auto name = name_of(x, where);
+    auto name = checked_name(x, where);
     if (!parameters_.insert(name).second)
       fail(where, "has a second parameter " + name);
     const auto layer = static_cast<std::uint32_t>(model_.layers.size());
@@ -272,7 +273,7 @@ private:
     const auto number = model_.layers.size();
     auto where = where_ + ", layer " + std::to_string(number);
     described_ = {};
-    described_.name = name_of(member(x, "name", where), where);
+    described_.name = checked_name(member(x, "name", where), where);
     where += " (" + shown(described_.name) + ")";
     exported_layer layer;
     const auto graph = whole_in(x, "graph", where);
@@ -285,7 +286,7 @@ private:
       fail(where, "has no parameters; join it with another");
     read_buffers(x, layer, where);
     for (const auto& name : array_in(x, "constants", where))
-      layer.constants.push_back(constant(tensor(name_of(name, where), where)));
+      layer.constants.push_back(constant(tensor(checked_name(name, where), where)));
     described_.output = shape_of(member(x, "output", where), where);
     described_.forward_flop = quantity_in(x, "forward_flop", where);
     described_.activation_values = quantity_in(x, "activation_values", where);
@@ -300,7 +301,7 @@ private:
   void read_buffers(const json::value& x, exported_layer& layer, const std::string& where) {
     std::int64_t offset = 0;
     for (const auto& entry : array_in(x, "buffers", where)) {
-      const auto& stored = tensor(name_of(entry, where), where);
+      const auto& stored = tensor(checked_name(entry, where), where);
       if (stored.type != "float32" || !parameters_.insert(stored.name).second)
         fail(where, "its buffer " + stored.name + " is not float32, or in two places");
       model_.initial.push_back(stored);

@@ -44,7 +44,7 @@ const boost::json::array& array_in(const boost::json::value& of, std::string_vie
 std::string text_in(const boost::json::value& of, std::string_view key, const std::string& where);
 std::int64_t whole_in(const boost::json::value& of, std::string_view key, const std::string& where);
 double quantity_in(const boost::json::value& of, std::string_view key, const std::string& where);
-std::string name_of(const boost::json::value& x, const std::string& where); ///< a tensor's is a key in other files
+std::string checked_name(const boost::json::value& x, const std::string& where); ///< a tensor's is a key in other files
 std::vector<std::int64_t> shape_of(const boost::json::value& x, const std::string& where);
 
 } // namespace parcae

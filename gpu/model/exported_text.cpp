@@ -161,7 +161,7 @@ std::int64_t whole_in(const json::value& of, std::string_view key, const std::st
   return *found;
 }
 
-std::string name_of(const json::value& x, const std::string& where) {
+std::string checked_name(const json::value& x, const std::string& where) {
   if (!x.is_string() || x.get_string().empty() || x.get_string().size() > most_name ||
       shown(x.get_string().subview(0, 100)) != x.get_string().subview(0, 100))
     fail(where, "a name is not 1 to " + std::to_string(most_name) + " printable characters");
