@@ -279,9 +279,10 @@ void conductor::machine::decide_step(const cause&) {
   std::vector<rank_report> reports;
   for (const auto& [rank, said] : current.aborted_ranks)
     reports.push_back({rank, said});
-  std::vector<kept> kept_by;
-  for (const auto& [id, slot] : roster_.keepers())
-    kept_by.push_back({job_.id, slot.held, slot.results, {}});
+  std::vector<kept> kept_by; // also by workers that were to go on from there, had the manager before not died
+  for (const auto& [id, slot] : roster_.slots())
+    if (!current.has(id))
+      kept_by.push_back({job_.id, slot.held, slot.results, {}});
   auto decision = decide_open_step(current.grid, current.g, current.base, reports, kept_by);
   // What the keepers once had complete was committed by all, and older versions are gone, whoever is left to say so.
   for (const auto& known : {protection_.reached(), ledger_.newest()})

@@ -97,6 +97,7 @@ cluster::cluster(const cluster_options& options) :
     witness_(static_cast<std::uint32_t>(facts_of(options.job).state_bytes.size())), network_(engine_, options.network),
     plane_(engine_, witness_, options.data), faulty_(options.wrong, witness_.seen()) {
   network_.on_message = [this](int to, const caf::message& x) { return pass(to, x); };
+  network_.on_arrival = [this](int to, const caf::message& x) { hear(to, x); };
 }
 
 cluster::~cluster() {

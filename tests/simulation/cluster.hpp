@@ -101,6 +101,7 @@ private:
   void end_node(const node_ptr& x, bool silently);
   std::shared_ptr<disk> disk_of(const std::string& keeper);
   std::vector<caf::message> pass(int to, const caf::message& x);
+  void hear(int to, const caf::message& x);
 
   const cluster_options options_;
   engine engine_;

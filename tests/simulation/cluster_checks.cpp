@@ -49,7 +49,6 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
   } else {
     visit_message<slot_id>(x, std::type_identity<report>{}, [&](const slot_id& from, const auto& what) {
       const report it(what);
-      witness_.heard(from);
       if (options_.tells)
         note(fmt::format("  {} says {}{}", to_string(from), it.index(), details_of(it)));
       count(100 + it.index(), {});
@@ -57,6 +56,12 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
     });
   }
   return result;
+}
+
+void cluster::hear(int to, const caf::message& x) {
+  if (to != 0)
+    visit_message<slot_id>(x, std::type_identity<report>{},
+                           [&](const slot_id& from, const auto& what) { witness_.heard(from, what); });
 }
 
 void cluster::look_for_leaks() {

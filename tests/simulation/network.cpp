@@ -232,6 +232,8 @@ void network::deliver(const connection_ptr& c, int to, const caf::strong_actor_p
   const auto at = static_cast<std::size_t>(to);
   if (!c->open[at] || !c->ends[at]->alive)
     return;
+  if (on_arrival)
+    on_arrival(to, what);
   const auto sender = name_at(c, to, from);
   target->enqueue(caf::make_mailbox_element(sender, id, {}, renamed(c, to, std::move(what))), nullptr);
 }

@@ -79,6 +79,8 @@ public:
   std::size_t connections() const { return connections_.size(); }
 
   tap on_message; ///< may be empty
+  /// What a process has been given now (1: the manager); may be empty.
+  std::function<void(int to, const caf::message& what)> on_arrival;
 
 private:
   void accept(const process_ptr& node, const std::shared_ptr<std::function<void(answer)>>& tell);

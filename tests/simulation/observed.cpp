@@ -89,15 +89,18 @@ struct command_check {
 
 } // namespace
 
-std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last) {
+std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last, std::uint64_t newest) {
   std::map<std::uint64_t, std::set<std::uint32_t>> layers;
-  for (const auto& slot : seen.heard)
+  for (const auto& [slot, said] : seen.heard) {
     if (!seen.pristine.contains(slot))
       continue;
-    else if (const auto held = seen.held.find(slot); held != seen.held.end())
-      for (const auto& x : held->second)
-        if (x.at.by == g && x.at.steps > last)
-          layers[x.at.steps].insert(x.layer);
+    const auto held = seen.held.find(slot);
+    if (!said && held == seen.held.end())
+      continue;
+    for (const auto& x : said ? *said : held->second)
+      if (x.at.by == g && x.at.steps > last && x.at.steps <= newest)
+        layers[x.at.steps].insert(x.layer);
+  }
   std::uint64_t result = last;
   for (const auto& [steps, x] : layers)
     if (x.size() == seen.layers)
@@ -142,7 +145,7 @@ std::string problem_with(const observed& seen, const job_memory& next) {
                std::to_string(step) + " was never exchanged in it";
     // By the time that the decision was begun; nobody stays for whom it was made.
     const auto then = was && !is_open(*was) ? was->last : known->second.sure_at_abort;
-    if (const auto held = std::min(then, surely_held(seen, chain[i].by, chain[i].last));
+    if (const auto held = surely_held(seen, chain[i].by, chain[i].last, then); // later ones are void
         held > chain[i].last && !next.over)
       return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and version " +
              std::to_string(held) + " is held by those to whom nothing happened";
@@ -153,8 +156,8 @@ std::string problem_with(const observed& seen, const job_memory& next) {
   if (next.good && next.layer_digests.size() != seen.layers)
     return "the job is done, and not all of what it trained is known";
   for (const auto& was : seen.durable.chain)
-    if (!is_open(was) && !link_of(chain, was.by) && surely_held(seen, was.by, was.base) > was.base && !next.over &&
-        surely_held(seen, was.by, was.base) <= was.last)
+    if (!is_open(was) && !link_of(chain, was.by) && !next.over &&
+        surely_held(seen, was.by, was.base, was.last) > was.base)
       return name_of(was.by) + " is void, and all it made is held by those to whom nothing happened";
   return {};
 }

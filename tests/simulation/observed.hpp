@@ -39,13 +39,15 @@ struct observed {
   generation newest_begun;           ///< that has begun a step
   std::set<layer_version> ever_kept; ///< by keepers
   std::set<slot_id> pristine;        ///< living slots to which nothing was ever done
-  std::set<slot_id> heard;           ///< those that have said something to the present manager
+  /// Those that have said something to the present manager; keepers: what they hold.
+  std::map<slot_id, std::optional<inventory>> heard;
   std::map<slot_id, inventory> held; ///< by executors that live
 };
 
 /// The newest version of g that those hold whole whom the manager has heard, and to whom nothing was ever done; `last`
-/// if there is none after that.
-std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last);
+/// if there is none after that, nor later than `newest`. Workers are asked when a generation ends; of keepers what they
+/// have said counts.
+std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last, std::uint64_t newest = UINT64_MAX);
 
 // What must hold when that happens. Empty: it does.
 

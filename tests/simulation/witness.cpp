@@ -37,6 +37,12 @@ void witness::said(const slot_id&, const report& what) {
       known->second.disturbed = true;
 }
 
+void witness::heard(const slot_id& from, const report& what) {
+  auto& known = seen_.heard[from];
+  if (const auto* x = std::get_if<kept>(&what))
+    known = x->held;
+}
+
 void witness::durable(const job_memory& now) {
   object(problem_with(seen_, now));
   seen_.durable = now;

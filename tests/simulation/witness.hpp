@@ -16,7 +16,8 @@ public:
 
   void told(const slot_id& to, const command& what);
   void said(const slot_id& from, const report& what);
-  void heard(const slot_id& from) { seen_.heard.insert(from); }
+  /// By the manager.
+  void heard(const slot_id& from, const report& what);
   void manager_starts() { seen_.heard.clear(); }
   void durable(const job_memory& now);
   void begins(generation g, std::uint64_t step);
