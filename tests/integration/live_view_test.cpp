@@ -91,8 +91,9 @@ TEST_F(watch, shows_what_status_says) {
 
   // What moves is between what it was before and after.
   const auto before = wait_for_training(id, 2);
-  const auto shown = terminals.wait("first", [&](const std::string& x) {
-    return step_on(x) >= before.steps_done && x.find("validation  -") == std::string::npos;
+  const auto shown = terminals.wait("first", [&](const std::string& x) { // which may be half drawn
+    return step_on(x) >= before.steps_done && x.find("validation  ") != std::string::npos &&
+           x.find("validation  -") == std::string::npos && x.find(before.grid.back()) != std::string::npos;
   });
   const auto after = job_of(cluster->client().status(), id);
   EXPECT_GE(step_on(shown), before.steps_done);
