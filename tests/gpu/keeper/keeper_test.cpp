@@ -128,8 +128,8 @@ TEST(shard_store, keeps_three_versions_and_always_what_was_confirmed) {
   EXPECT_EQ(store.held(), (inventory{{0, at(40, 1)}, {0, at(60, 1)}}));
 }
 
-// given: as many newer versions as there is room for; the job goes back to a checkpoint / expected: what is read of that
-// stays
+// given: as many newer versions as there is room for; the job goes back to a checkpoint / expected: what is read of
+// that stays
 TEST(shard_store, what_is_read_of_a_checkpoint_stays) {
   shard_store store;
   for (std::uint64_t steps : {20, 30, 40})
