@@ -14,10 +14,12 @@
 
 namespace parcae {
 
+/// etcd answers nobody while its members elect a leader of theirs, 1 to 2 s with its own limits once the one before is
+/// dead: `step_down` less `renewal` outlasts that.
 struct lead_limits {
-  std::chrono::seconds lease{6};           ///< nobody else leads before, after the last renewal
-  std::chrono::seconds step_down{3};       ///< a leader ends so long after it, well before its lease does
-  std::chrono::milliseconds renewal{1000}; ///< from one renewal to the next
+  std::chrono::seconds lease{5};           ///< nobody else leads before, after the last renewal
+  std::chrono::seconds step_down{4};       ///< a leader ends so long after it, before its lease does
+  std::chrono::milliseconds renewal{500};  ///< from one renewal to the next
   std::chrono::milliseconds campaign{500}; ///< from one look at whether somebody leads to the next
 };
 

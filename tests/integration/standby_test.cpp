@@ -101,7 +101,8 @@ struct standby : cluster_test {
   }
 
   job_status end_of(std::uint64_t id) {
-    const auto end = wait_for_leader_with(id, limit, "the end", [](const job_status& j) { return j.state == "done"; });
+    const auto end = wait_for_leader_with(id, 2 * limit, "the end", // of 2,000 steps, whatever else runs here
+                                          [](const job_status& j) { return j.state == "done"; });
     for (auto& [name, process] : processes)
       if (name != "m0" && name != "m1")
         process.signal(SIGKILL);
