@@ -221,8 +221,6 @@ private:
 
   void handle(const activate& x) {
     if (current_ && current_->what.next == x.next) {
-      if (current_->aborted)
-        return;
       options_.report_to(active{x.next});
       if (evaluated_)
         options_.report_to(*evaluated_);
@@ -230,6 +228,8 @@ private:
         report_stopped();
       else if (failure_)
         options_.report_to(*failure_);
+      else if (current_->aborted) // by a manager that could not say what becomes of it
+        options_.report_to(failed{x.next, failure::communication, 0, "was told to abort it", inventory_of(store_)});
       return;
     }
     auto g = prepared_generation(x.next);

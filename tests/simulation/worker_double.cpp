@@ -255,13 +255,13 @@ void worker_double::handle(const stop& x) {
 
 void worker_double::handle(const activate& x) {
   if (is(current_, x.next)) {
-    if (current_->ended)
-      return;
     say(active{x.next});
     if (stopped_)
       report_stopped();
     else if (failure_)
       say(*failure_);
+    else if (current_->ended)
+      say(failed{x.next, failure::communication, 0, "was told to abort it", held()});
     return;
   }
   if (!is(next_, x.next) || !next_->transferred || !std::holds_alternative<ready>(*next_->transferred) || next_->ended)

@@ -112,6 +112,32 @@ TEST_F(conductor_test, a_loss_without_a_manager_is_handled_when_it_is_back) {
   EXPECT_EQ(c.view().steps_done, 3u);
 }
 
+TEST_F(conductor_test, a_loss_before_the_manager_died_is_not_waited_for) {
+  // given: one of two replicas is lost, the other is told ABORT, and the manager dies before or after it has put down
+  // what becomes of the step. expected: the new one goes on with the other within 2 s of its return.
+  for (const bool decided_before : {false, true}) {
+    SCOPED_TRACE(decided_before);
+    dummy_cluster d(4);
+    std::mt19937_64 random(1);
+    for (const auto* name : {"a", "b"})
+      d.add(name);
+    d.advance(20ms);
+    ASSERT_EQ(d.view().now, phase::running);
+    d.step();
+    d.hold_back = [&](const report& x) {
+      return decided_before ? std::holds_alternative<decided>(x) : std::holds_alternative<aborted>(x);
+    };
+    d.lose("b");
+    EXPECT_EQ(d.view().now, decided_before ? phase::deciding : phase::aborting);
+    d.kill_manager();
+    d.hold_back = nullptr;
+    d.restart_manager(random);
+    d.advance(2s);
+    EXPECT_EQ(d.view().now, phase::running);
+    EXPECT_EQ(d.view().chain.back().base, 1u);
+  }
+}
+
 TEST_F(conductor_test, ranks_learn_of_keepers_that_came_before_them) {
   // given: two ranks train while there is no manager, and the keeper is replaced; the new one joins before or after
   // them. expected: their snapshots go to it.

@@ -400,12 +400,10 @@ private:
 
   void obey(const std::string& name, dummy_executor& d, const activate& c) {
     if (d.generation_running == c.next) { // repeated
-      if (d.aborted)
-        return;
       answer(name, active{c.next});
       if (d.stopped || d.at.steps == job_.steps)
         answer(name, stopped{c.next, d.at, d.held});
-      else if (d.broken)
+      else if (d.broken || d.aborted)
         answer(name, failed{c.next, failure::communication, 0, "closed", d.held});
       return;
     }
