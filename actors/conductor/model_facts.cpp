@@ -1,6 +1,6 @@
 #include "actors/conductor/model_facts.hpp"
 
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 namespace parcae {
 

@@ -2,8 +2,8 @@
 #include "actors/manager/journal.hpp"
 #include "actors/manager/registry_parts.hpp"
 #include "actors/manager/status.hpp"
-#include "gpu/model/model_description.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>

@@ -5,9 +5,9 @@
 // comes last: a share without one does not count. Everything here waits for the store; torch-free.
 
 #include "gpu/checkpoint/safetensors.hpp"
-#include "gpu/model/model_description.hpp"
-#include "gpu/model/snapshot.hpp"
 #include "protocols/client/manifest.hpp"
+#include "protocols/model/model_description.hpp"
+#include "protocols/model/snapshot.hpp"
 #include "protocols/store/store.hpp"
 
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "gpu/checkpoint/exported_weights.hpp"
 
-#include "gpu/model/sha256.hpp"
+#include "protocols/model/sha256.hpp"
 
 #include <map>
 #include <stdexcept>

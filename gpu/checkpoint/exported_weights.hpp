@@ -4,7 +4,7 @@
 // Everything here blocks on the disk; torch-free.
 
 #include "gpu/checkpoint/safetensors.hpp"
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <cstddef>
 #include <span>

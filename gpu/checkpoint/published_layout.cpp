@@ -1,6 +1,6 @@
 #include "gpu/checkpoint/published_layout.hpp"
 
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>

@@ -3,7 +3,7 @@
 // How a model's tensors lie in the files of the library that it comes from (Hugging Face's transformers, torchvision):
 // one table for both directions, version 0 from such files and exports as such files. Torch-free and pure.
 
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <boost/json/object.hpp>
 

@@ -1,10 +1,10 @@
 #include "gpu/checkpoint/weights.hpp"
 
 #include "gpu/checkpoint/published_layout.hpp"
-#include "gpu/model/exported_model.hpp"
-#include "gpu/model/sha256.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/printable.hpp"
+#include "protocols/model/exported_model.hpp"
+#include "protocols/model/sha256.hpp"
 #include "protocols/store/fetch.hpp"
 
 #include <boost/json.hpp>

@@ -4,8 +4,8 @@
 // model comes from (published_layout), or an exported model's own. Everything here blocks on the disk; torch-free.
 
 #include "gpu/checkpoint/safetensors.hpp"
-#include "gpu/model/exported_model.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/exported_model.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <cstddef>
 #include <filesystem>

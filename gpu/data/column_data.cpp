@@ -2,7 +2,7 @@
 
 #include "gpu/data/columns.hpp"
 #include "gpu/data/datasets.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "gpu/data/data_files.hpp"
 
-#include "gpu/model/seed.hpp"
+#include "protocols/model/seed.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #include "gpu/data/dataset.hpp"
 
 #include "gpu/data/datasets.hpp"
-#include "gpu/model/sha256.hpp"
+#include "protocols/model/sha256.hpp"
 #include "protocols/store/fetch.hpp"
 
 #include <algorithm>

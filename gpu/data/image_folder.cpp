@@ -4,7 +4,7 @@
 
 #include "gpu/data/datasets.hpp"
 #include "gpu/data/picture.hpp"
-#include "gpu/model/seed.hpp"
+#include "protocols/model/seed.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "gpu/data/sample_order.hpp"
 
-#include "gpu/model/seed.hpp"
+#include "protocols/model/seed.hpp"
 
 #include <bit>
 #include <numeric>

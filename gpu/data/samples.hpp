@@ -3,7 +3,7 @@
 // What a job's samples are: which of the data's, in what order, and what is hidden in them. Torch-free.
 
 #include "gpu/data/dataset.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <memory>
 #include <span>

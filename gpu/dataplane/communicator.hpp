@@ -4,7 +4,7 @@
 // of that for the memory of devices (staged_communicator.hpp).
 
 #include "gpu/device/device.hpp"
-#include "gpu/model/snapshot.hpp"
+#include "protocols/model/snapshot.hpp"
 #include "protocols/values/ids.hpp"
 
 #include <chrono>

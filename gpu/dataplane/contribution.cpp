@@ -1,6 +1,6 @@
 #include "gpu/dataplane/contribution.hpp"
 
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -3,8 +3,8 @@
 // A process's end of the data plane: one listening socket and the I/O thread that serves all its connections.
 
 #include "gpu/dataplane/communicator.hpp"
-#include "gpu/model/snapshot.hpp"
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/model/snapshot.hpp"
 
 #include <atomic>
 #include <chrono>

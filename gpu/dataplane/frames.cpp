@@ -1,7 +1,7 @@
 #include "gpu/dataplane/frames.hpp"
 
-#include "gpu/model/snapshot.hpp"
 #include "protocols/frame/frame.capnp.h"
+#include "protocols/model/snapshot.hpp"
 
 #include <capnp/message.h>
 #include <capnp/serialize.h>

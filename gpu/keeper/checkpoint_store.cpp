@@ -1,6 +1,6 @@
 #include "gpu/keeper/checkpoint_store.hpp"
 
-#include "gpu/model/early_stop.hpp"
+#include "protocols/model/early_stop.hpp"
 
 #include <spdlog/spdlog.h>
 

@@ -5,9 +5,9 @@
 #include "gpu/keeper/checkpoint_store.hpp"
 #include "gpu/keeper/shard_store.hpp"
 #include "gpu/keeper/snapshot_admission.hpp"
-#include "gpu/model/early_stop.hpp"
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/mailbox.hpp"
+#include "protocols/model/early_stop.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -2,8 +2,8 @@
 
 // What a keeper holds of one job, and which versions it may drop (design, section 8). Plain data, single-threaded.
 
-#include "gpu/model/snapshot.hpp"
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/model/snapshot.hpp"
 
 #include <cstdint>
 #include <map>

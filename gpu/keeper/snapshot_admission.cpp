@@ -1,7 +1,7 @@
 #include "gpu/keeper/snapshot_admission.hpp"
 
-#include "gpu/model/early_stop.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/early_stop.hpp"
+#include "protocols/model/model_description.hpp"
 
 namespace parcae {
 

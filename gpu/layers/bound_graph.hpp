@@ -3,7 +3,7 @@
 // A graph of an exported model, bound to LibTorch's operators: run node by node. For the sources of this room only.
 
 #include "gpu/layers/layers.hpp"
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>

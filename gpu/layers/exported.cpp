@@ -1,11 +1,11 @@
-// Layers of exported models (gpu/model/exported_model.hpp): their graphs, bound once per process, with this layer's
-// tensors.
+// Layers of exported models (protocols/model/exported_model.hpp): their graphs, bound once per process, with this
+// layer's tensors.
 
 #include "gpu/checkpoint/exported_weights.hpp"
 #include "gpu/layers/bound_graph.hpp"
 #include "gpu/layers/layers.hpp"
-#include "gpu/model/exported_model.hpp"
 #include "protocols/base/locks.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

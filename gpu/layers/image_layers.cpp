@@ -2,7 +2,7 @@
 // float32, and float64 in tests.
 
 #include "gpu/layers/layers.hpp"
-#include "gpu/model/descriptions.hpp"
+#include "protocols/model/descriptions.hpp"
 
 #include <ATen/ATen.h>
 

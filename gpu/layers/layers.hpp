@@ -3,7 +3,7 @@
 // What the sources of the layers share; for them only.
 
 #include "gpu/layers/model.hpp"
-#include "gpu/model/seed.hpp"
+#include "protocols/model/seed.hpp"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,7 @@
 #include "gpu/layers/model.hpp"
 
 #include "gpu/layers/layers.hpp"
-#include "gpu/model/seed.hpp"
+#include "protocols/model/seed.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -3,7 +3,7 @@
 // Layers as pure functions on LibTorch tensors, all of one device. Only sources of gpu/ and tests include this.
 
 #include "gpu/layers/tensor_device.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gpu/layers/tensor_device.hpp"
-#include "gpu/model/parameter_runs.hpp"
+#include "protocols/model/parameter_runs.hpp"
 #include "protocols/values/job_specification.hpp"
 
 #include <ATen/core/Tensor.h>

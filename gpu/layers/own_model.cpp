@@ -2,7 +2,7 @@
 // not do.
 
 #include "gpu/layers/layers.hpp"
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

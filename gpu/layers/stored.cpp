@@ -2,8 +2,8 @@
 
 #include "gpu/checkpoint/weights.hpp"
 #include "gpu/layers/layers.hpp"
-#include "gpu/model/exported_model.hpp"
 #include "protocols/base/input_file.hpp"
+#include "protocols/model/exported_model.hpp"
 #include "protocols/store/fetch.hpp"
 
 #include <ATen/ops/empty.h>

@@ -2,8 +2,8 @@
 
 // The models of opened libraries, for who has LibTorch's headers.
 
-#include "gpu/model/exported_model.hpp"
 #include "gpu/plugin/parcae_plugin.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <string>
 

@@ -1,10 +1,10 @@
 #include "gpu/plugin/plugins.hpp"
 
-#include "gpu/model/sha256.hpp"
 #include "gpu/plugin/plugin_models.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/base/printable.hpp"
+#include "protocols/model/sha256.hpp"
 
 #include <boost/json.hpp>
 
@@ -130,7 +130,7 @@ json::object json_of(const std::variant<plugin::tokens, plugin::images>& input) 
   return result;
 }
 
-/// What gpu/model/plugin_description reads.
+/// What protocols/model/plugin_description reads.
 json::object description_of(const std::string& name, const plugin::arguments& arguments, const plugin::model& model) {
   constexpr const char* losses[] = {"cross_entropy", "mean_squared_error", "in_last_layer"};
   json::object given;

@@ -4,7 +4,7 @@
 
 #include "gpu/dataplane/reduction.hpp"
 #include "gpu/layers/tensor_device.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <ATen/core/Tensor.h>
 

@@ -3,8 +3,8 @@
 // The shards a device holds. Used on the executor's main thread only.
 
 #include "gpu/layers/tensor_device.hpp"
-#include "gpu/model/early_stop.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/early_stop.hpp"
+#include "protocols/model/model_description.hpp"
 #include "protocols/values/state.hpp"
 
 #include <ATen/core/Tensor.h>

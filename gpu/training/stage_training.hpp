@@ -7,12 +7,12 @@
 #include "gpu/dataplane/reduction.hpp"
 #include "gpu/executor/executor.hpp"
 #include "gpu/layers/model.hpp"
-#include "gpu/model/parameter_runs.hpp"
 #include "gpu/training/batch_statistics.hpp"
 #include "gpu/training/gradient_sums.hpp"
 #include "gpu/training/layer_state.hpp"
 #include "gpu/training/sample_reader.hpp"
 #include "gpu/training/stage_clock.hpp"
+#include "protocols/model/parameter_runs.hpp"
 #include "protocols/schedule/pipeline_schedule.hpp"
 
 #include <atomic>

@@ -3,11 +3,11 @@
 #include "gpu/checkpoint/exported_weights.hpp"
 #include "gpu/checkpoint/weights.hpp"
 #include "gpu/data/dataset.hpp"
-#include "gpu/model/exported_model.hpp"
-#include "gpu/model/model_description.hpp"
 #include "protocols/base/duration.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/suggestion.hpp"
+#include "protocols/model/exported_model.hpp"
+#include "protocols/model/model_description.hpp"
 #include "protocols/values/job_keys.hpp"
 
 // The library's assertions fail on some malformed input ("[[[") that it goes on to report as an error.

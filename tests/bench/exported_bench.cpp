@@ -2,7 +2,7 @@
 // eager PyTorch: steps at 1×1, in turn within one run, each measurement in a process of its own. Status 77: the
 // exported model is not there. Arguments: [rounds = 7] [steps per round = 4].
 
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 #include "runtime/child/process.hpp"
 #include "tests/bench/figures.hpp"
 #include "tests/support/executor_cluster.hpp"

@@ -1,7 +1,7 @@
 // A job's samples: which are trained on, how they are masked, in what order they come.
 
 #include "gpu/data/samples.hpp"
-#include "gpu/model/seed.hpp"
+#include "protocols/model/seed.hpp"
 
 #include <gtest/gtest.h>
 

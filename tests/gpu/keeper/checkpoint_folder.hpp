@@ -3,7 +3,7 @@
 // A scratch folder with checkpoints in it, whose tensors follow from layer and version.
 
 #include "gpu/checkpoint/checkpoint.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/keeper/shard_store.hpp"
 #include "gpu/keeper/snapshot_admission.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/executor_reports.hpp"
 
 #include <gtest/gtest.h>

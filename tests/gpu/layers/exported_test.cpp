@@ -3,9 +3,9 @@
 
 #include "gpu/checkpoint/exported_weights.hpp"
 #include "gpu/layers/model.hpp"
-#include "gpu/model/exported_model.hpp"
-#include "gpu/model/sha256.hpp"
 #include "protocols/base/input_file.hpp"
+#include "protocols/model/exported_model.hpp"
+#include "protocols/model/sha256.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -2,7 +2,7 @@
 // classes.
 
 #include "gpu/layers/optimizer.hpp"
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

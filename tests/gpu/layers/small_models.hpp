@@ -2,7 +2,7 @@
 
 // Models for tests: small ones of every kind, and the published ones. Torch-free.
 
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <vector>
 

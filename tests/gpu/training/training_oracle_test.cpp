@@ -27,7 +27,7 @@
 namespace parcae {
 namespace {
 
-/// splitmix64's finaliser after each word, as documented, written apart from gpu/model/seed.hpp.
+/// splitmix64's finaliser after each word, as documented, written apart from protocols/model/seed.hpp.
 std::uint64_t seed_of_epoch(std::uint64_t seed, std::uint64_t epoch) {
   const auto finalised = [](std::uint64_t x) {
     x += 0x9e3779b97f4a7c15;

@@ -1,4 +1,4 @@
-#include "gpu/model/sha256.hpp"
+#include "protocols/model/sha256.hpp"
 
 #include <openssl/evp.h>
 

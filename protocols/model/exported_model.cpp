@@ -1,8 +1,8 @@
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 
-#include "gpu/model/exported_parts.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/locks.hpp"
+#include "protocols/model/exported_parts.hpp"
 
 #include <boost/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "gpu/model/descriptions.hpp"
+#include "protocols/model/descriptions.hpp"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // model.json's graphs as structs.
 
-#include "gpu/model/exported_parts.hpp"
+#include "protocols/model/exported_parts.hpp"
 
 #include <boost/json.hpp>
 

@@ -1,6 +1,6 @@
 // When validation does not get better any more.
 
-#include "gpu/model/early_stop.hpp"
+#include "protocols/model/early_stop.hpp"
 
 #include <gtest/gtest.h>
 

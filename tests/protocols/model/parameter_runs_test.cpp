@@ -1,6 +1,6 @@
 // Which parameters the optimizer treats in which way.
 
-#include "gpu/model/parameter_runs.hpp"
+#include "protocols/model/parameter_runs.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "gpu/model/parameter_runs.hpp"
+#include "protocols/model/parameter_runs.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 // What `parcae-node --describe` writes of a plug-in's model: a small one that is right, and many that are not.
 
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <gtest/gtest.h>
 

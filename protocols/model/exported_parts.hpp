@@ -2,7 +2,7 @@
 
 // What the sources of exported models share; for them only.
 
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <boost/json/value.hpp>
 

@@ -1,8 +1,8 @@
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
-#include "gpu/model/descriptions.hpp"
-#include "gpu/model/exported_model.hpp"
-#include "gpu/model/parameter_runs.hpp"
+#include "protocols/model/descriptions.hpp"
+#include "protocols/model/exported_model.hpp"
+#include "protocols/model/parameter_runs.hpp"
 
 #include <cmath>
 #include <numbers>

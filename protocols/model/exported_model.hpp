@@ -4,8 +4,8 @@
 // weights.safetensors. Here is what model.json says, read and checked completely: what passes can be run node by node.
 // And models of plug-ins (gpu/plugin): the same without graphs and weights. Torch-free.
 
-#include "gpu/model/model_description.hpp"
-#include "gpu/model/operators.hpp"
+#include "protocols/model/model_description.hpp"
+#include "protocols/model/operators.hpp"
 
 #include <boost/json/object.hpp>
 

@@ -2,7 +2,7 @@
 
 // What the sources of the descriptions share with each other and with the layers; for them only. Torch-free.
 
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "gpu/model/early_stop.hpp"
+#include "protocols/model/early_stop.hpp"
 
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <span>
 

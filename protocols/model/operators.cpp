@@ -1,4 +1,4 @@
-#include "gpu/model/operators.hpp"
+#include "protocols/model/operators.hpp"
 
 #include <algorithm>
 #include <map>

@@ -2,7 +2,7 @@
 
 // Which of a layer's parameters the optimizer treats in which way. Torch-free and pure.
 
-#include "gpu/model/model_description.hpp"
+#include "protocols/model/model_description.hpp"
 
 #include <cstdint>
 #include <string>

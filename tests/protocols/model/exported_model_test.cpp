@@ -1,7 +1,7 @@
 // What model.json may say: a small one that is right, and many that are not.
 
 #include "gpu/checkpoint/exported_weights.hpp"
-#include "gpu/model/exported_model.hpp"
+#include "protocols/model/exported_model.hpp"
 
 #include <boost/json.hpp>
 

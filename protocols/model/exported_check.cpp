@@ -1,6 +1,6 @@
 // Whether a graph can be run: every argument is of the kind that the operator's schema says.
 
-#include "gpu/model/exported_parts.hpp"
+#include "protocols/model/exported_parts.hpp"
 
 #include <algorithm>
 #include <array>
