@@ -32,20 +32,33 @@ address listening_address(const std::filesystem::path& output, child_process& ma
 
 } // namespace
 
-local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::path logs) :
-    programs_(std::move(programs)), logs_(std::move(logs)) {
-  ::unsetenv("PARCAE_BUNDLE"); // it is another cluster's; this one is on loopback, and has none
-  start_manager("127.0.0.1:0");
+local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::path logs, cluster_ground ground) :
+    ground_(std::move(ground)), programs_(std::move(programs)), logs_(std::move(logs)) {
+  ::unsetenv("PARCAE_BUNDLE"); // it is another cluster's
+  start_manager(to_string(ground_.manager));
+}
+
+std::filesystem::path local_cluster::bundle(const std::string& role) const {
+  return ground_.bundles.empty() ? std::filesystem::path() : ground_.bundles / (role + ".pem");
+}
+
+child_process local_cluster::start(const std::string& name, std::vector<std::string> command, const std::string& role,
+                                   const std::filesystem::path& output) {
+  auto all = ground_.before ? ground_.before(name) : std::vector<std::string>();
+  all.insert(all.end(), std::make_move_iterator(command.begin()), std::make_move_iterator(command.end()));
+  if (!ground_.bundles.empty())
+    all.insert(all.end(), {"--bundle", bundle(role).string()});
+  return child_process({std::move(all), output, logs_ / (name + ".log")});
 }
 
 void local_cluster::start_manager(const std::string& listen) {
   const auto output = logs_ / "manager.out";
-  manager_ = std::make_unique<child_process>(launch_options{
-      {(programs_ / "parcae").string(), "manager", "--listen", listen, "--state", (logs_ / "manager").string()},
-      output,
-      logs_ / "manager.log"});
+  manager_ = std::make_unique<child_process>(
+      start("manager",
+            {(programs_ / "parcae").string(), "manager", "--listen", listen, "--state", (logs_ / "manager").string()},
+            "manager", output));
   where_ = listening_address(output, *manager_);
-  client_ = std::make_unique<manager_client>(where_);
+  reconnect();
 }
 
 void local_cluster::restart_manager() {
@@ -60,8 +73,7 @@ void local_cluster::start_node(const std::string& name, const std::vector<std::s
   if (!tells_machine_)
     all.push_back("--own-machine");
   all.insert(all.end(), arguments.begin(), arguments.end());
-  auto log = logs_ / (name + ".log");
-  nodes_.insert_or_assign(name, child_process({std::move(all), log, log}));
+  nodes_.insert_or_assign(name, start(name, std::move(all), "node", logs_ / (name + ".log")));
 }
 
 void local_cluster::start_keeper(const std::string& name) {

@@ -20,12 +20,20 @@ public:
   using std::runtime_error::runtime_error;
 };
 
+/// Where a cluster runs: by default on loopback, on a free port, without certificates.
+struct cluster_ground {
+  address manager{"127.0.0.1", 0}; ///< listens there
+  std::filesystem::path bundles;   ///< what `parcae init` made
+  /// What the command of the manager ("manager") or of a node begins with.
+  std::function<std::vector<std::string>(const std::string& name)> before;
+};
+
 /// Not thread-safe.
 class local_cluster {
 public:
-  /// Starts a manager on a free loopback port and waits until it listens. `programs` holds parcae and parcae-node; logs
-  /// go to `logs`, one file per process. Throws cluster_error.
-  local_cluster(std::filesystem::path programs, std::filesystem::path logs);
+  /// Starts a manager and waits until it listens. `programs` holds parcae and parcae-node; logs go to `logs`, one file
+  /// per process. Throws cluster_error.
+  local_cluster(std::filesystem::path programs, std::filesystem::path logs, cluster_ground ground = {});
 
   /// Starts a node; returns at once. A name may be used again when its process has ended.
   void start_node(const std::string& name, const std::vector<std::string>& arguments = {});
@@ -41,6 +49,7 @@ public:
   bool has(const std::string& name) const { return nodes_.contains(name); }
   child_process& manager() { return *manager_; }
   const address& where() const { return where_; }
+  manager_access access() const { return {where_, bundle("client")}; }
 
   /// The manager was killed: starts another with its memory, at its address.
   void restart_manager();
@@ -48,7 +57,7 @@ public:
   /// The connection to the manager.
   manager_client& client() { return *client_; }
   /// Another one, after the manager stood still.
-  void reconnect() { client_ = std::make_unique<manager_client>(where_); }
+  void reconnect() { client_ = std::make_unique<manager_client>(access()); }
 
   /// Polls the status until the condition holds; throws cluster_error naming `what` when the limit passed.
   status_reply wait_for(const std::string& what, std::chrono::milliseconds limit,
@@ -56,7 +65,11 @@ public:
 
 private:
   void start_manager(const std::string& listen);
+  child_process start(const std::string& name, std::vector<std::string> command, const std::string& role,
+                      const std::filesystem::path& output);
+  std::filesystem::path bundle(const std::string& role) const;
 
+  const cluster_ground ground_;
   bool tells_machine_ = false;
   std::filesystem::path programs_;
   std::filesystem::path logs_;

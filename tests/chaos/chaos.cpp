@@ -1,19 +1,13 @@
-// Trains job after job on a cluster of real processes while a random generator kills, freezes and announces the end of
-// them, the manager among them, and fails if
-// * the parameters of a job differ from those of an undisturbed run, or a job fails, or nothing goes on for long;
-// * committed steps were computed again though each stage had a holder that nothing had been done to;
-// * an instance was declared lost that nothing had been done to, as a manager does that was itself away;
-// * a program ended by itself, or what it holds (memory, descriptors, threads) grows and grows;
-// * an hour or more of it did less harm than it should.
-// What happens is drawn from the seed; when it happens to the job is a matter of real time.
+#include "tests/chaos/chaos.hpp"
 
 #include "runtime/lab/local_cluster.hpp"
 #include "tests/chaos/chaos_job.hpp"
+#include "tests/chaos/ground.hpp"
 #include "tests/chaos/judge.hpp"
 #include "tests/chaos/process_watch.hpp"
 #include "tests/chaos/small_disk.hpp"
+#include "tests/chaos/tally.hpp"
 
-#include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -37,25 +31,15 @@ constexpr auto standstill_limit = 120s; // without a step
 constexpr auto deadly_freeze = 1000ms;  // a process that stood still for longer may be taken for lost
 constexpr milliseconds notice = 4s;
 
-/// Harm that an hour must have done.
-constexpr std::pair<const char*, std::uint64_t> each_hour[] = {{"change", 200},
-                                                               {"two or more losses at once", 25},
-                                                               {"harm during a change", 10},
-                                                               {"kill of the manager", 10},
-                                                               {"freeze of the manager", 5},
-                                                               {"loss of a keeper", 5},
-                                                               {"kill of all workers", 2}};
-
 class chaos {
 public:
   chaos(const options& x, const std::filesystem::path& logs, std::string expected) :
-      options_(x), expected_(std::move(expected)), random_(x.seed), cluster_(sibling_program(""), logs) {
-    for (int i = 0; i < x.nodes; ++i)
-      members_[fmt::format("w{}", i)].slots = i % 3 == 2 ? 2 : 1;
-    for (int i = 0; i < 2; ++i)
-      members_[fmt::format("k{}", i)].keeper = true;
+      options_(x), expected_(std::move(expected)), random_(x.seed), logs_(logs), members_(members_of(x.nodes)),
+      ground_(names_of(members_), logs),
+      cluster_(sibling_program(""), logs,
+               ground_.of_cluster([this](const std::string& name) { return state_folder(name); })) {
     for (const auto& [name, member] : members_)
-      if (member.keeper && disks_.try_emplace(name, cluster_.state_folder() / name).first->second.problem().size() > 0)
+      if (member.keeper && disks_.try_emplace(name, state_folder(name)).first->second.problem().size() > 0)
         disks_.erase(name);
   }
 
@@ -63,6 +47,8 @@ public:
   bool run() {
     if (disks_.empty())
       say("no disk is ever full: none can be mounted");
+    if (!ground_.no_links().empty())
+      say("no link is ever cut or slow: " + ground_.no_links());
     const auto end = start_ + milliseconds(static_cast<std::int64_t>(options_.minutes * 60'000));
     next_fault_ = start_ + 5s;
     next_away_ = start_ + 20s;
@@ -82,7 +68,7 @@ public:
         next_fault_ = now + (draw(0, 3) == 0 ? pause(20, 200) : pause(500, 7000));
       }
       if (options_.disturb_manager && !over_ && !manager_away_ && now >= next_away_)
-        draw(0, 2) == 0 ? kill_manager() : freeze_manager();
+        disturb_manager();
       if (!manager_away_ && now >= next_look_)
         look();
       std::this_thread::sleep_for(turn);
@@ -99,19 +85,24 @@ private:
 
   void fail(const std::string& why) { problems_.push_back(why); }
 
+  std::filesystem::path state_folder(const std::string& name) const {
+    if (name == "manager")
+      return logs_ / name;
+    return members_.at(name).keeper ? logs_ / "state" / name : std::filesystem::path();
+  }
+
   void sum_up() {
     const auto& sums = judge_.sums();
     say(fmt::format("{} jobs, {} changes, {} steps computed again, {} of them committed; {} losses of steps", jobs_,
                     sums.changes, sums.replayed, sums.lost, sums.losses));
     counts_["change"] = sums.changes;
-    for (const auto& [what, count] : counts_)
-      say(fmt::format("  {:4} × {}", count, what));
+    for (const auto& x : counts_.lines())
+      say(x);
     say(fmt::format("  {} lives were long enough to see whether they grow", watch_.judged()));
     for (const auto& x : watch_.growing())
       fail(x);
-    for (const auto& [what, count] : each_hour)
-      if (options_.minutes >= 60 && counts_[what] < count)
-        fail(fmt::format("too little: {} × {}, not {}", counts_[what], what, count));
+    for (const auto& x : counts_.too_few(options_.minutes, ground_.no_links().empty()))
+      fail(x);
     for (const auto& x : problems_)
       say("FAILED: " + x);
   }
@@ -123,8 +114,7 @@ private:
 
   void start(const std::string& name, member& x) {
     if (x.keeper)
-      cluster_.start_node(name,
-                          {"--role", "keeper", "--grace", "4s", "--state", (cluster_.state_folder() / name).string()});
+      cluster_.start_node(name, {"--role", "keeper", "--grace", "4s", "--state", state_folder(name).string()});
     else
       cluster_.start_node(name, {"--slots", std::to_string(x.slots), "--grace", "4s"});
     x.running = true;
@@ -199,15 +189,23 @@ private:
       kill_keeper();
     } else if (what < 15) {
       fill_disk();
+    } else if (what < 18) {
+      slow_disk();
+    } else if (what < 22) {
+      slow_link();
+    } else if (what < 24) {
+      cut(running(true));
     } else if (names.empty()) {
       return;
-    } else if (what < 40) {
+    } else if (what < 34) {
+      cut(some(draw(1, 2)));
+    } else if (what < 50) {
       kill(some(1), "kill of one");
-    } else if (what < 55) {
+    } else if (what < 62) {
       kill(some(2), "kill of two");
-    } else if (what < 60) {
+    } else if (what < 66) {
       kill(names, "kill of all workers");
-    } else if (what < 80) {
+    } else if (what < 82) {
       freeze(some(draw(1, 2)));
     } else {
       announce(some(draw(1, 2)));
@@ -258,16 +256,76 @@ private:
       kill(names, names.size() == 2 ? "kill of both keepers" : "kill of a keeper");
   }
 
+  /// What passes, and is no reason to lose anything.
+  void for_a_while(const char* what, const std::string& whom, const std::function<void()>& begin,
+                   std::function<void()> end) {
+    const auto time = pause(1000, 10'000);
+    say(fmt::format("{} for {:.1f} s: {}", what, static_cast<double>(time.count()) / 1000, whom));
+    ++counts_[what];
+    begin();
+    due_.emplace(clock::now() + time, std::move(end));
+  }
+
+  std::string one_of(std::vector<std::string> names) {
+    names.push_back("manager");
+    return names[draw(0, names.size() - 1)];
+  }
+
   /// Of a keeper, which writes checkpoints there.
   void fill_disk() {
     if (disks_.empty())
       return;
     const auto x = std::next(disks_.begin(), static_cast<std::ptrdiff_t>(draw(0, disks_.size() - 1)));
+    for_a_while(
+        "full disk", x->first, [&] { x->second.fill(); }, [disk = &x->second] { disk->make_room(); });
+  }
+
+  /// Of a keeper, or of the manager: its journal.
+  void slow_disk() {
+    const auto whom = one_of(running(true));
+    const auto folder = state_folder(whom);
+    for_a_while(
+        "slow disk", whom, [&] { ground::slow_disk(folder, true); }, [folder] { ground::slow_disk(folder, false); });
+  }
+
+  void slow_link() {
+    if (!ground_.no_links().empty())
+      return;
+    const auto whom = one_of(names_of(members_));
+    for_a_while(
+        "slow link", whom, [&] { ground_.slow_link(whom); }, [this, whom] { ground_.usual_link(whom); });
+  }
+
+  void cut(const std::vector<std::string>& names) {
+    if (!ground_.no_links().empty() || names.empty())
+      return;
+    const auto time = pause(300, 8000);
+    say(fmt::format("cut of {:.1f} s: {}", static_cast<double>(time.count()) / 1000, fmt::join(names, " ")));
+    ++counts_["cut"];
+    for (const auto& name : names) {
+      done_to(name, "cut off", clock::now() + time + 2s); // until it was heard again
+      ground_.cut(name);
+      due_.emplace(clock::now() + time, [this, name] { ground_.heal(name); });
+    }
+  }
+
+  void disturb_manager() {
+    const auto what = draw(0, 7);
+    if (what < 3)
+      kill_manager();
+    else if (what == 3 && ground_.no_links().empty())
+      cut_manager();
+    else
+      freeze_manager();
+  }
+
+  /// It takes all for lost, and they train on.
+  void cut_manager() {
     const auto time = pause(1000, 10'000);
-    say(fmt::format("full disk for {:.1f} s: {}", static_cast<double>(time.count()) / 1000, x->first));
-    ++counts_["full disk"];
-    x->second.fill();
-    due_.emplace(clock::now() + time, [disk = &x->second] { disk->make_room(); });
+    for (const auto& [name, x] : members_)
+      done_to(name, "cut off from the manager", clock::now() + time + 2s);
+    ground_.cut("manager");
+    manager_is_away("cut of the manager", time, [this] { ground_.heal("manager"); });
   }
 
   void freeze_manager() {
@@ -304,7 +362,7 @@ private:
   void ask(Function&& f) {
     try {
       if (!client_)
-        client_ = std::make_unique<manager_client>(cluster_.where());
+        client_ = std::make_unique<manager_client>(cluster_.access());
       f(*client_);
       unanswered_ = 0;
     } catch (const client_error& e) {
@@ -381,10 +439,12 @@ private:
   const options options_;
   const std::string expected_; ///< digest of the parameters
   std::mt19937_64 random_;
+  const std::filesystem::path logs_;
+  member_map members_;
+  ground ground_;
   local_cluster cluster_;
   std::unique_ptr<manager_client> client_;
   int unanswered_ = 0;
-  member_map members_;
   std::map<std::string, small_disk> disks_; ///< of keepers; none where that is not permitted
   std::multimap<clock::time_point, std::function<void()>> due_;
   const clock::time_point start_ = clock::now();
@@ -401,43 +461,14 @@ private:
   std::vector<std::string> problems_;
   judge judge_{members_, start_};
   process_watch watch_;
-  std::map<std::string, std::uint64_t> counts_;
+  tally counts_;
   std::uint64_t jobs_ = 0;
 };
 
-int run(const options& x) {
-  std::printf("seed %llu\n", static_cast<unsigned long long>(x.seed));
-  std::fflush(stdout);
-  scratch_folder logs("parcae-chaos");
-  std::filesystem::create_directory(logs.path() / "undisturbed");
-  std::filesystem::create_directory(logs.path() / "disturbed");
-  bool good = false;
-  std::string why;
-  try {
-    const auto expected = undisturbed(x, logs.path() / "undisturbed");
-    good = !expected.empty() && chaos(x, logs.path() / "disturbed", expected).run();
-  } catch (const std::exception& e) {
-    why = e.what();
-  }
-  if (!good) {
-    logs.keep();
-    std::printf("failed with seed %llu%s%s; logs are in %s\n", static_cast<unsigned long long>(x.seed),
-                why.empty() ? "" : ": ", why.c_str(), logs.path().c_str());
-  }
-  return good ? 0 : 1;
-}
-
 } // namespace
-} // namespace parcae
 
-int main(int argc, char** argv) {
-  CLI::App app{"Trains through random faults and compares with undisturbed training.", "chaos"};
-  parcae::options x;
-  app.add_option("--minutes", x.minutes, "how long there are faults")->capture_default_str();
-  app.add_option("--seed", x.seed, "default: a random one");
-  app.add_option("--steps", x.steps, "of each job")->capture_default_str();
-  app.add_option("--nodes", x.nodes, "workers; each third has two slots")->capture_default_str();
-  app.add_flag("!--spare-manager", x.disturb_manager, "leave the manager alone");
-  CLI11_PARSE(app, argc, argv);
-  return parcae::run(x);
+bool trains_through_faults(const options& x, const std::filesystem::path& logs, const std::string& expected) {
+  return chaos(x, logs, expected).run();
 }
+
+} // namespace parcae

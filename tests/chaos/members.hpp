@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace parcae {
 
@@ -37,5 +38,22 @@ struct member {
 };
 
 using member_map = std::map<std::string, member>; ///< by name
+
+/// By name; a third of the workers have two slots.
+inline member_map members_of(int workers) {
+  member_map result;
+  for (int i = 0; i < workers; ++i)
+    result["node-w" + std::to_string(i)].slots = i % 3 == 2 ? 2 : 1;
+  for (int i = 0; i < 2; ++i)
+    result["node-k" + std::to_string(i)].keeper = true;
+  return result;
+}
+
+inline std::vector<std::string> names_of(const member_map& all) {
+  std::vector<std::string> result;
+  for (const auto& [name, x] : all)
+    result.push_back(name);
+  return result;
+}
 
 } // namespace parcae

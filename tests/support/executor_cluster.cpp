@@ -2,8 +2,8 @@
 
 #include "actors/conductor/model_facts.hpp"
 #include "gpu/keeper/keeper.hpp"
-#include "gpu/model/model_description.hpp"
 #include "gpu/training/stage_executor.hpp"
+#include "protocols/model/model_description.hpp"
 #include "tests/support/slow_relay.hpp"
 
 #include <cstdlib>

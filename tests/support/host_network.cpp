@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -25,6 +26,12 @@ using steady_clock = std::chrono::steady_clock;
 
 int namespace_of(const std::string& name) {
   return ::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC);
+}
+
+/// Bursts are what passes in 10 ms, and at least some full frames.
+std::string shaped(int mbit) {
+  return "tbf rate " + std::to_string(mbit) + "mbit burst " + std::to_string(std::max(16, mbit * 10 / 8)) +
+         "kb latency 100ms";
 }
 
 /// The far end of an eth0 that is made there; −1: it is not to be had.
@@ -163,7 +170,11 @@ void host_network::link(int host) {
   const auto port = "port" + std::to_string(host), there = prefix_ + "-switch";
   run("ip -n " + there + " link add " + port + " type veth peer name eth0 netns " + name_of(host));
   run("ip -n " + there + " link set " + port + " master bridge up");
-  run("tc -n " + there + " qdisc add dev " + port + " root tbf rate 400mbit burst 512kb latency 100ms");
+  run("tc -n " + there + " qdisc add dev " + port + " root " + shaped(usual_rate));
+}
+
+void host_network::set_rate(int host, int mbit) {
+  run("tc -n " + prefix_ + "-switch qdisc replace dev port" + std::to_string(host) + " root " + shaped(mbit));
 }
 
 std::vector<std::string> host_network::command_on(int host) const {

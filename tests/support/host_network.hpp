@@ -15,7 +15,9 @@ class slow_switch;
 /// Nothing of it is in the namespace of the test, and nothing is left of it.
 class host_network {
 public:
-  /// Hosts h0, h1, …, each connected by a link of some 400 Mbit/s; with a delay every frame takes so long. Where that
+  static constexpr int usual_rate = 400; ///< Mbit/s
+
+  /// Hosts h0, h1, …, each connected by a link of `usual_rate`; with a delay every frame takes so long. Where that
   /// is not permitted problem() says why, and nothing else may be called.
   explicit host_network(int hosts, std::chrono::milliseconds delay = {});
   ~host_network();
@@ -35,6 +37,8 @@ public:
   /// Nothing gets through to it or from it any more, and nobody is told.
   void cut(int host);
   void heal(int host);
+  /// What goes to that host passes at this rate from now on. Only without a delay.
+  void set_rate(int host, int mbit);
   /// Hosts that are apart reach all but each other. Only without a delay.
   void keep_apart(int host, bool apart);
 
