@@ -97,7 +97,8 @@ int main(int argc, char** argv) {
   app.add_option("--device", x.device, "what computes: cpu, cuda (all GPUs), cuda:1,3 (these), or auto")
       ->check(device_problem)
       ->capture_default_str();
-  app.add_option("--slots", options.slots, "devices of this instance")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--slots", options.slots, "devices of this instance (default: 1, or the GPUs that --device names)")
+      ->check(CLI::Range(1, 64));
   app.add_option("--slot-memory", options.slot_bytes,
                  "bytes that training may take of a slot, such as 8GiB (default: the machine's memory in equal parts)")
       ->transform(CLI::AsSizeValue(false))

@@ -11,6 +11,7 @@
 #include "protocols/store/store.hpp"
 #include "protocols/trust/credentials.hpp"
 #include "runtime/node/black_box_sink.hpp"
+#include "runtime/node/device_watch.hpp"
 #include "runtime/node/executor_log.hpp"
 #include "runtime/node/guardian.hpp"
 #include "runtime/node/last_words.hpp"
@@ -25,6 +26,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -58,11 +60,20 @@ std::vector<std::filesystem::path> absolute(std::vector<std::filesystem::path> p
   return paths;
 }
 
+/// What slots compute on, one each; none: the processor.
+using slot_devices = std::vector<std::unique_ptr<device>>;
+
+// A lost instance is what can be repaired.
+void end_with_device(const std::string& why) {
+  spdlog::critical(why);
+  kill(getpid(), SIGKILL);
+}
+
 // Makes the executors of this process, and destroys them away from the actors' threads.
 class executor_pool {
 public:
-  executor_pool(const node_options& options, data_port& port) :
-      role_(options.role),
+  executor_pool(const node_options& options, const slot_devices& devices, data_port& port) :
+      role_(options.role), devices_(devices),
       state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
       data_(absolute(options.data)), naps_(options.naps), faults_(options.faults), inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
@@ -77,14 +88,19 @@ public:
     options.naps = naps_;
     options.data = data_;
     options.report_to = std::move(report_to);
+    if (!devices_.empty())
+      options.on = devices_.at(slot.index).get();
     if (role_ == role::keeper)
       options.checkpoints = state_;
     if (inject_)
       options.on_fault_point = [this](const fault_point& x) { faults_(x); };
     if (log_)
       options.on_load = [this](const loader_record& x) { log_->write(x); };
-    return make_logged_executor(std::move(options), [this](executor_options x) {
+    const auto made = [this](executor_options x) {
       return role_ == role::keeper ? make_keeper(std::move(x), port_) : make_stage_executor(std::move(x), port_);
+    };
+    return make_logged_executor(std::move(options), [&](executor_options x) {
+      return make_watched_executor(std::move(x), made, end_with_device);
     });
   }
 
@@ -96,6 +112,7 @@ public:
 
 private:
   role role_;
+  const slot_devices& devices_;
   std::filesystem::path state_;
   data_port& port_;
   const std::vector<std::filesystem::path> data_;
@@ -114,19 +131,36 @@ std::string listening_host(const node_options& options) {
   return options.manager.bundle.empty() ? "127.0.0.1" : address_towards(options.manager.managers.front());
 }
 
-/// Of one slot. Throws device_error if GPUs were asked for and cannot be had, and what open_plugin throws.
-device_facts facts_for(const node_options& options) {
-  // Before LibTorch is first called: afterwards it would be too late to bring in CUDA.
-  if (options.device.what == device_choice::kind::cuda) {
-    const auto gpus = open_gpus(options.device, cuda_library_file());
-    throw device_error("found " + gpus.front()->facts().computes_as +
-                       ", but training on GPUs is not there yet: take --device cpu");
-  }
-  // Which is what "auto" means until then.
-  auto computes_as = processor_facts("cpu");
+/// Before LibTorch is first called: afterwards it would be too late to bring in CUDA. Throws device_error if GPUs were
+/// asked for and cannot be had.
+slot_devices devices_for(const node_options& options) {
+  if (options.role == role::keeper)
+    return {};
+  auto result = open_gpus(options.device, cuda_library_file());
+  if (result.empty())
+    return result;
+  if (options.slots.value_or(0) > result.size())
+    throw device_error("there are " + std::to_string(result.size()) + " GPUs for " + std::to_string(*options.slots) +
+                       " slots: leave out --slots");
+  result.resize(options.slots.value_or(result.size()));
+  for (const auto& x : result)
+    if (x->facts().computes_as != result.front()->facts().computes_as)
+      throw device_error(result.front()->facts().place + " and " + x->facts().place + " differ (" +
+                         result.front()->facts().computes_as + "; " + x->facts().computes_as +
+                         "): start a node for each kind, with --device cuda:NUMBERS");
+  return result;
+}
+
+/// Of one slot. Throws what open_plugin throws.
+device_facts facts_for(const node_options& options, const slot_devices& devices) {
+  auto result = devices.empty()
+                    ? device_facts{"cpu", "cpu", "", processor_facts("cpu"), machine_bytes() / *options.slots, true}
+                    : devices.front()->facts();
+  for (const auto& x : devices)
+    result.bytes = std::min(result.bytes, x->facts().bytes);
   for (const auto& file : options.plugins)
-    computes_as += plugin_fact(open_plugin(file));
-  return {"cpu", "cpu", "", std::move(computes_as), machine_bytes() / options.slots, true};
+    result.computes_as += plugin_fact(open_plugin(file));
+  return result;
 }
 
 hello introduction_of(const node_options& options, const std::string& listens, const data_port& port,
@@ -138,7 +172,7 @@ hello introduction_of(const node_options& options, const std::string& listens, c
            : is_everywhere(listens)        ? address_towards(options.manager.managers.front())
                                            : listens;
   x.port = options.advertise.port != 0 ? options.advertise.port : port.port();
-  x.slots = options.slots;
+  x.slots = *options.slots;
   x.processor = facts.computes_as;
   x.slot_bytes = options.slot_bytes > 0 ? options.slot_bytes : facts.bytes;
   if (!options.own_machine)
@@ -164,13 +198,13 @@ std::unique_ptr<notice_poller> poller_for(const instance_actor& self, const clou
 constexpr std::chrono::milliseconds settling{50};
 
 // From the first actor to the last. Returns why the manager refused this instance, or nothing.
-std::string serve(const node_options& options, const device_facts& facts,
+std::string serve(const node_options& options, const slot_devices& devices, const device_facts& facts,
                   const std::shared_ptr<black_box_sink>& last_lines, termination& end) {
   std::random_device random;
   // Destroyed in reverse: first the actors end, then the executors they left, then the port.
   const auto listens = listening_host(options);
   auto port = make_data_port(listens, options.listen.port, options.manager.bundle);
-  executor_pool pool(options, *port);
+  executor_pool pool(options, devices, *port);
   instance_ending ending;
   control_plane plane({.bundle = options.manager.bundle, .settle = settling});
   auto& system = plane.system();
@@ -233,7 +267,10 @@ std::string name_for(const node_options& options) {
 int run_node(const node_options& given) {
   auto options = given;
   options.name = name_for(options);
-  const auto facts = facts_for(options);
+  const auto devices = devices_for(options);
+  if (!options.slots)
+    options.slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(devices.size()));
+  const auto facts = facts_for(options, devices);
   const auto box = std::make_shared<black_box>();
   const guardian guard(last_words_of(*box, options.name, options.manager));
   note_crashes(box);
@@ -242,7 +279,7 @@ int run_node(const node_options& given) {
   log_to_stderr(options.name, options.log, last_lines);
   std::string refusal;
   try {
-    refusal = serve(options, facts, last_lines, end);
+    refusal = serve(options, devices, facts, last_lines, end);
   } catch (const std::exception& e) {
     box->note_end(e.what());
     throw;

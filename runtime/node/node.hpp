@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,12 @@ struct node_options {
   parcae::role role = parcae::role::worker;
   device_choice device;
   std::vector<std::filesystem::path> plugins; ///< opened in this order
-  std::uint32_t slots = 1;
-  std::uint64_t slot_bytes = 0;            ///< of memory, that a slot may take; 0: the machine's in equal parts
-  std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to the end at the latest
-  cloud_options cloud;                     ///< whose notices count, too
-  std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
-  std::vector<std::filesystem::path> data; ///< jobs may read below these folders; empty: whatever this process can
+  std::optional<std::uint32_t> slots;         ///< 1 by default, or as many as there are GPUs
+  std::uint64_t slot_bytes = 0;               ///< of memory, that a slot may take; 0: the machine's in equal parts
+  std::chrono::milliseconds grace{30'000};    ///< from SIGTERM to the end at the latest
+  cloud_options cloud;                        ///< whose notices count, too
+  std::filesystem::path state;                ///< a keeper's checkpoints; empty: default_state_folder()
+  std::vector<std::filesystem::path> data;    ///< jobs may read below these folders; empty: whatever this process can
   log_format log = log_format::text;
   std::vector<fault> faults;         ///< for tests
   std::chrono::microseconds naps{0}; ///< of executors between passes; for profiles

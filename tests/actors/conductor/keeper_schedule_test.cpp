@@ -163,8 +163,8 @@ TEST_P(keeper_moment, of_a_rebalance_costs_nothing_that_had_copies) {
   cluster_->add_keeper("keeper1");
   for (const auto* name : {"w0", "w1"})
     cluster_->add_worker(name);
-  ASSERT_TRUE(cluster_->run_until(
-      [&] { return cluster_->view().copies == 2 && cluster_->view().copied_version.steps >= 4; }));
+  ASSERT_TRUE(
+      cluster_->run_until([&] { return cluster_->view().copies == 2 && cluster_->view().copied_version.steps >= 4; }));
   const auto held = cluster_->view().copied_version;
   cluster_->add_keeper("keeper2", [count = std::make_shared<std::atomic<std::uint32_t>>(0)](const fault_point& at) {
     return std::string(at.phase) == "snapshot" && (*count)++ == GetParam() ? fault_action::kill : fault_action::none;

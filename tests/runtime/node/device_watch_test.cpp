@@ -1,0 +1,105 @@
+// When a device is given up, with executors that do what the test says.
+
+#include "gpu/device/device.hpp"
+#include "runtime/node/device_watch.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+class some_device final : public device {
+public:
+  const device_facts& facts() const override { return facts_; }
+  device_memory allocate(std::size_t) override { throw device_error("no memory"); }
+  device_memory allocate_pinned(std::size_t) override { throw device_error("no memory"); }
+  std::unique_ptr<stream> make_stream() override { throw device_error("no stream"); }
+  stream& compute() override {
+    return is_sick ? throw device_error("an illegal memory access was encountered") : healthy_->compute();
+  }
+
+  bool is_sick = false;
+
+private:
+  const device_facts facts_{"cuda", "cuda:3", "", "", 0, false};
+  const std::unique_ptr<device> healthy_ = make_cpu_device({"cpu", "cpu", "", "", 0, true});
+};
+
+struct device_watch : testing::Test {
+  /// Answers an ABORT if it shall.
+  class silent_executor final : public executor {
+  public:
+    silent_executor(device_watch& test, executor_options options) : test_(test), options_(std::move(options)) {
+      test_.say = options_.report_to;
+    }
+    void submit(command x) override {
+      if (const auto* a = std::get_if<abort_generation>(&x); a && test_.answers)
+        options_.report_to(aborted{a->current, {}, no_step, {}, {}});
+    }
+
+  private:
+    device_watch& test_;
+    const executor_options options_;
+  };
+
+  std::unique_ptr<executor> make(std::chrono::milliseconds limit) {
+    executor_options options;
+    options.on = &on;
+    options.report_to = [](const report&) {};
+    return make_watched_executor(
+        std::move(options),
+        [this](executor_options x) { return std::make_unique<silent_executor>(*this, std::move(x)); },
+        [this](const std::string& why) { lost.set_value(why); }, limit);
+  }
+
+  bool is_lost(std::chrono::milliseconds within) { return why.wait_for(within) == std::future_status::ready; }
+
+  some_device on;
+  bool answers = true;
+  std::function<void(report)> say;
+  std::promise<std::string> lost; ///< said twice it throws
+  std::future<std::string> why = lost.get_future();
+};
+
+// given: a computation fails, and the device takes more work, or does not / expected: in the second case it is lost,
+// which is said once
+TEST_F(device_watch, a_device_that_refuses_work_is_lost) {
+  const auto x = make(2s);
+  say(failed{{1}, failure::computation, 0, "out of memory", {}});
+  EXPECT_FALSE(is_lost(0s));
+  on.is_sick = true;
+  say(failed{{1}, failure::communication, 0, "closed by the peer", {}});
+  EXPECT_FALSE(is_lost(0s));
+  for (int i = 0; i < 2; ++i)
+    say(failed{{1}, failure::computation, 0, "a layer failed", {}});
+  ASSERT_TRUE(is_lost(0s));
+  EXPECT_EQ(why.get(), "cuda:3 is lost: a layer failed (an illegal memory access was encountered)");
+}
+
+// given: the generation that trains is aborted, and that is answered, or not / expected: in the second case the device
+// is lost when the limit is over
+TEST_F(device_watch, a_call_that_does_not_return_loses_the_device) {
+  const auto x = make(50ms);
+  x->submit(activate{{1}, {}});
+  x->submit(abort_generation{{1}});
+  EXPECT_FALSE(is_lost(200ms));
+  answers = false;
+  x->submit(activate{{2}, {}});
+  x->submit(abort_generation{{1}}); // which waits for no step's end
+  EXPECT_FALSE(is_lost(200ms));
+  x->submit(abort_generation{{2}});
+  ASSERT_TRUE(is_lost(10s));
+  EXPECT_THAT(why.get(),
+              HasSubstr("cuda:3 is lost: a call did not return within 50 ms after generation 2 was aborted"));
+}
+
+} // namespace
+} // namespace parcae
