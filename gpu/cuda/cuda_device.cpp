@@ -24,7 +24,7 @@ void check(cudaError_t status, const char* what) {
 class cuda_event final : public event {
 public:
   explicit cuda_event(cudaStream_t stream) {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
+    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync), "making an event");
     if (const auto status = cudaEventRecord(event_, stream); status != cudaSuccess) {
       cudaEventDestroy(event_);
       check(status, "recording an event");
@@ -53,6 +53,12 @@ public:
       pause = std::min(2 * pause, std::chrono::microseconds(500));
     }
     return true;
+  }
+
+  double ms_since(const event& before) const override {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, dynamic_cast<const cuda_event&>(before).event_, event_), "the GPU's time");
+    return ms;
   }
 
   cudaEvent_t handle() const { return event_; }

@@ -15,6 +15,12 @@ class past_event final : public event {
 public:
   bool done() const override { return true; }
   bool wait(std::chrono::milliseconds) const override { return true; }
+  double ms_since(const event& before) const override {
+    return std::chrono::duration<double, std::milli>(at_ - dynamic_cast<const past_event&>(before).at_).count();
+  }
+
+private:
+  const std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
 };
 
 class cpu_stream final : public stream {

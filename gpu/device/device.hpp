@@ -42,6 +42,8 @@ public:
   virtual bool done() const = 0;
   /// Waits for it; not for threads that compute. False: the limit is over. Throws device_error.
   virtual bool wait(std::chrono::milliseconds limit) const = 0;
+  /// How long it came after another one of this device, in ms. Both are done. Throws device_error.
+  virtual double ms_since(const event& before) const = 0;
 };
 
 /// Work that is done in the order in which it is given; the calls do not wait for it. Kernels are those of kernels.hpp,

@@ -1,5 +1,7 @@
 #include "gpu/training/stage_clock.hpp"
 
+#include "gpu/layers/tensor_device.hpp"
+
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -35,14 +37,26 @@ long sleeps() {
 
 } // namespace
 
-stopwatch::stopwatch(double& to) : to_(to), began_(thread_cpu_ms()) {}
+stopwatch::stopwatch(double& to) : to_(&to), began_(thread_cpu_ms()) {}
+
+stopwatch::stopwatch(stream& on, device_pass& to, std::uint32_t layer) :
+    on_(&on), pass_(&to), span_{layer, on.record(), nullptr} {}
 
 stopwatch::~stopwatch() {
-  to_ += thread_cpu_ms() - began_;
+  if (to_) {
+    *to_ += thread_cpu_ms() - began_;
+    return;
+  }
+  try {
+    span_.to = on_->record();
+    pass_->spans.push_back(std::move(span_));
+  } catch (const std::exception&) {
+    // Whoever uses the device next hears of it.
+  }
 }
 
-stage_clock::stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps) :
-    first_(first), naps_(naps), layers_(last - first) {}
+stage_clock::stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps, stream* on) :
+    first_(first), naps_(naps), on_(on), layers_(last - first) {}
 
 void stage_clock::start() {
   waited_ms_ = core_wait_ms();
@@ -53,20 +67,42 @@ void stage_clock::begin(pass_kind kind) {
   constexpr std::uint64_t run = 8;
   if (naps_.count() > 0 && passes_++ / run % 2 == 1)
     std::this_thread::sleep_for(naps_);
+  if (on_) {
+    on_device_.push_back({kind, {}});
+    return;
+  }
   const auto now = sleeps();
   auto& x = record(kind);
   x.waking = std::exchange(x.sleeps, now) != now;
   ++(x.waking ? x.waking_count : x.awake_count);
 }
 
-double& stage_clock::of_layer(std::uint32_t layer, pass_kind kind) {
+stopwatch stage_clock::of_layer(std::uint32_t layer, pass_kind kind) {
+  if (on_) {
+    if (on_device_.empty()) // a decision has it applied after the times of the pass were taken
+      on_device_.push_back({kind, {}});
+    return stopwatch(*on_, on_device_.back(), layer);
+  }
   auto& both = layers_[layer - first_];
   const auto& x = record(kind);
   auto& sums = x.waking ? both.waking : both.awake;
-  return sums.*x.ms;
+  return stopwatch(sums.*x.ms);
+}
+
+void stage_clock::count_done() {
+  for (; !on_device_.empty(); on_device_.pop_front()) {
+    const auto& pass = on_device_.front();
+    if (!pass.spans.empty() && !pass.spans.back().to->done())
+      return;
+    auto& kind = record(pass.kind);
+    ++kind.awake_count;
+    for (const auto& x : pass.spans)
+      layers_[x.layer - first_].awake.*kind.ms += x.to->ms_since(*x.from);
+  }
 }
 
 stage_clock::times stage_clock::take() {
+  count_done();
   const auto waited = core_wait_ms();
   const auto steps = static_cast<double>(std::max<std::uint64_t>(steps_, 1));
   times result{{}, step_ms_, (waited - waited_ms_) / steps};

@@ -25,7 +25,7 @@ stage_training::stage_training(context c) :
     gradients_(*c.model, first_, last_, job_.reproducible ? job_.virtual_replicas : 1,
                job_.reproducible ? owned_replicas(job_.virtual_replicas, grid_.width, pipeline_) : replica_range{0, 1},
                c.on),
-    scratch_(c.on.of()), clock_(first_, last_, c.options->naps) {
+    scratch_(c.on.of()), clock_(first_, last_, c.options->naps, c.options->on ? &c.on.compute() : nullptr) {
   const auto own = shape_.micro_batches(pipeline_);
   first_micro_batch_ = own.first;
   micro_batches_ = own.last - own.first;

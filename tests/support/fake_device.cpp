@@ -122,13 +122,23 @@ public:
   void happen() {
     const lock held(mutex_);
     happened_ = true;
+    at_ = std::chrono::steady_clock::now();
     changed_.notify_all();
+  }
+  double ms_since(const event& before) const override {
+    return std::chrono::duration<double, std::milli>(at() - dynamic_cast<const fake_event&>(before).at()).count();
   }
 
 private:
   mutable mutex mutex_;
   mutable std::condition_variable changed_;
   bool happened_ GUARDED_BY(mutex_) = false;
+  std::chrono::steady_clock::time_point at_ GUARDED_BY(mutex_);
+
+  std::chrono::steady_clock::time_point at() const {
+    const lock held(mutex_);
+    return happened_ ? at_ : throw device_error("the time of an event that has not happened");
+  }
 };
 
 /// Kernels by the processor's, on the readable mapping.

@@ -87,6 +87,7 @@ public:
   late_event(late_work& work, std::size_t until) : work_(work), until_(until) {}
   bool done() const override { return work_.wait(until_, 0ms); }
   bool wait(std::chrono::milliseconds limit) const override { return work_.wait(until_, limit); }
+  double ms_since(const event&) const override { return 0; }
 
 private:
   late_work& work_;
