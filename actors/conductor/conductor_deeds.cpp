@@ -89,6 +89,7 @@ void conductor::machine::begin_from_held(const cause&) {
     log(severity::warning,
         std::to_string(lost) + " steps are lost: the newest version all layers are held at is " + to_string(from));
     chain_.cut(from.steps);
+    generations_.ended_by = {}; // void, too: whoever could still apply it may need what it holds before
     ledger_.forget_failure();
     changes_.replay(lost);
     course_.reached(from.steps);

@@ -235,6 +235,37 @@ TEST_F(conductor_test, a_rank_that_failed_before_the_others_returned_does_not_co
   EXPECT_GT(c.view().current, g);
 }
 
+TEST_F(conductor_test, a_decision_goes_with_the_steps_it_was_made_for) {
+  // given: the decision on a generation applied a step; then its only rank is lost, and the job goes back to what the
+  // keeper has; the manager dies before another generation begins, and the rank is back after it. expected: it is not
+  // told to apply anything: what it holds may be needed as it is.
+  std::mt19937_64 random(1);
+  c.add_keeper_and_worker();
+  c.train(4);
+  c.step();
+  c.slow_planner = true;
+  c.half_step(random);
+  ASSERT_EQ(c.view().now, phase::planning);
+  ASSERT_NE(c.durable().result.step, no_step);
+  c.lose("a");
+  c.silent = {"b"};
+  c.add("b");
+  c.answer_plans();
+  ASSERT_EQ(c.view().now, phase::preparing);
+  ASSERT_EQ(c.view().chain.back().last, 4u);
+  c.kill_manager();
+  c.silent.clear();
+  c.restart_manager(random);
+  c.come_back("a");
+  c.advance(10s);
+  std::vector<std::uint64_t> applied;
+  for (const auto& x : c.told("a"))
+    if (const auto* d = std::get_if<decide>(&x))
+      applied.push_back(d->result.step);
+  ASSERT_GE(applied.size(), 2u) << "by the first manager, and by the second";
+  EXPECT_EQ(applied.back(), no_step);
+}
+
 TEST_F(conductor_test, no_number_of_a_generation_is_used_twice) {
   // given: generation 2 was prepared, and the manager died. expected: the next one prepares another number.
   run_two();
