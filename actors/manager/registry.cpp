@@ -328,8 +328,10 @@ void end_job(registry_pointer self, const job_outcome& x) {
     s.pictures[x.job] = x.last;
   s.manager = nullptr;
   s.over = x.job;
-  // With the job goes what instances under notice were kept for.
+  // With the job goes what instances under notice were kept for. Who came while its conductor told the others that it
+  // is over has not been told.
   for (auto& [who, member] : s.members) {
+    forget_what_is_over(self, who);
     member.needed.clear();
     if (s.table.find(who)->state == instance_state::leaving)
       release_instance(member.handle);

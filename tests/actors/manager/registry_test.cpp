@@ -180,6 +180,26 @@ TEST_F(registry_test, who_returns_after_the_end_of_its_job_is_told) {
   EXPECT_EQ(forgets("k"), 0);
 }
 
+// given: a worker that was lost returns when the conductor has told the others that the job is cancelled, and before
+// the registry knows / expected: it is told, too
+TEST_F(registry_test, who_returns_at_the_end_of_its_job_is_told) {
+  const auto a = greeting("a");
+  join(a);
+  join(greeting("b"));
+  serve(submit_request{job()});
+  advance(100ms);
+  lose("a");
+  commands.clear();
+  const auto is_told = [&](const std::string& name) {
+    return std::ranges::any_of(commands[name], [](const command& c) { return std::holds_alternative<forget>(c); });
+  };
+  caf::anon_send(registry, client_request{encode(request{cancel_request{1}})});
+  while (!is_told("b"))
+    ASSERT_TRUE(scheduler.try_run_once());
+  join(a);
+  EXPECT_TRUE(is_told("a"));
+}
+
 // given: a job is over; a worker comes that was a member of the manager before this one, which ran it / expected: told
 TEST_F(registry_test, who_comes_from_the_manager_before_is_told_what_is_over) {
   join(greeting("a"));
