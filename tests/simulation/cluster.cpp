@@ -121,6 +121,8 @@ void cluster::start_manager() {
   note("the manager starts");
   witness_.manager_starts();
   engine_.within(manager_, [this] { listen(manager_); });
+  if (!journal_.values.contains(name_in_journal(the_job))) // who submitted it was not told that it is taken
+    submit();
 }
 
 // As runtime/cli/manager.cpp does it.

@@ -63,7 +63,6 @@ public:
   bool has_manager() const { return manager_ && manager_->alive; }
   bool manager_stands_still() const { return manager_ && manager_->frozen; }
   void break_journal() { journal_.fails = true; }
-  void submit();
 
   void start_node(const std::string& name, bool keeper, std::uint32_t slots);
   void kill_node(const node_ptr& x, bool silently);
@@ -92,6 +91,7 @@ public:
 private:
   struct store;
 
+  void submit();
   void listen(const process_ptr& manager);
   void keep_watch_on_journal(const process_ptr& manager);
   std::unique_ptr<executor> make_executor(const node_ptr& x, const slot_id& slot,

@@ -29,6 +29,13 @@ data_end* data_plane::end_of(generation g, std::uint32_t participant) {
   return s ? s->ends[participant] : nullptr;
 }
 
+bool data_plane::is_apart(const session& s, const data_end& x) const {
+  const auto count = s.trains ? s.grid.ranks() : s.ends.size(); // those who only sent shards are not needed for steps
+  return cut_.contains(x.process->name) && std::any_of(s.ends.begin(), s.ends.begin() + count, [&](const auto* each) {
+           return each && each->process != x.process;
+         });
+}
+
 bool data_plane::remove(data_end& x) {
   const bool last = std::erase_if(ends_, [&](const auto& each) { return each.second == &x; }) > 0;
   std::vector<generation> of;
@@ -59,8 +66,7 @@ void data_plane::connect(const prepare& plan, data_end& x) {
       if (each && each->slot == slot)
         return each->on_unreachable(g, static_cast<std::uint32_t>(missing));
   });
-  const bool reached = std::ranges::none_of(
-      s.ends, [&](const auto* each) { return !each || (cut_.contains(each->process->name) && s.ends.size() > 1); });
+  const bool reached = std::ranges::none_of(s.ends, [&](const auto* each) { return !each || is_apart(s, *each); });
   if (!reached || s.complete)
     return;
   s.complete = true;
@@ -101,7 +107,7 @@ void data_plane::pass(generation g, std::uint32_t to, std::function<void(data_en
     return;
   engine_.after(end->process, delay(), [=, this] {
     auto* end = end_of(g, to);
-    if (end && !cut_.contains(end->process->name))
+    if (end && !is_apart(*find(g), *end))
       what(*end);
   });
 }
@@ -114,6 +120,7 @@ void data_plane::begin_step(generation g, std::uint32_t rank, std::uint64_t step
   auto* s = find(g);
   if (!s || !s->complete)
     return;
+  s->trains = true;
   auto& begun = s->begun[step];
   begun.insert(rank);
   if (begun.size() < s->grid.ranks())
@@ -123,7 +130,7 @@ void data_plane::begin_step(generation g, std::uint32_t rank, std::uint64_t step
   for (std::uint32_t r = 0; r < s->grid.ranks(); ++r)
     if (const auto* end = s->ends[r])
       engine_.after(end->process, options_.step * 3 / 4 + engine_.chance().between(0ns, options_.step / 2), [=, this] {
-        if (auto* end = end_of(g, r); end && !cut_.contains(end->process->name))
+        if (auto* end = end_of(g, r); end && !is_apart(*find(g), *end))
           end->on_computed(g, step);
       });
 }

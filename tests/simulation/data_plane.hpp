@@ -92,11 +92,14 @@ private:
     std::vector<data_end*> ends; ///< by participant; null: not there yet, or no more
     std::set<std::uint32_t> closed;
     bool complete = false;                                  ///< all were there
+    bool trains = false;                                    ///< a rank has begun a step
     std::map<std::uint64_t, std::set<std::uint32_t>> begun; ///< by step: ranks
   };
 
   session* find(generation g);
   data_end* end_of(generation g, std::uint32_t participant);
+  /// It is cut off from some of the others: they are on other hosts.
+  bool is_apart(const session& s, const data_end& x) const;
   /// That participant hears that its connection to another has ended.
   void tell_closed(generation g, std::uint32_t whom, std::uint32_t peer);
   nanoseconds delay() { return engine_.chance().between(50us, options_.message); }

@@ -189,6 +189,17 @@ void leave_in_peace(cluster& c, harm& h) {
     c.sees().object("the job does not end, though nothing is done to it");
 }
 
+// That the job is over: its manager may have died of saying so.
+void let_all_hear(cluster& c) {
+  for (int seconds = 0; seconds < 8; ++seconds) {
+    if (!c.has_manager()) {
+      c.start_manager();
+      seconds = 0;
+    }
+    c.time().run_until(c.time().now() + 1s, [] { return false; });
+  }
+}
+
 } // namespace
 
 schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
@@ -201,7 +212,6 @@ schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
   schedule_outcome result;
   const auto stop = [&] { return c.is_over() || !c.sees().problems().empty(); };
   c.start_manager();
-  c.submit();
   for (auto left = large ? 24 : 1 + chance.below(4); left > 0; --left)
     h.start_worker();
   if (chance.percent(90))
@@ -225,7 +235,7 @@ schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
     c.sees().object("the job ends, but is not done: " + c.sees().seen().durable.why);
   if (c.sees().problems().empty()) {
     c.heal_all();
-    c.time().run_until(c.time().now() + 8s, [] { return false; });
+    let_all_hear(c);
     c.look_for_leaks();
   }
   result.problems = c.sees().problems();
