@@ -140,6 +140,8 @@ void conductor::machine::on(const slot_joined& x) {
     send(id, guard_message());
     confirm_to(id);
     say_what_finishing_waits_for();
+    if (stand_.now == aborting && generations_.current->keepers_asked)
+      ask_too(id);
   } else if (!returned) { // else planned with once it has said what it holds
     if (!protection_.shares().empty())
       send(id, protect_message(id, false));
@@ -155,8 +157,9 @@ bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
     returning_until_ = now_ + job_.options.return_limit;
   if (stand_.now == recovering && !stand_.limit)
     stand_.limit = now_ + job_.options.return_limit;
-  if (!slot.keeper && stand_.now == recovering && generations_.has_place(id)) {
-    send(id, stand_.question);
+  const bool is_asked = stand_.now == recovering || (stand_.now == aborting && !given);
+  if (!slot.keeper && is_asked && generations_.has_place(id)) {
+    stand_.now == recovering ? send(id, stand_.question) : ask_too(id);
     if (roster_.has_keepers()) // they may be others than it knows
       send(id, protect_message(id, !protection_.is_current()));
     ask_to_load(id, slot, "return of ");

@@ -255,6 +255,7 @@ void conductor::machine::abort(const cause& x) {
   changes_.stall(now_);
   current.aborted_ranks.clear();
   current.answered_stages.clear();
+  current.keepers_asked = false;
 }
 
 void conductor::machine::abort_broken(const cause& x) {
@@ -271,6 +272,16 @@ void conductor::machine::abort_stuck(const cause&) {
 void conductor::machine::abort_unstopped(const cause&) {
   course_.count_stuck();
   abort({"the generation did not stop in time"});
+}
+
+// What they last said may be old, and a manager that has just begun may not have heard it.
+void conductor::machine::ask_keepers(const cause&) {
+  generations_.current->keepers_asked = true;
+  std::set<slot_id> whom;
+  for (const auto& [id, slot] : roster_.keepers())
+    if (!slot.excluded)
+      whom.insert(id);
+  ask(whom, abort_generation{generations_.current->g}, job_.options.request_limit);
 }
 
 void conductor::machine::decide_step(const cause&) {

@@ -93,6 +93,9 @@ private:
   bool others_take_over(const cause& x) const;
   bool outlasts_notice(const cause&) const;
   bool only_holder_is_awaited(const cause& = {}) const;
+  bool keepers_are_to_be_asked(const cause&) const;
+  bool holder_may_be_dialling(const cause&) const;
+  bool nobody_is_awaited(const cause&) const { return stand_.awaited.empty(); }
   bool had_ended(const cause&) const { return !chain_.is_open(); }
   bool all_are_here(const cause&) const;
   bool each_stage_answered(const cause&) const;
@@ -130,6 +133,8 @@ private:
   void abort_stuck(const cause&);
   void abort_unstopped(const cause&);
   void abort_at_notice(const cause&) { abort({"the step outlasts the notice to those who alone hold a stage"}); }
+  void ask_keepers(const cause&);
+  void await_return(const cause&) { stand_.limit = returning_until_; }
   void decide_step(const cause&);
   void settle(const cause&);
   void decide_as_before(const cause&);
@@ -155,11 +160,12 @@ private:
   void begin_running(phase from);
   void begin_stopping();
   void begin_activating();
-  void begin_aborting();
   void begin_finishing();
   /// The phase ends when all of them have answered that are here and not excluded. Who was excluded after it said what
   /// it holds may hold the only copy.
   void ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too = false);
+  /// Who comes while the phase waits is waited for as well.
+  void ask_too(const slot_id& id);
   /// Whether the phase waits for answers to such a command.
   template <class Command>
   bool asks() const {
@@ -206,7 +212,7 @@ private:
   void protect_all();
   void fill_keepers();
   /// If this life was lost before, or may have been a manager's that is no more: all that it may still be doing is
-  /// ended, and what it holds is asked for. While recovering a rank is asked what the phase asks.
+  /// ended, and what it holds is asked for. While recovering, or aborting, a rank is asked what the phase asks.
   bool take_back(const slot_id& id, slot_state& slot);
   bool is_recovered() const { return job_.memory.reserved != generation{}; }
   /// A slot is lost, or excluded as if lost.

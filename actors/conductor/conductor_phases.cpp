@@ -45,7 +45,7 @@ void conductor::machine::enter(phase to) {
   case clearing:
     return ask(next->participants(), abort_generation{next->what.next}, options.request_limit);
   case aborting:
-    return begin_aborting();
+    return ask(current->ranks(), abort_generation{current->g}, options.request_limit);
   case deciding: {
     auto whom = current->ranks();
     std::erase_if(whom, [&](const auto& x) { return !current->aborted_ranks.contains(*current->rank(x)); });
@@ -74,6 +74,12 @@ void conductor::machine::ask(const std::set<slot_id>& whom, command what, millis
     }
   if (stand_.awaited.empty())
     happens(happening::all_answered);
+}
+
+void conductor::machine::ask_too(const slot_id& id) {
+  send(id, stand_.question);
+  stand_.awaited.insert(id);
+  stand_.limit = std::max(*stand_.limit, now_ + job_.options.request_limit);
 }
 
 void conductor::machine::answered(const slot_id& slot) {
@@ -144,21 +150,6 @@ void conductor::machine::begin_activating() {
   for (const auto& [id, slot] : roster_.keepers())
     send(id, guard_message());
   ask(all.current->ranks(), activate{g, all.base}, job_.options.request_limit);
-}
-
-void conductor::machine::begin_aborting() {
-  auto& current = *generations_.current;
-  auto whom = current.ranks();
-  std::set<std::uint32_t> stages;
-  for (const auto& [id, rank] : current.rank_of)
-    if (const auto* slot = roster_.find(id); slot && !slot->excluded)
-      stages.insert(current.grid.stage_of(rank));
-  // Where a stage has nobody left the keepers decide, and what they last said may be old.
-  if (stages.size() < current.grid.depth)
-    for (const auto& [id, slot] : roster_.keepers())
-      if (!slot.excluded)
-        whom.insert(id);
-  ask(whom, abort_generation{current.g}, job_.options.request_limit);
 }
 
 void conductor::machine::begin_finishing() {

@@ -124,7 +124,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
   answered(from);
   if (stand_.now == recovering && each_stage_answered({}))
     stand_.limit = std::min(*stand_.limit, now_ + job_.options.rest_limit);
-  if (stand_.now == aborting && !only_holder_is_awaited())
+  if (stand_.now == aborting && !current.keepers_asked && !only_holder_is_awaited())
     stand_.limit = std::min(*stand_.limit, std::max(now_, *changes_.stall_began() + job_.options.request_limit));
 }
 

@@ -48,6 +48,18 @@ bool trained_generation::only_holder_among(const std::set<slot_id>& awaited) con
          });
 }
 
+bool trained_generation::lacks_stage() const {
+  std::set<std::uint32_t> held;
+  for (const auto& [rank, said] : aborted_ranks) {
+    const auto stage = grid.stage_of(rank);
+    if (std::ranges::all_of(parcae::layers_of(grid, stage), [&](auto layer) {
+          return std::ranges::find(said.held, layer_version{layer, said.at}) != said.held.end();
+        }))
+      held.insert(stage);
+  }
+  return held.size() < grid.depth;
+}
+
 std::set<slot_id> planned_generation::participants() const {
   std::set<slot_id> result;
   for (const auto& x : what.target.participants)

@@ -35,6 +35,7 @@ struct trained_generation {
   std::map<std::uint32_t, aborted> aborted_ranks;
   bool committed = false;                  ///< its first step
   std::set<std::uint32_t> answered_stages; ///< of which a rank has answered the ABORT or DECIDE in progress
+  bool keepers_asked = false;              ///< what they hold, as a stage has nobody left
 
   trained_generation(generation g, placement grid, std::uint64_t base, std::chrono::steady_clock::time_point begun_at);
 
@@ -50,6 +51,9 @@ struct trained_generation {
   /// Whether of some stage nobody has answered, and one of these will: without it steps would be given up, and within
   /// a layer, or the optimizer, nobody hears.
   bool only_holder_among(const std::set<slot_id>& awaited) const;
+
+  /// Whether of some stage nobody who has answered the ABORT holds all layers: the keepers decide.
+  bool lacks_stage() const;
 };
 
 /// A generation that was planned and has not been activated.

@@ -75,7 +75,10 @@ const std::vector<conductor::machine::row> conductor::machine::rows = {
     {stopping, late, "", nullptr, "doubles the limit of progress; ABORT of g+1", &machine::abort_unstopped, aborting},
 
     {clearing, all_answered, "", nullptr, "", nullptr, planning},
+    {aborting, all_answered, "a stage has nobody left, and the keepers were not asked", &machine::keepers_are_to_be_asked, "asks them what they hold", &machine::ask_keepers, {}},
+    {aborting, all_answered, "a stage has nobody left, and who has it may be dialling", &machine::holder_may_be_dialling, "waits for who dials", &machine::await_return, {}},
     {aborting, all_answered, "", nullptr, "decides the open step", &machine::decide_step, deciding},
+    {aborting, late, "nobody is awaited but who might have been dialling", &machine::nobody_is_awaited, "decides the open step", &machine::decide_step, deciding},
     {deciding, all_answered, "", nullptr, "", &machine::settle, planning},
     {{clearing, aborting, deciding}, lost, "", nullptr, "waits for one answer less", &machine::note_lost, {}},
     {{aborting, deciding}, late, "the only holder of a stage may still answer", &machine::only_holder_is_awaited, "waits as long as a step may take", &machine::wait_longer, {}},
@@ -192,6 +195,14 @@ bool conductor::machine::all_are_here(const cause&) const {
 
 bool conductor::machine::each_stage_answered(const cause&) const {
   return generations_.current->answered_stages.size() == generations_.current->grid.depth;
+}
+
+bool conductor::machine::keepers_are_to_be_asked(const cause&) const {
+  return chain_.is_open() && !generations_.current->keepers_asked && generations_.current->lacks_stage();
+}
+
+bool conductor::machine::holder_may_be_dialling(const cause&) const {
+  return chain_.is_open() && some_may_be_dialling() && generations_.current->lacks_stage();
 }
 
 bool conductor::machine::only_holder_is_awaited(const cause&) const {

@@ -214,6 +214,71 @@ TEST_F(conductor_test, no_step_is_given_up_before_all_had_time_to_return) {
   EXPECT_EQ(c.view().chain.front().last, 4u);
 }
 
+/// What this worker held is void.
+void empty(dummy_cluster& d, const std::string& of) {
+  d.mend = [of](const std::string& name, report x) {
+    if (auto* a = std::get_if<aborted>(&x); a && name == of) {
+      a->at = {};
+      a->held.clear();
+    }
+    return x;
+  };
+}
+
+TEST_F(conductor_test, a_decision_waits_for_what_keepers_hold) {
+  // given: the keeper has version 4; the only rank trains on under a new manager, and its computation throws, before
+  // the keeper has said what it holds, or while it is still dialling. expected: no step is given up.
+  for (const bool is_dialling : {false, true}) {
+    SCOPED_TRACE(is_dialling);
+    std::mt19937_64 random(1);
+    dummy_cluster d(4);
+    d.add_keeper_and_worker();
+    d.train(4);
+    const auto g = d.view().current;
+    d.kill_manager();
+    if (is_dialling)
+      d.lose("k");
+    d.hold_back = [](const report& x) { return std::holds_alternative<kept>(x); };
+    d.restart_manager(random);
+    ASSERT_EQ(d.view().now, phase::running);
+    empty(d, "a");
+    d.say("a", failed{g, failure::computation, 0, "test", {}});
+    d.advance(3s);
+    EXPECT_EQ(d.view().now, phase::aborting) << "somebody who has more may be dialling";
+    if (is_dialling)
+      d.come_back("k");
+    d.advance(2s);
+    EXPECT_EQ(d.view().chain.front().last, 4u);
+  }
+}
+
+TEST_F(conductor_test, a_decision_waits_for_ranks_that_are_dialling) {
+  // given: of two replicas one is back after the manager, and has lost what it held; then the other is. expected: what
+  // that one holds counts, at once. given: it does not return. expected: the step is given up when its time is over.
+  for (const bool returns : {false, true}) {
+    SCOPED_TRACE(returns);
+    std::mt19937_64 random(1);
+    dummy_cluster d(4);
+    for (const auto* name : {"a", "b"})
+      d.add(name);
+    d.advance(20ms);
+    d.step();
+    d.step();
+    d.kill_manager();
+    d.lose("b");
+    empty(d, "a");
+    d.restart_manager(random);
+    d.advance(4s);
+    ASSERT_EQ(d.view().now, phase::aborting);
+    if (returns)
+      d.come_back("b");
+    else
+      d.advance(1s);
+    EXPECT_NE(d.view().now, phase::aborting);
+    EXPECT_EQ(d.view().chain.front().last, returns ? 2u : 0u);
+  }
+}
+
 TEST_F(conductor_test, a_rank_that_failed_before_the_others_returned_does_not_count) {
   // given: two stages; the first is back after the manager, and says that its computation failed; then the second is.
   // expected: the generation is ended, not planned with as if it trained.

@@ -232,6 +232,32 @@ std::vector<scene> scenes() {
     s.release("b", now == deciding ? report(decided{g, {}}) : report(aborted{g, {1, g}, no_step, {}, {}}));
   });
   add({clearing, aborting, deciding}, lost, "", lose("b"));
+  const auto lose_stage = [](stage_set& s) { // both ranks have lost what they held
+    const auto g = s.d.view().current;
+    for (const auto* name : {"a", "b"})
+      if (s.d.has(name))
+        s.release(name, aborted{g, {}, no_step, {}, {}});
+  };
+  add({aborting}, all_answered, "a stage has nobody left, and the keepers were not asked", [=](stage_set& s) {
+    s.d.add("k", true);
+    lose_stage(s);
+  });
+  const auto lose_stage_at_return = [=](stage_set& s) {
+    s.bring_to(running);
+    s.d.step();
+    s.die();
+    s.keep_back<aborted>();
+    s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+    lose_stage(s);
+  };
+  add({aborting}, all_answered, "a stage has nobody left, and who has it may be dialling", lose_stage_at_return, false);
+  add(
+      {aborting}, happening::late, "nobody is awaited but who might have been dialling",
+      [=](stage_set& s) {
+        lose_stage_at_return(s);
+        s.late();
+      },
+      false);
   const auto only_holders = [](stage_set& s) { // of two stages
     s.d.depth = 2;
     s.two();
