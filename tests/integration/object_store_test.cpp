@@ -3,6 +3,7 @@
 
 #include "tests/support/cluster.hpp"
 #include "tests/support/object_server.hpp"
+#include "tests/support/own_object_server.hpp"
 #include "tests/support/request_proxy.hpp"
 
 #include <atomic>
@@ -38,6 +39,7 @@ struct object_store_test : cluster_test {
     using object_server_test::place;
     using object_server_test::port;
     using object_server_test::secret;
+    using object_server_test::use;
   };
 
   address server;
@@ -119,6 +121,54 @@ TEST_F(object_store_test, a_bad_store_disturbs_nobody) {
   EXPECT_EQ(end.phase, "running");
   EXPECT_EQ(end.chain.size(), 1u) << "nothing was disturbed";
   run({"cancel", std::to_string(id)});
+}
+
+// given: a server that is killed when it has half of a checkpoint's tensors, and that is back later with its disk; then
+// all processes die / expected: training goes on, `status` says what is wrong, the newest checkpoint is the one before;
+// with the server the next one comes; new machines go on from a whole one
+TEST_F(object_store_test, a_server_is_killed_while_it_stores) {
+  own_object_server own(folder.path() / "server");
+  server.use(own.folder());
+  std::atomic<bool> armed = false;
+  request_proxy proxy(
+      server.port(),
+      [&](const seen_request& x) {
+        const bool tensors = x.method == "PUT" && x.target.find(".safetensors") != std::string::npos;
+        return tensors && armed.exchange(false) ? fate::half : fate::pass;
+      },
+      [&](const seen_request&) { own.kill(); });
+  auto job = small_job(1'000'000);
+  job.checkpoint_every = 10;
+  job.checkpoint = {server.place, proxy.endpoint(), {}};
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto id = cluster->client().submit(job);
+  const auto well = wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
+  EXPECT_EQ(well.checkpoint_problem, "");
+  armed = true;
+  const auto failing = wait_for_job(id, "a problem", [](const job_status& j) { return !j.checkpoint_problem.empty(); });
+  EXPECT_FALSE(armed);
+  EXPECT_THAT(failing.checkpoint_problem, HasSubstr("no checkpoint of step"));
+  EXPECT_THAT(run({"status", std::to_string(id)}).output, HasSubstr("no checkpoint of step"));
+  const auto on =
+      wait_for_job(id, "more steps", [&](const job_status& j) { return j.steps_done > failing.steps_done; });
+  EXPECT_EQ(on.phase, "running");
+  own.restart();
+  EXPECT_THAT(run({"checkpoints", server.place}).output, HasSubstr("all layers"));
+  const auto again = wait_for_job(id, "the next checkpoint", [&](const job_status& j) {
+    return j.checkpoint_steps > on.checkpoint_steps && j.checkpoint_problem.empty();
+  });
+  EXPECT_EQ(again.chain.size(), 1u) << "nothing was disturbed";
+  kill_all({"keeper", "a"});
+  start("second");
+  cluster->start_keeper("other");
+  cluster->start_node("b");
+  const auto run_place = std::filesystem::path(again.checkpoint_folders.at(0).folder).parent_path().string();
+  const auto resumed = run({"submit", "--resume", run_place});
+  ASSERT_EQ(resumed.status, 0) << resumed.error;
+  const auto going =
+      wait_for_job(1, "steps", [&](const job_status& j) { return j.steps_done > again.checkpoint_steps; });
+  EXPECT_GE(going.chain.at(0).last, again.checkpoint_steps);
 }
 
 // given: data and weights in S3, three preemptions; what is not there / expected: the

@@ -37,8 +37,11 @@ inline store_pace impatient_pace() {
 
 class object_server_test : public testing::Test {
 protected:
-  void SetUp() override {
-    std::ifstream file(PARCAE_OBJECT_SERVER "/address");
+  void SetUp() override { use(PARCAE_OBJECT_SERVER); }
+
+  /// The server that was started with this folder.
+  void use(const std::string& folder) {
+    std::ifstream file(folder + "/address");
     if (!std::getline(file, endpoint) || !std::getline(file, key) || !std::getline(file, secret) ||
         !std::getline(file, bucket))
       GTEST_SKIP() << "no S3 server: deploy/setup installs it, and ctest starts it";

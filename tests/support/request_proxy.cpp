@@ -8,6 +8,8 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
+#include <fcntl.h>
+
 #include <chrono>
 #include <ctime>
 
@@ -36,11 +38,17 @@ http::response<http::string_body> refusal(unsigned status, const std::string& co
   return result;
 }
 
+/// Nodes that a test starts must not inherit it: when one dies its guardian shuts down all sockets that it has.
+void keep_from_children(int descriptor) {
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
 } // namespace
 
 request_proxy::request_proxy(std::uint16_t target, decision decide, news lost) :
     target_(target), decide_(std::move(decide)), lost_(std::move(lost)),
     acceptor_(io_, {asio::ip::address_v4::loopback(), 0}), port_(acceptor_.local_endpoint().port()) {
+  keep_from_children(acceptor_.native_handle());
   asio::co_spawn(io_, accept(), asio::detached);
   thread_ = std::thread([this] { io_.run(); });
 }
@@ -58,6 +66,7 @@ std::vector<std::string> request_proxy::requests() const {
 asio::awaitable<void> request_proxy::accept() {
   for (;;) {
     auto client = co_await acceptor_.async_accept(use_awaitable);
+    keep_from_children(client.native_handle());
     asio::co_spawn(io_, serve(std::move(client)), [](const std::exception_ptr&) {}); // who hangs up is of no interest
   }
 }
@@ -91,13 +100,18 @@ asio::awaitable<void> request_proxy::serve(socket client) {
       co_await http::async_write(client, answer, use_awaitable);
       continue;
     }
-    if (!server.is_open())
+    if (!server.is_open()) {
+      server.open(asio::ip::tcp::v4());
+      keep_from_children(server.native_handle());
       co_await server.async_connect({asio::ip::address_v4::loopback(), target_}, use_awaitable);
+    }
     http::request_serializer<http::string_body> to_server(request.get());
-    if (what == fate::cut_request) {
+    if (what == fate::cut_request || what == fate::half) {
       co_await http::async_write_header(server, to_server, use_awaitable);
       const auto& body = request.get().body();
       co_await asio::async_write(server, asio::buffer(body.data(), body.size() / 2), use_awaitable);
+      if (what == fate::half)
+        lost_(seen);
       co_return;
     }
     co_await http::async_write(server, to_server, use_awaitable);

@@ -20,6 +20,7 @@ enum class fate : std::uint8_t {
   pass,
   hang_up,     ///< the server sees nothing of it
   cut_request, ///< the server sees half of its body, then nothing more
+  half,        ///< the server sees half of its body; then `lost` is called, and that is all
   lose_answer, ///< the server does it, and nobody hears
   cut_answer,  ///< half of the answer's body
   unavailable, ///< 503, SlowDown
@@ -40,7 +41,7 @@ public:
   using decision = std::function<fate(const seen_request&)>;
   using news = std::function<void(const seen_request&)>;
 
-  /// Before 127.0.0.1:`target`. `lost`: the server has done a request whose answer is to be lost.
+  /// Before 127.0.0.1:`target`. `lost`: the server has done a request whose answer is to be lost, or half of one.
   request_proxy(
       std::uint16_t target, decision decide, news lost = [](const seen_request&) {});
   ~request_proxy();

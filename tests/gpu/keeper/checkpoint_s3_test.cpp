@@ -4,6 +4,7 @@
 #include "runtime/child/process.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
 #include "tests/support/object_server.hpp"
+#include "tests/support/own_object_server.hpp"
 #include "tests/support/request_proxy.hpp"
 
 #include <atomic>
@@ -264,6 +265,39 @@ TEST_F(checkpoint_s3, a_bad_server_leaves_what_was) {
       EXPECT_EQ(newest_is_good(), steps);
       EXPECT_EQ(unfinished(), 0u);
     }
+}
+
+// given: a server of its own that is killed when it has half of a part, and comes back with its disk; once while the
+// keeper still asks again / expected: the problem in the answer, what was there is still there, and nothing is left of
+// the other; the next checkpoint is whole. The other one is whole
+TEST_F(checkpoint_s3, a_server_may_be_killed_within_a_part) {
+  own_object_server server(scratch.path() / "server");
+  use(server.folder());
+  std::atomic<bool> armed = false, comes_back = false;
+  request_proxy proxy(
+      port(),
+      [&](const seen_request& x) {
+        return x.target.find("partNumber=2") != std::string::npos && armed.exchange(false) ? fate::half : fate::pass;
+      },
+      [&](const seen_request&) { comes_back ? server.restart() : server.kill(); });
+  const auto of = at(place, proxy.endpoint(), large_job());
+  checkpoint_store store(scratch.path(), "k", quick_pace());
+  ASSERT_EQ(written(store, of, {10, {1}}, {0, 1, 2}).problem, "");
+  armed = true;
+  const auto killed = written(store, of, {20, {1}}, {0, 1, 2}, {10});
+  EXPECT_FALSE(armed);
+  EXPECT_NE(killed.problem, "");
+  EXPECT_THAT(killed.layers, IsEmpty());
+  server.restart();
+  EXPECT_EQ(newest_is_good(), 10u);
+  ASSERT_EQ(written(store, of, {30, {1}}, {0, 1, 2}, {10}).problem, "");
+  EXPECT_EQ(newest_is_good(), 30u);
+  EXPECT_EQ(unfinished(), 0u);
+  armed = comes_back = true;
+  EXPECT_EQ(written(store, of, {40, {1}}, {0, 1, 2}, {30}).problem, "");
+  EXPECT_FALSE(armed);
+  EXPECT_EQ(newest_is_good(), 40u);
+  EXPECT_EQ(unfinished(), 0u);
 }
 
 // given: a keeper that ends while a server says nothing / expected: it ends soon, and nothing is called back
