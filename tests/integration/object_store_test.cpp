@@ -1,6 +1,7 @@
 // Checkpoints in a real S3 server, of real jobs: machines that have nothing go on from them; a bad store disturbs
 // nobody.
 
+#include "gpu/checkpoint/safetensors.hpp"
 #include "tests/support/cluster.hpp"
 #include "tests/support/object_server.hpp"
 #include "tests/support/own_object_server.hpp"
@@ -30,6 +31,32 @@ struct object_store_test : cluster_test {
     for (const auto& name : nodes)
       ASSERT_TRUE(cluster->node(name).wait(limit));
     ASSERT_TRUE(cluster->manager().wait(limit));
+  }
+
+  static void put(const std::string& place, const std::string& name, const std::string& bytes) {
+    const auto writer = open_store(place)->create(name, bytes.size());
+    writer->write(std::as_bytes(std::span(bytes)));
+    writer->publish();
+  }
+
+  /// The tensors of a file as two files and their index, as Hugging Face saves what is large.
+  static void put_shards(const std::filesystem::path& file, const std::string& place) {
+    safetensors_file from(file);
+    const auto names = from.names();
+    std::string index;
+    for (const bool second : {false, true}) {
+      std::vector<safetensors_entry> tensors;
+      std::string bytes;
+      for (std::size_t i = second ? names.size() / 2 : 0; i < (second ? names.size() : names.size() / 2); ++i) {
+        tensors.push_back(from.entry(names[i]));
+        const auto begin = bytes.size();
+        bytes.resize(begin + from.size_of(names[i]));
+        from.read(tensors.back(), reinterpret_cast<std::byte*>(bytes.data() + begin));
+        index += (index.empty() ? "" : ", ") + ("\"" + names[i] + "\": \"" + (second ? "b" : "a") + ".safetensors\"");
+      }
+      put(place, second ? "b.safetensors" : "a.safetensors", safetensors_header(tensors, {{"format", "pt"}}) + bytes);
+    }
+    put(place, "model.safetensors.index.json", "{\"weight_map\": {" + index + "}}");
   }
 
   struct address : object_server_test {
@@ -193,14 +220,8 @@ TEST_F(object_store_test, data_and_weights_have_urls) {
   const auto first = wait_for_end(job(text, "", 10));
   ASSERT_EQ(first.state, "done") << first.problem;
   ASSERT_EQ(run({"export", std::to_string(first.id), "--output", weights}).status, 0);
-  const auto store = open_store(server.place);
-  for (const auto& [name, path] :
-       {std::pair("data/GPL-3", std::filesystem::path(text)), {"model.safetensors", weights}}) {
-    const auto bytes = content(path);
-    const auto writer = store->create(name, bytes.size());
-    writer->write(std::as_bytes(std::span(bytes)));
-    writer->publish();
-  }
+  put(server.place, "data/GPL-3", content(text));
+  put(server.place, "model.safetensors", content(weights));
   const auto id = job(server.place + "/data/GPL-3", server.place + "/model.safetensors", 600);
   preempt(id, 3);
   const auto end = wait_for_end(id);
@@ -209,6 +230,13 @@ TEST_F(object_store_test, data_and_weights_have_urls) {
   const auto local = wait_for_end(job(text, weights, 600));
   EXPECT_EQ(end.parameters_sha256, local.parameters_sha256);
   EXPECT_NE(end.parameters_sha256, wait_for_end(job(text, "", 600)).parameters_sha256) << "weights matter";
+  put_shards(weights, server.place + "/shards");
+  const auto short_one = wait_for_end(job(text, weights, 5)).parameters_sha256;
+  for (const auto* spelling : {"/shards", "/shards/model.safetensors.index.json"}) {
+    const auto sharded = wait_for_end(job(text, server.place + spelling, 5));
+    EXPECT_EQ(sharded.state, "done") << sharded.problem;
+    EXPECT_EQ(sharded.parameters_sha256, short_one) << spelling;
+  }
   const auto absent = wait_for_end(job(server.place + "/nothing", "", 10));
   EXPECT_EQ(absent.state, "failed");
   EXPECT_EQ(absent.steps_done, 0u);

@@ -1,8 +1,12 @@
 // Jobs that start from weights as Hugging Face saves them, and end as what it loads.
 
 #include "tests/support/cluster.hpp"
+#include "tests/support/web_double.hpp"
 
 #include <fstream>
+#include <mutex>
+#include <regex>
+#include <set>
 #include <sstream>
 
 namespace parcae {
@@ -165,6 +169,92 @@ TEST_F(weights_job, the_example_runs) {
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_EQ(end.steps_done % 20, end.steps_done == end.steps ? end.steps % 20 : 0);
   EXPECT_LT(end.validation_loss, 3.5) << "5.5 in the beginning";
+}
+
+// given: the example of a BERT that classifies, with the folders that its script makes / expected: its keys are taken,
+// it learns
+TEST_F(weights_job, the_example_of_a_classifier_runs) {
+  const auto made_here = [&](const std::string& name) {
+    const auto path = folder.path() / name;
+    std::ofstream(path) << std::regex_replace(content(PARCAE_EXAMPLES "/huggingface/" + name),
+                                              std::regex("/tmp/parcae-"), (folder.path() / "made-").string());
+    return path.string();
+  };
+  const auto made = run_program({PARCAE_PYTHON_TESTS "/with_torch", PARCAE_PYTHON_TORCH, made_here("classify.py")});
+  ASSERT_EQ(made.status, 0) << made.error;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  const auto end = wait_for_end(submit(made_here("classify.toml")));
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.steps_done, 200u);
+  EXPECT_LT(end.validation_loss, 0.3) << "guessing has ln 2";
+}
+
+// given: an index with four shards on a server with TLS, then without one of them; one file, replaced by another after
+// submit / expected: the bits of a job with the same files of this machine; the others are refused by name, before a
+// step
+TEST_F(weights_job, come_from_the_web) {
+  std::mutex mutex;
+  std::set<std::string> gone, asked;
+  std::string replaced; // of the one file
+  const auto pem = make_certificate(folder.path() / "tls", "DNS:localhost");
+  web_double web(
+      [&](const web_double::request& x) {
+        const std::lock_guard held(mutex);
+        const std::string name(x.target().substr(1));
+        asked.insert(name);
+        if (gone.contains(name))
+          return web_double::make(404);
+        const auto body = replaced.empty() || !name.starts_with("float16") ? content(models / "gpt" / name) : replaced;
+        return web_double::make_range(x, body, "\"" + std::to_string(std::hash<std::string>()(body)) + "\"");
+      },
+      pem);
+  setenv("AWS_CA_BUNDLE", pem.c_str(), 1);
+  setenv("PARCAE_CACHE", (folder.path() / "cache").c_str(), 1);
+  const auto job = [&](const std::string& weights) {
+    auto text = gpt("pretrained");
+    const auto local = (models / "gpt" / "pretrained").string();
+    text.replace(text.find(local), local.size(), weights);
+    return text + "[job]\nsteps = 3\n[batch]\nglobal = 4\nmicro = 2\n[data]\nkind = \"synthetic\"\n";
+  };
+  const std::string shards = web.url() + "/pretrained/", index = shards + "model.safetensors.index.json",
+                    one = web.url() + "/float16/model.safetensors";
+  const auto lost = "pretrained/model-00003-of-00004.safetensors";
+  gone = {lost};
+  const auto refused = run({"submit", write("lost", job(index))});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.error, testing::AllOf(HasSubstr("lost.toml:"), HasSubstr(lost), HasSubstr("is not there")));
+  gone.clear();
+  const auto waiting = submit(write("replaced", job(one))); // there is no worker yet
+  {
+    const std::lock_guard held(mutex);
+    replaced = content(models / "gpt" / "float16" / "model.safetensors");
+    replaced[replaced.size() - 2] ^= 1;
+  }
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  const auto other = wait_for_end(waiting);
+  EXPECT_EQ(other.state, "failed");
+  EXPECT_EQ(other.steps_done, 0u);
+  EXPECT_THAT(other.problem, HasSubstr("has other values of"));
+  for (const auto& [url, local] : {std::pair(index, "pretrained"), {one, "float16"}}) {
+    SCOPED_TRACE(url);
+    {
+      const std::lock_guard held(mutex);
+      replaced.clear();
+    }
+    const auto far = wait_for_end(submit(write("far", job(url))));
+    ASSERT_EQ(far.state, "done") << far.problem;
+    const auto near = wait_for_end(submit(write("near", job((models / "gpt" / local).string()))));
+    EXPECT_FALSE(far.parameters_sha256.empty());
+    EXPECT_EQ(far.parameters_sha256, near.parameters_sha256);
+  }
+  EXPECT_TRUE(asked.contains("pretrained/model-00004-of-00004.safetensors"));
+  unsetenv("AWS_CA_BUNDLE");
+  unsetenv("PARCAE_CACHE");
 }
 
 // given: weights that do not fit, that are elsewhere, and that changed after submit / expected: refused with a line

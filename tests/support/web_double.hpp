@@ -9,14 +9,30 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
+#include <fcntl.h>
+
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace parcae {
+
+/// Makes `base`.pem: a certificate for `names` (such as "DNS:localhost") that vouches for itself, and its key. Returns
+/// that path; `base`.key is made too.
+inline std::string make_certificate(const std::string& base, const std::string& names) {
+  const auto command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=test "
+                       "-addext subjectAltName=" +
+                       names + " -keyout " + base + ".key -out " + base + ".pem 2>/dev/null && cat " + base +
+                       ".key >> " + base + ".pem";
+  if (std::system(command.c_str()) != 0)
+    throw std::runtime_error("openssl makes no certificate");
+  return base + ".pem";
+}
 
 class web_double {
 public:
@@ -31,6 +47,7 @@ public:
       tls_->use_certificate_chain_file(identity);
       tls_->use_private_key_file(identity, boost::asio::ssl::context::pem);
     }
+    ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC); // nodes that a test starts would shut it down
     thread_ = std::thread([this] { accept(); });
   }
 
@@ -47,6 +64,22 @@ public:
     return (tls_ ? "https://" : "http://") + host + ":" + std::to_string(port());
   }
   unsigned connections() const { return connections_; }
+
+  /// What a server of files answers: the range that was asked for of `body`, or that there is no such range.
+  static response make_range(const request& x, const std::string& body, const std::string& tag) {
+    const std::string range(x["Range"]);
+    const auto first = std::stoull(range.substr(range.find('=') + 1)),
+               last = std::stoull(range.substr(range.find('-') + 1));
+    if (first >= body.size())
+      return make(416);
+    auto part = body.substr(first, last - first + 1);
+    const auto where = "bytes " + std::to_string(first) + "-" + std::to_string(first + part.size() - 1) + "/" +
+                       std::to_string(body.size());
+    auto answer = make(206, std::move(part));
+    answer.set("Content-Range", where);
+    answer.set("ETag", tag);
+    return answer;
+  }
 
   static response make(unsigned status, std::string body = {}) {
     response result(static_cast<boost::beast::http::status>(status), 11);

@@ -31,14 +31,9 @@ struct http_client_test : testing::Test {
     const auto base = (std::filesystem::temp_directory_path() /
                        ("parcae-tls-" + std::to_string(getpid()) + "-" + std::to_string(files.size())))
                           .string();
-    const auto command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=test "
-                         "-addext subjectAltName=" +
-                         names + " -keyout " + base + ".key -out " + base + ".pem 2>/dev/null && cat " + base +
-                         ".key >> " + base + ".pem";
-    EXPECT_EQ(std::system(command.c_str()), 0);
     files.push_back(base + ".key");
     files.push_back(base + ".pem");
-    return base + ".pem";
+    return make_certificate(base, names);
   }
 
   static tl::expected<http_answer, std::string> ask(const std::string& url, const http_trust& trust = nullptr) {

@@ -62,18 +62,8 @@ struct web_with_one {
     if (gone_after == 0)
       return web_double::make(404);
     --gone_after;
-    const std::string range(x["Range"]);
-    const auto first = std::stoull(range.substr(range.find('=') + 1)),
-               last = std::stoull(range.substr(range.find('-') + 1));
-    if (first >= body.size())
-      return web_double::make(416);
-    ranges += last > first;
-    auto part = body.substr(first, last - first + 1);
-    const auto where = "bytes " + std::to_string(first) + "-" + std::to_string(first + part.size() - 1) + "/" +
-                       std::to_string(body.size());
-    auto answer = web_double::make(206, std::move(part));
-    answer.set("Content-Range", where);
-    answer.set("ETag", tag);
+    auto answer = web_double::make_range(x, body, tag);
+    ranges += answer.body().size() > 1;
     return answer;
   }
 };
