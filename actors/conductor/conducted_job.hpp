@@ -23,7 +23,7 @@ struct conductor_options {
   milliseconds collect{20};          ///< joins and notices are collected this long before planning
   milliseconds request_limit{5'000}; ///< answer to ABORT, DECIDE, ACTIVATE, and of the planner
   milliseconds return_limit{5'000};  ///< for ranks to be back, from the first on, after a manager was started again
-  /// For the others, once each stage of a generation that has ended has answered: they are not needed.
+  /// For the others, once each stage of a generation that trains no more has answered: they are not needed.
   milliseconds rest_limit{1'000};
   milliseconds prepare_limit{60'000};
   milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s

@@ -164,6 +164,8 @@ private:
   /// The phase ends when all of them have answered that are here and not excluded. Who was excluded after it said what
   /// it holds may hold the only copy.
   void ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too = false);
+  /// While recovering: ranks of a generation that trains no more are not long waited for, once each stage has answered.
+  void await_rest();
   /// Who comes while the phase waits is waited for as well.
   void ask_too(const slot_id& id);
   /// Whether the phase waits for answers to such a command.

@@ -72,6 +72,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopp
                to_string(from) + " stopped at " + to_string(x.at) + ", others at " + to_string(current.stopped_at));
   current.stopped_ranks.insert(from);
   current.stopped_at = x.at;
+  await_rest();
   if (x.is_final && x.at.steps < job_.specification.steps)
     early_end_ = x.at.steps;
   if (asks<stop>())
@@ -100,6 +101,12 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const ready
   answered(from);
 }
 
+void conductor::machine::await_rest() {
+  if (stand_.now == recovering && each_stage_answered({}) &&
+      (had_ended({}) || !generations_.current->stopped_ranks.empty()))
+    stand_.limit = std::min(*stand_.limit, now_ + job_.options.rest_limit);
+}
+
 void conductor::machine::hear(const slot_id& from, slot_state&, const active& x) {
   if (!generations_.is_current(x.current) || !asks<activate>())
     return;
@@ -122,8 +129,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
     current.aborted_ranks[*rank] = x;
   current.note_answer(from);
   answered(from);
-  if (stand_.now == recovering && each_stage_answered({}))
-    stand_.limit = std::min(*stand_.limit, now_ + job_.options.rest_limit);
+  await_rest();
   if (stand_.now == aborting && !current.keepers_asked && !only_holder_is_awaited())
     stand_.limit = std::min(*stand_.limit, std::max(now_, *changes_.stall_began() + job_.options.request_limit));
 }

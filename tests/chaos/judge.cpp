@@ -86,6 +86,7 @@ void judge::check_change(const job_status& job, const change_status& x) {
   if (cause.empty())
     faults_.push_back(text + ", though every stage had a holder that nothing had been done to");
   check_depth(job, x, text);
+  protected_.clear(); // what was kept of a later version is void
 }
 
 /// What the keepers had is not lost with others.

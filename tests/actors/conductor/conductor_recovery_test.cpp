@@ -138,6 +138,26 @@ TEST_F(conductor_test, a_loss_before_the_manager_died_is_not_waited_for) {
   }
 }
 
+TEST_F(conductor_test, a_loss_of_one_that_had_stopped_is_not_waited_for) {
+  // given: two replicas stop for a change, the manager dies before it knows of both, and one of them dies, too.
+  // expected: the new one goes on with the other within 2 s of its return.
+  run_two();
+  std::mt19937_64 random(1);
+  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.add("d");
+  c.advance(20ms);
+  c.step();
+  ASSERT_EQ(c.view().now, phase::stopping);
+  const auto reached = c.reached();
+  c.kill_manager();
+  c.hold_back = nullptr;
+  c.lose("b");
+  c.restart_manager(random);
+  c.advance(2s);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().chain.back().base, reached);
+}
+
 TEST_F(conductor_test, ranks_learn_of_keepers_that_came_before_them) {
   // given: two ranks train while there is no manager, and the keeper is replaced; the new one joins before or after
   // them. expected: their snapshots go to it.
