@@ -106,7 +106,7 @@ def section(name, bench, run, first, place):
     said = [place, " and ".join(f"`{x}`" for x in bench.commands) + f" in {run.seconds / 60:.1f} min",
             f"others took {run.others:.2f} cores" + (": **disturbed**" if disturbed else "")]
     if first:
-        said.append(f"repeated: {first.others:.2f} before")
+        said.append(f"before {first.others:.2f}")
     lines = [f"## {name}", "", "; ".join(said) + ".", ""]
     if run.skipped:
         lines += ["**Not run in full**: the published profiles and traces are not there.", ""]
