@@ -123,6 +123,8 @@ void cluster::start_manager() {
   engine_.within(manager_, [this] { listen(manager_); });
   if (!journal_.values.contains(name_in_journal(the_job))) // who submitted it was not told that it is taken
     submit();
+  if (cancelled_)
+    ask_to_cancel();
 }
 
 // As runtime/cli/manager.cpp does it.
@@ -201,9 +203,24 @@ void cluster::submit() {
   caf::anon_send(registry_, client_request{encode(request{x})});
 }
 
+void cluster::cancel() {
+  note("the job is cancelled");
+  cancelled_ = true;
+  if (has_manager())
+    ask_to_cancel();
+}
+
+void cluster::ask_to_cancel() {
+  caf::anon_send(registry_, client_request{encode(request{cancel_request{the_job.value}})});
+}
+
 bool cluster::is_over() const {
   // If the manager dies at that moment the next one says so from the conductor's last words.
-  return witness_.seen().durable.over || journal_.values.contains(name_in_journal(the_job, last_part));
+  if (witness_.seen().durable.over || journal_.values.contains(name_in_journal(the_job, last_part)))
+    return true;
+  const auto kept = journal_.values.find(name_in_journal(the_job));
+  return cancelled_ && kept != journal_.values.end() && // before it ran
+         parcae::is_over(job_state(decode_journal<job_record>(kept->second).state));
 }
 
 // Nodes

@@ -63,6 +63,9 @@ public:
   bool has_manager() const { return manager_ && manager_->alive; }
   bool manager_stands_still() const { return manager_ && manager_->frozen; }
   void break_journal() { journal_.fails = true; }
+  /// By its user, who asks each manager that comes.
+  void cancel();
+  bool is_cancelled() const { return cancelled_; }
 
   void start_node(const std::string& name, bool keeper, std::uint32_t slots);
   void kill_node(const node_ptr& x, bool silently);
@@ -92,6 +95,7 @@ private:
   struct store;
 
   void submit();
+  void ask_to_cancel();
   void listen(const process_ptr& manager);
   void keep_watch_on_journal(const process_ptr& manager);
   std::unique_ptr<executor> make_executor(const node_ptr& x, const slot_id& slot,
@@ -110,6 +114,7 @@ private:
   data_plane plane_;
   faulty_messages faulty_;
   journal_disk journal_;
+  bool cancelled_ = false; ///< the job
   process_ptr manager_;
   registry_actor registry_;
   journal_actor keeping_;

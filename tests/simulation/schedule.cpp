@@ -212,6 +212,11 @@ schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
   schedule_outcome result;
   const auto stop = [&] { return c.is_over() || !c.sees().problems().empty(); };
   c.start_manager();
+  if (dice user(seed ^ 0x5bd1e995u); user.percent(4))
+    c.time().after(user.between(10ms, 30s), [&c] {
+      if (!c.is_over())
+        c.cancel();
+    });
   for (auto left = large ? 24 : 1 + chance.below(4); left > 0; --left)
     h.start_worker();
   if (chance.percent(90))
@@ -231,8 +236,10 @@ schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
   result.virtual_s = std::chrono::duration<double>(c.time().now() - begun).count();
   for (const auto& [g, x] : c.sees().seen().generations)
     result.generations += x.base.has_value();
-  if (c.sees().problems().empty() && !c.sees().seen().durable.good)
-    c.sees().object("the job ends, but is not done: " + c.sees().seen().durable.why);
+  const auto& end = c.sees().seen().durable;
+  const bool is_cancelled = c.is_cancelled() && (end.why == "cancelled" || !end.over);
+  if (c.sees().problems().empty() && !end.good && !is_cancelled)
+    c.sees().object("the job ends, but is not done: " + end.why);
   if (c.sees().problems().empty()) {
     c.heal_all();
     let_all_hear(c);
