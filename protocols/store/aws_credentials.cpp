@@ -158,7 +158,8 @@ tl::expected<aws_credentials, std::string> read_role_credentials(const std::stri
 
 aws_credentials credential_source::get() {
   const lock held(mutex_);
-  const auto now = std::chrono::system_clock::now();
+  // In seconds: those "until 9999" would not fit into the clock's nanoseconds.
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   const auto age = std::chrono::steady_clock::now() - read_;
   if (known_ && (known_->end ? now + reserve < *known_->end || age < just_now : age < file_life))
     return *known_;

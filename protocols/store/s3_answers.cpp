@@ -39,6 +39,15 @@ std::string name_in(const char* text) {
   return x.size() > most_name ? std::string() : std::string(x);
 }
 
+/// The clock's beginning if it is no time, or one that the clock, which counts nanoseconds in 64 bits, cannot say.
+std::chrono::system_clock::time_point clock_time_in(const char* text) {
+  using clock_time = std::chrono::system_clock::time_point;
+  constexpr auto first = std::chrono::ceil<std::chrono::seconds>(clock_time::min());
+  constexpr auto last = std::chrono::floor<std::chrono::seconds>(clock_time::max());
+  const auto x = parse_web_time(text);
+  return x && *x >= first && *x <= last ? clock_time(*x) : clock_time();
+}
+
 } // namespace
 
 s3_refusal read_refusal(const std::string& xml) {
@@ -64,8 +73,7 @@ tl::expected<s3_listing, std::string> read_listing(const std::string& xml) {
     if (x.name.empty() || !bytes)
       return tl::unexpected(std::string("its list has an object without name or size"));
     x.bytes = *bytes;
-    if (const auto written = parse_web_time(node.child_value("LastModified")))
-      x.written = *written;
+    x.written = clock_time_in(node.child_value("LastModified"));
     result.objects.push_back(std::move(x));
   }
   for (const auto node : root.children("CommonPrefixes"))

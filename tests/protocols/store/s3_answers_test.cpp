@@ -40,6 +40,17 @@ TEST(s3_answers, lists) {
   EXPECT_EQ(x->next, "a/b==");
 }
 
+// given: objects of years that the clock does not reach / expected: no time, and no overflow
+TEST(s3_answers, times_of_no_clock) {
+  for (const auto* time : {"1006-05-24T00:00:00Z", "9999-12-31T23:59:59Z", "yesterday", ""}) {
+    const auto x = read_listing(
+        xml("ListBucketResult", "<Contents><Key>a</Key><LastModified>" + std::string(time) +
+                                    "</LastModified><Size>1</Size></Contents><IsTruncated>false</IsTruncated>"));
+    ASSERT_TRUE(x) << x.error();
+    EXPECT_EQ(x->objects.at(0).written, std::chrono::system_clock::time_point()) << time;
+  }
+}
+
 // given: no XML, another element, no size, a size that is none, a list that ends before its end / expected: refused
 TEST(s3_answers, lists_that_are_none) {
   for (const auto& bad :
