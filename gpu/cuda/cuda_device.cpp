@@ -106,6 +106,9 @@ public:
   void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
     launch([&] { cuda::add_values(stream_, to, left, right, n); });
   }
+  void round_values(bfloat16* to, const float* from, std::size_t n) override {
+    launch([&] { cuda::round_values(stream_, to, from, n); });
+  }
   void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
                     std::size_t n) override {
     launch([&] { cuda::add_in_order(stream_, order, to, sums, n); });

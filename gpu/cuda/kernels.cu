@@ -49,6 +49,13 @@ struct addition {
   __device__ void operator()(std::size_t i) const { to[i] = left[i] + to_float(right[i]); }
 };
 
+struct rounding {
+  bfloat16* to;
+  const float* from;
+
+  __device__ void operator()(std::size_t i) const { to[i] = to_bfloat16(from[i]); }
+};
+
 } // namespace
 
 void add_values(stream_handle stream, float* to, const float* left, const float* right, std::size_t n) {
@@ -57,6 +64,10 @@ void add_values(stream_handle stream, float* to, const float* left, const float*
 
 void add_values(stream_handle stream, float* to, const float* left, const bfloat16* right, std::size_t n) {
   run(stream, addition<bfloat16>{to, left, right}, n);
+}
+
+void round_values(stream_handle stream, bfloat16* to, const float* from, std::size_t n) {
+  run(stream, rounding{to, from}, n);
 }
 
 // --- sums in an order
@@ -306,7 +317,9 @@ struct uniform_values {
     for (int k = 0; k < 4; ++k)
       four[k] = uniform_of(words.x[k]) * (2 * scale) - scale;
   }
-  __device__ void put(std::size_t i, float x) const { to[i] = x; }
+  __device__ void put(std::size_t i, float x) const {
+    to[i] = x;
+  }
 };
 
 struct dropped_values {
@@ -319,7 +332,9 @@ struct dropped_values {
     for (int k = 0; k < 4; ++k)
       four[k] = mask.factor(words.x[k]);
   }
-  __device__ void put(std::size_t i, float factor) const { to[i] = from[i] * factor; }
+  __device__ void put(std::size_t i, float factor) const {
+    to[i] = from[i] * factor;
+  }
 };
 
 template <class Values>

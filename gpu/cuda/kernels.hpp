@@ -17,6 +17,7 @@ using stream_handle = CUstream_st*;
 
 void add_values(stream_handle stream, float* to, const float* left, const float* right, std::size_t n);
 void add_values(stream_handle stream, float* to, const float* left, const bfloat16* right, std::size_t n);
+void round_values(stream_handle stream, bfloat16* to, const float* from, std::size_t n);
 
 /// At most so many sums, and so deep an order; throws std::invalid_argument beyond.
 inline constexpr std::size_t most_sums = 256, most_depth = 16;

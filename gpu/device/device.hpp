@@ -61,6 +61,7 @@ public:
 
   virtual void add_values(float* to, const float* left, const float* right, std::size_t n) = 0;
   virtual void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) = 0;
+  virtual void round_values(bfloat16* to, const float* from, std::size_t n) = 0;
   virtual void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
                             std::size_t n) = 0;
   virtual void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,

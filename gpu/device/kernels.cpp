@@ -91,6 +91,10 @@ void add_values(float* to, const float* left, const bfloat16* right, std::size_t
   add_all(to, left, right, n);
 }
 
+void round_values(bfloat16* to, const float* from, std::size_t n) {
+  run([=]() PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = to_bfloat16(from[i]); }); });
+}
+
 // --- sums in an order
 
 addition_order::addition_order(std::vector<std::uint8_t> joins) : joins_(std::move(joins)) {

@@ -21,6 +21,9 @@ void limit_vectors(int bits);
 void add_values(float* to, const float* left, const float* right, std::size_t n);
 void add_values(float* to, const float* left, const bfloat16* right, std::size_t n);
 
+/// to[i] = from[i], rounded: what the optimizers write as the copy.
+void round_values(bfloat16* to, const float* from, std::size_t n);
+
 /// The order in which partial sums, left to right, are added: after taking sum i, joins[i] times the two newest values
 /// become one. The depth is the most values that are there at once.
 class addition_order {

@@ -162,6 +162,9 @@ public:
   void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
     work([=, this] { on().add_values(at(to), at(left), at(right), n); });
   }
+  void round_values(bfloat16* to, const float* from, std::size_t n) override {
+    work([=, this] { on().round_values(at(to), at(from), n); });
+  }
   void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
                     std::size_t n) override {
     std::vector<const float*> all;

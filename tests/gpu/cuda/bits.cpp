@@ -99,8 +99,9 @@ private:
     add_values(to_.host.data(), a_.host.data(), b_.host.data(), n_);
     cuda::add_values(nullptr, to_.gpu, a_.gpu, b_.gpu, n_);
     tell("add float32", differences(to_));
-    for (std::size_t i = 0; i < n_; ++i)
-      small_.host[i] = to_bfloat16(b_.host[i]);
+    round_values(small_.host.data(), b_.host.data(), n_);
+    cuda::round_values(nullptr, small_.gpu, b_.gpu, n_);
+    tell("round", differences(small_));
     small_.upload();
     add_values(to_.host.data(), a_.host.data(), small_.host.data(), n_);
     cuda::add_values(nullptr, to_.gpu, a_.gpu, small_.gpu, n_);

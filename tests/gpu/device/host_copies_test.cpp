@@ -109,6 +109,7 @@ public:
     void wait_for(const event&) override { ++waits; }
     void add_values(float*, const float*, const float*, std::size_t) override {}
     void add_values(float*, const float*, const bfloat16*, std::size_t) override {}
+    void round_values(bfloat16*, const float*, std::size_t) override {}
     void add_in_order(const addition_order&, float*, std::span<const float* const>, std::size_t) override {}
     void step_adamw(const adamw_factors&, float*, float*, float*, const float*, bfloat16*, std::size_t) override {}
     void step_sgd(const sgd_factors&, float*, float*, const float*, bfloat16*, std::size_t) override {}

@@ -81,6 +81,17 @@ TEST_P(kernels, adds_in_place_and_elsewhere) {
   }
 }
 
+// given: any bits at all, NaN and denormal numbers among them / expected: each as to_bfloat16 rounds it
+TEST_P(kernels, round_as_one_value_is) {
+  for (std::size_t n : {0, 1, 7, 64, 1000}) {
+    const auto from = any_values(n, 3);
+    std::vector<bfloat16> to(n);
+    round_values(to.data(), from.data(), n);
+    for (std::size_t i = 0; i < n; ++i)
+      ASSERT_EQ(to[i], to_bfloat16(from[i]));
+  }
+}
+
 // given: what cannot be an order / expected: refused
 TEST(addition_order, is_checked) {
   using joins = std::vector<std::uint8_t>;
