@@ -20,11 +20,13 @@ model_facts facts_of(const job_specification& job) {
     const auto state_bytes = bytes * (1 + moments) + layer.buffer_values() * sizeof(float);
     result.state_bytes.push_back(state_bytes);
     auto forward_ms = layer.forward_flop * job.micro_batch / flop_per_ms;
+    const auto activation_bytes =
+        job.in_bfloat16() ? layer.bfloat16_activation_bytes : layer.activation_values * sizeof(float);
     result.costs.push_back({{forward_ms, 2 * forward_ms, 0},
                             bytes,
                             layer.output_values() * job.micro_batch * sizeof(float),
                             state_bytes,
-                            static_cast<std::uint64_t>(layer.activation_values) * job.micro_batch * sizeof(float)});
+                            static_cast<std::uint64_t>(activation_bytes) * job.micro_batch});
   }
   if (const auto& tie = model.tied) {
     const auto bytes = model.layers[tie->first_layer].tensors[tie->first_tensor].values() * sizeof(float);

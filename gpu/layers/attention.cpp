@@ -15,9 +15,14 @@ at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at
   auto flat = [&](const at::Tensor& x) { return x.reshape({samples * heads, sequence, size}); };
   const auto scale = 1 / std::sqrt(static_cast<double>(size));
   const auto q = flat(queries), k = flat(keys).transpose(1, 2);
-  const auto scores = is_causal ? at::baddbmm(causal.narrow(0, 0, sequence).narrow(1, 0, sequence), q, k, 1, scale)
-                                : at::bmm(q * scale, k);
-  return at::bmm(drop(at::softmax(scores, -1)), flat(values)).view({samples, heads, sequence, size});
+  const auto future = is_causal ? causal.narrow(0, 0, sequence).narrow(1, 0, sequence) : at::Tensor();
+  const auto type = q.scalar_type();
+  at::Tensor scores;
+  if (type == at::kBFloat16)
+    scores = is_causal ? at::add(future, at::bmm(q, k), scale) : converted(at::bmm(q, k), at::kFloat) * scale;
+  else
+    scores = is_causal ? at::baddbmm(future, q, k, 1, scale) : at::bmm(q * scale, k);
+  return at::bmm(converted(drop(at::softmax(scores, -1)), type), flat(values)).view({samples, heads, sequence, size});
 }
 
 } // namespace parcae

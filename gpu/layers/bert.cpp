@@ -38,15 +38,17 @@ public:
     const auto* p = parameters.data();
     dropout drop{probability_, pass, number_};
     const auto samples = input.size(0), sequence = input.size(1), width = input.size(2);
+    const auto residual = [&](const at::Tensor& y) { return drop(converted(y, input.scalar_type())); };
+    const auto factor = converted(input, p[0].scalar_type()); // once for all three
     auto heads = [&](const at::Tensor& weight, const at::Tensor& bias) {
-      return at::linear(input, weight, bias).view({samples, sequence, heads_, width / heads_}).transpose(1, 2);
+      return product(factor, weight, bias).view({samples, sequence, heads_, width / heads_}).transpose(1, 2);
     };
     const auto mixed = attention(heads(p[0], p[1]), heads(p[2], p[3]), heads(p[4], p[5]), false, {}, drop)
                            .transpose(1, 2)
                            .reshape({samples, sequence, width});
-    const auto x = normalise(input + drop(at::linear(mixed, p[6], p[7])), p[8], p[9]);
-    const auto inner = at::gelu(at::linear(x, p[10], p[11]));
-    return normalise(x + drop(at::linear(inner, p[12], p[13])), p[14], p[15]);
+    const auto x = normalise(input + residual(product(mixed, p[6], p[7])), p[8], p[9]);
+    const auto inner = at::gelu(product(x, p[10], p[11]));
+    return normalise(x + residual(product(inner, p[12], p[13])), p[14], p[15]);
   }
 
 private:
@@ -61,7 +63,9 @@ public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass&) const override {
     const auto* p = parameters.data();
-    return at::linear(normalise(at::gelu(at::linear(input, p[0], p[1])), p[2], p[3]), p[4], p[5]);
+    const auto type = input.scalar_type();
+    const auto inner = converted(at::gelu(product(input, p[0], p[1])), type);
+    return converted(product(normalise(inner, p[2], p[3]), p[4], p[5]), type);
   }
 };
 

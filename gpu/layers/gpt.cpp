@@ -42,10 +42,11 @@ public:
                      const forward_pass& pass) const override {
     const auto* p = parameters.data();
     dropout drop{probability_, pass, number_};
-    auto mixed = mix(at::linear(normalise(input, p[0], p[1]), p[2], p[3]), drop);
-    auto x = input + drop(at::linear(mixed, p[4], p[5]));
-    auto inner = at::gelu(at::linear(normalise(x, p[6], p[7]), p[8], p[9]), "tanh");
-    return x + drop(at::linear(inner, p[10], p[11]));
+    const auto residual = [&](const at::Tensor& y) { return drop(converted(y, input.scalar_type())); };
+    auto mixed = mix(product(normalise(input, p[0], p[1]), p[2], p[3]), drop);
+    auto x = input + residual(product(mixed, p[4], p[5]));
+    auto inner = at::gelu(product(normalise(x, p[6], p[7]), p[8], p[9]), "tanh");
+    return x + residual(product(inner, p[10], p[11]));
   }
 
 private:
@@ -69,7 +70,7 @@ class head_layer : public layer {
 public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass&) const override {
-    return at::linear(normalise(input, parameters[0], parameters[1]), parameters[2]);
+    return converted(product(normalise(input, parameters[0], parameters[1]), parameters[2]), input.scalar_type());
   }
 };
 

@@ -1,5 +1,5 @@
-// The layers of resnet and vgg. Images are [samples, channels, height, width]. All computes in the parameters' type:
-// float32, and float64 in tests.
+// The layers of resnet and vgg. Images are [samples, channels, height, width]. All computes in the type of norms and
+// biases, float32, and float64 in tests; convolutions and products in that of their weights.
 
 #include "gpu/layers/layers.hpp"
 #include "protocols/model/descriptions.hpp"
@@ -12,11 +12,11 @@ namespace parcae {
 
 namespace {
 
-/// Pixel values 0 … 255 as numbers of the parameters' type: as the job says, else from -1 to 1.
-at::Tensor numbers_of(const at::Tensor& pixels, const at::Tensor& weight, const forward_pass& pass) {
+/// Pixel values 0 … 255 as numbers of a parameter's type: as the job says, else from -1 to 1.
+at::Tensor numbers_of(const at::Tensor& pixels, const at::Tensor& like, const forward_pass& pass) {
   if (pass.pixels && pass.pixels->scale.defined())
-    return pixels.to(weight.scalar_type()).mul_(pass.pixels->scale).add_(pass.pixels->shift);
-  return pixels.to(weight.scalar_type()).div_(127.5).sub_(1);
+    return pixels.to(like.scalar_type()).mul_(pass.pixels->scale).add_(pass.pixels->shift);
+  return pixels.to(like.scalar_type()).div_(127.5).sub_(1);
 }
 
 /// Takes a layer's tensors in their order: convolutions without bias, each followed by its BatchNorm, whose running
@@ -32,7 +32,8 @@ public:
     const auto& scale = *next_++;
     const auto& shift = *next_++;
     const auto padding = weight.size(2) / 2;
-    const auto y = at::conv2d(x, weight, {}, stride, padding);
+    const auto y =
+        converted(at::conv2d(converted(x, weight.scalar_type()), weight, {}, stride, padding), scale.scalar_type());
     const auto channels = y.size(1);
     if (!pass_.training) {
       const auto mean = next_buffer(pass_.buffers, channels), variance = next_buffer(pass_.buffers, channels);
@@ -68,7 +69,7 @@ public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& pixels,
                      const forward_pass& pass) const override {
     convolutions convolve{parameters, pass};
-    const auto x = at::relu(convolve(numbers_of(pixels, parameters[0], pass), imagenet_ ? 2 : 1));
+    const auto x = at::relu(convolve(numbers_of(pixels, parameters[1], pass), imagenet_ ? 2 : 1));
     return imagenet_ ? at::max_pool2d(x, 3, 2, 1) : x;
   }
 
@@ -104,7 +105,7 @@ class pooling_head_layer : public layer {
 public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass&) const override {
-    return at::linear(input.mean({2, 3}), parameters[0], parameters[1]);
+    return converted(product(input.mean({2, 3}), parameters[0], parameters[1]), input.scalar_type());
   }
 };
 
@@ -114,8 +115,11 @@ public:
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass& pass) const override {
-    const auto image = first_ ? numbers_of(input, parameters[0], pass) : input;
-    const auto x = at::relu(at::conv2d(image, parameters[0], parameters[1], 1, 1));
+    const auto &weight = parameters[0], &bias = parameters[1];
+    const auto image = first_ ? numbers_of(input, bias, pass) : input;
+    const auto type = weight.scalar_type();
+    const auto x = at::relu(
+        converted(at::conv2d(converted(image, type), weight, converted(bias, type), 1, 1), bias.scalar_type()));
     return pools_ ? at::max_pool2d(x, 2, 2) : x;
   }
 
@@ -132,7 +136,7 @@ public:
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass& pass) const override {
-    const auto x = at::linear(input.flatten(1), parameters[0], parameters[1]);
+    const auto x = converted(product(input.flatten(1), parameters[0], parameters[1]), input.scalar_type());
     if (last_)
       return x;
     dropout drop{probability_, pass, number_};

@@ -63,9 +63,16 @@ private:
   std::uint32_t uses_ = 0;
 };
 
+/// x in another type, or as it is.
+at::Tensor converted(const at::Tensor& x, at::ScalarType type);
+
+/// x · weightᵀ + bias (undefined: none), in the weight's type.
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+
 /// Mixes values by queries and keys, all [samples, heads, sequence, size]; returns the same shape.
 /// causal: [sequence, sequence] or larger, -inf where the key is later than the query, 0 elsewhere; undefined: all see
-/// all. It is used with dropout only; `is_causal` says the same to the fused kernel.
+/// all. It is used with dropout only; `is_causal` says the same to the fused kernel. In the queries' type; of bfloat16
+/// what is between the two products is float32.
 at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, bool is_causal,
                      const at::Tensor& causal, dropout& drop);
 

@@ -21,7 +21,7 @@ public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass& pass) const override {
     dropout drop{probability_, pass, number_};
-    return drop(at::relu(at::linear(input, parameters[0], parameters[1])));
+    return drop(at::relu(converted(product(input, parameters[0], parameters[1]), input.scalar_type())));
   }
 
 private:
@@ -33,7 +33,7 @@ class head_layer : public layer {
 public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass&) const override {
-    return at::linear(input, parameters[0], parameters[1]);
+    return converted(product(input, parameters[0], parameters[1]), input.scalar_type());
   }
 };
 

@@ -61,6 +61,15 @@ std::vector<at::Tensor> extra_inputs(const model_description& model, const at::T
   return result;
 }
 
+at::Tensor converted(const at::Tensor& x, at::ScalarType type) {
+  return x.scalar_type() == type ? x : x.to(type);
+}
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const auto type = weight.scalar_type();
+  return at::linear(converted(x, type), weight, bias.defined() ? converted(bias, type) : bias);
+}
+
 pixel_scale pixel_scale_of(const job_specification& x, const tensor_device& on) {
   const auto& data = x.data;
   if (data.mean.empty() && data.deviation.empty())

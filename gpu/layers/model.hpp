@@ -50,7 +50,8 @@ class layer {
 public:
   virtual ~layer() = default;
 
-  /// parameters: views of the flat buffer in the order and shapes of the description. input: for layer 0 int64
+  /// parameters: views of the flat buffer in the order and shapes of the description; matrices may be bfloat16, and are
+  /// multiplied with in that type. input: for layer 0 int64
   /// [samples, …] of the model's input shape, token or pixel values; else the output of the layer before. Returns
   /// float32 [samples, …]; the last layer returns logits, or the loss. Uses no random numbers but those seeded by the
   /// pass's position and the layer's own number.

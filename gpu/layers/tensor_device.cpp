@@ -27,6 +27,12 @@ float* tensor_device::values_of(const at::Tensor& x) const {
   return x.data_ptr<float>();
 }
 
+bfloat16* tensor_device::halves_of(const at::Tensor& x) const {
+  if (x.device() != place_ || x.scalar_type() != at::kBFloat16 || !x.is_contiguous())
+    throw std::invalid_argument("halves_of: not contiguous bfloat16 values on " + place_.str());
+  return static_cast<bfloat16*>(x.data_ptr());
+}
+
 memory_view tensor_device::memory_of(const at::Tensor& x) const {
   if ((x.device() != place_ && !x.is_cpu()) || !x.is_contiguous())
     throw std::invalid_argument("memory_of: not contiguous on " + place_.str() + " or the host");
@@ -36,7 +42,11 @@ memory_view tensor_device::memory_of(const at::Tensor& x) const {
 void tensor_device::add(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right) const {
   if (left.numel() != to.numel() || right.numel() != to.numel())
     throw std::invalid_argument("add: sizes differ");
-  compute().add_values(values_of(to), values_of(left), values_of(right), static_cast<std::size_t>(to.numel()));
+  const auto n = static_cast<std::size_t>(to.numel());
+  if (right.scalar_type() == at::kBFloat16)
+    compute().add_values(values_of(to), values_of(left), halves_of(right), n);
+  else
+    compute().add_values(values_of(to), values_of(left), values_of(right), n);
 }
 
 const tensor_device& processor() {

@@ -24,10 +24,12 @@ public:
 
   /// The values of a float32 tensor, contiguous and there, for kernels. Else throws std::invalid_argument.
   float* values_of(const at::Tensor& x) const;
+  /// The same of a tensor of bfloat16.
+  bfloat16* halves_of(const at::Tensor& x) const;
   /// The bytes of a contiguous tensor, there or on the host.
   memory_view memory_of(const at::Tensor& x) const;
 
-  /// to = left + right, of equal sizes; `to` may be either of them.
+  /// to = left + right, of equal sizes; `to` may be either of them. float32, but `right` may be bfloat16.
   void add(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right) const;
 
 private:

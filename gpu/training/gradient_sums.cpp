@@ -88,8 +88,12 @@ void gradient_sums::merge(std::uint32_t layer, sum& left, sum& right) {
   auto to = left.flat.defined() ? left.flat : take_buffer(layer);
   auto views = views_of(model_.layers[layer], to);
   const auto pieces = left.flat.defined() ? views : std::move(left.pieces);
-  for (std::size_t t = 0; t < views.size(); ++t)
-    on_.add(views[t], pieces[t].contiguous(), right.pieces[t].contiguous());
+  for (std::size_t t = 0; t < views.size(); ++t) {
+    auto piece = pieces[t].contiguous();
+    if (piece.scalar_type() != at::kFloat) // of a product in bfloat16
+      piece = views[t].copy_(piece);
+    on_.add(views[t], piece, right.pieces[t].contiguous());
+  }
   left = {{}, std::move(to)};
 }
 

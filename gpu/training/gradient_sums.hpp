@@ -26,7 +26,8 @@ public:
   /// Begins another step. Buffers are kept for it.
   void clear();
 
-  /// The gradient of a micro-batch, as autograd left it: one tensor per parameter of the layer. Micro-batches of a
+  /// The gradient of a micro-batch, as autograd left it: one tensor per parameter of the layer: float32, of
+  /// matrices bfloat16 if those are. Micro-batches of a
   /// virtual replica are added in the order they come.
   void add(std::uint32_t layer, std::vector<at::Tensor> pieces);
 

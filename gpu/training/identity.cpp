@@ -22,6 +22,16 @@ std::string cpu_field(const std::string& key) {
   return "unknown";
 }
 
+// What products in bfloat16 are computed with, where there is more than that: these have roundings of their own.
+std::string bfloat16_units() {
+  const auto flags = cpu_field("flags") + " ";
+  std::string result;
+  for (const auto* x : {"avx512_bf16", "amx_bf16"})
+    if (flags.find(std::string(" ") + x + " ") != std::string::npos)
+      result += std::string(" ") + x;
+  return result;
+}
+
 // The levels that LibTorch's kernels distinguish.
 const char* instruction_set() {
 #if defined(__x86_64__)
@@ -38,7 +48,7 @@ const char* instruction_set() {
 
 std::string processor_facts(const std::string& device) {
   return cpu_field("vendor_id") + " family " + cpu_field("cpu family") + " model " + cpu_field("model") + " " +
-         instruction_set() + ", LibTorch " TORCH_VERSION ", " + device;
+         instruction_set() + bfloat16_units() + ", LibTorch " TORCH_VERSION ", " + device;
 }
 
 } // namespace parcae

@@ -1,6 +1,7 @@
 #include "gpu/training/stage_executor.hpp"
 
 #include "gpu/training/data_loader.hpp"
+#include "gpu/training/exact_settings.hpp"
 #include "gpu/training/generation_state.hpp"
 #include "gpu/training/progress_pace.hpp"
 #include "gpu/training/snapshot_feed.hpp"
@@ -479,6 +480,7 @@ private:
 
 std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port) {
   keep_freed_memory();
+  make_libtorch_exact();
   return std::make_unique<stage_executor>(std::move(options), port);
 }
 

@@ -52,12 +52,29 @@ void stage_training::start(const version& at, std::function<bool()> streaming) {
   if (reader_ && at.steps < job_.steps)
     reader_->begin(at.steps);
   parameters_.clear();
-  for (auto i = first_; i < last_; ++i) {
-    auto views = views_of(c_.model->layers[i], c_.store->at(i).parameters);
-    for (auto& view : views)
-      view = view.detach().requires_grad_();
-    parameters_.push_back(std::move(views));
+  copies_.clear();
+  for (auto i = first_; i < last_; ++i)
+    bind(i);
+}
+
+// Copies do not move: wherever a layer comes from, they are made again, by what the optimizer rounds with.
+void stage_training::bind(std::uint32_t number) {
+  const auto& layer = c_.model->layers[number];
+  const auto& flat = c_.store->at(number).parameters;
+  auto leaves = views_of(layer, flat);
+  at::Tensor copy;
+  if (job_.in_bfloat16() && layer.has_matrices()) {
+    copy = at::empty_like(flat, at::kBFloat16);
+    c_.on.compute().round_values(c_.on.halves_of(copy), c_.on.values_of(flat), static_cast<std::size_t>(flat.numel()));
+    const auto rounded = views_of(layer, copy);
+    for (std::size_t t = 0; t < leaves.size(); ++t)
+      if (layer.tensors[t].is_matrix)
+        leaves[t] = rounded[t];
   }
+  for (auto& leaf : leaves)
+    leaf = leaf.detach().requires_grad_();
+  parameters_.push_back(std::move(leaves));
+  copies_.push_back(std::move(copy));
 }
 
 void stage_training::check_abort() const {
@@ -423,7 +440,7 @@ void stage_training::apply(const commit_result& result) {
     const stopwatch time(clock_.of_layer(i, pass_kind::apply));
     auto& state = c_.store->at(i);
     apply_optimizer(job_.optimizer, state.parameters, state.moments, gradients_.first(i), at_.steps,
-                    result.learning_rate, result.clip_factor, runs_[i - first_], c_.on);
+                    result.learning_rate, result.clip_factor, runs_[i - first_], c_.on, copies_[i - first_]);
     statistics_.add_to(state.buffers, i);
     if (course_ && state.course.defined())
       set_course(state, *course_);

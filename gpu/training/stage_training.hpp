@@ -115,6 +115,7 @@ private:
     at::Tensor sent_tensor;
   };
 
+  void bind(std::uint32_t number);
   void forward(std::uint32_t position);
   void backward(std::uint32_t position);
   void post_input(std::uint32_t position);
@@ -160,7 +161,8 @@ private:
   batch_statistics statistics_;
 
   std::vector<std::vector<parameter_run>> runs_;    ///< per layer of the stage: how the optimizer treats its parameters
-  std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory
+  std::vector<std::vector<at::Tensor>> parameters_; ///< per layer of the stage: leaves that share the store's memory,
+  std::vector<at::Tensor> copies_; ///< or, matrices in bfloat16, that of these: rounded parameters; else undefined
   gradient_sums gradients_;
   std::optional<tree_all_reduce> reduction_; ///< of the step in progress
   device_scratch scratch_;

@@ -26,6 +26,7 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
     if (i > 0)
       kept_inputs += layers[i - 1].output_bytes;
   }
+  x.copies = job.in_bfloat16() ? gradients / 2 : 0;
   x.arriving = x.state;
   x.passing = largest;
   x.snapshots = 2 * std::min(job.keeper_copies, keepers) * *std::max_element(sent.begin(), sent.end());

@@ -93,6 +93,7 @@ struct JobSpecification {
   patience @26 :UInt32;
   minDelta @27 :Float64;
   checkpoint @28 :CheckpointSpecification;
+  precision @29 :Text = "float32";
 }
 
 struct CheckpointSpecification {

@@ -16,7 +16,7 @@ double squared(std::int64_t x) {
 void add_convolution(layer_description& layer, const std::string& name, std::int64_t in, std::int64_t out,
                      std::int64_t kernel, std::int64_t image_out) {
   const auto scale = std::sqrt(2 / (static_cast<double>(out) * squared(kernel)));
-  layer.tensors.push_back({name + ".weight", {out, in, kernel, kernel}, initial_value::normal, scale});
+  layer.tensors.push_back({name + ".weight", {out, in, kernel, kernel}, initial_value::normal, scale, true});
   layer.forward_flop += 2.0 * static_cast<double>(in * out) * squared(kernel) * squared(image_out);
 }
 
@@ -34,11 +34,14 @@ layer_description describe(const residual_block& x) {
   layer_description layer{x.name, {}, {}, {x.out, x.image, x.image}, 0, 0};
   const auto before = x.image * x.stride; // an odd image is rounded up, which matters to the count of operations only
   const auto n = squared(x.image);
+  const auto* strided = x.bottleneck ? "2" : "1";
+  double copied = 0; // inputs of convolutions, for products in bfloat16
   auto convolution = [&](const std::string& number, std::int64_t in, std::int64_t out, std::int64_t kernel,
                          std::int64_t image) {
     add_convolution(layer, x.name + ".conv" + number, in, out, kernel, image);
     add_batch_norm(layer, x.name + ".bn" + number, out);
     layer.activation_values += 2 * static_cast<double>(out) * squared(image); // with the ReLU's
+    copied += static_cast<double>(in) * squared(image * (number == strided ? x.stride : 1));
   };
   if (x.bottleneck) {
     convolution("1", x.in, x.middle, 1, before);
@@ -52,7 +55,9 @@ layer_description describe(const residual_block& x) {
     add_convolution(layer, x.name + ".downsample.0", x.in, x.out, 1, x.image);
     add_batch_norm(layer, x.name + ".downsample.1", x.out);
     layer.activation_values += static_cast<double>(x.out) * n;
+    copied += static_cast<double>(x.in) * squared(before);
   }
+  layer.bfloat16_activation_bytes = 4 * layer.activation_values + 2 * copied;
   return layer;
 }
 
@@ -94,6 +99,7 @@ model_description describe_resnet(const model_specification& x) {
   // The image as numbers, the convolution's and the ReLU's output; the pooling's with its indices of 8 bytes.
   stem.activation_values = static_cast<double>(channels) * squared(image) + 2.0 * x.width * squared(convolved) +
                            (plan.imagenet ? 3.0 * x.width * squared(plan.stem_image) : 0);
+  stem.bfloat16_activation_bytes = 4 * stem.activation_values + 2 * static_cast<double>(channels) * squared(image);
   result.layers.push_back(std::move(stem));
   for (const auto& block : plan.blocks)
     result.layers.push_back(describe(block));
@@ -104,7 +110,8 @@ model_description describe_resnet(const model_specification& x) {
                          {},
                          {classes},
                          2.0 * static_cast<double>(features * classes),
-                         static_cast<double>(features + 2 * classes)};
+                         static_cast<double>(features + 2 * classes),
+                         static_cast<double>(6 * features + 8 * classes)};
   add_linear(head, "fc", features, classes, initial_value::uniform, bound, initial_value::uniform);
   result.layers.push_back(std::move(head));
   return result;
@@ -144,6 +151,7 @@ model_description describe_vgg(const model_specification& x) {
       layer.activation_values += 3 * static_cast<double>(c.out) * squared(image);
     if (result.layers.empty()) // the image as numbers
       layer.activation_values += static_cast<double>(channels) * squared(c.image);
+    layer.bfloat16_activation_bytes = 4 * layer.activation_values + 2 * static_cast<double>(c.in) * squared(c.image);
     result.layers.push_back(std::move(layer));
   }
   // 4096 at the published width of 64.
@@ -155,6 +163,7 @@ model_description describe_vgg(const model_specification& x) {
     layer_description layer{name, {}, {}, {out}, 2.0 * static_cast<double>(in * out), static_cast<double>(out)};
     if (i == 2 || x.dropout > 0)
       layer.activation_values *= 2; // with the loss's; with what the mask was multiplied with
+    layer.bfloat16_activation_bytes = 4 * layer.activation_values + 2 * static_cast<double>(in);
     add_linear(layer, name, in, out, initial_value::normal, 0.01, initial_value::zeros);
     result.layers.push_back(std::move(layer));
     in = out;

@@ -4,6 +4,7 @@
 #include "protocols/model/exported_model.hpp"
 #include "protocols/model/parameter_runs.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
@@ -30,7 +31,7 @@ std::uint64_t values_of(const std::vector<tensor_description>& tensors) {
 
 void add_linear(layer_description& layer, const std::string& name, std::int64_t in, std::int64_t out,
                 initial_value initial, double scale, initial_value bias) {
-  layer.tensors.push_back({name + ".weight", {out, in}, initial, scale});
+  layer.tensors.push_back({name + ".weight", {out, in}, initial, scale, true});
   layer.tensors.push_back({name + ".bias", {out}, bias, bias == initial_value::uniform ? scale : 0});
 }
 
@@ -53,6 +54,10 @@ std::uint64_t layer_description::buffer_values() const {
 
 std::uint64_t layer_description::output_values() const {
   return product(output);
+}
+
+bool layer_description::has_matrices() const {
+  return std::ranges::any_of(tensors, &tensor_description::is_matrix);
 }
 
 std::uint64_t extra_input::values() const {

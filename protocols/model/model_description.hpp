@@ -25,6 +25,7 @@ struct tensor_description {
   std::vector<std::int64_t> shape;
   initial_value initial = initial_value::zeros;
   double scale = 0;
+  bool is_matrix = false; ///< a factor of products, in the type that job.precision says
 
   std::uint64_t values() const; ///< number of elements
 };
@@ -39,12 +40,15 @@ struct layer_description {
   double forward_flop = 0;      ///< floating-point operations of one sample's forward pass; backward is twice that
   double activation_values = 0; ///< float32 values per sample kept from forward to backward: the output and what lies
                                 ///< within, not the input; the last layer's include the loss's
+  /// Bytes of the same if products are in bfloat16, with the input's copy for them; 0 for models of users.
+  double bfloat16_activation_bytes = 0;
 
   bool reads_extras = false; ///< see model_description::extras
 
   std::uint64_t parameters() const;    ///< elements of the flat parameters
   std::uint64_t buffer_values() const; ///< elements of the flat buffers
   std::uint64_t output_values() const; ///< elements of one sample's output
+  bool has_matrices() const;
 };
 
 /// Two tensors of the same shape that are one parameter: both layers hold a copy (with moments of its own, equal in

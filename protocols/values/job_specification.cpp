@@ -162,6 +162,8 @@ std::string problem_of(const job_specification& job) {
   if (m.kind == "plugin")
     c.require(!m.path.empty() && !m.exported.empty() && m.plugin.size() == 64, "model.path",
               "must name what `parcae-node --describe` wrote");
+  c.require(!m.is_own() || !job.in_bfloat16(), "job.precision",
+            "must be \"float32\" for a model of kind \"" + m.kind + "\": its layers compute in the types they name");
   check_url(c, m.weights, "model.weights");
   if (m.of_masked_tokens())
     c.require(m.mask_token < m.vocabulary, "model.mask_token", "must be below model.vocabulary");

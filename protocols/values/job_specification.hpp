@@ -119,8 +119,9 @@ struct job_specification {
   std::string name = "job";
   std::uint64_t steps = 100;
   std::uint64_t seed = 1;
-  std::uint32_t threads = 1;        ///< intra-op threads of every executor; part of the exactness contract
-  bool reproducible = true;         ///< false: plain all-reduce
+  std::uint32_t threads = 1;         ///< intra-op threads of every executor; part of the exactness contract
+  bool reproducible = true;          ///< false: plain all-reduce
+  std::string precision = "float32"; ///< of matrix products: "float32" or "bfloat16"
   std::uint64_t evaluate_every = 0; ///< steps between evaluations on the validation samples, also at both ends; 0: none
   model_specification model;
   data_specification data;
@@ -148,12 +149,14 @@ struct job_specification {
 
   /// M, micro-batches per step.
   std::uint32_t micro_batches() const { return global_batch / micro_batch; }
+  /// Whether products of matrices and attention are computed in bfloat16; all else is float32 anyway.
+  bool in_bfloat16() const { return precision == "bfloat16"; }
 };
 BOOST_DESCRIBE_STRUCT(job_specification, (),
                       (name, steps, seed, threads, reproducible, model, data, global_batch, micro_batch, optimizer,
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
                        policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
-                       evaluate_every, recompute, min_instances, patience, min_delta, checkpoint))
+                       evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

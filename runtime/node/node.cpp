@@ -4,6 +4,7 @@
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/plugin/plugins.hpp"
+#include "gpu/training/exact_settings.hpp"
 #include "gpu/training/identity.hpp"
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/base/durable_file.hpp"
@@ -267,6 +268,7 @@ std::string name_for(const node_options& options) {
 int run_node(const node_options& given) {
   auto options = given;
   options.name = name_for(options);
+  make_libtorch_exact(); // before there are threads, or a GPU's libraries
   const auto devices = devices_for(options);
   if (!options.slots)
     options.slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(devices.size()));

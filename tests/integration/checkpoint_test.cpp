@@ -111,13 +111,11 @@ struct checkpoint : cluster_test {
   std::optional<std::string> digest_in(const std::filesystem::path& exported) {
     return python(digest_of_gpt, {exported.string()});
   }
+
+  void kill_all_and_go_on(job_specification job);
 };
 
-// given: a job with checkpoints, exported while it runs; manager, keeper and workers are killed; a new cluster with
-// another keeper's folder, and --resume of the folder of all its checkpoints / expected: it goes on from the newest
-// one, and ends with the bits of an undisturbed run; what is exported has exactly these, under PyTorch's names
-TEST_F(checkpoint, everything_is_killed_and_the_job_goes_on) {
-  auto job = small_job(300);
+void checkpoint::kill_all_and_go_on(job_specification job) {
   job.checkpoint_every = 20;
   job.min_depth = 2;
   cluster->start_keeper();
@@ -158,6 +156,20 @@ TEST_F(checkpoint, everything_is_killed_and_the_job_goes_on) {
     GTEST_SKIP() << "python3 has no safetensors: run deploy/setup to have exported files read by it";
   EXPECT_EQ(*digest, reference.parameters_sha256);
   EXPECT_NE(digest_in(exported), std::string()) << "the running job's file is read as well";
+}
+
+// given: a job with checkpoints, exported while it runs; manager, keeper and workers are killed; a new cluster with
+// another keeper's folder, and --resume of the folder of all its checkpoints / expected: it goes on from the newest
+// one, and ends with the bits of an undisturbed run; what is exported has exactly these, under PyTorch's names
+TEST_F(checkpoint, everything_is_killed_and_the_job_goes_on) {
+  kill_all_and_go_on(small_job(300));
+}
+
+// given: the same in bfloat16 / expected: likewise; what is exported is float32
+TEST_F(checkpoint, everything_is_killed_and_a_job_in_bfloat16_goes_on) {
+  auto job = small_job(300);
+  job.precision = "bfloat16";
+  kill_all_and_go_on(job);
 }
 
 // given: two keepers with a folder each, one copy of every layer; everything is killed, and new keepers have the

@@ -22,12 +22,11 @@ struct preemption : cluster_test {
         return static_cast<double>(i.lost_at_us - since_us) / 1000;
     return -1;
   }
+
+  void kill_one_that_trains(const job_specification& job);
 };
 
-// given: SIGKILL of a worker that has a place, later its return / expected: seen at once, training goes on, identical
-// parameters
-TEST_F(preemption, a_killed_worker_costs_no_bit) {
-  auto job = small_job(200);
+void preemption::kill_one_that_trains(const job_specification& job) {
   cluster->start_keeper();
   for (auto name : {"a", "b", "c"})
     cluster->start_node(name);
@@ -47,6 +46,19 @@ TEST_F(preemption, a_killed_worker_costs_no_bit) {
   EXPECT_EQ(end.steps_done, job.steps);
   EXPECT_FALSE(end.parameters_sha256.empty());
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: SIGKILL of a worker that has a place, later its return / expected: seen at once, training goes on, identical
+// parameters
+TEST_F(preemption, a_killed_worker_costs_no_bit) {
+  kill_one_that_trains(small_job(200));
+}
+
+// given: the same in bfloat16 / expected: likewise
+TEST_F(preemption, a_killed_worker_costs_no_bit_in_bfloat16) {
+  auto job = small_job(200);
+  job.precision = "bfloat16";
+  kill_one_that_trains(job);
 }
 
 // given: all workers are killed at once / expected: the job goes on from the keeper when others come

@@ -81,23 +81,27 @@ TEST_F(weights_job, what_goes_in_comes_out) {
   EXPECT_EQ(same.status, 0) << same.error;
 }
 
-// given: the same GPT-2 / expected: its loss on held-back text is the one that transformers computes; weights in 16
-// bits are exact, and end as what was loaded from them
+// given: the same GPT-2 / expected: its loss on held-back text is the one that transformers computes, nearly so with
+// products in bfloat16; weights in 16 bits are exact, and all end as what was loaded
 TEST_F(weights_job, its_loss_is_that_of_transformers) {
   cluster->start_keeper();
   cluster->start_node("a");
   const std::string text = "/usr/share/common-licenses/GPL-3";
   std::vector<std::string> pairs{"compare"}, folders{"loss", text, "8"};
   std::vector<double> losses;
-  for (const std::string kind : {"pretrained", "float16", "bfloat16"}) {
-    SCOPED_TRACE(kind);
+  const std::pair<std::string, std::string> table[] = {
+      {"pretrained", "float32"}, {"float16", "float32"}, {"bfloat16", "float32"}, {"pretrained", "bfloat16"}};
+  for (const auto& [kind, precision] : table) {
+    const auto name = kind + "-" + precision;
+    SCOPED_TRACE(name);
     const auto end = wait_for_end(
-        submit(write(kind, "[job]\nevaluate_every = 1\nsteps = 1\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\n"
-                           "learning_rate = 0\n[data]\nkind = \"text\"\nvalidation = 8\npath = \"" +
+        submit(write(name, "[job]\nprecision = \"" + precision +
+                               "\"\nevaluate_every = 1\nsteps = 1\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\n"
+                               "learning_rate = 0\n[data]\nkind = \"text\"\nvalidation = 8\npath = \"" +
                                text + "\"\n" + gpt(kind))));
     ASSERT_EQ(end.state, "done") << end.problem;
     losses.push_back(end.validation_loss);
-    const auto exported = (folder.path() / ("exported-" + kind)).string();
+    const auto exported = (folder.path() / ("exported-" + name)).string();
     ASSERT_EQ(run({"export", std::to_string(end.id), "--layout", "huggingface", "--output", exported}).status, 0);
     folders.push_back((models / "gpt" / kind).string());
     pairs.insert(pairs.end(), {folders.back(), exported});
@@ -105,10 +109,10 @@ TEST_F(weights_job, its_loss_is_that_of_transformers) {
   const auto theirs = python(folders);
   ASSERT_EQ(theirs.status, 0) << theirs.error;
   std::istringstream lines(theirs.output);
-  for (const auto loss : losses) {
+  for (std::size_t i = 0; i < losses.size(); ++i) {
     double wanted = 0;
     ASSERT_TRUE(lines >> wanted);
-    EXPECT_NEAR(loss, wanted, 1e-5);
+    EXPECT_NEAR(losses[i], wanted, table[i].second == "float32" ? 1e-5 : 1e-2);
   }
   const auto same = python(pairs);
   EXPECT_EQ(same.status, 0) << same.error;

@@ -16,6 +16,7 @@ struct memory_case {
   const char* kind;
   bool recompute;
   double dropout = 0;
+  const char* precision = "float32";
 };
 
 job_specification job_of(const memory_case& x) {
@@ -41,6 +42,7 @@ job_specification job_of(const memory_case& x) {
   job.micro_batch = 4;
   job.virtual_replicas = 4;
   job.recompute = x.recompute;
+  job.precision = x.precision;
   job.model.dropout = x.dropout;
   job.keeper_every = 1'000'000;
   return job;
@@ -70,8 +72,9 @@ TEST_P(memory, is_estimated) {
     const auto estimate = memory_of(job, costs, bounds, rank, 1, 0);
     const double ratio = static_cast<double>(estimate.total() - estimate.arriving) / static_cast<double>(peak);
     std::cout << GetParam().kind << (GetParam().recompute ? " recomputed" : "")
-              << (GetParam().dropout > 0 ? " with dropout" : "") << ", stage " << rank << ": "
-              << static_cast<double>(peak) / (1 << 20) << " MiB measured, estimated over measured " << ratio << "\n";
+              << (GetParam().dropout > 0 ? " with dropout" : "") << ", " << GetParam().precision << ", stage " << rank
+              << ": " << static_cast<double>(peak) / (1 << 20) << " MiB measured, estimated over measured " << ratio
+              << "\n";
     EXPECT_GT(ratio, 0.6); // convolutions unfold their inputs
     EXPECT_LT(ratio, 1.6);
   }
@@ -131,18 +134,21 @@ TEST(memory, of_snapshots_is_planned_with) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(kinds, memory,
-                         testing::Values(memory_case{"gpt", false}, memory_case{"gpt", true},
-                                         memory_case{"bert", false}, memory_case{"bert", true},
-                                         memory_case{"mlp", false}, memory_case{"mlp", true},
-                                         memory_case{"resnet", false}, memory_case{"resnet", true},
-                                         memory_case{"vgg", false}, memory_case{"gpt", false, 0.1},
-                                         memory_case{"bert", false, 0.1}, memory_case{"mlp", false, 0.1},
-                                         memory_case{"vgg", false, 0.1}),
-                         [](const auto& x) {
-                           return std::string(x.param.kind) + (x.param.recompute ? "_recomputed" : "") +
-                                  (x.param.dropout > 0 ? "_with_dropout" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    kinds, memory,
+    testing::Values(memory_case{"gpt", false}, memory_case{"gpt", true}, memory_case{"bert", false},
+                    memory_case{"bert", true}, memory_case{"mlp", false}, memory_case{"mlp", true},
+                    memory_case{"resnet", false}, memory_case{"resnet", true}, memory_case{"vgg", false},
+                    memory_case{"gpt", false, 0.1}, memory_case{"bert", false, 0.1}, memory_case{"mlp", false, 0.1},
+                    memory_case{"vgg", false, 0.1}, memory_case{"gpt", false, 0, "bfloat16"},
+                    memory_case{"gpt", true, 0, "bfloat16"}, memory_case{"gpt", false, 0.1, "bfloat16"},
+                    memory_case{"bert", false, 0.1, "bfloat16"}, memory_case{"mlp", false, 0, "bfloat16"},
+                    memory_case{"resnet", false, 0, "bfloat16"}, memory_case{"vgg", false, 0.1, "bfloat16"}),
+    [](const auto& x) {
+      return std::string(x.param.kind) + (x.param.recompute ? "_recomputed" : "") +
+             (x.param.dropout > 0 ? "_with_dropout" : "") +
+             (std::string_view(x.param.precision) == "float32" ? "" : "_bfloat16");
+    });
 
 } // namespace
 } // namespace parcae

@@ -184,6 +184,26 @@ TEST_F(optimizer_test, runs_are_treated_as_buffers_of_their_own) {
   }
 }
 
+// given: each optimizer, as one run and as three, with a copy and without / expected: the same parameters; the copy is
+// what they are rounded to
+TEST_F(optimizer_test, writes_a_rounded_copy) {
+  const std::int64_t n = 1003;
+  const std::vector<parameter_run> three{{100, true, 1}, {3, false, 2}, {900, true, 0.5}};
+  for (const auto& x : optimizers())
+    for (const auto& runs : {std::vector<parameter_run>{}, three}) {
+      auto with = random_values(n, 1), without = with.clone();
+      auto moments = zero_moments(x, n), others = zero_moments(x, n);
+      const auto copy = at::zeros({n}, at::kBFloat16);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        const auto gradient = random_values(n, 2 + step);
+        apply_optimizer(x, with, moments, gradient, step, 1e-2, 0.5, runs, processor(), copy);
+        apply_optimizer(x, without, others, gradient, step, 1e-2, 0.5, runs);
+        EXPECT_TRUE(at::equal(with, without));
+        EXPECT_TRUE(at::equal(copy, with.to(at::kBFloat16)));
+      }
+    }
+}
+
 TEST_F(optimizer_test, leaves_the_gradient_alone_and_accepts_leaves_of_a_graph) {
   for (const auto& x : optimizers()) {
     auto parameters = random_values(40, 1).requires_grad_(true);

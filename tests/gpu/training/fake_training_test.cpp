@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <tuple>
 
 namespace parcae {
 namespace {
@@ -33,20 +34,27 @@ job_specification short_job(const std::string& kind) {
   return job;
 }
 
-class fake_training : public ::testing::TestWithParam<const char*> {};
+class fake_training : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
-// given: a model of each kind on devices, through three changes / expected: the bits of the undisturbed run there
+// given: a model of each kind on devices, in both precisions, through three changes / expected: the bits of the
+// undisturbed run there
 TEST_P(fake_training, shapes_change_no_bit) {
-  const auto job = short_job(GetParam());
+  auto job = short_job(std::get<0>(GetParam()));
+  job.precision = std::get<1>(GetParam());
   ASSERT_EQ(problem_of(job), "");
   EXPECT_EQ(digest_after(job, {{2, 2}, {3, 1}, {1, 4}}, two_on_each), undisturbed_digest(job, two_on_each));
 }
 
-INSTANTIATE_TEST_SUITE_P(kinds, fake_training, ::testing::Values("gpt", "mlp", "bert", "resnet", "vgg"));
+INSTANTIATE_TEST_SUITE_P(kinds, fake_training,
+                         ::testing::Combine(::testing::Values("gpt", "mlp", "bert", "resnet", "vgg"),
+                                            ::testing::Values("float32", "bfloat16")));
+
+class fake_training_kills : public ::testing::TestWithParam<const char*> {};
 
 // given: a worker that dies at each of these points of a step, and another in its place / expected: the same bits
-TEST(fake_training_kills, change_no_bit) {
+TEST_P(fake_training_kills, change_no_bit) {
   auto job = short_job("gpt");
+  job.precision = GetParam();
   job.steps = 10;
   job.keeper_every = 1;
   const auto expected = undisturbed_digest(job, two_on_each);
@@ -67,6 +75,8 @@ TEST(fake_training_kills, change_no_bit) {
     EXPECT_EQ(cluster.final_digest(), expected) << phase;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(precisions, fake_training_kills, ::testing::Values("float32", "bfloat16"));
 
 } // namespace
 } // namespace parcae

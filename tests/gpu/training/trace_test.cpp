@@ -180,6 +180,8 @@ job_specification job_of(const std::string& kind) {
     job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
   if (kind == "vgg")
     job.model = {.kind = "vgg", .layers = 11, .width = 2, .dropout = 0.3};
+  if (kind == "gpt_bfloat16")
+    job.precision = "bfloat16";
   if (kind == "resnet" || kind == "vgg") {
     job.data.kind = "synthetic";
     job.data.path = {};
@@ -207,7 +209,7 @@ TEST_P(model_kind, keeps_its_bits_through_a_trace) {
   EXPECT_GE(compared, 10u);
 }
 
-INSTANTIATE_TEST_SUITE_P(kinds, model_kind, ::testing::Values("gpt", "mlp", "bert", "resnet", "vgg"),
+INSTANTIATE_TEST_SUITE_P(kinds, model_kind, ::testing::Values("gpt", "mlp", "bert", "resnet", "vgg", "gpt_bfloat16"),
                          [](const auto& x) { return std::string(x.param); });
 
 } // namespace

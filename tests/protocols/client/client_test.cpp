@@ -44,6 +44,7 @@ TEST(client, requests_round_trip) {
   expected.optimizer.rate_factors = "*=2";
   expected.patience = 3;
   expected.min_delta = 0.25;
+  expected.precision = "bfloat16";
   expected.checkpoint = {"s3://bucket/prefix", "https://minio.example:9000", "eu-central-1"};
   expected.data.source = {{"/one", 2}, {"/two", 3}};
   expected.data.token_bytes = 4;
@@ -73,6 +74,7 @@ TEST(client, requests_round_trip) {
   EXPECT_EQ(job.optimizer.rate_factors, expected.optimizer.rate_factors);
   EXPECT_EQ(job.patience, 3u);
   EXPECT_EQ(job.min_delta, 0.25);
+  EXPECT_EQ(job.precision, "bfloat16");
   EXPECT_EQ(job.max_depth, expected.max_depth);
   EXPECT_EQ(job.planning_interval_ms, expected.planning_interval_ms);
   EXPECT_EQ(job.checkpoint_every, expected.checkpoint_every);
