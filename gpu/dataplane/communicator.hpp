@@ -1,7 +1,8 @@
 #pragma once
 
 // Bytes between the participants of one generation. Torch-free; implemented over TCP (tcp_communicator.hpp), and on top
-// of that for the memory of devices (staged_communicator.hpp).
+// of that for the memory of devices: through the host (staged_communicator.hpp), or from device to device
+// (nccl_communicator.hpp).
 
 #include "gpu/device/device.hpp"
 #include "protocols/model/snapshot.hpp"
@@ -41,6 +42,7 @@ enum class channel : std::uint16_t {
   shard,          ///< state in a migration
   statistics,     ///< what micro-batches add to running statistics
   evaluation,     ///< output of a stage for a micro-batch of the validation samples
+  order,          ///< notes about messages that go another way (message_order.hpp)
 };
 
 /// What a frame says about its payload besides its length; checked by the receiver.
@@ -66,7 +68,7 @@ using ticket = std::shared_ptr<transmission>;
 
 /// Connections to all participants of one generation. Messages between two participants keep their order: the n-th
 /// receive posted for a peer takes the n-th message that peer sent, and their tags and lengths must agree. Any number
-/// of sends and receives may be under way, in both directions at once.
+/// of sends and receives may be under way, in both directions at once. A send may last until its receive is posted.
 ///
 /// Memory of a device is used in the order of its compute stream: what is sent is what the work given before leaves
 /// there, and what came is there for the work given after wait().
@@ -91,6 +93,11 @@ public:
   virtual void wait(const ticket& x, std::chrono::milliseconds limit) = 0;
   /// Whether wait() would return or throw at once. Moves what can be moved.
   virtual bool done(const ticket& x) = 0;
+
+  /// Throws communication_error if what came to a device before the last wait() may be anything, as some of the work of
+  /// this communicator there was cut off: that ends as if nothing was wrong. To be called once the device's work is
+  /// done.
+  virtual void check() {}
 
   /// Closes all connections; pending and later transmissions fail at once. Returns when no
   /// buffer of the host is touched any more; those of a device may be until this object is destroyed.

@@ -2,6 +2,7 @@
 
 // One connect() of a data port under way.
 
+#include "gpu/dataplane/frames.hpp"
 #include "gpu/dataplane/port_side.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/choreography/choreography.hpp"
@@ -19,6 +20,7 @@ struct meeting_key {
   job_id job;
   generation of;
   std::uint32_t self = 0; ///< the participant here
+  purpose what = purpose::generation;
 
   friend auto operator<=>(const meeting_key&, const meeting_key&) = default;
 };
@@ -38,8 +40,8 @@ struct meeting {
   bool complete GUARDED_BY(mutex) = false;                 ///< all sockets are there
   std::optional<std::uint32_t> hopeless GUARDED_BY(mutex); ///< this participant refuses for good
 
-  meeting(const prepare& x, std::uint32_t self) :
-      key{x.job, x.next, self}, token(x.token), participants(x.target.participants), sockets(participants.size()),
+  meeting(const prepare& x, std::uint32_t self, purpose what) :
+      key{x.job, x.next, self, what}, token(x.token), participants(x.target.participants), sockets(participants.size()),
       dialling(participants.size()), problems(participants.size(), "did not connect"),
       complete(participants.size() == 1) {}
 

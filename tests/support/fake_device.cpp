@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -88,6 +89,15 @@ public:
     free_[std::countr_zero(part.mapped())].push_back(x);
   }
 
+  bool is_given_out(const std::byte* x, std::size_t n) {
+    const std::lock_guard held(mutex_);
+    auto after = sizes_.upper_bound(const_cast<std::byte*>(x));
+    if (after == sizes_.begin())
+      return false;
+    --after;
+    return x + n <= after->first + after->second;
+  }
+
   bool has(const void* x) const {
     return static_cast<const std::byte*>(x) >= given_ && static_cast<const std::byte*>(x) < given_ + arena_bytes;
   }
@@ -153,8 +163,13 @@ public:
   std::shared_ptr<event> record() override {
     auto x = std::make_shared<fake_event>();
     work([x] { x->happen(); });
+    ++records;
     return x;
   }
+
+  virtual void work(std::function<void()> f) = 0;
+
+  std::atomic<std::uint64_t> records = 0;
 
   void add_values(float* to, const float* left, const float* right, std::size_t n) override {
     work([=, this] { on().add_values(at(to), at(left), at(right), n); });
@@ -197,9 +212,6 @@ public:
     work([=, this] { on().drop_values(at(to), at(from), n, mask, first); });
   }
 
-protected:
-  virtual void work(std::function<void()> f) = 0;
-
 private:
   stream& on() const { return below_->compute(); }
 
@@ -232,7 +244,6 @@ public:
       throw device_error("an event does not come");
   }
 
-private:
   void work(std::function<void()> f) override { f(); }
 };
 
@@ -247,9 +258,9 @@ public:
     work([x = dynamic_cast<const fake_event&>(x).shared_from_this()] { x->wait(std::chrono::minutes(1)); });
   }
 
-private:
   void work(std::function<void()> f) override { queue_.put(std::move(f)); }
 
+private:
   void run() {
     std::mt19937 draw(std::random_device{}());
     while (const auto f = queue_.take()) {
@@ -267,7 +278,11 @@ private:
 
 class fake final : public device {
 public:
-  explicit fake(std::uint32_t number) {
+  fake(std::uint32_t number, bool late) {
+    if (late)
+      compute_ = std::make_unique<late_stream>(memory_);
+    else
+      compute_ = std::make_unique<prompt_stream>(memory_);
     facts_.type = "fake";
     facts_.place = "privateuseone:" + std::to_string(number);
     facts_.name = facts_.computes_as = "a fake device";
@@ -288,37 +303,60 @@ public:
             }};
   }
   std::unique_ptr<stream> make_stream() override { return std::make_unique<late_stream>(memory_); }
-  stream& compute() override { return compute_; }
+  stream& compute() override { return *compute_; }
 
-  const arena& memory() const { return memory_; }
+  arena& memory() { return memory_; }
 
 private:
   device_facts facts_;
   arena memory_;
-  prompt_stream compute_{memory_};
+  std::unique_ptr<fake_stream> compute_;
 };
 
-fake& numbered(std::uint32_t number) {
-  static std::mutex mutex;
-  static std::array<fake*, fake_devices> made{}; // never destroyed: LibTorch keeps tensors
-  const std::lock_guard held(mutex);
-  auto& x = made.at(number);
+std::mutex devices_mutex;
+std::array<std::array<fake*, fake_devices>, 2> devices{}; ///< prompt, late; never destroyed: LibTorch keeps tensors
+
+fake& numbered(std::uint32_t number, bool late) {
+  const std::lock_guard held(devices_mutex);
+  auto& x = devices.at(late).at(number);
   if (!x)
-    x = new fake(number);
+    x = new fake(number, late);
   return *x;
+}
+
+fake& owner_of(const void* x) {
+  const std::lock_guard held(devices_mutex);
+  for (const auto& kind : devices)
+    for (auto* device : kind)
+      if (device && device->memory().has(x))
+        return *device;
+  throw device_error("an address that no fake device has given out");
 }
 
 } // namespace
 
 device& fake_device(std::uint32_t number) {
-  return numbered(number);
+  return numbered(number, false);
+}
+
+device& late_fake_device(std::uint32_t number) {
+  return numbered(number, true);
+}
+
+void give_work(stream& on, std::function<void()> f) {
+  dynamic_cast<fake_stream&>(on).work(std::move(f));
+}
+
+std::uint64_t events_of(const stream& x) {
+  return dynamic_cast<const fake_stream&>(x).records;
+}
+
+bool is_given_out(const void* x, std::size_t bytes) {
+  return owner_of(x).memory().is_given_out(static_cast<const std::byte*>(x), bytes);
 }
 
 void* readable(const void* x) {
-  for (std::uint32_t i = 0; i < fake_devices; ++i)
-    if (const auto& memory = numbered(i).memory(); memory.has(x))
-      return memory.readable(x);
-  throw device_error("an address that no fake device has given out");
+  return owner_of(x).memory().readable(x);
 }
 
 } // namespace parcae

@@ -5,7 +5,9 @@
 
 #include "gpu/device/device.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace parcae {
 
@@ -19,6 +21,18 @@ inline constexpr std::uint32_t fake_devices = 16;
 /// pauses. Throws device_error where a GPU would fail: another device's memory, or memory of the host that is not
 /// pinned.
 device& fake_device(std::uint32_t number);
+
+/// Others, whose compute stream's work is also done by a thread, later. Nothing of LibTorch is there.
+device& late_fake_device(std::uint32_t number);
+
+/// Has the stream call f in its turn: for doubles of libraries. What comes after it in the stream waits.
+void give_work(stream& on, std::function<void()> f);
+
+/// How many events were recorded in it.
+std::uint64_t events_of(const stream& x);
+
+/// Whether these bytes are of memory that was allocated and not given back.
+bool is_given_out(const void* x, std::size_t bytes);
 
 /// Where the processor finds what is at x, which a device has given out: for operators in tests.
 void* readable(const void* x);

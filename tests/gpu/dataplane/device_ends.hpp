@@ -3,7 +3,7 @@
 // A communicator for tests that give it memory of the host: each message goes from memory of a fake device to memory of
 // another.
 
-#include "gpu/dataplane/staged_communicator.hpp"
+#include "gpu/dataplane/communicator.hpp"
 #include "tests/support/fake_device.hpp"
 
 #include <cstring>
@@ -15,8 +15,7 @@ namespace parcae::testing {
 
 class device_ends final : public communicator {
 public:
-  device_ends(std::unique_ptr<communicator> below, device& on) :
-      on_(on), below_(make_staged_communicator(std::move(below), on)) {}
+  device_ends(std::unique_ptr<communicator> below, device& on) : on_(on), below_(std::move(below)) {}
 
   std::uint32_t self() const override { return below_->self(); }
   std::uint32_t size() const override { return below_->size(); }

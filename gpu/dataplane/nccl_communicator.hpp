@@ -1,0 +1,84 @@
+#pragma once
+
+// A communicator that moves what is in the memory of devices by NCCL. Torch- and CUDA-free: over nccl_library.
+
+#include "gpu/dataplane/communicator.hpp"
+#include "gpu/device/nccl_library.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+struct nccl_limits {
+  std::chrono::milliseconds make{20'000}; ///< until the communicator is made and warm
+  std::chrono::milliseconds end{2'000};   ///< for the device's and NCCL's work after abort()
+};
+
+/// NCCL on a slot's device, for one communicator after the other. Any thread.
+struct nccl_slot {
+  device& on; ///< until the process ends, as the library: NCCL's thread may be lost
+  nccl_library& calls;
+  /// Called once if memory may still be written after nccl_limits::end, so that nobody may use it again: the process
+  /// should end, and this function not return. One line.
+  std::function<void(const std::string&)> on_stuck;
+  nccl_limits limits{};
+
+  std::atomic<bool> busy = false; ///< a communicator is not yet ended: no other one runs
+  std::atomic<bool> lost = false; ///< a call never returned: there will be no other one
+};
+
+/// Of the process. Each communicator that could not be made leaves a thread and a socket of NCCL's in the process of
+/// participant 0, so that no more are tried after so many.
+class nccl_allowance {
+public:
+  static constexpr std::uint32_t most_failed = 16;
+
+  void note_failed() { ++failed_; }
+  bool spent() const { return failed_ >= most_failed; }
+
+private:
+  std::atomic<std::uint32_t> failed_ = 0;
+};
+
+/// From its making on, all goes as before while NCCL's communicator is made and its connections are tried; from
+/// take_over() on messages in memory of the device go by NCCL. They have an order of their own then: the n-th receive
+/// posted there for a peer takes the n-th message which that peer sends from memory of its device.
+///
+/// One thread, which it starts, makes all calls of NCCL; others, one for each peer, hear what it has posted. wait() of
+/// a message returns when its bytes will be moved in the order of the compute stream: that takes no time of the device.
+/// abort() returns at once; the destructor waits until nothing is moved any more, at most nccl_limits::end, and then
+/// leaves NCCL's thread behind. Without abort() it first lets peers have what they waited for.
+class nccl_communicator : public communicator {
+public:
+  enum class phase : std::uint8_t { making, ready, in_use, failed };
+  struct report {
+    phase now = phase::making;
+    std::string problem; ///< failed: why, one line
+  };
+
+  virtual report state() const = 0;
+  /// Returns what state() says once it is not `making`, which is after nccl_limits::make at most.
+  virtual report wait_until_made() = 0;
+
+  /// All participants call it between the same two messages, when all are `ready`. Throws communication_error if this
+  /// one is not.
+  virtual void take_over() = 0;
+};
+
+/// `below` has all messages until take_over(), and those of the host for ever; `notes` are connections to the same
+/// participants with nothing else on them. `names` are the participants', for error messages. A participant with whom
+/// something went wrong, or who left in the midst of a message, ends all messages by NCCL; one that left otherwise, its
+/// own.
+std::unique_ptr<nccl_communicator> make_nccl_communicator(std::unique_ptr<communicator> below,
+                                                          std::unique_ptr<communicator> notes,
+                                                          std::vector<std::string> names,
+                                                          std::shared_ptr<nccl_slot> slot,
+                                                          std::shared_ptr<nccl_allowance> allowed);
+
+} // namespace parcae

@@ -1,0 +1,441 @@
+#include "tests/support/nccl_double.hpp"
+
+#include "tests/support/fake_device.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+namespace parcae::testing {
+
+namespace {
+
+struct double_participant;
+struct double_communicator;
+
+struct double_operation {
+  bool sends;
+  std::uint32_t peer;
+  std::byte* bytes;
+  std::size_t n;
+};
+
+struct double_group {
+  std::vector<double_operation> operations;
+  stream* on = nullptr;
+  std::uint64_t events = 0;                                ///< of the stream, when the group was ended
+  std::map<std::uint32_t, const double_group*> other_ends; ///< by participant
+};
+
+/// An operation whose turn in its stream has come.
+struct double_transfer {
+  double_communicator* owner;
+  double_group* of;
+  double_operation what;
+  bool done = false;
+};
+
+struct double_communicator {
+  double_participant* by;
+  std::uint64_t id;
+  std::uint32_t rank;
+  nccl_result now = nccl_result::in_progress;
+  bool spoiled = false, aborted = false;
+  std::thread::id thread;
+};
+
+struct double_participant {
+  std::uint32_t rank;
+  std::size_t calling = 0;
+  bool dead = false;
+  std::array<std::uint64_t, nccl_calls> calls{};
+  std::shared_ptr<double_group> open;
+  double_communicator* open_on = nullptr;
+  std::vector<std::shared_ptr<double_communicator>> communicators;
+};
+
+using hold = std::unique_lock<std::mutex>;
+
+} // namespace
+
+class nccl_double::world {
+public:
+  explicit world(std::uint64_t seed) : draw_(seed), thread_([this] { run(); }) {}
+
+  ~world() {
+    release();
+    {
+      hold held(mutex_);
+      changed_.wait(held, [&] { return busy_ == 0; });
+      over_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+
+  nccl_library& library(std::uint32_t rank);
+
+  void plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, nccl_fault what) {
+    library(rank);
+    const hold held(mutex_);
+    planned_[{rank, where}] = {count(rank, where) + nth, what};
+  }
+
+  void release() {
+    const hold held(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+
+  /// A call of a participant: what is common to all of them, then f, under the mutex.
+  template <class F>
+  nccl_result call(double_participant& by, nccl_call which, F f) {
+    hold held(mutex_);
+    ++busy_;
+    if (by.calling++ > 0)
+      note("two calls of one participant at once");
+    const auto n = ++by.calls[static_cast<std::size_t>(which)];
+    auto result = nccl_result::internal_error;
+    const auto found = planned_.find({by.rank, which});
+    const bool faulty = found != planned_.end() && found->second.at == n && !released_;
+    const auto fault = faulty ? found->second.what : nccl_fault::freeze;
+    if (faulty) {
+      by.dead |= fault == nccl_fault::die;
+      const auto tell = on_fault_;
+      held.unlock();
+      if (tell)
+        tell();
+      held.lock();
+    }
+    if (by.dead || (faulty && fault == nccl_fault::freeze))
+      changed_.wait(held, [&] { return released_; });
+    else if (faulty && fault == nccl_fault::fail)
+      result = nccl_result::system_error;
+    else if (!released_)
+      result = f();
+    if (faulty && fault == nccl_fault::spoil)
+      for (const auto& x : by.communicators)
+        x->spoiled = true;
+    --by.calling;
+    --busy_;
+    changed_.notify_all();
+    return result;
+  }
+
+  nccl_result make_id(nccl_id& id) {
+    id = {};
+    const auto number = ++ids_;
+    std::memcpy(id.data(), &number, sizeof number);
+    return nccl_result::success;
+  }
+
+  nccl_result begin(double_participant& by, nccl_handle*& made, std::uint32_t ranks, const nccl_id& id,
+                    std::uint32_t rank) {
+    auto x = std::make_shared<double_communicator>();
+    x->by = &by;
+    std::memcpy(&x->id, id.data(), sizeof x->id);
+    x->rank = rank;
+    x->thread = std::this_thread::get_id();
+    by.communicators.push_back(x);
+    made = reinterpret_cast<nccl_handle*>(x.get());
+    auto& begun = begun_[x->id];
+    begun.push_back(x);
+    if (begun.size() == ranks)
+      later([this, begun, number = x->id] {
+        made_.insert(number);
+        for (const auto& y : begun)
+          y->now = nccl_result::success;
+      });
+    return nccl_result::in_progress;
+  }
+
+  nccl_result state(nccl_handle* of) {
+    auto& x = at(of);
+    return x.spoiled ? nccl_result::remote_error : x.now;
+  }
+
+  nccl_result start_group(double_participant& by) {
+    if (by.open)
+      note("a group in a group");
+    by.open = std::make_shared<double_group>();
+    by.open_on = nullptr;
+    return nccl_result::success;
+  }
+
+  nccl_result add(double_participant& by, nccl_handle* of, double_operation x, stream& on) {
+    auto& to = at(of);
+    if (!by.open) {
+      note("an operation in no group");
+      return nccl_result::invalid_usage;
+    }
+    if (to.now != nccl_result::success)
+      note("an operation while the one before is in progress");
+    if (by.open_on && (by.open_on != &to || by.open->on != &on))
+      note("a group of two communicators or streams");
+    by.open_on = &to;
+    by.open->on = &on;
+    by.open->operations.push_back(x);
+    return nccl_result::success;
+  }
+
+  nccl_result end_group(double_participant& by) {
+    const auto g = std::exchange(by.open, nullptr);
+    if (!g || !by.open_on) {
+      note("the end of no group");
+      return nccl_result::invalid_usage;
+    }
+    const auto x = by.communicators.back();
+    g->events = events_of(*g->on);
+    x->now = nccl_result::in_progress;
+    later([this, x, g] { issue(x, g); });
+    return nccl_result::in_progress;
+  }
+
+  nccl_result abort(nccl_handle* of) {
+    auto& x = at(of);
+    if (x.aborted)
+      note("a second abort");
+    x.aborted = true;
+    return nccl_result::success;
+  }
+
+  mutable std::mutex mutex_; ///< guards all
+  std::condition_variable changed_;
+  std::function<void()> on_fault_;
+  std::set<std::string> violations_;
+  std::uint64_t ids_ = 0;
+  std::set<std::uint64_t> made_; ///< ids with which all have begun
+
+  std::uint64_t count(std::uint32_t rank, nccl_call which) {
+    return participants_.at(rank).first.calls[static_cast<std::size_t>(which)];
+  }
+
+private:
+  using way = std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>; ///< id, from, to
+  struct queues {
+    std::deque<double_transfer*> sends, receives;
+  };
+  struct planned_fault {
+    std::uint64_t at;
+    nccl_fault what;
+  };
+  using clock = std::chrono::steady_clock;
+
+  void note(const std::string& what) { violations_.insert(what); }
+
+  double_communicator& at(nccl_handle* x) {
+    auto& result = *reinterpret_cast<double_communicator*>(x);
+    if (result.thread != std::this_thread::get_id())
+      note("calls of several threads");
+    if (result.aborted)
+      note("a call after abort");
+    return result;
+  }
+
+  /// At once, or a little later.
+  void later(std::function<void()> f) {
+    const auto pause = std::chrono::microseconds(draw_() % 2 ? draw_() % 800 : 0);
+    late_.emplace(clock::now() + pause, std::move(f));
+    changed_.notify_all();
+  }
+
+  void run() {
+    hold held(mutex_);
+    while (!over_) {
+      if (late_.empty()) {
+        changed_.wait(held);
+      } else if (late_.begin()->first > clock::now()) {
+        changed_.wait_until(held, late_.begin()->first);
+      } else {
+        const auto f = std::move(late_.extract(late_.begin()).mapped());
+        if (!released_)
+          f();
+        changed_.notify_all();
+      }
+    }
+  }
+
+  void issue(const std::shared_ptr<double_communicator>& x, const std::shared_ptr<double_group>& g) {
+    if (x->aborted || x->by->dead)
+      return;
+    if (events_of(*g->on) != g->events)
+      note("an event was recorded before the group was in the stream");
+    x->now = nccl_result::success;
+    ++busy_;
+    give_work(*g->on, [this, x, g] { move(*x, *g); });
+  }
+
+  way way_of(const double_communicator& x, const double_operation& y) const {
+    return y.sends ? way{x.id, x.rank, y.peer} : way{x.id, y.peer, x.rank};
+  }
+
+  /// On the stream's thread. Waits for the other ends.
+  void move(double_communicator& x, double_group& g) {
+    hold held(mutex_);
+    std::deque<double_transfer> transfers;
+    for (const auto& y : g.operations) {
+      auto& t = transfers.emplace_back(double_transfer{&x, &g, y});
+      auto& q = ways_[way_of(x, y)];
+      (y.sends ? q.sends : q.receives).push_back(&t);
+    }
+    for (const auto& t : transfers)
+      match(way_of(x, t.what));
+    changed_.wait(held, [&] {
+      return x.aborted || released_ || std::ranges::all_of(transfers, [](const auto& t) { return t.done; });
+    });
+    for (auto& t : transfers) {
+      if (t.done)
+        continue;
+      auto& q = ways_[way_of(x, t.what)];
+      std::erase(t.what.sends ? q.sends : q.receives, &t);
+      if (!t.what.sends) // with a part of what it should be
+        std::memset(memory_of(t), 0x5A, (t.what.n + 1) / 2);
+    }
+    --busy_;
+    changed_.notify_all();
+  }
+
+  std::byte* memory_of(const double_transfer& t) {
+    if (!is_given_out(t.what.bytes, t.what.n))
+      note("memory that was given back");
+    return static_cast<std::byte*>(readable(t.what.bytes));
+  }
+
+  void match(const way& x) {
+    auto& q = ways_[x];
+    while (!q.sends.empty() && !q.receives.empty()) {
+      auto &from = *q.sends.front(), &to = *q.receives.front();
+      const auto gone = [](const double_transfer& t) { return t.owner->by->dead || t.owner->aborted; };
+      if (gone(from) || gone(to))
+        return;
+      if (from.what.n != to.what.n)
+        note("a send and a receive of different sizes");
+      note_ends(from, to);
+      note_ends(to, from);
+      std::memcpy(memory_of(to), memory_of(from), std::min(from.what.n, to.what.n));
+      from.done = to.done = true;
+      q.sends.pop_front();
+      q.receives.pop_front();
+      changed_.notify_all();
+    }
+  }
+
+  /// What one end has in one group the other has, too.
+  void note_ends(double_transfer& here, const double_transfer& there) {
+    const auto*& known = here.of->other_ends[there.owner->rank];
+    if (known && known != there.of)
+      note("groups whose ends differ");
+    known = there.of;
+  }
+
+  std::mt19937_64 draw_;
+  std::map<std::uint32_t, std::pair<double_participant, std::unique_ptr<nccl_library>>> participants_;
+  std::map<std::pair<std::uint32_t, nccl_call>, planned_fault> planned_;
+  std::map<std::uint64_t, std::vector<std::shared_ptr<double_communicator>>> begun_; ///< by id
+  std::map<way, queues> ways_;
+  std::multimap<clock::time_point, std::function<void()>> late_;
+  std::size_t busy_ = 0; ///< calls, and work in streams
+  bool released_ = false, over_ = false;
+  std::thread thread_; ///< does what is late
+};
+
+namespace {
+
+template <class World>
+class double_library final : public nccl_library {
+public:
+  double_library(World& world, double_participant& by) : world_(world), by_(by) {}
+
+  nccl_result make_id(nccl_id& id) override {
+    return world_.call(by_, nccl_call::make_id, [&] { return world_.make_id(id); });
+  }
+  nccl_result begin(nccl_handle*& made, std::uint32_t ranks, const nccl_id& id, std::uint32_t rank) override {
+    return world_.call(by_, nccl_call::begin, [&] { return world_.begin(by_, made, ranks, id, rank); });
+  }
+  nccl_result state(nccl_handle* x) override {
+    return world_.call(by_, nccl_call::state, [&] { return world_.state(x); });
+  }
+  nccl_result start_group() override {
+    return world_.call(by_, nccl_call::start_group, [&] { return world_.start_group(by_); });
+  }
+  nccl_result end_group() override {
+    return world_.call(by_, nccl_call::end_group, [&] { return world_.end_group(by_); });
+  }
+  nccl_result send(nccl_handle* x, std::uint32_t to, const void* bytes, std::size_t n, stream& on) override {
+    auto* from = static_cast<std::byte*>(const_cast<void*>(bytes));
+    return world_.call(by_, nccl_call::send, [&] { return world_.add(by_, x, {true, to, from, n}, on); });
+  }
+  nccl_result receive(nccl_handle* x, std::uint32_t from, void* bytes, std::size_t n, stream& on) override {
+    auto* to = static_cast<std::byte*>(bytes);
+    return world_.call(by_, nccl_call::receive, [&] { return world_.add(by_, x, {false, from, to, n}, on); });
+  }
+  nccl_result abort(nccl_handle* x) override {
+    return world_.call(by_, nccl_call::abort, [&] { return world_.abort(x); });
+  }
+  std::string last_error(nccl_handle*) override { return "the double says so"; }
+
+private:
+  World& world_;
+  double_participant& by_;
+};
+
+} // namespace
+
+nccl_library& nccl_double::world::library(std::uint32_t rank) {
+  const hold held(mutex_);
+  auto& [participant, library] = participants_[rank];
+  if (!library) {
+    participant.rank = rank;
+    library = std::make_unique<double_library<world>>(*this, participant);
+  }
+  return *library;
+}
+
+nccl_double::nccl_double(std::uint64_t seed) : world_(std::make_unique<world>(seed)) {}
+
+nccl_double::~nccl_double() = default;
+
+nccl_library& nccl_double::library(std::uint32_t rank) {
+  return world_->library(rank);
+}
+
+void nccl_double::plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, nccl_fault what) {
+  world_->plan(rank, where, nth, what);
+}
+
+void nccl_double::on_fault(std::function<void()> f) {
+  const hold held(world_->mutex_);
+  world_->on_fault_ = std::move(f);
+}
+
+void nccl_double::release() {
+  world_->release();
+}
+
+std::vector<std::string> nccl_double::violations() {
+  const hold held(world_->mutex_);
+  return {world_->violations_.begin(), world_->violations_.end()};
+}
+
+std::size_t nccl_double::listeners() {
+  const hold held(world_->mutex_);
+  return world_->ids_ - world_->made_.size();
+}
+
+std::uint64_t nccl_double::calls_of(std::uint32_t rank, nccl_call which) {
+  library(rank);
+  const hold held(world_->mutex_);
+  return world_->count(rank, which);
+}
+
+} // namespace parcae::testing
