@@ -415,8 +415,10 @@ private:
       meetings_.erase(at);
     if (auto absent = m.first_hopeless_or_missing())
       return absent; // not who left because of that one
+    // Who could not use connections for notes may have left them already, and trains without.
+    const bool may_leave = m.key.what == purpose::order;
     for (std::uint32_t i = 0; i < m.sockets.size(); ++i)
-      if (m.sockets[i] && (m.sockets[i]->closed() || m.sockets[i]->left())) {
+      if (m.sockets[i] && (m.sockets[i]->closed() || (!may_leave && m.sockets[i]->left()))) {
         m.problems[i] = "closed the connection again";
         return i;
       }

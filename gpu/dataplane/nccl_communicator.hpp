@@ -40,6 +40,7 @@ public:
   static constexpr std::uint32_t most_failed = 16;
 
   void note_failed() { ++failed_; }
+  std::uint32_t failed() const { return failed_; }
   bool spent() const { return failed_ >= most_failed; }
 
 private:
@@ -72,9 +73,9 @@ public:
 };
 
 /// `below` has all messages until take_over(), and those of the host for ever; `notes` are connections to the same
-/// participants with nothing else on them. `names` are the participants', for error messages. A participant with whom
-/// something went wrong, or who left in the midst of a message, ends all messages by NCCL; one that left otherwise, its
-/// own.
+/// participants with nothing else on them. `names` are the participants', for error messages.
+/// Who leaves in the midst of a group ends all messages by NCCL, as there is no other way to end those of the group;
+/// who leaves otherwise, or does not agree with this participant on a message, only its own.
 std::unique_ptr<nccl_communicator> make_nccl_communicator(std::unique_ptr<communicator> below,
                                                           std::unique_ptr<communicator> notes,
                                                           std::vector<std::string> names,

@@ -1,0 +1,244 @@
+#include "tests/gpu/dataplane/nccl_run.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+using namespace parcae;
+using namespace parcae::testing;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+namespace {
+
+using phase = nccl_communicator::phase;
+
+struct pair_by_nccl {
+  explicit pair_by_nccl(std::uint64_t seed = 1) : world(seed) {}
+
+  /// Connects both; returns when their communicators are made or have failed.
+  void connect() {
+    plan();
+    members.clear();
+    for (std::uint32_t i = 0; i < 2; ++i)
+      members.push_back(std::make_unique<nccl_member>(ports, i, slots[i], allowed));
+    ports.each([&](std::uint32_t i) { members[i]->connect(); });
+    ports.each([&](std::uint32_t i) { members[i]->comm->wait_until_made(); });
+  }
+
+  void plan() {
+    ++ports.plan.next.value;
+    for (std::uint32_t i = 0; i < 2; ++i)
+      if (!slots[i]) {
+        slots[i] =
+            std::make_shared<nccl_slot>(late_fake_device(i), world.library(i), [this](const std::string&) { ++stuck; });
+        slots[i]->limits = limits;
+      }
+  }
+
+  void take_over() {
+    for (auto& x : members)
+      x->comm->take_over();
+  }
+
+  nccl_communicator& of(std::uint32_t i) { return *members[i]->comm; }
+
+  nccl_limits limits{2s, 300ms};
+  std::atomic<int> stuck = 0;
+  nccl_double world;
+  cluster ports{2};
+  std::shared_ptr<nccl_allowance> allowed = std::make_shared<nccl_allowance>();
+  std::array<std::shared_ptr<nccl_slot>, 2> slots;
+  std::vector<std::unique_ptr<nccl_member>> members;
+};
+
+std::string what_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const communication_error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+} // namespace
+
+// given: a participant that is never heard of while the communicator is made / expected: the other ends it in time
+TEST(nccl_communicator, is_not_made_for_ever) {
+  pair_by_nccl x;
+  x.limits.make = 100ms;
+  x.world.plan(1, nccl_call::begin, 1, nccl_fault::freeze);
+  const auto begin = std::chrono::steady_clock::now();
+  x.connect();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+  EXPECT_THAT(x.of(0).state().problem, HasSubstr("making a communicator took longer than 100ms"));
+  EXPECT_EQ(x.of(1).state().now, phase::failed);
+  x.ports.each([&](std::uint32_t i) { x.members[i]->exchange(1, 1 - i, 2, 500); });
+  for (auto& m : x.members)
+    m->comm.reset();
+  EXPECT_EQ(x.stuck, 0) << "no memory but NCCL's is in danger";
+  x.world.release();
+  EXPECT_TRUE(eventually([&] { return !x.slots[1]->busy; }));
+}
+
+// given: messages before and after both take over / expected: all arrive; NCCL has only the latter, and not the host's
+TEST(nccl_communicator, takes_over_in_mid_run) {
+  pair_by_nccl x;
+  x.connect();
+  ASSERT_EQ(x.of(0).state().now, phase::ready) << x.of(0).state().problem;
+  const auto calls = x.world.calls_of(0, nccl_call::send);
+  x.ports.each([&](std::uint32_t i) { x.members[i]->exchange(1, 1 - i, 3, 1000); });
+  EXPECT_EQ(x.world.calls_of(0, nccl_call::send), calls);
+  x.take_over();
+  x.ports.each([&](std::uint32_t i) { x.members[i]->exchange(2, 1 - i, 3, 1000); });
+  EXPECT_EQ(x.world.calls_of(0, nccl_call::send), calls + 3);
+  const auto out = random_bytes(100, 1);
+  std::vector<std::byte> in(100);
+  const auto sent = x.of(0).send(1, {channel::exchange, 0, 0}, out);
+  x.of(1).wait(x.of(1).receive(0, {channel::exchange, 0, 0}, in), patience);
+  x.of(0).wait(sent, patience);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(x.world.calls_of(0, nccl_call::send), calls + 3);
+  EXPECT_EQ(x.of(0).state().now, phase::in_use);
+  x.members.clear();
+  EXPECT_THAT(x.world.violations(), IsEmpty());
+  EXPECT_EQ(x.world.listeners(), 0u);
+}
+
+// given: memory of another device / expected: refused
+TEST(nccl_communicator, takes_memory_of_its_device_only) {
+  pair_by_nccl x;
+  x.connect();
+  x.take_over();
+  auto& other = late_fake_device(5);
+  const auto memory = other.allocate(8);
+  EXPECT_THROW(x.of(0).send(1, {channel::shard, 0, 0}, const_memory_view(std::span(memory.get(), 8), &other)),
+               std::invalid_argument);
+}
+
+// given: a participant that cannot begin / expected: both say so and go on below; after as many failures as are allowed
+// NCCL is not called any more
+TEST(nccl_communicator, what_cannot_be_made_is_not_tried_for_ever) {
+  pair_by_nccl x;
+  for (std::uint32_t i = 0; i < nccl_allowance::most_failed; ++i) {
+    ASSERT_FALSE(x.allowed->spent()) << i;
+    x.world.plan(1, nccl_call::begin, 1, nccl_fault::fail);
+    x.connect();
+    EXPECT_EQ(x.of(0).state().now, phase::failed);
+    EXPECT_THAT(x.of(0).state().problem, HasSubstr("participant 1"));
+    EXPECT_THAT(x.of(1).state().problem, HasSubstr("making a communicator: a call of the system failed"));
+    EXPECT_NE(what_of([&] { x.of(0).take_over(); }), "");
+    if (i == 0)
+      x.ports.each([&](std::uint32_t j) { x.members[j]->exchange(1, 1 - j, 2, 500); });
+    x.members.clear(); // NCCL's threads have ended
+  }
+  EXPECT_TRUE(x.allowed->spent());
+  EXPECT_EQ(x.world.listeners(), nccl_allowance::most_failed);
+  x.connect();
+  EXPECT_THAT(x.of(0).state().problem, HasSubstr("stays on TCP"));
+  EXPECT_EQ(x.of(1).state().now, phase::failed);
+  EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), nccl_allowance::most_failed);
+  EXPECT_THAT(x.world.violations(), IsEmpty());
+}
+
+// given: a participant that dies once its peer's half of a group is in the stream / expected: the peer's wait has
+// returned, its device's work ends without error, and check says that it is worth nothing
+TEST(nccl_communicator, what_was_cut_off_is_said_to_be) {
+  pair_by_nccl x;
+  x.connect();
+  x.take_over();
+  auto& on = x.slots[0]->on;
+  const auto received = x.members[0]->post(7, 1, false, 0, 1000);
+  x.world.on_fault([&] {
+    EXPECT_TRUE(eventually([&] { return x.of(0).done(received); }));
+    x.members[1]->die();
+  });
+  x.world.plan(1, nccl_call::end_group, 1, nccl_fault::die);
+  const auto sent = x.members[1]->post(7, 0, true, 0, 1000);
+  x.of(0).wait(received, patience);
+  EXPECT_TRUE(on.compute().record()->wait(patience)) << "what was given ends";
+  EXPECT_THAT(what_of([&] { x.of(0).check(); }), HasSubstr("participant 1"));
+  const auto begin = std::chrono::steady_clock::now();
+  x.members[0]->comm.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+  EXPECT_EQ(x.stuck, 0);
+  x.world.release();
+  x.members.clear();
+  EXPECT_THAT(x.world.violations(), IsEmpty());
+}
+
+// given: an abort that does not return, with a group in the stream or without one / expected: waits end at once; with
+// one the process is to end; without, it may go on, but NCCL is not used again
+TEST(nccl_communicator, an_abort_that_never_returns) {
+  for (const bool under_way : {true, false}) {
+    pair_by_nccl x;
+    x.connect();
+    x.take_over();
+    x.world.plan(0, nccl_call::abort, 1, nccl_fault::freeze);
+    if (under_way) {
+      x.world.plan(1, nccl_call::start_group, 1, nccl_fault::freeze);
+      const auto sent = x.members[1]->post(7, 0, true, 0, 1000);
+      const auto received = x.members[0]->post(7, 1, false, 0, 1000);
+      x.of(0).wait(received, patience);
+    }
+    const auto open = x.members[0]->post(7, 1, false, 1, 1000);
+    const auto begin = std::chrono::steady_clock::now();
+    x.of(0).abort();
+    EXPECT_THAT(what_of([&] { x.of(0).wait(open, patience); }), HasSubstr("aborted"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 200ms);
+    x.members[0]->comm.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+    EXPECT_EQ(x.stuck, under_way ? 1 : 0);
+    EXPECT_TRUE(x.slots[0]->lost);
+    x.of(1).abort();
+    x.members[1]->comm.reset();
+    x.stuck = 0;
+    if (!under_way) {
+      x.connect();
+      EXPECT_THAT(x.of(0).state().problem, HasSubstr("never returned"));
+    }
+    x.world.release();
+    EXPECT_TRUE(eventually([&] { return !x.slots[0]->busy; })) << "what was lost has ended";
+    x.members.clear();
+    EXPECT_THAT(x.world.violations(), IsEmpty());
+  }
+}
+
+// given: errors of calls, and of the communicator's state / expected: messages fail at both ends, with the reason at
+// one
+TEST(nccl_communicator, says_what_nccl_says) {
+  for (const auto what : {nccl_fault::fail, nccl_fault::spoil}) {
+    pair_by_nccl x;
+    x.connect();
+    x.take_over();
+    x.world.plan(1, nccl_call::end_group, 1, what);
+    const auto sent = x.members[0]->post(7, 1, true, 0, 1000);
+    const auto received = x.members[1]->post(7, 0, false, 0, 1000);
+    const auto failure = what_of([&] {
+      x.of(1).wait(received, patience);
+      x.of(1).check();
+    });
+    EXPECT_THAT(failure, HasSubstr(what == nccl_fault::fail ? "a call of the system failed" : "another participant"));
+    EXPECT_THAT(failure, HasSubstr("the double says so"));
+    EXPECT_THAT(what_of([&] {
+                  x.of(0).wait(sent, patience);
+                  x.of(0).wait(x.members[0]->post(7, 1, true, 1, 8), patience);
+                }),
+                HasSubstr("participant 1"));
+    x.members.clear();
+    EXPECT_THAT(x.world.violations(), IsEmpty());
+  }
+}
+
+// given: generations one after the other on the same devices / expected: each has NCCL
+TEST(nccl_communicator, one_after_the_other) {
+  pair_by_nccl x;
+  for (int i = 0; i < 5; ++i) {
+    x.connect();
+    ASSERT_EQ(x.of(0).state().now, phase::ready) << x.of(0).state().problem;
+    x.take_over();
+    x.ports.each([&](std::uint32_t j) { x.members[j]->exchange(1, 1 - j, 5, 5000); });
+  }
+  x.members.clear();
+  EXPECT_THAT(x.world.violations(), IsEmpty());
+  EXPECT_EQ(x.world.calls_of(0, nccl_call::abort), 5u);
+}
