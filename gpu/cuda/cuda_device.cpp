@@ -144,6 +144,8 @@ public:
     launch([&] { cuda::drop_values(stream_, to, from, n, mask, first); });
   }
 
+  cudaStream_t handle() const { return stream_; }
+
 private:
   template <class Launch>
   void launch(const Launch& f) {
@@ -232,6 +234,10 @@ private:
 };
 
 } // namespace
+
+CUstream_st* handle_of(stream& x) {
+  return dynamic_cast<cuda_stream&>(x).handle();
+}
 
 std::unique_ptr<device> make_device(std::uint32_t number) {
   int count = 0;

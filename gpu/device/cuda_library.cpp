@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 namespace parcae {
 
@@ -76,12 +77,14 @@ driver_facts ask_driver() {
 cuda_library::cuda_library(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file))
     throw device_error(file.string() + " is not there: it is built where a CUDA 13.0 toolkit is; " + how_to_install);
+  ::setenv("NCCL_RAS_ENABLE", "0", 1);
   const auto library = dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (!library)
     throw device_error(said() + "; " + how_to_install);
   const auto* version = static_cast<const std::uint32_t*>(dlsym(library, "parcae_cuda_version"));
   open_ = reinterpret_cast<decltype(open_)>(dlsym(library, "parcae_cuda_open"));
-  if (!version || !open_ || *version != cuda_library_version)
+  open_nccl_ = reinterpret_cast<decltype(open_nccl_)>(dlsym(library, "parcae_cuda_open_nccl"));
+  if (!version || !open_ || !open_nccl_ || *version != cuda_library_version)
     throw device_error(file.string() + " is of another build");
 }
 
@@ -89,6 +92,12 @@ std::unique_ptr<device> cuda_library::open(std::uint32_t number) const {
   device* result = nullptr;
   open_(number, &result);
   return std::unique_ptr<device>(result);
+}
+
+std::unique_ptr<nccl_library> cuda_library::open_nccl(std::uint32_t number) const {
+  nccl_library* result = nullptr;
+  open_nccl_(number, &result);
+  return std::unique_ptr<nccl_library>(result);
 }
 
 std::filesystem::path cuda_library_file() {

@@ -5,6 +5,7 @@
 // called: a backward pass before that disables CUDA for the process.
 
 #include "gpu/device/device.hpp"
+#include "gpu/device/nccl_library.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -32,7 +33,7 @@ struct driver_facts {
 };
 driver_facts ask_driver();
 
-/// The plug-in in this file, and all that it needs. Stays loaded.
+/// The plug-in in this file, and all that it needs. Stays loaded. Sets NCCL_RAS_ENABLE=0: NCCL's service for diagnosis listens, and asks nobody who he is. So it is made before other threads read the environment.
 class cuda_library {
 public:
   /// Throws device_error: the file is not there, a library that it needs is not, or it is of another build.
@@ -40,9 +41,12 @@ public:
 
   /// Throws device_error.
   std::unique_ptr<device> open(std::uint32_t number) const;
+  /// For communicators of that GPU. Throws device_error.
+  std::unique_ptr<nccl_library> open_nccl(std::uint32_t number) const;
 
 private:
   void (*open_)(std::uint32_t number, device** result) = nullptr;
+  void (*open_nccl_)(std::uint32_t number, nccl_library** result) = nullptr;
 };
 
 /// Where programs look for the plug-in: beside themselves.
@@ -53,6 +57,6 @@ std::filesystem::path cuda_library_file();
 std::vector<std::unique_ptr<device>> open_gpus(const device_choice& x, const std::filesystem::path& file);
 
 /// Both sides of the plug-in say it; another means another build.
-inline constexpr std::uint32_t cuda_library_version = 4;
+inline constexpr std::uint32_t cuda_library_version = 5;
 
 } // namespace parcae

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -33,6 +34,23 @@ TEST(plugin, is_loaded) {
   } catch (const device_error& e) {
     EXPECT_THAT(e.what(), HasSubstr("driver"));
   }
+}
+
+// given: no GPU / expected: NCCL is there, in the version that was compiled against; making an id works, and with it a
+// communicator does not, which is said
+TEST(plugin, has_nccl) {
+  const cuda_library library(PARCAE_CUDA_LIBRARY);
+  EXPECT_STREQ(std::getenv("NCCL_RAS_ENABLE"), "0");
+  const auto nccl = library.open_nccl(0);
+  nccl_id id{}, other{};
+  ASSERT_EQ(nccl->make_id(id), nccl_result::success) << nccl->last_error(nullptr);
+  ASSERT_EQ(nccl->make_id(other), nccl_result::success);
+  EXPECT_NE(id, other);
+  if (ask_driver().devices > 0)
+    return;
+  nccl_handle* made = nullptr;
+  EXPECT_EQ(nccl->begin(made, 2, id, 0), nccl_result::cuda_error);
+  EXPECT_EQ(made, nullptr);
 }
 
 // given: what ptxas said / expected: the same kernels for each GPU, none with a stack frame or a spilled register
