@@ -33,7 +33,8 @@ struct driver_facts {
 };
 driver_facts ask_driver();
 
-/// The plug-in in this file, and all that it needs. Stays loaded. Sets NCCL_RAS_ENABLE=0: NCCL's service for diagnosis listens, and asks nobody who he is. So it is made before other threads read the environment.
+/// The plug-in in this file, and all that it needs. Stays loaded. Sets NCCL_RAS_ENABLE=0: NCCL's service for diagnosis
+/// listens, and asks nobody who he is. So it is made before other threads read the environment.
 class cuda_library {
 public:
   /// Throws device_error: the file is not there, a library that it needs is not, or it is of another build.
