@@ -78,8 +78,12 @@ struct command_check {
   std::string operator()(const abort_generation& x) const {
     const auto known = seen.generations.find(x.current);
     const auto* link = link_of(seen.durable.chain, x.current);
-    const bool trains = link && is_open(*link) && !seen.durable.over && known != seen.generations.end();
-    if (trains && known->second.base && !known->second.disturbed && seen.pristine.contains(to))
+    if (!link || !is_open(*link) || seen.durable.over || known == seen.generations.end())
+      return {};
+    const auto& g = known->second;
+    // What had stopped under a manager before trains no more: its state is taken from who is there.
+    const bool was_stopped = g.stopped && g.begun_under != seen.managers;
+    if (g.base && !g.disturbed && !was_stopped && seen.pristine.contains(to))
       return name_of(x.current) + " is aborted, and nothing had happened to its ranks";
     return {};
   }

@@ -29,12 +29,15 @@ struct generation_history {
   std::set<std::uint64_t> begun, exchanged; ///< steps that all ranks began; of which a rank knows the result
   std::map<std::uint64_t, std::set<std::uint32_t>> applied; ///< by version: layers
   std::uint64_t sure_at_abort = 0;                          ///< surely_held when its end was begun by ABORT
+  std::uint64_t begun_under = 0;                            ///< which manager
+  bool stopped = false;                                     ///< one of its ranks was: it trains no more
   bool disturbed = false; ///< something was done to one of its ranks, or one of them failed, since it was activated
 };
 
 struct observed {
   std::uint32_t layers = 0;
-  job_memory durable; ///< of the job, as the journal has it
+  job_memory durable;         ///< of the job, as the journal has it
+  std::uint64_t managers = 0; ///< so many have begun
   std::map<generation, generation_history> generations;
   generation newest_begun;           ///< that has begun a step
   std::set<layer_version> ever_kept; ///< by keepers

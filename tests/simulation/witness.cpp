@@ -21,6 +21,7 @@ void witness::told(const slot_id& to, const command& what) {
     auto& g = seen_.generations[a->next];
     if (!g.base) {
       g.base = a->at.steps;
+      g.begun_under = seen_.managers;
       for (std::uint32_t r = 0; r < g.grid.ranks(); ++r)
         g.disturbed |= !seen_.pristine.contains(g.grid.participants[r].slot);
     }
@@ -35,6 +36,13 @@ void witness::said(const slot_id&, const report& what) {
   if (const auto* f = std::get_if<failed>(&what))
     if (const auto known = seen_.generations.find(f->current); known != seen_.generations.end())
       known->second.disturbed = true;
+  if (const auto* s = std::get_if<stopped>(&what))
+    seen_.generations[s->current].stopped = true;
+}
+
+void witness::manager_starts() {
+  ++seen_.managers;
+  seen_.heard.clear();
 }
 
 void witness::heard(const slot_id& from, const report& what) {

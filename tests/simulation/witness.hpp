@@ -18,7 +18,7 @@ public:
   void said(const slot_id& from, const report& what);
   /// By the manager.
   void heard(const slot_id& from, const report& what);
-  void manager_starts() { seen_.heard.clear(); }
+  void manager_starts();
   void durable(const job_memory& now);
   void begins(generation g, std::uint64_t step);
   void exchanged(generation g, std::uint64_t step) { seen_.generations[g].exchanged.insert(step); }
