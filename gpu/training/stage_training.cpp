@@ -369,6 +369,7 @@ contribution stage_training::own_contribution() {
   if (last_stage)
     numbers.narrow(0, static_cast<std::int64_t>(norms), micro_batches_).copy_(at::stack(losses_));
   const auto here = numbers.to(at::kCPU);
+  c_.comm->check(); // before these numbers count: what was cut off on the device ended without an error
   const auto* came = here.const_data_ptr<double>();
   for (const auto n : parts) {
     mine.squared_norms.push_back(std::accumulate(came, came + n, 0.0));
