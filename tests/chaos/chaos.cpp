@@ -389,7 +389,7 @@ private:
               .decisions_from = UINT64_MAX,
               .losses_from = UINT64_MAX,
               .news_from = UINT64_MAX};
-    best_step_ = 0;
+    last_step_ = 0;
     progress_at_ = clock::now();
     ++jobs_;
     say(fmt::format("job {}: depth {} to {}, each layer on {} keepers, {}", id_, job.min_depth, job.max_depth,
@@ -418,8 +418,8 @@ private:
       say(fmt::format("step {}/{}, {} {}×{}, generation {}", job_.steps_done, job_.steps, job_.phase, job_.width,
                       job_.depth, job_.generation));
     }
-    if (job_.steps_done > best_step_) {
-      best_step_ = job_.steps_done;
+    if (job_.steps_done != last_step_) {
+      last_step_ = job_.steps_done;
       progress_at_ = now;
     }
     if (job_.state == "failed" || job_.state == "cancelled")
@@ -455,7 +455,7 @@ private:
   std::uint64_t id_ = 0; ///< 0: not submitted yet
   job_status job_;
   status_request heard_;
-  std::uint64_t best_step_ = 0;
+  std::uint64_t last_step_ = 0;
   clock::time_point progress_at_, told_at_;
 
   std::vector<std::string> problems_;

@@ -188,7 +188,7 @@ TEST_F(optimizer_test, runs_are_treated_as_buffers_of_their_own) {
 // what they are rounded to
 TEST_F(optimizer_test, writes_a_rounded_copy) {
   const std::int64_t n = 1003;
-  const std::vector<parameter_run> three{{100, true, 1}, {3, false, 2}, {900, true, 0.5}};
+  const std::vector<parameter_run> three{{100, 1, true}, {3, 2, false}, {900, 0.5, true}};
   for (const auto& x : optimizers())
     for (const auto& runs : {std::vector<parameter_run>{}, three}) {
       auto with = random_values(n, 1), without = with.clone();
