@@ -60,7 +60,9 @@ public:
       world.on_fault([&] {
         if (planned->what == nccl_fault::die && !killed_.exchange(true)) {
           dead_ = planned->rank;
-          members_[planned->rank]->die();
+          const std::lock_guard held(mutexes_[planned->rank]);
+          if (auto& x = *members_[planned->rank]; x.comm) // else it ends, and closes them itself
+            x.die();
         }
         faulty_ = true;
       });
@@ -83,8 +85,8 @@ public:
     over = true;
     conductor.join();
     world.release();
-    for (const auto& x : members_)
-      x->comm.reset();
+    for (std::uint32_t i = 0; i < width; ++i)
+      end(i);
     EXPECT_TRUE(
         eventually([&] { return std::ranges::none_of(members_, [](const auto& x) { return x->slot->busy.load(); }); }));
     for (const auto& x : members_)
@@ -107,6 +109,14 @@ private:
                                               [this, i](const std::string&) { stuck_[i] = true; });
       slot->limits = {400ms, 300ms};
       members_.push_back(std::make_unique<nccl_member>(ports_, i, std::move(slot), failed_makings_));
+    }
+  }
+
+  void end(std::uint32_t i) {
+    std::unique_ptr<nccl_communicator> ending;
+    {
+      const std::lock_guard held(mutexes_[i]);
+      ending = std::move(members_[i]->comm);
     }
   }
 
@@ -139,12 +149,7 @@ private:
     if (result == end_of::aborted && me.comm) // else it was not connected when another died
       me.comm->abort();
     const auto begin = std::min(since, steady::now());
-    std::unique_ptr<nccl_communicator> ending;
-    {
-      const std::lock_guard held(mutexes_[i]);
-      ending = std::move(me.comm);
-    }
-    ending.reset();
+    end(i);
     if (stuck_[i])
       result = end_of::process;
     else

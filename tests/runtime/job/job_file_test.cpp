@@ -208,24 +208,6 @@ TEST(job_file, examples_are_accepted) {
 
 // --- refused
 
-// given: precision = "bfloat16" for each kind of model, and another word / expected: taken for built-in ones, else one
-// line that says why
-TEST(job_file, bfloat16_is_for_built_in_models) {
-  const std::string rest = "job.steps = 5\ndata.path = 'x'\njob.precision = ";
-  EXPECT_THAT(error_of(rest + "'half'"),
-              testing::StartsWith("x.toml:3:17: job.precision is \"half\", must be one of \"float32\", \"bfloat16\""));
-  auto job = parse_job(rest + "'bfloat16'", "x.toml");
-  EXPECT_TRUE(job.in_bfloat16());
-  job.model.path = "/model";
-  job.model.exported = "{}";
-  job.model.plugin = std::string(64, '0');
-  for (const std::string kind : {"exported", "plugin"}) {
-    job.model.kind = kind;
-    EXPECT_THAT(problem_of(job),
-                testing::StartsWith("job.precision must be \"float32\" for a model of kind \"" + kind));
-  }
-}
-
 // given: lines after the smallest job file, which has four / expected: start of the error, and what it must say as well
 TEST(job_file, malformed_files_are_refused_by_line_and_key) {
   struct row {

@@ -2,6 +2,7 @@
 
 #include "runtime/job/job_file.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -71,6 +72,29 @@ TEST(job_options, what_makes_no_sense_is_refused) {
             "transformer.wte.weight"},
        })
     EXPECT_EQ(error_of(text), error) << text;
+}
+
+// given: precision = "bfloat16" for each kind of model, and another word / expected: taken for built-in ones, else one
+// line that says why
+TEST(job_options, bfloat16_is_for_built_in_models) {
+  const std::string rest = "job.steps = 5\ndata.path = 'x'\njob.precision = ";
+  try {
+    parse_job(rest + "'half'", "x.toml");
+    FAIL() << "accepted";
+  } catch (const job_file_error& e) {
+    EXPECT_THAT(e.what(), testing::StartsWith(
+                              "x.toml:3:17: job.precision is \"half\", must be one of \"float32\", \"bfloat16\""));
+  }
+  auto job = parse_job(rest + "'bfloat16'", "x.toml");
+  EXPECT_TRUE(job.in_bfloat16());
+  job.model.path = "/model";
+  job.model.exported = "{}";
+  job.model.plugin = std::string(64, '0');
+  for (const std::string kind : {"exported", "plugin"}) {
+    job.model.kind = kind;
+    EXPECT_THAT(problem_of(job),
+                testing::StartsWith("job.precision must be \"float32\" for a model of kind \"" + kind));
+  }
 }
 
 } // namespace
