@@ -60,9 +60,16 @@ protected:
     return job_of(x, id);
   }
 
+  /// The limit is for each step: how long all of them take depends on their number and on what else this machine does.
   job_status wait_for_end(std::uint64_t id) {
-    return wait_for_job(id, "the end of the job",
-                        [](const job_status& j) { return j.state != "running" && j.state != "queued"; });
+    const auto is_over = [](const job_status& j) { return j.state != "running" && j.state != "queued"; };
+    for (std::uint64_t done = 0;;) {
+      auto x = wait_for_job(id, "another step, or the end of the job",
+                            [&](const job_status& j) { return is_over(j) || j.steps_done > done; });
+      if (is_over(x))
+        return x;
+      done = x.steps_done;
+    }
   }
 
   void wait_for_workers(std::size_t count) {
