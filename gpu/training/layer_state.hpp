@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <future>
 #include <map>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct layer_state {
   at::Tensor buffers; ///< undefined if the layer has none
   at::Tensor course;  ///< a validation_course, of the last layer, on the host; undefined unless the job has a patience
   version at;
+  /// Valid: a snapshot is being copied from these tensors. Who is to write to them waits for it; it throws what the
+  /// device failed by. Takes no longer than host_copies does.
+  std::shared_future<void> leaving;
 
   /// Parameters, then moments, buffers, course: the order on the wire.
   std::vector<at::Tensor> parts() const {

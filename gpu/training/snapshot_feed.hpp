@@ -4,9 +4,11 @@
 
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/training/generation_state.hpp"
+#include "gpu/training/snapshot_departure.hpp"
 #include "protocols/choreography/choreography.hpp"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace parcae {
@@ -14,28 +16,36 @@ namespace parcae {
 /// The streams to a job's keepers; they outlive generations. Executor's main thread.
 class snapshot_feed {
 public:
+  /// What the states it is given are on; it outlives the feed.
+  explicit snapshot_feed(const tensor_device& on) : on_(on) {}
+
   /// From now on to these keepers. The same ones again, and no snapshot asked for: nothing changes.
   void begin(const protect& x, data_port& port);
   /// The job is over; nothing if the feed is another one's.
   void forget(job_id job);
-  void close() { streams_.clear(); }
+  void close() {
+    leaving_.reset();
+    streams_.clear();
+  }
 
   /// One is due: the keepers have not been sent any since they were named, or it was put off.
   bool wanted() const { return wanted_; }
   void want() { wanted_ = true; }
 
-  /// An earlier one is on its way to a keeper that takes it.
+  /// An earlier one leaves the device, or is on its way to a keeper that takes it.
   bool busy() const;
 
-  /// If `result` asks for a snapshot and there are keepers: copies this replica's share of the stage of `g` at the
-  /// version just made, hands it to the streams, and returns true. Layers are spread over the replicas as senders
-  /// (unless this one sends the `whole` stage).
-  bool send(const generation_state& g, const layer_store& store, const commit_result& result, bool whole = false);
+  /// If `result` asks for a snapshot and there are keepers: this replica's share of the stage of `g` at the version
+  /// just made goes to the streams, and true is returned. On the host it has been copied then; on a device each layer's
+  /// `leaving` says when. Layers are spread over the replicas as senders (unless this one sends the `whole` stage).
+  bool send(const generation_state& g, layer_store& store, const commit_result& result, bool whole = false);
 
 private:
+  const tensor_device on_;
   protect protection_;
   bool wanted_ = false;
-  std::vector<std::unique_ptr<snapshot_stream>> streams_;
+  std::vector<std::shared_ptr<snapshot_stream>> streams_;
+  std::optional<snapshot_departures> leaving_; ///< of a device, from the first on
 };
 
 } // namespace parcae

@@ -41,7 +41,7 @@ class stage_executor final : public executor {
 public:
   stage_executor(executor_options options, data_port& port) :
       options_(std::move(options)), on_(options_.on ? tensor_device(*options_.on) : processor()), port_(port),
-      loader_(options_, [this] { end_all(); }) {
+      feed_(on_), loader_(options_, [this] { end_all(); }) {
     thread_ = std::thread([this] { run(); });
   }
 

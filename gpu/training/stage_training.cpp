@@ -440,6 +440,8 @@ void stage_training::apply(const commit_result& result) {
   for (auto i = first_; i < last_; ++i) {
     const stopwatch time(clock_.of_layer(i, pass_kind::apply));
     auto& state = c_.store->at(i);
+    if (state.leaving.valid())
+      std::exchange(state.leaving, {}).get();
     apply_optimizer(job_.optimizer, state.parameters, state.moments, gradients_.first(i), at_.steps,
                     result.learning_rate, result.clip_factor, runs_[i - first_], c_.on, copies_[i - first_]);
     statistics_.add_to(state.buffers, i);

@@ -49,11 +49,13 @@ private:
 };
 
 struct worker {
-  explicit worker(const std::string& name, std::chrono::microseconds naps = {}) : port(make_data_port("127.0.0.1")) {
+  explicit worker(const std::string& name, std::chrono::microseconds naps = {}, device* on = nullptr) :
+      port(make_data_port("127.0.0.1")) {
     where = {{name, {1}, 0}, "127.0.0.1", port->port()};
     executor_options options;
     options.self = where.slot;
     options.naps = naps;
+    options.on = on;
     options.report_to = [this](report x) { said(std::move(x)); };
     options.on_fault_point = [this](const fault_point& x) {
       std::function<void(const fault_point&)> f;

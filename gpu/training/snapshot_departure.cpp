@@ -1,0 +1,114 @@
+#include "gpu/training/snapshot_departure.hpp"
+
+#include "gpu/device/host_copies.hpp"
+#include "protocols/base/crash_stack.hpp"
+
+#include <functional>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+/// A snapshot that counts in its executor's memory until it has been sent.
+struct counted_snapshot {
+  counted_snapshot(snapshot x, std::uint64_t bytes) : what(std::move(x)), memory(bytes) {}
+
+  const snapshot what;
+  const tensor_account::share memory;
+};
+
+std::shared_ptr<const snapshot> counted(snapshot x) {
+  std::uint64_t bytes = 0;
+  for (const auto& shard : x.shards)
+    for (const auto& part : shard->parts)
+      bytes += part.size();
+  const auto whole = std::make_shared<counted_snapshot>(std::move(x), bytes);
+  return {whole, &whole->what};
+}
+
+using copier = std::function<std::vector<std::vector<std::byte>>(const std::vector<at::Tensor>&)>;
+
+/// One copy of each layer, for all who take it.
+void send_off(departure& x, const copier& copy) {
+  std::vector<snapshot> parcels(x.streams.size(), {x.job, x.result, {}});
+  for (auto& layer : x.layers) {
+    const auto shard = std::make_shared<const shard_bytes>(shard_bytes{layer.number, layer.at, copy(layer.parts)});
+    layer.copied.set_value();
+    for (const auto k : layer.takers)
+      parcels[k].shards.push_back(shard);
+  }
+  for (std::size_t k = 0; k < parcels.size(); ++k)
+    if (!parcels[k].shards.empty())
+      x.streams[k]->send(counted(std::move(parcels[k])));
+}
+
+std::vector<std::byte> bytes_of(const at::Tensor& x) {
+  const auto* first = static_cast<const std::byte*>(x.const_data_ptr());
+  return {first, first + x.nbytes()};
+}
+
+std::vector<std::vector<std::byte>> copies_by(host_copies& copies, const std::shared_ptr<event>& written,
+                                              const std::vector<at::Tensor>& parts) {
+  std::vector<std::vector<std::byte>> result;
+  std::vector<std::future<void>> arrived;
+  for (const auto& part : parts)
+    if (part.is_cpu()) {
+      result.push_back(bytes_of(part));
+    } else {
+      auto& to = result.emplace_back(part.nbytes());
+      arrived.push_back(copies.to_host(to, static_cast<const std::byte*>(part.const_data_ptr()), written));
+    }
+  for (auto& x : arrived)
+    x.wait(); // all of them: they write to what a failure would free
+  for (auto& x : arrived)
+    x.get();
+  return result;
+}
+
+} // namespace
+
+void depart_at_once(departure x) {
+  send_off(x, [](const auto& parts) {
+    std::vector<std::vector<std::byte>> result;
+    for (const auto& part : parts)
+      result.push_back(bytes_of(part));
+    return result;
+  });
+}
+
+snapshot_departures::snapshot_departures(const tensor_device& on) : on_(on), thread_([this] { run(); }) {}
+
+snapshot_departures::~snapshot_departures() {
+  queue_.close();
+  thread_.join();
+}
+
+void snapshot_departures::depart(departure x) {
+  ++under_way_;
+  queue_.put({std::move(x), on_.compute().record(), tensor_account::of_this_thread()});
+}
+
+void snapshot_departures::run() {
+  use_crash_stack();
+  std::optional<host_copies> copies; // its pinned memory is taken when there is something to copy
+  while (auto x = queue_.take()) {
+    const tensor_account::scope counted(x->account);
+    try {
+      if (!copies)
+        copies.emplace(on_.of());
+      send_off(x->what, [&](const auto& parts) { return copies_by(*copies, x->written, parts); });
+    } catch (const device_error&) {
+      // Who is to write to one of these layers hears of it. Of a snapshot nobody waits for this is the end: the next
+      // work that the device is given fails as well.
+      for (auto& layer : x->what.layers)
+        try {
+          layer.copied.set_exception(std::current_exception());
+        } catch (const std::future_error&) { // it was copied before
+        }
+    }
+    --under_way_;
+  }
+}
+
+} // namespace parcae

@@ -1,0 +1,70 @@
+#pragma once
+
+// Snapshots on their way from a slot's device to the streams to keepers.
+
+#include "gpu/dataplane/data_port.hpp"
+#include "gpu/layers/tensor_device.hpp"
+#include "gpu/training/tensor_account.hpp"
+#include "protocols/base/mailbox.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace parcae {
+
+/// A replica's share of a stage at one version, and whom it is for.
+struct departure {
+  struct layer {
+    std::uint32_t number = 0;
+    version at;
+    std::vector<at::Tensor> parts;   ///< on the device or the host; not written to until `copied`
+    std::vector<std::size_t> takers; ///< which of the streams
+    std::promise<void> copied;       ///< or what the device failed by: device_error
+  };
+
+  job_id job;
+  commit_result result;
+  std::vector<std::shared_ptr<snapshot_stream>> streams;
+  std::vector<layer> layers;
+};
+
+/// From memory of the host: copied and handed to the streams when this returns.
+void depart_at_once(departure x);
+
+/// From a device: by a thread, a stream and pinned memory of its own, so that the device goes on with the next step
+/// meanwhile. Used by the executor's main thread; the device outlives it.
+class snapshot_departures {
+public:
+  explicit snapshot_departures(const tensor_device& on);
+  /// What is not yet under way is dropped.
+  ~snapshot_departures();
+  snapshot_departures(const snapshot_departures&) = delete;
+
+  /// Layers leave in order, as they are after what the compute stream was given until now.
+  void depart(departure x);
+  /// Some have not been handed to their streams.
+  bool under_way() const { return under_way_ > 0; }
+
+private:
+  struct request {
+    departure what;
+    std::shared_ptr<event> written;
+    std::shared_ptr<tensor_account> account;
+  };
+
+  void run();
+
+  const tensor_device on_;
+  std::atomic<int> under_way_ = 0;
+  mailbox<request> queue_;
+  std::thread thread_;
+};
+
+} // namespace parcae

@@ -1,0 +1,100 @@
+// Snapshots that leave a device while it computes.
+
+#include "tests/gpu/training/stage_executor_fixture.hpp"
+#include "tests/support/fake_device.hpp"
+
+#include <atomic>
+#include <map>
+#include <string_view>
+#include <thread>
+
+namespace parcae::testing {
+namespace {
+
+/// A fake device of which no stream but the one that computes gets anything done before it is let go.
+class held_device final : public device {
+public:
+  explicit held_device(device& below) : below_(below) {}
+
+  const device_facts& facts() const override { return below_.facts(); }
+  device_memory allocate(std::size_t bytes) override { return below_.allocate(bytes); }
+  device_memory allocate_pinned(std::size_t bytes) override { return below_.allocate_pinned(bytes); }
+  std::unique_ptr<stream> make_stream() override {
+    auto x = below_.make_stream();
+    give_work(*x, [this] { copies.pass(); });
+    return x;
+  }
+  stream& compute() override { return below_.compute(); }
+
+  gate copies;
+
+private:
+  device& below_;
+};
+
+/// The layers of one version, as a keeper gets them.
+class received {
+public:
+  received() : port_(make_data_port("127.0.0.1")) {
+    port_->accept_snapshots({1}, secret_key{{5}}, {}, [this](const commit_result&, shard_bytes x) {
+      const std::lock_guard lock(mutex_);
+      of_[x.at.steps][x.layer] = std::move(x.parts);
+    });
+  }
+
+  protect ask(std::uint32_t layers) const {
+    keeper_share all{{{"keeper", {1}, 0}, "127.0.0.1", port_->port()}, {}};
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      all.layers.push_back(layer);
+    return {{1}, {all}, pass_of({{5}}, {"sender", {3}, 0}), false};
+  }
+
+  std::map<std::uint32_t, std::vector<std::vector<std::byte>>> at(std::uint64_t steps) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = of_.find(steps);
+    return found == of_.end() ? decltype(found->second){} : found->second;
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::map<std::uint32_t, std::vector<std::vector<std::byte>>>> of_;
+  std::unique_ptr<data_port> port_;
+};
+
+// given: a snapshot at each commit, from a device whose copies to the host stand still / expected: the next step is
+// computed meanwhile and not applied; what arrives then is the version that was committed, in every bit
+TEST_F(stage_executor_test, next_step_is_computed_while_a_snapshot_leaves_the_device) {
+  know_fake_devices();
+  job.keeper_every = 1;
+  held_device held(fake_device(0));
+  received late;
+  std::atomic<bool> applied = false;
+  gate computed;
+  worker w("w", {}, &held);
+  w.at_fault_points([&](const fault_point& x) {
+    if (x.step == 1 && x.phase == std::string_view("exchanged"))
+      computed.pass();
+    if (x.step == 1 && x.phase == std::string_view("apply"))
+      applied = true;
+  });
+  w.work->submit(late.ask(layers()));
+  prepare_and_start(w, plan(1, {&w}));
+  ASSERT_TRUE(computed.wait_until_reached()) << "the step waits for the snapshot";
+  computed.open();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_FALSE(applied);
+  EXPECT_TRUE(late.at(1).empty());
+  held.copies.open();
+  ASSERT_TRUE(eventually([&] { return applied && late.at(1).size() == layers(); }));
+
+  received prompt;
+  job.steps = 1;
+  worker other("other", {}, &fake_device(1));
+  other.work->submit(prompt.ask(layers()));
+  prepare_and_start(other, plan(1, {&other}));
+  ASSERT_TRUE(eventually([&] { return prompt.at(1).size() == layers(); }));
+  EXPECT_EQ(late.at(1), prompt.at(1));
+}
+
+} // namespace
+} // namespace parcae::testing
