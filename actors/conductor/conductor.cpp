@@ -90,6 +90,7 @@ job_view conductor::machine::view() const {
   result.chain = chain_.links();
   result.problem = problem_;
   result.layers = job_.layers();
+  result.on_devices = roster_.memory().of_device;
   for (const auto& [id, slot] : roster_.keepers())
     result.keepers.push_back(keeper_record_of(id, slot.held));
   if (stand_.now == ended && problem_.empty())
@@ -133,7 +134,7 @@ void conductor::machine::on(const slot_joined& x) {
   auto& slot = roster_.join(id);
   slot.where = x.where;
   slot.keeper = x.keeper;
-  slot.slot_bytes = x.slot_bytes;
+  slot.memory = x.memory;
   slot.machine = x.machine;
   const bool returned = take_back(id, slot);
   if (x.keeper) { // it counts once it has said what it holds
@@ -317,7 +318,7 @@ void conductor::machine::ask_planner() {
                 .running = stand_.now == running && grid,
                 .keepers = static_cast<std::uint32_t>(roster_.snapshot_targets().size()),
                 .figures = changes_.figures(),
-                .slot_bytes = roster_.slot_bytes(),
+                .memory = roster_.memory(),
                 .measured = course_.steps().measured(job_.specification, costs, platform()),
                 .platform = platform()};
   if (grid) {

@@ -25,7 +25,7 @@ namespace parcae {
 struct slot_joined {
   participant where;
   bool keeper = false;
-  std::uint64_t slot_bytes = 0; ///< its memory; 0: unknown
+  slot_memory memory = {};
   machine_facts machine = {};
 };
 

@@ -88,6 +88,7 @@ struct job_view : training_view, change_view, protection_view, checkpoint_view {
   std::string problem;                     ///< why it waits or failed
   std::vector<keeper_record> keepers;      ///< those present
   std::uint32_t layers = 0;                ///< of the model
+  bool on_devices = false;                 ///< its slots' memory is not the machines'
 };
 
 } // namespace parcae

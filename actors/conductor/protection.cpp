@@ -31,7 +31,7 @@ void protection::share(const roster& all) {
   shares_.clear();
   for (auto& keeper : all.snapshot_targets()) {
     const auto& slot = *all.find(keeper.slot);
-    rooms.push_back({layers_at(newest(), slot), slot.slot_bytes});
+    rooms.push_back({layers_at(newest(), slot), slot.memory.bytes});
     shares_.push_back({std::move(keeper), {}});
   }
   auto layers = share_among_keepers(rooms, job_.model.state_bytes, job_.specification.keeper_copies);

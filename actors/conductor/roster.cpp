@@ -148,17 +148,14 @@ std::map<std::string, roster::shared_machine> roster::machines() const {
   return result;
 }
 
-std::uint64_t roster::slot_bytes() const {
-  std::uint64_t least = 0;
-  const auto consider = [&](std::uint64_t bytes) {
-    if (bytes > 0)
-      least = least == 0 ? bytes : std::min(least, bytes);
-  };
+slot_memory roster::memory() const {
+  slot_memory least;
   for (const auto& [id, slot] : slots_)
     if (slot.usable())
-      consider(slot.slot_bytes);
-  for (const auto& [id, x] : machines()) // each node on it may think that it has all of it
-    consider(x.facts.bytes / x.slots);
+      least = least_of(least, slot.memory);
+  if (!least.of_device)
+    for (const auto& [id, x] : machines()) // each node on it may think that it has all of it
+      least = least_of(least, {x.facts.bytes / x.slots});
   return least;
 }
 

@@ -32,7 +32,7 @@ struct slot_state {
 
   participant where;
   bool keeper = false;
-  std::uint64_t slot_bytes = 0; ///< its memory; 0: unknown
+  slot_memory memory;
   machine_facts machine;
   std::uint64_t age = 0;              ///< order of arrival
   inventory held;                     ///< as last heard; keepers: as far as it can be true
@@ -136,7 +136,7 @@ public:
   std::vector<holder> holders(bool hoping) const;
 
   /// Memory of the smallest usable slot; 0: unknown.
-  std::uint64_t slot_bytes() const;
+  slot_memory memory() const;
 
   /// The machine with most usable slots for its cores: all ranks wait for the slowest.
   void tell_of_busiest_machine(platform_cost& to, std::uint32_t threads) const;

@@ -74,7 +74,7 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
     return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol) +
                                                     ", this manager speaks " + std::to_string(protocol_version) +
                                                     "; use the same build on both");
-  if (x.slots < 1 || x.slots > 1024 || x.slot_bytes > most_slot_bytes || x.port == 0)
+  if (x.slots < 1 || x.slots > 1024 || x.memory.bytes > most_slot_bytes || x.port == 0)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable slots or data port");
   if (!can_be_dialled(x.host))
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no address that others can dial");

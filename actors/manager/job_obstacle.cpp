@@ -28,7 +28,7 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
            " is of; start some with `parcae-node --plugin FILE`, SHA-256 " + job.model.plugin;
   // As a job_manager does: a reproducible job stays with the processor of the first worker.
   std::uint32_t instances = 0, slots = 0, others = 0;
-  std::uint64_t least_bytes = 0;
+  slot_memory least;
   for (const auto& x : offer.workers) {
     if (!has_layers_of(job, x.processor) || (job.reproducible && x.processor != first->processor)) {
       others += x.slots;
@@ -36,8 +36,7 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
     }
     ++instances;
     slots += x.slots;
-    if (x.slot_bytes > 0)
-      least_bytes = least_bytes == 0 ? x.slot_bytes : std::min(least_bytes, x.slot_bytes);
+    least = least_of(least, x.memory);
   }
   const auto unusable = others == 0
                             ? ""
@@ -51,12 +50,11 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
     std::vector<double> layer_ms;
     for (const auto& x : facts.costs)
       layer_ms.push_back(x.forward_ms + x.backward_ms);
-    if (memory_problem(job, facts.costs, partition_layers(layer_ms, job.min_depth), job.min_width, offer.keepers,
-                       least_bytes)
+    if (memory_problem(job, facts.costs, partition_layers(layer_ms, job.min_depth), job.min_width, offer.keepers, least)
             .empty())
       return {};
   }
-  auto best = best_configuration(job, {facts.costs, {}, {}, least_bytes, offer.keepers}, slots);
+  auto best = best_configuration(job, {facts.costs, {}, {}, least, offer.keepers}, slots);
   if (best.width > 0)
     return {};
   return best.reason + unusable;

@@ -16,7 +16,7 @@ struct fleet_offer {
   struct worker {
     std::string processor; ///< as in HELLO
     std::uint32_t slots = 1;
-    std::uint64_t slot_bytes = 0; ///< 0: unknown
+    slot_memory memory;
   };
 
   std::vector<worker> workers; ///< alive and not under notice, in the order of their joining

@@ -20,9 +20,9 @@ namespace parcae {
 struct slot_offer {
   participant where;
   bool keeper = false;
-  std::string processor;        ///< as in HELLO
-  std::uint64_t slot_bytes = 0; ///< as in HELLO
-  machine_facts machine;        ///< as in HELLO
+  std::string processor; ///< as in HELLO
+  slot_memory memory;    ///< as in HELLO
+  machine_facts machine; ///< as in HELLO
   slot_actor handle;
 };
 

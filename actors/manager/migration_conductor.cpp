@@ -233,7 +233,7 @@ void join(conductor_pointer self, const slot_offer& x) {
   if (known)
     handle(self, slot_returned{x.where.slot});
   else
-    handle(self, slot_joined{x.where, x.keeper, x.slot_bytes, x.machine});
+    handle(self, slot_joined{x.where, x.keeper, x.memory, x.machine});
 }
 
 void happened(conductor_pointer self, const conductor_event& x) {

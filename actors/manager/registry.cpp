@@ -65,7 +65,7 @@ void offer_slots(registry_pointer self, const instance_table::key& who) {
     self->send(s.manager, slot_offer{{slot_of(x, i), x.host, x.port},
                                      x.role == role::keeper,
                                      x.processor,
-                                     x.slot_bytes,
+                                     x.memory,
                                      x.machine,
                                      s.members.at(who).slots[i]});
 }
@@ -425,7 +425,7 @@ fleet_offer offer_of(const registry_state& s) {
     if (x.role == role::keeper)
       ++result.keepers;
     else
-      in_order.push_back({member.order, {x.processor, x.slots, x.slot_bytes}});
+      in_order.push_back({member.order, {x.processor, x.slots, x.memory}});
   }
   std::ranges::sort(in_order, {}, [](const auto& x) { return x.first; });
   for (auto& [order, worker] : in_order)

@@ -87,7 +87,7 @@ void add_planning(job_status& to, const job_view& x, const job_specification& jo
     for (const auto& [rank, bytes] : x.peak_bytes)
       to.memory.push_back({to_string(x.grid->participants.at(rank).slot), bytes,
                            memory_of(job, x.costs, x.grid->first_layer, x.grid->stage_of(rank), x.grid->width,
-                                     static_cast<std::uint32_t>(x.keepers.size()))
+                                     x.on_devices ? 0 : static_cast<std::uint32_t>(x.keepers.size()))
                                .total()});
   to.change_figures = x.figures;
   to.other_ms = x.other_ms;

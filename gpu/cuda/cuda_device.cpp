@@ -2,11 +2,13 @@
 
 #include "gpu/cuda/kernels.hpp"
 
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 #include <torch/version.h>
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <fstream>
 #include <regex>
 #include <thread>
@@ -200,6 +202,7 @@ device_facts facts_of(int number) {
                   dotted(runtime, 1000, 10) + ", cuBLAS " + cublas_version() + ", cuDNN " + cudnn_version() +
                   ", LibTorch " TORCH_VERSION ", cuda";
   x.bytes = properties.totalGlobalMem;
+  x.has_bfloat16 = properties.major >= 8;
   return x;
 }
 
@@ -212,7 +215,14 @@ public:
     use(number_);
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes), "memory of the GPU");
-    return {static_cast<std::byte*>(memory), [](std::byte* x) { cudaFree(x); }};
+    const auto now = own_bytes_ += bytes;
+    auto most = own_peak_.load();
+    while (most < now && !own_peak_.compare_exchange_weak(most, now))
+      continue;
+    return {static_cast<std::byte*>(memory), [this, bytes](std::byte* x) {
+              cudaFree(x);
+              own_bytes_ -= bytes;
+            }};
   }
   device_memory allocate_pinned(std::size_t bytes) override {
     use(number_);
@@ -225,11 +235,25 @@ public:
     x->separate();
     return x;
   }
+  std::uint64_t peak_bytes() const override {
+    using namespace c10::CachingAllocator;
+    const auto of_tensors = c10::cuda::CUDACachingAllocator::getDeviceStats(index());
+    return static_cast<std::uint64_t>(of_tensors.reserved_bytes[static_cast<std::size_t>(StatType::AGGREGATE)].peak) +
+           own_peak_;
+  }
+  void begin_peak() override {
+    c10::cuda::CUDACachingAllocator::resetPeakStats(index());
+    own_peak_ = own_bytes_.load();
+  }
   stream& compute() override { return compute_; }
 
 private:
+  c10::DeviceIndex index() const { return static_cast<c10::DeviceIndex>(number_); }
+
   const int number_;
   const device_facts facts_;
+  std::atomic<std::uint64_t> own_bytes_ = 0; ///< besides tensors
+  std::atomic<std::uint64_t> own_peak_ = 0;
   cuda_stream compute_{number_};
 };
 

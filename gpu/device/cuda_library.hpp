@@ -58,6 +58,6 @@ std::filesystem::path cuda_library_file();
 std::vector<std::unique_ptr<device>> open_gpus(const device_choice& x, const std::filesystem::path& file);
 
 /// Both sides of the plug-in say it; another means another build.
-inline constexpr std::uint32_t cuda_library_version = 5;
+inline constexpr std::uint32_t cuda_library_version = 6;
 
 } // namespace parcae

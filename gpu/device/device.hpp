@@ -26,12 +26,13 @@ struct device_error : std::runtime_error {
 };
 
 struct device_facts {
-  std::string type;        ///< "cpu" or "cuda"
-  std::string place;       ///< as LibTorch says it: "cpu", "cuda:1"
-  std::string name;        ///< for people
-  std::string computes_as; ///< what decides about bits, on one line: slots that say the same compute the same
-  std::uint64_t bytes = 0; ///< of its memory
-  bool host = false;       ///< that is the host's own
+  std::string type;         ///< "cpu" or "cuda"
+  std::string place;        ///< as LibTorch says it: "cpu", "cuda:1"
+  std::string name;         ///< for people
+  std::string computes_as;  ///< what decides about bits, on one line: slots that say the same compute the same
+  std::uint64_t bytes = 0;  ///< of its memory
+  bool host = false;        ///< that is the host's own
+  bool has_bfloat16 = true; ///< in products of matrices
 };
 
 /// A moment in a stream's work.
@@ -90,6 +91,10 @@ public:
   virtual device_memory allocate(std::size_t bytes) = 0;
   virtual device_memory allocate_pinned(std::size_t bytes) = 0; ///< of the host, for copies
   virtual std::unique_ptr<stream> make_stream() = 0;
+  /// Most of its memory that was taken at once since begin_peak(), with what LibTorch's library holds back for its
+  /// tensors. Any thread. 0: not known, as of a host's (training/tensor_account).
+  virtual std::uint64_t peak_bytes() const { return 0; }
+  virtual void begin_peak() {}
   /// The one that LibTorch's operators use: what is given here and what they are asked for is done in one order. For
   /// any number of threads.
   virtual stream& compute() = 0;

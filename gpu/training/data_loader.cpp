@@ -2,6 +2,7 @@
 
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/layers/model.hpp"
+#include "gpu/layers/tensor_device.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/store/fetch.hpp"
 
@@ -38,6 +39,13 @@ void fetch_all(const job_specification& job, const std::vector<std::filesystem::
     } catch (const std::runtime_error& e) {
       throw data_error(e.what());
     }
+}
+
+/// Told like files that cannot be read: another attempt will not mend it.
+void require_precision(const job_specification& job, const device* on) {
+  if (job.in_bfloat16() && on && !on->facts().has_bfloat16)
+    throw data_error("precision \"bfloat16\" needs a GPU that multiplies in it, from sm_80 on; this is " +
+                     on->facts().computes_as);
 }
 
 /// Files that a model is read from are data of the job too: what is wrong with them, another attempt will not mend.
@@ -103,6 +111,7 @@ void data_loader::run(const load& x) {
   try {
     if (options_.on_fault_point)
       options_.on_fault_point({"load", {}, 0, 0});
+    require_precision(x.specification, options_.on);
     fetch_all(x.specification, options_.data, end_.get_token());
     load_model(x.specification, options_.data);
     data = shared_dataset(x.specification, options_.data);

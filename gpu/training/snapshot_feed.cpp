@@ -1,5 +1,9 @@
 #include "gpu/training/snapshot_feed.hpp"
 
+#include "gpu/training/tensor_account.hpp"
+
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -36,7 +40,9 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
   wanted_ = false;
   const bool from_host = on_.of().facts().host;
   const auto width = g.what.target.width;
-  departure x{protection_.job, result, streams_, {}};
+  departure x{protection_.job, result, streams_, {}, [account = tensor_account::of_this_thread()](std::uint64_t n) {
+                return std::make_shared<tensor_account::share>(account, n);
+              }};
   for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
     if (!whole && layer % width != g.what.target.pipeline_of(g.self))
       continue;
@@ -47,7 +53,10 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
     if (takers.empty())
       continue;
     auto& state = store.at(layer);
-    auto& leaves = x.layers.emplace_back(layer, state.at, state.parts(), std::move(takers), std::promise<void>());
+    auto& leaves =
+        x.layers.emplace_back(layer, state.at, std::vector<departure::part>(), std::move(takers), std::promise<void>());
+    for (const auto& part : state.parts())
+      leaves.parts.push_back({on_.memory_of(part), std::make_shared<at::Tensor>(part)});
     if (!from_host)
       state.leaving = leaves.copied.get_future().share();
   }
@@ -56,7 +65,7 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
     return true;
   }
   if (!leaving_)
-    leaving_.emplace(on_);
+    leaving_.emplace(on_.of());
   leaving_->depart(std::move(x));
   return true;
 }

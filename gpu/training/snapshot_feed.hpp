@@ -3,8 +3,8 @@
 // Snapshots of a device's stage, to the keepers of its job (design, section 8).
 
 #include "gpu/dataplane/data_port.hpp"
+#include "gpu/dataplane/snapshot_departure.hpp"
 #include "gpu/training/generation_state.hpp"
-#include "gpu/training/snapshot_departure.hpp"
 #include "protocols/choreography/choreography.hpp"
 
 #include <memory>

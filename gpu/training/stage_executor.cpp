@@ -254,6 +254,7 @@ private:
     if (feed_.wanted())
       current_->training->want_snapshot();
     memory_->begin();
+    on_.of().begin_peak();
     pace_.begin();
     running_ = true;
     options_.report_to(active{x.next});
@@ -376,7 +377,7 @@ private:
         auto times = training.take_times();
         auto waits = training.take_waits();
         options_.report_to(progress{g.what.next, training.at(), result, *step_ms, std::move(times.layers),
-                                    times.other_ms, times.waited_ms, memory_->peak(), waits.ms,
+                                    times.other_ms, times.waited_ms, peak_bytes(), waits.ms,
                                     std::move(waits.longest_for)});
       }
       if (result.stop && !last)
@@ -444,6 +445,8 @@ private:
     const auto& training = *current_->training;
     options_.report_to(stopped{current_->what.next, training.at(), inventory_of(store_), training.is_final()});
   }
+
+  std::uint64_t peak_bytes() const { return on_.of().facts().host ? memory_->peak() : on_.of().peak_bytes(); }
 
   void send_snapshot(const commit_result& result, bool whole = false) {
     if (feed_.send(*current_, store_, result, whole))

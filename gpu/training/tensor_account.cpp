@@ -83,7 +83,8 @@ tensor_account::scope::~scope() {
   present = std::move(before_);
 }
 
-tensor_account::share::share(std::uint64_t bytes) : account_(present), bytes_(bytes) {
+tensor_account::share::share(std::shared_ptr<tensor_account> to, std::uint64_t bytes) :
+    account_(std::move(to)), bytes_(bytes) {
   if (account_)
     account_->add(bytes_);
 }

@@ -39,10 +39,10 @@ public:
     std::shared_ptr<tensor_account> before_;
   };
 
-  /// Bytes that are no tensor's and count as well, in the account of the thread that made it, as long as it lives.
+  /// Bytes that are no tensor's and count as well, as long as it lives. No account: nothing is counted.
   class share {
   public:
-    explicit share(std::uint64_t bytes);
+    share(std::shared_ptr<tensor_account> to, std::uint64_t bytes);
     ~share();
     share(const share&) = delete;
     share& operator=(const share&) = delete;

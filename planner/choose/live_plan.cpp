@@ -45,7 +45,7 @@ private:
 };
 
 step_knowledge knowledge_of(const situation& now) {
-  return {now.costs, now.platform, now.measured, now.slot_bytes, now.keepers};
+  return {now.costs, now.platform, now.measured, now.memory, now.keepers};
 }
 
 std::vector<configuration> fitting(const job_specification& job, const situation& now, std::uint32_t slots) {

@@ -25,7 +25,7 @@ struct situation {
   bool running = false;            ///< it is healthy: a change is prepared while it trains
   std::uint32_t keepers = 0;
   change_figures figures;              ///< as measured so far
-  std::uint64_t slot_bytes = 0;        ///< memory of the smallest slot; 0: unknown
+  slot_memory memory;                  ///< of the smallest slot
   std::vector<measured_step> measured; ///< of the configurations visited
   platform_cost platform;
 };

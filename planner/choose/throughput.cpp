@@ -85,7 +85,7 @@ std::vector<configuration> configurations(const job_specification& job, const st
   refine(result, job, known.measured);
   std::erase_if(result, [&](const configuration& x) { return x.width * x.depth > slots; });
   for (auto& x : result)
-    if (const auto problem = memory_problem(job, layers, x.first_layer, x.width, known.keepers, known.slot_bytes);
+    if (const auto problem = memory_problem(job, layers, x.first_layer, x.width, known.keepers, known.memory);
         !problem.empty())
       x = {0, 0, {}, 0, to_string(shape{x.width, x.depth}) + ": " + problem};
   return result;

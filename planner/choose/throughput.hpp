@@ -33,8 +33,8 @@ struct step_knowledge {
   std::span<const layer_cost> layers;
   platform_cost platform = {};
   std::span<const measured_step> measured = {}; ///< of the configurations visited
-  std::uint64_t slot_bytes = 0; ///< memory of a slot; 0: unknown, all fit; see planner/situation/memory.hpp
-  std::uint32_t keepers = 0;    ///< that snapshots are sent to
+  slot_memory memory = {};                      ///< of a slot; see planner/situation/memory.hpp
+  std::uint32_t keepers = 0;                    ///< that snapshots are sent to
 };
 
 /// Every (D, P) allowed by the job that `slots` slots can hold: with the rate measured where the job has been,

@@ -44,17 +44,17 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
 
 std::string memory_problem(const job_specification& job, std::span<const layer_cost> layers,
                            std::span<const std::uint32_t> first_layer, std::uint32_t width, std::uint32_t keepers,
-                           std::uint64_t slot_bytes) {
-  if (slot_bytes == 0)
+                           const slot_memory& slot) {
+  if (slot.bytes == 0)
     return {};
   constexpr double gib = 1 << 30;
   for (std::uint32_t stage = 0; stage + 1 < first_layer.size(); ++stage) {
-    const auto needed = memory_of(job, layers, first_layer, stage, width, keepers).total();
-    if (needed <= slot_bytes)
+    const auto needed = memory_of(job, layers, first_layer, stage, width, slot.of_device ? 0 : keepers).total();
+    if (needed <= slot.bytes)
       continue;
     char text[120];
     std::snprintf(text, sizeof text, "stage %u needs %.3g GiB, a slot has %.3g GiB", stage,
-                  static_cast<double>(needed) / gib, static_cast<double>(slot_bytes) / gib);
+                  static_cast<double>(needed) / gib, static_cast<double>(slot.bytes) / gib);
     return text;
   }
   return {};

@@ -29,13 +29,14 @@ struct stage_memory {
 /// the one before is still on its way: of the replica that sends most, to as many of the `keepers` as hold each layer.
 /// In bfloat16 every layer counts as if it had a copy; an embedding, which is not multiplied with, has none.
 /// Samples that are read ahead, 32 MiB at most, are left out.
+/// Of devices, `keepers` is 0: snapshots are copied to the host from where the state is.
 stage_memory memory_of(const job_specification& job, std::span<const layer_cost> layers,
                        std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width,
                        std::uint32_t keepers);
 
-/// Empty if every stage fits into `slot_bytes` (0: unknown, all fit); else which does not, and what it needs.
+/// Empty if every stage fits into `slot` (unknown: all fit); else which does not, and what it needs.
 std::string memory_problem(const job_specification& job, std::span<const layer_cost> layers,
                            std::span<const std::uint32_t> first_layer, std::uint32_t width, std::uint32_t keepers,
-                           std::uint64_t slot_bytes);
+                           const slot_memory& slot);
 
 } // namespace parcae

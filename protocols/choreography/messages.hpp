@@ -3,6 +3,7 @@
 // What instances, clients and job managers tell the registry, besides the choreography.
 
 #include "protocols/base/described.hpp"
+#include "protocols/values/costs.hpp"
 #include "protocols/values/ids.hpp"
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 14;
+inline constexpr std::uint32_t protocol_version = 15;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -69,7 +70,7 @@ struct hello {
   /// Vendor, family, model and instruction set of the processor, LibTorch version, device type, plug-ins. Slots with
   /// equal facts compute equal bits.
   std::string processor;
-  std::uint64_t slot_bytes = 0;   ///< memory of one slot
+  slot_memory memory;             ///< of one slot
   std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
   std::uint64_t manager = 0;      ///< the last that welcomed this life, as in `welcome`
   machine_facts machine;
@@ -80,8 +81,8 @@ struct hello {
   static constexpr std::size_t longest_warning = 400;
 };
 BOOST_DESCRIBE_STRUCT(hello, (),
-                      (protocol, name, life, role, host, port, slots, processor, slot_bytes, manager_life, manager,
-                       machine, warning))
+                      (protocol, name, life, role, host, port, slots, processor, memory, manager_life, manager, machine,
+                       warning))
 
 /// The registry's answer to HELLO.
 struct welcome {

@@ -4,6 +4,7 @@
 
 #include "protocols/base/described.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace parcae {
@@ -35,6 +36,21 @@ struct layer_cost : pass_times {
 };
 BOOST_DESCRIBE_STRUCT(layer_cost, (pass_times),
                       (waking, gradient_bytes, output_bytes, state_bytes, activation_bytes, tied_bytes))
+
+/// Of a slot, or of the smallest of some.
+struct slot_memory {
+  std::uint64_t bytes = 0; ///< 0: unknown
+  bool of_device = false;  ///< its own: no other slot's, and snapshots on their way to keepers lie elsewhere
+
+  friend bool operator==(const slot_memory&, const slot_memory&) = default;
+};
+BOOST_DESCRIBE_STRUCT(slot_memory, (), (bytes, of_device))
+
+/// An unknown one is larger than any.
+inline slot_memory least_of(const slot_memory& x, const slot_memory& y) {
+  const auto bytes = x.bytes == 0 || y.bytes == 0 ? std::max(x.bytes, y.bytes) : std::min(x.bytes, y.bytes);
+  return {bytes, x.of_device || y.of_device};
+}
 
 /// Figures of a cluster, measured on the running system or given. Phases without the bytes they move. The defaults are
 /// for a local network.

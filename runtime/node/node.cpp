@@ -152,6 +152,9 @@ slot_devices devices_for(const node_options& options) {
   return result;
 }
 
+/// What CUDA, LibTorch's kernels and cuBLAS's workspaces take of a GPU before the first tensor.
+constexpr std::uint64_t library_bytes = std::uint64_t{1} << 30;
+
 /// Of one slot. Throws what open_plugin throws.
 device_facts facts_for(const node_options& options, const slot_devices& devices) {
   auto result = devices.empty()
@@ -159,6 +162,8 @@ device_facts facts_for(const node_options& options, const slot_devices& devices)
                     : devices.front()->facts();
   for (const auto& x : devices)
     result.bytes = std::min(result.bytes, x->facts().bytes);
+  if (!result.host)
+    result.bytes -= std::min(result.bytes, library_bytes);
   for (const auto& file : options.plugins)
     result.computes_as += plugin_fact(open_plugin(file));
   return result;
@@ -175,7 +180,7 @@ hello introduction_of(const node_options& options, const std::string& listens, c
   x.port = options.advertise.port != 0 ? options.advertise.port : port.port();
   x.slots = *options.slots;
   x.processor = facts.computes_as;
-  x.slot_bytes = options.slot_bytes > 0 ? options.slot_bytes : facts.bytes;
+  x.memory = {options.slot_bytes > 0 ? options.slot_bytes : facts.bytes, !facts.host};
   if (!options.own_machine)
     x.machine = this_machine();
   return x;

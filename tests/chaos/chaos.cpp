@@ -34,8 +34,8 @@ constexpr milliseconds notice = 4s;
 class chaos {
 public:
   chaos(const options& x, const std::filesystem::path& logs, std::string expected) :
-      options_(x), expected_(std::move(expected)), random_(x.seed), logs_(logs), members_(members_of(x.nodes)),
-      ground_(names_of(members_), logs),
+      options_(x), expected_(std::move(expected)), random_(x.seed), logs_(logs),
+      members_(members_of(x.nodes, x.device == "cpu" ? 2 : 1)), ground_(names_of(members_), logs),
       cluster_(sibling_program(""), logs,
                ground_.of_cluster([this](const std::string& name) { return state_folder(name); })) {
     for (const auto& [name, member] : members_)
@@ -116,7 +116,7 @@ private:
     if (x.keeper)
       cluster_.start_node(name, {"--role", "keeper", "--grace", "4s", "--state", state_folder(name).string()});
     else
-      cluster_.start_node(name, {"--slots", std::to_string(x.slots), "--grace", "4s"});
+      cluster_.start_node(name, {"--device", options_.device, "--slots", std::to_string(x.slots), "--grace", "4s"});
     x.running = true;
     x.started = clock::now();
     for (auto& y : x.deeds)

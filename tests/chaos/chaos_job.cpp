@@ -32,7 +32,7 @@ job_specification chaos_job(const options& x) {
 std::string undisturbed(const options& x, const std::filesystem::path& logs) {
   local_cluster cluster(sibling_program(""), logs);
   cluster.start_keeper();
-  cluster.start_node("alone");
+  cluster.start_node("alone", {"--device", x.device});
   auto job = chaos_job(x);
   const auto id = cluster.client().submit(job);
   const auto end = cluster.wait_for("the undisturbed job", std::chrono::hours(1), [&](const status_reply& s) {

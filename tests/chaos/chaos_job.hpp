@@ -17,6 +17,7 @@ struct options {
   std::uint64_t steps = 4000;
   int nodes = 6;
   bool disturb_manager = true;
+  std::string device = "cpu"; ///< of all workers, as parcae-node's --device; of a GPU each has one slot
 };
 
 job_specification chaos_job(const options& x);

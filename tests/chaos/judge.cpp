@@ -26,6 +26,7 @@ std::string instance_of(const std::string& slot) {
 void judge::begin() {
   grids_.clear();
   protected_.clear();
+  changed_to_ = 0;
 }
 
 void judge::look(const status_reply& x, const job_status& job) {
@@ -54,7 +55,12 @@ void judge::check_loss(const instance_status& x) {
 void judge::check_change(const job_status& job, const change_status& x) {
   ++sums_.changes;
   sums_.replayed += x.replayed_steps;
-  const std::uint64_t dropped = x.decided_ms >= 0 ? 1 : 0; // the one in progress when the generation was aborted
+  // The one in progress when a generation was aborted: of the one before, and of each that began during the change.
+  const auto aborted = std::ranges::count_if(
+      job.chain, [&](const auto& link) { return link.by.value >= changed_to_ && link.by.value < x.to; });
+  const std::uint64_t dropped =
+      x.decided_ms >= 0 ? static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(1, aborted)) : 0;
+  changed_to_ = x.to;
   if (x.replayed_steps <= dropped)
     return;
   const auto lost = x.replayed_steps - dropped;

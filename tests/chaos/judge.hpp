@@ -51,6 +51,7 @@ private:
   std::set<std::pair<std::string, incarnation>> lost_lives_;
   /// Version that the keepers had, when.
   std::deque<std::pair<std::chrono::steady_clock::time_point, std::uint64_t>> protected_;
+  std::uint64_t changed_to_ = 0; ///< generation that the last change led to
   std::vector<std::string> news_, faults_;
   totals sums_;
 };

@@ -40,10 +40,10 @@ struct member {
 using member_map = std::map<std::string, member>; ///< by name
 
 /// By name; a third of the workers have two slots.
-inline member_map members_of(int workers) {
+inline member_map members_of(int workers, std::uint32_t most_slots) {
   member_map result;
   for (int i = 0; i < workers; ++i)
-    result["node-w" + std::to_string(i)].slots = i % 3 == 2 ? 2 : 1;
+    result["node-w" + std::to_string(i)].slots = i % 3 == 2 ? most_slots : 1;
   for (int i = 0; i < 2; ++i)
     result["node-k" + std::to_string(i)].keeper = true;
   return result;

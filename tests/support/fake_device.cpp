@@ -78,6 +78,7 @@ public:
         used_ += n;
       }
       sizes_[result] = n;
+      peak_ = std::max(peak_, taken_ += n);
     }
     std::memset(readable(result), 0xA5, bytes); // whoever thinks that it is 0 is wrong
     return result;
@@ -86,6 +87,7 @@ public:
   void free(std::byte* x) {
     const std::lock_guard held(mutex_);
     const auto part = sizes_.extract(x);
+    taken_ -= part.mapped();
     free_[std::countr_zero(part.mapped())].push_back(x);
   }
 
@@ -96,6 +98,15 @@ public:
       return false;
     --after;
     return x + n <= after->first + after->second;
+  }
+
+  std::size_t peak() {
+    const std::lock_guard held(mutex_);
+    return peak_;
+  }
+  void begin_peak() {
+    const std::lock_guard held(mutex_);
+    peak_ = taken_;
   }
 
   bool has(const void* x) const {
@@ -115,6 +126,7 @@ private:
   std::byte* readable_ = nullptr;
   std::mutex mutex_;
   std::size_t used_ = 0;
+  std::size_t taken_ = 0, peak_ = 0;             ///< of what is given out
   std::array<std::vector<std::byte*>, 64> free_; ///< by the logarithm of the size
   std::map<std::byte*, std::size_t> sizes_;      ///< of what is given out
 };
@@ -303,13 +315,15 @@ public:
             }};
   }
   std::unique_ptr<stream> make_stream() override { return std::make_unique<late_stream>(memory_); }
+  std::uint64_t peak_bytes() const override { return memory_.peak(); }
+  void begin_peak() override { memory_.begin_peak(); }
   stream& compute() override { return *compute_; }
 
   arena& memory() { return memory_; }
 
 private:
   device_facts facts_;
-  arena memory_;
+  mutable arena memory_;
   std::unique_ptr<fake_stream> compute_;
 };
 

@@ -136,8 +136,11 @@ TEST_F(roster_test, data_fails_the_job_only_if_all_said_so_twice_and_none_ever_h
 TEST_F(roster_test, machines_are_shared) {
   for (const auto* name : {"a", "b"})
     worker(name).machine = {"host", 4, 1'000};
-  worker("c").slot_bytes = 800;
-  EXPECT_EQ(all.slot_bytes(), 500u);
+  worker("c").memory.bytes = 800;
+  EXPECT_EQ(all.memory(), (slot_memory{500}));
+  for (const auto* name : {"a", "b"})
+    all.find(slot_of(name))->memory = {900, true};
+  EXPECT_EQ(all.memory(), (slot_memory{800, true})); // of devices, which nobody shares
   platform_cost x;
   all.tell_of_busiest_machine(x, 2);
   EXPECT_EQ(x.machine_slots, 2u);
@@ -456,8 +459,8 @@ TEST_F(protection_test, safe_is_what_has_its_copies) {
   EXPECT_EQ(x.view(all).copies, 1u);
   EXPECT_EQ(x.view(all).copies_problem, "l lacks step 6");
 
-  k.slot_bytes = 3 * 30;
-  l.slot_bytes = 3 * 10;
+  k.memory.bytes = 3 * 30;
+  l.memory.bytes = 3 * 10;
   x.share(all);
   x.update(all, chain, 8);
   EXPECT_EQ(x.view(all).copies_problem, "the keepers have too little memory");

@@ -229,7 +229,7 @@ TEST_F(conductor_test, planner_is_told_what_slots_share) {
   c.advance(20ms);
   EXPECT_EQ(c.asked.platform.machine_slots, 2u);
   EXPECT_EQ(c.asked.platform.machine_cores, 2);
-  EXPECT_EQ(c.asked.slot_bytes, 4'000u);
+  EXPECT_EQ(c.asked.memory.bytes, 4'000u);
   c.add("e", false, {"first", 2, 8'000});
   c.advance(20ms);
   EXPECT_EQ(c.asked.platform.machine_slots, 3u);

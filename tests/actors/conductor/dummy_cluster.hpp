@@ -70,7 +70,7 @@ public:
   participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
     slots_[name] = {p, {}, {}, {}, false, false, {}, keeper, {}, {}, {}, no_step, false, false};
-    event(slot_joined{p, keeper, 0, machine});
+    event(slot_joined{p, keeper, {}, machine});
     return p;
   }
 

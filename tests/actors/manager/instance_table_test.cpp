@@ -105,7 +105,7 @@ TEST_F(instance_table_test, greetings_are_bounded) {
     EXPECT_EQ(refusal(x), parcae_error::malformed_request);
   }
   x = greeting("a", 1);
-  x.slot_bytes = (std::uint64_t{1} << 50) + 1;
+  x.memory.bytes = (std::uint64_t{1} << 50) + 1;
   EXPECT_EQ(refusal(x), parcae_error::malformed_request);
   x = greeting("a", 1);
   x.slots = 1025;
@@ -122,7 +122,7 @@ TEST_F(instance_table_test, greetings_are_bounded) {
     x = greeting("a" + std::to_string(life), life);
     x.host = host;
     x.processor = std::string(512, 'x');
-    x.slot_bytes = std::uint64_t{1} << 50;
+    x.memory.bytes = std::uint64_t{1} << 50;
     EXPECT_EQ(refusal(x), std::nullopt) << host;
   }
 }

@@ -124,7 +124,7 @@ struct migration_conductor_test : actor_test {
 
   slot_offer offer(const std::string& name, bool keeper = false) {
     const slot_id slot{name, {++lives}, 0};
-    return {{slot, "127.0.0.1", 1}, keeper, "cpu", 0, {}, dummy_slot(slot)};
+    return {{slot, "127.0.0.1", 1}, keeper, "cpu", {}, {}, dummy_slot(slot)};
   }
 
   void offer_to_conductor(const slot_offer& x) {

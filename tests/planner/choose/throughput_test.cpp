@@ -149,8 +149,9 @@ TEST(memory, of_snapshots_is_two_copies_of_what_a_replica_sends) {
   const auto without = memory_of(job, layers, bounds, 0, 2, 0).total();
   EXPECT_EQ(memory_of(job, layers, bounds, 0, 2, 3).total(), without + 4 * 24'000'000);
   // What fits without keepers need not fit with one.
-  EXPECT_EQ(memory_problem(job, layers, bounds, 2, 0, without), "");
-  EXPECT_NE(memory_problem(job, layers, bounds, 2, 1, without), "");
+  EXPECT_EQ(memory_problem(job, layers, bounds, 2, 0, {without}), "");
+  EXPECT_NE(memory_problem(job, layers, bounds, 2, 1, {without}), "");
+  EXPECT_EQ(memory_problem(job, layers, bounds, 2, 1, {without, true}), ""); // a device's: they are on the host
 }
 
 TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
@@ -171,7 +172,7 @@ TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
   EXPECT_NE(two.reason.find("do not fit"), std::string::npos) << two.reason;
   for (const auto& x : configurations(job, {layers, {}, {}, of_one - 1}, 4))
     if (x.width > 0) {
-      EXPECT_EQ(memory_problem(job, layers, x.first_layer, x.width, 0, of_one - 1), "");
+      EXPECT_EQ(memory_problem(job, layers, x.first_layer, x.width, 0, {of_one - 1}), "");
     }
 }
 

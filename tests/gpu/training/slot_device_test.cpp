@@ -1,5 +1,6 @@
-// Snapshots that leave a device while it computes.
+// What an executor makes of the device of its slot.
 
+#include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/fake_device.hpp"
 
@@ -11,12 +12,13 @@
 namespace parcae::testing {
 namespace {
 
-/// A fake device of which no stream but the one that computes gets anything done before it is let go.
+/// A fake device that may be an older one, and of which no stream but the one that computes gets anything done before
+/// it is let go.
 class held_device final : public device {
 public:
-  explicit held_device(device& below) : below_(below) {}
+  explicit held_device(device& below) : facts_of(below.facts()), below_(below) {}
 
-  const device_facts& facts() const override { return below_.facts(); }
+  const device_facts& facts() const override { return facts_of; }
   device_memory allocate(std::size_t bytes) override { return below_.allocate(bytes); }
   device_memory allocate_pinned(std::size_t bytes) override { return below_.allocate_pinned(bytes); }
   std::unique_ptr<stream> make_stream() override {
@@ -24,8 +26,11 @@ public:
     give_work(*x, [this] { copies.pass(); });
     return x;
   }
+  std::uint64_t peak_bytes() const override { return below_.peak_bytes(); }
+  void begin_peak() override { below_.begin_peak(); }
   stream& compute() override { return below_.compute(); }
 
+  device_facts facts_of;
   gate copies;
 
 private:
@@ -94,6 +99,40 @@ TEST_F(stage_executor_test, next_step_is_computed_while_a_snapshot_leaves_the_de
   prepare_and_start(other, plan(1, {&other}));
   ASSERT_TRUE(eventually([&] { return prompt.at(1).size() == layers(); }));
   EXPECT_EQ(late.at(1), prompt.at(1));
+}
+
+// given: a job in bfloat16, and a slot whose device does not multiply in it / expected: LOAD fails, and says what is
+// needed
+TEST_F(stage_executor_test, bfloat16_needs_a_device_that_has_it) {
+  know_fake_devices();
+  held_device old(fake_device(2));
+  old.facts_of.has_bfloat16 = false;
+  old.facts_of.computes_as = "Tesla T4 sm_75";
+  worker w("w", {}, &old);
+  w.work->submit(load{{1}, job});
+  EXPECT_EQ(w.said.next<loaded>().job, (job_id{1}));
+  w.work->submit(forget{{1}});
+  job.precision = "bfloat16";
+  w.work->submit(load{{2}, job});
+  const auto answer = w.said.next<failed>();
+  EXPECT_EQ(answer.kind, failure::data);
+  EXPECT_EQ(answer.what, "precision \"bfloat16\" needs a GPU that multiplies in it, from sm_80 on; this is "
+                         "Tesla T4 sm_75");
+}
+
+// given: a slot on a device / expected: what its progress says of memory is the device's, state, gradients and all
+TEST_F(stage_executor_test, memory_is_that_of_the_device) {
+  know_fake_devices();
+  auto& on = fake_device(3);
+  worker w("w", {}, &on);
+  prepare_and_start(w, plan(1, {&w}));
+  const auto reported = w.said.next<progress>().peak_bytes;
+  std::uint64_t state = 0;
+  for (const auto& layer : describe(job.model).layers)
+    state += 3 * sizeof(float) * layer.parameters();
+  EXPECT_GT(reported, state);
+  EXPECT_LE(reported, on.peak_bytes());
+  EXPECT_LT(reported, 100 * state) << "of pages that were given back";
 }
 
 } // namespace

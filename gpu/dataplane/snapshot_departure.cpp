@@ -1,33 +1,32 @@
-#include "gpu/training/snapshot_departure.hpp"
+#include "gpu/dataplane/snapshot_departure.hpp"
 
 #include "gpu/device/host_copies.hpp"
 #include "protocols/base/crash_stack.hpp"
 
-#include <functional>
+#include <optional>
 #include <utility>
 
 namespace parcae {
 
 namespace {
 
-/// A snapshot that counts in its executor's memory until it has been sent.
-struct counted_snapshot {
-  counted_snapshot(snapshot x, std::uint64_t bytes) : what(std::move(x)), memory(bytes) {}
-
-  const snapshot what;
-  const tensor_account::share memory;
+/// A snapshot that is accounted for until it has been sent.
+struct accounted_snapshot {
+  snapshot what;
+  std::shared_ptr<const void> account;
 };
 
-std::shared_ptr<const snapshot> counted(snapshot x) {
+std::shared_ptr<const snapshot> accounted(snapshot x, const departure& by) {
   std::uint64_t bytes = 0;
   for (const auto& shard : x.shards)
     for (const auto& part : shard->parts)
       bytes += part.size();
-  const auto whole = std::make_shared<counted_snapshot>(std::move(x), bytes);
+  const auto whole = std::make_shared<accounted_snapshot>(std::move(x), by.account ? by.account(bytes)
+                                                                                   : std::shared_ptr<const void>());
   return {whole, &whole->what};
 }
 
-using copier = std::function<std::vector<std::vector<std::byte>>(const std::vector<at::Tensor>&)>;
+using copier = std::function<std::vector<std::vector<std::byte>>(const std::vector<departure::part>&)>;
 
 /// One copy of each layer, for all who take it.
 void send_off(departure& x, const copier& copy) {
@@ -40,24 +39,23 @@ void send_off(departure& x, const copier& copy) {
   }
   for (std::size_t k = 0; k < parcels.size(); ++k)
     if (!parcels[k].shards.empty())
-      x.streams[k]->send(counted(std::move(parcels[k])));
+      x.streams[k]->send(accounted(std::move(parcels[k]), x));
 }
 
-std::vector<std::byte> bytes_of(const at::Tensor& x) {
-  const auto* first = static_cast<const std::byte*>(x.const_data_ptr());
-  return {first, first + x.nbytes()};
+std::vector<std::byte> copy_of(std::span<const std::byte> x) {
+  return {x.begin(), x.end()};
 }
 
 std::vector<std::vector<std::byte>> copies_by(host_copies& copies, const std::shared_ptr<event>& written,
-                                              const std::vector<at::Tensor>& parts) {
+                                              const std::vector<departure::part>& parts) {
   std::vector<std::vector<std::byte>> result;
   std::vector<std::future<void>> arrived;
   for (const auto& part : parts)
-    if (part.is_cpu()) {
-      result.push_back(bytes_of(part));
+    if (!part.bytes.on) {
+      result.push_back(copy_of(part.bytes.bytes));
     } else {
-      auto& to = result.emplace_back(part.nbytes());
-      arrived.push_back(copies.to_host(to, static_cast<const std::byte*>(part.const_data_ptr()), written));
+      auto& to = result.emplace_back(part.bytes.bytes.size());
+      arrived.push_back(copies.to_host(to, part.bytes.bytes.data(), written));
     }
   for (auto& x : arrived)
     x.wait(); // all of them: they write to what a failure would free
@@ -72,12 +70,12 @@ void depart_at_once(departure x) {
   send_off(x, [](const auto& parts) {
     std::vector<std::vector<std::byte>> result;
     for (const auto& part : parts)
-      result.push_back(bytes_of(part));
+      result.push_back(copy_of(part.bytes.bytes));
     return result;
   });
 }
 
-snapshot_departures::snapshot_departures(const tensor_device& on) : on_(on), thread_([this] { run(); }) {}
+snapshot_departures::snapshot_departures(device& on) : on_(on), thread_([this] { run(); }) {}
 
 snapshot_departures::~snapshot_departures() {
   queue_.close();
@@ -86,17 +84,16 @@ snapshot_departures::~snapshot_departures() {
 
 void snapshot_departures::depart(departure x) {
   ++under_way_;
-  queue_.put({std::move(x), on_.compute().record(), tensor_account::of_this_thread()});
+  queue_.put({std::move(x), on_.compute().record()});
 }
 
 void snapshot_departures::run() {
   use_crash_stack();
   std::optional<host_copies> copies; // its pinned memory is taken when there is something to copy
   while (auto x = queue_.take()) {
-    const tensor_account::scope counted(x->account);
     try {
       if (!copies)
-        copies.emplace(on_.of());
+        copies.emplace(on_);
       send_off(x->what, [&](const auto& parts) { return copies_by(*copies, x->written, parts); });
     } catch (const device_error&) {
       // Who is to write to one of these layers hears of it. Of a snapshot nobody waits for this is the end: the next

@@ -1,19 +1,16 @@
 #pragma once
 
-// Snapshots on their way from a slot's device to the streams to keepers.
+// Snapshots on their way from a slot's memory to the streams to keepers.
 
 #include "gpu/dataplane/data_port.hpp"
-#include "gpu/layers/tensor_device.hpp"
-#include "gpu/training/tensor_account.hpp"
+#include "gpu/device/device.hpp"
 #include "protocols/base/mailbox.hpp"
-
-#include <ATen/core/Tensor.h>
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -21,10 +18,14 @@ namespace parcae {
 
 /// A replica's share of a stage at one version, and whom it is for.
 struct departure {
+  struct part {
+    const_memory_view bytes; ///< not written to until the layer was `copied`
+    std::shared_ptr<const void> owner;
+  };
   struct layer {
     std::uint32_t number = 0;
     version at;
-    std::vector<at::Tensor> parts;   ///< on the device or the host; not written to until `copied`
+    std::vector<part> parts;
     std::vector<std::size_t> takers; ///< which of the streams
     std::promise<void> copied;       ///< or what the device failed by: device_error
   };
@@ -33,16 +34,18 @@ struct departure {
   commit_result result;
   std::vector<std::shared_ptr<snapshot_stream>> streams;
   std::vector<layer> layers;
+  /// What it returns lives as long as a copy of so many bytes.
+  std::function<std::shared_ptr<const void>(std::uint64_t bytes)> account;
 };
 
 /// From memory of the host: copied and handed to the streams when this returns.
 void depart_at_once(departure x);
 
 /// From a device: by a thread, a stream and pinned memory of its own, so that the device goes on with the next step
-/// meanwhile. Used by the executor's main thread; the device outlives it.
+/// meanwhile. One thread calls; the device outlives it.
 class snapshot_departures {
 public:
-  explicit snapshot_departures(const tensor_device& on);
+  explicit snapshot_departures(device& on);
   /// What is not yet under way is dropped.
   ~snapshot_departures();
   snapshot_departures(const snapshot_departures&) = delete;
@@ -56,12 +59,11 @@ private:
   struct request {
     departure what;
     std::shared_ptr<event> written;
-    std::shared_ptr<tensor_account> account;
   };
 
   void run();
 
-  const tensor_device on_;
+  device& on_;
   std::atomic<int> under_way_ = 0;
   mailbox<request> queue_;
   std::thread thread_;

@@ -1,0 +1,137 @@
+// Training on devices: final parameters after changes, and after kills, against 1×1 on a device. On fake ones, two
+// slots on each; with PARCAE_ON_GPU on the first GPU, all slots on it, or skipped where there is none.
+
+#include "tests/support/executor_cluster.hpp"
+#ifdef PARCAE_ON_GPU
+#include "gpu/device/cuda_library.hpp"
+#include "gpu/training/exact_settings.hpp"
+#else
+#include "tests/support/fake_device.hpp"
+#endif
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <tuple>
+
+namespace parcae {
+namespace {
+
+#ifdef PARCAE_ON_GPU
+struct first_gpu {
+  std::unique_ptr<device> it;
+  std::string problem; ///< why there is none
+};
+
+// Opened before LibTorch is first called; left to the end of the process, as LibTorch leaves what it has there.
+const first_gpu& gpu() {
+  static const first_gpu& result = *[] {
+    auto* x = new first_gpu{nullptr, ask_driver().problem};
+    if (x->problem.empty()) {
+      x->it = std::move(open_gpus(parse_device_choice("cuda:0"), cuda_library_file()).front());
+      make_libtorch_exact();
+    }
+    return x;
+  }();
+  return result;
+}
+
+std::string why_skipped() {
+  return gpu().problem;
+}
+
+device* computes_on(std::uint64_t) {
+  return gpu().it.get();
+}
+#else
+std::string why_skipped() {
+  return {};
+}
+
+device* computes_on(std::uint64_t n) {
+  know_fake_devices();
+  return &fake_device(static_cast<std::uint32_t>(n / 2) % fake_devices);
+}
+#endif
+
+template <class Parameters>
+class on_devices : public ::testing::TestWithParam<Parameters> {
+  void SetUp() override {
+    if (const auto why = why_skipped(); !why.empty())
+      GTEST_SKIP() << why;
+  }
+};
+
+job_specification short_job(const std::string& kind) {
+  auto job = small_job();
+  job.steps = 6;
+  job.model.layers = 3;
+  if (kind == "mlp")
+    job.model = {"mlp", 3, 24, 1, 16, 256, 0.2, false};
+  if (kind == "bert")
+    job.model = {"bert", 3, 24, 2, 24, 257, 0.1, true, 256};
+  if (kind == "resnet")
+    job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
+  if (kind == "vgg")
+    job.model = {.kind = "vgg", .layers = 11, .width = 2, .dropout = 0.3};
+  if (kind == "resnet" || kind == "vgg")
+    job.data = {.kind = "synthetic", .samples = 100, .mean = {0.4, 0.5, 0.6}, .deviation = {0.2, 0.25, 0.3}};
+  return job;
+}
+
+class device_training : public on_devices<std::tuple<const char*, const char*>> {};
+
+// given: a model of each kind on devices, in both precisions, through three changes / expected: the bits of the
+// undisturbed run there
+TEST_P(device_training, shapes_change_no_bit) {
+  auto job = short_job(std::get<0>(GetParam()));
+  job.precision = std::get<1>(GetParam());
+  ASSERT_EQ(problem_of(job), "");
+  EXPECT_EQ(digest_after(job, {{2, 2}, {3, 1}, {1, 4}}, computes_on), undisturbed_digest(job, computes_on));
+}
+
+INSTANTIATE_TEST_SUITE_P(kinds, device_training,
+                         ::testing::Combine(::testing::Values("gpt", "mlp", "bert", "resnet", "vgg"),
+                                            ::testing::Values("float32", "bfloat16")),
+                         [](const auto& x) { return std::string(std::get<0>(x.param)) + "_" + std::get<1>(x.param); });
+
+class device_training_kills : public on_devices<const char*> {};
+
+// given: a model of each kind, in both precisions / expected: two runs end with the same bits
+TEST_P(device_training, is_repeatable) {
+  auto job = short_job(std::get<0>(GetParam()));
+  job.precision = std::get<1>(GetParam());
+  EXPECT_EQ(undisturbed_digest(job, computes_on), undisturbed_digest(job, computes_on));
+}
+
+// given: a worker that dies at each of these points of a step, and another in its place / expected: the same bits
+TEST_P(device_training_kills, change_no_bit) {
+  auto job = short_job("gpt");
+  job.precision = GetParam();
+  job.steps = 10;
+  job.keeper_every = 1;
+  const auto expected = undisturbed_digest(job, computes_on);
+  for (const std::string_view phase :
+       {"forward", "backward", "reduced", "exchange_send", "exchanged", "apply", "committed", "snapshot"}) {
+    executor_cluster cluster(job);
+    cluster.computes_on = computes_on;
+    cluster.planner = [&](std::uint32_t slots, const auto&) {
+      return slots >= 4 ? shape(job, 2, 2) : slots >= 2 ? shape(job, 1, 2) : configuration{0, 0, {}, 0, "too few"};
+    };
+    cluster.add_keeper("keeper");
+    for (const auto* name : {"a", "b", "c"})
+      cluster.add_worker(name);
+    cluster.add_worker("d", [phase](const fault_point& x) {
+      return x.step == 4 && x.phase == phase ? fault_action::kill : fault_action::none;
+    });
+    ASSERT_TRUE(cluster.run_until_ended()) << phase << ": " << cluster.log().back();
+    EXPECT_EQ(cluster.final_digest(), expected) << phase;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(precisions, device_training_kills, ::testing::Values("float32", "bfloat16"),
+                         [](const auto& x) { return std::string(x.param); });
+
+} // namespace
+} // namespace parcae
