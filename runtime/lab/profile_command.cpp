@@ -1,5 +1,6 @@
 #include "runtime/lab/profile_command.hpp"
 
+#include "gpu/device/cuda_library.hpp"
 #include "planner/cost/profile.hpp"
 #include "runtime/job/job_file.hpp"
 #include "runtime/lab/profile_report.hpp"
@@ -26,13 +27,28 @@ struct profile_arguments {
   profile_options options;
   std::uint32_t slots = 32;
   std::uint64_t slot_bytes = 0;
+
+  bool on_processor() const { return options.device == "cpu"; }
 };
 
 std::uint64_t memory_of_this_machine() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+/// Before nodes are started that could not begin.
+void require_device(const profile_arguments& args) {
+  if (args.on_processor())
+    return;
+  if (parse_device_choice(args.options.device).numbers.size() != 1)
+    throw std::invalid_argument("--device " + args.options.device + ": say which, cpu or for example cuda:0");
+  if (args.slot_bytes == 0)
+    throw std::invalid_argument("--device " + args.options.device + " needs --slot-memory, that of a GPU");
+  if (const auto driver = ask_driver(); !driver.problem.empty())
+    throw std::runtime_error("--device " + args.options.device + ": " + driver.problem);
+}
+
 void write_profile(const profile_arguments& args) {
+  require_device(args);
   const auto job = parse_job_file(args.job);
   const auto folder = std::filesystem::absolute(args.output).parent_path();
   if (access(folder.c_str(), W_OK) != 0) // known before minutes of measuring
@@ -40,8 +56,8 @@ void write_profile(const profile_arguments& args) {
                              " is missing or not writable");
   const auto measured =
       profile_job(job, args.options, [](const std::string& x) { std::fprintf(stderr, "measuring %s\n", x.c_str()); });
-  const auto table = predicted_configurations(job, measured, args.slots,
-                                              args.slot_bytes > 0 ? args.slot_bytes : memory_of_this_machine());
+  const slot_memory memory{args.slot_bytes > 0 ? args.slot_bytes : memory_of_this_machine(), !args.on_processor()};
+  const auto table = predicted_configurations(job, measured, args.slots, memory);
   if (table.empty())
     throw std::runtime_error("no configuration that " + args.job + " allows fits " + std::to_string(args.slots) +
                              " slots and their memory; raise --slots or --slot-memory");
@@ -66,6 +82,8 @@ void add_profile(CLI::App& app) {
   command->add_option("--changes", args->options.changes, "changes of generation to measure")->capture_default_str();
   command->add_option("--cores", args->options.cores,
                       "slots of one machine that compute side by side (default: cores)");
+  command->add_option("--device", args->options.device, "what slots compute on: cpu, or a GPU, cuda:0")
+      ->capture_default_str();
   command->add_option("--slots", args->slots, "predict configurations of up to so many slots")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();

@@ -77,8 +77,8 @@ json::object reconfiguration_of(const job_measurements& x, const std::vector<con
 } // namespace
 
 std::vector<configuration> predicted_configurations(const job_specification& job, const job_measurements& x,
-                                                    std::uint32_t slots, std::uint64_t slot_bytes) {
-  return predicted_configurations(job, step_knowledge{x.layers, x.platform, {}, {slot_bytes}, 1}, x.step_ms, slots);
+                                                    std::uint32_t slots, const slot_memory& memory) {
+  return predicted_configurations(job, step_knowledge{x.layers, x.platform, {}, memory, 1}, x.step_ms, slots);
 }
 
 json::object to_json(const job_specification& job, const job_measurements& x, const std::vector<configuration>& table) {

@@ -14,7 +14,7 @@ namespace parcae {
 /// Every configuration of up to `slots` slots that fits their memory (0: all fit), predicted from what was measured at
 /// 1×1.
 std::vector<configuration> predicted_configurations(const job_specification& job, const job_measurements& x,
-                                                    std::uint32_t slots, std::uint64_t slot_bytes);
+                                                    std::uint32_t slots, const slot_memory& memory);
 
 boost::json::object to_json(const job_specification& job, const job_measurements& x,
                             const std::vector<configuration>& table);

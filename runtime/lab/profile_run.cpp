@@ -45,13 +45,14 @@ job_specification endless(job_specification job, std::uint32_t width, std::uint3
 /// A cluster with one job.
 class rig {
 public:
-  rig(const std::filesystem::path& logs, job_specification job) :
-      job_(std::move(job)), cluster_(sibling_program(""), logs) {}
+  rig(const std::filesystem::path& logs, job_specification job, std::string device) :
+      job_(std::move(job)), device_(std::move(device)), cluster_(sibling_program(""), logs) {}
 
   void start_keeper() { cluster_.start_keeper(); }
 
   /// Returns when it is a member; milliseconds.
-  double start_worker(const std::vector<std::string>& arguments = {}) {
+  double start_worker(std::vector<std::string> arguments = {}) {
+    arguments.insert(arguments.end(), {"--device", device_});
     const auto began = clock::now();
     const auto name = "n" + std::to_string(++nodes_);
     cluster_.start_node(name, arguments);
@@ -116,6 +117,7 @@ private:
   static std::string instance_of(const std::string& slot) { return slot.substr(0, slot.find('/')); }
 
   job_specification job_;
+  std::string device_;
   local_cluster cluster_;
   std::uint64_t id_ = 0;
   int nodes_ = 0;
@@ -139,7 +141,7 @@ std::vector<job_status> steps_side_by_side(const job_specification& job, const p
   for (std::uint32_t i = 0; i < jobs; ++i) {
     const auto folder = logs.path() / std::to_string(i);
     std::filesystem::create_directory(folder);
-    rigs.push_back(std::make_unique<rig>(folder, endless(job, 1, 1)));
+    rigs.push_back(std::make_unique<rig>(folder, endless(job, 1, 1), options.device));
     rigs.back()->start_keeper(); // snapshots take their time too
     rigs.back()->start_worker(node_arguments);
   }
@@ -170,7 +172,9 @@ void measure_steps(job_measurements& to, const job_specification& job, const pro
   to.step_ms = job.global_batch * 1000.0 / measured_row(alone)->samples_per_s;
   to.platform.step_ms = std::max(0.0, to.step_ms - layers_ms(job, to.layers));
   to.memory = alone.memory.at(0);
-  const auto cores = options.cores > 0 ? options.cores : std::max(1u, std::thread::hardware_concurrency());
+  const auto cores = options.device != "cpu" ? 1
+                     : options.cores > 0     ? options.cores
+                                             : std::max(1u, std::thread::hardware_concurrency());
   // Not by the clock: side by side, each job has a manager and a keeper of its own to wait for.
   std::map<std::uint32_t, double> beside_ms; // by number
   for (std::uint32_t jobs = 1; jobs < cores;) {
@@ -203,7 +207,7 @@ void measure_changes(job_measurements& to, const job_specification& job, const p
   auto small = endless(job, deep ? 1 : 2, deep ? 2 : 1);
   small.min_width = small.max_width;
   small.min_depth = small.max_depth;
-  rig x(logs.path(), small);
+  rig x(logs.path(), small, options.device);
   x.start_keeper();
   std::vector<double> starts{x.start_worker(), x.start_worker()};
   x.submit();
@@ -240,7 +244,7 @@ configuration_run run_configuration(const job_specification& job, std::uint32_t 
   auto fixed = endless(job, width, depth);
   fixed.min_width = width;
   fixed.min_depth = depth;
-  rig x(logs.path(), fixed);
+  rig x(logs.path(), fixed, "cpu");
   x.start_keeper();
   for (std::uint32_t i = 0; i < width * depth; ++i)
     x.start_worker();

@@ -20,6 +20,9 @@ struct profile_options {
   std::chrono::milliseconds duration{5'000}; ///< of each measurement of steps
   std::uint32_t changes = 9;                 ///< of generation
   std::uint32_t cores = 0;                   ///< that slots may compute on side by side; 0: all of this machine
+  /// What slots compute on, as parcae-node's --device: "cpu", or one GPU, "cuda:0". GPUs do not slow each other down,
+  /// so nothing is measured side by side there.
+  std::string device = "cpu";
 };
 
 /// What profile_job found.

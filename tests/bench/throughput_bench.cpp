@@ -88,7 +88,7 @@ void compare(const job_specification& job, std::chrono::milliseconds duration,
   options.duration = duration;
   options.changes = 0;
   const auto measured = profile_job(job, options, [](const std::string&) {});
-  const auto table = predicted_configurations(job, measured, 8, 0);
+  const auto table = predicted_configurations(job, measured, 8, {});
   for (const auto& [width, depth] : grids)
     for (const auto& x : table) {
       if (x.width != width || x.depth != depth)

@@ -42,7 +42,7 @@ job_measurements made_up() {
 // What is written is what `simulate` reads.
 TEST(profile_report, is_read_by_the_planner) {
   const auto measured = made_up();
-  const auto table = predicted_configurations(small_job(), measured, 6, 0);
+  const auto table = predicted_configurations(small_job(), measured, 6, {});
   const auto x = parse_profile(boost::json::serialize(to_json(small_job(), measured, table)));
   EXPECT_EQ(x.name, "small");
   EXPECT_EQ(x.global_batch, 16u);
@@ -62,7 +62,7 @@ TEST(profile_report, is_read_by_the_planner) {
 TEST(profile_report, predicts_what_the_job_allows) {
   auto job = small_job();
   const auto measured = made_up();
-  const auto all = predicted_configurations(job, measured, 6, 0);
+  const auto all = predicted_configurations(job, measured, 6, {});
   EXPECT_EQ(all.size(), 4u + 3u + 2u); // D ≤ V
   EXPECT_NEAR(all[0].samples_per_s, 16'000 / measured.step_ms, 1e-9);
   for (std::size_t i = 1; i < all.size(); ++i) {
@@ -71,10 +71,10 @@ TEST(profile_report, predicts_what_the_job_allows) {
   }
   EXPECT_LT(all[1].samples_per_s, 2 * all[0].samples_per_s / 1.2);
   job.min_depth = 2;
-  EXPECT_EQ(predicted_configurations(job, measured, 6, 0).size(), 5u);
-  const auto small_slots = predicted_configurations(job, measured, 6, 50'000'000);
+  EXPECT_EQ(predicted_configurations(job, measured, 6, {}).size(), 5u);
+  const auto small_slots = predicted_configurations(job, measured, 6, {50'000'000});
   EXPECT_LT(small_slots.size(), 5u);
-  EXPECT_TRUE(predicted_configurations(job, measured, 6, 1'000).empty());
+  EXPECT_TRUE(predicted_configurations(job, measured, 6, {1'000}).empty());
 }
 
 TEST(link_probe, measures_this_machine) {
