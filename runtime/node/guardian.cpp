@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <set>
 #include <system_error>
+#include <utility>
 
 namespace parcae {
 
@@ -23,7 +26,11 @@ struct guardian::shared {
 
 namespace {
 
-void end_connections() {
+/// A socket, whichever descriptors and processes have it.
+using socket_number = std::pair<dev_t, ino_t>;
+
+/// Calls `visit` with each descriptor of an internet socket that this process has, and the socket's number.
+void for_each_connection(const std::function<void(int, const socket_number&)>& visit) {
   DIR* folder = opendir("/proc/self/fd");
   if (!folder)
     return;
@@ -31,11 +38,12 @@ void end_connections() {
     const auto descriptor = std::atoi(entry->d_name);
     sockaddr_storage address{};
     socklen_t size = sizeof address;
-    // Standard streams may be another process's connection.
-    if (descriptor > STDERR_FILENO && getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-        (address.ss_family == AF_INET || address.ss_family == AF_INET6))
-      shutdown(descriptor, SHUT_RDWR);
+    struct stat about {};
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+        (address.ss_family == AF_INET || address.ss_family == AF_INET6) && fstat(descriptor, &about) == 0)
+      visit(descriptor, {about.st_dev, about.st_ino});
   }
+  closedir(folder);
 }
 
 } // namespace
@@ -52,6 +60,9 @@ guardian::guardian(const std::function<void()>& last_act) {
   pthread_mutex_init(&shared_->alive, &robust);
   pthread_mutexattr_destroy(&robust);
   pthread_mutex_lock(&shared_->alive);
+  // What this process was started with, standard streams among it, may be its parent's: shutdown() would end it there.
+  std::set<socket_number> inherited;
+  for_each_connection([&](int, const socket_number& x) { inherited.insert(x); });
   // fork() cannot share the table. What the library's fork() does besides is for processes with threads.
   child_ = static_cast<pid_t>(syscall(SYS_clone, CLONE_FILES | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
   if (child_ < 0) {
@@ -64,7 +75,10 @@ guardian::guardian(const std::function<void()>& last_act) {
     for (auto signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) // meant for the guarded process, which decides
       std::signal(signal, SIG_IGN);
     if (pthread_mutex_lock(&shared_->alive) == EOWNERDEAD)
-      end_connections();
+      for_each_connection([&](int descriptor, const socket_number& x) {
+        if (!inherited.contains(x))
+          shutdown(descriptor, SHUT_RDWR);
+      });
     if (last_act)
       last_act();
     _exit(0);

@@ -14,7 +14,8 @@ namespace parcae {
 ///
 /// A small child process shares the table of file descriptors (clone(2), CLONE_FILES) and waits for a robust mutex that
 /// the calling thread holds. The kernel passes robust mutexes on before it frees memory (futex(2), "Robust futexes");
-/// the child then shuts every internet socket of the table down, and exits.
+/// the child then shuts down every internet socket of the table that was not there when the guardian was made, and
+/// exits.
 ///
 /// At the end, whichever way it came, the child calls `last_act`, which may exec. It has the memory that this process
 /// had when the guardian was made, but for what is shared.

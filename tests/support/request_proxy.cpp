@@ -38,7 +38,7 @@ http::response<http::string_body> refusal(unsigned status, const std::string& co
   return result;
 }
 
-/// Nodes that a test starts must not inherit it: when one dies its guardian shuts down all sockets that it has.
+/// Nodes that a test starts must not inherit it: it would stay open there when it is closed here.
 void keep_from_children(int descriptor) {
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }

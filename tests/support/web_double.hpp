@@ -47,7 +47,7 @@ public:
       tls_->use_certificate_chain_file(identity);
       tls_->use_private_key_file(identity, boost::asio::ssl::context::pem);
     }
-    ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC); // nodes that a test starts would shut it down
+    ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC); // would stay open in nodes that a test starts
     thread_ = std::thread([this] { accept(); });
   }
 

@@ -22,8 +22,8 @@ namespace {
 
 using testing::ElementsAre;
 
-/// A child process with a guardian and a connection to this one. Its descriptor is also held by another process, which
-/// would keep the connection open.
+/// A child process with a guardian and two connections to this one: one that it was started with, as from a launcher,
+/// and one that it made. Their descriptors are also held by another process, which would keep them open.
 struct guarded_child {
   explicit guarded_child(const std::function<void()>& body) {
     const int listening = socket(AF_INET, SOCK_STREAM, 0);
@@ -33,60 +33,79 @@ struct guarded_child {
     socklen_t size = sizeof where;
     auto* address = reinterpret_cast<sockaddr*>(&where);
     EXPECT_EQ(bind(listening, address, size), 0);
-    EXPECT_EQ(listen(listening, 1), 0);
+    EXPECT_EQ(listen(listening, 2), 0);
     EXPECT_EQ(getsockname(listening, address, &size), 0);
-    const int own = socket(AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(connect(own, address, size), 0);
+    const auto dial = [&] {
+      const int result = socket(AF_INET, SOCK_STREAM, 0);
+      return connect(result, address, size) == 0 ? result : -1;
+    };
+    inherited = dial();
+    launchers = accept(listening, nullptr, nullptr);
+    EXPECT_EQ(pipe(life), 0);
+    pid = fork();
+    if (pid == 0)
+      live(dial, body);
     theirs = accept(listening, nullptr, nullptr);
     close(listening);
-    timeval limit{10, 0};
-    setsockopt(theirs, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    holder = fork();
-    if (holder == 0)
-      for (;;)
-        pause();
-    pid = fork();
-    if (pid == 0) {
-      close(theirs);
-      {
-        guardian guard;
-        if (write(own, "+", 1) == 1)
-          body();
-      }
-      _exit(write(own, "-", 1) == 1 ? 0 : 1);
-    }
-    close(own);
+    close(life[0]);
+    const timeval limit{10, 0};
+    for (auto x : {launchers, theirs})
+      setsockopt(x, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
 
   ~guarded_child() {
-    for (auto child : {pid, holder}) {
-      kill(child, SIGKILL);
-      waitpid(child, nullptr, 0);
-    }
-    close(theirs);
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    for (auto x : {life[1], inherited, launchers, theirs})
+      close(x);
   }
 
-  /// The next byte; 0 at the end of the connection, -1 if nothing comes.
-  int read_byte() const {
+  [[noreturn]] void live(const std::function<int()>& dial, const std::function<void()>& body) {
+    close(life[1]);
+    int own = -1;
+    {
+      guardian guard;
+      own = dial();
+      if (fork() == 0) { // the other process that holds them
+        char none = 0;
+        while (read(life[0], &none, 1) > 0)
+          continue;
+        _exit(0);
+      }
+      if (write(own, "+", 1) == 1)
+        body();
+    }
+    _exit(write(own, "-", 1) == 1 ? 0 : 1);
+  }
+
+  /// The next byte at an end; 0 at the end of the connection, -1 if nothing comes.
+  static int read_byte(int end) {
     char x = 0;
-    const auto n = read(theirs, &x, 1);
+    const auto n = read(end, &x, 1);
     return n == 1 ? x : static_cast<int>(n);
   }
 
-  int theirs = -1;
-  pid_t pid = -1, holder = -1;
+  int theirs = -1;        ///< this process's end of the connection that the child made
+  int inherited = -1;     ///< that the child was started with, also held here
+  int launchers = -1;     ///< the other end of it
+  int life[2] = {-1, -1}; ///< the other process lives until it is closed here
+  pid_t pid = -1;
 };
 
-// given: a guarded process with a connection that another one holds too, killed / expected: the connection ends
+// given: a guarded process with a connection that another one holds too, killed / expected: the connection ends; one
+// that it was started with goes on for those who gave it
 // given: one that ends its guardian itself / expected: the connection goes on
 TEST(guardian, ends_the_connections_of_a_killed_process) {
   guarded_child killed([] { pause(); });
-  EXPECT_EQ(killed.read_byte(), '+');
+  EXPECT_EQ(guarded_child::read_byte(killed.theirs), '+');
   kill(killed.pid, SIGKILL);
-  EXPECT_EQ(killed.read_byte(), 0);
+  EXPECT_EQ(guarded_child::read_byte(killed.theirs), 0);
+  waitpid(killed.pid, nullptr, 0);
+  EXPECT_EQ(send(killed.inherited, "!", 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(guarded_child::read_byte(killed.launchers), '!');
   guarded_child leaves([] {});
-  EXPECT_EQ(leaves.read_byte(), '+');
-  EXPECT_EQ(leaves.read_byte(), '-');
+  EXPECT_EQ(guarded_child::read_byte(leaves.theirs), '+');
+  EXPECT_EQ(guarded_child::read_byte(leaves.theirs), '-');
 }
 
 // given: lines, more than there is room for, one too long, the end told twice / expected: the newest, cut off between
