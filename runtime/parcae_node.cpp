@@ -147,10 +147,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   try {
-    if (last_words >= 0) {
-      parcae::deliver_last_words(parcae::black_box(last_words), options.name, options.manager);
-      return 0;
-    }
+    if (last_words >= 0)
+      return parcae::deliver_last_words(parcae::black_box(last_words), options.name, options.manager) ? 0 : 1;
     return parcae::run_node(options);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "parcae-node: %s\n", parcae::printable(e.what()).c_str());

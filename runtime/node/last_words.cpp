@@ -24,8 +24,13 @@ std::function<void()> last_words_of(const black_box& box, const std::string& ins
   };
 }
 
-void deliver_last_words(const black_box& box, const std::string& instance, const manager_access& manager) {
-  manager_client(manager).report({instance, box.end(), box.lines()});
+bool deliver_last_words(const black_box& box, const std::string& instance, const manager_access& manager) {
+  try {
+    manager_client(manager).report({instance, box.end(), box.lines()});
+    return true;
+  } catch (const client_error&) {
+    return false;
+  }
 }
 
 } // namespace parcae

@@ -15,7 +15,7 @@ namespace parcae {
 /// deliver_last_words with the same box. Else returns at once.
 std::function<void()> last_words_of(const black_box& box, const std::string& instance, const manager_access& manager);
 
-/// Throws client_error if the manager cannot be told.
-void deliver_last_words(const black_box& box, const std::string& instance, const manager_access& manager);
+/// False if the manager cannot be told. The failure has been printed already, so nothing is.
+bool deliver_last_words(const black_box& box, const std::string& instance, const manager_access& manager);
 
 } // namespace parcae

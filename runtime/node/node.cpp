@@ -129,7 +129,7 @@ private:
 std::string listening_host(const node_options& options) {
   if (!options.listen.host.empty())
     return options.listen.host;
-  return options.manager.bundle.empty() ? "127.0.0.1" : address_towards(options.manager.managers.front());
+  return options.manager.bundle.empty() ? "127.0.0.1" : address_towards(options.manager.managers);
 }
 
 /// Before LibTorch is first called: afterwards it would be too late to bring in CUDA. Throws device_error if GPUs were
@@ -175,7 +175,7 @@ hello introduction_of(const node_options& options, const std::string& listens, c
   x.name = options.name;
   x.role = options.role;
   x.host = !options.advertise.host.empty() ? options.advertise.host
-           : is_everywhere(listens)        ? address_towards(options.manager.managers.front())
+           : is_everywhere(listens)        ? address_towards(options.manager.managers)
                                            : listens;
   x.port = options.advertise.port != 0 ? options.advertise.port : port.port();
   x.slots = *options.slots;

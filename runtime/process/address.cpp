@@ -53,9 +53,7 @@ address checked(std::string_view text, bool with_port, const char* example) {
 address on_loopback(address x) {
   if (x.host == "localhost")
     x.host = "127.0.0.1";
-  boost::system::error_code error;
-  const auto ip = boost::asio::ip::make_address(x.host, error);
-  if (error || !ip.is_loopback())
+  if (!is_loopback(x.host))
     throw std::invalid_argument("refusing " + x.host +
                                 ": without --bundle there is no TLS, and only loopback, such as "
                                 "127.0.0.1; `parcae init` makes bundles");
@@ -63,6 +61,12 @@ address on_loopback(address x) {
 }
 
 } // namespace
+
+bool is_loopback(const std::string& host) {
+  boost::system::error_code error;
+  const auto ip = boost::asio::ip::make_address(host, error);
+  return host == "localhost" || (!error && ip.is_loopback());
+}
 
 address parse_address(std::string_view text) {
   return checked(text, true, "127.0.0.1:4242");
@@ -77,17 +81,20 @@ address parse_local_address(std::string_view text) {
   return on_loopback(parse_address(text));
 }
 
-std::string address_towards(const address& x) {
+std::string address_towards(const std::vector<address>& any) {
   using boost::asio::ip::udp;
-  try {
-    boost::asio::io_context io;
-    udp::socket socket(io);
-    socket.connect(*udp::resolver(io).resolve(x.host, std::to_string(x.port)).begin()); // sends nothing
-    return socket.local_endpoint().address().to_string();
-  } catch (const boost::system::system_error& e) {
-    throw std::runtime_error("cannot tell by which address of this machine others reach it, for there is no way to " +
-                             to_string(x) + " (" + e.code().message() + "): say it with --advertise");
-  }
+  std::string problem;
+  for (const auto& x : any)
+    try {
+      boost::asio::io_context io;
+      udp::socket socket(io);
+      socket.connect(*udp::resolver(io).resolve(x.host, std::to_string(x.port)).begin()); // sends nothing
+      return socket.local_endpoint().address().to_string();
+    } catch (const boost::system::system_error& e) {
+      problem = to_string(x) + " (" + e.code().message() + ")";
+    }
+  throw std::runtime_error("cannot tell by which address of this machine others reach it, for there is no way to " +
+                           problem + ": check --manager, or say it with --listen");
 }
 
 bool is_everywhere(const std::string& host) {

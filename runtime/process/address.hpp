@@ -26,11 +26,15 @@ address parse_address(std::string_view text);
 /// unless it is on loopback.
 address parse_place(std::string_view text, const std::string& bundle);
 
-/// By which address of this machine its way to x begins. Throws std::runtime_error with one line.
-std::string address_towards(const address& x);
+/// By which address of this machine its way begins to the first of them that there is a way to. Throws
+/// std::runtime_error with one line.
+std::string address_towards(const std::vector<address>& any);
 
 /// Whether it stands for all addresses of a machine: one can listen there, and nobody can dial it.
 bool is_everywhere(const std::string& host);
+
+/// A numeric loopback address, or "localhost".
+bool is_loopback(const std::string& host);
 
 /// Of a manager, to listen on or to dial without certificates. Throws std::invalid_argument unless it is a numeric
 /// loopback address or "localhost": nothing goes beyond loopback without TLS.

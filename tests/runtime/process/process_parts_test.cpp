@@ -56,12 +56,13 @@ TEST(address, of_a_data_port) {
 
 // given: addresses of this machine, others, and what stands for all / expected: where the way begins; known as such
 TEST(address, of_this_machine) {
-  EXPECT_EQ(address_towards({"127.0.0.1", 1}), "127.0.0.1");
+  EXPECT_EQ(address_towards({{"127.0.0.1", 1}}), "127.0.0.1");
+  EXPECT_EQ(address_towards({{"nowhere.invalid", 1}, {"127.0.0.1", 1}}), "127.0.0.1");
   try {
-    address_towards({"nowhere.invalid", 1});
+    address_towards({{"nowhere.invalid", 1}});
     ADD_FAILURE();
   } catch (const std::runtime_error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("--advertise"));
+    EXPECT_THAT(e.what(), HasSubstr("check --manager, or say it with --listen"));
   }
   EXPECT_TRUE(is_everywhere("0.0.0.0") && is_everywhere("::"));
   EXPECT_FALSE(is_everywhere("10.0.0.7") || is_everywhere("a.example") || is_everywhere(""));
