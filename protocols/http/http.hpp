@@ -21,6 +21,7 @@ struct http_server {
   bool tls = true;
   std::string host; ///< a name or an address; IPv6 without brackets
   std::uint16_t port = 443;
+  std::string numeric{}; ///< where it is dialled, if the name is looked up already
 
   std::string authority() const; ///< for the header Host: without the port if it is the scheme's own
   std::string text() const;      ///< "https://minio.example:9000"

@@ -82,7 +82,7 @@ bool may_be_sent_twice(const std::string& method) {
 
 } // namespace
 
-http_trust make_http_trust(const std::filesystem::path& authorities) {
+http_trust make_http_trust(const std::filesystem::path& authorities, const std::filesystem::path& identity) {
   auto result = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_client);
   SSL_CTX_set_min_proto_version(result->native_handle(), TLS1_2_VERSION);
   result->set_verify_mode(asio::ssl::verify_peer);
@@ -94,6 +94,14 @@ http_trust make_http_trust(const std::filesystem::path& authorities) {
   if (failed)
     throw std::runtime_error("cannot read the certificates of authorities" +
                              (authorities.empty() ? "" : " in " + authorities.string()) + ": " + failed.message());
+  if (!identity.empty()) {
+    result->use_certificate_chain_file(identity.string(), failed);
+    if (!failed)
+      result->use_private_key_file(identity.string(), asio::ssl::context::pem, failed);
+    if (failed)
+      throw std::runtime_error("cannot read a certificate and its key in " + identity.string() + ": " +
+                               failed.message());
+  }
   return result;
 }
 
@@ -144,7 +152,8 @@ private:
     time.waits_for = "a connection";
     std::vector<asio::ip::tcp::endpoint> places;
     beast::error_code no_address;
-    if (const auto address = asio::ip::make_address(server_.host, no_address); !no_address) {
+    const auto& name = server_.numeric.empty() ? server_.host : server_.numeric;
+    if (const auto address = asio::ip::make_address(name, no_address); !no_address) {
       places.emplace_back(address, server_.port);
     } else {
       // The system's resolver has limits of its own, and no way to be given others.
@@ -212,7 +221,8 @@ private:
     if (const auto [bad, read] = co_await http::async_read_header(stream, buffer_, parser, as_result); bad) {
       heard_ = read > 0 || bad == beast::error::timeout;
       time.waits_for = unsent ? sent_for : time.waits_for;
-      co_return failed(unsent ? unsent : bad, time);
+      // TLS says why.
+      co_return failed(unsent && bad.category() != asio::error::get_ssl_category() ? unsent : bad, time);
     }
     heard_ = true;
     http_answer answer;

@@ -54,13 +54,27 @@ void add_manager(CLI::App& app) {
   auto store = std::make_shared<std::string>();
   auto standby = std::make_shared<bool>(false);
   auto* in_etcd = command->add_option("--store", *store,
-                                      "etcd://HOST:PORT,HOST:PORT/NAME instead of a folder: managers on several "
-                                      "machines, of which one leads");
+                                      "etcd://HOST:PORT,HOST:PORT/NAME, etcds:// with TLS, instead of a folder: "
+                                      "managers on several machines, of which one leads");
+  auto authority = std::make_shared<std::string>(), identity = std::make_shared<std::string>();
+  command->add_option("--store-authority", *authority, "PEM file of who signs etcd's certificates; else the system's")
+      ->needs(in_etcd);
+  command->add_option("--store-identity", *identity, "PEM file with the certificate, and its key, that etcd asks for")
+      ->needs(in_etcd);
   command->add_flag("--standby", *standby, "wait until no other manager leads, then take over")->needs(in_etcd);
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
   command->callback([=] {
-    run_manager(listen->listening(), listen->bundle, {*state, *store, *standby}, parse_log_format(*log));
+    manager_memory memory{*state, std::nullopt, *standby};
+    if (!store->empty()) {
+      memory.store = parse_etcd_place(*store);
+      memory.store->authority = *authority;
+      memory.store->identity = *identity;
+      if (!memory.store->tls && !(authority->empty() && identity->empty()))
+        throw std::invalid_argument("--store-authority and --store-identity are for a --store that begins with "
+                                    "etcds://");
+    }
+    run_manager(listen->listening(), listen->bundle, memory, parse_log_format(*log));
   });
 }
 

@@ -6,7 +6,6 @@
 #include "actors/node/instance.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/trust/credentials.hpp"
-#include "runtime/journal/etcd_journal.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
@@ -113,10 +112,14 @@ std::string text_of_this_host() {
 std::unique_ptr<etcd_leadership> lead(const manager_memory& memory, const address& where, termination& end,
                                       vital_parts& vital) {
   std::atomic<bool> leads = false;
+  const auto& place = *memory.store;
+  const auto name = to_string(place);
+  if (!place.tls && !std::ranges::all_of(place.members, [](const address& x) { return is_loopback(x.host); }))
+    spdlog::warn("{} is asked without TLS: whoever hears that has the cluster's key; etcds:// has TLS", name);
   if (memory.standby)
-    spdlog::info("standing by until no other manager leads in {}", memory.store);
+    spdlog::info("standing by until no other manager leads in {}", name);
   auto result = std::make_unique<etcd_leadership>(
-      parse_etcd_place(memory.store), to_string(where) + " on " + text_of_this_host(), memory.standby,
+      place, to_string(where) + " on " + text_of_this_host(), memory.standby,
       lead_listener{.leads =
                         [&] {
                           leads = true;
@@ -125,10 +128,10 @@ std::unique_ptr<etcd_leadership> lead(const manager_memory& memory, const addres
                     .failed = [&](std::string why) { vital.failed(std::move(why)); }});
   end.wait([&] { end.stop(); });
   if (const auto problem = vital.problem(); !problem.empty())
-    throw std::runtime_error("cannot lead in " + memory.store + ": " + problem);
+    throw std::runtime_error("cannot lead in " + name + ": " + problem);
   if (!leads)
     return nullptr;
-  spdlog::info("leads in {}", memory.store);
+  spdlog::info("leads in {}", name);
   return result;
 }
 
@@ -155,7 +158,7 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
     if (const auto who = credentials(bundle).self(); who.role != membership::manager)
       throw std::runtime_error("cannot listen with the bundle " + bundle.string() + ": it is for " + to_string(who) +
                                ", not for a manager");
-  const bool alone = memory.store.empty();
+  const bool alone = !memory.store;
   const auto leadership = alone ? nullptr : lead(memory, listen, end, vital);
   if (!alone && !leadership)
     return 0;

@@ -1,18 +1,19 @@
 #pragma once
 
+#include "runtime/journal/etcd_journal.hpp"
 #include "runtime/process/address.hpp"
 #include "runtime/process/logging.hpp"
 
 #include <filesystem>
-#include <string>
+#include <optional>
 
 namespace parcae {
 
-/// Where what a manager must not forget is kept: in the folder `state`, or, if it is not empty, in the `store` (see
-/// parse_etcd_place), where of several managers one leads.
+/// Where what a manager must not forget is kept: in the folder `state`, or in the `store`, where of several managers
+/// one leads.
 struct manager_memory {
   std::filesystem::path state;
-  std::string store;
+  std::optional<etcd_place> store;
   bool standby = false; ///< waits until no other one leads
 };
 

@@ -35,18 +35,28 @@ std::string refusal_in(const http_answer& x) {
   return "HTTP status " + std::to_string(x.status) + ", " + printable(line.substr(0, 200));
 }
 
+// Read for each connection, so that certificates can be replaced.
+http_trust trust_of(const etcd_place& x) {
+  return x.tls ? make_http_trust(x.authority, x.identity) : nullptr;
+}
+
+const char* advice_on(const etcd_place& x) {
+  return x.tls && x.identity.empty() ? " (if it asks for a certificate: --store-identity)" : "";
+}
+
 } // namespace
 
 etcd_place parse_etcd_place(std::string_view text) {
-  constexpr std::string_view scheme = "etcd://";
+  constexpr std::string_view plain = "etcd://", secure = "etcds://";
   const auto bad = [&](const std::string& why) {
     return std::invalid_argument("\"" + std::string(text) + "\" is no store (" + why +
                                  "): etcd://HOST:PORT,HOST:PORT/NAME, for example etcd://10.0.0.2:2379");
   };
-  if (!text.starts_with(scheme))
-    throw bad("it does not begin with etcd://");
-  auto rest = text.substr(scheme.size());
-  etcd_place result{{}, "/parcae/"};
+  const bool tls = text.starts_with(secure);
+  if (!tls && !text.starts_with(plain))
+    throw bad("it begins with neither etcds:// nor etcd://");
+  auto rest = text.substr((tls ? secure : plain).size());
+  etcd_place result{{}, "/parcae/", tls};
   if (const auto slash = rest.find('/'); slash != std::string_view::npos) {
     const auto name = rest.substr(slash + 1);
     const auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_'; };
@@ -67,14 +77,22 @@ etcd_place parse_etcd_place(std::string_view text) {
   return result;
 }
 
-etcd_client::etcd_client(const std::vector<address>& members) {
+std::string to_string(const etcd_place& x) {
+  std::string result = x.tls ? "etcds://" : "etcd://";
+  for (const auto& member : x.members)
+    result += (&member == &x.members.front() ? "" : ",") + to_string(member);
+  return result + x.prefix.substr(0, x.prefix.size() - 1);
+}
+
+etcd_client::etcd_client(etcd_place place) : place_(std::move(place)) {
+  trust_of(place_); // whether it can be read
   std::string problem;
   boost::asio::io_context context;
   boost::asio::ip::tcp::resolver names(context);
-  for (const auto& x : members) {
+  for (const auto& x : place_.members) {
     boost::system::error_code unknown;
     for (const auto& found : names.resolve(x.host, std::to_string(x.port), unknown))
-      members_.push_back({false, found.endpoint().address().to_string(), x.port});
+      members_.push_back({place_.tls, x.host, x.port, found.endpoint().address().to_string()});
     if (unknown)
       problem = "no etcd at " + to_string(x) + ": " + unknown.message();
   }
@@ -91,7 +109,7 @@ boost::json::object etcd_client::ask(const std::string& path, const boost::json:
   for (std::size_t tries = 1;; ++tries) {
     const auto& member = members_[at_];
     if (!client_)
-      client_ = std::make_unique<http_client>(member);
+      client_ = std::make_unique<http_client>(member, trust_of(place_));
     const auto time = std::min<milliseconds>(std::chrono::ceil<milliseconds>(end - steady_clock::now()), one_try);
     const auto answer = client_->ask(request, {time, time, time, most_body}, {});
     if (answer && answer->status == 200) {
@@ -101,7 +119,7 @@ boost::json::object etcd_client::ask(const std::string& path, const boost::json:
         return std::move(result.as_object());
     }
     const auto problem = "etcd at " + to_string(address{member.host, member.port}) + ": " +
-                         (!answer                 ? answer.error()
+                         (!answer                 ? answer.error() + advice_on(place_)
                           : answer->status == 200 ? "what it answers is no JSON object"
                                                   : refusal_in(*answer));
     const bool is_final = answer && answer->status / 100 == 4; // another member would not say otherwise

@@ -9,6 +9,7 @@
 #include <boost/json/object.hpp>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,18 +23,24 @@ class http_client;
 struct etcd_place {
   std::vector<address> members; ///< at least one
   std::string prefix;           ///< "/NAME/"
+  bool tls = false;
+  std::filesystem::path authority{}; ///< with TLS: who vouches for the members, as make_http_trust has it
+  std::filesystem::path identity{};  ///< with TLS: what is shown to them, likewise
 };
 
-/// "etcd://HOST:PORT,HOST:PORT,…[/NAME]", IPv6 addresses in brackets; NAME is "parcae" if it is left out. Throws
-/// std::invalid_argument with one line.
+/// "etcd://HOST:PORT,HOST:PORT,…[/NAME]", or "etcds://…" with TLS; IPv6 addresses in brackets; NAME is "parcae" if it
+/// is left out. Throws std::invalid_argument with one line.
 etcd_place parse_etcd_place(std::string_view text);
+
+/// As parse_etcd_place reads it.
+std::string to_string(const etcd_place& x);
 
 /// Blocks. Not thread-safe. Keeps a connection to one member, and takes the next one when that fails.
 class etcd_client {
 public:
   /// Looks up the names of hosts, once: later requests do not wait for a name server. Throws std::runtime_error with
-  /// one line if none is known.
-  explicit etcd_client(const std::vector<address>& members);
+  /// one line if none is known, or what TLS needs cannot be read.
+  explicit etcd_client(etcd_place place);
   ~etcd_client();
 
   /// What is answered to a POST of `question` to `path`, such as "/v3/kv/range". Members are asked in turn until one
@@ -43,6 +50,7 @@ public:
                           std::chrono::milliseconds limit);
 
 private:
+  const etcd_place place_;
   std::vector<http_server> members_;
   std::size_t at_ = 0;
   std::unique_ptr<http_client> client_; ///< of members_[at_]; null: none yet

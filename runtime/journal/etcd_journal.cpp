@@ -68,7 +68,7 @@ std::string after_all_of(std::string prefix) {
 class etcd_journal final : public journal_store {
 public:
   etcd_journal(const etcd_place& place, std::string leader, std::int64_t revision) :
-      client_(place.members), prefix_(place.prefix + "journal/"), leader_(std::move(leader)), revision_(revision) {}
+      client_(place), prefix_(place.prefix + "journal/"), leader_(std::move(leader)), revision_(revision) {}
 
   std::vector<journal_entry> read() override {
     std::vector<journal_entry> result;
@@ -117,7 +117,7 @@ class etcd_leadership::implementation {
 public:
   implementation(etcd_place place, std::string who, bool standby, lead_listener told, lead_limits limits) :
       place_(std::move(place)), who_(std::move(who)), standby_(standby), told_(std::move(told)), limits_(limits),
-      client_(place_.members), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+      client_(place_), thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
   std::unique_ptr<journal_store> journal() const {
     return std::make_unique<etcd_journal>(place_, leader_key(), revision_);

@@ -18,10 +18,38 @@ namespace parcae {
 /// May be missing.
 inline const std::filesystem::path etcd_program = PARCAE_ETCD;
 
+/// For etcd, in PEM files: an authority, what members show, and what they ask for.
+struct etcd_certificates {
+  std::filesystem::path authority;
+  std::filesystem::path server; ///< certificate and key, for 127.0.0.1
+  std::filesystem::path client; ///< likewise
+};
+
+/// In a folder, by the tool openssl. The members' gateway asks themselves, and shows what they show.
+inline etcd_certificates make_etcd_certificates(const std::filesystem::path& folder) {
+  const std::string script = R"(set -e; cd "$0"
+key="-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+openssl req -x509 $key -days 1 -subj /CN=authority -keyout ca.key -out ca.pem
+for x in server client; do
+  openssl req $key -subj /CN=$x -keyout $x.key -out $x.csr
+  printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' > $x.txt
+  openssl x509 -req -days 1 -in $x.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile $x.txt -out $x.pem
+  cat $x.key >> $x.pem
+done)";
+  std::filesystem::create_directories(folder);
+  const auto log = folder / "log";
+  child_process tool({{"/bin/sh", "-c", script, folder}, log, log});
+  if (tool.wait(std::chrono::seconds(30)) != 0)
+    throw std::runtime_error("openssl makes no certificates, see " + log.string());
+  return {folder / "ca.pem", folder / "server.pem", folder / "client.pem"};
+}
+
 /// Not thread-safe.
 class etcd_servers {
 public:
-  explicit etcd_servers(int members) : members_(static_cast<std::size_t>(members)) {
+  /// With `shown` members speak TLS to who has a certificate of that authority, and to nobody else.
+  explicit etcd_servers(int members, std::optional<etcd_certificates> shown = {}) :
+      shown_(std::move(shown)), members_(static_cast<std::size_t>(members)) {
     for (auto& x : members_)
       x = {free_port(), free_port(), {}};
     for (int i = 0; i < members; ++i)
@@ -37,12 +65,27 @@ public:
     auto& x = members_.at(static_cast<std::size_t>(member));
     const auto name = "m" + std::to_string(member);
     const auto log = folder_.path() / (name + ".log");
-    x.process.emplace(launch_options{{etcd_program, "--name", name, "--data-dir", folder_.path() / name,
-                                      "--initial-cluster", all, "--listen-client-urls", url(x.clients),
-                                      "--advertise-client-urls", url(x.clients), "--listen-peer-urls", url(x.peers),
-                                      "--initial-advertise-peer-urls", url(x.peers), "--unsafe-no-fsync"},
-                                     log,
-                                     log});
+    const auto clients = (shown_ ? "https://127.0.0.1:" : "http://127.0.0.1:") + std::to_string(x.clients);
+    std::vector<std::string> arguments{etcd_program,
+                                       "--name",
+                                       name,
+                                       "--data-dir",
+                                       folder_.path() / name,
+                                       "--initial-cluster",
+                                       all,
+                                       "--listen-client-urls",
+                                       clients,
+                                       "--advertise-client-urls",
+                                       clients,
+                                       "--listen-peer-urls",
+                                       url(x.peers),
+                                       "--initial-advertise-peer-urls",
+                                       url(x.peers),
+                                       "--unsafe-no-fsync"};
+    if (shown_)
+      arguments.insert(arguments.end(), {"--client-cert-auth", "--trusted-ca-file", shown_->authority, "--cert-file",
+                                         shown_->server, "--key-file", shown_->server});
+    x.process.emplace(launch_options{std::move(arguments), log, log});
   }
 
   child_process& member(int i) { return *members_.at(static_cast<std::size_t>(i)).process; }
@@ -51,7 +94,7 @@ public:
 
   /// As --store says it.
   std::string store(const std::string& name = "parcae") const {
-    std::string result = "etcd://";
+    std::string result = shown_ ? "etcds://" : "etcd://";
     for (const auto& x : members_)
       result += (&x == &members_.front() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(x.clients);
     return result + "/" + name;
@@ -72,6 +115,7 @@ private:
   };
 
   const scratch_folder folder_{"etcd"};
+  const std::optional<etcd_certificates> shown_;
   std::vector<one> members_;
 };
 

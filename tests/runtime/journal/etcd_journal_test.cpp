@@ -23,9 +23,12 @@ struct candidate {
   std::future<std::string> failed = failure.get_future();
   std::optional<etcd_leadership> leadership;
 
-  candidate(const std::string& store, const std::string& who, bool standby, lead_limits limits = {}) {
+  candidate(const std::string& store, const std::string& who, bool standby, lead_limits limits = {}) :
+      candidate(parse_etcd_place(store), who, standby, limits) {}
+
+  candidate(const etcd_place& store, const std::string& who, bool standby, lead_limits limits = {}) {
     leadership.emplace(
-        parse_etcd_place(store), who, standby,
+        store, who, standby,
         lead_listener{[this] { elected.set_value(); }, [this](std::string why) { failure.set_value(std::move(why)); }},
         limits);
   }
@@ -128,7 +131,7 @@ TEST_F(etcd_journal, a_member_may_die) {
     // The others may have to elect a leader of theirs: that is the time a write may take.
     x->write({{"a", bytes(std::to_string(i + 1))}});
     servers.start(i);
-    etcd_client({servers.where(i)}).ask("/v3/kv/range", {{"key", to_base64("a")}}, patience);
+    etcd_client({{servers.where(i)}, "/"}).ask("/v3/kv/range", {{"key", to_base64("a")}}, patience);
     ASSERT_FALSE(happened(leader.failed, 0s)) << leader.failed.get();
   }
   EXPECT_EQ(content(*x).at("a"), "3");
@@ -155,6 +158,60 @@ TEST_F(etcd_journal, etcd_may_be_away) {
   EXPECT_TRUE(happened(patient.leads));
 }
 
+// given: etcd with TLS, which asks for certificates; its authority and one of them / expected: leads, writes, also when
+// a member dies; certificates that are replaced are read with the next connection given: no certificate, another
+// authority, another name than the certificate's, no TLS / expected: refused, in a line
+// given: files that are replaced / expected: read with the next connection
+TEST_F(etcd_journal, speaks_tls) {
+  const scratch_folder folder("etcd-tls");
+  const auto good = make_etcd_certificates(folder.path() / "good"),
+             other = make_etcd_certificates(folder.path() / "other");
+  etcd_servers servers(3, good);
+  auto place = parse_etcd_place(servers.store());
+  place.authority = good.authority;
+  place.identity = folder.path() / "identity.pem";
+  std::filesystem::copy_file(good.client, place.identity);
+  candidate leader(place, "leader", true);
+  ASSERT_TRUE(happened(leader.leads));
+  const auto x = leader.leadership->journal();
+  x->write({{"a", bytes("1")}});
+  servers.member(0).signal(SIGKILL);
+  x->write({{"a", bytes("2")}});
+  EXPECT_EQ(content(*x).at("a"), "2");
+  EXPECT_FALSE(happened(leader.failed, 0s)) << leader.failed.get();
+
+  const auto problem_with = [&](etcd_place changed) -> std::string {
+    try {
+      etcd_client(std::move(changed)).ask("/v3/kv/range", {{"key", to_base64("a")}}, 300ms);
+      return "none";
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+  };
+  place.members = {servers.where(1)};
+  EXPECT_EQ(problem_with(place), "none");
+  auto bare = place, foreign = place, misled = place, named = place, plain = place, missing = place;
+  bare.identity.clear();
+  EXPECT_THAT(problem_with(bare), HasSubstr("if it asks for a certificate: --store-identity"));
+  foreign.identity = other.client;
+  EXPECT_THAT(problem_with(foreign), HasSubstr("etcd at 127.0.0.1:"));
+  misled.authority = other.authority;
+  EXPECT_THAT(problem_with(misled), HasSubstr("certificate verify failed"));
+  named.members[0].host = "127.1"; // a name of 127.0.0.1, for which the certificate is not
+  EXPECT_THAT(problem_with(named), HasSubstr("certificate verify failed"));
+  plain.tls = false;
+  EXPECT_NE(problem_with(plain), "none");
+  missing.identity = folder.path() / "nothing.pem";
+  EXPECT_THAT(problem_with(missing), HasSubstr("nothing.pem"));
+
+  // A client that there is already reads what has been replaced.
+  std::filesystem::copy_file(other.client, place.identity, std::filesystem::copy_options::overwrite_existing);
+  etcd_client renewed(place);
+  EXPECT_THROW(renewed.ask("/v3/kv/range", {{"key", to_base64("a")}}, 300ms), std::runtime_error);
+  std::filesystem::copy_file(good.client, place.identity, std::filesystem::copy_options::overwrite_existing);
+  EXPECT_NO_THROW(renewed.ask("/v3/kv/range", {{"key", to_base64("a")}}, 2s));
+}
+
 // given / expected: what --store takes, and what not
 TEST(etcd_place, is_read_from_a_line) {
   const auto x = parse_etcd_place("etcd://10.0.0.2:2379,[::1]:2380,etcd.example:1/my-cluster");
@@ -163,8 +220,12 @@ TEST(etcd_place, is_read_from_a_line) {
   EXPECT_EQ(x.members[2].port, 1);
   EXPECT_EQ(x.prefix, "/my-cluster/");
   EXPECT_EQ(parse_etcd_place("etcd://a:1").prefix, "/parcae/");
+  EXPECT_FALSE(x.tls);
+  for (const auto* same : {"etcds://10.0.0.2:2379,[::1]:2380/my-cluster", "etcd://a:1/b"})
+    EXPECT_EQ(to_string(parse_etcd_place(same)), same);
+  EXPECT_TRUE(parse_etcd_place("etcds://a:1").tls);
   for (const auto* bad : {"", "http://a:1", "etcd://", "etcd://a", "etcd://a:1,", "etcd://a:1/", "etcd://a:1/b/c",
-                          "etcd://a:70000", "etcd://,a:1"})
+                          "etcd://a:70000", "etcd://,a:1", "etcdss://a:1"})
     EXPECT_THROW(parse_etcd_place(bad), std::invalid_argument) << bad;
 }
 
