@@ -11,7 +11,7 @@ namespace parcae {
 
 namespace {
 
-using gpu_pointer = slot_actor::stateful_pointer<gpu_state>;
+using gpu_pointer = gpu_actor::stateful_pointer<gpu_state>;
 
 void start_stage(gpu_pointer self) {
   auto& s = self->state;
@@ -46,7 +46,7 @@ void attach(gpu_pointer self, job_id job, const report_sink& sink) {
 
 } // namespace
 
-slot_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source source, caf::strong_actor_ptr parent) {
+gpu_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source source, caf::strong_actor_ptr parent) {
   const auto parent_address = caf::actor_cast<caf::actor_addr>(parent); // handlers that keep a handle keep an actor
   self->set_down_handler([=](const caf::down_msg& x) {
     auto& s = self->state;
@@ -69,7 +69,7 @@ slot_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source so
   self->monitor(parent);
   self->state.slot = std::move(slot);
   self->state.source = std::move(source);
-  return behavior_of_each_from<slot_actor::behavior_type>(
+  return behavior_of_each_from<gpu_actor::behavior_type>(
       std::type_identity<addressee>{}, std::type_identity<command>{},
       [=](const addressee& to, const auto& x) {
         auto& s = self->state;
@@ -83,6 +83,10 @@ slot_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source so
       [=](attach_atom, const addressee& to, const report_sink& sink) {
         if (to.slot == self->state.slot)
           attach(self, to.job, sink);
+      },
+      [=](notice_atom) {
+        if (auto& s = self->state; s.stage)
+          self->send(s.stage, notice_atom_v);
       });
 }
 

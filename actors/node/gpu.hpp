@@ -11,6 +11,12 @@
 
 namespace parcae {
 
+/// As its instance sees it.
+using gpu_actor = slot_actor::extend<
+    // The instance ends before long, and no manager is there to move what it holds: what is trained here goes to the
+    // job's keepers. No reply. May be repeated.
+    caf::reacts_to<notice_atom>>;
+
 struct gpu_state {
   static constexpr const char* name = "gpu";
 
@@ -24,7 +30,7 @@ struct gpu_state {
 };
 
 /// Ends when its parent tells it to, or has ended itself; exits of all others are ignored.
-slot_actor::behavior_type gpu(slot_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source,
-                              caf::strong_actor_ptr parent);
+gpu_actor::behavior_type gpu(gpu_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source,
+                             caf::strong_actor_ptr parent);
 
 } // namespace parcae

@@ -153,6 +153,10 @@ hello introduction_of(const instance_actor_state& s) {
   return result;
 }
 
+std::vector<slot_actor> slots_of(const instance_actor_state& s) {
+  return {s.slots.begin(), s.slots.end()};
+}
+
 void greet(instance_pointer self) {
   auto& s = self->state;
   s.phase = instance_phase::greeting;
@@ -162,7 +166,7 @@ void greet(instance_pointer self) {
     const auto& s = self->state;
     return s.phase == instance_phase::greeting && s.attempt == attempt;
   };
-  self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, s.slots)
+  self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, slots_of(s))
       .then(
           [=](const welcome& x) {
             if (current())
@@ -185,7 +189,7 @@ void greet_again(instance_pointer self) {
     const auto& s = self->state;
     return s.phase == instance_phase::member && s.attempt == attempt;
   };
-  self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, s.slots)
+  self->request(s.manager, s.config.limits.greet, introduction_of(s), instance_actor{self}, slots_of(s))
       .then(
           [=](const welcome&) {
             if (current())
@@ -238,6 +242,19 @@ void dial(instance_pointer self) {
           });
 }
 
+// While it is leaving.
+void look_after_state(instance_pointer self) {
+  auto& s = self->state;
+  const auto now = self->clock().now();
+  if (now < s.looks_at) // woken for something else
+    return;
+  if (s.phase != instance_phase::member)
+    for (const auto& slot : s.slots)
+      self->send(slot, notice_atom_v);
+  s.looks_at = now + s.config.limits.keep_again;
+  self->scheduled_send(self, s.looks_at, timer_atom_v);
+}
+
 void notice(instance_pointer self, milliseconds grace, const std::string& reason) {
   auto& s = self->state;
   auto expires = self->clock().now() + grace;
@@ -252,6 +269,7 @@ void notice(instance_pointer self, milliseconds grace, const std::string& reason
   self->scheduled_send(self, expires, timer_atom_v);
   if (s.phase == instance_phase::member)
     send_notice(self);
+  look_after_state(self);
 }
 
 } // namespace
@@ -302,6 +320,8 @@ instance_actor::behavior_type instance(instance_pointer self, instance_config co
         const auto& s = self->state;
         if (s.expires && *s.expires <= self->clock().now())
           end(self, {});
+        else
+          look_after_state(self);
       },
       [=](report_atom, const std::string& what, const std::vector<std::string>& log) { fail(self, what, log); },
       [=](report_atom) { report_failure(self); },

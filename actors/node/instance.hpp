@@ -9,7 +9,8 @@
 //                  name is gone, but not for ever if it never was a member; outdated_manager → dialling, until the one
 //                  that knows more is there; any other refusal → ended, failed
 //
-// Training goes on while the manager is away; only a refusal by it voids the state held here.
+// Training goes on while the manager is away; only a refusal by it voids the state held here. Who has to leave
+// meanwhile sends its state to the keepers, each second: nobody else can see to it.
 
 #include "actors/node/gpu.hpp"
 #include "protocols/client/client.hpp"
@@ -46,6 +47,7 @@ struct dial_limits {
   std::chrono::milliseconds first_pause{100};
   std::chrono::milliseconds longest_pause{2'000};
   std::chrono::milliseconds greet_again{1'000}; ///< from an answer to HELLO to the next HELLO
+  std::chrono::milliseconds keep_again{1'000};  ///< leaving without a manager: from one snapshot to the next
   /// How long one that starts waits for its name: who had it may have died unnoticed, beside a manager that stood
   /// still.
   std::chrono::milliseconds name{10'000};
@@ -88,7 +90,7 @@ struct instance_actor_state {
   instance_phase phase = instance_phase::dialling;
   std::mt19937_64 random;
   incarnation life;
-  std::vector<slot_actor> slots;
+  std::vector<gpu_actor> slots;
   manager_actor manager;                                        ///< null while not connected
   std::uint64_t manager_life = 0;                               ///< of the manager that welcomed this life; 0: none yet
   std::uint64_t last_manager = 0;                               ///< that process
@@ -99,6 +101,7 @@ struct instance_actor_state {
   bool was_member = false;                                      ///< of this manager or another, in whatever life
   std::optional<std::chrono::steady_clock::time_point> name_by; ///< until then it waits for its name
   std::optional<std::chrono::steady_clock::time_point> expires; ///< end of the notice, while leaving
+  std::chrono::steady_clock::time_point looks_at;               ///< while leaving: whether the manager is there
   std::string warning;                                          ///< of the cloud: why it leaves, or may have to
   std::optional<report_request> failure;                        ///< not yet told to the manager
 };

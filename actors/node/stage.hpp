@@ -38,6 +38,8 @@ struct executor_source {
 using stage_actor = takes_each<command>::type::extend<
     // Reports go there from now on. No reply. May be repeated.
     caf::reacts_to<attach_atom, report_sink>,
+    // Local only: to the executor's want_snapshot. No reply. May be repeated.
+    caf::reacts_to<notice_atom>,
     // Local only, from the executor's threads: passed on to the conductor.
     caf::reacts_to<executor_report>>;
 

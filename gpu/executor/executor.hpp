@@ -59,10 +59,14 @@ struct executor_options {
 /// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,
 /// except that ABORT interrupts a running step between two layers and PREPARE runs beside it. Destruction aborts
 /// everything and joins the executor's threads.
+///
+/// `want_snapshot`, likewise: the next commit sends one to the keepers that it knows, unless an earlier one is still on
+/// its way; then a later one does. Nothing if it trains nothing. May be repeated.
 class executor {
 public:
   virtual ~executor() = default;
   virtual void submit(command x) = 0;
+  virtual void want_snapshot() = 0;
 };
 
 } // namespace parcae

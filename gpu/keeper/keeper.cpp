@@ -175,6 +175,7 @@ public:
   }
 
   void submit(command x) override { queue_.put(std::move(x)); }
+  void want_snapshot() override {}
 
 private:
   /// A shard from a snapshot stream.

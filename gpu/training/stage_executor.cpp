@@ -50,6 +50,12 @@ public:
     thread_.join();
   }
 
+  void want_snapshot() override {
+    const lock held(mutex_);
+    if (current_)
+      current_->training->want_snapshot();
+  }
+
   void submit(command x) override {
     {
       const lock held(mutex_);

@@ -39,6 +39,8 @@ public:
     thread_.join();
   }
 
+  void want_snapshot() override { work_->want_snapshot(); }
+
   void submit(command x) override {
     {
       const lock held(mutex_);

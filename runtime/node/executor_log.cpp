@@ -102,6 +102,7 @@ public:
     std::visit(command_logger{self_}, x);
     work_->submit(std::move(x));
   }
+  void want_snapshot() override { work_->want_snapshot(); }
 
 private:
   const slot_id self_;

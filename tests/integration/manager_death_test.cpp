@@ -97,6 +97,30 @@ TEST_F(manager_death, all_workers_may_die_meanwhile) {
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 
+// given: no snapshot but the first; SIGTERM to the only worker while there is no manager, which returns only when the
+// worker's time is over / expected: what it reached meanwhile is with the keeper, where the next one goes on; the same
+// bits
+TEST_F(manager_death, who_must_leave_meanwhile_leaves_its_state_to_the_keepers) {
+  auto job = small_job(2000);
+  job.keeper_every = 1'000'000;
+  cluster->start_keeper();
+  cluster->start_node("a", {"--grace", "2s"});
+  wait_for_workers(1);
+  const auto id = cluster->client().submit(job);
+  const auto before = wait_for_training(id, 1);
+  kill_manager();
+  cluster->node("a").signal(SIGTERM);
+  ASSERT_TRUE(cluster->node("a").wait(limit));
+  cluster->restart_manager();
+  cluster->start_node("b");
+  const auto after = wait_for_training(id, 1);
+  EXPECT_GT(after.chain.back().base, before.steps_done + 20);
+  ASSERT_LT(after.chain.back().base, job.steps) << "too late to test anything";
+  const auto end = wait_for_end(id);
+  EXPECT_EQ(end.state, "done") << end.problem;
+  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
 // given: a manager that is started with an old copy of its journal, which knows nothing of the job / expected: nodes
 // stay away from it, and train on; with the right journal the next one takes the job up, no step lost, the same bits
 TEST_F(manager_death, an_old_copy_of_the_journal_does_no_harm) {
@@ -129,6 +153,42 @@ TEST_F(manager_death, an_old_copy_of_the_journal_does_no_harm) {
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_EQ(end.replayed_steps, 0u);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: the disk of the journal is full while a job trains / expected: the manager ends and says why; training goes
+// on; started again where there is room it has all that it had accepted, the same generation, and no step lost
+TEST_F(manager_death, a_full_disk_costs_no_step) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const auto id = cluster->client().submit(small_job(1'000'000));
+  const auto before = wait_for_training(id, 1);
+  kill_manager();
+  const auto out = folder.path() / "full.out", log = folder.path() / "full.log";
+  child_process full(
+      {{"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" \"$@\"", sibling_program("parcae"), "manager",
+        "--listen", to_string(cluster->where()), "--state", folder.path() / "first" / "manager"},
+       out,
+       log});
+  for (const auto end = std::chrono::steady_clock::now() + limit;
+       content(out).empty() && std::chrono::steady_clock::now() < end;)
+    std::this_thread::sleep_for(10ms);
+  std::uint64_t accepted = 0;
+  try {
+    for (manager_client client(cluster->where()); accepted < 1000;)
+      accepted = client.submit(small_job(1));
+  } catch (const client_error&) {
+    // It is gone.
+  }
+  EXPECT_EQ(full.wait(limit), 1);
+  EXPECT_GT(accepted, id);
+  EXPECT_THAT(content(log), HasSubstr("journal.sqlite cannot be written"));
+  EXPECT_THAT(content(log), HasSubstr("training goes on"));
+  cluster->restart_manager();
+  const auto after = wait_for_step(id, before.steps_done);
+  EXPECT_EQ(after.generation, before.generation);
+  EXPECT_EQ(after.replayed_steps, 0u);
+  EXPECT_EQ(state_of(accepted).state, "queued");
 }
 
 // given: everything dies / expected: started again, the job goes on by itself from the newest checkpoint, the same bits

@@ -32,6 +32,7 @@ public:
   ~keeper_double() override;
 
   void submit(command x) override;
+  void want_snapshot() override {}
 
 private:
   struct sending {

@@ -48,6 +48,11 @@ void worker_double::end(part& x) {
   around_.plane.close(x.what.next, *this);
 }
 
+void worker_double::want_snapshot() {
+  if (running_)
+    current_->next.snapshot = true;
+}
+
 void worker_double::submit(command x) {
   if (auto* p = std::get_if<prepare>(&x))
     return begin_preparation(std::move(*p));

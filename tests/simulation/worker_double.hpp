@@ -35,6 +35,7 @@ public:
   ~worker_double() override;
 
   void submit(command x) override;
+  void want_snapshot() override;
 
   /// Its computation throws: what its stage holds is void.
   void break_down();

@@ -60,6 +60,7 @@ struct dummy_executor : executor {
     if (const auto* s = std::get_if<stop>(&x))
       report_to(stopped{s->current, {}, {}});
   }
+  void want_snapshot() override {}
 };
 
 struct simulated_network : testing::Test {

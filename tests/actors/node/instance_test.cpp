@@ -58,6 +58,7 @@ struct instance_test : node_test {
       }));
   instance_actor instance;
   std::vector<request> client_requests;
+  std::vector<slot_actor> slots; ///< of the last HELLO
 
   manager_actor start_manager() {
     return owned(system.spawn([this](manager_actor::pointer self) -> manager_actor::behavior_type {
@@ -66,8 +67,10 @@ struct instance_test : node_test {
             client_requests.push_back(decode_request(x.bytes));
             return client_reply{};
           },
-          [this, self](const hello& x, const instance_actor&, const std::vector<slot_actor>&) -> caf::result<welcome> {
+          [this, self](const hello& x, const instance_actor&,
+                       const std::vector<slot_actor>& with) -> caf::result<welcome> {
             greetings.push_back(x);
+            slots = with;
             if (mute) {
               auto never = self->make_response_promise<welcome>();
               promised.push_back(never);
@@ -355,6 +358,47 @@ TEST_F(instance_test, says_what_its_cloud_says) {
   EXPECT_EQ(notices[0].reason, "AWS: terminate");
   risk("");
   EXPECT_EQ(said(), "AWS: terminate");
+}
+
+// given: a notice, no manager for some seconds, then one / expected: meanwhile each second, and at once, what trains
+// here is to send a snapshot to its keepers, and no more once there is a manager to see to it; before a job nothing
+// happens
+TEST_F(instance_test, looks_after_its_state_without_a_manager) {
+  start();
+  ASSERT_EQ(slots.size(), 2u);
+  for (std::uint32_t i = 0; i < 2; ++i)
+    self->send(slots[i], attach_atom_v, addressee{{"a", greetings[0].life, i}, {1}}, sink);
+  run();
+  notice(30'000);
+  advance(3s);
+  EXPECT_TRUE(seen.empty()) << "the manager knows";
+  caf::anon_send_exit(manager, caf::exit_reason::kill);
+  dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
+  run();
+  advance(1s);
+  const auto after_one = seen.size();
+  EXPECT_EQ(after_one, 2u) << "of each slot one";
+  advance(5s);
+  EXPECT_EQ(seen.size(), 12u);
+  EXPECT_THAT(seen, testing::Each("snapshot"));
+  dial_error.reset();
+  manager = start_manager();
+  advance(3s);
+  ASSERT_EQ(notices.size(), 2u);
+  const auto then = seen.size();
+  advance(5s);
+  EXPECT_EQ(seen.size(), then);
+}
+
+// given: no manager, and a notice / expected: a snapshot at once
+TEST_F(instance_test, a_notice_without_a_manager_asks_for_a_snapshot) {
+  start();
+  self->send(slots.at(0), attach_atom_v, addressee{{"a", greetings[0].life, 0}, {1}}, sink);
+  caf::anon_send_exit(manager, caf::exit_reason::kill);
+  dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
+  run();
+  notice(500);
+  EXPECT_THAT(seen, ElementsAre("snapshot"));
 }
 
 // given: a notice of more milliseconds than the clock can count / expected: the clock does not overflow

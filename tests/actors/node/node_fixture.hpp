@@ -28,6 +28,7 @@ struct dummy_executor : executor {
     if (std::holds_alternative<activate>(x))
       throw std::runtime_error("broken");
   }
+  void want_snapshot() override { seen->push_back("snapshot"); }
 };
 
 struct node_test : actor_test {

@@ -44,6 +44,7 @@ struct device_watch : testing::Test {
       if (const auto* a = std::get_if<abort_generation>(&x); a && test_.answers)
         options_.report_to(aborted{a->current, {}, no_step, {}, {}});
     }
+    void want_snapshot() override { ++test_.snapshots; }
 
   private:
     device_watch& test_;
@@ -64,6 +65,7 @@ struct device_watch : testing::Test {
 
   some_device on;
   bool answers = true;
+  int snapshots = 0; ///< wanted
   std::function<void(report)> say;
   std::promise<std::string> lost; ///< said twice it throws
   std::future<std::string> why = lost.get_future();
@@ -85,9 +87,11 @@ TEST_F(device_watch, a_device_that_refuses_work_is_lost) {
 }
 
 // given: the generation that trains is aborted, and that is answered, or not / expected: in the second case the device
-// is lost when the limit is over
+// is lost when the limit is over; what else is wanted of who is watched gets there
 TEST_F(device_watch, a_call_that_does_not_return_loses_the_device) {
   const auto x = make(50ms);
+  x->want_snapshot();
+  EXPECT_EQ(snapshots, 1);
   x->submit(activate{{1}, {}});
   x->submit(abort_generation{{1}});
   EXPECT_FALSE(is_lost(200ms));
