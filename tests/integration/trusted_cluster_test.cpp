@@ -171,6 +171,33 @@ TEST_F(trusted_cluster, refuses_nodes) {
   EXPECT_TRUE(eventually_workers(2));
 }
 
+// given: the manager's certificate is revoked, and another one put in its place / expected: commands refuse the manager
+// until SIGHUP, and then do not: it has not been started again, and its node is a member all the time
+TEST_F(trusted_cluster, the_managers_certificate_is_replaced_while_it_runs) {
+  start_node("node-a", certificates / "node.pem");
+  ASSERT_TRUE(eventually_workers(1));
+  EXPECT_EQ(revoke_bundles(certificates, "manager"), 1);
+  bundle(membership::manager, "manager");
+  const auto refused = run_here({"status"}, certificates / "client.pem");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.error, HasSubstr("certificate revoked"));
+  manager_process->signal(SIGHUP);
+  ASSERT_TRUE(says(log, "certificates are read again"));
+  EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
+  EXPECT_EQ(workers(), 1u);
+  EXPECT_EQ(manager_process->wait(0s), std::nullopt);
+}
+
+// given: a node that is told a manager whose name nobody knows / expected: it ends, and says that in one line
+TEST_F(trusted_cluster, a_manager_of_no_address_is_told_once) {
+  const auto lost = run_program({sibling_program("parcae-node"), "--manager", "nowhere.invalid:4242", "--bundle",
+                                 certificates / "node.pem", "--name", "node-a", "--cloud", "none"});
+  EXPECT_EQ(lost.status, 1);
+  EXPECT_THAT(lost.error, HasSubstr("there is no way to nowhere.invalid:4242"));
+  EXPECT_THAT(lost.error, HasSubstr("check --manager"));
+  EXPECT_EQ(std::ranges::count(lost.error, '\n'), 1) << lost.error;
+}
+
 // given: someone with a good certificate and a program of its own: HELLO by a client, and under another's name by a
 // node; the end of another announced / expected: not permitted, and nothing happens
 TEST_F(trusted_cluster, certificates_say_who_may_what) {
@@ -219,8 +246,12 @@ TEST_F(trusted_cluster, speaks_tls_1_3_only) {
                             (certificates / "authority.pem").string() + " " + more + " </dev/null"});
   };
   EXPECT_THAT(ask("-tls1_3").output, HasSubstr("TLSv1.3"));
-  for (const auto* old : {"-tls1_2", "-tls1_1", "-tls1"})
-    EXPECT_THAT(ask(old).output, HasSubstr("Cipher is (NONE)")) << old;
+  for (const auto* old : {"-tls1_2", "-tls1_1", "-tls1"}) {
+    // By itself the tool does not even offer TLS 1.1 and 1.0, and an alert is the other side's.
+    const auto refused = ask(old + std::string(" -cipher ALL:@SECLEVEL=0"));
+    EXPECT_THAT(refused.output, HasSubstr("Cipher is (NONE)")) << old;
+    EXPECT_THAT(refused.error, HasSubstr("SSL alert number")) << old;
+  }
   EXPECT_TRUE(says(log, "no TLS handshake"));
 
   // A relay that records what a command says, and passes it on.
