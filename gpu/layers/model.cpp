@@ -150,9 +150,24 @@ at::Tensor initial_buffers(const layer_description& layer, const tensor_device& 
   return at::cat(parts);
 }
 
-void update_buffers(at::Tensor& buffers, const at::Tensor& statistics) {
-  constexpr double share = 0.1;
-  buffers.mul_(1 - share).add_(statistics, share);
+at::Tensor variances_in(const layer_description& layer, const tensor_device& on) {
+  if (layer.buffers.empty())
+    return {};
+  std::vector<at::Tensor> parts;
+  for (const auto& x : layer.buffers)
+    parts.push_back(at::full({static_cast<std::int64_t>(x.values())}, x.is_variance, on.floats().dtype(at::kBool)));
+  return at::cat(parts);
+}
+
+// Sums of two float32 in float64, then rounded, are those of float32; products of two are exact in float64.
+void update_buffers(at::Tensor& buffers, const at::Tensor& statistics, const at::Tensor& is_variance) {
+  const auto type = buffers.scalar_type();
+  const double share = type == at::kFloat ? 0.1F : 0.1;
+  const double rest = type == at::kFloat ? 1 - 0.1F : 1 - 0.1;
+  const auto exact = statistics.to(at::kDouble) * share;
+  const auto added = at::where(is_variance, exact, exact.to(type).to(at::kDouble));
+  for (std::int64_t m = 0; m < added.size(0); ++m)
+    buffers.copy_(buffers.mul_(rest).to(at::kDouble).add_(added.select(0, m)));
 }
 
 std::vector<at::Tensor> views_of(const layer_description& layer, const at::Tensor& flat) {

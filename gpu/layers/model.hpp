@@ -116,8 +116,15 @@ stored_state stored_layer(const model_specification& x, std::uint32_t layer);
 /// Version 0 of a layer's flat buffers; undefined if it has none.
 at::Tensor initial_buffers(const layer_description& layer, const tensor_device& on = processor());
 
-/// The running statistics after one more micro-batch: its share is 0.1, as PyTorch's BatchNorm has it.
-void update_buffers(at::Tensor& buffers, const at::Tensor& statistics);
+/// Which of a layer's flat buffers are variances: bool, as long as they; undefined if it has none.
+at::Tensor variances_in(const layer_description& layer, const tensor_device& on = processor());
+
+/// The running statistics after some micro-batches, one after the other: the share of each is 0.1, as PyTorch's
+/// BatchNorm has it. `statistics`: [micro-batches, values], of the buffers' type; `is_variance`: see variances_in.
+/// Rounds as PyTorch does on processors, so has its bits (ATen/native/Normalization.cpp,
+/// batch_norm_cpu_update_stats_template, contiguous inputs): shares are float32, both products of a mean are rounded to
+/// float32 before they are added, of a variance only that with what was there.
+void update_buffers(at::Tensor& buffers, const at::Tensor& statistics, const at::Tensor& is_variance);
 
 /// Views of a flat buffer (parameters or gradients) with the tensors' shapes; they share its memory.
 std::vector<at::Tensor> views_of(const layer_description& layer, const at::Tensor& flat);

@@ -8,8 +8,10 @@ batch_statistics::batch_statistics(const model_description& model, std::uint32_t
                                    std::uint32_t micro_batches, const tensor_device& on) :
     first_(first),
     on_(on), offset_{0} {
-  for (auto i = first; i < last; ++i)
+  for (auto i = first; i < last; ++i) {
     offset_.push_back(offset_.back() + static_cast<std::int64_t>(model.layers[i].buffer_values()));
+    variances_.push_back(variances_in(model.layers[i], on));
+  }
   if (offset_.back() > 0)
     values_ = at::empty({micro_batches, offset_.back()}, on.floats());
 }
@@ -45,8 +47,7 @@ void batch_statistics::add_to(at::Tensor& buffers, std::uint32_t layer) const {
   const auto begin = offset_[layer - first_], end = offset_[layer - first_ + 1];
   if (begin == end)
     return;
-  for (std::int64_t m = 0; m < values_.size(0); ++m)
-    update_buffers(buffers, values_.select(0, m).narrow(0, begin, end - begin));
+  update_buffers(buffers, values_.narrow(1, begin, end - begin), variances_[layer - first_]);
 }
 
 } // namespace parcae

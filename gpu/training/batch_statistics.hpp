@@ -34,8 +34,9 @@ public:
 private:
   std::uint32_t first_;
   tensor_device on_;
-  std::vector<std::int64_t> offset_; ///< per layer, and the end: columns of values_
-  at::Tensor values_;                ///< [micro_batches, values of all layers]; undefined if there are none
+  std::vector<std::int64_t> offset_;  ///< per layer, and the end: columns of values_
+  at::Tensor values_;                 ///< [micro_batches, values of all layers]; undefined if there are none
+  std::vector<at::Tensor> variances_; ///< per layer, which of its values are; undefined if it has none
 };
 
 } // namespace parcae

@@ -93,6 +93,8 @@ private:
       fail(where, "has no parameters; join it with another");
     described_.buffers = drawn_tensors(array_in(x, "buffers", where), where);
     std::int64_t offset = 0;
+    for (std::size_t i = 1; i < described_.buffers.size(); i += 2)
+      described_.buffers[i].is_variance = true; // a mean and a variance each
     for (const auto& buffer : described_.buffers) {
       if (buffer.initial != initial_value::zeros && buffer.initial != initial_value::ones)
         fail(where, "its buffer " + buffer.name + " must begin as zeros or ones");
@@ -294,6 +296,7 @@ private:
     described_.reads_extras = graphs.training.refers_to(value_reference::origin::extra) ||
                               graphs.evaluation.refers_to(value_reference::origin::extra);
     check_graphs(layer, last && model_.description.loss == loss_kind::in_last_layer, where);
+    mark_variances(graphs.training);
     model_.layers.push_back(std::move(layer));
     model_.description.layers.push_back(std::move(described_));
   }
@@ -309,6 +312,14 @@ private:
       described_.buffers.push_back({stored.name, stored.shape, initial_value::stored, 0});
       offset += static_cast<std::int64_t>(described_.buffers.back().values());
     }
+  }
+
+  /// By what a checked graph takes them for.
+  void mark_variances(const exported_graph& training) {
+    for (const auto& node : training.nodes)
+      if (node.schema && node.schema->name == "batch_norm")
+        if (const auto* x = std::get_if<value_reference>(&node.arguments[4].value))
+          described_.buffers[x->index].is_variance = true;
   }
 
   std::uint32_t constant(const stored_tensor& x) {

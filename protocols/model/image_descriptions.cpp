@@ -23,7 +23,7 @@ void add_convolution(layer_description& layer, const std::string& name, std::int
 void add_batch_norm(layer_description& layer, const std::string& name, std::int64_t channels) {
   add_norm(layer, name, channels);
   layer.buffers.push_back({name + ".running_mean", {channels}, initial_value::zeros, 0});
-  layer.buffers.push_back({name + ".running_var", {channels}, initial_value::ones, 0});
+  layer.buffers.push_back({name + ".running_var", {channels}, initial_value::ones, 0, false, true});
 }
 
 std::int64_t halved(std::int64_t x) {

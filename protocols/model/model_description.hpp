@@ -25,7 +25,8 @@ struct tensor_description {
   std::vector<std::int64_t> shape;
   initial_value initial = initial_value::zeros;
   double scale = 0;
-  bool is_matrix = false; ///< a factor of products, in the type that job.precision says
+  bool is_matrix = false;   ///< a factor of products, in the type that job.precision says
+  bool is_variance = false; ///< a running variance: those are rounded otherwise than means (gpu/layers/model.hpp)
 
   std::uint64_t values() const; ///< number of elements
 };

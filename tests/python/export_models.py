@@ -59,6 +59,10 @@ def classifier():
 
 def resnet18():
     model = models.ResNet18()
+    for x in model.modules():  # as if it had trained before: statistics of version 0 count, too
+        if isinstance(x, torch.nn.BatchNorm2d):
+            x.running_mean.normal_()
+            x.running_var.uniform_(0.5, 1.5)
     return of_images(model.layers(), model, names_from=model, root=model)
 
 

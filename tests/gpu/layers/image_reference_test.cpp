@@ -52,7 +52,7 @@ public:
       const auto statistics = buffers_[i].defined() ? at::empty_like(buffers_[i]) : at::Tensor();
       auto output = layers_[i]->forward(leaves[i], x, {{}, true, {}, statistics});
       if (statistics.defined())
-        update_buffers(buffers_[i], statistics);
+        update_buffers(buffers_[i], statistics.unsqueeze(0), variances_in(description.layers[i]));
       ends.emplace_back(x, output);
       x = std::move(output);
     }
