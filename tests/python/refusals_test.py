@@ -2,10 +2,9 @@
 
 import pathlib
 import re
-import sys
 import tempfile
-import unittest
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -174,53 +173,79 @@ def refusal(model, example=X, **options):
     return None
 
 
-class Refusals(unittest.TestCase):
-    def test_each_with_its_module_and_line(self):
-        source = pathlib.Path(__file__).read_text().splitlines()
-        for case, why in CASES.items():
-            with self.subTest(case.__name__):
-                begin = next(i for i, x in enumerate(source) if x.startswith(f"class {case.__name__}("))
-                line = next(i for i in range(begin, len(source)) if source[i].endswith("# HERE")) + 1
-                text = refusal([nn.Embedding(16, 8), case(), nn.Linear(8, 16)])
-                self.assertIsNotNone(text, "was exported")
-                self.assertNotIn("\n", text)
-                self.assertIn(why, text)
-                self.assertRegex(text, rf"^1 \(.*refusals_test\.py:{line}\)", text)
-
-    def test_models_and_examples(self):
-        good = lambda: [nn.Embedding(16, 8), nn.Linear(8, 16)]
-        shared = nn.Linear(8, 8)
-        cases = [
-            ((nn.Linear(2, 2),), {}, "neither a list of layers"),
-            ((good(), torch.zeros(2, 4)), {}, "whole numbers"),
-            ((good(), X[:1]), {}, "two or more"),
-            (([nn.Embedding(16, 8), shared, shared, shared, nn.Linear(8, 16)],), {}, "one pair of tied parameters"),
-            ((good(),), {"loss": "hinge"}, "not known"),
-            (([nn.Embedding(16, 8), nn.Linear(8, 4)],), {}, "cross-entropy of tokens"),
-            (([nn.Embedding(16, 8), nn.Linear(8, 16).to(torch.float64)],), {}, "parameters are float32"),
-            (([nn.Flatten()],), {}, "no parameter"),
-        ]
-        for arguments, options, why in cases:
-            with self.subTest(why):
-                text = refusal(*arguments, **options)
-                self.assertIsNotNone(text, "was exported")
-                self.assertNotIn("\n", text)
-                self.assertIn(why, text)
-
-    def test_the_model_stays_as_it_is(self):
-        model = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True),
-                              nn.Dropout(0.5), nn.Linear(8, 3))
-        model[4].eval()
-        before = {k: v.clone() for k, v in model.state_dict().items()}
-        modes = [(m.training, m.__dict__.get("inplace")) for m in model.modules()]
-        random = torch.get_rng_state()
-        with tempfile.TemporaryDirectory() as folder:
-            parcae_model.export(model, torch.zeros(2, 3, 4, 4, dtype=torch.int64), folder, pixels=parcae_model.Pixels())
-        self.assertEqual(modes, [(m.training, m.__dict__.get("inplace")) for m in model.modules()])
-        self.assertTrue(torch.equal(random, torch.get_rng_state()))
-        for k, v in model.state_dict().items():
-            self.assertTrue(torch.equal(before[k], v), k)
+# given: a layer that cannot be exported, second of three / expected: one line with the layer, its source line and why;
+# nothing is written
+@pytest.mark.parametrize("case", CASES, ids=lambda x: x.__name__)
+def test_each_with_its_module_and_line(case):
+    source = pathlib.Path(__file__).read_text().splitlines()
+    begin = next(i for i, x in enumerate(source) if x.startswith(f"class {case.__name__}("))
+    line = next(i for i in range(begin, len(source)) if source[i].endswith("# HERE")) + 1
+    text = refusal([nn.Embedding(16, 8), case(), nn.Linear(8, 16)])
+    assert text is not None, "was exported"
+    assert "\n" not in text
+    assert CASES[case] in text
+    assert re.match(rf"1 \(.*refusals_test\.py:{line}\)", text), text
 
 
-if __name__ == "__main__":
-    unittest.main()
+class Within(nn.Module):
+    """One that cannot be exported, deep in a layer."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.parts = nn.ModuleDict({"good": nn.Linear(8, 8), "bad": nn.Sequential(nn.Linear(8, 8), case())})
+
+    def forward(self, x):
+        return self.parts["bad"](self.parts["good"](x))
+
+
+# given: the same within a layer's modules, of what a node or an exception is about / expected: the path of the module
+# that is in the way, also as the model calls it whose layers they are
+@pytest.mark.parametrize("case", [ControlFlow, RandomNoise, Unlisted, Fails, ToNumpy, ChannelDropout, WritesBuffer,
+                                  Conditional, LargerSize, OtherNoise], ids=lambda x: x.__name__)
+def test_path_of_the_inner_module(case):
+    text = refusal([nn.Embedding(16, 8), Within(case), nn.Linear(8, 16)])
+    assert text is not None, "was exported"
+    assert re.match(r"1\.parts\.bad\.1 \(.*refusals_test\.py:\d+\): ", text), text
+    model = nn.ModuleDict({"first": nn.Embedding(16, 8), "blocks": nn.ModuleList([Within(case)]),
+                           "head": nn.Linear(8, 16)})
+    text = refusal([model["first"], model["blocks"][0], model["head"]], names_from=model)
+    assert re.match(r"blocks\.0\.parts\.bad\.1 \(.*refusals_test\.py:\d+\): ", text), text
+
+
+SHARED = nn.Linear(8, 8)
+GOOD = [nn.Embedding(16, 8), nn.Linear(8, 16)]
+MODELS = [
+    ((nn.Linear(2, 2),), {}, "Linear: is neither a list of layers"),
+    ((GOOD, torch.zeros(2, 4)), {}, "whole numbers"),
+    ((GOOD, X[:1]), {}, "two or more"),
+    (([nn.Embedding(16, 8), SHARED, SHARED, SHARED, nn.Linear(8, 16)],), {}, "one pair of tied parameters"),
+    ((GOOD,), {"loss": "hinge"}, "not known"),
+    (([nn.Embedding(16, 8), nn.Linear(8, 4)],), {}, "cross-entropy of tokens"),
+    (([nn.Embedding(16, 8), nn.Linear(8, 16).to(torch.float64)],), {}, "parameters are float32"),
+    (([nn.Flatten()],), {}, "no parameter"),
+]
+
+
+# given: a model, an example or an option that does not fit / expected: one line that says what
+@pytest.mark.parametrize("arguments, options, why", MODELS, ids=[x[2] for x in MODELS])
+def test_models_and_examples(arguments, options, why):
+    text = refusal(*arguments, **options)
+    assert text is not None, "was exported"
+    assert "\n" not in text
+    assert why in text
+
+
+# given: a model with statistics, dropout and an activation in place, partly in evaluation / expected: export changes
+# nothing of it, nor of the generator of random numbers
+def test_the_model_stays_as_it_is(tmp_path):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Dropout(0.5),
+                          nn.Linear(8, 3))
+    model[4].eval()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    modes = [(m.training, m.__dict__.get("inplace")) for m in model.modules()]
+    random = torch.get_rng_state()
+    parcae_model.export(model, torch.zeros(2, 3, 4, 4, dtype=torch.int64), tmp_path, pixels=parcae_model.Pixels())
+    assert modes == [(m.training, m.__dict__.get("inplace")) for m in model.modules()]
+    assert torch.equal(random, torch.get_rng_state())
+    for k, v in model.state_dict().items():
+        assert torch.equal(before[k], v), k

@@ -36,15 +36,16 @@ def line_in(stack_trace):
     return f"{shortened(found[-1][0])}:{found[-1][1]}" if found else ""
 
 
-def line_of_exception(error):
-    """Where in the user's source an exception arose; "" if nowhere."""
-    place, at = "", error.__traceback__
+def place_of_exception(error):
+    """Where in the user's source an exception arose ("": nowhere), and the module whose method that is, or None."""
+    place, module, at = "", None, error.__traceback__
     while at:
         file = at.tb_frame.f_code.co_filename
         if _is_users(file) and not file.startswith(_OWN):
             place = f"{shortened(file)}:{at.tb_lineno}"
+            module = at.tb_frame.f_locals.get("self")
         at = at.tb_next
-    return place
+    return place, module if isinstance(module, torch.nn.Module) else None
 
 
 def line_of_forward(module):

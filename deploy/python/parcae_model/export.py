@@ -7,7 +7,7 @@ import pathlib
 import torch
 from safetensors.torch import save_file
 
-from .errors import CannotExport, first_line, line_of_exception, line_of_forward, quiet, refuse
+from .errors import CannotExport, first_line, line_of_forward, place_of_exception, quiet, refuse
 from .graph import Slots, references_in, run_graph, write_graph
 from .huggingface import is_pretrained
 from .layers import layers_of, names_taken, switched
@@ -168,8 +168,7 @@ class _Exporter:
             with switched([layer.module], False), torch.no_grad():
                 output = layer.module(x, *extra, **taken)
         except Exception as e:
-            refuse(layer.name, line_of_exception(e) or line_of_forward(layer.module),
-                   f"fails on the example: {first_line(e)}")
+            _refuse_for(e, layer, f"fails on the example: {first_line(e)}")
         place = line_of_forward(layer.module)
         if isinstance(output, (tuple, list, dict)):
             refuse(layer.name, place, f"returns {len(output)} values ({type(output).__name__}); exactly one tensor "
@@ -258,8 +257,8 @@ class _Exporter:
                 program = torch.export.export(module, inputs, strict=False,
                                               dynamic_shapes=(shapes,) if taken else shapes)
         except Exception as e:
-            refuse(layer.name, line_of_exception(e) or line_of_forward(layer.module), _reason(e))
-        return write_graph(program, Slots(names, references), layer.name, training)
+            _refuse_for(e, layer, _reason(e))
+        return write_graph(program, Slots(names, references), _Paths(layer, module), training)
 
     # --- tensors
 
@@ -307,6 +306,25 @@ class _Exporter:
                 name += "_"
             self.same[key] = self.store(name, x)
         return self.same[key]
+
+
+def _refuse_for(error, layer, why):
+    place, module = place_of_exception(error)
+    refuse(layer.path_of(module), place or line_of_forward(layer.module), why)
+
+
+class _Paths:
+    """What the model calls the module that a node of an exported module is of."""
+
+    def __init__(self, layer, exported):
+        self.layer, self.exported = layer, exported
+
+    def of(self, node):
+        within = list((node.meta.get("nn_module_stack") or {}).values())
+        if not within or not within[-1][0]:
+            return self.layer.name
+        module = self.exported.get_submodule(within[-1][0])
+        return self.layer.path_of(module)
 
 
 class _Called(torch.nn.Module):

@@ -30,8 +30,8 @@ class Slots:
 
 
 class _Writer:
-    def __init__(self, program, slots, path, training):
-        self.program, self.slots, self.path, self.training = program, slots, path, training
+    def __init__(self, program, slots, paths, training):
+        self.program, self.slots, self.paths, self.training = program, slots, paths, training
         self.nodes = []
         self.values = {}     # of an fx node: a reference, or a list of them
         self.foreign = {}    # references that are not the graph's own to write to: what they are
@@ -47,7 +47,7 @@ class _Writer:
         return found
 
     def refuse(self, node, why):
-        refuse(self.path, self.place(node), why)
+        refuse(self.paths.of(node), self.place(node), why)
 
     # --- arguments
 
@@ -241,9 +241,9 @@ def _without_unused(graph):
     return {"nodes": kept, "output": renamed(graph["output"])}
 
 
-def write_graph(program, slots, path, training):
-    """The graph of an ExportedProgram. Raises CannotExport."""
-    return _Writer(program, slots, path, training).write()
+def write_graph(program, slots, paths, training):
+    """The graph of an ExportedProgram; paths.of(node) is what its module is called. Raises CannotExport."""
+    return _Writer(program, slots, paths, training).write()
 
 
 def run_graph(graph, tensors):

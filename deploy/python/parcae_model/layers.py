@@ -46,9 +46,10 @@ class Pixels(nn.Module):
 class Layer:
     """A module that is one unit of partitioning, and its tensors by what they are."""
 
-    def __init__(self, name, module, names):
+    def __init__(self, name, module, names, paths):
         self.name, self.module = name, module
         self.names = names                         # by id of a tensor: all its names in the model
+        self.paths = paths                         # by id of a module: what the model calls it
         self.references = {}                       # by name in the module: "%p0"
         self.parameters, self.buffers, self.constants = [], [], []  # (name in the model, tensor)
         self._seen = {}
@@ -62,6 +63,10 @@ class Layer:
         for local, x in module.named_buffers(remove_duplicate=False):
             is_statistic = id(x) in statistics
             self._add("b" if is_statistic else "c", self.buffers if is_statistic else self.constants, local, x, names)
+
+    def path_of(self, module):
+        """Of a module within this one (None: the whole), as the model calls it."""
+        return self.name if module is None or module is self.module else self.paths.get(id(module), self.name)
 
     def _add(self, letter, tensors, local, x, names):
         if id(x) not in self._seen:
@@ -123,6 +128,10 @@ def layers_of(model, names_from=None, pixels=None):
         for all_of in (root.named_parameters(remove_duplicate=False), root.named_buffers(remove_duplicate=False)):
             for name, x in all_of:
                 names.setdefault(id(x), []).append(name)
+    paths = {id(m): name for name, m in root.named_modules() if name} if root is not None else {}
+    for name, module in given:
+        for inner, m in module.named_modules():
+            paths.setdefault(id(m), f"{name}.{inner}" if inner else name)
     groups, waiting = [], []
     for name, module in given:
         waiting.append((name, module))
@@ -136,7 +145,7 @@ def layers_of(model, names_from=None, pixels=None):
     for group in groups:
         module = group[0][1] if len(group) == 1 else Joined([x for _, x in group])
         owner = next(name for name, x in group if any(p.requires_grad for p in x.parameters()))
-        layer = Layer(owner, module, names)
+        layer = Layer(owner, module, names, paths)
         if root is not None:
             own = [n for n, x in layer.parameters if len(names.get(id(x), ())) < 2]
             layer.name = _common_prefix(own or [n for n, _ in layer.parameters]) or layer.name
