@@ -40,10 +40,10 @@ def place_of_exception(error):
     """Where in the user's source an exception arose ("": nowhere), and the module whose method that is, or None."""
     place, module, at = "", None, error.__traceback__
     while at:
-        file = at.tb_frame.f_code.co_filename
-        if _is_users(file) and not file.startswith(_OWN):
-            place = f"{shortened(file)}:{at.tb_lineno}"
-            module = at.tb_frame.f_locals.get("self")
+        code = at.tb_frame.f_code
+        if _is_users(code.co_filename) and not code.co_filename.startswith(_OWN):
+            place = f"{shortened(code.co_filename)}:{at.tb_lineno}"
+            module = at.tb_frame.f_locals.get(code.co_varnames[0]) if code.co_argcount > 0 else None
         at = at.tb_next
     return place, module if isinstance(module, torch.nn.Module) else None
 
