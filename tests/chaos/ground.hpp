@@ -32,7 +32,7 @@ public:
   void slow_link(const std::string& name) { network_->set_rate(hosts_.at(name), 1); }
   void usual_link(const std::string& name) { network_->set_rate(hosts_.at(name), host_network::usual_rate); }
 
-  /// Writing to that state folder takes long (tests/chaos/slow_disk.cpp), or no longer.
+  /// Writing to that state folder takes long (tests/support/slow_disk.cpp), or no longer.
   static void slow_disk(const std::filesystem::path& state, bool slow);
 
 private:

@@ -62,6 +62,7 @@ struct object_store_test : cluster_test {
   struct address : object_server_test {
     using object_server_test::SetUp;
     void TestBody() override {}
+    using object_server_test::bucket;
     using object_server_test::endpoint;
     using object_server_test::place;
     using object_server_test::port;
@@ -148,6 +149,154 @@ TEST_F(object_store_test, a_bad_store_disturbs_nobody) {
   EXPECT_EQ(end.phase, "running");
   EXPECT_EQ(end.chain.size(), 1u) << "nothing was disturbed";
   run({"cancel", std::to_string(id)});
+}
+
+/// What is wrong with a store, and how `status` says so.
+struct store_fault {
+  fate how;
+  const char* told;
+};
+
+// given: a running job whose store answers 503, ends in the midst of what it is sent, takes the clock for wrong, and
+// the token for expired / expected: each time training goes on, `status` says it, and what was whole is the newest;
+// once it passes, the next one comes. Then all processes die, and answers end in the midst for a while: new machines go
+// on from a whole one
+TEST_F(object_store_test, faults_are_told_and_cost_no_checkpoint) {
+  std::atomic<fate> how = fate::pass;
+  std::atomic<int> cuts = 0; // of answers with tensors
+  request_proxy proxy(server.port(), [&](const seen_request& x) {
+    const bool tensors = x.method == "GET" && x.target.find(".safetensors") != std::string::npos;
+    return tensors && cuts.load() > 0 && cuts-- > 0 ? fate::cut_answer : how.load();
+  });
+  auto job = small_job(1'000'000);
+  job.checkpoint_every = 10;
+  job.checkpoint = {server.place, proxy.endpoint(), {}};
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto id = cluster->client().submit(job);
+  auto well = wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
+  for (const auto& [fault, told] : {store_fault{fate::unavailable, "SlowDown"},
+                                    {fate::cut_request, "ends too early"},
+                                    {fate::skewed, "RequestTimeTooSkewed"},
+                                    {fate::expired, "ExpiredToken"}}) {
+    SCOPED_TRACE(told);
+    how = fault;
+    const auto failing = wait_for_job(
+        id, "a problem", [&](const job_status& j) { return j.checkpoint_problem.find(told) != std::string::npos; });
+    EXPECT_THAT(failing.checkpoint_problem,
+                testing::AllOf(HasSubstr("no checkpoint of step"), HasSubstr("s3://" + server.bucket)));
+    EXPECT_THAT(run({"status", std::to_string(id)}).output, HasSubstr(told));
+    EXPECT_EQ(failing.phase, "running");
+    EXPECT_GE(failing.checkpoint_steps, well.checkpoint_steps);
+    const auto on =
+        wait_for_job(id, "more steps", [&](const job_status& j) { return j.steps_done > failing.steps_done; });
+    EXPECT_EQ(on.checkpoint_steps, failing.checkpoint_steps) << "that is the newest";
+    EXPECT_THAT(run({"checkpoints", server.place}).output, HasSubstr("all layers"));
+    how = fate::pass;
+    well = wait_for_job(id, "the next checkpoint", [&](const job_status& j) {
+      return j.checkpoint_steps > on.checkpoint_steps && j.checkpoint_problem.empty();
+    });
+  }
+  EXPECT_EQ(well.chain.size(), 1u) << "nothing was disturbed";
+  kill_all({"keeper", "a"});
+  cuts = 3;
+  start("second");
+  cluster->start_keeper("other");
+  cluster->start_node("b");
+  const auto run_place = std::filesystem::path(well.checkpoint_folders.at(0).folder).parent_path().string();
+  const auto resumed = run({"submit", "--resume", run_place});
+  ASSERT_EQ(resumed.status, 0) << resumed.error;
+  const auto going =
+      wait_for_job(1, "steps", [&](const job_status& j) { return j.steps_done > well.checkpoint_steps; });
+  EXPECT_GE(going.chain.at(0).last, well.checkpoint_steps);
+  EXPECT_LE(cuts, 0) << "answers were cut";
+}
+
+// given: two clusters with two keepers each, of the same names, that train jobs of one name and write to one place at
+// once / expected: both go to their ends; each job's newest checkpoint has that job's parameters, and no other's
+TEST_F(object_store_test, two_jobs_at_one_place_do_not_mix) {
+  const auto logs = folder.path() / "other";
+  std::filesystem::create_directory(logs);
+  local_cluster other(sibling_program(""), logs);
+  std::vector<std::uint64_t> ids;
+  const std::vector<local_cluster*> both{&*cluster, &other};
+  for (auto* x : both) {
+    for (const auto* name : {"keeper", "keeper-2"})
+      x->start_keeper(name);
+    x->wait_for("two keepers", limit, [](const status_reply& s) { return living(s, "keeper") == 2; });
+    auto job = small_job(400);
+    job.seed = 5 + ids.size();
+    job.checkpoint_every = 5;
+    job.checkpoint.to = server.place;
+    x->start_node("a");
+    ids.push_back(x->client().submit(job));
+  }
+  std::vector<std::string> places, exports;
+  for (std::size_t i = 0; i < both.size(); ++i)
+    both[i]->wait_for("checkpoints", limit,
+                      [&](const status_reply& s) { return job_of(s, ids[i]).checkpoint_steps > 0; });
+  EXPECT_EQ(job_of(cluster->client().status(), ids[0]).state, "running") << "both write";
+  for (std::size_t i = 0; i < both.size(); ++i) {
+    const auto end =
+        job_of(both[i]->wait_for("the end", 2 * limit,
+                                 [&](const status_reply& s) { return job_of(s, ids[i]).state != "running"; }),
+               ids[i]);
+    EXPECT_EQ(end.state, "done") << end.problem;
+    EXPECT_EQ(end.checkpoint_problem, "");
+    EXPECT_EQ(end.checkpoint_steps, end.steps);
+    ASSERT_FALSE(end.checkpoint_folders.empty());
+    places.push_back(std::filesystem::path(end.checkpoint_folders[0].folder).parent_path().string());
+    const auto live = folder.path() / ("live" + std::to_string(i)),
+               stored = folder.path() / ("stored" + std::to_string(i));
+    const auto of_job =
+        run({"export", std::to_string(ids[i]), "--output", live, "--manager", to_string(both[i]->where())}, false);
+    EXPECT_EQ(of_job.status, 0) << of_job.error;
+    const auto of_store = run({"export", end.checkpoint_folders[0].folder, "--output", stored}, false);
+    EXPECT_EQ(of_store.status, 0) << of_store.error;
+    safetensors_file a(live), b(stored);
+    ASSERT_FALSE(a.names().empty());
+    ASSERT_EQ(a.names(), b.names());
+    exports.emplace_back();
+    for (const auto& name : a.names()) {
+      std::string x(a.size_of(name), '\0'), y(b.size_of(name), '\0');
+      a.read(a.entry(name), reinterpret_cast<std::byte*>(x.data()));
+      b.read(b.entry(name), reinterpret_cast<std::byte*>(y.data()));
+      EXPECT_EQ(x, y) << name;
+      exports.back() += x;
+    }
+  }
+  EXPECT_NE(places[0], places[1]);
+  EXPECT_NE(exports[0], exports[1]);
+  const auto listed = run({"checkpoints", server.place}).output;
+  for (const auto& place : places)
+    EXPECT_THAT(listed, HasSubstr(std::filesystem::path(place).filename().string()));
+}
+
+// given: the example, short, with the server's bucket / expected: it runs, and so do the commands that it names
+TEST_F(object_store_test, the_example_runs) {
+  auto text = content(PARCAE_EXAMPLES "/store/gpt.toml");
+  const std::string there = "s3://my-bucket/runs";
+  for (const auto& [from, to] : {std::pair("\nto = \"" + there, "\nto = \"" + server.place),
+                                 {"steps = 300", "steps = 12"},
+                                 {"checkpoint_every = 100", "checkpoint_every = 4"}}) {
+    ASSERT_NE(text.find(from), text.npos) << from;
+    text.replace(text.find(from), from.size(), to);
+  }
+  const auto file = folder.path() / "gpt.toml";
+  std::ofstream(file) << text;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto submitted = run({"submit", file.string(), "--wait"});
+  EXPECT_EQ(submitted.status, 0) << submitted.error;
+  const auto end = job_of(cluster->client().status(), 1);
+  EXPECT_EQ(end.steps_done, 12u);
+  ASSERT_FALSE(end.checkpoint_folders.empty());
+  EXPECT_THAT(run({"checkpoints", server.place}).output, HasSubstr("all layers"));
+  const auto run_place = std::filesystem::path(end.checkpoint_folders[0].folder).parent_path().string();
+  EXPECT_THAT(run_place, testing::StartsWith(server.place + "/gpt-"));
+  const auto longer = run({"submit", "--resume", run_place, "--set", "job.steps=16", "--wait"});
+  EXPECT_EQ(longer.status, 0) << longer.error;
+  EXPECT_EQ(job_of(cluster->client().status(), 2).steps_done, 16u);
 }
 
 // given: a server that is killed when it has half of a checkpoint's tensors, and that is back later with its disk; then

@@ -1,5 +1,6 @@
-// Preloaded into a program: what it writes to files below the folder $PARCAE_SLOW_DISK takes long while there is a file
-// of that name with ".slow" after it. What a busy network disk does to whoever waits for it.
+// Preloaded into a program: what it writes to files below the folder $PARCAE_SLOW_DISK, and reads at a place of them,
+// takes long while there is a file of that name with ".slow" after it. What a busy network disk does to whoever waits
+// for it.
 
 #include <dlfcn.h>
 #include <sys/uio.h>
@@ -13,7 +14,7 @@
 
 namespace {
 
-constexpr useconds_t write_takes = 20'000, sync_takes = 500'000; // microseconds
+constexpr useconds_t read_takes = 20'000, write_takes = 20'000, sync_takes = 500'000; // microseconds
 
 bool is_slow(int file) {
   static const auto folder = [] {
@@ -52,6 +53,13 @@ int fdatasync(int file) {
   if (is_slow(file))
     ::usleep(sync_takes);
   return next(file);
+}
+
+ssize_t pread(int file, void* to, size_t size, off_t at) {
+  static auto* const next = behind<ssize_t(int, void*, size_t, off_t)>("pread");
+  if (is_slow(file))
+    ::usleep(read_takes);
+  return next(file, to, size, at);
 }
 
 ssize_t write(int file, const void* from, size_t size) {
