@@ -4,6 +4,7 @@
 #include "tests/support/cluster.hpp"
 
 #include <algorithm>
+#include <map>
 #include <regex>
 
 namespace parcae {
@@ -35,8 +36,8 @@ TEST_P(examples, runs_to_the_end) {
   std::smatch found;
   ASSERT_TRUE(std::regex_search(text, found, length));
   const auto file = folder.path() / "job.toml";
-  std::ofstream(file) << found.prefix() << "\n"
-                      << (found[1] == "samples" ? "samples = 320" : "steps = 20") << found.suffix();
+  const std::map<std::string, std::string> cut{{"samples", "320"}, {"steps", "20"}, {"epochs", "0.1"}};
+  std::ofstream(file) << found.prefix() << "\n" << found[1] << " = " << cut.at(found[1]) << found.suffix();
   cluster->start_keeper();
   cluster->start_node("a");
   cluster->start_node("b");
@@ -48,8 +49,32 @@ TEST_P(examples, runs_to_the_end) {
   const auto& job = jobs[0];
   EXPECT_EQ(job.name, GetParam());
   EXPECT_EQ(job.state, "done") << job.problem;
-  EXPECT_EQ(job.steps_done, 20u);
+  EXPECT_EQ(job.steps_done, job.steps);
+  if (found[1] == "epochs")
+    EXPECT_THAT(job.steps, testing::AllOf(testing::Gt(15u), testing::Lt(60u))) << "a tenth of the text";
+  else
+    EXPECT_EQ(job.steps, 20u);
   EXPECT_FALSE(job.parameters_sha256.empty());
+}
+
+// given: recipe.toml, short, and the command in it that makes a job longer / expected: that goes on where the first
+// ended, to twice as many passes over the data
+TEST_F(cluster_test, recipe_is_made_longer) {
+  const auto file = std::string(PARCAE_EXAMPLES) + "/recipe.toml";
+  ASSERT_THAT(content(file), testing::HasSubstr("parcae submit --resume NAME --set job.epochs="));
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto first = run({"submit", file, "--set", "job.epochs=0.1", "--wait"});
+  ASSERT_EQ(first.status, 0) << first.error;
+  const auto before = job_of(cluster->client().status(), 1);
+  ASSERT_FALSE(before.checkpoint_folders.empty());
+  const auto longer =
+      run({"submit", "--resume", before.checkpoint_folders[0].folder, "--set", "job.epochs=0.2", "--wait"});
+  ASSERT_EQ(longer.status, 0) << longer.error;
+  const auto end = job_of(cluster->client().status(), 2);
+  EXPECT_NEAR(static_cast<double>(end.steps), 2.0 * static_cast<double>(before.steps), 1.0);
+  EXPECT_EQ(end.steps_done, end.steps);
+  EXPECT_EQ(end.chain.at(0).last, before.steps) << "it is the first job's version";
 }
 
 INSTANTIATE_TEST_SUITE_P(deploy, examples, testing::ValuesIn(all_examples()), [](const auto& x) { return x.param; });
