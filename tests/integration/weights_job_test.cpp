@@ -118,6 +118,50 @@ TEST_F(weights_job, its_loss_is_that_of_transformers) {
   EXPECT_EQ(same.status, 0) << same.error;
 }
 
+// given: GPT-2, BERT, Llama, Qwen2, ViT, ResNet-18 and a mixer, trained on samples that Python made, and exported /
+// expected: from_pretrained (of the last two load_state_dict) loads each; over held-back samples its loss has the bits
+// of what the job said, and is not that of the beginning
+TEST_F(weights_job, what_was_trained_has_the_same_logits) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  std::vector<std::string> folders{"trained"};
+  std::vector<double> losses;
+  const std::vector<std::string> names{"gpt2", "masked", "llama", "qwen2", "vit", "resnet18", "mixer"};
+  for (const auto& name : names) {
+    SCOPED_TRACE(name);
+    const auto job = [&](const std::string& steps, const std::string& rate) {
+      const auto end = wait_for_end(submit(write(
+          name, "[job]\nsteps = " + steps + "\nevaluate_every = " + steps +
+                    "\n[model]\nkind = \"exported\"\npath = \"" + (models / name / "model").string() +
+                    "\"\n[data]\nkind = \"columns\"\nvalidation = 4\npath = \"" + (models / name / "data").string() +
+                    "\"\n[batch]\nglobal = 16\nmicro = 4\n[optimizer]\nlearning_rate = " + rate + "\n")));
+      EXPECT_EQ(end.state, "done") << end.problem;
+      return end;
+    };
+    const auto end = job("30", "1e-3");
+    losses.push_back(end.validation_loss);
+    EXPECT_NE(job("1", "0").validation_loss, end.validation_loss);
+    const bool is_published = std::filesystem::exists(models / name / "pretrained");
+    folders.push_back(name);
+    folders.push_back((folder.path() / ("trained-" + name)).string());
+    std::vector<std::string> exporting{"export", std::to_string(end.id), "--output", folders.back()};
+    if (is_published)
+      exporting.insert(exporting.end(), {"--layout", "huggingface"});
+    const auto exported = run(exporting);
+    ASSERT_EQ(exported.status, 0) << exported.error;
+  }
+  const auto theirs = python(folders);
+  ASSERT_EQ(theirs.status, 0) << theirs.error;
+  std::istringstream lines(theirs.output);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    double wanted = 0;
+    ASSERT_TRUE(lines >> wanted);
+    EXPECT_EQ(losses[i], wanted) << names[i];
+  }
+}
+
 // given: that GPT-2, with masks and rates of its tensors and dropout, 20 workers that had a place gone, every third
 // with notice / expected: the parameters of the undisturbed run, bit for bit
 TEST_F(weights_job, twenty_preemptions_cost_no_bit) {

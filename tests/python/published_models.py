@@ -3,8 +3,12 @@
 
 published_models.py make FOLDER         FOLDER/NAME/pretrained (save_pretrained) and, of exported kinds,
                                         FOLDER/NAME/model (parcae_model, of a model with other weights)
+                                        and FOLDER/NAME/data, samples for it
 published_models.py compare A B...      of each pair, B (exported) has the parameters of A (pretrained), and the same
                                         logits
+published_models.py trained NAME FOLDER...
+                                        mean loss of a model over its last samples, with what a job of it exported, a
+                                        line for each
 published_models.py loss TEXT N FOLDER...
                                         mean loss over the last N samples of a text of bytes, a line for each folder
 """
@@ -15,6 +19,7 @@ import sys
 import models
 import torch
 import transformers
+from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import parcae_model
@@ -38,6 +43,24 @@ CASES = {
     "vit": (models.vit, models.pixels(32), {"pixels": parcae_model.Pixels()}, {}),
 }
 
+# Not of Hugging Face: exports of them are safetensors files.
+OTHERS = {"resnet18": models.ResNet18, "mixer": models.mixer}
+VALIDATION = 4  # samples
+
+
+def samples_of(name):
+    generator = torch.Generator().manual_seed(5)
+    draw = lambda most, *shape: torch.randint(0, most, shape, generator=generator)
+    if name in OTHERS or name == "vit":
+        return [{"pixels": draw(256, 3, 32, 32).numpy(), "labels": i % 10} for i in range(36)]
+    return [{"input_ids": x, "labels": x} for x in draw(256, 36, 16).tolist()]
+
+
+def write_samples(name, folder):
+    data = samples_of(name)
+    first, shift = ("pixels", False) if "pixels" in data[0] else ("input_ids", True)
+    parcae_model.export_dataset(data, folder, inputs=(first,), shift=shift)
+
 
 def make(folder):
     for seed, (name, (build, example, options, saving)) in enumerate(CASES.items()):
@@ -50,6 +73,13 @@ def make(folder):
         if name != "frozen": # what is not trained is the exported model's
             model = build()
         parcae_model.export(model, example, target / "model", **options)
+        write_samples(name, target / "data")
+    for name, build in OTHERS.items():
+        torch.manual_seed(9)
+        model, target = build(), pathlib.Path(folder) / name
+        layers = model.layers() if hasattr(model, "layers") else model
+        parcae_model.export(layers, models.pixels(32), target / "model", pixels=parcae_model.Pixels(), names_from=model)
+        write_samples(name, target / "data")
     narrow = models.gpt2()
     for kind in (torch.float16, torch.bfloat16):
         narrow.to(kind).save_pretrained(pathlib.Path(folder) / "gpt" / str(kind).removeprefix("torch."))
@@ -77,6 +107,28 @@ def compare(*pairs):
             assert torch.equal(model(x).logits, expected(x).logits), folder
 
 
+def trained(*names_and_folders):
+    for name, folder in zip(names_and_folders[::2], names_and_folders[1::2], strict=True):
+        last = samples_of(name)[-VALIDATION:]
+        labels = torch.tensor([x["labels"] for x in last])
+        if name in OTHERS:
+            model = OTHERS[name]()
+            model.load_state_dict(load_file(folder))  # strict; PyTorch makes up how many batches BatchNorm saw
+        else:
+            model = load(folder)
+        model.eval()
+        with torch.no_grad():
+            if "pixels" in last[0]:
+                x = parcae_model.Pixels()(torch.stack([torch.from_numpy(x["pixels"]) for x in last]))
+                output = model(x)
+            else:
+                output = model(torch.tensor([x["input_ids"] for x in last]))
+                labels = F.pad(labels[:, 1:], (0, 1), value=-100)
+            logits = getattr(output, "logits", output)
+            # All digits: Parcae's is to have the same bits.
+            print(repr(F.cross_entropy(logits.flatten(0, -2), labels.flatten()).item()))
+
+
 def loss(text, count, *folders):
     text = pathlib.Path(text).read_bytes()
     for folder in folders:
@@ -96,4 +148,4 @@ def loss_of(model, text, count):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"make": make, "compare": compare, "loss": loss}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "compare": compare, "trained": trained, "loss": loss}[sys.argv[1]](*sys.argv[2:])

@@ -6,12 +6,14 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <deque>
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 namespace parcae {
 
@@ -92,19 +94,28 @@ protected:
     return wait_for_end(cluster->client().submit(job));
   }
 
-  /// Takes away a worker that has a place, with notice or without, and brings another, with these arguments; so often.
-  void preempt(std::uint64_t id, int times, const std::vector<std::string>& arguments = {}) {
+  /// Takes away a worker that has a place, every third with notice, the others without, and brings another, with these
+  /// arguments; so often. `at_once`: so many at a time, if so many have a place.
+  void preempt(std::uint64_t id, int times, const std::vector<std::string>& arguments = {}, std::size_t at_once = 1) {
     int next = 3;
     std::uint64_t seen = 0;
-    for (int i = 0; i < times; ++i) {
+    for (int i = 0; i < times;) {
       const auto now = wait_for_job(id, "steps before the next preemption", [&](const job_status& j) {
         return j.state != "running" || (j.phase == "running" && !j.grid.empty() && j.steps_done >= seen + 2);
       });
       ASSERT_EQ(now.state, "running") << "it ended after " << i << " preemptions: " << now.problem;
       seen = now.steps_done;
-      const auto& place = now.grid.at(static_cast<std::size_t>(i) % now.grid.size());
-      cluster->node(place.substr(0, place.find('/'))).signal(i % 3 == 2 ? SIGTERM : SIGKILL);
-      cluster->start_node("w" + std::to_string(next++), arguments);
+      std::vector<std::string> going; // instances
+      for (std::size_t k = 0; k < now.grid.size() && going.size() < at_once && std::cmp_less(going.size(), times - i);
+           ++k) {
+        const auto& place = now.grid[(static_cast<std::size_t>(i) + k) % now.grid.size()];
+        if (auto instance = place.substr(0, place.find('/')); std::ranges::find(going, instance) == going.end())
+          going.push_back(std::move(instance));
+      }
+      for (const auto& instance : going) {
+        cluster->node(instance).signal(i++ % 3 == 2 ? SIGTERM : SIGKILL);
+        cluster->start_node("w" + std::to_string(next++), arguments);
+      }
     }
   }
 
