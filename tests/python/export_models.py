@@ -1,5 +1,6 @@
 """Exports the tests' models into a folder, each with what PyTorch itself computes for one batch: reference.json has the
-loss's bits and the digest of every gradient, reference.safetensors the batch.
+loss's bits and the digest of every gradient, reference.safetensors the batch. Of models of Hugging Face the same with
+other weights, which are in pretrained.
 
 export_models.py FOLDER [NAME...]
 """
@@ -145,25 +146,37 @@ def export(name, folder):
     modules = root if isinstance(root, (list, tuple)) else [root]
     for module in modules:
         module.train()
-    if inside:
-        loss = forward(x, targets)
-    elif case.get("loss") == "mean_squared_error":
-        loss = F.mse_loss(forward(x).reshape(targets.shape), targets.float())
-    else:
-        loss = cross_entropy(forward(x), targets)
-    loss.backward()
     named = {}
     for i, module in enumerate(modules):
         for n, p in module.named_parameters():
             named[f"{i}.{n}" if isinstance(root, (list, tuple)) else n] = p
+
+    def computed():
+        if inside:
+            loss = forward(x, targets)
+        elif case.get("loss") == "mean_squared_error":
+            loss = F.mse_loss(forward(x).reshape(targets.shape), targets.float())
+        else:
+            loss = cross_entropy(forward(x), targets)
+        loss.backward()
+        return {"loss": struct.unpack("<I", struct.pack("<f", loss.item()))[0],
+                "gradients": {n: digest(p.grad) for n, p in named.items()}}
+
+    reference = computed()
     statistics = {n: b for m in modules for n, b in m.named_buffers() if n in description["tensors"] and "running" in n}
     first, *others = x.values() if isinstance(x, dict) else (x,)
     batch = {"x": first.clone(), "targets": targets.contiguous().clone()}
     batch.update({f"extra{i}": other.clone() for i, other in enumerate(others)})
     save_file({**batch, **{n: b.clone() for n, b in statistics.items()}}, folder / "reference.safetensors")
-    (folder / "reference.json").write_text(json.dumps({
-        "loss": struct.unpack("<I", struct.pack("<f", loss.item()))[0],
-        "gradients": {n: digest(p.grad) for n, p in named.items()}, "statistics": sorted(statistics)}))
+    if hasattr(model, "save_pretrained"):
+        # Other weights than the exported ones, from a file: of every tensor.
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1.25).add_(0.01)
+        model.zero_grad()
+        model.save_pretrained(folder / "pretrained")
+        reference["loaded"] = computed()
+    (folder / "reference.json").write_text(json.dumps(reference))
 
 
 def main(folder, *names):

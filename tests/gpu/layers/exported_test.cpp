@@ -2,6 +2,7 @@
 // PyTorch computed for one batch.
 
 #include "gpu/checkpoint/exported_weights.hpp"
+#include "gpu/checkpoint/weights.hpp"
 #include "gpu/layers/model.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/model/exported_model.hpp"
@@ -119,33 +120,48 @@ at::Tensor read(safetensors_file& file, const std::string& name, std::vector<std
   return x;
 }
 
+/// What PyTorch computed for one batch of a model: beside its export.
+struct pytorch_batch {
+  explicit pytorch_batch(const std::string& name, const model_description& description) :
+      reference(json::parse(contents_of(folder / name / "reference.json", 1 << 20))),
+      file(folder / name / "reference.safetensors") {
+    auto shape = description.input;
+    shape.insert(shape.begin(), 2);
+    x = read(file, "x", shape, true);
+    targets = read(file, "targets", {2, static_cast<std::int64_t>(description.targets)}, true);
+    for (auto extra : description.extras) {
+      extra.shape.insert(extra.shape.begin(), 2);
+      extras.push_back(read(file, "extra" + std::to_string(extras.size()), extra.shape, true));
+    }
+  }
+
+  json::value reference;
+  safetensors_file file;
+  at::Tensor x, targets;
+  std::vector<at::Tensor> extras;
+};
+
+/// Trains on the batch, and compares loss and gradients, bit for bit.
+void expect_bits(running_model& running, const pytorch_batch& batch, const json::value& wanted, bool repeat) {
+  const auto loss = static_cast<float>(running.train(batch.x, batch.targets, repeat, batch.extras));
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(loss), wanted.at("loss").to_number<std::uint32_t>()) << loss;
+  const auto gradients = running.gradients();
+  EXPECT_EQ(gradients.size(), wanted.at("gradients").as_object().size());
+  for (const auto& [name, digest] : wanted.at("gradients").as_object()) {
+    ASSERT_TRUE(gradients.contains(std::string(name))) << name;
+    EXPECT_EQ(digest_of(gradients.at(std::string(name))), digest.as_string()) << name << (repeat ? ", recomputed" : "");
+  }
+}
+
 // given: a model of PyTorch, exported, and a batch / expected: the loss and the gradient of every parameter have the
 // bits of PyTorch's own; also with recomputation; so have running statistics after that step
 TEST_P(exported_model_test, gradients_have_the_bits_of_pytorch) {
   const auto model = exported(GetParam());
-  const auto reference = json::parse(contents_of(folder / GetParam() / "reference.json", 1 << 20));
-  safetensors_file file(folder / GetParam() / "reference.safetensors");
   const auto description = describe(model);
-  auto shape = description.input;
-  shape.insert(shape.begin(), 2);
-  const auto x = read(file, "x", shape, true);
-  const auto targets = read(file, "targets", {2, static_cast<std::int64_t>(description.targets)}, true);
-  std::vector<at::Tensor> extras;
-  for (auto extra : description.extras) {
-    extra.shape.insert(extra.shape.begin(), 2);
-    extras.push_back(read(file, "extra" + std::to_string(extras.size()), extra.shape, true));
-  }
+  pytorch_batch batch(GetParam(), description);
   for (const bool repeat : {false, true}) {
     running_model running(model);
-    const auto loss = static_cast<float>(running.train(x, targets, repeat, extras));
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(loss), reference.at("loss").to_number<std::uint32_t>()) << loss;
-    const auto gradients = running.gradients();
-    EXPECT_EQ(gradients.size(), reference.at("gradients").as_object().size());
-    for (const auto& [name, digest] : reference.at("gradients").as_object()) {
-      ASSERT_TRUE(gradients.contains(std::string(name))) << name;
-      EXPECT_EQ(digest_of(gradients.at(std::string(name))), digest.as_string())
-          << name << (repeat ? ", recomputed" : "");
-    }
+    expect_bits(running, batch, batch.reference, repeat);
     std::size_t next = 0;
     for (std::size_t i = 0; i < running.layers.size(); ++i) {
       if (!running.buffers[i].defined())
@@ -155,13 +171,31 @@ TEST_P(exported_model_test, gradients_have_the_bits_of_pytorch) {
       std::int64_t offset = 0;
       for (const auto& buffer : description.layers[i].buffers) {
         const auto values = static_cast<std::int64_t>(buffer.values());
-        const auto wanted = read(file, buffer.name, buffer.shape, false);
+        const auto wanted = read(batch.file, buffer.name, buffer.shape, false);
         EXPECT_EQ(digest_of(running.buffers[i].narrow(0, offset, values)), digest_of(wanted)) << buffer.name;
         offset += values;
       }
     }
   }
 }
+
+class published_model_test : public exported_model_test {};
+
+// given: the same of Hugging Face, with other weights, from a file as save_pretrained wrote it / expected: the same
+TEST_P(published_model_test, gradients_have_the_bits_of_pytorch) {
+  auto model = exported(GetParam());
+  pytorch_batch batch(GetParam(), describe(model));
+  const auto& wanted = batch.reference.at("loaded");
+  model.weights = (folder / GetParam() / "pretrained").string();
+  take_weights(model);
+  running_model running(model);
+  expect_bits(running, batch, wanted, false);
+  EXPECT_NE(wanted.at("loss"), batch.reference.at("loss"));
+}
+
+INSTANTIATE_TEST_SUITE_P(python, published_model_test,
+                         ::testing::Values("gpt2_small", "gpt2", "bert", "classifier", "llama", "qwen2", "vit"),
+                         [](const auto& x) { return std::string(x.param); });
 
 INSTANTIATE_TEST_SUITE_P(python, exported_model_test,
                          ::testing::Values("gpt2_small", "gpt2", "bert", "classifier", "llama", "qwen2", "vit",
