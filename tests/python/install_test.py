@@ -26,8 +26,8 @@ for x in map(Requirement, metadata.requires("parcae-model")):
 
 # given: a fresh virtual environment that sees this test's PyTorch, no index of packages / expected: pip builds and
 # installs the package with all its files; what that requires is there, PyTorch in this version among it; export()
-# works, with nothing of this checkout on the path. (pip does not look for requirements itself: it would want PyTorch's, which
-# are CUDA's libraries.)
+# works, with nothing of this checkout on the path. (pip does not look for requirements itself: it would want those of
+# PyTorch, which are CUDA's libraries.)
 def test_installs_by_pip(tmp_path):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"))}
 
