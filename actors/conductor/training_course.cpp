@@ -57,12 +57,14 @@ void training_course::begin(const placement& grid, std::uint32_t side_by_side) {
   steps_.begin(grid, side_by_side);
   view_.peak_bytes.clear();
   view_.data_waits.clear();
+  view_.transports.clear();
 }
 
 bool training_course::hear(time_point now, std::uint32_t rank, const progress& x) {
   stuck_ = 0;
   steps_.hear(rank, x);
   view_.peak_bytes[rank] = x.peak_bytes;
+  view_.transports[rank] = x.transport;
   if (x.data_wait_for.empty())
     view_.data_waits.erase(rank);
   else

@@ -71,6 +71,7 @@ struct training_view {
   double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
   /// Per step, and for which file, by rank of the present generation that last said it waited for samples.
   std::map<std::uint32_t, std::pair<double, std::string>> data_waits;
+  std::map<std::uint32_t, transport_state> transports;   ///< by rank of the present generation, as far as heard
   std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P
   loss_curve losses;
   loss_curve validation_losses;

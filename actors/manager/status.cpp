@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <set>
 
 namespace parcae {
 
@@ -126,6 +127,21 @@ void add_data_waits(job_status& to, const job_view& x) {
     }
 }
 
+// All of a generation change over after the same step; who has not said so yet will.
+void add_transport(job_status& to, const job_view& x) {
+  std::set<std::string> devices;
+  for (const auto& [rank, said] : x.transports) {
+    if (!x.grid || rank >= x.grid->ranks())
+      continue;
+    to.transport.by = to.transport.by == "nccl" ? to.transport.by : said.by;
+    devices.insert(said.device);
+    if (to.transport.reason.empty() && !said.reason.empty())
+      to.transport.reason = to_string(x.grid->participants[rank].slot) + ": " + said.reason;
+  }
+  for (const auto& device : devices)
+    to.transport.device += (to.transport.device.empty() ? "" : ", ") + device;
+}
+
 void add_view(job_status& to, const job_view& x, const job_specification& job, const status_request& wanted) {
   to.phase = to_string(x.now);
   to.generation = x.current.value;
@@ -181,6 +197,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
   to.checkpoint_problem = x.checkpoint_problem;
   add_planning(to, x, job);
   add_data_waits(to, x);
+  add_transport(to, x);
   if (to.problem.empty())
     to.problem = x.problem;
 }

@@ -50,8 +50,8 @@ void tensor_device::add(const at::Tensor& to, const at::Tensor& left, const at::
 }
 
 const tensor_device& processor() {
-  static const auto all =
-      make_cpu_device({.type = "cpu", .place = "cpu", .name = {}, .computes_as = {}, .bytes = 0}, share_among_threads);
+  static const auto all = make_cpu_device({.type = "cpu", .place = "cpu", .name = "cpu", .computes_as = {}, .bytes = 0},
+                                          share_among_threads);
   static const tensor_device result(*all);
   return result;
 }

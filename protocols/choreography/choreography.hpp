@@ -300,10 +300,11 @@ struct progress {
   std::uint64_t peak_bytes = 0; ///< most memory that tensors took at once since the generation began
   double data_wait_ms = 0;      ///< per step: waited for samples
   std::string data_wait_for{};  ///< the file that it waited for longest; empty: it did not wait
+  transport_state transport{};  ///< of this rank
 };
 BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
-                       data_wait_for))
+                       data_wait_for, transport))
 
 /// From a rank of the last stage: losses at a version to be evaluated. May come again, from a later generation.
 struct evaluated {

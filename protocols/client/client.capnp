@@ -94,6 +94,7 @@ struct JobSpecification {
   minDelta @27 :Float64;
   checkpoint @28 :CheckpointSpecification;
   precision @29 :Text = "float32";
+  transport @30 :Text = "auto";
 }
 
 struct CheckpointSpecification {
@@ -303,6 +304,11 @@ struct JobStatus {
   copies @55 :UInt32;        # keepers that hold each layer, at least
   copiesProblem @56 :Text;   # why there are less than the job asks for; empty: there are not
   copiedSteps @57 :UInt64;   # the version of which there are so many
+  transport :group {         # what moves tensors between its slots
+    by @58 :Text;            # tcp, nccl; empty: nobody has said
+    device @59 :Text;        # what computes, for people
+    reason @60 :Text;        # why it is not NCCL; empty: it is, or was not to be
+  }
 }
 
 struct Configuration {

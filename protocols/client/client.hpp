@@ -226,8 +226,15 @@ struct copies_status {
 };
 BOOST_DESCRIBE_STRUCT(copies_status, (), (copies, copied_steps, copies_problem))
 
+struct transport_status {
+  transport_state transport; ///< of the present generation, as far as heard; a reason begins with the slot
+
+  friend bool operator==(const transport_status&, const transport_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(transport_status, (), (transport))
+
 // Large: all that status tells of a job, flat as in the schema.
-struct job_status : copies_status {
+struct job_status : copies_status, transport_status {
   std::uint64_t id = 0;
   std::string name;
   std::string state;   ///< queued, running, done, failed, cancelled
@@ -283,7 +290,7 @@ struct job_status : copies_status {
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(job_status, (copies_status),
+BOOST_DESCRIBE_STRUCT(job_status, (copies_status, transport_status),
                       (id, name, state, detailed, phase, problem, generation, steps, steps_done, width, depth, grid,
                        grid_incarnations, loss, loss_steps, priority, idle, evaluated_steps, validation_loss,
                        gradient_norm, learning_rate, step_ms, samples_per_s, data_wait_ms, data_wait_for, time_left_ms,

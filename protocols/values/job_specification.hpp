@@ -122,6 +122,7 @@ struct job_specification {
   std::uint32_t threads = 1;         ///< intra-op threads of every executor; part of the exactness contract
   bool reproducible = true;          ///< false: plain all-reduce
   std::string precision = "float32"; ///< of matrix products: "float32" or "bfloat16"
+  std::string transport = "auto";    ///< what moves tensors between slots: "tcp", or "auto"; no bit depends on it
   std::uint64_t evaluate_every = 0; ///< steps between evaluations on the validation samples, also at both ends; 0: none
   model_specification model;
   data_specification data;
@@ -156,7 +157,7 @@ BOOST_DESCRIBE_STRUCT(job_specification, (),
                       (name, steps, seed, threads, reproducible, model, data, global_batch, micro_batch, optimizer,
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
                        policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
-                       evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision))
+                       evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision, transport))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

@@ -58,6 +58,16 @@ struct commit_result {
 };
 BOOST_DESCRIBE_STRUCT(commit_result, (), (step, loss, gradient_norm, clip_factor, learning_rate, stop, snapshot))
 
+/// What moves tensors between the slots of a generation, as one of its ranks says, or a job's status.
+struct transport_state {
+  std::string by{};     ///< "tcp" or "nccl"; empty: nobody has said
+  std::string device{}; ///< what computes, for people; of different ones all
+  std::string reason{}; ///< why it is not NCCL, one line; empty: it is, or was not to be
+
+  friend bool operator==(const transport_state&, const transport_state&) = default;
+};
+BOOST_DESCRIBE_STRUCT(transport_state, (), (by, device, reason))
+
 /// One generation's part of the committed history.
 struct chain_link {
   generation by;

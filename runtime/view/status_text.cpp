@@ -43,6 +43,8 @@ void add_job(std::string& out, const job_status& x) {
     out += "  " + x.idle + "\n";
   if (const auto waits = data_wait_of(x); !waits.empty())
     out += "  " + waits + "\n";
+  if (const auto transport = transport_of(x); !transport.empty())
+    out += "  " + transport + "\n";
   for (std::uint32_t d = 0; d < x.width; ++d) {
     out += fmt::format("  pipeline {}:", d);
     for (std::uint32_t p = 0; p < x.depth; ++p)
@@ -120,6 +122,12 @@ std::string data_wait_of(const job_status& x) {
   if (x.data_wait_for.empty() || x.data_wait_ms < told * x.step_ms)
     return {};
   return fmt::format("waits {:.1f} ms a step for data: {}", x.data_wait_ms, x.data_wait_for);
+}
+
+std::string transport_of(const job_status& x) {
+  if (x.transport.by == "nccl")
+    return "tensors move by NCCL (" + x.transport.device + ")";
+  return x.transport.reason.empty() ? std::string() : "tensors move by TCP: " + x.transport.reason;
 }
 
 std::string copies_of(const job_status& x) {

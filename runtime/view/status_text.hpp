@@ -21,6 +21,9 @@ std::string overview_of(const status_reply& x, bool all);
 /// "waits 12.0 ms a step for data: a/0: /data/tokens.bin"; empty if that is no hundredth of a step.
 std::string data_wait_of(const job_status& x);
 
+/// "tensors move by NCCL (NVIDIA H200)", or by TCP, and why; empty if they do so as they should.
+std::string transport_of(const job_status& x);
+
 /// ", 2 copies of step 450", ", 1 copy of step 450: there is 1 keeper"; empty if there is one, and no more are asked
 /// for.
 std::string copies_of(const job_status& x);

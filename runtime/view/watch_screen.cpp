@@ -217,6 +217,8 @@ std::vector<screen_line> plan(const job_status& job, std::size_t columns) {
     add("idle", job.idle, look::faint);
   if (const auto waits = data_wait_of(job); !waits.empty())
     add("data", waits, look::warning);
+  if (const auto transport = transport_of(job); !transport.empty())
+    add("moves", transport, job.transport.reason.empty() ? look::faint : look::warning);
   return result;
 }
 

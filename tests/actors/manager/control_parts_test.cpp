@@ -304,6 +304,13 @@ TEST(status, shows_the_course_of_the_training) {
   x = status_of({7}, entry, {view, 0, nullptr}, {});
   EXPECT_EQ(x.data_wait_ms, 4);
   EXPECT_EQ(x.data_wait_for, to_string(view->grid->participants.at(1).slot) + ": /two");
+  EXPECT_EQ(x.transport, transport_state{}) << "nobody has said";
+  view->transports = {{0, {"tcp", "one", {}}}, {1, {"tcp", "two", "too late"}}, {7, {"nccl", "three", "no more"}}};
+  x = status_of({7}, entry, {view, 0, nullptr}, {});
+  EXPECT_EQ(x.transport,
+            (transport_state{"tcp", "one, two", to_string(view->grid->participants.at(1).slot) + ": too late"}));
+  view->transports = {{0, {"tcp", "one", {}}}, {1, {"nccl", "one", {}}}};
+  EXPECT_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).transport, (transport_state{"nccl", "one", {}}));
   view->steps_per_s = 4;
   EXPECT_DOUBLE_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).time_left_ms, 22'000);
   EXPECT_THAT(status_of({7}, entry, {view, 0, nullptr}, {.losses_from = 11}).losses, ElementsAre(loss_point{12, 4.25}));

@@ -45,6 +45,7 @@ TEST(client, requests_round_trip) {
   expected.patience = 3;
   expected.min_delta = 0.25;
   expected.precision = "bfloat16";
+  expected.transport = "tcp";
   expected.checkpoint = {"s3://bucket/prefix", "https://minio.example:9000", "eu-central-1"};
   expected.data.source = {{"/one", 2}, {"/two", 3}};
   expected.data.token_bytes = 4;
@@ -75,6 +76,7 @@ TEST(client, requests_round_trip) {
   EXPECT_EQ(job.patience, 3u);
   EXPECT_EQ(job.min_delta, 0.25);
   EXPECT_EQ(job.precision, "bfloat16");
+  EXPECT_EQ(job.transport, "tcp");
   EXPECT_EQ(job.max_depth, expected.max_depth);
   EXPECT_EQ(job.planning_interval_ms, expected.planning_interval_ms);
   EXPECT_EQ(job.checkpoint_every, expected.checkpoint_every);
@@ -117,6 +119,7 @@ TEST(client, replies_round_trip) {
   auto expected = sample_status();
   expected.jobs[0].data_wait_ms = 12.5; // older builds did not know it
   expected.jobs[0].data_wait_for = "a/0: /data/tokens.bin";
+  expected.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: too late"};
   EXPECT_EQ(std::get<status_reply>(decode_reply(encode(reply{expected}))), expected);
   auto error = std::get<error_reply>(decode_reply(encode(reply{error_reply{"unknown_job", "no such job: 4"}})));
   EXPECT_EQ(error.code, "unknown_job");

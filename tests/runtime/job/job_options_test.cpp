@@ -97,5 +97,24 @@ TEST(job_options, bfloat16_is_for_built_in_models) {
   }
 }
 
+// given: job.transport left out, known words, another one / expected: "auto", the words, one line that says what is
+// known
+TEST(job_options, transport_is_one_of_those_known) {
+  const std::string rest = "job.steps = 5\ndata.path = 'x'\n";
+  EXPECT_EQ(parse_job(rest, "x.toml").transport, "auto");
+  EXPECT_EQ(parse_job(rest + "job.transport = 'tcp'", "x.toml").transport, "tcp");
+  try {
+    parse_job(rest + "job.transport = 'udp'", "x.toml");
+    FAIL() << "accepted";
+  } catch (const job_file_error& e) {
+    EXPECT_THAT(e.what(),
+                testing::StartsWith("x.toml:3:17: job.transport is \"udp\", must be one of \"auto\", \"tcp\""));
+  }
+  job_specification job;
+  job.data.path = "x";
+  job.transport = "udp";
+  EXPECT_THAT(problem_of(job), testing::StartsWith("job.transport is \"udp\""));
+}
+
 } // namespace
 } // namespace parcae

@@ -198,6 +198,17 @@ TEST(status_text, what_steps_wait_for_is_named) {
   EXPECT_THAT(text_of(x), Not(HasSubstr("for data")));
 }
 
+// given: a job on TCP as it should be, on TCP for want of NCCL, on NCCL / expected: nothing, the reason, the device
+TEST(status_text, what_moves_tensors_is_said_if_it_is_not_the_usual) {
+  auto x = sample();
+  x.jobs[0].transport = {"tcp", "cpu", {}};
+  EXPECT_THAT(text_of(x), Not(HasSubstr("tensors move")));
+  x.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: the communicator before is not ended"};
+  EXPECT_THAT(text_of(x), HasSubstr("  tensors move by TCP: a/0: the communicator before is not ended\n"));
+  x.jobs[0].transport = {"nccl", "NVIDIA H200", {}};
+  EXPECT_THAT(text_of(x), HasSubstr("  tensors move by NCCL (NVIDIA H200)\n"));
+}
+
 // given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
 // counts; with --all for each
 TEST(status_text, an_overview_has_one_line_per_job) {

@@ -222,6 +222,8 @@ TEST(watch_screen, other_states) {
   job.data_wait_ms = 5;
   job.data_wait_for = "a/0: /x";
   EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "waits 5.0 ms a step for data: a/0: /x"), look::warning);
+  job.transport = {"tcp", "NVIDIA H200", "a/0: too late"};
+  EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "tensors move by TCP: a/0: too late"), look::warning);
   job.state = "failed";
   job.problem = "no node has /data";
   EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "no node has /data"), look::bad);
