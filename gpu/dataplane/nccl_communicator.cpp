@@ -21,35 +21,24 @@ public:
     for (std::uint32_t peer = 0; peer < work_->size(); ++peer)
       if (peer != work_->self())
         listeners_.emplace_back([work = work_.get(), peer] { work->listen(peer); });
-    thread_ = std::thread([work = work_] { work->run(); });
   }
 
   ~communicator_over_nccl() override {
-    work_->let_end(nccl_work::clock::now() + work_->slot().limits.end);
-    abort();
-    const auto problem = work_->end();
-    for (auto& x : listeners_)
-      x.join();
-    work_->drop_notes();
-    if (work_->ended())
-      thread_.join();
-    else
-      thread_.detach(); // it has its share of the work
-    if (!problem.empty())
-      work_->slot().on_stuck(problem);
+    leave();
+    below_->abort();
   }
 
   std::uint32_t self() const override { return below_->self(); }
   std::uint32_t size() const override { return below_->size(); }
 
   ticket send(std::uint32_t peer, tag what, const_memory_view x) override {
-    if (!goes_by_nccl(x.on))
+    if (!goes_by_nccl(peer, x.on))
       return below_->send(peer, what, x);
     return post(peer, true, what, {const_cast<std::byte*>(x.bytes.data()), x.bytes.size()}); // only read
   }
 
   ticket receive(std::uint32_t peer, tag what, memory_view x) override {
-    return goes_by_nccl(x.on) ? post(peer, false, what, x.bytes) : below_->receive(peer, what, x);
+    return goes_by_nccl(peer, x.on) ? post(peer, false, what, x.bytes) : below_->receive(peer, what, x);
   }
 
   void wait(const ticket& t, std::chrono::milliseconds limit) override {
@@ -79,13 +68,42 @@ public:
     work_->abort();
   }
 
+  void begin() override {
+    if (work_->begin())
+      thread_ = std::thread([work = work_] { work->run(); });
+  }
+
   report state() const override { return work_->state(); }
   report wait_until_made() override { return work_->wait_until_made(); }
   void take_over() override { work_->take_over(); }
 
+  void give_back() override {
+    check();
+    work_->give_back();
+  }
+
+  void leave() override {
+    if (std::exchange(left_, true))
+      return;
+    work_->let_end(nccl_work::clock::now() + work_->slot().limits.end);
+    work_->abort();
+    const auto problem = work_->end();
+    for (auto& x : listeners_)
+      x.join();
+    work_->drop_notes();
+    if (!thread_.joinable())
+      return;
+    if (work_->ended())
+      thread_.join();
+    else
+      thread_.detach(); // it has its share of the work
+    if (!problem.empty())
+      work_->slot().on_stuck(problem);
+  }
+
 private:
-  bool goes_by_nccl(const device* on) const {
-    if (!on || !work_->in_use())
+  bool goes_by_nccl(std::uint32_t peer, const device* on) const {
+    if (!on || peer >= work_->size() || !work_->in_use())
       return false;
     if (on != &work_->slot().on)
       throw std::invalid_argument("memory of " + on->facts().place + " is not that of " +
@@ -111,6 +129,7 @@ private:
   const std::shared_ptr<nccl_work> work_;
   std::vector<std::thread> listeners_;
   std::thread thread_;
+  bool left_ = false;
 };
 
 } // namespace

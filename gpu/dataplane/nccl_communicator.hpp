@@ -47,33 +47,46 @@ private:
   std::atomic<std::uint32_t> failed_ = 0;
 };
 
-/// From its making on, all goes as before while NCCL's communicator is made and its connections are tried; from
+/// All goes as before until begin(), and while NCCL's communicator is made then and its connections are tried; from
 /// take_over() on messages in memory of the device go by NCCL. They have an order of their own then: the n-th receive
 /// posted there for a peer takes the n-th message which that peer sends from memory of its device.
 ///
-/// One thread, which it starts, makes all calls of NCCL; others, one for each peer, hear what it has posted. wait() of
-/// a message returns when its bytes will be moved in the order of the compute stream: that takes no time of the device.
-/// abort() returns at once; the destructor waits until nothing is moved any more, at most nccl_limits::end, and then
-/// leaves NCCL's thread behind. Without abort() it first lets peers have what they waited for.
+/// One thread, which begin() starts, makes all calls of NCCL; others, one for each peer, hear what it has posted.
+/// wait() of a message returns when its bytes will be moved in the order of the compute stream: that takes no time of
+/// the device. abort() returns at once; the destructor does what leave() does.
+///
+/// One thread at a time, but for what communicator allows.
 class nccl_communicator : public communicator {
 public:
-  enum class phase : std::uint8_t { making, ready, in_use, failed };
+  enum class phase : std::uint8_t { waiting, making, ready, in_use, failed };
   struct report {
-    phase now = phase::making;
+    phase now = phase::waiting;
     std::string problem; ///< failed: why, one line
+    bool own = false;    ///< failed: by what went wrong here, not because another one has left
   };
 
+  /// To be called once, and by all; before that nothing of NCCL is called. Another communicator of the slot's is waited
+  /// for.
+  virtual void begin() = 0;
+
   virtual report state() const = 0;
-  /// Returns what state() says once it is not `making`, which is after nccl_limits::make at most.
+  /// Returns what state() says once it is not `making`, which is twice nccl_limits::make after begin() at most.
   virtual report wait_until_made() = 0;
 
   /// All participants call it between the same two messages, when all are `ready`. Throws communication_error if this
   /// one is not.
   virtual void take_over() = 0;
+  /// The contrary: all are `ready` again. Throws communication_error if what came may be anything.
+  virtual void give_back() = 0;
+
+  /// NCCL is not used any more, by nobody: others go on. Waits until nothing is moved by it, at most nccl_limits::end,
+  /// and then leaves NCCL's thread behind. Without abort() it first lets peers have what they waited for.
+  virtual void leave() = 0;
 };
 
-/// `below` has all messages until take_over(), and those of the host for ever; `notes` are connections to the same
-/// participants with nothing else on them. `names` are the participants', for error messages.
+/// `below` has all messages until take_over(), and for ever those of the host, and those with participants that
+/// `notes` has not. `notes` are connections between the first of the same participants, with nothing else on them.
+/// `names` are the participants', for error messages.
 /// Who leaves in the midst of a group ends all messages by NCCL, as there is no other way to end those of the group;
 /// who leaves otherwise, or does not agree with this participant on a message, only its own.
 std::unique_ptr<nccl_communicator> make_nccl_communicator(std::unique_ptr<communicator> below,

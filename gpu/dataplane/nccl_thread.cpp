@@ -55,7 +55,7 @@ void nccl_work::make() {
   if (stopped())
     throw work_stopped{};
   was_ready_ = true;
-  now_ = phase::ready;
+  state_.now = phase::ready;
   changed_.notify_all();
 }
 

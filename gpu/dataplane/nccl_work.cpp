@@ -33,7 +33,7 @@ nccl_work::nccl_work(std::unique_ptr<communicator> notes, std::vector<std::strin
 void nccl_work::post(const nccl_message_ptr& x) {
   const lock held(mutex_);
   if (stopped() || !peers_[x->peer].problem.empty()) {
-    x->error = stopped() ? problem_ : peers_[x->peer].problem;
+    x->error = stopped() ? state_.problem : peers_[x->peer].problem;
     return;
   }
   const auto [number, problem] = order_.post(x->peer, x->sends, x->what, x->bytes.size());
@@ -127,21 +127,20 @@ void nccl_work::lose(std::uint32_t peer, const std::string& why) {
     return x.second->peer == peer;
   });
   const auto is_cut_off = [&](const group& x) { return x.peer == peer && !is_done(x.moved); };
-  if (now_ != phase::in_use || (giving_ && is_cut_off(*giving_)) || std::ranges::any_of(under_way_, is_cut_off))
-    fail_all(why);
+  if (state_.now != phase::in_use || (giving_ && is_cut_off(*giving_)) || std::ranges::any_of(under_way_, is_cut_off))
+    fail_all(why, false);
   changed_.notify_all();
 }
 
 void nccl_work::fail(const std::string& why) {
   const lock held(mutex_);
-  fail_all(why);
+  fail_all(why, true);
 }
 
-void nccl_work::fail_all(const std::string& why) {
+void nccl_work::fail_all(const std::string& why, bool own) {
   if (stopped())
     return;
-  now_ = phase::failed;
-  problem_ = why;
+  state_ = {phase::failed, why, own};
   for (const auto& [number, x] : posted_)
     x->error = why;
   posted_.clear();
@@ -160,33 +159,50 @@ void nccl_work::fail_all(const std::string& why) {
 
 // --- what others ask for
 
+bool nccl_work::begin() {
+  const lock held(mutex_);
+  if (state_.now != phase::waiting)
+    return false;
+  state_.now = phase::making;
+  begun_ = clock::now();
+  ended_ = false;
+  return true;
+}
+
 nccl_communicator::report nccl_work::state() {
   const lock held(mutex_);
   watch_making();
-  return {now_, problem_};
+  return state_;
 }
 
 nccl_communicator::report nccl_work::wait_until_made() {
   lock held(mutex_);
-  while (now_ == phase::making) {
+  while (state_.now == phase::making) {
     held.wait_until(changed_, begun_ + 2 * slot_->limits.make);
     watch_making();
   }
-  return {now_, problem_};
+  return state_;
 }
 
 /// NCCL's thread has limits, but one call may never return.
 void nccl_work::watch_making() {
-  if (now_ == phase::making && clock::now() >= begun_ + 2 * slot_->limits.make)
-    fail_all("NCCL: a call has not returned within " + text_of_duration(2 * slot_->limits.make));
+  if (state_.now == phase::making && clock::now() >= begun_ + 2 * slot_->limits.make)
+    fail_all("NCCL: a call has not returned within " + text_of_duration(2 * slot_->limits.make), true);
 }
 
 void nccl_work::take_over() {
   const lock held(mutex_);
-  if (now_ != phase::ready)
-    throw communication_error(problem_.empty() ? "NCCL is not ready" : problem_);
-  now_ = phase::in_use;
+  if (state_.now != phase::ready)
+    throw communication_error(state_.problem.empty() ? "NCCL is not ready" : state_.problem);
+  state_.now = phase::in_use;
   taken_over_ = true;
+}
+
+void nccl_work::give_back() {
+  const lock held(mutex_);
+  if (state_.now == phase::in_use)
+    state_.now = phase::ready;
+  taken_over_ = false;
 }
 
 bool nccl_work::in_use() {
@@ -201,14 +217,14 @@ void nccl_work::check(clock::time_point end) {
   while (checks_answered_ < number && !stopped() && clock::now() < end)
     held.wait_until(changed_, end);
   if (stopped())
-    throw communication_error(problem_);
+    throw communication_error(state_.problem);
   if (checks_answered_ < number)
     throw communication_error("NCCL does not say how it is");
 }
 
 void nccl_work::abort() {
   const lock held(mutex_);
-  fail_all("aborted");
+  fail_all("aborted", true);
   if (!aborted_)
     aborted_at_ = clock::now();
   aborted_ = true;

@@ -44,6 +44,8 @@ public:
   std::uint32_t size() const { return size_; }
   nccl_slot& slot() const { return *slot_; }
 
+  /// Whether run() is to be called now: once, unless it has failed already.
+  bool begin();
   /// All that NCCL's thread does: makes, gives groups, aborts.
   void run();
   /// Hears what a peer posts, until its connection ends.
@@ -59,6 +61,7 @@ public:
   nccl_communicator::report state();
   nccl_communicator::report wait_until_made();
   void take_over();
+  void give_back();
   bool in_use();
   void check(clock::time_point end);
 
@@ -103,9 +106,9 @@ private:
   void pause();
   void leave();
 
-  bool stopped() const NEEDS_LOCK(mutex_) { return aborted_ || now_ == phase::failed; }
+  bool stopped() const NEEDS_LOCK(mutex_) { return aborted_ || state_.now == phase::failed; }
   void fail(const std::string& why);
-  void fail_all(const std::string& why) NEEDS_LOCK(mutex_);
+  void fail_all(const std::string& why, bool own) NEEDS_LOCK(mutex_);
   void lose(std::uint32_t peer, const std::string& why) NEEDS_LOCK(mutex_);
   void hear(std::uint32_t peer, const order_note& x);
   void send_letters() NEEDS_LOCK(mutex_);
@@ -120,17 +123,16 @@ private:
   const std::shared_ptr<nccl_allowance> allowed_;
   const std::vector<std::string> names_;
   const std::uint32_t self_, size_;
-  const clock::time_point begun_ = clock::now();
 
   mutex mutex_;
   std::condition_variable changed_;
   std::unique_ptr<communicator> notes_; ///< may be used while nothing is stopped
-  phase now_ GUARDED_BY(mutex_) = phase::making;
-  std::string problem_ GUARDED_BY(mutex_);
+  nccl_communicator::report state_ GUARDED_BY(mutex_);
+  clock::time_point begun_ GUARDED_BY(mutex_);
   bool taken_over_ GUARDED_BY(mutex_) = false;
   bool aborted_ GUARDED_BY(mutex_) = false;
   clock::time_point aborted_at_ GUARDED_BY(mutex_);
-  bool ended_ GUARDED_BY(mutex_) = false;
+  bool ended_ GUARDED_BY(mutex_) = true; ///< run() is not under way
   std::optional<nccl_id> id_ GUARDED_BY(mutex_);
   message_order order_ GUARDED_BY(mutex_);
   std::map<std::uint64_t, nccl_message_ptr> posted_ GUARDED_BY(mutex_); ///< NCCL was not yet given them

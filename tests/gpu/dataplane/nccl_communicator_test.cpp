@@ -104,6 +104,104 @@ TEST(nccl_communicator, takes_over_in_mid_run) {
   EXPECT_EQ(x.world.listeners(), 0u);
 }
 
+// given: both give back what they took over, take over again, and one leaves / expected: messages go by NCCL in between
+// only, and those of the host until the end
+TEST(nccl_communicator, gives_back_and_takes_over_again) {
+  pair_by_nccl x;
+  x.connect();
+  const auto calls = x.world.calls_of(0, nccl_call::send);
+  const auto exchange = [&](std::uint64_t step) {
+    x.ports.each([&](std::uint32_t i) { x.members[i]->exchange(step, 1 - i, 3, 1000); });
+    return x.world.calls_of(0, nccl_call::send) - calls;
+  };
+  x.take_over();
+  EXPECT_EQ(exchange(1), 3u);
+  for (auto& m : x.members)
+    m->comm->give_back();
+  EXPECT_EQ(x.of(0).state().now, phase::ready);
+  EXPECT_EQ(exchange(2), 3u);
+  x.take_over();
+  EXPECT_EQ(exchange(3), 6u);
+  x.of(0).leave();
+  EXPECT_FALSE(x.slots[0]->busy);
+  EXPECT_EQ(x.of(0).state().now, phase::failed);
+  std::vector<std::byte> in(100);
+  const auto out = random_bytes(100, 1);
+  const auto sent = x.of(0).send(1, {channel::exchange, 0, 0}, out);
+  x.of(1).wait(x.of(1).receive(0, {channel::exchange, 0, 0}, in), patience);
+  EXPECT_EQ(in, out);
+  EXPECT_NE(what_of([&] { x.of(1).wait(x.members[1]->post(4, 0, true, 0, 8), patience); }), "") << "it has left";
+  x.members.clear();
+  EXPECT_THAT(x.world.violations(), IsEmpty());
+}
+
+// given: three participants, NCCL between the first two, not begun at once / expected: nothing of NCCL is called
+// before; then only messages between those two go by it
+TEST(nccl_communicator, is_between_the_first_participants) {
+  nccl_double world(1);
+  cluster ports{3};
+  const auto allowed = std::make_shared<nccl_allowance>();
+  std::vector<std::unique_ptr<nccl_member>> members;
+  for (std::uint32_t i = 0; i < 2; ++i)
+    members.push_back(std::make_unique<nccl_member>(
+        ports, i,
+        std::make_shared<nccl_slot>(late_fake_device(i), world.library(i),
+                                    [](const std::string& problem) { ADD_FAILURE() << problem; }),
+        allowed));
+  auto& third = late_fake_device(2);
+  std::unique_ptr<communicator> below;
+  ports.each([&](std::uint32_t i) {
+    if (i < 2)
+      members[i]->prepare_to_begin(2);
+    else
+      below =
+          make_staged_communicator(ports.ports[2]->connect(ports.plan, ports.slot(2), patience, ports.never), third);
+  });
+  ASSERT_EQ(members[0]->comm->size(), 3u);
+  EXPECT_EQ(members[0]->comm->state().now, phase::waiting);
+  EXPECT_NE(what_of([&] { members[0]->comm->take_over(); }), "");
+  EXPECT_EQ(world.calls_of(0, nccl_call::begin), 0u);
+  for (auto& m : members)
+    m->comm->begin();
+  for (auto& m : members) {
+    ASSERT_EQ(m->comm->wait_until_made().now, phase::ready) << m->comm->state().problem;
+    m->comm->take_over();
+  }
+  const auto calls = world.calls_of(0, nccl_call::receive);
+  const auto memory = third.allocate(1000), pinned = third.allocate_pinned(1000);
+  std::ranges::copy(random_bytes(1000, (1 * 16 + 2) * 16 * 64), pinned.get());
+  third.compute().copy(memory.get(), pinned.get(), 1000);
+  const auto sent =
+      below->send(0, {channel::shard, 1, 0}, const_memory_view(std::span<const std::byte>(memory.get(), 1000), &third));
+  const auto received = members[0]->post(1, 2, false, 0, 1000);
+  members[0]->comm->wait(received, patience);
+  below->wait(sent, patience);
+  members[0]->compare(ports.never);
+  EXPECT_EQ(world.calls_of(0, nccl_call::receive), calls);
+  std::thread other([&] { members[1]->exchange(2, 0, 2, 500); });
+  members[0]->exchange(2, 1, 2, 500);
+  other.join();
+  EXPECT_EQ(world.calls_of(0, nccl_call::receive), calls + 2);
+  members.clear();
+  EXPECT_THAT(world.violations(), IsEmpty());
+}
+
+// given: a participant that goes before NCCL is begun / expected: the other hears it, and that it is not its own
+TEST(nccl_communicator, one_that_cannot_use_it_is_heard_of_before_it_is_begun) {
+  pair_by_nccl x;
+  x.plan();
+  for (std::uint32_t i = 0; i < 2; ++i)
+    x.members.push_back(std::make_unique<nccl_member>(x.ports, i, x.slots[i], x.allowed));
+  x.ports.each([&](std::uint32_t i) { x.members[i]->prepare_to_begin(2); });
+  x.of(1).leave();
+  EXPECT_TRUE(eventually([&] { return x.of(0).state().now == phase::failed; }));
+  EXPECT_FALSE(x.of(0).state().own);
+  x.of(0).begin();
+  EXPECT_EQ(x.of(0).wait_until_made().now, phase::failed);
+  EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), 0u);
+  x.ports.each([&](std::uint32_t i) { x.members[i]->exchange(1, 1 - i, 2, 500); });
+}
+
 // given: memory of another device / expected: refused
 TEST(nccl_communicator, takes_memory_of_its_device_only) {
   pair_by_nccl x;

@@ -35,8 +35,10 @@ inline std::unique_ptr<nccl_communicator> connect_by_nccl(data_port& port, const
   const std::atomic<bool> never = false;
   auto below = make_staged_communicator(port.connect(plan, self, limit, never), slot->on);
   auto notes = port.connect(plan, self, limit, never, purpose::order);
-  return make_nccl_communicator(std::move(below), std::move(notes), names_of(plan), std::move(slot),
-                                std::move(allowed));
+  auto result =
+      make_nccl_communicator(std::move(below), std::move(notes), names_of(plan), std::move(slot), std::move(allowed));
+  result->begin();
+  return result;
 }
 
 } // namespace parcae::testing

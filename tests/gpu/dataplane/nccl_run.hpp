@@ -18,14 +18,22 @@ public:
       slot(std::move(own)),
       ports_(ports), rank_(rank), allowed_(std::move(counted)) {}
 
-  /// Returns when all connections stand.
+  /// Returns when all connections stand. NCCL's communicator is begun.
   void connect() {
+    prepare_to_begin(static_cast<std::uint32_t>(ports_.ports.size()));
+    comm->begin();
+  }
+
+  /// The same, but it is not begun, and is to be one of the first so many participants.
+  void prepare_to_begin(std::uint32_t among) {
+    auto few = ports_.plan;
+    few.target.participants.resize(among);
     auto below = ports_.ports[rank_]->connect(ports_.plan, ports_.slot(rank_), patience, ports_.never);
-    auto notes = ports_.ports[rank_]->connect(ports_.plan, ports_.slot(rank_), patience, ports_.never, purpose::order);
+    auto notes = ports_.ports[rank_]->connect(few, ports_.slot(rank_), patience, ports_.never, purpose::order);
     below_ = below.get();
     notes_ = notes.get();
-    comm = make_nccl_communicator(make_staged_communicator(std::move(below), slot->on), std::move(notes),
-                                  names_of(ports_.plan), slot, allowed_);
+    comm = make_nccl_communicator(make_staged_communicator(std::move(below), slot->on), std::move(notes), names_of(few),
+                                  slot, allowed_);
   }
 
   /// Its process is gone: what it is connected by closes. To be called while `comm` is there.
