@@ -10,7 +10,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t flags = 4; ///< bytes of a contribution before its numbers
+constexpr std::size_t flags = 5; ///< bytes of a contribution before its numbers
 
 } // namespace
 
@@ -37,7 +37,8 @@ std::size_t exchange_shape::bytes(std::uint32_t rank) const {
 }
 
 std::vector<std::byte> encode(const contribution& x) {
-  std::vector<std::byte> bytes{std::byte{x.stop}, std::byte{x.snapshot}, std::byte{x.due}, std::byte{x.busy}};
+  std::vector<std::byte> bytes{std::byte{x.stop}, std::byte{x.snapshot}, std::byte{x.due}, std::byte{x.busy},
+                               std::byte{x.ready}};
   for (const auto* numbers : {&x.squared_norms, &x.losses}) {
     const auto raw = std::as_bytes(std::span(*numbers));
     bytes.insert(bytes.end(), raw.begin(), raw.end());
@@ -51,6 +52,7 @@ contribution decode(std::span<const std::byte> bytes, std::uint32_t rank, const 
   x.snapshot = bytes[1] != std::byte{0};
   x.due = bytes[2] != std::byte{0};
   x.busy = bytes[3] != std::byte{0};
+  x.ready = bytes[4] != std::byte{0};
   x.squared_norms.resize(shape.layers(rank));
   x.losses.resize(shape.losses(rank));
   auto from = bytes.subspan(flags);
@@ -92,6 +94,10 @@ commit_result combine(std::span<const contribution> by_rank, std::uint64_t step,
   // many versions and never one that is whole.
   x.snapshot |= (due && !busy) || step + 1 == job.steps;
   return x;
+}
+
+bool all_are_ready(std::span<const contribution> by_rank) {
+  return std::ranges::all_of(by_rank, &contribution::ready);
 }
 
 } // namespace parcae

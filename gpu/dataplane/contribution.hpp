@@ -18,6 +18,7 @@ struct contribution {
   bool snapshot = false; ///< the version goes to the keepers whatever is on its way to them: nobody trains after it
   bool due = false;      ///< a snapshot was put off, or there are keepers that have none yet
   bool busy = false;     ///< this rank's share of an earlier snapshot is still on its way
+  bool ready = false;    ///< NCCL could move this rank's tensors, but does not yet
   std::vector<double> squared_norms; ///< one per layer of its stage
   std::vector<double> losses;        ///< one per micro-batch of its pipeline, last stage only
 };
@@ -41,5 +42,8 @@ contribution decode(std::span<const std::byte> bytes, std::uint32_t rank, const 
 
 /// The result of step `step` from the contributions of all ranks, by rank. Every rank computes the same bits.
 commit_result combine(std::span<const contribution> by_rank, std::uint64_t step, const exchange_shape& shape);
+
+/// Whether NCCL moves tensors from the next step on. All ranks come to the same.
+bool all_are_ready(std::span<const contribution> by_rank);
 
 } // namespace parcae

@@ -8,19 +8,22 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace parcae {
 
 class device;
+struct nccl_slot;
+class nccl_allowance;
 
 /// Names a moment inside the executor at which tests may make it fail. Called on the executor's threads.
 /// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients complete), "exchange_send"
 /// (`index` contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers
 /// applied), "committed", "evaluate" (`index`: micro-batch), "transfer_send" (`index` shards sent), "transfer_receive",
-/// "activate", "snapshot". Of a worker, sent means handed to the communicator, no more: a hook changes nothing of the
-/// order in which the executor sends and waits. It may throw (a failing computation), never return for a while (a
-/// frozen process), or end the process.
+/// "activate", "snapshot", "take_over" (NCCL moves tensors from the step that begins). Of a worker, sent means handed
+/// to the communicator, no more: a hook changes nothing of the order in which the executor sends and waits. It may
+/// throw (a failing computation), never return for a while (a frozen process), or end the process.
 struct fault_point {
   const char* phase;
   generation at;
@@ -42,9 +45,22 @@ struct loader_record {
   std::uint64_t hash;                 ///< XXH3-64 of the bytes
 };
 
+/// Whether jobs that leave the transport open use NCCL: not before gpu/README.md has a run on two GPUs.
+inline constexpr bool nccl_by_itself = false;
+
+/// NCCL on a worker's GPU.
+struct nccl_access {
+  std::shared_ptr<nccl_slot> slot;         ///< of the node's slot, for one executor after the other; null: none
+  std::shared_ptr<nccl_allowance> allowed; ///< of the process, if there is a slot
+  std::string problem{};                   ///< why there is none, for people; one line
+  bool trusts_network = false; ///< ranks may be on other hosts, though NCCL neither authenticates nor encrypts
+  bool by_itself = nccl_by_itself;
+};
+
 struct executor_options {
   slot_id self;
   device* on = nullptr; ///< what a worker's slot computes on; null: the processor. Outlives the executor
+  nccl_access nccl{};
   std::function<void(report)> report_to;                  ///< called on the executor's threads; must not block
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
   std::function<void(const loader_record&)> on_load;      ///< may be empty

@@ -76,6 +76,8 @@ void generation_state::run_preparation(const executor_options& options, data_por
     auto connected = port.connect(what, options.self, connect_limit, aborted);
     if (!on.of().facts().host)
       connected = make_staged_communicator(std::move(connected), on.of());
+    transport.emplace(what, self, options);
+    connected = transport->connect(std::move(connected), port, aborted);
     {
       const std::lock_guard lock(comm_mutex);
       comm = std::move(connected);
@@ -83,8 +85,8 @@ void generation_state::run_preparation(const executor_options& options, data_por
         return;
     }
     if (is_rank())
-      training = std::make_unique<stage_training>(
-          stage_training::context{&what, self, &model, &store, comm.get(), std::move(data), on, &options, &aborted});
+      training = std::make_unique<stage_training>(stage_training::context{
+          &what, self, &model, &store, comm.get(), &*transport, std::move(data), on, &options, &aborted});
     tell(prepared{what.next, checksum_of(what)});
   } catch (const data_error& e) {
     fail(failure::data, e.what());

@@ -6,6 +6,7 @@
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/executor/executor.hpp"
 #include "gpu/training/layer_state.hpp"
+#include "gpu/training/rank_transport.hpp"
 #include "gpu/training/stage_training.hpp"
 
 #include <atomic>
@@ -49,6 +50,7 @@ struct generation_state {
   std::atomic<bool> aborted = false;
   std::mutex comm_mutex; ///< guards the pointer, which the preparation thread sets
   std::unique_ptr<communicator> comm;
+  std::optional<rank_transport> transport;       ///< set by the preparation
   std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
   std::unique_ptr<stage_training> training;      ///< ranks only
   std::thread preparation;

@@ -384,7 +384,7 @@ private:
         auto waits = training.take_waits();
         options_.report_to(progress{g.what.next, training.at(), result, *step_ms, std::move(times.layers),
                                     times.other_ms, times.waited_ms, peak_bytes(), waits.ms,
-                                    std::move(waits.longest_for)});
+                                    std::move(waits.longest_for), g.transport->state()});
       }
       if (result.stop && !last)
         end_training();

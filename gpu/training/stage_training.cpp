@@ -256,6 +256,8 @@ void stage_training::backward(std::uint32_t position) {
 const commit_result& stage_training::step() {
   const stopwatch time(clock_.of_step());
   drop_gradients();
+  if (c_.transport->begin_step())
+    fault("take_over");
   if (job_.reproducible)
     reduction_.emplace(*c_.comm, replicas_, pipeline_, job_.virtual_replicas, at_.steps, scratch_);
   post_input(0);
@@ -352,6 +354,7 @@ contribution stage_training::own_contribution() {
   mine.snapshot = snapshot_;
   mine.due = due_;
   mine.busy = streaming_ && streaming_();
+  mine.ready = c_.transport->is_ready();
   clock_.begin(pass_kind::apply);
   const bool last_stage = stage_ + 1 == grid_.depth;
   std::vector<std::size_t> parts; // of each layer's norm
@@ -425,6 +428,8 @@ void stage_training::exchange() {
   for (std::uint32_t r = 0; r < ranks; ++r)
     by_rank.push_back(r == c_.rank ? mine : decode(bytes[r], r, shape_));
   result_ = combine(by_rank, at_.steps, shape_);
+  if (all_are_ready(by_rank))
+    c_.transport->agree();
   if (result_.snapshot)
     snapshot_ = due_ = false;
   else if ((at_.steps + 1) % job_.keeper_every == 0)

@@ -10,6 +10,7 @@
 #include "gpu/training/batch_statistics.hpp"
 #include "gpu/training/gradient_sums.hpp"
 #include "gpu/training/layer_state.hpp"
+#include "gpu/training/rank_transport.hpp"
 #include "gpu/training/sample_reader.hpp"
 #include "gpu/training/stage_clock.hpp"
 #include "protocols/model/parameter_runs.hpp"
@@ -41,6 +42,7 @@ public:
     const model_description* model; ///< outlives this object
     layer_store* store;             ///< outlives this object
     communicator* comm;             ///< outlives this object
+    rank_transport* transport;      ///< what is behind it; outlives this object
     std::shared_ptr<const dataset> data;
     tensor_device on;                 ///< the slot's
     const executor_options* options;  ///< outlives this object

@@ -26,16 +26,21 @@ std::filesystem::path new_folder() {
 } // namespace
 
 struct executor_cluster::instance {
+  struct place {
+    participant where;
+    std::unique_ptr<executor> work;
+  };
+
   std::unique_ptr<data_port> port;
   std::unique_ptr<slow_relay> link; ///< null: none
-  participant where;
   fault_plan faults;
   std::mutex mutex;
   std::condition_variable thawed;
   bool frozen = false;
   bool closing = false;
   std::atomic<bool> gone = false; ///< neither heard nor spoken to any more
-  std::unique_ptr<executor> work; // last: its threads use the rest
+  std::atomic<bool> dead = false; ///< likewise: its process is
+  std::vector<place> slots;       // last: their threads use the rest
 
   ~instance() {
     {
@@ -76,32 +81,50 @@ void executor_cluster::add_keeper_behind(const std::string& name, std::uint64_t 
   add(name, true, {}, bytes_per_second);
 }
 
+void executor_cluster::push(conductor_event x) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(x));
+  }
+  wake_.notify_all();
+}
+
 void executor_cluster::add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second) {
   auto x = std::make_unique<instance>();
   x->port = make_data_port("127.0.0.1", 0, bundle);
   if (bytes_per_second > 0)
     x->link = std::make_unique<slow_relay>(x->port->port(), bytes_per_second);
-  x->where = {{name, {++lives_}, 0}, "127.0.0.1", x->link ? x->link->port() : x->port->port()};
   x->faults = std::move(faults);
-  auto* self = x.get();
-  auto push = [this](conductor_event event) {
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.push_back(std::move(event));
-    }
-    wake_.notify_all();
-  };
+  const incarnation life{++lives_};
+  x->slots.resize(keeper ? 1 : workers.slots);
+  for (std::uint32_t i = 0; i < x->slots.size(); ++i)
+    x->slots[i].where = {{name, life, i}, "127.0.0.1", x->link ? x->link->port() : x->port->port()};
+  for (auto& [where, work] : x->slots) {
+    auto options = options_for(*x, where.slot, keeper);
+    work = keeper ? make_keeper(std::move(options), *x->port) : make_stage_executor(std::move(options), *x->port);
+  }
+  if (auto& old = instances_[name])
+    buried_.push_back(std::move(old));
+  auto& added = *(instances_[name] = std::move(x));
+  for (const auto& place : added.slots)
+    handle(slot_joined{place.where, keeper});
+}
+
+executor_options executor_cluster::options_for(instance& of, const slot_id& slot, bool keeper) {
   executor_options options;
-  options.self = x->where.slot;
+  options.self = slot;
   options.checkpoints = checkpoints_;
-  if (computes_on && !keeper)
-    options.on = computes_on(lives_);
-  options.report_to = [self, push](report what) {
+  ++slots_;
+  if (!keeper && workers.on)
+    options.on = workers.on(slots_);
+  if (!keeper && workers.nccl)
+    options.nccl = workers.nccl(slots_);
+  options.report_to = [this, self = &of, slot](report what) {
     if (!self->gone)
-      push(slot_reported{self->where.slot, std::move(what)});
+      push(slot_reported{slot, std::move(what)});
   };
-  if (self->faults)
-    options.on_fault_point = [self, push](const fault_point& at) {
+  if (of.faults)
+    options.on_fault_point = [this, self = &of](const fault_point& at) {
       const auto action = self->gone ? fault_action::none : self->faults(at);
       if (action == fault_action::none)
         return;
@@ -109,7 +132,9 @@ void executor_cluster::add(const std::string& name, bool keeper, fault_plan faul
       if (self->closing)
         return;
       self->gone = true;
-      push(slot_lost{self->where.slot, "injected"});
+      self->dead = action == fault_action::kill;
+      for (const auto& place : self->slots)
+        push(slot_lost{place.where.slot, "injected"});
       if (action == fault_action::kill)
         throw killed{};
       self->frozen = true;
@@ -123,29 +148,30 @@ void executor_cluster::add(const std::string& name, bool keeper, fault_plan faul
     const std::lock_guard lock(mutex_);
     losses_[result.step] = result.loss;
   };
-  x->work = keeper ? make_keeper(std::move(options), *x->port) : make_stage_executor(std::move(options), *x->port);
-  if (auto& old = instances_[name])
-    buried_.push_back(std::move(old));
-  instances_[name] = std::move(x);
-  handle(slot_joined{self->where, keeper});
+  return options;
 }
 
 void executor_cluster::kill(const std::string& name) {
   auto x = std::move(instances_.at(name));
   instances_.erase(name);
   x->gone = true;
-  const auto slot = x->where.slot;
+  std::vector<slot_id> lost;
+  for (const auto& place : x->slots)
+    lost.push_back(place.where.slot);
   x.reset();
-  handle(slot_lost{slot, "killed"});
+  for (const auto& slot : lost)
+    handle(slot_lost{slot, "killed"});
 }
 
 void executor_cluster::notice(const std::string& name, milliseconds left) {
-  handle(slot_leaving{instances_.at(name)->where.slot, steady::now() + left});
+  for (const auto& place : instances_.at(name)->slots)
+    handle(slot_leaving{place.where.slot, steady::now() + left});
 }
 
 void executor_cluster::thaw(const std::string& name) {
   auto& x = *instances_.at(name);
-  thawed_.insert(x.where.slot);
+  for (const auto& place : x.slots)
+    thawed_.insert(place.where.slot);
   {
     const std::lock_guard lock(x.mutex);
     x.frozen = false;
@@ -167,6 +193,10 @@ const job_view& executor_cluster::view() const {
 void executor_cluster::handle(const conductor_event& x) {
   if (const auto* r = std::get_if<slot_reported>(&x); r && thawed_.contains(r->from))
     ++late_reports_;
+  if (const auto* lost = std::get_if<slot_lost>(&x))
+    if (const auto i = instances_.find(lost->slot.instance); i != instances_.end() && i->second->dead)
+      for (auto& place : i->second->slots) // a process that ends takes all of them along
+        place.work.reset();
   auto effects = conductor_->handle(steady::now(), x);
   view_.reset();
   for (auto& effect : effects)
@@ -177,9 +207,12 @@ void executor_cluster::carry_out(effect x) {
   if (on_effect && !on_effect(x))
     return;
   if (auto* t = std::get_if<tell>(&x)) {
-    if (const auto it = instances_.find(t->to.instance);
-        it != instances_.end() && it->second->where.slot == t->to && !it->second->gone)
-      it->second->work->submit(*t->what);
+    const auto it = instances_.find(t->to.instance);
+    if (it == instances_.end() || it->second->gone)
+      return;
+    auto& slots = it->second->slots;
+    if (t->to.index < slots.size() && slots[t->to.index].where.slot == t->to)
+      slots[t->to.index].work->submit(*t->what);
   } else if (const auto* r = std::get_if<request_plan>(&x)) {
     handle(plan_chosen{r->request, {planner(r->now.slots, r->now.costs), {}}});
   } else if (const auto* e = std::get_if<job_ended>(&x)) {
@@ -204,7 +237,7 @@ bool executor_cluster::run_until(const std::function<bool()>& done, milliseconds
     std::vector<conductor_event> events;
     {
       std::unique_lock lock(mutex_);
-      auto wake_at = until;
+      auto wake_at = std::min(until, steady::now() + milliseconds(10)); // `done` may look at more than events tell
       if (const auto deadline = conductor_->deadline())
         wake_at = std::min(wake_at, *deadline);
       wake_.wait_until(lock, wake_at, [this] { return !queue_.empty(); });
@@ -245,11 +278,21 @@ void step_gate::see(const effect& x) {
 }
 
 fault_action step_gate::pass(const fault_point& at) {
-  if (std::string_view(at.phase) == "forward" && at.at.value < last_ && at.step >= 2 * at.at.value) {
-    std::unique_lock lock(mutex_);
+  const std::string_view phase = at.phase;
+  std::unique_lock lock(mutex_);
+  if (phase == "take_over")
+    taken_over_.emplace(at.at.value, at.step);
+  if (phase != "forward" || at.at.value >= last_)
+    return fault_action::none;
+  const auto taken = taken_over_.find(at.at.value);
+  if (nccl_ ? taken != taken_over_.end() && at.step > taken->second : at.step >= 2 * at.at.value)
     changed_.wait_for(lock, std::chrono::seconds(20), [&] { return stopping_ >= at.at.value; });
-  }
   return fault_action::none;
+}
+
+bool step_gate::may_stop(std::uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  return !nccl_ || taken_over_.contains(generation);
 }
 
 job_specification small_job() {
@@ -275,19 +318,19 @@ configuration shape(const job_specification& job, std::uint32_t width, std::uint
   return {width, depth, partition_layers(equal, depth), 0, "asked for by the test"};
 }
 
-std::string undisturbed_digest(const job_specification& job, const devices& on) {
+std::string undisturbed_digest(const job_specification& job, const worker_kind& workers) {
   executor_cluster cluster(job);
-  cluster.computes_on = on;
+  cluster.workers = {workers.on};
   cluster.planner = [&](std::uint32_t, const auto&) { return shape(job, 1, 1); };
   cluster.add_keeper("keeper");
   cluster.add_worker("alone");
   return cluster.run_until_ended() ? cluster.final_digest() : "the undisturbed run failed";
 }
 
-std::string digest_after(const job_specification& job, const shapes& taken, const devices& on) {
-  step_gate gate(taken.size());
+std::string digest_after(const job_specification& job, const shapes& taken, const worker_kind& workers) {
+  step_gate gate(taken.size(), workers.nccl != nullptr);
   executor_cluster cluster(job);
-  cluster.computes_on = on;
+  cluster.workers = workers;
   cluster.on_effect = [&](const effect& x) {
     gate.see(x);
     return true;
@@ -302,12 +345,12 @@ std::string digest_after(const job_specification& job, const shapes& taken, cons
     return shape(job, width, depth);
   };
   cluster.add_keeper("keeper");
-  for (std::uint32_t i = 0; i < slots; ++i)
+  for (std::uint32_t i = 0; i * workers.slots < slots; ++i)
     cluster.add_worker("w" + std::to_string(i), [&](const fault_point& at) { return gate.pass(at); });
   for (std::size_t i = 0; i + 1 < taken.size(); ++i) {
     const auto went_on = cluster.run_until([&] {
       return cluster.view().current.value == i + 1 && cluster.view().now == phase::running &&
-             cluster.view().steps_done > i;
+             cluster.view().steps_done > i && gate.may_stop(i + 1);
     });
     if (!went_on)
       return "shape " + std::to_string(i) + " did not run: " + cluster.log().back();

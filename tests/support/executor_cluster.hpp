@@ -27,8 +27,13 @@ enum class fault_action { none, kill, freeze };
 /// Decides at each fault point of one instance. Called on the executor's threads.
 using fault_plan = std::function<fault_action(const fault_point&)>;
 
-/// What the n-th instance of a cluster computes on.
-using devices = std::function<device*(std::uint64_t)>;
+/// What the workers of a cluster are.
+struct worker_kind {
+  /// What the n-th slot computes on, from 1, keepers counted; null, or empty: the processor.
+  std::function<device*(std::uint64_t n)> on{};
+  std::function<nccl_access(std::uint64_t n)> nccl{}; ///< empty: none
+  std::uint32_t slots = 1;                            ///< of each instance
+};
 
 /// Single-threaded but for the executors' callbacks: all methods are called by the test's thread.
 class executor_cluster {
@@ -36,7 +41,7 @@ public:
   explicit executor_cluster(job_specification job, conductor_options options = {});
   ~executor_cluster();
 
-  /// Starts an instance with one slot and announces it.
+  /// Starts an instance and announces its slots.
   void add_worker(const std::string& name, fault_plan faults = {});
   void add_keeper(const std::string& name, fault_plan faults = {});
   /// Behind a link that passes so many bytes per second of each connection.
@@ -57,8 +62,8 @@ public:
   /// Planner: given the number of usable slots; default best_configuration.
   std::function<configuration(std::uint32_t slots, const std::vector<layer_cost>&)> planner;
 
-  /// What the n-th instance computes on, if it is a worker; null, or empty: the processor.
-  devices computes_on;
+  /// Before the first is added.
+  worker_kind workers;
 
   /// What all instances show on the data plane; empty: nothing, it is plain. Before the first is added.
   std::filesystem::path bundle;
@@ -86,6 +91,8 @@ private:
   void add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second = 0);
   void handle(const conductor_event& x);
   void carry_out(effect x);
+  executor_options options_for(instance& of, const slot_id& slot, bool keeper);
+  void push(conductor_event x); ///< any thread
 
   mutable std::optional<job_view> view_; ///< as computed since the last event
   job_specification job_;
@@ -100,6 +107,7 @@ private:
   std::set<slot_id> thawed_; ///< whose reports come late
   std::uint64_t late_reports_ = 0;
   std::uint64_t lives_ = 0;
+  std::uint64_t slots_ = 0;
   bool ended_ = false;
   bool good_ = false;
   std::vector<std::string> log_;
@@ -107,16 +115,21 @@ private:
 };
 
 /// Holds each generation but the last at its second or third step until it is told to stop, so that a fast machine does
-/// not end the job before a test took all shapes: generation g may begin steps below 2·g. Waiting is bounded.
+/// not end the job before a test took all shapes: generation g may begin steps below 2·g. Or, with `nccl`, at its
+/// second step by NCCL. Waiting is bounded.
 class step_gate {
 public:
-  explicit step_gate(std::uint64_t last) : last_(last) {}
+  explicit step_gate(std::uint64_t last, bool nccl = false) : last_(last), nccl_(nccl) {}
 
   void see(const effect& x);                ///< every effect, on the test's thread
   fault_action pass(const fault_point& at); ///< on executors' threads
+  /// Whether the generation has done what it is to do before it is held. Any thread.
+  bool may_stop(std::uint64_t generation);
 
 private:
   const std::uint64_t last_; ///< generation that runs to the end
+  const bool nccl_;
+  std::map<std::uint64_t, std::uint64_t> taken_over_; ///< generations, and their first step by NCCL
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t stopping_ = 0; ///< newest generation that STOP was sent to
@@ -129,13 +142,13 @@ job_specification small_job();
 configuration shape(const job_specification& job, std::uint32_t width, std::uint32_t depth);
 
 /// final_digest of the same job undisturbed at 1×1.
-std::string undisturbed_digest(const job_specification& job, const devices& on = {});
+std::string undisturbed_digest(const job_specification& job, const worker_kind& workers = {});
 
 /// Width and depth of generations in turn.
 using shapes = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
 /// final_digest of a run that takes these shapes, a few steps each, the last one to the end; else, or if a step was
-/// computed twice, what went wrong.
-std::string digest_after(const job_specification& job, const shapes& taken, const devices& on = {});
+/// computed twice, what went wrong. Workers with NCCL change over to it in each shape but the last, which may.
+std::string digest_after(const job_specification& job, const shapes& taken, const worker_kind& workers = {});
 
 } // namespace parcae

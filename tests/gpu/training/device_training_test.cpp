@@ -1,6 +1,7 @@
 // Training on devices: final parameters after changes, and after kills, against 1×1 on a device. On fake ones, two
 // slots on each; with PARCAE_ON_GPU on the first GPU, all slots on it, or skipped where there is none.
 
+#include "tests/gpu/training/short_job.hpp"
 #include "tests/support/executor_cluster.hpp"
 #ifdef PARCAE_ON_GPU
 #include "gpu/device/cuda_library.hpp"
@@ -63,23 +64,6 @@ class on_devices : public ::testing::TestWithParam<Parameters> {
   }
 };
 
-job_specification short_job(const std::string& kind) {
-  auto job = small_job();
-  job.steps = 6;
-  job.model.layers = 3;
-  if (kind == "mlp")
-    job.model = {"mlp", 3, 24, 1, 16, 256, 0.2, false};
-  if (kind == "bert")
-    job.model = {"bert", 3, 24, 2, 24, 257, 0.1, true, 256};
-  if (kind == "resnet")
-    job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
-  if (kind == "vgg")
-    job.model = {.kind = "vgg", .layers = 11, .width = 2, .dropout = 0.3};
-  if (kind == "resnet" || kind == "vgg")
-    job.data = {.kind = "synthetic", .samples = 100, .mean = {0.4, 0.5, 0.6}, .deviation = {0.2, 0.25, 0.3}};
-  return job;
-}
-
 class device_training : public on_devices<std::tuple<const char*, const char*>> {};
 
 // given: a model of each kind on devices, in both precisions, through three changes / expected: the bits of the
@@ -88,7 +72,7 @@ TEST_P(device_training, shapes_change_no_bit) {
   auto job = short_job(std::get<0>(GetParam()));
   job.precision = std::get<1>(GetParam());
   ASSERT_EQ(problem_of(job), "");
-  EXPECT_EQ(digest_after(job, {{2, 2}, {3, 1}, {1, 4}}, computes_on), undisturbed_digest(job, computes_on));
+  EXPECT_EQ(digest_after(job, {{2, 2}, {3, 1}, {1, 4}}, {computes_on}), undisturbed_digest(job, {computes_on}));
 }
 
 INSTANTIATE_TEST_SUITE_P(kinds, device_training,
@@ -102,7 +86,7 @@ class device_training_kills : public on_devices<const char*> {};
 TEST_P(device_training, is_repeatable) {
   auto job = short_job(std::get<0>(GetParam()));
   job.precision = std::get<1>(GetParam());
-  EXPECT_EQ(undisturbed_digest(job, computes_on), undisturbed_digest(job, computes_on));
+  EXPECT_EQ(undisturbed_digest(job, {computes_on}), undisturbed_digest(job, {computes_on}));
 }
 
 // given: a worker that dies at each of these points of a step, and another in its place / expected: the same bits
@@ -111,11 +95,11 @@ TEST_P(device_training_kills, change_no_bit) {
   job.precision = GetParam();
   job.steps = 10;
   job.keeper_every = 1;
-  const auto expected = undisturbed_digest(job, computes_on);
+  const auto expected = undisturbed_digest(job, {computes_on});
   for (const std::string_view phase :
        {"forward", "backward", "reduced", "exchange_send", "exchanged", "apply", "committed", "snapshot"}) {
     executor_cluster cluster(job);
-    cluster.computes_on = computes_on;
+    cluster.workers.on = computes_on;
     cluster.planner = [&](std::uint32_t slots, const auto&) {
       return slots >= 4 ? shape(job, 2, 2) : slots >= 2 ? shape(job, 1, 2) : configuration{0, 0, {}, 0, "too few"};
     };

@@ -1,0 +1,54 @@
+#pragma once
+
+// What moves tensors between the ranks of a generation: TCP, and NCCL once all of them are ready for it.
+
+#include "gpu/dataplane/nccl_communicator.hpp"
+#include "gpu/executor/executor.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace parcae {
+
+class data_port;
+
+/// As one participant sees it. connect() is for the thread of the preparation; the rest for that which trains, when the
+/// preparation is over. With TCP only, which most jobs have, all of it does nothing.
+class rank_transport {
+public:
+  rank_transport(const prepare& what, std::uint32_t self, const executor_options& options);
+
+  /// The generation's communicator, over its connections in `below`. Blocks until the connections that NCCL's needs
+  /// stand as well: all ranks make them, also who cannot use NCCL, as others hear by their end that they need not wait.
+  /// Whatever fails there, training needs none of it.
+  std::unique_ptr<communicator> connect(std::unique_ptr<communicator> below, data_port& port,
+                                        const std::atomic<bool>& cancelled);
+
+  /// Before a step. NCCL is made behind the second one: the first has loaded all that the device computes with, which
+  /// may wait for NCCL's work there, and that for another rank. True: from here on NCCL moves tensors. Throws
+  /// communication_error.
+  bool begin_step();
+  /// What goes into the commit exchange: NCCL is made and its connections are tried.
+  bool is_ready() const;
+  /// All ranks said so in one exchange: the next step takes over.
+  void agree() { agreed_ = true; }
+
+  transport_state state() const;
+
+private:
+  std::string obstacle() const;
+
+  const prepare& what_;
+  const std::uint32_t self_;
+  const executor_options& options_;
+  const bool wanted_;
+  nccl_communicator* nccl_ = nullptr; ///< null: TCP only
+  std::string reason_;                ///< null, though wanted: why; one line
+  std::uint64_t steps_ = 0;
+  bool begun_ = false;
+  bool agreed_ = false;
+};
+
+} // namespace parcae

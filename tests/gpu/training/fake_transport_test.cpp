@@ -1,0 +1,218 @@
+// Training on fake devices with NCCL's double: the transport changes in mid-run, in each generation anew. Instances
+// have two slots, each on a device of its own.
+
+#include "gpu/dataplane/nccl_communicator.hpp"
+#include "tests/gpu/training/short_job.hpp"
+#include "tests/support/executor_cluster.hpp"
+#include "tests/support/fake_device.hpp"
+#include "tests/support/nccl_double.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace parcae {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::nccl_call;
+using testing::nccl_double;
+using testing::nccl_fault;
+
+device* one_for_each(std::uint64_t n) {
+  know_fake_devices();
+  return &fake_device(static_cast<std::uint32_t>(n % fake_devices));
+}
+
+job_specification small_batches(const std::string& kind) {
+  auto job = short_job(kind);
+  job.global_batch = 8;
+  job.virtual_replicas = 4;
+  return job;
+}
+
+/// Outlives the cluster.
+struct nccl_of_cluster {
+  explicit nccl_of_cluster(std::uint64_t seed) : world(seed) {}
+
+  worker_kind workers() {
+    return {.on = one_for_each, .nccl = [this](std::uint64_t n) { return access(n); }, .slots = 2};
+  }
+
+  nccl_access access(std::uint64_t n) {
+    auto slot = std::make_shared<nccl_slot>(*one_for_each(n), world.library(static_cast<std::uint32_t>(n)),
+                                            [](const std::string& why) { ADD_FAILURE() << why; });
+    return {.slot = std::move(slot), .allowed = allowed, .by_itself = true};
+  }
+
+  nccl_double world;
+  std::shared_ptr<nccl_allowance> allowed = std::make_shared<nccl_allowance>();
+};
+
+class fake_transport : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+// given: a model of each kind, in both precisions, through ten changes of shape, each generation of which changes over
+// to NCCL / expected: the bits of the undisturbed run, and no use of NCCL that it does not allow
+TEST_P(fake_transport, changes_no_bit) {
+  auto job = small_batches(std::get<0>(GetParam()));
+  job.precision = std::get<1>(GetParam());
+  job.steps = 70;
+  ASSERT_EQ(problem_of(job), "");
+  nccl_of_cluster nccl(1);
+  const shapes taken{{2, 2}, {3, 1}, {1, 4}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 3}, {1, 4}, {3, 1}, {2, 2}};
+  EXPECT_EQ(digest_after(job, taken, nccl.workers()), undisturbed_digest(job, {one_for_each}));
+  EXPECT_THAT(nccl.world.violations(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(kinds, fake_transport,
+                         ::testing::Combine(::testing::Values("gpt", "mlp", "bert", "resnet", "vgg"),
+                                            ::testing::Values("float32", "bfloat16")));
+
+enum class stretch : std::uint8_t {
+  before,  ///< the first generation's first steps, by TCP, while NCCL is made
+  by_nccl, ///< once NCCL moves tensors
+  change,  ///< of the second generation, while it is prepared or begins
+};
+
+/// At which the first worker that comes there dies with both of its slots.
+struct moment {
+  const char* phase;
+  stretch when;
+};
+
+/// Any thread.
+class killer {
+public:
+  explicit killer(moment x) : x_(x) {}
+
+  fault_action pass(const fault_point& at) {
+    const std::string_view phase = at.phase;
+    const std::lock_guard held(mutex_);
+    if (phase == "take_over")
+      taken_over_.emplace(at.at.value, at.step);
+    if (killed_ || phase != x_.phase || !is_time(at))
+      return fault_action::none;
+    killed_ = true;
+    return fault_action::kill;
+  }
+
+  bool killed() const {
+    const std::lock_guard held(mutex_);
+    return killed_;
+  }
+  /// Generations that have changed over.
+  std::size_t taken_over() const {
+    const std::lock_guard held(mutex_);
+    return taken_over_.size();
+  }
+
+private:
+  bool is_time(const fault_point& at) const {
+    const auto taken = taken_over_.find(at.at.value);
+    switch (x_.when) {
+    case stretch::before:
+      return at.at.value == 1 && at.step == 1 && taken == taken_over_.end();
+    case stretch::by_nccl:
+      return taken != taken_over_.end() && at.step >= taken->second;
+    case stretch::change:
+      return at.at.value == 2;
+    }
+    return false;
+  }
+
+  const moment x_;
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> taken_over_; ///< generations, and their first step by NCCL
+  bool killed_ = false;
+};
+
+// given: an instance that dies at each of 20 points, before NCCL moves tensors, while it does, and in a change /
+// expected: the undisturbed run's bits; the next generation changes over as well
+TEST(fake_transport_kills, change_no_bit) {
+  using enum stretch;
+  auto job = small_batches("gpt");
+  job.steps = 16;
+  job.keeper_every = 1;
+  const auto expected = undisturbed_digest(job, {one_for_each});
+  std::uint64_t seed = 0;
+  for (const moment x :
+       {moment{"forward", before},  {"backward", before},   {"reduced", before},          {"exchange_send", before},
+        {"exchanged", before},      {"apply", before},      {"committed", before},        {"snapshot", before},
+        {"take_over", by_nccl},     {"forward", by_nccl},   {"backward", by_nccl},        {"reduced", by_nccl},
+        {"exchange_send", by_nccl}, {"exchanged", by_nccl}, {"apply", by_nccl},           {"committed", by_nccl},
+        {"snapshot", by_nccl},      {"prepare", change},    {"transfer_receive", change}, {"activate", change}}) {
+    SCOPED_TRACE(std::string(x.phase) + " " + std::to_string(static_cast<int>(x.when)));
+    nccl_of_cluster nccl(++seed);
+    killer faults(x);
+    executor_cluster cluster(job);
+    cluster.workers = nccl.workers();
+    cluster.planner = [&](std::uint32_t slots, const auto&) {
+      return slots < 4 ? configuration{0, 0, {}, 0, "too few"}
+                       : shape(job, 2, cluster.view().current.value == 1 ? 1 : 2);
+    };
+    cluster.add_keeper("keeper");
+    for (const auto* name : {"a", "b", "c"})
+      cluster.add_worker(name, [&](const fault_point& at) { return faults.pass(at); });
+    if (x.when == change) {
+      ASSERT_TRUE(cluster.run_until([&] { return faults.taken_over() == 1 && cluster.view().steps_done > 1; }));
+      cluster.send(plan_wanted{"the test's next shape"});
+    }
+    ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+    EXPECT_TRUE(faults.killed());
+    EXPECT_GE(faults.taken_over(), x.when == before ? 1u : 2u);
+    EXPECT_EQ(cluster.final_digest(), expected);
+    EXPECT_THAT(nccl.world.violations(), IsEmpty());
+  }
+}
+
+// given: an instance of which a slot has no NCCL, or whose making fails / expected: all stay on TCP, each rank that is
+// the cause says why, and no bit changes
+TEST(fake_transport_failures, stay_on_tcp_and_say_why) {
+  auto job = small_batches("gpt");
+  const auto expected = undisturbed_digest(job, {one_for_each});
+  for (const bool is_there : {false, true}) {
+    nccl_of_cluster nccl(1);
+    nccl.world.plan(3, nccl_call::begin, 1, nccl_fault::fail);
+    auto workers = nccl.workers();
+    workers.nccl = [&](std::uint64_t n) {
+      auto x = nccl.access(n);
+      if (n == 3 && !is_there)
+        x = {.slot = {}, .allowed = {}, .problem = "NCCL 1 is there, and 2 is wanted", .by_itself = true};
+      return x;
+    };
+    executor_cluster cluster(job);
+    cluster.workers = workers;
+    cluster.planner = [&](std::uint32_t slots, const auto&) {
+      return slots < 4 ? configuration{0, 0, {}, 0, "too few"} : shape(job, 2, 2);
+    };
+    cluster.add_keeper("keeper");
+    for (const auto* name : {"a", "b"})
+      cluster.add_worker(name);
+    ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+    EXPECT_EQ(cluster.final_digest(), expected);
+    std::vector<std::string> reasons;
+    for (const auto& [rank, x] : cluster.view().transports) {
+      EXPECT_EQ(x.by, "tcp");
+      EXPECT_EQ(x.device, "a fake device");
+      if (!x.reason.empty())
+        reasons.push_back(x.reason);
+    }
+    EXPECT_THAT(reasons, ElementsAre(HasSubstr(is_there ? "making a communicator: a call of the system failed"
+                                                        : "NCCL 1 is there, and 2 is wanted")));
+    EXPECT_EQ(nccl.world.calls_of(2, nccl_call::send), 0u);
+    EXPECT_THAT(nccl.world.violations(), IsEmpty());
+  }
+}
+
+} // namespace
+} // namespace parcae
