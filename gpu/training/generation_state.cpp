@@ -3,7 +3,9 @@
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/dataplane/staged_communicator.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -109,7 +111,9 @@ void generation_state::run_transfer(const executor_options& options, layer_store
     end();
   };
   try {
+    transport->begin_transfer(*comm, at);
     const auto received = move_shards(options, store, at);
+    transport->end_transfer();
     if (is_rank()) {
       complete_stage(store, at);
       transferred = ready{what.next, at, received};
@@ -125,11 +129,28 @@ void generation_state::run_transfer(const executor_options& options, layer_store
     options.report_to(*transferred);
 }
 
+std::vector<std::uint64_t> generation_state::checksums_of(const std::vector<at::Tensor>& parts) const {
+  const auto sums = at::zeros({static_cast<std::int64_t>(parts.size())}, on.wholes());
+  auto* next = static_cast<std::uint64_t*>(sums.data_ptr());
+  for (const auto& part : parts) {
+    if (const auto memory = on.memory_of(part); memory.on)
+      on.compute().checksum_parts(memory.bytes.data(), memory.bytes.size(), 0, next);
+    ++next;
+  }
+  const auto here = sums.to(at::kCPU);
+  const auto* came = static_cast<const std::uint64_t*>(here.const_data_ptr());
+  return {came, came + parts.size()};
+}
+
 std::uint64_t generation_state::move_shards(const executor_options& options, layer_store& store, const version& at) {
   struct arrival {
-    std::uint32_t layer;
+    const shard_move* move;
     std::vector<ticket> parts;
+    std::span<const std::uint64_t> checksums; ///< as its source says; empty: it comes by TCP
+    ticket checked;
   };
+  // NCCL says nothing of bytes that come wrong. These go by TCP, like the rest of what the host has.
+  const auto bytes_of = [](std::vector<std::uint64_t>& x) { return std::as_writable_bytes(std::span(x)); };
   std::vector<arrival> arrivals;
   std::vector<std::pair<ticket, at::Tensor>> departures;
   std::uint64_t received = 0;
@@ -137,12 +158,20 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
     if (move.destination != self)
       continue;
     auto parts = arriving.at(move.layer).parts();
-    arrivals.push_back({move.layer, {}});
+    auto& x = arrivals.emplace_back(arrival{&move, {}, {}, {}});
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      arrivals.back().parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), on.memory_of(parts[i])));
+      x.parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), on.memory_of(parts[i])));
       received += parts[i].nbytes();
     }
   }
+  for (auto& x : arrivals) {
+    if (!transport->moves_shards(x.move->source))
+      continue;
+    auto& said = checksums.emplace_back(x.parts.size());
+    x.checksums = said;
+    x.checked = comm->receive(x.move->source, shard_tag(at, x.move->layer, 0), bytes_of(said));
+  }
+  std::vector<const shard_move*> to_check;
   std::uint32_t sent = 0;
   for (const auto& move : what.moves) {
     if (move.source != self)
@@ -154,15 +183,29 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
     for (std::size_t i = 0; i < parts.size(); ++i)
       departures.emplace_back(comm->send(move.destination, shard_tag(at, move.layer, i), on.memory_of(parts[i])),
                               parts[i]);
+    if (transport->moves_shards(move.destination))
+      to_check.push_back(&move);
     fault(options, "transfer_send", ++sent);
+  }
+  for (const auto* move : to_check) {
+    auto& said = checksums.emplace_back(checksums_of(store.at(move->layer).parts()));
+    departures.emplace_back(comm->send(move->destination, shard_tag(at, move->layer, 0), bytes_of(said)), at::Tensor());
   }
   std::uint32_t arrived = 0;
   for (auto& x : arrivals) {
     for (auto& part : x.parts)
       comm->wait(part, transfer_limit);
-    auto state = arriving.extract(x.layer);
+    if (x.checked) {
+      const auto came = checksums_of(arriving.at(x.move->layer).parts());
+      comm->check();
+      comm->wait(x.checked, transfer_limit);
+      if (!std::ranges::equal(came, x.checksums))
+        throw communication_error("layer " + std::to_string(x.move->layer) + " did not come as " +
+                                  to_string(what.target.participants[x.move->source].slot) + " sent it by NCCL");
+    }
+    auto state = arriving.extract(x.move->layer);
     state.mapped().at = at;
-    store.insert_or_assign(x.layer, std::move(state.mapped()));
+    store.insert_or_assign(x.move->layer, std::move(state.mapped()));
     fault(options, "transfer_receive", ++arrived);
   }
   for (auto& [ticket, tensor] : departures)

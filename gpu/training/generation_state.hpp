@@ -10,6 +10,7 @@
 #include "gpu/training/stage_training.hpp"
 
 #include <atomic>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,12 +56,16 @@ struct generation_state {
   std::unique_ptr<stage_training> training;      ///< ranks only
   std::thread preparation;
   std::atomic<bool> has_answered = false;
-  report answer;                     ///< to PREPARE, once has_answered: prepared or failed
-  std::optional<report> transferred; ///< the answer to TRANSFER, repeated when asked again
+  report answer;                                   ///< to PREPARE, once has_answered: prepared or failed
+  std::list<std::vector<std::uint64_t>> checksums; ///< of shards that NCCL moves, on their way by TCP
+  std::optional<report> transferred;               ///< the answer to TRANSFER, repeated when asked again
 
 private:
   /// Returns the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.
   std::uint64_t move_shards(const executor_options& options, layer_store& store, const version& at);
+
+  /// Of what NCCL moves of a layer: a part on the host is 0, as it goes by TCP, which checks it.
+  std::vector<std::uint64_t> checksums_of(const std::vector<at::Tensor>& parts) const;
 
   /// Throws std::runtime_error if something of a version other than (0, 0) is missing.
   void complete_stage(layer_store& store, const version& at) const;

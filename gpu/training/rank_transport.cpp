@@ -3,6 +3,8 @@
 #include "gpu/dataplane/data_port.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -10,10 +12,12 @@ namespace parcae {
 
 namespace {
 
+constexpr std::chrono::hours exchange_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
+
 bool wants_nccl(const prepare& what, std::uint32_t self, const nccl_access& nccl) {
   const auto& transport = what.specification.transport;
   const auto ranks = what.target.ranks();
-  return self < ranks && ranks > 1 && transport == "auto" && nccl.by_itself;
+  return self < ranks && ranks > 1 && (transport == "nccl" || (transport == "auto" && nccl.by_itself));
 }
 
 } // namespace
@@ -61,6 +65,43 @@ std::unique_ptr<communicator> rank_transport::connect(std::unique_ptr<communicat
                                        options_.nccl.allowed);
   nccl_ = result.get();
   return result;
+}
+
+void rank_transport::begin_transfer(communicator& comm, const version& at) {
+  if (!wanted_ || what_.specification.transport != "nccl")
+    return;
+  bool made = false;
+  if (nccl_) {
+    begun_ = true;
+    nccl_->begin();
+    made = nccl_->wait_until_made().now == nccl_communicator::phase::ready;
+  }
+  const auto ranks = what_.target.ranks();
+  const tag what{channel::exchange, at.steps, 1};
+  said_ = {std::byte{made}};
+  heard_.assign(ranks, std::byte{made});
+  std::vector<ticket> under_way;
+  for (std::uint32_t r = 0; r < ranks; ++r)
+    if (r != self_) {
+      under_way.push_back(comm.receive(r, what, std::span(heard_).subspan(r, 1)));
+      under_way.push_back(comm.send(r, what, said_));
+    }
+  for (const auto& x : under_way)
+    comm.wait(x, exchange_limit);
+  if (std::ranges::find(heard_, std::byte{}) != heard_.end())
+    return;
+  nccl_->take_over();
+  moves_shards_ = true;
+}
+
+void rank_transport::end_transfer() {
+  if (std::exchange(moves_shards_, false))
+    nccl_->give_back();
+}
+
+void rank_transport::leave() {
+  if (nccl_)
+    nccl_->leave();
 }
 
 bool rank_transport::begin_step() {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace parcae {
 
@@ -25,6 +26,17 @@ public:
   /// Whatever fails there, training needs none of it.
   std::unique_ptr<communicator> connect(std::unique_ptr<communicator> below, data_port& port,
                                         const std::atomic<bool>& cancelled);
+
+  /// Before shards are moved to version `at` over connect()'s communicator, of a job that says "nccl": makes NCCL's
+  /// communicator, which takes nccl_limits::make at most, and if that is so for all ranks it moves shards. All ranks
+  /// call it. Throws communication_error.
+  void begin_transfer(communicator& comm, const version& at);
+  /// Whether NCCL moves what this rank and that participant have for each other.
+  bool moves_shards(std::uint32_t peer) const { return moves_shards_ && peer < what_.target.ranks(); }
+  /// After that. Steps begin without NCCL, as begin_step() says. Throws communication_error.
+  void end_transfer();
+  /// Its generation has stopped: there can be another communicator of NCCL's.
+  void leave();
 
   /// Before a step. NCCL is made behind the second one: the first has loaded all that the device computes with, which
   /// may wait for NCCL's work there, and that for another rank. True: from here on NCCL moves tensors. Throws
@@ -44,8 +56,10 @@ private:
   const std::uint32_t self_;
   const executor_options& options_;
   const bool wanted_;
-  nccl_communicator* nccl_ = nullptr; ///< null: TCP only
-  std::string reason_;                ///< null, though wanted: why; one line
+  nccl_communicator* nccl_ = nullptr;   ///< null: TCP only
+  std::string reason_;                  ///< null, though wanted: why; one line
+  std::vector<std::byte> said_, heard_; ///< before a transfer: of this rank, and of all
+  bool moves_shards_ = false;
   std::uint64_t steps_ = 0;
   bool begun_ = false;
   bool agreed_ = false;

@@ -215,6 +215,8 @@ private:
     if (!g)
       return;
     end_superseded(x.next);
+    if (current_ && current_->transport)
+      current_->transport->leave();
     if (g->preparation.joinable())
       g->preparation.join();
     if (g->transferred)

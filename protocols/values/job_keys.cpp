@@ -87,7 +87,7 @@ constexpr job_key keys[] = {
      {},
      {},
      fixed},
-    {"job", "transport", of_job<&job::transport>, one_of{"auto, tcp"}, "what moves tensors between slots"},
+    {"job", "transport", of_job<&job::transport>, one_of{"auto, tcp, nccl"}, "what moves tensors between slots"},
     {"job", "checkpoint_every", of_job<&job::checkpoint_every>, whole_range{0, 1'000'000'000},
      "steps between checkpoints on disk; 0: only the final version"},
     {"job", "checkpoints_kept", of_job<&job::checkpoints_kept>, whole_range{2, 1000}, "the newest so many stay"},

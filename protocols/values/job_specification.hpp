@@ -122,7 +122,7 @@ struct job_specification {
   std::uint32_t threads = 1;         ///< intra-op threads of every executor; part of the exactness contract
   bool reproducible = true;          ///< false: plain all-reduce
   std::string precision = "float32"; ///< of matrix products: "float32" or "bfloat16"
-  std::string transport = "auto";    ///< what moves tensors between slots: "tcp", or "auto"; no bit depends on it
+  std::string transport = "auto";    ///< of tensors between slots: "auto", "tcp" or "nccl"; no bit depends on it
   std::uint64_t evaluate_every = 0; ///< steps between evaluations on the validation samples, also at both ends; 0: none
   model_specification model;
   data_specification data;

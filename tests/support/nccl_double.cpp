@@ -28,6 +28,7 @@ struct double_operation {
   std::uint32_t peer;
   std::byte* bytes;
   std::size_t n;
+  bool garbled = false;
 };
 
 struct double_group {
@@ -123,6 +124,8 @@ public:
       result = nccl_result::system_error;
     else if (!released_)
       result = f();
+    if (faulty && fault == nccl_fault::garble && by.open)
+      by.open->operations.back().garbled = true;
     if (faulty && fault == nccl_fault::spoil)
       for (const auto& x : by.communicators)
         x->spoiled = true;
@@ -323,6 +326,8 @@ private:
       note_ends(from, to);
       note_ends(to, from);
       std::memcpy(memory_of(to), memory_of(from), std::min(from.what.n, to.what.n));
+      if (from.what.garbled && to.what.n > 0)
+        *memory_of(to) ^= std::byte{1};
       from.done = to.done = true;
       q.sends.pop_front();
       q.receives.pop_front();
@@ -373,11 +378,13 @@ public:
   }
   nccl_result send(nccl_handle* x, std::uint32_t to, const void* bytes, std::size_t n, stream& on) override {
     auto* from = static_cast<std::byte*>(const_cast<void*>(bytes));
-    return world_.call(by_, nccl_call::send, [&] { return world_.add(by_, x, {true, to, from, n}, on); });
+    return world_.call(by_, nccl_call::send,
+                       [&] { return world_.add(by_, x, {.sends = true, .peer = to, .bytes = from, .n = n}, on); });
   }
   nccl_result receive(nccl_handle* x, std::uint32_t from, void* bytes, std::size_t n, stream& on) override {
     auto* to = static_cast<std::byte*>(bytes);
-    return world_.call(by_, nccl_call::receive, [&] { return world_.add(by_, x, {false, from, to, n}, on); });
+    return world_.call(by_, nccl_call::receive,
+                       [&] { return world_.add(by_, x, {.sends = false, .peer = from, .bytes = to, .n = n}, on); });
   }
   nccl_result abort(nccl_handle* x) override {
     return world_.call(by_, nccl_call::abort, [&] { return world_.abort(x); });

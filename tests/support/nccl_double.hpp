@@ -22,6 +22,7 @@ enum class nccl_fault : std::uint8_t {
   die,    ///< nor does any other of that participant, and its work in streams moves nothing any more
   fail,   ///< the call returns an error
   spoil,  ///< the call returns, and the communicator's state is an error from now on
+  garble, ///< of a send: what arrives is not what was sent, and nobody says so
 };
 
 /// All participants of communicators with ids of one another. Any thread.

@@ -10,18 +10,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace parcae {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -59,6 +64,8 @@ struct nccl_of_cluster {
   std::shared_ptr<nccl_allowance> allowed = std::make_shared<nccl_allowance>();
 };
 
+const shapes ten_changes{{2, 2}, {3, 1}, {1, 4}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 3}, {1, 4}, {3, 1}, {2, 2}};
+
 class fake_transport : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 // given: a model of each kind, in both precisions, through ten changes of shape, each generation of which changes over
@@ -69,8 +76,7 @@ TEST_P(fake_transport, changes_no_bit) {
   job.steps = 70;
   ASSERT_EQ(problem_of(job), "");
   nccl_of_cluster nccl(1);
-  const shapes taken{{2, 2}, {3, 1}, {1, 4}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 3}, {1, 4}, {3, 1}, {2, 2}};
-  EXPECT_EQ(digest_after(job, taken, nccl.workers()), undisturbed_digest(job, {one_for_each}));
+  EXPECT_EQ(digest_after(job, ten_changes, nccl.workers()), undisturbed_digest(job, {one_for_each}));
   EXPECT_THAT(nccl.world.violations(), IsEmpty());
 }
 
@@ -136,6 +142,29 @@ private:
   bool killed_ = false;
 };
 
+void survive(const job_specification& job, const moment& x, std::uint64_t seed, const std::string& expected) {
+  SCOPED_TRACE(std::string(x.phase) + " " + std::to_string(static_cast<int>(x.when)));
+  nccl_of_cluster nccl(seed);
+  killer faults(x);
+  executor_cluster cluster(job);
+  cluster.workers = nccl.workers();
+  cluster.planner = [&](std::uint32_t slots, const auto&) {
+    return slots < 4 ? configuration{0, 0, {}, 0, "too few"} : shape(job, 2, cluster.view().current.value == 1 ? 1 : 2);
+  };
+  cluster.add_keeper("keeper");
+  for (const auto* name : {"a", "b", "c"})
+    cluster.add_worker(name, [&](const fault_point& at) { return faults.pass(at); });
+  if (x.when == stretch::change) {
+    ASSERT_TRUE(cluster.run_until([&] { return faults.taken_over() == 1 && cluster.view().steps_done > 1; }));
+    cluster.send(plan_wanted{"the test's next shape"});
+  }
+  ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+  EXPECT_TRUE(faults.killed());
+  EXPECT_GE(faults.taken_over(), x.when == stretch::before ? 1u : 2u);
+  EXPECT_EQ(cluster.final_digest(), expected);
+  EXPECT_THAT(nccl.world.violations(), IsEmpty());
+}
+
 // given: an instance that dies at each of 20 points, before NCCL moves tensors, while it does, and in a change /
 // expected: the undisturbed run's bits; the next generation changes over as well
 TEST(fake_transport_kills, change_no_bit) {
@@ -150,29 +179,21 @@ TEST(fake_transport_kills, change_no_bit) {
         {"exchanged", before},      {"apply", before},      {"committed", before},        {"snapshot", before},
         {"take_over", by_nccl},     {"forward", by_nccl},   {"backward", by_nccl},        {"reduced", by_nccl},
         {"exchange_send", by_nccl}, {"exchanged", by_nccl}, {"apply", by_nccl},           {"committed", by_nccl},
-        {"snapshot", by_nccl},      {"prepare", change},    {"transfer_receive", change}, {"activate", change}}) {
-    SCOPED_TRACE(std::string(x.phase) + " " + std::to_string(static_cast<int>(x.when)));
-    nccl_of_cluster nccl(++seed);
-    killer faults(x);
-    executor_cluster cluster(job);
-    cluster.workers = nccl.workers();
-    cluster.planner = [&](std::uint32_t slots, const auto&) {
-      return slots < 4 ? configuration{0, 0, {}, 0, "too few"}
-                       : shape(job, 2, cluster.view().current.value == 1 ? 1 : 2);
-    };
-    cluster.add_keeper("keeper");
-    for (const auto* name : {"a", "b", "c"})
-      cluster.add_worker(name, [&](const fault_point& at) { return faults.pass(at); });
-    if (x.when == change) {
-      ASSERT_TRUE(cluster.run_until([&] { return faults.taken_over() == 1 && cluster.view().steps_done > 1; }));
-      cluster.send(plan_wanted{"the test's next shape"});
-    }
-    ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
-    EXPECT_TRUE(faults.killed());
-    EXPECT_GE(faults.taken_over(), x.when == before ? 1u : 2u);
-    EXPECT_EQ(cluster.final_digest(), expected);
-    EXPECT_THAT(nccl.world.violations(), IsEmpty());
-  }
+        {"snapshot", by_nccl},      {"prepare", change},    {"transfer_receive", change}, {"activate", change}})
+    survive(job, x, ++seed, expected);
+}
+
+// given: one that dies in a change whose shards NCCL moves / expected: the same
+TEST(fake_transport_kills, in_transfers_by_nccl_change_no_bit) {
+  using enum stretch;
+  auto job = small_batches("gpt");
+  job.steps = 12;
+  job.keeper_every = 1;
+  const auto expected = undisturbed_digest(job, {one_for_each});
+  job.transport = "nccl";
+  std::uint64_t seed = 100;
+  for (const moment x : {moment{"transfer_send", change}, {"transfer_receive", change}, {"activate", change}})
+    survive(job, x, ++seed, expected);
 }
 
 // given: an instance of which a slot has no NCCL, or whose making fails / expected: all stay on TCP, each rank that is
@@ -212,6 +233,66 @@ TEST(fake_transport_failures, stay_on_tcp_and_say_why) {
     EXPECT_EQ(nccl.world.calls_of(2, nccl_call::send), 0u);
     EXPECT_THAT(nccl.world.violations(), IsEmpty());
   }
+}
+
+/// Of workers "w0", "w1" … that were added in this order after a keeper, two slots each.
+std::uint32_t number_of(const slot_id& x) {
+  return 2 + 2 * static_cast<std::uint32_t>(std::stoul(x.instance.substr(1))) + x.index;
+}
+
+// given: a job that says "nccl", through ten changes of shape / expected: the undisturbed run's bits, though shards
+// move by NCCL as well
+TEST(fake_transport_shards, move_by_nccl_and_change_no_bit) {
+  auto job = small_batches("gpt");
+  job.steps = 50;
+  const auto expected = undisturbed_digest(job, {one_for_each});
+  job.transport = "nccl";
+  nccl_of_cluster nccl(1);
+  EXPECT_EQ(digest_after(job, ten_changes, nccl.workers()), expected);
+  EXPECT_THAT(nccl.world.violations(), IsEmpty());
+}
+
+// given: a shard of which NCCL brings a bit that was not sent, and says nothing / expected: its checksum tells; it is
+// not trained on, and what follows has the undisturbed run's bits
+TEST(fake_transport_shards, that_come_wrong_are_refused) {
+  auto job = small_batches("gpt");
+  job.steps = 12;
+  const auto expected = undisturbed_digest(job, {one_for_each});
+  job.transport = "nccl";
+  nccl_of_cluster nccl(1);
+  std::atomic<bool> taken_over = false;
+  executor_cluster cluster(job);
+  cluster.workers = nccl.workers();
+  cluster.planner = [&](std::uint32_t slots, const auto&) {
+    if (slots < 4)
+      return configuration{0, 0, {}, 0, "too few"};
+    return cluster.view().current.value == 0 ? shape(job, 2, 2) : shape(job, 4, 1);
+  };
+  std::optional<std::uint32_t> source;
+  bool planned = false;
+  cluster.on_effect = [&](const effect& x) {
+    const auto* t = std::get_if<tell>(&x);
+    const auto* p = t ? std::get_if<prepare>(t->what.get()) : nullptr;
+    for (std::size_t i = 0; p && p->next.value == 2 && i < p->moves.size(); ++i)
+      if (p->moves[i].source < p->target.ranks())
+        source = number_of(p->target.participants[p->moves[i].source].slot);
+    if (t && source && std::holds_alternative<transfer>(*t->what) && !std::exchange(planned, true))
+      nccl.world.plan(*source, nccl_call::send, 3 + 1, nccl_fault::garble); // connecting takes one for each other rank
+    return true;
+  };
+  cluster.add_keeper("keeper");
+  for (const auto* name : {"w0", "w1"})
+    cluster.add_worker(name, [&](const fault_point& at) {
+      taken_over = taken_over || std::string_view(at.phase) == "take_over";
+      return fault_action::none;
+    });
+  ASSERT_TRUE(cluster.run_until([&] { return taken_over.load(); }));
+  cluster.send(plan_wanted{"the test's next shape"});
+  ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+  EXPECT_TRUE(source) << "nothing was to be moved between ranks";
+  EXPECT_THAT(cluster.log(), Contains(HasSubstr("did not come as w")));
+  EXPECT_EQ(cluster.final_digest(), expected);
+  EXPECT_THAT(nccl.world.violations(), IsEmpty());
 }
 
 } // namespace

@@ -102,13 +102,14 @@ TEST(job_options, bfloat16_is_for_built_in_models) {
 TEST(job_options, transport_is_one_of_those_known) {
   const std::string rest = "job.steps = 5\ndata.path = 'x'\n";
   EXPECT_EQ(parse_job(rest, "x.toml").transport, "auto");
-  EXPECT_EQ(parse_job(rest + "job.transport = 'tcp'", "x.toml").transport, "tcp");
+  for (const std::string known : {"tcp", "nccl"})
+    EXPECT_EQ(parse_job(rest + "job.transport = '" + known + "'", "x.toml").transport, known);
   try {
     parse_job(rest + "job.transport = 'udp'", "x.toml");
     FAIL() << "accepted";
   } catch (const job_file_error& e) {
-    EXPECT_THAT(e.what(),
-                testing::StartsWith("x.toml:3:17: job.transport is \"udp\", must be one of \"auto\", \"tcp\""));
+    EXPECT_THAT(e.what(), testing::StartsWith(
+                              "x.toml:3:17: job.transport is \"udp\", must be one of \"auto\", \"tcp\", \"nccl\""));
   }
   job_specification job;
   job.data.path = "x";

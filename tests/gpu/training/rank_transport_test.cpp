@@ -1,0 +1,166 @@
+// What a rank makes of what its job, its node and the other ranks say about NCCL.
+
+#include "gpu/dataplane/staged_communicator.hpp"
+#include "gpu/training/rank_transport.hpp"
+#include "tests/gpu/dataplane/data_plane_fixture.hpp"
+#include "tests/support/fake_device.hpp"
+#include "tests/support/nccl_double.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <optional>
+#include <string>
+
+namespace parcae {
+namespace {
+
+using namespace testing;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Two ranks side by side.
+struct two_ranks {
+  explicit two_ranks(const std::string& transport) : world(1), ports(2) {
+    ports.plan.specification.transport = transport;
+    ports.plan.target.width = 2;
+    ports.plan.target.depth = 1;
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      auto& x = options[i];
+      x.self = ports.slot(i);
+      x.on = &fake_device(i);
+      x.nccl.slot = std::make_shared<nccl_slot>(fake_device(i), world.library(i),
+                                                [](const std::string& why) { ADD_FAILURE() << why; });
+      x.nccl.allowed = std::make_shared<nccl_allowance>();
+    }
+  }
+
+  void connect() {
+    for (std::uint32_t i = 0; i < 2; ++i)
+      ranks[i].emplace(ports.plan, i, options[i]);
+    ports.each([&](std::uint32_t i) {
+      auto below = ports.ports[i]->connect(ports.plan, ports.slot(i), patience, ports.never);
+      ends[i] =
+          ranks[i]->connect(make_staged_communicator(std::move(below), fake_device(i)), *ports.ports[i], ports.never);
+    });
+  }
+
+  std::string reason(std::uint32_t i) { return ranks[i]->state().reason; }
+
+  nccl_double world;
+  cluster ports;
+  std::array<executor_options, 2> options;
+  std::array<std::optional<rank_transport>, 2> ranks;
+  std::array<std::unique_ptr<communicator>, 2> ends;
+};
+
+// given: jobs that say "tcp", or leave it open where that means TCP / expected: NCCL is not thought of
+TEST(rank_transport, is_tcp_unless_asked_for) {
+  for (const auto* transport : {"tcp", "auto"}) {
+    two_ranks x(transport);
+    x.connect();
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      for (int step = 0; step < 3; ++step)
+        EXPECT_FALSE(x.ranks[i]->begin_step());
+      EXPECT_FALSE(x.ranks[i]->is_ready());
+      EXPECT_EQ(x.ranks[i]->state(), (transport_state{"tcp", "a fake device", {}}));
+    }
+    EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), 0u);
+  }
+}
+
+// given: a job that says "nccl", or leaves it open where that means NCCL / expected: begun behind the first step, taken
+// over when both were ready
+TEST(rank_transport, changes_over_when_all_are_ready) {
+  for (const auto* transport : {"nccl", "auto"}) {
+    two_ranks x(transport);
+    for (auto& o : x.options)
+      o.nccl.by_itself = true;
+    x.connect();
+    for (auto& r : x.ranks) {
+      EXPECT_FALSE(r->begin_step());
+      EXPECT_FALSE(r->is_ready());
+    }
+    EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), 0u) << "the first step is not over";
+    for (auto& r : x.ranks)
+      EXPECT_FALSE(r->begin_step());
+    for (auto& r : x.ranks) {
+      EXPECT_TRUE(eventually([&] { return r->is_ready(); })) << r->state().reason;
+      r->agree();
+    }
+    for (auto& r : x.ranks) {
+      EXPECT_EQ(r->state().by, "tcp");
+      EXPECT_TRUE(r->begin_step());
+      EXPECT_FALSE(r->is_ready()) << "it is in use";
+      EXPECT_EQ(r->state(), (transport_state{"nccl", "a fake device", {}}));
+    }
+    for (auto& end : x.ends)
+      end.reset();
+    EXPECT_THAT(x.world.violations(), IsEmpty());
+  }
+}
+
+// given: ranks on one host, or two, on nodes that trust the network or do not / expected: between hosts only if both
+// do; who does not says what is missing
+TEST(rank_transport, between_hosts_the_network_is_to_be_trusted) {
+  for (const bool two_hosts : {false, true})
+    for (const bool first : {false, true})
+      for (const bool second : {false, true}) {
+        SCOPED_TRACE(std::to_string(two_hosts) + std::to_string(first) + std::to_string(second));
+        two_ranks x("nccl");
+        if (two_hosts)
+          x.ports.plan.target.participants[1].host = "localhost";
+        x.options[0].nccl.trusts_network = first;
+        x.options[1].nccl.trusts_network = second;
+        x.connect();
+        for (std::uint32_t i = 0; i < 2; ++i) {
+          if (two_hosts && !(i == 0 ? first : second))
+            EXPECT_THAT(x.reason(i), HasSubstr("needs parcae-node --trust-network"));
+          else
+            EXPECT_EQ(x.reason(i), "");
+        }
+        for (auto& r : x.ranks) {
+          r->begin_step();
+          r->begin_step();
+        }
+        if (!two_hosts || (first && second))
+          for (auto& r : x.ranks)
+            EXPECT_TRUE(eventually([&] { return r->is_ready(); }));
+        else
+          EXPECT_EQ(x.world.calls_of(1, nccl_call::begin), 0u);
+      }
+}
+
+// given: a rank on the processor, one without NCCL, one in whose process a call never returned / expected: it says so,
+// the other one nothing, and NCCL moves nothing
+TEST(rank_transport, what_one_cannot_nobody_begins) {
+  const std::pair<std::function<void(executor_options&)>, const char*> table[] = {
+      {[](executor_options& x) { x.on = nullptr; }, "on the processor"},
+      {[](executor_options& x) {
+         x.nccl.slot = nullptr;
+         x.nccl.problem = "NCCL 1 is there";
+       },
+       "NCCL 1 is there"},
+      {[](executor_options& x) { x.nccl.slot->lost = true; }, "never returned"},
+  };
+  for (const auto& [spoil, reason] : table) {
+    two_ranks x("nccl");
+    spoil(x.options[1]);
+    x.connect();
+    EXPECT_THAT(x.reason(1), HasSubstr(reason));
+    for (auto& r : x.ranks) {
+      r->begin_step();
+      r->begin_step();
+    }
+    EXPECT_EQ(x.reason(0), "");
+    EXPECT_EQ(x.ranks[0]->state().by, "tcp");
+    for (auto& end : x.ends)
+      end.reset();
+    EXPECT_EQ(x.world.calls_of(1, nccl_call::begin), 0u);
+    EXPECT_EQ(x.world.calls_of(0, nccl_call::send), 0u);
+  }
+}
+
+} // namespace
+} // namespace parcae
