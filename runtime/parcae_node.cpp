@@ -60,6 +60,20 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
   return options;
 }
 
+void add_device_options(CLI::App& app, texts& x, parcae::node_options& options) {
+  app.add_option("--device", x.device, "what computes: cpu, cuda (all GPUs), cuda:1,3 (these), or auto")
+      ->check(device_problem)
+      ->capture_default_str();
+  app.add_flag("--trust-network", options.trusts_network,
+               "let NCCL move tensors between hosts: unlike all else it neither authenticates nor encrypts");
+  app.add_option("--slots", options.slots, "devices of this instance (default: 1, or the GPUs that --device names)")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--slot-memory", options.slot_bytes,
+                 "bytes that training may take of a slot, such as 8GiB (default: the machine's memory in equal parts)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
+}
+
 // What a job of a plug-in's model names.
 std::string description_of(const texts& x) {
   if (x.plugins.size() != 1)
@@ -94,15 +108,7 @@ int main(int argc, char** argv) {
   app.add_option("--name", options.name,
                  "unique name (default: host name and process id); with --bundle the certificate's, or that and -MORE");
   app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
-  app.add_option("--device", x.device, "what computes: cpu, cuda (all GPUs), cuda:1,3 (these), or auto")
-      ->check(device_problem)
-      ->capture_default_str();
-  app.add_option("--slots", options.slots, "devices of this instance (default: 1, or the GPUs that --device names)")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--slot-memory", options.slot_bytes,
-                 "bytes that training may take of a slot, such as 8GiB (default: the machine's memory in equal parts)")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::PositiveNumber);
+  add_device_options(app, x, options);
   parcae::add_duration(app, "--grace", options.grace, "longest time from SIGTERM to the end (default 30s)");
   app.add_option("--cloud", x.cloud, "whose notices count besides SIGTERM: auto, aws, gcp, azure or none")
       ->envname("PARCAE_CLOUD")

@@ -74,10 +74,14 @@ driver_facts ask_driver() {
                      : driver_facts{0, "the NVIDIA driver finds no GPU"};
 }
 
-cuda_library::cuda_library(const std::filesystem::path& file) {
+cuda_library::cuda_library(const std::filesystem::path& file, nccl_reach reach) {
   if (!std::filesystem::exists(file))
     throw device_error(file.string() + " is not there: it is built where a CUDA 13.0 toolkit is; " + how_to_install);
   ::setenv("NCCL_RAS_ENABLE", "0", 1);
+  if (reach == nccl_reach::host) {
+    ::setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
+    ::setenv("NCCL_IB_DISABLE", "1", 1);
+  }
   const auto library = dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (!library)
     throw device_error(said() + "; " + how_to_install);
@@ -104,8 +108,8 @@ std::filesystem::path cuda_library_file() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libparcae_cuda.so";
 }
 
-std::vector<std::unique_ptr<device>> open_gpus(const device_choice& x, const std::filesystem::path& file) {
-  std::vector<std::unique_ptr<device>> result;
+std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem::path& file, nccl_reach reach) {
+  std::vector<opened_gpu> result;
   if (x.what == device_choice::kind::cpu)
     return result;
   const auto driver = ask_driver();
@@ -120,9 +124,15 @@ std::vector<std::unique_ptr<device>> open_gpus(const device_choice& x, const std
   if (numbers.back() >= driver.devices)
     throw device_error("there is no GPU " + std::to_string(numbers.back()) + ": the driver counts " +
                        std::to_string(driver.devices) + " from 0");
-  const cuda_library library(file);
-  for (auto number : numbers)
-    result.push_back(library.open(number));
+  const cuda_library library(file, reach);
+  for (auto number : numbers) {
+    auto& opened = result.emplace_back(opened_gpu{library.open(number), nullptr});
+    try {
+      opened.nccl = library.open_nccl(number);
+    } catch (const device_error& e) {
+      opened.nccl_problem = e.what(); // it trains without
+    }
+  }
   return result;
 }
 

@@ -33,12 +33,19 @@ struct driver_facts {
 };
 driver_facts ask_driver();
 
+/// Where NCCL may be heard: it neither authenticates nor encrypts.
+enum class nccl_reach : std::uint8_t {
+  host,    ///< on this host only: what the environment says is replaced
+  network, ///< as the environment says, or NCCL chooses
+};
+
 /// The plug-in in this file, and all that it needs. Stays loaded. Sets NCCL_RAS_ENABLE=0: NCCL's service for diagnosis
-/// listens, and asks nobody who he is. So it is made before other threads read the environment.
+/// listens, and asks nobody who he is; and what nccl_reach says. So it is made before other threads read the
+/// environment.
 class cuda_library {
 public:
   /// Throws device_error: the file is not there, a library that it needs is not, or it is of another build.
-  explicit cuda_library(const std::filesystem::path& file);
+  cuda_library(const std::filesystem::path& file, nccl_reach reach);
 
   /// Throws device_error.
   std::unique_ptr<device> open(std::uint32_t number) const;
@@ -53,9 +60,16 @@ private:
 /// Where programs look for the plug-in: beside themselves.
 std::filesystem::path cuda_library_file();
 
+/// A GPU, and NCCL for communicators of it.
+struct opened_gpu {
+  std::unique_ptr<device> on;
+  std::unique_ptr<nccl_library> nccl; ///< null: there is none
+  std::string nccl_problem{};         ///< why, one line
+};
+
 /// The GPUs that were chosen, in that order; none if it is to be the processor. Throws device_error with what is
 /// missing.
-std::vector<std::unique_ptr<device>> open_gpus(const device_choice& x, const std::filesystem::path& file);
+std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem::path& file, nccl_reach reach);
 
 /// Both sides of the plug-in say it; another means another build.
 inline constexpr std::uint32_t cuda_library_version = 6;

@@ -2,6 +2,7 @@
 
 #include "actors/node/instance.hpp"
 #include "gpu/dataplane/data_port.hpp"
+#include "gpu/dataplane/nccl_communicator.hpp"
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/plugin/plugins.hpp"
 #include "gpu/training/exact_settings.hpp"
@@ -62,7 +63,7 @@ std::vector<std::filesystem::path> absolute(std::vector<std::filesystem::path> p
 }
 
 /// What slots compute on, one each; none: the processor.
-using slot_devices = std::vector<std::unique_ptr<device>>;
+using slot_devices = std::vector<opened_gpu>;
 
 // A lost instance is what can be repaired.
 void end_with_device(const std::string& why) {
@@ -70,11 +71,30 @@ void end_with_device(const std::string& why) {
   kill(getpid(), SIGKILL);
 }
 
+/// NCCL in this process. Outlives executors, as a slot has one communicator after the other.
+class nccl_of_slots {
+public:
+  nccl_of_slots(const slot_devices& devices, bool trusts_network, std::function<void(const std::string&)> on_stuck) {
+    const auto allowed = std::make_shared<nccl_allowance>();
+    for (const auto& x : devices) {
+      nccl_access own{.slot = {}, .allowed = allowed, .problem = x.nccl_problem, .trusts_network = trusts_network};
+      if (x.nccl)
+        own.slot = std::make_shared<nccl_slot>(*x.on, *x.nccl, on_stuck);
+      slots_.push_back(std::move(own));
+    }
+  }
+
+  const nccl_access& of(std::uint32_t slot) const { return slots_.at(slot); }
+
+private:
+  std::vector<nccl_access> slots_;
+};
+
 // Makes the executors of this process, and destroys them away from the actors' threads.
 class executor_pool {
 public:
   executor_pool(const node_options& options, const slot_devices& devices, data_port& port) :
-      role_(options.role), devices_(devices),
+      role_(options.role), devices_(devices), nccl_(devices, options.trusts_network, end_with_device),
       state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
       data_(absolute(options.data)), naps_(options.naps), faults_(options.faults), inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
@@ -89,8 +109,10 @@ public:
     options.naps = naps_;
     options.data = data_;
     options.report_to = std::move(report_to);
-    if (!devices_.empty())
-      options.on = devices_.at(slot.index).get();
+    if (!devices_.empty()) {
+      options.on = devices_.at(slot.index).on.get();
+      options.nccl = nccl_.of(slot.index);
+    }
     if (role_ == role::keeper)
       options.checkpoints = state_;
     if (inject_)
@@ -114,6 +136,7 @@ public:
 private:
   role role_;
   const slot_devices& devices_;
+  const nccl_of_slots nccl_;
   std::filesystem::path state_;
   data_port& port_;
   const std::vector<std::filesystem::path> data_;
@@ -137,7 +160,8 @@ std::string listening_host(const node_options& options) {
 slot_devices devices_for(const node_options& options) {
   if (options.role == role::keeper)
     return {};
-  auto result = open_gpus(options.device, cuda_library_file());
+  auto result =
+      open_gpus(options.device, cuda_library_file(), options.trusts_network ? nccl_reach::network : nccl_reach::host);
   if (result.empty())
     return result;
   if (options.slots.value_or(0) > result.size())
@@ -145,9 +169,9 @@ slot_devices devices_for(const node_options& options) {
                        " slots: leave out --slots");
   result.resize(options.slots.value_or(result.size()));
   for (const auto& x : result)
-    if (x->facts().computes_as != result.front()->facts().computes_as)
-      throw device_error(result.front()->facts().place + " and " + x->facts().place + " differ (" +
-                         result.front()->facts().computes_as + "; " + x->facts().computes_as +
+    if (x.on->facts().computes_as != result.front().on->facts().computes_as)
+      throw device_error(result.front().on->facts().place + " and " + x.on->facts().place + " differ (" +
+                         result.front().on->facts().computes_as + "; " + x.on->facts().computes_as +
                          "): start a node for each kind, with --device cuda:NUMBERS");
   return result;
 }
@@ -159,9 +183,9 @@ constexpr std::uint64_t library_bytes = std::uint64_t{1} << 30;
 device_facts facts_for(const node_options& options, const slot_devices& devices) {
   auto result = devices.empty()
                     ? device_facts{"cpu", "cpu", "", processor_facts("cpu"), machine_bytes() / *options.slots, true}
-                    : devices.front()->facts();
+                    : devices.front().on->facts();
   for (const auto& x : devices)
-    result.bytes = std::min(result.bytes, x->facts().bytes);
+    result.bytes = std::min(result.bytes, x.on->facts().bytes);
   if (!result.host)
     result.bytes -= std::min(result.bytes, library_bytes);
   for (const auto& file : options.plugins)
@@ -274,7 +298,8 @@ int run_node(const node_options& given) {
   auto options = given;
   options.name = name_for(options);
   make_libtorch_exact(); // before there are threads, or a GPU's libraries
-  const auto devices = devices_for(options);
+  // Until the process ends: a call of NCCL may never return.
+  const auto& devices = *new slot_devices(devices_for(options));
   if (!options.slots)
     options.slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(devices.size()));
   const auto facts = facts_for(options, devices);

@@ -23,6 +23,7 @@ struct node_options {
   std::string name;
   parcae::role role = parcae::role::worker;
   device_choice device;
+  bool trusts_network = false; ///< NCCL may connect to other hosts, though it neither authenticates nor encrypts
   std::vector<std::filesystem::path> plugins; ///< opened in this order
   std::optional<std::uint32_t> slots;         ///< 1 by default, or as many as there are GPUs
   std::uint64_t slot_bytes = 0;               ///< of memory, that a slot may take; 0: the machine's in equal parts

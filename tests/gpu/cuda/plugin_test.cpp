@@ -4,8 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -17,7 +19,7 @@ using ::testing::HasSubstr;
 
 // given: no GPU / expected: LibTorch's CUDA library is there, and the error is the driver's
 TEST(plugin, is_loaded) {
-  const cuda_library library(PARCAE_CUDA_LIBRARY);
+  const cuda_library library(PARCAE_CUDA_LIBRARY, nccl_reach::host);
   std::ifstream maps("/proc/self/maps");
   const std::string mapped(std::istreambuf_iterator<char>(maps), {});
   EXPECT_THAT(mapped, HasSubstr("/libtorch_cuda.so"));
@@ -37,15 +39,20 @@ TEST(plugin, is_loaded) {
 }
 
 // given: no GPU / expected: NCCL is there, in the version that was compiled against; making an id works, and with it a
-// communicator does not, which is said
+// communicator does not, which is said; nobody beyond this host can connect to what listens with an id
 TEST(plugin, has_nccl) {
-  const cuda_library library(PARCAE_CUDA_LIBRARY);
+  const cuda_library library(PARCAE_CUDA_LIBRARY, nccl_reach::host);
   EXPECT_STREQ(std::getenv("NCCL_RAS_ENABLE"), "0");
   const auto nccl = library.open_nccl(0);
   nccl_id id{}, other{};
   ASSERT_EQ(nccl->make_id(id), nccl_result::success) << nccl->last_error(nullptr);
   ASSERT_EQ(nccl->make_id(other), nccl_result::success);
   EXPECT_NE(id, other);
+  // NCCL's bootstrap: a number of 64 bits, then the address that it listens on.
+  sockaddr_in where{};
+  std::memcpy(&where, id.data() + sizeof(std::uint64_t), sizeof where);
+  ASSERT_EQ(where.sin_family, AF_INET);
+  EXPECT_EQ(ntohl(where.sin_addr.s_addr), INADDR_LOOPBACK);
   if (ask_driver().devices > 0)
     return;
   nccl_handle* made = nullptr;

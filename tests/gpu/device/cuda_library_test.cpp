@@ -41,7 +41,7 @@ TEST(device_choice, nonsense_is_refused) {
 
 std::string problem_of(const char* choice, const std::filesystem::path& file = "/nowhere/libparcae_cuda.so") {
   try {
-    return std::to_string(open_gpus(parse_device_choice(choice), file).size()) + " opened";
+    return std::to_string(open_gpus(parse_device_choice(choice), file, nccl_reach::host).size()) + " opened";
   } catch (const device_error& e) {
     return e.what();
   }

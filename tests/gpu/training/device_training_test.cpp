@@ -30,7 +30,7 @@ const first_gpu& gpu() {
   static const first_gpu& result = *[] {
     auto* x = new first_gpu{nullptr, ask_driver().problem};
     if (x->problem.empty()) {
-      x->it = std::move(open_gpus(parse_device_choice("cuda:0"), cuda_library_file()).front());
+      x->it = std::move(open_gpus(parse_device_choice("cuda:0"), cuda_library_file(), nccl_reach::host).front().on);
       make_libtorch_exact();
     }
     return x;
