@@ -217,11 +217,24 @@ private:
     say(fmt::format("freeze of {:.1f} s: {}", static_cast<double>(time.count()) / 1000, fmt::join(names, " ")));
     ++counts_["freeze"];
     for (const auto& name : names) {
-      if (time >= deadly_freeze)
-        done_to(name, "frozen", clock::now() + time + 2s); // until it was heard again
+      done_to(name, "frozen");
       cluster_.node(name).signal(SIGSTOP);
-      due_.emplace(clock::now() + time, [this, name] { cluster_.node(name).signal(SIGCONT); });
+      due_.emplace(clock::now() + time, [this, name, began = clock::now()] { thaw(name, began); });
     }
+  }
+
+  /// Later than was meant if the manager took its time to answer: what counts is how long it really stood still.
+  void thaw(const std::string& name, clock::time_point began) {
+    cluster_.node(name).signal(SIGCONT);
+    auto& deeds = members_.at(name).deeds;
+    const auto deed =
+        std::ranges::find_if(deeds, [&](const auto& x) { return x.from >= began - 1ms && x.what == "frozen"; });
+    if (deed == deeds.end())
+      return;
+    if (clock::now() - began < deadly_freeze)
+      deeds.erase(deed);
+    else
+      deed->to = std::min(deed->to, clock::now() + 2s); // until it was heard again
   }
 
   void announce(const std::vector<std::string>& names) {
