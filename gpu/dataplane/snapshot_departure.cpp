@@ -21,8 +21,8 @@ std::shared_ptr<const snapshot> accounted(snapshot x, const departure& by) {
   for (const auto& shard : x.shards)
     for (const auto& part : shard->parts)
       bytes += part.size();
-  const auto whole = std::make_shared<accounted_snapshot>(std::move(x), by.account ? by.account(bytes)
-                                                                                   : std::shared_ptr<const void>());
+  accounted_snapshot y{std::move(x), by.account ? by.account(bytes) : std::shared_ptr<const void>()};
+  const auto whole = std::make_shared<accounted_snapshot>(std::move(y));
   return {whole, &whole->what};
 }
 

@@ -3,6 +3,8 @@
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/dataplane/staged_communicator.hpp"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <chrono>
 #include <span>

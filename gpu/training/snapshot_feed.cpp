@@ -53,8 +53,10 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
     if (takers.empty())
       continue;
     auto& state = store.at(layer);
-    auto& leaves =
-        x.layers.emplace_back(layer, state.at, std::vector<departure::part>(), std::move(takers), std::promise<void>());
+    auto& leaves = x.layers.emplace_back();
+    leaves.number = layer;
+    leaves.at = state.at;
+    leaves.takers = std::move(takers);
     for (const auto& part : state.parts())
       leaves.parts.push_back({on_.memory_of(part), std::make_shared<at::Tensor>(part)});
     if (!from_host)

@@ -79,7 +79,7 @@ public:
     for (const auto& x : devices) {
       nccl_access own{.slot = {}, .allowed = allowed, .problem = x.nccl_problem, .trusts_network = trusts_network};
       if (x.nccl)
-        own.slot = std::make_shared<nccl_slot>(*x.on, *x.nccl, on_stuck);
+        own.slot.reset(new nccl_slot{*x.on, *x.nccl, on_stuck});
       slots_.push_back(std::move(own));
     }
   }
