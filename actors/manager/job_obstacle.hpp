@@ -2,6 +2,7 @@
 
 // Whether a job could run on the instances that are there. Pure.
 
+#include "protocols/values/costs.hpp"
 #include "protocols/values/job_specification.hpp"
 
 #include <cstdint>
