@@ -77,42 +77,52 @@ data_loader::~data_loader() {
 
 void data_loader::begin(load x) {
   const lock held(mutex_);
-  wanted_ = true;
-  if (is_loading_)
-    return; // its answer is to come
-  if (data_ && !data_->spoiled())
-    return options_.report_to(loaded{x.job, data_->digest(), whole_digest_});
-  data_.reset();
-  whole_digest_.clear();
-  is_loading_ = stop_ = true;
-  thread_ = std::thread([this, x = std::move(x), before = std::move(thread_)]() mutable {
+  if (closed_)
+    return;
+  if (held_ && held_->job == x.job) {
+    if (!held_->data)
+      return; // its answer is to come
+    if (!held_->data->spoiled())
+      return options_.report_to(loaded{x.job, held_->data->digest(), held_->whole_digest});
+  }
+  let_go();
+  held_ = std::make_shared<holding>();
+  held_->job = x.job;
+  thread_ = std::thread([this, x = std::move(x), mine = held_, before = std::move(thread_)]() mutable {
     if (before.joinable())
-      before.join(); // it reads for a digest, and has been told to stop
-    run(x);
+      before.join(); // it has been told to stop
+    run(x, *mine);
   });
 }
 
-void data_loader::forget() {
+void data_loader::forget(const job_id& job) {
   const lock held(mutex_);
-  wanted_ = false;
-  stop_ = true;
-  data_.reset();
+  if (held_ && held_->job == job)
+    let_go();
 }
 
 void data_loader::close() {
   const lock held(mutex_);
-  closed_ = stop_ = true;
-  end_.request_stop();
+  closed_ = true;
+  let_go();
 }
 
-void data_loader::run(const load& x) {
+void data_loader::let_go() {
+  if (!held_)
+    return;
+  held_->away.request_stop();
+  held_->stop = true;
+  held_.reset();
+}
+
+void data_loader::run(const load& x, holding& mine) {
   std::shared_ptr<const dataset> data;
   report answer;
   try {
     if (options_.on_fault_point)
       options_.on_fault_point({"load", {}, 0, 0});
     require_precision(x.specification, options_.on);
-    fetch_all(x.specification, options_.data, end_.get_token());
+    fetch_all(x.specification, options_.data, mine.away.get_token());
     load_model(x.specification, options_.data);
     data = shared_dataset(x.specification, options_.data);
     answer = loaded{x.job, data->digest(), {}};
@@ -125,35 +135,33 @@ void data_loader::run(const load& x) {
   }
   {
     const lock held(mutex_);
-    is_loading_ = false;
-    if (closed_)
+    if (held_.get() != &mine)
       return;
     options_.report_to(std::move(answer));
-    if (!wanted_ || !data)
-      return;
-    data_ = data;
-    stop_ = false;
+    if (!data)
+      return held_.reset(); // asked again, it tries again
+    mine.data = std::move(data);
   }
-  read_whole(x.job, *data);
+  read_whole(mine);
 }
 
 // Beside training, which goes first.
-void data_loader::read_whole(const job_id& job, const dataset& data) {
+void data_loader::read_whole(holding& mine) {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
   report answer;
   std::string whole;
   try {
-    whole = data.whole_digest(stop_);
+    whole = mine.data->whole_digest(mine.stop);
     if (whole.empty())
       return;
-    answer = loaded{job, data.digest(), whole};
+    answer = loaded{mine.job, mine.data->digest(), whole};
   } catch (const data_error& e) {
     answer = failed{{}, failure::data, 0, e.what(), {}};
   }
   const lock held(mutex_);
-  if (stop_)
+  if (held_.get() != &mine)
     return;
-  whole_digest_ = std::move(whole);
+  mine.whole_digest = std::move(whole);
   options_.report_to(std::move(answer));
 }
 

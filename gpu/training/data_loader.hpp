@@ -23,27 +23,35 @@ public:
   ~data_loader();
 
   /// Answers LOADED, or FAILED, at once if the data is there, and once if asked again while it is being loaded. Of
-  /// large data LOADED comes once more, when all of it was read; training does not wait for that.
+  /// large data LOADED comes once more, when all of it was read; training does not wait for that. Data of another job
+  /// goes, and there is no answer for it any more.
   void begin(load x);
-  void forget();
+  /// There is no answer for that job any more. Of another job's data nothing is forgotten: FORGET waits for the step in
+  /// progress, and the LOAD of the next job does not.
+  void forget(const job_id& job);
   /// There will be no answer any more.
   void close();
 
 private:
-  void run(const load& x);
-  void read_whole(const job_id& job, const dataset& data);
+  /// What one LOAD asked for. Who works on it holds it; it is wanted while it is held_.
+  struct holding {
+    job_id job;
+    std::stop_source away;               ///< of copying what URLs name
+    std::atomic<bool> stop = false;      ///< reading all of it
+    std::shared_ptr<const dataset> data; ///< none while it is being loaded; with mutex_ held
+    std::string whole_digest;            ///< of large data, once all of it was read; with mutex_ held
+  };
+
+  void run(const load& x, holding& mine);
+  void read_whole(holding& mine);
+  void let_go() NEEDS_LOCK(mutex_);
 
   const executor_options& options_;
   const std::function<void()> killed_;
   mutex mutex_;
-  std::shared_ptr<const dataset> data_ GUARDED_BY(mutex_);
-  bool wanted_ GUARDED_BY(mutex_) = false;
-  bool is_loading_ GUARDED_BY(mutex_) = false;
+  std::shared_ptr<holding> held_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
-  std::string whole_digest_ GUARDED_BY(mutex_); ///< of large data_, once all of it was read
-  std::atomic<bool> stop_ = false;              ///< reading all of it; set with mutex_ held
-  std::stop_source end_;                        ///< of copying what URLs name
-  std::thread thread_;                          ///< begun with mutex_ held
+  std::thread thread_; ///< begun with mutex_ held
 };
 
 } // namespace parcae

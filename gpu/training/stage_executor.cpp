@@ -353,7 +353,7 @@ private:
 
   void handle(const forget& x) {
     feed_.forget(x.job);
-    loader_.forget();
+    loader_.forget(x.job);
     std::shared_ptr<generation_state> old_current, old_next;
     const lock held(mutex_);
     if (current_ && current_->what.job == x.job) {
