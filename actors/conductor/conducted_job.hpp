@@ -25,6 +25,8 @@ struct conductor_options {
   milliseconds return_limit{5'000};  ///< for ranks to be back, from the first on, after a manager was started again
   /// For the others, once each stage of a generation that trains no more has answered: they are not needed.
   milliseconds rest_limit{1'000};
+  /// For the others, once who has answered the ABORT holds each stage: a rank stops within this, or its process ends.
+  milliseconds stop_limit{2'000};
   milliseconds prepare_limit{60'000};
   milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s
   milliseconds progress_limit{30'000}; ///< no commit for max(this, 10 × the median step): abort

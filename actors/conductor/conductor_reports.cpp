@@ -105,6 +105,8 @@ void conductor::machine::await_rest() {
   if (stand_.now == recovering && each_stage_answered({}) &&
       (had_ended({}) || !generations_.current->stopped_ranks.empty()))
     stand_.limit = std::min(*stand_.limit, now_ + job_.options.rest_limit);
+  if (stand_.now == aborting && !generations_.current->lacks_stage())
+    stand_.limit = std::min(*stand_.limit, now_ + job_.options.stop_limit);
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state&, const active& x) {
