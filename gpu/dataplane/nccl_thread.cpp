@@ -89,7 +89,7 @@ void nccl_work::warm(clock::time_point end) {
     return;
   constexpr std::size_t part = 256;
   warmth_ = slot_->on.allocate(2 * part * size_);
-  require(slot_->calls.start_group(), "connecting");
+  start_group("connecting");
   for (std::uint32_t peer = 0; peer < size_; ++peer) {
     if (peer == self_)
       continue;
@@ -97,7 +97,7 @@ void nccl_work::warm(clock::time_point end) {
     require(slot_->calls.send(handle_, peer, at, part, *stream_), "connecting");
     require(slot_->calls.receive(handle_, peer, at + part, part, *stream_), "connecting");
   }
-  require(slot_->calls.end_group(), "connecting");
+  end_group("connecting");
   settle("connecting", end);
   const auto warm = stream_->record();
   while (!warm->done()) {
@@ -159,7 +159,7 @@ void nccl_work::give(group x) {
   bool empty = true; // of messages without bytes
   const auto start = [&] {
     if (std::exchange(empty, false))
-      require(slot_->calls.start_group(), "a group");
+      start_group("a group");
   };
   for (const auto& m : x.sends)
     if (!m->bytes.empty()) {
@@ -172,7 +172,7 @@ void nccl_work::give(group x) {
       require(slot_->calls.receive(handle_, x.peer, m->bytes.data(), m->bytes.size(), *stream_), "receiving");
     }
   if (!empty) {
-    require(slot_->calls.end_group(), "a group");
+    end_group("a group");
     settle("a group", std::nullopt); // only now the stream has it
   }
   x.moved = stream_->record();
@@ -185,6 +185,16 @@ void nccl_work::give(group x) {
   giving_.reset();
   under_way_.push_back(std::move(x));
   changed_.notify_all();
+}
+
+void nccl_work::start_group(const char* what) {
+  require(slot_->calls.start_group(), what);
+  in_group_ = true;
+}
+
+void nccl_work::end_group(const char* what) {
+  in_group_ = false;
+  require(slot_->calls.end_group(), what);
 }
 
 /// What a call says, or the communicator after it.
@@ -233,6 +243,8 @@ void nccl_work::leave() {
   if (made_id_ && !was_ready_)
     allowed_->note_failed();
   try {
+    if (in_group_) // a call within it failed: it moves nothing, and abort would do nothing before its end
+      slot_->calls.end_group();
     if (handle_)
       slot_->calls.abort(handle_);
     // Events of the device say when its work is over: what is cut off may still be at its last bytes.

@@ -101,6 +101,8 @@ private:
   void warm(clock::time_point end);
   void serve();
   void give(group x);
+  void start_group(const char* what);
+  void end_group(const char* what);
   void require(nccl_result x, const char* what);
   void settle(const char* what, std::optional<clock::time_point> end);
   void pause();
@@ -144,7 +146,7 @@ private:
 
   // NCCL's thread's.
   nccl_id sent_id_{}; ///< participant 0: what goes to the others
-  bool made_id_ = false, was_ready_ = false, in_slot_ = false;
+  bool made_id_ = false, was_ready_ = false, in_slot_ = false, in_group_ = false;
   nccl_handle* handle_ = nullptr;
   std::unique_ptr<stream> stream_;
   device_memory warmth_; ///< what goes to and fro once

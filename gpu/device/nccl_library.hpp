@@ -49,8 +49,8 @@ public:
   /// Within a group. `on` is a stream of the device, the same in a group.
   virtual nccl_result send(nccl_handle* x, std::uint32_t to, const void* bytes, std::size_t n, stream& on) = 0;
   virtual nccl_result receive(nccl_handle* x, std::uint32_t from, void* bytes, std::size_t n, stream& on) = 0;
-  /// Gives up what the communicator has in the stream, which ends without error and with anything in what was to be
-  /// received, and the communicator.
+  /// Not within a group. Gives up what the communicator has in the stream, which ends without error and with anything
+  /// in what was to be received, and the communicator.
   virtual nccl_result abort(nccl_handle* x) = 0;
   /// Of the last thing that went wrong, one line; empty: it says nothing.
   virtual std::string last_error(nccl_handle* x) = 0;

@@ -34,6 +34,7 @@ struct double_operation {
 struct double_group {
   std::vector<double_operation> operations;
   stream* on = nullptr;
+  bool failed = false;                                     ///< a call within it
   std::uint64_t events = 0;                                ///< of the stream, when the group was ended
   std::map<std::uint32_t, const double_group*> other_ends; ///< by participant
 };
@@ -124,6 +125,10 @@ public:
       result = nccl_result::system_error;
     else if (!released_)
       result = f();
+    if (faulty && fault == nccl_fault::fail && which == nccl_call::end_group)
+      by.open.reset();
+    else if (faulty && fault == nccl_fault::fail && by.open)
+      by.open->failed = true;
     if (faulty && fault == nccl_fault::garble && by.open)
       by.open->operations.back().garbled = true;
     if (faulty && fault == nccl_fault::spoil)
@@ -193,6 +198,8 @@ public:
 
   nccl_result end_group(double_participant& by) {
     const auto g = std::exchange(by.open, nullptr);
+    if (g && g->failed)
+      return nccl_result::system_error;
     if (!g || !by.open_on) {
       note("the end of no group");
       return nccl_result::invalid_usage;
@@ -208,6 +215,8 @@ public:
     auto& x = at(of);
     if (x.aborted)
       note("a second abort");
+    if (x.by->open)
+      note("an abort in a group, of which it would be a part");
     x.aborted = true;
     return nccl_result::success;
   }
@@ -326,8 +335,8 @@ private:
       note_ends(from, to);
       note_ends(to, from);
       std::memcpy(memory_of(to), memory_of(from), std::min(from.what.n, to.what.n));
-      if (from.what.garbled && to.what.n > 0)
-        *memory_of(to) ^= std::byte{1};
+      if (from.what.garbled && to.what.n > 0) // of a float: four times as much, or a fourth
+        memory_of(to)[std::min<std::size_t>(to.what.n, 4) - 1] ^= std::byte{1};
       from.done = to.done = true;
       q.sends.pop_front();
       q.receives.pop_front();

@@ -301,14 +301,17 @@ TEST(nccl_communicator, an_abort_that_never_returns) {
   }
 }
 
-// given: errors of calls, and of the communicator's state / expected: messages fail at both ends, with the reason at
-// one
+// given: errors of calls, within a group too, and of the communicator's state / expected: messages fail at both ends,
+// with the reason at one
 TEST(nccl_communicator, says_what_nccl_says) {
-  for (const auto what : {nccl_fault::fail, nccl_fault::spoil}) {
+  const std::pair<nccl_call, nccl_fault> table[] = {{nccl_call::receive, nccl_fault::fail},
+                                                    {nccl_call::end_group, nccl_fault::fail},
+                                                    {nccl_call::end_group, nccl_fault::spoil}};
+  for (const auto& [where, what] : table) {
     pair_by_nccl x;
     x.connect();
     x.take_over();
-    x.world.plan(1, nccl_call::end_group, 1, what);
+    x.world.plan(1, where, 1, what);
     const auto sent = x.members[0]->post(7, 1, true, 0, 1000);
     const auto received = x.members[1]->post(7, 0, false, 0, 1000);
     const auto failure = what_of([&] {

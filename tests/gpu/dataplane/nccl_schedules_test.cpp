@@ -206,6 +206,17 @@ std::size_t count_of(const char* folder) {
   return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
+/// That is given out of the devices, in bytes.
+std::vector<std::uint64_t> memory_taken(std::uint32_t devices) {
+  std::vector<std::uint64_t> result;
+  for (std::uint32_t i = 0; i < devices; ++i) {
+    auto& x = late_fake_device(i);
+    x.begin_peak();
+    result.push_back(x.peak_bytes());
+  }
+  return result;
+}
+
 } // namespace
 
 // given: 500 schedules: in some call of one participant it dies, stands still, or NCCL fails, and at times another's
@@ -227,6 +238,7 @@ TEST(nccl_schedules, every_survivor_aborts) {
     if (const auto now = count_of("/proc/self/task"); now != threads)
       threads = now, since = steady::now();
   const auto files = count_of("/proc/self/fd");
+  const auto memory = memory_taken(lanes * width);
 
   std::atomic<std::uint64_t> next = 0;
   std::mutex mutex;
@@ -248,6 +260,7 @@ TEST(nccl_schedules, every_survivor_aborts) {
       << count_of("/proc/self/task") << " threads, " << threads << " before";
   EXPECT_TRUE(eventually([&] { return count_of("/proc/self/fd") == files; }))
       << count_of("/proc/self/fd") << " descriptors, " << files << " before";
+  EXPECT_EQ(memory_taken(lanes * width), memory);
   std::cout << "done " << ends[end_of::done] << ", stayed below " << ends[end_of::stayed_below] << ", aborted "
             << ends[end_of::aborted] << ", process to end " << ends[end_of::process] << ", killed "
             << ends[end_of::killed] << "\n";
