@@ -3,6 +3,7 @@
 #include "gpu/dataplane/nccl_work.hpp"
 #include "protocols/base/text.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -133,6 +134,32 @@ private:
 };
 
 } // namespace
+
+void nccl_breaks::note_use(std::vector<slot_id> ranks) {
+  std::ranges::sort(ranks);
+  const lock held(mutex_);
+  if (!has_all(ranks))
+    in_a_row_ = 0;
+  ranks_ = std::move(ranks);
+}
+
+void nccl_breaks::note_break(const std::string& why) {
+  const lock held(mutex_);
+  ++in_a_row_;
+  why_ = why;
+}
+
+std::string nccl_breaks::problem_among(std::vector<slot_id> ranks) const {
+  std::ranges::sort(ranks);
+  const lock held(mutex_);
+  if (in_a_row_ < most_in_a_row || !has_all(ranks))
+    return {};
+  return "NCCL broke " + std::to_string(in_a_row_) + " times in a row, and no rank was lost; the last time: " + why_;
+}
+
+bool nccl_breaks::has_all(const std::vector<slot_id>& ranks) const {
+  return std::ranges::includes(ranks, ranks_);
+}
 
 std::unique_ptr<nccl_communicator> make_nccl_communicator(std::unique_ptr<communicator> below,
                                                           std::unique_ptr<communicator> notes,

@@ -4,6 +4,8 @@
 
 #include "gpu/dataplane/communicator.hpp"
 #include "gpu/device/nccl_library.hpp"
+#include "protocols/base/locks.hpp"
+#include "protocols/values/ids.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -20,6 +22,28 @@ struct nccl_limits {
   std::chrono::milliseconds end{2'000};   ///< for the device's and NCCL's work after abort()
 };
 
+/// How often NCCL broke in use, so that nobody loses steps to it for ever. Who was lost is no rank of the next
+/// generation; if all are, it was NCCL, or what it goes along. Any thread.
+class nccl_breaks {
+public:
+  static constexpr std::uint32_t most_in_a_row = 3;
+
+  /// NCCL moves something between these ranks from now on. What is known stays if all the last ones are among them.
+  void note_use(std::vector<slot_id> ranks);
+  /// And that ended as it should not, in one line.
+  void note_break(const std::string& why);
+  /// Why these ranks are to do without it, in one line; empty: they need not.
+  std::string problem_among(std::vector<slot_id> ranks) const;
+
+private:
+  bool has_all(const std::vector<slot_id>& ranks) const NEEDS_LOCK(mutex_);
+
+  mutable mutex mutex_;
+  std::vector<slot_id> ranks_ GUARDED_BY(mutex_); ///< that used it last, sorted
+  std::uint32_t in_a_row_ GUARDED_BY(mutex_) = 0;
+  std::string why_ GUARDED_BY(mutex_); ///< the last time
+};
+
 /// NCCL on a slot's device, for one communicator after the other. Any thread.
 struct nccl_slot {
   device& on; ///< until the process ends, as the library: NCCL's thread may be lost
@@ -31,6 +55,7 @@ struct nccl_slot {
 
   std::atomic<bool> busy = false; ///< a communicator is not yet ended: no other one runs
   std::atomic<bool> lost = false; ///< a call never returned: there will be no other one
+  nccl_breaks breaks{};
 };
 
 /// Of the process. Each communicator that could not be made leaves a thread and a socket of NCCL's in the process of

@@ -111,6 +111,7 @@ void generation_state::run_transfer(const executor_options& options, layer_store
     if (!aborted)
       transferred = failed{what.next, kind, 0, e.what(), inventory_of(store)};
     end();
+    transport->note_end();
   };
   try {
     transport->begin_transfer(*comm, at);

@@ -39,7 +39,20 @@ std::string rank_transport::obstacle() const {
                                     [&](const participant& x) { return x.host == all[self_].host; });
   if (!one_host && !nccl.trusts_network)
     return "NCCL neither authenticates nor encrypts: between hosts it needs parcae-node --trust-network";
-  return {};
+  return nccl.slot->breaks.problem_among(ranks());
+}
+
+std::vector<slot_id> rank_transport::ranks() const {
+  std::vector<slot_id> result;
+  for (std::uint32_t i = 0; i < what_.target.ranks(); ++i)
+    result.push_back(what_.target.participants[i].slot);
+  return result;
+}
+
+void rank_transport::take_over() {
+  nccl_->take_over();
+  options_.nccl.slot->breaks.note_use(ranks());
+  moves_ = true;
 }
 
 std::unique_ptr<communicator> rank_transport::connect(std::unique_ptr<communicator> below, data_port& port,
@@ -90,18 +103,25 @@ void rank_transport::begin_transfer(communicator& comm, const version& at) {
     comm.wait(x, exchange_limit);
   if (std::ranges::find(heard_, std::byte{}) != heard_.end())
     return;
-  nccl_->take_over();
+  take_over();
   moves_shards_ = true;
 }
 
 void rank_transport::end_transfer() {
-  if (std::exchange(moves_shards_, false))
-    nccl_->give_back();
+  if (!std::exchange(moves_shards_, false))
+    return;
+  nccl_->give_back();
+  moves_ = false;
 }
 
 void rank_transport::leave() {
   if (nccl_)
     nccl_->leave();
+}
+
+void rank_transport::note_end() {
+  if (std::exchange(moves_, false))
+    options_.nccl.slot->breaks.note_break(nccl_->state().problem);
 }
 
 bool rank_transport::begin_step() {
@@ -111,7 +131,7 @@ bool rank_transport::begin_step() {
     nccl_->begin();
   if (!std::exchange(agreed_, false))
     return false;
-  nccl_->take_over();
+  take_over();
   return true;
 }
 

@@ -37,6 +37,8 @@ public:
   void end_transfer();
   /// Its generation has stopped: there can be another communicator of NCCL's.
   void leave();
+  /// Its generation was aborted, or its transfer failed: counts if NCCL moved tensors then (nccl_breaks).
+  void note_end();
 
   /// Before a step. NCCL is made behind the second one: the first has loaded all that the device computes with, which
   /// may wait for NCCL's work there, and that for another rank. True: from here on NCCL moves tensors. Throws
@@ -51,6 +53,8 @@ public:
 
 private:
   std::string obstacle() const;
+  std::vector<slot_id> ranks() const;
+  void take_over();
 
   const prepare& what_;
   const std::uint32_t self_;
@@ -60,6 +64,7 @@ private:
   std::string reason_;                  ///< null, though wanted: why; one line
   std::vector<std::byte> said_, heard_; ///< before a transfer: of this rank, and of all
   bool moves_shards_ = false;
+  bool moves_ = false; ///< NCCL, something
   std::uint64_t steps_ = 0;
   bool begun_ = false;
   bool agreed_ = false;

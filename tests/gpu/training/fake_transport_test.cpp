@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -293,6 +294,40 @@ TEST(fake_transport_shards, that_come_wrong_are_refused) {
   ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
   EXPECT_TRUE(source) << "nothing was to be moved between ranks";
   EXPECT_THAT(cluster.log(), Contains(HasSubstr("did not come as w")));
+  EXPECT_EQ(cluster.final_digest(), expected);
+  EXPECT_THAT(nccl.world.violations(), IsEmpty());
+}
+
+// given: NCCL that breaks at one rank in each generation, and nobody is lost / expected: after three generations the
+// job stays on TCP and says why, with the undisturbed run's bits
+TEST(fake_transport_failures, are_not_repeated_for_ever) {
+  auto job = small_batches("gpt");
+  job.steps = 20;
+  const auto expected = undisturbed_digest(job, {one_for_each});
+  nccl_of_cluster nccl(1);
+  std::atomic<std::uint32_t> taken_over = 0;
+  executor_cluster cluster(job);
+  cluster.workers = nccl.workers();
+  cluster.planner = [&](std::uint32_t slots, const auto&) {
+    return slots < 4 ? configuration{0, 0, {}, 0, "too few"} : shape(job, 2, 2);
+  };
+  cluster.add_keeper("keeper");
+  cluster.add_worker("w0");
+  std::mutex mutex;
+  std::set<std::uint64_t> broken;
+  cluster.add_worker("w1", [&](const fault_point& at) {
+    const std::lock_guard held(mutex);
+    if (std::string_view(at.phase) == "take_over" && broken.insert(at.at.value).second)
+      nccl.world.plan(4, nccl_call::send, 1, nccl_fault::fail);
+    return fault_action::none;
+  });
+  ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+  EXPECT_EQ(broken.size(), nccl_breaks::most_in_a_row);
+  EXPECT_EQ(cluster.view().current.value, 1 + nccl_breaks::most_in_a_row);
+  for (const auto& [rank, x] : cluster.view().transports) {
+    EXPECT_EQ(x.by, "tcp");
+    EXPECT_THAT(x.reason, HasSubstr("NCCL broke 3 times in a row, and no rank was lost; the last time: "));
+  }
   EXPECT_EQ(cluster.final_digest(), expected);
   EXPECT_THAT(nccl.world.violations(), IsEmpty());
 }

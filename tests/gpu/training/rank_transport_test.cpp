@@ -162,5 +162,85 @@ TEST(rank_transport, what_one_cannot_nobody_begins) {
   }
 }
 
+/// One use of NCCL that ended so; whether it was tried.
+bool broke_among(two_ranks& x) {
+  x.connect();
+  for (auto& r : x.ranks) {
+    r->begin_step();
+    r->begin_step();
+  }
+  if (!x.reason(0).empty())
+    return false;
+  for (auto& r : x.ranks) {
+    EXPECT_TRUE(eventually([&] { return r->is_ready(); })) << r->state().reason;
+    r->agree();
+  }
+  for (auto& r : x.ranks)
+    EXPECT_TRUE(r->begin_step());
+  for (auto& end : x.ends)
+    end->abort();
+  for (auto& r : x.ranks) {
+    r->note_end();
+    r->note_end(); // as ABORT may come twice
+  }
+  for (auto& end : x.ends)
+    end.reset();
+  ++x.ports.plan.next.value;
+  return true;
+}
+
+// given: NCCL that breaks in each generation of the same ranks / expected: after three there is no fourth, and the
+// reason is said; once one of them is not there any more it is tried again, and as often
+TEST(rank_transport, what_breaks_is_not_tried_for_ever) {
+  two_ranks x("nccl");
+  for (int lives = 1; lives <= 2; ++lives) {
+    for (std::uint32_t i = 0; i < nccl_breaks::most_in_a_row; ++i)
+      EXPECT_TRUE(broke_among(x)) << i;
+    EXPECT_FALSE(broke_among(x));
+    EXPECT_THAT(x.reason(0), HasSubstr("NCCL broke 3 times in a row, and no rank was lost; the last time: aborted"));
+    x.ports.plan.target.participants[1].slot.life.value += 1;
+    x.options[1].self = x.ports.plan.target.participants[1].slot;
+    x.options[1].nccl.slot = std::make_shared<nccl_slot>(fake_device(1), x.world.library(1), [](const std::string&) {});
+    ++x.ports.plan.next.value;
+  }
+}
+
+// given: who used NCCL when it broke, and who is to use it then / expected: only breaks in a row of ranks that are all
+// still there count
+TEST(nccl_breaks, count_while_nobody_is_lost) {
+  const auto named = [](const std::string& letters) {
+    std::vector<slot_id> result;
+    for (const char x : letters)
+      result.push_back({std::string(1, x), {1}, 0});
+    return result;
+  };
+  struct row {
+    std::vector<std::string> broke;
+    std::string next;
+    bool may;
+  };
+  const row table[] = {
+      {{}, "ab", true},
+      {{"ab", "ab"}, "ab", true},
+      {{"ab", "ab", "ab"}, "ab", false},
+      {{"ab", "ba", "ab"}, "ba", false},
+      {{"ab", "ab", "ab"}, "abc", false},          // one joins
+      {{"ab", "abc", "abc"}, "abc", false},        // joined in between
+      {{"abc", "abc", "abc"}, "ab", true},         // one was lost
+      {{"abc", "ab", "abc"}, "abc", true},         // one was lost in between, and came back
+      {{"abc", "abd", "abe", "abf"}, "abg", true}, // one was lost each time
+      {{"abc", "abc", "ab", "ab"}, "ab", true},
+      {{"abc", "abc", "ab", "ab", "ab"}, "ab", false},
+  };
+  for (const auto& [broke, next, may] : table) {
+    nccl_breaks x;
+    for (const auto& ranks : broke) {
+      x.note_use(named(ranks));
+      x.note_break("why");
+    }
+    EXPECT_EQ(x.problem_among(named(next)).empty(), may) << ::testing::PrintToString(broke) << " " << next;
+  }
+}
+
 } // namespace
 } // namespace parcae
