@@ -3,7 +3,7 @@
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/dataplane/staged_communicator.hpp"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <chrono>
@@ -114,6 +114,8 @@ void generation_state::run_transfer(const executor_options& options, layer_store
     transport->note_end();
   };
   try {
+    if (!on.of().facts().host && what.specification.transport == "nccl")
+      checksums_of({at::empty({1}, on.floats())}); // loads what makes them, before NCCL moves shards
     transport->begin_transfer(*comm, at);
     const auto received = move_shards(options, store, at);
     transport->end_transfer();
@@ -133,16 +135,17 @@ void generation_state::run_transfer(const executor_options& options, layer_store
 }
 
 std::vector<std::uint64_t> generation_state::checksums_of(const std::vector<at::Tensor>& parts) const {
-  const auto sums = at::zeros({static_cast<std::int64_t>(parts.size())}, on.wholes());
-  auto* next = static_cast<std::uint64_t*>(sums.data_ptr());
-  for (const auto& part : parts) {
-    if (const auto memory = on.memory_of(part); memory.on)
-      on.compute().checksum_parts(memory.bytes.data(), memory.bytes.size(), 0, next);
-    ++next;
-  }
+  const auto sums = at::empty({static_cast<std::int64_t>(parts.size())}, on.wholes());
+  auto* to = static_cast<std::uint64_t*>(sums.data_ptr());
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (const auto memory = on.memory_of(parts[i]); memory.on)
+      on.compute().checksum_parts(memory.bytes.data(), memory.bytes.size(), 0, to + i);
   const auto here = sums.to(at::kCPU);
   const auto* came = static_cast<const std::uint64_t*>(here.const_data_ptr());
-  return {came, came + parts.size()};
+  std::vector<std::uint64_t> result;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    result.push_back(on.memory_of(parts[i]).on ? came[i] : 0);
+  return result;
 }
 
 std::uint64_t generation_state::move_shards(const executor_options& options, layer_store& store, const version& at) {

@@ -40,8 +40,10 @@ public:
   /// Its generation was aborted, or its transfer failed: counts if NCCL moved tensors then (nccl_breaks).
   void note_end();
 
-  /// Before a step. NCCL is made behind the second one: the first has loaded all that the device computes with, which
-  /// may wait for NCCL's work there, and that for another rank. True: from here on NCCL moves tensors. Throws
+  /// Whether all that is to be computed while NCCL moves tensors has to be loaded in the step that comes. Loading may
+  /// wait for what the device has to do, NCCL's work for another rank, and that for what this one loads.
+  bool may_load() const { return nccl_ && steps_ == 0; }
+  /// Before a step. NCCL is made behind the second one. True: from here on NCCL moves tensors. Throws
   /// communication_error.
   bool begin_step();
   /// What goes into the commit exchange: NCCL is made and its connections are tried.

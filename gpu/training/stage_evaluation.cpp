@@ -23,6 +23,40 @@ sample_tensors stage_training::load_validation(std::uint64_t first, std::int64_t
   return {result.inputs.to(c_.on.place()), result.targets.to(c_.on.place())};
 }
 
+/// What the stage makes of a micro-batch, the last one its loss. `input` is the stage's, if that is not the first.
+at::Tensor stage_training::run_evaluation(const sample_tensors& samples, at::Tensor input) const {
+  forward_pass pass{.training = false, .pixels = &pixels_, .on = c_.on};
+  if (reads_samples()) {
+    if (stage_ == 0)
+      input = first_input(*c_.model, samples.inputs);
+    pass.extras = extra_inputs(*c_.model, samples.inputs);
+    pass.targets = samples.targets;
+  }
+  for (auto i = first_; i < last_; ++i) {
+    check_abort();
+    pass.buffers = c_.store->at(i).buffers;
+    input = layers_[i]->forward(parameters_[i - first_], input, pass).contiguous();
+  }
+  return stage_ + 1 == grid_.depth ? loss_of(*c_.model, input, pass.targets) : input;
+}
+
+// On zeros of all sizes that there will be: libraries choose kernels by them, and load what they choose.
+void stage_training::rehearse_evaluation() const {
+  const c10::NoGradGuard no_gradient;
+  const auto samples = job_.data.validation_samples();
+  for (const auto count : {std::min<std::uint64_t>(samples, job_.micro_batch), samples % job_.micro_batch}) {
+    if (count == 0)
+      continue;
+    const auto n = static_cast<std::int64_t>(count);
+    sample_tensors zeros;
+    if (reads_samples()) {
+      zeros = empty_samples(*c_.model, n);
+      zeros = {at::zeros_like(zeros.inputs, c_.on.place()), at::zeros_like(zeros.targets, c_.on.place())};
+    }
+    run_evaluation(zeros, stage_ > 0 ? at::zeros(batch_shape(first_ - 1, n), c_.on.floats()) : at::Tensor());
+  }
+}
+
 stage_training::evaluation stage_training::evaluate() {
   const c10::NoGradGuard no_gradient;
   const auto samples = job_.data.validation_samples();
@@ -43,26 +77,16 @@ stage_training::evaluation stage_training::evaluate() {
       const auto first = j * job_.micro_batch;
       const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(job_.micro_batch, samples - first));
       const tag what{channel::evaluation, at_.steps, static_cast<std::uint32_t>(j)};
+      const auto loaded = reads_samples() ? load_validation(first, count) : sample_tensors{};
       at::Tensor x;
-      forward_pass pass{.training = false, .pixels = &pixels_, .on = c_.on};
-      if (reads_samples()) {
-        auto loaded = load_validation(first, count);
-        x = first_input(*c_.model, loaded.inputs);
-        pass.extras = extra_inputs(*c_.model, loaded.inputs);
-        pass.targets = std::move(loaded.targets);
-      }
       if (stage_ > 0) {
         x = posted_input_ = at::empty(batch_shape(first_ - 1, count), c_.on.floats());
         c_.comm->wait(c_.comm->receive(c_.rank - 1, what, c_.on.memory_of(x)), peer_limit);
       }
-      for (auto i = first_; i < last_; ++i) {
-        check_abort();
-        fault("evaluate", static_cast<std::uint32_t>(j));
-        pass.buffers = c_.store->at(i).buffers;
-        x = layers_[i]->forward(parameters_[i - first_], x, pass).contiguous();
-      }
+      fault("evaluate", static_cast<std::uint32_t>(j));
+      x = run_evaluation(loaded, std::move(x));
       if (last_stage) {
-        losses.push_back({sums[replica - owned.first], loss_of(*c_.model, x, pass.targets), count});
+        losses.push_back({sums[replica - owned.first], std::move(x), count});
       } else {
         sent.emplace_back(c_.comm->send(c_.rank + 1, what, c_.on.memory_of(x)), x);
         if (sent.size() > grid_.depth) {
@@ -75,6 +99,7 @@ stage_training::evaluation stage_training::evaluate() {
     c_.comm->wait(ticket, peer_limit);
   for (const auto& x : losses) // none was waited for before
     x.sum += x.mean.item<double>() * static_cast<double>(x.samples);
+  c_.comm->check(); // before these count, as in own_contribution
   if (job_.patience > 0)
     conclude(sums);
   return {owned.first, std::move(sums)};

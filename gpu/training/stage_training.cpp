@@ -256,6 +256,8 @@ void stage_training::backward(std::uint32_t position) {
 const commit_result& stage_training::step() {
   const stopwatch time(clock_.of_step());
   drop_gradients();
+  if (c_.transport->may_load() && job_.evaluate_every > 0)
+    rehearse_evaluation();
   if (c_.transport->begin_step())
     fault("take_over");
   if (job_.reproducible)

@@ -135,6 +135,8 @@ private:
   void add_tied();
   void gather_statistics();
   void exchange();
+  at::Tensor run_evaluation(const sample_tensors& samples, at::Tensor input) const;
+  void rehearse_evaluation() const;
   void conclude(const std::vector<double>& sums);
   contribution own_contribution();
   std::vector<at::Tensor> counted_once(std::uint32_t layer) const;

@@ -53,7 +53,7 @@ pinned_memory pinned;
 /// A device's memory, in parts whose sizes are powers of two.
 class arena {
 public:
-  arena() {
+  explicit arena(std::uint32_t number) : of(number) {
     const int file = ::memfd_create("fake device", 0);
     if (file < 0 || ::ftruncate(file, arena_bytes) != 0)
       throw device_error("no memory for a fake device");
@@ -113,6 +113,8 @@ public:
     return static_cast<const std::byte*>(x) >= given_ && static_cast<const std::byte*>(x) < given_ + arena_bytes;
   }
   std::byte* readable(const void* x) const { return readable_ + (static_cast<const std::byte*>(x) - given_); }
+
+  const std::uint32_t of; ///< the device's number
 
 private:
   static std::byte* map(int file, int protection) {
@@ -184,48 +186,55 @@ public:
   std::atomic<std::uint64_t> records = 0;
 
   void add_values(float* to, const float* left, const float* right, std::size_t n) override {
-    work([=, this] { on().add_values(at(to), at(left), at(right), n); });
+    compute("add_values", [=, this] { on().add_values(at(to), at(left), at(right), n); });
   }
   void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
-    work([=, this] { on().add_values(at(to), at(left), at(right), n); });
+    compute("add_values", [=, this] { on().add_values(at(to), at(left), at(right), n); });
   }
   void round_values(bfloat16* to, const float* from, std::size_t n) override {
-    work([=, this] { on().round_values(at(to), at(from), n); });
+    compute("round_values", [=, this] { on().round_values(at(to), at(from), n); });
   }
   void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
                     std::size_t n) override {
     std::vector<const float*> all;
     for (const auto* x : sums)
       all.push_back(at(x));
-    work([=, this] { on().add_in_order(order, at(to), all, n); });
+    compute("add_in_order", [=, this] { on().add_in_order(order, at(to), all, n); });
   }
   void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
                   bfloat16* copy, std::size_t n) override {
-    work([=, this] { on().step_adamw(x, at(parameters), at(first), at(second), at(gradient), at(copy), n); });
+    compute("step_adamw",
+            [=, this] { on().step_adamw(x, at(parameters), at(first), at(second), at(gradient), at(copy), n); });
   }
   void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
                 std::size_t n) override {
-    work([=, this] { on().step_sgd(x, at(parameters), at(moment), at(gradient), at(copy), n); });
+    compute("step_sgd", [=, this] { on().step_sgd(x, at(parameters), at(moment), at(gradient), at(copy), n); });
   }
   void squared_norm(const float* x, std::size_t n, double* to) override {
-    work([=, this] { on().squared_norm(at(x), n, at(to)); });
+    compute("squared_norm", [=, this] { on().squared_norm(at(x), n, at(to)); });
   }
   void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
-    work([=, this] { on().checksum_parts(at(bytes), n, place, at(to)); });
+    compute("checksum_parts", [=, this] { on().checksum_parts(at(bytes), n, place, at(to)); });
   }
   void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
-    work([=, this] { on().draw_normal(at(to), n, seed, scale, first); });
+    compute("draw_normal", [=, this] { on().draw_normal(at(to), n, seed, scale, first); });
   }
   void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
-    work([=, this] { on().draw_uniform(at(to), n, seed, scale, first); });
+    compute("draw_uniform", [=, this] { on().draw_uniform(at(to), n, seed, scale, first); });
   }
   void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,
                    std::uint64_t first) override {
-    work([=, this] { on().drop_values(at(to), at(from), n, mask, first); });
+    compute("drop_values", [=, this] { on().drop_values(at(to), at(from), n, mask, first); });
   }
 
 private:
   stream& on() const { return below_->compute(); }
+
+  void compute(const char* name, std::function<void()> f) {
+    if (const auto see = watch_of_work())
+      see(memory_.of, name, {});
+    work(std::move(f));
+  }
 
   template <class Value>
   Value* at(Value* x) const {
@@ -290,7 +299,7 @@ private:
 
 class fake final : public device {
 public:
-  fake(std::uint32_t number, bool late) {
+  fake(std::uint32_t number, bool late) : memory_(number) {
     if (late)
       compute_ = std::make_unique<late_stream>(memory_);
     else
@@ -326,6 +335,9 @@ private:
   mutable arena memory_;
   std::unique_ptr<fake_stream> compute_;
 };
+
+std::mutex watch_mutex;
+work_watch watch;
 
 std::mutex devices_mutex;
 std::array<std::array<fake*, fake_devices>, 2> devices{}; ///< prompt, late; never destroyed: LibTorch keeps tensors
@@ -363,6 +375,16 @@ void give_work(stream& on, std::function<void()> f) {
 
 std::uint64_t events_of(const stream& x) {
   return dynamic_cast<const fake_stream&>(x).records;
+}
+
+void watch_work(work_watch f) {
+  const std::lock_guard held(watch_mutex);
+  watch = std::move(f);
+}
+
+work_watch watch_of_work() {
+  const std::lock_guard held(watch_mutex);
+  return watch;
 }
 
 bool is_given_out(const void* x, std::size_t bytes) {

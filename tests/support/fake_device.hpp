@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace parcae {
 
@@ -30,6 +31,13 @@ void give_work(stream& on, std::function<void()> f);
 
 /// How many events were recorded in it.
 std::uint64_t events_of(const stream& x);
+
+/// Sees what any of them is given to compute, before it is computed: kernels and LibTorch's operators by name, the
+/// latter with the types and sizes of their tensors. On any thread. Empty: nobody does.
+using work_watch = std::function<void(std::uint32_t number, const std::string& name, const std::string& sizes)>;
+void watch_work(work_watch f);
+/// For those who give LibTorch's. Empty: nobody sees it.
+work_watch watch_of_work();
 
 /// Whether these bytes are of memory that was allocated and not given back.
 bool is_given_out(const void* x, std::size_t bytes);

@@ -16,6 +16,8 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -113,10 +115,35 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 
+/// To whoever watches.
+void tell_of(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
+  const auto see = watch_of_work();
+  if (!see)
+    return;
+  std::optional<c10::DeviceIndex> on;
+  std::string sizes;
+  const auto add = [&](const at::Tensor& x) {
+    if (!x.defined())
+      return;
+    sizes += c10::str(" ", x.scalar_type(), x.sizes());
+    if (x.device().type() == fake_type)
+      on = x.device().index();
+  };
+  for (const auto& x : arguments)
+    if (x.isTensor())
+      add(x.toTensor());
+    else if (x.isTensorList())
+      for (const at::Tensor& y : x.toTensorList())
+        add(y);
+  if (on)
+    see(static_cast<std::uint32_t>(*on), name, sizes);
+}
+
 // Convolutions are asked of the device by names of their own.
 at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                     at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                     at::IntArrayRef output_padding, std::int64_t groups) {
+  tell_of("convolution", {x, weight});
   const auto here = [](const at::Tensor& y) { return y.to(at::kCPU); };
   const auto added = bias && bias->defined() ? std::optional(here(*bias)) : std::nullopt;
   return at::convolution(here(x), here(weight), added, stride, padding, dilation, transposed, output_padding, groups)
@@ -127,6 +154,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor>
 gradients_of_convolution(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& weight,
                          at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                          at::IntArrayRef output_padding, std::int64_t groups, std::array<bool, 3> wanted) {
+  tell_of("convolution_backward", {x, weight});
   const std::vector<std::int64_t> channels{gradient.size(1)};
   auto [of_x, of_weight, of_bias] = at::convolution_backward(gradient.to(at::kCPU), x.to(at::kCPU), weight.to(at::kCPU),
                                                              at::OptionalIntArrayRef(channels), stride, padding,
@@ -136,6 +164,7 @@ gradients_of_convolution(const at::Tensor& gradient, const at::Tensor& x, const 
 }
 
 void by_processor(const c10::OperatorHandle& x, torch::jit::Stack* stack) {
+  tell_of(x.operator_name().name, torch::jit::last(*stack, x.schema().arguments().size()));
   at::native::cpu_fallback(x, stack);
 }
 

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -329,6 +331,126 @@ TEST(fake_transport_failures, are_not_repeated_for_ever) {
     EXPECT_THAT(x.reason, HasSubstr("NCCL broke 3 times in a row, and no rank was lost; the last time: "));
   }
   EXPECT_EQ(cluster.final_digest(), expected);
+  EXPECT_THAT(nccl.world.violations(), IsEmpty());
+}
+
+/// What devices were given to compute, of those between whose steps NCCL may be at work.
+class loaded_work {
+public:
+  loaded_work() {
+    watch_work([this](std::uint32_t on, const std::string& name, const std::string& sizes) {
+      if (name == "aten::_local_scalar_dense") // a copy to the host
+        return;
+      const std::lock_guard held(mutex_);
+      const bool is_new = known_.emplace(on, name, sizes).second;
+      if (is_new && beside_.contains(on))
+        late_.push_back(std::to_string(on) + ": " + name + sizes);
+    });
+  }
+  ~loaded_work() { watch_work({}); }
+
+  void set_beside(std::uint32_t on, bool x) {
+    const std::lock_guard held(mutex_);
+    if (x)
+      beside_.insert(on);
+    else
+      beside_.erase(on);
+  }
+
+  /// Computed for the first time while NCCL may be at work.
+  std::vector<std::string> late() const {
+    const std::lock_guard held(mutex_);
+    return late_;
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::set<std::tuple<std::uint32_t, std::string, std::string>> known_;
+  std::set<std::uint32_t> beside_;
+  std::vector<std::string> late_;
+};
+
+// given: a job that is evaluated at its end, a change of shape before, by NCCL; validation samples that fill the last
+// micro-batch in part / expected: nothing is computed beside NCCL that was not computed before, as it would be loaded
+TEST(fake_transport_loading, is_over_before_nccl_moves_tensors) {
+  for (const auto* transport : {"auto", "nccl"}) {
+    SCOPED_TRACE(transport);
+    auto job = small_batches("gpt");
+    job.transport = transport;
+    job.steps = job.evaluate_every = 24;
+    job.data.validation = 2 * job.micro_batch + 1;
+    ASSERT_EQ(problem_of(job), "");
+    nccl_of_cluster nccl(1);
+    loaded_work work;
+    std::atomic<std::uint32_t> taken_over = 0;
+    executor_cluster cluster(job);
+    cluster.workers = nccl.workers();
+    cluster.workers.slots = 1;
+    cluster.planner = [&](std::uint32_t slots, const auto&) {
+      if (slots < 2)
+        return configuration{0, 0, {}, 0, "too few"};
+      return cluster.view().current.value == 0 ? shape(job, 1, 2) : shape(job, 2, 1);
+    };
+    cluster.add_keeper("keeper");
+    for (const std::uint32_t n : {2u, 3u}) // as slots are counted
+      cluster.add_worker("w" + std::to_string(n), [&, n](const fault_point& at) {
+        const std::string_view phase = at.phase;
+        if (phase == "take_over" || phase == "transfer_send")
+          work.set_beside(n, true);
+        if (phase == "take_over")
+          ++taken_over;
+        if (phase == "prepare" || phase == "activate") // by TCP again
+          work.set_beside(n, false);
+        return fault_action::none;
+      });
+    ASSERT_TRUE(cluster.run_until([&] { return taken_over == 2; }));
+    cluster.send(plan_wanted{"the test's next shape"});
+    ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+    EXPECT_EQ(taken_over, 4u);
+    EXPECT_EQ(cluster.view().last_evaluation->steps, job.steps);
+    EXPECT_THAT(work.late(), IsEmpty());
+  }
+}
+
+// given: an evaluation by NCCL, of which a message comes wrong and the communicator breaks / expected: what was
+// computed from it counts for nothing
+TEST(fake_transport_failures, spoil_no_evaluation) {
+  auto job = small_batches("gpt");
+  job.steps = 40;
+  job.evaluate_every = 8;
+  job.data.validation = 6;
+  ASSERT_EQ(problem_of(job), "");
+  nccl_of_cluster nccl(1);
+  const auto losses_of = [&](std::uint32_t depth, bool breaks) {
+    std::atomic<bool> by_nccl = false, garbled = false, broken = false;
+    executor_cluster cluster(job);
+    cluster.workers = {.on = one_for_each};
+    if (breaks)
+      cluster.workers.nccl = [&](std::uint64_t n) { return nccl.access(n); };
+    cluster.planner = [&](std::uint32_t slots, const auto&) {
+      return slots < depth ? configuration{0, 0, {}, 0, "too few"} : shape(job, 1, depth);
+    };
+    cluster.add_keeper("keeper");
+    for (std::uint32_t n = 2; n < 2 + depth; ++n)
+      cluster.add_worker("w" + std::to_string(n), [&, n](const fault_point& at) {
+        by_nccl = by_nccl || std::string_view(at.phase) == "take_over";
+        if (!by_nccl || std::string_view(at.phase) != "evaluate" || at.step == job.steps)
+          return fault_action::none;
+        if (n == 2 && !garbled.exchange(true))
+          nccl.world.plan(n, nccl_call::send, 1, nccl_fault::garble);
+        if (n == 3 && at.index == 2 && !broken.exchange(true)) { // the last one has come
+          nccl.world.plan(n, nccl_call::state, 1, nccl_fault::spoil);
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        }
+        return fault_action::none;
+      });
+    EXPECT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+    EXPECT_EQ(broken, breaks);
+    return cluster.view().validation_losses.points();
+  };
+  const auto expected = losses_of(1, false);
+  EXPECT_EQ(expected.size(), 1 + job.steps / job.evaluate_every);
+  EXPECT_EQ(losses_of(2, true), expected);
   EXPECT_THAT(nccl.world.violations(), IsEmpty());
 }
 
