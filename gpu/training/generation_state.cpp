@@ -18,6 +18,7 @@ namespace parcae {
 namespace {
 
 constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
+constexpr std::chrono::seconds usual_work{1};   ///< of a device, that it was given ahead: three passes
 
 /// The data of the job, which LOAD has brought here before.
 std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::filesystem::path>& folders) {
@@ -48,6 +49,12 @@ void generation_state::end() {
   const std::lock_guard lock(comm_mutex);
   if (comm)
     comm->abort();
+}
+
+void generation_state::end_work() {
+  if (!on.of().compute().record()->wait(usual_work))
+    transport->leave();
+  transport->note_end();
 }
 
 void generation_state::fault(const executor_options& options, const char* phase, std::uint32_t index) const {

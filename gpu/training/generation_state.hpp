@@ -28,6 +28,9 @@ struct generation_state {
 
   /// Any thread. Interrupts whatever is under way.
   void end();
+  /// After end(). Returns when the device has done what it was given, or, if that takes long, when nothing but passes
+  /// can be left: who comes later comes after these. Throws device_error.
+  void end_work();
 
   /// Allocates buffers, connects; reports PREPARED or FAILED, the latter unless the generation was ended.
   /// All but the training's binding to `store` is independent of it. Throws `killed` only.

@@ -85,6 +85,7 @@ stage_training::evaluation stage_training::evaluate() {
       }
       fault("evaluate", static_cast<std::uint32_t>(j));
       x = run_evaluation(loaded, std::move(x));
+      limit_lead();
       if (last_stage) {
         losses.push_back({sums[replica - owned.first], std::move(x), count});
       } else {

@@ -281,7 +281,7 @@ private:
           answer.at = held->second.at;
     } else if (current_ && current_->what.next == x.current) {
       running_ = false;
-      current_->transport->note_end();
+      current_->end_work();
       const auto& training = *current_->training;
       answer.result = training.result();
       if (!training.voided()) {

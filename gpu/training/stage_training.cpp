@@ -269,6 +269,7 @@ const commit_result& stage_training::step() {
       forward(operation.position);
     else
       backward(operation.position);
+    limit_lead();
     const auto awaited = operation.forward ? next_gradient : next_gradient + 1;
     if (!operation.forward)
       gradient_ticket_ = {};
@@ -282,12 +283,25 @@ const commit_result& stage_training::step() {
   reduce();
   add_tied();
   gather_statistics();
-  complete_ = at_.steps;
+  auto mine = own_contribution();
+  complete_ = at_.steps; // the norms came, so nothing was cut off
   fault("reduced");
-  exchange();
+  exchange(std::move(mine));
   fault("exchanged");
   apply(result_);
   return result_;
+}
+
+// An abort has to wait for what the device was given (generation_state::end_work).
+void stage_training::limit_lead() {
+  constexpr std::size_t most_ahead = 2;
+  constexpr std::chrono::milliseconds look{20};
+  if (c_.on.of().facts().host)
+    return;
+  passes_.push_back(c_.on.compute().record());
+  for (; passes_.size() > most_ahead; passes_.pop_front())
+    while (!passes_.front()->wait(look))
+      check_abort();
 }
 
 void stage_training::reduce() {
@@ -352,11 +366,6 @@ void stage_training::add_tied() {
 // host waits for the device's work.
 contribution stage_training::own_contribution() {
   contribution mine;
-  mine.stop = stop_;
-  mine.snapshot = snapshot_;
-  mine.due = due_;
-  mine.busy = streaming_ && streaming_();
-  mine.ready = c_.transport->is_ready();
   clock_.begin(pass_kind::apply);
   const bool last_stage = stage_ + 1 == grid_.depth;
   std::vector<std::size_t> parts; // of each layer's norm
@@ -396,8 +405,12 @@ std::vector<at::Tensor> stage_training::counted_once(std::uint32_t layer) const 
   return tensors;
 }
 
-void stage_training::exchange() {
-  const auto mine = own_contribution();
+void stage_training::exchange(contribution mine) {
+  mine.stop = stop_;
+  mine.snapshot = snapshot_;
+  mine.due = due_;
+  mine.busy = streaming_ && streaming_();
+  mine.ready = c_.transport->is_ready();
   const auto ranks = grid_.ranks();
   const tag what{channel::exchange, at_.steps, 0};
   std::vector<std::vector<std::byte>> bytes(ranks);

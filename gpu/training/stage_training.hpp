@@ -17,6 +17,7 @@
 #include "protocols/schedule/pipeline_schedule.hpp"
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -134,11 +135,12 @@ private:
   void reduce();
   void add_tied();
   void gather_statistics();
-  void exchange();
+  void exchange(contribution mine);
   at::Tensor run_evaluation(const sample_tensors& samples, at::Tensor input) const;
   void rehearse_evaluation() const;
   void conclude(const std::vector<double>& sums);
   contribution own_contribution();
+  void limit_lead();
   std::vector<at::Tensor> counted_once(std::uint32_t layer) const;
   void fault(const char* phase, std::uint32_t index = 0) const;
   void check_abort() const;
@@ -193,7 +195,8 @@ private:
   std::function<bool()> streaming_;
 
   stage_clock clock_;
-  std::uint64_t waits_since_ = 0; ///< step
+  std::deque<std::shared_ptr<event>> passes_; ///< ends of those that the device may not have done
+  std::uint64_t waits_since_ = 0;             ///< step
 };
 
 } // namespace parcae

@@ -6,8 +6,12 @@
 
 #include <atomic>
 #include <map>
+#include <set>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 namespace parcae::testing {
 namespace {
@@ -32,6 +36,93 @@ public:
 
   device_facts facts_of;
   gate copies;
+
+private:
+  device& below_;
+};
+
+/// An event that the rest of the program hears of only once a gate is open.
+class hidden_event final : public event {
+public:
+  hidden_event(std::shared_ptr<event> below, const std::atomic<bool>& open) : below_(std::move(below)), open_(open) {}
+
+  bool done() const override { return open_ && below_->done(); }
+  bool wait(std::chrono::milliseconds limit) const override {
+    for (const auto end = std::chrono::steady_clock::now() + limit; !open_;
+         std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      if (std::chrono::steady_clock::now() >= end)
+        return false;
+    return below_->wait(limit);
+  }
+  double ms_since(const event& before) const override {
+    return below_->ms_since(*dynamic_cast<const hidden_event&>(before).below_);
+  }
+
+private:
+  const std::shared_ptr<event> below_;
+  const std::atomic<bool>& open_;
+};
+
+/// Gives work on, and says nothing of its end.
+class slow_stream final : public stream {
+public:
+  explicit slow_stream(stream& below) : below_(below) {}
+
+  std::shared_ptr<event> record() override { return std::make_shared<hidden_event>(below_.record(), open); }
+  void wait_for(const event&) override { throw std::logic_error("nothing here comes from elsewhere"); }
+  void copy(void* to, const void* from, std::size_t bytes) override { below_.copy(to, from, bytes); }
+  void add_values(float* to, const float* left, const float* right, std::size_t n) override {
+    below_.add_values(to, left, right, n);
+  }
+  void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
+    below_.add_values(to, left, right, n);
+  }
+  void round_values(bfloat16* to, const float* from, std::size_t n) override { below_.round_values(to, from, n); }
+  void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
+                    std::size_t n) override {
+    below_.add_in_order(order, to, sums, n);
+  }
+  void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
+                  bfloat16* copy, std::size_t n) override {
+    below_.step_adamw(x, parameters, first, second, gradient, copy, n);
+  }
+  void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
+                std::size_t n) override {
+    below_.step_sgd(x, parameters, moment, gradient, copy, n);
+  }
+  void squared_norm(const float* x, std::size_t n, double* to) override { below_.squared_norm(x, n, to); }
+  void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
+    below_.checksum_parts(bytes, n, place, to);
+  }
+  void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
+    below_.draw_normal(to, n, seed, scale, first);
+  }
+  void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
+    below_.draw_uniform(to, n, seed, scale, first);
+  }
+  void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,
+                   std::uint64_t first) override {
+    below_.drop_values(to, from, n, mask, first);
+  }
+
+  std::atomic<bool> open = false;
+
+private:
+  stream& below_;
+};
+
+/// A fake device of which nobody hears that anything it computes is done, before it is opened.
+class slow_device final : public device {
+public:
+  explicit slow_device(device& below) : compute_stream(below.compute()), below_(below) {}
+
+  const device_facts& facts() const override { return below_.facts(); }
+  device_memory allocate(std::size_t bytes) override { return below_.allocate(bytes); }
+  device_memory allocate_pinned(std::size_t bytes) override { return below_.allocate_pinned(bytes); }
+  std::unique_ptr<stream> make_stream() override { return below_.make_stream(); }
+  stream& compute() override { return compute_stream; }
+
+  slow_stream compute_stream;
 
 private:
   device& below_;
@@ -99,6 +190,39 @@ TEST_F(stage_executor_test, next_step_is_computed_while_a_snapshot_leaves_the_de
   prepare_and_start(other, plan(1, {&other}));
   ASSERT_TRUE(eventually([&] { return prompt.at(1).size() == layers(); }));
   EXPECT_EQ(late.at(1), prompt.at(1));
+}
+
+// given: a device that is slower than who gives it work / expected: that is two passes ahead of the one at which the
+// device is, and no more; ABORT is answered when the device is done
+TEST_F(stage_executor_test, little_is_given_ahead_and_an_abort_waits_for_it) {
+  know_fake_devices();
+  slow_device slow(fake_device(4));
+  worker w("w", {}, &slow);
+  std::mutex mutex;
+  std::set<std::pair<std::string, std::uint32_t>> passes;
+  w.at_fault_points([&](const fault_point& x) {
+    const std::lock_guard held(mutex);
+    if (x.phase == std::string_view("forward") || x.phase == std::string_view("backward"))
+      passes.emplace(x.phase, x.index);
+  });
+  const auto begun = [&] {
+    const std::lock_guard held(mutex);
+    return passes.size();
+  };
+  const auto x = plan(1, {&w});
+  prepare_and_start(w, x);
+  EXPECT_TRUE(eventually([&] { return begun() == 3; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(begun(), 3u);
+  w.work->submit(abort_generation{x.next});
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  {
+    const std::lock_guard held(w.said.mutex);
+    EXPECT_TRUE(w.said.queue.empty()) << "it cannot know that it has aborted";
+  }
+  slow.compute_stream.open = true;
+  EXPECT_EQ(w.said.next<aborted>().complete, no_step);
+  EXPECT_EQ(begun(), 3u);
 }
 
 // given: a job in bfloat16, and a slot whose device does not multiply in it / expected: LOAD fails, and says what is
