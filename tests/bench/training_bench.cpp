@@ -2,12 +2,18 @@
 // Each measurement is a process of its own, with the memory allocation that it would have. Prints one JSON object and
 // its figures; fails if one is beyond its bound.
 // Many short rounds say more than few long ones where the speed of the machine drifts.
-// Arguments: [rounds = 20] [steps per round = 3] [only these measurements, as a regular expression of their names].
+// Of GPT-2 (--model), one device (--device) is compared with one plain loop. With --measure a process does one
+// measurement of so many steps and prints its `cost` on one line; tests/gpu/speed.py starts it so, too.
 
+#include "actors/conductor/model_facts.hpp"
 #include "gpu/data/dataset.hpp"
 #include "gpu/layers/model.hpp"
+#include "gpu/training/exact_settings.hpp"
+#include "planner/situation/memory.hpp"
 #include "runtime/child/process.hpp"
+#include "tests/bench/bench_jobs.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/support/chosen_device.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/test_authority.hpp"
 
@@ -17,6 +23,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <boost/json.hpp>
+
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <barrier>
@@ -54,7 +62,14 @@ struct cost {
   double wall_ms = 0;  ///< median
   double quick_ms = 0; ///< lower quartile of the same: what else happens on the machine touches it less
   double cpu_ms = 0;   ///< mean, of all who take part
+  // Of an executor at 1×1:
+  double peak_bytes = 0;      ///< most memory that its tensors took; 0: not known
+  double estimated_bytes = 0; ///< what is planned with, without room for a change's arrivals
+  double protected_steps = 0; ///< so much newer is the version that a keeper has than it was at the beginning
 };
+
+// The first ones choose algorithms, load kernels and take memory.
+constexpr std::uint32_t warm_steps = 3;
 
 double lower_quartile(std::vector<double> x) {
   std::ranges::sort(x);
@@ -67,30 +82,25 @@ double median(std::vector<double> x) {
   return n == 0 ? std::nan("") : (x[(n - 1) / 2] + x[n / 2]) / 2;
 }
 
-/// GPT of 10.0 M parameters.
-job_specification ten_million() {
-  job_specification job;
-  job.steps = 1'000'000;
-  job.model = {"gpt", 6, 368, 8, 128, 256, 0, true};
-  job.data = {"text", "/usr/share/common-licenses"};
-  job.global_batch = 16;
-  job.micro_batch = 4;
-  job.virtual_replicas = 2;
-  job.optimizer.clip_norm = 1;
+/// With nothing but training.
+job_specification undisturbed_job(const std::string& model) {
+  auto job = bench_job(model);
+  if (model == "small")
+    job.virtual_replicas = 2;
   job.keeper_every = 1'000'000;
   job.planning_interval_ms = 86'400'000;
   return job;
 }
 
 /// The natural loop: one graph per micro-batch, gradients accumulated by autograd, clipping, fused AdamW over all
-/// tensors.
+/// tensors; in bfloat16 matrices are rounded in the graph, as autocast does it.
 class plain_loop {
 public:
-  explicit plain_loop(const job_specification& job) :
-      job_(job), model_(describe(job.model)), layers_(make_layers(job.model)), data_(load_dataset(job.data, job.model)),
-      order_(job.seed, data_->size()) {
+  plain_loop(const job_specification& job, const tensor_device& on) :
+      job_(job), on_(on), model_(describe(job.model)), layers_(make_layers(job.model, on)),
+      data_(load_dataset(job.data, job.model)), order_(job.seed, data_->size()) {
     for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-      flat_.push_back(initial_parameters(model_, i, job.seed));
+      flat_.push_back(initial_parameters(model_, i, job.seed, on));
       views_.push_back(views_of(model_.layers[i], flat_.back()));
       for (auto& view : views_.back()) {
         view = view.detach().requires_grad_();
@@ -105,53 +115,70 @@ public:
     for (const auto& p : parameters_) {
       first_.push_back(at::zeros_like(p));
       second_.push_back(at::zeros_like(p));
+      counts_.push_back(at::zeros({}, on_.floats()));
     }
   }
 
-  /// One step over `micro_batches` micro-batches.
-  void step(std::uint32_t micro_batches) {
-    const std::int64_t batch = job_.micro_batch, length = job_.model.sequence;
+  /// One step over `micro_batches` micro-batches. Returns its loss, so waits for the device.
+  double step(std::uint32_t micro_batches) {
+    at::Tensor loss;
     for (std::uint32_t m = 0; m < micro_batches; ++m) {
-      auto x = at::empty({batch, length}, at::kLong), targets = at::empty_like(x);
-      for (std::int64_t i = 0; i < batch; ++i)
-        data_->read(order_(sample_++), {x.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)},
-                    {targets.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length)});
+      auto [x, targets] = next_samples();
       for (std::size_t i = 0; i < layers_.size(); ++i)
-        x = layers_[i]->forward(views_[i], x, {job_.seed, steps_, m});
-      torch::autograd::backward({loss_of(x, targets) / static_cast<double>(micro_batches)}, {});
+        x = layers_[i]->forward(operands(i), x, {.position = {job_.seed, steps_, m}, .on = on_});
+      loss = loss_of(x, targets);
+      torch::autograd::backward({loss / static_cast<double>(micro_batches)}, {});
     }
     const c10::NoGradGuard no_gradient;
-    std::vector<at::Tensor> gradients, counts;
-    double squared = 0;
-    for (const auto& p : parameters_) {
+    std::vector<at::Tensor> gradients;
+    for (const auto& p : parameters_)
       gradients.push_back(p.grad());
-      squared += std::pow(at::linalg_vector_norm(p.grad(), 2).item<double>(), 2);
-      counts.push_back(at::full({}, static_cast<double>(steps_ + 1), at::kFloat));
-    }
-    if (const auto norm = std::sqrt(squared); norm > job_.optimizer.clip_norm)
-      for (auto& g : gradients)
-        g.mul_(job_.optimizer.clip_norm / norm);
-    at::_fused_adamw_(parameters_, gradients, first_, second_, {}, counts, job_.optimizer.learning_rate, 0.9, 0.999, 0,
+    const auto norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
+    at::_foreach_mul_(gradients, (job_.optimizer.clip_norm / (norm + 1e-6)).clamp_max(1));
+    at::_foreach_add_(counts_, 1);
+    at::_fused_adamw_(parameters_, gradients, first_, second_, {}, counts_, job_.optimizer.learning_rate, 0.9, 0.999, 0,
                       1e-8, false, false);
     for (auto& p : parameters_)
       p.mutable_grad() = at::Tensor();
     ++steps_;
+    return loss.item<double>();
   }
 
 private:
+  /// Inputs and targets; from pinned memory, so that nobody waits for the copy.
+  std::pair<at::Tensor, at::Tensor> next_samples() {
+    const std::int64_t batch = job_.micro_batch, length = job_.model.sequence;
+    const auto wholes = at::TensorOptions(at::kLong).pinned_memory(!on_.of().facts().host);
+    auto x = at::empty({batch, length}, wholes), targets = at::empty({batch, length}, wholes);
+    for (std::int64_t i = 0; i < batch; ++i)
+      data_->read(order_(sample_++), sample_values(x, i), sample_values(targets, i));
+    return {x.to(on_.place(), at::kLong, true), targets.to(on_.place(), at::kLong, true)};
+  }
+
+  /// What a layer computes with.
+  std::vector<at::Tensor> operands(std::size_t layer) const {
+    auto result = views_[layer];
+    if (job_.in_bfloat16())
+      for (std::size_t t = 0; t < result.size(); ++t)
+        if (model_.layers[layer].tensors[t].is_matrix)
+          result[t] = result[t].to(at::kBFloat16);
+    return result;
+  }
+
   job_specification job_;
+  tensor_device on_;
   model_description model_;
   std::vector<std::unique_ptr<layer>> layers_;
   std::shared_ptr<const dataset> data_;
   sample_order order_;
-  std::vector<at::Tensor> flat_, parameters_, first_, second_;
+  std::vector<at::Tensor> flat_, parameters_, first_, second_, counts_;
   std::vector<std::vector<at::Tensor>> views_;
   std::uint64_t steps_ = 0, sample_ = 0;
 };
 
 /// `loops` plain loops side by side, each with its share of the batch. `in_step`: each waits for the others after every
 /// step, as any data-parallel training must; on a machine whose cores do not run evenly this alone costs something.
-cost plain(const job_specification& job, std::uint32_t loops, std::uint32_t steps, bool in_step = false) {
+cost plain(const job_specification& job, device* on, std::uint32_t loops, std::uint32_t steps, bool in_step = false) {
   std::barrier together(loops);
   std::vector<std::thread> threads;
   std::vector<std::vector<double>> times(loops);
@@ -159,8 +186,9 @@ cost plain(const job_specification& job, std::uint32_t loops, std::uint32_t step
   for (std::uint32_t t = 0; t < loops; ++t)
     threads.emplace_back([&, t] {
       at::set_num_threads(1);
-      plain_loop loop(job);
-      loop.step(1); // warm-up
+      plain_loop loop(job, on ? tensor_device(*on) : processor());
+      for (std::uint32_t i = 0; i < (on ? warm_steps : 1); ++i)
+        loop.step(on ? job.micro_batches() / loops : 1);
       timespec before{}, after{};
       clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
       for (std::uint32_t i = 0; i < steps; ++i) {
@@ -185,13 +213,21 @@ cost plain(const job_specification& job, std::uint32_t loops, std::uint32_t step
   return {median(all), lower_quartile(all), sum / steps};
 }
 
+/// How a cluster differs from the usual one.
+struct cluster_kind {
+  device* on = nullptr;     ///< all slots
+  bool in_tls = false;      ///< what is between them
+  bool with_keeper = false; ///< there is one
+};
+
 /// Commits at a shape.
 cost distributed(const job_specification& job, std::uint32_t width, std::uint32_t depth, std::uint32_t steps,
-                 bool in_tls = false) {
+                 const cluster_kind& kind = {}) {
   std::optional<test_authority> authority;
   executor_cluster cluster(job);
-  if (in_tls)
+  if (kind.in_tls)
     cluster.bundle = authority.emplace().bundle(membership::node, "w");
+  cluster.workers.on = [&kind](std::uint64_t) { return kind.on; };
   std::vector<double> times;
   cluster.planner = [&](std::uint32_t slots, const std::vector<layer_cost>& costs) {
     configuration c{0, 0, {}, 0, "bench"};
@@ -202,84 +238,125 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
       ms.push_back(cost.forward_ms + cost.backward_ms);
     return configuration{width, depth, partition_layers(ms, depth), 0, "bench"};
   };
+  if (kind.with_keeper)
+    cluster.add_keeper("k");
   for (std::uint32_t i = 0; i < width * depth; ++i)
     cluster.add_worker("w-" + std::to_string(i));
-  std::uint64_t seen = 0;
+  const std::uint64_t warm = kind.on ? warm_steps : 1;
+  std::uint64_t seen = 0, protected_before = 0;
   auto last = steady::now();
   double cpu = 0;
   std::uint64_t first = 0;
   cluster.run_until(
       [&] {
         if (cluster.view().steps_done > seen) {
-          if (seen > 0) { // the first step warms up
+          if (seen >= warm) {
             times.push_back(ms_since(last) / static_cast<double>(cluster.view().steps_done - seen));
           } else {
             cpu = cpu_ms();
             first = cluster.view().steps_done;
+            protected_before = cluster.view().protected_version.steps;
           }
           last = steady::now();
           seen = cluster.view().steps_done;
         }
-        return seen > steps;
+        return seen >= warm + steps;
       },
       milliseconds(300'000));
-  return {median(times), lower_quartile(times), (cpu_ms() - cpu) / static_cast<double>(seen - first)};
+  cost result{median(times), lower_quartile(times), (cpu_ms() - cpu) / static_cast<double>(seen - first)};
+  const auto& view = cluster.view();
+  if (width == 1 && depth == 1 && view.peak_bytes.contains(0)) {
+    const auto costs = facts_of(job).costs;
+    const std::vector<std::uint32_t> all{0, static_cast<std::uint32_t>(costs.size())};
+    const auto planned = memory_of(job, costs, all, 0, 1, kind.with_keeper && !kind.on ? 1 : 0);
+    result.peak_bytes = static_cast<double>(view.peak_bytes.at(0));
+    result.estimated_bytes = static_cast<double>(planned.total() - planned.arriving);
+  }
+  result.protected_steps = static_cast<double>(view.protected_version.steps - protected_before);
+  return result;
 }
 
 using measurement = std::pair<std::string, std::function<cost(std::uint32_t steps)>>;
 
 /// In turn, so that a drift of the machine's speed touches all alike.
-std::vector<measurement> all_measurements() {
-  const auto job = ten_million();
+std::vector<measurement> all_measurements(const std::string& model, device* on) {
+  const auto job = undisturbed_job(model);
+  if (model != "small") {
+    auto every_step = job;
+    every_step.keeper_every = 1;
+    return {
+        {"plain", [=](auto steps) { return plain(job, on, 1, steps); }},
+        {"plain, exact",
+         [=](auto steps) {
+           make_libtorch_exact();
+           return plain(job, on, 1, steps);
+         }},
+        {"1x1", [=](auto steps) { return distributed(job, 1, 1, steps, {.on = on}); }},
+        {"1x1, snapshots",
+         [=](auto steps) { return distributed(every_step, 1, 1, steps, {.on = on, .with_keeper = true}); }},
+    };
+  }
   auto plain_reduce = job;
   plain_reduce.reproducible = false;
   // A pipeline of two stages with M micro-batches is at most 2·M/(M+1) times as fast as one: 1.60 for 4, 1.78 for 8.
   auto eight = job;
   eight.micro_batch = 2;
   return {
-      {"plain", [=](auto steps) { return plain(job, 1, steps); }},
-      {"1x1", [=](auto steps) { return distributed(job, 1, 1, steps); }},
-      {"two plain", [=](auto steps) { return plain(job, 2, steps); }},
-      {"two plain in step", [=](auto steps) { return plain(job, 2, steps, true); }},
-      {"2x1", [=](auto steps) { return distributed(job, 2, 1, steps); }},
-      {"2x1 in TLS", [=](auto steps) { return distributed(job, 2, 1, steps, true); }},
-      {"2x1 plain all-reduce", [=](auto steps) { return distributed(plain_reduce, 2, 1, steps); }},
-      {"1x2", [=](auto steps) { return distributed(job, 1, 2, steps); }},
-      {"1x1, 8 micro-batches", [=](auto steps) { return distributed(eight, 1, 1, steps); }},
-      {"1x2, 8 micro-batches", [=](auto steps) { return distributed(eight, 1, 2, steps); }},
+      {"plain", [=](auto steps) { return plain(job, on, 1, steps); }},
+      {"1x1", [=](auto steps) { return distributed(job, 1, 1, steps, {.on = on}); }},
+      {"two plain", [=](auto steps) { return plain(job, on, 2, steps); }},
+      {"two plain in step", [=](auto steps) { return plain(job, on, 2, steps, true); }},
+      {"2x1", [=](auto steps) { return distributed(job, 2, 1, steps, {.on = on}); }},
+      {"2x1 in TLS", [=](auto steps) { return distributed(job, 2, 1, steps, {.on = on, .in_tls = true}); }},
+      {"2x1 plain all-reduce", [=](auto steps) { return distributed(plain_reduce, 2, 1, steps, {.on = on}); }},
+      {"1x2", [=](auto steps) { return distributed(job, 1, 2, steps, {.on = on}); }},
+      {"1x1, 8 micro-batches", [=](auto steps) { return distributed(eight, 1, 1, steps, {.on = on}); }},
+      {"1x2, 8 micro-batches", [=](auto steps) { return distributed(eight, 1, 2, steps, {.on = on}); }},
   };
 }
 
-constexpr const char* measure_option = "--measure";
+struct arguments {
+  int rounds = 20;
+  std::uint32_t steps = 3;
+  std::string only = ".*";
+  std::string device = "cpu";
+  std::string model = "small";
+  std::string measure; ///< empty: all, each in a process of its own
+};
 
 /// In the process of one measurement.
-int measure(const std::string& name, std::uint32_t steps) {
+int measure(const arguments& x) {
+  auto* on = open_device(x.device); // before LibTorch is called
   at::set_num_threads(1);
-  for (const auto& [known, run] : all_measurements())
-    if (known == name) {
-      const auto x = run(steps);
+  for (const auto& [known, run] : all_measurements(x.model, on))
+    if (known == x.measure) {
+      const auto y = run(x.steps);
       std::cout.precision(9);
-      std::cout << x.wall_ms << ' ' << x.quick_ms << ' ' << x.cpu_ms << std::endl;
+      std::cout << y.wall_ms << ' ' << y.quick_ms << ' ' << y.cpu_ms << ' ' << y.peak_bytes << ' ' << y.estimated_bytes
+                << ' ' << y.protected_steps << std::endl;
       return EXIT_SUCCESS;
     }
-  std::cerr << "no measurement is called " << name << '\n';
+  std::cerr << "no measurement is called " << x.measure << '\n';
   return EXIT_FAILURE;
 }
 
 /// Starts that process.
-cost measured(const std::string& name, std::uint32_t steps) {
+cost measured(const std::string& name, const arguments& x) {
   const scratch_folder folder("training-bench");
   const auto out = folder.path() / "out", err = folder.path() / "err";
-  child_process child({{sibling_program("training_bench"), measure_option, name, std::to_string(steps)}, out, err});
-  cost x;
+  child_process child({{sibling_program("training_bench"), "1", std::to_string(x.steps), "--device", x.device,
+                        "--model", x.model, "--measure", name},
+                       out,
+                       err});
+  cost y;
   std::ifstream file;
   if (child.wait(std::chrono::minutes(10)) == 0)
     file.open(out);
-  if (!(file >> x.wall_ms >> x.quick_ms >> x.cpu_ms)) {
+  if (!(file >> y.wall_ms >> y.quick_ms >> y.cpu_ms >> y.peak_bytes >> y.estimated_bytes >> y.protected_steps)) {
     std::cerr << std::ifstream(err).rdbuf();
     throw std::runtime_error("the measurement " + name + " failed");
   }
-  return x;
+  return y;
 }
 
 } // namespace
@@ -287,18 +364,25 @@ cost measured(const std::string& name, std::uint32_t steps) {
 
 int main(int argc, char** argv) {
   using namespace parcae;
-  if (argc == 4 && std::string(argv[1]) == measure_option)
-    return measure(argv[2], static_cast<std::uint32_t>(std::atoi(argv[3])));
-  const auto rounds = argc > 1 ? std::atoi(argv[1]) : 20;
-  const auto steps = static_cast<std::uint32_t>(argc > 2 ? std::atoi(argv[2]) : 3);
-  const std::regex only(argc > 3 ? argv[3] : ".*");
-  const auto measurements = all_measurements();
+  arguments x;
+  CLI::App app{"What distribution costs, against plain LibTorch loops.", "training_bench"};
+  app.add_option("rounds", x.rounds)->capture_default_str();
+  app.add_option("steps", x.steps, "in each measurement of a round")->capture_default_str();
+  app.add_option("only", x.only, "these measurements: a regular expression")->capture_default_str();
+  app.add_option("--device", x.device, "that all compute on: cpu, or cuda:N")->capture_default_str();
+  app.add_option("--model", x.model, "small, gpt2, gpt2-xl, or tiny")->capture_default_str();
+  app.add_option("--measure", x.measure, "this one here");
+  CLI11_PARSE(app, argc, argv);
+  if (!x.measure.empty())
+    return measure(x);
+  const std::regex only(x.only);
+  const auto measurements = all_measurements(x.model, nullptr); // for their names
   std::map<std::string, std::vector<cost>> ms;
-  for (int r = 0; r < rounds; ++r)
+  for (int r = 0; r < x.rounds; ++r)
     for (const auto& [name, run] : measurements)
       if (std::regex_match(name, only)) {
-        const auto& x = ms[name].emplace_back(measured(name, steps));
-        std::cerr << "round " << r + 1 << ' ' << name << ": " << x.wall_ms << " ms, CPU " << x.cpu_ms << " ms\n";
+        const auto& y = ms[name].emplace_back(measured(name, x));
+        std::cerr << "round " << r + 1 << ' ' << name << ": " << y.wall_ms << " ms, CPU " << y.cpu_ms << " ms\n";
       }
   auto median_of = [&](const std::string& a, auto&& figure) {
     std::vector<double> all;
@@ -307,9 +391,9 @@ int main(int argc, char** argv) {
     return median(all);
   };
   boost::json::object wall, cpu;
-  for (const auto& [name, x] : ms) {
-    wall[name] = median_of(name, [&](std::size_t i) { return x[i].wall_ms; });
-    cpu[name] = median_of(name, [&](std::size_t i) { return x[i].cpu_ms; });
+  for (const auto& [name, all] : ms) {
+    wall[name] = median_of(name, [&](std::size_t i) { return all[i].wall_ms; });
+    cpu[name] = median_of(name, [&](std::size_t i) { return all[i].cpu_ms; });
   }
   boost::json::object ratios;
   figures out;
@@ -325,6 +409,7 @@ int main(int argc, char** argv) {
     judge(wall_ratio);
   };
   compare("1x1", "plain", [&](double x) { out.at_most("step at 1x1 over a plain loop", x, 1.03); });
+  compare("1x1, snapshots", "1x1", [&](double x) { out.at_most("a snapshot in each step, over none", x, 1.02); });
   compare("2x1", "two plain", [&](double x) { out.at_most("step at 2x1 over two plain loops", x, 1.05); });
   compare("2x1 in TLS", "2x1", [&](double x) { out.at_most("step at 2x1, in TLS over plain TCP", x, 1.03); });
   compare("2x1", "two plain in step", [&](double x) { out.only_shown("step at 2x1 over two plain loops in step", x); });
