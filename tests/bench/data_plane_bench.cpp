@@ -4,13 +4,17 @@
 //   ping_pong  round trip of 64 bytes
 //   all_reduce time for n floats at D = 2 in tree order and as a ring, and how long bare sockets take for as many bytes
 //   snapshot   rate from send to acknowledgement
-// and its figures, ratios to bare sockets; fails if one is beyond its bound. CPU milliseconds are of the whole process:
-// both ends, all threads.
+// (with --device only: a transfer between memory of that device, against bare sockets and copies to and from pinned
+// memory) and its figures, ratios to bare sockets; fails if one is beyond its bound. CPU milliseconds are of the whole
+// process: both ends, all threads.
 
 #include "gpu/dataplane/reduction.hpp"
+#include "gpu/dataplane/staged_communicator.hpp"
 #include "tests/bench/figures.hpp"
 #include "tests/gpu/dataplane/data_plane_fixture.hpp"
+#include "tests/support/chosen_device.hpp"
 
+#include <CLI/CLI.hpp>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -20,6 +24,9 @@
 #include <barrier>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
 #include <system_error>
 
 using namespace parcae;
@@ -31,7 +38,8 @@ using steady = std::chrono::steady_clock;
 
 constexpr double least_rate = 0.9;
 constexpr double least_tls_rate = 0.6;
-constexpr double most_latency = 2; // of 64 bytes; with a change of thread for each message it was 3
+constexpr double least_staged_rate = 0.8; // of the slower of socket and copy
+constexpr double most_latency = 2;        // of 64 bytes; with a change of thread for each message it was 3
 
 double since_ms(steady::time_point begin) {
   return std::chrono::duration<double, std::milli>(steady::now() - begin).count();
@@ -165,6 +173,78 @@ void bench_transfer(std::size_t bytes, int repeats, figures& all) {
               bytes, repeats, static_cast<double>(bytes) / a / 1e3, static_cast<double>(bytes) / b / 1e3, b / a,
               ours.cpu / repeats, theirs.cpu / repeats);
   all.at_least("rate over that of bare sockets, " + std::to_string(bytes >> 20) + " MiB", b / a, least_rate);
+}
+
+/// What was given to the compute stream until now is done.
+void wait_for(device& on) {
+  if (!on.compute().record()->wait(patience))
+    throw std::runtime_error("the device is not done");
+}
+
+/// From memory of the device to other memory of it, by two communicators with a line each.
+void bench_staged(device& on, std::size_t bytes, int repeats, figures& all) {
+  cluster c(2);
+  auto ends = c.connect_all();
+  for (auto& x : ends)
+    x = make_staged_communicator(std::move(x), on);
+  bare_pair bare;
+  const auto from = on.allocate(bytes), to = on.allocate(bytes), pinned = on.allocate_pinned(bytes);
+  std::vector<std::byte> out(bytes, std::byte{1}), in(bytes, std::byte{2}), answer(1), answered(1);
+  std::memset(pinned.get(), 3, bytes);
+  const auto copies = on.make_stream();
+  measured ours, theirs;
+  std::vector<double> out_ms, in_ms;
+  const auto copy = [&](std::vector<double>& ms, void* there, const void* here) {
+    const auto began = copies->record();
+    copies->copy(there, here, bytes);
+    const auto ended = copies->record();
+    if (!ended->wait(patience))
+      throw std::runtime_error("a copy is not done");
+    ms.push_back(ended->ms_since(*began));
+  };
+  tag what{channel::shard, 0, 0};
+  for (int i = 0; i <= repeats; ++i) {
+    copy(in_ms, from.get(), pinned.get());
+    copy(out_ms, pinned.get(), from.get());
+    measure(
+        ours,
+        [&] {
+          auto back = ends[0]->receive(1, what, answer);
+          ends[0]->wait(ends[0]->send(1, what, const_memory_view(std::span<const std::byte>(from.get(), bytes), &on)),
+                        patience);
+          ends[0]->wait(back, patience);
+        },
+        [&] {
+          ends[1]->wait(ends[1]->receive(0, what, memory_view(std::span(to.get(), bytes), &on)), patience);
+          wait_for(on);
+          ends[1]->wait(ends[1]->send(0, what, answered), patience);
+        });
+    measure(
+        theirs,
+        [&] {
+          bare.send(0, out);
+          bare.receive(0, answer);
+        },
+        [&] {
+          bare.receive(1, in);
+          bare.send(1, std::span(in).first(1));
+        });
+    if (i == 0) { // warm
+      ours = theirs = {};
+      out_ms.clear();
+      in_ms.clear();
+    }
+  }
+  const auto mb_per_s = [&](const std::vector<double>& ms) {
+    return static_cast<double>(bytes) / percentile(ms, 0.5) / 1e3;
+  };
+  const auto socket = mb_per_s(theirs.wall_ms), copied = std::min(mb_per_s(out_ms), mb_per_s(in_ms));
+  all.only_shown("copy to pinned memory, MB/s", mb_per_s(out_ms));
+  all.only_shown("copy from pinned memory, MB/s", mb_per_s(in_ms));
+  all.only_shown("bare socket, MB/s", socket);
+  all.only_shown("staged transfer, MB/s", mb_per_s(ours.wall_ms));
+  all.at_least("staged transfer over the slower of copy and socket", mb_per_s(ours.wall_ms) / std::min(socket, copied),
+               least_staged_rate);
 }
 
 /// There and back again by two communicators in turn, plain and in TLS.
@@ -329,9 +409,19 @@ void bench_snapshot(std::size_t bytes, int repeats, figures& out) {
 
 } // namespace
 
-int main() {
+int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  std::string where;
+  CLI::App app{"The data plane against what the kernel can do.", "data_plane_bench"};
+  app.add_option("--device", where, "only transfers between memory of it: cpu, or cuda:N");
+  CLI11_PARSE(app, argc, argv);
   figures out;
+  if (!where.empty()) {
+    auto* gpu = open_device(where);
+    const auto processor = make_cpu_device({});
+    bench_staged(gpu ? *gpu : *processor, 256 << 20, 12, out);
+    return out.status();
+  }
   for (std::size_t mib : {1, 4, 16, 64, 256})
     bench_transfer(mib << 20, static_cast<int>(std::max<std::size_t>(12, 1024 / mib)), out); // a GiB, or 12 messages
   for (std::size_t mib : {1, 16, 64})
