@@ -46,16 +46,16 @@ def masked_inputs(samples, places=16):
             "token_type_ids": (torch.arange(places) >= lengths[:, None] // 2).to(torch.int64), "attention_mask": mask}
 
 
-def llama():
+def llama(**options):
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32, tie_word_embeddings=False))
+        num_key_value_heads=2, max_position_embeddings=32, tie_word_embeddings=False, **options))
 
 
-def qwen2():
+def qwen2(**options):
     return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
         vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32, tie_word_embeddings=True))
+        num_key_value_heads=2, max_position_embeddings=32, tie_word_embeddings=True, **options))
 
 
 def vit():

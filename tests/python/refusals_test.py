@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import models
 import parcae_model
 
 X = torch.zeros(2, 4, dtype=torch.int64)
@@ -233,6 +234,46 @@ def test_models_and_examples(arguments, options, why):
     assert text is not None, "was exported"
     assert "\n" not in text
     assert why in text
+
+
+TOKENS = torch.zeros(2, 8, dtype=torch.int64)
+BEYOND_ITS_LAYERS = {
+    "attention of its own": (lambda: models.llama(attn_implementation="eager"), "LlamaForCausalLM"),
+    "windows": (lambda: models.qwen2(use_sliding_window=True, sliding_window=4, max_window_layers=0),
+                "Qwen2ForCausalLM"),
+}
+
+
+# given: models of Hugging Face whose masks are not those of the wrappers, an example of zeros / expected: refused; not
+# where the window is as long as the sequence
+@pytest.mark.parametrize("build, name", BEYOND_ITS_LAYERS.values(), ids=BEYOND_ITS_LAYERS)
+def test_layers_are_the_whole_model(build, name):
+    text = refusal(build(), TOKENS)
+    assert text is not None, "was exported"
+    assert re.match(rf"{name} \(.*\.py:\d+\): its layers, one after the other, do not compute what the model", text)
+    if name == "Qwen2ForCausalLM":
+        assert refusal(build(), TOKENS[:, :4]) is None
+
+
+class Scaled(Base):
+    """Of another temperature and another dropout than the next, which its text does not say."""
+
+    def __init__(self, scale, dropout):
+        super().__init__()
+        self.scale, self.dropout = scale, dropout
+
+    def forward(self, x):
+        mixed = F.softmax(self.scale * x @ x.transpose(1, 2), -1) @ x
+        return F.dropout(self.linear(mixed), self.dropout, self.training)
+
+
+# given: layers that differ in what they compute at other places, or only as they train; an example of zeros / expected:
+# only those that are alike share graphs
+def test_who_shares_graphs(tmp_path):
+    blocks = [Scaled(*x) for x in ((1, 0.5), (2, 0.5), (1, 0.25), (1, 0.5))]
+    said = parcae_model.export([nn.Embedding(16, 8), *blocks, nn.Linear(8, 16)], X, tmp_path)
+    graphs = [x["graph"] for x in said["layers"]]
+    assert graphs == [0, 1, 2, 3, 1, 4]
 
 
 # given: a model with statistics, dropout and an activation in place, partly in evaluation / expected: export changes

@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 
 from .errors import CannotExport, first_line, line_of_forward, place_of_exception, quiet, refuse
 from .graph import Slots, references_in, run_graph, write_graph
-from .huggingface import is_pretrained
-from .layers import layers_of, names_taken, switched
+from .huggingface import KNOWN, is_pretrained
+from .layers import kept_buffers, layers_of, names_taken, switched
 from .measure import activations_of, flop_of
 
 FORMAT, VERSION = "parcae.exported_model", 1
@@ -38,7 +38,10 @@ def export(model, example, folder, *, loss="cross_entropy", targets=None, names_
     example, extras = _inputs_of(example)
     exporter = _Exporter(loss, targets, extras)
     with torch.random.fork_rng(devices=[]):
-        description = exporter.describe(layers_of(model, names_from, pixels), example, vocabulary, classes, mask_token)
+        layers = layers_of(model, names_from, pixels)
+        description = exporter.describe(layers, example, vocabulary, classes, mask_token)
+        if type(model).__name__ in KNOWN:
+            exporter.compare_with_whole(model, layers, example, pixels)
     exporter.add_huggingface(description, model if names_from is None else names_from)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +92,7 @@ class _Exporter:
             taken = {name: self.extras[name] for name in names_taken(layer.module, self.extras)}
             used.update(taken)
             output = self.run(layer, x, extra, taken, scalar=bool(extra))
-            graph = self.graph_for(layer, (x, *extra), taken, output)
+            graph = self.graph_for(layer, (x, *extra), taken)
             described.append({"name": layer.name, "graph": graph,
                               "parameters": [name for name, _ in self.own_names(layer, number, owners, ties)],
                               "buffers": [self.store(name, t) for name, t in layer.buffers],
@@ -160,6 +163,21 @@ class _Exporter:
             raise CannotExport("say how many labels there are (classes=)")
         return {"kind": "images", "channels": example.shape[1], "image": example.shape[2], "classes": classes}
 
+    def compare_with_whole(self, model, layers, example, pixels):
+        """What a model of Hugging Face does around its layers, the wrappers do as its configuration mostly has it."""
+        # Not the example itself, which may be all zeros: of tokens that are alike no mask makes a difference.
+        torch.manual_seed(0)
+        x = torch.randint(256 if example.dim() == 4 else model.config.vocab_size, example.shape)
+        with switched([model], False), torch.no_grad():
+            expected = model(x if pixels is None else pixels(x), **self.extras).logits
+            for layer in layers:
+                x = layer.module(x, **{n: self.extras[n] for n in names_taken(layer.module, self.extras)})
+        # Not bit for bit: without padding the model's own mask may be none at all.
+        if not (x - expected).abs().max() <= 1e-4 * expected.abs().max():
+            refuse(type(model).__name__, line_of_forward(model),
+                   "its layers, one after the other, do not compute what the model does; known are attention as "
+                   'attn_implementation="sdpa" makes it, and windows no shorter than the sequence')
+
     # --- one layer
 
     def run(self, layer, x, extra, taken, scalar):
@@ -184,7 +202,7 @@ class _Exporter:
                    f"returns {list(output.shape)} for {list(x.shape)}; the first dimension is the batch")
         return output
 
-    def graph_for(self, layer, inputs, taken, output):
+    def graph_for(self, layer, inputs, taken):
         """The number of the layer's graphs: those of an earlier layer, if they compute what this one does."""
         like = layer.likeness(inputs[0].shape), len(inputs), tuple(taken)
         given = dict(zip(("%x", "%y"), inputs))
@@ -192,9 +210,8 @@ class _Exporter:
         for number, renamed in self.likes.get(like, ()):
             before = list(layer.constants)
             layer.constants = [before[int(old[2:])] for old in renamed]
-            with torch.no_grad():
-                if torch.equal(run_graph(self.graphs[number]["eval"], {**layer.tensors(), **given}), output):
-                    return number
+            if self.computes_alike(layer, self.graphs[number], given, taken):
+                return number
             layer.constants = before
         graphs = {mode: self.export_one(layer, inputs, taken, list(given), mode == "train")
                   for mode in ("train", "eval")}
@@ -218,10 +235,28 @@ class _Exporter:
         return self.keys[key]
 
     @staticmethod
+    def computes_alike(layer, graphs, given, taken):
+        """Whether the graphs of another layer compute what this one does, both as it trains and as it evaluates."""
+        x = given["%x"]
+        if x.is_floating_point():  # of an example that is all zeros samples or places may be alike
+            x = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+
+        def output(run):
+            torch.manual_seed(0)
+            return run({**given, "%x": x})
+
+        for mode in ("train", "eval"):
+            with switched([layer.module], mode == "train"), kept_buffers(layer.module), torch.no_grad():
+                expected = output(_called(layer, taken))
+            with kept_buffers(layer.module), torch.no_grad():
+                came = output(lambda x: run_graph(graphs[mode], {**layer.tensors(), **x}))
+            if not torch.equal(came, expected):
+                return False
+        return True
+
+    @staticmethod
     def compare_gradients(layer, graph, given, taken):
         """With the module's own, bit for bit: a backward that somebody wrote leaves no trace in a graph."""
-        buffers = [(x, x.clone()) for x in layer.module.buffers()]
-
         def gradients(run):
             torch.manual_seed(0)
             x = given["%x"].detach()
@@ -232,12 +267,9 @@ class _Exporter:
             made = torch.linspace(-1, 1, output.numel()).view_as(output)
             return dict(zip(wanted, torch.autograd.grad(output, list(wanted.values()), made, allow_unused=True)))
 
-        with switched([layer.module], True), torch.enable_grad():
-            expected = gradients(lambda x: layer.module(*(x[n] for n in ("%x", "%y") if n in x), **taken))
+        with switched([layer.module], True), kept_buffers(layer.module), torch.enable_grad():
+            expected = gradients(_called(layer, taken))
             came = gradients(lambda x: run_graph(graph, {**layer.tensors(), **x}))
-        with torch.no_grad():
-            for x, before in buffers:
-                x.copy_(before)
         for name, x in expected.items():
             y = came[name]
             if (x is None) != (y is None) or x is not None and not torch.equal(x.nan_to_num(), y.nan_to_num()):
@@ -306,6 +338,11 @@ class _Exporter:
                 name += "_"
             self.same[key] = self.store(name, x)
         return self.same[key]
+
+
+def _called(layer, taken):
+    """A layer as a function of what is given by reference."""
+    return lambda x: layer.module(*(x[n] for n in ("%x", "%y") if n in x), **taken)
 
 
 def _refuse_for(error, layer, why):

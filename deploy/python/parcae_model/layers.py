@@ -1,5 +1,6 @@
 """What a model's layers are, and what the tensors of each are called."""
 
+import contextlib
 import inspect
 
 import torch
@@ -151,6 +152,18 @@ def layers_of(model, names_from=None, pixels=None):
             layer.name = _common_prefix(own or [n for n, _ in layer.parameters]) or layer.name
         layers.append(layer)
     return layers
+
+
+@contextlib.contextmanager
+def kept_buffers(module):
+    """Whatever computes within, the module's buffers are afterwards as they were: BatchNorm writes to its own."""
+    before = [(x, x.clone()) for x in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for x, value in before:
+                x.copy_(value)
 
 
 class switched:
