@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import models
 import parcae_model
@@ -126,6 +127,11 @@ class OwnBackward(Base):
         return StraightThrough.apply(self.linear(x))
 
 
+class FailsBackward(Base):
+    def forward(self, x):  # HERE
+        return checkpoint(self.linear, x, use_reentrant=True)
+
+
 class NoTensor(Base):
     def forward(self, x):  # HERE
         return 3
@@ -158,6 +164,7 @@ CASES = {
     Conditional: "cond is not known",
     Autocast: "wrap_with_autocast is not known",
     OwnBackward: "is not that of its operators",
+    FailsBackward: "fails on the example, backward: When use_reentrant=True",
     NoTensor: "returns a int, not a tensor",
     LargerSize: "sym_max of sizes is not known",
     OtherNoise: "random operator rrelu",
@@ -213,12 +220,19 @@ def test_path_of_the_inner_module(case):
     assert re.match(r"blocks\.0\.parts\.bad\.1 \(.*refusals_test\.py:\d+\): ", text), text
 
 
+# given: a module of PyTorch's own, which no line of the user's calls / expected: that module's path and line
+def test_line_of_a_module_of_pytorch():
+    text = refusal([nn.Embedding(16, 8), nn.Sequential(nn.Linear(8, 8), nn.AlphaDropout(0.5)), nn.Linear(8, 16)])
+    assert re.match(r"1\.1 \(.*dropout\.py:\d+\): the random operator alpha_dropout", text), text
+
+
 SHARED = nn.Linear(8, 8)
 GOOD = [nn.Embedding(16, 8), nn.Linear(8, 16)]
 MODELS = [
     ((nn.Linear(2, 2),), {}, "Linear: is neither a list of layers"),
     ((GOOD, torch.zeros(2, 4)), {}, "whole numbers"),
     ((GOOD, X[:1]), {}, "two or more"),
+    ((GOOD, {"input_ids": X, "attention_mask": X}), {}, 'no layer takes "attention_mask"'),
     (([nn.Embedding(16, 8), SHARED, SHARED, SHARED, nn.Linear(8, 16)],), {}, "one pair of tied parameters"),
     ((GOOD,), {"loss": "hinge"}, "not known"),
     (([nn.Embedding(16, 8), nn.Linear(8, 4)],), {}, "cross-entropy of tokens"),
@@ -253,6 +267,12 @@ def test_layers_are_the_whole_model(build, name):
     assert re.match(rf"{name} \(.*\.py:\d+\): its layers, one after the other, do not compute what the model", text)
     if name == "Qwen2ForCausalLM":
         assert refusal(build(), TOKENS[:, :4]) is None
+
+
+# given: a model of Hugging Face, images of another size than its own / expected: refused, with the line that noticed
+def test_example_of_another_size():
+    text = refusal(models.vit(), models.pixels(16), pixels=parcae_model.Pixels())
+    assert re.match(r"ViTForImageClassification \(.*modeling_vit\.py:\d+\): fails on the example: Input image", text)
 
 
 class Scaled(Base):

@@ -39,9 +39,9 @@ def export(model, example, folder, *, loss="cross_entropy", targets=None, names_
     exporter = _Exporter(loss, targets, extras)
     with torch.random.fork_rng(devices=[]):
         layers = layers_of(model, names_from, pixels)
-        description = exporter.describe(layers, example, vocabulary, classes, mask_token)
         if type(model).__name__ in KNOWN:
             exporter.compare_with_whole(model, layers, example, pixels)
+        description = exporter.describe(layers, example, vocabulary, classes, mask_token)
     exporter.add_huggingface(description, model if names_from is None else names_from)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -165,13 +165,20 @@ class _Exporter:
 
     def compare_with_whole(self, model, layers, example, pixels):
         """What a model of Hugging Face does around its layers, the wrappers do as its configuration mostly has it."""
+        _input_kind(example)
+        taken = [{n: self.extras[n] for n in names_taken(x.module, self.extras)} for x in layers]
         # Not the example itself, which may be all zeros: of tokens that are alike no mask makes a difference.
         torch.manual_seed(0)
         x = torch.randint(256 if example.dim() == 4 else model.config.vocab_size, example.shape)
-        with switched([model], False), torch.no_grad():
-            expected = model(x if pixels is None else pixels(x), **self.extras).logits
-            for layer in layers:
-                x = layer.module(x, **{n: self.extras[n] for n in names_taken(layer.module, self.extras)})
+        try:
+            with switched([model], False), torch.no_grad():
+                extras = {n: value for names in taken for n, value in names.items()}
+                expected = model(x if pixels is None else pixels(x), **extras).logits
+                for layer, names in zip(layers, taken):
+                    x = layer.module(x, **names)
+        except Exception as e:
+            place, _ = place_of_exception(e)
+            refuse(type(model).__name__, place or line_of_forward(model), f"fails on the example: {first_line(e)}")
         # Not bit for bit: without padding the model's own mask may be none at all.
         if not (x - expected).abs().max() <= 1e-4 * expected.abs().max():
             refuse(type(model).__name__, line_of_forward(model),
@@ -267,9 +274,12 @@ class _Exporter:
             made = torch.linspace(-1, 1, output.numel()).view_as(output)
             return dict(zip(wanted, torch.autograd.grad(output, list(wanted.values()), made, allow_unused=True)))
 
-        with switched([layer.module], True), kept_buffers(layer.module), torch.enable_grad():
-            expected = gradients(_called(layer, taken))
-            came = gradients(lambda x: run_graph(graph, {**layer.tensors(), **x}))
+        try:
+            with switched([layer.module], True), kept_buffers(layer.module), torch.enable_grad():
+                expected = gradients(_called(layer, taken))
+                came = gradients(lambda x: run_graph(graph, {**layer.tensors(), **x}))
+        except Exception as e:
+            _refuse_for(e, layer, f"fails on the example, backward: {first_line(e)}")
         for name, x in expected.items():
             y = came[name]
             if (x is None) != (y is None) or x is not None and not torch.equal(x.nan_to_num(), y.nan_to_num()):
@@ -356,12 +366,16 @@ class _Paths:
     def __init__(self, layer, exported):
         self.layer, self.exported = layer, exported
 
-    def of(self, node):
+    def module(self, node):
         within = list((node.meta.get("nn_module_stack") or {}).values())
-        if not within or not within[-1][0]:
-            return self.layer.name
-        module = self.exported.get_submodule(within[-1][0])
-        return self.layer.path_of(module)
+        return self.exported.get_submodule(within[-1][0]) if within and within[-1][0] else self.layer.module
+
+    def of(self, node):
+        return self.layer.path_of(self.module(node))
+
+    def line(self, node):
+        """Where no line of the user's own is on the way to a node: its module's, which is PyTorch's."""
+        return line_of_forward(self.module(node))
 
 
 class _Called(torch.nn.Module):

@@ -47,7 +47,7 @@ class _Writer:
         return found
 
     def refuse(self, node, why):
-        refuse(self.paths.of(node), self.place(node), why)
+        refuse(self.paths.of(node), self.place(node) or self.paths.line(node), why)
 
     # --- arguments
 
@@ -242,7 +242,8 @@ def _without_unused(graph):
 
 
 def write_graph(program, slots, paths, training):
-    """The graph of an ExportedProgram; paths.of(node) is what its module is called. Raises CannotExport."""
+    """The graph of an ExportedProgram; paths.of(node) is what its module is called, .line(node) where that is. Raises
+    CannotExport."""
     return _Writer(program, slots, paths, training).write()
 
 
