@@ -23,6 +23,16 @@ struct kind {
 };
 constexpr std::array<kind, 3> kinds_of{{{"KiB", 16 * 1024}, {"descriptors", 16}, {"threads", 4}}};
 
+/// In clock ticks since boot; 0: it is not there.
+std::uint64_t start_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  file.ignore(4096, ')'); // the name of these programs has none
+  std::string x;
+  for (int field = 3; field <= 22; ++field)
+    file >> x;
+  return file ? std::stoull(x) : 0;
+}
+
 std::optional<std::array<double, 3>> held_by(pid_t process) {
   const std::filesystem::path folder = "/proc/" + std::to_string(process);
   std::ifstream status(folder / "status");
@@ -43,7 +53,10 @@ std::optional<std::array<double, 3>> held_by(pid_t process) {
 } // namespace
 
 void process_watch::look(const std::string& name, pid_t process) {
-  auto& life = lives_[{name, process}];
+  const auto start = start_of(process);
+  if (start == 0)
+    return;
+  auto& life = lives_[{name, process, start}];
   const auto now = clock::now();
   if (!life.empty() && now - life.back().at < look_interval)
     return;
@@ -73,8 +86,8 @@ std::vector<std::string> process_watch::growing() const {
         else if (x.at >= life.front().at + third)
           second = std::max(second, x.held[k]);
       if (last > most_growth * second + kinds_of[k].little)
-        result.push_back(fmt::format("{} (process {}) grows: {} {}, after {} before, in a life of {:.0f} s", who.first,
-                                     who.second, last, kinds_of[k].name, second,
+        result.push_back(fmt::format("{} (process {}) grows: {} {}, after {} before, in a life of {:.0f} s",
+                                     std::get<0>(who), std::get<1>(who), last, kinds_of[k].name, second,
                                      std::chrono::duration<double>(life.back().at - life.front().at).count()));
     }
   }

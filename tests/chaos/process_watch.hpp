@@ -6,8 +6,10 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace parcae {
@@ -38,7 +40,8 @@ private:
 
   static bool is_long(const life& x);
 
-  std::map<std::pair<std::string, pid_t>, life> lives_;
+  /// By name, process and when that began (clock ticks since boot): numbers of processes come again.
+  std::map<std::tuple<std::string, pid_t, std::uint64_t>, life> lives_;
 };
 
 } // namespace parcae
