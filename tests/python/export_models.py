@@ -6,6 +6,7 @@ export_models.py FOLDER [NAME...]
 """
 
 import hashlib
+import importlib.util
 import json
 import pathlib
 import struct
@@ -18,7 +19,6 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 
 import parcae_model
-
 
 def digest(x):
     return hashlib.sha256(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
@@ -58,13 +58,18 @@ def classifier():
                 targets=torch.tensor([[1], [4]]))
 
 
-def resnet18():
-    model = models.ResNet18()
+def resnet18(model=None):
+    model = model or models.ResNet18()
     for x in model.modules():  # as if it had trained before: statistics of version 0 count, too
         if isinstance(x, torch.nn.BatchNorm2d):
             x.running_mean.normal_()
             x.running_var.uniform_(0.5, 1.5)
-    return of_images(model.layers(), model, names_from=model, root=model)
+    return of_images(models.ResNet18.layers(model), model, names_from=model, root=model)
+
+
+def torchvision_resnet18():
+    import torchvision  # takes seconds
+    return resnet18(torchvision.models.resnet18(num_classes=10))
 
 
 def mixer():
@@ -103,6 +108,7 @@ MODELS = {
     "qwen2": lambda: of_tokens(models.qwen2(), 16, 256),
     "vit": vit,
     "resnet18": resnet18,
+    **({"torchvision_resnet18": torchvision_resnet18} if importlib.util.find_spec("torchvision") else {}),
     "mixer": mixer,
     "twin": twin,
     "teaching": teaching,
