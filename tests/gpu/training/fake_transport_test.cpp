@@ -423,6 +423,7 @@ TEST(fake_transport_failures, spoil_no_evaluation) {
   nccl_of_cluster nccl(1);
   const auto losses_of = [&](std::uint32_t depth, bool breaks) {
     std::atomic<bool> by_nccl = false, garbled = false, broken = false;
+    std::atomic<std::uint32_t> last = 0; ///< slot, as slots are counted, of the last stage
     executor_cluster cluster(job);
     cluster.workers = {.on = one_for_each};
     if (breaks)
@@ -430,15 +431,21 @@ TEST(fake_transport_failures, spoil_no_evaluation) {
     cluster.planner = [&](std::uint32_t slots, const auto&) {
       return slots < depth ? configuration{0, 0, {}, 0, "too few"} : shape(job, 1, depth);
     };
+    cluster.on_effect = [&](const effect& x) {
+      const auto* t = std::get_if<tell>(&x);
+      if (const auto* p = t ? std::get_if<prepare>(t->what.get()) : nullptr)
+        last = static_cast<std::uint32_t>(std::stoul(p->target.participants[depth - 1].slot.instance.substr(1)));
+      return true;
+    };
     cluster.add_keeper("keeper");
     for (std::uint32_t n = 2; n < 2 + depth; ++n)
       cluster.add_worker("w" + std::to_string(n), [&, n](const fault_point& at) {
         by_nccl = by_nccl || std::string_view(at.phase) == "take_over";
         if (!by_nccl || std::string_view(at.phase) != "evaluate" || at.step == job.steps)
           return fault_action::none;
-        if (n == 2 && !garbled.exchange(true))
+        if (n != last && !garbled.exchange(true))
           nccl.world.plan(n, nccl_call::send, 1, nccl_fault::garble);
-        if (n == 3 && at.index == 2 && !broken.exchange(true)) { // the last one has come
+        if (n == last && at.index == 2 && !broken.exchange(true)) { // the last one has come
           nccl.world.plan(n, nccl_call::state, 1, nccl_fault::spoil);
           std::this_thread::sleep_for(std::chrono::milliseconds(300));
         }
