@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -46,16 +47,21 @@ private:
 
 /// NCCL on a slot's device, for one communicator after the other. Any thread.
 struct nccl_slot {
+  nccl_slot(device& on, nccl_library& calls, std::function<void(const std::string&)> on_stuck,
+            nccl_limits limits = {}) :
+      on(on),
+      calls(calls), on_stuck(std::move(on_stuck)), limits(limits) {}
+
   device& on; ///< until the process ends, as the library: NCCL's thread may be lost
   nccl_library& calls;
   /// Called once if memory may still be written after nccl_limits::end, so that nobody may use it again: the process
   /// should end, and this function not return. One line.
   std::function<void(const std::string&)> on_stuck;
-  nccl_limits limits{};
+  nccl_limits limits;
 
   std::atomic<bool> busy = false; ///< a communicator is not yet ended: no other one runs
   std::atomic<bool> lost = false; ///< a call never returned: there will be no other one
-  nccl_breaks breaks{};
+  nccl_breaks breaks;
 };
 
 /// Of the process. Each communicator that could not be made leaves a thread and a socket of NCCL's in the process of
