@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 import parcae_model
 
+
 def digest(x):
     return hashlib.sha256(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
 

@@ -422,7 +422,7 @@ TEST(fake_transport_failures, spoil_no_evaluation) {
   ASSERT_EQ(problem_of(job), "");
   nccl_of_cluster nccl(1);
   const auto losses_of = [&](std::uint32_t depth, bool breaks) {
-    std::atomic<bool> by_nccl = false, garbled = false, broken = false;
+    std::atomic<bool> by_nccl = false, garbled = false, broken = false, held = false;
     std::atomic<std::uint32_t> last = 0; ///< slot, as slots are counted, of the last stage
     executor_cluster cluster(job);
     cluster.workers = {.on = one_for_each};
@@ -440,8 +440,11 @@ TEST(fake_transport_failures, spoil_no_evaluation) {
     cluster.add_keeper("keeper");
     for (std::uint32_t n = 2; n < 2 + depth; ++n)
       cluster.add_worker("w" + std::to_string(n), [&, n](const fault_point& at) {
-        by_nccl = by_nccl || std::string_view(at.phase) == "take_over";
-        if (!by_nccl || std::string_view(at.phase) != "evaluate" || at.step == job.steps)
+        const std::string_view phase = at.phase;
+        by_nccl = by_nccl || phase == "take_over";
+        if (phase == "forward" && n != last && garbled && !held.exchange(true)) // so that no ABORT comes first
+          std::this_thread::sleep_for(std::chrono::seconds(1));
+        if (!by_nccl || phase != "evaluate" || at.step == job.steps)
           return fault_action::none;
         if (n != last && !garbled.exchange(true))
           nccl.world.plan(n, nccl_call::send, 1, nccl_fault::garble);
