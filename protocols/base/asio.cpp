@@ -1,0 +1,4 @@
+// Boost.Asio and Boost.Beast, as far as they are no templates.
+
+#include <boost/asio/impl/src.hpp>
+#include <boost/beast/src.hpp>

@@ -1,0 +1,1 @@
+// Of what tests precompile; a library needs a source.
