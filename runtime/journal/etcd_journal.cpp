@@ -21,8 +21,6 @@ namespace json = boost::json;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds request_limit{4000}; // as lead_limits::step_down
-
 // 64-bit numbers are strings; one that is left out is 0.
 std::int64_t number_in(const json::object& x, std::string_view name) {
   const auto* found = x.if_contains(name);
@@ -67,14 +65,15 @@ std::string after_all_of(std::string prefix) {
 
 class etcd_journal final : public journal_store {
 public:
-  etcd_journal(const etcd_place& place, std::string leader, std::int64_t revision) :
-      client_(place), prefix_(place.prefix + "journal/"), leader_(std::move(leader)), revision_(revision) {}
+  etcd_journal(const etcd_place& place, std::string leader, std::int64_t revision, milliseconds request_limit) :
+      client_(place), prefix_(place.prefix + "journal/"), leader_(std::move(leader)), revision_(revision),
+      request_limit_(request_limit) {}
 
   std::vector<journal_entry> read() override {
     std::vector<journal_entry> result;
     const auto all =
         client_.ask("/v3/kv/range", {{"key", to_base64(prefix_)}, {"range_end", to_base64(after_all_of(prefix_))}},
-                    10 * request_limit);
+                    10 * request_limit_);
     for (const auto* x : keys_in(all)) {
       const auto name = bytes_in(*x, "key");
       const auto value = bytes_in(*x, "value");
@@ -100,7 +99,7 @@ public:
                              {"result", "EQUAL"},
                              {"key", to_base64(leader_)},
                              {"create_revision", std::to_string(revision_)}};
-    const auto done = client_.ask("/v3/kv/txn", {{"compare", {leads}}, {"success", effects}}, request_limit);
+    const auto done = client_.ask("/v3/kv/txn", {{"compare", {leads}}, {"success", effects}}, request_limit_);
     if (!done.contains("succeeded"))
       throw std::runtime_error("another manager leads");
   }
@@ -109,6 +108,7 @@ private:
   etcd_client client_;
   const std::string prefix_, leader_;
   const std::int64_t revision_; ///< at which the key was made by which this manager leads
+  const milliseconds request_limit_;
 };
 
 } // namespace
@@ -120,7 +120,7 @@ public:
       client_(place_), thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
   std::unique_ptr<journal_store> journal() const {
-    return std::make_unique<etcd_journal>(place_, leader_key(), revision_);
+    return std::make_unique<etcd_journal>(place_, leader_key(), revision_, limits_.step_down);
   }
 
 private:
@@ -153,7 +153,7 @@ private:
   // Whether it leads now.
   bool campaign() {
     try {
-      const auto found = client_.ask("/v3/kv/range", {{"key", to_base64(leader_key())}}, request_limit);
+      const auto found = client_.ask("/v3/kv/range", {{"key", to_base64(leader_key())}}, limits_.step_down);
       if (const auto leaders = keys_in(found); !leaders.empty()) {
         if (!standby_)
           throw rival{bytes_in(*leaders.front(), "value")};
@@ -177,15 +177,15 @@ private:
   // An answer may be lost after etcd has done what was asked: the lease says whose key it is.
   bool stand() {
     const auto asked = steady_clock::now();
-    lease_ = number_in(client_.ask("/v3/lease/grant", {{"TTL", limits_.lease.count()}}, request_limit), "ID");
+    lease_ = number_in(client_.ask("/v3/lease/grant", {{"TTL", limits_.lease.count()}}, limits_.step_down), "ID");
     if (lease_ == 0)
       throw std::runtime_error("etcd grants no lease");
     const auto key = to_base64(leader_key());
     const json::object nobody_leads{{"target", "CREATE"}, {"result", "EQUAL"}, {"key", key}, {"create_revision", "0"}};
     const json::object lead{
         {"request_put", {{"key", key}, {"value", to_base64(who_)}, {"lease", std::to_string(lease_)}}}};
-    client_.ask("/v3/kv/txn", {{"compare", {nobody_leads}}, {"success", {lead}}}, request_limit);
-    const auto leaders = client_.ask("/v3/kv/range", {{"key", key}}, request_limit);
+    client_.ask("/v3/kv/txn", {{"compare", {nobody_leads}}, {"success", {lead}}}, limits_.step_down);
+    const auto leaders = client_.ask("/v3/kv/range", {{"key", key}}, limits_.step_down);
     for (const auto* x : keys_in(leaders))
       if (number_in(*x, "lease") == lease_) {
         revision_ = number_in(*x, "create_revision");

@@ -42,7 +42,7 @@ struct keepers : cluster_test {
 // one is killed with all workers; then, when the others have filled each other, one more / expected: identical
 // parameters, and no step computed again that two keepers held
 TEST_F(keepers, any_one_may_be_lost) {
-  auto job = small_job(4000);
+  auto job = small_job(1000);
   job.keeper_copies = 2;
   start_keepers(3);
   for (const auto* name : {"a", "b"})

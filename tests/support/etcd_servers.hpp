@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -100,12 +101,19 @@ public:
     return result + "/" + name;
   }
 
-  /// Nobody listens there, now.
+  /// Nobody listens there, now; and no connection gets it by chance, while a member is dead, as Linux takes 32768 and
+  /// above for those.
   static std::uint16_t free_port() {
+    constexpr std::uint16_t first = 16'384, count = 16'384;
+    static auto next = std::random_device{}() % count;
     boost::asio::io_context context;
-    return boost::asio::ip::tcp::acceptor(context, {boost::asio::ip::address_v4::loopback(), 0})
-        .local_endpoint()
-        .port();
+    boost::asio::ip::tcp::acceptor acceptor(context, boost::asio::ip::tcp::v4());
+    for (;;) {
+      const auto port = static_cast<std::uint16_t>(first + next++ % count);
+      boost::system::error_code taken;
+      if (!acceptor.bind({boost::asio::ip::address_v4::loopback(), port}, taken))
+        return port;
+    }
   }
 
 private:
