@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto long_life = 180s;
-constexpr auto look_interval = 1s;
+constexpr auto sample_interval = 1s;
 constexpr double most_growth = 1.1;
 
 struct kind {
@@ -58,7 +58,7 @@ void process_watch::look(const std::string& name, pid_t process) {
     return;
   auto& life = lives_[{name, process, start}];
   const auto now = clock::now();
-  if (!life.empty() && now - life.back().at < look_interval)
+  if (!life.empty() && now - life.back().at < sample_interval)
     return;
   if (const auto held = held_by(process))
     life.push_back({now, *held});

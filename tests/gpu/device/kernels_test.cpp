@@ -73,7 +73,7 @@ TEST_P(kernels, adds_in_place_and_elsewhere) {
     EXPECT_TRUE(same_bits(to, expected) && same_bits(in_place, expected));
 
     std::vector<bfloat16> small(n);
-    std::ranges::transform(right, small.begin(), to_bfloat16);
+    std::ranges::transform(right, small.begin(), [](float x) { return to_bfloat16(x); });
     for (std::size_t i = 0; i < n; ++i)
       expected[i] = left[i] + to_float(small[i]);
     add_values(to.data(), left.data(), small.data(), n);

@@ -11,7 +11,7 @@ namespace {
 
 const std::string digest(64, 'a');
 
-const std::string right = R"({"format":"parcae.plugin_model","version":1,"model":"m","arguments":{"width":"6"},
+const std::string described = R"({"format":"parcae.plugin_model","version":1,"model":"m","arguments":{"width":"6"},
 "input":{"kind":"tokens","sequence":4,"vocabulary":8},"loss":"cross_entropy","mask_token":null,
 "layers":[
 {"name":"embedding","parameters":[{"name":"wte","shape":[8,6],"initial":"normal","scale":"0.02"}],"buffers":[],
@@ -32,7 +32,7 @@ model_specification taken(const std::string& text) {
 // given: a description / expected: layers, tensors with how they are drawn, sizes; the digest apart from the rest, so
 // that another build of the same model has the same text
 TEST(plugin_model, says_what_the_model_is) {
-  const auto x = taken(right);
+  const auto x = taken(described);
   EXPECT_EQ(x.plugin, digest);
   EXPECT_EQ(x.exported.find(digest), std::string::npos);
   EXPECT_EQ(x.vocabulary, 8u);
@@ -48,7 +48,7 @@ TEST(plugin_model, says_what_the_model_is) {
   EXPECT_EQ(model->layers[1].buffer_offsets, (std::vector<std::int64_t>{0, 4}));
   EXPECT_EQ(d.layers[1].forward_flop, 384);
   EXPECT_EQ(d.parameters(), 48u + 48 + 8);
-  auto other = right;
+  auto other = described;
   other.replace(other.find(digest), 64, std::string(64, 'b'));
   EXPECT_EQ(taken(other).exported, x.exported);
   EXPECT_EQ(taken(other).plugin, std::string(64, 'b'));
@@ -57,7 +57,7 @@ TEST(plugin_model, says_what_the_model_is) {
 // given: what is changed in it / expected: one line that says where
 TEST(plugin_model, what_is_wrong_is_said) {
   const auto problem_with = [](const std::string& from, const std::string& to) -> std::string {
-    auto text = right;
+    auto text = described;
     text.replace(text.find(from), from.size(), to);
     try {
       taken(text);
