@@ -1,6 +1,7 @@
 // The data plane against what the kernel can do, in one run on loopback. Prints one JSON object per line:
 //   transfer   one message of n bytes, communicator and bare blocking sockets, alternating; ratio of the medians' rates
-//   tls        one message of n bytes, communicators with certificates and without, alternating
+//   tls        one message of n bytes, communicators with certificates and without, and OpenSSL's own loop on bare
+//              blocking sockets, alternating
 //   ping_pong  round trip of 64 bytes
 //   all_reduce time for n floats at D = 2 in tree order and as a ring, and how long bare sockets take for as many bytes
 //   snapshot   rate from send to acknowledgement
@@ -10,6 +11,7 @@
 
 #include "gpu/dataplane/reduction.hpp"
 #include "gpu/dataplane/staged_communicator.hpp"
+#include "protocols/trust/credentials.hpp"
 #include "tests/bench/figures.hpp"
 #include "tests/gpu/dataplane/data_plane_fixture.hpp"
 #include "tests/support/chosen_device.hpp"
@@ -17,6 +19,7 @@
 #include <CLI/CLI.hpp>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -109,6 +112,44 @@ struct bare_pair {
   }
 
   int ends[2];
+};
+
+void check_tls(bool good, const char* what) {
+  if (!good)
+    throw std::runtime_error(what);
+}
+
+/// The same in TLS, as OpenSSL does it by itself: a call for each record.
+struct bare_tls_pair {
+  explicit bare_tls_pair(const std::filesystem::path& bundle) : own(bundle) {
+    for (int i : {0, 1}) {
+      ends[i].reset(SSL_new(own.context().native_handle()));
+      check_tls(ends[i] && SSL_set_fd(ends[i].get(), sockets.ends[i]) == 1, "there is no memory for TLS");
+      SSL_clear_mode(ends[i].get(), SSL_MODE_RELEASE_BUFFERS);
+      SSL_set_read_ahead(ends[i].get(), 1);
+    }
+    std::thread accepting([&] { SSL_accept(ends[1].get()); });
+    const auto connected = SSL_connect(ends[0].get());
+    accepting.join();
+    check_tls(connected == 1 && SSL_is_init_finished(ends[1].get()), "no TLS handshake");
+  }
+
+  void send(int end, std::span<const std::byte> x) {
+    for (std::size_t n = 0; !x.empty(); x = x.subspan(n))
+      check_tls(SSL_write_ex(ends[end].get(), x.data(), x.size(), &n) == 1, "TLS sends nothing");
+  }
+
+  void receive(int end, std::span<std::byte> x) {
+    for (std::size_t n = 0; !x.empty(); x = x.subspan(n))
+      check_tls(SSL_read_ex(ends[end].get(), x.data(), x.size(), &n) == 1, "TLS receives nothing");
+  }
+
+  struct ssl_free {
+    void operator()(SSL* x) const { SSL_free(x); }
+  };
+  const credentials own;
+  bare_pair sockets;
+  std::unique_ptr<SSL, ssl_free> ends[2];
 };
 
 struct measured {
@@ -247,13 +288,15 @@ void bench_staged(device& on, std::size_t bytes, int repeats, figures& all) {
                least_staged_rate);
 }
 
-/// There and back again by two communicators in turn, plain and in TLS.
+/// There and back again by two communicators in turn, plain and in TLS, and by OpenSSL alone.
 void bench_tls(std::size_t bytes, int repeats, figures& out) {
   const test_authority authority;
-  cluster plain(2), sealed(2, authority.bundle(membership::node, "node"));
+  const auto bundle = authority.bundle(membership::node, "node");
+  cluster plain(2), sealed(2, bundle);
+  bare_tls_pair bare(bundle);
   auto plain_ends = plain.connect_all(), sealed_ends = sealed.connect_all();
   std::vector<std::byte> sent(bytes, std::byte{1}), in(bytes, std::byte{2}), answer(1);
-  measured ours, theirs;
+  measured ours, theirs, alone;
   tag what{channel::activation, 0, 0};
   const auto once = [&](measured& to, std::vector<std::unique_ptr<communicator>>& ends) {
     measure(
@@ -271,15 +314,27 @@ void bench_tls(std::size_t bytes, int repeats, figures& out) {
   for (int i = 0; i <= repeats; ++i) {
     once(ours, sealed_ends);
     once(theirs, plain_ends);
+    measure(
+        alone,
+        [&] {
+          bare.send(0, sent);
+          bare.receive(0, answer);
+        },
+        [&] {
+          bare.receive(1, in);
+          bare.send(1, std::span(in).first(1));
+        });
     if (i == 0)
-      ours = theirs = {}; // warm
+      ours = theirs = alone = {}; // warm
   }
-  const auto a = percentile(ours.wall_ms, 0.5), b = percentile(theirs.wall_ms, 0.5);
+  const auto a = percentile(ours.wall_ms, 0.5), b = percentile(theirs.wall_ms, 0.5), c = percentile(alone.wall_ms, 0.5);
   std::printf("{\"bench\": \"tls\", \"bytes\": %zu, \"repeats\": %d, \"mb_per_s\": %.0f, \"plain_mb_per_s\": %.0f, "
-              "\"cpu_ms\": %.3f, \"plain_cpu_ms\": %.3f}\n",
+              "\"openssl_mb_per_s\": %.0f, \"cpu_ms\": %.3f, \"plain_cpu_ms\": %.3f, \"openssl_cpu_ms\": %.3f}\n",
               bytes, repeats, static_cast<double>(bytes) / a / 1e3, static_cast<double>(bytes) / b / 1e3,
-              ours.cpu / repeats, theirs.cpu / repeats);
+              static_cast<double>(bytes) / c / 1e3, ours.cpu / repeats, theirs.cpu / repeats, alone.cpu / repeats);
   out.at_least("rate in TLS over plain, " + std::to_string(bytes >> 20) + " MiB", b / a, least_tls_rate);
+  out.at_least("rate in TLS over OpenSSL's own on bare sockets, " + std::to_string(bytes >> 20) + " MiB", c / a,
+               least_rate);
 }
 
 void bench_ping_pong(figures& out) {

@@ -6,6 +6,7 @@ is in build/release/bench/NAME.log. It fails by its exit status, by a figure tha
 """
 
 import collections
+import concurrent.futures
 import datetime
 import json
 import os
@@ -73,31 +74,37 @@ def figures_in(text):
             yield x
 
 
+def run_command(command, folder, told):
+    """Figures, problems, whether it cannot run here."""
+    problems = []
+    program, *arguments = command.split()
+    process = subprocess.Popen([folder / program, *arguments], stdout=subprocess.PIPE, stderr=told, text=True)
+    try:
+        out, _ = process.communicate(timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, _ = process.communicate()
+        problems.append(f"`{command}` was not done after {TIME_LIMIT_S} s")
+    told.write(out)
+    told.flush()
+    found = list(figures_in(out))
+    if process.returncode == CANNOT_RUN_HERE:
+        return found, problems, True
+    if not found:
+        problems.append(f"`{command}` ended with status {process.returncode} and without a figure")
+    elif process.returncode != 0 and all(x["met"] for x in found):
+        problems.append(f"`{command}` ended with status {process.returncode}")
+    return found, problems, False
+
+
 def run_once(bench, folder, log, others=others_s):
-    figures, problems, skipped = [], [], False
+    """Its commands one after the other; those that measure nothing by the clock side by side."""
     began, before = time.monotonic(), others()
-    with open(log, "w") as told:
-        for command in bench.commands:
-            program, *arguments = command.split()
-            process = subprocess.Popen([folder / program, *arguments], stdout=subprocess.PIPE, stderr=told, text=True)
-            try:
-                out, _ = process.communicate(timeout=TIME_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                out, _ = process.communicate()
-                problems.append(f"`{command}` was not done after {TIME_LIMIT_S} s")
-            told.write(out)
-            told.flush()
-            found = list(figures_in(out))
-            figures += found
-            if process.returncode == CANNOT_RUN_HERE:
-                skipped = True
-            elif not found:
-                problems.append(f"`{command}` ended with status {process.returncode} and without a figure")
-            elif process.returncode != 0 and all(x["met"] for x in found):
-                problems.append(f"`{command}` ended with status {process.returncode}")
+    with open(log, "w") as told, concurrent.futures.ThreadPoolExecutor(1 if bench.by_clock else os.cpu_count()) as pool:
+        done = list(pool.map(lambda command: run_command(command, folder, told), bench.commands))
     seconds = time.monotonic() - began
-    return Run(figures, problems, (others() - before) / seconds, seconds, skipped)
+    return Run([x for figures, _, _ in done for x in figures], [x for _, problems, _ in done for x in problems],
+               (others() - before) / seconds, seconds, any(skipped for _, _, skipped in done))
 
 
 def section(name, bench, run, first, place):
