@@ -106,6 +106,7 @@ boost::json::object etcd_client::ask(const std::string& path, const boost::json:
   const auto body = boost::json::serialize(question);
   const http_request request{"POST", path, {{"Content-Type", "application/json"}}, std::as_bytes(std::span(body))};
   const auto end = steady_clock::now() + limit;
+  std::string problem;
   for (std::size_t tries = 1;; ++tries) {
     const auto& member = members_[at_];
     if (!client_)
@@ -118,10 +119,11 @@ boost::json::object etcd_client::ask(const std::string& path, const boost::json:
       if (!bad && result.is_object())
         return std::move(result.as_object());
     }
-    const auto problem = "etcd at " + to_string(address{member.host, member.port}) + ": " +
-                         (!answer                 ? answer.error() + advice_on(place_)
-                          : answer->status == 200 ? "what it answers is no JSON object"
-                                                  : refusal_in(*answer));
+    if (answer || problem.empty() || time == one_try) // else it had too little time: what was wrong before says more
+      problem = "etcd at " + to_string(address{member.host, member.port}) + ": " +
+                (!answer                 ? answer.error() + advice_on(place_)
+                 : answer->status == 200 ? "what it answers is no JSON object"
+                                         : refusal_in(*answer));
     const bool is_final = answer && answer->status / 100 == 4; // another member would not say otherwise
     at_ = (at_ + 1) % members_.size();
     client_.reset();

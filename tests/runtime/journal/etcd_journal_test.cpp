@@ -183,7 +183,7 @@ TEST_F(etcd_journal, speaks_tls) {
 
   const auto problem_with = [&](etcd_place changed) -> std::string {
     try {
-      etcd_client(std::move(changed)).ask("/v3/kv/range", {{"key", to_base64("a")}}, 300ms);
+      etcd_client(std::move(changed)).ask("/v3/kv/range", {{"key", to_base64("a")}}, 1s);
       return "none";
     } catch (const std::runtime_error& e) {
       return e.what();
