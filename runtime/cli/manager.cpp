@@ -203,6 +203,8 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
   };
   end.wait(on_end, [&] { plane.read_bundle_again(); });
   const auto problem = vital.problem();
+  if (!problem.empty()) // now, as the end may be cut short
+    spdlog::error("{}: ending", problem);
   limit_shutdown(5);
   caf::anon_send(plane.middleman(), caf::unpublish_atom_v, published.address(), *port);
   end_actors();
