@@ -31,7 +31,7 @@ struct manager_death : cluster_test {
 // given: a manager that is killed while two nodes train and a keeper holds snapshots, and is away for 2 s / expected:
 // training goes on meanwhile, in the same generation, no step is lost or computed again, the same bits
 TEST_F(manager_death, stops_no_training) {
-  const auto job = small_job(1200);
+  const auto job = small_job(600);
   cluster->start_keeper();
   cluster->start_node("a");
   cluster->start_node("b");
@@ -101,7 +101,7 @@ TEST_F(manager_death, all_workers_may_die_meanwhile) {
 // worker's time is over / expected: what it reached meanwhile is with the keeper, where the next one goes on; the same
 // bits
 TEST_F(manager_death, who_must_leave_meanwhile_leaves_its_state_to_the_keepers) {
-  auto job = small_job(2000);
+  auto job = small_job(800);
   job.keeper_every = 1'000'000;
   cluster->start_keeper();
   cluster->start_node("a", {"--grace", "2s"});
@@ -124,7 +124,7 @@ TEST_F(manager_death, who_must_leave_meanwhile_leaves_its_state_to_the_keepers) 
 // given: a manager that is started with an old copy of its journal, which knows nothing of the job / expected: nodes
 // stay away from it, and train on; with the right journal the next one takes the job up, no step lost, the same bits
 TEST_F(manager_death, an_old_copy_of_the_journal_does_no_harm) {
-  const auto job = small_job(1500);
+  const auto job = small_job(1000);
   const auto journal = folder.path() / "first" / "manager", copy = folder.path() / "copy",
              newest = folder.path() / "now";
   cluster->start_keeper();

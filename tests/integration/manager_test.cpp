@@ -75,7 +75,7 @@ struct manager : cluster_test {
 // given: the manager stands still for 1, 3 and 8 s while two workers train, with a keeper / expected: no loss is told,
 // the generation goes on, no step is computed again, the same bits
 TEST_F(manager, standing_still_costs_no_step) {
-  const auto job = small_job(2500);
+  const auto job = small_job(1600);
   cluster->start_keeper();
   cluster->start_node("a");
   cluster->start_node("b");

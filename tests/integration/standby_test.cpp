@@ -124,7 +124,7 @@ struct standby : cluster_test {
 // given: the leader is killed while two nodes train / expected: the other one leads within 10 s, and training went on:
 // the same generation, no step lost or computed again, the same bits; a node that dies after it is replaced as ever
 TEST_F(standby, takes_over_when_the_leader_is_killed) {
-  const auto job = small_job(2000);
+  const auto job = small_job(1500);
   const auto id = submit(job);
   const auto before = training(id);
   const auto first = leader();
