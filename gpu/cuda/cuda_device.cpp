@@ -10,6 +10,8 @@
 
 #include <atomic>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <regex>
 #include <thread>
 #include <utility>
@@ -19,8 +21,10 @@ namespace parcae::cuda {
 namespace {
 
 void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    throw device_error(std::string(what) + ": " + cudaGetErrorString(status));
+  if (status == cudaSuccess)
+    return;
+  cudaGetLastError(); // else the next kernel of this thread, LibTorch's too, is told of it
+  throw device_error(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
 class cuda_event final : public event {
@@ -37,8 +41,10 @@ public:
 
   bool done() const override {
     const auto status = cudaEventQuery(event_);
-    if (status == cudaErrorNotReady)
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError(); // it counts as an error, too
       return false;
+    }
     check(status, "the GPU's work");
     return true;
   }
@@ -209,12 +215,22 @@ device_facts facts_of(int number) {
 class cuda_device final : public device {
 public:
   explicit cuda_device(int number) : number_(number), facts_(facts_of(number)) { use(number_); }
+  ~cuda_device() override {
+    for (const auto& [bytes, memory] : spare_pinned_)
+      cudaFreeHost(memory);
+  }
 
   const device_facts& facts() const override { return facts_; }
   device_memory allocate(std::size_t bytes) override {
     use(number_);
     void* memory = nullptr;
-    check(cudaMalloc(&memory, bytes), "memory of the GPU");
+    auto status = cudaMalloc(&memory, bytes);
+    if (status == cudaErrorMemoryAllocation) { // LibTorch may hold more than its tensors need
+      cudaGetLastError();
+      c10::cuda::CUDACachingAllocator::emptyCache();
+      status = cudaMalloc(&memory, bytes);
+    }
+    check(status, "memory of the GPU");
     const auto now = own_bytes_ += bytes;
     auto most = own_peak_.load();
     while (most < now && !own_peak_.compare_exchange_weak(most, now))
@@ -225,10 +241,19 @@ public:
             }};
   }
   device_memory allocate_pinned(std::size_t bytes) override {
+    const auto give_back = [this, bytes](std::byte* x) {
+      const std::lock_guard held(pinned_mutex_);
+      spare_pinned_.emplace(bytes, x);
+    };
+    {
+      const std::lock_guard held(pinned_mutex_);
+      if (auto found = spare_pinned_.extract(bytes))
+        return {found.mapped(), give_back};
+    }
     use(number_);
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "pinned memory");
-    return {static_cast<std::byte*>(memory), [](std::byte* x) { cudaFreeHost(x); }};
+    return {static_cast<std::byte*>(memory), give_back};
   }
   std::unique_ptr<stream> make_stream() override {
     auto x = std::make_unique<cuda_stream>(number_);
@@ -254,6 +279,10 @@ private:
   const device_facts facts_;
   std::atomic<std::uint64_t> own_bytes_ = 0; ///< besides tensors
   std::atomic<std::uint64_t> own_peak_ = 0;
+  std::mutex pinned_mutex_;
+  /// By size, of which there are few: to make some takes milliseconds, and to give some back waits for all of the GPU's
+  /// work. Guarded by pinned_mutex_.
+  std::multimap<std::size_t, std::byte*> spare_pinned_;
   cuda_stream compute_{number_};
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <mutex>
 
 namespace parcae {
 
@@ -10,6 +11,14 @@ at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at
                      const at::Tensor& causal, dropout& drop) {
   if (!drop.active())
     return at::scaled_dot_product_attention(queries, keys, values, {}, 0.0, is_causal);
+  if (queries.is_cuda()) { // its fused kernels drop by numbers of the device's generator, which nothing else draws from
+    auto numbers = at::globalContext().defaultGenerator(queries.device());
+    {
+      const std::lock_guard held(numbers.mutex());
+      numbers.set_current_seed(drop.next_seed());
+    }
+    return at::scaled_dot_product_attention(queries, keys, values, {}, drop.probability(), is_causal);
+  }
   // The fused kernels have no dropout on the CPU. One product scales the scores and adds the causal mask.
   const auto samples = queries.size(0), heads = queries.size(1), sequence = queries.size(2), size = queries.size(3);
   auto flat = [&](const at::Tensor& x) { return x.reshape({samples * heads, sequence, size}); };

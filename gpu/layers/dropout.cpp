@@ -37,11 +37,14 @@ struct dropout_backward final : torch::autograd::Node {
 
 } // namespace
 
+std::uint64_t dropout::next_seed() {
+  return mix_seed(position_.seed, "dropout", {position_.step, position_.micro_batch, layer_, uses_++});
+}
+
 at::Tensor dropout::operator()(const at::Tensor& x) {
   if (!active())
     return x;
-  const auto seed = mix_seed(position_.seed, "dropout", {position_.step, position_.micro_batch, layer_, uses_++});
-  const auto mask = mask_of(seed, probability_);
+  const auto mask = mask_of(next_seed(), probability_);
   auto result = dropped(x, mask, on_);
   if (c10::GradMode::is_enabled() && x.requires_grad()) {
     const std::shared_ptr<dropout_backward> node(new dropout_backward(mask, on_), torch::autograd::deleteNode);

@@ -54,6 +54,10 @@ public:
 
   at::Tensor operator()(const at::Tensor& x);
 
+  /// For a kernel that drops by itself: a use of its own.
+  std::uint64_t next_seed();
+  double probability() const { return probability_; }
+
 private:
   bool training_;
   double probability_; ///< of the next use

@@ -1,5 +1,6 @@
 #include "gpu/layers/tensor_device.hpp"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -47,6 +48,11 @@ void tensor_device::add(const at::Tensor& to, const at::Tensor& left, const at::
     compute().add_values(values_of(to), values_of(left), halves_of(right), n);
   else
     compute().add_values(values_of(to), values_of(left), values_of(right), n);
+}
+
+// From ordinary memory the copy would wait for all that was given. LibTorch keeps the pinned memory until it is done.
+at::Tensor sent_to(at::Device place, const at::Tensor& x) {
+  return place.is_cuda() ? x.pin_memory().to(place, true) : x.to(place);
 }
 
 const tensor_device& processor() {

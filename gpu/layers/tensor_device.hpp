@@ -37,6 +37,9 @@ private:
   at::Device place_;
 };
 
+/// A tensor of the host, there. A GPU copies it behind what it was given before; nobody waits for that.
+at::Tensor sent_to(at::Device place, const at::Tensor& x);
+
 /// The processor, whose kernels take as many threads as LibTorch's own operators would; bits do not depend on it.
 const tensor_device& processor();
 

@@ -10,7 +10,7 @@ namespace parcae {
 void make_libtorch_exact() {
   static std::once_flag once;
   std::call_once(once, [] {
-    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0); // one that cuBLAS calls deterministic
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 1); // one that cuBLAS calls deterministic, and all nodes have
     auto& x = at::globalContext();
     x.setAllowTF32CuBLAS(false);
     x.setAllowTF32CuDNN(false); // on unless it is said

@@ -30,8 +30,10 @@ std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::
 
 } // namespace
 
-generation_state::generation_state(prepare x, const slot_id& self_slot, const tensor_device& place) :
-    what(std::move(x)), on(place) {
+generation_state::generation_state(prepare x, const slot_id& self_slot, const tensor_device& place,
+                                   host_results& results) :
+    what(std::move(x)),
+    on(place), results_(results) {
   const auto& all = what.target.participants;
   while (self < all.size() && all[self].slot != self_slot)
     ++self;
@@ -97,7 +99,7 @@ void generation_state::run_preparation(const executor_options& options, data_por
     }
     if (is_rank())
       training = std::make_unique<stage_training>(stage_training::context{
-          &what, self, &model, &store, comm.get(), &*transport, std::move(data), on, &options, &aborted});
+          &what, self, &model, &store, comm.get(), &*transport, std::move(data), on, &results_, &options, &aborted});
     tell(prepared{what.next, checksum_of(what)});
   } catch (const data_error& e) {
     fail(failure::data, e.what());
@@ -147,7 +149,10 @@ std::vector<std::uint64_t> generation_state::checksums_of(const std::vector<at::
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (const auto memory = on.memory_of(parts[i]); memory.on)
       on.compute().checksum_parts(memory.bytes.data(), memory.bytes.size(), 0, to + i);
-  const auto here = sums.to(at::kCPU);
+  const auto here = results_.bring(sums, [&] {
+    if (aborted)
+      throw communication_error("aborted");
+  });
   const auto* came = static_cast<const std::uint64_t*>(here.const_data_ptr());
   std::vector<std::uint64_t> result;
   for (std::size_t i = 0; i < parts.size(); ++i)

@@ -5,6 +5,7 @@
 #include "gpu/dataplane/communicator.hpp"
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/executor/executor.hpp"
+#include "gpu/training/host_results.hpp"
 #include "gpu/training/layer_state.hpp"
 #include "gpu/training/rank_transport.hpp"
 #include "gpu/training/stage_training.hpp"
@@ -22,7 +23,8 @@ namespace parcae {
 /// From PREPARE until it is replaced or aborted. Made with PREPARE; run_preparation() runs on the thread `preparation`;
 /// the rest is the executor's main thread's once that thread was joined.
 struct generation_state {
-  generation_state(prepare x, const slot_id& self_slot, const tensor_device& on);
+  /// `results` is used by the main thread, and outlives this object.
+  generation_state(prepare x, const slot_id& self_slot, const tensor_device& on, host_results& results);
   /// Interrupts and joins the preparation.
   ~generation_state();
 
@@ -67,11 +69,14 @@ private:
   /// Returns the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.
   std::uint64_t move_shards(const executor_options& options, layer_store& store, const version& at);
 
-  /// Of what NCCL moves of a layer: a part on the host is 0, as it goes by TCP, which checks it.
+  /// Of what NCCL moves of a layer: a part on the host is 0, as it goes by TCP, which checks it. Throws
+  /// communication_error when the generation is ended.
   std::vector<std::uint64_t> checksums_of(const std::vector<at::Tensor>& parts) const;
 
   /// Throws std::runtime_error if something of a version other than (0, 0) is missing.
   void complete_stage(layer_store& store, const version& at) const;
+
+  host_results& results_;
 };
 
 } // namespace parcae

@@ -91,8 +91,8 @@ sample_reader::batch sample_reader::read(std::uint64_t step, std::uint32_t micro
       }
     }
     auto& [all_inputs, targets] = result.samples;
-    all_inputs = what_.inputs ? all_inputs.to(what_.place) : at::Tensor();
-    targets = targets.to(what_.place);
+    all_inputs = what_.inputs ? sent_to(what_.place, all_inputs) : at::Tensor();
+    targets = sent_to(what_.place, targets);
     result.slowest = what_.data->file_of(slowest);
   } catch (...) {
     result.error = std::current_exception();

@@ -20,7 +20,7 @@ sample_tensors stage_training::load_validation(std::uint64_t first, std::int64_t
   for (std::int64_t i = 0; i < count; ++i)
     validation_.validation(first + static_cast<std::uint64_t>(i), sample_values(result.inputs, i),
                            sample_values(result.targets, i));
-  return {result.inputs.to(c_.on.place()), result.targets.to(c_.on.place())};
+  return {sent_to(c_.on.place(), result.inputs), sent_to(c_.on.place(), result.targets)};
 }
 
 /// What the stage makes of a micro-batch, the last one its loss. `input` is the stage's, if that is not the first.
@@ -40,6 +40,10 @@ at::Tensor stage_training::run_evaluation(const sample_tensors& samples, at::Ten
   return stage_ + 1 == grid_.depth ? loss_of(*c_.model, input, pass.targets) : input;
 }
 
+at::Tensor stage_training::losses_of_evaluation(std::uint64_t micro_batches) const {
+  return at::empty({static_cast<std::int64_t>(micro_batches)}, c_.on.floats().dtype(at::kDouble));
+}
+
 // On zeros of all sizes that there will be: libraries choose kernels by them, and load what they choose.
 void stage_training::rehearse_evaluation() const {
   const c10::NoGradGuard no_gradient;
@@ -53,7 +57,10 @@ void stage_training::rehearse_evaluation() const {
       zeros = empty_samples(*c_.model, n);
       zeros = {at::zeros_like(zeros.inputs, c_.on.place()), at::zeros_like(zeros.targets, c_.on.place())};
     }
-    run_evaluation(zeros, stage_ > 0 ? at::zeros(batch_shape(first_ - 1, n), c_.on.floats()) : at::Tensor());
+    const auto x =
+        run_evaluation(zeros, stage_ > 0 ? at::zeros(batch_shape(first_ - 1, n), c_.on.floats()) : at::Tensor());
+    if (stage_ + 1 == grid_.depth)
+      losses_of_evaluation(1).select(0, 0).copy_(x.squeeze());
   }
 }
 
@@ -66,10 +73,10 @@ stage_training::evaluation stage_training::evaluate() {
   std::vector<double> sums(last_stage ? owned.last - owned.first : 0);
   struct counted_loss {
     double& sum;
-    at::Tensor mean;
     std::int64_t samples;
   };
-  std::vector<counted_loss> losses;
+  std::vector<counted_loss> counted;
+  const auto means = losses_of_evaluation(micro_batches); // likewise
   // As many outputs as there are stages may be on their way; then the next stage is waited for.
   std::deque<std::pair<ticket, at::Tensor>> sent;
   for (auto replica = owned.first; replica < owned.last; ++replica)
@@ -87,7 +94,8 @@ stage_training::evaluation stage_training::evaluate() {
       x = run_evaluation(loaded, std::move(x));
       limit_lead();
       if (last_stage) {
-        losses.push_back({sums[replica - owned.first], std::move(x), count});
+        means.select(0, static_cast<std::int64_t>(counted.size())).copy_(x.squeeze());
+        counted.push_back({sums[replica - owned.first], count});
       } else {
         sent.emplace_back(c_.comm->send(c_.rank + 1, what, c_.on.memory_of(x)), x);
         if (sent.size() > grid_.depth) {
@@ -98,9 +106,10 @@ stage_training::evaluation stage_training::evaluate() {
     }
   for (const auto& [ticket, tensor] : sent)
     c_.comm->wait(ticket, peer_limit);
-  for (const auto& x : losses) // none was waited for before
-    x.sum += x.mean.item<double>() * static_cast<double>(x.samples);
-  c_.comm->check(); // before these count, as in own_contribution
+  const auto here = counted.empty() ? means : on_host(means); // none was waited for before
+  c_.comm->check();                                           // before these count, as in own_contribution
+  for (std::size_t i = 0; i < counted.size(); ++i)
+    counted[i].sum += here.const_data_ptr<double>()[i] * static_cast<double>(counted[i].samples);
   if (job_.patience > 0)
     conclude(sums);
   return {owned.first, std::move(sums)};

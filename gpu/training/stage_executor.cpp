@@ -105,7 +105,7 @@ private:
       next_->end();
       queue_.put(std::move(next_));
     }
-    next_ = std::make_shared<generation_state>(std::move(x), options_.self, on_);
+    next_ = std::make_shared<generation_state>(std::move(x), options_.self, on_, results_);
     next_->preparation = std::thread([this, g = next_.get()] { // which g joins
       use_crash_stack();
       const tensor_account::scope counted(memory_);
@@ -466,6 +466,7 @@ private:
   const tensor_device on_;
   data_port& port_;
   const std::shared_ptr<tensor_account> memory_ = tensor_account::make();
+  host_results results_{on_}; ///< the main thread's
 
   mailbox<event> queue_;
   mutex mutex_;

@@ -82,6 +82,11 @@ void stage_training::check_abort() const {
     throw generation_aborted{};
 }
 
+/// When the device has computed it.
+at::Tensor stage_training::on_host(const at::Tensor& x) const {
+  return c_.results->bring(x, [this] { check_abort(); });
+}
+
 void stage_training::fault(const char* phase, std::uint32_t index) const {
   if (c_.options->on_fault_point)
     c_.options->on_fault_point({phase, c_.what->next, at_.steps, index});
@@ -382,7 +387,7 @@ contribution stage_training::own_contribution() {
   }
   if (last_stage)
     numbers.narrow(0, static_cast<std::int64_t>(norms), micro_batches_).copy_(at::stack(losses_));
-  const auto here = numbers.to(at::kCPU);
+  const auto here = on_host(numbers);
   c_.comm->check(); // before these numbers count: what was cut off on the device ended without an error
   const auto* came = here.const_data_ptr<double>();
   for (const auto n : parts) {

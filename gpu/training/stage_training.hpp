@@ -9,6 +9,7 @@
 #include "gpu/layers/model.hpp"
 #include "gpu/training/batch_statistics.hpp"
 #include "gpu/training/gradient_sums.hpp"
+#include "gpu/training/host_results.hpp"
 #include "gpu/training/layer_state.hpp"
 #include "gpu/training/rank_transport.hpp"
 #include "gpu/training/sample_reader.hpp"
@@ -46,6 +47,7 @@ public:
     rank_transport* transport;      ///< what is behind it; outlives this object
     std::shared_ptr<const dataset> data;
     tensor_device on;                 ///< the slot's
+    host_results* results;            ///< of it; outlives this object
     const executor_options* options;  ///< outlives this object
     const std::atomic<bool>* aborted; ///< the generation is to end; outlives this object
   };
@@ -136,7 +138,9 @@ private:
   void add_tied();
   void gather_statistics();
   void exchange(contribution mine);
+  at::Tensor on_host(const at::Tensor& x) const;
   at::Tensor run_evaluation(const sample_tensors& samples, at::Tensor input) const;
+  at::Tensor losses_of_evaluation(std::uint64_t micro_batches) const;
   void rehearse_evaluation() const;
   void conclude(const std::vector<double>& sums);
   contribution own_contribution();

@@ -3,6 +3,7 @@
 #include "gpu/device/device.hpp"
 #include "protocols/base/locks.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -15,22 +16,28 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
+/// What has to be done by when, since that generation was aborted.
+struct due {
+  generation of;
+  steady::time_point at;
+};
+
 class watched_executor final : public executor {
 public:
   watched_executor(executor_options options, const make_executor& make, std::function<void(const std::string&)> lost,
-                   std::chrono::milliseconds limit) :
+                   const device_limits& limits) :
       on_(*options.on),
-      lost_(std::move(lost)), limit_(limit) {
+      lost_(std::move(lost)), limits_(limits) {
     options.report_to = [this, pass = std::move(options.report_to)](report x) {
       look(x);
       pass(std::move(x));
     };
     thread_ = std::thread([this] { run(); });
-    work_ = make(std::move(options));
+    below_ = make(std::move(options));
   }
 
   ~watched_executor() override {
-    work_.reset(); // watched, too: it may take as long as a call that never returns
+    below_.reset(); // watched, too: it may take as long as a call that never returns
     {
       const lock held(mutex_);
       ended_ = true;
@@ -39,53 +46,104 @@ public:
     thread_.join();
   }
 
-  void want_snapshot() override { work_->want_snapshot(); }
+  void want_snapshot() override { below_->want_snapshot(); }
 
   void submit(command x) override {
     {
       const lock held(mutex_);
+      if (const auto* t = std::get_if<transfer>(&x))
+        moving_ = t->next;
       if (const auto* a = std::get_if<activate>(&x))
         current_ = a->next;
-      // Another generation's ABORT does not interrupt the step that is computed.
-      if (const auto* a = std::get_if<abort_generation>(&x); a && a->current == current_ && !due_)
-        due_ = steady::now() + limit_;
+      // Another generation's ABORT does not interrupt what is done.
+      if (const auto* a = std::get_if<abort_generation>(&x);
+          a && (a->current == current_ || a->current == moving_) && !answer_)
+        answer_ = {a->current, steady::now() + limits_.answer};
     }
     changed_.notify_one();
-    work_->submit(std::move(x));
+    below_->submit(std::move(x));
   }
 
 private:
   void look(const report& x) {
-    if (const auto* a = std::get_if<aborted>(&x)) {
+    if (const auto* a = std::get_if<aborted>(&x))
+      note_answer(a->current);
+    else if (const auto* r = std::get_if<ready>(&x))
+      note_moved(r->next);
+    else if (const auto* d = std::get_if<delivered>(&x))
+      note_moved(d->next);
+    else if (const auto* f = std::get_if<failed>(&x)) {
+      note_moved(f->current);
+      try { // too little memory for a model, say, leaves the device as it was
+        on_.compute().record();
+      } catch (const device_error& e) {
+        say(f->what + " (" + e.what() + ")");
+      }
+    }
+  }
+
+  void note_moved(generation x) {
+    const lock held(mutex_);
+    if (moving_ == x)
+      moving_ = {};
+  }
+
+  // The device may still be at work. If it never ends, what is given to it from now on does not, either.
+  void note_answer(generation x) {
+    {
       const lock held(mutex_);
-      if (a->current == current_)
-        due_.reset();
+      if (!answer_ || answer_->of != x)
+        return;
     }
-    const auto* f = std::get_if<failed>(&x);
-    if (!f || f->kind != failure::computation)
-      return;
-    try { // too little memory for a model, say, leaves the device as it was
-      on_.compute().record();
+    try {
+      auto end = on_.compute().record(); // a call: answer_ stands until it returns
+      const lock held(mutex_);
+      answer_.reset();
+      work_ = {x, steady::now() + limits_.work};
+      work_end_ = std::move(end);
     } catch (const device_error& e) {
-      say(f->what + " (" + e.what() + ")");
+      say(std::string("after generation ") + std::to_string(x.value) + " was aborted (" + e.what() + ")");
     }
+    changed_.notify_one();
   }
 
   void run() {
     lock held(mutex_);
     while (!ended_) {
-      if (!due_)
+      const auto now = steady::now();
+      const auto after = [](const due& x) {
+        return " after generation " + std::to_string(x.of.value) + " was aborted";
+      };
+      std::string why;
+      if (answer_ && answer_->at <= now) {
+        why = "a call did not return within " + std::to_string(limits_.answer.count()) + " ms" + after(*answer_);
+        answer_.reset();
+      } else if (work_ && work_->at <= now) {
+        why = "it was still at work " + std::to_string(limits_.work.count()) + " ms" + after(*work_);
+        work_.reset();
+        const auto end = std::exchange(work_end_, nullptr);
+        held.give_back();
+        if (is_done(*end))
+          why.clear();
+        held.take_again();
+      } else if (answer_ || work_) {
+        held.wait_until(changed_, std::min(answer_ ? answer_->at : work_->at, work_ ? work_->at : answer_->at));
+      } else {
         held.wait(changed_);
-      else if (steady::now() < *due_)
-        held.wait_until(changed_, *due_);
-      else {
-        due_.reset();
-        const auto why = "a call did not return within " + std::to_string(limit_.count()) + " ms after generation " +
-                         std::to_string(current_.value) + " was aborted";
+      }
+      if (!why.empty()) {
         held.give_back();
         say(why);
         held.take_again();
       }
+    }
+  }
+
+  static bool is_done(const event& x) {
+    try {
+      return x.done();
+    } catch (const device_error&) {
+      return false;
     }
   }
 
@@ -95,14 +153,17 @@ private:
 
   device& on_;
   const std::function<void(const std::string&)> lost_;
-  const std::chrono::milliseconds limit_;
+  const device_limits limits_;
   std::once_flag said_;
   mutex mutex_;
   std::condition_variable changed_;
-  generation current_ GUARDED_BY(mutex_);                    ///< activated last
-  std::optional<steady::time_point> due_ GUARDED_BY(mutex_); ///< its ABORT is to be answered until then
+  generation current_ GUARDED_BY(mutex_);        ///< activated last
+  generation moving_ GUARDED_BY(mutex_);         ///< whose TRANSFER is to be answered; 0: none's
+  std::optional<due> answer_ GUARDED_BY(mutex_); ///< to an ABORT of one of these
+  std::optional<due> work_ GUARDED_BY(mutex_);   ///< what was given before such an answer
+  std::shared_ptr<event> work_end_ GUARDED_BY(mutex_);
   bool ended_ GUARDED_BY(mutex_) = false;
-  std::unique_ptr<executor> work_;
+  std::unique_ptr<executor> below_;
   std::thread thread_;
 };
 
@@ -110,10 +171,10 @@ private:
 
 std::unique_ptr<executor> make_watched_executor(executor_options options, const make_executor& make,
                                                 std::function<void(const std::string&)> lost,
-                                                std::chrono::milliseconds limit) {
+                                                const device_limits& limits) {
   if (!options.on)
     return make(std::move(options));
-  return std::make_unique<watched_executor>(std::move(options), make, std::move(lost), limit);
+  return std::make_unique<watched_executor>(std::move(options), make, std::move(lost), limits);
 }
 
 } // namespace parcae

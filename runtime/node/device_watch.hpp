@@ -12,11 +12,17 @@
 
 namespace parcae {
 
+/// After an ABORT of what a device does.
+struct device_limits {
+  std::chrono::milliseconds answer{2'000}; ///< to it
+  std::chrono::milliseconds work{30'000};  ///< from the answer until what the device was given before is done
+};
+
 /// An executor that computes on `options.on`, and says once, on any thread and in one line, when nothing can be done
-/// there any more: a computation failed and the device refuses all work, or an ABORT was not answered within `limit`.
-/// `lost` should end the process. While it computes on the processor, null, neither can happen.
+/// there any more: something failed and the device refuses all work, or it exceeds a limit. `lost` should end the
+/// process. While it computes on the processor, null, nothing of it can happen.
 std::unique_ptr<executor> make_watched_executor(executor_options options, const make_executor& make,
                                                 std::function<void(const std::string&)> lost,
-                                                std::chrono::milliseconds limit = std::chrono::seconds(2));
+                                                const device_limits& limits = {});
 
 } // namespace parcae

@@ -176,7 +176,7 @@ slot_devices devices_for(const node_options& options) {
   return result;
 }
 
-/// What CUDA, LibTorch's kernels and cuBLAS's workspaces take of a GPU before the first tensor.
+/// What CUDA, LibTorch's kernels, cuBLAS's workspaces and NCCL's buffers take of a GPU beside tensors.
 constexpr std::uint64_t library_bytes = std::uint64_t{1} << 30;
 
 /// Of one slot. Throws what open_plugin throws.

@@ -1,6 +1,9 @@
 // The plug-in as it was built: loaded with all that it is linked to, on a machine with a GPU or without.
 
 #include "gpu/device/cuda_library.hpp"
+#include "gpu/training/exact_settings.hpp"
+
+#include <ATen/detail/CUDAHooksInterface.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,6 +39,13 @@ TEST(plugin, is_loaded) {
   } catch (const device_error& e) {
     EXPECT_THAT(e.what(), HasSubstr("driver"));
   }
+}
+
+// given: LibTorch's exact settings were made before / expected: it finds CUDA all the same
+TEST(plugin, comes_after_exact_settings) {
+  make_libtorch_exact();
+  const cuda_library library(PARCAE_CUDA_LIBRARY, nccl_reach::host);
+  EXPECT_TRUE(at::detail::getCUDAHooks().compiledWithCuDNN());
 }
 
 // given: no GPU / expected: NCCL is there, in the version that was compiled against; making an id works, and with it a

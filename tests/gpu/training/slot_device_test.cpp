@@ -3,6 +3,7 @@
 #include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/fake_device.hpp"
+#include "tests/support/slow_stream.hpp"
 
 #include <atomic>
 #include <map>
@@ -39,76 +40,6 @@ public:
 
 private:
   device& below_;
-};
-
-/// An event that the rest of the program hears of only once a gate is open.
-class hidden_event final : public event {
-public:
-  hidden_event(std::shared_ptr<event> below, const std::atomic<bool>& open) : below_(std::move(below)), open_(open) {}
-
-  bool done() const override { return open_ && below_->done(); }
-  bool wait(std::chrono::milliseconds limit) const override {
-    for (const auto end = std::chrono::steady_clock::now() + limit; !open_;
-         std::this_thread::sleep_for(std::chrono::milliseconds(1)))
-      if (std::chrono::steady_clock::now() >= end)
-        return false;
-    return below_->wait(limit);
-  }
-  double ms_since(const event& before) const override {
-    return below_->ms_since(*dynamic_cast<const hidden_event&>(before).below_);
-  }
-
-private:
-  const std::shared_ptr<event> below_;
-  const std::atomic<bool>& open_;
-};
-
-/// Gives work on, and says nothing of its end.
-class slow_stream final : public stream {
-public:
-  explicit slow_stream(stream& below) : below_(below) {}
-
-  std::shared_ptr<event> record() override { return std::make_shared<hidden_event>(below_.record(), open); }
-  void wait_for(const event&) override { throw std::logic_error("nothing here comes from elsewhere"); }
-  void copy(void* to, const void* from, std::size_t bytes) override { below_.copy(to, from, bytes); }
-  void add_values(float* to, const float* left, const float* right, std::size_t n) override {
-    below_.add_values(to, left, right, n);
-  }
-  void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
-    below_.add_values(to, left, right, n);
-  }
-  void round_values(bfloat16* to, const float* from, std::size_t n) override { below_.round_values(to, from, n); }
-  void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
-                    std::size_t n) override {
-    below_.add_in_order(order, to, sums, n);
-  }
-  void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
-                  bfloat16* copy, std::size_t n) override {
-    below_.step_adamw(x, parameters, first, second, gradient, copy, n);
-  }
-  void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
-                std::size_t n) override {
-    below_.step_sgd(x, parameters, moment, gradient, copy, n);
-  }
-  void squared_norm(const float* x, std::size_t n, double* to) override { below_.squared_norm(x, n, to); }
-  void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
-    below_.checksum_parts(bytes, n, place, to);
-  }
-  void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
-    below_.draw_normal(to, n, seed, scale, first);
-  }
-  void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
-    below_.draw_uniform(to, n, seed, scale, first);
-  }
-  void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,
-                   std::uint64_t first) override {
-    below_.drop_values(to, from, n, mask, first);
-  }
-
-  std::atomic<bool> open = false;
-
-private:
-  stream& below_;
 };
 
 /// A fake device of which nobody hears that anything it computes is done, before it is opened.
@@ -223,6 +154,33 @@ TEST_F(stage_executor_test, little_is_given_ahead_and_an_abort_waits_for_it) {
   slow.compute_stream.open = true;
   EXPECT_EQ(w.said.next<aborted>().complete, no_step);
   EXPECT_EQ(begun(), 3u);
+}
+
+// given: nobody hears that the last pass of a step is done, so what the commit exchange needs of it does not come /
+// expected: ABORT is answered within two seconds, since nobody waits for the device without a limit
+TEST_F(stage_executor_test, an_abort_is_heard_while_the_device_computes_what_is_exchanged) {
+  know_fake_devices();
+  slow_device slow(fake_device(5));
+  slow.compute_stream.open = true;
+  worker w("w", {}, &slow);
+  std::atomic<bool> last = false;
+  w.at_fault_points([&](const fault_point& x) {
+    if (x.phase == std::string_view("backward") && x.index + 1 == job.micro_batches()) {
+      slow.compute_stream.open = false;
+      last = true;
+    }
+  });
+  const auto x = plan(1, {&w});
+  prepare_and_start(w, x);
+  ASSERT_TRUE(eventually([&] { return last.load(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto began = std::chrono::steady_clock::now();
+  w.work->submit(abort_generation{x.next});
+  const auto answer = w.said.next<aborted>();
+  EXPECT_EQ(answer.at.steps, 0u);
+  EXPECT_EQ(answer.complete, no_step);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
+  slow.compute_stream.open = true; // which its end waits for
 }
 
 // given: a job in bfloat16, and a slot whose device does not multiply in it / expected: LOAD fails, and says what is

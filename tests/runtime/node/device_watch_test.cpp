@@ -2,6 +2,7 @@
 
 #include "gpu/device/device.hpp"
 #include "runtime/node/device_watch.hpp"
+#include "tests/support/slow_stream.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,14 +24,16 @@ public:
   device_memory allocate_pinned(std::size_t) override { throw device_error("no memory"); }
   std::unique_ptr<stream> make_stream() override { throw device_error("no stream"); }
   stream& compute() override {
-    return is_sick ? throw device_error("an illegal memory access was encountered") : healthy_->compute();
+    return is_sick ? throw device_error("an illegal memory access was encountered") : compute_;
   }
 
   bool is_sick = false;
+  std::atomic<bool>& ends = compute_.open; ///< else nothing that it is given does
 
 private:
   const device_facts facts_{"cuda", "cuda:3", "", "", 0, false};
   const std::unique_ptr<device> healthy_ = make_cpu_device({"cpu", "cpu", "", "", 0, true});
+  slow_stream compute_{healthy_->compute()};
 };
 
 struct device_watch : testing::Test {
@@ -51,14 +54,14 @@ struct device_watch : testing::Test {
     const executor_options options_;
   };
 
-  std::unique_ptr<executor> make(std::chrono::milliseconds limit) {
+  std::unique_ptr<executor> make(const device_limits& limits) {
     executor_options options;
     options.on = &on;
     options.report_to = [](const report&) {};
     return make_watched_executor(
         std::move(options),
         [this](executor_options x) { return std::make_unique<silent_executor>(*this, std::move(x)); },
-        [this](const std::string& why) { lost.set_value(why); }, limit);
+        [this](const std::string& why) { lost.set_value(why); }, limits);
   }
 
   bool is_lost(std::chrono::milliseconds within) { return why.wait_for(within) == std::future_status::ready; }
@@ -71,25 +74,28 @@ struct device_watch : testing::Test {
   std::future<std::string> why = lost.get_future();
 };
 
-// given: a computation fails, and the device takes more work, or does not / expected: in the second case it is lost,
-// which is said once
+// given: something fails, and the device takes more work, or does not / expected: in the second case it is lost, which
+// is said once
 TEST_F(device_watch, a_device_that_refuses_work_is_lost) {
-  const auto x = make(2s);
-  say(failed{{1}, failure::computation, 0, "out of memory", {}});
-  EXPECT_FALSE(is_lost(0s));
-  on.is_sick = true;
-  say(failed{{1}, failure::communication, 0, "closed by the peer", {}});
-  EXPECT_FALSE(is_lost(0s));
-  for (int i = 0; i < 2; ++i)
-    say(failed{{1}, failure::computation, 0, "a layer failed", {}});
-  ASSERT_TRUE(is_lost(0s));
-  EXPECT_EQ(why.get(), "cuda:3 is lost: a layer failed (an illegal memory access was encountered)");
+  for (const auto kind : {failure::computation, failure::refused, failure::communication}) {
+    const auto x = make({});
+    say(failed{{1}, kind, 0, "out of memory", {}});
+    EXPECT_FALSE(is_lost(0s));
+    on.is_sick = true;
+    for (int i = 0; i < 2; ++i)
+      say(failed{{1}, kind, 0, "a layer failed", {}});
+    ASSERT_TRUE(is_lost(0s));
+    EXPECT_EQ(why.get(), "cuda:3 is lost: a layer failed (an illegal memory access was encountered)");
+    on.is_sick = false;
+    lost = {};
+    why = lost.get_future();
+  }
 }
 
 // given: the generation that trains is aborted, and that is answered, or not / expected: in the second case the device
 // is lost when the limit is over; what else is wanted of who is watched gets there
 TEST_F(device_watch, a_call_that_does_not_return_loses_the_device) {
-  const auto x = make(50ms);
+  const auto x = make({50ms});
   x->want_snapshot();
   EXPECT_EQ(snapshots, 1);
   x->submit(activate{{1}, {}});
@@ -103,6 +109,41 @@ TEST_F(device_watch, a_call_that_does_not_return_loses_the_device) {
   ASSERT_TRUE(is_lost(10s));
   EXPECT_THAT(why.get(),
               HasSubstr("cuda:3 is lost: a call did not return within 50 ms after generation 2 was aborted"));
+}
+
+// given: a generation is aborted that is prepared, moves shards, or has moved them / expected: only in the second case
+// is the device lost if that is not answered
+TEST_F(device_watch, nor_may_a_call_stand_still_that_moves_shards) {
+  const auto x = make({50ms});
+  answers = false;
+  x->submit(activate{{1}, {}});
+  x->submit(abort_generation{{2}});
+  x->submit(transfer{{3}, {}});
+  say(ready{{3}, {}});
+  x->submit(abort_generation{{3}});
+  x->submit(transfer{{4}, {}});
+  say(failed{{4}, failure::communication, 0, "a peer went", {}});
+  x->submit(abort_generation{{4}});
+  EXPECT_FALSE(is_lost(200ms));
+  x->submit(transfer{{5}, {}});
+  x->submit(abort_generation{{5}});
+  ASSERT_TRUE(is_lost(10s));
+  EXPECT_THAT(why.get(), HasSubstr("after generation 5 was aborted"));
+}
+
+// given: an ABORT is answered while the device is at work, which ends in time, or does not / expected: in the second
+// case it is lost
+TEST_F(device_watch, work_that_does_not_end_loses_the_device) {
+  const auto x = make({10s, 100ms});
+  x->submit(activate{{1}, {}});
+  x->submit(abort_generation{{1}});
+  on.ends = true;
+  EXPECT_FALSE(is_lost(300ms));
+  on.ends = false;
+  x->submit(activate{{2}, {}});
+  x->submit(abort_generation{{2}});
+  ASSERT_TRUE(is_lost(10s));
+  EXPECT_EQ(why.get(), "cuda:3 is lost: it was still at work 100 ms after generation 2 was aborted");
 }
 
 } // namespace
