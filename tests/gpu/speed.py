@@ -281,6 +281,7 @@ def main():
     parser.add_argument("--programs", type=pathlib.Path, required=True)
     parser.add_argument("--libraries", default="", help="where programs find theirs; default: as always")
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--about", default="", help="what the figures are of, above their table")
     args = parser.parse_args()
     if args.device != "cpu" and not os.path.exists("/dev/nvidiactl"):
         print("run: there is no GPU", file=sys.stderr)
@@ -290,7 +291,7 @@ def main():
         parts[args.part](trial)
     except RuntimeError as e:
         trial.table.failed(args.part, str(e))
-    print(f"\nspeed {args.part} on {args.device}, {time.monotonic() - trial.began:.0f} s", end="")
+    print(f"\n{args.about}\nspeed {args.part} on {args.device}, {time.monotonic() - trial.began:.0f} s", end="")
     return 0 if trial.table.show() else 1
 
 
