@@ -28,7 +28,7 @@ job_specification small_gpt() {
   job_specification job;
   job.name = "drain";
   job.steps = 1600;
-  job.model = {"gpt", 4, 128, 4, 64, 256, 0, true};
+  job.model = {"gpt", 4, 64, 4, 32, 256, 0, true};
   job.data = {"text", "/usr/share/common-licenses"};
   job.global_batch = workers;
   job.micro_batch = 1;

@@ -74,6 +74,22 @@ protected:
     }
   }
 
+  /// Ends it a step behind its next checkpoint, by a job that goes on from there. For jobs that are given more steps
+  /// than anybody needs: what a test does to them never comes too late, and they do not go on for long after it.
+  job_status end_behind_checkpoint(std::uint64_t id) {
+    const auto from = job_of(cluster->client().status(), id).steps_done;
+    const auto last = wait_for_job(id, "a checkpoint", [&](const job_status& j) {
+      return j.state != "running" || (j.checkpoint_steps > from && !j.checkpoint_folders.empty());
+    });
+    EXPECT_EQ(last.state, "running") << last.problem;
+    const auto cancelled = run({"cancel", std::to_string(id)});
+    EXPECT_EQ(cancelled.status, 0) << cancelled.error;
+    const auto ended = run({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
+                            "job.steps=" + std::to_string(last.checkpoint_steps + 1)});
+    EXPECT_EQ(ended.status, 0) << ended.error;
+    return wait_for_end(ended.status == 0 ? std::stoull(ended.output) : 0);
+  }
+
   void wait_for_workers(std::size_t count) {
     cluster->wait_for(std::to_string(count) + " workers", limit,
                       [&](const status_reply& s) { return living(s, "worker") == count; });
@@ -84,6 +100,24 @@ protected:
     return wait_for_job(id, "training on " + std::to_string(slots) + " slots", [&](const job_status& j) {
       return j.phase == "running" && j.width * j.depth == slots && j.steps_done > j.chain.back().base;
     });
+  }
+
+  /// A small job for expect_undisturbed_bits.
+  job_specification endless_job() {
+    auto x = small_job(1'000'000);
+    x.checkpoint_every = 50;
+    return x;
+  }
+
+  /// Ended behind its next checkpoint, it has the parameters of the same job undisturbed, bit for bit. How it stood.
+  job_status expect_undisturbed_bits(std::uint64_t id, job_specification job) {
+    const auto last = job_of(cluster->client().status({.job = id}), id);
+    const auto end = end_behind_checkpoint(id);
+    EXPECT_EQ(end.state, "done") << end.problem;
+    EXPECT_FALSE(end.parameters_sha256.empty());
+    job.steps = end.steps_done;
+    EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+    return last;
   }
 
   /// The same job on one worker that nothing disturbs.
