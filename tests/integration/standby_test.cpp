@@ -106,13 +106,30 @@ struct standby : cluster_test {
     });
   }
 
-  job_status end_of(std::uint64_t id) {
-    const auto end = wait_for_leader_with(id, 2 * limit, "the end", // of 2,000 steps, whatever else runs here
-                                          [](const job_status& j) { return j.state == "done"; });
+  /// As cluster_test does it, from whoever leads.
+  job_status expect_undisturbed_bits(std::uint64_t id, job_specification job) {
+    const auto command = [this](std::vector<std::string> arguments) {
+      arguments.insert(arguments.begin(), sibling_program("parcae"));
+      arguments.insert(arguments.end(), {"--manager", both()});
+      const auto x = run_program(std::move(arguments));
+      EXPECT_EQ(x.status, 0) << x.error;
+      return x.output;
+    };
+    const auto stood = wait_for_leader_with(id, limit, "it", [](const job_status&) { return true; });
+    const auto last = wait_for_leader_with(id, limit, "a checkpoint", [&](const job_status& j) {
+      return j.checkpoint_steps > stood.steps_done && !j.checkpoint_folders.empty();
+    });
+    job.steps = last.checkpoint_steps + 1;
+    command({"cancel", std::to_string(id)});
+    const auto ended = std::stoull(command({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
+                                            "job.steps=" + std::to_string(job.steps)}));
+    const auto end =
+        wait_for_leader_with(ended, limit, "the end", [](const job_status& j) { return j.state == "done"; });
     for (auto& [name, process] : processes)
       if (name != "m0" && name != "m1")
         process.signal(SIGKILL);
-    return end;
+    EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+    return stood;
   }
 
   std::optional<etcd_certificates> shown; ///< etcd speaks TLS with these
@@ -124,7 +141,7 @@ struct standby : cluster_test {
 // given: the leader is killed while two nodes train / expected: the other one leads within 10 s, and training went on:
 // the same generation, no step lost or computed again, the same bits; a node that dies after it is replaced as ever
 TEST_F(standby, takes_over_when_the_leader_is_killed) {
-  const auto job = small_job(1500);
+  const auto job = endless_job();
   const auto id = submit(job);
   const auto before = training(id);
   const auto first = leader();
@@ -139,16 +156,16 @@ TEST_F(standby, takes_over_when_the_leader_is_killed) {
   EXPECT_EQ(after.replayed_steps, 0u);
   start_manager(first); // stands by now
   processes.at("b").signal(SIGKILL);
-  const auto end = end_of(id);
-  EXPECT_GT(end.generation, before.generation);
-  EXPECT_LE(end.replayed_steps, 1u);
-  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  wait_for_leader_with(id, limit, "a generation without b", [&](const job_status& j) {
+    return j.generation > before.generation && j.phase == "running" && j.steps_done > j.chain.back().base;
+  });
+  EXPECT_LE(expect_undisturbed_bits(id, job).replayed_steps, 1u);
 }
 
 // given: the leader stands still for 12 s, and a worker dies meanwhile / expected: the other one leads and goes on;
 // when the former one wakes it changes nothing, and ends
 TEST_F(standby, a_leader_that_wakes_up_does_no_harm) {
-  const auto job = small_job(2000);
+  const auto job = endless_job();
   const auto id = submit(job);
   const auto before = training(id);
   const auto first = leader();
@@ -165,16 +182,15 @@ TEST_F(standby, a_leader_that_wakes_up_does_no_harm) {
   ASSERT_TRUE(status);
   EXPECT_EQ(*status, 1);
   EXPECT_THAT(content(folder.path() / (first + ".log")), HasSubstr("another manager may lead"));
-  const auto end = end_of(id);
-  EXPECT_EQ(end.generation, after.generation);
-  EXPECT_LE(end.replayed_steps, 1u);
-  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  const auto last = expect_undisturbed_bits(id, job);
+  EXPECT_EQ(last.generation, after.generation);
+  EXPECT_LE(last.replayed_steps, 1u);
 }
 
 // given: SIGTERM to the leader, and then a member of etcd is killed / expected: the other one leads at once, within 3
 // s, and training goes on
 TEST_F(standby, takes_over_at_once_when_the_leader_is_told_to_end) {
-  const auto job = small_job(2000);
+  const auto job = endless_job();
   const auto id = submit(job);
   const auto before = training(id);
   const auto first = leader();
@@ -187,10 +203,9 @@ TEST_F(standby, takes_over_at_once_when_the_leader_is_told_to_end) {
   EXPECT_EQ(processes.at(first).wait(5s), 0);
   EXPECT_EQ(after.generation, before.generation);
   etcd->member(0).signal(SIGKILL);
-  const auto end = end_of(id);
-  EXPECT_EQ(end.generation, before.generation);
-  EXPECT_EQ(end.replayed_steps, 0u);
-  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  const auto last = expect_undisturbed_bits(id, job);
+  EXPECT_EQ(last.generation, before.generation);
+  EXPECT_EQ(last.replayed_steps, 0u);
 }
 
 struct standby_with_tls : standby {
@@ -226,7 +241,7 @@ struct standby_apart : standby {
 // given: the leader is cut off from etcd, and from nobody else / expected: it ends itself, the other one leads within
 // 10 s; the same generation, no step lost, the same bits
 TEST_F(standby_apart, a_leader_that_cannot_reach_etcd_gives_way) {
-  const auto job = small_job(2000);
+  const auto job = endless_job();
   const auto id = submit(job);
   const auto before = training(id);
   const auto first = leader();
@@ -239,10 +254,9 @@ TEST_F(standby_apart, a_leader_that_cannot_reach_etcd_gives_way) {
   EXPECT_LT(steady::now() - cut, 10s);
   EXPECT_EQ(after.generation, before.generation);
   EXPECT_THAT(content(folder.path() / (first + ".log")), HasSubstr("its lease could not be renewed"));
-  const auto end = end_of(id);
-  EXPECT_EQ(end.generation, before.generation);
-  EXPECT_EQ(end.replayed_steps, 0u);
-  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  const auto last = expect_undisturbed_bits(id, job);
+  EXPECT_EQ(last.generation, before.generation);
+  EXPECT_EQ(last.replayed_steps, 0u);
 }
 
 } // namespace
