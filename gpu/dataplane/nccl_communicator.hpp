@@ -60,7 +60,7 @@ struct nccl_slot {
   nccl_limits limits;
 
   std::atomic<bool> busy = false; ///< a communicator is not yet ended: no other one runs
-  std::atomic<bool> lost = false; ///< a call never returned: there will be no other one
+  std::atomic<bool> lost = false; ///< a call did not return in time: no other one runs, though it may return later
   nccl_breaks breaks;
 };
 

@@ -34,14 +34,18 @@ void nccl_work::run() {
 /// One communicator after the other.
 void nccl_work::enter() {
   const auto end = clock::now() + slot_->limits.make;
-  while (slot_->busy.exchange(true)) {
+  const auto heed_lost = [&] {
     if (slot_->lost)
       throw communication_error("a call of it has never returned in this process");
+  };
+  while (slot_->busy.exchange(true)) {
+    heed_lost();
     if (clock::now() > end)
       throw communication_error("the communicator before is not ended");
     pause();
   }
   in_slot_ = true;
+  heed_lost(); // who was lost may have come back late
 }
 
 void nccl_work::make() {
@@ -261,10 +265,10 @@ void nccl_work::leave() {
     under_way_.clear();
   }
   stream_.reset();
+  const lock held(mutex_);
+  ended_ = true; // before the next one may begin, which would not see that this one is declared lost
   if (in_slot_)
     slot_->busy = false;
-  const lock held(mutex_);
-  ended_ = true;
   changed_.notify_all();
 }
 

@@ -265,7 +265,7 @@ TEST(nccl_communicator, what_was_cut_off_is_said_to_be) {
 }
 
 // given: an abort that does not return, with a group in the stream or without one / expected: waits end at once; with
-// one the process is to end; without, it may go on, but NCCL is not used again
+// one the process is to end; without, it may go on, but NCCL is not used again, not even when the abort has come back
 TEST(nccl_communicator, an_abort_that_never_returns) {
   for (const bool under_way : {true, false}) {
     pair_by_nccl x;
@@ -296,7 +296,12 @@ TEST(nccl_communicator, an_abort_that_never_returns) {
     }
     x.world.release();
     EXPECT_TRUE(eventually([&] { return !x.slots[0]->busy; })) << "what was lost has ended";
+    const auto calls = x.world.calls_of(0, nccl_call::make_id);
+    x.connect();
+    EXPECT_THAT(x.of(0).state().problem, HasSubstr("never returned"));
+    EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), calls);
     x.members.clear();
+    EXPECT_FALSE(x.slots[0]->busy);
     EXPECT_THAT(x.world.violations(), IsEmpty());
   }
 }
