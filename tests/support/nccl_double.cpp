@@ -34,6 +34,7 @@ struct double_operation {
 struct double_group {
   std::vector<double_operation> operations;
   stream* on = nullptr;
+  std::thread::id thread = std::this_thread::get_id();
   bool failed = false;                                     ///< a call within it
   std::uint64_t events = 0;                                ///< of the stream, when the group was ended
   std::map<std::uint32_t, const double_group*> other_ends; ///< by participant
@@ -204,7 +205,9 @@ public:
       note("the end of no group");
       return nccl_result::invalid_usage;
     }
-    const auto x = by.communicators.back();
+    if (g->thread != std::this_thread::get_id())
+      note("calls of several threads");
+    const auto x = *std::ranges::find(by.communicators, by.open_on, &std::shared_ptr<double_communicator>::get);
     g->events = events_of(*g->on);
     x->now = nccl_result::in_progress;
     later([this, x, g] { issue(x, g); });
