@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
@@ -41,6 +42,11 @@ public:
       return false;
     --after;
     return x + n <= after->first + after->second;
+  }
+  std::size_t bytes() {
+    const std::lock_guard held(mutex_);
+    return std::transform_reduce(parts_.begin(), parts_.end(), std::size_t{0}, std::plus{},
+                                 [](const auto& x) { return x.second; });
   }
 
 private:
@@ -389,6 +395,10 @@ work_watch watch_of_work() {
 
 bool is_given_out(const void* x, std::size_t bytes) {
   return owner_of(x).memory().is_given_out(static_cast<const std::byte*>(x), bytes);
+}
+
+std::size_t pinned_bytes() {
+  return pinned.bytes();
 }
 
 void* readable(const void* x) {

@@ -42,6 +42,9 @@ work_watch watch_of_work();
 /// Whether these bytes are of memory that was allocated and not given back.
 bool is_given_out(const void* x, std::size_t bytes);
 
+/// That is given out of the host's pinned memory, by all of them.
+std::size_t pinned_bytes();
+
 /// Where the processor finds what is at x, which a device has given out: for operators in tests.
 void* readable(const void* x);
 

@@ -117,7 +117,7 @@ public:
       const auto tell = on_fault_;
       held.unlock();
       if (tell)
-        tell();
+        tell(by.rank, which);
       held.lock();
     }
     if (by.dead || (faulty && fault == nccl_fault::freeze))
@@ -226,7 +226,7 @@ public:
 
   mutable std::mutex mutex_; ///< guards all
   std::condition_variable changed_;
-  std::function<void()> on_fault_;
+  std::function<void(std::uint32_t, nccl_call)> on_fault_;
   std::set<std::string> violations_;
   std::uint64_t ids_ = 0;
   std::set<std::uint64_t> made_; ///< ids with which all have begun
@@ -432,7 +432,7 @@ void nccl_double::plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, n
   world_->plan(rank, where, nth, what);
 }
 
-void nccl_double::on_fault(std::function<void()> f) {
+void nccl_double::on_fault(std::function<void(std::uint32_t, nccl_call)> f) {
   const hold held(world_->mutex_);
   world_->on_fault_ = std::move(f);
 }

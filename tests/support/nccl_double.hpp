@@ -39,8 +39,8 @@ public:
 
   /// In the n-th such call (from 1) of that participant, counted from now on.
   void plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, nccl_fault what);
-  /// Called when a planned fault has come.
-  void on_fault(std::function<void()> f);
+  /// Called when a planned fault has come, with whose and in which call.
+  void on_fault(std::function<void(std::uint32_t rank, nccl_call where)> f);
   /// Calls that do not return do, work in streams ends, and all calls fail.
   void release();
 

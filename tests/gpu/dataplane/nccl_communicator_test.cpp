@@ -246,7 +246,7 @@ TEST(nccl_communicator, what_was_cut_off_is_said_to_be) {
   x.take_over();
   auto& on = x.slots[0]->on;
   const auto received = x.members[0]->post(7, 1, false, 0, 1000);
-  x.world.on_fault([&] {
+  x.world.on_fault([&](std::uint32_t, nccl_call) {
     EXPECT_TRUE(eventually([&] { return x.of(0).done(received); }));
     x.members[1]->die();
   });
