@@ -1,11 +1,8 @@
 // Training on fake devices with NCCL's double: the transport changes in mid-run, in each generation anew. Instances
 // have two slots, each on a device of its own.
 
-#include "gpu/dataplane/nccl_communicator.hpp"
-#include "tests/gpu/training/short_job.hpp"
+#include "tests/gpu/training/nccl_of_cluster.hpp"
 #include "tests/support/executor_cluster.hpp"
-#include "tests/support/fake_device.hpp"
-#include "tests/support/nccl_double.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,38 +31,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::nccl_call;
-using testing::nccl_double;
 using testing::nccl_fault;
-
-device* one_for_each(std::uint64_t n) {
-  know_fake_devices();
-  return &fake_device(static_cast<std::uint32_t>(n % fake_devices));
-}
-
-job_specification small_batches(const std::string& kind) {
-  auto job = short_job(kind);
-  job.global_batch = 8;
-  job.virtual_replicas = 4;
-  return job;
-}
-
-/// Outlives the cluster.
-struct nccl_of_cluster {
-  explicit nccl_of_cluster(std::uint64_t seed) : world(seed) {}
-
-  worker_kind workers() {
-    return {.on = one_for_each, .nccl = [this](std::uint64_t n) { return access(n); }, .slots = 2};
-  }
-
-  nccl_access access(std::uint64_t n) {
-    auto slot = std::make_shared<nccl_slot>(*one_for_each(n), world.library(static_cast<std::uint32_t>(n)),
-                                            [](const std::string& why) { ADD_FAILURE() << why; });
-    return {.slot = std::move(slot), .allowed = allowed, .by_itself = true};
-  }
-
-  nccl_double world;
-  std::shared_ptr<nccl_allowance> allowed = std::make_shared<nccl_allowance>();
-};
 
 const shapes ten_changes{{2, 2}, {3, 1}, {1, 4}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 3}, {1, 4}, {3, 1}, {2, 2}};
 
