@@ -131,13 +131,7 @@ struct adamw {
   bfloat16* copy;
 
   __device__ void operator()(std::size_t i) const {
-    auto p = parameters[i], m = first[i], v = second[i];
-    adamw_element(factors, p, m, v, gradient[i]);
-    parameters[i] = p;
-    first[i] = m;
-    second[i] = v;
-    if constexpr (Copy)
-      copy[i] = to_bfloat16(p);
+    adamw_at<Copy>(i, factors, parameters, first, second, gradient, copy);
   }
 };
 
@@ -149,17 +143,7 @@ struct sgd {
   bfloat16* copy;
 
   __device__ void operator()(std::size_t i) const {
-    auto p = parameters[i];
-    if constexpr (Momentum) {
-      auto m = moment[i];
-      sgd_element(factors, p, m, gradient[i]);
-      moment[i] = m;
-    } else {
-      sgd_element(factors, p, gradient[i]);
-    }
-    parameters[i] = p;
-    if constexpr (Copy)
-      copy[i] = to_bfloat16(p);
+    sgd_at<Momentum, Copy>(i, factors, parameters, moment, gradient, copy);
   }
 };
 

@@ -46,6 +46,19 @@ PARCAE_BOTH void adamw_element(const adamw_factors& x, float& parameter, float& 
   parameter = parameter * x.keep - x.rate * first / (sqrtf(second) * x.root + x.epsilon);
 }
 
+/// The same of element i of arrays; `copy` only with Copy.
+template <bool Copy>
+PARCAE_BOTH void adamw_at(std::size_t i, const adamw_factors& x, float* parameters, float* first, float* second,
+                          const float* gradient, bfloat16* copy) {
+  auto p = parameters[i], m = first[i], v = second[i];
+  adamw_element(x, p, m, v, gradient[i]);
+  parameters[i] = p;
+  first[i] = m;
+  second[i] = v;
+  if constexpr (Copy)
+    copy[i] = to_bfloat16(p);
+}
+
 /// One step of SGD as PyTorch has it, in place.
 struct sgd_factors {
   float clip;
@@ -62,6 +75,23 @@ PARCAE_BOTH void sgd_element(const sgd_factors& x, float& parameter, float& mome
 /// The same without momentum, which keeps no moment.
 PARCAE_BOTH void sgd_element(const sgd_factors& x, float& parameter, float gradient) {
   parameter -= x.rate * (gradient * x.clip + x.decay * parameter);
+}
+
+/// The same of element i of arrays; `moment` only with Momentum, `copy` only with Copy.
+template <bool Momentum, bool Copy>
+PARCAE_BOTH void sgd_at(std::size_t i, const sgd_factors& x, float* parameters, float* moment, const float* gradient,
+                        bfloat16* copy) {
+  auto p = parameters[i];
+  if constexpr (Momentum) {
+    auto m = moment[i];
+    sgd_element(x, p, m, gradient[i]);
+    moment[i] = m;
+  } else {
+    sgd_element(x, p, gradient[i]);
+  }
+  parameters[i] = p;
+  if constexpr (Copy)
+    copy[i] = to_bfloat16(p);
 }
 
 /// Sums of squares are of chunks: lane l of 32 adds the terms l, l + 32, … of its chunk in double precision; then the

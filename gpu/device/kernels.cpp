@@ -145,15 +145,8 @@ void step_adamw(const adamw_factors& x, float* parameters, float* first, float* 
   const auto step = [=](auto and_copy) {
     run([=]() PARCAE_INLINE {
       const auto factors = x;
-      each(n, [=](std::size_t i) PARCAE_INLINE {
-        auto p = parameters[i], m = first[i], v = second[i];
-        adamw_element(factors, p, m, v, gradient[i]);
-        parameters[i] = p;
-        first[i] = m;
-        second[i] = v;
-        if constexpr (and_copy)
-          copy[i] = to_bfloat16(p);
-      });
+      each(n, [=](std::size_t i)
+                  PARCAE_INLINE { adamw_at<and_copy()>(i, factors, parameters, first, second, gradient, copy); });
     });
   };
   copy ? step(std::true_type()) : step(std::false_type());
@@ -165,17 +158,7 @@ void step_sgd(const sgd_factors& x, float* parameters, float* moment, const floa
     run([=]() PARCAE_INLINE {
       const auto factors = x;
       each(n, [=](std::size_t i) PARCAE_INLINE {
-        auto p = parameters[i];
-        if constexpr (with_momentum) {
-          auto m = moment[i];
-          sgd_element(factors, p, m, gradient[i]);
-          moment[i] = m;
-        } else {
-          sgd_element(factors, p, gradient[i]);
-        }
-        parameters[i] = p;
-        if constexpr (and_copy)
-          copy[i] = to_bfloat16(p);
+        sgd_at<with_momentum(), and_copy()>(i, factors, parameters, moment, gradient, copy);
       });
     });
   };

@@ -14,6 +14,14 @@ public:
   }
 };
 
+class head_layer : public layer {
+public:
+  at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                     const forward_pass&) const override {
+    return converted(product(input, parameters[0], parameters[1]), input.scalar_type());
+  }
+};
+
 class hidden_layer : public layer {
 public:
   hidden_layer(double probability, std::uint32_t number) : probability_(probability), number_(number) {}
@@ -27,14 +35,6 @@ public:
 private:
   double probability_;
   std::uint32_t number_;
-};
-
-class head_layer : public layer {
-public:
-  at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
-                     const forward_pass&) const override {
-    return converted(product(input, parameters[0], parameters[1]), input.scalar_type());
-  }
 };
 
 } // namespace

@@ -98,12 +98,7 @@ public:
     file.write(bytes);
     if (file.publish_if_absent())
       return true;
-    const auto there = open(name);
-    if (there->size() != bytes.size())
-      return false;
-    std::vector<std::byte> content(bytes.size());
-    there->read(0, content);
-    return std::ranges::equal(content, bytes);
+    return holds(name, bytes);
   }
 
   void remove(const std::string& name) override {

@@ -108,12 +108,7 @@ public:
     if (answer.status != 412)
       return true;
     // Ours, perhaps: an attempt whose answer was lost.
-    const auto there = open(name);
-    if (there->size() != bytes.size())
-      return false;
-    std::vector<std::byte> content(bytes.size());
-    there->read(0, content);
-    return std::ranges::equal(content, bytes);
+    return holds(name, bytes);
   }
 
   void remove(const std::string& name) override {

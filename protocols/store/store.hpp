@@ -87,6 +87,9 @@ public:
   /// bytes before. Throws as object_writer.
   virtual bool put_if_absent(const std::string& name, std::span<const std::byte> bytes) = 0;
 
+  /// Whether the object has just these bytes. Throws store_error, also if there is none.
+  bool holds(const std::string& name, std::span<const std::byte> bytes) const;
+
   /// What is not there need not be removed. Folders that are empty then go too. Throws store_error.
   virtual void remove(const std::string& name) = 0;
 

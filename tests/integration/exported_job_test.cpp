@@ -80,6 +80,27 @@ every = 5
   expect_undisturbed_bits(file, 1, 15);
 }
 
+// The same with GPT-2 of 124 M parameters, and two at once. Minutes, and 12 GiB: by hand,
+// --gtest_also_run_disabled_tests.
+TEST_F(exported_job, DISABLED_twenty_preemptions_cost_no_bit_of_gpt2_small) {
+  expect_undisturbed_bits(job_file("gpt2_small", R"(
+[job]
+steps = 1000000
+checkpoint_every = 5
+[data]
+kind = "text"
+path = "/usr/share/common-licenses/GPL-3"
+[batch]
+global = 4
+micro = 1
+[optimizer]
+clip_norm = 1.0
+[keepers]
+every = 5
+)"),
+                          2, 8);
+}
+
 class any_model : public exported_job, public testing::WithParamInterface<std::string> {};
 
 // given: BERT, Llama with grouped queries, ViT and an MLP-Mixer that this project knows nothing of; 20 workers that had
