@@ -94,13 +94,15 @@ TEST_F(manager_death, all_workers_may_die_meanwhile) {
 // worker's time is over / expected: what it reached meanwhile is with the keeper, where the next one goes on; the same
 // bits
 TEST_F(manager_death, who_must_leave_meanwhile_leaves_its_state_to_the_keepers) {
-  auto job = small_job(800);
+  auto job = small_job(700);
   job.keeper_every = 1'000'000;
   cluster->start_keeper();
   cluster->start_node("a", {"--grace", "2s"});
   wait_for_workers(1);
   const auto id = cluster->client().submit(job);
-  const auto before = wait_for_training(id, 1);
+  // It knows of the keeper, then.
+  const auto before =
+      wait_for_job(id, "the first snapshot", [&](const job_status& j) { return j.protected_steps > 0; });
   kill_manager();
   cluster->node("a").signal(SIGTERM);
   ASSERT_TRUE(cluster->node("a").wait(limit));

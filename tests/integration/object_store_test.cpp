@@ -353,9 +353,10 @@ TEST_F(object_store_test, data_and_weights_have_urls) {
   setenv("PARCAE_CACHE", (folder.path() / "cache").c_str(), 1);
   const std::string text = "/usr/share/common-licenses/GPL-3";
   const auto weights = folder.path() / "model.safetensors";
-  const auto job = [&](const std::string& data, const std::string& start, int steps) {
+  const auto job = [&](const std::string& data, const std::string& start, std::uint64_t steps) {
     const auto file = folder.path() / "job.toml";
-    std::ofstream(file) << "[job]\nsteps = " << steps << "\n[model]\nlayers = 2\nwidth = 16\nheads = 2\nsequence = 16\n"
+    std::ofstream(file) << "[job]\ncheckpoint_every = 20\nsteps = " << steps
+                        << "\n[model]\nlayers = 2\nwidth = 16\nheads = 2\nsequence = 16\n"
                         << (start.empty() ? "" : "weights = \"" + start + "\"\n") << "[data]\npath = \"" << data
                         << "\"\n[batch]\nglobal = 8\nmicro = 2\n[keepers]\nevery = 5\n";
     const auto x = run({"submit", file.string()});
@@ -371,14 +372,14 @@ TEST_F(object_store_test, data_and_weights_have_urls) {
   ASSERT_EQ(run({"export", std::to_string(first.id), "--output", weights}).status, 0);
   put(server.place, "data/GPL-3", content(text));
   put(server.place, "model.safetensors", content(weights));
-  const auto id = job(server.place + "/data/GPL-3", server.place + "/model.safetensors", 600);
+  const auto id = job(server.place + "/data/GPL-3", server.place + "/model.safetensors", 1'000'000);
   preempt(id, 3);
-  const auto end = wait_for_end(id);
+  const auto end = end_behind_checkpoint(id);
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_FALSE(end.parameters_sha256.empty());
-  const auto local = wait_for_end(job(text, weights, 600));
+  const auto local = wait_for_end(job(text, weights, end.steps_done));
   EXPECT_EQ(end.parameters_sha256, local.parameters_sha256);
-  EXPECT_NE(end.parameters_sha256, wait_for_end(job(text, "", 600)).parameters_sha256) << "weights matter";
+  EXPECT_NE(end.parameters_sha256, wait_for_end(job(text, "", end.steps_done)).parameters_sha256) << "weights matter";
   put_shards(weights, server.place + "/shards");
   const auto short_one = wait_for_end(job(text, weights, 5)).parameters_sha256;
   for (const auto* spelling : {"/shards", "/shards/model.safetensors.index.json"}) {

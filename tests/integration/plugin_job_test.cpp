@@ -127,7 +127,7 @@ TEST_F(plugin_job, what_does_not_fit_is_refused) {
   };
   const auto other = run({"submit", changed("\"version\":1", "\"version\":7")});
   EXPECT_EQ(other.status, 1);
-  EXPECT_THAT(other.error, HasSubstr("mixer.toml:6:8: "));
+  EXPECT_THAT(other.error, HasSubstr("mixer.toml:7:8: "));
   EXPECT_THAT(other.error, HasSubstr("version 7 of the format"));
   cluster->start_keeper();
   cluster->start_node("w0", {"--plugin", library});

@@ -216,7 +216,7 @@ TEST_F(weights_job, the_example_runs) {
   text.replace(text.find(there), there.size(), pretrained);
   cluster->start_keeper();
   cluster->start_node("a");
-  const auto end = wait_for_end(submit(write("finetune", text)));
+  const auto end = wait_for_end(submit(write("finetune", text), {"--set", "job.epochs=1"}));
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_EQ(end.steps_done % 20, end.steps_done == end.steps ? end.steps % 20 : 0);
   EXPECT_LT(end.validation_loss, 3.5) << "5.5 in the beginning";
