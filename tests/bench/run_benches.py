@@ -21,7 +21,7 @@ Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 
 # What fits into half an hour on two cores.
 BENCHES = {
-    "recovery": Bench(["recovery_bench 30 20"]),
+    "recovery": Bench(["recovery_bench 20 15"]),
     "drain": Bench(["drain_bench"], by_clock=False),
     "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
@@ -29,7 +29,7 @@ BENCHES = {
     "link": Bench(["link_bench"]),
     "planner": Bench(["planner_bench"], by_clock=False),
     "prediction": Bench(["prediction_bench 2 1000"]),
-    "throughput": Bench(["throughput_bench 2 gpt,small,resnet 2"]),
+    "throughput": Bench(["throughput_bench 2 gpt,small 2"]),
     "exported": Bench(["exported_bench 7 4"]),
     "conductor": Bench(["conductor_bench"], by_clock=False),
     "liveput": Bench(["liveput_bench 501 503", "liveput_bench --real-time 31 31"], by_clock=False),

@@ -76,7 +76,7 @@ struct object_store_test : cluster_test {
 // given: a job whose checkpoints go to S3, on machines of which nothing is left / expected: `checkpoints` lists them by
 // URL; new machines go on by URL, without a job file; the bits of an undisturbed run
 TEST_F(object_store_test, machines_that_have_nothing_go_on) {
-  auto job = small_job(240);
+  auto job = small_job(140);
   job.checkpoint_every = 20;
   job.min_depth = 2;
   job.checkpoint.to = server.place;

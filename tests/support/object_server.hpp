@@ -32,7 +32,6 @@ inline store_pace quick_pace() {
 inline store_pace impatient_pace() {
   auto result = quick_pace();
   result.idle = std::chrono::seconds(2);
-  result.attempts = 3;
   return result;
 }
 

@@ -194,6 +194,8 @@ TEST_F(s3_store, spoilt_requests_are_sent_again) {
       EXPECT_TRUE(std::ranges::equal(content(*store(), next), bytes)) << next;
     }
     for (const unsigned n : {1u, 3u}) {
+      if (n == 1 && how == fate::silence)
+        continue; // seconds, for what the others have shown
       const auto next = name + "-never-" + std::to_string(n);
       spoil = static_cast<unsigned>(proxy.requests().size()) + n;
       all = 1;
