@@ -105,8 +105,9 @@ int main(int argc, char** argv) {
                  "HOST[:PORT] for data of other nodes; without --bundle on loopback (default: the address from which "
                  "this machine reaches the manager, any free port)");
   app.add_option("--advertise", x.advertise, "HOST[:PORT] as other nodes dial it (default: as it listens)");
-  app.add_option("--name", options.name,
-                 "unique name (default: host name and process id); with --bundle the certificate's, or that and -MORE");
+  app.add_option(
+      "--name", options.name,
+      "unique name (default: host name and process id); with --bundle the certificate's, of a fleet that and -MORE");
   app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
   add_device_options(app, x, options);
   parcae::add_duration(app, "--grace", options.grace, "longest time from SIGTERM to the end (default 30s)");
@@ -125,8 +126,10 @@ int main(int argc, char** argv) {
       ->expected(0, 4);
   app.add_option("--describe", x.describe,
                  "NAME [KEY=VALUE…]: print what a job of that model of the --plugin names as model.path, and end");
-  app.add_option("--data", x.data,
-                 "a folder, or s3:// or https:// prefix, below which jobs may read (repeatable; default: any)");
+  app.add_option(
+      "--data", x.data,
+      "a folder, or s3:// or https:// prefix, that jobs may read below, and a keeper write checkpoints below "
+      "(repeatable; default: whatever this user may)");
   app.add_option("--log-format", x.log, "text or json, one line per event on stderr")->capture_default_str();
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
   app.add_flag("--own-machine", options.own_machine,

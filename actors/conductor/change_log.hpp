@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace parcae {
 
@@ -16,6 +17,9 @@ class change_log {
 public:
   static constexpr std::size_t changes_kept = 1000;
   static constexpr std::size_t decisions_kept = 100;
+
+  /// `before`: of a manager that is no more.
+  explicit change_log(change_view before = {}) : view_(std::move(before)) {}
 
   /// A change begins, unless one is in progress.
   void open(time_point now, const std::string& why);

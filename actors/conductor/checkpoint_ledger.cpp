@@ -43,7 +43,10 @@ job_memory checkpoint_ledger::memory() const {
   return result;
 }
 
-bool checkpoint_ledger::is_due(const version& held) const {
+bool checkpoint_ledger::is_due(time_point now, const version& held) const {
+  const std::chrono::milliseconds time(job_.specification.checkpoint_every_ms);
+  if (time.count() > 0 && since_ && now - *since_ >= time && held != version{})
+    return true;
   const auto every = job_.specification.checkpoint_every;
   const auto periods = [&](std::uint64_t steps) { return (steps - std::min(steps, newest().steps)) / every; };
   // After one that failed, when the next is due.
@@ -51,11 +54,14 @@ bool checkpoint_ledger::is_due(const version& held) const {
 }
 
 const checkpoint* checkpoint_ledger::begin(time_point now, const version& held, const std::string& data_digest,
-                                           std::set<slot_id> keepers) {
+                                           std::set<slot_id> keepers, bool may_be_due) {
   const auto& job = job_.specification;
   const bool wanted = asked_ && *asked_ <= held;
-  if (writing_ || has(held) || (!wanted && held.steps != job.steps && !is_due(held)))
+  if (!since_)
+    since_ = now;
+  if (writing_ || has(held) || (!wanted && held.steps != job.steps && !(may_be_due && is_due(now, held))))
     return nullptr;
+  since_ = now;
   // Until this one is whole on all keepers another one has to be.
   const auto others = std::min<std::size_t>(on_disk_.size(), job.checkpoints_kept - 1);
   writing_.emplace();

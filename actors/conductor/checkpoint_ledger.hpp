@@ -26,10 +26,10 @@ public:
   /// Somebody wants on disk what the keepers hold, if it is newer.
   void ask(const version& held) { asked_ = has(held) ? std::nullopt : std::optional(held); }
 
-  /// The command to all `keepers` to write what they hold; null if none is due or asked for, and it is not the final
-  /// version, or one is being written.
+  /// The command to all `keepers` to write what they hold; null if none is due (which counts if `may_be_due`) or asked
+  /// for, and it is not the final version, or one is being written.
   const checkpoint* begin(time_point now, const version& held, const std::string& data_digest,
-                          std::set<slot_id> keepers);
+                          std::set<slot_id> keepers, bool may_be_due = true);
 
   /// If the one being written took too long: a keeper forgot it, as one whose executor was replaced does. Once.
   std::optional<version> give_up_late(time_point now);
@@ -79,7 +79,7 @@ private:
     std::string problem;
   };
 
-  bool is_due(const version& held) const;
+  bool is_due(time_point now, const version& held) const;
 
   const conducted_job& job_;
   checkpoint_view view_;
@@ -87,6 +87,7 @@ private:
   std::optional<writing> writing_;
   std::optional<version> asked_;      ///< that, or a newer one, is to be written
   std::uint64_t failed_ = 0;          ///< steps of the last that could not be written
+  std::optional<time_point> since_;   ///< when the last was begun, else when there was first something to write
   std::deque<std::uint64_t> on_disk_; ///< steps of the complete checkpoints, ascending, as many as are kept
 };
 

@@ -2,6 +2,7 @@
 
 // What a conductor knows of its job from the beginning.
 
+#include "actors/conductor/job_view.hpp"
 #include "protocols/base/exact.hpp"
 #include "protocols/client/journal.hpp"
 #include "protocols/values/costs.hpp"
@@ -16,7 +17,7 @@
 
 namespace parcae {
 
-/// Limits of all waits (design, section 10).
+/// Limits of all waits (HOW_IT_WORKS.md, "Waiting").
 struct conductor_options {
   using milliseconds = std::chrono::milliseconds;
 
@@ -41,6 +42,15 @@ struct model_facts {
   std::vector<layer_cost> costs;          ///< per layer; times are estimates, for until they are measured
 };
 
+/// How a job that a manager before conducted had gone; mostly for people. Empty: nobody knows.
+struct job_past {
+  change_view changes; ///< but for the steps computed again, which the memory has
+  training_past training;
+  /// The newest version that was reported. Newer than the memory's while its generation trains: so many steps are lost
+  /// if nobody is left who has them.
+  version reached;
+};
+
 struct conducted_job {
   job_id id;
   job_specification specification;
@@ -48,6 +58,7 @@ struct conducted_job {
   conductor_options options;
   secret_key secret; ///< the data plane's tokens follow from it; never sent
   job_memory memory; ///< what the journal has of it; empty: it begins
+  job_past past;     ///< likewise
 
   std::uint32_t layers() const { return static_cast<std::uint32_t>(model.state_bytes.size()); }
 

@@ -10,7 +10,14 @@ using enum phase;
 
 namespace {
 
+constexpr milliseconds beat{1'000}; ///< between two events at most, while answers are waited for
 constexpr milliseconds late{1'000}; ///< a tick; a busy machine is not that late
+
+change_view changes_before(const conducted_job& job) {
+  auto result = job.past.changes;
+  result.replayed_steps = job.memory.replayed_steps;
+  return result;
+}
 
 /// Generation 0 stands for all that another job did.
 commit_chain chain_of(const resume_point& resume, const job_memory& memory) {
@@ -30,8 +37,8 @@ std::unique_ptr<conductor> conductor::make(conducted_job job, observer observe) 
 
 conductor::machine::machine(conducted_job job, observer observe) :
     job_(std::move(job)), observe_(std::move(observe)), roster_(job_.options.exclusion),
-    chain_(chain_of(job_.specification.resume, job_.memory)), course_(chain_.newest().steps), protection_(job_),
-    ledger_(job_) {
+    chain_(chain_of(job_.specification.resume, job_.memory)), changes_(changes_before(job_)),
+    course_(chain_.newest().steps, job_.past.training), protection_(job_), ledger_(job_) {
   const auto& memory = job_.memory;
   const auto& resume = job_.specification.resume;
   roster_.set_data_digest(is_recovered() ? memory.data_digest : resume.steps > 0 ? resume.data_digest : "");
@@ -70,7 +77,8 @@ std::vector<effect> conductor::machine::handle(time_point now, const conductor_e
 std::optional<time_point> conductor::machine::deadline() const {
   std::optional<time_point> earliest;
   if (stand_.now != ended)
-    for (const auto& t : {stand_.limit, desk_.at(), moment_to_secure(), roster_.next_return(), closing_until_})
+    for (const auto& t :
+         {stand_.limit, desk_.at(), moment_to_secure(), roster_.next_return(), closing_until_, next_beat()})
       if (t)
         earliest = std::min(earliest.value_or(*t), *t);
   return earliest;
@@ -93,6 +101,9 @@ job_view conductor::machine::view() const {
   result.on_devices = roster_.memory().of_device;
   for (const auto& [id, slot] : roster_.keepers())
     result.keepers.push_back(keeper_record_of(id, slot.held));
+  for (const auto& [id, slot] : roster_.workers())
+    if (!slot.usable() && !slot.leaving && !generations_.has_place(id))
+      result.unused.push_back({id, slot.unused_because.empty() ? "loads the data" : slot.unused_because});
   if (stand_.now == ended && problem_.empty())
     for (auto& [layer, digest] : digests_of(roster_))
       result.layer_digests.push_back({layer, digest});
@@ -114,6 +125,7 @@ job_memory conductor::machine::memory() const {
   result.grid = generations_.last_grid.value_or(placement{});
   result.result = generations_.ended_by;
   result.data_digest = roster_.data_digest();
+  result.replayed_steps = changes_.view().replayed_steps;
   return result;
 }
 
@@ -123,6 +135,8 @@ void conductor::machine::send(const slot_id& to, std::shared_ptr<const command> 
       slot->given.prepared = p->next;
     if (const auto* a = std::get_if<activate>(what.get()))
       slot->given.activated = a->next;
+    if (const auto* r = std::get_if<release>(what.get()))
+      slot->given.released = r->current;
   }
   effects_.push_back(tell{to, std::move(what)});
 }
@@ -231,14 +245,16 @@ void conductor::machine::missing(const slot_id& slot, const std::string& why) {
 
 void conductor::machine::exclude(const slot_id& id, const std::string& why, bool for_good) {
   if (auto* slot = roster_.find(id)) {
-    log(severity::warning, to_string(id) + " is not used for now: " + why);
+    if (std::exchange(slot->unused_because, why) != why) // else it tried again, in vain
+      log(severity::warning, to_string(id) + " is not used for now: " + why);
     for_good ? roster_.exclude(*slot, time_point::max()) : roster_.exclude_for_a_while(*slot, now_);
   }
 }
 
 void conductor::machine::refuse_new_place(const slot_id& id, const std::string& why) {
   if (auto* slot = roster_.find(id)) {
-    log(severity::warning, to_string(id) + " gets no new place for now: " + why);
+    if (std::exchange(slot->unused_because, why) != why)
+      log(severity::warning, to_string(id) + " gets no new place for now: " + why);
     roster_.refuse_new_place(*slot, now_);
   }
 }
@@ -247,6 +263,7 @@ void conductor::machine::ask_back() {
   for (auto& [id, slot] : roster_.slots()) {
     if (slot.no_new_place && *slot.no_new_place <= now_) {
       slot.no_new_place.reset();
+      slot.unused_because.clear();
       plan_soon("return of " + to_string(id));
     }
     if (!slot.excluded || *slot.excluded > now_)
@@ -258,10 +275,15 @@ void conductor::machine::ask_back() {
     } else {
       roster_.exclude(slot, now_ + job_.options.request_limit);
       slot.asked_back = true;
-      send(id, abort_generation{{0}}); // no generation: only asks for the inventory
+      ask_what_is_held(id);
     }
   }
   roster_.find_next_return();
+}
+
+void conductor::machine::ask_what_is_held(const slot_id& id) {
+  const bool ends = stand_.now == aborting && generations_.has_place(id); // what it says counts for the open step
+  send(id, abort_generation{ends ? generations_.current->g : generation{}});
 }
 
 // Every command may be repeated, and its answer is given again.
@@ -287,7 +309,7 @@ void conductor::machine::on(const slot_returned& x) {
       send(id, load{job_.id, job_.specification});
   }
   if (slot->excluded && slot->asked_back)
-    send(id, abort_generation{{0}});
+    ask_what_is_held(id);
   const bool trains = stand_.now == running || stand_.now == readying;
   if (trains && current->has(id)) // it says that it is active, or how it ended
     send(id, activate{current->g, {current->base, {}}});
@@ -369,10 +391,16 @@ void conductor::machine::on(const tick&) {
     happens(happening::late);
 }
 
+std::optional<time_point> conductor::machine::next_beat() const {
+  const bool asks = stand_.question && stand_.limit && !stand_.awaited.empty();
+  return asks ? std::optional(now_ + beat) : std::nullopt;
+}
+
 void conductor::machine::notice_standstill(time_point now) {
-  auto due = stand_.limit;
-  if (desk_.at())
-    due = std::min(due.value_or(*desk_.at()), *desk_.at());
+  std::optional<time_point> due;
+  for (const auto& t : {stand_.limit, desk_.at(), next_beat()})
+    if (t)
+      due = std::min(due.value_or(*t), *t);
   if (!due || now - std::max(*due, now_) < late)
     return;
   // What should have been answered meanwhile may be on its way, or was lost with a connection and will be asked again.

@@ -1,7 +1,8 @@
 #pragma once
 
-// The choreography of a job's generations as a pure state machine (design, sections 4 and 6): events in, effects out,
-// no clock, no CAF, no I/O. The migration_conductor actor hosts it; tests drive it with real executors or dummies.
+// The choreography of a job's generations as a pure state machine (HOW_IT_WORKS.md, "Changing generation"): events in,
+// effects out, no clock, no CAF, no I/O. The migration_conductor actor hosts it; tests drive it with real executors or
+// dummies.
 
 #include "actors/conductor/conducted_job.hpp"
 #include "actors/conductor/job_view.hpp"
@@ -65,7 +66,10 @@ struct plan_wanted {
 /// The newest version that the keepers hold is to be written, unless a checkpoint has it.
 struct checkpoint_wanted {};
 
-struct cancel_requested {};
+/// The job ends now, good or not, as far as it is.
+struct cancel_requested {
+  std::string why = "cancelled";
+};
 
 /// The manager's process ends, at the latest at `until`: the job stops, and the keepers write to disk where. Ends in
 /// job_ended, whose text says how to go on.

@@ -29,6 +29,11 @@ void conductor::machine::wait_for_newer(const cause&) {
     desk_.put_off(std::min(*returning_until_, now_ + job_.options.exclusion));
 }
 
+void conductor::machine::ask_for_newer(const cause&) { // who alone held it was lost while nothing ran
+  desk_.ask();                                         // no answer under way counts
+  ask_all_keepers({});                                 // no generation: only asks for the inventory
+}
+
 void conductor::machine::read_checkpoint(const cause&) {
   const auto at = ledger_.newest();
   for (const auto& id : reading_of(roster_, at, job_.layers()).readers)
@@ -79,6 +84,7 @@ void conductor::machine::ask_in_time(const cause& x) {
 
 void conductor::machine::ask_again(const cause&) { // the planner was restarted or is slow, or planning was put off
   ask_planner();
+  stand_.awaited.clear(); // keepers that do not answer
   stand_.limit = now_ + job_.options.request_limit;
 }
 
@@ -98,8 +104,7 @@ void conductor::machine::begin_from_held(const cause&) {
     protection_.go_back();
     confirm_to_keepers();
   }
-  for (auto&& [id, slot] : roster_.keepers()) // what is needed next may be another checkpoint
-    slot.read.reset();
+  forget_readings();
   plan_next(from);
 }
 
@@ -274,14 +279,9 @@ void conductor::machine::abort_unstopped(const cause&) {
   abort({"the generation did not stop in time"});
 }
 
-// What they last said may be old, and a manager that has just begun may not have heard it.
 void conductor::machine::ask_keepers(const cause&) {
   generations_.current->keepers_asked = true;
-  std::set<slot_id> whom;
-  for (const auto& [id, slot] : roster_.keepers())
-    if (!slot.excluded)
-      whom.insert(id);
-  ask(whom, abort_generation{generations_.current->g}, job_.options.request_limit);
+  ask_all_keepers(generations_.current->g);
 }
 
 void conductor::machine::decide_step(const cause&) {
@@ -300,7 +300,8 @@ void conductor::machine::decide_step(const cause&) {
   for (const auto& known : {protection_.reached(), ledger_.newest()})
     if (known.by == current.g && known.steps > decision.last)
       decision = {{}, known.steps, "version " + to_string(known) + " was complete in the keepers"};
-  const auto done = course_.steps_done();
+  const auto& reached = job_.past.reached;
+  const auto done = std::max(course_.steps_done(), reached.by == current.g ? reached.steps : 0);
   const auto lost = done - std::min(done, decision.last);
   // The step in progress, if there is one after the newest version, is computed again, unless the decision saves it.
   const bool was_final = std::max(done, decision.last) == final_steps();

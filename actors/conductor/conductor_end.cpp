@@ -74,6 +74,15 @@ std::string conductor::machine::closing_text(const std::string& problem) const {
   return text + how_to_go_on();
 }
 
+// What the keepers hold whole was finite when it was sent to them.
+void conductor::machine::end_not_finite(const std::string& why) {
+  ledger_.drop();
+  ledger_.ask(protection_.newest());
+  write_checkpoint(true);
+  const auto next = how_to_go_on();
+  happens(happening::over, {why + (next.empty() ? "; nothing is kept" : next)});
+}
+
 std::vector<effect> conductor::machine::last_will() {
   effects_.clear();
   if (stand_.now == ended)

@@ -16,7 +16,7 @@ constexpr double least_step_ms = 0.02;
 } // namespace
 
 protect conductor::machine::protect_message(const slot_id& of, bool now) const {
-  return {job_.id, protection_.shares(), pass_of(snapshot_key(), of), now};
+  return {job_.id, protection_.shares(), pass_of(snapshot_key_, of), now};
 }
 
 void conductor::machine::protect_all() {
@@ -108,9 +108,16 @@ void conductor::machine::write_checkpoint(bool at_once) {
   auto ids = roster_.keepers() | std::views::keys;
   const bool waits = !at_once && stand_.now != finishing && !closing_until_ && protection_.had_copies();
   const auto& held = waits ? protection_.safe() : protection_.newest();
-  if (const auto* what = ledger_.begin(now_, held, roster_.data_digest(), {ids.begin(), ids.end()}))
+  // On a slow disk the next is due when one is written: who is under notice would be kept for one after the other.
+  const bool stay = std::ranges::none_of(roster_.keepers(), [](const auto& x) { return x.second.leaving.has_value(); });
+  if (const auto* what = ledger_.begin(now_, held, roster_.data_digest(), {ids.begin(), ids.end()}, stay))
     for (const auto& id : ids)
       send(id, *what);
+}
+
+void conductor::machine::forget_readings() {
+  for (auto&& [id, slot] : roster_.keepers())
+    slot.read.reset();
 }
 
 void conductor::machine::note_share(const std::optional<checkpoint_ledger::outcome>& x) {

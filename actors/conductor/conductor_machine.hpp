@@ -78,6 +78,7 @@ private:
   bool too_few_are_left(const cause&) const;
   bool newer_may_return(const cause& = {}) const;
   bool some_may_be_dialling() const { return returning_until_ && now_ < *returning_until_; }
+  bool keepers_may_hold_newer(const cause&) const;
   bool checkpoint_is_newer(const cause&) const;
   bool checkpoint_can_be_read(const cause&) const;
   bool checkpoint_is_lost(const cause&) const;
@@ -106,6 +107,7 @@ private:
   void wait_for_fit(const cause&);
   void wait_for_newer(const cause&);
   void wait_for_layers(const cause&);
+  void ask_for_newer(const cause&);
   void read_checkpoint(const cause&);
   void fail_for_layers(const cause&);
   std::string missing_layers() const;
@@ -166,6 +168,8 @@ private:
   void ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too = false);
   /// While recovering: ranks of a generation that trains no more are not long waited for, once each stage has answered.
   void await_rest();
+  /// What keepers last said may be old, and a manager that has just begun may not have heard it.
+  void ask_all_keepers(generation about);
   /// Who comes while the phase waits is waited for as well.
   void ask_too(const slot_id& id);
   /// Whether the phase waits for answers to such a command.
@@ -196,19 +200,20 @@ private:
   void on(const plan_chosen& x);
   void on(const plan_wanted& x) { plan_soon(x.why); }
   void on(const checkpoint_wanted&);
-  void on(const cancel_requested&) { happens(happening::over, {"cancelled"}); }
+  void on(const cancel_requested& x) { happens(happening::over, {x.why}); }
   void on(const manager_ends& x);
   void on(const tick&);
+  /// So that a standstill shows that ends just after a limit.
+  std::optional<time_point> next_beat() const;
   /// This process was stopped for a while: limits that passed meanwhile say nothing of others.
   void notice_standstill(time_point now);
 
   // Membership.
 
-  secret_key snapshot_key() const { return key_of(job_.secret, "snapshots", {job_.id.value}); }
   /// To a worker: where its snapshots go.
   protect protect_message(const slot_id& of, bool now) const;
   /// To a keeper: generations up to the newest may send snapshots.
-  guard guard_message() const { return {job_.id, snapshot_key(), generations_.newest, job_.specification}; }
+  guard guard_message() const { return {job_.id, snapshot_key_, generations_.newest, job_.specification}; }
   /// The set of keepers changed: snapshots go to those present, the first at the next commit. What they have not got of
   /// the newest version comes from the others meanwhile.
   void protect_all();
@@ -225,6 +230,8 @@ private:
   void refuse_new_place(const slot_id& id, const std::string& why);
   /// Asks those whose exclusion is over for their inventory; an answer ends it, no answer begins another.
   void ask_back();
+  /// Without a generation, unless its own is being ended: only asks for the inventory.
+  void ask_what_is_held(const slot_id& id);
   /// The job's data, before anything else.
   void ask_to_load(const slot_id& id, slot_state& slot, const char* arrival);
   void cannot_load(const slot_id& from, slot_state& slot, const std::string& why);
@@ -279,10 +286,14 @@ private:
   void say_what_finishing_waits_for();
   /// If one is due: of what has its copies, unless that is old by now or there is no time.
   void write_checkpoint(bool at_once = false);
+  /// What is needed next may be another checkpoint, and what was read of this one is dropped for newer state.
+  void forget_readings();
   void note_share(const std::optional<checkpoint_ledger::outcome>& x);
 
   // The end.
 
+  /// The keepers write what they hold; what a step would make of it is worth nothing.
+  void end_not_finite(const std::string& why);
   /// The next step towards the manager's end, after every event.
   void close();
   /// How far the job came, what of it is kept, and how to go on. `problem`: why not all is.
@@ -312,6 +323,7 @@ private:
   static constexpr const char* return_of_manager = "the return of the manager";
 
   const conducted_job job_;
+  const secret_key snapshot_key_ = key_of(job_.secret, "snapshots", {job_.id.value});
   const observer observe_;
   time_point now_;
   std::vector<effect> effects_; ///< of the event being handled

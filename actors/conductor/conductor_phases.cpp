@@ -76,6 +76,14 @@ void conductor::machine::ask(const std::set<slot_id>& whom, command what, millis
     happens(happening::all_answered);
 }
 
+void conductor::machine::ask_all_keepers(generation about) {
+  std::set<slot_id> whom;
+  for (const auto& [id, slot] : roster_.keepers())
+    if (!slot.excluded)
+      whom.insert(id);
+  ask(whom, abort_generation{about}, job_.options.request_limit);
+}
+
 void conductor::machine::ask_too(const slot_id& id) {
   send(id, stand_.question);
   stand_.awaited.insert(id);
@@ -154,6 +162,7 @@ void conductor::machine::begin_activating() {
 
 void conductor::machine::begin_finishing() {
   changes_.close();
+  forget_readings();
   if (chain_.is_open()) {
     chain_.end(generations_.current->g, final_steps());
     journal("the final version is reached");

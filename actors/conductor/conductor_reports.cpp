@@ -1,4 +1,5 @@
 #include "actors/conductor/conductor_machine.hpp"
+#include "protocols/base/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -38,6 +39,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const loade
   slot.loaded = true;
   slot.data_problems = 0;
   slot.data_problem.clear();
+  slot.unused_because.clear();
+  if (stand_.now == running) // nothing depended on it
+    slot.back_off = milliseconds(0);
   plan_soon(slot.arrival);
 }
 
@@ -120,9 +124,14 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
   slot.held = slot.told = x.held;
   if (slot.keeper)
     protection_.believe(slot, most_steps(), now_);
+  else if (const auto& current = generations_.current;
+           current && !current->has(from) && slot.given.released == current->g)
+    slot.held.clear(); // said before RELEASE came
   if (slot.excluded && slot.asked_back && !slot.excluded_for_good())
     come_back(from, slot);
   if (stand_.now == clearing && generations_.is_next(x.current))
+    return answered(from);
+  if (stand_.now == planning && x.current == generation{})
     return answered(from);
   if (!asks<abort_generation>() || !generations_.is_current(x.current))
     return;
@@ -139,10 +148,11 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
 void conductor::machine::come_back(const slot_id& id, slot_state& slot) {
   slot.excluded.reset();
   slot.asked_back = false;
-  if (stand_.now == running) // nothing depended on it
-    slot.back_off = milliseconds(0);
   if (slot.keeper) { // its executor may be another, which was told nothing yet
     slot.reading = false;
+    slot.unused_because.clear();
+    if (stand_.now == running) // nothing depended on it
+      slot.back_off = milliseconds(0);
     send(id, guard_message());
     fill_keepers();
   } else {
@@ -170,9 +180,14 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const progress& 
   const bool trains = stand_.now == running || stand_.now == readying;
   const bool was_finite = std::isfinite(course_.last_loss());
   if (const auto rank = current.rank(from); rank && course_.hear(now_, *rank, x)) {
-    if (was_finite && !std::isfinite(x.result.loss))
+    if (was_finite && !std::isfinite(x.result.loss) && job_.specification.on_not_finite == "go_on")
       log(severity::warning, "the loss is not finite at step " + std::to_string(x.at.steps) +
                                  "; a smaller optimizer.learning_rate or optimizer.clip_norm may help");
+    if (const auto more = x.skipped - std::min(x.skipped, current.skipped); more > 0) {
+      current.skipped = x.skipped;
+      log(severity::warning, counted(more, "step") + " up to step " + std::to_string(x.at.steps) +
+                                 " changed nothing: loss or gradients were not finite");
+    }
     if (stand_.now == running)
       watch_progress();
   }
@@ -207,6 +222,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const faile
   const bool of_current = generations_.is_current(x.current), of_next = generations_.is_next(x.current);
   if (x.kind == failure::sample) {
     happens(happening::over, {why});
+  } else if (x.kind == failure::not_finite) {
+    if (of_current)
+      end_not_finite(x.what);
   } else if (stand_.now == readying && of_next && x.kind != failure::unreachable) {
     refuse_new_place(from, x.what);
     happens(happening::refused, {why, from});
@@ -283,7 +301,8 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const checkpoint
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const restored& x) {
   if (x.job != job_.id || x.at != ledger_.newest() || !std::exchange(slot.reading, false))
     return;
-  slot.read = x;
+  if (stand_.now == waiting || stand_.now == planning) // else it is not needed any more
+    slot.read = x;
   if (stand_.now == waiting)
     answered(from);
 }

@@ -34,6 +34,7 @@ struct trained_generation {
   version stopped_at;
   std::map<std::uint32_t, aborted> aborted_ranks;
   bool committed = false;                  ///< its first step
+  std::uint64_t skipped = 0;               ///< steps that changed nothing, as far as was told
   std::set<std::uint32_t> answered_stages; ///< of which a rank has answered the ABORT or DECIDE in progress
   bool keepers_asked = false;              ///< what they hold, as a stage has nobody left
 

@@ -78,6 +78,12 @@ struct keeper_record {
   std::uint32_t layers = 0; ///< of that version
 };
 
+/// A worker that can have no place now.
+struct unused_slot {
+  slot_id where;
+  std::string why; ///< for people
+};
+
 struct job_view : training_view, change_view, protection_view, checkpoint_view {
   phase now = phase::waiting;
   generation current;            ///< running, or last that ran
@@ -87,6 +93,7 @@ struct job_view : training_view, change_view, protection_view, checkpoint_view {
   std::vector<layer_digest> layer_digests; ///< of the final parameters, once the job is done
   std::string problem;                     ///< why it waits or failed
   std::vector<keeper_record> keepers;      ///< those present
+  std::vector<unused_slot> unused;         ///< but for those under notice
   std::uint32_t layers = 0;                ///< of the model
   bool on_devices = false;                 ///< its slots' memory is not the machines'
 };

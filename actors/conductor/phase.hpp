@@ -2,8 +2,9 @@
 
 // Where a change of generation stands, what can happen there, and what comes of it.
 
+#include "protocols/base/enum_set.hpp"
+
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,17 +53,7 @@ enum class happening : std::uint8_t {
 /// As in "all answers are in".
 std::string to_string(happening x);
 
-/// A set of phases.
-struct phases {
-  std::uint16_t bits = 0;
-
-  constexpr phases(phase x) : bits(static_cast<std::uint16_t>(1u << static_cast<unsigned>(x))) {}
-  constexpr phases(std::initializer_list<phase> all) {
-    for (auto x : all)
-      bits |= phases(x).bits;
-  }
-  constexpr bool contains(phase x) const { return (bits & phases(x).bits) != 0; }
-};
+using phases = enum_set<phase>;
 
 /// One row of the table that the conductor runs: of those for a happening, the first for the present phase whose
 /// condition holds.

@@ -1,6 +1,7 @@
 #include "actors/conductor/roster.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace parcae {
 
@@ -37,7 +38,9 @@ std::optional<generations_told> roster::come_back(const slot_id& id) {
   const auto known = std::ranges::find(lost_lives_, id, [](const auto& x) { return x.first; });
   if (known == lost_lives_.end())
     return {};
-  const auto given = slots_.at(id).given = known->second;
+  auto given = known->second;
+  given.released = {}; // it may not have arrived
+  slots_.at(id).given = given;
   lost_lives_.erase(known);
   return given;
 }
@@ -63,12 +66,13 @@ void roster::refuse_new_place(slot_state& slot, time_point now) {
 
 void roster::allow_new_places() {
   for (auto& [id, slot] : slots_)
-    slot.no_new_place.reset();
+    if (std::exchange(slot.no_new_place, {}))
+      slot.unused_because.clear();
 }
 
 void roster::forgive() {
   for (auto& [id, slot] : slots_)
-    if (!slot.excluded && !slot.no_new_place)
+    if (!slot.excluded && !slot.no_new_place && (slot.keeper || slot.loaded))
       slot.back_off = milliseconds(0);
 }
 
@@ -165,7 +169,7 @@ void roster::tell_of_busiest_machine(platform_cost& to, std::uint32_t threads) c
     if (const auto share = static_cast<double>(x.slots) / x.facts.cores; x.facts.cores > 0 && share > most) {
       most = share;
       to.machine_slots = x.slots;
-      to.machine_cores = static_cast<double>(x.facts.cores) / threads;
+      to.machine_cores = threads > 0 ? static_cast<double>(x.facts.cores) / threads : x.slots;
     }
 }
 

@@ -20,10 +20,11 @@
 
 namespace parcae {
 
-/// The newest generations that a slot was told to prepare, and to compute.
+/// The newest generations that a slot was told to prepare, to compute, and that RELEASE was sent of.
 struct generations_told {
   generation prepared;
   generation activated;
+  generation released{}; ///< over its present connections
 };
 
 struct slot_state {
@@ -44,6 +45,7 @@ struct slot_state {
   int data_problems = 0;              ///< times in a row
   std::optional<time_point> excluded; ///< not used until then; time_point::max() for good
   bool asked_back = false;            ///< its inventory was asked for, to be answered until `excluded`
+  std::string unused_because;         ///< why it is, or was until it can be used again, excluded or without a new place
   milliseconds back_off{0};           ///< the last one; doubles
   /// It failed to prepare beside a healthy generation, in which it may have a place: no new place until then.
   std::optional<time_point> no_new_place;

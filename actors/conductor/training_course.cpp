@@ -34,6 +34,14 @@ void loss_curve::add(std::uint64_t steps, double loss) {
   in_last_ = 1;
 }
 
+loss_curve loss_curve::of(std::vector<loss_point> points) {
+  loss_curve result;
+  if (points.size() > most_points)
+    points.erase(points.begin(), points.end() - most_points);
+  result.points_ = std::move(points);
+  return result;
+}
+
 void commit_pace::add(time_point now, std::uint64_t steps_done) {
   // The newest is kept exact: it takes the place of one that is too close to the one before.
   if (seen_.size() > 1 && seen_.back().first - seen_[seen_.size() - 2].first < resolution)
@@ -50,6 +58,15 @@ double commit_pace::steps_per_s() const {
   if (time.count() <= 0)
     return 0;
   return static_cast<double>(seen_.back().second - seen_.front().second) / time.count();
+}
+
+training_course::training_course(std::uint64_t steps_done, const training_past& past) {
+  view_.steps_done = steps_done;
+  view_.last_result = past.last_result;
+  view_.last_evaluation = past.last_evaluation;
+  view_.steps_by_depth = past.steps_by_depth;
+  view_.losses = past.losses;
+  view_.validation_losses = past.validation_losses;
 }
 
 void training_course::begin(const placement& grid, std::uint32_t side_by_side) {

@@ -27,6 +27,9 @@ public:
   /// are computed again. A loss that is not finite is left out.
   void add(std::uint64_t steps, double loss);
 
+  /// One that goes on from these points, from now on with its full resolution.
+  static loss_curve of(std::vector<loss_point> points);
+
   /// Ascending.
   const std::vector<loss_point>& points() const { return points_; }
 
@@ -78,12 +81,21 @@ struct training_view {
   double steps_per_s = 0; ///< of the last minute, stalls included; 0: unknown
 };
 
+/// What is known of a course from a manager before.
+struct training_past {
+  commit_result last_result;
+  std::optional<evaluation_record> last_evaluation;
+  std::map<std::uint64_t, std::uint64_t> steps_by_depth;
+  loss_curve losses;
+  loss_curve validation_losses;
+};
+
 /// What ranks say of their steps.
 class training_course {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  explicit training_course(std::uint64_t steps_done) { view_.steps_done = steps_done; }
+  explicit training_course(std::uint64_t steps_done, const training_past& past = {});
 
   /// A generation is activated.
   void begin(const placement& grid, std::uint32_t side_by_side);

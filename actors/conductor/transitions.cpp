@@ -31,10 +31,12 @@ const std::vector<conductor::machine::row> conductor::machine::rows = {
     {planning, chosen, "nothing fits", &machine::nothing_fits, "asks again after the interval", &machine::wait_for_fit, waiting},
     {planning, chosen, "it takes more slots than are left", &machine::too_few_are_left, "", nullptr, planning},
     {planning, chosen, "who holds newer state may come back", &machine::newer_may_return, "", &machine::wait_for_newer, waiting},
+    {planning, chosen, "steps would be given up, and the keepers were not asked", &machine::keepers_may_hold_newer, "asks them what they hold", &machine::ask_for_newer, {}},
     {planning, chosen, "the checkpoint is newer, and keepers have to read it", &machine::checkpoint_can_be_read, "RESTORE to keepers", &machine::read_checkpoint, waiting},
     {planning, chosen, "the checkpoint is newer, and is lost", &machine::checkpoint_is_lost, "names the layers", &machine::fail_for_layers, ended},
     {planning, chosen, "the checkpoint is newer, and a part is missing", &machine::checkpoint_is_newer, "names the layers", &machine::wait_for_layers, waiting},
     {planning, chosen, "", nullptr, "cuts the chain if it must; plans places and moves", &machine::begin_from_held, preparing},
+    {planning, all_answered, "", nullptr, "asks the planner again", &machine::ask_again, {}}, // by keepers
     {planning, late, "", nullptr, "asks the planner again", &machine::ask_again, {}},
     {planning, closing, "", nullptr, "", nullptr, waiting},
 
@@ -80,7 +82,7 @@ const std::vector<conductor::machine::row> conductor::machine::rows = {
     {aborting, all_answered, "", nullptr, "decides the open step", &machine::decide_step, deciding},
     {aborting, late, "nobody is awaited but who might have been dialling", &machine::nobody_is_awaited, "decides the open step", &machine::decide_step, deciding},
     {deciding, all_answered, "", nullptr, "", &machine::settle, planning},
-    {{clearing, aborting, deciding}, lost, "", nullptr, "waits for one answer less", &machine::note_lost, {}},
+    {{planning, clearing, aborting, deciding}, lost, "", nullptr, "waits for one answer less", &machine::note_lost, {}},
     {{aborting, deciding}, late, "the only holder of a stage may still answer", &machine::only_holder_is_awaited, "waits as long as a step may take", &machine::wait_longer, {}},
     {{waiting, preparing, transferring, activating, clearing, aborting, deciding}, late, "", nullptr, "takes who did not answer for lost", &machine::take_for_lost, {}},
 
@@ -136,6 +138,11 @@ bool conductor::machine::newer_may_return(const cause&) const {
   // What fails once need not have lost what it holds: steps are given up only after it failed repeatedly.
   return desk_.held.steps < chain_.newest().steps &&
          (some_may_be_dialling() || newest_held(true).steps > desk_.held.steps);
+}
+
+bool conductor::machine::keepers_may_hold_newer(const cause&) const {
+  const auto left = std::max(desk_.held.steps, ledger_.newest().steps);
+  return left < chain_.newest().steps && roster_.has_keepers() && !asks<abort_generation>();
 }
 
 bool conductor::machine::checkpoint_is_newer(const cause&) const {

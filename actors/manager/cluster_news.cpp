@@ -7,8 +7,8 @@
 
 namespace parcae {
 
-void cluster_news::note(time_point now, severity level, std::string text) {
-  news_.push_back({news_count_++, microseconds_of(now), name_of(level), std::move(text)});
+void cluster_news::note(time_point now, severity level, std::string text, job_id job) {
+  news_.push_back({news_count_++, microseconds_of(now), name_of(level), std::move(text), job.value});
   if (news_.size() > most_news)
     news_.pop_front();
 }
@@ -21,9 +21,9 @@ void cluster_news::fail(time_point now, job_id latest, report_request x) {
   clip(x.what);
   std::ranges::for_each(x.lines, clip);
   std::erase_if(failures_, [&](const auto& f) { return f.instance == x.instance; });
-  note(now, severity::error, "instance " + x.instance + " failed: " + x.what);
+  note(now, severity::error, "instance " + x.instance + (x.ended ? " failed: " : " reports: ") + x.what, latest);
   failures_.push_back({failure_count_++, microseconds_of(now), std::move(x.instance), std::move(x.what),
-                       std::move(x.lines), latest.value});
+                       std::move(x.lines), latest.value, x.ended});
   if (failures_.size() > most_failures)
     failures_.pop_front();
 }

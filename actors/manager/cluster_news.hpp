@@ -19,7 +19,8 @@ public:
   static constexpr std::size_t most_lines = 32;   ///< of a failure: the last
   static constexpr std::size_t most_bytes = 400;  ///< of a line
 
-  void note(time_point now, severity level, std::string text);
+  /// `job`: that it is of; 0: of none.
+  void note(time_point now, severity level, std::string text, job_id job = {});
 
   /// Takes the place of what this instance reported before. What is beyond the bounds is cut off. Job 0: none ran yet.
   void fail(time_point now, job_id latest, report_request x);

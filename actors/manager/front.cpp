@@ -1,16 +1,19 @@
 #include "actors/manager/front.hpp"
 
+#include "protocols/base/line_limit.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/client/client.hpp"
 #include "protocols/wire/type_ids.hpp"
 
 #include <caf/exit_reason.hpp>
 #include <caf/response_promise.hpp>
+#include <caf/send.hpp>
 
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <variant>
@@ -23,7 +26,8 @@ constexpr std::chrono::seconds answer_limit{5};
 
 // Not delegated: the answer would come from the registry, which would then be known out there.
 template <class Answer, class... Arguments>
-caf::result<Answer> pass_on(manager_actor::pointer self, const manager_actor& registry, const Arguments&... arguments) {
+caf::result<Answer> pass_on(manager_actor::pointer self, const registry_actor& registry,
+                            const Arguments&... arguments) {
   auto promise = self->make_response_promise<Answer>();
   self->request(registry, answer_limit, arguments...)
       .then([promise](const Answer& x) mutable { promise.deliver(x); },
@@ -39,8 +43,9 @@ caf::node_id sender_of(manager_actor::pointer self) {
   return sender ? sender->node() : caf::node_id();
 }
 
-caf::error not_permitted(const std::string& why) {
-  spdlog::warn("not permitted: {}", why);
+caf::error not_permitted(line_limit& lines, const std::string& why) {
+  if (const auto left_out = lines.admit(std::chrono::steady_clock::now()))
+    spdlog::warn("not permitted: {}{}", why, *left_out);
   return caf::make_error(parcae_error::not_permitted, why);
 }
 
@@ -57,10 +62,26 @@ std::string name_of(manager_actor::pointer self, const peer_lookup& peers) {
   return who ? to_string(*who) : "nobody that is connected";
 }
 
-/// What nodes ask for like clients.
-bool is_report(const client_request& x) {
+/// Why who has that certificate may not say it.
+std::string problem_of(const hello& x, const std::optional<identity>& who) {
+  const auto why =
+      who ? problem_of_joining(*who, x.name, x.role == role::keeper) : std::string("nobody that is connected says so");
+  return why.empty() ? why : "to join as the " + to_string(x.role) + " " + printable(x.name) + ": " + why;
+}
+
+requester sender_as_requester(manager_actor::pointer self, const peer_lookup& peers) {
+  if (!peers)
+    return {};
+  const auto who = peers(sender_of(self)).value_or(identity{}); // it may have left since it was let in
+  return {who.name, who.serial, who.role == membership::operator_};
+}
+
+/// What nodes ask for like clients, each under its own names: the report of a failure.
+bool may_report(const client_request& x, const identity& who) {
   try {
-    return std::holds_alternative<report_request>(decode_request(x.bytes));
+    const auto what = decode_request(x.bytes);
+    const auto* report = std::get_if<report_request>(&what);
+    return report && may_join_as(who, report->instance);
   } catch (const std::runtime_error&) {
     return false;
   }
@@ -75,31 +96,33 @@ bool all_of_sender(manager_actor::pointer self, const instance_actor& handle, co
 
 } // namespace
 
-manager_actor::behavior_type front(manager_actor::pointer self, manager_actor registry, peer_lookup peers) {
+manager_actor::behavior_type front(manager_actor::pointer self, registry_actor registry, peer_lookup peers) {
   // CAF lets nobody ignore `kill`. All others would end whoever has no handler, links included.
   self->set_exit_handler([](const caf::exit_msg&) {});
   self->set_down_handler([](const caf::down_msg&) {});
   self->set_error_handler([](const caf::error&) {});
+  self->set_default_handler(caf::drop);
+  const auto lines = std::make_shared<line_limit>();
   return {
       [=](const client_request& x) -> caf::result<client_reply> {
-        if (!may(self, peers, [&](const identity& who) {
-              return who.role == membership::client || (who.role == membership::node && is_report(x));
-            }))
-          return not_permitted(name_of(self, peers) + " is no client");
-        return pass_on<client_reply>(self, registry, x);
+        if (!may(self, peers,
+                 [&](const identity& who) { return commands(who.role) || (joins(who.role) && may_report(x, who)); }))
+          return not_permitted(*lines, name_of(self, peers) + " is no client");
+        return pass_on<client_reply>(self, registry, sender_as_requester(self, peers), x);
       },
       [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) -> caf::result<welcome> {
-        if (!may(self, peers, [&](const identity& who) { return may_join_as(who, x.name); }))
-          return not_permitted(name_of(self, peers) + " may not join as " + printable(x.name));
+        if (peers)
+          if (const auto problem = problem_of(x, peers(sender_of(self))); !problem.empty())
+            return not_permitted(*lines, problem);
         if (!all_of_sender(self, handle, slots))
           return caf::make_error(parcae_error::malformed_request, "HELLO with handles of another node");
-        return pass_on<welcome>(self, registry, x, handle, slots);
+        return pass_on<welcome>(self, registry, sender_as_requester(self, peers), x, handle, slots);
       },
       [=](const leaving_notice& x) {
         if (may(self, peers, [&](const identity& who) { return may_join_as(who, x.name); }))
-          self->send(registry, x);
+          caf::send_as(caf::actor_cast<caf::actor>(self->current_sender()), registry, x); // it asks who says so
         else
-          not_permitted(name_of(self, peers) + " may not announce the end of " + printable(x.name));
+          not_permitted(*lines, name_of(self, peers) + " may not announce the end of " + printable(x.name));
       },
   };
 }

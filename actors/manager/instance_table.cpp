@@ -1,5 +1,7 @@
 #include "actors/manager/instance_table.hpp"
 
+#include "protocols/base/enum_text.hpp"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -53,19 +55,14 @@ bool can_be_dialled(const std::string& host) {
 
 } // namespace
 
+BOOST_DESCRIBE_ENUM(instance_state, alive, leaving, lost)
+
 std::string to_string(instance_state x) {
-  switch (x) {
-  case instance_state::alive:
-    return "alive";
-  case instance_state::leaving:
-    return "leaving";
-  case instance_state::lost:
-    return "lost";
-  }
-  return "unknown";
+  return std::string(text_of_enum(x));
 }
 
-tl::expected<instance_table::membership, detailed_error> instance_table::join(const hello& x, time_point now) {
+tl::expected<instance_table::membership, detailed_error> instance_table::join(const hello& x, time_point now,
+                                                                              const std::string& certificate) {
   auto refuse = [](parcae_error code, std::string why) { return tl::unexpected(detailed_error{code, std::move(why)}); };
   if (!good_name(x.name))
     return refuse(parcae_error::malformed_request,
@@ -108,13 +105,19 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
   for (const auto& [who, record] : records_)
     if (who.first == x.name && record.state != instance_state::lost)
       return refuse(parcae_error::duplicate_name, x.name + "; start this one with another --name");
+  if (!certificate.empty() && std::ranges::count_if(records_, [&](const auto& y) {
+                                return y.second.certificate == certificate && y.second.state != instance_state::lost;
+                              }) >= static_cast<std::ptrdiff_t>(most_of_certificate))
+    return refuse(parcae_error::not_permitted, "instance " + x.name + ": its certificate has " +
+                                                   std::to_string(most_of_certificate) +
+                                                   " instances here, the most that one may have; make another fleet");
   const bool returned = std::erase(lost_, who) > 0;
   std::erase_if(lost_, [&](const key& other) {
     if (other.first == x.name)
       remember(replaced_, other.second);
     return other.first == x.name;
   });
-  records_[who] = {.facts = x, .joined = now, .expires = {}, .lost_at = {}};
+  records_[who] = {.facts = x, .certificate = certificate, .joined = now, .expires = {}, .lost_at = {}};
   return membership{.is_new = true, .returned = returned, .warns = !x.warning.empty()};
 }
 

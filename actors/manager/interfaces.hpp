@@ -16,6 +16,9 @@ namespace parcae {
 
 /// REGISTRY: all of the manager's front: instances, the queue of jobs, clients.
 using registry_actor = manager_actor::extend<
+    // Local only, from the front: the same as without the first, by who has a certificate. Errors: also not_permitted.
+    caf::replies_to<requester, client_request>::with<client_reply>,
+    caf::replies_to<requester, hello, instance_actor, std::vector<slot_actor>>::with<welcome>,
     // Local only, from a job_manager: the job ended. No reply.
     caf::reacts_to<job_outcome>,
     // Local only, from a job_manager: the job no longer needs this slot, which is under notice. No reply. May be

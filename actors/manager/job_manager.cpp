@@ -156,7 +156,7 @@ job_manager_actor::behavior_type job_manager(job_manager_pointer self, job_manag
       self->spawn(migration_conductor,
                   migration_conductor_config{s.config.job, s.config.specification, facts_of(s.config.specification),
                                              s.config.options, s.config.secret, job_manager_actor{self},
-                                             s.config.own_threads, s.config.journal, s.config.memory});
+                                             s.config.own_threads, s.config.journal, std::move(s.config.known)});
   self->monitor(s.conductor);
   self->monitor(s.config.registry);
   return {

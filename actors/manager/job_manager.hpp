@@ -23,7 +23,7 @@ struct job_manager_config {
   registry_actor registry;     ///< told of the outcome and of released slots
   std::deque<fleet_news> past; ///< what happened to the workers so far, oldest first; then of this job
   journal_actor journal;       ///< null: nothing is kept
-  job_memory memory;           ///< what the journal has of the job; empty: it begins
+  known_job known;             ///< what the journal has of the job; empty: it begins
   std::string processor;       ///< the same
   bool own_threads = true;     ///< forecaster and planner compute on threads of their own (not in virtual time)
 };

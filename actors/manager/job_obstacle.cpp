@@ -26,6 +26,8 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
   if (first == offer.workers.end())
     return "waits for workers with the plug-in that " + job.model.path +
            " is of; start some with `parcae-node --plugin FILE`, SHA-256 " + job.model.plugin;
+  if (job.transport == "nccl" && std::ranges::none_of(offer.workers, [](const auto& x) { return x.memory.of_device; }))
+    return "waits for workers with a GPU, as NCCL moves tensors of no others; or set job.transport to auto or tcp";
   // As a job_manager does: a reproducible job stays with the processor of the first worker.
   std::uint32_t instances = 0, slots = 0, others = 0;
   slot_memory least;

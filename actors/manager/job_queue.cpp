@@ -1,5 +1,7 @@
 #include "actors/manager/job_queue.hpp"
 
+#include "protocols/base/enum_text.hpp"
+
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -16,20 +18,10 @@ bool over(const job_entry& x) {
 
 } // namespace
 
+BOOST_DESCRIBE_ENUM(job_state, queued, running, done, failed, cancelled)
+
 std::string to_string(job_state x) {
-  switch (x) {
-  case job_state::queued:
-    return "queued";
-  case job_state::running:
-    return "running";
-  case job_state::done:
-    return "done";
-  case job_state::failed:
-    return "failed";
-  case job_state::cancelled:
-    return "cancelled";
-  }
-  return "unknown";
+  return std::string(text_of_enum(x));
 }
 
 job_record record_of(const job_entry& x) {
@@ -38,7 +30,8 @@ job_record record_of(const job_entry& x) {
           .priority = x.priority,
           .cancel_asked = x.cancel_asked,
           .gave_way = x.gave_way,
-          .why = x.why};
+          .why = x.why,
+          .owner = x.owner};
 }
 
 job_entry entry_from(const job_record& x) {
@@ -51,6 +44,7 @@ job_entry entry_from(const job_record& x) {
   result.cancel_asked = x.cancel_asked;
   result.gave_way = x.gave_way;
   result.why = x.why;
+  result.owner = x.owner;
   return result;
 }
 
@@ -58,7 +52,7 @@ bool job_queue::full() const {
   return jobs_.size() >= most_jobs && std::ranges::none_of(jobs_, [](const auto& j) { return over(j.second); });
 }
 
-job_id job_queue::submit(job_specification x, std::int32_t priority) {
+job_id job_queue::submit(job_specification x, std::int32_t priority, std::string owner) {
   if (jobs_.size() >= most_jobs) {
     auto oldest = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& j) { return over(j.second); });
     if (oldest != jobs_.end())
@@ -68,6 +62,7 @@ job_id job_queue::submit(job_specification x, std::int32_t priority) {
   auto& job = jobs_[id];
   job.specification = std::move(x);
   job.priority = priority;
+  job.owner = std::move(owner);
   return id;
 }
 

@@ -4,6 +4,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 namespace parcae {
 
 journal_actor::behavior_type journal(journal_actor::pointer self, std::shared_ptr<journal_store> store) {
@@ -15,7 +17,16 @@ journal_actor::behavior_type journal(journal_actor::pointer self, std::shared_pt
       return caf::make_error(parcae_error::internal, std::string(e.what()));
     }
   });
-  return {[=](const journal_entries& x) { store->write(x.all); }};
+  return {[store, told = false](const journal_entries& x) mutable {
+    try {
+      store->write(x.all);
+    } catch (const std::exception& e) {
+      if (!x.may_fail)
+        throw;
+      if (!std::exchange(told, true))
+        spdlog::warn("how jobs go cannot be kept: {}", e.what());
+    }
+  }};
 }
 
 } // namespace parcae

@@ -1,5 +1,7 @@
 #include "actors/manager/journal_store.hpp"
 
+#include "actors/manager/status.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -12,8 +14,35 @@ namespace {
 constexpr const char* cluster_name = "cluster";
 constexpr std::string_view job_prefix = "job/";
 
+/// Of a status: some hundred changes with what was decided and said. It is written each second at most.
+constexpr std::size_t most_last_bytes = 128 << 10;
+
 std::vector<char> bytes_of(std::string_view x) {
   return {x.begin(), x.end()};
+}
+
+template <class T>
+bool halve(std::vector<T>& x) {
+  const auto older = x.size() - x.size() / 2;
+  x.erase(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(older));
+  return older > 0;
+}
+
+/// Of the longest lists. False: nothing is left of them.
+bool keep_newer_half(job_status& x) {
+  const bool changes = halve(x.changes), events = halve(x.events), decisions = halve(x.decisions);
+  return changes || events || decisions;
+}
+
+version version_in(const journal_entry& x) {
+  version result;
+  const auto* end = x.bytes.data() + x.bytes.size();
+  const auto [middle, problem] = std::from_chars(x.bytes.data(), end, result.steps);
+  const bool has_more = problem == std::errc() && middle != end && *middle == ' ';
+  const auto rest = has_more ? std::from_chars(middle + 1, end, result.by.value) : std::from_chars_result{};
+  if (!has_more || rest.ec != std::errc() || rest.ptr != end)
+    throw std::runtime_error("the journal has a value \"" + x.name + "\" that is no version");
+  return result;
 }
 
 } // namespace
@@ -34,10 +63,22 @@ journal_entry entry_of(job_id job, const job_memory& x) {
   return {name_in_journal(job, memory_part), encode(x)};
 }
 
-journal_entry entry_of(job_id job, const job_status& x) {
+journal_entry entry_of(job_id job, const job_status& x, time_point now) {
   status_reply all;
+  all.now_us = microseconds_of(now);
+  all.wall_us = wall_clock_us();
   all.jobs.push_back(x);
-  return {name_in_journal(job, last_part), encode(reply(std::move(all)))};
+  auto& kept = all.jobs.back();
+  const auto* part = x.state == to_string(job_state::running) ? history_part : last_part;
+  journal_entry result{name_in_journal(job, part), encode(reply(all))};
+  while (result.bytes.size() > most_last_bytes && keep_newer_half(kept))
+    result.bytes = encode(reply(all));
+  return result;
+}
+
+journal_entry entry_of(job_id job, const version& reached) {
+  return {name_in_journal(job, reached_part),
+          bytes_of(std::to_string(reached.steps) + " " + std::to_string(reached.by.value))};
 }
 
 journal_entry processor_entry(job_id job, const std::string& processor) {
@@ -46,7 +87,7 @@ journal_entry processor_entry(job_id job, const std::string& processor) {
 
 std::vector<journal_entry> erased(job_id job) {
   std::vector<journal_entry> result;
-  for (const auto* part : {"", memory_part, processor_part, last_part})
+  for (const auto* part : {"", memory_part, processor_part, last_part, history_part, reached_part})
     result.push_back({name_in_journal(job, part), {}});
   return result;
 }
@@ -74,8 +115,12 @@ recovered_state recovered_from(const std::vector<journal_entry>& all) {
       known.memory = decode_journal<job_memory>(x.bytes);
     } else if (part == processor_part) {
       known.processor.assign(x.bytes.begin(), x.bytes.end());
-    } else if (part == last_part) {
-      known.last = std::get<status_reply>(decode_reply(x.bytes)).jobs.at(0);
+    } else if (part == last_part || part == history_part) {
+      known.last = std::get<status_reply>(decode_reply(x.bytes));
+      if (known.last->jobs.size() != 1)
+        throw std::runtime_error("the journal has a value \"" + x.name + "\" that is not of one job");
+    } else if (part == reached_part) {
+      known.reached = version_in(x);
     }
   }
   std::erase_if(result.jobs, [&](const auto& x) { return !recorded.contains(x.first); });

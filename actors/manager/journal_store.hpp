@@ -1,7 +1,9 @@
 #pragma once
 
 // Where the journal is kept, and what it says when the manager starts. Values have names: "cluster", and for each job
-// "job/7" (job_record), "job/7/memory" (job_memory), "job/7/processor" (text), "job/7/last" (its last status).
+// "job/7" (job_record), "job/7/memory" (job_memory), "job/7/processor" (text), "job/7/last" (its last status, or what
+// of it is not too much); while it runs "job/7/history" (its newest), "job/7/reached" (the newest version reported
+// while it runs: "450 7", steps and generation).
 
 #include "actors/manager/local_messages.hpp"
 #include "protocols/client/client.hpp"
@@ -17,6 +19,8 @@ namespace parcae {
 inline constexpr const char* memory_part = "/memory";
 inline constexpr const char* processor_part = "/processor";
 inline constexpr const char* last_part = "/last";
+inline constexpr const char* history_part = "/history";
+inline constexpr const char* reached_part = "/reached";
 
 /// Not thread-safe. Throws std::runtime_error with one line on what is wrong and where.
 class journal_store {
@@ -32,9 +36,10 @@ public:
 /// What a manager finds of a job.
 struct recovered_job {
   job_record record;
-  job_memory memory;              ///< if it runs; empty: nothing was prepared
-  std::string processor;          ///< of the workers that a reproducible job began on; empty: none did
-  std::optional<job_status> last; ///< if it has ended after it ran
+  job_memory memory;                ///< if it runs; empty: nothing was prepared
+  std::string processor;            ///< of the workers that a reproducible job began on; empty: none did
+  version reached;                  ///< if it runs
+  std::optional<status_reply> last; ///< of the job alone, on the clocks of that time; none: it never ran
 };
 
 struct recovered_state {
@@ -52,8 +57,11 @@ journal_entry entry_of(const cluster_identity& x);
 journal_entry entry_of(job_id job, const job_record& x);
 journal_entry entry_of(job_id job, const job_memory& x);
 
-/// The last status of a job that ended.
-journal_entry entry_of(job_id job, const job_status& x);
+/// As its history if the job runs, else as its last status; at `now` of its manager's clock. Of what would be too much
+/// the newest is kept.
+journal_entry entry_of(job_id job, const job_status& x, time_point now);
+
+journal_entry entry_of(job_id job, const version& reached);
 
 journal_entry processor_entry(job_id job, const std::string& processor);
 

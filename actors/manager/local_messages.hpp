@@ -16,6 +16,13 @@
 
 namespace parcae {
 
+/// Who sent a message from elsewhere, as its certificate says; the defaults are for a cluster that has none.
+struct requester {
+  std::string name;        ///< owner of what it submits
+  std::string certificate; ///< its serial number; empty: there are none
+  bool may_all = true;     ///< also with what is others'
+};
+
 /// A slot that a job may use.
 struct slot_offer {
   participant where;
@@ -43,6 +50,14 @@ struct job_picture {
   std::shared_ptr<const job_view> view;
   std::uint64_t first_line = 0; ///< number of lines.front(); older ones were dropped
   std::shared_ptr<const std::deque<journal_line>> lines;
+};
+
+/// What the journal has of a job that goes on; empty: it begins.
+struct known_job {
+  job_memory memory;
+  job_past past;
+  std::uint64_t first_line = 0; ///< as in job_picture
+  std::deque<journal_line> lines;
 };
 
 /// How a job ended, with its last picture.
@@ -98,10 +113,12 @@ struct journal_entry {
 /// To be written together.
 struct journal_entries {
   std::vector<journal_entry> all;
+  bool may_fail = false; ///< nothing depends on it
 };
 
 } // namespace parcae
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::requester)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::slot_offer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_event)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::job_outcome)

@@ -3,6 +3,7 @@
 #include "actors/manager/journal.hpp"
 #include "actors/manager/journal_store.hpp"
 #include "actors/manager/liveput_planner.hpp"
+#include "actors/manager/status.hpp"
 #include "protocols/values/log_context.hpp"
 #include "protocols/wire/behaviors.hpp"
 
@@ -10,6 +11,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
+#include <utility>
 
 namespace parcae {
 
@@ -20,6 +23,10 @@ using conductor_pointer = conductor_actor::stateful_pointer<migration_conductor_
 constexpr std::size_t most_lines = 1000;
 constexpr std::chrono::seconds plan_limit{5};
 constexpr int plan_attempts = 3; ///< in a row, before another one plans
+// How the job goes is written down so soon after something happened, and so often at most; curves without other news.
+constexpr milliseconds news_pause{100};
+constexpr std::chrono::seconds keep_interval{1};
+constexpr std::chrono::seconds curve_interval{30};
 
 void handle(conductor_pointer self, const conductor_event& x);
 void carry_out(conductor_pointer self);
@@ -178,11 +185,74 @@ void carry_out(conductor_pointer self) {
   }
 }
 
+/// While the job stands still, or is about to, nothing else keeps the journal from what has to be durable.
+bool stands_still(phase x) {
+  switch (x) {
+  case phase::planning:
+  case phase::stopping:
+  case phase::clearing:
+  case phase::aborting:
+  case phase::deciding:
+  case phase::transferring:
+  case phase::activating:
+    return true;
+  default:
+    return false;
+  }
+}
+
+// Of what the next manager cannot learn anew: for people, and how far it came if nobody is left who knows.
+void write_history(conductor_pointer self) {
+  auto& s = self->state;
+  const auto now = self->clock().now();
+  const auto at = s.machine->where();
+  const version reached{at.steps_done, at.current};
+  const auto picture = picture_of(self);
+  const auto& view = *picture.view;
+  const decltype(s.kept.counts) counts{
+      std::accumulate(std::begin(view.counts), std::end(view.counts), std::uint64_t{0}), view.decision_count,
+      s.dropped_lines + s.lines.size(), view.last_evaluation ? view.last_evaluation->steps : 0};
+  journal_entries all{{}, true};
+  const bool moved = std::exchange(s.kept.reached, reached) != reached;
+  if (moved)
+    all.all.push_back(entry_of(s.config.job, reached));
+  if (std::exchange(s.kept.counts, counts) != counts || (moved && now - s.kept.curve_at >= curve_interval)) {
+    job_entry job;
+    job.specification = s.config.specification;
+    job.state = job_state::running;
+    auto status = status_of(s.config.job, job, picture, {});
+    status.chain.clear(); // which the memory has
+    all.all.push_back(entry_of(s.config.job, status, now));
+    s.kept.curve_at = now;
+  }
+  if (!all.all.empty())
+    self->send(s.config.journal, std::move(all));
+}
+
+void keep_history(conductor_pointer self) {
+  auto& s = self->state;
+  auto& kept = s.kept;
+  const auto now = self->clock().now();
+  if (!s.config.journal)
+    return;
+  if (!kept.due) {
+    kept.due = std::max(now + news_pause, kept.at + keep_interval);
+  } else if (*kept.due <= now && (s.writing || stands_still(s.machine->where().now))) {
+    kept.due = now + news_pause;
+  } else if (*kept.due <= now) {
+    kept.due.reset();
+    kept.at = now;
+    write_history(self);
+  }
+}
+
 // CAF 0.17 cannot cancel a timer: each has a number, and only the newest counts. One that fires too early does no harm,
 // while one more for each commit, which puts the deadline off, would be thousands.
 void arm_timer(conductor_pointer self) {
   auto& s = self->state;
   auto at = s.machine->deadline();
+  if (s.kept.due)
+    at = std::min(at.value_or(*s.kept.due), *s.kept.due);
   if (!at || (s.timer_at && *s.timer_at <= *at))
     return;
   s.timer_at = at;
@@ -221,7 +291,16 @@ void handle(conductor_pointer self, const conductor_event& x) {
   if (s.ended)
     return;
   release_leaving(self);
+  keep_history(self);
   arm_timer(self);
+}
+
+// Only slots of this job count, a lost one may still be talking; and only what their own nodes say of them.
+bool is_heard(conductor_pointer self, const slot_id& from) {
+  const auto& slots = self->state.slots;
+  const auto slot = slots.find(from);
+  const auto& sender = self->current_sender();
+  return slot != slots.end() && sender && sender->node() == slot->second.node();
 }
 
 void join(conductor_pointer self, const slot_offer& x) {
@@ -272,16 +351,19 @@ conductor_actor::behavior_type migration_conductor(conductor_pointer self, migra
     if (x.source == parent)
       self->quit(x.reason);
   });
+  self->set_default_handler(caf::drop);
   self->monitor(config.manager);
   auto& s = self->state;
   s.config = std::move(config);
-  s.machine = conductor::make(
-      {s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret, s.config.memory});
+  auto& known = s.config.known;
+  s.lines = std::move(known.lines);
+  s.dropped_lines = known.first_line;
+  s.machine = conductor::make({s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret,
+                               std::move(known.memory), std::move(known.past)});
   return behavior_of_each_from<conductor_actor::behavior_type>(
       std::type_identity<slot_id>{}, std::type_identity<report>{},
       [=](const slot_id& from, const auto& x) {
-        // Only slots of this job count; a lost one may still be talking.
-        if (self->state.slots.contains(from))
+        if (is_heard(self, from))
           handle(self, slot_reported{from, x});
       },
       [=](const slot_offer& x) { join(self, x); }, [=](const job_event& x) { happened(self, x.what); },

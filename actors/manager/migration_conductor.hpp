@@ -2,7 +2,8 @@
 
 // MIGRATION_CONDUCTOR: hosts the state machine of conductor.hpp for one job. Translates messages into its events and
 // its effects into messages; decides nothing itself. Created and monitored by the job_manager, which ends it; it is the
-// one actor of the manager, besides the FRONT, that others can name, and ignores exits of anybody else.
+// one actor of the manager, besides the FRONT, that others can name: nodes that it has attached. It hears what a slot's
+// own node says of it, and ignores exits of anybody but its job_manager.
 
 #include "actors/conductor/conductor.hpp"
 #include "actors/manager/interfaces.hpp"
@@ -10,6 +11,7 @@
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,7 +29,17 @@ struct migration_conductor_config {
   job_manager_actor manager; ///< told of the outcome and of released slots, asked for plans
   bool own_threads = true;   ///< as in job_manager_config
   journal_actor journal;     ///< null: nothing is kept
-  job_memory memory;         ///< what the journal has of the job
+  known_job known;           ///< what the journal has of the job
+};
+
+/// When it is written down how the job goes, and what was last.
+struct kept_history {
+  std::optional<time_point> due; ///< something happened since
+  time_point at;
+  time_point curve_at; ///< all of it
+  version reached;
+  /// Changes, decisions, lines and evaluations that there were.
+  std::array<std::uint64_t, 4> counts{};
 };
 
 struct migration_conductor_state {
@@ -45,6 +57,7 @@ struct migration_conductor_state {
   std::deque<journal_line> lines;                                ///< journal and log, the newest 1000
   std::shared_ptr<const std::deque<journal_line>> lines_picture; ///< like picture
   std::uint64_t dropped_lines = 0;
+  kept_history kept;
   std::optional<time_point> timer_at; ///< when the newest timer fires
   std::uint64_t timer = 0;            ///< its number
   request_plan asked;                 ///< the newest question to the planner

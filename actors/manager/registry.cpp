@@ -145,12 +145,15 @@ void tell_warning(registry_pointer self, const instance_table::key& who) {
     tell_people(self, severity::warning, "instance " + who.first + " is at risk: " + warning + *left_out);
 }
 
-caf::result<welcome> join(registry_pointer self, const hello& x, const instance_actor& handle,
+caf::result<welcome> join(registry_pointer self, const requester& by, const hello& x, const instance_actor& handle,
                           const std::vector<slot_actor>& slots) {
   auto& s = self->state;
   if (slots.size() != x.slots || !handle || !std::all_of(slots.begin(), slots.end(), [](auto& y) { return !!y; }))
     return caf::make_error(parcae_error::malformed_request, "HELLO of " + x.name + " does not match its slots");
-  const auto joined = s.table.join(x, self->clock().now());
+  if (const auto known = s.members.find({x.name, x.life});
+      known != s.members.end() && !known->second.is_of(handle.node()))
+    return caf::make_error(parcae_error::duplicate_name, "that life of " + x.name + " is another process's");
+  const auto joined = s.table.join(x, self->clock().now(), by.certificate);
   if (!joined) {
     const auto& [code, why] = joined.error();
     if (const auto left_out = s.refusals.admit(self->clock().now()))
@@ -190,20 +193,22 @@ void leave(registry_pointer self, const leaving_notice& x) {
   auto notice = milliseconds(std::min<std::uint64_t>(x.notice_ms, 86'400'000));
   auto expires = self->clock().now() + notice;
   instance_table::key who{x.name, x.life};
+  const auto& by = self->current_sender(); // the injector's is of this process
+  const auto known = s.members.find(who);
+  if (known == s.members.end() || !by || (by->node() != self->node() && !known->second.is_of(by->node())))
+    return;
   const std::string reason(clipped(x.reason, hello::longest_warning));
   if (!s.table.leave(who, expires, reason))
     return;
   tell_people(self, severity::warning,
               fmt::format("notice: instance {} leaves in {}{}", x.name, text_of_duration(notice),
                           reason.empty() ? "" : ": " + reason));
-  auto& member = s.members.at(who);
   spread_news(self, s.table.find(who)->facts, false, true);
   if (!s.manager)
-    return release_instance(member.handle);
-  const auto& facts = s.table.find(who)->facts;
-  for (std::uint32_t i = 0; i < facts.slots; ++i)
-    member.needed.insert(i);
-  tell_job(self, facts, [&](slot_id slot) { return slot_leaving{slot, expires}; });
+    return release_instance(known->second.handle);
+  for (std::uint32_t i = 0; i < s.table.find(who)->facts.slots; ++i)
+    known->second.needed.insert(i);
+  tell_job(self, s.table.find(who)->facts, [&](slot_id slot) { return slot_leaving{slot, expires}; });
 }
 
 void lose(registry_pointer self, const instance_table::key& who, const std::string& why) {
@@ -256,6 +261,9 @@ void beat(registry_pointer self) {
     for (const auto& [who, why] : gone)
       lose(self, who, why);
   }
+  if (s.config.own_warning)
+    if (const auto now_is = s.config.own_warning(); std::exchange(s.own_warning, now_is) != now_is && !now_is.empty())
+      tell_people(self, severity::warning, now_is);
   if (s.look_at && *s.look_at <= now)
     look_for_rivals(self);
   if (s.end_at && *s.end_at <= now)
@@ -309,10 +317,10 @@ void keep_end(registry_pointer self, const job_outcome& x) {
     return;
   auto all = entries_of(s, x.job);
   const auto& job = s.queue.jobs().at(x.job);
-  for (const auto* part : {memory_part, processor_part})
+  for (const auto* part : {memory_part, processor_part, history_part, reached_part, last_part})
     all.all.push_back({name_in_journal(x.job, part), {}});
   if (job.state != job_state::queued)
-    all.all.push_back(entry_of(x.job, status_of(x.job, job, x.last, {})));
+    all.all.back() = entry_of(x.job, status_of(x.job, job, x.last, {}), self->clock().now());
   self->send(s.config.journal, std::move(all));
 }
 
@@ -347,15 +355,16 @@ void end_job(registry_pointer self, const job_outcome& x) {
   start_next_job(self);
 }
 
-// Its job_manager is given all slots. `memory`, `processor`: what the journal has of it, if it ran before.
-void run_job(registry_pointer self, job_id id, const job_memory& memory, const std::string& processor) {
+// Its job_manager is given all slots. `known`, `processor`: what the journal has of it, if it ran before.
+void run_job(registry_pointer self, job_id id, known_job known, const std::string& processor) {
   auto& s = self->state;
   const auto& job = s.queue.jobs().at(id);
+  s.crashes.clear();
   // A job that gave way begins anew: with keys of its own.
   const auto key = key_of(s.config.secret, "job", {id.value, job.gave_way});
-  s.manager =
-      self->spawn(job_manager, job_manager_config{id, job.specification, s.config.conductor, key, registry_actor{self},
-                                                  s.fleet, s.config.journal, memory, processor, s.config.own_threads});
+  s.manager = self->spawn(job_manager, job_manager_config{id, job.specification, s.config.conductor, key,
+                                                          registry_actor{self}, s.fleet, s.config.journal,
+                                                          std::move(known), processor, s.config.own_threads});
   self->monitor(s.manager);
   std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
   for (const auto& [who, member] : s.members)
@@ -368,18 +377,22 @@ void run_job(registry_pointer self, job_id id, const job_memory& memory, const s
 // The jobs of the manager before: those that ended are shown, the one that ran goes on, others wait.
 void recover(registry_pointer self, std::map<job_id, recovered_job> jobs) {
   auto& s = self->state;
+  known_job known; // of the one that runs
   for (auto& [id, x] : jobs) {
     s.kept.insert(id);
     auto job = entry_from(x.record);
+    auto last = x.last ? on_this_clock(*x.last, self->clock().now(), wall_clock_us()) : job_status();
     if (job.state == job_state::running && x.memory.over) { // it ended just before its manager
       job.state = x.memory.good ? job_state::done : job.cancel_asked ? job_state::cancelled : job_state::failed;
       job.why = x.memory.why;
-      x.last = status_of(id, job, x.memory);
+      s.recovered[id] = status_of(id, job, x.memory, last);
+    } else if (job.state == job_state::running) {
+      known = known_from(x.memory, x.reached, last);
+    } else if (x.last && is_over(job.state)) {
+      s.recovered[id] = std::move(last);
     }
     if (is_over(job.state))
       s.over = id;
-    if (x.last)
-      s.recovered[id] = std::move(*x.last);
     s.queue.restore(id, std::move(job));
   }
   const auto id = s.queue.running();
@@ -387,7 +400,7 @@ void recover(registry_pointer self, std::map<job_id, recovered_job> jobs) {
     return start_next_job(self);
   const auto& x = jobs.at(*id);
   spdlog::info("job {} ({}) goes on", id->value, x.record.specification.name);
-  run_job(self, *id, x.memory, x.processor);
+  run_job(self, *id, std::move(known), x.processor);
   if (x.record.cancel_asked)
     self->send(s.manager, job_event{cancel_requested{}});
 }
@@ -412,25 +425,6 @@ journal_entries entries_of(registry_state& s, job_id job) {
 void keep(registry_pointer self, job_id job) {
   if (auto& s = self->state; s.config.journal)
     self->send(s.config.journal, entries_of(s, job));
-}
-
-fleet_offer offer_of(const registry_state& s) {
-  std::vector<std::pair<std::uint64_t, fleet_offer::worker>> in_order;
-  fleet_offer result;
-  for (const auto& [who, member] : s.members) {
-    const auto* record = s.table.find(who);
-    if (!record || record->state != instance_state::alive)
-      continue;
-    const auto& x = record->facts;
-    if (x.role == role::keeper)
-      ++result.keepers;
-    else
-      in_order.push_back({member.order, {x.processor, x.slots, x.memory}});
-  }
-  std::ranges::sort(in_order, {}, [](const auto& x) { return x.first; });
-  for (auto& [order, worker] : in_order)
-    result.workers.push_back(std::move(worker));
-  return result;
 }
 
 void start_next_job(registry_pointer self) {
@@ -471,11 +465,15 @@ registry_actor::behavior_type registry(registry_pointer self, registry_config co
   beat(self);
   recover(self, std::exchange(s.config.jobs, {}));
   return {
-      [=](const client_request& x) { return serve(self, x); },
+      [=](const client_request& x) { return serve(self, {}, x); },
       [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {
-        return join(self, x, handle, slots);
+        return join(self, {}, x, handle, slots);
       },
       [=](const leaving_notice& x) { leave(self, x); },
+      [=](const requester& who, const client_request& x) { return serve(self, who, x); },
+      [=](const requester& who, const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) {
+        return join(self, who, x, handle, slots);
+      },
       [=](const job_outcome& x) { end_job(self, x); },
       [=](released_atom, const slot_id& x) {
         // An instance goes when the job needs none of its slots any more.

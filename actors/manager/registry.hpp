@@ -5,6 +5,7 @@
 
 #include "actors/conductor/conductor.hpp"
 #include "actors/manager/cluster_news.hpp"
+#include "actors/manager/crash_verdict.hpp"
 #include "actors/manager/instance_table.hpp"
 #include "actors/manager/interfaces.hpp"
 #include "actors/manager/job_queue.hpp"
@@ -44,6 +45,8 @@ struct registry_config {
   journal_actor journal;                ///< null: nothing is kept
   std::map<job_id, recovered_job> jobs; ///< as the journal has them
   std::function<void()> ended;          ///< called once, when the process may end; may be empty. Must be quick.
+  /// What people should know of the manager itself: its certificate is about to end. May be empty; must be quick.
+  std::function<std::string()> own_warning;
 };
 
 struct registry_state {
@@ -56,6 +59,9 @@ struct registry_state {
     time_point heard;               ///< its newest HELLO
     std::set<std::uint32_t> needed; ///< slots under notice that the job has not released
     bool away = false;              ///< its connection ended after a standstill; lost if it does not return
+
+    /// A life is of one process, and so of one of CAF's nodes.
+    bool is_of(const caf::node_id& x) const { return handle.node() == x; }
   };
 
   registry_config config;
@@ -72,11 +78,14 @@ struct registry_state {
   std::set<job_id> kept;                  ///< that the journal has
   job_manager_actor manager;              ///< of the running job, or null
   job_id over;                            ///< that ended last
+  std::vector<instance_crash> crashes;    ///< while the running job ran, oldest first, bounded
   standstill_watch standstill{milliseconds(0), milliseconds(0)};
   std::optional<time_point> end_at; ///< once the process is to end
   injector_actor injector;
   line_limit refusals;
   line_limit warnings;
+  line_limit failures;
+  std::string own_warning; ///< that was told
 };
 
 registry_actor::behavior_type registry(registry_actor::stateful_pointer<registry_state> self, registry_config config);

@@ -27,6 +27,6 @@ void keep(registry_pointer self, job_id job);
 void start_next_job(registry_pointer self);
 
 /// What a client asks; what cannot be decoded is refused.
-caf::result<client_reply> serve(registry_pointer self, const client_request& x);
+caf::result<client_reply> serve(registry_pointer self, const requester& who, const client_request& x);
 
 } // namespace parcae

@@ -1,8 +1,11 @@
 #include "actors/manager/injector.hpp"
 #include "actors/manager/journal.hpp"
+#include "actors/manager/place_check.hpp"
 #include "actors/manager/registry_parts.hpp"
 #include "actors/manager/status.hpp"
+#include "protocols/base/crash_words.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/client/pages.hpp"
 #include "protocols/model/model_description.hpp"
 
 #include <fmt/format.h>
@@ -13,6 +16,8 @@
 namespace parcae {
 
 namespace {
+
+constexpr std::size_t most_remembered_crashes = 100;
 
 client_reply encoded(const reply& x) {
   return {encode(x)};
@@ -68,6 +73,9 @@ status_reply status_with(registry_pointer self, const status_request& wanted, co
   status_reply result;
   result.manager_life = s.config.manager_life;
   result.now_us = microseconds_of(now);
+  result.wall_us = wall_clock_us();
+  if (s.config.own_warning)
+    result.warning = s.config.own_warning();
   for (const auto& [who, record] : s.table.records()) {
     result.instances.push_back(status_of(record, now));
     if (const auto member = s.members.find(who); member != s.members.end())
@@ -93,9 +101,11 @@ status_reply status_with(registry_pointer self, const status_request& wanted, co
     if (job.state == job_state::queued)
       result.jobs.back().problem = why_waiting(s, id);
     else if (s.queue.running() == id)
-      result.jobs.back().idle = idle_reason(job.specification, result.jobs.back(), result.instances);
+      result.jobs.back().idle =
+          idle_reason(job.specification, result.jobs.back(),
+                      of_running.view ? of_running.view->unused : std::vector<unused_slot>(), result.instances);
   }
-  return result;
+  return page_of(std::move(result), wanted);
 }
 
 std::string problem_with(const job_specification& job, std::int32_t priority) {
@@ -118,8 +128,29 @@ caf::result<client_reply> keep_and_answer(registry_pointer self, job_id job, rep
   return promise;
 }
 
+/// An instance says, in its last words, that a signal ended it. A job that does that to one after the other fails.
+void count_crash(registry_pointer self, const report_request& x) {
+  auto& s = self->state;
+  if (!s.manager || !is_crash(x.what))
+    return;
+  self->request(s.manager, view_limit, view_atom_v)
+      .then(
+          [=, job = *s.queue.running()](const job_picture& picture) {
+            auto& s = self->state;
+            if (s.queue.running() != job)
+              return;
+            s.crashes.push_back({x.instance, x.what, picture.view->steps_done});
+            if (s.crashes.size() > most_remembered_crashes)
+              s.crashes.erase(s.crashes.begin());
+            if (const auto why = verdict_on(s.crashes); !why.empty())
+              self->send(s.manager, job_event{cancel_requested{why}});
+          },
+          [](const caf::error&) {}); // the job is ending
+}
+
 struct request_server {
   registry_pointer self;
+  const requester& by;
 
   using answer = caf::result<client_reply>;
 
@@ -130,7 +161,7 @@ struct request_server {
       return refusal(parcae_error::unreachable_manager, "it is about to end");
     if (self->state.queue.full())
       return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");
-    auto id = self->state.queue.submit(x.job, x.priority);
+    auto id = self->state.queue.submit(x.job, x.priority, by.name);
     auto answer = keep_and_answer(self, id, submitted_reply{id.value, self->state.config.manager_life});
     start_next_job(self);
     return answer;
@@ -140,7 +171,8 @@ struct request_server {
     if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
       return refusal(parcae_error::malformed_request, problem);
     const auto& s = self->state;
-    return encoded(checked_reply{obstacle_to(x.job, offer_of(s)), those_before(s, s.queue.waiting(x.priority))});
+    return answer_with_places(self, x.job,
+                              {obstacle_to(x.job, offer_of(s)), those_before(s, s.queue.waiting(x.priority)), {}, {}});
   }
 
   answer operator()(const status_request& x) const {
@@ -164,6 +196,9 @@ struct request_server {
   }
 
   answer operator()(const preempt_request& x) const {
+    if (!by.may_all)
+      return refusal(parcae_error::not_permitted,
+                     "instances are not " + by.name + "'s: who preempts them needs an operator's certificate");
     auto& s = self->state;
     preempt_order order{x, {}};
     for (const auto& [who, member] : s.members) {
@@ -190,6 +225,10 @@ struct request_server {
     job_id id{x.job};
     if (!s.queue.jobs().contains(id))
       return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
+    if (const auto& owner = s.queue.jobs().at(id).owner; !by.may_all && (owner.empty() || owner != by.name))
+      return refusal(parcae_error::not_permitted,
+                     fmt::format("job {} is {}, not {}'s: its owner can cancel it, or an operator", x.job,
+                                 owner.empty() ? "nobody's" : owner + "'s", by.name));
     if (!s.queue.cancel(id))
       return refusal(parcae_error::job_over, "job " + std::to_string(x.job));
     auto answer = keep_and_answer(self, id, cancelled_reply{x.job});
@@ -211,19 +250,40 @@ struct request_server {
   }
 
   answer operator()(const report_request& x) const {
-    spdlog::warn("instance {} failed: {}", x.instance, x.what);
-    const auto& s = self->state;
+    auto& s = self->state;
+    if (const auto left_out = s.failures.admit(self->clock().now()))
+      spdlog::warn("instance {} {}: {}{}", x.instance, x.ended ? "failed" : "reports", x.what, *left_out);
     const job_id named{x.job};
-    self->state.news.fail(self->clock().now(), s.queue.jobs().contains(named) ? named : latest_job(s), x);
+    s.news.fail(self->clock().now(), s.queue.jobs().contains(named) ? named : latest_job(s), x);
+    count_crash(self, x);
     return encoded(reported_reply{});
   }
 };
 
 } // namespace
 
-caf::result<client_reply> serve(registry_pointer self, const client_request& x) {
+fleet_offer offer_of(const registry_state& s) {
+  std::vector<std::pair<std::uint64_t, fleet_offer::worker>> in_order;
+  fleet_offer result;
+  for (const auto& [who, member] : s.members) {
+    const auto* record = s.table.find(who);
+    if (!record || record->state != instance_state::alive)
+      continue;
+    const auto& x = record->facts;
+    if (x.role == role::keeper)
+      ++result.keepers;
+    else
+      in_order.push_back({member.order, {x.processor, x.slots, x.memory}});
+  }
+  std::ranges::sort(in_order, {}, [](const auto& x) { return x.first; });
+  for (auto& [order, worker] : in_order)
+    result.workers.push_back(std::move(worker));
+  return result;
+}
+
+caf::result<client_reply> serve(registry_pointer self, const requester& who, const client_request& x) {
   try {
-    return std::visit(request_server{self}, decode_request(x.bytes));
+    return std::visit(request_server{self, who}, decode_request(x.bytes));
   } catch (const std::runtime_error& e) {
     return refusal(parcae_error::malformed_request, e.what());
   }

@@ -2,33 +2,24 @@
 
 #include "actors/manager/job_obstacle.hpp"
 #include "planner/situation/memory.hpp"
+#include "protocols/base/digest.hpp"
+#include "protocols/base/enum_text.hpp"
 #include "protocols/base/text.hpp"
 
 #include <fmt/format.h>
-#include <openssl/sha.h>
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
 
 namespace parcae {
 
-namespace {
+BOOST_DESCRIBE_ENUM(migration, none, intra_stage, inter_stage, pipeline)
+BOOST_DESCRIBE_ENUM(severity, information, warning, error)
 
-const char* name_of(migration x) {
-  switch (x) {
-  case migration::none:
-    return "none";
-  case migration::intra_stage:
-    return "intra_stage";
-  case migration::inter_stage:
-    return "inter_stage";
-  case migration::pipeline:
-    return "pipeline";
-  }
-  return "unknown";
-}
+namespace {
 
 // One digest of all parameters: SHA-256 of the layers' digests, in hexadecimal and in layer order, one after the other.
 std::string digest_of(const std::vector<layer_digest>& layers) {
@@ -37,12 +28,7 @@ std::string digest_of(const std::vector<layer_digest>& layers) {
   std::string all;
   for (const auto& x : layers)
     all += x.sha256;
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(), digest);
-  std::string result;
-  for (auto byte : digest)
-    result += fmt::format("{:02x}", byte);
-  return result;
+  return sha256_of(all);
 }
 
 change_status status_of(std::uint64_t number, const change_record& x) {
@@ -50,7 +36,7 @@ change_status status_of(std::uint64_t number, const change_record& x) {
           .to = x.to.value,
           .trigger = x.trigger,
           .configuration = x.configuration,
-          .kind = name_of(x.kind),
+          .kind = std::string(text_of_enum(x.kind)),
           .bytes = x.bytes,
           .replayed_steps = x.replayed_steps,
           .decided_ms = x.decided_ms,
@@ -65,6 +51,47 @@ change_status status_of(std::uint64_t number, const change_record& x) {
           .plans = x.plans,
           .waited = x.waited,
           .at_us = microseconds_of(x.at)};
+}
+
+change_record record_of(const change_status& x) {
+  change_record result;
+  result.at = time_point(std::chrono::microseconds(x.at_us));
+  result.to = {x.to};
+  result.trigger = x.trigger;
+  result.configuration = x.configuration;
+  result.kind = parse_enum<migration>(x.kind).value_or(migration::none);
+  result.bytes = x.bytes;
+  result.replayed_steps = x.replayed_steps;
+  result.decided_ms = x.decided_ms;
+  result.planned_ms = x.planned_ms;
+  result.prepared_ms = x.prepared_ms;
+  result.stopped_ms = x.stopped_ms;
+  result.ready_ms = x.ready_ms;
+  result.active_ms = x.active_ms;
+  result.first_commit_ms = x.first_commit_ms;
+  result.stall_ms = x.stall_ms;
+  result.predicted_ms = x.predicted_ms;
+  result.plans = x.plans;
+  result.waited = x.waited;
+  return result;
+}
+
+std::uint64_t count_of(const migration_counts& x, migration kind) {
+  switch (kind) {
+  case migration::none:
+    return x.none;
+  case migration::intra_stage:
+    return x.intra_stage;
+  case migration::inter_stage:
+    return x.inter_stage;
+  case migration::pipeline:
+    return x.pipeline;
+  }
+  return 0;
+}
+
+severity severity_of(const std::string& level) {
+  return parse_enum<severity>(level).value_or(severity::information);
 }
 
 configuration_status status_of(const configuration& x) {
@@ -204,16 +231,8 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
 
 } // namespace
 
-const char* name_of(severity x) {
-  switch (x) {
-  case severity::information:
-    return "information";
-  case severity::warning:
-    return "warning";
-  case severity::error:
-    return "error";
-  }
-  return "unknown";
+std::string name_of(severity x) {
+  return std::string(text_of_enum(x));
 }
 
 instance_status status_of(const instance_record& x, time_point now) {
@@ -233,11 +252,34 @@ instance_status status_of(const instance_record& x, time_point now) {
           .slots_needed = 0};
 }
 
-std::string idle_reason(const job_specification& job, const job_status& x,
+namespace {
+
+// "c/0, d/0 idle: the data at /data differs from that of the others", for each reason.
+std::string why_unused(const std::vector<unused_slot>& all) {
+  constexpr std::size_t most_named = 3;
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const auto& x : all)
+    by_reason[x.why].push_back(to_string(x.where));
+  std::string text;
+  for (const auto& [why, slots] : by_reason) {
+    text += text.empty() ? "" : "; ";
+    for (std::size_t i = 0; i < std::min(slots.size(), most_named); ++i)
+      text += (i == 0 ? "" : ", ") + slots[i];
+    if (slots.size() > most_named)
+      text += fmt::format(" and {} more", slots.size() - most_named);
+    text += " idle: " + why;
+  }
+  return text;
+}
+
+} // namespace
+
+std::string idle_reason(const job_specification& job, const job_status& x, const std::vector<unused_slot>& unused,
                         const std::vector<instance_status>& instances) {
+  auto text = why_unused(unused);
   const auto used = x.width * x.depth;
   if (used == 0 || x.phase != "running")
-    return {};
+    return text;
   const auto first = x.grid.front().substr(0, x.grid.front().rfind('/'));
   const auto like = std::ranges::find_if(
       instances, [&](const auto& i) { return i.name == first && i.incarnation == x.grid_incarnations.front(); });
@@ -248,9 +290,10 @@ std::string idle_reason(const job_specification& job, const job_status& x,
                (job.reproducible && like != instances.end() && i.processor != like->processor)
            ? others
            : slots) += i.slots;
-  std::string text;
-  if (slots > used) {
-    text = counted(slots - used, "slot") + " idle: ";
+  const auto accounted = used + static_cast<std::uint32_t>(unused.size());
+  if (slots > accounted) {
+    const auto idle = slots - accounted;
+    text += (text.empty() ? "" : "; ") + counted(idle, "slot") + " idle: ";
     const auto widest = std::min(job.max_width, job.virtual_replicas);
     const auto deepest = x.layers > 0 ? std::min(job.max_depth, x.layers) : job.max_depth;
     if (x.width >= widest) {
@@ -258,7 +301,7 @@ std::string idle_reason(const job_specification& job, const job_status& x,
                           job.virtual_replicas <= job.max_width ? "parallel.virtual_replicas" : "parallel.max_width",
                           widest);
       text += x.depth >= deepest ? ", nor can there be more stages" : ", and more stages promise less";
-    } else if (slots - used < x.depth) {
+    } else if (idle < x.depth) {
       text += fmt::format("too few for another pipeline of {}", counted(x.depth, "stage"));
     } else {
       text += "the plan promises more samples without them";
@@ -278,6 +321,8 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
   result.problem = x.why;
   result.steps = x.specification.steps;
   result.priority = x.priority;
+  result.owner = x.owner;
+  result.resumed_from = x.specification.resume.folder;
   result.min_instances = x.specification.min_instances;
   if (picture.view)
     add_view(result, *picture.view, x.specification, wanted);
@@ -286,27 +331,80 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
     auto number = picture.first_line;
     for (const auto& line : *picture.lines) {
       if (number >= wanted.events_from)
-        result.events.push_back({number, microseconds_of(line.at), name_of(line.level), line.text});
+        result.events.push_back({number, microseconds_of(line.at), name_of(line.level), line.text, id.value});
       ++number;
     }
   }
   return result;
 }
 
-job_status status_of(job_id id, const job_entry& x, const job_memory& memory) {
+std::int64_t wall_clock_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+job_status on_this_clock(const status_reply& kept, time_point now, std::int64_t wall_us) {
+  auto result = kept.jobs.at(0);
+  if (kept.wall_us == 0)
+    return result; // of a build that did not tell
+  const auto later_us = microseconds_of(now) - wall_us - (kept.now_us - kept.wall_us);
+  const auto move = [&](auto& all) {
+    for (auto& x : all)
+      x.at_us += later_us;
+  };
+  move(result.changes);
+  move(result.decisions);
+  move(result.events);
+  return result;
+}
+
+known_job known_from(const job_memory& memory, const version& reached, const job_status& last) {
+  known_job result{.memory = memory, .past = {}, .first_line = last.event_count - last.events.size(), .lines = {}};
+  auto& changes = result.past.changes;
+  for (const auto& x : last.changes)
+    changes.changes.push_back(record_of(x));
+  changes.decisions.assign(last.decisions.begin(), last.decisions.end());
+  changes.decision_count = last.decision_count;
+  for (const auto kind : {migration::none, migration::intra_stage, migration::inter_stage, migration::pipeline})
+    changes.counts[static_cast<std::size_t>(kind)] = count_of(last.migrations, kind);
+  auto& training = result.past.training;
+  training.last_result.loss = last.loss;
+  training.last_result.gradient_norm = last.gradient_norm;
+  training.last_result.learning_rate = last.learning_rate;
+  if (last.evaluated_steps >= 0)
+    training.last_evaluation = {static_cast<std::uint64_t>(last.evaluated_steps), last.validation_loss};
+  training.steps_by_depth = last.steps_by_depth;
+  training.losses = loss_curve::of(last.losses);
+  training.validation_losses = loss_curve::of(last.validation_losses);
+  result.past.reached = reached;
+  for (const auto& x : last.events)
+    result.lines.push_back({time_point(std::chrono::microseconds(x.at_us)), severity_of(x.level), x.text});
+  return result;
+}
+
+job_status status_of(job_id id, const job_entry& x, const job_memory& memory, const job_status& last) {
+  const auto known = known_from(memory, {}, last);
   job_view view;
+  static_cast<change_view&>(view) = known.past.changes;
+  view.replayed_steps = memory.replayed_steps;
+  view.losses = known.past.training.losses;
+  view.validation_losses = known.past.training.validation_losses;
+  view.last_evaluation = known.past.training.last_evaluation;
+  view.steps_by_depth = known.past.training.steps_by_depth;
   view.now = phase::ended;
   view.current = memory.last;
   view.chain = memory.chain;
   if (!memory.chain.empty() && memory.chain.back().last != UINT64_MAX)
     view.steps_done = memory.chain.back().last;
-  view.last_result = memory.result;
+  view.last_result = memory.result.step != no_step ? memory.result : known.past.training.last_result;
   view.checkpoint = memory.checkpoint;
   for (const auto& [keeper, folder] : memory.checkpoint_folders)
     view.checkpoint_folders.emplace_back(keeper, folder);
   view.layer_digests = memory.layer_digests;
   job_picture picture;
   picture.view = std::make_shared<job_view>(std::move(view));
+  picture.first_line = known.first_line;
+  picture.lines = std::make_shared<std::deque<journal_line>>(known.lines);
   return status_of(id, x, picture, {});
 }
 

@@ -10,21 +10,33 @@
 namespace parcae {
 
 /// information, warning, error
-const char* name_of(severity x);
+std::string name_of(severity x);
 
 instance_status status_of(const instance_record& x, time_point now);
 
 /// `picture` may be empty: the job never ran.
 job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted);
 
-/// Of a job that ended just before its manager, which could not write down more than its memory.
-job_status status_of(job_id id, const job_entry& x, const job_memory& memory);
+/// Of a job that ended just before its manager, which could not write down more than its memory. `last`: what it kept
+/// before.
+job_status status_of(job_id id, const job_entry& x, const job_memory& memory, const job_status& last);
+
+/// Of this machine, since 1970.
+std::int64_t wall_clock_us();
+
+/// A status of one job that a manager before kept, whose clock may have been another machine's: with the times of this
+/// one's. `now`, and when that is since 1970.
+job_status on_this_clock(const status_reply& kept, time_point now, std::int64_t wall_us);
+
+/// What the next manager's conductor is told of how the job went.
+known_job known_from(const job_memory& memory, const version& reached, const job_status& last);
 
 /// What is wanted of a status that has all.
 job_status part_of(job_status x, const status_request& wanted);
 
-/// Why workers are without a place in a job that runs; empty: none is, or it is changing.
-std::string idle_reason(const job_specification& job, const job_status& x,
+/// Why workers are without a place in a job that runs. First those that can have none; of the others nothing while it
+/// is changing.
+std::string idle_reason(const job_specification& job, const job_status& x, const std::vector<unused_slot>& unused,
                         const std::vector<instance_status>& instances);
 
 } // namespace parcae

@@ -66,6 +66,7 @@ gpu_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source sou
       end(self, x.reason);
   });
   self->set_error_handler([](const caf::error&) {});
+  self->set_default_handler(caf::drop);
   self->monitor(parent);
   self->state.slot = std::move(slot);
   self->state.source = std::move(source);

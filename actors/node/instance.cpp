@@ -1,5 +1,6 @@
 #include "actors/node/instance.hpp"
 
+#include "protocols/base/back_off.hpp"
 #include "protocols/base/text.hpp"
 #include "protocols/client/client.hpp"
 #include "protocols/values/log_context.hpp"
@@ -60,8 +61,8 @@ void dial_later(instance_pointer self) {
   s.phase = instance_phase::dialling;
   s.manager = nullptr;
   auto& limits = s.config.limits;
-  self->delayed_send(self, s.pause, dial_atom_v, ++s.attempt);
-  s.pause = std::clamp(2 * s.pause, limits.first_pause, limits.longest_pause);
+  const auto pause = back_off{limits.first_pause, limits.longest_pause}.after(s.dials++);
+  self->delayed_send(self, pause, dial_atom_v, ++s.attempt);
 }
 
 void try_next(instance_pointer self) {
@@ -114,7 +115,7 @@ void welcomed(instance_pointer self, const welcome& x) {
   s.phase = instance_phase::member;
   s.manager_life = x.manager_life;
   s.last_manager = x.manager;
-  s.pause = milliseconds(0);
+  s.dials = 0;
   greet_later(self);
   if (s.expires)
     send_notice(self);
@@ -144,12 +145,23 @@ void refused(instance_pointer self, const caf::error& e) {
   try_next(self);
 }
 
-hello introduction_of(const instance_actor_state& s) {
+/// Of its cloud and its own, while it is here to stay.
+std::string warning_of(instance_actor_state& s) {
+  if (s.expires || !s.config.own_warning)
+    return s.warning;
+  auto own = s.config.own_warning();
+  if (own != s.own_warning && !own.empty())
+    spdlog::warn(own);
+  s.own_warning = own;
+  return std::string(clipped(s.warning + (s.warning.empty() || own.empty() ? "" : "; ") + own, hello::longest_warning));
+}
+
+hello introduction_of(instance_actor_state& s) {
   auto result = s.config.introduction;
   result.life = s.life;
   result.manager_life = s.manager_life;
   result.manager = s.last_manager;
-  result.warning = s.warning;
+  result.warning = warning_of(s);
   return result;
 }
 
@@ -272,6 +284,32 @@ void notice(instance_pointer self, milliseconds grace, const std::string& reason
   look_after_state(self);
 }
 
+using looker_actor = caf::typed_actor<caf::replies_to<place_question>::with<place_answer>>;
+
+/// A disk may hang: then one thread does, and nothing else.
+caf::result<place_answer> look(instance_pointer self, const place_question& x) {
+  auto& s = self->state;
+  if (std::exchange(s.looks, true))
+    return place_answer{{}, {"it still looks for what another job would use"}};
+  const auto looker = self->spawn<caf::detached>([what = s.config.look](looker_actor::pointer by) {
+    return looker_actor::behavior_type{[=](const place_question& asked) {
+      by->quit();
+      return what(asked);
+    }};
+  });
+  auto promise = self->make_response_promise<place_answer>();
+  auto answer = [=](place_answer found) mutable {
+    self->state.looks = false;
+    promise.deliver(std::move(found));
+  };
+  self->request(looker, caf::infinite, x)
+      .then([=](const place_answer& found) mutable { answer(found); },
+            [=](const caf::error& e) mutable {
+              answer({{}, {"it could not look: " + render(e)}});
+            });
+  return promise;
+}
+
 } // namespace
 
 instance_actor::behavior_type instance(instance_pointer self, instance_config config) {
@@ -282,9 +320,10 @@ instance_actor::behavior_type instance(instance_pointer self, instance_config co
     spdlog::warn("connection to the manager lost ({}), dialling", render(x.reason));
     try_next(self);
   });
-  // Exits may come from the network; the main program gives notice instead. CAF lets nobody ignore `kill`.
+  // The main program gives notice instead.
   self->set_exit_handler([](const caf::exit_msg&) {});
   self->set_error_handler([](const caf::error&) {});
+  self->set_default_handler(caf::drop);
   auto& s = self->state;
   s.config = std::move(config);
   s.random.seed(s.config.seed);
@@ -296,6 +335,7 @@ instance_actor::behavior_type instance(instance_pointer self, instance_config co
           return self->state.config.die();
         self->delayed_send(self, milliseconds(std::min(delay_ms, longest_delay_ms)), die_atom_v, std::uint64_t{0});
       },
+      [=](const place_question& x) { return look(self, x); },
       [=](released_atom) {
         if (self->state.expires)
           end(self, {.failure = {}, .released = true});

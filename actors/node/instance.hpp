@@ -72,8 +72,11 @@ struct instance_config {
   std::uint64_t seed = 0; ///< random; lives are drawn from it
   executor_source source;
   dialler_actor dialler;
-  std::function<void()> die;                  ///< ends the process at once, as a preemption does
-  std::function<void(instance_ending)> ended; ///< called once; must be quick
+  /// What people should know of this node, as its certificate is about to end; may be empty, must be quick.
+  std::function<std::string()> own_warning;
+  std::function<place_answer(const place_question&)> look; ///< may wait: called on a thread of its own
+  std::function<void()> die;                               ///< ends the process at once, as a preemption does
+  std::function<void(instance_ending)> ended;              ///< called once; must be quick
 };
 
 enum class instance_phase : std::uint8_t {
@@ -96,13 +99,15 @@ struct instance_actor_state {
   std::uint64_t last_manager = 0;                               ///< that process
   std::size_t turn = 0;                                         ///< whose it is to be dialled, counted round and round
   std::uint64_t attempt = 0;                                    ///< number of the newest dial timer
-  std::chrono::milliseconds pause{0};                           ///< before the next attempt
+  unsigned dials = 0;                                           ///< since it was welcome: pauses follow from them
   std::uint64_t dials_failed = 0;                               ///< since it was a member
   bool was_member = false;                                      ///< of this manager or another, in whatever life
   std::optional<std::chrono::steady_clock::time_point> name_by; ///< until then it waits for its name
   std::optional<std::chrono::steady_clock::time_point> expires; ///< end of the notice, while leaving
   std::chrono::steady_clock::time_point looks_at;               ///< while leaving: whether the manager is there
   std::string warning;                                          ///< of the cloud: why it leaves, or may have to
+  std::string own_warning;                                      ///< that the log was told
+  bool looks = false;                                           ///< for what a job would use
   std::optional<report_request> failure;                        ///< not yet told to the manager
 };
 

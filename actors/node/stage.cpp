@@ -22,6 +22,7 @@ stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self
       self->quit(x.reason);
   });
   self->set_error_handler([](const caf::error&) {});
+  self->set_default_handler(caf::drop);
   self->monitor(parent);
   // What an executor throws ends this stage alone; CAF's own handler would print to stdout.
   self->set_exception_handler([](std::exception_ptr& x) {

@@ -401,6 +401,14 @@ std::optional<version> newest_complete(const object_store& run) {
   return std::nullopt;
 }
 
+void remove_checkpoint(object_store& of) {
+  auto objects = of.list().objects;
+  // Manifests first: without them the rest does not count.
+  std::ranges::stable_partition(objects, [](const auto& x) { return is_manifest(x.name); });
+  for (const auto& x : objects)
+    of.remove(x.name);
+}
+
 std::optional<version> version_in(std::string_view name) {
   version result;
   const auto* end = name.data() + name.size();

@@ -94,6 +94,9 @@ store_ptr find_checkpoint(const store_ptr& place);
 /// The version of the newest complete checkpoint directly below; nothing: there is none. Throws store_error.
 std::optional<version> newest_complete(const object_store& run);
 
+/// All that is in that place. Throws store_error.
+void remove_checkpoint(object_store& of);
+
 /// The version that a checkpoint's name says: "200@3".
 std::optional<version> version_in(std::string_view name);
 

@@ -1,6 +1,6 @@
 #include "gpu/checkpoint/exported_weights.hpp"
 
-#include "protocols/model/sha256.hpp"
+#include "protocols/base/digest.hpp"
 
 #include <map>
 #include <stdexcept>

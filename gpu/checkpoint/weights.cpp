@@ -1,10 +1,10 @@
 #include "gpu/checkpoint/weights.hpp"
 
 #include "gpu/checkpoint/published_layout.hpp"
+#include "protocols/base/digest.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/model/exported_model.hpp"
-#include "protocols/model/sha256.hpp"
 #include "protocols/store/fetch.hpp"
 
 #include <boost/json.hpp>
@@ -72,12 +72,13 @@ std::map<std::string, std::string> files_of_index(const fs::path& index) {
 }
 
 /// Of a prefix, not what other libraries keep beside.
-fetch_options options_for_weights(const std::stop_token& stop = {}) {
+fetch_options options_for_weights(const std::vector<fs::path>& places, const std::stop_token& stop = {}) {
   fetch_options result;
   result.wanted = [](std::string_view name) {
     return name.find('/') == name.npos && (name.ends_with(".safetensors") || name.ends_with(".json"));
   };
   result.store.stop = stop;
+  result.store.places = places;
   return result;
 }
 
@@ -159,20 +160,21 @@ std::vector<fs::path> weight_source::paths() const {
   return result;
 }
 
-std::unique_ptr<weight_source> open_weights(const std::string& spelling) {
+std::unique_ptr<weight_source> open_weights(const std::string& spelling, const std::vector<fs::path>& places) {
   if (!is_url(spelling))
     return std::make_unique<weight_source>(spelling);
   return as_weights_error([&] {
+    const auto options = options_for_weights(places);
     std::function<fs::path(const std::string&)> find; // else beside the index
     if (is_index(spelling))
-      find = [spelling](const std::string& name) { return fetched(beside(spelling, name)); };
-    return std::make_unique<weight_source>(fetched(spelling, options_for_weights()), printable(spelling), find);
+      find = [spelling, options](const std::string& name) { return fetched(beside(spelling, name), options); };
+    return std::make_unique<weight_source>(fetched(spelling, options), printable(spelling), find);
   });
 }
 
-void fetch_weights(const std::string& url, const std::stop_token& stop) {
+void fetch_weights(const std::string& url, const std::vector<fs::path>& places, const std::stop_token& stop) {
   as_weights_error([&] {
-    const auto options = options_for_weights(stop);
+    const auto options = options_for_weights(places, stop);
     const auto path = fetch(url, options);
     if (!is_index(url))
       return;
@@ -186,9 +188,7 @@ void fetch_weights(const std::string& url, const std::stop_token& stop) {
 initial_weights::initial_weights(const model_specification& x, const std::vector<fs::path>& folders) :
     specification_(x), model_(describe(x)) {
   as_weights_error([&] {
-    if (is_url(x.weights))
-      require_allowed(x.weights, folders);
-    source_ = open_weights(x.weights);
+    source_ = open_weights(x.weights, folders);
     if (!is_url(x.weights))
       for (const auto& path : source_->paths()) // a link may lead elsewhere
         require_within(path, folders);

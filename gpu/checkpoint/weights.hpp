@@ -56,11 +56,14 @@ private:
 };
 
 /// Opens a source by its spelling: a path on this machine, or the URL of a safetensors file, of an index, or of an
-/// s3:// prefix with one of them, which fetched() copies. Throws weights_error.
-std::unique_ptr<weight_source> open_weights(const std::string& spelling);
+/// s3:// prefix with one of them, which fetched() copies. `places`: URLs that may be asked, as in store_options. Throws
+/// weights_error.
+std::unique_ptr<weight_source> open_weights(const std::string& spelling,
+                                            const std::vector<std::filesystem::path>& places = {});
 
 /// Copies what a URL names, if it is not what is here; open_weights() then asks nobody. Throws weights_error.
-void fetch_weights(const std::string& url, const std::stop_token& stop);
+void fetch_weights(const std::string& url, const std::vector<std::filesystem::path>& places,
+                   const std::stop_token& stop);
 
 /// Version 0 of a model whose specification names weights. Not thread-safe; all methods throw weights_error.
 class initial_weights {

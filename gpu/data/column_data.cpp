@@ -24,9 +24,10 @@ public:
       file_dataset(path, [](std::string_view name) { return name == "samples.bin" || name == "samples.json"; }) {
     if (files_.all().size() != 2)
       fail_data(path, "has no samples.json and samples.bin, as parcae_model.export_dataset writes them");
-    std::string text(files_.all()[1].size, '\0');
-    if (text.size() > columns_text_limit)
+    const auto text_bytes = files_.all()[1].size;
+    if (text_bytes > columns_text_limit) // before memory is taken: a file with holes may be of any size
       fail_data(files_.path_of(1), "has more than " + std::to_string(columns_text_limit) + " bytes");
+    std::string text(text_bytes, '\0');
     files_.read(1, 0, std::as_writable_bytes(std::span(text)));
     try {
       layout_ = parse_columns(text);

@@ -98,6 +98,11 @@ void data_files::hold() {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     try {
       input_file file(path_of(i), files_[i].name.empty());
+      const auto require_room = [&](std::uint64_t more) { // it was of another size when all were listed
+        if (bytes_ + more > 2 * data_held)
+          fail_data(path_of(i), "grows while it is read");
+      };
+      require_room(file.size());
       auto& bytes = held_.emplace_back();
       // One byte beyond the expected size, so that the read that finds the end needs no further room.
       for (std::size_t room = static_cast<std::size_t>(file.size()) + 1;; room = 1 << 16) {
@@ -107,8 +112,7 @@ void data_files::hold() {
         bytes.resize(begin + n);
         if (n < room)
           break;
-        if (bytes_ + bytes.size() > 2 * data_held)
-          fail_data(path_of(i), "grows while it is read");
+        require_room(bytes.size());
       }
       bytes.shrink_to_fit();
       bytes_ += files_[i].size = bytes.size();

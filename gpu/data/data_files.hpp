@@ -3,9 +3,9 @@
 // The files of a job's data, of any size. For the sources of this room.
 
 #include "gpu/data/dataset.hpp"
+#include "protocols/base/digest.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/locks.hpp"
-#include "protocols/model/sha256.hpp"
 
 #include <cstddef>
 #include <functional>

@@ -1,7 +1,7 @@
 #include "gpu/data/dataset.hpp"
 
 #include "gpu/data/datasets.hpp"
-#include "protocols/model/sha256.hpp"
+#include "protocols/base/digest.hpp"
 #include "protocols/store/fetch.hpp"
 
 #include <algorithm>
@@ -113,10 +113,8 @@ std::shared_ptr<const dataset> open_source(const std::string& path, const data_s
 /// A file or folder of this machine, which jobs may read.
 std::string path_of_source(const std::string& named, const std::vector<fs::path>& folders) {
   try {
-    if (is_url(named)) {
-      require_allowed(named, folders);
-      return fetched(named).string();
-    }
+    if (is_url(named))
+      return fetched(named, {.store = {.places = folders}}).string();
     require_within(named, folders);
     return named;
   } catch (const input_error& e) {

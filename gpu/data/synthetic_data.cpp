@@ -1,8 +1,8 @@
 // Data of kind "synthetic": made up, and learnable.
 
 #include "gpu/data/datasets.hpp"
+#include "protocols/base/digest.hpp"
 #include "protocols/model/seed.hpp"
-#include "protocols/model/sha256.hpp"
 
 #include <array>
 #include <random>

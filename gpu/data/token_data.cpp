@@ -34,8 +34,12 @@ public:
   token_dataset(const std::filesystem::path& path, const data_specification& data, const model_specification& model) :
       file_dataset(path), sequence_(model.sequence), vocabulary_(model.vocabulary) {
     const bool text = data.kind == "text";
-    for (std::size_t i = 0; i < files_.all().size(); ++i)
-      add(i, text ? 1 : data.token_bytes, !text && files_.path_of(i).extension() == ".npy");
+    for (std::size_t i = 0; i < files_.all().size(); ++i) {
+      const bool npy = files_.path_of(i).extension() == ".npy";
+      if (text && npy)
+        fail_data(files_.path_of(i), "is a file of NumPy, no text: data.kind = \"tokens\" reads the numbers in it");
+      add(i, text ? 1 : data.token_bytes, npy);
+    }
     if (by_row_ ? tokens_ == 0 : tokens_ <= sequence_)
       fail_data(path, "has " + std::to_string(tokens_) + " tokens, one sample needs " + std::to_string(sequence_ + 1));
     // All of what is held; of large data some, so that files of another type are refused at once.

@@ -1,5 +1,6 @@
 #include "gpu/dataplane/contribution.hpp"
 
+#include "protocols/base/text.hpp"
 #include "protocols/model/model_description.hpp"
 
 #include <algorithm>
@@ -94,6 +95,19 @@ commit_result combine(std::span<const contribution> by_rank, std::uint64_t step,
   // many versions and never one that is whole.
   x.snapshot |= (due && !busy) || step + 1 == job.steps;
   return x;
+}
+
+step_end becomes_of(const commit_result& x, const job_specification& job) {
+  if (x.is_finite() || job.on_not_finite == "go_on")
+    return step_end::applied;
+  return job.on_not_finite == "skip" ? step_end::skipped : step_end::ends_job;
+}
+
+std::string problem_of(const commit_result& x) {
+  const auto step = " at step " + std::to_string(x.step + 1);
+  return std::isfinite(x.loss)
+             ? "the gradients are not finite" + step + ", though the loss is (" + text_of_quantity(x.loss) + ")"
+             : "the loss is not finite" + step;
 }
 
 bool all_are_ready(std::span<const contribution> by_rank) {

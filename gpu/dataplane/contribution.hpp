@@ -1,14 +1,16 @@
 #pragma once
 
-// What a rank says in the commit exchange, and what all ranks conclude from it (design, section 4). Torch-free and
-// pure.
+// What a rank says in the commit exchange, and what all ranks conclude from it (HOW_IT_WORKS.md, "A step, and when it
+// counts"). Torch-free and pure.
 
 #include "gpu/dataplane/reduction.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/values/job_specification.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace parcae {
@@ -42,6 +44,19 @@ contribution decode(std::span<const std::byte> bytes, std::uint32_t rank, const 
 
 /// The result of step `step` from the contributions of all ranks, by rank. Every rank computes the same bits.
 commit_result combine(std::span<const contribution> by_rank, std::uint64_t step, const exchange_shape& shape);
+
+/// What a step comes to. All ranks come to the same, as does who is told the result later.
+enum class step_end : std::uint8_t {
+  applied,
+  skipped,  ///< it makes a version that has what the one before has: neither parameters, moments nor running statistics
+            ///< change
+  ends_job, ///< it makes no version
+};
+
+step_end becomes_of(const commit_result& x, const job_specification& job);
+
+/// For people: what of a result is not finite, and at which step, counted from 1.
+std::string problem_of(const commit_result& x);
 
 /// Whether NCCL moves tensors from the next step on. All ranks come to the same.
 bool all_are_ready(std::span<const contribution> by_rank);

@@ -6,6 +6,7 @@
 #include "gpu/dataplane/snapshot_stream.hpp"
 #include "gpu/dataplane/tcp_communicator.hpp"
 #include "protocols/base/as_result.hpp"
+#include "protocols/base/back_off.hpp"
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/line_limit.hpp"
 #include "protocols/base/locks.hpp"
@@ -43,7 +44,7 @@ constexpr auto greeting_limit = 5s; ///< a connection that has not said who it i
 constexpr auto parking_limit = 60s; ///< a greeting whose generation is not prepared by then is closed
 constexpr std::size_t most_parked = 1024;
 constexpr std::size_t most_guests = 256; ///< connections that have not said who they are
-constexpr auto first_back_off = 5ms, last_back_off = 250ms;
+constexpr back_off dial_pauses{5ms, 250ms};
 constexpr auto cancel_poll = 5ms;
 
 /// Of a name or an address, for listening.
@@ -74,7 +75,7 @@ public:
       port_ = acceptor_.local_endpoint().port();
     } catch (const boost::system::system_error& e) {
       throw std::runtime_error("cannot listen for data connections on " + host + ":" + std::to_string(port) + ": " +
-                               e.code().message());
+                               problem_of_listening(e.code()));
     }
     start(accept());
     start(watch());
@@ -165,7 +166,7 @@ public:
     on_io_thread([&] {
       try {
         if (!bundle_.empty())
-          side_.own = std::make_shared<credentials>(bundle_);
+          side_.own = std::make_shared<credentials>(bundle_, side_.own.get());
       } catch (const std::runtime_error& e) {
         problem = e.what();
       }
@@ -390,7 +391,7 @@ private:
   awaitable<void> dial(meeting_ptr m, std::uint32_t peer) {
     steady_timer pause(side_.io);
     greeting hello{m->key.what, m->key.self, peer, m->key.job, m->key.of, m->token, {}, {}};
-    for (auto back_off = first_back_off; !m->ended; back_off = std::min(2 * back_off, last_back_off)) {
+    for (unsigned attempt = 1; !m->ended; ++attempt) {
       auto socket = side_.new_socket(link_side::dialled);
       m->dialling[peer] = socket;
       auto result = co_await introduce(*socket, m->participants[peer], hello);
@@ -403,7 +404,7 @@ private:
       m->problems[peer] = result.problem;
       if (result.final)
         co_return m->give_up(peer);
-      pause.expires_after(back_off);
+      pause.expires_after(dial_pauses.after(attempt));
       co_await pause.async_wait(as_result);
     }
   }

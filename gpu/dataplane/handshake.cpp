@@ -39,7 +39,7 @@ void give_room(secure_socket& x) {
 }
 
 std::string problem_of_guest(const secure_socket& x) {
-  if (!x.peer || x.peer->role == membership::node)
+  if (!x.peer || joins(x.peer->role))
     return {};
   return "it is " + to_string(*x.peer) + ", and no node";
 }

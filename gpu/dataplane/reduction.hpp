@@ -1,6 +1,7 @@
 #pragma once
 
-// Sums over the replicas of a stage, in an order that does not depend on how many there are (design, section 5).
+// Sums over the replicas of a stage, in an order that does not depend on how many there are (HOW_IT_WORKS.md, "What
+// makes runs bit-identical").
 
 #include "gpu/dataplane/communicator.hpp"
 #include "gpu/device/device.hpp"

@@ -2,6 +2,7 @@
 
 #include "gpu/dataplane/handshake.hpp"
 #include "protocols/base/as_result.hpp"
+#include "protocols/base/back_off.hpp"
 #include "protocols/base/locks.hpp"
 
 #include <boost/asio/co_spawn.hpp>
@@ -28,7 +29,7 @@ using boost::asio::awaitable;
 using boost::asio::steady_timer;
 using boost::system::error_code;
 
-constexpr auto shortest_pause = 20ms, longest_pause = 1000ms;
+constexpr back_off pauses{20ms, 1000ms};
 constexpr auto dial_limit = 5s; ///< until the keeper has said yes or no
 
 /// Other connections of the I/O thread are served at least once in so many bytes.
@@ -142,10 +143,10 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
   bool connected GUARDED_BY(mutex) = false; ///< the keeper has accepted the present connection
 
   // Of the I/O thread:
-  steady_timer news;                                   ///< cancelled when there may be something new to do
-  socket_ptr socket;                                   ///< the present connection
-  bool closed = false;                                 ///< the handle is gone
-  std::chrono::milliseconds back_off = shortest_pause; ///< before the next attempt; of the I/O thread, too
+  steady_timer news;     ///< cancelled when there may be something new to do
+  socket_ptr socket;     ///< the present connection
+  bool closed = false;   ///< the handle is gone
+  unsigned failures = 0; ///< attempts since something was acknowledged; of the I/O thread, too
 
   void close() {
     closed = true;
@@ -200,7 +201,7 @@ awaitable<void> read_acknowledgements(core_ptr core, socket_ptr socket) {
     if (!sequence)
       break;
     core->acknowledged(*sequence);
-    core->back_off = shortest_pause;
+    core->failures = 0;
     core->news.cancel();
   }
   socket->close(); // the writer fails, or finds it closed
@@ -249,12 +250,11 @@ awaitable<void> write_snapshots(core_ptr core, socket_ptr socket) {
 
 /// Longer each time, until something is acknowledged.
 awaitable<void> pause(stream_core& core) {
-  const auto end = std::chrono::steady_clock::now() + core.back_off;
+  const auto end = std::chrono::steady_clock::now() + pauses.after(++core.failures);
   while (!core.closed && std::chrono::steady_clock::now() < end) { // news is no reason to try again earlier
     core.news.expires_at(end);
     co_await core.news.async_wait(as_result);
   }
-  core.back_off = std::min<std::chrono::milliseconds>(2 * core.back_off, longest_pause);
 }
 
 /// Dials the keeper. Null: it did not work out.

@@ -59,7 +59,8 @@ struct nccl_access {
 
 struct executor_options {
   slot_id self;
-  device* on = nullptr; ///< what a worker's slot computes on; null: the processor. Outlives the executor
+  std::uint32_t cores = 1; ///< of the slot: threads that compute, of jobs that do not say how many
+  device* on = nullptr;    ///< what a worker's slot computes on; null: the processor. Outlives the executor
   nccl_access nccl{};
   std::function<void(report)> report_to;                  ///< called on the executor's threads; must not block
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
@@ -68,7 +69,7 @@ struct executor_options {
   /// Before each second run of eight passes the thread sleeps for so long, as if it waited for a peer: shows on one
   /// device what passes take on waking. For profiles.
   std::chrono::microseconds naps{0};
-  std::vector<std::filesystem::path> data; ///< data must be below one of these folders; empty: it may be anywhere
+  std::vector<std::filesystem::path> data; ///< what jobs name must be below these folders and URLs; empty: anywhere
   std::filesystem::path checkpoints;       ///< a keeper's folder for them; empty: it writes none, and says so
 };
 

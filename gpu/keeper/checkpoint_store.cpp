@@ -1,6 +1,8 @@
 #include "gpu/keeper/checkpoint_store.hpp"
 
+#include "protocols/base/input_file.hpp"
 #include "protocols/model/early_stop.hpp"
+#include "protocols/store/url_rules.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -26,18 +28,17 @@ std::string random_word() {
   return text.data();
 }
 
-void delete_all(object_store& of) {
-  auto objects = of.list().objects;
-  // Manifests first: without them the rest does not count.
-  std::stable_partition(objects.begin(), objects.end(), [](const auto& x) { return is_manifest(x.name); });
-  for (const auto& x : objects)
-    of.remove(x.name);
+/// A checkpoint that is named by where it is.
+bool says_where(const std::string& folder) {
+  return is_url(folder) || std::filesystem::path(folder).is_absolute();
 }
 
 } // namespace
 
-checkpoint_store::checkpoint_store(std::filesystem::path folder, std::string keeper, const store_pace& pace) :
-    own_(open_store(folder.string())), keeper_(std::move(keeper)), pace_(pace), thread_([this] { run(); }) {}
+checkpoint_store::checkpoint_store(std::filesystem::path folder, std::string keeper,
+                                   std::vector<std::filesystem::path> places, const store_pace& pace) :
+    own_(open_store(folder.string())),
+    keeper_(std::move(keeper)), places_(std::move(places)), pace_(pace), thread_([this] { run(); }) {}
 
 checkpoint_store::~checkpoint_store() {
   ending_ = true;
@@ -75,7 +76,25 @@ void checkpoint_store::write(checkpoint x, std::vector<std::shared_ptr<const sha
     waiting->give_up(newest);
 }
 
+std::string checkpoint_store::refusal_of(const std::string& place) const {
+  if (places_.empty())
+    return {};
+  try {
+    auto all = places_;
+    all.emplace_back(own_->place());
+    if (is_url(place))
+      require_allowed(place, all);
+    else
+      require_within(place, all);
+    return {};
+  } catch (const std::runtime_error& e) {
+    return e.what();
+  }
+}
+
 store_ptr checkpoint_store::open(const std::string& place, const job_specification& job) {
+  if (const auto why = refusal_of(place); !why.empty())
+    throw std::runtime_error(why);
   const auto& [to, endpoint, region] = job.checkpoint;
   if (opened_.size() > most_open)
     opened_.clear();
@@ -153,7 +172,7 @@ void checkpoint_store::delete_others(const object_store& run, bool is_own, const
       if (is_own)
         delete_share(*there);
       else
-        delete_all(*there);
+        remove_checkpoint(*there);
     }
 }
 
@@ -184,9 +203,9 @@ std::vector<store_ptr> checkpoint_store::find(const restore& x) {
   const auto name = (asked.parent_path().filename() / asked.filename()).string();
   const auto& to = x.specification.checkpoint.to;
   std::vector<store_ptr> candidates, result;
-  if (is_url(x.folder) || asked.is_absolute())
+  if (says_where(x.folder) && refusal_of(x.folder).empty())
     candidates.push_back(open(x.folder, x.specification));
-  if (!to.empty())
+  if (!to.empty() && refusal_of(to).empty())
     candidates.push_back(open(to, x.specification)->below(name));
   candidates.push_back(own_->below(name));
   std::optional<store_error> problem;
@@ -209,7 +228,9 @@ restored checkpoint_store::read_now(const restore& x,
   try {
     const auto places = find(x);
     if (places.empty()) {
-      answer.problem = keeper_ + " has no checkpoint " + x.folder + " in " + own_->place();
+      const auto why = says_where(x.folder) ? refusal_of(x.folder) : std::string();
+      answer.problem = keeper_ + " has no checkpoint " + x.folder + " in " + own_->place() +
+                       (why.empty() ? "" : ", and elsewhere it may not look: " + why);
       return answer;
     }
     checkpoint_reader reader(places);

@@ -30,9 +30,10 @@ namespace parcae {
 /// to be kept, and not the newest that is complete there. So the last good one stays whatever becomes of the newer.
 class checkpoint_store {
 public:
-  /// `folder` is created when something is written. `keeper` names the files. `pace`: of other places; its stop is not
-  /// looked at.
-  checkpoint_store(std::filesystem::path folder, std::string keeper, const store_pace& pace = {});
+  /// `folder` is created when something is written. `keeper` names the files. Jobs may name other places below one of
+  /// `places` (--data), or any if there are none. `pace`: of those.
+  checkpoint_store(std::filesystem::path folder, std::string keeper, std::vector<std::filesystem::path> places = {},
+                   const store_pace& pace = {});
   ~checkpoint_store();
 
   /// Writes `shards`, which are kept alive until then, deletes what is not to be kept, and answers. If a newer one
@@ -59,7 +60,10 @@ private:
 
   void run();
   home home_of(const job_specification& job);
+  /// Throws std::runtime_error, also if jobs may not name that place.
   store_ptr open(const std::string& place, const job_specification& job);
+  /// Why jobs may not name it; empty: they may.
+  std::string refusal_of(const std::string& place) const;
   checkpointed write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
                          const commit_result& result);
   void write_to(const home& at, const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
@@ -75,6 +79,7 @@ private:
 
   const store_ptr own_;
   const std::string keeper_;
+  const std::vector<std::filesystem::path> places_;
   const store_pace pace_;
   std::atomic<bool> ending_ = false;
   std::stop_source stop_;      ///< with ending_

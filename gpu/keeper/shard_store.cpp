@@ -1,12 +1,10 @@
 #include "gpu/keeper/shard_store.hpp"
 
-#include <openssl/evp.h>
+#include "protocols/base/digest.hpp"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <set>
-#include <stdexcept>
 #include <utility>
 
 namespace parcae {
@@ -14,23 +12,13 @@ namespace parcae {
 namespace {
 
 /// Of the parameters and, if there are any, the buffers: moments are as large as the parameters, buffers smaller.
-std::string sha256(const shard_bytes& x, bool has_course) {
+std::string digest_of(const shard_bytes& x, bool has_course) {
   const auto& last = x.parts.at(x.parts.size() - (has_course ? 2 : 1));
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  std::array<unsigned char, 32> digest;
-  if (!context || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1)
-    throw std::runtime_error("SHA-256 is not available");
-  EVP_DigestUpdate(context.get(), x.parts.front().data(), x.parts.front().size());
+  sha256 digest;
+  digest.add(x.parts.front());
   if (last.size() < x.parts.front().size())
-    EVP_DigestUpdate(context.get(), last.data(), last.size());
-  EVP_DigestFinal_ex(context.get(), digest.data(), nullptr);
-  constexpr char digits[] = "0123456789abcdef";
-  std::string result;
-  for (auto x : digest) {
-    result += digits[x >> 4];
-    result += digits[x & 15];
-  }
-  return result;
+    digest.add(last);
+  return digest.hexadecimal();
 }
 
 } // namespace
@@ -113,7 +101,7 @@ std::vector<layer_digest> shard_store::digests(const version& at, std::optional<
   std::vector<layer_digest> result;
   for (const auto& [layer, versions] : layers_)
     if (auto found = versions.find(at); found != versions.end() && !found->second->parts.empty())
-      result.push_back({layer, sha256(*found->second, layer == with_course)});
+      result.push_back({layer, digest_of(*found->second, layer == with_course)});
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// What a keeper holds of one job, and which versions it may drop (design, section 8). Plain data, single-threaded.
+// What a keeper holds of one job, and which versions it may drop (HOW_IT_WORKS.md, "Keepers"). Plain data,
+// single-threaded.
 
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/model/snapshot.hpp"

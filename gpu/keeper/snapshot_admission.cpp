@@ -25,6 +25,10 @@ std::string snapshot_admission::problem_of(std::uint32_t layer, const version& a
                                            const std::vector<std::uint64_t>& sizes) const {
   if (layer >= sizes_.size() || sizes != sizes_[layer])
     return "layer " + std::to_string(layer) + " is not one of the model, or of another size";
+  return problem_of(at);
+}
+
+std::string snapshot_admission::problem_of(const version& at) const {
   if (at.by.value > newest_)
     return "version " + to_string(at) + " is of a generation not heard of yet";
   if (at.steps == 0 || at.steps > steps_)

@@ -28,6 +28,8 @@ public:
 
   /// Why the shard is not taken, one line; empty: it is. `sizes` in bytes of its parts.
   std::string problem_of(std::uint32_t layer, const version& at, const std::vector<std::uint64_t>& sizes) const;
+  /// The same of the version alone.
+  std::string problem_of(const version& at) const;
 
 private:
   std::vector<std::vector<std::uint64_t>> sizes_; ///< by layer

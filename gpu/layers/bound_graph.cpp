@@ -161,6 +161,7 @@ bound_graph::instruction bound_graph::bind(const exported_node& x) const {
                                                                  dot == name.npos ? "" : name.substr(dot + 1).c_str());
   if (result.handle->schema().arguments().size() != x.schema->arguments.size())
     throw exported_model_error(name + " has other arguments in this LibTorch than on the list of operators");
+  result.check = operand_check_of(x.schema->name);
   if (name == "dropout") {
     result.what = action::dropout;
   } else if (name == "scaled_dot_product_attention") {
@@ -228,19 +229,28 @@ c10::IValue bound_graph::compute(own_operator what, const c10::IValue& first, co
   if (what == own_operator::size)
     return first.toTensor().size(number);
   const auto left = first.toInt();
+  std::int64_t result = 0;
+  bool overflows = false;
   switch (what) {
   case own_operator::add:
-    return left + number;
-  case own_operator::subtract:
-    return left - number;
-  case own_operator::multiply:
-    return left * number;
-  default:
+    overflows = __builtin_add_overflow(left, number, &result);
     break;
+  case own_operator::subtract:
+    overflows = __builtin_sub_overflow(left, number, &result);
+    break;
+  case own_operator::multiply:
+    overflows = __builtin_mul_overflow(left, number, &result);
+    break;
+  default:
+    if (number == 0)
+      throw exported_model_error("divides by 0");
+    overflows = left == std::numeric_limits<std::int64_t>::min() && number == -1;
+    if (!overflows) // rounds down, as Python does
+      result = left / number - (left % number != 0 && (left < 0) != (number < 0) ? 1 : 0);
   }
-  if (number == 0)
-    throw exported_model_error("divides by 0");
-  return left / number - (left % number != 0 && (left < 0) != (number < 0) ? 1 : 0); // rounds down, as Python does
+  if (overflows)
+    throw exported_model_error("its result is no whole number of 64 bits");
+  return result;
 }
 
 // With momentum 1 the "running" statistics become those of this micro-batch; they have memory of their own because
@@ -265,6 +275,9 @@ c10::IValue bound_graph::execute(const instruction& x, const frame& values, cons
   stack.clear();
   for (const auto& argument : x.arguments)
     stack.push_back(value_of(argument, values));
+  if (x.check)
+    if (const auto problem = x.check(stack); !problem.empty())
+      throw exported_model_error(problem);
   switch (x.what) {
   case action::own:
     return compute(x.own, stack[0], stack[1]);
@@ -312,6 +325,8 @@ at::Tensor bound_graph::run(const graph_values& given, const forward_pass& pass,
       throw exported_model_error(graph_.place_of(i) + ": " + e.what_without_backtrace());
     } catch (const std::out_of_range&) {
       throw exported_model_error(graph_.place_of(i) + ": the list has no such element");
+    } catch (const exported_model_error& e) {
+      throw exported_model_error(graph_.place_of(i) + ": " + e.what());
     }
     for (auto place : x.last_uses)
       values[place] = {};

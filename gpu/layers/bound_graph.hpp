@@ -3,6 +3,7 @@
 // A graph of an exported model, bound to LibTorch's operators: run node by node. For the sources of this room only.
 
 #include "gpu/layers/layers.hpp"
+#include "gpu/layers/operand_check.hpp"
 #include "protocols/model/exported_model.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -50,6 +51,7 @@ private:
     action what = action::call;
     own_operator own = own_operator::none;
     std::optional<c10::OperatorHandle> handle;
+    operand_check check = nullptr; ///< null: none is needed
     std::vector<argument> arguments;
     bool without_gradient = false;
     std::vector<std::uint32_t> last_uses; ///< places that nothing needs afterwards

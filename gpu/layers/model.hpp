@@ -15,7 +15,8 @@
 
 namespace parcae {
 
-/// Where in the job a forward pass is; seeds all of its random numbers (design, section 5).
+/// Where in the job a forward pass is; seeds all of its random numbers (HOW_IT_WORKS.md, "What makes runs
+/// bit-identical").
 struct random_position {
   std::uint64_t seed = 0; ///< the job's
   std::uint64_t step = 0;

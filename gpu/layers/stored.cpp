@@ -40,10 +40,8 @@ stored_state stored_layer(const model_specification& x, std::uint32_t layer) {
 
 void fetch_stored_layers(const model_specification& x, const std::vector<std::filesystem::path>& folders,
                          const std::stop_token& stop) {
-  if (is_url(x.weights)) {
-    require_allowed(x.weights, folders);
-    fetch_weights(x.weights, stop);
-  }
+  if (is_url(x.weights))
+    fetch_weights(x.weights, folders, stop);
 }
 
 void try_stored_layers(const model_specification& x, const std::vector<std::filesystem::path>& folders) {

@@ -1,10 +1,10 @@
 #include "gpu/plugin/plugins.hpp"
 
 #include "gpu/plugin/plugin_models.hpp"
+#include "protocols/base/digest.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/base/printable.hpp"
-#include "protocols/model/sha256.hpp"
 
 #include <boost/json.hpp>
 

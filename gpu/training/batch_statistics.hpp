@@ -1,7 +1,8 @@
 #pragma once
 
 // What the micro-batches of a step add to the buffers (running statistics) of one stage's layers: gathered among the
-// replicas of the stage, added at the commit in the order of micro-batch ids (design, sections 4 and 5).
+// replicas of the stage, added at the commit in the order of micro-batch ids (HOW_IT_WORKS.md, "A step, and when it
+// counts").
 
 #include "gpu/dataplane/communicator.hpp"
 #include "gpu/dataplane/reduction.hpp"

@@ -28,8 +28,7 @@ void fetch_all(const job_specification& job, const std::vector<std::filesystem::
   for (const auto& x : places)
     if (is_url(x))
       try {
-        require_allowed(x, folders);
-        fetch(x, {.store = {.stop = stop}});
+        fetch(x, {.store = {.stop = stop, .places = folders}});
       } catch (const store_error& e) {
         throw data_error(std::string("data ") + e.what());
       }

@@ -17,7 +17,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
+constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see peer_limit
 constexpr std::chrono::seconds usual_work{1};   ///< of a device, that it was given ahead: three passes
 
 /// The data of the job, which LOAD has brought here before.
@@ -64,20 +64,13 @@ void generation_state::fault(const executor_options& options, const char* phase,
     options.on_fault_point({phase, what.next, training ? training->at().steps : 0, index});
 }
 
-void generation_state::run_preparation(const executor_options& options, data_port& port, layer_store& store) {
-  const auto tell = [&](report x) {
-    answer = std::move(x);
-    has_answered = true;
-    options.report_to(answer);
-  };
-  const auto fail = [&](failure kind, const std::string& why, std::uint32_t peer = 0) {
-    if (!aborted)
-      tell(failed{what.next, kind, peer, why, {}});
+std::optional<failed> generation_state::run_preparation(const executor_options& options, data_port& port,
+                                                        layer_store& store) {
+  const auto problem = [&](failure kind, const std::string& why, std::uint32_t peer = 0) {
+    return failed{what.next, kind, peer, why, {}};
   };
   try {
     fault(options, "prepare");
-    if (self == what.target.participants.size())
-      return fail(failure::refused, to_string(options.self) + " is not a participant");
     model = describe(what.specification.model);
     std::shared_ptr<const dataset> data;
     if (is_rank()) {
@@ -95,32 +88,32 @@ void generation_state::run_preparation(const executor_options& options, data_por
       const std::lock_guard lock(comm_mutex);
       comm = std::move(connected);
       if (aborted)
-        return;
+        return {};
     }
     if (is_rank())
-      training = std::make_unique<stage_training>(stage_training::context{
-          &what, self, &model, &store, comm.get(), &*transport, std::move(data), on, &results_, &options, &aborted});
-    tell(prepared{what.next, checksum_of(what)});
+      training = std::make_unique<stage_training>(stage_context{&what, self, &model, &store, comm.get(), &*transport,
+                                                                std::move(data), on, &results_, &options, &aborted});
+    return {};
   } catch (const data_error& e) {
-    fail(failure::data, e.what());
+    return problem(failure::data, e.what());
   } catch (const unreachable_peer& e) {
-    fail(failure::unreachable, e.what(), e.peer);
+    return problem(failure::unreachable, e.what(), e.peer);
   } catch (const communication_error& e) {
-    fail(failure::communication, e.what());
+    return problem(failure::communication, e.what());
   } catch (const killed&) {
     throw;
   } catch (const std::exception& e) {
-    fail(failure::computation, e.what());
+    return problem(failure::computation, e.what());
   }
 }
 
-void generation_state::run_transfer(const executor_options& options, layer_store& store, const version& at) {
+generation_state::transfer_outcome generation_state::run_transfer(const executor_options& options, layer_store& store,
+                                                                  const version& at) {
   // What failed is over: nothing may be read from shards that are freed, and the peers need not wait for more.
-  const auto fail = [&](failure kind, const std::exception& e) {
-    if (!aborted)
-      transferred = failed{what.next, kind, 0, e.what(), inventory_of(store)};
+  const auto problem = [&](failure kind, const std::exception& e) {
     end();
     transport->note_end();
+    return transfer_outcome{0, failed{what.next, kind, 0, e.what(), {}}};
   };
   try {
     if (!on.of().facts().host && what.specification.transport == "nccl")
@@ -128,19 +121,14 @@ void generation_state::run_transfer(const executor_options& options, layer_store
     transport->begin_transfer(*comm, at);
     const auto received = move_shards(options, store, at);
     transport->end_transfer();
-    if (is_rank()) {
+    if (is_rank())
       complete_stage(store, at);
-      transferred = ready{what.next, at, received};
-    } else {
-      transferred = delivered{what.next};
-    }
+    return {received};
   } catch (const communication_error& e) {
-    fail(failure::communication, e);
+    return problem(failure::communication, e);
   } catch (const std::exception& e) {
-    fail(failure::refused, e);
+    return problem(failure::refused, e);
   }
-  if (transferred)
-    options.report_to(*transferred);
 }
 
 std::vector<std::uint64_t> generation_state::checksums_of(const std::vector<at::Tensor>& parts) const {

@@ -34,17 +34,20 @@ struct generation_state {
   /// can be left: who comes later comes after these. Throws device_error.
   void end_work();
 
-  /// Allocates buffers, connects; reports PREPARED or FAILED, the latter unless the generation was ended.
-  /// All but the training's binding to `store` is independent of it. Throws `killed` only.
-  void run_preparation(const executor_options& options, data_port& port, layer_store& store);
+  /// Allocates buffers, connects. Returns why it could not. Once the generation was ended, what it returns means
+  /// nothing. All but the training's binding to `store` is independent of it. Throws `killed` only.
+  std::optional<failed> run_preparation(const executor_options& options, data_port& port, layer_store& store);
+
+  struct transfer_outcome {
+    std::uint64_t bytes_received = 0;
+    std::optional<failed> problem{}; ///< then no communication is left
+  };
 
   /// Moves the shards of the transfer plan, all of version `at`, between the peers and `store`, and makes what of
-  /// version (0, 0) is missing of a rank's stage. Reports READY or DELIVERED, or FAILED unless the generation was
-  /// ended, and keeps that as `transferred`. Throws `killed` only.
-  void run_transfer(const executor_options& options, layer_store& store, const version& at);
+  /// version (0, 0) is missing of a rank's stage. Throws `killed` only.
+  transfer_outcome run_transfer(const executor_options& options, layer_store& store, const version& at);
 
   bool is_rank() const { return self < what.target.ranks(); }
-  bool is_prepared() const { return has_answered && std::holds_alternative<prepared>(answer); }
 
   /// The hook of `options`, at the step this generation has reached.
   void fault(const executor_options& options, const char* phase, std::uint32_t index = 0) const;
@@ -60,10 +63,7 @@ struct generation_state {
   std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
   std::unique_ptr<stage_training> training;      ///< ranks only
   std::thread preparation;
-  std::atomic<bool> has_answered = false;
-  report answer;                                   ///< to PREPARE, once has_answered: prepared or failed
   std::list<std::vector<std::uint64_t>> checksums; ///< of shards that NCCL moves, on their way by TCP
-  std::optional<report> transferred;               ///< the answer to TRANSFER, repeated when asked again
 
 private:
   /// Returns the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.

@@ -10,7 +10,6 @@
 namespace parcae {
 
 void snapshot_feed::begin(const protect& x, data_port& port) {
-  wanted_ |= x.now;
   // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
   const bool goes_on =
       !x.now && protection_.job == x.job && protection_.pass.token == x.pass.token && protection_.keepers == x.keepers;
@@ -27,7 +26,6 @@ void snapshot_feed::forget(job_id job) {
     return;
   streams_.clear();
   protection_ = {};
-  wanted_ = false;
 }
 
 bool snapshot_feed::busy() const {
@@ -35,9 +33,8 @@ bool snapshot_feed::busy() const {
 }
 
 bool snapshot_feed::send(const generation_state& g, layer_store& store, const commit_result& result, bool whole) {
-  if (!result.snapshot || streams_.empty())
+  if (!has_keepers())
     return false;
-  wanted_ = false;
   const bool from_host = on_.of().facts().host;
   const auto width = g.what.target.width;
   departure x{protection_.job, result, streams_, {}, [account = tensor_account::of_this_thread()](std::uint64_t n) {

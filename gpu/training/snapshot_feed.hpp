@@ -1,6 +1,6 @@
 #pragma once
 
-// Snapshots of a device's stage, to the keepers of its job (design, section 8).
+// Snapshots of a device's stage, to the keepers of its job (HOW_IT_WORKS.md, "Keepers").
 
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/dataplane/snapshot_departure.hpp"
@@ -28,14 +28,12 @@ public:
     streams_.clear();
   }
 
-  /// One is due: the keepers have not been sent any since they were named, or it was put off.
-  bool wanted() const { return wanted_; }
-  void want() { wanted_ = true; }
-
   /// An earlier one leaves the device, or is on its way to a keeper that takes it.
   bool busy() const;
 
-  /// If `result` asks for a snapshot and there are keepers: this replica's share of the stage of `g` at the version
+  bool has_keepers() const { return !streams_.empty(); }
+
+  /// If there are keepers: this replica's share of the stage of `g` at the version
   /// just made goes to the streams, and true is returned. On the host it has been copied then; on a device each layer's
   /// `leaving` says when. Layers are spread over the replicas as senders (unless this one sends the `whole` stage).
   bool send(const generation_state& g, layer_store& store, const commit_result& result, bool whole = false);
@@ -43,7 +41,6 @@ public:
 private:
   const tensor_device on_;
   protect protection_;
-  bool wanted_ = false;
   std::vector<std::shared_ptr<snapshot_stream>> streams_;
   std::optional<snapshot_departures> leaving_; ///< of a device, from the first on
 };

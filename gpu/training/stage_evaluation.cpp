@@ -1,140 +1,152 @@
-#include "gpu/training/stage_training.hpp"
+#include "gpu/training/stage_evaluation.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <deque>
 #include <span>
 #include <utility>
 
 namespace parcae {
 
-bool stage_training::evaluation_is_due() const {
-  return job_.evaluate_every > 0 && (at_.steps % job_.evaluate_every == 0 || at_.steps == job_.steps);
+stage_evaluation::stage_evaluation(const stage_context& c, const stage_parameters& parameters, device_lead& lead) :
+    c_(c), parameters_(parameters), lead_(lead), samples_(c.job(), c.data) {}
+
+bool stage_evaluation::is_due(std::uint64_t steps) const {
+  const auto& job = c_.job();
+  return job.evaluate_every > 0 && (steps % job.evaluate_every == 0 || steps == job.steps);
 }
 
-sample_tensors stage_training::load_validation(std::uint64_t first, std::int64_t count) const {
-  auto result = empty_samples(*c_.model, count);
-  for (std::int64_t i = 0; i < count; ++i)
-    validation_.validation(first + static_cast<std::uint64_t>(i), sample_values(result.inputs, i),
-                           sample_values(result.targets, i));
+std::vector<stage_evaluation::micro_batch> stage_evaluation::own_micro_batches() const {
+  const auto& job = c_.job();
+  const auto samples = job.data.validation_samples();
+  const auto owned = owned_replicas(job.virtual_replicas, c_.grid().width, c_.pipeline());
+  std::vector<micro_batch> result;
+  for (auto replica = owned.first; replica < owned.last; ++replica)
+    for (std::uint64_t j = replica; j * job.micro_batch < samples; j += job.virtual_replicas) {
+      const auto first = j * job.micro_batch;
+      const auto count = std::min<std::uint64_t>(job.micro_batch, samples - first);
+      result.push_back({static_cast<std::uint32_t>(j), replica - owned.first, first, static_cast<std::int64_t>(count)});
+    }
+  return result;
+}
+
+sample_tensors stage_evaluation::load(const micro_batch& x) const {
+  auto result = empty_samples(*c_.model, x.samples);
+  for (std::int64_t i = 0; i < x.samples; ++i)
+    samples_.validation(x.first_sample + static_cast<std::uint64_t>(i), sample_values(result.inputs, i),
+                        sample_values(result.targets, i));
   return {sent_to(c_.on.place(), result.inputs), sent_to(c_.on.place(), result.targets)};
 }
 
-/// What the stage makes of a micro-batch, the last one its loss. `input` is the stage's, if that is not the first.
-at::Tensor stage_training::run_evaluation(const sample_tensors& samples, at::Tensor input) const {
-  forward_pass pass{.training = false, .pixels = &pixels_, .on = c_.on};
-  if (reads_samples()) {
-    if (stage_ == 0)
+at::Tensor stage_evaluation::run(const sample_tensors& samples, at::Tensor input) const {
+  forward_pass pass{.training = false};
+  if (c_.reads_samples()) {
+    if (c_.is_first_stage())
       input = first_input(*c_.model, samples.inputs);
     pass.extras = extra_inputs(*c_.model, samples.inputs);
     pass.targets = samples.targets;
   }
-  for (auto i = first_; i < last_; ++i) {
-    check_abort();
+  for (auto i = c_.first_layer(); i < c_.last_layer(); ++i) {
+    c_.check_abort();
     pass.buffers = c_.store->at(i).buffers;
-    input = layers_[i]->forward(parameters_[i - first_], input, pass).contiguous();
+    input = parameters_.forward(i, input, pass);
   }
-  return stage_ + 1 == grid_.depth ? loss_of(*c_.model, input, pass.targets) : input;
+  return c_.is_last_stage() ? loss_of(*c_.model, input, pass.targets) : input;
 }
 
-at::Tensor stage_training::losses_of_evaluation(std::uint64_t micro_batches) const {
-  return at::empty({static_cast<std::int64_t>(micro_batches)}, c_.on.floats().dtype(at::kDouble));
+at::Tensor stage_evaluation::room_for_losses(std::size_t count) const {
+  return at::empty({static_cast<std::int64_t>(count)}, c_.on.floats().dtype(at::kDouble));
 }
 
-// On zeros of all sizes that there will be: libraries choose kernels by them, and load what they choose.
-void stage_training::rehearse_evaluation() const {
+void stage_evaluation::rehearse() const {
   const c10::NoGradGuard no_gradient;
-  const auto samples = job_.data.validation_samples();
-  for (const auto count : {std::min<std::uint64_t>(samples, job_.micro_batch), samples % job_.micro_batch}) {
+  const auto samples = c_.job().data.validation_samples();
+  const std::uint64_t whole = c_.job().micro_batch;
+  for (const auto count : {std::min(samples, whole), samples % whole}) {
     if (count == 0)
       continue;
     const auto n = static_cast<std::int64_t>(count);
     sample_tensors zeros;
-    if (reads_samples()) {
+    if (c_.reads_samples()) {
       zeros = empty_samples(*c_.model, n);
       zeros = {at::zeros_like(zeros.inputs, c_.on.place()), at::zeros_like(zeros.targets, c_.on.place())};
     }
-    const auto x =
-        run_evaluation(zeros, stage_ > 0 ? at::zeros(batch_shape(first_ - 1, n), c_.on.floats()) : at::Tensor());
-    if (stage_ + 1 == grid_.depth)
-      losses_of_evaluation(1).select(0, 0).copy_(x.squeeze());
+    const auto x = run(zeros, c_.is_first_stage() ? at::Tensor() : c_.empty_input(n).zero_());
+    if (c_.is_last_stage())
+      room_for_losses(1).select(0, 0).copy_(x.squeeze());
   }
 }
 
-stage_training::evaluation stage_training::evaluate() {
-  const c10::NoGradGuard no_gradient;
-  const auto samples = job_.data.validation_samples();
-  const auto micro_batches = (samples + job_.micro_batch - 1) / job_.micro_batch;
-  const auto owned = owned_replicas(job_.virtual_replicas, grid_.width, pipeline_);
-  const bool last_stage = stage_ + 1 == grid_.depth;
-  std::vector<double> sums(last_stage ? owned.last - owned.first : 0);
-  struct counted_loss {
-    double& sum;
-    std::int64_t samples;
-  };
-  std::vector<counted_loss> counted;
-  const auto means = losses_of_evaluation(micro_batches); // likewise
+void stage_evaluation::evaluate_one(const micro_batch& x, std::uint64_t steps, const at::Tensor& loss) {
+  const tag what{channel::evaluation, steps, x.number};
+  const auto samples = c_.reads_samples() ? load(x) : sample_tensors{};
+  if (!c_.is_first_stage()) {
+    posted_input_ = c_.empty_input(x.samples);
+    c_.comm->wait(c_.comm->receive(c_.rank - 1, what, c_.on.memory_of(posted_input_)), peer_limit);
+  }
+  c_.fault("evaluate", steps, x.number);
+  auto output = run(samples, posted_input_);
+  lead_.limit();
+  if (c_.is_last_stage()) {
+    loss.copy_(output.squeeze());
+    return;
+  }
   // As many outputs as there are stages may be on their way; then the next stage is waited for.
-  std::deque<std::pair<ticket, at::Tensor>> sent;
-  for (auto replica = owned.first; replica < owned.last; ++replica)
-    for (std::uint64_t j = replica; j < micro_batches; j += job_.virtual_replicas) {
-      const auto first = j * job_.micro_batch;
-      const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(job_.micro_batch, samples - first));
-      const tag what{channel::evaluation, at_.steps, static_cast<std::uint32_t>(j)};
-      const auto loaded = reads_samples() ? load_validation(first, count) : sample_tensors{};
-      at::Tensor x;
-      if (stage_ > 0) {
-        x = posted_input_ = at::empty(batch_shape(first_ - 1, count), c_.on.floats());
-        c_.comm->wait(c_.comm->receive(c_.rank - 1, what, c_.on.memory_of(x)), peer_limit);
-      }
-      fault("evaluate", static_cast<std::uint32_t>(j));
-      x = run_evaluation(loaded, std::move(x));
-      limit_lead();
-      if (last_stage) {
-        means.select(0, static_cast<std::int64_t>(counted.size())).copy_(x.squeeze());
-        counted.push_back({sums[replica - owned.first], count});
-      } else {
-        sent.emplace_back(c_.comm->send(c_.rank + 1, what, c_.on.memory_of(x)), x);
-        if (sent.size() > grid_.depth) {
-          c_.comm->wait(sent.front().first, peer_limit);
-          sent.pop_front();
-        }
-      }
-    }
-  for (const auto& [ticket, tensor] : sent)
+  sent_.emplace_back(c_.comm->send(c_.rank + 1, what, c_.on.memory_of(output)), output);
+  if (sent_.size() > c_.grid().depth) {
+    c_.comm->wait(sent_.front().first, peer_limit);
+    sent_.pop_front();
+  }
+}
+
+stage_evaluation::sums_of_losses stage_evaluation::evaluate(std::uint64_t steps) {
+  const c10::NoGradGuard no_gradient;
+  const auto& job = c_.job();
+  const auto own = own_micro_batches();
+  const auto means = room_for_losses(own.size());
+  for (std::size_t i = 0; i < own.size(); ++i)
+    evaluate_one(own[i], steps, means.select(0, static_cast<std::int64_t>(i)));
+  for (const auto& [ticket, tensor] : sent_)
     c_.comm->wait(ticket, peer_limit);
-  const auto here = counted.empty() ? means : on_host(means); // none was waited for before
-  c_.comm->check();                                           // before these count, as in own_contribution
-  for (std::size_t i = 0; i < counted.size(); ++i)
-    counted[i].sum += here.const_data_ptr<double>()[i] * static_cast<double>(counted[i].samples);
-  if (job_.patience > 0)
-    conclude(sums);
-  return {owned.first, std::move(sums)};
+  sent_.clear();
+  sums_of_losses result;
+  const auto owned = owned_replicas(job.virtual_replicas, c_.grid().width, c_.pipeline());
+  result.first_replica = owned.first;
+  if (c_.is_last_stage()) {
+    result.sums.resize(owned.last - owned.first);
+    const auto here = own.empty() ? means : c_.on_host(means); // none was waited for before
+    for (std::size_t i = 0; i < own.size(); ++i)
+      result.sums[own[i].replica] += here.const_data_ptr<double>()[i] * static_cast<double>(own[i].samples);
+  }
+  c_.comm->check(); // before these count, as in commit_exchange::contribution_of
+  if (job.patience > 0)
+    conclude(result.sums, steps);
+  return result;
 }
 
 // All ranks hear all sums of the last stage, and what its state says of evaluations before. So all conclude the same,
 // and a generation that evaluates this version again concludes it again.
-void stage_training::conclude(const std::vector<double>& sums) {
+void stage_evaluation::conclude(const std::vector<double>& sums, std::uint64_t steps) {
   constexpr std::size_t of_course = 2;
-  const tag what{channel::evaluation, at_.steps, UINT32_MAX};
+  const auto& job = c_.job();
+  const auto& grid = c_.grid();
+  const tag what{channel::evaluation, steps, UINT32_MAX};
   std::vector<ticket> under_way;
-  said_.assign(grid_.width, {});
-  for (std::uint32_t d = 0; d < grid_.width; ++d) {
-    const auto rank = grid_.rank(d, grid_.depth - 1);
+  said_.assign(grid.width, {});
+  for (std::uint32_t d = 0; d < grid.width; ++d) {
+    const auto rank = grid.rank(d, grid.depth - 1);
     auto& said = said_[d];
     if (rank != c_.rank) {
-      const auto replicas = owned_replicas(job_.virtual_replicas, grid_.width, d);
+      const auto replicas = owned_replicas(job.virtual_replicas, grid.width, d);
       said.resize(replicas.last - replicas.first + of_course);
       under_way.push_back(c_.comm->receive(rank, what, std::as_writable_bytes(std::span(said))));
       continue;
     }
-    const auto course = course_of(c_.store->at(last_ - 1));
+    const auto course = course_of(c_.store->at(c_.last_layer() - 1));
     said = sums;
     said.insert(said.end(), {course.best, course.worse});
-    for (std::uint32_t r = 0; r < grid_.ranks(); ++r)
+    for (std::uint32_t r = 0; r < grid.ranks(); ++r)
       if (r != c_.rank)
         under_way.push_back(c_.comm->send(r, what, std::as_bytes(std::span(said))));
   }
@@ -146,9 +158,9 @@ void stage_training::conclude(const std::vector<double>& sums) {
       loss += said[i];
   const auto& any = said_.front();
   const validation_course before{static_cast<float>(any[any.size() - 2]), static_cast<float>(any.back())};
-  course_ = after(before, loss / static_cast<double>(job_.data.validation), job_);
-  if (ends(*course_, job_))
-    ends_at_ = at_.steps;
+  course_ = after(before, loss / static_cast<double>(job.data.validation), job);
+  if (ends(*course_, job))
+    ends_at_ = steps;
 }
 
 } // namespace parcae

@@ -4,18 +4,14 @@
 #include "protocols/base/text.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <chrono>
 #include <numeric>
 
 namespace parcae {
 
 namespace {
 
-std::string number(const char* format, double x) {
-  char text[40];
-  std::snprintf(text, sizeof text, format, x);
-  return text;
-}
+using std::chrono::milliseconds;
 
 /// Costs of the change that would come now.
 class present_change {
@@ -68,17 +64,19 @@ std::vector<forecast_outlook> outlook_of(const fleet_forecast& x) {
 }
 
 // Why what `x` has chosen is better than the rest. `fastest`: of the present slots; width 0: none.
-std::string reason_of(const decision& x, const situation& now, const shape& fastest, std::size_t intervals) {
+std::string reason_of(const decision& x, const situation& now, const shape& fastest, milliseconds interval,
+                      std::size_t intervals) {
   std::string text = "liveput: ";
   if (now.current.width > 0 && x.chosen.configuration == to_string(now.current))
     text += "stays at ";
-  text += x.chosen.configuration + ", " + text_of_quantity(x.chosen.samples) + " samples expected over " +
-          std::to_string(intervals) + " intervals";
+  text += x.chosen.configuration + ", " + text_of_quantity(x.chosen.samples) + " samples expected in the next " +
+          text_of_duration(interval * static_cast<int>(intervals));
   if (!x.forecast.empty()) {
     const auto& last = x.forecast.back();
-    text += ", on " + std::to_string(now.slots) + " slots now and " + number("%.1f", last.mean) + " (" +
-            std::to_string(last.low) + " to " + std::to_string(last.high) + ") in " +
-            std::to_string(x.forecast.size()) + " intervals";
+    const auto later = last.low == last.high ? std::to_string(last.low)
+                                             : std::to_string(last.low) + " to " + std::to_string(last.high);
+    text += ", with " + counted(now.slots, "slot") + " now and probably " + later + " in " +
+            text_of_duration(interval * static_cast<int>(x.forecast.size()));
   }
   if (x.runners_up.empty())
     return text;
@@ -178,7 +176,8 @@ plan_answer decide_by_liveput(const job_specification& job, std::span<const std:
       if (shape{x.width, x.depth} == target)
         result.choice = x;
     result.why.expected_ms = change.stall_ms(target);
-    result.why.reason = reason_of(result.why, now, fastest, forecast.future.look_ahead() + known.size());
+    result.why.reason = reason_of(result.why, now, fastest, milliseconds(job.planning_interval_ms),
+                                  forecast.future.look_ahead() + known.size());
   } else {
     result.why.reason = best_configuration(job, knowledge_of(now), now.slots).reason;
   }

@@ -1,8 +1,8 @@
 #pragma once
 
-// What a change of configuration costs in real time with this project's own choreography and transfer plan (design,
-// section 6): bytes over the busiest link, the phases of messages around them, and the work that is computed again.
-// What is prepared while the old generation trains costs nothing. Pure.
+// What a change of configuration costs in real time with this project's own choreography and transfer plan
+// (HOW_IT_WORKS.md, "Changing generation"): bytes over the busiest link, the phases of messages around them, and the
+// work that is computed again. What is prepared while the old generation trains costs nothing. Pure.
 //
 //   announced (a notice, a join, a forecast)   not announced (a loss)
 //   PREPARE   in the background                ABORT, DECIDE, plan, PREPARE   nobody trains

@@ -1,5 +1,7 @@
 #include "planner/simulation/peers.hpp"
 
+#include "protocols/base/enum_text.hpp"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -273,9 +275,10 @@ private:
 
 } // namespace
 
+BOOST_DESCRIBE_ENUM(peer_kind, varuna, bamboo, oobleck)
+
 std::string to_string(peer_kind kind) {
-  constexpr std::array names{"varuna", "bamboo", "oobleck"};
-  return names[static_cast<std::size_t>(kind)];
+  return std::string(text_of_enum(kind));
 }
 
 peer_rules peer_rules::published(const std::string& model) {

@@ -115,10 +115,13 @@ step_decision decide_open_step(const placement& of, generation g, std::uint64_t 
       if (said.at == committed || (result_known && said.at.steps + 1 == goal && said.complete == goal - 1))
         return true;
     }
-    for (auto layer = first(stage); layer < end(stage); ++layer)
-      if (std::none_of(keepers.begin(), keepers.end(),
-                       [&](const kept& x) { return holds_stage(x.held, layer, layer + 1, committed); }))
+    // Or others hold its layers: keepers, and ranks to which they were moved for a generation that did not come to be.
+    for (auto layer = first(stage); layer < end(stage); ++layer) {
+      const auto holds = [&](const inventory& held) { return holds_stage(held, layer, layer + 1, committed); };
+      if (std::ranges::none_of(keepers, holds, &kept::held) &&
+          std::ranges::none_of(reports, [&](const rank_report& x) { return holds(x.said.held); }))
         return false;
+    }
     return true;
   };
   for (std::uint32_t stage = 0; stage < of.depth; ++stage)

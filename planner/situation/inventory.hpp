@@ -1,7 +1,7 @@
 #pragma once
 
 // What counts of what is held: the chain of committed versions, the decision on an open step, and the newest version
-// from which training can go on (design, section 4).
+// from which training can go on (HOW_IT_WORKS.md, "A step, and when it counts").
 
 #include "protocols/choreography/choreography.hpp"
 
@@ -65,7 +65,7 @@ struct step_decision {
   std::string reason;     ///< for people
 };
 
-/// Decides the open step of an aborted generation (design, section 4, "After the loss of a place"). `base` is the
+/// Decides the open step of an aborted generation (HOW_IT_WORKS.md, "After a loss"). `base` is the
 /// version it started from, `reports` one per live rank, `keepers` what the keepers hold (with the results that belong
 /// to their versions). A stage without a live rank and without a keeper does not stop a decision from being made: what
 /// is then missing shows in newest_complete.

@@ -2,6 +2,7 @@
 
 #include "planner/situation/sender_balance.hpp"
 #include "planner/situation/stage_assignment.hpp"
+#include "protocols/base/text.hpp"
 #include "protocols/values/shape.hpp"
 
 #include <algorithm>
@@ -220,10 +221,11 @@ private:
 
   void explain() {
     plan_.kind = kind_of(plan_.target, before_);
-    plan_.reason = to_string(shape{plan_.target.width, plan_.target.depth}) + " on " + std::to_string(usable_.size()) +
-                   " slots: " + std::to_string(kept_places_) + " of " + std::to_string(chosen_.size()) +
-                   " places as before, " + std::to_string(plan_.bytes) + " bytes from " +
-                   std::to_string(senders_.size()) + " senders";
+    plan_.reason = to_string(shape{plan_.target.width, plan_.target.depth}) + " on " + counted(usable_.size(), "slot") +
+                   ": " + std::to_string(kept_places_) + " of " + counted(chosen_.size(), "place") + " as before, " +
+                   (plan_.bytes == 0 ? "nothing to move"
+                                     : text_of_quantity(static_cast<double>(plan_.bytes)) + "B to move, from " +
+                                           counted(senders_.size(), "sender"));
   }
 
   const version at_;

@@ -1,6 +1,7 @@
 #pragma once
 
-// From (D, P) and who holds what to who computes what and which shards move (design, section 6). Pure.
+// From (D, P) and who holds what to who computes what and which shards move (HOW_IT_WORKS.md, "Changing generation").
+// Pure.
 
 #include "planner/situation/inventory.hpp"
 

@@ -102,17 +102,17 @@ void require_within(const std::filesystem::path& path, const std::vector<std::fi
   if (folders.empty())
     return;
   std::error_code error;
-  const auto real = std::filesystem::canonical(path, error);
+  const auto real = std::filesystem::weakly_canonical(path, error); // what is not there may be allowed, too
   if (error)
-    throw input_error(path, error == std::errc::no_such_file_or_directory ? "no such file or folder" : error.message());
+    throw input_error(path, error.message());
   std::string allowed;
   for (const auto& folder : folders) {
-    const auto below = std::filesystem::canonical(folder, error);
+    const auto below = std::filesystem::weakly_canonical(folder, error);
     if (!error && std::ranges::mismatch(below, real).in1 == below.end())
       return;
     allowed += (allowed.empty() ? "" : ", ") + folder.string();
   }
-  throw input_error(path, "is not below what this node lets jobs read: --data " + allowed);
+  throw input_error(path, "is not below what this node lets jobs use: --data " + allowed);
 }
 
 } // namespace parcae

@@ -55,7 +55,7 @@ private:
 /// The whole file. Throws input_error, also if it has more bytes than `most`. Memory grows with what is there.
 std::string contents_of(const std::filesystem::path& path, std::uint64_t most);
 
-/// Throws input_error unless a path is below one of the folders, links resolved, or there are none.
+/// Throws input_error if there are folders and a path, links resolved, is below none. It may name what is not there.
 void require_within(const std::filesystem::path& path, const std::vector<std::filesystem::path>& folders);
 
 } // namespace parcae

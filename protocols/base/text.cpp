@@ -1,8 +1,11 @@
 #include "protocols/base/text.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace parcae {
 
@@ -22,6 +25,22 @@ std::string trimmed(double x, int digits) {
 }
 
 } // namespace
+
+std::optional<host_and_port> parse_host_and_port(std::string_view text) {
+  const bool bracketed = text.starts_with('[');
+  const auto end = bracketed ? text.find(']') : std::min(text.find(':'), text.size());
+  if (end == text.npos)
+    return std::nullopt;
+  host_and_port result{std::string(bracketed ? text.substr(1, end - 1) : text.substr(0, end)), {}};
+  auto rest = text.substr(end + (bracketed ? 1 : 0));
+  if (result.host.empty() || (!rest.empty() && rest.front() != ':'))
+    return std::nullopt;
+  if (rest.empty())
+    return result;
+  rest.remove_prefix(1);
+  const auto [last, bad] = std::from_chars(rest.data(), rest.data() + rest.size(), result.port.emplace());
+  return bad == std::errc{} && last == rest.data() + rest.size() ? std::optional(std::move(result)) : std::nullopt;
+}
 
 std::string text_of_duration(std::chrono::milliseconds x) {
   const auto ms = x.count();

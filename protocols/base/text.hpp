@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,15 @@ inline std::string counted(std::uint64_t n, std::string_view noun) {
 inline std::string text_of_place(const std::string& host, std::uint16_t port) {
   return (host.find(':') == std::string::npos ? host : '[' + host + ']') + ':' + std::to_string(port);
 }
+
+/// The same taken apart.
+struct host_and_port {
+  std::string host;                  ///< without brackets, not empty
+  std::optional<std::uint16_t> port; ///< none: there was neither colon nor port
+};
+
+/// "HOST" or "HOST:PORT", IPv6 in brackets; none: it is neither.
+std::optional<host_and_port> parse_host_and_port(std::string_view text);
 
 /// A duration as people write it: "0s", "350ms", "1.5s", "30s", "2m", "2m05s", "1h02m", "3d04h".
 std::string text_of_duration(std::chrono::milliseconds x);

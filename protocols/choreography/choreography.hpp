@@ -1,8 +1,8 @@
 #pragma once
 
-// The messages of the migration choreography (design, section 6) between the conductor in the manager and the executors
-// on the nodes. Commands go to an executor (a worker's device or a keeper), reports come back. The same structs are
-// CAF messages and the vocabulary of the in-process tests.
+// The messages of the migration choreography (HOW_IT_WORKS.md, "Changing generation") between the conductor in the
+// manager and the executors on the nodes. Commands go to an executor (a worker's device or a keeper), reports come
+// back. The same structs are CAF messages and the vocabulary of the in-process tests.
 //
 // Repetition: every command may be repeated; an executor answers a repeated command again and changes nothing.
 // Generations: a command for a generation older than the newest one seen is answered for that generation (ABORT,
@@ -301,10 +301,11 @@ struct progress {
   double data_wait_ms = 0;      ///< per step: waited for samples
   std::string data_wait_for{};  ///< the file that it waited for longest; empty: it did not wait
   transport_state transport{};  ///< of this rank
+  std::uint64_t skipped = 0;    ///< steps of this generation that changed nothing, as they were not finite
 };
 BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
-                       data_wait_for, transport))
+                       data_wait_for, transport, skipped))
 
 /// From a rank of the last stage: losses at a version to be evaluated. May come again, from a later generation.
 struct evaluated {
@@ -323,6 +324,7 @@ enum class failure : std::uint8_t {
   computation,       ///< LibTorch threw; this rank's shards of the generation are void
   refused,           ///< the command makes no sense here; `what` says why
   sample,            ///< a sample is not what the job can train on, wherever it is read
+  not_finite,        ///< loss, gradients or parameters of a step are not: so it would be wherever it is computed
 };
 
 struct failed {

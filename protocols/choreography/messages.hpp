@@ -14,7 +14,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 15;
+inline constexpr std::uint32_t protocol_version = 17;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -99,6 +99,21 @@ struct leaving_notice {
   std::string reason{};        ///< one line, for people; may be empty
 };
 BOOST_DESCRIBE_STRUCT(leaving_notice, (), (name, life, notice_ms, reason))
+
+/// What a job would read or write there: `submit --check` has one node of each role look.
+struct place_question {
+  std::vector<std::string> read; ///< files, folders, URLs; for a worker
+  std::string write;             ///< where checkpoints go, for a keeper; empty: its own folder
+  std::string endpoint;          ///< of a store to write to
+  std::string region;
+};
+BOOST_DESCRIBE_STRUCT(place_question, (), (read, write, endpoint, region))
+
+struct place_answer {
+  std::vector<std::string> problems; ///< one line each, for people
+  std::vector<std::string> unknown;  ///< what could not be found out, likewise
+};
+BOOST_DESCRIBE_STRUCT(place_answer, (), (problems, unknown))
 
 /// Bytes of a `request` or `reply` of client.hpp.
 struct client_request {

@@ -61,6 +61,7 @@ struct OptimizerSpecification {
   clipNorm @9 :Float64;
   decayNormsAndBiases @10 :Bool = true;
   rateFactors @11 :Text;
+  scheduleFrom @12 :UInt64;
 }
 
 struct JobSpecification {
@@ -95,6 +96,8 @@ struct JobSpecification {
   checkpoint @28 :CheckpointSpecification;
   precision @29 :Text = "float32";
   transport @30 :Text = "auto";
+  onNotFinite @31 :Text = "stop";
+  checkpointEveryMs @32 :UInt64;
 }
 
 struct CheckpointSpecification {
@@ -117,6 +120,9 @@ struct StatusRequest {
   lossesFrom @4 :UInt64;     # leave out losses of versions below this
   newsFrom @5 :UInt64;       # leave out news numbered below this
   failuresFrom @6 :UInt64;   # leave out failures numbered below this
+  afterJob @7 :UInt64;       # leave out jobs up to this
+  afterInstance @8 :Text;    # leave out instances up to this, by name
+  afterLife @9 :UInt64;      # and life
 }
 
 struct PreemptRequest {
@@ -131,6 +137,7 @@ struct FailureReport {
   what @1 :Text;
   lines @2 :List(Text);      # the last of its log, oldest first
   job @3 :UInt64;            # that it worked for; 0: unknown
+  ended @4 :Bool;            # it has died of it; else it lives
 }
 
 struct Submission {
@@ -219,6 +226,7 @@ struct Event {
   atUs @1 :Int64;            # as lostAtUs
   level @2 :Text;
   text @3 :Text;
+  job @4 :UInt64;            # that it is of; 0: of none
 }
 
 struct ChainLink {
@@ -309,6 +317,8 @@ struct JobStatus {
     device @59 :Text;        # what computes, for people
     reason @60 :Text;        # why it is not NCCL; empty: it is, or was not to be
   }
+  owner @61 :Text;           # name of the certificate that submitted it; empty: without one
+  resumedFrom @62 :Text;     # place of the checkpoint that it was started from
 }
 
 struct Configuration {
@@ -369,6 +379,7 @@ struct Failure {
   what @3 :Text;
   lines @4 :List(Text);
   job @5 :UInt64;            # that ran, or ran last; 0: none did
+  ended @6 :Bool;            # the process died of it
 }
 
 struct Status {
@@ -379,6 +390,8 @@ struct Status {
   news @4 :List(Event);      # of the instances
   failureCount @5 :UInt64;
   failures @6 :List(Failure);
+  warning @7 :Text;          # of the manager itself
+  wallUs @8 :Int64;          # the same moment as now, since 1970; 0 from older builds
 }
 
 struct Error {
@@ -389,6 +402,8 @@ struct Error {
 struct Checked {
   obstacle @0 :Text;
   before @1 :List(Text);
+  problems @2 :List(Text);
+  unknown @3 :List(Text);
 }
 
 struct Reply {
@@ -403,4 +418,5 @@ struct Reply {
     checked @7 :Checked;
   }
   managerLife @8 :UInt64;    # with submitted and status: random per manager process, 0 from older ones
+  more @9 :Bool;             # with status: it is not all
 }

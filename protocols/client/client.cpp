@@ -45,6 +45,7 @@ reply reply_in(schema::Reply::Reader from) {
   case schema::Reply::STATUS: {
     auto result = get<status_reply>(from.getStatus());
     result.manager_life = from.getManagerLife();
+    result.more = from.getMore();
     return result;
   }
   case schema::Reply::PREEMPTED: {
@@ -91,6 +92,7 @@ std::vector<char> encode(const reply& x) {
                         [&](const status_reply& r) {
                           put(to.initStatus(), r);
                           to.setManagerLife(r.manager_life);
+                          to.setMore(r.more);
                         },
                         [&](const preempted_reply& r) {
                           put_all(to.initPreempted(static_cast<unsigned>(r.names.size())), r.names);

@@ -42,7 +42,8 @@ struct check_request {
 BOOST_DESCRIBE_STRUCT(check_request, (), (job, priority))
 
 /// What happened before the numbers given is left out, so that a client can poll cheaply. Of all jobs only one is told
-/// in detail, so that a reply is bounded: the one that runs, else the newest.
+/// in detail: the one that runs, else the newest. A cluster that does not fit into one reply is told in pages
+/// (pages.hpp): jobs and instances up to those named are left out.
 struct status_request {
   std::uint64_t job = 0; ///< 0: all
   std::uint64_t changes_from = 0;
@@ -51,9 +52,13 @@ struct status_request {
   std::uint64_t losses_from = 0; ///< versions
   std::uint64_t news_from = 0;
   std::uint64_t failures_from = 0;
+  std::uint64_t after_job = 0;
+  std::string after_instance{}; ///< and its life: in the order of names, then lives
+  std::uint64_t after_life = 0;
 };
 BOOST_DESCRIBE_STRUCT(status_request, (),
-                      (job, changes_from, events_from, decisions_from, losses_from, news_from, failures_from))
+                      (job, changes_from, events_from, decisions_from, losses_from, news_from, failures_from, after_job,
+                       after_instance, after_life))
 
 /// A synthetic preemption: of the instances named, or of `any` workers chosen by `seed`.
 struct preempt_request {
@@ -79,8 +84,9 @@ struct report_request {
   std::string what;               ///< one line
   std::vector<std::string> lines; ///< oldest first
   std::uint64_t job = 0;          ///< that the node worked for; 0: none, or unknown
+  bool ended = false;             ///< it has died of it; else it lives
 };
-BOOST_DESCRIBE_STRUCT(report_request, (), (instance, what, lines, job))
+BOOST_DESCRIBE_STRUCT(report_request, (), (instance, what, lines, job, ended))
 
 using request = std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request,
                              report_request, check_request>;
@@ -172,10 +178,11 @@ struct event_status {
   std::int64_t at_us = 0; ///< monotonic clock of the manager's machine
   std::string level;      ///< information, warning, error
   std::string text;
+  std::uint64_t job = 0; ///< that it is of; 0: of none
 
   friend bool operator==(const event_status&, const event_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(event_status, (), (number, at_us, level, text))
+BOOST_DESCRIBE_STRUCT(event_status, (), (number, at_us, level, text, job))
 
 /// Where one keeper put its share of a checkpoint.
 struct checkpoint_folder {
@@ -233,8 +240,17 @@ struct transport_status {
 };
 BOOST_DESCRIBE_STRUCT(transport_status, (), (transport))
 
+/// Where a job comes from.
+struct origin_status {
+  std::string owner;        ///< name of the certificate that submitted it; empty: it was without one
+  std::string resumed_from; ///< the checkpoint's place; empty: it began anew
+
+  friend bool operator==(const origin_status&, const origin_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(origin_status, (), (owner, resumed_from))
+
 // Large: all that status tells of a job, flat as in the schema.
-struct job_status : copies_status, transport_status {
+struct job_status : copies_status, transport_status, origin_status {
   std::uint64_t id = 0;
   std::string name;
   std::string state;   ///< queued, running, done, failed, cancelled
@@ -290,7 +306,7 @@ struct job_status : copies_status, transport_status {
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(job_status, (copies_status, transport_status),
+BOOST_DESCRIBE_STRUCT(job_status, (copies_status, transport_status, origin_status),
                       (id, name, state, detailed, phase, problem, generation, steps, steps_done, width, depth, grid,
                        grid_incarnations, loss, loss_steps, priority, idle, evaluated_steps, validation_loss,
                        gradient_norm, learning_rate, step_ms, samples_per_s, data_wait_ms, data_wait_for, time_left_ms,
@@ -307,26 +323,31 @@ struct failure_status {
   std::string what;               ///< one line
   std::vector<std::string> lines; ///< its log up to then, the last of it, oldest first
   std::uint64_t job = 0;          ///< that ran, or ran last; 0: none did
+  bool ended = false;             ///< its process died of it; else it was living then
 
   friend bool operator==(const failure_status&, const failure_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(failure_status, (), (number, at_us, instance, job, what, lines))
+BOOST_DESCRIBE_STRUCT(failure_status, (), (number, at_us, instance, job, what, lines, ended))
 
 struct status_reply {
-  std::int64_t now_us = 0; ///< monotonic clock of the manager's machine
+  std::int64_t now_us = 0;  ///< monotonic clock of the manager's machine
+  std::int64_t wall_us = 0; ///< the same moment there, since 1970; 0: from an older build
   std::vector<instance_status> instances;
   std::vector<job_status> jobs;
   std::uint64_t news_count = 0;         ///< all, also those left out
   std::vector<event_status> news;       ///< of the instances: joins, notices, losses, failures; the newest
   std::uint64_t failure_count = 0;      ///< all, also those left out
   std::vector<failure_status> failures; ///< the newest of each instance, oldest first
-  /// Random per process: a job's number of another manager is another job's. 0: from an older build. Beside the status
+  std::string warning;                  ///< of the manager itself: its certificate is about to end; empty: all is well
+  /// Random per journal: a job's number of another manager is another job's. 0: from an older build. Beside the status
   /// in the schema, and not in JSON.
   std::uint64_t manager_life = 0;
+  bool more = false; ///< there are jobs or instances behind the last of these; likewise
 
   friend bool operator==(const status_reply&, const status_reply&) = default;
 };
-BOOST_DESCRIBE_STRUCT(status_reply, (), (now_us, jobs, instances, news_count, news, failure_count, failures))
+BOOST_DESCRIBE_STRUCT(status_reply, (),
+                      (now_us, wall_us, jobs, instances, news_count, news, failure_count, failures, warning))
 
 struct submitted_reply {
   std::uint64_t job = 0;
@@ -355,10 +376,12 @@ struct checkpointing_reply {
 struct reported_reply {};
 
 struct checked_reply {
-  std::string obstacle;            ///< why it cannot run on what is there now; empty: it can
-  std::vector<std::string> before; ///< the jobs that would run before it, one line each
+  std::string obstacle;              ///< why it cannot run on what is there now; empty: it can
+  std::vector<std::string> before;   ///< the jobs that would run before it, one line each
+  std::vector<std::string> problems; ///< what it would not find on a node, one line each
+  std::vector<std::string> unknown;  ///< what could not be found out, likewise
 };
-BOOST_DESCRIBE_STRUCT(checked_reply, (), (obstacle, before))
+BOOST_DESCRIBE_STRUCT(checked_reply, (), (obstacle, before, problems, unknown))
 
 using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply,
                            checkpointing_reply, reported_reply, checked_reply>;

@@ -65,6 +65,7 @@ struct JobMemory {
   good @10 :Bool;
   why @11 :Text;
   layerDigests @13 :List(JournalDigest);
+  replayedSteps @14 :UInt64;
 }
 
 struct JobRecord {
@@ -74,6 +75,7 @@ struct JobRecord {
   cancelAsked @3 :Bool;
   gaveWay @4 :Bool;
   why @5 :Text;
+  owner @6 :Text;
 }
 
 struct ClusterIdentity {

@@ -43,12 +43,13 @@ struct job_memory {
   bool good = false;                              ///< that it did so well
   std::string why;                                ///< if not
   std::vector<layer_digest> layer_digests;        ///< of the final parameters, if it did
+  std::uint64_t replayed_steps = 0;               ///< computed again so far
 
   friend bool operator==(const job_memory&, const job_memory&) = default;
 };
 BOOST_DESCRIBE_STRUCT(job_memory, (),
                       (reserved, chain, last, grid, result, data_digest, checkpoint, checkpoint_name,
-                       checkpoint_folders, checkpoints_on_disk, over, good, why, layer_digests))
+                       checkpoint_folders, checkpoints_on_disk, over, good, why, layer_digests, replayed_steps))
 
 /// A job as the queue has it.
 struct job_record {
@@ -58,8 +59,9 @@ struct job_record {
   bool cancel_asked = false;
   bool gave_way = false;
   std::string why;
+  std::string owner;
 };
-BOOST_DESCRIBE_STRUCT(job_record, (), (specification, state, priority, cancel_asked, gave_way, why))
+BOOST_DESCRIBE_STRUCT(job_record, (), (specification, state, priority, cancel_asked, gave_way, why, owner))
 
 /// What managers of one journal share.
 struct cluster_identity {

@@ -1,9 +1,11 @@
 #include "protocols/http/http.hpp"
 
+#include "protocols/base/text.hpp"
+
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <ctime>
+#include <utility>
 
 namespace parcae {
 
@@ -27,8 +29,8 @@ bool same_word(std::string_view a, std::string_view b) {
 } // namespace
 
 std::string http_server::authority() const {
-  const auto name = host.find(':') == host.npos ? host : "[" + host + "]";
-  return port == usual_port(tls) ? name : name + ":" + std::to_string(port);
+  const auto text = text_of_place(host, port);
+  return port == usual_port(tls) ? text.substr(0, text.rfind(':')) : text;
 }
 
 std::string http_server::text() const {
@@ -48,32 +50,20 @@ tl::expected<http_url, std::string> parse_http_url(std::string_view text) {
   result.server.tls = same_word(scheme, "https");
   text.remove_prefix(scheme.size() + 3);
   text = text.substr(0, text.find('#'));
-  auto place = text.substr(0, text.find_first_of("/?"));
+  const auto place = text.substr(0, text.find_first_of("/?"));
   if (const auto target = text.substr(place.size()); !target.empty())
     result.target = (target.front() == '?' ? "/" : "") + std::string(target);
-  result.server.port = usual_port(result.server.tls);
-  const auto bracket = place.starts_with('[') ? place.find(']') : 0;
-  if (bracket == place.npos)
-    return fail("has a [ without a ]");
-  if (const auto colon = place.find(':', bracket); colon != place.npos) {
-    const auto digits = place.substr(colon + 1);
-    const auto [end, bad] = std::from_chars(digits.data(), digits.data() + digits.size(), result.server.port);
-    if (bad != std::errc{} || end != digits.data() + digits.size() || result.server.port == 0)
-      return fail("has a port that is none");
-    place = place.substr(0, colon);
-  }
-  if (bracket > 0) {
-    if (place.size() != bracket + 1)
-      return fail("has something between ] and the port");
-    place = place.substr(1, bracket - 1);
-    if (!std::ranges::all_of(place, [](unsigned char c) { return std::isxdigit(c) || c == ':' || c == '.'; }))
-      return fail("has an address in brackets that is none");
-  } else if (!std::ranges::all_of(place, is_host_character)) {
+  auto found = parse_host_and_port(place);
+  if (!found || found->port == 0 || found->host.size() > 253)
+    return fail("has neither HOST nor HOST:PORT, IPv6 in brackets, where one belongs");
+  const bool is_ip6 = place.starts_with('[');
+  const auto is_of_ip6 = [](unsigned char c) { return std::isxdigit(c) || c == ':' || c == '.'; };
+  if (is_ip6 && !std::ranges::all_of(found->host, is_of_ip6))
+    return fail("has an address in brackets that is none");
+  if (!is_ip6 && !std::ranges::all_of(found->host, is_host_character))
     return fail("has a host with characters that no name has");
-  }
-  if (place.empty() || place.size() > 253)
-    return fail("has no host");
-  result.server.host = place;
+  result.server.port = found->port.value_or(usual_port(result.server.tls));
+  result.server.host = std::move(found->host);
   return result;
 }
 

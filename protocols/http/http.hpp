@@ -22,6 +22,8 @@ struct http_server {
   std::string host; ///< a name or an address; IPv6 without brackets
   std::uint16_t port = 443;
   std::string numeric{}; ///< where it is dialled, if the name is looked up already
+  /// Not dialled if it is this machine, or on its link only, where a cloud's metadata are: whatever its name says.
+  bool elsewhere = false;
 
   std::string authority() const; ///< for the header Host: without the port if it is the scheme's own
   std::string text() const;      ///< "https://minio.example:9000"

@@ -76,6 +76,20 @@ http::request<http::empty_body> head_of(const http_request& x, const http_server
   return result;
 }
 
+/// This machine, or what only its link has: no services for strangers.
+bool is_near(const asio::ip::address& x) {
+  if (x.is_v4()) {
+    const auto bytes = x.to_v4().to_bytes();
+    return bytes[0] == 127 || bytes[0] == 0 || (bytes[0] == 169 && bytes[1] == 254);
+  }
+  const auto address = x.to_v6();
+  if (address.is_v4_mapped())
+    return is_near(asio::ip::make_address_v4(asio::ip::v4_mapped, address));
+  // The last is where AWS has its metadata, too.
+  return address.is_loopback() || address.is_unspecified() || address.is_link_local() ||
+         address == asio::ip::make_address_v6("fd00:ec2::254");
+}
+
 bool may_be_sent_twice(const std::string& method) {
   return method == "GET" || method == "HEAD" || method == "PUT" || method == "DELETE";
 }
@@ -164,6 +178,8 @@ private:
       for (const auto& x : found)
         places.push_back(x.endpoint());
     }
+    if (server_.elsewhere && std::ranges::any_of(places, [](const auto& x) { return is_near(x.address()); }))
+      co_return server_.host + " is this machine, or on its link, which jobs may not ask unless --data names it";
     beast::tcp_stream stream(executor_);
     time.give(stream, time.limits.connect);
     if (const auto [bad, where] = co_await stream.async_connect(places, as_result); bad)

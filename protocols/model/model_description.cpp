@@ -129,6 +129,8 @@ std::uint32_t moments_of(const optimizer_specification& x) {
 }
 
 double learning_rate(const optimizer_specification& x, std::uint64_t step, std::uint64_t steps) {
+  step -= std::min(step, x.schedule_from);
+  steps -= std::min(steps, x.schedule_from);
   if (step < x.warmup_steps)
     return x.learning_rate * static_cast<double>(step + 1) / static_cast<double>(x.warmup_steps);
   if (x.schedule == "constant")

@@ -105,9 +105,9 @@ std::string model_problem_of(const job_specification& x);
 /// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd.
 std::uint32_t moments_of(const optimizer_specification& x);
 
-/// Learning rate of a step (0-based) of a job of `steps` steps: in the first warmup_steps steps it rises by equal
-/// amounts up to the full rate; then it stays, or decays along a line or half a cosine that reaches 0 just after the
-/// last step.
+/// Learning rate of a step (0-based) of a job of `steps` steps: in the first warmup_steps steps from schedule_from on
+/// it rises by equal amounts up to the full rate; then it stays, or decays along a line or half a cosine that reaches 0
+/// just after the last step.
 double learning_rate(const optimizer_specification& x, std::uint64_t step, std::uint64_t steps);
 
 } // namespace parcae

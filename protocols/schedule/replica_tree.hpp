@@ -1,7 +1,7 @@
 #pragma once
 
-// Virtual replicas and the fixed binary tree in which their gradients are added (design, section 5): what executors
-// compute by and planners count with.
+// Virtual replicas and the fixed binary tree in which their gradients are added (HOW_IT_WORKS.md, "What makes runs
+// bit-identical"): what executors compute by and planners count with.
 
 #include "protocols/values/job_specification.hpp"
 

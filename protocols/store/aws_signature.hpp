@@ -30,7 +30,6 @@ std::string aws_time(std::chrono::sys_seconds x);
 std::string aws_authorization(const aws_request& x, const aws_credentials& by, const std::string& region,
                               const std::string& service, std::chrono::sys_seconds now);
 
-std::string sha256_of(std::span<const std::byte> bytes); ///< in hexadecimal
-std::string md5_of(std::span<const std::byte> bytes);    ///< in base64, as in the header Content-MD5
+std::string md5_of(std::span<const std::byte> bytes); ///< in base64, as in the header Content-MD5
 
 } // namespace parcae

@@ -1,9 +1,10 @@
 #include "protocols/store/fetch.hpp"
 
+#include "protocols/base/digest.hpp"
 #include "protocols/base/durable_file.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/base/printable.hpp"
-#include "protocols/store/aws_signature.hpp"
+#include "protocols/store/url_rules.hpp"
 
 #include <unistd.h>
 
@@ -37,7 +38,7 @@ std::string shown(const std::string& url) {
 }
 
 std::string key_of(const std::string& text) {
-  return sha256_of(std::as_bytes(std::span(text))).substr(0, 32);
+  return sha256_of(text).substr(0, 32);
 }
 
 /// The last part of a URL's path; empty: it has none.
@@ -189,11 +190,15 @@ fs::path fetch_folder() {
     return x / "fetched";
   if (const auto x = text("XDG_CACHE_HOME"); !x.empty())
     return x / "parcae/fetched";
-  const auto home = text("HOME");
-  return (home.empty() ? fs::temp_directory_path() : home / ".cache") / "parcae/fetched";
+  if (const auto x = text("HOME"); !x.empty())
+    return x / ".cache/parcae/fetched";
+  // Not below /tmp: whoever is first there could put in what jobs then train on.
+  throw store_error(store_trouble::unreachable, "there is no folder for copies of what jobs name by URL: set "
+                                                "PARCAE_CACHE to one of this user's own, or HOME");
 }
 
 fs::path fetch(const std::string& url, const fetch_options& options) {
+  require_allowed(url, options.store.places);
   auto at = url;
   while (at.ends_with('/'))
     at.pop_back();
@@ -204,6 +209,7 @@ fs::path fetch(const std::string& url, const fetch_options& options) {
 }
 
 fs::path fetched(const std::string& url, const fetch_options& options) {
+  require_allowed(url, options.store.places);
   {
     const lock held(known().mutex);
     const auto found = known().paths.find(url);
@@ -216,22 +222,6 @@ fs::path fetched(const std::string& url, const fetch_options& options) {
 std::string beside(const std::string& url, const std::string& name) {
   const auto path = url.substr(0, url.find_first_of("?#"));
   return path.substr(0, path.rfind('/') + 1) + name;
-}
-
-void require_allowed(const std::string& url, const std::vector<fs::path>& places) {
-  if (places.empty())
-    return;
-  std::string allowed;
-  for (const auto& x : places) {
-    auto place = x.string();
-    while (place.ends_with('/'))
-      place.pop_back();
-    if (is_url(place) && (url == place || url.starts_with(place + "/")) && url.find("/../") == url.npos)
-      return;
-    allowed += (allowed.empty() ? "" : ", ") + place;
-  }
-  throw store_error(store_trouble::unreachable,
-                    shown(url) + " is not below what this node lets jobs read: --data " + allowed);
 }
 
 } // namespace parcae

@@ -18,20 +18,17 @@ struct fetch_options {
 /// objects below it. Asks each time whether the copy is of what is there, and copies only if it is not: a file is known
 /// by URL, size and ETag, a folder by names, sizes and times. An object that is replaced thus becomes another file; one
 /// that somebody reads stays. Of several processes each copies for itself, and one copy stays. Throws store_error, also
-/// if this machine's disk cannot hold it.
+/// if this machine's disk cannot hold it, or the URL is not allowed (options.store.places).
 std::filesystem::path fetch(const std::string& url, const fetch_options& options = {});
 
-/// What fetch() returned here last, if it is still there, without asking; else as fetch().
+/// What fetch() returned here last, if it is still there, without asking; else as fetch(). Allowed as there.
 std::filesystem::path fetched(const std::string& url, const fetch_options& options = {});
 
 /// A name beside a URL: of …/a.json and "b" …/b.
 std::string beside(const std::string& url, const std::string& name);
 
-/// Where copies are: $PARCAE_CACHE/fetched, by default ~/.cache/parcae/fetched. Nothing else deletes them.
+/// Where copies are: $PARCAE_CACHE/fetched, by default $XDG_CACHE_HOME/parcae/fetched or ~/.cache/parcae/fetched, for
+/// this user alone. Nothing else deletes them. Throws store_error: none of these is set.
 std::filesystem::path fetch_folder();
-
-/// Whether a URL is one of those, or below one, that this node lets jobs read: all, if there are no `places`. Throws
-/// store_error.
-void require_allowed(const std::string& url, const std::vector<std::filesystem::path>& places);
 
 } // namespace parcae

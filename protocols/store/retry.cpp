@@ -1,6 +1,7 @@
 #include "protocols/store/retry.hpp"
 
-#include <algorithm>
+#include "protocols/base/back_off.hpp"
+
 #include <condition_variable>
 #include <mutex>
 #include <random>
@@ -15,10 +16,7 @@ http_limits limits_of(const store_pace& pace, std::uint64_t bytes) {
 }
 
 std::chrono::milliseconds pause_after(unsigned attempt, const store_pace& pace, std::uint64_t random) {
-  auto most = pace.first_pause;
-  for (unsigned i = 1; i < attempt && most < pace.longest_pause; ++i)
-    most *= 2;
-  most = std::min(most, pace.longest_pause);
+  const auto most = back_off{pace.first_pause, pace.longest_pause}.after(attempt);
   return std::chrono::milliseconds(random % (static_cast<std::uint64_t>(most.count()) + 1));
 }
 

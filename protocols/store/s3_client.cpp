@@ -1,5 +1,6 @@
 #include "protocols/store/s3_client.hpp"
 
+#include "protocols/base/digest.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/store/aws_signature.hpp"
 #include "protocols/store/retry.hpp"
@@ -115,6 +116,10 @@ http_answer s3_client::ask(const s3_request& x) {
   const auto most = x.once ? 1 : options_.pace.attempts;
   for (unsigned attempt = 1;; ++attempt) {
     const auto by = credentials_.get();
+    if (!by.token.empty() && !site_.server.tls && !options_.endpoint.empty()) // a job said so, not this machine's owner
+      throw store_error(store_trouble::unreachable,
+                        place + ": the credentials are a session's, whose token is not sent to " + site_.server.text() +
+                            ": name an endpoint with https://, or set AWS_ENDPOINT_URL here");
     auto client = connection();
     auto answer = client->ask(signed_request(x, sha256, md5, by), limits, stop.token(), x.into);
     auto failure = store_error(store_trouble::unreachable,

@@ -117,6 +117,8 @@ struct store_options {
   std::string region{};   ///< empty: AWS_REGION, AWS_DEFAULT_REGION, ~/.aws/config, or us-east-1
   std::stop_token stop{}; ///< ends all waiting within milliseconds, by store_error
   store_pace pace{};
+  /// What may be asked by URL, redirections included (url_rules.hpp); empty: all.
+  std::vector<std::filesystem::path> places{};
 };
 
 /// "s3://BUCKET[/PREFIX]", or a folder's path. Asks nobody yet. Credentials are looked for as AWS's tools do: in the

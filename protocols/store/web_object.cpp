@@ -6,8 +6,10 @@
 #include "protocols/store/ranged_reader.hpp"
 #include "protocols/store/retry.hpp"
 #include "protocols/store/s3_answers.hpp"
+#include "protocols/store/url_rules.hpp"
 
 #include <optional>
+#include <utility>
 
 namespace parcae {
 
@@ -102,10 +104,11 @@ private:
     return *to;
   }
 
-  void go_to(const http_url& url) {
+  void go_to(http_url url) {
+    url.server.elsewhere = !require_allowed(url.server.text() + url.target, options_.places);
     if (!client_ || url.server != at_.server)
       client_.reset();
-    at_ = url;
+    at_ = std::move(url);
   }
 
   http_answer ask(std::uint64_t from, std::span<std::byte> to) {

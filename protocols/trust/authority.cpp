@@ -66,6 +66,42 @@ key_ptr new_key() {
   return key;
 }
 
+/// A line of `issued`.
+struct issue {
+  std::string serial;
+  identity who;
+  std::string end; ///< its last day, 2026-11-23
+};
+
+/// "node spot-*": role and name, as its URI has them.
+std::string words_of(const identity& who) {
+  auto text = uri_of(who).substr(std::string_view("parcae://").size());
+  text[text.find('/')] = ' ';
+  return text;
+}
+
+std::vector<issue> issued_in(const fs::path& folder) {
+  std::vector<issue> result;
+  std::istringstream lines(read_file(folder / "issued"));
+  for (std::string serial, role, name, end; lines >> serial >> role >> name >> end;)
+    if (auto who = parse_identity_uri("parcae://" + role + "/" + name))
+      result.push_back({serial, std::move(*who), end});
+  return result;
+}
+
+std::string day_of(const std::tm& utc) {
+  std::array<char, 32> day{};
+  std::strftime(day.data(), day.size(), "%Y-%m-%d", &utc);
+  return day.data();
+}
+
+std::string today() {
+  const auto now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return day_of(utc);
+}
+
 std::string pem_of(EVP_PKEY* key) {
   const bio_ptr out(BIO_new(BIO_s_mem()));
   require(PEM_write_bio_PrivateKey(out.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1, "cannot write a key");
@@ -92,17 +128,16 @@ void add_extension(X509* to, X509* issuer, int kind, const std::string& value) {
 }
 
 /// A certificate with a random serial number, of a key, good from now on; not yet signed.
-certificate_ptr blank(EVP_PKEY* key, std::chrono::days validity) {
+certificate_ptr blank(EVP_PKEY* key, std::chrono::seconds validity) {
   certificate_ptr x(X509_new());
   require(x != nullptr, "cannot make a certificate");
   const number_ptr number(BN_new());
   require(number && BN_rand(number.get(), 127, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) == 1 &&
               BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(x.get())),
           "cannot draw a serial number");
-  const auto seconds = std::chrono::seconds(validity).count();
   require(X509_set_version(x.get(), X509_VERSION_3) == 1 && X509_set_pubkey(x.get(), key) == 1 &&
               X509_gmtime_adj(X509_getm_notBefore(x.get()), -clock_error) &&
-              X509_gmtime_adj(X509_getm_notAfter(x.get()), static_cast<long>(seconds)),
+              X509_gmtime_adj(X509_getm_notAfter(x.get()), static_cast<long>(validity.count())),
           "cannot make a certificate");
   return x;
 }
@@ -152,6 +187,27 @@ std::string list_of(const signer& by, const std::vector<std::string>& serials) {
   return text_of(out.get());
 }
 
+std::vector<std::string> serials_in(const fs::path& list) {
+  const auto text = read_file(list);
+  const revocation_ptr before(PEM_read_bio_X509_CRL(bio_of(text).get(), nullptr, nullptr, nullptr));
+  require(before != nullptr, "cannot read the list in " + list.string());
+  std::vector<std::string> result;
+  auto* entries = X509_CRL_get_REVOKED(before.get());
+  for (int i = 0; i < sk_X509_REVOKED_num(entries); ++i)
+    result.push_back(text_of(X509_REVOKED_get0_serialNumber(sk_X509_REVOKED_value(entries, i))));
+  return result;
+}
+
+/// A name is of one certificate, so that nobody joins as somebody else.
+void require_free(const fs::path& folder, const identity& wanted) {
+  const auto revoked = serials_in(folder / "revoked.pem");
+  for (const auto& x : issued_in(folder))
+    if (overlap(x.who, wanted) && x.end >= today() && std::ranges::find(revoked, x.serial) == revoked.end())
+      throw std::runtime_error("\"" + wanted.name + "\" would be a name of " + to_string(x.who) +
+                               ", whose certificate is good until " + x.end +
+                               ": choose another, or revoke that with --revoke " + x.who.name);
+}
+
 } // namespace
 
 void make_authority(const fs::path& folder, std::chrono::days validity) {
@@ -176,13 +232,16 @@ void make_authority(const fs::path& folder, std::chrono::days validity) {
   write_file(folder / "revoked.pem", list_of(signer(folder), {}), 0644);
 }
 
-fs::path issue_bundle(const fs::path& folder, membership role, const std::string& name, std::chrono::days validity) {
+fs::path issue_bundle(const fs::path& folder, membership role, const std::string& name, std::chrono::seconds validity,
+                      bool fleet) {
   if (const auto problem = problem_of_name(name); !problem.empty())
     throw std::runtime_error("\"" + name + "\": " + problem);
   for (const auto* ours : {"authority", "revoked"})
     if (name == ours)
       throw std::runtime_error("\"" + name + "\" is the name of a file of the authority's: choose another");
   const signer by(folder);
+  const identity who{role, name, {}, fleet};
+  require_free(folder, who);
   const auto key = new_key();
   const auto x = blank(key.get(), validity);
   auto* subject = X509_get_subject_name(x.get());
@@ -193,21 +252,17 @@ fs::path issue_bundle(const fs::path& folder, membership role, const std::string
   add_extension(x.get(), by.certificate.get(), NID_key_usage, "critical,digitalSignature");
   // Nodes listen for each other's data; a client never listens, the manager never dials.
   add_extension(x.get(), by.certificate.get(), NID_ext_key_usage,
-                role == membership::manager  ? "serverAuth"
-                : role == membership::client ? "clientAuth"
-                                             : "serverAuth,clientAuth");
+                role == membership::manager ? "serverAuth"
+                : commands(role)            ? "clientAuth"
+                                            : "serverAuth,clientAuth");
   add_extension(x.get(), by.certificate.get(), NID_subject_key_identifier, "hash");
   add_extension(x.get(), by.certificate.get(), NID_authority_key_identifier, "keyid:always");
-  add_extension(x.get(), by.certificate.get(), NID_subject_alt_name, "URI:" + uri_of({role, name, {}}));
+  add_extension(x.get(), by.certificate.get(), NID_subject_alt_name, "URI:" + uri_of(who));
   require(X509_sign(x.get(), by.key.get(), EVP_sha256()) > 0, "cannot sign a certificate");
   // Noted first: what is not known to have been issued could never be revoked.
-  std::tm end{};
-  require(ASN1_TIME_to_tm(X509_get0_notAfter(x.get()), &end) == 1, "cannot read the end of a certificate");
-  std::array<char, 32> day{};
-  std::strftime(day.data(), day.size(), "%Y-%m-%d", &end);
   write_file(folder / "issued",
-             read_file(folder / "issued") + serial_of(x.get()) + " " + std::string(to_string(role)) + " " + name + " " +
-                 day.data() + "\n",
+             read_file(folder / "issued") + serial_of(x.get()) + " " + words_of(who) + " " +
+                 day_of(utc_of(X509_get0_notAfter(x.get()))) + "\n",
              0600);
   auto path = folder / (name + ".pem");
   write_file(path, pem_of(key.get()) + pem_of(x.get()) + pem_of(by.certificate.get()), 0600);
@@ -217,25 +272,14 @@ fs::path issue_bundle(const fs::path& folder, membership role, const std::string
 int revoke_bundles(const fs::path& folder, const std::string& name) {
   const signer by(folder);
   const auto list_path = folder / "revoked.pem";
-  const auto text = read_file(list_path);
-  const revocation_ptr before(PEM_read_bio_X509_CRL(bio_of(text).get(), nullptr, nullptr, nullptr));
-  require(before != nullptr, "cannot read the list in " + list_path.string());
-  std::vector<std::string> serials;
-  auto* entries = X509_CRL_get_REVOKED(before.get());
-  for (int i = 0; i < sk_X509_REVOKED_num(entries); ++i) {
-    const number_ptr number(
-        ASN1_INTEGER_to_BN(X509_REVOKED_get0_serialNumber(sk_X509_REVOKED_value(entries, i)), nullptr));
-    const openssl_ptr<char, [](char* p) { OPENSSL_free(p); }> hex(BN_bn2hex(number.get()));
-    serials.emplace_back(hex.get());
-  }
+  auto serials = serials_in(list_path);
   const auto known = serials.size();
-  std::istringstream issued(read_file(folder / "issued"));
   bool any = false;
-  for (std::string serial, role, of, end; issued >> serial >> role >> of >> end;)
-    if (of == name) {
+  for (const auto& x : issued_in(folder))
+    if (x.who.name == name) {
       any = true;
-      if (std::ranges::find(serials, serial) == serials.end())
-        serials.push_back(serial);
+      if (std::ranges::find(serials, x.serial) == serials.end())
+        serials.push_back(x.serial);
     }
   if (!any)
     throw std::runtime_error("no certificate of the name \"" + name + "\" was issued; " + (folder / "issued").string() +

@@ -34,8 +34,12 @@ std::optional<identity> identity_of(const X509* x) {
   const auto* text = name->d.uniformResourceIdentifier;
   auto result = parse_identity_uri(
       {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)), static_cast<std::size_t>(ASN1_STRING_length(text))});
-  if (result)
-    result->serial = serial_of(x);
+  if (!result)
+    return std::nullopt;
+  result->serial = serial_of(x);
+  auto end = utc_of(X509_get0_notAfter(x));
+  result->ends =
+      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::from_time_t(timegm(&end)));
   return result;
 }
 
@@ -52,14 +56,46 @@ struct chain {
   }
 };
 
+fs::path place_of_list(const fs::path& bundle) {
+  return bundle.parent_path() / "revoked.pem";
+}
+
 std::shared_ptr<X509_CRL> list_beside(const fs::path& bundle) {
-  const auto path = bundle.parent_path() / "revoked.pem";
+  const auto path = place_of_list(bundle);
   if (!fs::exists(path))
     return nullptr;
   const auto text = contents_of(path, most_bytes);
   std::shared_ptr<X509_CRL> list(PEM_read_bio_X509_CRL(bio_of(text).get(), nullptr, nullptr, nullptr), X509_CRL_free);
   require(list != nullptr, path.string() + " is no list of revocations");
   return list;
+}
+
+bool is_of(X509_CRL* list, X509* authority) {
+  const bool result = X509_CRL_verify(list, X509_get0_pubkey(authority)) == 1;
+  ERR_clear_error();
+  return result;
+}
+
+bool has(X509_CRL* list, const ASN1_INTEGER* serial) {
+  X509_REVOKED* entry = nullptr;
+  return X509_CRL_get0_by_serial(list, &entry, serial) != 0;
+}
+
+/// What is wrong with the certificate of another, and what to do where that is not plain.
+std::string problem_of_certificate(long result) {
+  switch (result) {
+  case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+  case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+  case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+  case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+  case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+  case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+    return "another authority made it than ours: it is of another cluster, or one of both has an old --bundle";
+  case X509_V_ERR_CERT_NOT_YET_VALID:
+    return "it is not good yet: one of both clocks is wrong";
+  default:
+    return X509_verify_cert_error_string(result);
+  }
 }
 
 /// Throws what others would find, so that it is found at once.
@@ -93,7 +129,7 @@ int require_key_share(SSL* connection, int* alert, void*) {
 
 } // namespace
 
-credentials::credentials(const fs::path& bundle) : context_(ssl::context::tls) {
+credentials::credentials(const fs::path& bundle, const credentials* before) : context_(ssl::context::tls) {
   const auto text = read_secret(bundle);
   try {
     const chain certificates(text);
@@ -102,6 +138,12 @@ credentials::credentials(const fs::path& bundle) : context_(ssl::context::tls) {
       throw std::runtime_error("its certificate is not of Parcae");
     self_ = *who;
     list_ = list_beside(bundle);
+    if (list_ && !is_of(list_.get(), certificates.authority.get()))
+      throw std::runtime_error(place_of_list(bundle).string() +
+                               " is another authority's: put this one's there, or none if it has revoked nothing");
+    // Of what another authority has made nothing is believed any more.
+    if (before && before->list_ && is_of(before->list_.get(), certificates.authority.get()))
+      require_all_of(*before, place_of_list(bundle));
     auto* native = context_.native_handle();
     auto* store = SSL_CTX_get_cert_store(native);
     require(X509_STORE_add_cert(store, certificates.authority.get()) == 1, "its authority cannot be used");
@@ -129,6 +171,18 @@ credentials::credentials(const fs::path& bundle) : context_(ssl::context::tls) {
   }
 }
 
+// Revoked is for ever. By what it has, not by its date: clocks are set.
+void credentials::require_all_of(const credentials& before, const fs::path& list) const {
+  auto* known = X509_CRL_get_REVOKED(before.list_.get());
+  int lacks = 0;
+  for (int i = 0; i < sk_X509_REVOKED_num(known); ++i)
+    lacks += !list_ || !has(list_.get(), X509_REVOKED_get0_serialNumber(sk_X509_REVOKED_value(known, i)));
+  if (lacks > 0)
+    throw std::runtime_error(list.string() +
+                             (list_ ? " is older than what was read before, and lacks " : " is gone, with ") +
+                             std::to_string(lacks) + " of the certificates that are revoked: put the newest there");
+}
+
 std::optional<identity> credentials::peer_of(SSL* connection) {
   const certificate_ptr x(SSL_get1_peer_certificate(connection));
   if (!x || SSL_get_verify_result(connection) != X509_V_OK)
@@ -144,8 +198,7 @@ bool credentials::revoked(const identity& x) const {
     return true;
   const number_ptr number(raw);
   const openssl_ptr<ASN1_INTEGER, ASN1_INTEGER_free> serial(BN_to_ASN1_INTEGER(number.get(), nullptr));
-  X509_REVOKED* entry = nullptr;
-  return X509_CRL_get0_by_serial(list_.get(), &entry, serial.get()) != 0;
+  return has(list_.get(), serial.get());
 }
 
 std::size_t record_bytes(std::span<const unsigned char, hello_bytes> x) {
@@ -162,7 +215,7 @@ bool is_modest_hello(std::span<const unsigned char, hello_bytes> x) {
 
 std::string handshake_problem(SSL* connection, const std::string& otherwise) {
   const auto result = SSL_get_verify_result(connection);
-  return result == X509_V_OK ? otherwise : std::string("its certificate: ") + X509_verify_cert_error_string(result);
+  return result == X509_V_OK ? otherwise : "its certificate: " + problem_of_certificate(result);
 }
 
 } // namespace parcae

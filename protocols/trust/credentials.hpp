@@ -18,9 +18,11 @@ namespace parcae {
 class credentials {
 public:
   /// `bundle`: a file that issue_bundle has made. A file "revoked.pem" beside it is the list of revocations; without it
-  /// nothing is revoked. Throws std::runtime_error with one line on what is wrong: not readable, readable by everybody,
-  /// no key, key and certificate do not belong together, of another authority, not yet or no longer good, revoked.
-  explicit credentials(const std::filesystem::path& bundle);
+  /// nothing is revoked. `before`: what this process believed until now; null: it has just started. Throws
+  /// std::runtime_error with one line on what is wrong: not readable, readable by everybody, no key, key and
+  /// certificate do not belong together, of another authority, not yet or no longer good, revoked, or a list that is
+  /// another authority's, gone, or lacks what the bundle's own authority had revoked before.
+  explicit credentials(const std::filesystem::path& bundle, const credentials* before = nullptr);
 
   const identity& self() const { return self_; }
 
@@ -34,6 +36,8 @@ public:
   bool revoked(const identity& x) const;
 
 private:
+  void require_all_of(const credentials& before, const std::filesystem::path& list) const;
+
   mutable boost::asio::ssl::context context_;
   identity self_;
   std::shared_ptr<X509_CRL> list_; ///< null: nothing is revoked
@@ -49,7 +53,8 @@ std::size_t record_bytes(std::span<const unsigned char, hello_bytes> first);
 /// KiB from anybody.
 bool is_modest_hello(std::span<const unsigned char, hello_bytes> first);
 
-/// Why a handshake failed, in one line for the log: the error of verification if there is one, else `otherwise`.
+/// Why a handshake failed, in one line: what is wrong with the other side's certificate, if that is it, and what to do;
+/// else `otherwise`.
 std::string handshake_problem(SSL* connection, const std::string& otherwise);
 
 } // namespace parcae

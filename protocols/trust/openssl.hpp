@@ -9,6 +9,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include <ctime>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -59,10 +60,20 @@ inline std::string text_of(BIO* x) {
 }
 
 /// In hexadecimal.
-inline std::string serial_of(const X509* x) {
-  const number_ptr number(ASN1_INTEGER_to_BN(X509_get0_serialNumber(x), nullptr));
+inline std::string text_of(const ASN1_INTEGER* x) {
+  const number_ptr number(ASN1_INTEGER_to_BN(x, nullptr));
   const openssl_ptr<char, [](char* p) { OPENSSL_free(p); }> text(BN_bn2hex(number.get()));
   return text.get();
+}
+
+inline std::string serial_of(const X509* x) {
+  return text_of(X509_get0_serialNumber(x));
+}
+
+inline std::tm utc_of(const ASN1_TIME* x) {
+  std::tm result{};
+  require(ASN1_TIME_to_tm(x, &result) == 1, "cannot read a certificate's time");
+  return result;
 }
 
 } // namespace parcae

@@ -46,6 +46,19 @@ std::string problem_of_place(const tcp::endpoint& x, bool has_bundle) {
                                                    "`parcae init`, and give it with --bundle";
 }
 
+std::string problem_of_listening(const error_code& x) {
+  namespace error = boost::asio::error;
+  if (x == error::address_in_use)
+    return "something listens there already: another manager, or another node?";
+  if (x == boost::system::errc::address_not_available)
+    return "that is no address of this machine; 0.0.0.0 and [::] stand for all that it has";
+  if (x == error::access_denied)
+    return x.message() + ": ports below 1024 are for root";
+  if (x == error::host_not_found || x == error::host_not_found_try_again || x == error::no_data)
+    return "that name has no address: " + x.message();
+  return x.message();
+}
+
 secure_socket::secure_socket(tcp::socket to, link_side side, std::shared_ptr<const credentials> shown) :
     socket(std::move(to)), here(side), own(std::move(shown)) {
   if (socket.is_open())
@@ -82,7 +95,7 @@ awaitable<std::string> secure_socket::reach(const tcp::resolver::results_type& w
       use_socket();
       co_return std::string();
     }
-    problem = failure.message();
+    problem = failure == boost::asio::error::connection_refused ? std::string(nobody_listens) : failure.message();
   }
   co_return problem;
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace parcae {
 
@@ -20,6 +21,12 @@ void keep_from_children(int descriptor);
 
 /// Of somewhere to listen or to dial: empty, or what is wrong, in one line.
 std::string problem_of_place(const boost::asio::ip::tcp::endpoint& x, bool has_bundle);
+
+/// Why that cannot be listened on, and what to do.
+std::string problem_of_listening(const boost::system::error_code& x);
+
+/// What secure_socket::reach says of an address where a machine answers, and no program.
+inline constexpr std::string_view nobody_listens{"nobody listens there"};
 
 /// All on one thread. Whatever is under way must hold it. Reads and writes may be under way together, one of each.
 class secure_socket {

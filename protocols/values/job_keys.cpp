@@ -70,7 +70,14 @@ constexpr job_key keys[] = {
      {},
      "or steps"},
     {"job", "seed", of_job<&job::seed>, "0 or more", "everything random follows from it", {}, {}, fixed},
-    {"job", "threads", of_job<&job::threads>, whole_range{1, 256}, "computing threads of each slot", {}, {}, fixed},
+    {"job",
+     "threads",
+     of_job<&job::threads>,
+     whole_range{0, 256},
+     "computing threads of each slot; 0: its cores",
+     {},
+     {},
+     fixed},
     {"job",
      "reproducible",
      of_job<&job::reproducible>,
@@ -88,8 +95,10 @@ constexpr job_key keys[] = {
      {},
      fixed},
     {"job", "transport", of_job<&job::transport>, one_of{"auto, tcp, nccl"}, "what moves tensors between slots"},
-    {"job", "checkpoint_every", of_job<&job::checkpoint_every>, whole_range{0, 1'000'000'000},
-     "steps between checkpoints on disk; 0: only the final version"},
+    {"job", "on_not_finite", of_job<&job::on_not_finite>, one_of{"stop, skip, go_on"},
+     "loss or gradients: the job fails, or that step changes nothing"},
+    {"job", "checkpoint_every", [](job_draft& x) -> job_field { return &x.checkpoint_every; }, "steps, or 1s to 1000h",
+     "between checkpoints on disk; 0: only the final version"},
     {"job", "checkpoints_kept", of_job<&job::checkpoints_kept>, whole_range{2, 1000}, "the newest so many stay"},
     {"job", "evaluate_every", of_job<&job::evaluate_every>, "0 or more",
      "steps between evaluations on data.validation, and both ends; 0: none"},
@@ -300,6 +309,8 @@ constexpr job_key keys[] = {
      "its highest value"},
     {"optimizer", "schedule", of_optimizer<&optimizer::schedule>, one_of{"constant, linear, cosine"},
      "the last two fall to 0 just after the last step"},
+    {"optimizer", "schedule_from", of_optimizer<&optimizer::schedule_from>, "0 to job.steps",
+     "where the schedule begins, its warm-up first"},
     {"optimizer", "warmup_steps", of_optimizer<&optimizer::warmup_steps>, "0 to job.steps",
      "the learning rate rises linearly over these steps"},
     {"optimizer", "weight_decay", of_optimizer<&optimizer::weight_decay>, real_range{0, 1000}, ""},
@@ -330,7 +341,7 @@ constexpr job_key keys[] = {
     {"keepers", "every", of_job<&job::keeper_every>, whole_range{1, 1'000'000}, "steps between two snapshots"},
     {"keepers", "copies", of_job<&job::keeper_copies>, whole_range{1, 100}, "keepers that hold each layer"},
     {"checkpoint", "to", of_checkpoint<&place::to>, "s3://… or a folder",
-     "where they are; keepers' own folders without it", "", "none"},
+     "where they are, if keepers' --data allows; their folders without it", "", "none"},
     {"checkpoint", "endpoint", of_checkpoint<&place::endpoint>, "https://HOST[:PORT]",
      "of what speaks S3; as AWS_ENDPOINT_URL of the keepers", "", "AWS"},
     {"checkpoint", "region", of_checkpoint<&place::region>, "", "of S3; as AWS_REGION of the keepers", "", "us-east-1"},
@@ -344,6 +355,8 @@ constexpr job_key keys[] = {
 constexpr std::string_view notes = R"(
 A job file is TOML: sections, and "key = value" in them. Durations: 500ms, 30s, 2m, 24h.
 * must be the same when a job goes on from a checkpoint, unless --allow-change says that it may differ; [model] and optimizer.kind always must.
+
+A step that is skipped (job.on_not_finite) is counted like any other, by the schedule and by adamw.
 
 Data, by data.kind. Of a folder all regular files below it count, sorted by relative path; links below it are not followed.
   text          bytes, each a token. Sample i is the tokens from i*sequence to (i + 1)*sequence, both included; targets are the inputs, one token on.
@@ -370,6 +383,7 @@ struct type_name {
   const char* operator()(std::uint32_t*) const { return "whole number"; }
   const char* operator()(std::uint64_t*) const { return "whole number"; }
   const char* operator()(std::chrono::milliseconds*) const { return "duration"; }
+  const char* operator()(steps_or_time*) const { return "steps or time"; }
 };
 
 std::string text_of(double x);
@@ -384,6 +398,9 @@ struct value_text {
   std::string operator()(const std::string* x) const { return "\"" + *x + "\""; }
   std::string operator()(const bool* x) const { return *x ? "true" : "false"; }
   std::string operator()(const std::chrono::milliseconds* x) const { return "\"" + to_string(*x) + "\""; }
+  std::string operator()(const steps_or_time* x) const {
+    return x->time.count() > 0 ? (*this)(&x->time) : (*this)(&x->steps);
+  }
   template <class Number>
   std::string operator()(const Number* x) const {
     char text[40];

@@ -14,6 +14,12 @@
 
 namespace parcae {
 
+/// How often something is done: by steps, or by time, or neither.
+struct steps_or_time {
+  std::uint64_t steps = 0;
+  std::chrono::milliseconds time{0};
+};
+
 /// What a job file says, before defaults that depend on other keys are filled in.
 struct job_draft {
   job_specification job;
@@ -21,12 +27,13 @@ struct job_draft {
   double epochs = 0;         ///< another one
   std::string keeper_feed = "snapshot";
   std::chrono::milliseconds planning_interval{60'000};
+  steps_or_time checkpoint_every{0, std::chrono::minutes(30)};
   data_source source{}; ///< the one of [[data.source]] that is being read
 };
 
 /// Where a value goes; its type says what is accepted.
 using job_field = std::variant<std::string*, bool*, double*, std::vector<double>*, std::uint32_t*, std::uint64_t*,
-                               std::chrono::milliseconds*>;
+                               std::chrono::milliseconds*, steps_or_time*>;
 
 /// Whether a job that goes on from a checkpoint may have another value than the checkpoint's.
 enum class on_resume : std::uint8_t {

@@ -181,6 +181,9 @@ std::string problem_of(const job_specification& job) {
     c.require(m.image % 32 == 0, "model.image", "must be a multiple of 32: a vgg halves it five times");
   }
   check_data(c, job);
+  c.require(job.threads > 0 || !job.reproducible, "job.threads",
+            "is 0, the cores that each slot has, and bits depend on how many those are: give a number, or "
+            "job.reproducible = false");
   c.require(job.evaluate_every == 0 || job.data.validation > 0, "data.validation",
             "must be the number of samples to evaluate on, since job.evaluate_every is given");
   c.require(job.patience == 0 || job.evaluate_every > 0, "job.patience", "needs job.evaluate_every");
@@ -188,7 +191,12 @@ std::string problem_of(const job_specification& job) {
   c.count(job.micro_batch, "batch.micro", 1, job.global_batch);
   if (job.micro_batch > 0)
     c.require(job.global_batch % job.micro_batch == 0, "batch.micro", "must divide batch.global");
-  c.count(job.optimizer.warmup_steps, "optimizer.warmup_steps", 0, job.steps);
+  c.count(job.checkpoint_every, "job.checkpoint_every", 0, 1'000'000'000);
+  c.require(job.checkpoint_every_ms == 0 ||
+                (job.checkpoint_every_ms >= 1'000 && job.checkpoint_every_ms <= 3'600'000'000),
+            "job.checkpoint_every", "must be steps, or from 1s to 1000h");
+  c.count(job.optimizer.schedule_from, "optimizer.schedule_from", 0, job.steps);
+  c.count(job.optimizer.warmup_steps, "optimizer.warmup_steps", 0, job.steps - job.optimizer.schedule_from);
   c.count(job.min_depth, "parallel.min_depth", 1, job.max_depth);
   c.count(job.min_width, "parallel.min_width", 1, job.max_width);
   if (job.micro_batch > 0)

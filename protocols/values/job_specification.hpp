@@ -85,6 +85,7 @@ struct optimizer_specification {
   std::string kind = "adamw"; ///< "adamw" (two moments) or "sgd" (one momentum buffer)
   double learning_rate = 1e-3;
   std::string schedule = "constant";  ///< "constant", "linear" or "cosine" (decay to 0 just after the last step)
+  std::uint64_t schedule_from = 0;    ///< step at which the schedule begins, its warm-up first
   std::uint64_t warmup_steps = 0;     ///< the rate rises linearly over these steps
   double weight_decay = 0.0;          ///< on all tensors alike, unless decay_norms_and_biases says otherwise
   double momentum = 0.9;              ///< sgd only
@@ -96,8 +97,8 @@ struct optimizer_specification {
   std::string rate_factors{};         ///< "PATTERN=FACTOR, …" on names of tensors: learning rates of their own
 };
 BOOST_DESCRIBE_STRUCT(optimizer_specification, (),
-                      (kind, learning_rate, schedule, warmup_steps, weight_decay, momentum, beta1, beta2, epsilon,
-                       clip_norm, decay_norms_and_biases, rate_factors))
+                      (kind, learning_rate, schedule, schedule_from, warmup_steps, weight_decay, momentum, beta1, beta2,
+                       epsilon, clip_norm, decay_norms_and_biases, rate_factors))
 
 /// Where a job's checkpoints are.
 struct checkpoint_specification {
@@ -123,6 +124,8 @@ struct job_specification {
   bool reproducible = true;          ///< false: plain all-reduce
   std::string precision = "float32"; ///< of matrix products: "float32" or "bfloat16"
   std::string transport = "auto";    ///< of tensors between slots: "auto", "tcp" or "nccl"; no bit depends on it
+  std::string on_not_finite =
+      "stop";                       ///< loss or gradients of a step: the job fails, "skip": it changes nothing, "go_on"
   std::uint64_t evaluate_every = 0; ///< steps between evaluations on the validation samples, also at both ends; 0: none
   model_specification model;
   data_specification data;
@@ -140,11 +143,12 @@ struct job_specification {
   std::string policy = "liveput";     ///< planning policy: "liveput" or "throughput"
   std::uint64_t planning_interval_ms = 60'000;
   std::uint32_t look_ahead = 12;
-  std::uint64_t checkpoint_every = 0; ///< least steps between checkpoints; 0: only the final version is written
-  std::uint32_t checkpoints_kept = 2; ///< the newest so many stay on disk
-  std::uint32_t min_instances = 1;    ///< usable ones that it waits for before it begins
-  std::uint32_t patience = 0;         ///< it ends after so many evaluations in a row without a better loss; 0: never
-  double min_delta = 0;               ///< a loss is better if it is less than the best by more than this
+  std::uint64_t checkpoint_every = 0;    ///< least steps between checkpoints; 0: none for their number
+  std::uint64_t checkpoint_every_ms = 0; ///< least time between checkpoints; 0: none for the time
+  std::uint32_t checkpoints_kept = 2;    ///< the newest so many stay on disk
+  std::uint32_t min_instances = 1;       ///< usable ones that it waits for before it begins
+  std::uint32_t patience = 0;            ///< it ends after so many evaluations in a row without a better loss; 0: never
+  double min_delta = 0;                  ///< a loss is better if it is less than the best by more than this
   checkpoint_specification checkpoint;
   resume_point resume; ///< not in job files: `parcae submit --resume`
 
@@ -157,7 +161,8 @@ BOOST_DESCRIBE_STRUCT(job_specification, (),
                       (name, steps, seed, threads, reproducible, model, data, global_batch, micro_batch, optimizer,
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
                        policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
-                       evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision, transport))
+                       evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision, transport,
+                       on_not_finite, checkpoint_every_ms))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

@@ -1,11 +1,12 @@
 #include "protocols/values/secrets.hpp"
 
+#include "protocols/base/digest.hpp"
+
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <openssl/rand.h>
 
 #include <cstring>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -33,12 +34,9 @@ secret_key key_of(const secret_key& from, std::string_view purpose, std::initial
     for (int i = 0; i < 8; ++i)
       text += static_cast<char>(word >> (8 * i) & 0xff);
   secret_key result;
-  static_assert(sizeof result.words == 32);
-  unsigned length = 0;
-  if (!HMAC(EVP_sha256(), from.words.data(), sizeof from.words, reinterpret_cast<const unsigned char*>(text.data()),
-            text.size(), reinterpret_cast<unsigned char*>(result.words.data()), &length) ||
-      length != sizeof result.words)
-    throw std::runtime_error("HMAC-SHA256 is not available");
+  const auto bytes = hmac_sha256(std::as_bytes(std::span(from.words)), text);
+  static_assert(sizeof result.words == sizeof bytes);
+  std::memcpy(result.words.data(), bytes.data(), sizeof bytes);
   return result;
 }
 

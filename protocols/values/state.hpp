@@ -5,6 +5,7 @@
 #include "protocols/base/described.hpp"
 #include "protocols/values/ids.hpp"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -53,6 +54,8 @@ struct commit_result {
   double learning_rate = 0;
   bool stop = false;     ///< some rank asked to stop after this step
   bool snapshot = false; ///< the version it makes goes to the keepers
+
+  bool is_finite() const { return std::isfinite(loss) && std::isfinite(gradient_norm); }
 
   friend bool operator==(const commit_result&, const commit_result&) = default;
 };

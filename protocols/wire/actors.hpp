@@ -60,6 +60,9 @@ using instance_actor = caf::typed_actor<
     // The injector's preemption: the process ends itself by SIGKILL after this many ms, at most a day. No reply. The
     // earliest counts.
     caf::reacts_to<die_atom, std::uint64_t>,
+    // Whether what a job reads or writes is there. place_answer; an error if it still looks for another one, or ends.
+    // May be repeated.
+    caf::replies_to<place_question>::with<place_answer>,
     // Nothing needs this instance any more: it may exit if it is leaving. No reply. May be repeated.
     caf::reacts_to<released_atom>,
     // Local only: SIGTERM arrived, or a notice of the cloud, with the reason in one line; tells the registry, exits

@@ -18,6 +18,10 @@ namespace {
 
 // CAF's own errors, in words for people. What has none is an error in this program: its numbers are for who repairs it.
 std::string text_of(const caf::error& x) {
+  // What runtime/link knows of it is more than its code says.
+  if ((x == caf::sec::cannot_connect_to_node || x == caf::sec::cannot_open_port) &&
+      x.context().match_elements<std::string>() && !x.context().get_as<std::string>(0).empty())
+    return x.context().get_as<std::string>(0);
   if (x.category() == caf::atom("system"))
     switch (static_cast<caf::sec>(x.code())) {
     case caf::sec::request_timeout:

@@ -24,6 +24,8 @@ CAF_ADD_TYPE_ID(parcae_protocol, (parcae::addressee))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::hello))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::welcome))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::leaving_notice))
+CAF_ADD_TYPE_ID(parcae_protocol, (parcae::place_question))
+CAF_ADD_TYPE_ID(parcae_protocol, (parcae::place_answer))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::client_request))
 CAF_ADD_TYPE_ID(parcae_protocol, (parcae::client_reply))
 

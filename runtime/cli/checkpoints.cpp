@@ -7,6 +7,7 @@
 #include "protocols/base/text.hpp"
 #include "protocols/store/store.hpp"
 #include "runtime/cli/command_options.hpp"
+#include "runtime/cli/stored_checkpoints.hpp"
 #include "runtime/process/client.hpp"
 #include "runtime/process/state_folder.hpp"
 #include "runtime/process/usage.hpp"
@@ -28,73 +29,6 @@ namespace parcae {
 namespace {
 
 constexpr std::chrono::seconds checkpoint_limit{120};
-
-/// A checkpoint that was looked at.
-struct stored {
-  std::string name;    ///< "gpt-1f/300@4"
-  std::string place;   ///< where it is
-  std::string problem; ///< why it cannot be used
-  std::uint64_t steps = 0, of = 0;
-  std::string layers; ///< "all", "0-3"
-  std::uint64_t bytes = 0;
-  std::chrono::system_clock::time_point written{};
-};
-
-/// The last two names of a path or a URL.
-std::string name_of(const std::filesystem::path& place) {
-  return (place.parent_path().filename() / place.filename()).string();
-}
-
-stored examine(const store_ptr& at, const stored_list& list) {
-  stored x{name_of(at->place()), at->place(), {}, 0, 0, {}, 0, {}};
-  for (const auto& object : list.objects) {
-    x.bytes += object.bytes;
-    x.written = std::max(x.written, object.written);
-  }
-  try {
-    checkpoint_reader reader({at});
-    x.steps = reader.manifest().at.steps;
-    x.of = reader.manifest().specification.steps;
-    const auto missing = reader.missing();
-    x.layers = missing.empty() ? "all layers" : "layers " + list_of(reader.layers());
-    if (missing.empty() && !reader.is_complete())
-      x.problem = "its manifest is there, its tensors are not";
-  } catch (const checkpoint_error& e) {
-    x.problem = e.what();
-  }
-  return x;
-}
-
-/// Where keepers write: the usual folder, and the places that the manager knows.
-std::set<std::string> known_places(const status_reply* known) {
-  std::set<std::string> result{default_state_folder().string()};
-  if (known)
-    for (const auto& job : known->jobs)
-      for (const auto& place : job.checkpoint_folders)
-        result.insert(std::filesystem::path(place.folder).parent_path().parent_path().string());
-  return result;
-}
-
-/// Those at a place: a checkpoint, all of a job's, or the jobs of a keeper or a bucket.
-void collect(const store_ptr& at, int depth, std::vector<stored>& to) {
-  const auto list = at->list();
-  if (std::ranges::any_of(list.objects, [](const auto& x) { return is_manifest(x.name); }))
-    to.push_back(examine(at, list));
-  else if (depth > 0)
-    for (const auto& name : list.folders)
-      collect(at->below(name), depth - 1, to);
-}
-
-/// By job, the newest first.
-std::vector<stored> stored_below(const store_ptr& place) {
-  std::vector<stored> result;
-  collect(place, 2, result);
-  const auto run_of = [](const stored& x) { return std::filesystem::path(x.place).parent_path(); };
-  std::ranges::sort(result, [&](const stored& a, const stored& b) {
-    return std::pair(run_of(a), b.steps) < std::pair(run_of(b), a.steps);
-  });
-  return result;
-}
 
 std::optional<status_reply> known_by(const manager_option& manager) {
   try {
@@ -171,8 +105,46 @@ void list(const manager_option& manager, const std::string& asked) {
   if (rows.empty())
     std::printf("no checkpoints in %s\n", text.c_str());
   else
-    std::printf("in %s; `parcae submit --resume %s` goes on from one, without its last part from a job's newest\n",
+    std::printf("in %s\n`parcae submit --resume %s` goes on from one of them; JOB of a name JOB/STEP is its newest\n",
                 text.c_str(), asked.empty() ? "NAME" : (text + "/NAME").c_str());
+}
+
+// --- removing
+
+struct checkpoints_options {
+  manager_option manager;
+  std::string place;
+  std::vector<std::string> remove;
+  std::size_t keep = 0; ///< 0: all
+};
+
+void remove(const checkpoints_options& options) {
+  const auto known = [&] {
+    try {
+      return manager_client(options.manager.access()).status();
+    } catch (const client_error& e) {
+      throw client_error(std::string("which checkpoints jobs still need only their manager knows: ") + e.what());
+    }
+  }();
+  std::vector<stored> all;
+  for (const auto& name : options.place.empty() ? known_places(&known) : std::set{options.place})
+    std::ranges::move(stored_below(open_store(name)), std::back_inserter(all));
+  const auto which = to_be_removed(all, options.remove, options.keep, known);
+  std::uint64_t bytes = 0;
+  for (const auto& x : which) {
+    remove_stored(x);
+    bytes += x.bytes;
+    std::printf("removed %s\n", clean(x.name).c_str());
+  }
+  std::printf("%s removed, %s; %zu left\n", counted(which.size(), "checkpoint").c_str(), text_of_bytes(bytes).c_str(),
+              all.size() - which.size());
+}
+
+void list_or_remove(const checkpoints_options& options) {
+  if (options.remove.empty() && options.keep == 0)
+    list(options.manager, options.place);
+  else
+    remove(options);
 }
 
 /// Whether this machine can look at it.
@@ -225,6 +197,14 @@ std::vector<store_ptr> checkpoint_of(const manager_option& manager, std::uint64_
                      "; run `parcae export FOLDER` there");
 }
 
+/// The step of its newest checkpoint.
+std::uint64_t newest_of(const manager_option& manager, std::uint64_t job) {
+  return manager_client(manager.access())
+      .status({.job = job, .changes_from = UINT64_MAX, .events_from = UINT64_MAX})
+      .jobs.at(0)
+      .checkpoint_steps;
+}
+
 /// What is exported, and how.
 struct export_options {
   manager_option manager;
@@ -245,6 +225,34 @@ void write_curve(const export_options& options, std::uint64_t job) {
   std::fprintf(stderr, "%s: %s\n", options.curve.c_str(), counted(x.jobs[0].losses.size(), "point").c_str());
 }
 
+void write_parameters(const export_options& options, const std::vector<store_ptr>& places) {
+  checkpoint_reader from(places);
+  if (options.layout == "huggingface")
+    export_for_huggingface(from, options.output);
+  else
+    export_parameters(from, options.output);
+  std::fprintf(stderr, "%s: parameters of step %llu\n", options.output.c_str(),
+               static_cast<unsigned long long>(from.manifest().at.steps));
+}
+
+/// The job goes on meanwhile, and deletes what is old: then there is a newer one.
+void write_newest(const export_options& options, std::uint64_t job) {
+  constexpr int attempts = 10;
+  for (int left = attempts;; --left) {
+    const auto before = newest_of(options.manager, job);
+    const auto is_gone = [&] { return left > 1 && newest_of(options.manager, job) > before; };
+    try {
+      return write_parameters(options, checkpoint_of(options.manager, job));
+    } catch (const checkpoint_error&) {
+      if (!is_gone())
+        throw;
+    } catch (const client_error&) {
+      if (!is_gone())
+        throw;
+    }
+  }
+}
+
 void export_job(const export_options& options) {
   const auto& what = options.what;
   const auto number = !what.empty() && what.find_first_not_of("0123456789") == what.npos && what.size() < 19;
@@ -258,14 +266,10 @@ void export_job(const export_options& options) {
     write_curve(options, std::stoull(what));
   if (options.output.empty())
     return;
-  checkpoint_reader from(number ? checkpoint_of(options.manager, std::stoull(what))
-                                : std::vector{find_by_name(what, options.manager, {})});
-  if (options.layout == "huggingface")
-    export_for_huggingface(from, options.output);
+  if (number)
+    write_newest(options, std::stoull(what));
   else
-    export_parameters(from, options.output);
-  std::fprintf(stderr, "%s: parameters of step %llu\n", options.output.c_str(),
-               static_cast<unsigned long long>(from.manifest().at.steps));
+    write_parameters(options, {find_by_name(what, options.manager, {})});
 }
 
 } // namespace
@@ -306,15 +310,18 @@ std::optional<std::uint64_t> writer_of(const std::string& checkpoint, const mana
 }
 
 void add_checkpoints(CLI::App& app) {
-  auto command = app.add_subcommand("checkpoints", "what `parcae submit --resume` can go on from\n"
-                                                   "Example: parcae checkpoints s3://bucket/prefix");
-  auto manager = add_manager_option(*command);
-  auto place = std::make_shared<std::string>();
-  auto* named = command->add_option("PLACE", *place,
+  auto command = app.add_subcommand("checkpoints", "what `parcae submit --resume` can go on from; what is not needed\n"
+                                                   "Example: parcae checkpoints --keep 1");
+  auto x = add_options(*command, list_or_remove);
+  auto* named = command->add_option("PLACE", x->place,
                                     "a folder, or s3://BUCKET/PREFIX (default: the usual folder, and the places the "
                                     "manager knows of)");
-  command->add_option("--state", *place, "a keeper's folder")->check(CLI::ExistingDirectory)->excludes(named);
-  command->callback([=] { list(*manager, *place); });
+  command->add_option("--state", x->place, "a keeper's folder")->check(CLI::ExistingDirectory)->excludes(named);
+  auto* gone = command->add_option("--remove", x->remove, "this one, or all of a job, by the name listed (repeatable)")
+                   ->allow_extra_args(false);
+  command->add_option("--keep", x->keep, "remove all of each job that has ended but the newest N")
+      ->check(CLI::Range(1, 1000))
+      ->excludes(gone);
 }
 
 void add_export(CLI::App& app) {

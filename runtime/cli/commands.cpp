@@ -88,7 +88,10 @@ void add_status(CLI::App& app) {
   command->add_flag("--all", *all, "also jobs that have ended, and instances that are lost");
   command->add_flag("--json", *json, "all of it, as one line of JSON");
   command->callback([=] {
-    auto x = manager_client(manager->access()).status({.job = *job});
+    manager_client client(manager->access());
+    const auto x = client.status({.job = *job});
+    if (const auto problem = client.certificate_problem(); !problem.empty())
+      std::fprintf(stderr, "%s\n", problem.c_str());
     print(*json ? json_of(x) + "\n" : *job != 0 ? text_of(x, *all) : overview_of(x, *all));
   });
 }

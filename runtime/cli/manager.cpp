@@ -125,7 +125,8 @@ std::unique_ptr<etcd_leadership> lead(const manager_memory& memory, const addres
                           leads = true;
                           end.stop();
                         },
-                    .failed = [&](std::string why) { vital.failed(std::move(why)); }});
+                    .failed = [&](std::string why) { vital.failed(std::move(why)); },
+                    .waits = [](const std::string& why) { spdlog::warn("cannot lead yet: {}", why); }});
   end.wait([&] { end.stop(); });
   if (const auto problem = vital.problem(); !problem.empty())
     throw std::runtime_error("cannot lead in " + name + ": " + problem);
@@ -174,8 +175,9 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
   registry_settings.beyond_loopback = !bundle.empty();
   registry_settings.jobs = std::move(known.jobs);
   registry_settings.ended = [&] { end.stop(); };
+  registry_settings.own_warning = [&] { return plane.certificate_problem(); };
   auto core = system.spawn(registry, std::move(registry_settings));
-  auto published = system.spawn(front, manager_actor{core}, plane.peers());
+  auto published = system.spawn(front, core, plane.peers());
   const auto end_actors = [&] {
     caf::anon_send_exit(published, caf::exit_reason::kill); // it ignores all others
     caf::anon_send_exit(core, caf::exit_reason::user_shutdown);
@@ -184,8 +186,7 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
   const auto port = publish(plane, published, listen);
   if (!port) {
     end_actors();
-    throw std::runtime_error("cannot listen on " + to_string(listen) + " (" + render(port.error()) +
-                             "): is another manager running?");
+    throw std::runtime_error("cannot listen on " + to_string(listen) + ": " + render(port.error()));
   }
   const auto where = to_string(address{listen.host, *port});
   std::printf("listening on %s\n", where.c_str());

@@ -3,15 +3,19 @@
 #include "gpu/checkpoint/checkpoint.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/model/model_description.hpp"
 #include "protocols/store/store.hpp"
 #include "runtime/cli/checkpoints.hpp"
 #include "runtime/cli/command_options.hpp"
 #include "runtime/job/job_file.hpp"
 #include "runtime/process/client.hpp"
 #include "runtime/process/usage.hpp"
+#include "runtime/view/status_text.hpp"
 
 #include <CLI/CLI.hpp>
+#include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <thread>
@@ -74,8 +78,7 @@ void wait_for(const manager_access& manager, std::unique_ptr<manager_client> cli
       throw client_error("job " + std::to_string(id) + " is now another one, " + job.name +
                          ": the manager was started anew and lost this one; go on with `parcae submit --resume`");
     if (job.state == "done") {
-      std::fprintf(stderr, "job %llu is done, parameters sha256 %s\n", static_cast<unsigned long long>(id),
-                   job.parameters_sha256.c_str());
+      say(fmt::format("job {} is done{}, parameters sha256 {}", id, early_end_of(job), job.parameters_sha256));
       return;
     }
     if (job.state == "failed" || job.state == "cancelled")
@@ -117,10 +120,16 @@ job_specification resumed(const submit_options& options) {
                              " was not trained like that; leave it as it was, or give --allow-change");
   if (!changed.empty())
     say("goes on with other values than before: " + joined(changed));
+  const auto steps = manifest.at.steps;
+  if (!is_given("optimizer.schedule_from", options.file, options.overrides))
+    job.optimizer.schedule_from = schedule_start(before.optimizer, job.optimizer, steps);
   // Data that moved is the same by its digest; other data has to be wanted.
-  job.resume = {manifest.at.steps, found, options.allow_change ? std::string() : manifest.data_digest};
+  job.resume = {steps, found, options.allow_change ? std::string() : manifest.data_digest};
   if (auto problem = problem_of(job); !problem.empty())
     throw std::runtime_error((options.file.empty() ? found : options.file) + ": " + problem);
+  say(fmt::format("goes on at step {} of {}, with learning rate {:.3g}{}", steps, job.steps,
+                  learning_rate(job.optimizer, steps, job.steps),
+                  job.optimizer.schedule_from == steps ? ", where its schedule begins" : ""));
   if (const auto missing = checkpoint.missing(); !missing.empty())
     say("warning: " + found + " lacks layers " + list_of(missing) +
         "; another keeper must have them, or name the folder of an older checkpoint");
@@ -143,22 +152,41 @@ job_specification job_of(const submit_options& options) {
   return job;
 }
 
+// What would be lost with the workers.
+void warn_of_risks(const job_specification& job, const status_reply& there) {
+  if (std::ranges::none_of(there.instances, [](const auto& x) { return x.role == "keeper" && x.state == "alive"; }))
+    say("warning: there is no keeper: what all workers hold is lost if they all go, and nothing is written to disk; "
+        "start one with `parcae-node --role keeper`");
+  else if (job.checkpoint_every == 0 && job.checkpoint_every_ms == 0)
+    say("warning: job.checkpoint_every is 0: nothing is on disk before the job ends");
+}
+
 void check(const submit_options& options) {
   const auto job = job_of(options);
-  const auto x = manager_client(options.manager.access()).check(job, options.priority);
-  if (!x.obstacle.empty())
-    throw client_error("job " + job.name + " is well formed, but " + x.obstacle);
+  manager_client client(options.manager.access());
+  const auto x = client.check(job, options.priority);
+  warn_of_risks(job, client.status({.changes_from = UINT64_MAX, .events_from = UINT64_MAX}));
+  for (const auto& unknown : x.unknown)
+    say("not found out: " + unknown);
+  for (const auto& problem : x.problems)
+    say(problem);
+  if (!x.obstacle.empty() || !x.problems.empty())
+    throw client_error("job " + job.name + " is well formed, but " +
+                       (x.obstacle.empty() ? "a node does not find what it needs" : x.obstacle));
   std::printf("job %s can run here%s\n", job.name.c_str(),
               x.before.empty() ? ", at once" : (", after " + joined(x.before)).c_str());
 }
 
 // Why it waits, and what to do next. Returns the former. What the manager does not tell in time is left out: the job is
 // submitted.
-std::string tell_next(manager_client& client, const submit_options& options, std::uint64_t id) {
+std::string tell_next(manager_client& client, const submit_options& options, const job_specification& what,
+                      std::uint64_t id) {
   std::string problem;
   const auto number = std::to_string(id);
   try {
-    const auto job = client.status({.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX}).jobs.at(0);
+    const auto there = client.status({.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
+    warn_of_risks(what, there);
+    const auto& job = there.jobs.at(0);
     if (job.state == "queued")
       problem = job.problem;
     if (!problem.empty())
@@ -179,7 +207,7 @@ void submit(const submit_options& options) {
   const auto id = client->submit(job, options.priority);
   std::printf("%llu\n", static_cast<unsigned long long>(id));
   std::fflush(stdout);
-  auto told = tell_next(*client, options, id);
+  auto told = tell_next(*client, options, job, id);
   if (options.wait)
     wait_for(manager, std::move(client), id, job.name, std::move(told));
 }
@@ -202,7 +230,9 @@ void add_submit(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--allow-change", x->allow_change,
                     "with --resume: batch, seed or data may differ from the checkpoint's");
-  command->add_flag("--check", x->check, "only say whether it can run on what is there now");
+  command->add_flag(
+      "--check", x->check,
+      "only say whether it can run on what is there now, and finds its data and its place for checkpoints");
   command->add_flag("--wait", x->wait, "return when the job has ended");
 }
 

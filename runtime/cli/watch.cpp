@@ -41,7 +41,9 @@ bool is_over(const job_status& x) {
 /// One run of `watch`. All but the manager's answers happens on the thread that calls run().
 class watcher {
 public:
-  watcher(const manager_access& manager, std::uint64_t job) : job_(job) {
+  watcher(const manager_access& manager, std::uint64_t job) :
+      waits_for_(manager.managers.size() > 1 ? "; waits for a standby to take over" : "; waits for its return"),
+      job_(job) {
     client_.emplace(manager);
     if (!can_draw())
       return;
@@ -60,21 +62,17 @@ public:
   }
 
   void run() {
-    client_->follow(
-        {.job = job_, .failures_from = UINT64_MAX}, ask_interval,
-        [this, job = job_](status_reply x) mutable {
-          if (job == 0)
-            job = job_to_watch(x);
-          auto next = next_request(x, job);
-          asio::post(context_, [this, job, x = std::move(x)]() mutable { heard(job, std::move(x)); });
-          return next;
-        },
-        [this](std::string why) {
-          asio::post(context_, [this, why = std::move(why)] {
-            problem_ = why;
-            context_.stop();
-          });
-        });
+    client_->follow({.job = job_, .failures_from = UINT64_MAX}, ask_interval,
+                    {.heard =
+                         [this, job = job_](status_reply x) mutable {
+                           if (job == 0)
+                             job = job_to_watch(x);
+                           auto next = next_request(x, job);
+                           asio::post(context_, [this, job, x = std::move(x)]() mutable { heard(job, std::move(x)); });
+                           return next;
+                         },
+                     .away = [this](std::string why) { asio::post(context_, [this, why] { be_away(why); }); },
+                     .lost = [this](std::string why) { asio::post(context_, [this, why] { end_with(why); }); }});
     context_.run();
     client_.reset(); // no more answers
     screen_.reset();
@@ -88,9 +86,13 @@ public:
 
 private:
   void heard(std::uint64_t job, status_reply x) {
+    if (status_ && job_ != 0 && x.manager_life != status_->manager_life)
+      return end_with("the manager that answers now is another one, whose job " + std::to_string(job_) +
+                      " is not this one; go on with `parcae submit --resume`");
     job_ = job;
-    if (!status_) // measured once: the time shown for an event must not flicker
+    if (!status_ || !away_.empty()) // measured once: the time shown for an event must not flicker
       wall_ahead_us_ = microseconds_of(std::chrono::system_clock::now().time_since_epoch()) - x.now_us;
+    away_.clear();
     status_ = std::move(x);
     heard_at_ = std::chrono::steady_clock::now();
     const auto* known = find_job(*status_, job_);
@@ -105,6 +107,20 @@ private:
       end(*known);
       context_.stop();
     }
+  }
+
+  void be_away(const std::string& why) {
+    away_ = why + waits_for_;
+    if (screen_)
+      return draw();
+    if (status_)
+      std::printf("%s\n", printable(plain_.away(now(), away_)).c_str());
+    std::fflush(stdout);
+  }
+
+  void end_with(const std::string& problem) {
+    problem_ = problem;
+    context_.stop();
   }
 
   void end(const job_status& job) {
@@ -125,7 +141,7 @@ private:
 
   void draw() {
     if (screen_ && status_)
-      screen_->draw(render(*status_, job_, now(), screen_->size()));
+      screen_->draw(render(*status_, job_, now(), screen_->size(), away_));
   }
 
   void wait_for_signal() {
@@ -176,6 +192,8 @@ private:
   std::optional<manager_client> client_;
   std::unique_ptr<terminal> screen_; ///< null: plain lines
   plain_watch plain_;
+  const std::string waits_for_;
+  std::string away_; ///< why no answer comes; empty: it does
   std::uint64_t job_;
   std::optional<status_reply> status_;
   std::chrono::steady_clock::time_point heard_at_;

@@ -1,36 +1,26 @@
 #include "runtime/cloud/cloud.hpp"
 
-#include <array>
+#include "protocols/base/enum_text.hpp"
+
 #include <fstream>
-#include <utility>
 
 namespace parcae {
 
 namespace {
-
-constexpr std::array<std::pair<cloud, std::string_view>, 5> names{{{cloud::none, "none"},
-                                                                   {cloud::automatic, "auto"},
-                                                                   {cloud::aws, "aws"},
-                                                                   {cloud::gcp, "gcp"},
-                                                                   {cloud::azure, "azure"}}};
 
 /// Azure's machines and those of any other Hyper-V have the same vendor; this tag is Azure's.
 constexpr std::string_view azure_tag = "7783-7084-3265-9085-8269-3286-77";
 
 } // namespace
 
+BOOST_DESCRIBE_ENUM(cloud, none, auto_, aws, gcp, azure)
+
 std::string to_string(cloud x) {
-  for (const auto& [value, name] : names)
-    if (value == x)
-      return std::string(name);
-  return "unknown";
+  return std::string(text_of_enum(x));
 }
 
 std::optional<cloud> parse_cloud(std::string_view text) {
-  for (const auto& [value, name] : names)
-    if (name == text)
-      return value;
-  return std::nullopt;
+  return parse_enum<cloud>(text);
 }
 
 std::optional<cloud> cloud_of_dmi(const std::filesystem::path& folder) {

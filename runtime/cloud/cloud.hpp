@@ -11,8 +11,8 @@
 namespace parcae {
 
 enum class cloud : std::uint8_t {
-  none,      ///< nobody is asked
-  automatic, ///< whichever it turns out to be
+  none,  ///< nobody is asked
+  auto_, ///< whichever it turns out to be
   aws,
   gcp,
   azure,

@@ -2,6 +2,7 @@
 
 #include "protocols/base/as_result.hpp"
 #include "protocols/base/locks.hpp"
+#include "protocols/base/text.hpp"
 #include "runtime/cloud/metadata_client.hpp"
 #include "runtime/cloud/poll_schedule.hpp"
 
@@ -16,7 +17,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -28,19 +28,15 @@ namespace {
 namespace asio = boost::asio;
 
 std::optional<asio::ip::tcp::endpoint> endpoint_in(std::string_view text) {
-  const auto colon = std::min(text.rfind(':'), text.size());
-  auto host = text.substr(0, colon);
-  const auto digits = text.substr(std::min(colon + 1, text.size()));
-  if (host.starts_with('[') && host.ends_with(']'))
-    host = host.substr(1, host.size() - 2);
-  std::uint16_t port = 0;
-  const auto [end, bad] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  const auto place = parse_host_and_port(text);
+  if (!place || place->port.value_or(0) == 0)
+    return std::nullopt;
   boost::system::error_code unknown;
   // A name would have to be looked up, which has no limit in time.
-  const auto address = asio::ip::make_address(std::string(host), unknown);
-  if (unknown || bad != std::errc{} || end != digits.data() + digits.size() || port == 0)
+  const auto address = asio::ip::make_address(place->host, unknown);
+  if (unknown)
     return std::nullopt;
-  return asio::ip::tcp::endpoint(address, port);
+  return asio::ip::tcp::endpoint(address, *place->port);
 }
 
 wall_time wall_clock() {
@@ -101,12 +97,12 @@ private:
 
   asio::awaitable<void> begin() {
     auto of = options_.of;
-    if (of == cloud::automatic)
-      of = cloud_of_dmi(options_.dmi).value_or(cloud::automatic);
-    if (of == cloud::automatic)
+    if (of == cloud::auto_)
+      of = cloud_of_dmi(options_.dmi).value_or(cloud::auto_);
+    if (of == cloud::auto_)
       of = co_await whose_server();
     if (of == cloud::none) {
-      if (options_.of == cloud::automatic)
+      if (options_.of == cloud::auto_)
         spdlog::info("this machine is of no cloud that is known: only SIGTERM is a notice");
       co_return;
     }

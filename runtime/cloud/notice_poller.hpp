@@ -13,7 +13,7 @@
 namespace parcae {
 
 struct cloud_options {
-  cloud of = cloud::automatic;
+  cloud of = cloud::auto_;
   std::string server = "169.254.169.254:80";       ///< ADDRESS:PORT of the metadata server; numeric, IPv6 in brackets
   std::filesystem::path dmi = "/sys/class/dmi/id"; ///< what the firmware says of the machine
 };
@@ -33,7 +33,7 @@ struct poll_pace;
 
 class notice_poller {
 public:
-  /// Returns at once. With `automatic`, the firmware says which cloud to ask, none of those known is none, and where
+  /// Returns at once. With `auto_`, the firmware says which cloud to ask, none of those known is none, and where
   /// the firmware says nothing the metadata server is asked who it is, once, for some seconds at most. Throws
   /// std::invalid_argument with problem_of.
   notice_poller(cloud_options options, cloud_listener listener);

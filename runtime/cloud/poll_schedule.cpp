@@ -1,5 +1,7 @@
 #include "runtime/cloud/poll_schedule.hpp"
 
+#include "protocols/base/back_off.hpp"
+
 #include <boost/json.hpp>
 
 #include <algorithm>
@@ -73,9 +75,8 @@ void fail(poll_state& x, const poll_pace& pace, const unusable& what, time_point
   if (what.key_refused)
     x.key.clear();
   // A token that is refused for the first time has ended early: another one may do.
-  const auto doubled = pace.first_pause * (1u << std::min(x.failures - 1, 16u));
-  x.paused_until =
-      what.key_refused && first ? now : now + std::min<std::chrono::milliseconds>(doubled, pace.longest_pause);
+  const auto pause = back_off{pace.first_pause, pace.longest_pause}.after(x.failures);
+  x.paused_until = what.key_refused && first ? now : now + pause;
   news.problem = what.why;
 }
 
@@ -97,7 +98,7 @@ std::vector<poll_state> poll_lines(cloud of, time_point now) {
   case cloud::azure:
     return {{.about = topic::azure_events, .due = now, .key_from = topic::azure_name}};
   case cloud::none:
-  case cloud::automatic:
+  case cloud::auto_:
     break;
   }
   return {};

@@ -60,7 +60,7 @@ struct poll_state {
   std::string risk{};                          ///< as last told
 };
 
-/// The lines of questions to ask of a cloud, side by side; none of `none` and `automatic`.
+/// The lines of questions to ask of a cloud, side by side; none of `none` and `auto_`.
 std::vector<poll_state> poll_lines(cloud of, poll_state::time_point now);
 
 struct poll {

@@ -89,6 +89,7 @@ public:
   explicit reader(const job_specification& job) : name_("the job"), whole_(false) {
     draft_.job = job;
     draft_.planning_interval = std::chrono::milliseconds(job.planning_interval_ms);
+    draft_.checkpoint_every = {job.checkpoint_every, std::chrono::milliseconds(job.checkpoint_every_ms)};
   }
 
   /// "section.key=value": as if the file said so.
@@ -145,6 +146,8 @@ public:
       check_use(known);
     return draft_.job;
   }
+
+  bool given(std::string_view path) const { return static_cast<bool>(root_.at_path(path)); }
 
 private:
   [[noreturn]] void fail(const std::string& problem, const toml::source_region& where = {}) const {
@@ -276,7 +279,17 @@ private:
     target = *duration;
   }
 
-  bool given(std::string_view path) const { return static_cast<bool>(root_.at_path(path)); }
+  void assign(steps_or_time& target, const std::string& path, const toml::node& value) {
+    if (value.is_string()) {
+      target.steps = 0;
+      assign(target.time, path, value);
+    } else if (value.is_integer()) {
+      target.time = {};
+      assign(target.steps, path, value);
+    } else {
+      wrong_type(path, value, "a number of steps, or a duration such as \"30m\"");
+    }
+  }
 
   void fill_defaults() {
     auto& job = draft_.job;
@@ -291,6 +304,8 @@ private:
       fail_at("keepers.feed", "keepers.feed is \"" + shown(draft_.keeper_feed) + "\", must be \"snapshot\"");
     if (given("planning.interval"))
       job.planning_interval_ms = static_cast<std::uint64_t>(draft_.planning_interval.count());
+    job.checkpoint_every = draft_.checkpoint_every.steps;
+    job.checkpoint_every_ms = static_cast<std::uint64_t>(draft_.checkpoint_every.time.count());
     if (whole_ && !given("parallel.virtual_replicas")) {
       job.virtual_replicas = 8;
       while (job.micro_batch > 0 && job.virtual_replicas > 1 && job.micro_batches() % job.virtual_replicas != 0)
@@ -404,6 +419,20 @@ job_specification parse_job(std::string_view text, std::string_view name, const 
   for (const auto& x : overrides)
     result.override_with(x);
   return result.read();
+}
+
+bool is_given(std::string_view key, const std::filesystem::path& file, const job_overrides& overrides) {
+  auto result =
+      file.empty() ? reader(job_specification{}) : reader(contents_of(file, max_job_file_bytes), file.string());
+  for (const auto& x : overrides)
+    result.override_with(x);
+  return result.given(key);
+}
+
+std::uint64_t schedule_start(const optimizer_specification& before, const optimizer_specification& now,
+                             std::uint64_t steps) {
+  const bool same = before.schedule == now.schedule && before.warmup_steps == now.warmup_steps;
+  return same ? before.schedule_from : steps;
 }
 
 job_specification with_overrides(const job_specification& job, const job_overrides& overrides) {

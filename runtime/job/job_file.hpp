@@ -38,6 +38,13 @@ job_specification parse_job(std::string_view text, std::string_view name, const 
 /// A job that is not from a file, changed. Throws job_file_error.
 job_specification with_overrides(const job_specification& job, const job_overrides& overrides);
 
+/// Whether the file (its path may be empty) or the changes have the key, "job.steps". Throws job_file_error.
+bool is_given(std::string_view key, const std::filesystem::path& file, const job_overrides& overrides);
+
+/// Where the schedule begins of a job that goes on after so many steps: another one there, the same where it did.
+std::uint64_t schedule_start(const optimizer_specification& before, const optimizer_specification& now,
+                             std::uint64_t steps);
+
 /// The keys of that kind in which the jobs differ: "batch.global (32, was 16)".
 std::vector<std::string> changed_keys(const job_specification& from, const job_specification& to, on_resume of);
 

@@ -8,8 +8,6 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <stdexcept>
 #include <thread>
@@ -32,7 +30,9 @@ std::string refusal_in(const http_answer& x) {
   const auto* all = bad ? nullptr : said.if_object();
   const auto* text = all ? all->if_contains("error") : nullptr;
   const auto line = text && text->is_string() ? std::string(text->as_string()) : x.body;
-  return "HTTP status " + std::to_string(x.status) + ", " + printable(line.substr(0, 200));
+  const bool is_full = line.find("database space exceeded") != line.npos;
+  return "HTTP status " + std::to_string(x.status) + ", " + printable(line.substr(0, 200)) +
+         (is_full ? ": compact it (`etcdctl compact`, `etcdctl defrag`), then `etcdctl alarm disarm`" : "");
 }
 
 // Read for each connection, so that certificates can be replaced.
@@ -133,27 +133,6 @@ boost::json::object etcd_client::ask(const std::string& path, const boost::json:
       throw std::runtime_error(problem);
     std::this_thread::sleep_for(pause);
   }
-}
-
-std::string to_base64(std::string_view bytes) {
-  std::string result((bytes.size() + 2) / 3 * 4 + 1, '\0');
-  const auto* from = reinterpret_cast<const unsigned char*>(bytes.data());
-  const auto size =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(result.data()), from, static_cast<int>(bytes.size()));
-  result.resize(static_cast<std::size_t>(size));
-  return result;
-}
-
-std::string from_base64(std::string_view text) {
-  std::string result(text.size() / 4 * 3 + 1, '\0');
-  const auto* from = reinterpret_cast<const unsigned char*>(text.data());
-  const auto size =
-      EVP_DecodeBlock(reinterpret_cast<unsigned char*>(result.data()), from, static_cast<int>(text.size()));
-  const auto padding = text.size() - std::min(text.find('='), text.size());
-  if (size < 0 || text.size() % 4 != 0 || padding > 2)
-    throw std::runtime_error("a value of etcd is not in base64");
-  result.resize(static_cast<std::size_t>(size) - padding);
-  return result;
 }
 
 } // namespace parcae

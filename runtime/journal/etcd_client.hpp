@@ -56,9 +56,4 @@ private:
   std::unique_ptr<http_client> client_; ///< of members_[at_]; null: none yet
 };
 
-std::string to_base64(std::string_view bytes);
-
-/// Throws std::runtime_error if it is none.
-std::string from_base64(std::string_view text);
-
 } // namespace parcae

@@ -1,5 +1,6 @@
 #include "runtime/journal/etcd_journal.hpp"
 
+#include "protocols/base/digest.hpp"
 #include "protocols/base/printable.hpp"
 
 #include <boost/json/array.hpp>
@@ -38,8 +39,9 @@ std::string bytes_in(const json::object& x, std::string_view name) {
   if (!found)
     return {};
   if (const auto* text = found->if_string())
-    return from_base64(std::string_view(text->data(), text->size()));
-  throw std::runtime_error("etcd answers a " + std::string(name) + " that is no text");
+    if (auto bytes = from_base64(std::string_view(text->data(), text->size())))
+      return std::move(*bytes);
+  throw std::runtime_error("etcd answers a " + std::string(name) + " that is no text in base64");
 }
 
 std::vector<const json::object*> keys_in(const json::object& range) {
@@ -157,15 +159,18 @@ private:
       if (const auto leaders = keys_in(found); !leaders.empty()) {
         if (!standby_)
           throw rival{bytes_in(*leaders.front(), "value")};
+        is_hindered_ = false;
         return false;
       }
       return stand();
     } catch (const rival& x) {
       throw std::runtime_error("another manager leads (" + printable(x.who, 200) +
                                "): end it, or start this one with --standby");
-    } catch (const std::exception&) {
+    } catch (const std::exception& e) {
       if (!standby_)
         throw;
+      if (!std::exchange(is_hindered_, true))
+        told_.waits(e.what());
       return false;
     }
   }
@@ -227,6 +232,7 @@ private:
   const lead_listener told_;
   const lead_limits limits_;
   etcd_client client_;               ///< of the thread
+  bool is_hindered_ = false;         ///< since it last saw that somebody leads
   std::int64_t lease_ = 0;           ///< 0: none
   std::int64_t revision_ = 0;        ///< of the key by which it leads; set before told_.leads
   steady_clock::time_point renewed_; ///< when the last renewal was asked for

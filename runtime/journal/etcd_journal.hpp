@@ -23,10 +23,12 @@ struct lead_limits {
   std::chrono::milliseconds campaign{500}; ///< from one look at whether somebody leads to the next
 };
 
-/// Each is called at most once, on a thread of its own, and must be quick.
+/// Called on a thread of its own; must be quick.
 struct lead_listener {
-  std::function<void()> leads;                 ///< from now on
-  std::function<void(std::string why)> failed; ///< it does not, or no longer; one line
+  std::function<void()> leads;                 ///< from now on; at most once
+  std::function<void(std::string why)> failed; ///< it does not, or no longer; one line; at most once
+  /// One that stands by could not lead although nobody else does, or could not ask: one line, once until it could.
+  std::function<void(std::string why)> waits;
 };
 
 class etcd_leadership {

@@ -2,8 +2,12 @@
 
 #include "protocols/base/durable_file.hpp"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -14,9 +18,29 @@ namespace {
 
 constexpr int layout = 1; ///< user_version of the database
 
+/// Makes the database's file for its owner alone, before SQLite would make it for whom the umask says: it has the
+/// cluster's key. SQLite gives the files beside it the same mode; older builds left them open to others. An existing
+/// file is not opened here: closing it would give up SQLite's locks.
+void make_private(const std::filesystem::path& file) {
+  const auto fail = [](const std::string& what) {
+    throw std::runtime_error("the journal " + what + ": " + std::system_category().message(errno));
+  };
+  if (const int made = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); made >= 0)
+    ::close(made);
+  else if (errno != EEXIST)
+    fail(file.string() + " cannot be made");
+  for (const auto* suffix : {"", "-wal", "-shm"}) {
+    const auto each = file.string() + suffix;
+    struct stat now {};
+    if (::stat(each.c_str(), &now) == 0 && (now.st_mode & 077) != 0 && ::chmod(each.c_str(), 0600) != 0)
+      fail(each + " can be read by others, and is not ours to close to them");
+  }
+}
+
 class sqlite_journal final : public journal_store {
 public:
   explicit sqlite_journal(std::filesystem::path file) : file_(std::move(file)) {
+    make_private(file_);
     sqlite3* opened = nullptr;
     const auto problem = sqlite3_open_v2(file_.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
     database_.reset(opened);

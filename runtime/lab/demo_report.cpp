@@ -170,14 +170,16 @@ std::string text_of(const demo_result& x) {
   out += fmt::format("stall {:.0f} ms (median), {:.0f} ms (worst); loss seen after {:.1f} ms (median); goodput {}\n",
                      percentile(stalls, 0.5), percentile(stalls, 1), percentile(x.tally.detect_ms, 0.5),
                      goodput ? fmt::format("{:.0f} %", 100 * *goodput) : "unknown");
-  out += fmt::format("planned for {} in {} decisions; stall predicted over measured (median):", x.policy,
-                     d.decision_count);
+  out += fmt::format("{} decisions by {}; stall predicted / measured (median, of how many changes):", d.decision_count,
+                     x.policy);
   for (const auto* kind : kinds) {
     const auto [ratio, count] = prediction_ratio(d, kind);
     out += fmt::format("{} {} {:.2f} ({})", kind == kinds[0] ? "" : ",", kind, ratio, count);
   }
   const auto anew = std::ranges::count_if(d.changes, [](const auto& c) { return !went_as_planned(c); });
-  out += fmt::format("; not of {} planned again or after waiting\n", anew);
+  if (anew > 0)
+    out += fmt::format("; {} left out: planned again on the way, or had to wait for instances", anew);
+  out += '\n';
   out += fmt::format("final loss {:.4f}\nparameters  {}\nundisturbed {}\n{}\n", d.loss, d.parameters_sha256,
                      x.undisturbed.parameters_sha256, x.identical() ? "identical" : "DIFFERENT");
   return out;

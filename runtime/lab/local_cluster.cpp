@@ -38,16 +38,16 @@ local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::pa
   start_manager(to_string(ground_.manager));
 }
 
-std::filesystem::path local_cluster::bundle(const std::string& role) const {
-  return ground_.bundles.empty() ? std::filesystem::path() : ground_.bundles / (role + ".pem");
+std::filesystem::path local_cluster::bundle(const std::string& name) const {
+  return ground_.bundles.empty() ? std::filesystem::path() : ground_.bundles / (name + ".pem");
 }
 
-child_process local_cluster::start(const std::string& name, std::vector<std::string> command, const std::string& role,
+child_process local_cluster::start(const std::string& name, std::vector<std::string> command,
                                    const std::filesystem::path& output) {
   auto all = ground_.before ? ground_.before(name) : std::vector<std::string>();
   all.insert(all.end(), std::make_move_iterator(command.begin()), std::make_move_iterator(command.end()));
   if (!ground_.bundles.empty())
-    all.insert(all.end(), {"--bundle", bundle(role).string()});
+    all.insert(all.end(), {"--bundle", bundle(name).string()});
   return child_process({std::move(all), output, logs_ / (name + ".log")});
 }
 
@@ -56,7 +56,7 @@ void local_cluster::start_manager(const std::string& listen) {
   manager_ = std::make_unique<child_process>(
       start("manager",
             {(programs_ / "parcae").string(), "manager", "--listen", listen, "--state", (logs_ / "manager").string()},
-            "manager", output));
+            output));
   where_ = listening_address(output, *manager_);
   reconnect();
 }
@@ -73,7 +73,7 @@ void local_cluster::start_node(const std::string& name, const std::vector<std::s
   if (!tells_machine_)
     all.push_back("--own-machine");
   all.insert(all.end(), arguments.begin(), arguments.end());
-  nodes_.insert_or_assign(name, start(name, std::move(all), "node", logs_ / (name + ".log")));
+  nodes_.insert_or_assign(name, start(name, std::move(all), logs_ / (name + ".log")));
 }
 
 void local_cluster::start_keeper(const std::string& name) {

@@ -23,7 +23,7 @@ public:
 /// Where a cluster runs: by default on loopback, on a free port, without certificates.
 struct cluster_ground {
   address manager{"127.0.0.1", 0}; ///< listens there
-  std::filesystem::path bundles;   ///< what `parcae init` made
+  std::filesystem::path bundles;   ///< NAME.pem for manager, operator and each node; empty: none
   /// What the command of the manager ("manager") or of a node begins with.
   std::function<std::vector<std::string>(const std::string& name)> before;
 };
@@ -49,7 +49,7 @@ public:
   bool has(const std::string& name) const { return nodes_.contains(name); }
   child_process& manager() { return *manager_; }
   const address& where() const { return where_; }
-  manager_access access() const { return {where_, bundle("client")}; }
+  manager_access access() const { return {where_, bundle("operator")}; }
 
   /// The manager was killed: starts another with its memory, at its address.
   void restart_manager();
@@ -65,9 +65,8 @@ public:
 
 private:
   void start_manager(const std::string& listen);
-  child_process start(const std::string& name, std::vector<std::string> command, const std::string& role,
-                      const std::filesystem::path& output);
-  std::filesystem::path bundle(const std::string& role) const;
+  child_process start(const std::string& name, std::vector<std::string> command, const std::filesystem::path& output);
+  std::filesystem::path bundle(const std::string& name) const;
 
   const cluster_ground ground_;
   bool tells_machine_ = false;

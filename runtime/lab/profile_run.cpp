@@ -37,7 +37,7 @@ job_specification endless(job_specification job, std::uint32_t width, std::uint3
   job.evaluate_every = 0;
   job.patience = 0;
   job.min_delta = 0;
-  job.checkpoint_every = 0;
+  job.checkpoint_every = job.checkpoint_every_ms = 0;
   job.resume = {};
   return job;
 }

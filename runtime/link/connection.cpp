@@ -9,7 +9,7 @@ using boost::asio::awaitable;
 connection::connection(boost::asio::io_context& io, boost::asio::ip::tcp::socket to, link_side side,
                        std::shared_ptr<const credentials> shown) :
     secure_socket(std::move(to), side, std::move(shown)),
-    caf(io), gate(side) {}
+    caf(io) {}
 
 awaitable<std::string> connection::secure() {
   if (auto problem = co_await secure_socket::secure(); !problem.empty() || !peer)
@@ -18,6 +18,25 @@ awaitable<std::string> connection::secure() {
   if (is_manager != (here == link_side::dialled))
     co_return "it is " + to_string(*peer) + (is_manager ? ", which dials nobody" : ", and not the manager");
   co_return std::string();
+}
+
+namespace {
+
+speaker speaker_at(link_side here, const std::optional<identity>& peer) {
+  if (here == link_side::dialled)
+    return speaker::manager;
+  if (!peer)
+    return speaker::anyone;
+  return joins(peer->role) ? speaker::member : speaker::client; // a manager dials nobody
+}
+
+} // namespace
+
+void connection::open(double questions) {
+  const auto there = speaker_at(here, peer);
+  gate.emplace(here, most_message_bytes(there));
+  talk.emplace(here, there);
+  allowed.emplace(questions);
 }
 
 void connection::close() {

@@ -3,7 +3,8 @@
 // One connection of the hub: the network on one side, CAF on the other. All on the hub's thread.
 
 #include "protocols/trust/secure_socket.hpp"
-#include "runtime/link/frame_gate.hpp"
+#include "runtime/link/allowance.hpp"
+#include "runtime/link/conversation.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -34,21 +35,26 @@ public:
 
   /// As secure_socket's; also says so if the other side may not be there: only the manager is dialled, by all others.
   boost::asio::awaitable<std::string> secure();
+  /// It is known who is there: from now on bytes may be passed on. `questions`: per second.
+  void open(double questions);
   /// At once; whatever is under way fails.
   void close();
 
   std::optional<boost::asio::ip::tcp::resolver> resolver; ///< while dialling
   boost::asio::local::stream_protocol::socket caf;        ///< the end here of the socket pair
-  frame_gate gate;
-  std::string step;                               ///< what it is waited for, for the log
-  std::chrono::milliseconds due = no_limit;       ///< end of the step, on the hub's clock
-  std::chrono::milliseconds write_due = no_limit; ///< end of what is being written
-  std::string node;                               ///< that it says to be
-  bool trusted = false;                           ///< went through the gate
-  bool expired = false;                           ///< was closed since a limit passed
-  bool over = false;                              ///< was closed
-  bool peer_ended = false;                        ///< nothing more comes in
-  bool caf_ended = false;                         ///< nothing more goes out
+  std::optional<frame_gate> gate;                         ///< of what comes in; from open() on, as the next three
+  std::optional<conversation> talk;                       ///< what was said
+  std::optional<allowance> allowed;                       ///< how much may be
+  outgoing speech;                                        ///< of what goes out
+  std::string step;                                       ///< what it is waited for, for the log
+  std::chrono::milliseconds due = no_limit;               ///< end of the step, on the hub's clock
+  std::chrono::milliseconds write_due = no_limit;         ///< end of what is being written
+  std::string node;                                       ///< that it says to be
+  bool trusted = false;                                   ///< went through the gate
+  bool expired = false;                                   ///< was closed since a limit passed
+  bool over = false;                                      ///< was closed
+  bool peer_ended = false;                                ///< nothing more comes in
+  bool caf_ended = false;                                 ///< nothing more goes out
 };
 
 } // namespace parcae

@@ -19,23 +19,13 @@ struct wire_header {
 };
 static_assert(sizeof(wire_header) == frame_header::size);
 
-// "SpawnServ" as CAF writes names: six bits a character. Each side asks the other's for it on a new connection.
-constexpr std::uint64_t name_of(std::string_view text) {
-  constexpr std::string_view alphabet = " 0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
-  std::uint64_t result = 0xF;
-  for (const auto c : text)
-    result = result << 6 | alphabet.find(c);
-  return result;
-}
-constexpr std::uint64_t spawn_server = name_of("SpawnServ");
-
 std::string problem_of_message(const frame_header& x) {
   if (x.payload_bytes == 0 || x.destination == 0)
     return "a message without content or receiver";
   if ((x.flags & frame_header::select_connection) != 0)
     return "a message with a flag of handshakes";
-  if ((x.flags & frame_header::named_receiver) != 0 && x.destination != spawn_server)
-    return "a message to a name that is not for others";
+  if ((x.flags & frame_header::named_receiver) != 0)
+    return "a message to a name, which nobody here has for others";
   return {};
 }
 
@@ -80,14 +70,14 @@ std::vector<char> encode_header(const frame_header& x) {
   return result;
 }
 
-std::string problem_of(const frame_header& x, link_side here, bool first) {
+std::string problem_of(const frame_header& x, link_side here, bool first, std::size_t most_payload_bytes) {
   const auto handshake = here == link_side::accepted ? frame_kind::client_handshake : frame_kind::server_handshake;
   if (x.kind > frame_kind::heartbeat || x.padding != 0 || x.flags > 3)
     return "not a frame";
   if (first && x.kind != handshake)
     return "no handshake";
   const bool shakes_hands = x.kind == frame_kind::server_handshake || x.kind == frame_kind::client_handshake;
-  if (x.payload_bytes > (shakes_hands ? most_handshake_bytes : most_payload_bytes))
+  if (x.payload_bytes > (x.kind == frame_kind::direct_message ? most_payload_bytes : most_small_bytes))
     return "a frame of " + std::to_string(x.payload_bytes) + " bytes";
   if (shakes_hands && !first && x.kind == frame_kind::server_handshake)
     return "a second handshake";
@@ -128,7 +118,7 @@ std::string frame_gate::pass(std::span<const char> bytes, std::vector<char>& out
       return {};
     const auto header = decode_header(kept_);
     if (wanted == frame_header::size) {
-      if (auto problem = problem_of(header, here_, !opened_); !problem.empty())
+      if (auto problem = problem_of(header, here_, !opened_, most_payload_bytes_); !problem.empty())
         return problem;
       if (!opened_)
         kept_.reserve(wanted + header.payload_bytes); // small, and exact
@@ -140,7 +130,7 @@ std::string frame_gate::pass(std::span<const char> bytes, std::vector<char>& out
     opened_ = true;
     out.insert(out.end(), kept_.begin(), kept_.end());
     kept_.clear();
-    if (kept_.capacity() > most_handshake_bytes) // a large frame is rare
+    if (kept_.capacity() > most_small_bytes) // a large frame is rare
       kept_.shrink_to_fit();
   }
   return {};

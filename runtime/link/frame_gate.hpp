@@ -29,7 +29,7 @@ enum class frame_kind : std::uint8_t {
 /// The first 32 bytes of a frame, big-endian there.
 struct frame_header {
   static constexpr std::size_t size = 32;
-  static constexpr std::uint8_t named_receiver = 1;    ///< `destination` is a name in CAF's registry
+  static constexpr std::uint8_t named_receiver = 1;    ///< `destination` is a name in CAF's registry; never let through
   static constexpr std::uint8_t select_connection = 2; ///< of a client handshake: send to me over this connection
 
   frame_kind kind = frame_kind::heartbeat;
@@ -45,19 +45,19 @@ struct frame_header {
 frame_header decode_header(std::span<const char> bytes);
 std::vector<char> encode_header(const frame_header& x);
 
-/// Most bytes of a payload: of a handshake, and of what comes after it.
-inline constexpr std::size_t most_handshake_bytes = 16 * 1024;
-inline constexpr std::size_t most_payload_bytes = 8 * 1024 * 1024;
+/// Most bytes of a payload that is not a message's.
+inline constexpr std::size_t most_small_bytes = 16 * 1024;
 
 /// Empty if a frame may begin so, else what is wrong. `first`: nothing was let through on this connection before.
-std::string problem_of(const frame_header& x, link_side here, bool first);
+/// `most_payload_bytes`: of a message.
+std::string problem_of(const frame_header& x, link_side here, bool first, std::size_t most_payload_bytes);
 
 class frame_gate {
 public:
   /// Says what is wrong with a payload of the size that its header says; empty: nothing.
   using payload_check = std::function<std::string(const frame_header&, std::span<const char> payload)>;
 
-  explicit frame_gate(link_side here) : here_(here) {}
+  frame_gate(link_side here, std::size_t most_payload_bytes) : here_(here), most_payload_bytes_(most_payload_bytes) {}
 
   /// Takes what came in, appends to `out` the frames that are whole, and keeps the rest: at most one frame. Returns
   /// what is wrong, or nothing; after a problem nothing more may be passed.
@@ -71,6 +71,7 @@ public:
 
 private:
   link_side here_;
+  std::size_t most_payload_bytes_;
   std::vector<char> kept_; ///< the begin of a frame
   bool opened_ = false;
 };

@@ -4,7 +4,6 @@
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/duration.hpp"
 #include "runtime/link/connection.hpp"
-#include "runtime/link/payload_check.hpp"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -32,8 +31,8 @@ using std::chrono::milliseconds;
 using stream_protocol = boost::asio::local::stream_protocol;
 
 constexpr milliseconds beat = 100ms;
+constexpr double unlimited = 1e9; ///< questions a second, of the manager's
 constexpr milliseconds accept_pause = 100ms;
-constexpr milliseconds aftermath = 10'000ms; ///< until another certificate may be of a node that was connected
 constexpr milliseconds name_limit = 5'000ms; ///< on top of a dial's, for a name that is not resolved
 
 bool is_exhausted(const error_code& x) {
@@ -50,7 +49,7 @@ struct hub::acceptor {
 
 hub::hub(const link_options& x) : options_(x), pulse_(io_) {
   if (has_bundle())
-    own_ = std::make_shared<credentials>(options_.bundle);
+    read_bundle();
   start(watch());
   thread_ = std::thread([this] { run(); });
 }
@@ -113,12 +112,18 @@ void hub::serve(caf::actor_system* x) {
   });
 }
 
+void hub::read_bundle() {
+  own_ = std::make_shared<credentials>(options_.bundle, own_.get());
+  const lock held(mutex_);
+  self_ = own_->self();
+}
+
 std::string hub::read_bundle_again() {
   if (!has_bundle())
     return {};
   return on_thread([&]() -> std::string {
     try {
-      own_ = std::make_shared<credentials>(options_.bundle);
+      read_bundle();
     } catch (const std::runtime_error& e) {
       return e.what();
     }
@@ -133,10 +138,7 @@ std::string hub::read_bundle_again() {
 }
 
 std::optional<identity> hub::identity_of(const caf::node_id& x) const {
-  const auto key = caf::to_string(x);
-  const lock held(mutex_);
-  const auto at = directory_.find(key);
-  return at == directory_.end() ? std::nullopt : std::optional(at->second);
+  return nodes_.identity_of(caf::to_string(x));
 }
 
 // --- limits
@@ -146,6 +148,27 @@ milliseconds hub::by(milliseconds limit) const {
   return awake_ + limit + beat;
 }
 
+void hub::end_those_out_of_time() {
+  std::vector<connection_ptr> late, ended;
+  const auto today = std::chrono::system_clock::now();
+  for (const auto* all : {&strangers_, &members_})
+    for (const auto& x : *all)
+      if (std::min(x->due, x->write_due) <= awake_)
+        late.push_back(x);
+      else if (x->peer && x->peer->ends <= today)
+        ended.push_back(x);
+  for (const auto& x : late) {
+    x->expired = true;
+    if (!x->step.empty())
+      refuse(*x, "it did not " + x->step + " in time");
+    else if (x->write_due <= awake_)
+      spdlog::warn("closed the connection to {}: it takes nothing more", x->name());
+    end(*x);
+  }
+  for (const auto& x : ended)
+    refuse(*x, "its certificate has ended");
+}
+
 awaitable<void> hub::watch() {
   for (;;) {
     const auto before = std::chrono::steady_clock::now();
@@ -153,19 +176,8 @@ awaitable<void> hub::watch() {
     co_await pulse_.async_wait(as_result);
     const auto passed = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - before);
     awake_ += std::min(passed, 2 * beat);
-    std::vector<connection_ptr> late;
-    for (const auto* all : {&strangers_, &members_})
-      std::ranges::copy_if(*all, std::back_inserter(late),
-                           [&](const auto& x) { return std::min(x->due, x->write_due) <= awake_; });
-    for (const auto& x : late) {
-      x->expired = true;
-      if (!x->step.empty())
-        refuse(*x, "it did not " + x->step + " in time");
-      else if (x->write_due <= awake_)
-        spdlog::warn("closed the connection to {}: it takes nothing more", x->name());
-      end(*x);
-    }
-    std::erase_if(nodes_, [&](const auto& x) { return !x.second.by && x.second.free_from <= awake_; });
+    end_those_out_of_time();
+    nodes_.expire(awake_);
     if (ending_ && members_.empty()) {
       io_.stop();
       co_return;
@@ -185,8 +197,8 @@ bool hub::drop_oldest_stranger(const connection* but) {
 void hub::refuse(connection& x, const std::string& why) {
   if (!x.over)
     if (const auto left_out = refusals_.admit(std::chrono::steady_clock::now()))
-      spdlog::warn("refused a connection {} {}: {}{}", x.here == link_side::accepted ? "from" : "to", x.name(), why,
-                   *left_out);
+      spdlog::warn("{} {} {}: {}{}", x.trusted ? "closed the connection" : "refused a connection",
+                   x.here == link_side::accepted ? "from" : "to", x.name(), why, *left_out);
   end(x);
 }
 
@@ -199,22 +211,11 @@ void hub::trust(connection& x) {
     members_.splice(members_.end(), strangers_, at);
 }
 
-// What it said may still be under way inside CAF: nobody else takes its place before that was read.
-void hub::forget_node(connection& x) {
-  const auto at = nodes_.find(x.node);
-  if (at == nodes_.end() || at->second.by != &x)
-    return;
-  at->second.by = nullptr;
-  at->second.free_from = by(aftermath);
-  const lock held(mutex_);
-  directory_.erase(x.node);
-}
-
 void hub::end(connection& x) {
   if (std::exchange(x.over, true))
     return;
   x.close();
-  forget_node(x);
+  nodes_.release(x.node, &x, awake_);
   const auto is_it = [&](const auto& y) { return y.get() == &x; };
   std::erase_if(strangers_, is_it); // whoever calls holds it
   std::erase_if(members_, is_it);
@@ -240,7 +241,7 @@ hub::listener hub::listen(const std::string& host, std::uint16_t port, arrival o
       start(accept(x));
       return {number, x->socket.local_endpoint().port(), {}};
     } catch (const boost::system::system_error& e) {
-      return {0, 0, e.code().message()};
+      return {0, 0, problem_of_listening(e.code())};
     }
   });
 }
@@ -339,7 +340,7 @@ hub::dialled hub::dial(const std::string& host, std::uint16_t port) {
   if (answer.wait_for(options_.dial + options_.settle + name_limit) == std::future_status::ready)
     return answer.get();
   state->abandoned = true;
-  return {-1, true, false, "the name " + host + " is not resolved"};
+  return {-1, true, false, "the name " + host + " is not resolved in time"};
 }
 
 awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t port,
@@ -354,7 +355,7 @@ awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t por
   x->resolver.emplace(io_);
   auto [unknown, found] = co_await x->resolver->async_resolve(host, std::to_string(port), as_result);
   if (unknown || x->over)
-    co_return fail(unknown.message());
+    co_return fail("the name " + host + " is not resolved: " + unknown.message());
   for (const auto& entry : found)
     if (const auto problem = problem_of_place(entry.endpoint(), has_bundle()); !problem.empty())
       co_return fail(problem, true);
@@ -387,6 +388,7 @@ awaitable<void> hub::reach(connection_ptr x, std::string host, std::uint16_t por
 // --- between
 
 void hub::pump(const connection_ptr& x, std::vector<char> first) {
+  x->open(x->here == link_side::accepted ? options_.questions : unlimited);
   start(inbound(x, std::move(first)));
   start(outbound(x));
 }
@@ -408,9 +410,10 @@ awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
     if (!system_ || x->caf_ended)
       continue; // nobody is there to hear it
     checked.clear();
-    if (const auto problem = x->gate.pass(std::span(piece.data(), size), checked, check_of_x); !problem.empty())
+    const auto heard = x->talk->heard();
+    if (const auto problem = x->gate->pass(std::span(piece.data(), size), checked, check_of_x); !problem.empty())
       co_return refuse(*x, problem);
-    if (!x->trusted && x->gate.opened())
+    if (!x->trusted && x->gate->opened())
       trust(*x);
     if (!checked.empty())
       co_await boost::asio::async_write(x->caf, boost::asio::buffer(checked), as_result);
@@ -418,10 +421,16 @@ awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
       co_return;
     if (checked.capacity() > 2 * link_piece)
       checked.shrink_to_fit();
+    if (const auto pause = x->allowed->take(std::chrono::steady_clock::now(), x->talk->heard() - heard); pause > 0ms) {
+      boost::asio::steady_timer turn(io_, pause);
+      co_await turn.async_wait(as_result);
+      if (x->over)
+        co_return;
+    }
   }
   // CAF reads what it was given, then the end, and closes its side.
   x->peer_ended = true;
-  forget_node(*x);
+  nodes_.release(x->node, x.get(), awake_);
   if (x->caf_ended)
     co_return end(*x);
   error_code ignored;
@@ -430,7 +439,7 @@ awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
 }
 
 awaitable<void> hub::outbound(connection_ptr x) {
-  std::vector<char> piece(link_piece);
+  std::vector<char> piece(link_piece), said;
   bool gone = false; ///< the peer takes nothing more
   for (;;) {
     const auto [ended, size] = co_await x->caf.async_read_some(boost::asio::buffer(piece), as_result);
@@ -440,8 +449,10 @@ awaitable<void> hub::outbound(connection_ptr x) {
       break;
     if (gone)
       continue;
+    said.clear();
+    x->speech.pass(system_, std::span(piece.data(), size), said, *x->talk);
     x->write_due = by(options_.write);
-    gone = !co_await x->write(std::as_bytes(std::span(piece.data(), size)));
+    gone = !co_await x->write(std::as_bytes(std::span(said)));
     x->write_due = connection::no_limit;
     if (x->over)
       co_return;
@@ -449,7 +460,7 @@ awaitable<void> hub::outbound(connection_ptr x) {
       say_goodbye_by(*x);
   }
   x->caf_ended = true;
-  forget_node(*x);
+  nodes_.release(x->node, x.get(), awake_);
   error_code ignored;
   x->caf.close(ignored); // CAF waits for it
   if (x->peer_ended)
@@ -465,25 +476,12 @@ void hub::say_goodbye_by(connection& x) {
 }
 
 std::string hub::check(connection& x, const frame_header& header, std::span<const char> payload) {
-  auto verdict = check_payload(*system_, header, payload);
-  if (!verdict.problem.empty() || header.kind > frame_kind::client_handshake)
-    return verdict.problem;
-  if (!verdict.node)
-    return "a handshake of nobody";
-  const auto node = caf::to_string(verdict.node);
-  if (!x.node.empty())
-    return node == x.node ? "" : "a handshake as another node than before";
-  auto& known = nodes_[node];
-  if (known.by)
-    return "it says to be a node that another connection is of";
-  if (known.free_from != milliseconds::max() && known.who != x.peer)
-    return "it says to be a node that was " + (known.who ? to_string(*known.who) : "another") + " a moment ago";
-  known = {&x, x.peer};
-  x.node = node;
-  if (x.peer) {
-    const lock held(mutex_);
-    directory_[node] = *x.peer;
-  }
+  if (auto problem = x.talk->hear(*system_, header, payload); !problem.empty() || !x.node.empty())
+    return problem;
+  auto node = caf::to_string(x.talk->node()); // it was its handshake
+  if (auto problem = nodes_.claim(node, &x, x.peer); !problem.empty())
+    return problem;
+  x.node = std::move(node);
   return {};
 }
 

@@ -8,10 +8,10 @@
 // Each step has a limit, counted while this process runs: one that stood still has not used up its peers' time.
 
 #include "protocols/base/line_limit.hpp"
-#include "protocols/base/locks.hpp"
 #include "protocols/trust/credentials.hpp"
 #include "runtime/link/frame_gate.hpp"
 #include "runtime/link/link.hpp"
+#include "runtime/link/node_claims.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -64,6 +64,12 @@ public:
   /// Who a node of CAF is, as the certificate of its connection says; empty: there is none. Any thread.
   std::optional<identity> identity_of(const caf::node_id& x) const;
 
+  /// See problem_of_end. Any thread.
+  std::string certificate_problem() const {
+    const lock held(mutex_);
+    return self_ ? problem_of_end(*self_, std::chrono::system_clock::now()) : std::string();
+  }
+
   bool has_bundle() const { return !options_.bundle.empty(); }
   /// Reads the bundle again, and ends the connections of who is revoked. Returns what is wrong, in one line: then all
   /// stays as it was.
@@ -72,13 +78,7 @@ public:
 private:
   struct acceptor;
 
-  /// Of a node of CAF: which connection it is of, and for a while after that whose it was.
-  struct claim {
-    connection* by = nullptr; ///< null: it has ended
-    std::optional<identity> who;
-    std::chrono::milliseconds free_from = std::chrono::milliseconds::max();
-  };
-
+  void read_bundle();
   void run();
   void start(boost::asio::awaitable<void> x);
   template <class Function>
@@ -91,6 +91,7 @@ private:
   boost::asio::awaitable<void> inbound(connection_ptr x, std::vector<char> first);
   boost::asio::awaitable<void> outbound(connection_ptr x);
   boost::asio::awaitable<void> watch();
+  void end_those_out_of_time();
   std::chrono::milliseconds by(std::chrono::milliseconds limit) const;
 
   int pair_for(connection& x);
@@ -113,11 +114,11 @@ private:
   std::map<std::uint64_t, std::shared_ptr<acceptor>> acceptors_;
   std::list<connection_ptr> strangers_;    ///< accepted, and not yet through the gate; oldest first
   std::list<connection_ptr> members_;      ///< the others
-  std::map<std::string, claim> nodes_;     ///< who says to be which node of CAF
+  node_claims nodes_;                      ///< who says to be which node of CAF
   std::shared_ptr<const credentials> own_; ///< null: plain TCP, on loopback
   line_limit refusals_;
   mutable mutex mutex_;
-  std::map<std::string, identity> directory_ GUARDED_BY(mutex_); ///< of nodes_ with a connection
+  std::optional<identity> self_ GUARDED_BY(mutex_); ///< of own_
   std::thread thread_; ///< the only one that touches the fields above, but for the guarded, once it runs
 };
 

@@ -153,6 +153,10 @@ std::string network_side::read_bundle_again() {
   return hub_->read_bundle_again();
 }
 
+std::string network_side::certificate_problem() const {
+  return hub_->certificate_problem();
+}
+
 peer_lookup network_side::peers() const {
   if (!hub_->has_bundle())
     return nullptr;

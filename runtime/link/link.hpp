@@ -26,6 +26,7 @@ struct link_options {
   std::chrono::milliseconds first_frame{5'000}; ///< from then on, until its handshake with CAF
   std::chrono::milliseconds write{10'000};      ///< of at most 16 KiB
   std::chrono::milliseconds goodbye{1'000};     ///< from one side's end of a connection to the other's
+  double questions = 200;                       ///< a second that whoever connected may ask; more wait
   std::size_t strangers = 256;                  ///< connections not through the gate; more: the oldest is closed
 };
 
@@ -44,6 +45,8 @@ public:
   /// For the bundle's files changed: new connections show the new certificate, and those of who is revoked end. Returns
   /// what is wrong, in one line, or nothing. Any thread.
   std::string read_bundle_again();
+  /// What is to be done about the certificate here, as it ends soon; else nothing. Any thread.
+  std::string certificate_problem() const;
   /// Null without a bundle: then nobody is known. Any thread, as long as this lives.
   peer_lookup peers() const;
 

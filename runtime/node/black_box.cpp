@@ -1,6 +1,7 @@
 #include "runtime/node/black_box.hpp"
 
 #include "protocols/base/crash_stack.hpp"
+#include "protocols/base/crash_words.hpp"
 #include "protocols/base/text.hpp"
 
 #include <spdlog/spdlog.h>
@@ -49,7 +50,8 @@ std::shared_ptr<black_box>& own_box() {
 }
 
 void on_crash(int signal) {
-  char why[40] = "ended by SIG";
+  char why[40] = "";
+  ended_by_signal.copy(why, sizeof why - 1);
   if (const char* name = sigabbrev_np(signal))
     std::strncat(why, name, sizeof why - std::strlen(why) - 1);
   own_box()->note_end(why);
@@ -58,7 +60,7 @@ void on_crash(int signal) {
 }
 
 [[noreturn]] void on_uncaught_exception() {
-  std::string what = "uncaught exception";
+  std::string what(uncaught_exception);
   if (const auto x = std::current_exception())
     try {
       std::rethrow_exception(x);

@@ -9,7 +9,6 @@
 #include "gpu/training/identity.hpp"
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/base/durable_file.hpp"
-#include "protocols/base/locks.hpp"
 #include "protocols/store/store.hpp"
 #include "protocols/trust/credentials.hpp"
 #include "runtime/node/black_box_sink.hpp"
@@ -19,6 +18,8 @@
 #include "runtime/node/last_words.hpp"
 #include "runtime/node/loader_log.hpp"
 #include "runtime/node/machine.hpp"
+#include "runtime/node/place_look.hpp"
+#include "runtime/node/retirement.hpp"
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
 
@@ -32,7 +33,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <future>
 #include <random>
 #include <stdexcept>
 
@@ -55,12 +55,27 @@ void require_writable(const std::filesystem::path& folder) {
                              "): give another folder with --state");
 }
 
-std::vector<std::filesystem::path> absolute(std::vector<std::filesystem::path> paths) {
-  for (auto& path : paths)
-    if (!is_url(path.string()))
-      path = std::filesystem::absolute(path);
-  return paths;
+/// What jobs may use, told to people. Unless it is said: what this process may, but of URLs none of this machine.
+std::vector<std::filesystem::path> allowed_places(const node_options& options) {
+  const std::string may = options.role == role::keeper ? "write checkpoints to" : "read";
+  if (options.data.empty()) {
+    spdlog::log(options.manager.bundle.empty() ? spdlog::level::info : spdlog::level::warn,
+                "jobs may {} whatever this user may: --data says which folders and prefixes", may);
+    return {"/", "s3://", "https://", "http://"};
+  }
+  auto result = options.data;
+  std::string all;
+  for (auto& place : result) {
+    if (!is_url(place.string()))
+      place = std::filesystem::absolute(place);
+    all += (all.empty() ? "" : ", ") + place.string();
+  }
+  spdlog::info("jobs may {} what is below {}", may, all);
+  return result;
 }
+
+/// As long as a large layer may take, and no longer than people who cancelled wait.
+constexpr std::chrono::minutes retire_limit{1};
 
 /// What slots compute on, one each; none: the processor.
 using slot_devices = std::vector<opened_gpu>;
@@ -96,7 +111,8 @@ public:
   executor_pool(const node_options& options, const slot_devices& devices, data_port& port) :
       role_(options.role), devices_(devices), nccl_(devices, options.trusts_network, end_with_device),
       state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
-      data_(absolute(options.data)), naps_(options.naps), faults_(options.faults), inject_(!options.faults.empty()) {
+      data_(allowed_places(options)), cores_(std::max(1u, this_machine().cores / *options.slots)), naps_(options.naps),
+      faults_(options.faults), inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
       log_.emplace(options.loader_log);
     if (role_ == role::keeper)
@@ -106,6 +122,7 @@ public:
   std::unique_ptr<executor> make(const slot_id& slot, std::function<void(report)> report_to) {
     executor_options options;
     options.self = slot;
+    options.cores = cores_;
     options.naps = naps_;
     options.data = data_;
     options.report_to = std::move(report_to);
@@ -119,19 +136,19 @@ public:
       options.on_fault_point = [this](const fault_point& x) { faults_(x); };
     if (log_)
       options.on_load = [this](const loader_record& x) { log_->write(x); };
-    const auto made = [this](executor_options x) {
-      return role_ == role::keeper ? make_keeper(std::move(x), port_) : make_stage_executor(std::move(x), port_);
-    };
-    return make_logged_executor(std::move(options), [&](executor_options x) {
+    if (role_ == role::keeper)
+      return make_logged_executor(std::move(options),
+                                  [this](executor_options x) { return make_keeper(std::move(x), port_); });
+    const auto made = [this](executor_options x) { return make_stage_executor(std::move(x), port_); };
+    const auto watched = [made](executor_options x) {
       return make_watched_executor(std::move(x), made, end_with_device);
-    });
+    };
+    return make_executor_of_one_job(
+        [options = std::move(options), watched] { return make_logged_executor(options, watched); }, retired_);
   }
 
-  void retire(std::unique_ptr<executor> x) {
-    const lock held(mutex_);
-    std::erase_if(retiring_, [](auto& y) { return y.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
-    retiring_.push_back(std::async(std::launch::async, [x = std::move(x)]() mutable { x.reset(); }));
-  }
+  place_answer look(const place_question& x) const { return look_at_places(x, role_, data_); }
+  void retire(std::unique_ptr<executor> x) { retired_.take(std::move(x)); }
 
 private:
   role role_;
@@ -140,12 +157,12 @@ private:
   std::filesystem::path state_;
   data_port& port_;
   const std::vector<std::filesystem::path> data_;
+  const std::uint32_t cores_; ///< of each slot
   const std::chrono::microseconds naps_;
   fault_injector faults_;
   bool inject_;
   std::optional<loader_log> log_;
-  mutex mutex_;
-  std::vector<std::future<void>> retiring_ GUARDED_BY(mutex_); ///< a future of std::async waits in its destructor
+  retirement retired_{retire_limit, end_with_device}; ///< last: what is destroyed uses all of the above
 };
 
 /// Where the data port listens.
@@ -249,7 +266,9 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
     return pool.make(slot, std::move(f));
   };
   wiring.source.retire = [&](std::unique_ptr<executor> x) { pool.retire(std::move(x)); };
+  wiring.look = [&](const place_question& x) { return pool.look(x); };
   wiring.dialler = plane.middleman();
+  wiring.own_warning = [&] { return plane.certificate_problem(); };
   wiring.die = [] { kill(getpid(), SIGKILL); };
   wiring.ended = [&](instance_ending how) {
     ending = std::move(how);
@@ -284,11 +303,9 @@ std::string name_for(const node_options& options) {
   if (bundle.empty())
     return options.name.empty() ? default_node_name() : options.name;
   const auto who = credentials(bundle).self();
-  const auto name = options.name.empty() ? who.name + "-" + default_node_name() : options.name;
-  if (!may_join_as(who, name))
-    throw std::runtime_error("cannot be " + name + " with the bundle " + bundle.string() + ", which is for " +
-                             to_string(who) +
-                             (who.role == membership::node ? ": use that name, or that and -MORE" : ""));
+  const auto name = !options.name.empty() ? options.name : who.fleet ? who.name + "-" + default_node_name() : who.name;
+  if (const auto problem = problem_of_joining(who, name, options.role == role::keeper); !problem.empty())
+    throw std::runtime_error("cannot be " + name + " with the bundle " + bundle.string() + ": " + problem);
   return name;
 }
 

@@ -30,7 +30,7 @@ struct node_options {
   std::chrono::milliseconds grace{30'000};    ///< from SIGTERM to the end at the latest
   cloud_options cloud;                        ///< whose notices count, too
   std::filesystem::path state;                ///< a keeper's checkpoints; empty: default_state_folder()
-  std::vector<std::filesystem::path> data;    ///< jobs may read below these folders; empty: whatever this process can
+  std::vector<std::filesystem::path> data;    ///< jobs may use what is below these; empty: what this user may
   log_format log = log_format::text;
   std::vector<fault> faults;         ///< for tests
   std::chrono::microseconds naps{0}; ///< of executors between passes; for profiles

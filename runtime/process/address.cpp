@@ -5,49 +5,20 @@
 #include <boost/asio/ip/udp.hpp>
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <stdexcept>
+#include <utility>
 
 namespace parcae {
 
 namespace {
 
-/// HOST, [HOST], and PORT behind a colon, as text; empty if that is not there.
-struct parts {
-  std::string_view host, port;
-};
-
-/// Empty if it is none of these.
-std::optional<parts> parts_of(std::string_view text) {
-  const bool bracketed = text.starts_with('[');
-  const auto end = bracketed ? text.find(']') : text.find(':');
-  if (bracketed && end == std::string_view::npos)
-    return std::nullopt;
-  const auto rest = end == std::string_view::npos ? std::string_view() : text.substr(end + (bracketed ? 1 : 0));
-  const parts result{bracketed ? text.substr(1, end - 1) : text.substr(0, end), rest.substr(rest.empty() ? 0 : 1)};
-  const bool has_colon = rest.starts_with(':');
-  if (result.host.empty() || (!rest.empty() && (!has_colon || result.port.empty())))
-    return std::nullopt;
-  return result;
-}
-
-std::optional<std::uint16_t> port_of(std::string_view digits) {
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  return error == std::errc{} && end == digits.data() + digits.size() ? std::optional(port) : std::nullopt;
-}
-
 address checked(std::string_view text, bool with_port, const char* example) {
-  const auto found = parts_of(text);
-  const auto port = !found                ? std::nullopt
-                    : found->port.empty() ? std::optional<std::uint16_t>(0)
-                                          : port_of(found->port);
-  if (!port || (with_port && found->port.empty()))
+  auto found = parse_host_and_port(text);
+  if (!found || (with_port && !found->port))
     throw std::invalid_argument("\"" + std::string(text) + "\" is not " +
                                 (with_port ? "HOST:PORT" : "HOST or HOST:PORT") + ", for example " + example +
                                 ", IPv6 in brackets");
-  return {std::string(found->host), *port};
+  return {std::move(found->host), found->port.value_or(0)};
 }
 
 address on_loopback(address x) {

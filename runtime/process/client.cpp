@@ -1,10 +1,16 @@
 #include "runtime/process/client.hpp"
 
+#include "protocols/client/pages.hpp"
+#include "protocols/trust/secure_socket.hpp"
 #include "protocols/wire/type_ids.hpp"
 #include "runtime/process/system.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
+
+#include <optional>
+#include <utility>
+#include <vector>
 
 namespace parcae {
 
@@ -17,9 +23,10 @@ struct manager_client::implementation {
   caf::scoped_actor self{plane.system()};
   service_actor manager;
   std::chrono::milliseconds limit;
-  address where;       ///< of the manager
-  caf::error problem;  ///< why it was not reached
-  caf::actor follower; ///< null: none
+  std::vector<address> all; ///< managers, of which one leads
+  std::size_t turn = 0;     ///< of the one that answers
+  caf::error problem;       ///< why it was not reached
+  caf::actor follower;      ///< null: none
 };
 
 namespace {
@@ -36,47 +43,162 @@ Reply expect(reply&& x) {
   throw client_error("the manager answered something else than was asked");
 }
 
-struct follower_state {
+// What to do about a manager that was not reached.
+std::string advice_on(const caf::error& problem) {
+  if (is_ours(problem))
+    return {}; // it says so itself
+  if (problem == caf::sec::cannot_connect_to_node && render(problem) != nobody_listens)
+    return "; check --manager";
+  return "; start one with `parcae manager`, or name it with --manager";
+}
+
+// Of a manager that goes on for ever.
+constexpr int most_pages = 1'000;
+
+/// The manager that a dial has found, or why there is none.
+caf::expected<service_actor> manager_in(caf::actor_system& system, const caf::strong_actor_ptr& to,
+                                        const std::set<std::string>& interface) {
+  if (to && system.assignable<service_actor>(interface))
+    return caf::actor_cast<service_actor>(to);
+  return caf::make_error(parcae_error::wrong_protocol, std::string("not a manager of this build"));
+}
+
+struct follower_config {
+  std::vector<address> all;
+  std::size_t turn = 0; ///< of the one that is asked first
   service_actor manager;
-  status_request wanted;
+  caf::io::middleman_actor middleman;
+  std::chrono::milliseconds limit, interval, patience;
+  manager_client::listener told;
 };
 
-/// Asks the manager again and again. Timer atoms are its only messages; it ends with the first problem.
-caf::behavior follower(caf::stateful_actor<follower_state>* self, service_actor manager, const address& where,
-                       std::chrono::milliseconds limit, status_request first, std::chrono::milliseconds interval,
-                       std::function<status_request(status_reply)> heard, std::function<void(std::string)> lost) {
-  const auto end = [=](const std::string& why) {
-    lost(why);
-    self->quit();
+struct follower_state {
+  follower_config config;
+  status_request wanted;
+  /// Of questions and dials. What a former one comes to is ignored.
+  std::uint64_t attempt = 0;
+  std::optional<caf::actor_clock::time_point> away_since;
+  std::optional<status_reply> heard;  ///< the pages so far
+  std::optional<status_request> page; ///< the next one, behind these
+  int pages = 0;
+
+  const address& where() const { return config.all[config.turn % config.all.size()]; }
+};
+
+using follower_pointer = caf::stateful_actor<follower_state>*;
+
+void ask(follower_pointer self);
+void dial(follower_pointer self);
+
+void end(follower_pointer self, const std::string& why) {
+  self->state.config.told.lost(why);
+  self->quit();
+}
+
+void be_away(follower_pointer self, const std::string& why) {
+  auto& s = self->state;
+  const auto now = self->clock().now();
+  if (!s.away_since) {
+    s.away_since = now;
+    s.config.told.away(why);
+  } else if (now - *s.away_since > s.config.patience) {
+    return end(self, why);
+  }
+  s.config.manager = nullptr;
+  s.heard.reset(); // what follows would be of another status
+  s.page.reset();
+  s.pages = 0;
+  ++s.config.turn; // another may lead by now
+  self->delayed_send(self, s.config.interval, dial_atom_v, ++s.attempt);
+}
+
+void heard(follower_pointer self, const client_reply& answer) {
+  auto& s = self->state;
+  try {
+    auto page = expect<status_reply>(decode_reply(answer.bytes));
+    s.away_since.reset();
+    s.page = ++s.pages < most_pages ? rest_of(s.page.value_or(s.wanted), page) : std::nullopt;
+    if (s.heard)
+      add_page(*s.heard, std::move(page));
+    else
+      s.heard = std::move(page);
+    if (s.page)
+      return ask(self);
+    s.pages = 0;
+    s.wanted = s.config.told.heard(*std::exchange(s.heard, {}));
+    self->delayed_send(self, s.config.interval, timer_atom_v, ++s.attempt);
+  } catch (const std::runtime_error& e) {
+    end(self, e.what());
+  }
+}
+
+void ask(follower_pointer self) {
+  auto& s = self->state;
+  const auto still = [=, number = ++s.attempt] { return self->state.attempt == number; };
+  self->request(s.config.manager, s.config.limit, client_request{encode(request{s.page.value_or(s.wanted)})})
+      .then(
+          [=](const client_reply& answer) {
+            if (still())
+              heard(self, answer);
+          },
+          [=](const caf::error& e) {
+            if (still())
+              be_away(self,
+                      "the manager at " + to_string(self->state.where()) + " does not answer (" + render(e) + ")");
+          });
+}
+
+void dial(follower_pointer self) {
+  auto& s = self->state;
+  const auto still = [=, number = ++s.attempt] { return self->state.attempt == number; };
+  const auto failed = [=](const caf::error& e) {
+    be_away(self, "no manager at " + text_of(self->state.config.all) + " (" + render(e) + ")");
   };
-  self->state.manager = std::move(manager);
-  self->state.wanted = first;
-  self->set_down_handler([=](const caf::down_msg&) { end("the manager at " + to_string(where) + " is gone"); });
-  self->monitor(self->state.manager);
-  self->send(self, timer_atom_v);
-  return {[=](timer_atom) {
-    auto& s = self->state;
-    self->request(s.manager, limit, client_request{encode(request{s.wanted})})
-        .then(
-            [=](const client_reply& answer) {
-              try {
-                self->state.wanted = heard(expect<status_reply>(decode_reply(answer.bytes)));
-                self->delayed_send(self, interval, timer_atom_v);
-              } catch (const std::runtime_error& e) {
-                end(e.what());
-              }
-            },
-            [=](const caf::error& e) {
-              end("the manager at " + to_string(where) + " does not answer (" + render(e) + ")");
-            });
-  }};
+  self->request(s.config.middleman, 2 * s.config.limit, caf::connect_atom_v, s.where().host, s.where().port)
+      .then(
+          [=](const caf::node_id&, const caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
+            if (!still())
+              return;
+            auto found = manager_in(self->system(), to, interface);
+            if (!found)
+              return failed(found.error());
+            self->state.config.manager = *found;
+            self->monitor(*found);
+            ask(self);
+          },
+          [=](const caf::error& e) {
+            if (still())
+              failed(e);
+          });
+}
+
+/// Asks the manager again and again. It ends when there is none for too long, or with a refusal.
+caf::behavior follower(follower_pointer self, follower_config config, status_request first) {
+  auto& s = self->state;
+  s.config = std::move(config);
+  s.wanted = first;
+  self->set_default_handler(caf::drop);
+  self->set_down_handler([=](const caf::down_msg& x) {
+    if (auto& s = self->state; s.config.manager && x.source == s.config.manager.address())
+      be_away(self, "the manager at " + to_string(s.where()) + " is gone");
+  });
+  self->monitor(s.config.manager);
+  self->send(self, timer_atom_v, s.attempt);
+  return {[=](timer_atom, std::uint64_t number) {
+            if (number == self->state.attempt)
+              ask(self);
+          },
+          [=](dial_atom, std::uint64_t number) {
+            if (number == self->state.attempt)
+              dial(self);
+          }};
 }
 
 } // namespace
 
-void manager_client::dial(const address& manager) {
+void manager_client::dial() {
   auto& c = *implementation_;
-  c.where = manager;
+  const auto& manager = c.all[c.turn];
   c.problem = {};
   const auto deadline = std::chrono::steady_clock::now() + c.limit;
   const auto may_be_worth_it = [&] {
@@ -87,10 +209,10 @@ void manager_client::dial(const address& manager) {
     c.self->request(c.plane.middleman(), 2 * c.limit, caf::connect_atom_v, manager.host, manager.port)
         .receive(
             [&](const caf::node_id&, caf::strong_actor_ptr& to, const std::set<std::string>& interface) {
-              if (to && c.plane.system().assignable<service_actor>(interface))
-                c.manager = caf::actor_cast<service_actor>(to);
+              if (auto found = manager_in(c.plane.system(), to, interface))
+                c.manager = *found;
               else
-                c.problem = caf::make_error(parcae_error::wrong_protocol, std::string("not a manager of this build"));
+                c.problem = found.error();
             },
             [&](caf::error& e) { c.problem = std::move(e); });
 }
@@ -99,11 +221,12 @@ manager_client::manager_client(const manager_access& to, std::chrono::millisecon
     implementation_(std::make_unique<implementation>(link_options{.bundle = to.bundle, .dial = limit})) {
   auto& c = *implementation_;
   c.limit = limit;
-  for (auto x = to.managers.begin(); x != to.managers.end() && !c.manager; ++x)
-    dial(*x);
+  c.all = to.managers;
+  for (dial(); !c.manager && c.turn + 1 < c.all.size(); dial())
+    ++c.turn;
   if (!c.manager)
-    throw client_error("no manager at " + text_of(to.managers) + " (" + render(c.problem) +
-                       "); start one with `parcae manager`, or name it with --manager");
+    throw client_error((is_ours(c.problem) ? "no way to the manager at " : "no manager at ") + text_of(to.managers) +
+                       " (" + render(c.problem) + ")" + advice_on(c.problem));
 }
 
 manager_client::~manager_client() = default;
@@ -114,7 +237,8 @@ reply manager_client::ask(const request& x) {
   c.self->request(c.manager, c.limit, client_request{encode(x)})
       .receive([&](client_reply& answer) { bytes = std::move(answer.bytes); },
                [&](const caf::error& e) {
-                 throw client_error("the manager at " + to_string(c.where) + " does not answer (" + render(e) + ")");
+                 throw client_error("the manager at " + to_string(c.all[c.turn]) + " does not answer (" + render(e) +
+                                    ")");
                });
   try {
     return decode_reply(bytes);
@@ -132,7 +256,18 @@ checked_reply manager_client::check(const job_specification& job, std::int32_t p
 }
 
 status_reply manager_client::status(const status_request& wanted) {
-  return expect<status_reply>(ask(wanted));
+  auto result = expect<status_reply>(ask(wanted));
+  auto rest = rest_of(wanted, result);
+  for (int pages = 1; rest && pages < most_pages; ++pages) {
+    auto page = expect<status_reply>(ask(*rest));
+    rest = rest_of(*rest, page);
+    add_page(result, std::move(page));
+  }
+  return result;
+}
+
+std::string manager_client::certificate_problem() const {
+  return implementation_->plane.certificate_problem();
 }
 
 std::vector<std::string> manager_client::preempt(const preempt_request& x) {
@@ -147,11 +282,13 @@ void manager_client::report(const report_request& x) {
   expect<reported_reply>(ask(x));
 }
 
-void manager_client::follow(status_request first, std::chrono::milliseconds interval,
-                            std::function<status_request(status_reply)> heard, std::function<void(std::string)> lost) {
+void manager_client::follow(status_request first, std::chrono::milliseconds interval, listener told,
+                            std::chrono::milliseconds patience) {
   auto& c = *implementation_;
-  c.follower =
-      c.plane.system().spawn(follower, c.manager, c.where, c.limit, first, interval, std::move(heard), std::move(lost));
+  c.follower = c.plane.system().spawn(
+      follower,
+      follower_config{c.all, c.turn, c.manager, c.plane.middleman(), c.limit, interval, patience, std::move(told)},
+      first);
 }
 
 void manager_client::checkpoint(std::uint64_t job) {

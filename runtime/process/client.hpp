@@ -13,6 +13,8 @@
 namespace parcae {
 
 constexpr std::chrono::milliseconds ask_interval{200}; ///< of a command that waits for news
+/// A manager that is away so long does not come back by itself; a machine starts anew in less.
+constexpr std::chrono::minutes absence_limit{5};
 
 /// The manager cannot be reached or refused a request, or the bundle cannot be used; what() is one line for the user.
 class client_error : public std::runtime_error {
@@ -26,25 +28,34 @@ public:
   explicit manager_client(const manager_access& manager, std::chrono::milliseconds limit = std::chrono::seconds(5));
   ~manager_client();
 
+  /// What is to be done about the certificate shown, as it ends soon; else nothing.
+  std::string certificate_problem() const;
+
   /// All throw client_error, also for error replies.
   std::uint64_t submit(const job_specification& job, std::int32_t priority = 0);
   checked_reply check(const job_specification& job, std::int32_t priority = 0);
-  status_reply status(const status_request& wanted = {});
+  status_reply status(const status_request& wanted = {}); ///< all pages
   std::vector<std::string> preempt(const preempt_request& x);
   void cancel(std::uint64_t job);
   void checkpoint(std::uint64_t job); ///< asks for one; the status tells when it is there
   void report(const report_request& x);
 
-  /// Asks for the status now, and again each `interval` after an answer, until the client goes. `heard` gets each
-  /// answer and says what to ask next; `lost`, once and last, gets one line when the manager is gone (within
-  /// milliseconds of its process's end), refuses, or does not answer within the limit. Both are called on another
-  /// thread, one at a time, and must be quick. At most one at a time.
-  void follow(status_request first, std::chrono::milliseconds interval,
-              std::function<status_request(status_reply)> heard, std::function<void(std::string)> lost);
+  /// What follow() tells. All are called on another thread, one at a time, and must be quick.
+  struct listener {
+    std::function<status_request(status_reply)> heard; ///< each answer; says what to ask next
+    /// One line, once until the next answer: the manager is gone (within milliseconds of its process's end), or does
+    /// not answer within the limit. It is dialled again, and so are the others named.
+    std::function<void(std::string)> away;
+    std::function<void(std::string)> lost; ///< one line, once and last: it refused, or was away for too long
+  };
+
+  /// Asks for the status now, and again each `interval` after an answer, until the client goes. At most one at a time.
+  void follow(status_request first, std::chrono::milliseconds interval, listener told,
+              std::chrono::milliseconds patience = absence_limit);
 
 private:
   reply ask(const request& x);
-  void dial(const address& manager);
+  void dial();
 
   struct implementation;
   std::unique_ptr<implementation> implementation_;

@@ -2,11 +2,11 @@
 
 #include "protocols/base/printable.hpp"
 #include "protocols/values/log_context.hpp"
+#include "runtime/process/patient_stderr.hpp"
 
 #include <boost/json.hpp>
 
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -87,13 +87,12 @@ log_format parse_log_format(const std::string& x) {
 }
 
 void log_to_stderr(const std::string& who, log_format format, std::shared_ptr<spdlog::sinks::sink> also) {
-  auto logger = spdlog::stderr_color_mt(who);
+  auto logger = std::make_shared<spdlog::logger>(who, std::make_shared<patient_stderr>());
   logger->set_formatter(formatter_of(format));
   if (also) {
     also->set_formatter(formatter_of(log_format::text));
     logger->sinks().push_back(std::move(also));
   }
-  logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
 }
 

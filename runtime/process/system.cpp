@@ -7,8 +7,11 @@
 #include <caf/io/all.hpp>
 
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <thread>
 
 namespace parcae {
 
@@ -20,6 +23,15 @@ std::string problem_of(const liveness_limits& x) {
   if (x.control_request >= x.prepare)
     return "PREPARE must be given more time than a control request";
   return {};
+}
+
+std::string problem_of_addresses(std::uint64_t bytes, std::uint64_t stack_bytes, unsigned cores) {
+  constexpr std::uint64_t mib = 1 << 20, all_else = 512 * mib;
+  constexpr unsigned other_threads = 12; // beside one for each core, of which CAF takes four at least
+  const auto needed = all_else + (std::max(cores, 4u) + other_threads) * stack_bytes;
+  return bytes >= needed ? ""
+                         : "only " + std::to_string(bytes / mib) + " MiB of addresses are allowed, and threads take " +
+                               std::to_string(needed / mib) + " MiB: raise `ulimit -v`";
 }
 
 namespace {
@@ -62,7 +74,15 @@ std::string system_config::problem() const {
 namespace {
 
 caf::actor_system_config& sound(system_config& x) {
-  if (const auto problem = x.problem(); !problem.empty())
+  auto problem = x.problem();
+  ::rlimit addresses{}, stack{};
+  if (problem.empty() && ::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY) {
+    constexpr std::uint64_t usual_stack = 8 << 20;
+    const bool known = ::getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur != RLIM_INFINITY;
+    problem = problem_of_addresses(addresses.rlim_cur, known ? stack.rlim_cur : usual_stack,
+                                   std::thread::hardware_concurrency());
+  }
+  if (!problem.empty())
     throw std::runtime_error("cannot run: " + problem);
   return x;
 }
@@ -70,7 +90,7 @@ caf::actor_system_config& sound(system_config& x) {
 } // namespace
 
 control_plane::control_plane(const link_options& options) :
-    network_(options), system_(sound(config_)), end_(system_, network_) {}
+    network_((sound(config_), options)), system_(config_), end_(system_, network_) {}
 
 void control_plane::read_bundle_again() {
   if (!network_.peers())

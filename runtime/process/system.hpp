@@ -12,7 +12,7 @@
 
 namespace parcae {
 
-/// Limits of the whole system, in one place (design, section 10).
+/// Limits of the whole system, in one place (HOW_IT_WORKS.md, "Waiting").
 struct liveness_limits {
   std::chrono::milliseconds heartbeat{500};       ///< between two signs of life on a connection
   std::chrono::milliseconds declared_lost{2'000}; ///< silence after which a connection counts as lost
@@ -20,6 +20,10 @@ struct liveness_limits {
   std::chrono::milliseconds control_request{5'000};
   std::chrono::milliseconds prepare{60'000};
 };
+
+/// Empty if so many bytes of addresses (`ulimit -v`) do for the threads of a process, each with a stack of so many, on
+/// a machine with so many cores; else one line. CAF does not survive a thread that cannot be made.
+std::string problem_of_addresses(std::uint64_t bytes, std::uint64_t stack_bytes, unsigned cores);
 
 /// Empty if the limits are ordered as the design wants, else one line.
 std::string problem_of(const liveness_limits& x);
@@ -47,6 +51,7 @@ public:
   /// See network_side.
   peer_lookup peers() const { return network_.peers(); }
   void read_bundle_again(); ///< and tells the log
+  std::string certificate_problem() const { return network_.certificate_problem(); }
 
 private:
   system_config config_;

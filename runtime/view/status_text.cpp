@@ -25,8 +25,9 @@ std::string text_of_loss(double x) {
 
 void add_job(std::string& out, const job_status& x) {
   out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
-  if (x.state == "running")
+  if (x.state == "running" && x.phase != "running")
     out += ", " + x.phase;
+  out += early_end_of(x);
   out += fmt::format(", step {}/{}", x.steps_done, x.steps);
   if (x.generation > 0)
     out += fmt::format(", generation {}, loss {}", x.generation, loss_of(x));
@@ -37,6 +38,8 @@ void add_job(std::string& out, const job_status& x) {
   if (x.time_left_ms >= 0)
     out += ", " + text_of_age(static_cast<std::int64_t>(1000 * x.time_left_ms)) + " left";
   out += '\n';
+  if (!x.owner.empty())
+    out += "  of " + x.owner + "\n";
   if (!x.problem.empty())
     out += "  " + x.problem + "\n";
   if (!x.idle.empty())
@@ -102,7 +105,7 @@ void add_failure(std::string& out, const failure_status& x, const std::vector<st
   if (who.size() > 1)
     out += fmt::format("{} ({} ago, say instances {})\n", said_by(x), age, names);
   else
-    out += fmt::format("instance {} failed {} ago: {}\n", names, age, x.what);
+    out += fmt::format("instance {} {} {} ago: {}\n", names, x.ended ? "failed" : "reported", age, x.what);
   for (std::size_t i = x.lines.size() - std::min(x.lines.size(), lines_shown); i < x.lines.size(); ++i)
     out += "  " + x.lines[i] + "\n";
 }
@@ -122,6 +125,13 @@ std::string data_wait_of(const job_status& x) {
   if (x.data_wait_for.empty() || x.data_wait_ms < told * x.step_ms)
     return {};
   return fmt::format("waits {:.1f} ms a step for data: {}", x.data_wait_ms, x.data_wait_for);
+}
+
+std::string early_end_of(const job_status& x) {
+  if (x.state != "done" || x.steps_done >= x.steps)
+    return {};
+  return fmt::format(", at step {} of {} already, as validation did not get better (job.patience)", x.steps_done,
+                     x.steps);
 }
 
 std::string transport_of(const job_status& x) {
@@ -157,6 +167,8 @@ std::string curve_of(const job_status& x) {
 namespace {
 
 void add_instances(std::string& out, const status_reply& x, bool all) {
+  if (!x.warning.empty())
+    out += "manager: " + x.warning + "\n";
   for (const auto& i : x.instances) {
     if (i.state == "lost" && !all)
       continue;

@@ -54,7 +54,8 @@ std::vector<watch_event> events_of(const status_reply& x, const job_status* job)
   using source = watch_event::source;
   std::vector<watch_event> result;
   for (const auto& n : x.news)
-    result.push_back({source::news, n.number, n.at_us, n.level, n.text});
+    if (n.job == 0 || (job && n.job == job->id)) // what failed in others is none of this one
+      result.push_back({source::news, n.number, n.at_us, n.level, n.text});
   if (job) {
     for (const auto& c : job->changes)
       result.push_back(event_of(c));
@@ -154,20 +155,39 @@ std::string log_of(const status_reply& given, const moment& now) {
   return result;
 }
 
-std::vector<std::string> plain_watch::lines_of(const status_reply& x, std::uint64_t id, const moment& now) {
-  const auto* job = find_job(x, id);
+std::vector<watch_event> plain_watch::new_events(const status_reply& x, const job_status* job, const moment& now) {
   auto events = events_of(x, job);
-  if (!std::exchange(began_, true) && events.size() > events_before) {
+  if (const auto since_us = std::exchange(away_since_us_, {})) {
+    next_.clear();
+    std::erase_if(events, [&](const auto& e) {
+      next_[e.from] = std::max(next_[e.from], e.number + 1);
+      return now.wall_us - now.us + e.at_us <= *since_us;
+    });
+    return events;
+  }
+  if (!std::exchange(began_, true) && events.size() > events_before)
     for (std::size_t i = 0; i < events.size() - events_before; ++i)
       next_[events[i].from] = std::max(next_[events[i].from], events[i].number + 1);
-  }
   std::erase_if(events, [&](const auto& e) { return e.number < next_[e.from]; });
-  std::vector<std::string> result;
-  for (const auto& e : events) {
+  for (const auto& e : events)
     next_[e.from] = std::max(next_[e.from], e.number + 1);
+  return events;
+}
+
+std::string plain_watch::away(const moment& now, const std::string& why) {
+  away_since_us_ = heard_us_;
+  return time_of_day(now, now.us) + " warning: " + why;
+}
+
+std::vector<std::string> plain_watch::lines_of(const status_reply& x, std::uint64_t id, const moment& now) {
+  const auto* job = find_job(x, id);
+  std::vector<std::string> result;
+  if (away_since_us_)
+    result.push_back(time_of_day(now, now.us) + " the manager answers again");
+  heard_us_ = now.wall_us;
+  for (const auto& e : new_events(x, job, now))
     result.push_back(
         fmt::format("{} {}{}", time_of_day(now, e.at_us), e.level == "information" ? "" : e.level + ": ", e.text));
-  }
   if (!job) {
     if (x.jobs.empty() && !std::exchange(waits_, true))
       result.push_back(time_of_day(now, now.us) + " no job yet; waits for one: `parcae submit JOB.toml`");

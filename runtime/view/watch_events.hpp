@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,12 +61,20 @@ public:
   /// The lines that are new, in order. `job` 0: only the instances, and that a job is waited for.
   std::vector<std::string> lines_of(const status_reply& x, std::uint64_t job, const moment& now);
 
+  /// No answer comes any more, and why. What the next one tells may be another manager's: with other numbers, of
+  /// another clock.
+  std::string away(const moment& now, const std::string& why);
+
 private:
+  std::vector<watch_event> new_events(const status_reply& x, const job_status* job, const moment& now);
+
   bool began_ = false;
   bool waits_ = false;                                ///< it was said that there is no job
   std::map<watch_event::source, std::uint64_t> next_; ///< number of the first event not shown
   std::string shown_;                                 ///< last line on the job
   std::int64_t shown_at_us_ = 0;
+  std::int64_t heard_us_ = 0; ///< of the newest answer; local time
+  std::optional<std::int64_t> away_since_us_;
 };
 
 } // namespace parcae

@@ -19,13 +19,15 @@ namespace {
 
 constexpr std::size_t caption_columns = 12;
 constexpr std::size_t least_cell_columns = 8;
-constexpr std::size_t more_columns = 5;     // "+1234"
-constexpr std::size_t least_events = 4;     // lines kept for events
-constexpr std::size_t most_event_lines = 3; // of one event
-constexpr std::size_t least_grid = 4;       // lines for which the plan gives way, if the grid has so many
-constexpr std::size_t scarce_rows = 20;     // below, what is left after the grid is for events
-constexpr std::size_t ample_rows = 40;      // on a screen so high there is space between parts, and charts are higher
-constexpr std::size_t scale_columns = 22;   // beside a sparkline
+constexpr std::size_t more_columns = 5; // "+1234"
+constexpr std::size_t least_name_columns = 8;
+constexpr std::size_t most_name_columns = 24; // of one among others in a line
+constexpr std::size_t least_events = 4;       // lines kept for events
+constexpr std::size_t most_event_lines = 3;   // of one event
+constexpr std::size_t least_grid = 4;         // lines for which the plan gives way, if the grid has so many
+constexpr std::size_t scarce_rows = 20;       // below, what is left after the grid is for events
+constexpr std::size_t ample_rows = 40;        // on a screen so high there is space between parts, and charts are higher
+constexpr std::size_t scale_columns = 22;     // beside a sparkline
 constexpr std::int64_t silence_us = 1'500'000; // several polls without an answer
 
 using parcae::width_of; // else hidden by the next one
@@ -62,6 +64,11 @@ piece caption(std::string_view x) {
   return {pad(std::string(x), caption_columns), look::faint};
 }
 
+/// Of one among others in a line.
+std::string short_name(std::string_view x) {
+  return clip_front(clean(x), most_name_columns);
+}
+
 std::string age_of_ms(double ms) {
   return text_of_age(static_cast<std::int64_t>(1000 * ms));
 }
@@ -81,18 +88,22 @@ look look_of_level(const std::string& level) {
 }
 
 screen_line title(const status_reply& x, const job_status* job, const moment& now, std::size_t columns) {
-  screen_line left;
-  if (job) {
-    left.push_back({fmt::format("job {} {}  ", job->id, clean(job->name)), look::strong});
-    const auto changing = job->state == "running" && job->phase != "running";
-    left.push_back({changing ? job->phase : job->state, look_of_state(*job)});
-  } else {
-    left.push_back({"no jobs; submit one with `parcae submit JOB.toml`", look::strong});
-  }
   screen_line right;
   if (const auto silent_us = now.us - x.now_us; silent_us > silence_us)
     right.push_back({"no answer for " + text_of_age(silent_us) + "  ", look::warning});
   right.push_back({time_of_day(now, now.us) + "  q: quit", look::faint});
+  screen_line left;
+  if (job) {
+    const auto changing = job->state == "running" && job->phase != "running";
+    const auto& state = changing ? job->phase : job->state;
+    const auto number = fmt::format("job {} ", job->id);
+    const auto others = width_of(number) + width_of(state) + width_of(right) + 4;
+    const auto name = clip(clean(job->name), std::max(least_name_columns, columns - std::min(columns, others)));
+    left.push_back({number + name + "  ", look::strong});
+    left.push_back({state, look_of_state(*job)});
+  } else {
+    left.push_back({"no jobs; submit one with `parcae submit JOB.toml`", look::strong});
+  }
   const auto used = width_of(left) + width_of(right);
   left.push_back({std::string(used < columns ? columns - used : 2, ' '), look::plain});
   std::ranges::move(right, std::back_inserter(left));
@@ -150,7 +161,7 @@ const instance_status* find_instance(const status_reply& x, const std::string& n
 screen_line keepers(const status_reply& x, const job_status& job, std::int64_t since_us) {
   screen_line result{caption("keepers")};
   for (const auto& k : job.keepers) {
-    auto text = fmt::format("{} step {}", clean(k.keeper), k.steps);
+    auto text = fmt::format("{} step {}", short_name(k.keeper), k.steps);
     if (k.layers < job.layers)
       text += fmt::format(" ({} of {} layers)", k.layers, job.layers);
     auto how = look::plain;
@@ -231,8 +242,19 @@ struct cell {
   std::string mark; ///< notice or loss
   look how = look::plain;
 
-  std::string full() const { return name + (age.empty() ? "" : " " + age) + (mark.empty() ? "" : " " + mark); }
-  std::string brief() const { return name + (mark.empty() ? "" : " " + mark); }
+  /// What stands behind the name.
+  std::string rest(bool aged) const {
+    return (age.empty() || !aged ? "" : " " + age) + (mark.empty() ? "" : " " + mark);
+  }
+
+  std::size_t width(bool aged) const { return width_of(name) + width_of(rest(aged)); }
+
+  /// Of so many columns at most, if the rest has room: the name is cut.
+  std::string text(bool aged, std::size_t columns) const {
+    const auto behind = rest(aged);
+    const auto used = width_of(behind);
+    return clip_front(name, columns > used ? columns - used : 1) + behind;
+  }
 };
 
 cell cell_of(std::string name, const instance_status* x, const status_reply& status, std::int64_t since_us) {
@@ -269,14 +291,14 @@ std::vector<screen_line> grid(const status_reply& x, const job_status& job, std:
   const auto room = all / (least_cell_columns + 2) < job.depth && all > more_columns ? all - more_columns : all;
   const auto stages = std::clamp<std::size_t>(room / (least_cell_columns + 2), 1, job.depth);
   const auto most = room / stages > 2 ? room / stages - 2 : 0;
-  const auto widest = [&](auto text) {
-    std::size_t most = 0;
-    for (const auto& c : cells)
-      most = std::max(most, width_of((c.*text)()));
-    return most;
-  };
-  const auto is_full = widest(&cell::full) <= most;
-  const auto width = std::min(most, std::max(least_cell_columns, is_full ? widest(&cell::full) : widest(&cell::brief)));
+  // Long names give way to ages, short ones do not.
+  const bool aged = std::ranges::all_of(cells, [&](const auto& c) {
+    return std::min(width_of(c.name), least_name_columns) + width_of(c.rest(true)) <= most;
+  });
+  auto width = least_cell_columns;
+  for (const auto& c : cells)
+    width = std::max(width, c.width(aged));
+  width = std::min(width, most);
   screen_line header{caption(fmt::format("{}×{}", job.width, job.depth))};
   for (std::size_t p = 0; p < stages; ++p)
     header.push_back({pad(fmt::format("stage {}", p), width + 2), look::faint});
@@ -288,7 +310,7 @@ std::vector<screen_line> grid(const status_reply& x, const job_status& job, std:
     screen_line line{caption(fmt::format("pipeline {}", d))};
     for (std::size_t p = 0; p < stages; ++p) {
       const auto& c = cells[d * job.depth + p];
-      line.push_back({pad(clip_front(is_full ? c.full() : c.brief(), width), width) + "  ", c.how});
+      line.push_back({pad(c.text(aged, width), width) + "  ", c.how});
     }
     result.push_back(std::move(line));
   }
@@ -304,7 +326,7 @@ std::vector<screen_line> notices(const status_reply& x, std::int64_t since_us) {
     const bool leaves = i.state == "leaving";
     if (i.state == "lost" || (i.warning.empty() && i.slots_needed == 0))
       continue;
-    auto text = clean(i.name);
+    auto text = short_name(i.name);
     if (leaves)
       text += " in " + text_of_age(1000 * i.expires_in_ms - since_us);
     if (i.slots_needed > 0)
@@ -331,9 +353,9 @@ std::vector<screen_line> others(const status_reply& x, const job_status* job, st
   for (const auto& i : x.instances) {
     if (i.state != "lost" && (i.role != "worker" || placed.contains({i.name, i.incarnation})))
       continue;
-    const auto c = cell_of(clean(i.name), &i, x, since_us);
+    const auto c = cell_of(short_name(i.name), &i, x, since_us);
     auto& line = i.state == "lost" ? lost : spare;
-    line.push_back({(line.size() > 1 ? ", " : "") + (i.state == "lost" ? c.brief() : c.full()), c.how});
+    line.push_back({(line.size() > 1 ? ", " : "") + c.name + c.rest(true), c.how});
   }
   if (spare.size() == 1)
     spare.push_back({placed.empty() ? "none; start some with `parcae-node`" : "none", look::faint});
@@ -368,12 +390,15 @@ std::vector<screen_line> events(const status_reply& x, const job_status* job, co
 
 } // namespace
 
-std::vector<screen_line> render(const status_reply& x, std::uint64_t id, const moment& now, screen_size size) {
+std::vector<screen_line> render(const status_reply& x, std::uint64_t id, const moment& now, screen_size size,
+                                const std::string& away) {
   const auto columns = static_cast<std::size_t>(std::max(1, size.columns));
   const auto rows = static_cast<std::size_t>(std::max(1, size.rows));
   const auto* job = find_job(x, id);
   const auto since_us = std::max<std::int64_t>(0, now.us - x.now_us);
   std::vector<screen_line> lines{title(x, job, now, columns)};
+  if (!away.empty())
+    lines.push_back({{clean(away), look::warning}});
   if (job)
     std::ranges::move(head(x, *job, since_us, {static_cast<int>(columns), static_cast<int>(rows)}),
                       std::back_inserter(lines));

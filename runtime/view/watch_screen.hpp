@@ -38,8 +38,9 @@ struct screen_size {
 };
 
 /// At most as many lines as there are rows, none wider than the columns. Made for 80×24 and more; of what has no room
-/// on a smaller screen, events go first. `job` 0: there is none yet.
-std::vector<screen_line> render(const status_reply& x, std::uint64_t job, const moment& now, screen_size size);
+/// on a smaller screen, events go first. `job` 0: there is none yet. `away`: why no answer comes; empty: it does.
+std::vector<screen_line> render(const status_reply& x, std::uint64_t job, const moment& now, screen_size size,
+                                const std::string& away = {});
 
 /// Its text alone.
 std::string text_of(const screen_line& x);

@@ -74,7 +74,7 @@ class large_cluster {
 public:
   explicit large_cluster(std::uint32_t slots) :
       job_(large_job()), facts_(large_model()),
-      conductor_(conductor::make({job_id{1}, job_, facts_, {}, secret_key{{1}}, {}})), news_("auto", 60) {
+      conductor_(conductor::make({job_id{1}, job_, facts_, {}, secret_key{{1}}, {}, {}})), news_("auto", 60) {
     handle(slot_joined{{{"keeper", {1'000'000}, 0}, "10.123.123.123", 40'000}, true}); // the others learn of it
     for (std::uint32_t i = 0; i < slots; ++i)
       join();

@@ -291,7 +291,7 @@ void bench_staged(device& on, std::size_t bytes, int repeats, figures& all) {
 /// There and back again by two communicators in turn, plain and in TLS, and by OpenSSL alone.
 void bench_tls(std::size_t bytes, int repeats, figures& out) {
   const test_authority authority;
-  const auto bundle = authority.bundle(membership::node, "node");
+  const auto bundle = authority.fleet("node");
   cluster plain(2), sealed(2, bundle);
   bare_tls_pair bare(bundle);
   auto plain_ends = plain.connect_all(), sealed_ends = sealed.connect_all();

@@ -273,15 +273,15 @@ int main(int argc, char** argv) {
   if (a.kills_at_two > 0) {
     const auto x = measure({.nodes = 2, .kills = a.kills_at_two, .job = job}, 2);
     std::cout << boost::json::serialize(boost::json::object{{"two nodes", json_of(x)}}) << std::endl;
-    out.at_most("two nodes: kill to next commit, less one step, p50, ms", percentile(x.beyond_one_step_ms, 0.5), 250);
-    out.only_shown("two nodes: nobody steps when one joins, p50, ms", percentile(x.join_ms, 0.5));
+    out.at_most("two nodes: kill to next commit, less one step, p50, ms", percentile(x.beyond_one_step_ms, 0.5), 100);
+    out.at_most("two nodes: nobody steps when one joins, p50, ms", percentile(x.join_ms, 0.5), 150);
   }
   if (a.kills_at_six > 0) {
     const auto x = measure({.nodes = 6, .kills = a.kills_at_six, .job = job}, 6);
     std::cout << boost::json::serialize(boost::json::object{{"six nodes", json_of(x)}}) << std::endl;
     out.only_shown("six nodes: kill to its detection, p50, ms", percentile(x.detect_ms, 0.5));
     out.at_most("six nodes: stall, p50, ms", percentile(x.stall_ms, 0.5), 250);
-    out.at_most("six nodes: stall, p99, ms", percentile(x.stall_ms, 0.99), 1500);
+    out.at_most("six nodes: stall, p99, ms", percentile(x.stall_ms, 0.99), 500);
   }
   return out.status();
 }

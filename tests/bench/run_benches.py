@@ -3,8 +3,14 @@
 A bench prints JSON objects, one a line. Those with a "figure" (tests/bench/figures.hpp) become its table; all it says
 is in build/release/bench/NAME.log. It fails by its exit status, by a figure that is not met, or by having none; status
 77: it cannot run here. One that measures by the clock while others use the machine is repeated as a whole, once.
+
+run_benches --against BUILD [--rounds N] NAME...
+compares: the benches of that build (a folder whose bin has them and the programs) and of this one by turns, N times (3)
+each, each round in the other order. Prints the medians and the ratio of each figure, and writes nothing: figures of
+different days say little of what changed between them.
 """
 
+import argparse
 import collections
 import concurrent.futures
 import datetime
@@ -13,6 +19,7 @@ import os
 import pathlib
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -78,6 +85,8 @@ def run_command(command, folder, told):
     """Figures, problems, whether it cannot run here."""
     problems = []
     program, *arguments = command.split()
+    if not (folder / program).exists():
+        return [], [f"`{folder / program}` is not there: `ninja -C {folder.parent} benches` builds it"], False
     process = subprocess.Popen([folder / program, *arguments], stdout=subprocess.PIPE, stderr=told, text=True)
     try:
         out, _ = process.communicate(timeout=TIME_LIMIT_S)
@@ -151,6 +160,35 @@ def place_of(root):
     return f"{now}, {model[1] if model else 'unknown processor'}, {os.cpu_count()} cores, revision {revision}{changed}"
 
 
+def compare(names, folder, other, rounds, benches=BENCHES, say=lambda x: print(x, file=sys.stderr, flush=True)):
+    """The table; None if one of the runs failed, which is said."""
+    lines = ["| figure | before | now | now over before | of rounds |", "|---|---|---|---|---|"]
+    logs = folder.parent / "bench"
+    logs.mkdir(exist_ok=True)
+    for name in names:
+        found = {which: collections.defaultdict(list) for which in ("before", "now")}
+        for i in range(rounds):
+            for which in ("before", "now") if i % 2 == 0 else ("now", "before"):
+                run = run_once(benches[name], other if which == "before" else folder, logs / f"{name}.{which}.{i}.log")
+                for x in run.problems:
+                    say(f"bench: {name}, {which}: {x}")
+                if run.problems or run.skipped:
+                    return None
+                for x in run.figures:
+                    if x["value"] is not None:
+                        found[which][x["figure"]].append(x["value"])
+                say(f"bench: {name}, {which}, round {i + 1} of {rounds}; others took {run.others:.2f} cores")
+        for figure, values in found["now"].items():
+            if before := found["before"].get(figure):
+                old, new = statistics.median(before), statistics.median(values)
+                # Which of two that were run one after the other is the larger: chance gives half.
+                larger = sum(b > a for a, b in zip(before, values))
+                ratio = f"{new / old:.3f}" if old else "-"
+                often = f"larger in {larger} of {len(values)}"
+                lines.append(f"| {name}: {figure} | {old:.4g} | {new:.4g} | {ratio} | {often} |")
+    return "\n".join(lines)
+
+
 def main(names, root, folder, benches=BENCHES, others=others_s, say=lambda x: print(x, file=sys.stderr, flush=True)):
     if unknown := [x for x in names if x not in benches]:
         say(f"bench: there is no {unknown[0]}; there are {', '.join(benches)}")
@@ -178,4 +216,16 @@ def main(names, root, folder, benches=BENCHES, others=others_s, say=lambda x: pr
 
 if __name__ == "__main__":
     ROOT = pathlib.Path(__file__).resolve().parents[2]
-    sys.exit(main(sys.argv[1:], ROOT, ROOT / "build/release/bin"))
+    parser = argparse.ArgumentParser(prog="bench", usage=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--against", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if not options.against:
+        sys.exit(main(options.names, ROOT, ROOT / "build/release/bin"))
+    if not options.names or not set(options.names) <= set(BENCHES) or options.rounds < 1:
+        parser.error(f"--against wants names, of {', '.join(BENCHES)}")
+    table = compare(options.names, ROOT / "build/release/bin", options.against.resolve() / "bin", options.rounds)
+    if table:
+        print(table)
+    sys.exit(0 if table else 1)

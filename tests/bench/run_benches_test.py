@@ -113,6 +113,38 @@ class RunBenches(unittest.TestCase):
         self.assertTrue(self.results().endswith("by hand, below\n"))
         self.assertEqual(self.results().count("stall, ms"), 2)
 
+    def other_build(self, body):
+        """Another build's bench, beside ours, which says 12; both note their turns."""
+        benches = self.fake("quick", [FIGURE, SHOWN])
+        ours = self.bin / "quick_bench"
+        ours.write_text(ours.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\necho now >>{self.root}/turns\n"))
+        other = self.root / "other/bin"
+        other.mkdir(parents=True)
+        (other / "quick_bench").write_text(f"#!/bin/sh\necho before >>{self.root}/turns\n{body}\n")
+        (other / "quick_bench").chmod(0o755)
+        return benches, other
+
+    def test_two_builds_are_compared_by_turns(self):
+        said = FIGURE.replace("12", "6")
+        benches, other = self.other_build(f"echo '{said}'")
+        table = run_benches.compare(["quick"], self.bin, other, 3, benches, self.said.append)
+        self.assertEqual((self.root / "turns").read_text().split(), ["before", "now", "now", "before", "before", "now"])
+        self.assertIn("| quick: stall, ms | 6 | 12 | 2.000 | larger in 3 of 3 |", table)
+        self.assertNotIn("detection", table)  # the other has no such figure
+
+    def test_the_median_counts(self):
+        benches, other = self.other_build(
+            f"case $(grep -c before {self.root}/turns) in 1) x=1;; 2) x=900;; *) x=24;; esac\n"
+            'echo "{\\"figure\\": \\"stall, ms\\", \\"value\\": $x, \\"bound\\": \\"\\", \\"met\\": true}"')
+        self.assertIn("| 24 | 12 | 0.500 | larger in 1 of 3 |",
+                      run_benches.compare(["quick"], self.bin, other, 3, benches, self.said.append))
+
+    def test_a_build_without_the_bench_is_told_what_to_do(self):
+        benches = self.fake("quick", [FIGURE])
+        self.assertIsNone(run_benches.compare(["quick"], self.bin, self.root / "nowhere/bin", 1, benches,
+                                              self.said.append))
+        self.assertIn("nowhere benches` builds it", self.said[-1])
+
     def test_unknown_name(self):
         self.assertEqual(self.run_all(self.fake("a", [FIGURE]), ["nope"]), 2)
         self.assertIn("nope", self.said[0])

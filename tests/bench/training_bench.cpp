@@ -226,7 +226,7 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
   std::optional<test_authority> authority;
   executor_cluster cluster(job);
   if (kind.in_tls)
-    cluster.bundle = authority.emplace().bundle(membership::node, "w");
+    cluster.bundle = authority.emplace().fleet("w");
   cluster.workers.on = [&kind](std::uint64_t) { return kind.on; };
   std::vector<double> times;
   cluster.planner = [&](std::uint32_t slots, const std::vector<layer_cost>& costs) {

@@ -4,6 +4,7 @@
 #include "tests/chaos/chaos_job.hpp"
 #include "tests/chaos/ground.hpp"
 #include "tests/chaos/judge.hpp"
+#include "tests/chaos/life_log.hpp"
 #include "tests/chaos/process_watch.hpp"
 #include "tests/chaos/small_disk.hpp"
 #include "tests/chaos/tally.hpp"
@@ -30,12 +31,13 @@ constexpr auto tell_interval = 30s;
 constexpr auto standstill_limit = 120s; // without a step
 constexpr auto deadly_freeze = 1000ms;  // a process that stood still for longer may be taken for lost
 constexpr milliseconds notice = 4s;
+constexpr int quiet_part_minutes = 10; // one of each so many
 
 class chaos {
 public:
   chaos(const options& x, const std::filesystem::path& logs, std::string expected) :
       options_(x), expected_(std::move(expected)), random_(x.seed), logs_(logs),
-      members_(members_of(x.nodes, x.device == "cpu" ? 2 : 1)), ground_(names_of(members_), logs),
+      members_(members_of(x.nodes, x.device == "cpu" ? 2 : 1)), ground_(members_, logs),
       cluster_(sibling_program(""), logs,
                ground_.of_cluster([this](const std::string& name) { return state_folder(name); })) {
     for (const auto& [name, member] : members_)
@@ -101,6 +103,8 @@ private:
     say(fmt::format("  {} lives were long enough to see whether they grow", watch_.judged()));
     for (const auto& x : watch_.growing())
       fail(x);
+    if (options_.disturb_manager && options_.minutes >= quiet_part_minutes && watch_.judged("manager") == 0)
+      fail("no manager lived long enough to see whether it grows");
     for (const auto& x : counts_.too_few(options_.minutes, ground_.no_links().empty()))
       fail(x);
     for (const auto& x : problems_)
@@ -113,6 +117,7 @@ private:
   // --- processes
 
   void start(const std::string& name, member& x) {
+    log_.begin(name);
     if (x.keeper)
       cluster_.start_node(name, {"--role", "keeper", "--grace", "4s", "--state", state_folder(name).string()});
     else
@@ -141,8 +146,7 @@ private:
       x.back_at = now + pause(100, 5000);
       if (!x.done_between(x.started, now).empty())
         continue;
-      // The life before it may not have been missed yet; then the name is still taken.
-      if (*status == 1 && now - x.started < 30s)
+      if (*status == 1 && name_was_taken(log_.text(name)))
         ++counts_["refusal, its name was taken"];
       else
         fail(fmt::format("{} ended by itself, with status {}", name, *status));
@@ -322,9 +326,15 @@ private:
     }
   }
 
+  /// Of ten minutes it is not killed in the last four: it lives long enough to see whether it grows.
+  bool manager_may_die() const {
+    const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(clock::now() - start_).count();
+    return minutes % quiet_part_minutes < 6;
+  }
+
   void disturb_manager() {
     const auto what = draw(0, 7);
-    if (what < 3)
+    if (what < 3 && manager_may_die())
       kill_manager();
     else if (what == 3 && ground_.no_links().empty())
       cut_manager();
@@ -362,8 +372,9 @@ private:
     ++counts_[why];
     next_away_ = clock::now() + time + 40s;
     manager_away_ = true;
-    due_.emplace(clock::now() + time, [this, come_back] {
+    due_.emplace(clock::now() + time, [this, come_back, from = clock::now()] {
       come_back();
+      judge_.manager_is_away(from, clock::now());
       manager_away_ = false;
       next_look_ = clock::now() + 1s;
       say("the manager goes on");
@@ -459,6 +470,7 @@ private:
   std::unique_ptr<manager_client> client_;
   int unanswered_ = 0;
   std::map<std::string, small_disk> disks_; ///< of keepers; none where that is not permitted
+  life_log log_{logs_};
   std::multimap<clock::time_point, std::function<void()>> due_;
   const clock::time_point start_ = clock::now();
   clock::time_point next_fault_, next_away_, next_look_;

@@ -1,17 +1,15 @@
 #include "tests/chaos/ground.hpp"
 
-#include "runtime/child/process.hpp"
+#include "protocols/trust/authority.hpp"
 
 #include <fstream>
 
 namespace parcae {
 
-using namespace std::chrono_literals;
-
-ground::ground(const std::vector<std::string>& members, const std::filesystem::path& folder) :
+ground::ground(const member_map& members, const std::filesystem::path& folder) :
     hosts_{{"manager", 0}}, bundles_(folder / "certificates") {
-  for (const auto& x : members)
-    hosts_.emplace(x, static_cast<int>(hosts_.size()));
+  for (const auto& [name, x] : members)
+    hosts_.emplace(name, static_cast<int>(hosts_.size()));
   network_ = std::make_unique<host_network>(static_cast<int>(hosts_.size()));
   no_links_ = network_->problem();
   if (!no_links_.empty()) {
@@ -19,10 +17,12 @@ ground::ground(const std::vector<std::string>& members, const std::filesystem::p
     return;
   }
   network_->enter(0);
-  const auto log = folder / "init.log";
-  child_process init({{sibling_program("parcae"), "init", bundles_}, log, log});
-  if (init.wait(20s) != 0)
-    throw cluster_error("no certificates could be made, see " + log.string());
+  constexpr std::chrono::days validity{365};
+  make_authority(bundles_, validity);
+  for (const auto role : {membership::manager, membership::operator_})
+    issue_bundle(bundles_, role, std::string(to_string(role)), validity);
+  for (const auto& [name, x] : members)
+    issue_bundle(bundles_, x.keeper ? membership::keeper : membership::node, name, validity);
 }
 
 ground::~ground() {

@@ -3,6 +3,7 @@
 // Hosts, links and disks of a cluster's processes, and what may happen to these.
 
 #include "runtime/lab/local_cluster.hpp"
+#include "tests/chaos/members.hpp"
 #include "tests/support/host_network.hpp"
 
 #include <filesystem>
@@ -19,7 +20,7 @@ class ground {
 public:
   /// A host for the manager and for each of these, where that is permitted: else all are on loopback, no_links() says
   /// why, and no link can be touched. Certificates go to `folder`.
-  ground(const std::vector<std::string>& members, const std::filesystem::path& folder);
+  ground(const member_map& members, const std::filesystem::path& folder);
   ~ground();
 
   const std::string& no_links() const { return no_links_; }

@@ -11,7 +11,8 @@ namespace {
 using namespace std::chrono_literals;
 using clock = std::chrono::steady_clock;
 
-constexpr auto memory = 20s; // after so long what was done to a process excuses nothing any more
+constexpr auto notice_of_silence = 5s; // 2.5 s, and what a busy machine takes
+constexpr auto return_window = 10s;    // of a manager: 5 s from the first one on that is back, and the same
 
 clock::time_point moment(std::int64_t microseconds) {
   return clock::time_point(std::chrono::microseconds(microseconds));
@@ -22,6 +23,23 @@ std::string instance_of(const std::string& slot) {
 }
 
 } // namespace
+
+bool name_was_taken(std::string_view log) {
+  return log.find("a living instance has that name") != log.npos;
+}
+
+std::string judge::cause_of_loss(const member& x, time_point noticed, time_point until) const {
+  const auto* found = x.last_deed([&](const deed& y) {
+    if (y.to == time_point::max())
+      return y.from <= until;
+    auto last = y.to + notice_of_silence; // when what comes of it is noticed at the latest
+    for (const auto& [from, to] : away_)
+      if (from <= last)
+        last = std::max(last, to + return_window);
+    return y.from <= until && last >= noticed;
+  });
+  return found ? found->what : std::string();
+}
 
 void judge::begin() {
   grids_.clear();
@@ -46,7 +64,7 @@ void judge::check_loss(const instance_status& x) {
   if (x.lost_at_us < 0 || !lost_lives_.insert({x.name, x.incarnation}).second)
     return;
   const auto at = moment(x.lost_at_us);
-  if (members_.at(x.name).done_between(at - memory, at).empty())
+  if (cause_of_loss(members_.at(x.name), at, at).empty())
     faults_.push_back(fmt::format("{} was declared lost, {:.2f} s after the start, though nothing had been done to it",
                                   x.name, std::chrono::duration<double>(at - start_).count()));
 }
@@ -78,7 +96,7 @@ void judge::check_change(const job_status& job, const change_status& x) {
     std::string all;
     for (std::uint32_t d = 0; d < before->second.width; ++d) {
       const auto holder = instance_of(before->second.slots.at(d * before->second.depth + stage));
-      const auto done = members_.at(holder).done_between(at - memory, clock::now());
+      const auto done = cause_of_loss(members_.at(holder), at, clock::now());
       if (done.empty()) {
         all.clear();
         break;
@@ -100,7 +118,7 @@ void judge::check_depth(const job_status& job, const change_status& x, const std
   const auto began = std::ranges::find(job.chain, generation{x.to}, &chain_link::by);
   const auto at = moment(x.at_us);
   for (const auto& [name, y] : members_)
-    if (y.keeper && !y.done_between(at - memory, clock::now()).empty())
+    if (y.keeper && !cause_of_loss(y, at, clock::now()).empty())
       return;
   for (const auto& [when, steps] : protected_)
     if (when < at && began != job.chain.end() && steps > began->base)

@@ -2,6 +2,7 @@
 
 // The processes that harm is done to, and what was done to each.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -28,12 +29,17 @@ struct member {
   time_point back_at;     ///< when to start it again
   std::deque<deed> deeds; ///< of all its lives
 
+  /// The last deed of which that holds; null: none.
+  template <class Condition>
+  const deed* last_deed(Condition holds) const {
+    const auto x = std::find_if(deeds.rbegin(), deeds.rend(), holds);
+    return x == deeds.rend() ? nullptr : &*x;
+  }
+
   /// What was last done to it in a span of time; empty: nothing.
   std::string done_between(time_point from, time_point to) const {
-    for (auto x = deeds.rbegin(); x != deeds.rend(); ++x)
-      if (x->from <= to && x->to >= from)
-        return x->what;
-    return {};
+    const auto* found = last_deed([&](const deed& x) { return x.from <= to && x.to >= from; });
+    return found ? found->what : std::string();
   }
 };
 

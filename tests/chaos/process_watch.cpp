@@ -72,6 +72,11 @@ std::size_t process_watch::judged() const {
   return static_cast<std::size_t>(std::ranges::count_if(lives_, [](const auto& x) { return is_long(x.second); }));
 }
 
+std::size_t process_watch::judged(const std::string& name) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(lives_, [&](const auto& x) { return std::get<0>(x.first) == name && is_long(x.second); }));
+}
+
 std::vector<std::string> process_watch::growing() const {
   std::vector<std::string> result;
   for (const auto& [who, life] : lives_) {

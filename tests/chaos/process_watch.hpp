@@ -26,8 +26,9 @@ public:
   /// Of each life that lasted for three minutes: in its last third it must not have held more than in the second by a
   /// tenth and a little. One line for each that did.
   std::vector<std::string> growing() const;
-  /// Lives that growing() can judge.
+  /// Lives that growing() can judge; of processes of that name.
   std::size_t judged() const;
+  std::size_t judged(const std::string& name) const;
 
 private:
   static constexpr std::size_t kinds = 3; ///< KiB resident, descriptors, threads

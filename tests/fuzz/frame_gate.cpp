@@ -14,7 +14,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     promise(payload.size() == x.payload_bytes, "payloads are whole");
     return std::string(payload.size() > 3 && payload[0] == '!' ? "bad" : "");
   };
-  frame_gate gate(here);
+  constexpr std::size_t most = 1024 * 1024;
+  frame_gate gate(here, most);
   std::vector<char> out;
   for (std::span<const char> rest(input.rest()); !rest.empty(); rest = rest.subspan(std::min(piece, rest.size()))) {
     const auto problem = gate.pass(rest.first(std::min(piece, rest.size())), out, check);
@@ -23,7 +24,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       break;
   }
   // What went through are whole frames, which go through again.
-  frame_gate again(here);
+  frame_gate again(here, most);
   std::vector<char> same;
   promise(again.pass(out, same, check).empty() && same == out, "only good frames go through");
   return 0;

@@ -31,7 +31,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   header.kind = kinds[input.take<std::uint8_t>() % std::size(kinds)];
   const std::span<const char> payload(input.rest());
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  if (payload.empty() || !check_payload(system, header, payload).problem.empty())
+  payload_terms terms{system.node(), {}};
+  if (header.kind == frame_kind::direct_message)
+    terms.may_be = [](const permission&) { return true; };
+  if (payload.empty() || !check_payload(system, header, payload, terms).problem.empty())
     return 0;
   if (header.kind == frame_kind::direct_message) {
     caf::scoped_execution_unit context(&system);

@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <map>
+#include <set>
 
 namespace parcae {
 namespace {
@@ -113,6 +115,49 @@ struct checkpoint : cluster_test {
   }
 
   void kill_all_and_go_on(job_specification job);
+
+  /// The oldest of what is kept of a job, which goes next, or the newest.
+  std::filesystem::path stored(std::uint64_t id, bool oldest) {
+    const std::filesystem::path newest = job_of(cluster->client().status(), id).checkpoint_folders.at(0).folder;
+    std::map<std::uint64_t, std::filesystem::path> all{{std::stoull(newest.filename()), newest}};
+    std::error_code gone;
+    for (std::filesystem::directory_iterator i(newest.parent_path(), gone), end; !gone && i != end; i.increment(gone))
+      all.emplace(std::stoull(i->path().filename()), i->path());
+    return oldest ? all.begin()->second : newest;
+  }
+
+  /// What a command says of a checkpoint that goes while it is read: one line, that names it.
+  static void expect_named(const outcome& x, const std::string& gone) {
+    EXPECT_EQ(x.status, 1) << x.output << x.error;
+    const auto line = x.error.substr(std::min(x.error.size(), x.error.find("parcae: ")));
+    EXPECT_THAT(line, HasSubstr(gone));
+    EXPECT_EQ(std::ranges::count(line, '\n'), 1) << x.error;
+  }
+
+  /// The parameters of the same job undisturbed at some steps, in files as `export` writes them.
+  std::map<std::uint64_t, std::filesystem::path> undisturbed_at(job_specification job,
+                                                                const std::set<std::uint64_t>& at) {
+    start("undisturbed");
+    cluster->start_keeper();
+    cluster->start_node("alone");
+    std::map<std::uint64_t, std::filesystem::path> result;
+    std::string from;
+    job.checkpoint_every = 1'000'000;
+    for (const auto steps : at) {
+      job.steps = steps;
+      std::uint64_t id = 0;
+      if (from.empty())
+        id = cluster->client().submit(job);
+      else
+        id = std::stoull(run({"submit", "--resume", from, "--set", "job.steps=" + std::to_string(steps)}).output);
+      const auto end = wait_for_end(id);
+      EXPECT_EQ(end.state, "done") << end.problem;
+      from = end.checkpoint_folders.at(0).folder;
+      result[steps] = folder.path() / ("undisturbed" + std::to_string(steps));
+      EXPECT_EQ(run({"export", std::to_string(id), "--output", result[steps]}).status, 0);
+    }
+    return result;
+  }
 };
 
 void checkpoint::kill_all_and_go_on(job_specification job) {
@@ -237,10 +282,14 @@ TEST_F(checkpoint, has_a_name) {
   wait_for_job(id, "two checkpoints", [](const job_status& j) { return j.checkpoint_steps >= 20; });
   const auto folder_of_run =
       std::filesystem::path(job_of(cluster->client().status(), id).checkpoint_folders.at(0).folder).parent_path();
-  const auto name = folder_of_run.filename().string();
+  const auto name = folder_of_run.filename().string(), place = folder_of_run.parent_path().string();
   const auto early = run({"submit", "--resume", name});
   EXPECT_EQ(early.status, 1);
   EXPECT_THAT(early.error, HasSubstr("is of job " + std::to_string(id) + ", which still runs"));
+  const auto needed = run({"checkpoints", place, "--remove", name});
+  EXPECT_EQ(needed.status, 1);
+  EXPECT_THAT(needed.error, HasSubstr("is needed by job " + std::to_string(id) + " ("));
+  EXPECT_THAT(run({"checkpoints", place, "--keep", "1"}).output, HasSubstr("0 checkpoints removed"));
   run({"cancel", std::to_string(id)});
   const auto end = wait_for_end(id);
   const auto listed = run({"checkpoints"});
@@ -258,6 +307,18 @@ TEST_F(checkpoint, has_a_name) {
   EXPECT_THAT(allowed.error, HasSubstr("goes on with other values than before: job.seed (9, was 5)"));
   const auto resumed = run({"submit", "--resume", name, "--set", last, "--wait"});
   EXPECT_EQ(resumed.status, 0) << resumed.error;
+  // What is not needed goes: all but the newest of each job, then a job's.
+  const auto kept = run({"checkpoints", place, "--keep", "1"});
+  EXPECT_EQ(kept.status, 0) << kept.error;
+  EXPECT_THAT(kept.output, HasSubstr("removed " + name + "/"));
+  EXPECT_THAT(kept.output, HasSubstr("; 3 left\n"));
+  EXPECT_THAT(run({"checkpoints"}).output, HasSubstr(name + "/" + std::to_string(end.checkpoint_steps) + "@"));
+  const auto removed = run({"checkpoints", place, "--remove", name});
+  EXPECT_THAT(removed.output, HasSubstr("; 2 left\n"));
+  EXPECT_FALSE(std::filesystem::exists(folder_of_run)) << "an empty folder";
+  const auto unknown = run({"checkpoints", place, "--remove", name});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.error, HasSubstr("no checkpoint " + name + " is seen from this machine"));
 }
 
 // given: all workers and the keeper are killed, the manager lives / expected: the job waits for what the checkpoint
@@ -282,6 +343,83 @@ TEST_F(checkpoint, the_keeper_comes_back_with_its_folder) {
   auto end = wait_for_end(id);
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+}
+
+// given: a job that keeps two checkpoints and writes the next at once; they are exported by their folders and by the
+// job's number, and another cluster goes on from them, while they are deleted / expected: by number there is always
+// one; else it is read, with the undisturbed run's bits, or one line names what is gone, and no file is left
+TEST_F(checkpoint, readers_meet_retention) {
+  constexpr std::size_t wanted = 3; // of each outcome
+  auto job = endless_job();
+  job.checkpoint_every = 10;
+  cluster->start_keeper();
+  cluster->start_node("a", {"--naps", "1ms"}); // the undisturbed one has as many steps
+  const auto id = cluster->client().submit(job);
+  wait_for_job(id, "two checkpoints", [](const job_status& j) { return j.checkpoint_steps >= 20; });
+  std::map<std::uint64_t, std::filesystem::path> read; // by step
+  const auto read_one = [&](const std::string& what, bool with_manager) {
+    const auto file = folder.path() / "exported";
+    auto x = run({"export", what, "--output", file}, with_manager);
+    EXPECT_EQ(std::filesystem::exists(file), x.status == 0);
+    if (x.status == 0) {
+      const std::string before = "parameters of step ";
+      const auto at = std::stoull(x.error.substr(x.error.find(before) + before.size()));
+      std::filesystem::rename(file, read[at] = folder.path() / ("read" + std::to_string(at)));
+    }
+    return x;
+  };
+  for (std::size_t i = 0; i < wanted; ++i)
+    EXPECT_EQ(read_one(std::to_string(id), true).status, 0);
+  std::size_t gone = 0;
+  for (std::size_t i = 0; read.size() < 2 * wanted || gone < wanted; ++i) {
+    ASSERT_LT(i, 200u) << read.size() << " read, " << gone << " gone";
+    const auto what = stored(id, gone < wanted);
+    if (const auto x = read_one(what, false); x.status != 0) {
+      expect_named(x, what);
+      ++gone;
+    }
+  }
+  const auto logs = folder.path() / "other";
+  std::filesystem::create_directory(logs);
+  local_cluster other(sibling_program(""), logs);
+  other.start_keeper();
+  other.start_node("b");
+  std::map<std::uint64_t, std::string> done; // parameters' digests by step
+  gone = 0;
+  for (std::size_t i = 0; done.size() < wanted || gone < wanted; ++i) {
+    ASSERT_LT(i, 200u) << done.size() << " done, " << gone << " gone";
+    const auto what = stored(id, gone < wanted);
+    const auto steps = std::stoull(what.filename()) + 1;
+    const auto x = run({"submit", "--resume", what, "--set", "job.steps=" + std::to_string(steps), "--manager",
+                        to_string(other.where())},
+                       false);
+    if (x.status != 0) {
+      expect_named(x, what);
+      ++gone;
+      continue;
+    }
+    const auto number = std::stoull(x.output);
+    const auto ended = other.wait_for("the end", limit, [&](const status_reply& y) {
+      const auto& state = job_of(y, number).state;
+      return state != "queued" && state != "running";
+    });
+    const auto end = job_of(ended, number);
+    gone += end.state != "done";
+    if (end.state == "done")
+      done[steps] = end.parameters_sha256;
+    else
+      EXPECT_THAT(end.problem, HasSubstr(what.filename().string()));
+  }
+  run({"cancel", std::to_string(id)});
+  std::set<std::uint64_t> steps;
+  for (const auto& [at, file] : read)
+    steps.insert(at);
+  for (const auto& [at, file] : undisturbed_at(job, steps))
+    EXPECT_TRUE(content(read.at(at)) == content(file)) << "step " << at;
+  for (const auto& [at, digest] : done) {
+    job.steps = at;
+    EXPECT_EQ(wait_for_end(cluster->client().submit(job)).parameters_sha256, digest) << "step " << at;
+  }
 }
 
 } // namespace

@@ -68,10 +68,18 @@ TEST_F(command, tell_what_is_and_what_to_do) {
   cluster->start_keeper();
   cluster->start_node("a");
   wait_for_workers(1);
+  cluster->wait_for("a keeper", limit, [](const status_reply& x) { return living(x, "keeper") == 1; });
   const auto file = job_file(small_file);
   auto check = run({"submit", file, "--check"});
   EXPECT_EQ(check.status, 0) << check.error;
   EXPECT_THAT(check.output, HasSubstr("can run here, at once"));
+  EXPECT_EQ(check.error, "");
+  EXPECT_THAT(run({"submit", file, "--check", "--set", "job.checkpoint_every=0"}).error,
+              HasSubstr("warning: job.checkpoint_every is 0: nothing is on disk before the job ends\n"));
+  check = run({"submit", file, "--check", "--set", "data.path=/nowhere/x"});
+  EXPECT_EQ(check.status, 1);
+  EXPECT_THAT(check.error, HasSubstr("worker a: /nowhere/x is not there\n"));
+  EXPECT_THAT(check.error, HasSubstr("is well formed, but a node does not find what it needs"));
   EXPECT_THAT(cluster->client().status().jobs, IsEmpty());
   auto first = run({"submit", file, "--set", "job.steps=1000000", "--set", "job.name=long"});
   EXPECT_EQ(first.output, "1\n");
@@ -171,6 +179,7 @@ TEST_F(command, a_job_may_diverge) {
   job.optimizer = {};
   job.optimizer.kind = "sgd";
   job.optimizer.learning_rate = 99'999;
+  job.on_not_finite = "go_on";
   const auto id = cluster->client().submit(job);
   EXPECT_EQ(wait_for_end(id).state, "done");
   EXPECT_THAT(run({"status", std::to_string(id)}).output, HasSubstr("loss not finite"));

@@ -19,12 +19,17 @@ std::string content(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+class demo : public testing::TestWithParam<int> {};
+
 // given: `parcae demo` as users run it, with more steps, so that a fast machine does not end before all was shown /
 // expected: exit status 0, identical parameters, and every count that it is to show
-TEST(demo, shows_everything_and_changes_no_bit) {
+TEST_P(demo, shows_everything_and_changes_no_bit) {
   const scratch_folder folder("parcae-demo-test");
   const auto out = folder.path() / "out", error = folder.path() / "error";
-  child_process process({{sibling_program("parcae"), "demo", "--json", "--steps", "1900", "--seed", "1"}, out, error});
+  child_process process(
+      {{sibling_program("parcae"), "demo", "--json", "--steps", "1900", "--seed", std::to_string(GetParam())},
+       out,
+       error});
   ASSERT_EQ(process.wait(std::chrono::minutes(8)), 0) << content(error);
   std::string line;
   std::ifstream lines(out);
@@ -46,6 +51,8 @@ TEST(demo, shows_everything_and_changes_no_bit) {
     std::cout << boost::json::serialize(said) << "\n" << content(error);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(seeds, demo, testing::Values(1, 2));
 
 } // namespace
 } // namespace parcae

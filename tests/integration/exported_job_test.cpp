@@ -181,7 +181,7 @@ every = 2
 }
 
 // given: a job that is done, its checkpoint, more steps / expected: the bits of a job that was that long from the
-// beginning; another schedule is that of the new length from there on; a patience may come, and go
+// beginning; another schedule begins where it goes on, and that is said; a patience may come, and go
 TEST_F(exported_job, goes_on_for_longer) {
   const std::string rest = "evaluate_every = 20\n[data]\nkind = \"text\"\npath = \"/usr/share/common-licenses/GPL-3\"\n"
                            "validation = 8\n[batch]\nglobal = 8\nmicro = 2\n[optimizer]\nlearning_rate = 0.001\n";
@@ -192,12 +192,14 @@ TEST_F(exported_job, goes_on_for_longer) {
   wait_for_workers(2);
   const auto done = wait_for_end(submit(file));
   ASSERT_EQ(done.state, "done") << done.problem;
+  std::string said;
   const auto go_on = [&](const job_status& before, std::vector<std::string> changes) {
     std::vector<std::string> arguments{"submit", "--resume", before.checkpoint_folders.at(0).folder};
     for (const auto& x : changes)
       arguments.insert(arguments.end(), {"--set", x});
     const auto x = run(arguments);
     EXPECT_EQ(x.status, 0) << x.error;
+    said = x.error;
     auto end = wait_for_end(x.status == 0 ? std::stoull(x.output) : 0);
     EXPECT_EQ(end.state, "done") << end.problem;
     EXPECT_EQ(end.replayed_steps, 0u);
@@ -205,8 +207,11 @@ TEST_F(exported_job, goes_on_for_longer) {
   };
   const auto longer = go_on(done, {"job.steps=100"});
   EXPECT_EQ(longer.steps_done, 100u);
+  EXPECT_THAT(said, testing::HasSubstr("goes on at step 60 of 100, with learning rate 0.001\n"));
   const auto linear = go_on(done, {"job.steps=80", "optimizer.schedule=linear", "job.patience=50"});
-  EXPECT_NEAR(linear.learning_rate, 0.001 * (1 - 79.0 / 80), 1e-12);
+  EXPECT_NEAR(linear.learning_rate, 0.001 * (1 - 19.0 / 20), 1e-12);
+  EXPECT_THAT(said,
+              testing::HasSubstr("goes on at step 60 of 80, with learning rate 0.001, where its schedule begins\n"));
   EXPECT_EQ(go_on(linear, {"job.steps=90", "job.patience=0"}).steps_done, 90u);
   const auto whole = undisturbed(job_file("gpt2_dropout", "[job]\nsteps = 100\n" + rest));
   EXPECT_EQ(longer.parameters_sha256, whole.parameters_sha256);

@@ -2,6 +2,7 @@
 
 #include "protocols/trust/authority.hpp"
 #include "tests/support/cluster.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/host_network.hpp"
 
 #include <csignal>
@@ -41,6 +42,7 @@ struct several_hosts : cluster_test {
       return false;
     network->enter(manager_host);
     EXPECT_EQ(run_program({sibling_program("parcae"), "init", certificates}).status, 0);
+    EXPECT_EQ(run_program({sibling_program("parcae"), "init", certificates, "--fleet", "node"}).status, 0);
     const auto where = text_of_place(address(manager_host), 4242);
     start(manager_host, "manager",
           {sibling_program("parcae"), "manager", "--listen", where, "--bundle", certificates / "manager.pem", "--state",
@@ -71,9 +73,9 @@ struct several_hosts : cluster_test {
                                        "--manager",
                                        manager_at,
                                        "--bundle",
-                                       certificates / "node.pem",
+                                       certificates / (name == "keeper" ? "keeper.pem" : "node.pem"),
                                        "--name",
-                                       name == "keeper" ? "node-keeper" : name,
+                                       name,
                                        "--cloud",
                                        "none",
                                        "--own-machine",
@@ -135,10 +137,7 @@ struct several_hosts : cluster_test {
 
   /// Until a log says it.
   bool says(const std::string& name, const std::string& what, milliseconds within = limit) {
-    for (const auto end = steady_clock::now() + within; steady_clock::now() < end;)
-      if (content(log_of(name)).find(what) != std::string::npos)
-        return true;
-    return false;
+    return eventually([&] { return content(log_of(name)).find(what) != std::string::npos; }, within);
   }
 
   job_specification job(std::uint64_t steps) {

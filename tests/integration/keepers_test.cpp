@@ -1,11 +1,17 @@
-// Keepers that hold two copies: killed, joined and filled while a job trains, and when nobody is left to.
+// Keepers: two copies of everything, killed, joined and filled while a job trains, and when nobody is left to; and
+// those that are told to end.
 
 #include "tests/support/cluster.hpp"
+#include "tests/support/eventually.hpp"
 
+#include <cstdlib>
 #include <random>
 
 namespace parcae {
 namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
 
 struct keepers : cluster_test {
   void start_keepers(int count) {
@@ -30,6 +36,55 @@ struct keepers : cluster_test {
     return wait_for_job(id, "two copies", [&](const job_status& j) {
       return j.state == "running" && j.keepers.size() == names.size() && j.copied_steps > 0 && j.copies == 2 &&
              j.copies_problem.empty();
+    });
+  }
+
+  /// Starts a keeper for whose disk each fsync takes half a second, until what this returns is removed.
+  std::filesystem::path start_slow_keeper() {
+    ::setenv("LD_PRELOAD", PARCAE_SLOW_DISK, 1);
+    ::setenv("PARCAE_SLOW_DISK", cluster->state_folder().c_str(), 1);
+    start_keepers(1);
+    ::unsetenv("LD_PRELOAD");
+    ::unsetenv("PARCAE_SLOW_DISK");
+    auto sign = cluster->state_folder();
+    sign += ".slow";
+    std::ofstream{sign};
+    return sign;
+  }
+
+  /// The files of a keeper on its disk whose names have this in them.
+  std::vector<std::string> files(const std::string& keeper, const std::string& with) const {
+    std::vector<std::string> result;
+    std::error_code gone; // what is being renamed
+    for (std::filesystem::recursive_directory_iterator i(cluster->state_folder(), gone), end; !gone && i != end;
+         i.increment(gone))
+      if (const auto name = i->path().filename().string();
+          name.starts_with(keeper + ".") && name.find(with) != name.npos)
+        result.push_back(i->path().string());
+    return result;
+  }
+
+  /// It has ended as one that was told to, and left nothing half on its disk.
+  void expect_left(const std::string& name) {
+    constexpr auto grace = 30s, shutdown = 10s;
+    EXPECT_EQ(cluster->node(name).wait(grace + shutdown), 0);
+    EXPECT_THAT(files(name, ".partial-"), testing::IsEmpty());
+    const auto log = content(folder.path() / "first" / (name + ".log"));
+    EXPECT_THAT(log, HasSubstr("leaving, at the latest in 30s: SIGTERM"));
+    EXPECT_THAT(run({"logs"}).output, HasSubstr("instance " + name + " is gone, as announced"));
+    std::erase(names, name);
+  }
+
+  static std::size_t count_of(const std::string& text, const std::string& part) {
+    std::size_t count = 0;
+    for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1))
+      ++count;
+    return count;
+  }
+
+  job_status wait_for_checkpoint(std::uint64_t id, std::uint64_t behind, std::size_t keepers) {
+    return wait_for_job(id, "a checkpoint", [&](const job_status& j) {
+      return j.checkpoint_steps > behind && j.checkpoint_folders.size() == keepers;
     });
   }
 
@@ -72,6 +127,76 @@ TEST_F(keepers, any_one_may_be_lost) {
   for (const auto* name : {"c", "d"})
     cluster->start_node(name);
   EXPECT_GE(wait_for_training(id, 2).chain.back().base, held.copied_steps);
+  expect_undisturbed_bits(id, job);
+}
+
+// given: two keepers with a share each, of which one gets SIGTERM / expected: it says so, and ends with status 0 and
+// nothing half written; training goes on undisturbed, and the next checkpoints are whole on the other one
+TEST_F(keepers, one_that_is_told_to_end_is_not_missed) {
+  auto job = endless_job();
+  job.checkpoint_every = 10;
+  start_keepers(2);
+  cluster->start_node("a");
+  const auto id = cluster->client().submit(job);
+  const auto before = wait_for_checkpoint(id, 0, 2);
+  cluster->node("k0").signal(SIGTERM);
+  expect_left("k0");
+  const auto alone = wait_for_checkpoint(id, before.checkpoint_steps, 1);
+  EXPECT_EQ(alone.checkpoint_folders[0].keeper, "k1");
+  EXPECT_EQ(alone.checkpoint_problem, "");
+  EXPECT_EQ(alone.chain.size(), 1u) << "nothing stopped";
+  EXPECT_EQ(run({"export", alone.checkpoint_folders[0].folder, "--output", folder.path() / "one"}, false).status, 0);
+  expect_undisturbed_bits(id, job);
+}
+
+// given: the only keeper, whose disk is slow, gets SIGTERM while it writes a checkpoint / expected: it ends with status
+// 0 once that is whole, and what it held then, but waits for no more of those that are due all the time; training goes
+// on without it, and another keeper is given all
+TEST_F(keepers, the_only_one_ends_behind_its_checkpoint) {
+  if (std::string_view(PARCAE_SLOW_DISK).empty())
+    GTEST_SKIP() << "nothing can be preloaded before a sanitizer";
+  const auto job = endless_job();
+  const auto slow = start_slow_keeper();
+  cluster->start_node("a", {"--naps", "2ms"}); // the undisturbed one has as many steps
+  const auto id = cluster->client().submit(job);
+  ASSERT_TRUE(eventually([&] { return !files("k0", ".safetensors.partial-").empty(); }, limit));
+  cluster->node("k0").signal(SIGTERM);
+  expect_left("k0");
+  const auto log = content(folder.path() / "first" / "k0.log");
+  EXPECT_LE(count_of(log.substr(log.find("SIGTERM")), "are on disk"), 2u) << log;
+  const auto left = job_of(cluster->client().status(), id);
+  EXPECT_EQ(left.chain.size(), 1u) << "nothing stopped";
+  EXPECT_EQ(files("k0", ".manifest").size(), files("k0", ".safetensors").size());
+  ASSERT_GE(left.checkpoint_steps, 50u);
+  ASSERT_EQ(left.checkpoint_folders.size(), 1u);
+  const auto& whole = left.checkpoint_folders[0].folder;
+  EXPECT_EQ(run({"export", whole, "--output", folder.path() / "whole"}, false).status, 0);
+  wait_for_job(id, "steps without a keeper", [&](const job_status& j) { return j.steps_done > left.steps_done + 20; });
+  std::filesystem::remove(slow);
+  start_keepers(1);
+  wait_for_checkpoint(id, left.checkpoint_steps, 1);
+  expect_undisturbed_bits(id, job);
+}
+
+// given: the same, and a second SIGTERM: there is no time / expected: it ends with status 0, and of that checkpoint
+// nothing is there; the next keeper has the next one
+TEST_F(keepers, the_only_one_gives_a_checkpoint_up) {
+  if (std::string_view(PARCAE_SLOW_DISK).empty())
+    GTEST_SKIP() << "nothing can be preloaded before a sanitizer";
+  const auto job = endless_job();
+  const auto slow = start_slow_keeper();
+  cluster->start_node("a");
+  const auto id = cluster->client().submit(job);
+  ASSERT_TRUE(eventually([&] { return !files("k0", ".safetensors.partial-").empty(); }, limit));
+  cluster->node("k0").signal(SIGTERM);
+  ASSERT_TRUE(
+      eventually([&] { return content(folder.path() / "first" / "k0.log").find("SIGTERM") != std::string::npos; }));
+  cluster->node("k0").signal(SIGTERM);
+  expect_left("k0");
+  EXPECT_THAT(files("k0", ".manifest"), testing::IsEmpty()) << "it ended between two layers";
+  std::filesystem::remove(slow);
+  start_keepers(1);
+  wait_for_checkpoint(id, 0, 1);
   expect_undisturbed_bits(id, job);
 }
 

@@ -12,6 +12,9 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
+/// Microseconds by which a manager that reads of a moment later may be wrong.
+constexpr std::int64_t clock_error = 50'000;
+
 struct manager_death : cluster_test {
   void kill_manager() {
     cluster->manager().signal(SIGKILL);
@@ -37,11 +40,28 @@ TEST_F(manager_death, stops_no_training) {
   cluster->start_node("b");
   wait_for_workers(2);
   const auto id = cluster->client().submit(job);
-  const auto before = wait_for_training(id, 2);
+  wait_for_training(id, 2);
+  job_status before;
+  cluster->wait_for("a second without news", limit, [&](const status_reply& x) {
+    before = job_of(x, id);
+    return before.phase == "running" && x.now_us - before.changes.back().at_us > 1'500'000;
+  });
   kill_manager();
   std::this_thread::sleep_for(2s); // the fault itself
   cluster->restart_manager();
   const auto after = wait_for_step(id, before.steps_done);
+  EXPECT_EQ(after.change_count, before.change_count);
+  EXPECT_EQ(after.migrations, before.migrations);
+  EXPECT_EQ(after.changes.back().trigger, before.changes.back().trigger);
+  EXPECT_LT(std::abs(after.changes.back().at_us - before.changes.back().at_us), clock_error) << "when it was";
+  EXPECT_GE(after.decision_count, before.decision_count);
+  auto decision = after.decisions.front();
+  EXPECT_LT(std::abs(decision.at_us - before.decisions.front().at_us), clock_error) << "when it was";
+  decision.at_us = before.decisions.front().at_us;
+  EXPECT_EQ(decision, before.decisions.front());
+  EXPECT_EQ(after.events.front().text, before.events.front().text);
+  EXPECT_GT(after.event_count, before.event_count);
+  EXPECT_LT(after.losses.front().steps, before.steps_done);
   EXPECT_EQ(after.generation, before.generation);
   EXPECT_GT(after.steps_done, before.steps_done + 20) << "nobody trained meanwhile";
   const auto last = expect_undisturbed_bits(id, job);

@@ -212,8 +212,7 @@ struct stranger {
 };
 
 // given: exits from the network, to what is published and to who answers / expected: the manager does not even notice
-// given: `kill`, which CAF lets nobody ignore / expected: a manager that could not be reached any more ends, with a
-// clear last line; training goes on, and the next manager finds it
+// given: `kill`, which CAF lets nobody ignore / expected: the gate lets it not pass; manager and training go on
 TEST_F(manager, exits_from_the_network_do_no_harm) {
   const auto job = small_job(100'000);
   cluster->start_keeper();
@@ -244,13 +243,11 @@ TEST_F(manager, exits_from_the_network_do_no_harm) {
 
   const auto before = job_of(cluster->client().status(), id);
   caf::anon_send_exit(*who.manager, caf::exit_reason::kill);
-  EXPECT_EQ(cluster->manager().wait(limit), 1);
-  EXPECT_THAT(log(), HasSubstr("the manager ends: its front died"));
-  cluster->restart_manager();
   const auto after =
-      wait_for_job(id, "progress", [&](const job_status& j) { return j.steps_done > before.steps_done; });
+      wait_for_job(id, "progress", [&](const job_status& j) { return j.steps_done > before.steps_done + 5; });
   EXPECT_EQ(after.generation, before.generation) << "training was disturbed";
   EXPECT_EQ(after.replayed_steps, 0u);
+  EXPECT_EQ(cluster->manager().wait(0s), std::nullopt);
 }
 
 } // namespace

@@ -228,7 +228,7 @@ TEST_F(membership, data_may_be_limited_to_folders) {
   const auto end = wait_for_end(outside);
   EXPECT_EQ(end.state, "failed");
   EXPECT_THAT(end.problem,
-              HasSubstr("data /usr/share/common-licenses/GPL-3: is not below what this node lets jobs read"));
+              HasSubstr("data /usr/share/common-licenses/GPL-3: is not below what this node lets jobs use"));
   EXPECT_THAT(end.problem, HasSubstr("--data /no/such/folder, " + data.string()));
   EXPECT_EQ(wait_for_end(inside).state, "done");
 }

@@ -286,6 +286,14 @@ TEST_F(object_store_test, the_example_runs) {
   std::ofstream(file) << text;
   cluster->start_keeper();
   cluster->start_node("a");
+  wait_for_workers(1);
+  cluster->wait_for("a keeper", limit, [](const status_reply& x) { return living(x, "keeper") == 1; });
+  const auto good = run({"submit", file.string(), "--check"});
+  EXPECT_EQ(good.status, 0) << good.error;
+  EXPECT_THAT(good.error, HasSubstr("whether " + server.place + " may be written to is found out"));
+  const auto bad = run({"submit", file.string(), "--check", "--set", "checkpoint.to=s3://no-such-bucket/x"});
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_THAT(bad.error, testing::AllOf(HasSubstr("keeper keeper: "), HasSubstr("no-such-bucket")));
   const auto submitted = run({"submit", file.string(), "--wait"});
   EXPECT_EQ(submitted.status, 0) << submitted.error;
   const auto end = job_of(cluster->client().status(), 1);
@@ -392,6 +400,31 @@ TEST_F(object_store_test, data_and_weights_have_urls) {
   EXPECT_EQ(absent.steps_done, 0u);
   EXPECT_THAT(absent.problem, HasSubstr("data " + server.place + "/nothing is not there"));
   unsetenv("PARCAE_CACHE");
+}
+
+// given: a job that has ended, with 1,050 other objects that are listed before those of its newest checkpoint: servers
+// list 1,000 at a time / expected: that is found, goes on, and is read; removed, nothing of it is left
+TEST_F(object_store_test, a_checkpoint_among_many_objects) {
+  auto job = small_job(10);
+  job.checkpoint_every = 10;
+  job.checkpoint.to = server.place;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  const auto end = wait_for_end(cluster->client().submit(job));
+  ASSERT_EQ(end.state, "done") << end.problem;
+  const auto newest = end.checkpoint_folders.at(0).folder;
+  for (int i = 0; i < 1'050; ++i)
+    put(newest, "a" + std::to_string(10'000 + i), "x");
+  EXPECT_THAT(run({"checkpoints", server.place}).output, HasSubstr("all layers"));
+  EXPECT_EQ(run({"export", newest, "--output", folder.path() / "exported"}, false).status, 0);
+  const auto resumed = run({"submit", "--resume", newest, "--set", "job.steps=20", "--wait"});
+  EXPECT_EQ(resumed.status, 0) << resumed.error;
+  const auto kept = run({"checkpoints", server.place, "--keep", "1"});
+  EXPECT_THAT(kept.output, HasSubstr("0 checkpoints removed")) << kept.error; // each job's only one
+  const auto removed =
+      run({"checkpoints", server.place, "--remove", std::filesystem::path(newest).parent_path().filename()});
+  EXPECT_THAT(removed.output, HasSubstr("1 checkpoint removed")) << removed.error;
+  EXPECT_TRUE(open_store(newest)->list().objects.empty());
 }
 
 // given: a keeper with a wrong key / expected: the job trains, `status` says 403 and what to do, never the key; with

@@ -146,7 +146,7 @@ TEST_F(preemption, liveput_says_why_it_changes) {
   ASSERT_NE(decision, trained.decisions.end());
   EXPECT_EQ(decision->policy, "liveput");
   EXPECT_EQ(decision->chosen.configuration, "3×1");
-  EXPECT_THAT(decision->reason, testing::HasSubstr("samples expected over 12 intervals"));
+  EXPECT_THAT(decision->reason, testing::HasSubstr("samples expected in the next 3.6s"));
   EXPECT_EQ(decision->forecast.size(), 11u);
   EXPECT_FALSE(decision->runners_up.empty());
   EXPECT_GT(decision->expected_ms, 0);

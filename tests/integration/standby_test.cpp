@@ -121,6 +121,7 @@ struct standby : cluster_test {
     });
     job.steps = last.checkpoint_steps + 1;
     command({"cancel", std::to_string(id)});
+    wait_for_leader_with(id, limit, "the end of it", [](const job_status& j) { return j.state == "cancelled"; });
     const auto ended = std::stoull(command({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
                                             "job.steps=" + std::to_string(job.steps)}));
     const auto end =

@@ -1,6 +1,7 @@
 // A real manager and what strangers do at its port.
 
 #include "runtime/link/frame_gate.hpp"
+#include "tests/support/bare_peer.hpp"
 #include "tests/support/cluster.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -88,6 +89,23 @@ TEST_F(strangers, hostile_bytes_cost_nothing) {
   EXPECT_LT(peak_memory() - memory, 32 * 1024) << "KiB";
   EXPECT_THAT(log(), HasSubstr("refused a connection from 127.0.0.1"));
   EXPECT_LT(std::ranges::count(log(), '\n'), 60);
+}
+
+// given: who has shaken hands as a node does, and then says what ended managers: empty content as part of a stream, to
+// each actor that there could be / expected: the connection ends, with one line; the manager lives
+TEST_F(strangers, members_say_only_what_is_on_the_list) {
+  const auto pid = cluster->manager().pid();
+  const std::string empty{0, 0, 0, 3, '@', '<', '>'}; // no stages, and a message of no types
+  for (const std::uint64_t category : {2, 3})
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      bare_peer peer(cluster->where().port, 100 + i);
+      ASSERT_NE(peer.front, 0u);
+      peer.say(i == 0 ? peer.front : i, category << 60, empty);
+      peer.rest();
+    }
+  EXPECT_EQ(run({"status"}).status, 0);
+  EXPECT_EQ(cluster->manager().pid(), pid);
+  EXPECT_THAT(log(), HasSubstr("a message of a kind that nobody may say"));
 }
 
 // given: 500 connections that say nothing, half of them behind a greeting / expected: a node joins, and a command is

@@ -285,8 +285,8 @@ TEST_F(weights_job, come_from_the_web) {
     replaced[replaced.size() - 2] ^= 1;
   }
   cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
+  for (const auto* name : {"a", "b"}) // the server is this machine, which jobs reach only if it is named
+    cluster->start_node(name, {"--data", web.url(), "--data", "/"});
   const auto other = wait_for_end(waiting);
   EXPECT_EQ(other.state, "failed");
   EXPECT_EQ(other.steps_done, 0u);

@@ -1,11 +1,17 @@
-"""What cannot be exported is refused with one line that says which module, where in its source, and why."""
+"""What cannot be exported is refused with one line that says which module, where in its source, and why; what is
+exported is told, too."""
 
+import json
+import os
 import pathlib
 import re
+import sys
 import tempfile
+import types
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -147,6 +153,24 @@ class OtherNoise(Base):
         return self.linear(F.rrelu(x, training=self.training))  # HERE
 
 
+class Recurrent(nn.Module):
+    def __init__(self, kind=nn.GRU):
+        super().__init__()
+        self.rnn = kind(8, 8, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn(x)[0]  # HERE
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(8, 8)
+
+    def forward(self, x):
+        return torch.stack([self.cell(y) for y in x.unbind(1)], 1)  # HERE
+
+
 CASES = {
     ControlFlow: "control flow depends on values",
     RandomNoise: "random operator randn_like",
@@ -230,7 +254,13 @@ SHARED = nn.Linear(8, 8)
 GOOD = [nn.Embedding(16, 8), nn.Linear(8, 16)]
 MODELS = [
     ((nn.Linear(2, 2),), {}, "Linear: is neither a list of layers"),
-    ((GOOD, torch.zeros(2, 4)), {}, "whole numbers"),
+    ((GOOD, torch.zeros(2, 4)), {}, "give real ones as such"),
+    ((GOOD, torch.zeros(2, 3, 4, 4)), {}, "parcae_model.Pixels makes real ones"),
+    ((GOOD, {"input_ids": X, "dense": torch.zeros(2, 4)}), {},
+     '"dense" is torch.float32 [2, 4]; the data of samples are'),
+    ((GOOD, {"input_ids": X, "dense": X[:1]}), {}, '"input_ids" has 2 samples'),
+    ((GOOD, {"input_ids": X, "dense": 3}), {}, '"dense" is int; it is a tensor'),
+    (([nn.EmbeddingBag(16, 8), nn.Linear(8, 3)],), {}, "EmbeddingBag is not known: nn.Embedding(...)(x).mean(1)"),
     ((GOOD, X[:1]), {}, "two or more"),
     ((GOOD, {"input_ids": X, "attention_mask": X}), {}, 'no layer takes "attention_mask"'),
     (([nn.Embedding(16, 8), SHARED, SHARED, SHARED, nn.Linear(8, 16)],), {}, "one pair of tied parameters"),
@@ -248,6 +278,28 @@ def test_models_and_examples(arguments, options, why):
     assert text is not None, "was exported"
     assert "\n" not in text
     assert why in text
+
+
+# given: recurrent layers without dropout, of a module and a cell / expected: the module, what is not known, and what to
+# write; nothing of random numbers
+@pytest.mark.parametrize("layer", [Recurrent(), Recurrent(nn.LSTM), Recurrent(nn.RNN), Cell()],
+                         ids=["gru", "lstm", "rnn", "cell"])
+def test_recurrent_layers(layer):
+    text = refusal([nn.Embedding(16, 8), layer, nn.Linear(8, 16)])
+    assert re.match(r"1\.(rnn|cell) \(.*refusals_test\.py:\d+\): recurrent layers and cells are not known: write their "
+                    r"steps out, with nn\.Linear, torch\.sigmoid and torch\.tanh", text), text
+
+
+class Transposed(Base):
+    def forward(self, x):
+        return x @ self.linear.weight.T + x @ x.mT @ x + self.linear(x)
+
+
+# given: a matrix and several, transposed by attribute / expected: exported, as what it is
+def test_transposed_by_attribute(tmp_path):
+    said = parcae_model.export([nn.Embedding(16, 8), Transposed(), nn.Linear(8, 16)], X, tmp_path)
+    made = [x["args"][1] for x in said["graphs"][1]["train"]["nodes"] if x["op"] == "permute"]
+    assert made == [[1, 0], [0, 2, 1]]
 
 
 TOKENS = torch.zeros(2, 8, dtype=torch.int64)
@@ -310,3 +362,37 @@ def test_the_model_stays_as_it_is(tmp_path):
     assert torch.equal(random, torch.get_rng_state())
     for k, v in model.state_dict().items():
         assert torch.equal(before[k], v), k
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.norm, self.head = nn.Embedding(256, 8), nn.LayerNorm(8), nn.Linear(8, 256)
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+
+# given: the lines of the README, a module of one's own, a usual umask / expected: they run; what was written is told,
+# and is for others to read, as nodes of another user do
+def test_the_readme_exports_a_module_of_ones_own(tmp_path, capsys, monkeypatch):
+    readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+    lines = next(x for x in re.findall(r"<<'END'\n(.*?)\nEND\n", readme, re.S) if "names_from=m" in x)
+    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(Model=Model))
+
+    def save_for_oneself(tensors, path, **options):  # as some versions of safetensors do
+        save_file(tensors, path, **options)
+        path.chmod(0o600)
+
+    monkeypatch.setattr(sys.modules["parcae_model.export"], "save_file", save_for_oneself)
+    before = os.umask(0o022)
+    try:
+        exec(lines.replace('"/tmp/mine"', repr(str(tmp_path))), {})
+    finally:
+        os.umask(before)
+    said = json.loads((tmp_path / "model.json").read_text())
+    assert [x["name"] for x in said["layers"]] == ["emb", "blocks.0", "blocks.1", "norm", "head"]
+    assert {x.name: oct(x.stat().st_mode & 0o777) for x in tmp_path.iterdir()} == {
+        "model.json": "0o644", "weights.safetensors": "0o644"}
+    told = capsys.readouterr().err
+    assert f"{tmp_path}: 5 layers, 4,512 parameters, 0.0 MB\n" in told
+    assert f'next: [model] kind = "exported", path = "{tmp_path}" in a job file' in told
+    assert "parcae submit" in told

@@ -20,6 +20,9 @@ namespace {
 
 constexpr std::uint64_t manager_life = 77;
 constexpr job_id the_job{1};
+const auto job_entry = name_in_journal(the_job);
+const auto last_entry = name_in_journal(the_job, last_part);
+const auto memory_entry = name_in_journal(the_job, memory_part);
 
 struct dialler_state {
   std::deque<std::pair<caf::typed_response_promise<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>,
@@ -68,7 +71,7 @@ struct cluster::store final : journal_store {
   void write(const std::vector<journal_entry>& entries) override {
     if (!owner->alive)
       throw std::runtime_error("the process is dead");
-    const bool fails = std::exchange(all.journal_.fails, false);
+    const bool fails = std::ranges::any_of(entries, matters) && std::exchange(all.journal_.fails, false);
     if (!fails || all.chance().percent(50))
       for (const auto& x : entries)
         put(x);
@@ -76,16 +79,23 @@ struct cluster::store final : journal_store {
       throw std::runtime_error("an error of the store");
   }
 
+  /// Without the others the manager goes on.
+  static bool matters(const journal_entry& x) {
+    return x.name != name_in_journal(the_job, history_part) && x.name != name_in_journal(the_job, reached_part);
+  }
+
   void put(const journal_entry& x) {
-    const bool of_memory = x.name == name_in_journal(the_job, memory_part) && !x.bytes.empty();
-    if (of_memory && all.options_.wrong == fault::unjournaled_entry && all.chance().percent(10))
-      return;
-    if (of_memory)
-      all.witness_.durable(decode_journal<job_memory>(x.bytes));
-    if (x.bytes.empty())
+    if (x.bytes.empty()) {
       all.journal_.values.erase(x.name);
-    else
+    } else if (x.name == memory_entry) {
+      const auto now = all.faulty_.in_place_of(decode_journal<job_memory>(x.bytes), all.chance());
+      if (!now)
+        return;
+      all.witness_.durable(*now);
+      all.journal_.values[x.name] = encode(*now);
+    } else {
       all.journal_.values[x.name] = x.bytes;
+    }
   }
 
   cluster& all;
@@ -117,11 +127,13 @@ void cluster::note(const std::string& what) const {
 // The manager
 
 void cluster::start_manager() {
+  if (closed_) // by harm that was arranged before
+    return;
   manager_ = engine_.start_process("manager");
   note("the manager starts");
   witness_.manager_starts();
   engine_.within(manager_, [this] { listen(manager_); });
-  if (!journal_.values.contains(name_in_journal(the_job))) // who submitted it was not told that it is taken
+  if (!journal_.values.contains(job_entry)) // who submitted it was not told that it is taken
     submit();
   if (cancelled_)
     ask_to_cancel();
@@ -145,7 +157,7 @@ void cluster::listen(const process_ptr& manager) {
   x.journal = keeping_;
   x.jobs = std::move(known.jobs);
   registry_ = system.spawn(registry, std::move(x));
-  const auto published = system.spawn(front, manager_actor{registry_}, nullptr);
+  const auto published = system.spawn(front, registry_, nullptr);
   front_ = caf::actor_cast<caf::actor>(published);
   engine_.slow_down(keeping_.address(), chance().between(1ms, chance().percent(20) ? 300ms : 10ms));
   network_.listen(manager, caf::actor_cast<caf::strong_actor_ptr>(published), system.message_types(published));
@@ -216,9 +228,9 @@ void cluster::ask_to_cancel() {
 
 bool cluster::is_over() const {
   // If the manager dies at that moment the next one says so from the conductor's last words.
-  if (witness_.seen().durable.over || journal_.values.contains(name_in_journal(the_job, last_part)))
+  if (witness_.seen().durable.over || journal_.values.contains(last_entry))
     return true;
-  const auto kept = journal_.values.find(name_in_journal(the_job));
+  const auto kept = journal_.values.find(job_entry);
   return cancelled_ && kept != journal_.values.end() && // before it ran
          parcae::is_over(job_state(decode_journal<job_record>(kept->second).state));
 }
@@ -261,14 +273,14 @@ instance_config cluster::configuration_of(const node_ptr& x, std::uint32_t slots
 std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_id& slot,
                                                  std::function<void(report)> report_to) {
   ++executors_;
-  const executor_surroundings around{
-      engine_, plane_, witness_, {.applies_stale_decisions = options_.wrong == fault::stale_decide}};
+  const executor_surroundings around{engine_, plane_, witness_, spoiler_of(options_.wrong)};
   x->slots.push_back(slot);
   if (x->pristine)
     witness_.joined(slot);
   if (x->keeper)
-    return std::make_unique<keeper_double>(around, x->process, slot, disk_of(x->name), std::move(report_to));
-  auto result = std::make_unique<worker_double>(around, x->process, slot, std::move(report_to));
+    return std::make_unique<simulated_keeper>(around, x->process, slot, disk_of(x->name), std::move(report_to),
+                                              options_.spoil_keepers);
+  auto result = std::make_unique<simulated_worker>(around, x->process, slot, std::move(report_to));
   x->workers[slot] = result.get();
   return result;
 }

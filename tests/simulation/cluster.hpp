@@ -7,9 +7,9 @@
 #include "actors/manager/registry.hpp"
 #include "actors/node/instance.hpp"
 #include "tests/simulation/faults.hpp"
-#include "tests/simulation/keeper_double.hpp"
 #include "tests/simulation/network.hpp"
-#include "tests/simulation/worker_double.hpp"
+#include "tests/simulation/simulated_keeper.hpp"
+#include "tests/simulation/simulated_worker.hpp"
 
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@ struct node {
   instance_actor instance;
   bool leaving = false;
   bool pristine = true; ///< nothing was done to it
-  std::map<slot_id, worker_double*> workers;
+  std::map<slot_id, simulated_worker*> workers;
   std::vector<slot_id> slots;
 };
 using node_ptr = std::shared_ptr<node>;
@@ -41,6 +41,7 @@ using node_ptr = std::shared_ptr<node>;
 struct cluster_options {
   std::uint64_t seed = 1;
   fault wrong = fault::none;
+  keeper_spoiler spoil_keepers;
   job_specification job;
   network_options network;
   data_plane_options data;
@@ -115,6 +116,7 @@ private:
   faulty_messages faulty_;
   journal_disk journal_;
   bool cancelled_ = false; ///< the job
+  bool closed_ = false;    ///< all was killed, to see what is left
   process_ptr manager_;
   registry_actor registry_;
   journal_actor keeping_;

@@ -12,7 +12,9 @@ namespace {
 
 template <class First, class... Ts, class Function>
 bool visit_message(const caf::message& x, std::type_identity<std::variant<Ts...>>, Function f) {
-  return ((x.match_elements<First, Ts>() && (f(x.get_as<First>(0), x.get_as<Ts>(1)), true)) || ...);
+  if (x.size() != 2 || !x.match_element<First>(0))
+    return false;
+  return ((x.match_element<Ts>(1) && (f(x.get_as<First>(0), x.get_as<Ts>(1)), true)) || ...);
 }
 
 std::string details_of(const report& x) {
@@ -65,6 +67,7 @@ void cluster::hear(int to, const caf::message& x) {
 }
 
 void cluster::look_for_leaks() {
+  witness_.look_for_answers(engine_.now());
   if (const auto open = plane_.trained(); open > 0)
     witness_.object(fmt::format("{} generations have connections after the job's end", open));
   for (const auto& [slot, held] : witness_.seen().held) // keepers are not told again what is over
@@ -75,6 +78,7 @@ void cluster::look_for_leaks() {
   if (engine_.timers() > 40 * actors + 400)
     witness_.object(fmt::format("{} timers for {} actors", engine_.timers(), actors));
   kill_manager();
+  closed_ = true;
   for (const auto& [name, x] : std::map(nodes_))
     end_node(x, false);
   engine_.run_until(engine_.now() + 10s, [] { return false; });

@@ -123,7 +123,8 @@ void data_plane::begin_step(generation g, std::uint32_t rank, std::uint64_t step
   s->trains = true;
   auto& begun = s->begun[step];
   begun.insert(rank);
-  if (begun.size() < s->grid.ranks())
+  const bool is_broken = !s->closed.empty() && *s->closed.begin() < s->grid.ranks(); // who had begun may be gone
+  if (begun.size() < s->grid.ranks() || is_broken)
     return;
   s->begun.erase(step);
   witness_.begins(g, step);

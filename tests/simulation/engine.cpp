@@ -78,13 +78,21 @@ void engine::slow_down(const caf::actor_addr& x, nanoseconds most) {
   slow_[x.id()] = most;
 }
 
+namespace {
+
+caf::scheduled_actor* actor_of(caf::resumable* job) {
+  return job->subtype() == caf::resumable::scheduled_actor ? static_cast<caf::scheduled_actor*>(job) : nullptr;
+}
+
+} // namespace
+
 // Where new actors are made known, by the first message to them: they belong to whoever runs.
 void engine::collect() {
   auto& jobs = scheduler_.jobs;
   while (!jobs.empty()) {
     auto* job = jobs.front();
     jobs.pop_front();
-    auto* actor = dynamic_cast<caf::scheduled_actor*>(job);
+    auto* actor = actor_of(job);
     process_ptr owner;
     if (actor) {
       const auto [known, is_new] = process_of_.try_emplace(actor->id(), current_);
@@ -108,7 +116,7 @@ void engine::collect() {
 }
 
 void engine::run(caf::resumable* job) {
-  auto* actor = dynamic_cast<caf::scheduled_actor*>(job);
+  auto* actor = actor_of(job);
   const auto known = actor ? process_of_.find(actor->id()) : process_of_.end();
   const auto owner = known == process_of_.end() ? nullptr : known->second;
   if (owner && owner->frozen && owner->alive) {

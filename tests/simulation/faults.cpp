@@ -40,15 +40,102 @@ inventory counted_twice(const inventory& held, std::uint32_t layers) {
 
 } // namespace
 
+std::span<const named_fault> all_faults() {
+  static constexpr named_fault all[] = {
+      {"version_counted_twice", fault::version_counted_twice, 500, "no keeper ever had"},
+      {"dropped_repeat", fault::dropped_repeat, 500},
+      {"early_release", fault::early_release, 2, "shards are released"},
+      {"early_activate", fault::early_activate, 2, "the journal does not have it as begun"},
+      {"early_decide", fault::early_decide, 10, "is told before the journal has it"},
+      {"needless_abort", fault::needless_abort, 2, "nothing had happened to its ranks"},
+      {"two_plans", fault::two_plans, 2, "with two plans"},
+      {"activate_elsewhere", fault::activate_elsewhere, 2, "is activated at"},
+      {"decide_elsewhere", fault::decide_elsewhere, 20, "is told to apply step"},
+      {"confirm_ahead", fault::confirm_ahead, 2, "no keeper ever had"},
+      {"unjournaled_entry", fault::unjournaled_entry, 500},
+      {"unjournaled_number", fault::unjournaled_number, 2, "before its number is in the journal"},
+      {"number_given_back", fault::number_given_back, 2, "numbers of generations are given back"},
+      {"broken_chain", fault::broken_chain, 20, "the chain is broken"},
+      {"ends_late", fault::ends_late, 20, "was never exchanged"},
+      {"ends_early", fault::ends_early, 20, "is held by those to whom nothing happened"},
+      {"generation_void", fault::generation_void, 20, "all it made is held"},
+      {"digest_wrong", fault::digest_wrong, 2, "not what an undisturbed run makes"},
+      {"digest_lost", fault::digest_lost, 2, "not all of what it trained is known"},
+      {"stale_decide", fault::stale_decide, 500, "was not trained on its steps"},
+      {"open_step_dropped", fault::open_step_dropped, 500},
+      {"gradients_kept", fault::gradients_kept, 500},
+      {"repeated_prepare_unanswered", fault::repeated_prepare_unanswered, 10'000, "does not answer"},
+      {"abort_unanswered", fault::abort_unanswered, 500},
+      {"nothing_moved", fault::nothing_moved, 500},
+      {"begins_at_another_step", fault::begins_at_another_step, 2, "holds other shards than its rules"},
+      {"begins_again", fault::begins_again, 500},
+      {"last_word_unsaid", fault::last_word_unsaid, 500},
+      {"stop_unheard", fault::stop_unheard, 500},
+      {"snapshots_unsent", fault::snapshots_unsent, 500},
+      {"snapshot_not_asked_for", fault::snapshot_not_asked_for, 500},
+      {"last_version_unsent", fault::last_version_unsent, 20'000, "does not end"},
+      {"void_stage_kept", fault::void_stage_kept, 500},
+      {"void_version_said", fault::void_version_said, 500},
+      {"complete_step_unsaid", fault::complete_step_unsaid, 500},
+      {"cut_unheard", fault::cut_unheard, 500},
+      {"trains_when_superseded", fault::trains_when_superseded, 8'000},
+      {"left_behind_kept", fault::left_behind_kept, 500},
+      {"part_kept_at_release", fault::part_kept_at_release, 500},
+      {"kept_when_forgotten", fault::kept_when_forgotten, 500},
+  };
+  return all;
+}
+
+namespace {
+
+/// What comes with a command, or in its place.
+std::vector<command> spoilt(fault what, const slot_id& to, const command& x, const observed& seen) {
+  const auto known = seen.generations.find(generation_of(x));
+  const bool is_known = known != seen.generations.end();
+  const auto other = [&](auto changed) { return std::vector<command>{changed}; };
+  const auto* a = std::get_if<activate>(&x);
+  if (a && is_known && what == fault::early_release)
+    return {x, release{a->next, layers_of(known->second, to)}};
+  if (a && what == fault::activate_elsewhere)
+    return other(activate{a->next, {a->at.steps + 1, a->at.by}});
+  if (const auto* p = std::get_if<prepare>(&x); p && is_known && what == fault::two_plans) {
+    auto changed = *p;
+    ++changed.specification.seed;
+    return other(std::move(changed));
+  }
+  if (const auto* t = std::get_if<transfer>(&x); t && what == fault::early_activate)
+    return {x, activate{t->next, t->at}};
+  if (const auto* b = std::get_if<abort_generation>(&x);
+      b && is_known && known->second.base && what == fault::early_decide)
+    return {x, decide{b->current, {}}};
+  if (const auto* r = std::get_if<release>(&x); r && what == fault::needless_abort)
+    return {x, abort_generation{r->current}};
+  if (const auto* d = std::get_if<decide>(&x); d && d->result.step != no_step && what == fault::decide_elsewhere) {
+    auto changed = *d;
+    ++changed.result.step;
+    return other(changed);
+  }
+  if (const auto* c = std::get_if<confirm>(&x); c && c->newest.steps > 0 && what == fault::confirm_ahead) {
+    auto changed = *c;
+    ++changed.newest.steps;
+    return other(std::move(changed));
+  }
+  return {x};
+}
+
+} // namespace
+
 std::vector<caf::message> faulty_messages::in_place_of(const addressee& to, const command& what,
                                                        const caf::message& message) {
   const auto g = generation_of(what);
   if (fault_ == fault::dropped_repeat && g != generation{} && !said_.emplace(to.slot, what.index(), g).second)
     return {};
-  if (const auto* a = std::get_if<activate>(&what); a && fault_ == fault::early_release)
-    if (const auto known = seen_.generations.find(a->next); known != seen_.generations.end())
-      return {message, caf::make_message(to, release{a->next, layers_of(known->second, to.slot)})};
-  return {message};
+  if (fault_ == fault::none)
+    return {message};
+  std::vector<caf::message> result;
+  for (const auto& each : spoilt(fault_, to.slot, what, seen_))
+    std::visit([&](const auto& x) { result.push_back(caf::make_message(to, x)); }, each);
+  return result;
 }
 
 std::vector<caf::message> faulty_messages::in_place_of(const slot_id& from, const report& what,
@@ -59,6 +146,53 @@ std::vector<caf::message> faulty_messages::in_place_of(const slot_id& from, cons
     return {caf::make_message(from, other)};
   }
   return {message};
+}
+
+std::optional<job_memory> faulty_messages::in_place_of(job_memory what, dice& chance) const {
+  auto& chain = what.chain;
+  const auto& before = seen_.durable;
+  const bool ended = !chain.empty() && chain.back().last != UINT64_MAX && chain.back().last > chain.back().base;
+  switch (fault_) {
+  case fault::unjournaled_entry:
+    if (chance.percent(10))
+      return {};
+    break;
+  case fault::unjournaled_number:
+    what.reserved = before.reserved;
+    break;
+  case fault::number_given_back:
+    what.reserved.value -= what.reserved == before.reserved && what.reserved.value > 0;
+    break;
+  case fault::broken_chain:
+    if (chain.size() > 1)
+      ++chain.back().base;
+    break;
+  case fault::ends_late:
+    if (ended)
+      ++chain.back().last;
+    break;
+  case fault::ends_early:
+    if (ended)
+      --chain.back().last;
+    break;
+  case fault::generation_void:
+    if (chain.size() > 1 && !ended) {
+      chain.back().base = chain[chain.size() - 2].base;
+      chain.erase(chain.end() - 2);
+    }
+    break;
+  case fault::digest_wrong:
+    if (!what.layer_digests.empty())
+      what.layer_digests.front().sha256 += "0";
+    break;
+  case fault::digest_lost:
+    if (!what.layer_digests.empty())
+      what.layer_digests.pop_back();
+    break;
+  default:
+    break;
+  }
+  return what;
 }
 
 } // namespace parcae::simulation

@@ -1,15 +1,20 @@
 #pragma once
 
-// Faults put in by hand, which a simulation must find. They are put in where the parts meet: in the journal's store, in
-// the executor's double, and in what is sent. Nothing of the product knows of them.
+// Faults put in by hand, which a simulation must find: in the journal's store, in what is sent, and in the rules of
+// workers, of which one row is made wrong. Nothing of the product can reach them.
 
+#include "gpu/executor/worker_machine.hpp"
 #include "protocols/choreography/messages.hpp"
+#include "protocols/client/journal.hpp"
 #include "tests/simulation/observed.hpp"
+#include "tests/simulation/timeline.hpp"
 
 #include <caf/message.hpp>
 
-#include <array>
+#include <functional>
+#include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -18,25 +23,71 @@ namespace parcae::simulation {
 
 enum class fault : std::uint8_t {
   none,
-  unjournaled_entry,     ///< the conductor goes on from an entry that the journal does not have
-  stale_decide,          ///< an executor applies a decision on a step that it has applied, or never had
+  // In what is sent.
   version_counted_twice, ///< the layers that a keeper holds at a version count once more, for those it lacks
   dropped_repeat,        ///< a command that is said again does not arrive
   early_release,         ///< RELEASE comes with ACTIVATE
+  early_activate,        ///< ACTIVATE comes with TRANSFER
+  early_decide,          ///< DECIDE comes with ABORT
+  needless_abort,        ///< ABORT comes with RELEASE
+  two_plans,             ///< PREPARE names another seed to some
+  activate_elsewhere,    ///< ACTIVATE names the version after
+  decide_elsewhere,      ///< DECIDE names the step after
+  confirm_ahead,         ///< CONFIRM names the version after
+  // In the journal.
+  unjournaled_entry,  ///< the conductor goes on from an entry that the journal does not have
+  unjournaled_number, ///< numbers of generations are given that it does not have
+  number_given_back,
+  broken_chain,
+  ends_late,       ///< a generation, a step after it did
+  ends_early,      ///< and before
+  generation_void, ///< the next one begins where it began
+  digest_wrong,    ///< of a final layer
+  digest_lost,
+  // In a row of the workers' table. Of others no cluster can show anything: nobody sends TRANSFER or ACTIVATE to a part
+  // after its ABORT; FAILED of a step that ABORT cut is no news; shards of another job, evaluations: there are none
+  // here.
+  stale_decide,                ///< a decision is applied on a step that was applied, or never was there
+  open_step_dropped,           ///< and not on the open one
+  gradients_kept,              ///< of a step that is not applied
+  repeated_prepare_unanswered, ///< once it is prepared
+  abort_unanswered,            ///< where it has no part
+  nothing_moved,
+  begins_at_another_step, ///< one before
+  begins_again,           ///< with each ACTIVATE
+  last_word_unsaid,       ///< ACTIVATE that is said again is answered as if it trained
+  stop_unheard,
+  snapshots_unsent,
+  snapshot_not_asked_for, ///< when keepers come
+  last_version_unsent,    ///< to keepers that come between the last commit and STOPPED
+  void_stage_kept,        ///< what a failed computation spoilt
+  void_version_said,      ///< ABORTED has its version
+  complete_step_unsaid,   ///< ABORTED does not tell of complete gradients
+  cut_unheard,            ///< ABORT does not end a step that waits
+  trains_when_superseded,
+  left_behind_kept,     ///< RELEASE of a newer generation
+  part_kept_at_release, ///< of one that only sent
+  kept_when_forgotten,
 };
 
 struct named_fault {
   std::string_view name;
   fault what;
+  std::uint64_t seeds;      ///< one of the first so many finds it: near twice what it takes
+  std::string_view by = {}; ///< what is said of it then has this; empty: anything
 };
 
-inline constexpr std::array<named_fault, 5> all_faults{{{"unjournaled_entry", fault::unjournaled_entry},
-                                                        {"stale_decide", fault::stale_decide},
-                                                        {"version_counted_twice", fault::version_counted_twice},
-                                                        {"dropped_repeat", fault::dropped_repeat},
-                                                        {"early_release", fault::early_release}}};
+std::span<const named_fault> all_faults();
 
-/// Those in what is sent.
+/// What shows these comes so seldom that they are tried by hand: `simulation --fault NAME --schedules N`.
+inline bool is_rare(const named_fault& x) {
+  return x.seeds > 1'000;
+}
+
+/// Puts it into a worker's rules, if it is one of theirs; else empty.
+std::function<void(worker_machine&)> spoiler_of(fault what);
+
+/// Those where the parts meet.
 class faulty_messages {
 public:
   faulty_messages(fault what, const observed& seen) : fault_(what), seen_(seen) {}
@@ -45,6 +96,8 @@ public:
   std::vector<caf::message> in_place_of(const addressee& to, const command& what, const caf::message& message);
   /// In the place of a report.
   std::vector<caf::message> in_place_of(const slot_id& from, const report& what, const caf::message& message) const;
+  /// In the place of what the journal is given; none: it is not written.
+  std::optional<job_memory> in_place_of(job_memory what, dice& chance) const;
 
 private:
   fault fault_;

@@ -1,6 +1,9 @@
 #include "tests/simulation/observed.hpp"
 
+#include "gpu/keeper/shard_store.hpp"
+
 #include <algorithm>
+#include <cstring>
 #include <variant>
 
 namespace parcae::simulation {
@@ -25,6 +28,13 @@ const chain_link* link_of(const std::vector<chain_link>& chain, generation g) {
 
 bool is_open(const chain_link& x) {
   return x.last == UINT64_MAX;
+}
+
+std::string right_digest(std::uint32_t layer, std::uint64_t steps) {
+  const version at{steps, {1}};
+  shard_store store;
+  store.add(shard_with(layer, at, right_bits(layer, steps)), {});
+  return store.digests(at).front().sha256;
 }
 
 struct command_check {
@@ -127,8 +137,27 @@ std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps) {
   return result;
 }
 
+std::shared_ptr<const shard_bytes> shard_with(std::uint32_t layer, const version& at, std::uint64_t bits) {
+  std::vector<std::byte> bytes(sizeof bits);
+  std::memcpy(bytes.data(), &bits, sizeof bits);
+  return std::make_shared<const shard_bytes>(shard_bytes{layer, at, {std::move(bytes)}});
+}
+
 std::string problem_with(const observed& seen, const slot_id& to, const command& what) {
   return std::visit(command_check{seen, to}, what);
+}
+
+std::string problem_with(const observed& seen, const slot_id& from, const report& what) {
+  const auto* said = std::get_if<aborted>(&what);
+  const auto known = said && said->at != version{} ? seen.generations.find(said->current) : seen.generations.end();
+  if (known == seen.generations.end())
+    return {};
+  const auto& grid = known->second.grid;
+  for (std::uint32_t r = 0; r < grid.ranks(); ++r)
+    if (const layer_version first{grid.first_layer[grid.stage_of(r)], said->at};
+        grid.participants[r].slot == from && std::ranges::find(said->held, first) == said->held.end())
+      return to_string(from) + " says that its stage is at " + to_string(said->at) + ", and does not hold it";
+  return {};
 }
 
 std::string problem_with(const observed& seen, const job_memory& next) {
@@ -155,7 +184,7 @@ std::string problem_with(const observed& seen, const job_memory& next) {
              std::to_string(held) + " is held by those to whom nothing happened";
   }
   for (const auto& [layer, digest] : next.layer_digests)
-    if (digest != std::to_string(right_bits(layer, next.chain.back().last)))
+    if (digest != right_digest(layer, next.chain.back().last))
       return "the final layer " + std::to_string(layer) + " is not what an undisturbed run makes";
   if (next.good && next.layer_digests.size() != seen.layers)
     return "the job is done, and not all of what it trained is known";
@@ -170,6 +199,8 @@ std::string problem_with_begin(const observed& seen, generation g, std::uint64_t
   const auto known = seen.generations.find(g);
   if (known == seen.generations.end() || !known->second.base || step < *known->second.base)
     return name_of(g) + " begins step " + std::to_string(step) + ", which is none of it";
+  if (const auto last = known->second.last_step; last && step > *last)
+    return name_of(g) + " begins step " + std::to_string(step) + " after STOP";
   // Ranks that nobody can reach may train on for a while, alone. What they make is void.
   const auto& grid = known->second.grid;
   for (std::uint32_t r = 0; r < grid.ranks() && g < seen.newest_begun; ++r)

@@ -4,9 +4,11 @@
 
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/client/journal.hpp"
+#include "protocols/model/snapshot.hpp"
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,6 +22,8 @@ std::uint64_t initial_bits(std::uint32_t layer);
 std::uint64_t trained_bits(std::uint64_t before, std::uint32_t layer, std::uint64_t step);
 /// Of an undisturbed run.
 std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps);
+/// As keepers hold it.
+std::shared_ptr<const shard_bytes> shard_with(std::uint32_t layer, const version& at, std::uint64_t bits);
 
 /// Of one generation.
 struct generation_history {
@@ -30,6 +34,7 @@ struct generation_history {
   std::map<std::uint64_t, std::set<std::uint32_t>> applied; ///< by version: layers
   std::uint64_t sure_at_abort = 0;                          ///< surely_held when its end was begun by ABORT
   std::uint64_t begun_under = 0;                            ///< which manager
+  std::optional<std::uint64_t> last_step;                   ///< once a rank was given STOP
   bool stopped = false;                                     ///< one of its ranks was: it trains no more
   bool disturbed = false; ///< something was done to one of its ranks, or one of them failed, since it was activated
 };
@@ -56,6 +61,8 @@ std::uint64_t surely_held(const observed& seen, generation g, std::uint64_t last
 
 /// The manager says it to an executor.
 std::string problem_with(const observed& seen, const slot_id& to, const command& what);
+/// It says it.
+std::string problem_with(const observed& seen, const slot_id& from, const report& what);
 /// The journal has this now, in the place of what it had.
 std::string problem_with(const observed& seen, const job_memory& next);
 /// All ranks of the generation begin the step.

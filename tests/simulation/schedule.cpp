@@ -202,8 +202,9 @@ void let_all_hear(cluster& c) {
 
 } // namespace
 
-schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
-  const auto options = options_for(seed, wrong, tells);
+schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells, const keeper_spoiler& spoil_keepers) {
+  auto options = options_for(seed, wrong, tells);
+  options.spoil_keepers = spoil_keepers;
   cluster c(options);
   auto& chance = c.chance();
   const bool large = chance.percent(3);

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <functional>
+
 namespace parcae::simulation {
 namespace {
 
@@ -39,14 +42,24 @@ class faulty_simulation : public testing::TestWithParam<named_fault> {};
 
 // given: a fault / expected: it is found
 TEST_P(faulty_simulation, is_found_out) {
-  constexpr std::uint64_t most = 500;
+  const auto& fault = GetParam();
+  const auto finds = [&](std::uint64_t seed) {
+    const auto found = run_schedule(seed, fault.what).problems;
+    return std::ranges::any_of(found, [&](const auto& x) { return x.find(fault.by) != x.npos; });
+  };
   std::uint64_t seed = 1;
-  while (seed <= most && run_schedule(seed, GetParam().what).problems.empty())
+  while (seed <= fault.seeds && !finds(seed))
     ++seed;
-  EXPECT_LE(seed, most);
+  EXPECT_LE(seed, fault.seeds);
 }
 
-INSTANTIATE_TEST_SUITE_P(each, faulty_simulation, testing::ValuesIn(all_faults),
+std::vector<named_fault> common_faults() {
+  std::vector<named_fault> result;
+  std::ranges::copy_if(all_faults(), std::back_inserter(result), std::not_fn(is_rare));
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(each, faulty_simulation, testing::ValuesIn(common_faults()),
                          [](const auto& x) { return std::string(x.param.name); });
 
 } // namespace

@@ -6,6 +6,47 @@
 
 namespace parcae::simulation {
 
+namespace {
+
+constexpr nanoseconds connecting = 11s; ///< to all participants, or the word that one is not there
+constexpr nanoseconds answering = 3s;   ///< of who need not wait for others
+
+/// Until it must have been answered, if it must and nobody else is waited for.
+std::optional<nanoseconds> limit_of_answer(const command& x) {
+  if (std::holds_alternative<prepare>(x))
+    return connecting;
+  if (std::holds_alternative<abort_generation>(x) || std::holds_alternative<decide>(x))
+    return answering;
+  return {};
+}
+
+using question = std::pair<std::size_t, generation>;
+
+/// It need not be answered any more once this is given.
+bool is_superseded(const question& x, const command& by) {
+  const bool is_prepare = x.first == command(prepare{}).index();
+  if (std::holds_alternative<prepare>(by))
+    return is_prepare && x.second < generation_of(by);
+  return is_prepare && std::holds_alternative<abort_generation>(by) && x.second == generation_of(by);
+}
+
+bool answers(const report& x, const question& which) {
+  const auto is = [&](const auto& command_of, generation g) {
+    return which == question{command(command_of).index(), g};
+  };
+  if (const auto* p = std::get_if<prepared>(&x))
+    return is(prepare{}, p->next);
+  if (const auto* f = std::get_if<failed>(&x))
+    return is(prepare{}, f->current);
+  if (const auto* a = std::get_if<aborted>(&x))
+    return is(abort_generation{}, a->current);
+  if (const auto* d = std::get_if<decided>(&x))
+    return is(decide{}, d->current);
+  return false;
+}
+
+} // namespace
+
 void witness::object(const std::string& problem) {
   if (!problem.empty())
     problems_.push_back(problem);
@@ -32,12 +73,53 @@ void witness::told(const slot_id& to, const command& what) {
   }
 }
 
-void witness::said(const slot_id&, const report& what) {
+void witness::given(const slot_id& to, const command& what, time_point now, bool answers) {
+  look_for_answers(to, now);
+  if (std::holds_alternative<forget>(what))
+    unanswered_.erase(to);
+  if (const auto* s = std::get_if<stop>(&what))
+    if (auto& g = seen_.generations[s->current]; g.base && !g.last_step) // the exchange in progress may be without it
+      g.last_step = 1 + (g.begun.empty() ? *g.base : *g.begun.rbegin());
+  auto& open = unanswered_[to];
+  std::erase_if(open, [&](const auto& x) { return is_superseded(x.first, what); });
+  if (const auto limit = limit_of_answer(what); limit && answers)
+    open.try_emplace({what.index(), generation_of(what)}, now + *limit);
+}
+
+void witness::look_for_answers(const slot_id& of, time_point now) {
+  const auto known = unanswered_.find(of);
+  if (known == unanswered_.end())
+    return;
+  for (const auto& [which, limit] : known->second)
+    if (limit < now)
+      object(to_string(of) + " does not answer command " + std::to_string(which.first) + " of generation " +
+             std::to_string(which.second.value));
+}
+
+void witness::look_for_answers(time_point now) {
+  for (const auto& [slot, open] : unanswered_)
+    look_for_answers(slot, now);
+}
+
+void witness::said(const slot_id& from, const report& what, time_point now) {
+  look_for_answers(from, now);
+  object(problem_with(seen_, from, what));
+  if (const auto known = unanswered_.find(from); known != unanswered_.end())
+    std::erase_if(known->second, [&](const auto& x) { return answers(what, x.first); });
   if (const auto* f = std::get_if<failed>(&what))
     if (const auto known = seen_.generations.find(f->current); known != seen_.generations.end())
       known->second.disturbed = true;
-  if (const auto* s = std::get_if<stopped>(&what))
+  const auto* s = std::get_if<stopped>(&what);
+  if (const auto last = stopped_.find(from); last != stopped_.end() && last->second.said_active)
+    if (std::exchange(last->second.said_active, false) && (!s || s->current != last->second.of))
+      object(to_string(from) + " is active, and does not say that it has stopped");
+  if (s) {
     seen_.generations[s->current].stopped = true;
+    stopped_[from] = {s->current};
+  }
+  if (const auto* a = std::get_if<active>(&what))
+    if (const auto last = stopped_.find(from); last != stopped_.end())
+      last->second.said_active = last->second.of == a->current;
 }
 
 void witness::manager_starts() {
@@ -73,6 +155,7 @@ void witness::keeps(std::uint32_t layer, const version& at, std::uint64_t bits) 
 }
 
 void witness::disturbed(const slot_id& who) {
+  unanswered_.erase(who);
   seen_.pristine.erase(who);
   for (auto& [g, x] : seen_.generations)
     for (std::uint32_t r = 0; r < x.grid.ranks(); ++r)

@@ -3,8 +3,9 @@
 // Sees what happens in a simulation, holds it to what must hold, and remembers it.
 
 #include "tests/simulation/observed.hpp"
+#include "tests/simulation/timeline.hpp"
 
-#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,12 @@ class witness {
 public:
   explicit witness(std::uint32_t layers) { seen_.layers = layers; }
 
+  /// By the manager.
   void told(const slot_id& to, const command& what);
-  void said(const slot_id& from, const report& what);
+  /// It arrives.
+  /// `answers`: nobody else is waited for.
+  void given(const slot_id& to, const command& what, time_point now, bool answers = true);
+  void said(const slot_id& from, const report& what, time_point now);
   /// By the manager.
   void heard(const slot_id& from, const report& what);
   void manager_starts();
@@ -31,12 +36,25 @@ public:
   void joined(const slot_id& who) { seen_.pristine.insert(who); }
   void gone(const slot_id& who);
 
+  /// What was given and should have been answered by now.
+  void look_for_answers(time_point now);
+
   void object(const std::string& problem);
   const std::vector<std::string>& problems() const { return problems_; }
   const observed& seen() const { return seen_; }
 
 private:
+  void look_for_answers(const slot_id& of, time_point now);
+
+  /// What a rank said last of its generation.
+  struct last_word {
+    generation of;
+    bool said_active = false; ///< after it, and nothing since
+  };
+
   observed seen_;
+  std::map<slot_id, last_word> stopped_;
+  std::map<slot_id, std::map<std::pair<std::size_t, generation>, time_point>> unanswered_; ///< by command
   std::vector<std::string> problems_;
 };
 

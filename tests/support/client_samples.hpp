@@ -20,7 +20,7 @@ inline job_specification sample_job() {
   x.recompute = true;
   x.global_batch = 24;
   x.micro_batch = 3;
-  x.optimizer = {"sgd", 0.25, "linear", 5, 0.375, 0.5, 0.625, 0.75, 0.875, 1.5};
+  x.optimizer = {"sgd", 0.25, "linear", 0, 5, 0.375, 0.5, 0.625, 0.75, 0.875, 1.5};
   x.min_depth = 2;
   x.max_depth = 5;
   x.min_width = 3;

@@ -84,6 +84,7 @@ protected:
     EXPECT_EQ(last.state, "running") << last.problem;
     const auto cancelled = run({"cancel", std::to_string(id)});
     EXPECT_EQ(cancelled.status, 0) << cancelled.error;
+    wait_for_end(id); // until then the checkpoint is its own
     const auto ended = run({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
                             "job.steps=" + std::to_string(last.checkpoint_steps + 1)});
     EXPECT_EQ(ended.status, 0) << ended.error;

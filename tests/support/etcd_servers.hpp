@@ -48,9 +48,10 @@ done)";
 /// Not thread-safe.
 class etcd_servers {
 public:
-  /// With `shown` members speak TLS to who has a certificate of that authority, and to nobody else.
-  explicit etcd_servers(int members, std::optional<etcd_certificates> shown = {}) :
-      shown_(std::move(shown)), members_(static_cast<std::size_t>(members)) {
+  /// With `shown` members speak TLS to who has a certificate of that authority, and to nobody else. `more`: options of
+  /// each.
+  explicit etcd_servers(int members, std::optional<etcd_certificates> shown = {}, std::vector<std::string> more = {}) :
+      shown_(std::move(shown)), more_(std::move(more)), members_(static_cast<std::size_t>(members)) {
     for (auto& x : members_)
       x = {free_port(), free_port(), {}};
     for (int i = 0; i < members; ++i)
@@ -86,6 +87,7 @@ public:
     if (shown_)
       arguments.insert(arguments.end(), {"--client-cert-auth", "--trusted-ca-file", shown_->authority, "--cert-file",
                                          shown_->server, "--key-file", shown_->server});
+    arguments.insert(arguments.end(), more_.begin(), more_.end());
     x.process.emplace(launch_options{std::move(arguments), log, log});
   }
 
@@ -124,6 +126,7 @@ private:
 
   const scratch_folder folder_{"etcd"};
   const std::optional<etcd_certificates> shown_;
+  const std::vector<std::string> more_;
   std::vector<one> members_;
 };
 

@@ -54,7 +54,7 @@ struct executor_cluster::instance {
 
 executor_cluster::executor_cluster(job_specification job, conductor_options options) :
     job_(std::move(job)), checkpoints_(new_folder()),
-    conductor_(conductor::make({job_id{1}, job_, facts_of(job_), options, secret_key{{42}}, {}})) {
+    conductor_(conductor::make({job_id{1}, job_, facts_of(job_), options, secret_key{{42}}, {}, {}})) {
   planner = [this](std::uint32_t slots, const std::vector<layer_cost>& costs) {
     return best_configuration(job_, {costs}, slots);
   };

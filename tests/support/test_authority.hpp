@@ -24,8 +24,8 @@ struct test_authority {
   test_authority& operator=(const test_authority&) = delete;
 
   /// In a folder of its own, where no list of revocations is.
-  std::filesystem::path bundle(membership role, const std::string& name, int days = 10) const {
-    const auto made = issue_bundle(folder / "all", role, name, std::chrono::days(days));
+  std::filesystem::path bundle(membership role, const std::string& name, int days = 10, bool fleet = false) const {
+    const auto made = issue_bundle(folder / "all", role, name, std::chrono::days(days), fleet);
     const auto away = folder / ("of-" + name);
     std::filesystem::create_directory(away);
     std::filesystem::copy_file(made, away / "own.pem", std::filesystem::copy_options::overwrite_existing);
@@ -33,6 +33,9 @@ struct test_authority {
                                  std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     return away / "own.pem";
   }
+
+  /// For workers under names NAME-MORE.
+  std::filesystem::path fleet(const std::string& name) const { return bundle(membership::node, name, 10, true); }
 
   /// From now on it is revoked for who has that bundle and reads it again.
   void revoke(const std::string& name, const std::filesystem::path& for_bundle) const {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace parcae {
@@ -57,6 +58,7 @@ public:
       auto now = screen(name);
       if (wanted(now) || std::chrono::steady_clock::now() > deadline)
         return now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import pathlib
+import sys
 
 import torch
 from safetensors.torch import save_file
@@ -47,8 +49,29 @@ def export(model, example, folder, *, loss="cross_entropy", targets=None, names_
     folder.mkdir(parents=True, exist_ok=True)
     stored = {name: x.detach().contiguous().clone() for name, x in exporter.stored.items()}
     save_file(stored, folder / "weights.safetensors", metadata={"format": "pt", **description["ties"]})
+    _make_readable(folder / "weights.safetensors")
     (folder / "model.json").write_text(_text_of(description))
+    print(_said(description, folder, stored), file=sys.stderr)
     return description
+
+
+def _make_readable(file):
+    """As other files are: safetensors leaves its own to the user alone."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    file.chmod(0o666 & ~mask)
+
+
+def _said(description, folder, stored):
+    """What was written, and what to do with it."""
+    layers = description["layers"]
+    trained = {n for x in layers for n in x["parameters"]} - set(description["ties"])
+    values = sum(stored[n].numel() for n in trained)
+    size = sum(x.numel() * x.element_size() for x in stored.values())
+    kind = description["input"]["kind"]
+    return (f"{folder}: {len(layers)} layers, {values:,} parameters, {size / 1e6:,.1f} MB\n"
+            f'next: [model] kind = "exported", path = "{folder.resolve()}" in a job file, with [data] of {kind} '
+            "(`parcae job-keys`), then `parcae submit JOB.toml --check`")
 
 
 def _text_of(description):
@@ -396,8 +419,13 @@ def _inputs_of(example):
     first = next((n for n in ("input_ids", "pixel_values", "pixels") if n in example), next(iter(example), None))
     extras = {name: x for name, x in example.items() if name != first}
     for name, x in extras.items():
-        if not isinstance(x, torch.Tensor) or x.is_floating_point() or x.dim() < 1 or len(x) != len(example[first]):
-            raise CannotExport(f'the example\'s "{name}" is no tensor of whole numbers with one entry for each sample')
+        what = _what_is(x)
+        if not isinstance(x, torch.Tensor) or x.dim() < 1:
+            raise CannotExport(f'the example\'s "{name}" is {what}; it is a tensor whose first dimension is the batch')
+        if x.is_floating_point() or x.is_complex():
+            raise CannotExport(f'the example\'s "{name}" is {what}; {_REAL_NUMBERS}')
+        if len(x) != len(example[first]):
+            raise CannotExport(f'the example\'s "{name}" is {what}, and "{first}" has {len(example[first])} samples')
     return example.get(first), {name: x.to(torch.int64) for name, x in extras.items()}
 
 
@@ -411,8 +439,18 @@ def _digest(x):
     return hashlib.sha256(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
+_REAL_NUMBERS = ("the data of samples are whole numbers: give real ones as such, torch.round(x * 1000), and let "
+                 "the layer that takes them divide, x.float() / 1000")
+
+
+def _what_is(x):
+    return f"{x.dtype} {list(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
+
+
 def _input_kind(example):
-    what = f"{example.dtype} {list(example.shape)}" if isinstance(example, torch.Tensor) else type(example).__name__
+    what = _what_is(example)
+    if isinstance(example, torch.Tensor) and example.is_floating_point() and example.dim() != 4:
+        raise CannotExport(f"the example is {what}; {_REAL_NUMBERS}, with vocabulary= as many values as there are")
     if not isinstance(example, torch.Tensor) or example.dtype != torch.int64 or example.dim() not in (2, 4):
         raise CannotExport(f"the example is {what}; it is whole numbers, int64: tokens [batch, sequence], or pixels 0 "
                            "to 255 [batch, channels, height, width], of which parcae_model.Pixels makes real ones "

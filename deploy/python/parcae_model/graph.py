@@ -17,6 +17,13 @@ from .operators import allowed, name_of
 _INTEGERS = {operator.add: "int.add", operator.sub: "int.sub", operator.mul: "int.mul",
              operator.floordiv: "int.floordiv"}
 _ASSERTIONS = ("_assert", "sym_constrain_range")
+# Of operators that are not allowed: what cannot be done, and what says the same.
+_STEPS = ("recurrent layers and cells are not known: write their steps out, with nn.Linear, torch.sigmoid and "
+          "torch.tanh for each of x.unbind(1)")
+_BAGS = "EmbeddingBag is not known: nn.Embedding(...)(x).mean(1), or .sum(1) or .amax(1), says the same"
+_INSTEAD = {**dict.fromkeys(("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell",
+                             "rnn_relu_cell"), _STEPS),
+            "embedding_bag": _BAGS, "_embedding_bag": _BAGS}
 _SAME = {"__and__.Tensor": "bitwise_and.Tensor", "__or__.Tensor": "bitwise_or.Tensor"}
 
 
@@ -139,7 +146,14 @@ class _Writer:
             return
         if name == "add_.Tensor" and self.slots.names.get(arguments[0], "").endswith("num_batches_tracked"):
             return  # nothing uses it
+        if name in ("numpy_T", "mT"):
+            order = list(range(node.meta["val"].dim()))
+            order = order[::-1] if name == "numpy_T" else order[:-2] + order[:-3:-1]
+            name, arguments, target = "permute", [arguments[0], order], torch.ops.aten.permute.default
         if name not in allowed():
+            instead = _BAGS if isinstance(self.paths.module(node), torch.nn.EmbeddingBag) else None
+            if instead := instead or _INSTEAD.get(name.split(".")[0]):
+                self.refuse(node, instead)
             if torch.Tag.nondeterministic_seeded in target.tags:
                 self.refuse(node, f"the random operator {name} draws from PyTorch's own generator; of random ones only "
                                   "dropout and attention's dropout are known")

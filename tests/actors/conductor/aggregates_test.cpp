@@ -277,7 +277,9 @@ struct ledger_test : testing::Test {
     chain.begin({1}, 0);
   }
 
-  const checkpoint* begin(std::uint64_t steps) { return ledger.begin(start, {steps, {1}}, "digest", keepers); }
+  const checkpoint* begin(std::uint64_t steps, std::chrono::seconds at = {}) {
+    return ledger.begin(start + at, {steps, {1}}, "digest", keepers);
+  }
 
   std::optional<checkpoint_ledger::outcome> say(const slot_id& keeper, std::uint64_t steps,
                                                 std::vector<std::uint32_t> layers, std::string problem = "") {
@@ -290,12 +292,22 @@ struct ledger_test : testing::Test {
     ASSERT_TRUE(say(l, steps, {1})->good);
   }
 
-  conducted_job job{{1}, {}, {}, {}, secret_key{{1}}, {}};
+  conducted_job job{{1}, {}, {}, {}, secret_key{{1}}, {}, {}};
   slot_id k = slot_of("k"), l = slot_of("l");
   std::set<slot_id> keepers{k, l};
   commit_chain chain;
   checkpoint_ledger ledger{job};
 };
+
+TEST_F(ledger_test, is_due_so_long_after_the_last_or_the_first_snapshot) {
+  job.specification.checkpoint_every = 0;
+  job.specification.checkpoint_every_ms = 60'000;
+  EXPECT_FALSE(begin(4) || begin(8, 59s));
+  ASSERT_TRUE(begin(9, 60s));
+  EXPECT_TRUE(!say(k, 9, {0}) && say(l, 9, {1})->good);
+  EXPECT_FALSE(begin(30, 119s) || begin(9, 130s)); // 9 is there
+  EXPECT_TRUE(begin(30, 130s));
+}
 
 TEST_F(ledger_test, is_on_record_when_all_layers_are_on_disk) {
   EXPECT_FALSE(begin(9)); // not due
@@ -382,7 +394,7 @@ struct protection_test : testing::Test {
     return slot;
   }
 
-  conducted_job job{{1}, {}, {}, {}, secret_key{{1}}, {}};
+  conducted_job job{{1}, {}, {}, {}, secret_key{{1}}, {}, {}};
   roster all{1s};
   commit_chain chain;
   protection x{job};

@@ -55,6 +55,32 @@ TEST(conductor_checkpoints, are_written_when_due) {
   EXPECT_THAT(d.view().checkpoint_folders[0].second, HasSubstr("/state/job-"));
 }
 
+// given: a snapshot of step 4, and then a step that is not finite / expected: the job fails saying so, and the keeper
+// is told to write what it has before it is told to forget it; nothing to write: nothing is kept
+TEST(conductor_checkpoints, what_was_finite_is_written) {
+  for (const bool kept : {true, false}) {
+    SCOPED_TRACE(kept);
+    dummy_cluster d(4, 32);
+    d.add_keeper_and_worker();
+    for (int i = 0; i < 4; ++i)
+      d.step();
+    if (kept)
+      d.snapshot("k");
+    d.step();
+    d.say("a", failed{d.view().current, failure::not_finite, 0, "the loss is not finite at step 6", {}});
+    EXPECT_TRUE(d.ended());
+    EXPECT_THAT(d.view().problem, ::testing::StartsWith("the loss is not finite at step 6; "));
+    EXPECT_THAT(d.view().problem, HasSubstr(kept ? "the keepers write step 4 to job-" : "nothing is kept"));
+    std::vector<std::string> told;
+    for (const auto& x : d.told("k"))
+      if (const auto* c = std::get_if<checkpoint>(&x))
+        told.push_back(to_string(c->at));
+      else if (std::holds_alternative<forget>(x))
+        told.emplace_back("forget");
+    EXPECT_EQ(told, kept ? std::vector<std::string>({"4@1", "forget"}) : std::vector<std::string>({"forget"}));
+  }
+}
+
 // given: a checkpoint every 8 steps, a snapshot every 4, a disk that is full from the second one on / expected: tried
 // when one is due, not with each snapshot; what was not written completely goes
 TEST(conductor_checkpoints, that_failed_are_tried_when_the_next_is_due) {
@@ -248,6 +274,63 @@ TEST(conductor_checkpoints, that_are_never_read_are_no_hot_loop) {
   EXPECT_LT(d.handled - before, 300u);
 }
 
+// given: two keepers with shares of the final version, which they cannot write, and of an older one on disk. The last
+// worker and one of them are lost, the other reads, that one is back with what it held, before or after the other has
+// answered, and is lost for good / expected: the other is asked to read once more, and the job goes on from there
+class conductor_rereading : public testing::TestWithParam<bool> {};
+
+TEST_P(conductor_rereading, comes_after_newer_state_was_back_for_a_while) {
+  const bool late = GetParam();
+  dummy_cluster d(4, 5, 4);
+  const auto hold = [&](std::uint64_t steps) {
+    d.hold("k", {{0, {steps, {1}}}, {1, {steps, {1}}}});
+    if (d.has("l"))
+      d.hold("l", {{2, {steps, {1}}}, {3, {steps, {1}}}});
+  };
+  d.add("k", true);
+  d.add("l", true);
+  d.add("a");
+  d.advance(20ms);
+  for (int i = 0; i < 4; ++i)
+    d.step();
+  hold(4);
+  ASSERT_EQ(d.view().checkpoint.steps, 4u);
+  const auto written = d.disks.at("l");
+  d.disk_problem = "disk full";
+  d.step();
+  hold(5);
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.disk_problem.clear();
+  d.lose("a");
+  d.add("b");
+  std::optional<restored> answer;
+  d.hold_back = [&](const report& x) {
+    const auto* r = std::get_if<restored>(&x);
+    if (late && r && !answer)
+      answer = *r;
+    return late && r;
+  };
+  d.lose("l");
+  d.advance(1s);
+  ASSERT_EQ(d.view().now, phase::waiting) << d.view().problem;
+  d.kept_silent = true; // else the final version is written
+  d.come_back("l");
+  d.hold("l", {{2, {5, {1}}}, {3, {5, {1}}}});
+  ASSERT_EQ(d.view().now, phase::finishing);
+  d.hold_back = {};
+  if (answer)
+    d.say("k", *answer);
+  d.hold("k", {{0, {5, {1}}}, {1, {5, {1}}}}); // what it read is older than what is safe
+  d.lose("l");
+  d.kept_silent = false;
+  d.add("new", true);
+  d.disks["new"] = written;
+  d.advance(1min);
+  EXPECT_EQ(d.view().now, phase::running) << d.view().problem;
+}
+
+INSTANTIATE_TEST_SUITE_P(answers, conductor_rereading, testing::Bool());
+
 // given: a checkpoint whose place cannot be reached, what the user named and what the job wrote / expected: the job
 // waits and says why; it is asked for again at the planning interval, and goes on
 TEST(conductor_checkpoints, that_cannot_be_reached_are_asked_for_again) {
@@ -312,6 +395,38 @@ TEST(conductor_checkpoints, newest_version_is_awaited_of_a_keeper_that_leaves_wh
   d.say("l", written[1]);
   EXPECT_EQ(d.view().checkpoint.steps, 8u);
   EXPECT_FALSE(d.writes("k"));
+}
+
+// given: a keeper whose disk is so slow that the next checkpoint is due whenever one is written, under notice while it
+// writes / expected: it may go once what it held at the notice is on disk; without it checkpoints are due as before
+TEST(conductor_checkpoints, keep_a_keeper_under_notice_for_what_it_held_then) {
+  dummy_cluster d(4, 1000, 4);
+  d.add_keeper_and_worker();
+  d.advance(20ms);
+  std::vector<report> written;
+  d.hold_back = [&](const report& x) {
+    if (std::holds_alternative<checkpointed>(x))
+      written.push_back(x);
+    return std::holds_alternative<checkpointed>(x);
+  };
+  d.train(8);
+  ASSERT_EQ(written.size(), 1u);
+  d.notice("k", 30s);
+  d.train(4);
+  d.say("k", written[0]);
+  ASSERT_EQ(written.size(), 2u) << "what it held then";
+  EXPECT_TRUE(d.writes("k"));
+  d.train(8);
+  d.say("k", written[1]);
+  EXPECT_GE(d.view().checkpoint.steps, 8u);
+  d.train(8);
+  EXPECT_EQ(written.size(), 2u);
+  EXPECT_FALSE(d.writes("k"));
+  d.lose("k");
+  d.hold_back = {};
+  d.add("k", true);
+  d.train(8);
+  EXPECT_EQ(d.view().checkpoint.steps, d.view().protected_version.steps);
 }
 
 } // namespace

@@ -42,6 +42,34 @@ TEST_F(conductor_test, keeper_that_held_the_final_version_alone_is_lost) {
   EXPECT_THAT(d.errors(), ::testing::IsEmpty());
 }
 
+TEST_F(conductor_test, keepers_are_asked_before_steps_are_given_up) {
+  // given: the generation has stopped at version 5, which the keeper has got, and its word of that is on its way; the
+  // only rank is lost before anything trains. expected: no step is lost; at version 4, if the keeper does not answer
+  // within its limit.
+  for (const bool answers : {true, false}) {
+    SCOPED_TRACE(answers);
+    dummy_cluster d(4);
+    d.add_keeper_and_worker();
+    d.train(4);
+    d.step();
+    inventory newest;
+    for (std::uint32_t layer = 0; layer < 4; ++layer)
+      newest.push_back({layer, {5, d.view().current}});
+    d.drop = [](const std::string&, const command& x) { return std::holds_alternative<transfer>(x); };
+    d.add("b");
+    d.advance(20ms);
+    ASSERT_EQ(d.view().now, phase::transferring);
+    d.hold_unsaid("k", newest);
+    d.drop = nullptr;
+    if (!answers)
+      d.silent = {"k"};
+    d.lose("a");
+    d.advance(20s);
+    EXPECT_EQ(d.view().chain.front().last, answers ? 5u : 4u);
+    EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+  }
+}
+
 TEST_F(conductor_test, notice_while_no_keeper_holds_the_final_version_moves_it) {
   dummy_cluster d(4, 1);
   d.width = 1;
@@ -110,8 +138,10 @@ TEST_F(conductor_test, view_tells_who_waits_for_data) {
 }
 
 TEST_F(conductor_test, loss_that_is_not_finite_any_more_is_said_once) {
-  // given: a job that diverges. expected: a line in its log, at the first such step.
-  run_two();
+  // given: a job that diverges, and is to go on. expected: a line in its log, at the first such step.
+  dummy_cluster c(4, [](job_specification& job) { job.on_not_finite = "go_on"; });
+  c.add("a");
+  c.advance(20ms);
   c.step();
   c.loss = NAN;
   c.step();
@@ -122,6 +152,20 @@ TEST_F(conductor_test, loss_that_is_not_finite_any_more_is_said_once) {
   };
   EXPECT_EQ(said("not finite"), 1);
   EXPECT_EQ(said("the loss is not finite at step " + std::to_string(steps)), 1);
+}
+
+TEST_F(conductor_test, steps_that_are_skipped_are_counted_in_the_log) {
+  // given: ranks that tell, each, how many steps of their generation were skipped. expected: told once for both.
+  run_two();
+  const auto g = c.view().current;
+  for (const std::uint64_t steps : {4, 7}) {
+    progress said{g, {steps, g}, {steps - 1}, 100, {}};
+    said.skipped = steps == 4 ? 1 : 3;
+    c.say("a", said);
+    c.say("b", said);
+  }
+  EXPECT_EQ(std::ranges::count(c.log(), "1 step up to step 4 changed nothing: loss or gradients were not finite"), 1);
+  EXPECT_EQ(std::ranges::count(c.log(), "2 steps up to step 7 changed nothing: loss or gradients were not finite"), 1);
 }
 
 TEST_F(conductor_test, slot_that_returns_is_told_of_the_keepers_again) {

@@ -210,5 +210,72 @@ TEST_F(conductor_test, cancel_ends_the_job_in_every_phase) {
   }
 }
 
+TEST_F(conductor_test, survives_deaths_of_the_manager) {
+  // given: random joins, losses, notices, steps, half steps and snapshots, with and without a manager, which dies at
+  // random. expected: no exception, nobody asked for what it does not hold; trains when left in peace.
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    dummy_cluster d(5, 1'000'000, seed % 3 == 0 ? 3 : 0);
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::uint64_t n) { return random() % n; };
+    for (int i = 0; i < 300; ++i) {
+      const auto name = "w" + std::to_string(below(6)), keeper = "k" + std::to_string(below(2));
+      switch (below(12)) {
+      case 0:
+      case 1:
+        if (!d.has(name))
+          d.add(name);
+        break;
+      case 2:
+        if (d.has(name))
+          d.lose(name);
+        break;
+      case 3:
+        if (d.has(name) && !d.is_dead())
+          d.notice(name, milliseconds(below(10'000)));
+        break;
+      case 4:
+        if (!d.has(keeper))
+          d.add(keeper, true);
+        else if (below(6) == 0)
+          d.lose(keeper);
+        else if (!d.is_dead() && d.view().now == phase::running)
+          d.snapshot(keeper);
+        break;
+      case 5:
+        if (below(3) == 0)
+          d.half_step(random);
+        break;
+      case 6:
+        if (!d.is_dead())
+          d.kill_manager(below(40));
+        break;
+      case 7:
+      case 8:
+        if (d.is_dead())
+          d.restart_manager(random, below(2));
+        break;
+      default:
+        d.step();
+        d.advance(milliseconds(below(below(8) == 0 ? 20'000 : 50)));
+      }
+      ASSERT_THAT(d.errors(), ::testing::IsEmpty());
+    }
+    d.kill_manager(0);
+    d.restart_manager(random);
+    d.add("fresh");
+    d.add("keeper", true);
+    for (const auto* k : {"k0", "k1"}) // may have a checkpoint that nobody else has
+      if (!d.has(k))
+        d.add(k, true);
+    for (int i = 0; i < 600 && d.view().now != phase::running; ++i) {
+      d.advance(1s);
+      d.step();
+    }
+    ASSERT_EQ(d.view().now, phase::running) << d.view().problem;
+    ASSERT_THAT(d.errors(), ::testing::IsEmpty());
+  }
+}
+
 } // namespace
 } // namespace parcae

@@ -209,6 +209,18 @@ TEST_F(conductor_returns, limits_that_pass_during_a_standstill_do_not_count) {
   EXPECT_EQ(c.view().replayed_steps, 0u);
 }
 
+// given: the same, and the standstill ends just after the limit / expected: the same
+TEST_F(conductor_returns, limit_that_passes_just_before_the_end_of_a_standstill_does_not_count) {
+  lose_report<active>();
+  start_two();
+  c.stand_still(5'100ms);
+  c.event(tick{});
+  EXPECT_EQ(c.view().now, phase::activating);
+  c.reconnect("b");
+  c.reconnect("a");
+  EXPECT_EQ(c.view().now, phase::running);
+}
+
 TEST_F(conductor_returns, limits_count_again_after_a_standstill) {
   lose_report<active>();
   start_two();

@@ -179,6 +179,7 @@ public:
   const job_memory& durable() const { return durable_; } ///< what is in the journal, on disk
   bool writes(const std::string& keeper) const { return conductor_->writes(slot(keeper)); }
 
+  job_past past;                                                      ///< what the next manager finds of it
   std::set<std::string> silent;                                       ///< instances that answer nothing but LOAD
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
   std::function<bool(const report&)> hold_back;                       ///< true: an answer that is not given
@@ -229,10 +230,13 @@ public:
 
   /// The keeper now holds this and nothing else.
   void hold(const std::string& keeper, inventory held) {
+    hold_unsaid(keeper, std::move(held));
     auto& k = slots_.at(keeper);
-    k.held = std::move(held);
     event(slot_reported{k.where.slot, kept{job_id{1}, k.held, {}, {}}});
   }
+
+  /// Its word is on its way.
+  void hold_unsaid(const std::string& keeper, inventory held) { slots_.at(keeper).held = std::move(held); }
 
   /// All ranks have stopped at the final version.
   void stop_all() {
@@ -275,7 +279,7 @@ private:
     facts.state_bytes.assign(layers_, 1000);
     facts.costs.assign(layers_, {1, 2, 0.1, 1000, 100});
     view_.reset();
-    conductor_ = conductor::make({job_id{1}, job_, facts, conductor_options{}, secret_key{{1}}, memory_},
+    conductor_ = conductor::make({job_id{1}, job_, facts, conductor_options{}, secret_key{{1}}, memory_, past},
                                  [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
   }
 

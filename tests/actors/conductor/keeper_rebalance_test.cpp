@@ -1,6 +1,6 @@
 // Keepers that come, go and are lost at any moment while layers move: with two copies no version is lost that both had.
 
-#include "gpu/keeper/shard_store.hpp"
+#include "gpu/keeper/keeper_machine.hpp"
 #include "tests/actors/conductor/dummy_cluster.hpp"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,9 @@ namespace {
 
 constexpr std::uint32_t layers = 5;
 constexpr std::uint32_t copies = 2;
+constexpr job_id job{1};
 
-/// Keepers with real stores; every layer that goes to one is an event of its own, in random order.
+/// Carries the rules of keepers; every layer that goes to one is an event of its own, in random order.
 class keeper_network {
 public:
   explicit keeper_network(std::uint64_t seed) : random_(seed) {
@@ -25,14 +26,15 @@ public:
   }
 
   void add(const std::string& name) {
-    stores_[name] = {};
+    const auto where = d.add(name, true);
+    machines_.erase(name);
+    machines_.try_emplace(name, where.slot, false);
     seen_[name] = 0;
-    d.add(name, true);
     obey();
   }
 
   void lose(const std::string& name) {
-    stores_.erase(name);
+    machines_.erase(name);
     leaving_.erase(name);
     std::erase_if(on_the_way_, [&](const auto& x) { return x.from == name || x.to == name; });
     d.lose(name);
@@ -42,13 +44,13 @@ public:
   /// It is lost, but not what it holds.
   void part(const std::string& name) {
     std::erase_if(on_the_way_, [&](const auto& x) { return x.from == name || x.to == name; });
-    away_ = stores_.extract(name);
+    away_ = machines_.extract(name);
     d.lose(name);
     obey();
   }
 
   void come_back(const std::string& name) {
-    stores_.insert(std::move(away_));
+    machines_.insert(std::move(away_));
     d.come_back(name);
     obey();
   }
@@ -89,9 +91,10 @@ public:
     const auto at = on_the_way_.begin() + static_cast<std::ptrdiff_t>(random_() % on_the_way_.size());
     const auto x = *at;
     on_the_way_.erase(at);
-    auto& store = stores_.at(x.to);
-    if (store.add(std::make_shared<const shard_bytes>(shard_bytes{x.layer, x.at, {}}), {.step = x.at.steps - 1}))
-      d.hold(x.to, store.held());
+    auto& to = machines_.at(x.to);
+    carry_out(x.to, to.arrived(job, std::make_shared<const shard_bytes>(shard_bytes{x.layer, x.at, {}}),
+                               {.step = x.at.steps - 1}));
+    carry_out(x.to, to.caught_up());
     obey();
     return true;
   }
@@ -104,21 +107,21 @@ public:
   /// Newest version that keepers hold so many times, without one of them.
   version newest(std::uint32_t times, const std::string& without = {}) const {
     std::vector<holder> holders;
-    for (const auto& [name, store] : stores_)
+    for (const auto& [name, x] : machines_)
       if (name != without)
-        holders.push_back({{name, {1}, 0}, true, store.held()});
+        holders.push_back({{name, {1}, 0}, true, x.shards().held()});
     return newest_complete(commit_chain(d.view().chain), layers, holders, times);
   }
 
   std::vector<std::string> keepers() const {
     std::vector<std::string> result;
-    for (const auto& [name, store] : stores_)
+    for (const auto& [name, x] : machines_)
       result.push_back(name);
     return result;
   }
   /// Keepers that are not under notice.
-  std::size_t staying() const { return stores_.size() - leaving_.size(); }
-  bool has(const std::string& name) const { return stores_.contains(name); }
+  std::size_t staying() const { return machines_.size() - leaving_.size(); }
+  bool has(const std::string& name) const { return machines_.contains(name); }
   std::uint64_t draw(std::uint64_t n) { return random_() % n; }
 
   dummy_cluster d{layers, [](job_specification& job) {
@@ -137,23 +140,25 @@ private:
   void obey() {
     for (bool news = true; std::exchange(news, false);)
       for (const auto& name : keepers()) {
-        auto& store = stores_.at(name);
-        for (auto& seen = seen_.at(name); d.has(name) && seen < d.told(name).size();) {
+        for (auto& seen = seen_.at(name); d.has(name) && seen < d.told(name).size(); news = true) {
           const auto what = d.told(name)[seen++]; // a copy: there may be more
-          if (const auto* c = std::get_if<confirm>(&what)) {
-            store.confirm(c->newest, c->safe, c->chain);
-            d.hold(name, store.held());
-          }
-          if (const auto* r = std::get_if<replicate>(&what))
-            for (const auto layer : r->layers)
-              if (store.find(layer, r->at) && stores_.contains(r->to.slot.instance))
-                on_the_way_.push_back({name, r->to.slot.instance, layer, r->at});
-          news = true;
+          carry_out(name, machines_.at(name).take(what));
         }
       }
     for (const auto* name : {"a", "b"})
       if (d.has(name))
         listen(d.told(name));
+  }
+
+  /// What is about shards; the rest the dummy says.
+  void carry_out(const std::string& name, const keeper_machine::effects& all) {
+    for (const auto& x : all)
+      if (const auto* s = std::get_if<keeper_effects::say>(&x); s && std::holds_alternative<kept>(s->what))
+        d.hold(name, std::get<kept>(s->what).held);
+      else if (const auto* c = std::get_if<keeper_effects::copy>(&x))
+        for (const auto& shard : c->sent->shards)
+          if (const auto& to = c->what.to.slot.instance; machines_.contains(to))
+            on_the_way_.push_back({name, to, shard->layer, shard->at});
   }
 
   void listen(const std::vector<command>& told) {
@@ -172,8 +177,8 @@ private:
   }
 
   std::mt19937_64 random_;
-  std::map<std::string, shard_store> stores_;
-  std::map<std::string, shard_store>::node_type away_;
+  std::map<std::string, keeper_machine> machines_;
+  std::map<std::string, keeper_machine>::node_type away_;
   std::set<std::string> leaving_;
   std::map<std::string, std::size_t> seen_; ///< commands
   std::vector<shard_on_its_way> on_the_way_;

@@ -123,6 +123,18 @@ std::vector<scene> scenes() {
       },
       false, 1000, 4);
   add({planning}, chosen, "", [](stage_set& s) { s.d.answer_plans(); });
+  const auto lose_newest = [](stage_set& s) { // the keeper has version 4, the only rank 5, and is lost
+    s.d.add_keeper_and_worker();
+    s.d.train(4);
+    s.d.step();
+    s.keep_back<prepared>();
+    s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+    s.d.add("b");
+    s.d.advance(1s);
+    s.d.lose("a");
+  };
+  add({planning}, chosen, "steps would be given up, and the keepers were not asked", lose_newest, false);
+  add({planning}, all_answered, "", lose_newest, false);
   add({planning}, happening::late, "", late);
   add({planning}, closing, "", close);
   // preparing, transferring, activating
@@ -231,7 +243,7 @@ std::vector<scene> scenes() {
     const auto now = s.d.view().now;
     s.release("b", now == deciding ? report(decided{g, {}}) : report(aborted{g, {1, g}, no_step, {}, {}}));
   });
-  add({clearing, aborting, deciding}, lost, "", lose("b"));
+  add({planning, clearing, aborting, deciding}, lost, "", lose("b"));
   const auto lose_stage = [](stage_set& s) { // both ranks have lost what they held
     const auto g = s.d.view().current;
     for (const auto* name : {"a", "b"})

@@ -4,6 +4,7 @@
 #include "actors/manager/injector.hpp"
 #include "actors/manager/job_obstacle.hpp"
 #include "actors/manager/job_queue.hpp"
+#include "actors/manager/place_check.hpp"
 #include "actors/manager/status.hpp"
 
 #include <gmock/gmock.h>
@@ -45,6 +46,13 @@ TEST(job_queue, is_first_in_first_out) {
 
 // given: jobs of priority 0, 5, 0, 5, -1 / expected: the highest first, among equals the first submitted; a job of
 // priority 0 submitted now would come after all but the last
+TEST(job_queue, an_owner_is_journaled) {
+  job_queue queue;
+  const auto id = queue.submit({}, 0, "ann");
+  const auto kept = decode_journal<job_record>(encode(record_of(queue.jobs().at(id))));
+  EXPECT_EQ(entry_from(kept).owner, "ann");
+}
+
 TEST(job_queue, prefers_priority) {
   job_queue queue;
   std::vector<job_id> ids;
@@ -124,6 +132,10 @@ TEST(obstacle_to, table) {
   EXPECT_THAT(obstacle_to(any, small), says("fits their memory"));
   EXPECT_THAT(obstacle_to(resumed, four), says("waits for a keeper that can read the checkpoint at /checkpoints"));
   EXPECT_EQ(obstacle_to(resumed, mixed), "");
+  auto by_nccl = any;
+  by_nccl.transport = "nccl";
+  EXPECT_THAT(obstacle_to(by_nccl, four), says("waits for workers with a GPU"));
+  EXPECT_EQ(obstacle_to(by_nccl, {{{"x", 1, {1'000'000'000'000, true}}}, 0}), "");
   const fleet_offer two{{{"x", 1, 0}, {"x", 1, 0}}, 1};
   any.min_instances = resumed.min_instances = 2;
   EXPECT_EQ(obstacle_to(any, four), "waits for instances: 1 of 2 that job.min_instances asks for") << "of four slots";
@@ -131,6 +143,26 @@ TEST(obstacle_to, table) {
                                      "processors would compute other bits");
   EXPECT_EQ(obstacle_to(any, two), "");
   EXPECT_EQ(obstacle_to(resumed, mixed), "") << "it has begun before";
+}
+
+// given: what a job may name that lies elsewhere / expected: all of it is asked for, and nothing that is not read
+TEST(places_of, table) {
+  job_specification job;
+  job.data.kind = "columns";
+  job.data.source = {{"/a", 1}, {"s3://b/c", 2}};
+  job.model.kind = "exported";
+  job.model.path = "/model";
+  job.model.weights = "/weights";
+  job.checkpoint = {"s3://d", "https://e", "f"};
+  const auto x = places_of(job);
+  EXPECT_THAT(x.read, testing::ElementsAre("/a", "s3://b/c", "/model", "/weights"));
+  EXPECT_EQ(x.write, "s3://d");
+  EXPECT_EQ(x.endpoint, "https://e");
+  EXPECT_EQ(x.region, "f");
+  job = {};
+  job.data.kind = "synthetic";
+  job.data.path = "/not/read";
+  EXPECT_TRUE(places_of(job).read.empty());
 }
 
 // given: a job on some of the slots that there are / expected: why the others are idle, or nothing
@@ -159,14 +191,24 @@ TEST(idle_reason, table) {
     x.grid_incarnations.assign(width * depth, {});
     return x;
   };
-  EXPECT_EQ(idle_reason(job, on(2, 1), workers(2, 0)), "");
-  EXPECT_EQ(idle_reason(job, on(2, 1), workers(3, 0)),
+  EXPECT_EQ(idle_reason(job, on(2, 1), {}, workers(2, 0)), "");
+  EXPECT_EQ(idle_reason(job, on(2, 1), {}, workers(3, 0)),
             "1 slot idle: parallel.virtual_replicas = 2 allows no more pipelines, and more stages promise less");
-  EXPECT_EQ(idle_reason(job, on(1, 3), workers(4, 0)), "1 slot idle: too few for another pipeline of 3 stages");
-  EXPECT_EQ(idle_reason(job, on(1, 1), workers(2, 1)), "1 slot idle: the plan promises more samples without them; 1 "
-                                                       "slot idle: another processor would compute other bits");
+  EXPECT_EQ(idle_reason(job, on(1, 3), {}, workers(4, 0)), "1 slot idle: too few for another pipeline of 3 stages");
+  EXPECT_EQ(idle_reason(job, on(1, 1), {}, workers(2, 1)),
+            "1 slot idle: the plan promises more samples without them; 1 "
+            "slot idle: another processor would compute other bits");
   x.phase = "readying";
-  EXPECT_EQ(idle_reason(job, x, workers(4, 0)), "");
+  EXPECT_EQ(idle_reason(job, x, {}, workers(4, 0)), "");
+  const unused_slot differs{{"w2", {}, 0}, "other data"}, alike{{"w3", {}, 0}, "other data"},
+      loads{{"w1", {}, 0}, "it loads"};
+  EXPECT_EQ(idle_reason(job, x, {differs}, workers(4, 0)), "w2/0 idle: other data") << "also while it changes";
+  EXPECT_EQ(idle_reason(job, on(0, 0), {differs}, workers(4, 0)), "w2/0 idle: other data") << "and while it waits";
+  x.phase = "running";
+  EXPECT_EQ(idle_reason(job, on(1, 1), {loads, differs, alike}, workers(4, 0)),
+            "w1/0 idle: it loads; w2/0, w3/0 idle: other data");
+  EXPECT_EQ(idle_reason(job, on(1, 3), {differs}, workers(5, 0)),
+            "w2/0 idle: other data; 1 slot idle: too few for another pipeline of 3 stages");
 }
 
 // given: a running job ends badly / expected: failed, or cancelled if that was asked; ended jobs stay as they are
@@ -386,7 +428,7 @@ TEST(cluster_news, is_bounded) {
   x.add_to(all, {});
   EXPECT_EQ(all.news.size(), cluster_news::most_news);
   EXPECT_EQ(all.news.back().number + 1, all.news_count);
-  EXPECT_EQ(all.news.back().text, "instance i5 failed: second");
+  EXPECT_EQ(all.news.back().text, "instance i5 reports: second");
   EXPECT_EQ(all.news.back().level, "error");
   EXPECT_EQ(all.failure_count, cluster_news::most_failures + 3);
   ASSERT_LE(all.failures.size(), cluster_news::most_failures);
@@ -415,7 +457,7 @@ TEST(status, leaves_out_what_is_known) {
 TEST(status, shows_a_queued_job) {
   job_entry entry;
   entry.specification.name = "text";
-  auto x = status_of({1}, entry, {}, {});
+  auto x = status_of({1}, entry, job_picture{}, {});
   EXPECT_EQ(x.name, "text");
   EXPECT_EQ(x.state, "queued");
   EXPECT_EQ(x.width, 0u);

@@ -26,6 +26,22 @@ struct instance_table_test : testing::Test {
   }
 };
 
+// given: as many living instances of one certificate as it may have, and one more; others of another, and of none /
+// expected: that one is refused, with what to do, until one of them is lost; a HELLO again counts no twice
+TEST_F(instance_table_test, a_certificate_has_so_many) {
+  for (std::uint64_t i = 1; i <= instance_table::most_of_certificate; ++i)
+    ASSERT_TRUE(table.join(greeting("spot-" + std::to_string(i), i), now, "1A"));
+  EXPECT_TRUE(table.join(greeting("spot-1", 1), now, "1A"));
+  const auto refused = table.join(greeting("spot-x", 9'000), now, "1A");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, parcae_error::not_permitted);
+  EXPECT_THAT(refused.error().details, testing::HasSubstr("its certificate has 1024 instances here"));
+  EXPECT_TRUE(table.join(greeting("other", 9'001), now, "1B"));
+  EXPECT_TRUE(table.join(greeting("plain", 9'002), now));
+  table.lose({"spot-1", {1}}, now);
+  EXPECT_TRUE(table.join(greeting("spot-x", 9'000), now, "1A"));
+}
+
 // given                                   / expected
 // a new name                              / joins
 // the same life again                     / accepted, not new

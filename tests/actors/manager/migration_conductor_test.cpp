@@ -4,6 +4,7 @@
 #include "actors/manager/journal_store.hpp"
 #include "actors/manager/migration_conductor.hpp"
 #include "tests/support/actor_fixture.hpp"
+#include "tests/support/other_node.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -196,6 +197,25 @@ TEST_F(migration_conductor_test, a_slot_with_a_new_connection_keeps_its_place) {
   EXPECT_EQ(count<prepare>("a"), 1);
   EXPECT_EQ(count<activate>("a"), 2);
   EXPECT_EQ(count<abort_generation>("a"), 0);
+}
+
+// given: a report in a slot's name that would end the job, said by another node / expected: nothing happens; said by
+// its own, the job ends
+TEST_F(migration_conductor_test, hears_of_a_slot_only_from_its_own_node) {
+  answers = true;
+  const auto a = offer("a");
+  offer_to_conductor(a);
+  advance(1s);
+  ASSERT_EQ(now(), phase::running);
+  const failed forged{{1}, failure::sample, 0, "forged", {}};
+  caf::send_as(on_another_node(system, owned(system.spawn(ignore_all))), conductor, a.where.slot, forged);
+  caf::anon_send(conductor, a.where.slot, forged);
+  run();
+  EXPECT_TRUE(outcomes.empty());
+  EXPECT_EQ(now(), phase::running);
+  self->send(conductor, a.where.slot, forged);
+  run();
+  EXPECT_EQ(outcomes.size(), 1u);
 }
 
 // given: a keeper with a snapshot that is on no disk; the actor is killed / expected: the keeper is told to write it,

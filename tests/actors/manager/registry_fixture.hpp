@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 struct instance_record_of {
   int released = 0;
   std::vector<std::uint64_t> deaths_ms;
+  std::vector<place_question> questions;
 };
 
 struct registry_test : actor_test {
@@ -58,6 +59,10 @@ struct registry_test : actor_test {
       return {
           [=, this](die_atom, std::uint64_t ms) { told[name].deaths_ms.push_back(ms); },
           [=, this](released_atom) { ++told[name].released; },
+          [=, this](const place_question& x) {
+            told[name].questions.push_back(x);
+            return place_answer{{"no " + x.write + (x.read.empty() ? "" : x.read.front())}, {}};
+          },
           [](notice_atom, std::uint64_t, const std::string&) {},
           [](risk_atom, const std::string&) {},
           [](dial_atom, std::uint64_t) {},
@@ -69,15 +74,16 @@ struct registry_test : actor_test {
   }
 
   slot_actor dummy_slot(const std::string& name) {
-    return owned(
-        system.spawn([this, name](slot_actor::pointer) { return behavior_for(name, std::type_identity<command>{}); }));
+    return owned(system.spawn(
+        [this, name](slot_actor::pointer slot) { return behavior_for(slot, name, std::type_identity<command>{}); }));
   }
 
   template <class... Commands>
-  slot_actor::behavior_type behavior_for(const std::string& name, std::type_identity<std::variant<Commands...>>) {
+  slot_actor::behavior_type behavior_for(slot_actor::pointer slot, const std::string& name,
+                                         std::type_identity<std::variant<Commands...>>) {
     return {[=, this](const addressee& to, const Commands& x) {
               EXPECT_EQ(to.slot.life, life_of[name]);
-              obey(name, x);
+              obey(slot, name, x);
             }...,
             [=, this](attach_atom, const addressee& to, const report_sink& sink) {
               attached[name].push_back(to.job);
@@ -87,10 +93,10 @@ struct registry_test : actor_test {
 
   /// Has the data, and says no more.
   template <class Command>
-  void obey(const std::string& name, const Command& x) {
+  void obey(slot_actor::pointer slot, const std::string& name, const Command& x) {
     commands[name].emplace_back(x);
     if constexpr (std::is_same_v<Command, load>)
-      caf::anon_send(conductors[name], slot_id{name, life_of[name], 0}, loaded{x.job, "digest"});
+      slot->send(conductors[name], slot_id{name, life_of[name], 0}, loaded{x.job, "digest"});
   }
 
   caf::expected<welcome> join(const hello& x) {
@@ -107,6 +113,11 @@ struct registry_test : actor_test {
   }
 
   reply serve(const request& x) { return decode_reply(ask<client_reply>(registry, client_request{encode(x)})->bytes); }
+
+  /// By who has a certificate.
+  reply serve(const requester& who, const request& x) {
+    return decode_reply(ask<client_reply>(registry, who, client_request{encode(x)})->bytes);
+  }
 
   status_reply status() { return std::get<status_reply>(serve(status_request{})); }
 

@@ -29,6 +29,54 @@ TEST_F(registry_test, runs_jobs_one_after_the_other) {
   EXPECT_EQ(status().jobs[0].state, "cancelled");
 }
 
+// given: jobs of two clients and one of nobody, cancelled by the other, by an operator, by whom they are of; a client
+// that preempts / expected: each cancels its own, an operator all, and the others are told whose it is; only an
+// operator preempts
+TEST_F(registry_test, a_job_is_its_owners) {
+  const requester ann{"ann", "1", false}, bob{"bob", "2", false}, chief{"chief", "3", true};
+  for (const auto& who : {ann, bob})
+    ASSERT_TRUE(std::holds_alternative<submitted_reply>(serve(who, submit_request{job()})));
+  ASSERT_TRUE(std::holds_alternative<submitted_reply>(serve(submit_request{job()})));
+  EXPECT_EQ(status().jobs[0].owner, "ann");
+  EXPECT_EQ(status().jobs[2].owner, "");
+  const auto refused = [&](const requester& who, const request& x) {
+    const auto answer = serve(who, x);
+    const auto* error = std::get_if<error_reply>(&answer);
+    EXPECT_TRUE(!error || error->code == "not_permitted");
+    return error ? error->text : std::string();
+  };
+  EXPECT_THAT(refused(bob, cancel_request{1}), HasSubstr("job 1 is ann's, not bob's: its owner can cancel it, or an"));
+  EXPECT_THAT(refused(bob, cancel_request{3}), HasSubstr("job 3 is nobody's"));
+  EXPECT_EQ(status().jobs[0].state, "queued");
+  EXPECT_EQ(refused(ann, cancel_request{1}), "");
+  EXPECT_EQ(refused(chief, cancel_request{2}), "");
+  EXPECT_EQ(refused(chief, cancel_request{3}), "");
+  for (const auto& x : status().jobs)
+    EXPECT_EQ(x.state, "cancelled");
+  join(greeting("a"));
+  EXPECT_THAT(refused(ann, preempt_request{{"a"}, 0, 0, 0}), HasSubstr("needs an operator's certificate"));
+  EXPECT_TRUE(told["a"].deaths_ms.empty());
+  EXPECT_EQ(refused(chief, preempt_request{{"a"}, 0, 0, 0}), "");
+}
+
+// given: the manager's certificate ends soon / expected: `status` says so, and the news, once
+TEST_F(registry_test, says_what_is_wrong_with_the_manager) {
+  auto settings = in_virtual_time();
+  std::string problem;
+  settings.own_warning = [&] { return problem; };
+  const auto warned = owned(system.spawn(parcae::registry, std::move(settings)));
+  const auto heard = [&] {
+    return std::get<status_reply>(
+        decode_reply(ask<client_reply>(warned, client_request{encode(request{status_request{}})})->bytes));
+  };
+  EXPECT_EQ(heard().warning, "");
+  problem = "it ends";
+  advance(5s);
+  EXPECT_EQ(heard().warning, "it ends");
+  ASSERT_EQ(heard().news.size(), 1u);
+  EXPECT_EQ(heard().news[0].text, "it ends");
+}
+
 // given: a job that needs two slots, one that needs one, and one slot; then two / expected: the second runs, the first
 // says why it waits, is checked with the same answer, and runs when it can
 TEST_F(registry_test, a_job_that_cannot_run_blocks_nobody) {
@@ -57,6 +105,34 @@ TEST_F(registry_test, a_job_that_cannot_run_blocks_nobody) {
   advance(60s);
   EXPECT_EQ(status().jobs[0].state, "running");
   EXPECT_EQ(std::get<error_reply>(serve(submit_request{job(), 1001})).code, "malformed_request");
+}
+
+// given: a job with data and a place for checkpoints; no node, a worker and a keeper, one that says nothing /
+// expected: each is asked once for its part, and what it says is in the answer, or that nobody was there, or was silent
+TEST_F(registry_test, a_check_asks_one_node_of_each_role) {
+  auto wants = job();
+  wants.data.kind = "text";
+  wants.data.path = "/data/x";
+  wants.checkpoint = {"s3://b/c", "https://e", "r"};
+  const auto check = [&] { return std::get<checked_reply>(serve(check_request{wants})); };
+  auto x = check();
+  EXPECT_THAT(x.problems, testing::IsEmpty());
+  EXPECT_THAT(x.unknown,
+              ElementsAre("there is no worker to look for /data/x", "there is no keeper to look for s3://b/c"));
+  join(greeting("k", role::keeper));
+  for (const auto* name : {"a", "b"})
+    join(greeting(name));
+  x = check();
+  EXPECT_THAT(x.problems, ElementsAre("worker a: no s3://b/c/data/x", "keeper k: no s3://b/c/data/x"));
+  EXPECT_THAT(x.unknown, testing::IsEmpty());
+  EXPECT_THAT(told["a"].questions.at(0).read, ElementsAre("/data/x"));
+  EXPECT_EQ(told["k"].questions.at(0).endpoint, "https://e");
+  EXPECT_TRUE(told["b"].questions.empty());
+  wants = job();
+  wants.data.kind = "synthetic"; // nothing from outside
+  wants.data.path.clear();
+  EXPECT_THAT(check().problems, testing::IsEmpty());
+  EXPECT_EQ(told["a"].questions.size(), 1u);
 }
 
 // given: a job that wants two instances and two slots of one, then a second instance, which is lost once the job has
@@ -122,6 +198,52 @@ TEST_F(registry_test, failures_are_of_the_job_they_name) {
   ASSERT_EQ(failures.size(), 2u);
   EXPECT_EQ(failures[0].job, 1u);
   EXPECT_EQ(failures[1].job, 2u);
+}
+
+// given: what ended instances, and after how many steps of the job / expected: the job fails with the third of a kind
+// at one place, and names all three
+TEST(crash_verdict, is_of_three_alike) {
+  using crashes = std::vector<instance_crash>;
+  const std::string fpe = "ended by SIGFPE", segv = "ended by SIGSEGV";
+  const std::pair<crashes, bool> cases[] = {
+      {{{"a", fpe, 0}, {"b", fpe, 0}}, false},
+      {{{"a", fpe, 0}, {"b", fpe, 0}, {"c", fpe, 0}}, true},
+      {{{"a", fpe, 0}, {"a", fpe, 0}, {"a", fpe, 0}}, true},   // the only one there is, started again each time
+      {{{"a", fpe, 0}, {"b", fpe, 0}, {"c", segv, 0}}, false}, // another kind
+      {{{"a", fpe, 7}, {"a", fpe, 8}, {"a", fpe, 9}}, false},  // a bad machine, while others train
+      {{{"a", fpe, 7}, {"x", fpe, 3}, {"b", fpe, 7}, {"c", fpe, 7}}, true},
+      {{{"a", fpe, 7}, {"b", fpe, 7}, {"c", fpe, 7}, {"d", fpe, 8}}, false},
+  };
+  for (const auto& [all, fails] : cases) {
+    const auto why = verdict_on(all);
+    EXPECT_EQ(!why.empty(), fails) << all.size() << " " << all.back().instance;
+    if (fails) {
+      EXPECT_THAT(why, testing::AllOf(HasSubstr(all.back().instance), HasSubstr("were " + all.back().what)));
+    }
+  }
+}
+
+// given: a job, on which one worker after the other says with its last words that a signal ended it, between reports of
+// other failures / expected: with the third it fails, and says why; the next job begins with none
+TEST_F(registry_test, a_job_that_ends_its_workers_fails) {
+  serve(submit_request{job()});
+  serve(submit_request{job()});
+  const auto crash = [&](const std::string& name, const std::string& what) {
+    join(greeting(name));
+    advance(100ms);
+    serve(report_request{name, what, {"its last line"}});
+    lose(name);
+    advance(60s);
+  };
+  crash("a", "ended by SIGFPE");
+  crash("b", "the data is not there");
+  crash("c", "ended by SIGFPE");
+  EXPECT_EQ(status().jobs[0].state, "running");
+  crash("d", "ended by SIGFPE");
+  EXPECT_EQ(status().jobs[0].state, "failed");
+  EXPECT_THAT(status().jobs[0].problem, HasSubstr("a, c, d were ended by SIGFPE after 0 steps"));
+  crash("e", "ended by SIGFPE");
+  EXPECT_EQ(status().jobs[1].state, "running");
 }
 
 // given: a job that has made no step / expected: no loss, rather than one of 0

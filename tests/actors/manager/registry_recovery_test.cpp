@@ -2,6 +2,7 @@
 
 #include "actors/manager/journal.hpp"
 #include "actors/manager/registry.hpp"
+#include "actors/manager/status.hpp"
 #include "protocols/client/client.hpp"
 #include "tests/support/actor_fixture.hpp"
 
@@ -103,6 +104,95 @@ TEST_F(registry_recovery, a_job_that_was_over_does_not_begin_again) {
   const auto shown = std::get<status_reply>(serve(status_request{})).jobs.at(0);
   EXPECT_EQ(shown.steps_done, 9u);
   EXPECT_EQ(shown.parameters_sha256.size(), 64u) << "what was trained is known";
+}
+
+/// As a manager kept it, one minute after whose event this one begins.
+status_reply kept_status() {
+  status_reply result;
+  result.now_us = 5'000'000;
+  result.wall_us = wall_clock_us() - 60'000'000;
+  job_status x;
+  x.id = 1;
+  x.change_count = 7;
+  x.migrations = {.none = 1, .intra_stage = 2, .inter_stage = 3, .pipeline = 1};
+  x.changes = {{.number = 6,
+                .to = 7,
+                .trigger = "loss of b/0",
+                .configuration = "2×1",
+                .kind = "pipeline",
+                .replayed_steps = 1,
+                .active_ms = 30,
+                .stall_ms = 20,
+                .at_us = 4'000'000}};
+  x.decision_count = 3;
+  x.decisions.resize(1);
+  x.decisions[0].number = 2;
+  x.decisions[0].at_us = 4'000'000;
+  x.decisions[0].reason = "because";
+  x.event_count = 10;
+  x.events = {{8, 4'000'000, "warning", "b/0 is not used for now", 1}, {9, 5'000'000, "information", "journal: it", 1}};
+  x.losses = {{10, 4.5}, {20, 4.25}};
+  x.loss = 4.25;
+  x.steps_by_depth = {{1, 20}};
+  result.jobs = {x};
+  return result;
+}
+
+// given: a job that ran when its manager died, on a machine that was started anew since / expected: changes, decisions,
+// events and losses as they were, with their numbers, at the times when they were; what comes is counted on
+TEST_F(registry_recovery, a_job_that_goes_on_has_its_history) {
+  submit("a");
+  job_record record;
+  ASSERT_NO_THROW(record = decode_journal<job_record>(store->values.at("job/1")));
+  record.state = 1; // running
+  job_memory memory;
+  memory.reserved = memory.last = {7};
+  memory.grid = {1, 1, {0, 4}, {{{"a", {1}, 0}, "127.0.0.1", 1}}};
+  memory.chain = {{{1}, 0, 10}, {{7}, 10, UINT64_MAX}};
+  memory.replayed_steps = 5;
+  const auto last = kept_status();
+  store->write({entry_of({1}, record),
+                entry_of({1}, memory),
+                entry_of({1}, version{20, {7}}),
+                {name_in_journal({1}, history_part), encode(reply(last))}});
+  restart();
+  const auto all = std::get<status_reply>(serve(status_request{}));
+  const auto& shown = all.jobs.at(0);
+  EXPECT_EQ(shown.state, "running");
+  EXPECT_EQ(shown.replayed_steps, 5u);
+  EXPECT_EQ(shown.change_count, 7u);
+  EXPECT_EQ(shown.migrations, last.jobs[0].migrations);
+  EXPECT_EQ(shown.losses, last.jobs[0].losses);
+  EXPECT_EQ(shown.loss, 4.25);
+  ASSERT_EQ(shown.changes.size(), 1u);
+  ASSERT_EQ(shown.decisions.size(), 1u);
+  ASSERT_GE(shown.events.size(), 2u);
+  EXPECT_EQ(shown.event_count, 8 + shown.events.size());
+  EXPECT_EQ(shown.decision_count, 3u);
+  const auto age_s = [&](std::int64_t at_us) { return (all.now_us - at_us + 500'000) / 1'000'000; };
+  EXPECT_EQ(age_s(shown.changes[0].at_us), 61);
+  EXPECT_EQ(age_s(shown.decisions[0].at_us), 61);
+  EXPECT_EQ(age_s(shown.events[1].at_us), 60);
+  auto change = shown.changes[0];
+  change.at_us = 4'000'000;
+  EXPECT_EQ(change, last.jobs[0].changes[0]);
+  EXPECT_EQ(shown.events[0].number, 8u);
+  EXPECT_EQ(shown.events[0].level, "warning");
+}
+
+// given: a job with more to tell than the journal takes / expected: the newest of each kind, and the count of all
+TEST(journal_store, keeps_the_newest_of_a_long_history) {
+  auto x = kept_status().jobs[0];
+  x.event_count = 100'000;
+  x.events.clear();
+  for (std::uint64_t i = 99'000; i < x.event_count; ++i)
+    x.events.push_back({i, 0, "information", std::string(1000, 'x'), 1});
+  const auto kept = entry_of({1}, x, time_point());
+  EXPECT_LT(kept.bytes.size(), 300'000u);
+  const auto found = std::get<status_reply>(decode_reply(kept.bytes)).jobs.at(0);
+  EXPECT_GT(found.events.size(), 50u);
+  EXPECT_EQ(found.events.back().number, 99'999u);
+  EXPECT_EQ(found.event_count, 100'000u);
 }
 
 // given: more jobs than are kept / expected: what the queue has forgotten is in the journal no more

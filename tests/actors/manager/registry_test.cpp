@@ -1,6 +1,7 @@
 // Who is a member, and what clients are answered.
 
 #include "tests/actors/manager/registry_fixture.hpp"
+#include "tests/support/other_node.hpp"
 
 #include <algorithm>
 
@@ -238,8 +239,8 @@ TEST_F(registry_test, replies_name_the_managers_life) {
 
 // given: the front with a registry behind it; exits by anybody / expected: what it passes on is answered, and it lives
 TEST_F(registry_test, the_front_survives_exits) {
-  const auto front = system.spawn(parcae::front, manager_actor{registry},
-                                  std::function<std::optional<identity>(const caf::node_id&)>());
+  const auto front =
+      system.spawn(parcae::front, registry, std::function<std::optional<identity>(const caf::node_id&)>());
   for (auto reason : {caf::exit_reason::user_shutdown, caf::exit_reason::unhandled_exception,
                       caf::exit_reason::remote_link_unreachable}) {
     caf::anon_send_exit(front, reason);
@@ -258,6 +259,47 @@ TEST_F(registry_test, the_front_survives_exits) {
   run();
 }
 
+// given: a member's notice, said by another node; its HELLO, with the handle of another / expected: ignored, refused;
+// its own are heard
+TEST_F(registry_test, hears_of_a_life_only_from_its_own_node) {
+  const auto front =
+      system.spawn(parcae::front, registry, std::function<std::optional<identity>(const caf::node_id&)>());
+  const auto x = greeting("a");
+  ASSERT_TRUE(join(x));
+  const leaving_notice forged{"a", x.life, 30'000};
+  const auto other = on_another_node(system, owned(system.spawn(ignore_all)));
+  caf::send_as(other, front, forged);
+  caf::anon_send(front, forged);
+  run();
+  EXPECT_EQ(state_of("a"), "alive");
+  const auto taken = ask<welcome>(registry, x, caf::actor_cast<instance_actor>(other),
+                                  std::vector<slot_actor>{caf::actor_cast<slot_actor>(other)});
+  ASSERT_FALSE(taken);
+  EXPECT_TRUE(taken.error() == parcae_error::duplicate_name) << render(taken.error());
+  self->send(front, forged);
+  run();
+  EXPECT_EQ(state_of("a"), "leaving");
+  caf::anon_send_exit(front, caf::exit_reason::kill);
+  run();
+}
+
+// given: reports of failures by members with certificates, of their own and of others' names / expected: the former are
+// told, the latter refused; what floods the log is left out
+TEST_F(registry_test, members_report_only_their_own_failures) {
+  const auto who = [](const caf::node_id&) { return std::optional(identity{membership::node, "a", "1"}); };
+  const auto front = system.spawn(parcae::front, registry, who);
+  const auto report = [&](const std::string& name) {
+    return ask<client_reply>(front, client_request{encode(request{report_request{name, "why", {}}})});
+  };
+  EXPECT_TRUE(report("a"));
+  const auto refused = report("b");
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error() == parcae_error::not_permitted);
+  EXPECT_EQ(status().failures.size(), 1u);
+  caf::anon_send_exit(front, caf::exit_reason::kill);
+  run();
+}
+
 // given: a join, a notice, a loss as announced, a join and a loss without notice, a node's last words / expected: news
 // of each, in order, and the last words as they came
 TEST_F(registry_test, tells_what_happened) {
@@ -268,7 +310,8 @@ TEST_F(registry_test, tells_what_happened) {
   lose("a");
   join(greeting("b"));
   lose("b");
-  EXPECT_TRUE(std::holds_alternative<reported_reply>(serve(report_request{"b", "ended by SIGSEGV", {"line"}})));
+  EXPECT_TRUE(
+      std::holds_alternative<reported_reply>(serve(report_request{"b", "ended by SIGSEGV", {"line"}, 0, true})));
   auto s = status();
   std::vector<std::string> texts;
   for (const auto& n : s.news)

@@ -58,6 +58,7 @@ struct instance_test : node_test {
       }));
   instance_actor instance;
   std::vector<request> client_requests;
+  std::function<std::string()> own_warning;
   std::vector<slot_actor> slots; ///< of the last HELLO
 
   manager_actor start_manager() {
@@ -98,6 +99,7 @@ struct instance_test : node_test {
     x.source = source();
     x.dialler = dialler;
     x.die = [this] { ++died; };
+    x.own_warning = own_warning;
     x.ended = [this](const instance_ending& how) {
       ended.push_back(how.failure);
       released = how.released;
@@ -336,10 +338,12 @@ TEST_F(instance_test, leaves_when_the_grace_is_over) {
   EXPECT_FALSE(released) << "what it held was still needed";
 }
 
-// given: a risk that the cloud sees, sees no more, sees again; then a notice, and no risk any more / expected: HELLO
-// says the risk within a second, then nothing, then the risk, then the notice's reason, which stays; too long a text is
-// cut
+// given: a risk that the cloud sees, sees no more, sees again, with a certificate that ends; then a notice, and no risk
+// any more / expected: HELLO says the risk within a second, then nothing, then the risk, then the notice's reason,
+// which stays; too long a text is cut
 TEST_F(instance_test, says_what_its_cloud_says) {
+  std::string own;
+  own_warning = [&] { return own; };
   start();
   const auto said = [&] {
     advance(1s);
@@ -350,6 +354,10 @@ TEST_F(instance_test, says_what_its_cloud_says) {
   EXPECT_EQ(said(), "rebalance");
   risk("");
   EXPECT_EQ(said(), "");
+  own = "its certificate ends";
+  EXPECT_EQ(said(), own);
+  risk("rebalance");
+  EXPECT_EQ(said(), "rebalance; " + own);
   risk(std::string(1000, 'x'));
   EXPECT_EQ(said(), std::string(hello::longest_warning, 'x'));
   EXPECT_TRUE(notices.empty());

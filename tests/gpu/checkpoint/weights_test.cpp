@@ -3,7 +3,7 @@
 #include "gpu/checkpoint/published_layout.hpp"
 #include "gpu/checkpoint/safetensors.hpp"
 #include "gpu/checkpoint/weights.hpp"
-#include "protocols/model/sha256.hpp"
+#include "protocols/base/digest.hpp"
 
 #include <boost/json.hpp>
 

@@ -301,7 +301,7 @@ TEST_F(dataset_test, only_what_is_allowed_is_read) {
     EXPECT_EQ(error_of(folder / good, allowed), "") << good;
   for (const auto* bad : {"secret", "publicity", "public/link", "public/up/secret", "public/../secret", "."})
     EXPECT_EQ(error_of(folder / bad, allowed),
-              "data " + (folder / bad).string() + ": is not below what this node lets jobs read: --data " +
+              "data " + (folder / bad).string() + ": is not below what this node lets jobs use: --data " +
                   (folder / "public").string() + ", " + (folder / "not-there").string());
   EXPECT_NE(error_of(folder / "none", allowed), "");
   EXPECT_EQ(error_of(folder / "secret", {}), "");

@@ -8,6 +8,7 @@
 #include "tests/gpu/data/pictures.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <map>
 #include <set>
@@ -89,6 +90,18 @@ TEST_F(formats, wrong_numpy_files_are_refused) {
     EXPECT_THROW(parse_npy(std::as_bytes(std::span(whole).first(n)), n), std::runtime_error) << n;
 }
 
+// given: NumPy's files as text, alone and beside text / expected: refused with what reads them
+TEST_F(formats, numpy_files_are_no_text) {
+  const model_specification bytes{.sequence = 2, .vocabulary = 256};
+  write("a.txt", "some text of the user");
+  write("b.npy", npy_of("<u2", "(4,)", bytes_of<std::uint16_t>({1, 2, 3, 4})));
+  for (const auto* place : {"b.npy", ""}) {
+    const auto error = error_of({.kind = "text"}, bytes, place);
+    EXPECT_THAT(error, HasSubstr((folder / "b.npy").string()));
+    EXPECT_THAT(error, HasSubstr("is a file of NumPy, no text: data.kind = \"tokens\" reads"));
+  }
+}
+
 // --- columns
 
 std::string layout(const std::string& inputs, const std::string& targets, int samples) {
@@ -146,6 +159,21 @@ TEST_F(formats, wrong_columns_are_refused) {
   }
   std::filesystem::remove(folder / "samples.bin");
   EXPECT_THAT(error_of({.kind = "columns"}, model), HasSubstr("has no samples.json and samples.bin"));
+}
+
+// given: a samples.json of 3 GiB, nearly all holes / expected: refused before it is read: the memory is not taken
+TEST_F(formats, a_file_with_holes_takes_no_memory) {
+  const auto peak_kib = [] {
+    rusage x{};
+    getrusage(RUSAGE_SELF, &x);
+    return x.ru_maxrss;
+  };
+  write("samples.json", "{");
+  write("samples.bin", "x");
+  std::filesystem::resize_file(folder / "samples.json", std::uintmax_t{3} << 30);
+  const auto before = peak_kib();
+  EXPECT_THAT(error_of({.kind = "columns"}, {.sequence = 1, .vocabulary = 10}), HasSubstr("has more than 65536 bytes"));
+  EXPECT_LT(peak_kib() - before, 256 << 10);
 }
 
 // --- folders of images

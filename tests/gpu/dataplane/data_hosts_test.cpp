@@ -22,7 +22,7 @@ struct data_hosts : ::testing::Test {
     network = std::make_unique<host_network>(2, delay);
     if (!network->problem().empty())
       return false;
-    const auto bundle = authority.bundle(membership::node, "node");
+    const auto bundle = authority.fleet("node");
     for (int i = 0; i < 2; ++i) {
       network->enter(i); // a port's thread is where its maker is
       auto& port = ports.emplace_back(make_data_port(host_network::address(i), 0, bundle));

@@ -5,6 +5,7 @@
 // where PARCAE_DATA_NCCL is.
 
 #include "gpu/dataplane/data_port.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/test_authority.hpp"
 #if defined(PARCAE_DATA_STAGED) || defined(PARCAE_DATA_NCCL)
 #include "gpu/dataplane/staged_communicator.hpp"
@@ -36,17 +37,6 @@ using namespace std::chrono_literals;
 /// No wait in a test is longer.
 inline constexpr std::chrono::milliseconds patience = 20s;
 
-/// Returns whether `x` became true.
-inline bool eventually(const std::function<bool()>& x, std::chrono::milliseconds limit = patience) {
-  auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!x()) {
-    if (std::chrono::steady_clock::now() > deadline)
-      return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 inline std::vector<std::byte> random_bytes(std::size_t n, std::uint64_t seed) {
   std::mt19937_64 draw(seed);
   std::vector<std::byte> result(n);
@@ -61,7 +51,7 @@ inline std::vector<std::byte> random_bytes(std::size_t n, std::uint64_t seed) {
 inline std::filesystem::path usual_bundle() {
 #ifdef PARCAE_DATA_TLS
   static const test_authority authority;
-  static const auto bundle = authority.bundle(membership::node, "node");
+  static const auto bundle = authority.fleet("node");
   return bundle;
 #else
   return {};

@@ -3,6 +3,7 @@
 #include "gpu/keeper/checkpoint_store.hpp"
 #include "runtime/child/process.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/object_server.hpp"
 #include "tests/support/own_object_server.hpp"
 #include "tests/support/request_proxy.hpp"
@@ -94,14 +95,15 @@ struct checkpoint_s3 : object_server_test {
 // given: two keepers' shares / expected: read back by a keeper that has nothing of its own, by URL, by the job's place;
 // another step, a place that is not there and one that cannot be reached are told apart
 TEST_F(checkpoint_s3, is_read_as_it_was_written) {
-  checkpoint_store one(scratch.path() / "one", "k1", quick_pace()), two(scratch.path() / "two", "k2", quick_pace());
+  checkpoint_store one(scratch.path() / "one", "k1", {}, quick_pace()),
+      two(scratch.path() / "two", "k2", {}, quick_pace());
   const auto of = at(place);
   EXPECT_EQ(written(one, of, {20, {3}}, {0, 1}).problem, "");
   const auto second = written(two, of, {20, {3}}, {2});
   EXPECT_EQ(second.problem, "");
   EXPECT_EQ(second.folder, place + "/text-1/20@3");
   EXPECT_EQ(newest_is_good(), 20u);
-  checkpoint_store fresh(scratch.path() / "fresh", "other", quick_pace());
+  checkpoint_store fresh(scratch.path() / "fresh", "other", {}, quick_pace());
   for (const auto& [from, spec] : {std::pair(place + "/text-1/20@3", job()), {std::string("text-1/20@3"), of}}) {
     std::vector<std::uint32_t> layers;
     const auto x = read(fresh, from, 20, spec, layers);
@@ -122,7 +124,7 @@ TEST_F(checkpoint_s3, is_read_as_it_was_written) {
 // given: a checkpoint each so many steps, an incomplete one among them, of another life of the job / expected: the kept
 // ones stay, those of keepers that are gone are deleted too; the newest complete one stays even if it is not to be kept
 TEST_F(checkpoint_s3, old_ones_go_but_not_the_last_good_one) {
-  checkpoint_store k(scratch.path(), "k", quick_pace()), l(scratch.path(), "l", quick_pace());
+  checkpoint_store k(scratch.path(), "k", {}, quick_pace()), l(scratch.path(), "l", {}, quick_pace());
   const auto of = at(place);
   written(l, of, {10, {1}}, {0, 1, 2});
   written(l, of, {20, {1}}, {0, 1});
@@ -144,10 +146,10 @@ TEST_F(checkpoint_s3, old_ones_go_but_not_the_last_good_one) {
 TEST_F(checkpoint_s3, what_is_there_is_not_written_again) {
   request_proxy proxy(port(), [](const seen_request&) { return fate::pass; });
   const auto of = at(place, proxy.endpoint());
-  checkpoint_store first(scratch.path(), "k", quick_pace());
+  checkpoint_store first(scratch.path(), "k", {}, quick_pace());
   EXPECT_EQ(written(first, of, {20, {1}}, {0, 1}).problem, "");
   const auto before = proxy.requests().size();
-  checkpoint_store again(scratch.path(), "k", quick_pace());
+  checkpoint_store again(scratch.path(), "k", {}, quick_pace());
   EXPECT_EQ(written(again, of, {20, {1}}, {0, 1}).problem, "");
   for (std::size_t i = before; i < proxy.requests().size(); ++i)
     EXPECT_THAT(proxy.requests()[i], testing::AnyOf(testing::StartsWith("GET "), testing::StartsWith("HEAD ")));
@@ -168,7 +170,7 @@ TEST_F(checkpoint_s3, writers_do_not_mix) {
     for (const std::uint32_t writer : {0u, 1u})
       for (const auto* run : {"text-1", "text-2"})
         threads.emplace_back([&, run, writer] {
-          checkpoint_store store(scratch.path(), "k", quick_pace());
+          checkpoint_store store(scratch.path(), "k", {}, quick_pace());
           commit_result result{.step = made.steps - 1, .loss = same ? 1.0 : 1.0 + writer};
           good += written(store, at(place), made, {writer, 2}, {}, run, result).problem.empty();
         });
@@ -191,9 +193,8 @@ TEST_F(checkpoint_s3, a_keeper_may_be_killed_at_any_request) {
   std::atomic<unsigned> which = 0; // the request; 0: none
   std::atomic<fate> how = fate::pass;
   const auto strike = [&] {
-    while (victim == 0) // it asks before its number is known here
-      std::this_thread::yield();
-    kill(victim, SIGKILL);
+    if (eventually([&] { return victim != 0; })) // it asks before its number is known here
+      kill(victim, SIGKILL);
   };
   request_proxy proxy(
       port(),
@@ -238,7 +239,7 @@ TEST_F(checkpoint_s3, a_keeper_may_be_killed_at_any_request) {
 // given: a server that refuses, is silent, or ends in the midst of parts / expected: the problem in the answer; what
 // was there is still there; the next checkpoint, once it is well again, too
 TEST_F(checkpoint_s3, a_bad_server_leaves_what_was) {
-  checkpoint_store store(scratch.path(), "k", impatient_pace());
+  checkpoint_store store(scratch.path(), "k", {}, impatient_pace());
   std::atomic<fate> how = fate::pass;
   std::atomic<bool> in_parts = false; // only then
   request_proxy proxy(port(), [&](const seen_request& x) {
@@ -281,7 +282,7 @@ TEST_F(checkpoint_s3, a_server_may_be_killed_within_a_part) {
       },
       [&](const seen_request&) { comes_back ? server.restart() : server.kill(); });
   const auto of = at(place, proxy.endpoint(), large_job());
-  checkpoint_store store(scratch.path(), "k", quick_pace());
+  checkpoint_store store(scratch.path(), "k", {}, quick_pace());
   ASSERT_EQ(written(store, of, {10, {1}}, {0, 1, 2}).problem, "");
   armed = true;
   const auto killed = written(store, of, {20, {1}}, {0, 1, 2}, {10});
@@ -304,12 +305,11 @@ TEST_F(checkpoint_s3, a_server_may_be_killed_within_a_part) {
 TEST_F(checkpoint_s3, a_keeper_ends_while_it_writes) {
   request_proxy proxy(port(), [](const seen_request&) { return fate::silence; });
   std::atomic<bool> answered = false;
-  auto store = std::make_unique<checkpoint_store>(scratch.path(), "k", store_pace{});
+  auto store = std::make_unique<checkpoint_store>(scratch.path(), "k");
   const version made{10, {1}};
   store->write({{1}, made, "text-1/10@1", at(place, proxy.endpoint()), "digest", {}}, {shard_of(0, made)}, {},
                [&](const checkpointed&) { answered = true; });
-  while (proxy.requests().empty())
-    std::this_thread::yield();
+  ASSERT_TRUE(eventually([&] { return !proxy.requests().empty(); }));
   const auto begin = std::chrono::steady_clock::now();
   store.reset();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);

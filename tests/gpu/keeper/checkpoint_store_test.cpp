@@ -252,6 +252,44 @@ TEST_F(checkpoint_folder, has_running_statistics) {
   EXPECT_THROW(file.size_of(first.tensors.at(0).name + ".exp_avg"), std::runtime_error);
 }
 
+// given: a keeper that lets jobs use one folder besides its own / expected: checkpoints that a job wants elsewhere are
+// not written, whatever the path looks like; what is elsewhere is not read; what is below the two, is
+TEST_F(checkpoint_folder, jobs_write_only_where_they_may) {
+  const auto ours = folder / "ours", state = folder / "state", elsewhere = folder / "elsewhere";
+  std::filesystem::create_directories(ours);
+  std::filesystem::create_directories(elsewhere);
+  std::filesystem::create_directory_symlink(elsewhere, ours / "link");
+  checkpoint_store store(state, "k", {ours, "s3://ours/runs"});
+  const auto problem_at = [&](const std::filesystem::path& to) {
+    auto of = job();
+    of.checkpoint.to = to;
+    std::promise<checkpointed> answer;
+    store.write({{1}, {5, {1}}, "text-1/5@1", of, "digest of the data", {}}, {shard_of(1, {5, {1}})}, {},
+                [&](checkpointed x) { answer.set_value(std::move(x)); });
+    return answer.get_future().get().problem;
+  };
+  for (const auto& bad : {elsewhere, ours / "../elsewhere", ours / "link", folder / "ours2"})
+    EXPECT_THAT(problem_at(bad), HasSubstr("is not below what this node lets jobs use: --data " + ours.string()));
+  EXPECT_THAT(problem_at("s3://theirs/runs"), HasSubstr("s3://theirs/runs is not below"));
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
+  EXPECT_EQ(problem_at(ours / "new"), "");
+  EXPECT_EQ(problem_at(state), "");
+
+  const auto read_from = [&](const std::filesystem::path& from) {
+    std::promise<restored> answer;
+    store.read(
+        {{1}, {5, {1}}, from, job()}, [](const commit_result&, const shard_bytes&) {},
+        [&](restored x) { answer.set_value(std::move(x)); });
+    return answer.get_future().get();
+  };
+  write(elsewhere / "other-1/5@1", "l", {0}, {5, {1}});
+  const auto refused = read_from(elsewhere / "other-1/5@1");
+  EXPECT_THAT(refused.problem, HasSubstr("elsewhere it may not look"));
+  EXPECT_FALSE(refused.damaged || refused.passing);
+  EXPECT_EQ(read_from(ours / "new/text-1/5@1").problem, "");
+  EXPECT_EQ(read_from(elsewhere / "text-1/5@1").problem, "") << "its own folder has one of that name";
+}
+
 // given: a keeper's disk / expected: what it writes can be read, also from its own folder after that was moved; older
 // checkpoints go, those of others stay; another model, step or no folder are told
 TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {

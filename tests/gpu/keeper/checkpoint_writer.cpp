@@ -15,7 +15,7 @@ int main(int count, char** arguments) {
     return 2;
   auto specification = large_job();
   specification.checkpoint.to = arguments[1];
-  checkpoint_store store("/nonexistent", arguments[2], quick_pace());
+  checkpoint_store store("/nonexistent", arguments[2], {}, quick_pace());
   std::vector<std::uint64_t> kept;
   for (int i = 3; i < count; ++i) {
     const version at{std::stoull(arguments[i]), {1}};

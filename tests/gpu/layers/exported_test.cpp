@@ -4,9 +4,9 @@
 #include "gpu/checkpoint/exported_weights.hpp"
 #include "gpu/checkpoint/weights.hpp"
 #include "gpu/layers/model.hpp"
+#include "protocols/base/digest.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/model/exported_model.hpp"
-#include "protocols/model/sha256.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -51,7 +51,8 @@ TEST_P(fake_transport, changes_no_bit) {
 
 INSTANTIATE_TEST_SUITE_P(kinds, fake_transport,
                          ::testing::Combine(::testing::Values("gpt", "mlp", "bert", "resnet", "vgg"),
-                                            ::testing::Values("float32", "bfloat16")));
+                                            ::testing::Values("float32", "bfloat16")),
+                         [](const auto& x) { return std::string(std::get<0>(x.param)) + "_" + std::get<1>(x.param); });
 
 enum class stretch : std::uint8_t {
   before,  ///< the second step, by TCP, while NCCL is made

@@ -212,6 +212,15 @@ TEST_F(decision, lost_stage_is_with_keepers_in_part) {
   expect_abort(12);
 }
 
+// All had stopped at 13, and rank 0 had got the other stage for generation 8 when the manager, rank 1 and rank 3 died.
+TEST_F(decision, lost_stage_was_moved_to_a_rank_of_the_other) {
+  rank(0, 13, no_step, 12);
+  reports[0].said.held.push_back({2, v(13, 7)});
+  expect_abort(12);
+  reports[0].said.held.push_back({3, v(13, 7)});
+  expect_commit(12);
+}
+
 // A keeper's version of another generation says nothing about this one.
 TEST_F(decision, void_version_of_a_keeper) {
   rank(0, 12, 12, 11);

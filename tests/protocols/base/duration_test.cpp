@@ -1,5 +1,6 @@
-// Durations as people write them.
+// Durations as people write them, and pauses that double.
 
+#include "protocols/base/back_off.hpp"
 #include "protocols/base/duration.hpp"
 
 #include <gtest/gtest.h>
@@ -11,6 +12,15 @@ namespace parcae {
 namespace {
 
 using namespace std::chrono_literals;
+
+// given: failures in a row / expected: none before any, then the first pause, doubled, up to the longest
+TEST(back_off, doubles) {
+  constexpr back_off pauses{5ms, 18ms};
+  std::vector<std::chrono::milliseconds> all;
+  for (unsigned failures = 0; failures < 6; ++failures)
+    all.push_back(pauses.after(failures));
+  EXPECT_EQ(all, (std::vector<std::chrono::milliseconds>{0ms, 5ms, 10ms, 18ms, 18ms, 18ms}));
+}
 
 // given: text / expected: milliseconds, or nothing
 TEST(duration, is_a_whole_number_and_a_unit) {

@@ -3,6 +3,7 @@
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/line_limit.hpp"
 #include "protocols/base/printable.hpp"
+#include "protocols/base/text.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -16,6 +17,20 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+
+// given / expected: HOST, or HOST:PORT; IPv6 in brackets
+TEST(host_and_port, are_taken_apart) {
+  const auto again = [](const char* text) {
+    const auto x = parse_host_and_port(text);
+    return !x ? "none" : x->port ? text_of_place(x->host, *x->port) : x->host;
+  };
+  for (const auto* x : {"a:1", "127.0.0.1:65535", "[fd00::7]:80", "a.example"})
+    EXPECT_EQ(again(x), x);
+  EXPECT_EQ(again("[fd00::7]"), "fd00::7");
+  for (const auto* x :
+       {"", ":", ":1", "a:", "a:x", "a:1x", "a:65536", "a:-1", "a:1:2", "fd00::7:80", "[a", "[a]b", "[]"})
+    EXPECT_EQ(again(x), "none") << x;
+}
 
 // given / expected: one line without commands for the terminal, in any language
 TEST(printable, table) {

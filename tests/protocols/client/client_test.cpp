@@ -1,5 +1,6 @@
 #include "protocols/client/client.hpp"
 #include "protocols/client/manifest.hpp"
+#include "protocols/client/pages.hpp"
 #include "tests/support/client_samples.hpp"
 
 #include <gmock/gmock.h>
@@ -42,6 +43,7 @@ TEST(client, requests_round_trip) {
   expected.model.weights_digests = {"one", "two"};
   expected.optimizer.decay_norms_and_biases = false;
   expected.optimizer.rate_factors = "*=2";
+  expected.optimizer.schedule_from = 3;
   expected.patience = 3;
   expected.min_delta = 0.25;
   expected.precision = "bfloat16";
@@ -107,7 +109,7 @@ TEST(client, requests_round_trip) {
   EXPECT_EQ(std::get<cancel_request>(decode_request(encode(request{cancel_request{9}}))).job, 9u);
   EXPECT_EQ(std::get<checkpoint_request>(decode_request(encode(request{checkpoint_request{8}}))).job, 8u);
   auto report =
-      std::get<report_request>(decode_request(encode(request{report_request{"a", "what", {"one", "two"}, 7}})));
+      std::get<report_request>(decode_request(encode(request{report_request{"a", "what", {"one", "two"}, 7, true}})));
   EXPECT_EQ(report.instance, "a");
   EXPECT_EQ(report.job, 7u);
   EXPECT_EQ(report.what, "what");
@@ -120,6 +122,10 @@ TEST(client, replies_round_trip) {
   expected.jobs[0].data_wait_ms = 12.5; // older builds did not know it
   expected.jobs[0].data_wait_for = "a/0: /data/tokens.bin";
   expected.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: too late"};
+  expected.jobs[0].owner = "ann";
+  expected.jobs[0].resumed_from = "/state/gpt-1/5@2";
+  expected.warning = "the certificate ends";
+  expected.more = true;
   EXPECT_EQ(std::get<status_reply>(decode_reply(encode(reply{expected}))), expected);
   auto error = std::get<error_reply>(decode_reply(encode(reply{error_reply{"unknown_job", "no such job: 4"}})));
   EXPECT_EQ(error.code, "unknown_job");
@@ -134,6 +140,53 @@ TEST(client, replies_round_trip) {
   const auto checked = std::get<checked_reply>(decode_reply(encode(reply{checked_reply{"waits", {"job 1", "job 2"}}})));
   EXPECT_EQ(checked.obstacle, "waits");
   EXPECT_THAT(checked.before, testing::ElementsAre("job 1", "job 2"));
+}
+
+// given: 3,000 instances with all that they may say, lives of one name among them, and 100 jobs of 150 layers /
+// expected: pages that fit, each asked for behind the one before, which are all of it once; a job that is too large by
+// itself is told without its details
+TEST(client, a_large_cluster_is_told_in_pages) {
+  status_reply all;
+  for (int i = 0; i < 3'000; ++i) {
+    instance_status x;
+    x.name = std::to_string(10'000 + i / 2) + std::string(90, 'x');
+    x.incarnation = {static_cast<std::uint64_t>(1 + i % 2)};
+    x.processor = std::string(500, 'p');
+    x.warning = std::string(400, 'w');
+    all.instances.push_back(std::move(x));
+  }
+  for (std::uint64_t id = 1; id <= 100; ++id) {
+    job_status x;
+    x.id = id;
+    x.layer_costs.resize(150);
+    all.jobs.push_back(std::move(x));
+  }
+  all.jobs[41].detailed = true;
+  all.jobs[41].losses.resize(100'000);
+  all.news = {{1, 2, "warning", "news"}};
+  status_request asked{.changes_from = 7};
+  auto told = page_of(all, asked);
+  int pages = 1;
+  for (auto rest = rest_of(asked, told); rest; ++pages) {
+    EXPECT_EQ(rest->changes_from, 7u);
+    auto page = page_of(all, *rest);
+    const auto bytes = encode(reply{page});
+    ASSERT_LE(bytes.size(), client_message_limit_bytes);
+    page = std::get<status_reply>(decode_reply(bytes));
+    rest = rest_of(*rest, page);
+    add_page(told, std::move(page));
+    ASSERT_LT(pages, 100);
+  }
+  EXPECT_GT(pages, 5);
+  EXPECT_EQ(told.instances, all.instances);
+  ASSERT_EQ(told.jobs.size(), all.jobs.size());
+  EXPECT_FALSE(told.jobs[41].detailed);
+  EXPECT_TRUE(told.jobs[41].losses.empty());
+  EXPECT_EQ(told.jobs[40], all.jobs[40]);
+  EXPECT_EQ(told.jobs[99], all.jobs[99]);
+  EXPECT_EQ(told.news, all.news);
+  EXPECT_FALSE(told.more);
+  EXPECT_EQ(page_of(sample_status(), {}), sample_status());
 }
 
 // given: nothing, half a word, more than the limit, noise / expected: std::runtime_error, or some value

@@ -166,6 +166,9 @@ TEST(learning_rate_test, follows_the_schedule) {
        }) {
     optimizer_specification x{.learning_rate = 2, .schedule = schedule, .warmup_steps = warmup};
     EXPECT_NEAR(learning_rate(x, step, 10), rate, 1e-12) << schedule << ", warm-up " << warmup << ", step " << step;
+    const auto from_the_start = learning_rate(x, step, 10);
+    x.schedule_from = 100;
+    EXPECT_EQ(learning_rate(x, 100 + step, 110), from_the_start) << "it begins 100 steps later";
   }
 }
 

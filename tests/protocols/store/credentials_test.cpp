@@ -2,6 +2,7 @@
 
 #include "protocols/store/aws_credentials.hpp"
 #include "tests/support/metadata_double.hpp"
+#include "tests/support/web_double.hpp"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -108,6 +109,39 @@ TEST_F(credentials_test, are_asked_for_before_they_end) {
   EXPECT_EQ(short_lived.get().key_id, "three") << "the server was asked just now";
   std::this_thread::sleep_for(1'100ms);
   EXPECT_EQ(short_lived.get().key_id, "four");
+}
+
+// given: a session's token, an endpoint without TLS / expected: if a job names it, it is not asked; if this machine's
+// environment does, it is; for ever keys have no token to lose
+TEST_F(credentials_test, a_token_goes_to_no_jobs_endpoint_in_the_clear) {
+  std::string token;
+  web_double store([&](const auto& x) {
+    token = std::string(x["x-amz-security-token"]);
+    return web_double::make(200, "<ListBucketResult/>");
+  });
+  const auto problem = [](const std::string& endpoint) -> std::string {
+    try {
+      open_store("s3://bucket", {.endpoint = endpoint})->list();
+      return "none";
+    } catch (const store_error& e) {
+      return e.what();
+    }
+  };
+  setenv("AWS_ACCESS_KEY_ID", "k", 1);
+  setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
+  setenv("AWS_SESSION_TOKEN", "secret", 1);
+  const auto endpoint = store.url("127.0.0.1");
+  EXPECT_THAT(problem(endpoint), HasSubstr("whose token is not sent to " + endpoint));
+  EXPECT_EQ(store.connections(), 0u);
+  setenv("AWS_ENDPOINT_URL", endpoint.c_str(), 1);
+  EXPECT_EQ(problem(""), "none");
+  EXPECT_EQ(token, "secret");
+  for (const auto* name : {"AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"})
+    unsetenv(name);
+  EXPECT_EQ(problem(endpoint), "none");
+  EXPECT_EQ(token, "");
+  for (const auto* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"})
+    unsetenv(name);
 }
 
 // given: credentials that a server refuses / expected: read again, unless that was just done

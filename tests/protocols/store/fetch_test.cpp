@@ -1,6 +1,7 @@
 // What URLs name, as files of this machine: from a web server that a test makes, and from a real S3 server.
 
 #include "protocols/store/fetch.hpp"
+#include "protocols/store/url_rules.hpp"
 #include "tests/support/object_server.hpp"
 #include "tests/support/web_double.hpp"
 
@@ -139,10 +140,82 @@ TEST(fetch_rules, tables) {
   const std::vector<fs::path> places{"/data", "s3://ours/", "https://x/data"};
   for (const auto* good : {"s3://ours", "s3://ours/a/b", "https://x/data/y"})
     EXPECT_EQ(error_of([&] { require_allowed(good, places); }), "") << good;
-  for (const auto* bad : {"s3://ours2/a", "https://x/data2", "http://x/data/y", "https://x/data/../z", "s3://other/a"})
+  for (const auto* bad : {"s3://ours2/a", "https://x/data2", "http://x/data/y", "https://x/data/../z",
+                          "https://x/data/..", "https://x/data/%2e%2e/z", "https://x/data/a%2F.%2E/z",
+                          "https://x/data/%252e%252e/z", "https://x/data/..\\z", "https://x/data/./z", "s3://other/a"})
     EXPECT_THAT(error_of([&] { require_allowed(bad, places); }), HasSubstr("--data /data, s3://ours, https://x/data"))
         << bad;
+  for (const auto* good : {"https://x/data/a..b", "https://x/data/100%", "https://x/data/y?at=/../"})
+    EXPECT_EQ(error_of([&] { require_allowed(good, places); }), "") << good;
   EXPECT_EQ(error_of([&] { require_allowed("https://anything", {}); }), "");
+}
+
+// given / expected: only a place that names a host is a reason to ask this machine, or who is on its link
+TEST(fetch_rules, say_for_whose_sake) {
+  EXPECT_TRUE(require_allowed("http://x/y", {}));
+  EXPECT_FALSE(require_allowed("http://x/y", {"http://", "s3://"}));
+  EXPECT_TRUE(require_allowed("http://x/y", {"http://", "http://x"}));
+  EXPECT_NE(error_of([] { require_allowed("ftp://x/y", {"/", "s3://", "https://", "http://"}); }), "");
+}
+
+// given: a node that lets jobs ask any web server; this machine, by its address, by names of it, as IPv6, and a
+// cloud's metadata / expected: not dialled; by a person, or if --data names it, it is
+TEST_F(fetch_web, jobs_do_not_reach_this_machine) {
+  web.body = "secret";
+  auto of_job = quick;
+  of_job.store.places = {"/", "s3://", "https://", "http://"};
+  of_job.store.pace.attempts = 1;
+  const auto port = url.substr(url.rfind(':'), url.find("/models") - url.rfind(':'));
+  const auto left = web.gone_after.load();
+  for (const auto* host : {"127.0.0.1", "localhost", "127.1.2.3", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]",
+                           "169.254.169.254", "[fe80::1]", "[fd00:ec2::254]"})
+    EXPECT_THAT(error_of([&] { fetch("http://" + std::string(host) + port + "/models/weights.bin", of_job); }),
+                HasSubstr("is this machine, or on its link"))
+        << host;
+  EXPECT_EQ(web.gone_after, left) << "nobody was asked";
+  EXPECT_EQ(error_of([&] { fetch(url, quick); }), "");
+  of_job.store.places.emplace_back(server.url("127.0.0.1"));
+  EXPECT_EQ(error_of([&] { fetch(url, of_job); }), "");
+}
+
+// given: a server that jobs may ask, which redirects elsewhere / expected: refused, unless jobs may ask that, too
+TEST_F(fetch_web, redirections_stay_within_what_is_allowed) {
+  web.body = "at last";
+  web_double other([&](const auto& x) {
+    auto answer = web_double::make(302);
+    answer.set("Location", std::string(x.target()) == "/near.bin" ? "/models/../weights.bin" : url);
+    return answer;
+  });
+  auto of_job = quick;
+  of_job.store.places = {other.url("127.0.0.1")};
+  const auto far = other.url("127.0.0.1") + "/far.bin";
+  EXPECT_THAT(error_of([&] { fetch(far, of_job); }),
+              testing::AllOf(HasSubstr(url), HasSubstr("is not below what this node lets jobs use: --data")));
+  EXPECT_THAT(error_of([&] { fetch(other.url("127.0.0.1") + "/near.bin", of_job); }), HasSubstr("is not below"));
+  of_job.store.places.emplace_back(server.url("127.0.0.1") + "/models");
+  EXPECT_EQ(content(fetch(far, of_job)), "at last");
+}
+
+// given: neither a cache nor a home / expected: nothing is copied, least of all below /tmp; a line says what to set
+TEST_F(fetch_web, without_a_home_nothing_is_copied) {
+  const auto set_again = [](const char* name, const std::optional<std::string>& value) {
+    if (value)
+      setenv(name, value->c_str(), 1);
+  };
+  const auto taken = [](const char* name) {
+    const auto* value = std::getenv(name);
+    auto result = value ? std::optional<std::string>(value) : std::nullopt;
+    unsetenv(name);
+    return result;
+  };
+  web.body = "x";
+  const auto cache = taken("PARCAE_CACHE"), xdg = taken("XDG_CACHE_HOME"), home = taken("HOME");
+  EXPECT_THAT(error_of([&] { fetch(url, quick); }), HasSubstr("set PARCAE_CACHE"));
+  set_again("PARCAE_CACHE", cache);
+  set_again("XDG_CACHE_HOME", xdg);
+  set_again("HOME", home);
+  const auto copy = fetch(url, quick);
+  EXPECT_EQ(fs::status(copy.parent_path().parent_path()).permissions(), fs::perms::owner_all);
 }
 
 struct fetch_s3 : object_server_test {

@@ -1,5 +1,6 @@
 // Objects in a real S3 server, and through a proxy that spoils requests.
 
+#include "tests/support/eventually.hpp"
 #include "tests/support/object_server.hpp"
 #include "tests/support/request_proxy.hpp"
 
@@ -111,6 +112,32 @@ TEST_F(s3_store, keeps_what_is_put) {
   s->remove("run/200@3/k+1");
   EXPECT_EQ(error_of([&] { s->open("run/200@3/k+1"); }).second, store_trouble::absent);
   EXPECT_THAT(s->below("run/200@3")->list().objects, SizeIs(4));
+}
+
+// given: 1,050 objects at a place, and 1,050 places with one each: servers list 1,000 at a time / expected: all are
+// listed, once each; what is removed there is gone
+TEST_F(s3_store, more_than_one_answer_lists_is_listed) {
+  constexpr int count = 1'050;
+  const auto s = store();
+  const auto name = [](int i) { return "k" + std::to_string(10'000 + i); };
+  for (int i = 0; i < count; ++i) {
+    ASSERT_TRUE(s->put_if_absent("objects/" + name(i), bytes_of("x")));
+    ASSERT_TRUE(s->put_if_absent("places/" + name(i) + "/x", bytes_of("x")));
+  }
+  const auto objects = s->below("objects");
+  const auto listed = objects->list();
+  const auto places = s->below("places")->list();
+  ASSERT_THAT(listed.objects, SizeIs(count));
+  ASSERT_THAT(places.folders, SizeIs(count));
+  EXPECT_THAT(listed.folders, IsEmpty());
+  EXPECT_THAT(places.objects, IsEmpty());
+  for (int i = 0; i < count; ++i) {
+    EXPECT_EQ(listed.objects[static_cast<std::size_t>(i)].name, name(i));
+    EXPECT_EQ(places.folders[static_cast<std::size_t>(i)], name(i));
+  }
+  for (const auto& x : listed.objects)
+    objects->remove(x.name);
+  EXPECT_THAT(objects->list().objects, IsEmpty());
 }
 
 // given: what nobody published / expected: it is not there, nor are parts of it; those of another writer are
@@ -258,8 +285,7 @@ TEST_F(s3_store, a_stop_ends_waiting) {
   std::stop_source stop;
   const auto s = open_store(place, {proxy.endpoint(), {}, stop.get_token(), {}});
   std::jthread stopper([&] {
-    while (proxy.requests().empty())
-      std::this_thread::yield();
+    eventually([&] { return !proxy.requests().empty(); });
     stop.request_stop();
   });
   const auto begin = std::chrono::steady_clock::now();

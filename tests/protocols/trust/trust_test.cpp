@@ -106,8 +106,8 @@ TEST_F(trust, both_sides_know_each_other) {
   EXPECT_EQ(x.client, "");
   EXPECT_EQ(x.version, "TLSv1.3");
   ASSERT_TRUE(x.of_client && x.of_server);
-  EXPECT_EQ(to_string(*x.of_client), "node node");
-  EXPECT_EQ(to_string(*x.of_server), "manager manager");
+  EXPECT_EQ(to_string(*x.of_client), "a node");
+  EXPECT_EQ(to_string(*x.of_server), "a manager");
   EXPECT_EQ(*x.of_client, credentials(node).self());
   for (const auto* secret : {"authority.key", "manager.pem", "node.pem", "issued"})
     EXPECT_EQ(mode_of(folder / "a" / secret), 0600u) << secret;
@@ -198,7 +198,7 @@ TEST_F(trust, sessions_replace_their_keys) {
   for (int i = 0; i < 20; ++i)
     for (auto* x : {&a, &b})
       ASSERT_NE(x->shake_hands(), tls_session::handshake::failed) << x->problem();
-  ASSERT_EQ(to_string(*a.peer()), "node node");
+  ASSERT_EQ(to_string(*a.peer()), "a node");
   a.widen();
   std::vector<std::uint32_t> out(2'000'000), in(out.size()), back(out.size());
   std::iota(out.begin(), out.end(), 0);
@@ -235,21 +235,142 @@ TEST_F(trust, sessions_replace_their_keys) {
   ::close(ends[0]);
 }
 
-// given / expected: identities as certificates say them; names that a node's certificate lets it join under
+// given: the list of revocations gone, or an older one, when it is read again / expected: refused, with what to do:
+// what was revoked stays so; a newer one is read, whatever its date
+TEST_F(trust, a_list_is_never_taken_back) {
+  const auto list = folder / "a" / "revoked.pem", kept = folder / "kept";
+  const auto problem_after = [&](const credentials& before) -> std::string {
+    try {
+      credentials x(manager, &before);
+      return {};
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+  };
+  const credentials none(manager);
+  revoke_bundles(folder / "a", "node");
+  EXPECT_EQ(problem_after(none), "");
+  fs::copy_file(list, kept);
+  const credentials one(manager, &none);
+  fs::remove(list);
+  EXPECT_THAT(problem_after(one), HasSubstr("revoked.pem is gone, with 1 of the certificates that are revoked"));
+  EXPECT_EQ(problem_after(none), ""); // there was nothing in it
+  fs::copy_file(kept, list);
+  issue_bundle(folder / "a", membership::node, "more", days(10));
+  revoke_bundles(folder / "a", "more");
+  const credentials two(manager, &one);
+  fs::copy_file(kept, list, fs::copy_options::overwrite_existing);
+  EXPECT_THAT(problem_after(two), HasSubstr("is older than what was read before, and lacks 1 of"));
+  EXPECT_EQ(problem_after(one), "");
+}
+
+// given: a bundle of a new authority, read again where the old one had revoked something / expected: its list is asked
+// for, if it has one; the old one's is refused, with what to do; without a list nothing is revoked
+TEST_F(trust, a_new_authority_has_a_list_of_its_own) {
+  revoke_bundles(folder / "a", "node");
+  const credentials before(manager);
+  make_authority(folder / "b", days(10));
+  const auto renewed = issue_bundle(folder / "b", membership::manager, "manager", days(10));
+  fs::copy_file(folder / "b" / "manager.pem", manager, fs::copy_options::overwrite_existing);
+  try {
+    credentials refused(manager, &before);
+    ADD_FAILURE() << "the old authority's list is read";
+  } catch (const std::runtime_error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("revoked.pem is another authority's: put this one's there, or none"));
+  }
+  fs::remove(folder / "a" / "revoked.pem");
+  EXPECT_NO_THROW(credentials(manager, &before));
+  const auto who = credentials(issue_bundle(folder / "b", membership::node, "other", days(10))).self();
+  revoke_bundles(folder / "b", "other");
+  EXPECT_TRUE(credentials(renewed, &before).revoked(who));
+}
+
+// given: a peer of another authority, on either side / expected: that is said, and not how OpenSSL found it
+TEST_F(trust, another_authority_is_named_as_such) {
+  make_authority(folder / "b", days(10));
+  const auto other = issue_bundle(folder / "b", membership::manager, "manager", days(10));
+  EXPECT_THAT(shake(other, node).client, HasSubstr("its certificate: another authority made it than ours"));
+}
+
+// given: names that another certificate's node could join under, or whose bundle would be another's / expected:
+// refused, with what to do, unless that one has ended or is revoked; for its own role and name another can always be
+// made
+TEST_F(trust, a_name_is_of_one_certificate) {
+  const auto a = folder / "a";
+  const auto problem = [&](membership role, const std::string& name, bool fleet = false) -> std::string {
+    try {
+      issue_bundle(a, role, name, days(10), fleet);
+      return {};
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+  };
+  EXPECT_THAT(problem(membership::keeper, "node"), HasSubstr("choose another, or revoke that with --revoke node"));
+  EXPECT_EQ(problem(membership::node, "spot", true), "");
+  EXPECT_THAT(problem(membership::node, "spot-a"), HasSubstr("would be a name of node spot-*"));
+  EXPECT_THAT(problem(membership::keeper, "spot-k"), HasSubstr("would be a name of node spot-*"));
+  EXPECT_EQ(problem(membership::client, "spot-c"), ""); // it never joins
+  EXPECT_EQ(problem(membership::node, "spot"), "");     // one for it alone, too
+  EXPECT_EQ(problem(membership::keeper, "b-1"), "");
+  EXPECT_THAT(problem(membership::node, "b", true), HasSubstr("would be a name of keeper b-1"));
+  EXPECT_EQ(revoke_bundles(a, "spot"), 2);
+  EXPECT_EQ(problem(membership::node, "spot-a"), "");
+  issue_bundle(a, membership::node, "old", days(-1));
+  EXPECT_EQ(problem(membership::keeper, "old"), "");
+}
+
+// given / expected: which names a certificate lets a worker or a keeper join under; what is said to who may not
+TEST(identity, joins_as_what_it_is) {
+  const identity one{membership::node, "spot", {}}, fleet{membership::node, "spot", {}, true},
+      keeper{membership::keeper, "k", {}};
+  EXPECT_TRUE(may_join_as(one, "spot"));
+  EXPECT_TRUE(may_join_as(keeper, "k"));
+  for (const auto* more : {"spot-a", "spot-a-b"}) {
+    EXPECT_FALSE(may_join_as(one, more)) << more;
+    EXPECT_TRUE(may_join_as(fleet, more)) << more;
+  }
+  for (const auto* bad : {"", "spot", "spot-", "spots", "spot1", "b-spot-a"})
+    EXPECT_FALSE(may_join_as(fleet, bad)) << bad;
+  for (auto role : {membership::manager, membership::client, membership::operator_})
+    EXPECT_FALSE(may_join_as({role, "spot", {}}, "spot"));
+  EXPECT_EQ(problem_of_joining(one, "spot", false), "");
+  EXPECT_EQ(problem_of_joining(fleet, "spot-a", false), "");
+  EXPECT_EQ(problem_of_joining(keeper, "k", true), "");
+  EXPECT_THAT(problem_of_joining(one, "spot", true), HasSubstr("a keeper needs one made with `parcae init DIR"));
+  EXPECT_THAT(problem_of_joining(keeper, "k", false), HasSubstr("--role node"));
+  EXPECT_THAT(problem_of_joining(one, "spot-a", false), HasSubstr("`parcae init DIR --fleet spot` makes one for"));
+  EXPECT_THAT(problem_of_joining(fleet, "spot", false), HasSubstr("for spot-MORE: use such a name"));
+}
+
+// given: certificates that end now, soon and later / expected: what to do from 14 days before
+TEST(identity, its_end_is_said_in_time) {
+  using std::chrono::sys_days;
+  const auto end = std::chrono::sys_seconds(sys_days(std::chrono::year(2026) / 12 / 2));
+  identity x{membership::node, "spot", {}, true, end};
+  EXPECT_EQ(problem_of_end(x, end - 15 * 24h), "");
+  EXPECT_EQ(problem_of_end(x, end - 13 * 24h),
+            "the certificate of node spot-* ends on 2026-12-02: make another with `parcae init DIR --fleet spot`, and "
+            "put it in its place, with SIGHUP");
+  x = {membership::client, "ann", {}, false, end};
+  EXPECT_EQ(problem_of_end(x, end),
+            "the certificate of client ann ended on 2026-12-02: make another with `parcae init DIR --add ann --role "
+            "client`, and put it in its place");
+}
+
+// given / expected: identities as certificates say them; those of the version before are for one node
 TEST(identity, is_an_uri) {
-  for (auto role : {membership::manager, membership::node, membership::client}) {
+  for (const auto role : all_memberships) {
     const identity x{role, "a.b_c-1", {}};
     EXPECT_EQ(parse_identity_uri(uri_of(x)), x);
   }
-  for (const auto* bad : {"", "parcae://", "parcae://node", "parcae://node/", "parcae://king/a", "http://node/a",
-                          "parcae://node/a/b", "parcae://node/a b", "parcae://node/-"})
+  const identity fleet{membership::node, "a", {}, true};
+  EXPECT_EQ(uri_of(fleet), "parcae://node/a-*");
+  EXPECT_EQ(parse_identity_uri(uri_of(fleet)), fleet);
+  EXPECT_EQ(parse_identity_uri("parcae://node/node"), (identity{membership::node, "node", {}}));
+  for (const auto* bad :
+       {"", "parcae://", "parcae://node", "parcae://node/", "parcae://king/a", "http://node/a", "parcae://node/a/b",
+        "parcae://node/a b", "parcae://node/-", "parcae://node/-*", "parcae://keeper/a-*", "parcae://node/a*"})
     EXPECT_EQ(parse_identity_uri(bad), std::nullopt) << bad;
-  const identity a{membership::node, "a", {}};
-  for (const auto* good : {"a", "a-1", "a-b-c"})
-    EXPECT_TRUE(may_join_as(a, good)) << good;
-  for (const auto* bad : {"", "b", "ab", "a1", "b-a"})
-    EXPECT_FALSE(may_join_as(a, bad)) << bad;
-  EXPECT_FALSE(may_join_as({membership::client, "a", {}}, "a"));
 }
 
 } // namespace

@@ -269,7 +269,7 @@ TEST_F(notice_poller_test, nobody_listens) {
   std::optional<metadata_double> gone(std::in_place);
   const auto server = gone->server();
   gone.reset();
-  for (const auto of : {cloud::aws, cloud::gcp, cloud::azure, cloud::automatic})
+  for (const auto of : {cloud::aws, cloud::gcp, cloud::azure, cloud::auto_})
     start(of, server);
   EXPECT_TRUE(heard_nothing());
 }
@@ -277,7 +277,7 @@ TEST_F(notice_poller_test, nobody_listens) {
 // given: firmware of AWS, and a server / expected: AWS is asked, and nobody else
 TEST_F(notice_poller_test, firmware_says_whom_to_ask) {
   std::ofstream(firmware.path() / "sys_vendor") << "Amazon EC2\n";
-  start(cloud::automatic);
+  start(cloud::auto_);
   wait_for_requests(4);
   EXPECT_EQ(servers.count("PUT /latest/") + servers.count("GET /latest/"), servers.requests().size());
 }
@@ -286,7 +286,7 @@ TEST_F(notice_poller_test, firmware_says_whom_to_ask) {
 // time.)
 TEST_F(notice_poller_test, firmware_of_no_cloud_means_silence) {
   std::ofstream(firmware.path() / "sys_vendor") << "QEMU\n";
-  start(cloud::automatic);
+  start(cloud::auto_);
   std::this_thread::sleep_for(50ms); // for what must not happen
   EXPECT_THAT(servers.requests(), IsEmpty());
 }
@@ -300,7 +300,7 @@ TEST_F(notice_poller_test, a_server_says_who_it_is) {
       x.is_gcp = of == cloud::gcp;
       x.is_azure = of == cloud::azure;
     });
-    start(cloud::automatic);
+    start(cloud::auto_);
     wait_for_requests(2, of == cloud::aws   ? "GET /latest/meta-data/spot/instance-action"
                          : of == cloud::gcp ? "GET /computeMetadata/v1/instance/maintenance-event"
                                             : "GET /metadata/scheduledevents");
@@ -308,7 +308,7 @@ TEST_F(notice_poller_test, a_server_says_who_it_is) {
   poller.reset();
   change([](auto& x) { x.is_azure = false; });
   const auto before = servers.requests().size();
-  start(cloud::automatic);
+  start(cloud::auto_);
   wait_for_requests(1, "GET /metadata/instance/compute/name");
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(servers.requests().size(), before + 3);

@@ -190,7 +190,7 @@ TEST_F(poll_schedule, acknowledges) {
 // given: none, and what is not known yet / expected: nobody is asked
 TEST_F(poll_schedule, of_no_cloud) {
   EXPECT_TRUE(poll_lines(cloud::none, now).empty());
-  EXPECT_TRUE(poll_lines(cloud::automatic, now).empty());
+  EXPECT_TRUE(poll_lines(cloud::auto_, now).empty());
 }
 
 /// What the firmware of a machine says, and whose it is.
@@ -225,7 +225,7 @@ TEST(cloud_of_dmi, tells_clouds_apart) {
 
 // given: names / expected: as written, nothing for others
 TEST(cloud_of_dmi, names_are_read_as_written) {
-  for (const auto x : {cloud::none, cloud::automatic, cloud::aws, cloud::gcp, cloud::azure})
+  for (const auto x : {cloud::none, cloud::auto_, cloud::aws, cloud::gcp, cloud::azure})
     EXPECT_EQ(parse_cloud(to_string(x)), x);
   EXPECT_EQ(parse_cloud("ibm"), std::nullopt);
 }

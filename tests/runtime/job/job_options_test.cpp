@@ -33,6 +33,42 @@ TEST(job_options, are_read) {
   EXPECT_EQ(job.optimizer.rate_factors, "*.bias=2");
 }
 
+// given: how often checkpoints are to be written, in the file or instead of it / expected: steps or time; by default
+// each half an hour
+TEST(job_options, checkpoints_come_by_steps_or_by_time) {
+  const std::string file = "job.steps = 9\n[data]\nkind = 'synthetic'\n";
+  struct row {
+    const char* said;
+    std::uint64_t steps, ms;
+  };
+  for (const auto& [said, steps, ms] :
+       {row{"", 0, 1'800'000}, row{"0", 0, 0}, row{"50", 50, 0}, row{"'90s'", 0, 90'000}}) {
+    const auto job = parse_job(*said ? "job.checkpoint_every = " + std::string(said) + "\n" + file : file, "x.toml");
+    EXPECT_EQ(job.checkpoint_every, steps) << said;
+    EXPECT_EQ(job.checkpoint_every_ms, ms) << said;
+    EXPECT_EQ(with_overrides(job, {"job.seed=2"}).checkpoint_every_ms, ms) << said;
+    EXPECT_EQ(with_overrides(job, {"job.checkpoint_every=2h"}).checkpoint_every_ms, 7'200'000u);
+    EXPECT_EQ(with_overrides(job, {"job.checkpoint_every=2h"}).checkpoint_every, 0u);
+    EXPECT_EQ(with_overrides(job, {"job.checkpoint_every=7"}).checkpoint_every_ms, 0u);
+  }
+}
+
+// given: a job that goes on after 100 steps / expected: another schedule begins there, the same where it did; what is
+// said is known from what is not
+TEST(job_options, another_schedule_begins_where_the_job_goes_on) {
+  const optimizer_specification before{.schedule = "cosine", .schedule_from = 7, .warmup_steps = 10};
+  auto now = before;
+  now.learning_rate = before.learning_rate / 2;
+  EXPECT_EQ(schedule_start(before, now, 100), 7u);
+  now.warmup_steps = 0;
+  EXPECT_EQ(schedule_start(before, now, 100), 100u);
+  now = before;
+  now.schedule = "linear";
+  EXPECT_EQ(schedule_start(before, now, 100), 100u);
+  EXPECT_FALSE(is_given("optimizer.schedule_from", "", {"optimizer.schedule=linear"}));
+  EXPECT_TRUE(is_given("optimizer.schedule_from", "", {"optimizer.schedule_from=0"}));
+}
+
 // given: a whole file / expected: the error
 TEST(job_options, what_makes_no_sense_is_refused) {
   const auto error_of = [](const char* text) -> std::string {
@@ -62,6 +98,10 @@ TEST(job_options, what_makes_no_sense_is_refused) {
            {"[job]\nsteps = 1\npatience = 2\n[data]\npath = 'x'", "x.toml:3:12: job.patience needs job.evaluate_every"},
            {"[job]\nsteps = 1\nmin_delta = 0.5\n[data]\npath = 'x'",
             "x.toml:1:1: job.patience must be given, since job.min_delta is"},
+           {"[job]\nsteps = 1\nthreads = 0\n[data]\npath = 'x'",
+            "x.toml:3:11: job.threads is 0, the cores that each slot has, and bits depend on how many those are: give "
+            "a "
+            "number, or job.reproducible = false"},
            {"[job]\nsteps = 1\n[data]\npath = 'x'\n[model]\nweights = 'ftp://x/y'",
             "x.toml:6:11: model.weights is \"ftp://x/y\"; URLs begin with s3:// or https:// (or http://, without "
             "encryption)"},

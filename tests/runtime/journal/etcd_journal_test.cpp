@@ -1,7 +1,9 @@
 // The journal in real etcd servers, and who leads.
 
+#include "protocols/base/digest.hpp"
 #include "runtime/journal/etcd_journal.hpp"
 #include "tests/support/etcd_servers.hpp"
+#include "tests/support/recorded.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,18 +21,25 @@ using testing::HasSubstr;
 struct candidate {
   std::promise<void> elected;
   std::promise<std::string> failure;
+  std::promise<std::string> obstacle;
   std::future<void> leads = elected.get_future();
   std::future<std::string> failed = failure.get_future();
+  std::future<std::string> waits = obstacle.get_future(); ///< the first thing that keeps it from leading
   std::optional<etcd_leadership> leadership;
 
   candidate(const std::string& store, const std::string& who, bool standby, lead_limits limits = {}) :
       candidate(parse_etcd_place(store), who, standby, limits) {}
 
   candidate(const etcd_place& store, const std::string& who, bool standby, lead_limits limits = {}) {
-    leadership.emplace(
-        store, who, standby,
-        lead_listener{[this] { elected.set_value(); }, [this](std::string why) { failure.set_value(std::move(why)); }},
-        limits);
+    leadership.emplace(store, who, standby,
+                       lead_listener{.leads = [this] { elected.set_value(); },
+                                     .failed = [this](std::string why) { failure.set_value(std::move(why)); },
+                                     .waits =
+                                         [this, first = true](std::string why) mutable {
+                                           if (std::exchange(first, false))
+                                             obstacle.set_value(std::move(why));
+                                         }},
+                       limits);
   }
 };
 
@@ -86,6 +95,66 @@ TEST_F(etcd_journal, has_what_was_written_last) {
   ASSERT_TRUE(happened(second.leads, 5s));
   EXPECT_EQ(content(*second.leadership->journal()), expected);
   EXPECT_TRUE(content(*other.leadership->journal()).empty());
+}
+
+// given: what every older build had in etcd / expected: all jobs, as they were
+TEST_F(etcd_journal, of_older_builds_is_read) {
+  const etcd_servers servers(1);
+  for (const auto& from : recordings()) {
+    SCOPED_TRACE(from);
+    const auto name = "recorded" + from.filename().string();
+    const auto place = parse_etcd_place(servers.store(name));
+    etcd_client client(place);
+    const auto was = json_in(from / "etcd_range.json");
+    for (const auto& x : was.at("kvs").as_array()) {
+      const auto key = from_base64(x.at("key").as_string()).value();
+      ASSERT_TRUE(key.starts_with("/recorded/journal/"));
+      const auto now = to_base64(place.prefix + key.substr(std::string_view("/recorded/").size()));
+      client.ask("/v3/kv/put", {{"key", now}, {"value", x.at("value")}}, patience);
+    }
+    candidate leader(servers.store(name), "leader", true);
+    ASSERT_TRUE(happened(leader.leads));
+    expect_recorded_jobs(recovered_from(leader.leadership->journal()->read()), from / "etcd_status.json");
+  }
+}
+
+// given: an etcd whose quota is used up / expected: a write says so and what to do, what was there stays; one that
+// would lead says it too, as does one that stands by, which leads once there is room
+TEST_F(etcd_journal, a_full_etcd_leaves_what_was) {
+  etcd_servers servers(1, {}, {"--quota-backend-bytes", "4000000"});
+  candidate leader(servers.store(), "leader", true);
+  ASSERT_TRUE(happened(leader.leads));
+  const auto x = leader.leadership->journal();
+  x->write({{"b", bytes("1")}});
+  std::string why;
+  for (int i = 0; i < 10 && why.empty(); ++i)
+    try {
+      x->write({{"a", bytes(std::string(1'000'000, 'x'))}, {"b", bytes(std::to_string(i))}});
+    } catch (const std::runtime_error& e) {
+      why = e.what();
+    }
+  EXPECT_THAT(why, HasSubstr("database space exceeded"));
+  EXPECT_THAT(why, HasSubstr("etcdctl alarm disarm"));
+  const auto left = content(*x);
+  EXPECT_EQ(left.at("a").size(), 1'000'000u);
+  leader.leadership.reset();
+  candidate impatient(servers.store(), "impatient", false);
+  ASSERT_TRUE(happened(impatient.failed));
+  EXPECT_THAT(impatient.failed.get(), HasSubstr("etcdctl alarm disarm"));
+  candidate patient(servers.store(), "patient", true);
+  ASSERT_TRUE(happened(patient.waits));
+  EXPECT_THAT(patient.waits.get(), HasSubstr("etcdctl alarm disarm"));
+  EXPECT_FALSE(happened(patient.leads, 0s));
+
+  etcd_client client(parse_etcd_place(servers.store()));
+  const auto now = client.ask("/v3/kv/range", {{"key", to_base64("any")}}, patience);
+  client.ask("/v3/kv/compaction", {{"revision", now.at("header").at("revision")}, {"physical", true}}, patience);
+  client.ask("/v3/maintenance/defragment", {}, patience);
+  const auto alarms = client.ask("/v3/maintenance/alarm", {}, patience);
+  const auto member = alarms.at("alarms").at(0).at("memberID");
+  client.ask("/v3/maintenance/alarm", {{"action", "DEACTIVATE"}, {"memberID", member}, {"alarm", "NOSPACE"}}, patience);
+  ASSERT_TRUE(happened(patient.leads));
+  EXPECT_EQ(content(*patient.leadership->journal()), left);
 }
 
 // given: somebody leads / expected: one that is not to stand by is told who
@@ -228,15 +297,6 @@ TEST(etcd_place, is_read_from_a_line) {
   for (const auto* bad : {"", "http://a:1", "etcd://", "etcd://a", "etcd://a:1,", "etcd://a:1/", "etcd://a:1/b/c",
                           "etcd://a:70000", "etcd://,a:1", "etcdss://a:1"})
     EXPECT_THROW(parse_etcd_place(bad), std::invalid_argument) << bad;
-}
-
-// given / expected: bytes come back from base64; what is none is refused
-TEST(base64, is_that_of_rfc_4648) {
-  for (const auto* x : {"", "f", "fo", "foo", "foob", "fooba", "foobar"})
-    EXPECT_EQ(from_base64(to_base64(x)), x);
-  EXPECT_EQ(to_base64("fooba"), "Zm9vYmE=");
-  for (const auto* bad : {"Z", "Zm9", "Zm9v*mE=", "===="})
-    EXPECT_THROW(from_base64(bad), std::runtime_error) << bad;
 }
 
 } // namespace

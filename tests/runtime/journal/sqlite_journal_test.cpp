@@ -1,16 +1,40 @@
 // The journal on disk, and what a manager finds in it.
 
 #include "runtime/journal/sqlite_journal.hpp"
+#include "tests/support/recorded.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <fstream>
 
 namespace parcae {
 namespace {
 
 using testing::HasSubstr;
+
+/// While it lives, no file that SQLite writes takes another byte.
+class no_space {
+public:
+  no_space() { set(reinterpret_cast<sqlite3_syscall_ptr>(&refuse)); }
+  ~no_space() { set(nullptr); }
+
+private:
+  static ssize_t refuse(int, const void*, std::size_t, off_t) {
+    errno = ENOSPC;
+    return -1;
+  }
+
+  /// In the place of the system's; null: those again.
+  static void set(sqlite3_syscall_ptr x) {
+    auto* files = sqlite3_vfs_find(nullptr);
+    for (const auto* name : {"pwrite", "pwrite64", "write"}) // whichever it was built to use
+      files->xSetSystemCall(files, name, x);
+  }
+};
 
 struct sqlite_journal : testing::Test {
   const std::filesystem::path folder =
@@ -57,12 +81,74 @@ TEST_F(sqlite_journal, is_for_one_manager) {
   EXPECT_EQ(problem(), "");
 }
 
+// given: a folder that others may read; then files that an older build left open to them / expected: nobody else can
+// read a journal, from its beginning on
+TEST_F(sqlite_journal, is_for_its_owner_alone) {
+  namespace fs = std::filesystem;
+  const auto open_to_others = [&] {
+    std::vector<std::string> result;
+    for (const auto& x : fs::directory_iterator(folder))
+      if ((x.status().permissions() & (fs::perms::group_all | fs::perms::others_all)) != fs::perms::none)
+        result.push_back(x.path().filename());
+    return result;
+  };
+  fs::create_directories(folder);
+  fs::permissions(folder, fs::perms(0755));
+  const auto mask = ::umask(0);
+  {
+    const auto x = open_journal(folder);
+    EXPECT_THAT(open_to_others(), testing::IsEmpty()) << "before a secret is in it";
+    x->write({{"cluster", bytes("secret")}});
+    EXPECT_TRUE(fs::exists(folder / "journal.sqlite-wal"));
+    EXPECT_THAT(open_to_others(), testing::IsEmpty());
+  }
+  std::ofstream(folder / "journal.sqlite-wal").flush();
+  fs::permissions(folder / "journal.sqlite", fs::perms(0644));
+  EXPECT_THAT(open_to_others(), testing::SizeIs(2));
+  EXPECT_EQ(content(*open_journal(folder)).at("cluster"), "secret");
+  ::umask(mask);
+  EXPECT_THAT(open_to_others(), testing::IsEmpty());
+}
+
 // given: a folder that cannot be made, a file that is no database / expected: one line that names it
 TEST_F(sqlite_journal, says_what_is_wrong_with_it) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "journal.sqlite") << std::string(10'000, 'x');
   EXPECT_THAT(problem(), HasSubstr("journal.sqlite"));
   EXPECT_THAT(problem(), HasSubstr("not a database"));
+}
+
+// given: no space left on the disk / expected: a write says so, all or nothing is done, what was there stays; with
+// space again the next process writes
+TEST_F(sqlite_journal, a_full_disk_leaves_what_was) {
+  auto x = open_journal(folder);
+  x->write({{"a", bytes("1")}, {"b", bytes("1")}});
+  std::string why;
+  try {
+    const no_space disk;
+    x->write({{"a", bytes("2")}, {"b", bytes(std::string(100'000, '2'))}});
+  } catch (const std::runtime_error& e) {
+    why = e.what();
+  }
+  EXPECT_THAT(why, HasSubstr((folder / "journal.sqlite").string() + " cannot be written: database or disk is full"));
+  const std::map<std::string, std::string> before{{"a", "1"}, {"b", "1"}};
+  EXPECT_EQ(content(*x), before);
+  x.reset();
+  x = open_journal(folder);
+  EXPECT_EQ(content(*x), before);
+  x->write({{"a", bytes("3")}});
+  EXPECT_EQ(content(*x).at("a"), "3");
+}
+
+// given: the journal of every older build / expected: all jobs, as they were
+TEST_F(sqlite_journal, of_older_builds_is_read) {
+  for (const auto& from : recordings()) {
+    SCOPED_TRACE(from);
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    std::filesystem::copy_file(from / "journal.sqlite", folder / "journal.sqlite"); // it is written to
+    expect_recorded_jobs(recovered_from(open_journal(folder)->read()), from / "sqlite_status.json");
+  }
 }
 
 // given: a journal of a newer build / expected: refused
@@ -102,7 +188,8 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
   last.parameters_sha256 = "hash";
   auto x = open_journal(folder);
   x->write({entry_of(cluster_identity{5, {1, 2, 3, 4}, {6, 7}}), entry_of({3}, record), entry_of({3}, memory),
-            entry_of({3}, last), processor_entry({3}, "cpu"), processor_entry({4}, "of a job that was forgotten")});
+            entry_of({3}, last, time_point()), entry_of({3}, version{7, {2}}), processor_entry({3}, "cpu"),
+            processor_entry({4}, "of a job that was forgotten")});
   const auto found = recovered_from(x->read());
   ASSERT_TRUE(found.cluster);
   EXPECT_EQ(found.cluster->life, 5u);
@@ -114,7 +201,9 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
   EXPECT_EQ(job.memory, memory);
   EXPECT_EQ(job.processor, "cpu");
   ASSERT_TRUE(job.last);
-  EXPECT_EQ(job.last->parameters_sha256, "hash");
+  EXPECT_EQ(job.last->jobs.at(0).parameters_sha256, "hash");
+  EXPECT_GT(job.last->wall_us, 0);
+  EXPECT_EQ(job.reached, (version{7, {2}}));
   x->write(erased({3}));
   EXPECT_TRUE(recovered_from(x->read()).jobs.empty());
 }
@@ -126,6 +215,8 @@ TEST_F(sqlite_journal, believes_nothing) {
   memory.grid = {1, 1, {0, 4}, {{{"a", {7}, 0}, "host", 1}}};
   EXPECT_THROW(recovered_from({{"jobs/1", bytes("x")}}), std::runtime_error);
   EXPECT_THROW(recovered_from({{"job/x", bytes("x")}}), std::runtime_error);
+  for (const auto* text : {"", "7", "7 ", " 2", "7 2 ", "7 2x", "7  2", "-7 2"})
+    EXPECT_THROW(recovered_from({{"job/1/reached", bytes(text)}}), std::runtime_error) << text;
   auto whole = encode(memory);
   EXPECT_NO_THROW(decode_journal<job_memory>(whole));
   for (std::size_t size = 0; size < whole.size(); ++size)

@@ -3,7 +3,9 @@
 #include "protocols/wire/type_ids.hpp"
 #include "runtime/link/frame_gate.hpp"
 #include "runtime/process/system.hpp"
+#include "tests/support/bare_peer.hpp"
 #include "tests/support/dial.hpp"
+#include "tests/support/eventually.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -47,6 +49,10 @@ struct link_test : testing::Test {
   void SetUp() override {
     server.emplace(options);
     service = server->system().spawn(echo);
+    publish();
+  }
+
+  void publish() {
     caf::scoped_actor self(server->system());
     self->request(server->middleman(), 10s, caf::publish_atom_v, std::uint16_t{0},
                   caf::actor_cast<caf::strong_actor_ptr>(service), server->system().message_types(service),
@@ -101,11 +107,11 @@ struct link_test : testing::Test {
     return std::nullopt;
   }
 
-  bool eventually(const std::function<bool()>& condition) {
-    for (const auto end = steady_clock::now() + 20s; steady_clock::now() < end;)
-      if (condition())
-        return true;
-    return false;
+  std::string content(const caf::message& x) {
+    std::vector<char> result;
+    caf::binary_serializer sink(server->system(), result);
+    EXPECT_FALSE(sink(std::vector<caf::strong_actor_ptr>{}, const_cast<caf::message&>(x)));
+    return {result.begin(), result.end()};
   }
 
   std::string log_text() {
@@ -133,7 +139,7 @@ TEST_F(link_test, carries_messages) {
   control_plane client;
   auto to = reach(client, port);
   ASSERT_TRUE(to) << render(to.error());
-  for (std::size_t bytes : {0u, 1u, 100u, 16'000u, 900'000u, 7'000'000u})
+  for (std::size_t bytes : {0u, 1u, 100u, 16'000u, 1'000'000u})
     EXPECT_EQ(ask(client, *to, bytes), std::to_string(bytes));
   caf::scoped_actor self(client.system());
   self->monitor(*to);
@@ -232,6 +238,86 @@ TEST_F(link_test, nobody_takes_a_nodes_place) {
   EXPECT_EQ(ask(client, *to, 5), "5");
 }
 
+// given: who has shaken hands, and then says to what is published what CAF's actors obey, or to who it was not told of
+// / expected: each ends the connection, with why in the log; what is published lives and answers
+TEST_F(link_test, only_what_is_on_the_list_is_heard) {
+  control_plane client;
+  auto to = reach(client, port);
+  ASSERT_TRUE(to) << render(to.error());
+  using caf::make_message;
+  const auto kill = make_message(caf::exit_msg{caf::actor_addr{}, caf::exit_reason::kill});
+  const auto end = make_message(caf::exit_msg{caf::actor_addr{}, caf::exit_reason::user_shutdown});
+  const auto good = make_message(client_request{std::vector<char>(5)});
+  const std::vector<caf::message> all{kill,
+                                      end,
+                                      make_message(caf::make_error(caf::sec::runtime_error)),
+                                      make_message(caf::sys_atom_v, caf::get_atom_v, std::string("info")),
+                                      make_message(std::string("\x1b[2J")),
+                                      caf::message{}};
+  std::uint32_t number = 1'000;
+  for (const auto& what : all) {
+    bare_peer peer(port, ++number);
+    peer.say(peer.front, bare_peer::statement, content(what));
+    peer.rest();
+    EXPECT_EQ(ask(client, *to, 5), "5") << caf::to_string(what);
+    EXPECT_THAT(log_text(), HasSubstr("a message that nobody may say"));
+  }
+  EXPECT_LE(std::ranges::count(log_text(), '\n'), 5); // members' lines are limited as strangers' are
+  const auto refused = [&](std::uint64_t actor, std::uint64_t id) {
+    bare_peer peer(port, ++number);
+    peer.say(actor == 0 ? peer.front : actor, id, content(good), 7);
+    peer.rest();
+    EXPECT_EQ(ask(client, *to, 5), "5");
+  };
+  for (std::uint64_t actor = 1; actor < 4; ++actor)
+    refused(1'000 + actor, bare_peer::statement + 1);
+  refused(0, bare_peer::answer + bare_peer::statement + 1);
+  refused(0, 1); // urgent
+}
+
+// given: a command that waits, as the FRONT's do for the registry, and who answers it unasked, under all numbers it may
+// have / expected: the answer is the registry's
+TEST_F(link_test, nobody_else_answers) {
+  std::promise<void> asked;
+  auto registry = server->system().spawn([&](service_actor::pointer self) -> service_actor::behavior_type {
+    auto open = std::make_shared<caf::typed_response_promise<client_reply>>();
+    return {[=, &asked](const client_request& x) -> caf::result<client_reply> {
+      if (x.bytes.empty()) { // this test's
+        open->deliver(client_reply{std::vector<char>(8)});
+        return client_reply{};
+      }
+      *open = self->make_response_promise<client_reply>();
+      asked.set_value();
+      return *open;
+    }};
+  });
+  caf::anon_send_exit(service, caf::exit_reason::user_shutdown);
+  service = server->system().spawn([&](service_actor::pointer self) -> service_actor::behavior_type {
+    return {[self, registry](const client_request& x) -> caf::result<client_reply> {
+      auto promise = self->make_response_promise<client_reply>();
+      self->request(registry, 20s, x)
+          .then([promise](const client_reply& y) mutable { promise.deliver(y); },
+                [promise](caf::error& e) mutable { promise.deliver(std::move(e)); });
+      return promise;
+    }};
+  });
+  publish();
+  control_plane client;
+  auto to = reach(client, port);
+  ASSERT_TRUE(to) << render(to.error());
+  auto answer = std::async(std::launch::async, [&] { return ask(client, *to, 5); });
+  asked.get_future().get();
+  for (std::uint64_t number = 1; number < 8; ++number) {
+    bare_peer forger(port, static_cast<std::uint32_t>(2'000 + number));
+    forger.say(forger.front, bare_peer::answer + bare_peer::statement + number,
+               content(caf::make_message(client_reply{std::vector<char>(13)})));
+    forger.rest();
+  }
+  caf::anon_send(registry, client_request{});
+  EXPECT_EQ(answer.get(), "8");
+  caf::anon_send_exit(registry, caf::exit_reason::user_shutdown);
+}
+
 // given: 100 connections made and lost in every state / expected: no descriptor is left behind
 TEST_F(link_test, lost_connections_leave_nothing) {
   {
@@ -249,6 +335,26 @@ TEST_F(link_test, lost_connections_leave_nothing) {
     }
   }
   EXPECT_TRUE(eventually([&] { return descriptors() <= before; })) << descriptors() << " of " << before;
+}
+
+struct few_questions : link_test {
+  few_questions() { options.questions = 50; }
+};
+
+// given: who asks a hundred things at once, where fifty may be asked in a second, and then another; and somebody else /
+// expected: the former waits until its turn has come, and is answered; the latter is answered
+TEST_F(few_questions, who_asks_too_much_waits) {
+  control_plane greedy, modest;
+  auto theirs = reach(greedy, port), ours = reach(modest, port);
+  ASSERT_TRUE(theirs && ours);
+  caf::scoped_actor self(greedy.system());
+  const auto begin = steady_clock::now();
+  for (int i = 0; i < 100; ++i)
+    self->request(*theirs, 20s, client_request{});
+  EXPECT_EQ(ask(modest, *ours, 5), "5");
+  EXPECT_EQ(ask(greedy, *theirs, 5), "5");
+  EXPECT_EQ(ask(greedy, *theirs, 5), "5"); // what came at once is heard at once, and paid for behind that
+  EXPECT_GE(steady_clock::now() - begin, 900ms);
 }
 
 struct short_of_patience : link_test {

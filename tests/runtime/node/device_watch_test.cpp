@@ -1,7 +1,8 @@
-// When a device is given up, with executors that do what the test says.
+// When a device is given up, or a process, with executors that do what the test says.
 
 #include "gpu/device/device.hpp"
 #include "runtime/node/device_watch.hpp"
+#include "runtime/node/retirement.hpp"
 #include "tests/support/slow_stream.hpp"
 
 #include <gmock/gmock.h>
@@ -144,6 +145,51 @@ TEST_F(device_watch, work_that_does_not_end_loses_the_device) {
   x->submit(abort_generation{{2}});
   ASSERT_TRUE(is_lost(10s));
   EXPECT_EQ(why.get(), "cuda:3 is lost: it was still at work 100 ms after generation 2 was aborted");
+}
+
+/// Does not end before it may.
+class busy_executor final : public executor {
+public:
+  busy_executor(std::vector<std::string>& seen, std::shared_future<void> may_end) :
+      seen_(seen), may_end_(std::move(may_end)) {}
+  ~busy_executor() override { may_end_.wait(); }
+  void submit(command x) override { seen_.push_back(std::holds_alternative<forget>(x) ? "forget" : "command"); }
+  void want_snapshot() override { seen_.emplace_back("snapshot"); }
+
+private:
+  std::vector<std::string>& seen_;
+  const std::shared_future<void> may_end_;
+};
+
+// given: a worker's executor in the midst of an operator that does not end, whose job is over, and which is told of the
+// next / expected: the next job has an executor of its own at once; that the first does not end is said, once, after
+// the limit; one that ends in time is none of anybody's business
+TEST(retirement, an_operator_of_hours_ends_the_process) {
+  std::promise<void> end;
+  std::promise<std::string> said;
+  auto stuck = said.get_future();
+  std::vector<std::string> seen;
+  int made = 0;
+  {
+    retirement retired(50ms, [&](const std::string& why) { said.set_value(why); }); // said twice it throws
+    std::promise<void> ended;
+    ended.set_value();
+    const std::vector<std::shared_future<void>> may_end{end.get_future().share(), ended.get_future().share()};
+    const auto x = make_executor_of_one_job(
+        [&] { return std::make_unique<busy_executor>(seen, may_end.at(static_cast<std::size_t>(made++))); }, retired);
+    x->submit(load{});
+    x->want_snapshot();
+    x->submit(forget{{1}});
+    x->want_snapshot();
+    EXPECT_EQ(made, 1);
+    x->submit(load{});
+    EXPECT_EQ(made, 2);
+    ASSERT_EQ(stuck.wait_for(10s), std::future_status::ready);
+    EXPECT_THAT(stuck.get(), HasSubstr("did not end within 50ms of the job's end"));
+    x->submit(forget{{2}});
+    end.set_value();
+  }
+  EXPECT_THAT(seen, testing::ElementsAre("command", "snapshot", "forget", "command", "forget"));
 }
 
 } // namespace

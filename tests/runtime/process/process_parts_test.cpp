@@ -14,6 +14,7 @@
 #include <boost/json.hpp>
 
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,6 +96,15 @@ TEST(system_config, is_validated) {
   EXPECT_THAT(problem_of(limits), HasSubstr("PREPARE"));
 }
 
+// given: bytes of addresses, of a thread's stack, cores / expected: whether that does; more cores are more threads
+TEST(system_config, addresses_are_enough) {
+  constexpr std::uint64_t mib = 1 << 20, stack = 8 * mib;
+  EXPECT_EQ(problem_of_addresses(640 * mib, stack, 2), "");
+  EXPECT_EQ(problem_of_addresses(639 * mib, stack, 2),
+            "only 639 MiB of addresses are allowed, and threads take 640 MiB: raise `ulimit -v`");
+  EXPECT_NE(problem_of_addresses(640 * mib, stack, 64), "");
+}
+
 // given / expected: phase, step, index, action, or an error
 TEST(faults, parse) {
   auto x = parse_fault("apply@12:3=kill");
@@ -131,6 +141,7 @@ std::string logged(log_format format, const std::shared_ptr<black_box>& box, con
     dup2(errors[1], STDERR_FILENO);
     log_to_stderr("a", format, std::make_shared<black_box_sink>(box));
     spdlog::warn("job {} starts", job);
+    spdlog::default_logger()->flush();
     _exit(0);
   }
   close(errors[1]);
@@ -153,6 +164,43 @@ TEST(logging, foreign_text_is_made_printable) {
   EXPECT_LT(seen.size(), 10'000u);
   ASSERT_EQ(box->lines().size(), 1u);
   EXPECT_THAT(box->lines()[0], HasSubstr("job x?[2J manager: job y is done?xxx"));
+}
+
+// given: a process whose stderr nobody reads, such as that of a terminal that was stopped, and which logs more than the
+// pipe holds / expected: it goes on; once somebody reads, there are the newest lines, and how many are not
+TEST(logging, waits_for_no_reader) {
+  int errors[2], signs[2];
+  ASSERT_EQ(pipe(errors) + pipe(signs), 0);
+  const auto pid = fork();
+  if (pid == 0) {
+    dup2(errors[1], STDERR_FILENO);
+    close(errors[0]);
+    close(errors[1]);
+    log_to_stderr("a");
+    for (int i = 0; i < 20'000; ++i)
+      spdlog::info("line {} {}", i, std::string(100, 'x'));
+    [[maybe_unused]] const auto told = write(signs[1], "!", 1);
+    for (int i = 0; i < 20; ++i) // a second each at most, if the reader is slow
+      spdlog::default_logger()->flush();
+    _exit(0);
+  }
+  close(errors[1]);
+  pollfd went_on{signs[0], POLLIN, 0};
+  const auto signs_of_life = poll(&went_on, 1, 20'000);
+  EXPECT_EQ(signs_of_life, 1) << "it waits for who reads its log";
+  if (signs_of_life != 1)
+    kill(pid, SIGKILL);
+  std::string seen(1 << 22, '\0');
+  std::size_t size = 0;
+  for (ssize_t n = 0; (n = read(errors[0], seen.data() + size, seen.size() - size)) > 0;)
+    size += static_cast<std::size_t>(n);
+  seen.resize(size);
+  for (int file : {errors[0], signs[0], signs[1]})
+    close(file);
+  waitpid(pid, nullptr, 0);
+  for (const auto* text : {" lines left out here, as nobody read them\n", ": line 0 x", ": line 19999 x"})
+    EXPECT_NE(seen.find(text), seen.npos) << text;
+  EXPECT_LT(seen.size(), 2u << 20);
 }
 
 // given: the same as JSON, and what is no UTF-8 / expected: the same text

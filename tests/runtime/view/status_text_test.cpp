@@ -140,7 +140,7 @@ TEST(status_text, shows_the_course_and_last_words) {
   x.news_count = 3;
   x.news.push_back({2, 4'000'000, "warning", "instance b is lost"});
   x.failure_count = 1;
-  x.failures.push_back({0, 3'000'000, "b", "ended by SIGSEGV", {"first line", "last line"}, 1});
+  x.failures.push_back({0, 3'000'000, "b", "ended by SIGSEGV", {"first line", "last line"}, 1, true});
   x.failures.push_back({1, 3'000'000, "c", "of another job", {}, 7});
   x.failures.push_back({2, 3'000'000, "d", "of none", {}, 0});
   const auto json = boost::json::parse(json_of(x));
@@ -184,6 +184,30 @@ TEST(status_text, a_loss_that_there_is_not) {
   EXPECT_THAT(in_json(), HasSubstr("\"loss\":0"));
   x.loss = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(loss_of(x), "not finite");
+}
+
+// given: a job that is done, with steps left or without / expected: an early end, and why
+TEST(status_text, an_early_end_is_explained) {
+  job_status x;
+  x.state = "done";
+  x.steps = 100;
+  x.steps_done = 100;
+  EXPECT_EQ(early_end_of(x), "");
+  x.steps_done = 40;
+  EXPECT_EQ(early_end_of(x), ", at step 40 of 100 already, as validation did not get better (job.patience)");
+  status_reply all;
+  all.jobs = {x};
+  EXPECT_THAT(text_of(all), HasSubstr("done, at step 40 of 100 already"));
+  x.state = "cancelled";
+  EXPECT_EQ(early_end_of(x), "");
+}
+
+// given: a job in a phase that is called as its state is / expected: once
+TEST(status_text, says_nothing_twice) {
+  auto x = sample();
+  EXPECT_THAT(text_of(x), HasSubstr("job 3 gpt: running, step 452/1000"));
+  x.jobs[0].phase = "stopping";
+  EXPECT_THAT(text_of(x), HasSubstr("job 3 gpt: running, stopping, step 452/1000"));
 }
 
 // given: a disk that cannot keep up, and one that nearly can / expected: the file is named, where the job is shown
@@ -242,11 +266,13 @@ TEST(status_text, what_all_say_is_not_of_one) {
   status_reply x;
   x.now_us = 5'000'000;
   x.failures = {{0, 3'000'000, "a", "a/0: data /no/text: no such file", {"a's log"}, 0},
-                {1, 3'000'000, "b", "ended by SIGSEGV", {}, 0},
+                {1, 3'000'000, "b", "ended by SIGSEGV", {}, 0, true},
+                {3, 3'000'000, "k", "the disk is full", {}, 0},
                 {2, 3'000'000, "c", "c/1: data /no/text: no such file", {"c's log"}, 0}};
   const auto text = text_of(x);
   EXPECT_THAT(text, HasSubstr("data /no/text: no such file (2s ago, say instances a, c)\n  a's log\n"));
   EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n"));
+  EXPECT_THAT(text, HasSubstr("instance k reported 2s ago: the disk is full\n")) << "it lives";
   EXPECT_THAT(text, Not(HasSubstr("c failed")));
 }
 

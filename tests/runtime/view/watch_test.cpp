@@ -227,6 +227,7 @@ TEST(watch_screen, other_states) {
   job.state = "failed";
   job.problem = "no node has /data";
   EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "no node has /data"), look::bad);
+  EXPECT_EQ(look_of(render(sample(), 3, at, {80, 24}, "the manager is gone"), "the manager is gone"), look::warning);
   auto later = at;
   later.us += 4'000'000;
   later.wall_us += 4'000'000;
@@ -234,6 +235,41 @@ TEST(watch_screen, other_states) {
   EXPECT_EQ(look_of(screen, "no answer for 4s"), look::warning);
   EXPECT_THAT(joined(screen), HasSubstr("a/0 1m19s")) << "ages go on";
   EXPECT_THAT(joined(screen), HasSubstr("notice 21s"));
+}
+
+// given: names of 70 characters, of a job, instances, a keeper / expected: they are cut; what stands behind them is not
+TEST(watch_screen, long_names_leave_room_for_what_is_behind_them) {
+  auto x = sample();
+  const std::string name(60, 'n');
+  const auto renamed = [&](const std::string& from) { return name + "-the-end-" + from; };
+  for (auto& i : x.instances)
+    i.name = renamed(i.name);
+  auto& job = x.jobs[0];
+  job.name = name;
+  for (auto& slot : job.grid)
+    slot = renamed(slot);
+  job.keepers[0].keeper = renamed("k");
+  const auto screen = joined(render(x, 3, at, {80, 24}));
+  EXPECT_THAT(screen, HasSubstr("n…  running  12:00:10  q: quit\n"));
+  EXPECT_THAT(screen, HasSubstr("the-end-a/0 1m15s"));
+  EXPECT_THAT(screen, HasSubstr("end-b/0 1h01m notice 25s\n"));
+  EXPECT_THAT(screen, HasSubstr("end-c/0 lost 3s ago"));
+  EXPECT_THAT(screen, HasSubstr("the-end-k step 450  protected  checkpoint of step 400"));
+  EXPECT_THAT(screen, HasSubstr("the-end-c 2s\n"));
+  EXPECT_THAT(screen, HasSubstr("the-end-c lost 3s ago\n"));
+}
+
+// given: failures in this job, in another, in none / expected: not the other's
+TEST(watch_events, failures_of_other_jobs_are_none_of_this_one) {
+  auto x = sample();
+  x.news = {{0, at.us, "error", "instance a failed: here", 3},
+            {1, at.us, "error", "instance b failed: elsewhere", 4},
+            {2, at.us, "warning", "instance c is lost", 0}};
+  for (const auto& text : {log_of(x, at), joined(render(x, 3, at, {80, 24}))}) {
+    EXPECT_THAT(text, HasSubstr("instance a failed: here"));
+    EXPECT_THAT(text, HasSubstr("instance c is lost"));
+    EXPECT_THAT(text, Not(HasSubstr("elsewhere")));
+  }
 }
 
 // given: a screen of 60×12 / expected: the grid is there, whole, and the plan is not
@@ -393,6 +429,34 @@ TEST(plain_watch, tells_what_is_new) {
   ASSERT_EQ(alone.size(), x.news.size() + 1);
   EXPECT_THAT(alone.back(), HasSubstr("no job yet; waits for one: `parcae submit JOB.toml`"));
   EXPECT_THAT(without_job.lines_of(x, 0, now), IsEmpty()) << "once";
+}
+
+// given: a manager that goes, and another that answers, on a machine with another clock, which has the job's history
+// and counts its own news from 0 / expected: it is said; what happened since is told, and nothing twice
+TEST(plain_watch, goes_on_with_another_manager) {
+  plain_watch watch;
+  auto x = sample();
+  watch.lines_of(x, 3, at);
+  auto now = at;
+  now.us += 3'000'000;
+  now.wall_us += 3'000'000;
+  EXPECT_EQ(watch.away(now, "it is gone"), "12:00:13 warning: it is gone");
+  constexpr std::int64_t ahead_us = 77'000'000; // of the clock before
+  now.us += 2'000'000 + ahead_us;
+  now.wall_us += 2'000'000;
+  x.now_us = now.us;
+  for (auto& change : x.jobs[0].changes)
+    change.at_us += ahead_us;
+  for (auto& decision : x.jobs[0].decisions)
+    decision.at_us += ahead_us;
+  for (auto& event : x.jobs[0].events)
+    event.at_us += ahead_us;
+  x.news = {{0, now.us - 1'000'000, "information", "instance a joined"}};
+  x.jobs[0].events.push_back({12, now.us - 500'000, "warning", "no answer"});
+  EXPECT_THAT(watch.lines_of(x, 3, now), ElementsAre("12:00:15 the manager answers again", "12:00:14 instance a joined",
+                                                     "12:00:14 warning: no answer"));
+  x.news.push_back({1, now.us, "information", "instance b joined"});
+  EXPECT_THAT(watch.lines_of(x, 3, now), ElementsAre("12:00:15 instance b joined"));
 }
 
 // given: a long history / expected: only its end

@@ -1,0 +1,109 @@
+#include "actors/manager/place_check.hpp"
+
+#include "protocols/base/text.hpp"
+#include "protocols/wire/type_ids.hpp"
+
+#include <caf/all.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+// Less than a client waits.
+constexpr std::chrono::seconds place_limit{4};
+
+struct open_check {
+  checked_reply result;
+  caf::typed_response_promise<client_reply> promise;
+  int waits_for = 0;
+
+  void answered() {
+    if (--waits_for == 0)
+      promise.deliver(client_reply{encode(reply{std::move(result)})});
+  }
+};
+
+std::string list_of(const std::vector<std::string>& x) {
+  std::string result;
+  for (const auto& part : x)
+    result += (result.empty() ? "" : ", ") + part;
+  return result;
+}
+
+/// The first to have joined of those that stay; none: end().
+auto first_of(const registry_state& s, role as) {
+  auto result = s.members.end();
+  for (auto x = s.members.begin(); x != s.members.end(); ++x)
+    if (const auto* record = s.table.find(x->first);
+        record && record->state == instance_state::alive && record->facts.role == as && !x->second.away &&
+        (result == s.members.end() || x->second.order < result->second.order))
+      result = x;
+  return result;
+}
+
+void ask_one(registry_pointer self, role as, const place_question& question, const std::string& places,
+             const std::shared_ptr<open_check>& check) {
+  const auto& s = self->state;
+  const auto who = first_of(s, as);
+  if (who == s.members.end()) {
+    check->result.unknown.push_back("there is no " + to_string(as) + " to look for " + places);
+    return;
+  }
+  ++check->waits_for;
+  const auto name = to_string(as) + " " + who->first.first;
+  self->request(who->second.handle, place_limit, question)
+      .then(
+          [=](const place_answer& x) {
+            for (const auto& problem : x.problems)
+              check->result.problems.push_back(name + ": " + problem);
+            for (const auto& unknown : x.unknown)
+              check->result.unknown.push_back(name + ": " + unknown);
+            check->answered();
+          },
+          [=](const caf::error&) {
+            check->result.unknown.push_back(name + " did not say in time whether it has " + places);
+            check->answered();
+          });
+}
+
+} // namespace
+
+place_question places_of(const job_specification& job) {
+  place_question result;
+  const auto add = [&](const std::string& x) {
+    if (!x.empty())
+      result.read.push_back(x);
+  };
+  if (job.data.kind != "synthetic")
+    add(job.data.path);
+  for (const auto& x : job.data.source)
+    add(x.path);
+  if (job.model.is_own())
+    add(job.model.path);
+  add(job.model.weights);
+  result.write = job.checkpoint.to;
+  result.endpoint = job.checkpoint.endpoint;
+  result.region = job.checkpoint.region;
+  return result;
+}
+
+caf::result<client_reply> answer_with_places(registry_pointer self, const job_specification& job,
+                                             checked_reply so_far) {
+  const auto question = places_of(job);
+  const auto check = std::make_shared<open_check>();
+  check->result = std::move(so_far);
+  check->waits_for = 1; // for this function's end
+  check->promise = self->make_response_promise<client_reply>();
+  if (!question.read.empty())
+    ask_one(self, role::worker, question, list_of(question.read), check);
+  if (!question.write.empty())
+    ask_one(self, role::keeper, question, question.write, check);
+  auto promise = check->promise;
+  check->answered();
+  return promise;
+}
+
+} // namespace parcae

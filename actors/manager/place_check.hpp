@@ -1,0 +1,16 @@
+#pragma once
+
+// What `submit --check` finds out on nodes: one worker is asked for what the job reads, one keeper for where it writes.
+
+#include "actors/manager/registry_parts.hpp"
+#include "protocols/client/client.hpp"
+
+namespace parcae {
+
+/// What a job reads and writes outside of the cluster.
+place_question places_of(const job_specification& job);
+
+/// `so_far`: what the registry found by itself; the answer has the nodes' words, too, at the latest after place_limit.
+caf::result<client_reply> answer_with_places(registry_pointer self, const job_specification& job, checked_reply so_far);
+
+} // namespace parcae

@@ -1,0 +1,328 @@
+#include "gpu/executor/worker_machine.hpp"
+
+#include "protocols/base/enum_text.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace parcae {
+
+using phase = worker_phase;
+using namespace worker_effects;
+
+BOOST_DESCRIBE_ENUM(worker_phase, absent, preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut,
+                    running, stopped, broken, aborting, aborted)
+
+std::string to_string(worker_phase x) {
+  return std::string(text_of_enum(x));
+}
+
+std::string to_string(worker_trigger x) {
+  constexpr std::array<const char*, 25> texts{"PREPARE is heard",
+                                              "all participants are connected",
+                                              "memory or a connection is missing",
+                                              "STOP is heard",
+                                              "ACTIVATE is heard",
+                                              "ABORT is heard",
+                                              "STOP",
+                                              "TRANSFER",
+                                              "all shards were moved",
+                                              "shards could not be moved",
+                                              "ACTIVATE",
+                                              "its layers are bound",
+                                              "its version was evaluated",
+                                              "a step was committed",
+                                              "no step is left",
+                                              "a step failed",
+                                              "ABORT",
+                                              "DECIDE",
+                                              "the step decided on was applied",
+                                              "the step decided on could not be applied",
+                                              "a newer generation takes the state",
+                                              "RELEASE",
+                                              "RELEASE of a newer generation",
+                                              "PROTECT",
+                                              "FORGET"};
+  return texts.at(static_cast<std::size_t>(x));
+}
+
+std::string table_of(const std::vector<worker_row>& rows) {
+  std::string result = "| in | when | if | does | then |\n|---|---|---|---|---|\n";
+  for (const auto& x : rows) {
+    std::string from;
+    for (auto each = worker_phase::absent; each <= worker_phase::aborted;
+         each = static_cast<worker_phase>(static_cast<int>(each) + 1))
+      if (x.from.contains(each))
+        from += (from.empty() ? "" : ", ") + to_string(each);
+    result += "| " + from + " | " + to_string(x.on) + " | " + x.condition + " | " + x.does + " | " +
+              (x.to ? to_string(*x.to) : "stays") + " |\n";
+  }
+  return result;
+}
+
+std::vector<worker_row> worker_machine::table() {
+  std::vector<worker_row> result;
+  for (const auto& x : rows)
+    result.push_back({x.from, x.on, x.condition, x.does, x.to});
+  return result;
+}
+
+void worker_machine::take_row(part& of, const happening& x) {
+  for (std::size_t i = 0; i < rules_->size(); ++i) {
+    const auto& row = (*rules_)[i];
+    if (row.on != x.on || !row.from.contains(of.phase) || (row.holds && !row.holds(*this, x)))
+      continue;
+    if (observe)
+      observe(i, of.phase);
+    if (row.act)
+      row.act(*this, x);
+    if (row.to)
+      of.phase = *row.to;
+    return;
+  }
+}
+
+worker_machine::effects worker_machine::happens(part& of, worker_trigger on, const command* told) {
+  take_row(of, {on, of, told, nullptr});
+  return std::exchange(effects_, {});
+}
+
+void worker_machine::free_all_but(const std::vector<std::uint32_t>& keep) {
+  free_shards gone;
+  std::erase_if(held_, [&](const layer_version& x) {
+    const bool goes = !std::ranges::binary_search(keep, x.layer);
+    if (goes)
+      gone.layers.push_back(x.layer);
+    return goes;
+  });
+  if (!gone.layers.empty())
+    effects_.push_back(std::move(gone));
+}
+
+void worker_machine::free_stage() {
+  std::vector<std::uint32_t> keep;
+  for (const auto& x : held_)
+    if (x.layer < current_.first_layer || x.layer >= current_.last_layer)
+      keep.push_back(x.layer);
+  free_all_but(keep);
+}
+
+// --- heard
+
+worker_machine::effects worker_machine::hear(prepare x) {
+  const job_generation of{x.job, x.next};
+  if (next_.is_there() && next_.of == of)
+    return happens(next_, worker_trigger::prepare_heard);
+  if (of <= newest_)
+    return {};
+  newest_ = of;
+  if (next_.is_there()) {
+    effects_.push_back(cut{next_.of});
+    effects_.push_back(drop{next_.of});
+  }
+  next_ = {};
+  next_.of = of;
+  const auto& grid = x.target;
+  const auto self = static_cast<std::uint32_t>(std::ranges::find(grid.participants, self_, &participant::slot) -
+                                               grid.participants.begin());
+  if (self == grid.participants.size())
+    next_.answer = failed{x.next, failure::refused, 0, to_string(self_) + " is not a participant", {}};
+  next_.is_rank = self < grid.ranks();
+  if (next_.is_rank) {
+    next_.first_layer = grid.first_layer[grid.stage_of(self)];
+    next_.last_layer = grid.first_layer[grid.stage_of(self) + 1];
+  }
+  auto result = happens(next_, worker_trigger::prepare_heard);
+  if (next_.phase == phase::preparing)
+    result.push_back(connect{std::move(x)});
+  return result;
+}
+
+worker_machine::effects worker_machine::hear(const command& x) {
+  if (const auto* s = std::get_if<stop>(&x); s && current_.of.number == s->current)
+    return happens(current_, worker_trigger::stop_heard, &x);
+  if (const auto* a = std::get_if<activate>(&x); a && current_.of.number == a->next)
+    return happens(current_, worker_trigger::activate_heard, &x);
+  effects result;
+  if (const auto* a = std::get_if<abort_generation>(&x))
+    for (auto* each : {&current_, &next_})
+      if (each->of.number == a->current)
+        std::ranges::move(happens(*each, worker_trigger::abort_heard, &x), std::back_inserter(result));
+  return result;
+}
+
+worker_machine::effects worker_machine::connected(const job_generation& of, std::uint64_t checksum) {
+  if (next_.of != of || next_.phase != phase::preparing)
+    return {};
+  next_.answer = prepared{of.number, checksum};
+  return happens(next_, worker_trigger::connected);
+}
+
+worker_machine::effects worker_machine::not_connected(const job_generation& of, failed why) {
+  if (next_.of != of || next_.phase != phase::preparing)
+    return {};
+  next_.answer = std::move(why);
+  return happens(next_, worker_trigger::not_connected);
+}
+
+// --- in their order
+
+void worker_machine::end_older(generation than) {
+  if (current_.of.number < than)
+    take_row(current_, {worker_trigger::superseded, current_, nullptr, nullptr});
+}
+
+worker_machine::effects worker_machine::take(const command& x) {
+  std::visit([&](const auto& y) { take_one(y, x); }, x);
+  return std::exchange(effects_, {});
+}
+
+void worker_machine::on(part& of, worker_trigger what, const command& told) {
+  take_row(of, {what, of, &told, nullptr});
+}
+
+void worker_machine::on_part_of(generation g, worker_trigger what, const command& told) {
+  part none{.of = {{}, g}};
+  on(next_.is(g) ? next_ : current_.is(g) ? current_ : none, what, told);
+}
+
+void worker_machine::take_one(const stop& x, const command& told) {
+  if (current_.is(x.current))
+    on(current_, worker_trigger::stop, told);
+}
+
+void worker_machine::take_one(const transfer& x, const command& told) {
+  if (!next_.is(x.next))
+    return;
+  end_older(x.next);
+  effects_.push_back(leave{});
+  on(next_, worker_trigger::transfer, told);
+}
+
+void worker_machine::take_one(const activate& x, const command& told) {
+  if (current_.is(x.next))
+    return on(current_, worker_trigger::activate, told);
+  if (!next_.is(x.next))
+    return;
+  on(next_, worker_trigger::activate, told);
+  if (next_.phase == phase::running)
+    current_ = std::exchange(next_, {});
+}
+
+void worker_machine::take_one(const abort_generation& x, const command& told) {
+  on_part_of(x.current, worker_trigger::abort, told);
+}
+
+void worker_machine::take_one(const decide& x, const command& told) {
+  on_part_of(x.current, worker_trigger::decide, told);
+}
+
+void worker_machine::take_one(const release& x, const command& told) {
+  if (x.current < newest_.number)
+    return;
+  end_older(x.current);
+  free_all_but(x.keep);
+  if (current_.of.number < x.current)
+    on(current_, worker_trigger::left_behind, told);
+  if (next_.is(x.current))
+    on(next_, worker_trigger::released, told);
+}
+
+void worker_machine::take_one(const protect& x, const command& told) {
+  effects_.push_back(use_keepers{x});
+  protected_ = x.keepers.empty() ? job_id{} : x.job;
+  wants_snapshot_ |= x.now;
+  on(current_, worker_trigger::protect, told);
+}
+
+void worker_machine::take_one(const forget& x, const command& told) {
+  effects_.push_back(forget_job{x.job});
+  if (protected_ == x.job) {
+    protected_ = {};
+    wants_snapshot_ = false;
+  }
+  for (auto* each : {&current_, &next_})
+    if (each->of.job == x.job)
+      on(*each, worker_trigger::forget, told);
+  if (stored_ == x.job)
+    free_all_but({});
+}
+
+void worker_machine::refuse_command() {
+  effects_.push_back(say{failed{{}, failure::refused, 0, "a command for keepers came to a worker", {}}});
+}
+
+worker_machine::effects worker_machine::moved(const job_generation& of, const version& at, std::uint64_t bytes_received,
+                                              inventory held) {
+  held_ = std::move(held);
+  if (next_.of != of || next_.phase != phase::moving)
+    return {};
+  next_.answer = next_.is_rank ? report(ready{of.number, at, bytes_received}) : delivered{of.number};
+  return happens(next_, worker_trigger::moved);
+}
+
+worker_machine::effects worker_machine::not_moved(const job_generation& of, failure kind, std::string why,
+                                                  inventory held) {
+  held_ = std::move(held);
+  if (next_.of != of || next_.phase != phase::moving)
+    return {};
+  next_.answer = failed{of.number, kind, 0, std::move(why), held_};
+  return happens(next_, worker_trigger::not_moved);
+}
+
+worker_machine::effects worker_machine::begun(const training_state& x) {
+  learn(x);
+  return happens(current_, worker_trigger::begun);
+}
+
+worker_machine::effects worker_machine::evaluated(const training_state& x, std::uint32_t first_replica,
+                                                  std::vector<double> sums) {
+  learn(x);
+  if (sums.empty())
+    return {};
+  losses_ = parcae::evaluated{current_.of.number, x.at, first_replica, std::move(sums)};
+  return happens(current_, worker_trigger::evaluated);
+}
+
+worker_machine::effects worker_machine::committed(const training_state& x) {
+  learn(x);
+  return happens(current_, worker_trigger::committed);
+}
+
+worker_machine::effects worker_machine::no_step_left(const training_state& x) {
+  learn(x);
+  return happens(current_, worker_trigger::no_step_left);
+}
+
+worker_machine::effects worker_machine::step_failed(const training_state& x, failure kind, std::string why) {
+  learn(x);
+  const failed what{current_.of.number, kind, 0, std::move(why), {}};
+  take_row(current_, {worker_trigger::step_failed, current_, nullptr, &what});
+  return std::exchange(effects_, {});
+}
+
+worker_machine::effects worker_machine::interrupted(const training_state& x) {
+  learn(x);
+  return {};
+}
+
+worker_machine::effects worker_machine::applied(const training_state& x) {
+  learn(x);
+  return happens(current_, worker_trigger::applied);
+}
+
+worker_machine::effects worker_machine::not_applied(const training_state& x, std::string why) {
+  learn(x);
+  const failed what{current_.of.number, failure::computation, 0, std::move(why), {}};
+  take_row(current_, {worker_trigger::not_applied, current_, nullptr, &what});
+  return std::exchange(effects_, {});
+}
+
+void worker_machine::learn(const training_state& x) {
+  state_ = x;
+  for (auto& each : held_)
+    if (!x.voided && each.layer >= current_.first_layer && each.layer < current_.last_layer)
+      each.at = x.at;
+}
+
+} // namespace parcae

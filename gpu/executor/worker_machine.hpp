@@ -1,0 +1,314 @@
+#pragma once
+
+// The rules of a worker's side of the choreography: what it does with what it is told, and with what becomes of it.
+
+#include "protocols/base/enum_set.hpp"
+#include "protocols/choreography/choreography.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace parcae {
+
+/// Where a worker stands in one generation.
+enum class worker_phase : std::uint8_t {
+  absent,     ///< it has no part in it, or no more
+  preparing,  ///< allocates, and connects with all others
+  prepared,   ///< is connected
+  unprepared, ///< could not prepare, and said so
+  moving,     ///< sends and receives shards
+  ready,      ///< a rank that holds all its layers
+  delivered,  ///< no rank; it sent what it was to send
+  unmoved,    ///< shards could not be moved, and it said so
+  cut,        ///< ABORT was heard before it trained; ABORTED follows
+  running,    ///< trains
+  stopped,    ///< by the stop bit, or because no step is left
+  broken,     ///< training failed, and it said so
+  aborting,   ///< ABORT was heard while it trained; ABORTED follows
+  aborted,    ///< said ABORTED, or a newer generation took its place
+};
+
+std::string to_string(worker_phase x);
+
+/// What can happen to a part. Those that are heard happen at once, also in the middle of a step; all others in their
+/// order, between two steps.
+enum class worker_trigger : std::uint8_t {
+  prepare_heard,  ///< PREPARE
+  connected,      ///< with all participants; memory is there. Heard
+  not_connected,  ///< one of the two failed. Heard
+  stop_heard,     ///< STOP, which is taken in its order as well
+  activate_heard, ///< ACTIVATE, likewise
+  abort_heard,    ///< ABORT, likewise
+  stop,
+  transfer,
+  moved,     ///< all shards arrived, and all were sent
+  not_moved, ///< some were not
+  activate,
+  begun,        ///< its layers are bound, the first step can begin
+  evaluated,    ///< the present version
+  committed,    ///< a step was exchanged and applied
+  no_step_left, ///< the present version is the job's last
+  step_failed,
+  abort,
+  decide,
+  applied,     ///< the step that was decided on
+  not_applied, ///< that failed
+  superseded,  ///< a newer generation has the state, or gets it
+  released,    ///< RELEASE of this generation
+  left_behind, ///< RELEASE of a newer one
+  protect,     ///< keepers were named, or a snapshot asked for
+  forget,      ///< the job is over
+};
+
+/// As in "PREPARE comes".
+std::string to_string(worker_trigger x);
+
+using worker_phases = enum_set<worker_phase>;
+
+/// A row of the worker's table. Of those for a trigger the first counts that names the present phase and whose
+/// condition holds; without one the trigger is ignored.
+struct worker_row {
+  worker_phases from;
+  worker_trigger on;
+  std::string condition;          ///< empty: always
+  std::string does;               ///< before the next phase begins
+  std::optional<worker_phase> to; ///< none: the phase stays
+};
+
+/// For people, in Markdown.
+std::string table_of(const std::vector<worker_row>& rows);
+
+/// A generation of a job.
+struct job_generation {
+  job_id job;
+  generation number;
+
+  friend auto operator<=>(const job_generation&, const job_generation&) = default;
+};
+
+/// How far training is in the generation that was activated last.
+struct training_state {
+  version at;
+  std::uint64_t complete = no_step; ///< step whose gradients are complete, and not applied
+  commit_result result;             ///< of the last exchange completed here
+  bool voided = false;              ///< an apply threw: the stage's shards are worth nothing
+  bool is_final = false;            ///< no step follows: it is the last, or validation does not get better
+  bool wants_snapshot = false;      ///< one is due, and was put off
+};
+
+/// What a machine's carrier is to do.
+namespace worker_effects {
+
+/// It is reported.
+struct say {
+  report what;
+};
+/// Memory and connections for a part, beside whatever goes on; then connected() or not_connected().
+struct connect {
+  prepare plan;
+};
+/// The part's communication ends, whoever waits for it.
+struct cut {
+  job_generation of;
+};
+/// All that there is of the part goes.
+struct drop {
+  job_generation of;
+};
+/// Shards are moved as the part's plan says, all of version `at`; then moved() or not_moved().
+struct move {
+  job_generation of;
+  version at;
+};
+/// The part that trains, or did, leaves to others what only one can use.
+struct leave {};
+/// The part trains from now on, from this version; then begun() or step_failed(). The one before goes.
+struct begin {
+  job_generation of;
+  version at;
+  bool snapshot; ///< one is due
+};
+/// The next exchange asks all ranks to stop.
+struct ask_to_stop {
+  job_generation of;
+  bool snapshot; ///< and to send the version they stop at to the keepers
+};
+/// The next commit sends a snapshot, or the first one at which no earlier one is on its way.
+struct ask_for_snapshot {};
+/// Waits until the device does nothing more for the part that trained.
+struct settle {};
+/// The open step gets this result; then applied() or not_applied().
+struct apply {
+  commit_result result;
+};
+/// The gradients of the open step are worth nothing.
+struct drop_gradients {};
+/// This rank's share of its stage, or the `whole` of it, goes to the keepers.
+struct send_snapshot {
+  commit_result result; ///< that made the version
+  bool whole;
+};
+/// PROGRESS, if it is time for it, or `surely`.
+struct report_progress {
+  bool surely;
+};
+/// Shards of these layers go.
+struct free_shards {
+  std::vector<std::uint32_t> layers; ///< sorted
+};
+/// Snapshots go to these keepers from now on.
+struct use_keepers {
+  protect what;
+};
+/// Keepers and data of the job are not needed any more.
+struct forget_job {
+  job_id job;
+};
+
+} // namespace worker_effects
+
+using worker_effect =
+    std::variant<worker_effects::say, worker_effects::connect, worker_effects::cut, worker_effects::drop,
+                 worker_effects::move, worker_effects::leave, worker_effects::begin, worker_effects::ask_to_stop,
+                 worker_effects::ask_for_snapshot, worker_effects::settle, worker_effects::apply,
+                 worker_effects::drop_gradients, worker_effects::send_snapshot, worker_effects::report_progress,
+                 worker_effects::free_shards, worker_effects::use_keepers, worker_effects::forget_job>;
+
+/// Pure: no clock, thread, lock, tensor or socket. Who carries it (gpu/training, or the simulation) tells it one thing
+/// after the other, and does the effects that a call returns, in their order, before the next call of its kind. Of two
+/// kinds: what is heard cannot wait for the step in progress; all else comes in its order, between two steps. LOAD is
+/// not the machine's.
+class worker_machine {
+public:
+  using effects = std::vector<worker_effect>;
+
+  explicit worker_machine(slot_id self) : self_(std::move(self)) {}
+  worker_machine(const worker_machine&) = delete;
+
+  // Heard. PREPARE is no more than that; other commands are taken in their order as well.
+
+  effects hear(prepare x);
+  effects hear(const command& x);
+  /// `checksum`: of the plan as understood.
+  effects connected(const job_generation& of, std::uint64_t checksum);
+  effects not_connected(const job_generation& of, failed why);
+
+  // In their order.
+
+  effects take(const command& x);
+  /// `held`: what is held now.
+  effects moved(const job_generation& of, const version& at, std::uint64_t bytes_received, inventory held);
+  /// Shards that arrived are held.
+  effects not_moved(const job_generation& of, failure kind, std::string why, inventory held);
+  effects begun(const training_state& x);
+  /// `sums` is empty but in the last stage.
+  effects evaluated(const training_state& x, std::uint32_t first_replica, std::vector<double> sums);
+  effects committed(const training_state& x);
+  effects no_step_left(const training_state& x);
+  /// Of a step, of an evaluation, or of what an effect needs.
+  effects step_failed(const training_state& x, failure kind, std::string why);
+  /// A step ended because its communication was cut.
+  effects interrupted(const training_state& x);
+  effects applied(const training_state& x);
+  effects not_applied(const training_state& x, std::string why);
+
+  /// The next thing to do, if nothing is to be taken before, is a step.
+  bool trains() const { return current_.phase == worker_phase::running; }
+  const inventory& held() const { return held_; }
+  worker_phase phase_of(const job_generation& x) const {
+    return next_.of == x && next_.is_there() ? next_.phase : current_.of == x ? current_.phase : worker_phase::absent;
+  }
+
+  static std::vector<worker_row> table();
+  /// Called for each row taken, by its number and the phase it is taken from. For tests.
+  std::function<void(std::size_t, worker_phase)> observe;
+
+private:
+  /// Its part in one generation.
+  struct part {
+    worker_phase phase = worker_phase::absent;
+    job_generation of;
+    bool is_rank = false;
+    std::uint32_t first_layer = 0;  ///< of a rank's stage
+    std::uint32_t last_layer = 0;   ///< one past
+    std::optional<report> answer{}; ///< to PREPARE, later to TRANSFER; said again when asked again
+
+    bool is_there() const { return phase != worker_phase::absent; }
+    bool is(generation g) const { return is_there() && of.number == g; }
+  };
+  struct happening {
+    worker_trigger on;
+    part& of;
+    const command* told;   ///< if it is one
+    const failed* failure; ///< if it is one of training
+
+    template <class T>
+    const T& as() const {
+      return std::get<T>(*told);
+    }
+  };
+  struct row {
+    worker_phases from;
+    worker_trigger on;
+    const char* condition;
+    bool (*holds)(const worker_machine&, const happening&); ///< null: always
+    const char* does;
+    void (*act)(worker_machine&, const happening&); ///< may be null
+    std::optional<worker_phase> to;
+  };
+  static const std::vector<row> rows;
+
+  effects happens(part& of, worker_trigger on, const command* told = nullptr);
+  void take_row(part& of, const happening& x);
+  void on(part& of, worker_trigger what, const command& told);
+  void on_part_of(generation g, worker_trigger what, const command& told);
+  void take_one(const stop& x, const command& told);
+  void take_one(const transfer& x, const command& told);
+  void take_one(const activate& x, const command& told);
+  void take_one(const abort_generation& x, const command& told);
+  void take_one(const decide& x, const command& told);
+  void take_one(const release& x, const command& told);
+  void take_one(const protect& x, const command& told);
+  void take_one(const forget& x, const command& told);
+  void take_one(const prepare&, const command&) {} // was heard
+  void take_one(const load&, const command&) {}
+  void take_one(const guard&, const command&) { refuse_command(); }
+  void take_one(const confirm&, const command&) { refuse_command(); }
+  void take_one(const replicate&, const command&) { refuse_command(); }
+  void take_one(const checkpoint&, const command&) { refuse_command(); }
+  void take_one(const restore&, const command&) { refuse_command(); }
+  void refuse_command();
+  void end_older(generation than);
+  void free_all_but(const std::vector<std::uint32_t>& keep);
+  void free_stage();
+  void learn(const training_state& x);
+
+  struct conditions;
+  struct actions;
+  friend struct worker_faults; // of tests, which run the machine with a row that is wrong
+
+  const std::vector<row>* rules_ = &rows;
+  const slot_id self_;
+  part current_;          ///< of the generation activated last
+  part next_;             ///< of the one prepared last
+  job_generation newest_; ///< of the PREPAREs heard
+  inventory held_;
+  job_id stored_; ///< whose shards these are
+
+  // Of current_.
+  training_state state_;
+  bool has_stopped_ = false;
+  std::optional<failed> failure_;
+  std::optional<parcae::evaluated> losses_; ///< the newest
+
+  job_id protected_;            ///< whose snapshots are taken by keepers; 0: none are
+  bool wants_snapshot_ = false; ///< keepers have not been sent one since they were named, or it was put off
+  effects effects_;             ///< of the call in progress
+};
+
+} // namespace parcae

@@ -1,0 +1,239 @@
+#include "gpu/executor/worker_machine.hpp"
+
+#include <algorithm>
+
+// The table that a worker runs, its conditions and its actions.
+
+namespace parcae {
+
+using phase = worker_phase;
+using namespace worker_effects;
+
+struct worker_machine::conditions {
+  static bool no_participant(const worker_machine&, const happening& x) { return x.of.answer.has_value(); }
+  static bool a_rank(const worker_machine&, const happening& x) { return x.of.is_rank; }
+  static bool no_rank(const worker_machine&, const happening& x) { return !x.of.is_rank; }
+  static bool last_version(const worker_machine& m, const happening&) { return m.state_.is_final; }
+  static bool to_stop_early(const worker_machine& m, const happening&) {
+    return m.state_.result.stop && !m.state_.is_final;
+  }
+  static bool step_is_open(const worker_machine& m, const happening& x) {
+    const auto step = x.as<parcae::decide>().result.step;
+    return step != no_step && m.state_.complete == step && m.state_.at.steps == step;
+  }
+  static bool not_by_the_cut(const worker_machine&, const happening& x) {
+    return x.failure->kind != parcae::failure::communication;
+  }
+  /// The stage's shards are of the version that was trained: no apply spoilt them, nor were others moved there since.
+  static bool is_good(const worker_machine& m) {
+    return std::ranges::find(m.held_, layer_version{m.current_.first_layer, m.state_.at}) != m.held_.end();
+  }
+  static bool snapshot_wanted(const worker_machine& m, const happening&) { return m.wants_snapshot_; }
+  static bool whole_and_wanted(const worker_machine& m, const happening& x) {
+    return x.as<parcae::protect>().whole && is_good(m);
+  }
+  static bool last_and_whole(const worker_machine& m, const happening&) { return m.state_.is_final && is_good(m); }
+};
+
+struct worker_machine::actions {
+  static void say(worker_machine& m, report x) { m.effects_.push_back(worker_effects::say{std::move(x)}); }
+  static void do_it(worker_machine& m, worker_effect x) { m.effects_.push_back(std::move(x)); }
+
+  static void answer(worker_machine& m, const happening& x) {
+    if (x.of.answer)
+      say(m, *x.of.answer);
+  }
+  static void cut(worker_machine& m, const happening& x) { do_it(m, worker_effects::cut{x.of.of}); }
+  static void drop(worker_machine& m, const happening& x) { do_it(m, worker_effects::drop{x.of.of}); }
+
+  static void move(worker_machine& m, const happening& x) {
+    if (std::exchange(m.stored_, x.of.of.job) != x.of.of.job)
+      m.free_all_but({});
+    do_it(m, worker_effects::move{x.of.of, x.as<transfer>().at});
+  }
+
+  static void begin(worker_machine& m, const happening& x) {
+    m.state_ = {};
+    m.state_.at = x.as<activate>().at;
+    m.has_stopped_ = false;
+    m.failure_.reset();
+    m.losses_.reset();
+    do_it(m, worker_effects::begin{x.of.of, m.state_.at, m.wants_snapshot_});
+  }
+  static void active(worker_machine& m, const happening& x) { say(m, parcae::active{x.of.of.number}); }
+  static void active_and_secure(worker_machine& m, const happening& x) {
+    active(m, x);
+    secure(m, x);
+  }
+  static void where_it_stands(worker_machine& m, const happening& x) {
+    active(m, x);
+    if (m.losses_)
+      say(m, *m.losses_);
+    if (m.has_stopped_)
+      stopped(m, x);
+    else if (m.failure_)
+      say(m, *m.failure_);
+    else if (x.of.phase != phase::running) // by a manager that could not say what becomes of it
+      say(m, failed{x.of.of.number, parcae::failure::communication, 0, "was told to abort it", m.held_});
+  }
+
+  static void ask_to_stop(worker_machine& m, const happening& x) {
+    do_it(m, worker_effects::ask_to_stop{x.of.of, x.as<stop>().snapshot});
+  }
+  static void stopped(worker_machine& m, const happening& x) {
+    m.has_stopped_ = true;
+    say(m, parcae::stopped{x.of.of.number, m.state_.at, m.held_, m.state_.is_final});
+  }
+  static void failure(worker_machine& m, const happening&) { say(m, *m.failure_); }
+
+  static void losses(worker_machine& m, const happening&) { say(m, *m.losses_); }
+  static void keep(worker_machine& m, const happening&) {
+    snapshot(m, m.state_.result, false);
+    m.wants_snapshot_ |= m.state_.wants_snapshot; // also if this generation ends before it can be taken
+    do_it(m, report_progress{m.state_.is_final || m.state_.result.stop});
+  }
+  static void keep_and_stop(worker_machine& m, const happening& x) {
+    keep(m, x);
+    stopped(m, x);
+  }
+  static void secure_and_stop(worker_machine& m, const happening& x) {
+    const auto& last = m.state_.result;
+    if (m.wants_snapshot_ || !last.snapshot || last.step + 1 != m.state_.at.steps)
+      secure(m, x); // keepers came after the last commit, or it did not go to them
+    stopped(m, x);
+  }
+  static void fail(worker_machine& m, const happening& x) {
+    if (m.state_.voided) {
+      m.free_stage();
+      m.state_.complete = no_step; // DECIDE shall not apply it
+      do_it(m, drop_gradients{});
+    }
+    m.failure_ = *x.failure;
+    m.failure_->held = m.held_;
+    say(m, *m.failure_);
+  }
+
+  static void aborted(worker_machine& m, const happening& x) {
+    parcae::aborted answer{x.of.of.number, {}, no_step, {}, m.held_};
+    if (x.of.is_rank) // it may hold its stage already, without having heard ACTIVATE
+      for (const auto& held : m.held_)
+        if (held.layer == x.of.first_layer)
+          answer.at = held.at;
+    say(m, std::move(answer));
+  }
+  static void aborted_and_drop(worker_machine& m, const happening& x) {
+    aborted(m, x);
+    drop(m, x); // after the answer: its preparation may take long to end
+  }
+  static void settle_and_aborted(worker_machine& m, const happening& x) {
+    do_it(m, settle{});
+    if (m.losses_)
+      say(m, *m.losses_);
+    parcae::aborted answer{x.of.of.number, {}, no_step, m.state_.result, m.held_};
+    if (conditions::is_good(m)) {
+      answer.at = m.state_.at;
+      answer.complete = m.state_.complete;
+    }
+    say(m, std::move(answer));
+  }
+
+  static void apply(worker_machine& m, const happening& x) { do_it(m, worker_effects::apply{x.as<decide>().result}); }
+  static void drop_step(worker_machine& m, const happening& x) {
+    m.state_.complete = no_step;
+    do_it(m, drop_gradients{});
+    decided(m, x);
+  }
+  static void decided(worker_machine& m, const happening& x) { say(m, parcae::decided{x.of.of.number, m.held_}); }
+  static void keep_applied(worker_machine& m, const happening& x) {
+    snapshot(m, m.state_.result, false);
+    decided(m, x);
+  }
+  static void fail_and_decided(worker_machine& m, const happening& x) {
+    fail(m, x);
+    decided(m, x);
+  }
+
+  static void secure_in_the_end(worker_machine& m, const happening&) { m.wants_snapshot_ = true; }
+  static void ask_for_snapshot(worker_machine& m, const happening&) { do_it(m, worker_effects::ask_for_snapshot{}); }
+  static void secure(worker_machine& m, const happening&) { final_state(m, false); }
+  static void secure_whole(worker_machine& m, const happening&) { final_state(m, true); }
+
+  /// There will be no further commit to send a snapshot at.
+  static void final_state(worker_machine& m, bool whole) {
+    auto result = m.state_.result;
+    result.step = m.state_.at.steps - 1;
+    result.snapshot = true;
+    snapshot(m, result, whole);
+  }
+  static void snapshot(worker_machine& m, const commit_result& result, bool whole) {
+    if (!result.snapshot || m.protected_ == job_id{})
+      return;
+    m.wants_snapshot_ = false;
+    do_it(m, send_snapshot{result, whole});
+  }
+};
+
+// clang-format off
+const std::vector<worker_machine::row> worker_machine::rows = [] {
+  using enum worker_phase;
+  using enum worker_trigger;
+  using c = conditions;
+  using a = actions;
+  return std::vector<row>{
+    {absent, prepare_heard, "it is no participant", c::no_participant, "FAILED", a::answer, unprepared},
+    {absent, prepare_heard, "", nullptr, "allocates, connects", nullptr, preparing},
+    {{prepared, unprepared, moving, ready, delivered, unmoved}, prepare_heard, "", nullptr, "the answer again", a::answer, {}},
+    {preparing, connected, "", nullptr, "PREPARED", a::answer, prepared},
+    {preparing, not_connected, "", nullptr, "FAILED", a::answer, unprepared},
+
+    {prepared, transfer, "", nullptr, "moves shards", a::move, moving},
+    {{ready, delivered, unmoved}, transfer, "", nullptr, "the answer again", a::answer, {}},
+    {moving, moved, "a rank", c::a_rank, "READY", a::answer, ready},
+    {moving, moved, "", nullptr, "DELIVERED", a::answer, delivered},
+    {moving, not_moved, "", nullptr, "FAILED", a::answer, unmoved},
+
+    {{preparing, prepared, unprepared, moving, ready, delivered, unmoved}, abort_heard, "", nullptr, "cuts its connections", a::cut, cut},
+    {cut, abort, "", nullptr, "ABORTED", a::aborted_and_drop, absent},
+    {absent, abort, "", nullptr, "ABORTED", a::aborted, {}},
+
+    {ready, activate, "", nullptr, "the generation before goes; begins to train", a::begin, running},
+    {running, begun, "at the last version", c::last_version, "ACTIVE; its state goes to the keepers", a::active_and_secure, {}},
+    {running, begun, "", nullptr, "ACTIVE", a::active, {}},
+    {running, activate_heard, "", nullptr, "ACTIVE", a::active, {}},
+    {{running, stopped, broken, aborting, aborted}, activate, "", nullptr, "ACTIVE, and its last word again", a::where_it_stands, {}},
+
+    {{running, aborting}, evaluated, "", nullptr, "EVALUATED", a::losses, {}},
+    {running, committed, "a rank asked to stop, and steps are left", c::to_stop_early, "snapshot; PROGRESS; STOPPED", a::keep_and_stop, stopped},
+    {{running, aborting}, committed, "", nullptr, "snapshot, if it is time; PROGRESS", a::keep, {}},
+    {running, no_step_left, "", nullptr, "its state goes to the keepers; STOPPED", a::secure_and_stop, stopped},
+    {{running, stopped}, step_failed, "", nullptr, "voids what an apply spoilt; FAILED", a::fail, broken},
+    {aborting, step_failed, "not for want of its connections", c::not_by_the_cut, "voids what an apply spoilt; FAILED", a::fail, {}},
+
+    {running, stop_heard, "", nullptr, "sets its stop bit", a::ask_to_stop, {}},
+    {running, stop, "", nullptr, "sets its stop bit", a::ask_to_stop, {}}, // it came before ACTIVATE was done
+    {stopped, stop, "", nullptr, "STOPPED", a::stopped, {}},
+    {broken, stop, "", nullptr, "FAILED", a::failure, {}},
+
+    {running, abort_heard, "", nullptr, "cuts its connections", a::cut, aborting},
+    {{stopped, broken, aborted}, abort_heard, "", nullptr, "cuts its connections", a::cut, {}}, // a peer may wait for it
+    {{stopped, broken, aborting, aborted}, abort, "", nullptr, "waits for the device; ABORTED", a::settle_and_aborted, aborted},
+    {{stopped, broken, aborted}, decide, "its step is open here", c::step_is_open, "applies it", a::apply, {}},
+    {{stopped, broken, aborted}, decide, "", nullptr, "drops its gradients; DECIDED", a::drop_step, {}},
+    {{absent, preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut, running, aborting}, decide, "", nullptr, "DECIDED", a::decided, {}},
+    {{stopped, broken, aborted}, applied, "", nullptr, "snapshot, if it is time; DECIDED", a::keep_applied, {}},
+    {{stopped, broken, aborted}, not_applied, "", nullptr, "voids the stage; FAILED; DECIDED", a::fail_and_decided, broken},
+
+    {running, superseded, "", nullptr, "cuts its connections", a::cut, aborted}, // its ABORT never came
+    {{stopped, broken, aborting, aborted}, left_behind, "", nullptr, "all of it goes", a::drop, absent},
+    {{preparing, prepared, unprepared, moving, delivered, unmoved, cut}, released, "no rank", c::no_rank, "all of it goes", a::drop, absent}, // its part in the change is over
+    {{preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut, running, stopped, broken, aborting, aborted}, forget, "", nullptr, "all of it goes", a::drop, absent},
+
+    {running, protect, "at the last version", c::last_version, "its state goes to the keepers with STOPPED", a::secure_in_the_end, {}},
+    {running, protect, "a snapshot is due", c::snapshot_wanted, "one with the next commit", a::ask_for_snapshot, {}},
+    {{stopped, broken, aborting, aborted}, protect, "the whole stage is asked for, and is good", c::whole_and_wanted, "it goes to the keepers", a::secure_whole, {}},
+    {{stopped, broken, aborted}, protect, "at the last version, and that is good", c::last_and_whole, "its state goes to the keepers", a::secure, {}},
+  };
+}();
+// clang-format on
+
+} // namespace parcae

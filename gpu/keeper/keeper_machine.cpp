@@ -1,0 +1,187 @@
+#include "gpu/keeper/keeper_machine.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace parcae {
+
+std::string to_string(keeper_phase x) {
+  constexpr std::array<const char*, 8> names{"no job",   "holding", "absent",    "preparing",
+                                             "prepared", "sending", "delivered", "broken"};
+  return names.at(static_cast<std::size_t>(x));
+}
+
+std::string to_string(keeper_trigger x) {
+  constexpr std::array<const char*, 19> texts{"a job is named",
+                                              "GUARD",
+                                              "CONFIRM",
+                                              "REPLICATE",
+                                              "a copy has arrived there",
+                                              "CHECKPOINT",
+                                              "RESTORE",
+                                              "a shard arrives",
+                                              "no further one waits",
+                                              "a checkpoint was read",
+                                              "PREPARE",
+                                              "PREPARE again",
+                                              "all participants are connected",
+                                              "TRANSFER",
+                                              "all was sent",
+                                              "it cannot connect, or send",
+                                              "ABORT",
+                                              "RELEASE",
+                                              "FORGET"};
+  return texts.at(static_cast<std::size_t>(x));
+}
+
+std::string table_of(const std::vector<keeper_row>& rows) {
+  std::string result = "| in | when | if | does | then |\n|---|---|---|---|---|\n";
+  for (const auto& x : rows) {
+    std::string from;
+    for (auto each = keeper_phase::no_job; each <= keeper_phase::broken;
+         each = static_cast<keeper_phase>(static_cast<int>(each) + 1))
+      if (x.from.contains(each))
+        from += (from.empty() ? "" : ", ") + to_string(each);
+    result += "| " + from + " | " + to_string(x.on) + " | " + x.condition + " | " + x.does + " | " +
+              (x.to ? to_string(*x.to) : "stays") + " |\n";
+  }
+  return result;
+}
+
+std::vector<keeper_row> keeper_machine::table() {
+  std::vector<keeper_row> result;
+  for (const auto& x : rows)
+    result.push_back({x.from, x.on, x.condition, x.does, x.to});
+  return result;
+}
+
+void keeper_machine::on(keeper_phase& of, keeper_trigger what, payload with) {
+  const happening x{what, with};
+  for (std::size_t i = 0; i < rules_->size(); ++i) {
+    const auto& row = (*rules_)[i];
+    if (row.on != what || !row.from.contains(of) || (row.holds && !row.holds(*this, x)))
+      continue;
+    if (observe)
+      observe(i, of);
+    if (row.act)
+      row.act(*this, x);
+    if (row.to)
+      of = *row.to;
+    return;
+  }
+}
+
+keeper_machine::effects keeper_machine::take(const command& x) {
+  std::visit([&](const auto& y) { take_one(y); }, x);
+  return done();
+}
+
+std::optional<std::uint32_t> keeper_machine::first_missing(const version& at) const {
+  for (const auto& move : part_.plan.moves)
+    if (is_source(move) && !shards_.find(move.layer, at))
+      return move.layer;
+  return std::nullopt;
+}
+
+void keeper_machine::serve(job_id job) {
+  if (job_ == job)
+    return;
+  take_one(forget{job_});
+  job_ = job;
+  on(holding_, keeper_trigger::named);
+}
+
+void keeper_machine::take_one(const guard& x) {
+  serve(x.job);
+  on(holding_, keeper_trigger::guard, &x);
+}
+
+void keeper_machine::take_one(const confirm& x) {
+  serve(x.job);
+  on(holding_, keeper_trigger::confirm, &x);
+}
+
+void keeper_machine::take_one(const replicate& x) {
+  if (x.job == job_)
+    on(holding_, keeper_trigger::replicate, &x);
+}
+
+void keeper_machine::take_one(const checkpoint& x) {
+  on(holding_, keeper_trigger::checkpoint, &x);
+}
+
+void keeper_machine::take_one(const restore& x) {
+  serve(x.job);
+  on(holding_, keeper_trigger::restore, &x);
+}
+
+void keeper_machine::take_one(const forget& x) {
+  if (x.job != job_)
+    return;
+  on(part_.phase, keeper_trigger::forget);
+  on(holding_, keeper_trigger::forget);
+}
+
+void keeper_machine::take_one(const prepare& x) {
+  serve(x.job);
+  if (x.next > newest_)
+    on(part_.phase, keeper_trigger::prepare, &x);
+  else if (takes_part_in(x.next))
+    on(part_.phase, keeper_trigger::prepare_again);
+}
+
+void keeper_machine::take_one(const transfer& x) {
+  if (takes_part_in(x.next))
+    on(part_.phase, keeper_trigger::transfer, &x);
+}
+
+void keeper_machine::take_one(const abort_generation& x) {
+  on(part_.phase, keeper_trigger::abort_generation, &x);
+}
+
+void keeper_machine::take_one(const release& x) {
+  if (takes_part_in(x.current))
+    on(part_.phase, keeper_trigger::release);
+}
+
+keeper_machine::effects keeper_machine::connected(generation of) {
+  if (takes_part_in(of))
+    on(part_.phase, keeper_trigger::connected);
+  return done();
+}
+
+keeper_machine::effects keeper_machine::sent(generation of) {
+  if (takes_part_in(of))
+    on(part_.phase, keeper_trigger::sent);
+  return done();
+}
+
+keeper_machine::effects keeper_machine::broke(failed why) {
+  if (takes_part_in(why.current))
+    on(part_.phase, keeper_trigger::broke, &why);
+  return done();
+}
+
+keeper_machine::effects keeper_machine::copied(const replicate& x) {
+  on(holding_, keeper_trigger::copied, &x);
+  return done();
+}
+
+keeper_machine::effects keeper_machine::arrived(job_id job, shard_store::shard_ptr shard, const commit_result& result) {
+  const arrival x{std::move(shard), result};
+  if (job == job_)
+    on(holding_, keeper_trigger::arrived, &x);
+  return done();
+}
+
+keeper_machine::effects keeper_machine::caught_up() {
+  on(holding_, keeper_trigger::caught_up);
+  return done();
+}
+
+keeper_machine::effects keeper_machine::read(const restored& x) {
+  on(holding_, keeper_trigger::read, &x);
+  return done();
+}
+
+} // namespace parcae

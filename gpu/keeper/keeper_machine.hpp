@@ -1,0 +1,254 @@
+#pragma once
+
+// The rules of a keeper's side of the choreography: what it holds of its job, and its part in generations.
+
+#include "gpu/keeper/shard_store.hpp"
+#include "gpu/keeper/snapshot_admission.hpp"
+#include "protocols/base/enum_set.hpp"
+#include "protocols/choreography/choreography.hpp"
+#include "protocols/model/snapshot.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace parcae {
+
+/// Two things have a phase.
+enum class keeper_phase : std::uint8_t {
+  // What it holds.
+  no_job,  ///< it was told of none, or to forget it
+  holding, ///< of one job
+  // Its part in the generation that was prepared last.
+  absent,    ///< there is none, or no more
+  preparing, ///< connects with all other participants
+  prepared,  ///< is connected
+  sending,   ///< shards
+  delivered, ///< all were taken over by the network
+  broken,    ///< it could not do its part, and said so
+};
+
+std::string to_string(keeper_phase x);
+
+enum class keeper_trigger : std::uint8_t {
+  // Of what it holds.
+  named, ///< a command names the job
+  guard,
+  confirm,
+  replicate,
+  copied, ///< another keeper has what was to be replicated
+  checkpoint,
+  restore,
+  arrived,   ///< a shard, of a snapshot or of a checkpoint
+  caught_up, ///< no further one waits
+  read,      ///< all that can be read of a checkpoint has arrived
+  // Of its part.
+  prepare,       ///< of a generation newer than all before
+  prepare_again, ///< of the newest
+  connected,     ///< with all participants
+  transfer,
+  sent,  ///< what TRANSFER asked for
+  broke, ///< it cannot connect, or send
+  abort_generation,
+  release,
+  // Of both.
+  forget, ///< the job is over, or another one is named
+};
+
+/// As in "PREPARE comes".
+std::string to_string(keeper_trigger x);
+
+using keeper_phases = enum_set<keeper_phase>;
+
+/// A row of the keeper's table. Of those for a trigger the first counts that names the present phase and whose
+/// condition holds; without one the trigger is ignored.
+struct keeper_row {
+  keeper_phases from;
+  keeper_trigger on;
+  std::string condition; ///< empty: always
+  std::string does;
+  std::optional<keeper_phase> to; ///< none: the phase stays
+};
+
+/// For people, in Markdown.
+std::string table_of(const std::vector<keeper_row>& rows);
+
+/// What a machine's carrier is to do.
+namespace keeper_effects {
+
+/// It is reported.
+struct say {
+  report what;
+};
+/// From now on snapshots of the job are taken from who has a token of this key, and none of another key; each shard
+/// that `admits` lets in is one that arrived().
+struct take_snapshots {
+  job_id job;
+  secret_key key;
+  std::shared_ptr<const snapshot_admission> admits; ///< may be asked on any thread
+};
+/// Connections for a part; then connected() or broke().
+struct connect {
+  prepare plan;
+};
+/// The part's connections end, and whatever uses them. Nothing more is told of it.
+struct cut {
+  generation of;
+};
+/// Shards go over the part's connections, in this order; then sent() or broke().
+struct send {
+  generation of;
+  version at;
+  std::vector<std::pair<shard_move, shard_store::shard_ptr>> shards;
+};
+/// A snapshot goes to another keeper; once it has it, copied().
+struct copy {
+  replicate what;
+  snapshot_pass pass; ///< of this keeper
+  std::shared_ptr<const snapshot> sent;
+};
+/// It need not.
+struct end_copy {
+  replicate what;
+};
+/// This keeper's share of a checkpoint is written, and CHECKPOINTED reported.
+struct write {
+  checkpoint what;
+  std::vector<shard_store::shard_ptr> shards;
+  commit_result made_by; ///< the exchange that made the version
+};
+/// Its layers are read, each of which arrived(); then read().
+struct read {
+  restore what;
+};
+/// Snapshots of the job are taken and sent no more.
+struct forget_job {
+  job_id job;
+};
+
+} // namespace keeper_effects
+
+using keeper_effect =
+    std::variant<keeper_effects::say, keeper_effects::take_snapshots, keeper_effects::connect, keeper_effects::cut,
+                 keeper_effects::send, keeper_effects::copy, keeper_effects::end_copy, keeper_effects::write,
+                 keeper_effects::read, keeper_effects::forget_job>;
+
+/// Pure: no clock, thread, lock, file or socket. Who carries it (the keeper's thread, or the simulation) tells it one
+/// thing after the other, and does the effects that a call returns, in their order, before the next call.
+///
+/// It serves one job, as its stage does; a command that names another one lets go of the first.
+class keeper_machine {
+public:
+  using effects = std::vector<keeper_effect>;
+
+  /// `has_folder`: for checkpoints.
+  keeper_machine(slot_id self, bool has_folder) : self_(std::move(self)), has_folder_(has_folder) {}
+  keeper_machine(const keeper_machine&) = delete;
+
+  /// Throws std::invalid_argument for GUARD of a model that is not known, and does nothing then.
+  effects take(const command& x);
+
+  // What becomes of effects. What is not, or no more, of its job or its part is ignored.
+
+  effects connected(generation of);
+  effects sent(generation of);
+  /// `why` names the generation; what is held is the machine's to say.
+  effects broke(failed why);
+  effects copied(const replicate& x);
+  /// The version's `result` came with it.
+  effects arrived(job_id job, shard_store::shard_ptr shard, const commit_result& result);
+  /// After arrived(), and before anything else, if no further shard waits: KEPT is said once for all that arrived.
+  effects caught_up();
+  effects read(const restored& x);
+
+  const shard_store& shards() const { return shards_; }
+  keeper_phase holding_phase() const { return holding_; }
+  keeper_phase part_phase() const { return part_.phase; }
+
+  static std::vector<keeper_row> table();
+  /// Called for each row taken, by its number and the phase it is taken from. For tests.
+  std::function<void(std::size_t, keeper_phase)> observe;
+
+private:
+  struct part {
+    keeper_phase phase = keeper_phase::absent;
+    prepare plan;
+    std::optional<failed> failure{}; ///< said again when asked again
+  };
+  struct arrival {
+    shard_store::shard_ptr shard;
+    const commit_result& result;
+  };
+  /// What came with a trigger, if anything did.
+  using payload = std::variant<std::monostate, const guard*, const confirm*, const replicate*, const checkpoint*,
+                               const restore*, const arrival*, const restored*, const prepare*, const transfer*,
+                               const abort_generation*, const failed*>;
+  struct happening {
+    keeper_trigger on;
+    payload with;
+
+    template <class T>
+    const T& as() const {
+      return *std::get<const T*>(with);
+    }
+  };
+  struct row {
+    keeper_phases from;
+    keeper_trigger on;
+    const char* condition;
+    bool (*holds)(const keeper_machine&, const happening&); ///< null: always
+    const char* does;
+    void (*act)(keeper_machine&, const happening&); ///< may be null
+    std::optional<keeper_phase> to;
+  };
+  static const std::vector<row> rows;
+
+  void on(keeper_phase& of, keeper_trigger what, payload with = {});
+  effects done() { return std::exchange(effects_, {}); }
+  bool takes_part_in(generation g) const { return part_.phase != keeper_phase::absent && part_.plan.next == g; }
+  bool is_source(const shard_move& x) const { return part_.plan.target.participants[x.source].slot == self_; }
+  /// A layer that it is to send, and does not hold at that version.
+  std::optional<std::uint32_t> first_missing(const version& at) const;
+  void serve(job_id job);
+  void take_one(const guard& x);
+  void take_one(const confirm& x);
+  void take_one(const replicate& x);
+  void take_one(const checkpoint& x);
+  void take_one(const restore& x);
+  void take_one(const forget& x);
+  void take_one(const prepare& x);
+  void take_one(const transfer& x);
+  void take_one(const abort_generation& x);
+  void take_one(const release& x);
+  template <class T>
+  void take_one(const T&) {} // for workers
+
+  struct conditions;
+  struct actions;
+  friend struct keeper_faults; // of tests, which run the machine with a row that is wrong
+
+  const std::vector<row>* rules_ = &rows;
+  const slot_id self_;
+  const bool has_folder_;
+
+  keeper_phase holding_ = keeper_phase::no_job;
+  job_id job_;
+  std::optional<secret_key> key_; ///< of the snapshots taken
+  std::shared_ptr<snapshot_admission> admission_;
+  std::optional<std::uint32_t> with_course_; ///< the layer that has a validation_course
+  shard_store shards_;
+  bool is_news_ = false;           ///< shards became more since KEPT was said
+  std::optional<version> reading_; ///< of a checkpoint
+  std::vector<replicate> copies_;  ///< on their way
+
+  part part_;         ///< in the generation prepared last
+  generation newest_; ///< of all PREPAREs of the job
+  effects effects_;   ///< of the call in progress
+};
+
+} // namespace parcae

@@ -1,0 +1,128 @@
+#include "gpu/training/stage_sums.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+std::uint32_t micro_batches_per_sum(const stage_context& c) {
+  if (c.job().reproducible)
+    return c.job().micro_batches() / c.job().virtual_replicas;
+  const auto own = c.shape().micro_batches(c.pipeline());
+  return own.last - own.first;
+}
+
+} // namespace
+
+// With plain all-reduce, one sum over all micro-batches of the pipeline.
+stage_sums::stage_sums(const stage_context& c) :
+    c_(c), per_sum_(micro_batches_per_sum(c)),
+    gradients_(*c.model, c.first_layer(), c.last_layer(), c.job().reproducible ? c.job().virtual_replicas : 1,
+               c.job().reproducible ? owned_replicas(c.job().virtual_replicas, c.grid().width, c.pipeline())
+                                    : replica_range{0, 1},
+               c.on),
+    statistics_(*c.model, c.first_layer(), c.last_layer(), c.job().micro_batches(), c.on), scratch_(c.on.of()) {
+  for (std::uint32_t d = 0; d < c.grid().width; ++d)
+    replicas_.push_back(c.grid().rank(d, c.stage()));
+}
+
+void stage_sums::begin(std::uint64_t step) {
+  if (c_.job().reproducible)
+    reduction_.emplace(*c_.comm, replicas_, c_.pipeline(), c_.job().virtual_replicas, step, scratch_);
+}
+
+void stage_sums::clear() {
+  reduction_.reset();
+  gradients_.clear();
+}
+
+void stage_sums::add(std::uint32_t layer, std::uint32_t position, std::vector<at::Tensor> pieces) {
+  gradients_.add(layer, std::move(pieces));
+  if (position % per_sum_ == per_sum_ - 1)
+    gradients_.end_replica(layer);
+}
+
+void stage_sums::begin_reduction(std::uint32_t layer) {
+  if (!reduction_)
+    return;
+  reduction_->add(gradients_.spans(layer));
+  reduction_->advance();
+}
+
+void stage_sums::finish(std::uint64_t step) {
+  reduce(step);
+  add_tied(step);
+  gather_statistics(step);
+}
+
+void stage_sums::reduce(std::uint64_t step) {
+  c_.check_abort();
+  if (reduction_)
+    reduction_->finish();
+  else
+    for (auto i = c_.first_layer(); i < c_.last_layer(); ++i)
+      all_reduce_ring(*c_.comm, replicas_, c_.pipeline(), gradients_.spans(i).front(), step, i, scratch_);
+}
+
+void stage_sums::gather_statistics(std::uint64_t step) {
+  std::vector<replica_range> owned;
+  for (std::uint32_t d = 0; d < c_.grid().width; ++d)
+    owned.push_back(c_.shape().micro_batches(d));
+  statistics_.gather(*c_.comm, replicas_, owned, c_.pipeline(), step, peer_limit);
+}
+
+// Both uses' gradients are kept apart until here, also when one stage has both, and added input use first.
+void stage_sums::add_tied(std::uint64_t step) {
+  if (!c_.model->tied)
+    return;
+  const auto& tie = *c_.model->tied;
+  const auto& grid = c_.grid();
+  const auto is_here = [&](std::uint32_t layer) { return c_.first_layer() <= layer && layer < c_.last_layer(); };
+  const bool has_first = is_here(tie.first_layer);
+  const bool has_second = is_here(tie.second_layer);
+  if (!has_first && !has_second)
+    return;
+  const auto slice = [&](std::uint32_t layer, std::uint32_t tensor) {
+    return views_of(c_.model->layers[layer], gradients_.first(layer))[tensor];
+  };
+  if (has_first && has_second) {
+    auto first = slice(tie.first_layer, tie.first_tensor);
+    auto second = slice(tie.second_layer, tie.second_tensor);
+    first.add_(second);
+    second.copy_(first);
+    return;
+  }
+  auto mine = has_first ? slice(tie.first_layer, tie.first_tensor) : slice(tie.second_layer, tie.second_tensor);
+  const auto stage_with = [&](std::uint32_t layer) {
+    std::uint32_t s = 0;
+    while (grid.first_layer[s + 1] <= layer)
+      ++s;
+    return s;
+  };
+  const auto peer = grid.rank(c_.pipeline(), stage_with(has_first ? tie.second_layer : tie.first_layer));
+  auto& theirs = posted_tied_; // until nobody writes it any more
+  theirs = at::empty_like(mine);
+  const tag what{channel::tied, step, 0};
+  auto received = c_.comm->receive(peer, what, c_.on.memory_of(theirs));
+  auto sent = c_.comm->send(peer, what, c_.on.memory_of(mine));
+  c_.comm->wait(received, peer_limit);
+  c_.comm->wait(sent, peer_limit);
+  if (has_first)
+    mine.add_(theirs);
+  else
+    mine.copy_(theirs.add_(mine));
+}
+
+std::vector<at::Tensor> stage_sums::counted_once(std::uint32_t layer) const {
+  const auto& tie = c_.model->tied;
+  if (!tie || tie->second_layer != layer)
+    return {gradient(layer)};
+  auto tensors = views_of(c_.model->layers[layer], gradient(layer));
+  tensors.erase(tensors.begin() + tie->second_tensor);
+  return tensors;
+}
+
+} // namespace parcae

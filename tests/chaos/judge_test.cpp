@@ -1,0 +1,71 @@
+// What excuses a loss, and what does not.
+
+#include "tests/chaos/judge.hpp"
+
+#include <gmock/gmock.h>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct judged : testing::Test {
+  using time_point = judge::time_point;
+
+  /// What is said of it if it is declared lost at that moment.
+  std::vector<std::string> when_lost(time_point at) {
+    instance_status x;
+    x.name = "node-w0";
+    x.incarnation = {++lives};
+    x.lost_at_us = std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
+    status_reply all;
+    all.instances = {x};
+    it.look(all, {});
+    return it.take_faults();
+  }
+
+  void do_to(const char* what, time_point from, time_point to) {
+    members.at("node-w0").deeds.push_back({from, to, what});
+  }
+
+  member_map members = members_of(1, 1);
+  const time_point start = std::chrono::steady_clock::now() - 100s;
+  judge it{members, start};
+  std::uint64_t lives = 0;
+};
+
+// given: frozen for 2 s / expected: a loss meanwhile, or until silence is noticed, comes of it; one 10 s later does
+// not, nor one before
+TEST_F(judged, what_was_done_excuses_what_comes_of_it) {
+  do_to("frozen", start + 10s, start + 12s);
+  EXPECT_THAT(when_lost(start + 11s), IsEmpty());
+  EXPECT_THAT(when_lost(start + 16s), IsEmpty());
+  EXPECT_THAT(when_lost(start + 22s), ElementsAre(HasSubstr("node-w0 was declared lost, 22.00 s")));
+  EXPECT_THAT(when_lost(start + 9s), ElementsAre(HasSubstr("though nothing had been done to it")));
+}
+
+// given: the manager was away when it would have noticed / expected: it may notice once it is back, for a while
+TEST_F(judged, a_manager_that_was_away_notices_later) {
+  do_to("killed", start + 10s, start + 11s);
+  it.manager_is_away(start + 12s, start + 20s);
+  EXPECT_THAT(when_lost(start + 29s), IsEmpty());
+  EXPECT_THAT(when_lost(start + 31s), ElementsAre(HasSubstr("though nothing had been done to it")));
+}
+
+// given: one that is not back yet / expected: excused
+TEST_F(judged, who_is_still_gone_is_lost) {
+  do_to("killed", start + 10s, time_point::max());
+  EXPECT_THAT(when_lost(start + 60s), IsEmpty());
+}
+
+// given / expected: status 1 is a refusal if the log says so
+TEST(name_was_taken, is_said_by_the_log) {
+  EXPECT_TRUE(name_was_taken("error parcae-node: the manager refuses node-w0: a living instance has that name"));
+  EXPECT_FALSE(name_was_taken("error cannot write checkpoints to /state: No space left on device"));
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,148 @@
+"""Runs the tests of build/release; see deploy/test.
+
+run_tests [--all [--by-turns]] [--no-skips] [CTEST ARGUMENTS...]
+
+Without arguments: all tests but those labelled `long`; with --all these, too; with --by-turns, of them the share that
+the commit's hash says, so that each is run within some landings. Those labelled `by_hand` have no turn. ctest's
+arguments choose among all (-R chaos).
+
+A skipped test is named in the end with its reason: what could not be set up is not taken for what passed. With
+--no-skips it fails the run, unless tests/may_skip has it.
+"""
+
+import argparse
+import collections
+import fnmatch
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as xml
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build/release"
+SHARES = 6
+
+Test = collections.namedtuple("Test", "name labels seconds")
+
+
+def labelled(*labels):
+    """What ctest's -LE wants, for any of these words of a label such as slow+long."""
+    return "|".join(f"(^|[+]){x}($|[+])" for x in labels)
+
+
+def tests_of(listing):
+    """Of what `ctest --show-only=json-v1` says. seconds: its COST."""
+    for x in listing["tests"]:
+        properties = {p["name"]: p["value"] for p in x.get("properties", [])}
+        labels = {part for label in properties.get("LABELS", []) for part in label.split("+")}
+        yield Test(x["name"], labels, float(properties.get("COST", 1)))
+
+
+def shares_of(tests, shares=SHARES):
+    """Those that take longest first, each to the share that has least: the same for all who have the same tests."""
+    result = [[] for _ in range(shares)]
+    for x in sorted(tests, key=lambda x: (-x.seconds, x.name)):
+        min(result, key=lambda share: sum(y.seconds for y in share)).append(x)
+    return result
+
+
+def absent():
+    """Labels of what this machine has not, and what to do."""
+    if not pathlib.Path("/dev/nvidiactl").exists():
+        yield "gpu", "no GPU"
+    cache = re.search(r"^PARCAE_PYTHON_TORCH:PATH=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
+    if not cache or not pathlib.Path(cache[1], "complete").exists():
+        yield "python", "PyTorch's Python side is not there: run deploy/setup with Python 3.11"
+
+
+def skipped_in(report):
+    """[(name, reason)] of a JUnit report."""
+    for case in xml.fromstring(report).iter("testcase"):
+        if case.get("status") != "notrun" or case.find("skipped") is None:
+            continue
+        said = [x.strip() for x in (case.findtext("system-out") or "").splitlines() if x.strip()]
+        # GoogleTest's reason follows the place; of others it is the last line.
+        after = [said[i + 1] for i, x in enumerate(said[:-1]) if x.endswith(": Skipped")]
+        yield case.get("name"), (after or said[-1:] or ["no reason given"])[0]
+
+
+def not_allowed(skipped, may_skip):
+    """Of the names those that no line of that text has."""
+    patterns = [x.split()[0] for x in may_skip.splitlines() if x.strip() and not x.startswith("#")]
+    return [x for x in skipped if not any(fnmatch.fnmatchcase(x, p) for p in patterns)]
+
+
+def run_ctest(arguments, report):
+    """Its status, and the lines of its summary, which are not printed yet."""
+    command = ["ctest", "--preset", "release", f"-j{os.cpu_count() + 1}", "--output-junit", report,
+               "--test-output-size-passed", "100000", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
+    summary = []
+    for line in process.stdout:
+        if summary or re.match(r"\d+% tests passed", line):
+            summary.append(line)
+        else:
+            print(line, end="", flush=True)
+    return process.wait(), summary
+
+
+def say(text):
+    print(f"test: {text}", flush=True)
+
+
+def choice(options, tests, commit):
+    """ctest's arguments, and what to say of them."""
+    long = [x for x in tests if "long" in x.labels]
+    if not options.all:
+        what = f"without {len(long)} long ones, which `./deploy/test --all` runs, too"
+        return ["-LE", labelled("bench", "long")], what
+    if not options.by_turns:
+        return ["-LE", labelled("bench")], f"all, {len(long)} long ones with them"
+    turn = int(commit, 16) % SHARES
+    share = shares_of([x for x in long if "by_hand" not in x.labels])[turn]
+    left_out = [x.name for x in long if x not in share]
+    names = " ".join(x.name for x in share)
+    return (["-LE", labelled("bench"), "-E", "^(" + "|".join(map(re.escape, left_out)) + ")$"],
+            f"of {len(long)} long ones share {turn + 1} of {SHARES}, by the hash of commit {commit[:12]}: {names}")
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="test", usage=__doc__, add_help=False, allow_abbrev=False)
+    for x in ("--all", "--by-turns", "--no-skips"):
+        parser.add_argument(x, action="store_true")
+    options, more = parser.parse_known_args(arguments)
+    if "-h" in more or "--help" in more:
+        print(__doc__)
+        return 0
+    listed = subprocess.run(["ctest", "--preset", "release", "--show-only=json-v1", *more], cwd=ROOT, check=True,
+                            capture_output=True, text=True).stdout
+    tests = list(tests_of(json.loads(listed)))
+    if more and not options.all:
+        chosen, what = ["-LE", labelled("bench")], "those asked for"
+    else:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        chosen, what = choice(options, tests, commit or "0")
+    if (options.all or more) and any("long" in x.labels for x in tests):
+        subprocess.run(["ninja", "-C", BUILD, "--quiet", "long_tests"], check=True)
+    say(what)
+    missing = list(absent())
+    for label, _ in missing:
+        chosen = [f"{x}|{labelled(label)}" if chosen[i - 1] == "-LE" else x for i, x in enumerate(chosen)]
+    report = BUILD / "Testing/tests.xml"
+    status, summary = run_ctest([*chosen, *more], report)
+    skipped = [(f"label {label}", why) for label, why in missing] + list(skipped_in(report.read_text()))
+    for name, why in skipped:
+        say(f"skipped: {name}: {why}")
+    bad = not_allowed([x for x, _ in skipped], (ROOT / "tests/may_skip").read_text()) if options.no_skips else []
+    if bad:
+        say(f"FAILED, as these may not be skipped here: {', '.join(bad)}")
+    say(what)
+    print("".join(summary), end="")
+    return status or (1 if bad else 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

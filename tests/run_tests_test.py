@@ -1,0 +1,96 @@
+"""given: what ctest would say / expected: what is chosen, what was skipped and whether that is allowed"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import run_tests
+from run_tests import Test
+
+REPORT = """<testsuite>
+<testcase name="a.good" status="run"/>
+<testcase name="a.skips" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/><system-out>
+[ RUN      ] a.skips
+/x/y.cpp:3: Skipped
+no IPv6 here
+
+[  SKIPPED ] a.skips (0 ms)
+</system-out></testcase>
+<testcase name="script" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/><system-out>first
+pytest is not there
+</system-out></testcase>
+<testcase name="mute" status="notrun"><skipped message=""/></testcase>
+<testcase name="broken" status="fail"><failure message=""/></testcase>
+</testsuite>"""
+
+TESTS = [Test("quick", {"fast"}, 1), *[Test(f"kinds/long.{i}-a", {"slow", "long"}, 10 * i) for i in range(12)]]
+
+
+def options(all=False, by_turns=False):
+    return argparse.Namespace(all=all, by_turns=by_turns)
+
+
+def run(arguments, tests=tuple(TESTS)):
+    """Names of those that ctest itself would run: its expressions are not Python's."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "CTestTestfile.cmake").write_text("".join(
+            f'add_test([=[{x.name}]=] true)\n'
+            f'set_tests_properties([=[{x.name}]=] PROPERTIES LABELS "{"+".join(x.labels)}")\n' for x in tests))
+        listed = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1", *arguments], check=True,
+                                capture_output=True, text=True).stdout
+    return {x["name"] for x in json.loads(listed)["tests"]}
+
+
+class RunTests(unittest.TestCase):
+    def test_tests_of_a_listing(self):
+        listing = {"tests": [{"name": "a", "properties": [{"name": "LABELS", "value": ["fast+long"]},
+                                                          {"name": "COST", "value": 7.5}]}, {"name": "b"}]}
+        self.assertEqual(list(run_tests.tests_of(listing)), [Test("a", {"fast", "long"}, 7.5), Test("b", set(), 1)])
+
+    def test_without_all_no_long_ones_and_it_says_so(self):
+        arguments, said = run_tests.choice(options(), TESTS, "0")
+        self.assertEqual(run(arguments), {"quick"})
+        self.assertIn("./deploy/test --all", said)
+
+    def test_all(self):
+        arguments, _ = run_tests.choice(options(all=True), TESTS, "0")
+        self.assertEqual(run(arguments), {x.name for x in TESTS})
+
+    def test_a_label_is_left_out_as_a_word(self):
+        tests = [Test(x, {x}, 1) for x in ("bench", "benches", "gpu+bench", "bench+long", "long", "prolong")]
+        self.assertEqual(run(["-LE", run_tests.labelled("bench", "long")], tests), {"benches", "prolong"})
+
+    def test_each_long_one_has_its_turn_and_others_always(self):
+        runs = [run(run_tests.choice(options(True, True), TESTS, f"{turn:x}")[0]) for turn in range(run_tests.SHARES)]
+        self.assertEqual(set().union(*runs), {x.name for x in TESTS})
+        for i, x in enumerate(runs):
+            self.assertIn("quick", x)
+            for y in runs[:i]:
+                self.assertEqual(x & y, {"quick"})
+
+    def test_the_turn_follows_from_the_commit_and_is_said(self):
+        commit = "ab" * 20
+        again = run_tests.choice(options(True, True), TESTS, commit)
+        self.assertEqual(again, run_tests.choice(options(True, True), TESTS, commit))
+        self.assertIn(commit[:12], again[1])
+        self.assertIn("long", again[1])
+
+    def test_shares_take_about_as_long(self):
+        seconds = [sum(x.seconds for x in share) for share in run_tests.shares_of(TESTS[1:])]
+        self.assertLessEqual(max(seconds) - min(seconds), 20)
+
+    def test_skipped(self):
+        self.assertEqual(list(run_tests.skipped_in(REPORT)),
+                         [("a.skips", "no IPv6 here"), ("script", "pytest is not there"), ("mute", "no reason given")])
+
+    def test_what_may_be_skipped(self):
+        names = [x for x, _ in run_tests.skipped_in(REPORT)]
+        self.assertEqual(run_tests.not_allowed(names, "# none\n"), names)
+        self.assertEqual(run_tests.not_allowed(names, "a.*  only here\n"), ["script", "mute"])
+
+
+if __name__ == "__main__":
+    unittest.main()

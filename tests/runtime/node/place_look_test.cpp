@@ -1,0 +1,69 @@
+#include "runtime/node/place_look.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace parcae {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct place_look : testing::Test {
+  place_look() {
+    fs::create_directories(folder / "data");
+    std::ofstream(folder / "data" / "x") << "bytes";
+    ::mkfifo((folder / "data" / "pipe").c_str(), 0600);
+  }
+  ~place_look() override { fs::remove_all(folder); }
+
+  place_answer read(const std::string& what) {
+    return look_at_places({{what}, "", "", ""}, role::worker, {folder / "data", "https://data.example/"});
+  }
+
+  fs::path folder = [] {
+    std::string name = (fs::temp_directory_path() / "parcae-look.XXXXXX").string();
+    return fs::path(::mkdtemp(name.data()));
+  }();
+};
+
+// given: files and folders that are there or not, that are none, not to be used; URLs / expected: what is wrong with
+// which, what is not known; nothing waits for a pipe
+TEST_F(place_look, reads) {
+  for (const auto* good : {"data/x", "data"}) {
+    EXPECT_THAT(read(folder / good).problems, IsEmpty()) << good;
+    EXPECT_THAT(read(folder / good).unknown, IsEmpty()) << good;
+  }
+  EXPECT_THAT(read(folder / "data" / "y").problems, ElementsAre(HasSubstr("data/y is not there")));
+  EXPECT_THAT(read(folder / "data" / "pipe").problems, ElementsAre(HasSubstr("is no regular file")));
+  EXPECT_THAT(read("/etc/passwd").problems, ElementsAre(HasSubstr("is not below what this node lets jobs use")));
+  EXPECT_THAT(read("https://other.example/x").problems, ElementsAre(HasSubstr("is not below what this node lets")));
+  const auto url = read("https://data.example/x");
+  EXPECT_THAT(url.problems, IsEmpty());
+  EXPECT_THAT(url.unknown, ElementsAre("https://data.example/x is not asked for before the job begins"));
+}
+
+// given: a keeper's places for checkpoints: none, a folder to come, one that is not allowed; a worker / expected:
+// likewise; a worker writes nowhere
+TEST_F(place_look, writes) {
+  const auto write = [&](const std::string& to, role as = role::keeper) {
+    return look_at_places({{"/nowhere"}, to, "", ""}, as, {folder});
+  };
+  EXPECT_THAT(write("").problems, IsEmpty());
+  EXPECT_THAT(write("").unknown, IsEmpty());
+  EXPECT_THAT(write(folder / "new").problems, IsEmpty());
+  EXPECT_THAT(write(folder / "new").unknown, ElementsAre(HasSubstr("is found out with the first checkpoint")));
+  EXPECT_FALSE(fs::exists(folder / "new"));
+  EXPECT_THAT(write("/etc/x").problems, ElementsAre(HasSubstr("is not below what this node lets jobs use")));
+  EXPECT_THAT(write("s3://bucket/x").problems, ElementsAre(HasSubstr("is not below what this node lets jobs use")));
+  EXPECT_THAT(write("", role::worker).problems, ElementsAre(HasSubstr("/nowhere")));
+}
+
+} // namespace
+} // namespace parcae

@@ -1,0 +1,25 @@
+#pragma once
+
+// Faults in the rules of keepers, of which one row is made wrong. Nothing of the product can reach them.
+
+#include "gpu/keeper/keeper_machine.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+namespace parcae::simulation {
+
+/// Puts a fault into the rules of a keeper, which must not outlive this; may be empty.
+using keeper_spoiler = std::function<void(keeper_machine&)>;
+
+struct keeper_fault {
+  std::string_view name;
+  keeper_spoiler spoil;
+  std::uint64_t within; ///< so many seeds, from 1 on, one of which finds it
+};
+
+const std::vector<keeper_fault>& all_keeper_faults();
+
+} // namespace parcae::simulation

@@ -1,0 +1,472 @@
+#include "tests/simulation/simulated_worker.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace parcae::simulation {
+
+namespace {
+
+constexpr nanoseconds progress_interval = 200ms;
+
+} // namespace
+
+simulated_worker::simulated_worker(const executor_surroundings& around, process_ptr p, const slot_id& slot,
+                                   std::function<void(report)> report_to) :
+    data_end(std::move(p), slot),
+    around_(around), report_to_(std::move(report_to)), machine_(slot) {
+  if (around_.spoil)
+    around_.spoil(machine_);
+  around_.plane.add(*this);
+}
+
+simulated_worker::~simulated_worker() {
+  *alive_ = false;
+  if (around_.plane.remove(*this))
+    around_.sees.gone(slot);
+}
+
+// Things happen on its own threads.
+void simulated_worker::later(nanoseconds delay, void (simulated_worker::*what)()) {
+  around_.time.after(process, delay, [this, what, alive = alive_] {
+    if (*alive)
+      (this->*what)();
+  });
+}
+
+inventory simulated_worker::held() const {
+  inventory result;
+  for (const auto& [layer, x] : store_)
+    result.push_back({layer, x.at});
+  return result;
+}
+
+void simulated_worker::store_changed() {
+  around_.sees.holds(slot, held());
+}
+
+simulated_worker::part* simulated_worker::find(generation g) {
+  const auto known = std::ranges::find(parts_, g, [](const auto& x) { return x.first.number; });
+  return known == parts_.end() ? nullptr : &known->second;
+}
+
+void simulated_worker::want_snapshot() {
+  if (auto* x = current())
+    x->next.snapshot = true;
+}
+
+bool simulated_worker::must_wait(const command& x) const {
+  const auto g = generation_of(x); // ABORT ends what is waited for
+  return !std::holds_alternative<prepare>(x) && std::ranges::any_of(parts_, [&](const auto& part) {
+    const bool waits = part.second.transfers_at || (in_step_ && current_ == part.first);
+    return waits && part.first.number != g;
+  });
+}
+
+void simulated_worker::submit(command x) {
+  around_.sees.given(slot, x, around_.time.now(), !must_wait(x));
+  if (auto* p = std::get_if<prepare>(&x)) {
+    newest_ = std::max(newest_, p->next);
+    return do_all(machine_.hear(std::move(*p)));
+  }
+  if (const auto* l = std::get_if<load>(&x)) {
+    around_.time.after(process, around_.time.chance().between(1ms, 40ms), [this, job = l->job, alive = alive_] {
+      if (*alive)
+        do_one(worker_effects::say{loaded{job, "digest"}});
+    });
+    return;
+  }
+  do_all(machine_.hear(x));
+  queue_.push_back(std::move(x));
+  go_on();
+}
+
+void simulated_worker::go_on() {
+  if (busy_ || in_step_ || (queue_.empty() && !machine_.trains()))
+    return;
+  busy_ = true;
+  later(around_.time.chance().between(0ms, 2ms), &simulated_worker::do_next);
+}
+
+void simulated_worker::do_next() {
+  busy_ = false;
+  if (in_step_)
+    return;
+  if (!queue_.empty()) {
+    const auto x = std::move(queue_.front());
+    queue_.pop_front();
+    const auto open = open_step();
+    do_all(machine_.take(x));
+    look_at(x, open);
+  } else if (machine_.trains()) {
+    train();
+  }
+  go_on();
+}
+
+std::uint64_t simulated_worker::open_step() const {
+  const auto* x = current_ ? &parts_.at(*current_).state : nullptr;
+  return x && x->complete == x->at.steps ? x->complete : no_step;
+}
+
+// What the rules promise of a command that was taken.
+void simulated_worker::look_at(const command& x, std::uint64_t open) {
+  const auto wrong = [&](const std::string& what) { around_.sees.object(to_string(slot) + " " + what); };
+  if (!busy_ && machine_.held() != held())
+    wrong("holds other shards than its rules know of");
+  if (const auto* d = std::get_if<decide>(&x); d && open != no_step && d->result.step == open && current() &&
+                                               current_->number == d->current && current()->state.at.steps == open)
+    wrong("is told to apply step " + std::to_string(open) + ", and does not");
+  if (const auto* r = std::get_if<release>(&x); r && r->current >= newest_)
+    for (const auto& [of, part] : parts_)
+      if (current_ == of ? of.number < r->current : of.number == r->current && !part.is_rank())
+        wrong("has a part in generation " + std::to_string(of.number.value) + ", which nobody needs");
+  if (std::holds_alternative<forget>(x) && !parts_.empty())
+    wrong("has a part in a generation of a job that is over");
+  if (const auto* p = std::get_if<protect>(&x); p && p->now && !p->keepers.empty() && machine_.trains())
+    snapshot_by_ = current()->state.at.steps + 1;
+}
+
+void simulated_worker::look_at(const report& x) {
+  const auto* it = current();
+  if (!it)
+    return;
+  const auto& state = it->state;
+  if (const auto* d = std::get_if<decided>(&x); d && it->what.next == d->current && state.complete != no_step)
+    around_.sees.object(to_string(slot) + " says DECIDED, and step " + std::to_string(state.complete) + " is open");
+  if (const auto* a = std::get_if<aborted>(&x);
+      a && it->what.next == a->current && a->at == state.at && a->complete != state.complete)
+    around_.sees.object(to_string(slot) + " says ABORTED, and not that step " + std::to_string(state.complete) +
+                        " is open");
+}
+
+// Effects
+
+void simulated_worker::do_all(const worker_machine::effects& all) {
+  for (const auto& x : all)
+    std::visit([this](const auto& y) { do_one(y); }, x);
+}
+
+void simulated_worker::do_one(const worker_effects::say& x) {
+  around_.sees.said(slot, x.what, around_.time.now());
+  look_at(x.what);
+  report_to_(x.what);
+}
+
+void simulated_worker::do_one(const worker_effects::connect& x) {
+  auto& it = parts_.emplace(job_generation{x.plan.job, x.plan.next}, part(x.plan)).first->second;
+  const auto& all = it.what.target.participants;
+  while (all[it.self].slot != slot)
+    ++it.self;
+  around_.plane.connect(it.what, *this);
+}
+
+void simulated_worker::do_one(const worker_effects::cut& x) {
+  const auto known = parts_.find(x.of);
+  if (known == parts_.end())
+    return;
+  auto& it = known->second;
+  around_.plane.close(it.what.next, *this);
+  if (it.transfers_at) { // whoever waits for it goes on
+    it.transfers_at.reset();
+    busy_ = false;
+    go_on();
+  }
+  if (current() == &it && in_step_ && !busy_) { // what has begun to be applied is applied
+    in_step_ = false;
+    machine_.interrupted(it.state);
+    go_on();
+  }
+}
+
+void simulated_worker::do_one(const worker_effects::drop& x) {
+  if (const auto known = parts_.find(x.of); known != parts_.end())
+    around_.plane.close(known->second.what.next, *this);
+  if (current_ == x.of)
+    current_.reset();
+  parts_.erase(x.of);
+}
+
+void simulated_worker::do_one(const worker_effects::move& x) {
+  auto& it = parts_.at(x.of);
+  for (const auto& move : it.what.moves) {
+    if (move.source != it.self)
+      continue;
+    const auto known = store_.find(move.layer);
+    if (known == store_.end() || known->second.at != x.at) {
+      around_.sees.object(to_string(slot) + " is to send layer " + std::to_string(move.layer) + " at " +
+                          to_string(x.at) + ", which it does not hold");
+      around_.plane.close(it.what.next, *this);
+      return do_all(machine_.not_moved(x.of, failure::refused, "layer is not held at that version", held()));
+    }
+    around_.plane.move(it.what.next, move, known->second);
+  }
+  it.transfers_at = x.at;
+  busy_ = true;
+  finish_transfer(it);
+}
+
+void simulated_worker::do_one(const worker_effects::begin& x) {
+  if (current_ == x.of)
+    return around_.sees.object(to_string(slot) + " is to begin what it trains");
+  if (auto* before = current()) {
+    around_.plane.close(before->what.next, *this);
+    parts_.erase(*current_);
+  }
+  current_ = x.of;
+  auto& it = *current();
+  it.state = {};
+  it.state.at = x.at;
+  it.state.is_final = x.at.steps == it.what.specification.steps;
+  it.next.snapshot = x.snapshot;
+  told_at_ = {};
+  snapshot_by_.reset();
+  do_all(machine_.begun(it.state));
+}
+
+void simulated_worker::do_one(const worker_effects::ask_to_stop& x) {
+  if (current_ != x.of)
+    return;
+  current()->next.stop = true;
+  current()->next.snapshot |= x.snapshot;
+}
+
+void simulated_worker::do_one(const worker_effects::ask_for_snapshot&) {
+  current()->next.snapshot = true;
+}
+
+void simulated_worker::do_one(const worker_effects::apply& x) {
+  apply(x.result);
+  do_all(machine_.applied(current()->state));
+}
+
+void simulated_worker::do_one(const worker_effects::drop_gradients&) {
+  current()->state.complete = no_step;
+}
+
+void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
+  const auto& it = *current();
+  for (const auto& share : feed_.keepers) {
+    parcel sent{feed_.job, feed_.pass, x.result, {}};
+    for (auto layer = it.first(); layer < it.last(); ++layer)
+      if ((x.whole || layer % it.what.target.width == it.what.target.pipeline_of(it.self)) &&
+          std::ranges::binary_search(share.layers, layer))
+        sent.layers.emplace_back(layer, store_.at(layer));
+    if (!sent.layers.empty())
+      around_.plane.bring(process, share.keeper.slot, std::make_shared<const parcel>(std::move(sent)), streams_);
+  }
+}
+
+void simulated_worker::do_one(const worker_effects::report_progress& x) {
+  const auto now = around_.time.now();
+  if (!x.surely && now - told_at_ < progress_interval)
+    return;
+  told_at_ = now;
+  const auto& it = *current();
+  do_one(worker_effects::say{progress{it.what.next, it.state.at, it.state.result, 100, {}, 0, 0, 1, 0, {}}});
+}
+
+void simulated_worker::do_one(const worker_effects::free_shards& x) {
+  for (const auto layer : x.layers)
+    store_.erase(layer);
+  store_changed();
+}
+
+void simulated_worker::do_one(const worker_effects::use_keepers& x) {
+  const auto& y = x.what;
+  const bool same = !y.now && feed_.job == y.job && feed_.pass.token == y.pass.token && feed_.keepers == y.keepers;
+  feed_ = y;
+  if (!same)
+    streams_ = std::make_shared<int>();
+}
+
+void simulated_worker::do_one(const worker_effects::forget_job& x) {
+  if (feed_.job != x.job)
+    return;
+  feed_ = {};
+  streams_.reset();
+}
+
+// Preparation and transfer
+
+void simulated_worker::on_connected(generation g) {
+  if (const auto* x = find(g))
+    do_all(machine_.connected(x->id(), checksum_of(x->what)));
+}
+
+void simulated_worker::on_unreachable(generation g, std::uint32_t peer) {
+  if (const auto* x = find(g))
+    do_all(machine_.not_connected(x->id(), {g, failure::unreachable, peer, "nobody there", {}}));
+}
+
+void simulated_worker::on_closed(generation g, std::uint32_t peer) {
+  auto* x = find(g);
+  if (!x)
+    return;
+  x->closed.insert(peer);
+  if (x->transfers_at)
+    finish_transfer(*x);
+  else if (x == current() && x->broken() && in_step_)
+    look_for_exchange();
+}
+
+void simulated_worker::on_shard(generation g, std::uint32_t layer, const layer_state& y) {
+  auto* x = find(g);
+  if (!x)
+    return;
+  x->arrived[layer] = y;
+  if (x->transfers_at)
+    finish_transfer(*x);
+}
+
+// As far as it can.
+void simulated_worker::finish_transfer(part& x) {
+  const auto is_awaited = [&](const auto& y) { return y.destination == x.self && !x.arrived.contains(y.layer); };
+  const auto& moves = x.what.moves;
+  const bool fails =
+      std::ranges::any_of(moves, [&](const auto& y) { return is_awaited(y) && x.closed.contains(y.source); });
+  if (!fails && std::ranges::any_of(moves, is_awaited))
+    return;
+  const auto at = *std::exchange(x.transfers_at, {});
+  busy_ = false;
+  for (const auto& [layer, y] : std::exchange(x.arrived, {})) {
+    around_.sees.object(problem_with_bits(layer, y.at, y.bits));
+    store_[layer] = y;
+  }
+  if (fails) {
+    around_.plane.close(x.what.next, *this);
+    store_changed();
+    do_all(machine_.not_moved(x.id(), failure::communication, "a connection closed", held()));
+  } else {
+    complete_stage(x, at);
+  }
+  go_on();
+}
+
+void simulated_worker::complete_stage(part& x, const version& at) {
+  for (auto layer = x.first(); x.is_rank() && layer < x.last(); ++layer) {
+    const auto known = store_.find(layer);
+    if (known != store_.end() && known->second.at == at)
+      continue;
+    if (at != version{}) {
+      around_.sees.object(to_string(slot) + " needs layer " + std::to_string(layer) + " at " + to_string(at) +
+                          " and is sent nothing");
+      around_.plane.close(x.what.next, *this);
+      return do_all(machine_.not_moved(x.id(), failure::refused, "a layer is neither held nor sent", held()));
+    }
+    store_[layer] = {at, initial_bits(layer)};
+  }
+  store_changed();
+  do_all(machine_.moved(x.id(), at, 0, held()));
+}
+
+// Steps
+
+void simulated_worker::train() {
+  auto& x = *current();
+  if (x.state.is_final)
+    return do_all(machine_.no_step_left(x.state));
+  in_step_ = true;
+  x.state.complete = no_step;
+  if (x.broken())
+    return later(0ns, &simulated_worker::look_for_exchange);
+  around_.plane.begin_step(x.what.next, x.self, x.state.at.steps);
+}
+
+void simulated_worker::on_computed(generation g, std::uint64_t step) {
+  auto* x = find(g);
+  if (!x || x != current() || !in_step_ || x->state.at.steps != step)
+    return;
+  x->state.complete = step;
+  x->all[step].stop |= x->next.stop;
+  x->all[step].snapshot |= x->next.snapshot;
+  around_.plane.tell(g, x->self, step, x->next);
+  look_for_exchange();
+}
+
+void simulated_worker::on_wishes(generation g, std::uint64_t step, const wishes& y) {
+  auto* x = find(g);
+  if (!x || x != current())
+    return;
+  auto& all = x->all[step];
+  all.stop |= y.stop;
+  all.snapshot |= y.snapshot;
+  ++x->heard[step];
+  if (in_step_)
+    look_for_exchange();
+}
+
+// Once it has heard all others.
+void simulated_worker::look_for_exchange() {
+  auto* x = current();
+  if (!x || !in_step_ || busy_)
+    return;
+  auto& state = x->state;
+  const auto step = state.at.steps;
+  if (state.complete != step || x->heard[step] + 1 < x->what.target.ranks()) {
+    if (!x->broken())
+      return;
+    in_step_ = false;
+    do_all(machine_.step_failed(state, failure::communication, "a connection closed"));
+    return go_on();
+  }
+  const auto& job = x->what.specification;
+  const auto all = x->all[step];
+  const bool last = step + 1 == job.steps;
+  state.result = {.step = step,
+                  .loss = 1,
+                  .gradient_norm = 1,
+                  .clip_factor = 1,
+                  .learning_rate = 1,
+                  .stop = all.stop,
+                  .snapshot = all.snapshot || last || (step + 1) % job.keeper_every == 0};
+  x->heard.erase(step);
+  x->all.erase(step);
+  if (state.result.snapshot)
+    x->next.snapshot = false;
+  around_.sees.exchanged(x->what.next, step);
+  busy_ = true; // whatever comes, it is applied
+  later(around_.time.chance().between(0ms, 4ms), &simulated_worker::applied_step);
+}
+
+void simulated_worker::apply(const commit_result& result) {
+  auto& x = *current();
+  auto& state = x.state;
+  state.result = result;
+  state.at = {state.at.steps + 1, x.what.next};
+  state.complete = no_step;
+  state.is_final = state.at.steps == x.what.specification.steps;
+  for (auto layer = x.first(); layer < x.last(); ++layer) {
+    auto& shard = store_[layer];
+    shard = {state.at, trained_bits(shard.bits, layer, result.step)};
+    around_.sees.applied(x.what.next, state.at, layer, shard.bits);
+  }
+  store_changed();
+}
+
+void simulated_worker::applied_step() {
+  busy_ = in_step_ = false;
+  auto& x = *current();
+  apply(x.state.result);
+  x.state.wants_snapshot = x.next.snapshot;
+  if (snapshot_by_ && x.state.at.steps >= *snapshot_by_ && (snapshot_by_.reset(), !x.state.result.snapshot))
+    around_.sees.object(to_string(slot) + " was asked for a snapshot, and commits without one");
+  do_all(machine_.committed(x.state));
+  go_on();
+}
+
+void simulated_worker::break_down() {
+  if (!machine_.trains() || !in_step_ || busy_)
+    return;
+  in_step_ = false;
+  const auto& it = *current();
+  for (auto layer = it.first(); layer < it.last(); ++layer)
+    store_.at(layer).bits = 0;
+  auto& state = current()->state;
+  state.voided = true;
+  do_all(machine_.step_failed(state, failure::computation, "the computation failed"));
+  go_on();
+}
+
+} // namespace parcae::simulation

@@ -1,0 +1,129 @@
+#pragma once
+
+// A worker's executor in virtual time: carries the product's worker_machine. It computes nothing; a layer's bits follow
+// from what it was trained on.
+
+#include "gpu/executor/executor.hpp"
+#include "gpu/executor/worker_machine.hpp"
+#include "tests/simulation/data_plane.hpp"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+namespace parcae::simulation {
+
+/// What executors of one cluster share.
+struct executor_surroundings {
+  engine& time;
+  data_plane& plane;
+  witness& sees;
+  std::function<void(worker_machine&)> spoil{}; ///< puts a fault into the rules; may be empty
+};
+
+class simulated_worker final : public executor, data_end {
+public:
+  simulated_worker(const executor_surroundings& around, process_ptr p, const slot_id& slot,
+                   std::function<void(report)> report_to);
+  ~simulated_worker() override;
+
+  void submit(command x) override;
+  void want_snapshot() override;
+
+  /// Its computation throws: what its stage holds is void.
+  void break_down();
+
+private:
+  /// What there is of a generation.
+  struct part {
+    explicit part(prepare x) : what(std::move(x)) {}
+
+    const prepare what;
+    std::uint32_t self = 0;
+    std::set<std::uint32_t> closed; ///< participants whose connections ended
+    std::map<std::uint32_t, layer_state> arrived;
+    std::optional<version> transfers_at; ///< while it does
+    training_state state;
+    wishes next;                                  ///< with the next exchange
+    std::map<std::uint64_t, std::uint32_t> heard; ///< by step: so many of the others
+    std::map<std::uint64_t, wishes> all;
+
+    job_generation id() const { return {what.job, what.next}; }
+    /// A step needs all ranks.
+    bool broken() const { return !closed.empty() && *closed.begin() < what.target.ranks(); }
+    bool is_rank() const { return self < what.target.ranks(); }
+    std::uint32_t first() const { return what.target.first_layer[what.target.stage_of(self)]; }
+    std::uint32_t last() const { return what.target.first_layer[what.target.stage_of(self) + 1]; }
+  };
+
+  // Of the data plane.
+  void on_connected(generation g) override;
+  void on_unreachable(generation g, std::uint32_t peer) override;
+  void on_closed(generation g, std::uint32_t peer) override;
+  void on_shard(generation g, std::uint32_t layer, const layer_state& x) override;
+  void on_computed(generation g, std::uint64_t step) override;
+  void on_wishes(generation g, std::uint64_t step, const wishes& x) override;
+
+  /// Until others have done their part of a step, or sent shards.
+  bool must_wait(const command& x) const;
+  /// Does the next command, or the next step.
+  void go_on();
+  void later(nanoseconds delay, void (simulated_worker::*what)());
+  void do_next();
+
+  /// Of which the gradients are complete; no_step: none.
+  std::uint64_t open_step() const;
+  void look_at(const command& x, std::uint64_t open);
+  void look_at(const report& x);
+
+  void do_all(const worker_machine::effects& all);
+  void do_one(const worker_effects::say& x);
+  void do_one(const worker_effects::connect& x);
+  void do_one(const worker_effects::cut& x);
+  void do_one(const worker_effects::drop& x);
+  void do_one(const worker_effects::move& x);
+  void do_one(const worker_effects::leave&) {}
+  void do_one(const worker_effects::begin& x);
+  void do_one(const worker_effects::ask_to_stop& x);
+  void do_one(const worker_effects::ask_for_snapshot&);
+  void do_one(const worker_effects::settle&) {}
+  void do_one(const worker_effects::apply& x);
+  void do_one(const worker_effects::drop_gradients&);
+  void do_one(const worker_effects::send_snapshot& x);
+  void do_one(const worker_effects::report_progress& x);
+  void do_one(const worker_effects::free_shards& x);
+  void do_one(const worker_effects::use_keepers& x);
+  void do_one(const worker_effects::forget_job& x);
+
+  void finish_transfer(part& x);
+  void complete_stage(part& x, const version& at);
+  void train();
+  void look_for_exchange();
+  void apply(const commit_result& result);
+  void applied_step();
+  part* find(generation g);
+  part* current() { return current_ ? &parts_.at(*current_) : nullptr; }
+  inventory held() const;
+  void store_changed();
+
+  executor_surroundings around_;
+  std::function<void(report)> report_to_;
+  worker_machine machine_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::deque<command> queue_;
+  bool busy_ = false;    ///< does something that takes time, or waits for a peer
+  bool in_step_ = false; ///< may be applying, then it is busy too
+  std::map<job_generation, part> parts_;
+  std::optional<job_generation> current_;
+  generation newest_; ///< that it was told to prepare
+  std::map<std::uint32_t, layer_state> store_;
+  protect feed_;
+  std::shared_ptr<int> streams_;
+  std::optional<std::uint64_t> snapshot_by_; ///< the version by which one was asked for
+  time_point told_at_;                       ///< of the last progress
+};
+
+} // namespace parcae::simulation
