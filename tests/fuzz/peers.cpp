@@ -52,6 +52,7 @@ slot_actor::behavior_type slot(slot_actor::pointer) {
 instance_actor::behavior_type instance(instance_actor::pointer) {
   const auto local = [] { promise(false, "what is local only stays local"); };
   return {[](die_atom, std::uint64_t) {},
+          [](const place_question&) { return place_answer{}; },
           [](released_atom) {},
           [=](notice_atom, std::uint64_t, const std::string&) { local(); },
           [=](risk_atom, const std::string&) { local(); },

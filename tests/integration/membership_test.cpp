@@ -5,6 +5,7 @@
 #include "runtime/process/system.hpp"
 #include "tests/support/cluster.hpp"
 #include "tests/support/dial.hpp"
+#include "tests/support/silent_instance.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -90,16 +91,7 @@ TEST_F(membership, other_protocol_versions_are_refused) {
       manager = dial<manager_actor>(system, plane.middleman(), cluster->where());
     ASSERT_TRUE(manager);
     caf::scoped_actor self(system);
-    auto never = system.spawn([](instance_actor::pointer) -> instance_actor::behavior_type {
-      return {[](die_atom, std::uint64_t) {},
-              [](released_atom) {},
-              [](notice_atom, std::uint64_t, const std::string&) {},
-              [](risk_atom, const std::string&) {},
-              [](dial_atom, std::uint64_t) {},
-              [](timer_atom) {},
-              [](report_atom, const std::string&, const std::vector<std::string>&) {},
-              [](report_atom) {}};
-    });
+    auto never = spawn_silent_instance(system);
     hello x;
     x.protocol = protocol_version + 1;
     x.name = "stranger";

@@ -8,6 +8,7 @@
 #include "tests/support/cluster.hpp"
 #include "tests/support/dial.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/silent_instance.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -290,16 +291,7 @@ TEST_F(trusted_cluster, certificates_say_who_may_what) {
     control_plane plane({.bundle = liar.shown});
     auto to = dial<manager_actor>(plane.system(), plane.middleman(), where);
     ASSERT_TRUE(to) << render(to.error());
-    auto never = plane.system().spawn([](instance_actor::pointer) -> instance_actor::behavior_type {
-      return {[](die_atom, std::uint64_t) {},
-              [](released_atom) {},
-              [](notice_atom, std::uint64_t, const std::string&) {},
-              [](risk_atom, const std::string&) {},
-              [](dial_atom, std::uint64_t) {},
-              [](timer_atom) {},
-              [](report_atom, const std::string&, const std::vector<std::string>&) {},
-              [](report_atom) {}};
-    });
+    auto never = spawn_silent_instance(plane.system());
     hello x;
     x.name = liar.name;
     x.role = liar.as;
