@@ -1,6 +1,6 @@
 #pragma once
 
-// The work of one device, or of a keeper: holds shards, computes one stage of one pipeline, moves shards. Torch-free.
+// What does the work of a slot: a worker's holds shards, computes a stage, moves shards; a keeper's holds snapshots.
 
 #include "protocols/choreography/choreography.hpp"
 
@@ -18,12 +18,12 @@ struct nccl_slot;
 class nccl_allowance;
 
 /// Names a moment inside the executor at which tests may make it fail. Called on the executor's threads.
-/// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients complete), "exchange_send"
+/// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients are complete), "exchange_send"
 /// (`index` contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers
 /// applied), "committed", "evaluate" (`index`: micro-batch), "transfer_send" (`index` shards sent), "transfer_receive",
-/// "activate", "snapshot", "take_over" (NCCL moves tensors from the step that begins). Of a worker, sent means handed
-/// to the communicator, no more: a hook changes nothing of the order in which the executor sends and waits. It may
-/// throw (a failing computation), never return for a while (a frozen process), or end the process.
+/// "activate", "snapshot", "take_over" (NCCL moves tensors from the step that begins). "Sent" means handed to the
+/// communicator, no more: a hook changes nothing of the order in which a worker sends and waits. It may throw (a
+/// failing computation), not return for a while (a frozen process), or end the process.
 struct fault_point {
   const char* phase;
   generation at;
@@ -53,32 +53,32 @@ struct nccl_access {
   std::shared_ptr<nccl_slot> slot;         ///< of the node's slot, for one executor after the other; null: none
   std::shared_ptr<nccl_allowance> allowed; ///< of the process, if there is a slot
   std::string problem{};                   ///< why there is none, for people; one line
-  bool trusts_network = false; ///< ranks may be on other hosts, though NCCL neither authenticates nor encrypts
+  bool trusts_network = false;             ///< it may reach other hosts, though it neither authenticates nor encrypts
   bool by_itself = nccl_by_itself;
 };
 
 struct executor_options {
   slot_id self;
-  std::uint32_t cores = 1; ///< of the slot: threads that compute, of jobs that do not say how many
+  std::uint32_t cores = 1; ///< of the slot: as many threads compute for jobs that leave that open
   device* on = nullptr;    ///< what a worker's slot computes on; null: the processor. Outlives the executor
   nccl_access nccl{};
   std::function<void(report)> report_to;                  ///< called on the executor's threads; must not block
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
   std::function<void(const loader_record&)> on_load;      ///< may be empty
   std::function<void(const version&, const commit_result&)> on_commit; ///< after each apply of a step; may be empty
-  /// Before each second run of eight passes the thread sleeps for so long, as if it waited for a peer: shows on one
-  /// device what passes take on waking. For profiles.
+  /// How long the thread sleeps before each second run of eight passes, as if it waited for a peer: so one slot alone
+  /// shows what passes take on waking. For profiles.
   std::chrono::microseconds naps{0};
   std::vector<std::filesystem::path> data; ///< what jobs name must be below these folders and URLs; empty: anywhere
   std::filesystem::path checkpoints;       ///< a keeper's folder for them; empty: it writes none, and says so
 };
 
-/// A worker's device or a keeper. `submit` may be called from any thread and never blocks; commands are done in order,
-/// except that ABORT interrupts a running step between two layers and PREPARE runs beside it. Destruction aborts
-/// everything and joins the executor's threads.
+/// Both methods may be called from any thread, and never block. Commands are done in order, except that ABORT
+/// interrupts a running step between two layers and PREPARE runs beside it. Destruction aborts everything and joins the
+/// executor's threads, which may take as long as a layer.
 ///
-/// `want_snapshot`, likewise: the next commit sends one to the keepers that it knows, unless an earlier one is still on
-/// its way; then a later one does. Nothing if it trains nothing. May be repeated.
+/// `want_snapshot` has the next commit send a snapshot to the keepers that this executor knows; a later commit does, if
+/// an earlier snapshot is still on its way. Nothing happens if it does not train. May be repeated.
 class executor {
 public:
   virtual ~executor() = default;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The rules of a worker's side of the choreography: what it does with what it is told, and with what becomes of it.
+// The rules of a worker's side of the choreography: what follows from a command, and from what came of an effect.
 
 #include "protocols/base/enum_set.hpp"
 #include "protocols/choreography/choreography.hpp"
@@ -17,7 +17,7 @@ namespace parcae {
 
 /// Where a worker stands in one generation.
 enum class worker_phase : std::uint8_t {
-  absent,     ///< it has no part in it, or no more
+  absent,     ///< it has no part in that generation, or has none any more
   preparing,  ///< allocates, and connects with all others
   prepared,   ///< is connected
   unprepared, ///< could not prepare, and said so
@@ -35,12 +35,12 @@ enum class worker_phase : std::uint8_t {
 
 std::string to_string(worker_phase x);
 
-/// What can happen to a part. Those that are heard happen at once, also in the middle of a step; all others in their
+/// What can happen to a part. Triggers that are "heard" count at once, also in the middle of a step; all others come in
 /// order, between two steps.
 enum class worker_trigger : std::uint8_t {
   prepare_heard,  ///< PREPARE
   connected,      ///< with all participants; memory is there. Heard
-  not_connected,  ///< one of the two failed. Heard
+  not_connected,  ///< memory or a connection is missing. Heard
   stop_heard,     ///< STOP, which is taken in its order as well
   activate_heard, ///< ACTIVATE, likewise
   abort_heard,    ///< ABORT, likewise
@@ -57,8 +57,8 @@ enum class worker_trigger : std::uint8_t {
   abort,
   decide,
   applied,     ///< the step that was decided on
-  not_applied, ///< that failed
-  superseded,  ///< a newer generation has the state, or gets it
+  not_applied, ///< applying it failed
+  superseded,  ///< a newer generation takes the state over
   released,    ///< RELEASE of this generation
   left_behind, ///< RELEASE of a newer one
   protect,     ///< keepers were named, or a snapshot asked for
@@ -70,8 +70,8 @@ std::string to_string(worker_trigger x);
 
 using worker_phases = enum_set<worker_phase>;
 
-/// A row of the worker's table. Of those for a trigger the first counts that names the present phase and whose
-/// condition holds; without one the trigger is ignored.
+/// A row of the worker's table. For a trigger the first row counts that names the present phase and whose condition
+/// holds. If there is none, the trigger is ignored.
 struct worker_row {
   worker_phases from;
   worker_trigger on;
@@ -101,71 +101,71 @@ struct training_state {
   bool wants_snapshot = false;      ///< one is due, and was put off
 };
 
-/// What a machine's carrier is to do.
+/// What the machine's carrier is to do.
 namespace worker_effects {
 
-/// It is reported.
+/// Send this report to the conductor.
 struct say {
   report what;
 };
-/// Memory and connections for a part, beside whatever goes on; then connected() or not_connected().
+/// Get memory and connections for a part, beside what goes on; then call connected() or not_connected().
 struct connect {
   prepare plan;
 };
-/// The part's communication ends, whoever waits for it.
+/// End the part's communication: every wait for it ends.
 struct cut {
   job_generation of;
 };
-/// All that there is of the part goes.
+/// Destroy all that there is of the part.
 struct drop {
   job_generation of;
 };
-/// Shards are moved as the part's plan says, all of version `at`; then moved() or not_moved().
+/// Move shards as the part's plan says, all of version `at`; then call moved() or not_moved().
 struct move {
   job_generation of;
   version at;
 };
-/// The part that trains, or did, leaves to others what only one can use.
+/// The part that trains, or trained, gives up what one generation alone can use (NCCL).
 struct leave {};
-/// The part trains from now on, from this version; then begun() or step_failed(). The one before goes.
+/// Let the part train from this version on; then call begun() or step_failed(). The part before goes.
 struct begin {
   job_generation of;
   version at;
   bool snapshot; ///< one is due
 };
-/// The next exchange asks all ranks to stop.
+/// Ask all ranks to stop, in the next exchange.
 struct ask_to_stop {
   job_generation of;
-  bool snapshot; ///< and to send the version they stop at to the keepers
+  bool snapshot; ///< and to send the version at which they stop to the keepers
 };
-/// The next commit sends a snapshot, or the first one at which no earlier one is on its way.
+/// Send a snapshot with the next commit at which no earlier one is on its way.
 struct ask_for_snapshot {};
-/// Waits until the device does nothing more for the part that trained.
+/// Wait until the device does nothing more for the part that trained.
 struct settle {};
-/// The open step gets this result; then applied() or not_applied().
+/// Apply the open step with this result; then call applied() or not_applied().
 struct apply {
   commit_result result;
 };
-/// The gradients of the open step are worth nothing.
+/// Drop the gradients of the open step.
 struct drop_gradients {};
-/// This rank's share of its stage, or the `whole` of it, goes to the keepers.
+/// Send this rank's share of its stage to the keepers, or the `whole` stage.
 struct send_snapshot {
   commit_result result; ///< that made the version
   bool whole;
 };
-/// PROGRESS, if it is time for it, or `surely`.
+/// Report PROGRESS, if it is time for it or `surely` is set.
 struct report_progress {
   bool surely;
 };
-/// Shards of these layers go.
+/// Free the shards of these layers.
 struct free_shards {
   std::vector<std::uint32_t> layers; ///< sorted
 };
-/// Snapshots go to these keepers from now on.
+/// Send snapshots to these keepers from now on.
 struct use_keepers {
   protect what;
 };
-/// Keepers and data of the job are not needed any more.
+/// The job's keepers and data are not needed any more.
 struct forget_job {
   job_id job;
 };
@@ -179,10 +179,10 @@ using worker_effect =
                  worker_effects::drop_gradients, worker_effects::send_snapshot, worker_effects::report_progress,
                  worker_effects::free_shards, worker_effects::use_keepers, worker_effects::forget_job>;
 
-/// Pure: no clock, thread, lock, tensor or socket. Who carries it (gpu/training, or the simulation) tells it one thing
-/// after the other, and does the effects that a call returns, in their order, before the next call of its kind. Of two
-/// kinds: what is heard cannot wait for the step in progress; all else comes in its order, between two steps. LOAD is
-/// not the machine's.
+/// Pure: no clock, thread, lock, tensor or socket. Its carrier (gpu/training, or the simulation) makes one call at a
+/// time, of two kinds: what is "heard" cannot wait for the step in progress; all else comes in order, between two
+/// steps. The effects that a call returns are done in their order, before the next call of the same kind. LOAD is not
+/// the machine's.
 class worker_machine {
 public:
   using effects = std::vector<worker_effect>;
@@ -194,7 +194,7 @@ public:
 
   effects hear(prepare x);
   effects hear(const command& x);
-  /// `checksum`: of the plan as understood.
+  /// `checksum`: of the plan as it was understood.
   effects connected(const job_generation& of, std::uint64_t checksum);
   effects not_connected(const job_generation& of, failed why);
 
@@ -217,7 +217,7 @@ public:
   effects applied(const training_state& x);
   effects not_applied(const training_state& x, std::string why);
 
-  /// The next thing to do, if nothing is to be taken before, is a step.
+  /// A step is the next thing to do, unless there is something to be taken.
   bool trains() const { return current_.phase == worker_phase::running; }
   const inventory& held() const { return held_; }
   worker_phase phase_of(const job_generation& x) const {
@@ -244,8 +244,8 @@ private:
   struct happening {
     worker_trigger on;
     part& of;
-    const command* told;   ///< if it is one
-    const failed* failure; ///< if it is one of training
+    const command* told;   ///< the command, if it is one
+    const failed* failure; ///< why, if training failed
 
     template <class T>
     const T& as() const {

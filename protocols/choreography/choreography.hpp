@@ -59,8 +59,8 @@ struct shard_move {
 };
 BOOST_DESCRIBE_STRUCT(shard_move, (), (layer, source, destination))
 
-// --- commands
-// ---------------------------------------------------------------------------------------------------------
+// --- Commands: the conductor tells an executor. To a worker, if nothing else is said; PREPARE, TRANSFER, ABORT,
+// RELEASE and FORGET go to keepers, too.
 
 /// Loads the job's data on a thread of its own, however long that takes, and keeps it until FORGET: a generation that
 /// is prepared later finds it there. Answer: loaded, or failed. A worker takes part in generations once it has
@@ -92,9 +92,9 @@ struct stop {
 };
 BOOST_DESCRIBE_STRUCT(stop, (), (current, snapshot))
 
-/// Sends and receives the shards of PREPARE's plan at version `at`. Layers a rank needs and neither holds nor receives
-/// are made from the job's seed; allowed at version 0 only. Answer: ready from ranks, once all their layers are at
-/// `at`; delivered from the other participants, once all they had to send was taken over by the network.
+/// Sends and receives the shards of PREPARE's plan at version `at`. At version (0, 0) a rank makes the layers that it
+/// needs and neither holds nor receives: from the job's seed, or from stored weights. Answer: ready from ranks, once
+/// all their layers are at `at`; delivered from the other participants, once the network has all that they had to send.
 struct transfer {
   generation next;
   version at;
@@ -108,8 +108,8 @@ struct activate {
 };
 BOOST_DESCRIBE_STRUCT(activate, (), (next, at))
 
-/// Ends a generation in whatever phase it is, prepared, transferring or running. Answer: aborted, the executor's last
-/// word on that generation.
+/// Ends a generation, whether it is prepared, moves shards, or runs. Answer: aborted, the executor's last word on that
+/// generation.
 struct abort_generation {
   generation current;
 };
@@ -147,7 +147,7 @@ struct protect {
   snapshot_pass pass; ///< of this slot
   bool now = false;   ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
                       ///< so that all ranks take it at the same version)
-  bool whole = false; ///< who does not train sends all it holds of its stage, whatever others send
+  bool whole = false; ///< a worker that does not train sends all it holds of its stage, not just its share
 };
 BOOST_DESCRIBE_STRUCT(protect, (), (job, keepers, pass, now, whole))
 
@@ -184,8 +184,8 @@ struct replicate {
 BOOST_DESCRIBE_STRUCT(replicate, (), (job, at, to, layers))
 
 /// To keepers: write what is held of version `at`, which is in the chain and complete, to `name` below the place that
-/// the specification names, or else below the keeper's own folder; what is beside it of older versions, and not of the
-/// steps of `kept`, is deleted then, be it whole or not. Snapshots are taken meanwhile. Answer: checkpointed.
+/// the specification names, or else below the keeper's own folder. Then checkpoints of older versions beside it are
+/// deleted, complete or not, but those of the steps in `kept`. Snapshots are taken meanwhile. Answer: checkpointed.
 struct checkpoint {
   job_id job;
   version at;
@@ -196,9 +196,9 @@ struct checkpoint {
 };
 BOOST_DESCRIBE_STRUCT(checkpoint, (), (job, at, name, specification, data_digest, kept))
 
-/// To keepers: hold as version `at` what there is of a checkpoint of so many steps. It is in `folder` (or at that URL)
-/// or, if that is not there, in the folder of the same last two names below the specification's place or the keeper's
-/// own. Answer: kept as the layers are read, then
+/// To keepers: read what there is of a checkpoint, and hold it as version `at`. It is in `folder` (a path or a URL). If
+/// that is not there, it is in the folder with the same last two names below the place that the specification names, or
+/// below the keeper's own folder. Answer: kept, as the layers are read, then
 /// restored.
 struct restore {
   job_id job;
@@ -217,16 +217,16 @@ BOOST_DESCRIBE_STRUCT(forget, (), (job))
 using command = std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard,
                              confirm, replicate, checkpoint, restore, forget>;
 
-/// Which one the command is about: the one it prepares, else the current one; 0 if it is about none.
+/// The generation that a command is about: the one it prepares, else the current one; 0: it is about none.
 generation generation_of(const command& x);
 
-// --- reports
-// ----------------------------------------------------------------------------------------------------------
+// --- Reports: an executor tells the conductor. From a worker, if nothing else is said; keepers say prepared,
+// delivered, aborted and failed, too.
 
 struct loaded {
   job_id job;
-  std::string data_digest;    ///< of the data as found here; of large data of samples of it, and of all sizes
-  std::string whole_digest{}; ///< of large data, later: of every byte; else empty
+  std::string data_digest;    ///< of the data as found here; large data: of a sample of its bytes, and of all sizes
+  std::string whole_digest{}; ///< large data, later: of every byte; else empty
 };
 BOOST_DESCRIBE_STRUCT(loaded, (), (job, data_digest, whole_digest))
 
@@ -277,13 +277,13 @@ struct decided {
 };
 BOOST_DESCRIBE_STRUCT(decided, (), (current, held))
 
-/// What one layer took: thread CPU time, means over the steps reported. A pass is one on waking if its thread has slept
-/// since its last pass of the kind: waited for a peer, mostly. Caches are cold then.
+/// What one layer took: thread CPU time, means over the steps reported. A pass is "on waking" if its thread has slept
+/// since its last pass of that kind, mostly to wait for a peer: caches are cold then.
 struct layer_time {
   std::uint32_t layer = 0;
   pass_times all;
   pass_times awake;  ///< of passes that are not on waking; 0: there were none
-  pass_times waking; ///< those on waking took so much more than the others, may be less; 0: one of them did not occur
+  pass_times waking; ///< what passes on waking took more than others (below 0: less); 0: one sort did not occur
 };
 BOOST_DESCRIBE_STRUCT(layer_time, (), (layer, all, awake, waking))
 
@@ -307,12 +307,12 @@ BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
                        data_wait_for, transport, skipped))
 
-/// From a rank of the last stage: losses at a version to be evaluated. May come again, from a later generation.
+/// From a rank of the last stage: the losses at a version. May come again, from a later generation.
 struct evaluated {
   generation current;
   version at;
   std::uint32_t first_replica = 0;
-  std::vector<double> sums; ///< of the samples' losses, by virtual replica; whatever computes them, the bits are equal
+  std::vector<double> sums; ///< of the samples' losses, by virtual replica; the same bits for every (D, P)
 };
 BOOST_DESCRIBE_STRUCT(evaluated, (), (current, at, first_replica, sums))
 
@@ -324,7 +324,7 @@ enum class failure : std::uint8_t {
   computation,       ///< LibTorch threw; this rank's shards of the generation are void
   refused,           ///< the command makes no sense here; `what` says why
   sample,            ///< a sample is not what the job can train on, wherever it is read
-  not_finite,        ///< loss, gradients or parameters of a step are not: so it would be wherever it is computed
+  not_finite,        ///< loss, gradients or parameters of a step are not finite, and would be so everywhere
 };
 
 struct failed {
@@ -345,7 +345,7 @@ struct layer_digest {
 };
 BOOST_DESCRIBE_STRUCT(layer_digest, (), (layer, sha256))
 
-/// From a keeper: everything it holds of a job. Sent whenever that changed by a layer completed or dropped.
+/// From a keeper: everything it holds of a job. Sent whenever a layer has arrived or was dropped.
 struct kept {
   job_id job;
   inventory held;
@@ -364,13 +364,13 @@ struct checkpointed {
 };
 BOOST_DESCRIBE_STRUCT(checkpointed, (), (job, at, layers, folder, problem))
 
-/// From a keeper: it holds all that it could read of a checkpoint; which layers, it said in kept.
+/// From a keeper: it holds all that it could read of a checkpoint. Which layers those are it said in kept.
 struct restored {
   job_id job;
   version at;
   bool damaged = false; ///< what is there cannot be read
   std::string problem;  ///< empty, or why it has no share or could not read it: one line
-  bool passing = false; ///< the place could not be reached: what is there is unknown, ask again later
+  bool passing = false; ///< the place could not be reached: what is there is not known; ask again later
 };
 BOOST_DESCRIBE_STRUCT(restored, (), (job, at, damaged, problem, passing))
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What instances, clients and job managers tell the registry, besides the choreography.
+// What nodes and commands say to the manager, and what it answers, besides the choreography.
 
 #include "protocols/base/described.hpp"
 #include "protocols/values/costs.hpp"
@@ -42,8 +42,8 @@ struct machine_facts {
 };
 BOOST_DESCRIBE_STRUCT(machine_facts, (), (id, cores, bytes))
 
-/// Whom a command is for. CAF knows actors by host, process id and number, which a process of another life may have
-/// again: it must not obey what was meant for the one before.
+/// Whom a command is for. CAF knows actors by host, process id and number. A later process may have the same ones, and
+/// must not obey what was meant for the one before.
 struct addressee {
   slot_id slot;
   job_id job;
@@ -52,8 +52,8 @@ struct addressee {
 };
 BOOST_DESCRIBE_STRUCT(addressee, (), (slot, job))
 
-/// What `processor` of HELLO has of each plug-in, in the order in which they were opened. A library may change what
-/// LibTorch does, so who has another computes other bits.
+/// What `processor` of HELLO says of each plug-in, in the order in which they were opened. A library may change what
+/// LibTorch does, so a worker with another one computes other bits.
 inline std::string plugin_fact(const std::string& sha256) {
   return ", plug-in " + sha256;
 }
@@ -72,7 +72,7 @@ struct hello {
   std::string processor;
   slot_memory memory;             ///< of one slot
   std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
-  std::uint64_t manager = 0;      ///< the last that welcomed this life, as in `welcome`
+  std::uint64_t manager = 0;      ///< the last one that welcomed this life, as in `welcome`
   machine_facts machine;
   /// What its cloud says, in one line of at most longest_warning bytes: why it leaves, or that it may have to. Empty:
   /// nothing. The only field that changes within a life.
@@ -100,7 +100,7 @@ struct leaving_notice {
 };
 BOOST_DESCRIBE_STRUCT(leaving_notice, (), (name, life, notice_ms, reason))
 
-/// What a job would read or write there: `submit --check` has one node of each role look.
+/// What a job would read or write on a node: `submit --check` asks one node of each role.
 struct place_question {
   std::vector<std::string> read; ///< files, folders, URLs; for a worker
   std::string write;             ///< where checkpoints go, for a keeper; empty: its own folder

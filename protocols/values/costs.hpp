@@ -30,23 +30,23 @@ struct layer_cost : pass_times {
   std::uint64_t state_bytes = 0;      ///< parameters, moments, buffers
   std::uint64_t activation_bytes = 0; ///< kept from a micro-batch's forward to its backward pass, output included
   std::uint64_t tied_bytes = 0; ///< gradient of a tensor that another layer has too; sent there if in another stage
-  pass_times waking = {};       ///< more, if the thread has slept since its last pass of the kind: cold caches
+  pass_times waking = {};       ///< what a pass takes more if the thread has slept before it: cold caches
 
   friend bool operator==(const layer_cost&, const layer_cost&) = default;
 };
 BOOST_DESCRIBE_STRUCT(layer_cost, (pass_times),
                       (waking, gradient_bytes, output_bytes, state_bytes, activation_bytes, tied_bytes))
 
-/// Of a slot, or of the smallest of some.
+/// Memory of a slot, or of the smallest of several.
 struct slot_memory {
   std::uint64_t bytes = 0; ///< 0: unknown
-  bool of_device = false;  ///< its own: no other slot's, and snapshots on their way to keepers lie elsewhere
+  bool of_device = false;  ///< the device's: shared with no other slot, nor with snapshots on their way to keepers
 
   friend bool operator==(const slot_memory&, const slot_memory&) = default;
 };
 BOOST_DESCRIBE_STRUCT(slot_memory, (), (bytes, of_device))
 
-/// An unknown one is larger than any.
+/// The smaller of two; an unknown size is larger than any.
 inline slot_memory least_of(const slot_memory& x, const slot_memory& y) {
   const auto bytes = x.bytes == 0 || y.bytes == 0 ? std::max(x.bytes, y.bytes) : std::min(x.bytes, y.bytes);
   return {bytes, x.of_device || y.of_device};
@@ -57,13 +57,13 @@ inline slot_memory least_of(const slot_memory& x, const slot_memory& y) {
 struct change_figures {
   double link_bytes_per_ms = 1.25e6; ///< of one instance, in each direction at the same time
   double detect_ms = 1;              ///< from a loss to its being declared
-  double settle_ms = 2;              ///< ABORT until the last DECIDED, and for each slot lost besides:
-  double loss_ms = 3;                ///< losses of one moment are heard of one after the other
+  double settle_ms = 2;              ///< ABORT until the last DECIDED
+  double loss_ms = 3;                ///< more of that for each slot lost: losses are heard one after the other
   double plan_ms = 1;                ///< until the next configuration is known
   double prepare_ms = 10;            ///< PREPARE until the last PREPARED: modules, memory, connections
   double transfer_ms = 2;            ///< TRANSFER until the last READY, if nothing is to be moved
-  double activate_ms = 2;            ///< ACTIVATE until the last ACTIVE, and for each rank besides:
-  double rank_ms = 0.1;              ///< ranks are told one after the other, and the first of them train already
+  double activate_ms = 2;            ///< ACTIVATE until the last ACTIVE
+  double rank_ms = 0.1;              ///< more of that for each rank: they are told one after the other
 
   friend bool operator==(const change_figures&, const change_figures&) = default;
 };

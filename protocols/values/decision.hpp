@@ -1,7 +1,7 @@
 #pragma once
 
-// A decision of the planner, the same from the planner through the conductor to whoever asks for a status. Plain
-// values.
+// A decision of the planner. The same values go from the planner through the conductor to `status`.
+// Plain.
 
 #include "protocols/base/described.hpp"
 

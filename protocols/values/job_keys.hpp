@@ -58,7 +58,7 @@ struct one_of {
   std::string_view names; ///< "adamw, sgd"
 };
 
-/// What a value may be. What is said in words is only told, and checked by problem_of if it depends on other keys.
+/// What a value may be. Words are only shown: problem_of checks what depends on other keys.
 using job_range = std::variant<std::string_view, whole_range, real_range, one_of>;
 
 /// The section of which a job may have several: [[data.source]].

@@ -14,7 +14,7 @@ namespace parcae {
 namespace {
 
 constexpr std::uint64_t most_data_sources = 1000;
-constexpr std::uint64_t most_data_weight = 10'000; ///< of all sources: the order of so many samples is drawn at once
+constexpr std::uint64_t most_data_weight = 10'000; ///< of all sources: the order of as many samples is drawn
 
 struct checker {
   std::string problem;
@@ -128,7 +128,7 @@ void check_data(checker& c, const job_specification& job) {
   }
 }
 
-/// Whether He et al. describe one of so many layers: for ImageNet (table 1) or for CIFAR-10 (section 4.2).
+/// Whether He et al. describe one with this number of layers: for ImageNet (table 1) or CIFAR-10 (section 4.2).
 bool is_resnet(std::uint32_t layers) {
   return layers == 18 || layers == 34 || layers == 50 || layers == 101 || layers == 152 ||
          (layers >= 8 && layers % 6 == 2);

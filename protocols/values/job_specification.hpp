@@ -33,7 +33,7 @@ struct model_specification {
   bool masked = false;    ///< exported, plugin: trained to fill in masked tokens
   std::string weights{};  ///< version 0: safetensors, a file or a folder, on the nodes too; empty: none given
   std::vector<std::string> weights_digests{}; ///< of it, by layer; see initial_weights
-  std::string plugin{};                       ///< plugin: SHA-256 of the library that the layers are of
+  std::string plugin{};                       ///< plugin: SHA-256 of the library that has the layers
 
   bool is_own() const { return kind == "exported" || kind == "plugin"; } ///< of the user's
   bool of_images() const { return kind == "resnet" || kind == "vgg" || (is_own() && images); }
@@ -48,7 +48,7 @@ BOOST_DESCRIBE_STRUCT(model_specification, (),
 /// One of several places that samples come from.
 struct data_source {
   std::string path;         ///< as data_specification::path
-  std::uint32_t weight = 1; ///< so many of each (sum of the weights) samples
+  std::uint32_t weight = 1; ///< samples from here, of as many as all weights come to
 
   friend auto operator<=>(const data_source&, const data_source&) = default;
 };
@@ -60,7 +60,7 @@ struct data_specification {
   std::string path{};                ///< a file, or a folder of files; looked up on the nodes. Not for synthetic data
   std::uint64_t samples = 65'536;    ///< synthetic only
   std::uint64_t seed = 1;            ///< synthetic only
-  std::uint64_t validation = 0;      ///< the last so many samples, of each source, are not trained on
+  std::uint64_t validation = 0;      ///< how many samples, the last ones of each source, are not trained on
   std::vector<data_source> source{}; ///< instead of `path`: at least one
   std::uint32_t token_bytes = 2;     ///< tokens only: 2 or 4; files of NumPy say it themselves
   std::uint32_t resize = 0;          ///< image_folder only: of the shorter side, before the crop; 0: model.image
@@ -145,9 +145,9 @@ struct job_specification {
   std::uint32_t look_ahead = 12;
   std::uint64_t checkpoint_every = 0;    ///< least steps between checkpoints; 0: none for their number
   std::uint64_t checkpoint_every_ms = 0; ///< least time between checkpoints; 0: none for the time
-  std::uint32_t checkpoints_kept = 2;    ///< the newest so many stay on disk
+  std::uint32_t checkpoints_kept = 2;    ///< how many checkpoints stay on disk: the newest
   std::uint32_t min_instances = 1;       ///< usable ones that it waits for before it begins
-  std::uint32_t patience = 0;            ///< it ends after so many evaluations in a row without a better loss; 0: never
+  std::uint32_t patience = 0;            ///< evaluations in a row without a better loss, after which it ends; 0: never
   double min_delta = 0;                  ///< a loss is better if it is less than the best by more than this
   checkpoint_specification checkpoint;
   resume_point resume; ///< not in job files: `parcae submit --resume`

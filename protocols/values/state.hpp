@@ -36,7 +36,7 @@ struct layer_version {
 };
 BOOST_DESCRIBE_STRUCT(layer_version, (), (layer, at))
 
-/// What one holder has, sorted by layer. A worker holds at most one version of a layer, a keeper up to a few.
+/// What one holder has, sorted by layer. Of a layer a worker holds one version at most, a keeper keeper_versions.
 using inventory = std::vector<layer_version>;
 
 /// Versions of a layer that a keeper holds at most: the two newest whole snapshots, and the one that arrives.
@@ -64,8 +64,8 @@ BOOST_DESCRIBE_STRUCT(commit_result, (), (step, loss, gradient_norm, clip_factor
 /// What moves tensors between the slots of a generation, as one of its ranks says, or a job's status.
 struct transport_state {
   std::string by{};     ///< "tcp" or "nccl"; empty: nobody has said
-  std::string device{}; ///< what computes, for people; of different ones all
-  std::string reason{}; ///< why it is not NCCL, one line; empty: it is, or was not to be
+  std::string device{}; ///< what computes, for people; all of them, if they differ
+  std::string reason{}; ///< why it is not NCCL, one line; empty: it is, or was not asked for
 
   friend bool operator==(const transport_state&, const transport_state&) = default;
 };
