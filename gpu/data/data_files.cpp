@@ -214,7 +214,7 @@ void data_files::expect(std::size_t file, std::uint64_t place, std::uint64_t byt
     return;
   try {
     opened(file)->expect(place, bytes);
-  } catch (const input_error&) { // whoever reads it will say so
+  } catch (const input_error&) { // reading it will say so
   }
 }
 

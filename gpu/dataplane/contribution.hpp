@@ -45,7 +45,7 @@ contribution decode(std::span<const std::byte> bytes, std::uint32_t rank, const 
 /// The result of step `step` from the contributions of all ranks, by rank. Every rank computes the same bits.
 commit_result combine(std::span<const contribution> by_rank, std::uint64_t step, const exchange_shape& shape);
 
-/// What a step comes to. All ranks come to the same, as does who is told the result later.
+/// What a step comes to. All ranks come to the same, as does a rank that is told the result later.
 enum class step_end : std::uint8_t {
   applied,
   skipped,  ///< it makes a version that has what the one before has: neither parameters, moments nor running statistics

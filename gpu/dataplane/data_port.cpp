@@ -264,7 +264,7 @@ private:
     }
   }
 
-  /// Who has something to say takes milliseconds, who floods stays.
+  /// A connection with something to say takes milliseconds; a flood stays.
   bool drop_oldest_guest() {
     if (guests_.empty())
       return false;
@@ -416,7 +416,7 @@ private:
       meetings_.erase(at);
     if (auto absent = m.first_hopeless_or_missing())
       return absent; // not who left because of that one
-    // Who could not use connections for notes may have left them already, and trains without.
+    // A rank that cannot use connections for notes may have left them already, and trains without.
     const bool may_leave = m.key.what == purpose::order;
     for (std::uint32_t i = 0; i < m.sockets.size(); ++i)
       if (m.sockets[i] && (m.sockets[i]->closed() || (!may_leave && m.sockets[i]->left()))) {

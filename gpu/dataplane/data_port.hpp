@@ -31,7 +31,7 @@ public:
 };
 
 /// Until a participant of PREPARE has all its connections. All connect at the same moment, and none has more to do
-/// before than to build modules and allocate; who does not answer in this time is named as unreachable.
+/// before than to build modules and allocate. One that does not answer in this time is named as unreachable.
 inline constexpr std::chrono::seconds connect_limit{10};
 
 /// Sizes in bytes of the shard's parts.
@@ -55,8 +55,8 @@ public:
   virtual std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
                                                                 const snapshot_pass& pass) = 0;
 
-  /// Accepts snapshot streams of a job from who shows a token that follows from `key`. Before a shard is read `check`
-  /// (may be empty) says, by its header, why it is not taken; empty: it is. A stream with one that is not is closed:
+  /// Accepts snapshot streams of a job from senders with a token that follows from `key`. Before a shard is read
+  /// `check` (may be empty) says, by its header, why it is not taken; empty: it is. If it is not, the stream is closed:
   /// its sender keeps what was not acknowledged, and tries again. `on_shard` is called for each complete, checksummed
   /// shard. Both are called on the I/O thread and must be quick (move shards away). A second call for the same job
   /// replaces the first. Returns a number for end_snapshots, not 0.
@@ -67,8 +67,8 @@ public:
   /// than the end of the old one.
   virtual void end_snapshots(std::uint64_t number) = 0;
 
-  /// For the bundle's files changed: as network_side's of the control plane. Returns what is wrong, in one line, or
-  /// nothing. Any thread.
+  /// The bundle's files have changed: reads them again, as network_side's does on the control plane. Returns what is
+  /// wrong, in one line, or nothing. Any thread.
   virtual std::string read_bundle_again() = 0;
 };
 

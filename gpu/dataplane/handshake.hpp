@@ -24,14 +24,14 @@ struct introduction {
 /// outlive the call.
 boost::asio::awaitable<introduction> introduce(secure_socket& socket, participant to, greeting hello);
 
-/// Of who is connected, by its certificate: empty, or why it may not be on the data plane. Without certificates there
-/// is nothing to say.
+/// Why the other end may not be on the data plane, by its certificate; empty: it may. Without certificates there is
+/// nothing to say.
 std::string problem_of_guest(const secure_socket& x);
 /// Whether it may be that instance.
 bool may_be(const secure_socket& x, const std::string& instance);
 
-/// For a connection whose other side is known: room for a message to leave while that side computes. Not before: who is
-/// not known gets little of this machine.
+/// For a connection whose other side is known: room for a message to leave while that side computes. Not before: a
+/// stranger gets little of this machine.
 void give_room(secure_socket& x);
 
 } // namespace parcae

@@ -41,7 +41,7 @@ public:
   /// Closes the lines of hosts that were silent twice: once may be this machine's own standstill.
   void look();
 
-  /// Closes the lines of who is revoked.
+  /// Closes the lines whose certificate is revoked.
   void close_revoked(const credentials& by);
 
 private:

@@ -12,7 +12,7 @@ namespace parcae {
 
 namespace {
 
-/// Of who asks how it is: NCCL's thread answers at once, or is stuck, and who watches progress aborts.
+/// Of the question how it is. NCCL's thread answers at once, or is stuck: then the watch on progress aborts.
 constexpr std::chrono::hours longest_check{1};
 
 class communicator_over_nccl final : public nccl_communicator {

@@ -34,7 +34,7 @@ struct departure {
   commit_result result;
   std::vector<std::shared_ptr<snapshot_stream>> streams;
   std::vector<layer> layers;
-  /// What it returns lives as long as a copy of so many bytes.
+  /// What it returns lives as long as the copy, which is of `bytes` bytes.
   std::function<std::shared_ptr<const void>(std::uint64_t bytes)> account;
 };
 

@@ -32,7 +32,7 @@ using boost::system::error_code;
 constexpr back_off pauses{20ms, 1000ms};
 constexpr auto dial_limit = 5s; ///< until the keeper has said yes or no
 
-/// Other connections of the I/O thread are served at least once in so many bytes.
+/// After how many bytes of one connection the I/O thread serves others.
 constexpr std::size_t turn_bytes = std::size_t{1} << 20;
 
 struct hash_state {

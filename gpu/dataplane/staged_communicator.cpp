@@ -20,10 +20,10 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// Of each line. So many frames are copied while as many are on their way.
+/// Of each line: frames are copied while others are on their way.
 constexpr std::size_t ring_bytes = 4 * most_frame_bytes;
 
-/// Of the device's work, and of a peer: who waits for the whole has limits of its own, and aborts.
+/// Of the device's work, and of a peer. The wait for the whole message has limits of its own, and aborts.
 constexpr std::chrono::hours longest_stage{1};
 
 /// Pinned memory in parts, which are given back in the order in which they were taken.
@@ -72,8 +72,8 @@ struct staged_message : transmission {
 };
 using message_ptr = std::shared_ptr<staged_message>;
 
-/// What goes to one participant, or comes from it, in order, moved by a thread of its own: so neither who computes nor
-/// another participant waits for it.
+/// What goes to one participant, or comes from it, in order, moved by a thread of its own: so neither the computing
+/// thread nor another participant waits for it.
 class line {
 public:
   line(communicator& below, std::uint32_t peer, device& on) :

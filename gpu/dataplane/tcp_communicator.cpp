@@ -28,10 +28,10 @@ namespace parcae {
 
 namespace {
 
-/// At most so much in one system call: bounds how long a connection's mutex is held.
+/// The most that one system call moves: bounds how long a connection's mutex is held.
 constexpr std::size_t call_bytes = std::size_t{1} << 20;
 
-/// The I/O thread serves another connection after so many calls on one.
+/// How many calls the I/O thread makes on one connection before it serves another.
 constexpr int calls_in_turn = 8;
 
 /// One half of a connection.
@@ -88,7 +88,7 @@ public:
   }
 
   /// Moves bytes until x is done or the time is over. The I/O thread keeps out of that half meanwhile: two changes
-  /// of thread less, and what was read is in the cache of who asked for it.
+  /// of thread less, and what was read is in the cache of the thread that wants it.
   void drive(operation& x, std::chrono::steady_clock::time_point deadline) {
     auto& d = x.receives ? in_ : out_;
     lock held(d.mutex);
@@ -168,8 +168,8 @@ private:
         return;
   }
 
-  /// Asks the I/O thread to go on, if that is needed: always when something is unsent; when so much is to be received
-  /// that the socket's buffer would fill and hold the peer up. Less is left to who waits for it.
+  /// Whether the I/O thread has to go on: always when something is unsent; when more is to be received than surely fits
+  /// into the socket's buffer, which would hold the peer up. Less is left to the thread that waits for it.
   bool needs_background(const half& d) const NEEDS_LOCK(d.mutex) {
     return !d.broken && !d.queue.empty() && d.drivers == 0 && (!d.reads || d.queued_bytes > unread_bytes_);
   }
@@ -357,7 +357,7 @@ private:
   mutex tls_mutex_;                        ///< locked last: a session does one thing at a time
   const std::unique_ptr<tls_session> tls_; ///< null: plain TCP; used under tls_mutex_
   const int file_;                         ///< owned; open as long as this object lives
-  std::size_t unread_bytes_ = 0;           ///< so much fits into the socket's buffer for sure
+  std::size_t unread_bytes_ = 0;           ///< that surely fit into the socket's buffer
   half out_{false};
   half in_{true};
 };

@@ -12,7 +12,7 @@
 
 namespace parcae {
 
-/// A longer message goes in frames of so many bytes, and others of it are copied or checked meanwhile.
+/// A longer message goes in frames of this size, of which one is sent while others are copied or checked.
 inline constexpr std::size_t most_frame_bytes = std::size_t{4} << 20;
 
 /// An open connection to one participant.

@@ -39,9 +39,9 @@ enum class nccl_reach : std::uint8_t {
   network, ///< as the environment says, or NCCL chooses
 };
 
-/// The plug-in in this file, and all that it needs. Stays loaded. Sets NCCL_RAS_ENABLE=0: NCCL's service for diagnosis
-/// listens, and asks nobody who he is; and what nccl_reach says. So it is made before other threads read the
-/// environment.
+/// The plug-in in this file, and all that it needs. Stays loaded. Changes the environment, so it is made before other
+/// threads read it: NCCL_RAS_ENABLE=0, as NCCL's service for diagnosis listens and lets anybody in; and what
+/// nccl_reach says.
 class cuda_library {
 public:
   /// Throws device_error: the file is not there, a library that it needs is not, or it is of another build.

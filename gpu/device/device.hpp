@@ -87,16 +87,16 @@ class device {
 public:
   virtual ~device() = default;
   virtual const device_facts& facts() const = 0;
-  /// Both at multiples of 256 bytes. Throw device_error if there is not so much.
+  /// Both at multiples of 256 bytes. Throw device_error if there is not enough memory.
   virtual device_memory allocate(std::size_t bytes) = 0;
   virtual device_memory allocate_pinned(std::size_t bytes) = 0; ///< of the host, for copies
   virtual std::unique_ptr<stream> make_stream() = 0;
-  /// Most of its memory that was taken at once since begin_peak(), with what LibTorch's library holds back for its
-  /// tensors. Any thread. 0: not known, as of a host's (training/tensor_account).
+  /// The most memory that was in use at once since begin_peak(), with what LibTorch's library keeps for its tensors.
+  /// Any thread. 0: not known, as for a host (training/tensor_account).
   virtual std::uint64_t peak_bytes() const { return 0; }
   virtual void begin_peak() {}
-  /// The one that LibTorch's operators use: what is given here and what they are asked for is done in one order. For
-  /// any number of threads.
+  /// The stream that LibTorch's operators use: kernels given here and operators are done in one order. Any number of
+  /// threads.
   virtual stream& compute() = 0;
 };
 

@@ -8,7 +8,7 @@ namespace parcae {
 
 namespace {
 
-/// Of one piece, and what the device was given before it. Who waits for the whole has a limit of its own.
+/// Of one piece, and what the device was given before it. The wait for the whole has a limit of its own.
 constexpr std::chrono::minutes longest_wait{10};
 
 } // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies between a device's memory and ordinary memory of the host, which only pinned memory can be in between of.
+// Copies between a device's memory and ordinary memory of the host, by way of pinned memory, as devices copy no other.
 
 #include "gpu/device/device.hpp"
 #include "protocols/base/mailbox.hpp"
@@ -16,8 +16,8 @@
 
 namespace parcae {
 
-/// In pieces, one after the other through a ring of pinned memory that is made once, by a stream and a thread of its
-/// own, so that who computes waits for nothing. Any thread. Destruction ends what is not yet under way.
+/// Copies in pieces, one after the other, through a ring of pinned memory that is made once, by a stream and a thread
+/// of its own: computing threads wait for nothing. Any thread may call. Destruction drops what is not yet under way.
 class host_copies {
 public:
   struct sizes {
@@ -31,8 +31,8 @@ public:
   ~host_copies();
   host_copies(const host_copies&) = delete;
 
-  /// Both begin once `after` is done (null: at once). Both ends stay as they are until the future is ready; it throws
-  /// device_error, or std::future_error (broken promise) if this object went before.
+  /// Both begin once `after` is done (null: at once). The caller keeps both ends as they are until the future is ready.
+  /// The future throws device_error, or std::future_error (broken promise) if this object went before.
   std::future<void> to_host(std::span<std::byte> to, const std::byte* from, std::shared_ptr<event> after);
   std::future<void> to_device(std::byte* to, std::span<const std::byte> from, std::shared_ptr<event> after);
 

@@ -53,8 +53,8 @@ void step_sgd(const sgd_factors& x, float* parameters, float* moment, const floa
 
 /// The sum of squares, in the order that elements.hpp describes.
 double squared_norm(const float* x, std::size_t n);
-/// Its parts, for who shares the work among threads: the sums of the ⌈n/sum_chunk⌉ chunks of x, and their sum (the
-/// chunks' sums are overwritten).
+/// Its parts, to share the work among threads: the sums of the ⌈n/sum_chunk⌉ chunks of x, and the sum of these (which
+/// overwrites them).
 void sum_squares(const float* x, std::size_t n, double* chunks);
 double sum_of(std::span<double> chunks);
 

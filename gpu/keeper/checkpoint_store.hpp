@@ -20,14 +20,14 @@
 
 namespace parcae {
 
-/// Requests are done in order, but of writes that wait (the disk hangs, the network is slow) only the newest is kept,
-/// in the place of the one before: shards are as much memory as the job's state. Callbacks come on the store's thread.
+/// Requests are done in order. Of writes that wait (the disk hangs, the network is slow) only the newest is kept: it
+/// takes the place of the one before, as shards take the memory of the job's state. Callbacks come on its thread.
 /// Destruction drops the requests that wait, and ends the one under way between two layers, or in the midst of a
 /// request to a server; nothing is called back afterwards.
 ///
 /// In its own folder a keeper touches its own shares only: others may have been put beside them. In the place that the
 /// job names all keepers write, and each deletes whole checkpoints: those that are older than what it just wrote, not
-/// to be kept, and not the newest that is complete there. So the last good one stays whatever becomes of the newer.
+/// to be kept, and not the newest complete one there. So the last good one stays, also if the newer one fails.
 class checkpoint_store {
 public:
   /// `folder` is created when something is written. `keeper` names the files. Jobs may name other places below one of

@@ -22,14 +22,14 @@ namespace parcae {
 /// Two things have a phase.
 enum class keeper_phase : std::uint8_t {
   // What it holds.
-  no_job,  ///< it was told of none, or to forget it
-  holding, ///< of one job
+  no_job,  ///< no job was named yet, or it was to be forgotten
+  holding, ///< state of one job
   // Its part in the generation that was prepared last.
-  absent,    ///< there is none, or no more
+  absent,    ///< there is none, or none any more
   preparing, ///< connects with all other participants
   prepared,  ///< is connected
   sending,   ///< shards
-  delivered, ///< all were taken over by the network
+  delivered, ///< the network has all of them
   broken,    ///< it could not do its part, and said so
 };
 
@@ -45,7 +45,7 @@ enum class keeper_trigger : std::uint8_t {
   checkpoint,
   restore,
   arrived,   ///< a shard, of a snapshot or of a checkpoint
-  caught_up, ///< no further one waits
+  caught_up, ///< no further shard waits
   read,      ///< all that can be read of a checkpoint has arrived
   // Of its part.
   prepare,       ///< of a generation newer than all before
@@ -65,8 +65,8 @@ std::string to_string(keeper_trigger x);
 
 using keeper_phases = enum_set<keeper_phase>;
 
-/// A row of the keeper's table. Of those for a trigger the first counts that names the present phase and whose
-/// condition holds; without one the trigger is ignored.
+/// A row of the keeper's table. For a trigger the first row counts that names the present phase and whose condition
+/// holds. If there is none, the trigger is ignored.
 struct keeper_row {
   keeper_phases from;
   keeper_trigger on;
@@ -78,55 +78,55 @@ struct keeper_row {
 /// For people, in Markdown.
 std::string table_of(const std::vector<keeper_row>& rows);
 
-/// What a machine's carrier is to do.
+/// What the machine's carrier is to do.
 namespace keeper_effects {
 
-/// It is reported.
+/// Send this report to the conductor.
 struct say {
   report what;
 };
-/// From now on snapshots of the job are taken from who has a token of this key, and none of another key; each shard
-/// that `admits` lets in is one that arrived().
+/// From now on take snapshots of the job from senders with a token of this key, and of no other key. Call arrived() for
+/// each shard that `admits` lets in.
 struct take_snapshots {
   job_id job;
   secret_key key;
   std::shared_ptr<const snapshot_admission> admits; ///< may be asked on any thread
 };
-/// Connections for a part; then connected() or broke().
+/// Get connections for a part; then call connected() or broke().
 struct connect {
   prepare plan;
 };
-/// The part's connections end, and whatever uses them. Nothing more is told of it.
+/// End the part's connections, and all that uses them. Nothing more is told of it.
 struct cut {
   generation of;
 };
-/// Shards go over the part's connections, in this order; then sent() or broke().
+/// Send shards over the part's connections, in this order; then call sent() or broke().
 struct send {
   generation of;
   version at;
   std::vector<std::pair<shard_move, shard_store::shard_ptr>> shards;
 };
-/// A snapshot goes to another keeper; once it has it, copied().
+/// Send a snapshot to another keeper; call copied() once that one has it.
 struct copy {
   replicate what;
   snapshot_pass pass; ///< of this keeper
   std::shared_ptr<const snapshot> sent;
 };
-/// It need not.
+/// Stop sending it.
 struct end_copy {
   replicate what;
 };
-/// This keeper's share of a checkpoint is written, and CHECKPOINTED reported.
+/// Write this keeper's share of a checkpoint, and report CHECKPOINTED.
 struct write {
   checkpoint what;
   std::vector<shard_store::shard_ptr> shards;
   commit_result made_by; ///< the exchange that made the version
 };
-/// Its layers are read, each of which arrived(); then read().
+/// Read its layers, calling arrived() for each; then call read().
 struct read {
   restore what;
 };
-/// Snapshots of the job are taken and sent no more.
+/// Take and send no more snapshots of the job.
 struct forget_job {
   job_id job;
 };
@@ -138,8 +138,8 @@ using keeper_effect =
                  keeper_effects::send, keeper_effects::copy, keeper_effects::end_copy, keeper_effects::write,
                  keeper_effects::read, keeper_effects::forget_job>;
 
-/// Pure: no clock, thread, lock, file or socket. Who carries it (the keeper's thread, or the simulation) tells it one
-/// thing after the other, and does the effects that a call returns, in their order, before the next call.
+/// Pure: no clock, thread, lock, file or socket. Its carrier (the keeper's thread, or the simulation) makes one call at
+/// a time, and does the effects that a call returns, in their order, before the next call.
 ///
 /// It serves one job, as its stage does; a command that names another one lets go of the first.
 class keeper_machine {
@@ -153,7 +153,7 @@ public:
   /// Throws std::invalid_argument for GUARD of a model that is not known, and does nothing then.
   effects take(const command& x);
 
-  // What becomes of effects. What is not, or no more, of its job or its part is ignored.
+  // What came of effects. What is not of its present job, or part, is ignored.
 
   effects connected(generation of);
   effects sent(generation of);

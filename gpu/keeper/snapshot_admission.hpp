@@ -13,11 +13,11 @@
 
 namespace parcae {
 
-/// Shards have the sizes that the job's model gives them. Versions are of generations that the conductor has named, and
-/// of steps that the job has: what it never said to be there is not taken, whoever sends it. The conductor names a
-/// generation before it activates it, so that nothing good is refused while it is slow or away; and what overtakes its
-/// word is not lost, but stays with its sender, who tries again. (How far the ranks of that generation can be the
-/// conductor judges itself, since a keeper's clock says nothing of their steps.) Any thread.
+/// A shard must have the sizes that the job's model gives it, and be of a generation that the conductor has named and
+/// of a step that the job has; else it is not taken, from no sender. The conductor names a generation before it
+/// activates it, so nothing good is refused while the conductor is slow or away. A shard that comes before its
+/// generation was named is not lost: its sender keeps it and tries again. (How far the ranks of a generation can be the
+/// conductor judges itself: a keeper's clock says nothing of their steps.) Any thread.
 class snapshot_admission {
 public:
   /// Throws std::invalid_argument if the model is not known.

@@ -42,7 +42,7 @@ struct forward_pass {
   at::Tensor statistics = {};
   at::Tensor targets = {}; ///< of the last layer, if that returns the loss: int64 [samples, as the description says]
   std::vector<at::Tensor> extras = {}; ///< of the description's: int64 [samples, …]; for layers that read them
-  const pixel_scale* pixels = nullptr; ///< of the first layer of built-in models of images
+  const pixel_scale* pixels = nullptr; ///< for the first layer of built-in models of images
   tensor_device on = processor();      ///< where all of this is, and parameters and input
 };
 
@@ -64,8 +64,8 @@ public:
 /// folder, those of a plug-in want it open (gpu/plugin/plugins.hpp), and throw exported_model_error.
 std::vector<std::unique_ptr<layer>> make_layers(const model_specification& x, const tensor_device& on = processor());
 
-/// Room on the host for inputs (all of a sample's, one after the other) and targets of so many samples, int64, to be
-/// filled by way of sample_values.
+/// Room on the host for the inputs (all of a sample's, one after the other) and the targets of `samples` samples,
+/// int64. sample_values() is the way to fill it.
 struct sample_tensors {
   at::Tensor inputs;
   at::Tensor targets;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The models of opened libraries, for who has LibTorch's headers.
+// The models of opened libraries, for sources that have LibTorch's headers.
 
 #include "gpu/plugin/parcae_plugin.hpp"
 #include "protocols/model/exported_model.hpp"

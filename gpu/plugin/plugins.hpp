@@ -1,7 +1,7 @@
 #pragma once
 
 // Libraries with layers of users (parcae_plugin.hpp): opened once, when a node starts, from its own command line, and
-// open until it ends. A job says a library's SHA-256, never where it is: who may submit a job must not choose what code
+// open until it ends. A job says a library's SHA-256, never where it is: submitting a job must not choose what code
 // the nodes' processes load. Torch-free. All functions throw exported_model_error: one line that names the file.
 
 #include <filesystem>

@@ -19,7 +19,7 @@ namespace parcae {
 
 namespace {
 
-/// Copies what the job names by URL anew, if it is not what is here. Who looks later takes what is here.
+/// Copies what the job names by URL, unless that is what is here. Later looks take what is here.
 void fetch_all(const job_specification& job, const std::vector<std::filesystem::path>& folders,
                const std::stop_token& stop) {
   std::vector<std::string> places{job.data.path};

@@ -33,7 +33,7 @@ public:
   void close();
 
 private:
-  /// What one LOAD asked for. Who works on it holds it; it is wanted while it is held_.
+  /// What one LOAD asked for. The thread that works on it shares it; it is wanted as long as it is held_.
   struct holding {
     job_id job;
     std::stop_source away;               ///< of copying what URLs name

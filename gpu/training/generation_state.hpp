@@ -30,8 +30,8 @@ struct generation_state {
 
   /// Any thread. Interrupts whatever is under way.
   void end();
-  /// After end(). Returns when the device has done what it was given, or, if that takes long, when nothing but passes
-  /// can be left: who comes later comes after these. Throws device_error.
+  /// After end(). Returns when the device has done what it was given. If that takes long, it returns when nothing but
+  /// passes can be left: later work comes after these. Throws device_error.
   void end_work();
 
   /// Allocates buffers, connects. Returns why it could not. Once the generation was ended, what it returns means

@@ -25,8 +25,8 @@ struct layer_state {
   at::Tensor buffers; ///< undefined if the layer has none
   at::Tensor course;  ///< a validation_course, of the last layer, on the host; undefined unless the job has a patience
   version at;
-  /// Valid: a snapshot is being copied from these tensors. Who is to write to them waits for it; it throws what the
-  /// device failed by. Takes no longer than host_copies does.
+  /// Valid: a snapshot is being copied from these tensors. Before they are written to it is waited for, which takes no
+  /// longer than host_copies does; it throws what the device failed by.
   std::shared_future<void> leaving;
 
   /// Parameters, then moments, buffers, course: the order on the wire.

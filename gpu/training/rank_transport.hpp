@@ -22,7 +22,7 @@ public:
   rank_transport(const prepare& what, std::uint32_t self, const executor_options& options);
 
   /// The generation's communicator, over its connections in `below`. Blocks until the connections that NCCL's needs
-  /// stand as well: all ranks make them, also who cannot use NCCL, as others hear by their end that they need not wait.
+  /// stand as well. All ranks make them, also those that cannot use NCCL: the others hear by their end not to wait.
   /// Whatever fails there, training needs none of it.
   std::unique_ptr<communicator> connect(std::unique_ptr<communicator> below, data_port& port,
                                         const std::atomic<bool>& cancelled);

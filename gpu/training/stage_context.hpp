@@ -26,7 +26,7 @@ struct generation_aborted {};
 // bounded if the manager is gone too.
 inline constexpr std::chrono::hours peer_limit{1};
 
-/// Which rank of which generation trains, and with what. Plain values: what is pointed to outlives all who have them.
+/// Which rank of which generation trains, and with what. Plain values: what they point to outlives all copies.
 /// Used by the training thread.
 struct stage_context {
   const prepare* what;
@@ -56,7 +56,7 @@ struct stage_context {
   /// The stage reads samples, and inputs of them; else only targets.
   bool reads_samples() const { return reads_inputs() || is_last_stage(); }
   bool reads_inputs() const { return is_first_stage() || reads_extras(); }
-  /// Room on the device for what a stage that is not the first gets of so many samples.
+  /// Room on the device for what a stage that is not the first is sent for `samples` samples.
   at::Tensor empty_input(std::int64_t samples) const;
 
   /// Throws generation_aborted if the generation is to end.

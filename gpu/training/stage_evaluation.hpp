@@ -27,7 +27,7 @@ public:
     std::vector<double> sums; ///< one for each of this pipeline's replicas; empty but in the last stage
   };
 
-  /// Whether the version after so many steps is to be evaluated. A generation that begins there does it, whether or not
+  /// Whether the version after `steps` steps is to be evaluated. A generation that begins there does it, whether or not
   /// another did.
   bool is_due(std::uint64_t steps) const;
 

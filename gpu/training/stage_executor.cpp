@@ -115,7 +115,7 @@ private:
       known->second->end();
   }
 
-  /// Who destroys it may wait for its preparation, and so does not hold the lock.
+  /// Destroying it may wait for its preparation, so that is done without the lock.
   generation_ptr take_away(const job_generation& of) NEEDS_LOCK(mutex_) {
     const auto known = generations_.find(of);
     return known == generations_.end() ? nullptr : std::move(generations_.extract(known).mapped());

@@ -1,6 +1,6 @@
 #pragma once
 
-// How much memory tensors take, by who asked for it. Torch-free interface.
+// How much memory tensors take, by executor. Torch-free interface.
 
 #include <atomic>
 #include <cstdint>
