@@ -37,7 +37,7 @@ caf::result<Answer> pass_on(manager_actor::pointer self, const registry_actor& r
 
 using peer_lookup = std::function<std::optional<identity>(const caf::node_id&)>;
 
-/// Where the message comes from that is being handled; none: from nobody who could be told.
+/// The node that sent the message in hand; none: nobody is there who could be answered.
 caf::node_id sender_of(manager_actor::pointer self) {
   const auto& sender = self->current_sender();
   return sender ? sender->node() : caf::node_id();
@@ -62,7 +62,7 @@ std::string name_of(manager_actor::pointer self, const peer_lookup& peers) {
   return who ? to_string(*who) : "nobody that is connected";
 }
 
-/// Why who has that certificate may not say it.
+/// Why a process with that certificate may not say it; empty: it may.
 std::string problem_of(const hello& x, const std::optional<identity>& who) {
   const auto why =
       who ? problem_of_joining(*who, x.name, x.role == role::keeper) : std::string("nobody that is connected says so");
@@ -97,7 +97,7 @@ bool all_of_sender(manager_actor::pointer self, const instance_actor& handle, co
 } // namespace
 
 manager_actor::behavior_type front(manager_actor::pointer self, registry_actor registry, peer_lookup peers) {
-  // CAF lets nobody ignore `kill`. All others would end whoever has no handler, links included.
+  // CAF lets nobody ignore `kill`. All other exits, of links too, would end an actor that has no handler for them.
   self->set_exit_handler([](const caf::exit_msg&) {});
   self->set_down_handler([](const caf::down_msg&) {});
   self->set_error_handler([](const caf::error&) {});
@@ -120,7 +120,7 @@ manager_actor::behavior_type front(manager_actor::pointer self, registry_actor r
       },
       [=](const leaving_notice& x) {
         if (may(self, peers, [&](const identity& who) { return may_join_as(who, x.name); }))
-          caf::send_as(caf::actor_cast<caf::actor>(self->current_sender()), registry, x); // it asks who says so
+          caf::send_as(caf::actor_cast<caf::actor>(self->current_sender()), registry, x); // which looks at the sender
         else
           not_permitted(*lines, name_of(self, peers) + " may not announce the end of " + printable(x.name));
       },

@@ -1,6 +1,6 @@
 #pragma once
 
-// Who is a member: the registry's rules as plain code. No clock, no CAF: the time is an argument.
+// Which instances are members: the registry's rules as plain code. No clock, no CAF: the time is an argument.
 
 #include "protocols/choreography/messages.hpp"
 #include "protocols/wire/errors.hpp"

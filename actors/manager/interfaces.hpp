@@ -16,7 +16,7 @@ namespace parcae {
 
 /// REGISTRY: all of the manager's front: instances, the queue of jobs, clients.
 using registry_actor = manager_actor::extend<
-    // Local only, from the front: the same as without the first, by who has a certificate. Errors: also not_permitted.
+    // Local only, from the front: manager_actor's, with the sender by its certificate. Errors: also not_permitted.
     caf::replies_to<requester, client_request>::with<client_reply>,
     caf::replies_to<requester, hello, instance_actor, std::vector<slot_actor>>::with<welcome>,
     // Local only, from a job_manager: the job ended. No reply.
@@ -25,7 +25,7 @@ using registry_actor = manager_actor::extend<
     // repeated.
     caf::reacts_to<released_atom, slot_id>,
     // Local only, from the main program: the manager is to end. The running job is stopped at a step and checkpointed
-    // first; no further job starts. No reply; registry_config says who is told. May be repeated.
+    // first; no further job starts. No reply; registry_config::ended is called then. May be repeated.
     caf::reacts_to<end_atom>,
     // Local only, timer: forgets lost instances after their lease, and notices that the process stood still.
     caf::reacts_to<timer_atom>>;

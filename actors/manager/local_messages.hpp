@@ -16,7 +16,7 @@
 
 namespace parcae {
 
-/// Who sent a message from elsewhere, as its certificate says; the defaults are for a cluster that has none.
+/// The sender of a message from elsewhere, as its certificate says; the defaults are for a cluster without any.
 struct requester {
   std::string name;        ///< owner of what it submits
   std::string certificate; ///< its serial number; empty: there are none
@@ -107,10 +107,10 @@ struct preempt_outcome {
 /// One value of the journal.
 struct journal_entry {
   std::string name;
-  std::vector<char> bytes; ///< empty: it is no more
+  std::vector<char> bytes; ///< empty: the value goes
 };
 
-/// To be written together.
+/// Values to be written together.
 struct journal_entries {
   std::vector<journal_entry> all;
   bool may_fail = false; ///< nothing depends on it

@@ -201,7 +201,7 @@ bool stands_still(phase x) {
   }
 }
 
-// Of what the next manager cannot learn anew: for people, and how far it came if nobody is left who knows.
+// Writes what the next manager cannot learn anew: how the job went, for people; how far it came, if no rank is left.
 void write_history(conductor_pointer self) {
   auto& s = self->state;
   const auto now = self->clock().now();

@@ -25,7 +25,7 @@ slot_id slot_of(const hello& x, std::uint32_t index) {
 
 void look_for_rivals(registry_pointer self);
 
-// What goes to nodes is sent without a sender: so they do not get to know the registry, nor does who listens.
+// What goes to nodes is sent without a sender: so neither they nor an eavesdropper get to know the registry.
 void release_instance(const instance_actor& x) {
   caf::anon_send(x, released_atom_v);
 }
@@ -336,8 +336,8 @@ void end_job(registry_pointer self, const job_outcome& x) {
     s.pictures[x.job] = x.last;
   s.manager = nullptr;
   s.over = x.job;
-  // With the job goes what instances under notice were kept for. Who came while its conductor told the others that it
-  // is over has not been told.
+  // With the job goes what instances under notice were kept for. An instance that came while the conductor told the
+  // others that the job is over has not been told.
   for (auto& [who, member] : s.members) {
     forget_what_is_over(self, who);
     member.needed.clear();

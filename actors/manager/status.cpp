@@ -139,7 +139,7 @@ void add_course(job_status& to, const job_view& x, const status_request& wanted)
   to.layers = x.layers;
   const auto steps_left = static_cast<double>(to.steps - std::min(to.steps, x.steps_done));
   if (!x.grid || x.now == phase::ended)
-    return; // nothing runs, and who knows when
+    return; // nothing runs, and nobody knows when it will
   if (x.steps_per_s > 0)
     to.time_left_ms = 1000 * steps_left / x.steps_per_s;
   else if (x.step_ms > 0)
@@ -154,7 +154,7 @@ void add_data_waits(job_status& to, const job_view& x) {
     }
 }
 
-// All of a generation change over after the same step; who has not said so yet will.
+// All ranks of a generation change over after the same step: those that have not said so yet will.
 void add_transport(job_status& to, const job_view& x) {
   std::set<std::string> devices;
   for (const auto& [rank, said] : x.transports) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// GPU: one device of an instance, or a whole KEEPER (the same actor with another kind of executor). Owns nothing but
-// its STAGE, which owns the executor that holds the state of the job served; a stage that dies is replaced by an empty
-// one and reported as failed. Created by the instance, for one life of it.
+// GPU: one slot of an instance, a worker's or a keeper's; these differ in their executors alone. Owns nothing but its
+// STAGE, which owns the executor that holds the state of the job served. A stage that dies is replaced by an empty one
+// and reported as failed. Created by the instance, for one life of it.
 
 #include "actors/node/stage.hpp"
 

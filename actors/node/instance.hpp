@@ -5,12 +5,12 @@
 //
 //   start → dialling → greeting → member → (manager lost) dialling …
 //   any   → leaving → ended         a notice (SIGTERM, the cloud); ends when released or when the notice expires
-//   HELLO refused: lost_incarnation → a new life, empty, greets again; duplicate_name → dialling, until whoever has the
-//                  name is gone, but not for ever if it never was a member; outdated_manager → dialling, until the one
+//   HELLO refused: lost_incarnation → a new life, empty, greets again; duplicate_name → dialling, until the name is
+//                  free, but not for ever if it never was a member; outdated_manager → dialling, until the manager
 //                  that knows more is there; any other refusal → ended, failed
 //
-// Training goes on while the manager is away; only a refusal by it voids the state held here. Who has to leave
-// meanwhile sends its state to the keepers, each second: nobody else can see to it.
+// Training goes on while the manager is away; only a refusal by it voids the state held here. An instance that has to
+// leave meanwhile sends its state to the keepers, each second: nobody else can see to it.
 
 #include "actors/node/gpu.hpp"
 #include "protocols/client/client.hpp"
@@ -48,8 +48,8 @@ struct dial_limits {
   std::chrono::milliseconds longest_pause{2'000};
   std::chrono::milliseconds greet_again{1'000}; ///< from an answer to HELLO to the next HELLO
   std::chrono::milliseconds keep_again{1'000};  ///< leaving without a manager: from one snapshot to the next
-  /// How long one that starts waits for its name: who had it may have died unnoticed, beside a manager that stood
-  /// still.
+  /// How long an instance that starts waits for its name: a process that had it may have died unnoticed, while the
+  /// manager stood still.
   std::chrono::milliseconds name{10'000};
 
   /// For several managers: one that stands still must not keep it for long from the one that leads.
@@ -97,7 +97,7 @@ struct instance_actor_state {
   manager_actor manager;                                        ///< null while not connected
   std::uint64_t manager_life = 0;                               ///< of the manager that welcomed this life; 0: none yet
   std::uint64_t last_manager = 0;                               ///< that process
-  std::size_t turn = 0;                                         ///< whose it is to be dialled, counted round and round
+  std::size_t turn = 0;                                         ///< which manager is dialled next, modulo their number
   std::uint64_t attempt = 0;                                    ///< number of the newest dial timer
   unsigned dials = 0;                                           ///< since it was welcome: pauses follow from them
   std::uint64_t dials_failed = 0;                               ///< since it was a member
@@ -107,7 +107,7 @@ struct instance_actor_state {
   std::chrono::steady_clock::time_point looks_at;               ///< while leaving: whether the manager is there
   std::string warning;                                          ///< of the cloud: why it leaves, or may have to
   std::string own_warning;                                      ///< that the log was told
-  bool looks = false;                                           ///< for what a job would use
+  bool looks = false;                                           ///< it looks for what a job would use
   std::optional<report_request> failure;                        ///< not yet told to the manager
 };
 

@@ -34,7 +34,7 @@ struct executor_source {
   std::function<void(std::unique_ptr<executor>)> retire;
 };
 
-/// Owns the executor of one slot and one job; child of a GPU or KEEPER.
+/// Owns the executor of one slot and one job; child of a GPU.
 using stage_actor = takes_each<command>::type::extend<
     // Reports go there from now on. No reply. May be repeated.
     caf::reacts_to<attach_atom, report_sink>,

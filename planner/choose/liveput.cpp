@@ -279,7 +279,7 @@ values informed_values(selection& s, const lattice_node& node, const stage_value
   return result;
 }
 
-// Mean number of intervals until the fleet changes, as the lattice has it, at most so many.
+// Mean number of intervals until the fleet changes, as the lattice has it, `most` at most.
 double calm_intervals(const availability_lattice& future, double most) {
   auto mass = future.start;
   double changes = 0;
@@ -309,7 +309,7 @@ double intervals_behind(const move_table& table, const selection& s, const avail
   return s.shapes().empty() ? calm : std::max(calm, start_ms / 1000 / table.seconds());
 }
 
-// Behind the look-ahead: by one more move, then as it is for what is left of so many intervals.
+// The values behind the look-ahead: one more move, then the same for what is left of `behind` intervals.
 stage_values final_values(selection& s, const move_table& table, const availability_lattice& future, double behind) {
   const auto n = s.size();
   std::map<std::uint32_t, std::uint32_t> by_size;

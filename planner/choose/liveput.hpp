@@ -35,7 +35,7 @@ private:
 
 struct liveput_options {
   std::uint32_t shapes_per_size =
-      4; ///< of the pairs that fit a number of instances only so many fastest are considered
+      4; ///< how many of the pairs that fit a number of instances are considered: the fastest
   /// Cost in ms of the present move to a target, all included, where more is known of it than the table's mean; only
   /// with `known` not empty. Null: the table's.
   std::function<double(std::uint32_t target)> first_ms = nullptr;

@@ -10,7 +10,7 @@ namespace parcae {
 
 namespace {
 
-constexpr double scatter_ms = 2;  // phases of a quiet machine differ by so much
+constexpr double scatter_ms = 2;  // by which phases of a quiet machine differ
 constexpr double outlier = 2;     // times the scatter; what lies farther off counts less
 constexpr double per_rank_ms = 1; // what is thinkable of a rank, in either direction
 constexpr int rounds = 30;

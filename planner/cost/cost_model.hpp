@@ -77,8 +77,8 @@ public:
   /// `idle` if the pair is not allowed or larger than the table.
   std::uint32_t index_of(const shape& x) const;
 
-  /// What becomes of a target chosen before it was known that only so many instances are left: narrower at its depth,
-  /// else the single pipeline of all instances, else idle.
+  /// What becomes of a target that was chosen before it was known that only `instances` are left: narrower at its
+  /// depth, else the single pipeline of all instances, else idle.
   std::uint32_t clipped(std::uint32_t target, std::uint32_t instances) const;
 
   double move_ms(std::uint32_t from, std::uint32_t to, std::uint32_t held, std::uint32_t lost) const {

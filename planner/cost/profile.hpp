@@ -1,7 +1,7 @@
 #pragma once
 
 // What is known of a workload on a kind of machine: layers, throughput by (D, P), costs of reconfiguration. Read from
-// the JSON files described in the folder's README. Pure values; parsing throws parse_error and nothing else.
+// JSON, as `parcae profile` writes it (deploy/profiles). Pure values; parsing throws parse_error and nothing else.
 
 #include "protocols/values/costs.hpp"
 #include "protocols/values/shape.hpp"

@@ -222,7 +222,7 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
     result.replayed_ms += 0.5 * step_ms(to);
     return result;
   }
-  // Who stays with most of what it needs; the others have nothing of it, joiners and spares included.
+  // Which slots stay, with most of what they need; all others, joiners and spares too, have nothing of it.
   const auto& target = cut_of(to.depth);
   std::vector<std::uint32_t> free(left.begin(), left.end());
   std::vector<std::uint32_t> wanted(to.depth, to.width);

@@ -66,7 +66,7 @@ struct realistic_options {
   bool announced = false;      ///< losses come with enough notice: the old generation stops by itself, and those who
                                ///< leave still send what they hold
   std::uint32_t devices = 1;   ///< per instance
-  std::uint32_t keepers = 1;   ///< who send what no worker holds any more
+  std::uint32_t keepers = 1;   ///< that send what no worker holds any more
   double keeper_lag_steps = 5; ///< mean number of steps computed again if a stage lost all replicas, or after waiting
   double keeper_every = 10;    ///< steps between snapshots to the keepers
   double copy_bytes_per_ms = 2e6; ///< within a rank's memory, that is taken for it
@@ -97,7 +97,7 @@ public:
   change_cost move(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost);
   change_cost start(const shape& to, bool beginning);
 
-  /// The cost if exactly so many replicas of each stage of `from` are left.
+  /// The cost if exactly `left` replicas of each stage of `from` are left.
   change_cost given(const shape& from, const shape& to, std::span<const std::uint32_t> left);
 
 private:

@@ -81,7 +81,7 @@ public:
   /// `estimates` unchanged where there are none at all.
   std::vector<layer_cost> costs(std::span<const layer_cost> estimates) const;
 
-  /// See platform_cost: the processor time that layers took with so many ranks side by side, over that with the fewest.
+  /// See platform_cost: by ranks side by side, the processor time that layers took over that with the fewest ranks.
   std::vector<double> crowding() const;
 
   /// The same, of one configuration, with the passes on waking that there were in the means.
@@ -128,7 +128,7 @@ private:
   std::map<shape, visit> visits_;
   using all_layers = std::map<std::uint32_t, layer_means>;
 
-  /// Crowding with so many side by side.
+  /// Crowding with `side_by_side` ranks side by side.
   double crowding_of(std::uint32_t side_by_side) const;
 
   std::map<std::uint32_t, all_layers> layers_; ///< by ranks side by side

@@ -14,7 +14,7 @@ namespace {
 // One stage of the busiest pipeline: what its passes take.
 struct stage_cost {
   pass_times awake = {};
-  pass_times waking = {};  // so much more
+  pass_times waking = {};  // what they take more
   double messages_ms = 0;  // in either pass of a micro-batch
   double wire_ms = 0;      // of an output to the next stage, or of its gradient back
   std::uint32_t ahead = 0; // forward passes before its first backward pass is due, that one's own not counted

@@ -30,7 +30,7 @@ struct platform_cost {
   double wire_ms(double bytes) const { return bytes / bytes_per_ms; }
   double processing_ms(double bytes) const { return message_ms + message_ms_per_byte * bytes; } ///< at either end
   double crowding_of(std::uint32_t slots) const;
-  /// Of so many that compute, those that share a machine; no fewer, as placement does not spread them.
+  /// How many of `slots` that compute share a machine; no fewer, as placement does not spread them.
   std::uint32_t side_by_side(std::uint32_t slots) const;
 };
 

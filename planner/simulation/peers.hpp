@@ -54,7 +54,7 @@ struct peer_outcome {
   std::vector<peer_progress> progress; ///< in order of time
 };
 
-/// A node works from peer_node_start_ms after it joined; who joins while training goes on waits for the next
+/// A node works from peer_node_start_ms after it joined. A node that joins while training goes on waits for the next
 /// regrouping, which only a loss starts (Bamboo: also a step's end). Ends with the trace. Nothing is trained where the
 /// system has no figures.
 peer_outcome replay_peer(peer_kind kind, const peer_model& model, std::span<const trace_event> trace,

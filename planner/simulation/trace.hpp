@@ -1,6 +1,6 @@
 #pragma once
 
-// Traces of availability: who was there when. Two formats, told apart by the first line's number of fields:
+// Traces of availability: which nodes were there when. Two formats, told apart by the first line's number of fields:
 //   events  "milliseconds,add|remove,node[,notice_ms]", sorted by time
 //   counts  "seconds,count", sorted by time
 // Empty lines and lines that start with '#' are skipped. Anything else is a parse_error that names the line.

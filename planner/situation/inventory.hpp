@@ -72,7 +72,7 @@ struct step_decision {
 step_decision decide_open_step(const placement& of, generation g, std::uint64_t base,
                                const std::vector<rank_report>& reports, const std::vector<kept>& keepers);
 
-/// The newest valid version of which each of the `layers` layers has so many holders; (0, 0) if there is none.
+/// The newest valid version of which `copies` holders have each of the `layers` layers; (0, 0) if there is none.
 version newest_complete(const commit_chain& chain, std::uint32_t layers, const std::vector<holder>& holders,
                         std::uint32_t copies = 1);
 

@@ -20,7 +20,7 @@ public:
     std::ranges::stable_sort(by_size_, std::ranges::greater{}, [&](auto layer) { return bytes_[layer]; });
   }
 
-  /// The next copy of every layer that has `copies` already, to who holds it or, `anywhere`, to whoever has room.
+  /// Gives the next copy of every layer that has `copies` already to a keeper that holds it, or `anywhere` with room.
   void give(std::uint32_t copies, bool anywhere) {
     for (const auto layer : by_size_) {
       if (copies_[layer] != copies)

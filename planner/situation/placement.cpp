@@ -69,7 +69,7 @@ public:
 private:
   static constexpr auto nobody = UINT32_MAX;
 
-  // Who holds what at the version wanted; keepers count only for what no worker holds.
+  // The holders of each layer at the version wanted; keepers count only for what no worker holds.
   void find_holders() {
     const auto layers = static_cast<std::uint32_t>(layer_bytes_.size());
     holds_.assign(candidates_.size(), std::vector<bool>(layers, false));
@@ -95,7 +95,7 @@ private:
       }
   }
 
-  // Whose place each rank is: who may stay where it was does; the others take what is left, by age.
+  // Gives each rank a slot. Slots that may stay where they were do; the others take what is left, by age.
   void assign_places() {
     for (std::uint32_t i = 0; i < candidates_.size(); ++i)
       if (!candidates_[i]->keeper && !candidates_[i]->leaving)
@@ -199,7 +199,7 @@ private:
       sender_balance(demands_, layer_bytes_, load).improve();
   }
 
-  // Ranks come first, then who only sends, by age.
+  // Ranks come first, then those that only send, by age.
   void number_participants() {
     auto& participants = plan_.target.participants;
     std::map<std::uint32_t, std::uint32_t> number_of;

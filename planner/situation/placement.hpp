@@ -1,7 +1,7 @@
 #pragma once
 
-// From (D, P) and who holds what to who computes what and which shards move (HOW_IT_WORKS.md, "Changing generation").
-// Pure.
+// Given (D, P) and what every slot holds: which slot computes what, and which shards move (HOW_IT_WORKS.md, "Changing
+// generation"). Pure.
 
 #include "planner/situation/inventory.hpp"
 
@@ -12,8 +12,8 @@
 
 namespace parcae {
 
-/// Splits layers into `depth` consecutive non-empty stages so that the slowest stage is as fast as can be; among those
-/// the one whose earlier stages are smallest. Returns depth + 1 boundaries. Requires 1 ≤ depth ≤ layer_ms.size().
+/// Splits layers into `depth` consecutive stages, none empty, so that the slowest stage is as fast as it can be; among
+/// such splits the one with the smallest earlier stages. Returns depth + 1 boundaries. Requires 1 ≤ depth ≤ layers.
 std::vector<std::uint32_t> partition_layers(std::span<const double> layer_ms, std::uint32_t depth);
 
 /// A slot that may be given work, or only be asked for its shards.
@@ -39,7 +39,7 @@ struct change_plan {
 };
 
 /// Places D × P on the candidates at version `at` and plans the moves. Assignment minimises bytes to move; ties prefer
-/// who had the same place in `before`, then older candidates. Sources are spread so that the busiest sender carries
+/// slots with the same place in `before`, then older candidates. Sources are spread so that the busiest sender carries
 /// least; candidates that leave come first as sources when loads are equal; a layer that only keepers hold comes from
 /// them. `layer_bytes` is the state size of each layer. Requires at least D·P candidates that are neither keepers nor
 /// leaving, and (for at ≠ (0,0)) every layer held by some candidate at version `at`.

@@ -84,7 +84,7 @@ bool sender_balance::is_better(const std::vector<std::size_t>& by, std::uint32_t
   return given > 0;
 }
 
-// Returns who sent it before.
+// Returns the sender before.
 std::uint32_t sender_balance::hand_over(std::size_t i, std::uint32_t to) {
   const auto giver = std::exchange(demands_[i].source, to);
   const auto bytes = layer_bytes_[demands_[i].layer];

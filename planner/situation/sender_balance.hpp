@@ -8,7 +8,7 @@
 
 namespace parcae {
 
-/// A layer that one destination needs, and who could send it.
+/// A layer that one destination needs, and the candidates that could send it.
 struct demand {
   std::uint32_t layer;
   std::uint32_t destination;                  ///< rank

@@ -39,10 +39,10 @@ struct candidate_class {
 };
 
 /// The cheapest way to give each stage `width` candidates: successive shortest augmenting paths with potentials, as
-/// Kuhn–Munkres, but with what is alike taken together. A stage's places cost the same (who had one of them keeps it),
-/// so a path only goes from stage to stage, over the classes that are placed there; age does not depend on the stage,
-/// so of a class the oldest are taken, and it only counts at a path's end. O(places · stages · (stages + classes))
-/// instead of O(places² · candidates), and far less where most stay.
+/// Kuhn–Munkres, but what is alike is taken together. The places of a stage cost the same (a slot that had one keeps
+/// it), so a path goes from stage to stage, over the classes that are placed there. Age does not depend on the stage,
+/// so the oldest of a class are taken, and age counts only at a path's end. O(places · stages · (stages + classes))
+/// instead of O(places² · candidates), and far less where most slots stay.
 class stage_assignment {
 public:
   /// The result is in `classes`, which must outlive this, as `placed` and `taken`.

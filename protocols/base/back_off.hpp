@@ -12,7 +12,7 @@ struct back_off {
   std::chrono::milliseconds first;
   std::chrono::milliseconds longest; ///< not shorter than the first
 
-  /// After so many failures in a row: none after none.
+  /// The pause after that many failures in a row; none after none.
   constexpr std::chrono::milliseconds after(unsigned failures) const {
     auto result = failures == 0 ? std::chrono::milliseconds(0) : first;
     for (; failures > 1 && result < longest; --failures)

@@ -1,6 +1,6 @@
 #pragma once
 
-// How a process that crashed says so: whoever is told can tell it from a failure that it lived on with.
+// How a process that crashed says so: a reader can tell it from a failure that the process survived.
 
 #include <string_view>
 

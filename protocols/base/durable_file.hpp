@@ -10,17 +10,17 @@
 
 namespace parcae {
 
-/// Who may read it, and the folders that are made for it.
+/// Who may read the file, and the folders that are made for it.
 enum class file_access {
   by_umask, ///< as the process makes files
-  private_, ///< who runs this process, alone
+  private_, ///< for this process's user alone
 };
 
 /// With those above it that are missing. Throws std::system_error.
 void make_folders(const std::filesystem::path& folder, file_access access);
 
-/// Written beside its name, and renamed when it is complete and on disk. Of several who write the same file, also in
-/// other processes, the last to publish is there, whole. All methods throw std::system_error with one line that names
+/// Written beside its name, and renamed when it is complete and on disk. If several write the same file, also in other
+/// processes, the last one published is there, whole. All methods throw std::system_error with one line that names
 /// the file. Not thread-safe.
 class durable_file {
 public:

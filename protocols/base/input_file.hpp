@@ -1,6 +1,6 @@
 #pragma once
 
-// How files from elsewhere are opened: one that is none (a FIFO without a writer, a device) must not hold anybody up.
+// How files from elsewhere are opened: what is no file (a FIFO without a writer, a device) must not hold anybody up.
 
 #include <cstddef>
 #include <cstdint>
@@ -55,7 +55,7 @@ private:
 /// The whole file. Throws input_error, also if it has more bytes than `most`. Memory grows with what is there.
 std::string contents_of(const std::filesystem::path& path, std::uint64_t most);
 
-/// Throws input_error if there are folders and a path, links resolved, is below none. It may name what is not there.
+/// Throws input_error if there are folders and the path, links resolved, is below none. It need not be there.
 void require_within(const std::filesystem::path& path, const std::vector<std::filesystem::path>& folders);
 
 } // namespace parcae

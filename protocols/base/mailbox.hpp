@@ -59,7 +59,7 @@ public:
     return !queue_.empty() && predicate(queue_.front());
   }
 
-  /// From now on nothing is taken and nothing put. What there is stays: who closes may be none who can destroy it.
+  /// From now on nothing is taken and nothing put. What there is stays: this thread may not be one to destroy it.
   void close() {
     const lock held(mutex_);
     closed_ = true;

@@ -11,7 +11,7 @@ namespace parcae {
 
 namespace {
 
-/// At most so many digits behind the point, and no zeros at the end of them.
+/// With at most that many digits behind the point, and no zeros at the end of them.
 std::string trimmed(double x, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, x);

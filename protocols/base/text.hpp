@@ -11,7 +11,7 @@
 
 namespace parcae {
 
-/// The beginning of a UTF-8 text, at most so many bytes, without half a character at the end.
+/// The beginning of a UTF-8 text, `most_bytes` at most, without half a character at the end.
 inline std::string_view clipped(std::string_view text, std::size_t most_bytes) {
   if (text.size() <= most_bytes)
     return text;

@@ -311,7 +311,7 @@ struct JobStatus {
   dataWaitFor @54 :Text;     # that rank's slot and the file; empty: none waited
   copies @55 :UInt32;        # keepers that hold each layer, at least
   copiesProblem @56 :Text;   # why there are less than the job asks for; empty: there are not
-  copiedSteps @57 :UInt64;   # the version of which there are so many
+  copiedSteps @57 :UInt64;   # the version of which there are that many copies
   transport :group {         # what moves tensors between its slots
     by @58 :Text;            # tcp, nccl; empty: nobody has said
     device @59 :Text;        # what computes, for people

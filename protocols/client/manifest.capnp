@@ -21,6 +21,6 @@ struct Manifest {
   specification @6 :Client.JobSpecification;
   dataDigest @7 :Text;       # of the data it was trained on
   tensors @8 :Text;          # name of the safetensors file, in the same folder
-  modelLayers @9 :UInt32;    # so many make the checkpoint complete
+  modelLayers @9 :UInt32;    # how many make the checkpoint complete
   layers @10 :List(StoredLayer);
 }

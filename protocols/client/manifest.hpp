@@ -28,7 +28,7 @@ struct checkpoint_manifest {
   job_specification specification;
   std::string data_digest;
   std::string tensors;            ///< name of the safetensors file, in the same folder
-  std::uint32_t model_layers = 0; ///< so many make the checkpoint complete
+  std::uint32_t model_layers = 0; ///< how many make the checkpoint complete
   std::vector<stored_layer> layers;
 };
 

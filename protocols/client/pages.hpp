@@ -9,7 +9,7 @@
 
 namespace parcae {
 
-/// Of all that there is (jobs by number, instances by name and life) what was asked for and fits into so many bytes. A
+/// Of all that there is (jobs by number, instances by name and life) what was asked for and fits into `limit` bytes. A
 /// job that does not fit by itself is told without its details.
 status_reply page_of(status_reply all, const status_request& asked, std::size_t limit = client_message_limit_bytes);
 

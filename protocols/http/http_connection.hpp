@@ -20,7 +20,7 @@ namespace parcae {
 using http_trust = std::shared_ptr<boost::asio::ssl::context>;
 
 /// The system's authorities, or those in a PEM file; `identity`, another with a certificate and its key, for servers
-/// that ask who asks. TLS 1.2 or newer. Throws std::runtime_error: a file cannot be read.
+/// that want one. TLS 1.2 or newer. Throws std::runtime_error: a file cannot be read.
 http_trust make_http_trust(const std::filesystem::path& authorities = {}, const std::filesystem::path& identity = {});
 
 /// Dials when it is asked something, and stays connected as long as the server likes. Over TLS if the server says so;

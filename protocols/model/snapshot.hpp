@@ -11,11 +11,11 @@
 
 namespace parcae {
 
-/// At most so many parts has a shard.
+/// The most parts that a shard has.
 inline constexpr std::size_t most_parts = 8;
 
-/// One part of a layer's state on the wire and in a keeper: its flat buffers in the order parameters, first moment,
-/// second moment, buffers. How many there are depends on the optimizer; all are given by their sizes.
+/// A layer's state on the wire and in a keeper: its flat buffers in the order parameters, moments, buffers, course of
+/// validation. How many there are depends on the job; all are given by their sizes.
 struct shard_bytes {
   std::uint32_t layer = 0;
   version at;

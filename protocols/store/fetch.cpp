@@ -192,7 +192,7 @@ fs::path fetch_folder() {
     return x / "parcae/fetched";
   if (const auto x = text("HOME"); !x.empty())
     return x / ".cache/parcae/fetched";
-  // Not below /tmp: whoever is first there could put in what jobs then train on.
+  // Not below /tmp: a process that is there first could put in what jobs then train on.
   throw store_error(store_trouble::unreachable, "there is no folder for copies of what jobs name by URL: set "
                                                 "PARCAE_CACHE to one of this user's own, or HOME");
 }

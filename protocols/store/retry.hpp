@@ -7,7 +7,7 @@
 
 namespace parcae {
 
-/// For a request or an answer with so many bytes.
+/// For a request or an answer of `bytes` bytes.
 http_limits limits_of(const store_pace& pace, std::uint64_t bytes);
 
 /// The pause behind attempt number `attempt` (the first is 1), drawn from zero to its most ("full jitter", M. Brooker,

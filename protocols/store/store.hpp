@@ -40,7 +40,7 @@ public:
   virtual std::uint64_t size() const = 0;
   /// What its server says changes with it (ETag); empty: nothing.
   virtual std::string tag() const { return {}; }
-  /// Fills `to` from so many bytes behind the object's beginning; all of it must be there.
+  /// Fills `to` with what begins at byte `from` of the object; all of it must be there.
   virtual void read(std::uint64_t from, std::span<std::byte> to) = 0;
 };
 
@@ -56,7 +56,7 @@ public:
 struct stored_object {
   std::string name; ///< below the place
   std::uint64_t bytes = 0;
-  std::chrono::system_clock::time_point written{}; ///< by the clock of who keeps it
+  std::chrono::system_clock::time_point written{}; ///< by the store's clock
 };
 
 /// What is directly below a place.
@@ -80,11 +80,11 @@ public:
   /// Throws store_error.
   virtual std::unique_ptr<object_reader> open(const std::string& name) const = 0;
 
-  /// What has that name is replaced when this one is published. It will have so many bytes. Throws as object_writer.
+  /// What has that name is replaced when this one is published, which will have `bytes`. Throws as object_writer.
   virtual std::unique_ptr<object_writer> create(const std::string& name, std::uint64_t bytes) = 0;
 
-  /// A small object, whole, unless that name is taken. Of all who try, one is told true; so is who wrote just these
-  /// bytes before. Throws as object_writer.
+  /// Puts a small object there, whole, unless that name is taken. Of all callers one is told true, and so is a caller
+  /// whose bytes are there already. Throws as object_writer.
   virtual bool put_if_absent(const std::string& name, std::span<const std::byte> bytes) = 0;
 
   /// Whether the object has just these bytes. Throws store_error, also if there is none.

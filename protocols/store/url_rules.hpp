@@ -11,7 +11,7 @@ namespace parcae {
 /// Whether a URL is one of `places`, or below one: "https://HOST/PATH", "s3://BUCKET", or a whole scheme, such as
 /// "http://". None: a person asks for himself, and may ask anybody. A path may not lead out of where it seems to be (a
 /// part that is .., also encoded). Throws store_error if it is not allowed. Returns whether it was for its host's sake:
-/// then that may be this machine, or on its link, whose services (a cloud's credentials, say) trust whoever asks.
+/// then that may be this machine, or on its link, whose services (a cloud's credentials, say) trust everybody.
 bool require_allowed(const std::string& url, const std::vector<std::filesystem::path>& places);
 
 } // namespace parcae

@@ -1,9 +1,9 @@
 #pragma once
 
-// A cluster's private certificate authority: a folder, for who sets the cluster up. Nothing of it but the bundles and
+// A cluster's private certificate authority: a folder, for setting the cluster up. Nothing of it but the bundles and
 // the list of revocations belongs on the machines of the cluster.
 //
-//   authority.pem, authority.key   its certificate and key: who has the key, owns the cluster
+//   authority.pem, authority.key   its certificate and key: to have the key is to own the cluster
 //   issued                         a line for each certificate: serial, role, name (of a fleet NAME-*), end
 //   revoked.pem                    the list of revocations, signed: goes beside the bundles
 //   NAME.pem                       a bundle: a process's key, its certificate, and the authority's certificate

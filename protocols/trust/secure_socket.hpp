@@ -50,7 +50,7 @@ public:
   bool write_now(std::span<const std::byte> bytes);
 
   /// The other side gets what was written, and then the end. Frames say how long they are: TLS needs no goodbye of its
-  /// own, and whoever can cut the connection needs no lie.
+  /// own, and an attacker who can cut the connection needs no lie.
   void say_goodbye();
   /// At once; whatever is under way fails. For good.
   void close();
@@ -63,7 +63,7 @@ public:
   bool is_tls() const { return tls_ != nullptr; }
   void widen(); ///< see tls_session
 
-  /// The TLS on it, null if it is plain, for who goes on with the descriptor; this here is then of no further use.
+  /// The TLS on it, null if it is plain, for use with the descriptor; this object is then of no further use.
   std::unique_ptr<tls_session> release_tls() { return std::move(tls_); }
 
   boost::asio::ip::tcp::socket socket;

@@ -1,7 +1,7 @@
 #pragma once
 
-// TLS on a socket that others wait on: whoever has time moves its bytes, with calls that take what recvmsg and sendmsg
-// take, return what these return, and never block.
+// TLS on a socket that others wait on. Any thread that has time moves its bytes, with calls that take what recvmsg and
+// sendmsg take, return what these return, and never block.
 
 #include "protocols/trust/credentials.hpp"
 
@@ -21,9 +21,9 @@ namespace parcae {
 /// One call at a time. The descriptor is its owner's, and must be open whenever one is made.
 class tls_session {
 public:
-  /// At most so much is sealed before it is sent.
+  /// The most that is sealed before it is sent.
   static constexpr std::size_t batch_bytes = 128 * 1024;
-  /// Keys are replaced after so many bytes: AES-GCM is good for 2^24.5 records (RFC 8446, 5.5), of 16 KiB at most.
+  /// After how many bytes keys are replaced: AES-GCM is good for 2^24.5 records (RFC 8446, 5.5), of 16 KiB at most.
   static constexpr std::uint64_t key_bytes = std::uint64_t{64} << 30;
 
   tls_session(std::shared_ptr<const credentials> own, int descriptor, link_side here,

@@ -46,7 +46,7 @@ struct takes_each<std::variant<Ts...>, First...> {
 /// conductor checks the generation.
 using report_sink = takes_each<report, slot_id>::type;
 
-/// One device of an instance (GPU actor), or a keeper (KEEPER actor). Each command of choreography.hpp is one message
+/// One slot of an instance, a worker's or a keeper's (GPU actor). Each command of choreography.hpp is one message
 /// (addressee, command); no reply but the report that choreography.hpp names; may be repeated; the executor checks the
 /// generation. Commands for another slot, another life of it, or another job than the one attached are ignored.
 using slot_actor = takes_each<command, addressee>::type::extend<

@@ -33,7 +33,7 @@ std::string_view to_string(parcae_error x);
 /// The error with that name.
 std::optional<parcae_error> parse_parcae_error(std::string_view name);
 
-/// What went wrong, for whoever asked.
+/// What went wrong, for the one that asked.
 struct detailed_error {
   parcae_error code;
   std::string details;

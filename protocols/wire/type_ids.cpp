@@ -16,7 +16,7 @@ void add_message_types(caf::actor_system_config& config) {
 
 namespace {
 
-// CAF's own errors, in words for people. What has none is an error in this program: its numbers are for who repairs it.
+// CAF's own errors, in words for people. One without words is an error in this program: its numbers are for repairs.
 std::string text_of(const caf::error& x) {
   // What runtime/link knows of it is more than its code says.
   if ((x == caf::sec::cannot_connect_to_node || x == caf::sec::cannot_open_port) &&

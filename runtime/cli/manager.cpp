@@ -27,7 +27,7 @@ namespace parcae {
 
 namespace {
 
-// That are remembered: a node does not stay away for so many.
+// How many managers are remembered: a node does not stay away for that long.
 constexpr std::ptrdiff_t most_managers = 10'000;
 
 std::uint64_t random_word() {

@@ -35,8 +35,8 @@ std::set<std::string> known_places(const status_reply* known);
 /// By job, the newest first. Throws store_error.
 std::vector<stored> stored_below(const store_ptr& place);
 
-/// Those with these names, of a checkpoint or of all of a job; with `keep` all of each job but its newest so many that
-/// are usable (0: none). Of a job that has not ended, or was started from it, none. Throws checkpoint_error if a name
+/// Those with these names, of a checkpoint or of all of a job; with `keep` all of each job but its newest `keep` usable
+/// ones (0: none). Of a job that has not ended, or was started from it, none. Throws checkpoint_error if a name
 /// is of none, or of one that such a job needs.
 std::vector<stored> to_be_removed(const std::vector<stored>& all, const std::vector<std::string>& names,
                                   std::size_t keep, const status_reply& known);

@@ -1,4 +1,4 @@
-// `parcae submit`: a job file, changes to it, the checkpoint it goes on from; what is said to who submits.
+// `parcae submit`: a job file, changes to it, the checkpoint it goes on from; what the user is told.
 
 #include "gpu/checkpoint/checkpoint.hpp"
 #include "protocols/base/printable.hpp"

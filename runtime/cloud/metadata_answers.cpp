@@ -19,7 +19,7 @@ namespace {
 namespace json = boost::json;
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds reserve = 1s;   // who leaves at the last moment must be gone before the machine
+constexpr std::chrono::milliseconds reserve = 1s;   // a node that leaves at the last moment is gone before the machine
 constexpr std::chrono::milliseconds when_past = 5s; // for a time that is over although the machine still runs
 constexpr std::chrono::milliseconds shortest_rule = 30s; // what GCP and Azure give at least
 constexpr std::chrono::seconds odd_clock = 10s;          // between two clocks, that people should know of

@@ -44,8 +44,8 @@ public:
   /// Ends within milliseconds, in the midst of a question too.
   ~notice_poller();
 
-  /// Nothing on this machine needs the time of the notice any more: it may be taken. Told to who wants to know (Azure);
-  /// returns within the limit, whatever comes of it. From any thread.
+  /// Nothing on this machine needs the time of the notice any more: it may be taken. The cloud is told, if it asks for
+  /// that (Azure). Returns within the limit, whatever comes of it. From any thread.
   void acknowledge(std::chrono::milliseconds limit);
 
 private:

@@ -2,12 +2,12 @@
 
 // When a metadata server is asked what, and what follows from its answers. Pure: no network, no clock.
 //
-//   topic                            asked                                             before it
-//   aws_action                       each second                                       aws_token, again before it ends
-//   and aws_rebalance                    each 5 s                                          after a 401 gcp_preempted,
-//   gcp_maintenance   at once; then each question is held by the        -
-//                                    server until the value changes, or for 10 s
-//   azure_events                     each second                                       azure_name
+//   aws_action       asked each second; first aws_token, again before that ends, and after a 401
+//   aws_rebalance    each 5 s; first aws_token, likewise
+//   gcp_preempted    at once; then the server holds each question until the value changes, or for 10 s
+//   gcp_maintenance  likewise
+//   azure_events     each second; first azure_name, as events
+//                    are told to all machines of a scale set
 //
 // Topics are asked side by side. After a failure a topic pauses, longer each time, at most 5 s: a notice may be no
 // longer than 30 s.

@@ -41,7 +41,7 @@ job_specification with_overrides(const job_specification& job, const job_overrid
 /// Whether the file (its path may be empty) or the changes have the key, "job.steps". Throws job_file_error.
 bool is_given(std::string_view key, const std::filesystem::path& file, const job_overrides& overrides);
 
-/// Where the schedule begins of a job that goes on after so many steps: another one there, the same where it did.
+/// Where the schedule begins of a job that goes on after `steps` steps: another schedule there, the same where it did.
 std::uint64_t schedule_start(const optimizer_specification& before, const optimizer_specification& now,
                              std::uint64_t steps);
 

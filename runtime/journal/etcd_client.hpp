@@ -24,8 +24,8 @@ struct etcd_place {
   std::vector<address> members; ///< at least one
   std::string prefix;           ///< "/NAME/"
   bool tls = false;
-  std::filesystem::path authority{}; ///< with TLS: who vouches for the members, as make_http_trust has it
-  std::filesystem::path identity{};  ///< with TLS: what is shown to them, likewise
+  std::filesystem::path authority{}; ///< with TLS: of the members' certificates, as make_http_trust has it
+  std::filesystem::path identity{};  ///< with TLS: what this process shows to them, likewise
 };
 
 /// "etcd://HOST:PORT,HOST:PORT,…[/NAME]", or "etcds://…" with TLS; IPv6 addresses in brackets; NAME is "parcae" if it

@@ -1,6 +1,6 @@
 #pragma once
 
-// The manager's journal in etcd, and who may write it: of all managers of a cluster one leads, by a key that goes with
+// The manager's journal in etcd, and which manager may write it: of a cluster's one leads, by a key that goes with
 // its lease. Every write compares that key's revision, so one that no longer leads cannot write, hence cannot do what
 // waits for its journal: decide, activate, cut.
 

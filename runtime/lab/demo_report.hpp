@@ -1,6 +1,6 @@
 #pragma once
 
-// What the demo counts, and the JSON object it ends with (keys: see README.md). Pure.
+// What the demo counts, and the JSON object it ends with (see this folder's README). Pure.
 
 #include "protocols/client/client.hpp"
 

@@ -132,7 +132,7 @@ const configuration_status* measured_row(const job_status& x) {
   return nullptr;
 }
 
-/// Statuses of so many jobs at 1×1, after they trained side by side for a while.
+/// Statuses of jobs at 1×1, after as many of them trained side by side for a while.
 std::vector<job_status> steps_side_by_side(const job_specification& job, const profile_options& options,
                                            std::uint32_t jobs, double* first_step_ms,
                                            const std::vector<std::string>& node_arguments = {}) {

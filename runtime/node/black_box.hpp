@@ -10,7 +10,7 @@
 
 namespace parcae {
 
-/// Memory shared with whoever has its descriptor (memfd_create(2)), also after execve(2).
+/// Memory shared with every process that has its descriptor (memfd_create(2)), also after execve(2).
 class black_box {
 public:
   static constexpr std::size_t most_lines = 24;

@@ -13,7 +13,7 @@
 namespace parcae {
 
 constexpr std::chrono::milliseconds ask_interval{200}; ///< of a command that waits for news
-/// A manager that is away so long does not come back by itself; a machine starts anew in less.
+/// A manager that was away for longer does not come back by itself: a machine starts anew in less.
 constexpr std::chrono::minutes absence_limit{5};
 
 /// The manager cannot be reached or refused a request, or the bundle cannot be used; what() is one line for the user.

@@ -105,7 +105,7 @@ struct patient_stderr::writer {
   std::size_t bytes GUARDED_BY(mutex) = 0;
   std::size_t left_out GUARDED_BY(mutex) = 0; ///< before the first of the lines
   bool writing GUARDED_BY(mutex) = false;
-  bool stuck GUARDED_BY(mutex) = false; ///< nobody read within `patience`: who logs does not wait
+  bool stuck GUARDED_BY(mutex) = false; ///< nobody read within `patience`: logging does not wait
   bool over GUARDED_BY(mutex) = false;
 };
 

@@ -21,11 +21,11 @@ struct liveness_limits {
   std::chrono::milliseconds prepare{60'000};
 };
 
-/// Empty if so many bytes of addresses (`ulimit -v`) do for the threads of a process, each with a stack of so many, on
-/// a machine with so many cores; else one line. CAF does not survive a thread that cannot be made.
+/// Empty if `bytes` of addresses (`ulimit -v`) do for the threads that a process has on a machine with that many cores,
+/// each with a stack of `stack_bytes`; else one line. CAF does not survive a thread that cannot be made.
 std::string problem_of_addresses(std::uint64_t bytes, std::uint64_t stack_bytes, unsigned cores);
 
-/// Empty if the limits are ordered as the design wants, else one line.
+/// Empty if the limits are ordered as they must be, else one line.
 std::string problem_of(const liveness_limits& x);
 
 /// Middleman loaded, message types registered, shared scheduler queue, heartbeats on.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What `parcae simulate` found, as a table, as JSON (interface page) and as a plot. Plain values in, text out.
+// What `parcae simulate` found, as a table, as JSON and as a plot. Plain values in, text out.
 
 #include "planner/cost/profile.hpp"
 #include "planner/simulation/simulator.hpp"
@@ -50,7 +50,7 @@ struct simulation_setting {
 /// Lines for people, with a header.
 std::string to_table(const std::vector<policy_run>& runs);
 
-/// One object as the interface page names it; of several runs an object with the list "runs".
+/// One object; of several runs an object with the list "runs".
 boost::json::object to_json(const simulation_setting& setting, const std::vector<policy_run>& runs);
 
 /// Draws availability with its losses, slots and depth in use, samples, and how far they are behind the ideal, over

@@ -15,21 +15,21 @@ std::string clean(std::string_view text);
 
 std::size_t width_of(std::string_view clean_text);
 
-/// Bytes of the first so many characters.
+/// Bytes of the first `characters` characters.
 std::size_t bytes_of(std::string_view clean_text, std::size_t characters);
 
-/// At most so many columns: "beginn…".
+/// Text of at most `columns` columns: "beginn…".
 std::string clip(std::string text, std::size_t columns);
 
 /// Keeps the end, "…he end": names of machines often differ only there.
 std::string clip_front(std::string text, std::size_t columns);
 
-/// Exactly so many columns: clipped, or with spaces behind.
+/// Text of exactly `columns` columns: clipped, or with spaces behind.
 std::string pad(std::string text, std::size_t columns);
 
 std::string repeat(std::string_view what, std::size_t times);
 
-/// Lines of at most so many columns, broken at spaces where there are some; the last one is clipped.
+/// Lines of at most `columns` columns, broken at spaces where there are some; the last one is clipped.
 std::vector<std::string> wrap(std::string text, std::size_t columns, std::size_t most_lines);
 
 /// One character per value, low to high from ▁ to █; if there are more values than columns, each stands for the mean of

@@ -24,7 +24,7 @@ constexpr std::size_t least_name_columns = 8;
 constexpr std::size_t most_name_columns = 24; // of one among others in a line
 constexpr std::size_t least_events = 4;       // lines kept for events
 constexpr std::size_t most_event_lines = 3;   // of one event
-constexpr std::size_t least_grid = 4;         // lines for which the plan gives way, if the grid has so many
+constexpr std::size_t least_grid = 4;         // lines of the grid for which the plan gives way
 constexpr std::size_t scarce_rows = 20;       // below, what is left after the grid is for events
 constexpr std::size_t ample_rows = 40;        // on a screen so high there is space between parts, and charts are higher
 constexpr std::size_t scale_columns = 22;     // beside a sparkline
@@ -249,7 +249,7 @@ struct cell {
 
   std::size_t width(bool aged) const { return width_of(name) + width_of(rest(aged)); }
 
-  /// Of so many columns at most, if the rest has room: the name is cut.
+  /// At most that wide, if the rest has room: the name is cut.
   std::string text(bool aged, std::size_t columns) const {
     const auto behind = rest(aged);
     const auto used = width_of(behind);

@@ -11,7 +11,7 @@
 
 namespace parcae {
 
-/// What a piece of text means to who looks at it; the terminal makes colours and weights of it.
+/// What a piece of text means to its reader; the terminal makes colours and weights of it.
 enum class look : std::uint8_t {
   plain,
   strong,  ///< titles
