@@ -24,7 +24,7 @@ struct job_manager_config {
   std::deque<fleet_news> past; ///< what happened to the workers so far, oldest first; then of this job
   journal_actor journal;       ///< null: nothing is kept
   known_job known;             ///< what the journal has of the job; empty: it begins
-  std::string processor;       ///< the same
+  std::string processor;       ///< that the journal has of the job's workers; empty: none
   bool own_threads = true;     ///< forecaster and planner compute on threads of their own (not in virtual time)
 };
 

@@ -415,7 +415,7 @@ private:
     if (auto at = meetings_.find(m.key); at != meetings_.end() && at->second.get() == &m)
       meetings_.erase(at);
     if (auto absent = m.first_hopeless_or_missing())
-      return absent; // not who left because of that one
+      return absent; // not those that left because of that one
     // A rank that cannot use connections for notes may have left them already, and trains without.
     const bool may_leave = m.key.what == purpose::order;
     for (std::uint32_t i = 0; i < m.sockets.size(); ++i)
@@ -435,7 +435,7 @@ private:
   port_side side_;                     ///< first, so that it goes last: the others hold sockets of it
   tcp::acceptor acceptor_{side_.io};
   std::uint16_t port_ = 0;
-  std::list<socket_ptr> guests_; ///< who have not said who they are; oldest first
+  std::list<socket_ptr> guests_; ///< that have not said who they are; oldest first
   std::uint64_t next_parked_ = 0;
   std::map<std::uint64_t, parked_guest> parked_;
   std::map<meeting_key, meeting_ptr> meetings_;

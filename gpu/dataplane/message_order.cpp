@@ -70,7 +70,7 @@ std::string message_order::hear(std::uint32_t peer, const order_note& x) {
     if (!leads)
       problem = hear_difference(peer, x);
     break;
-  case order_note::kind::complete: // counted by who gives the groups away
+  case order_note::kind::complete: // counted where the groups are given away
     return {};
   }
   if (!problem.empty())

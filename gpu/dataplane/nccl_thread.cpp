@@ -45,7 +45,7 @@ void nccl_work::enter() {
     pause();
   }
   in_slot_ = true;
-  heed_lost(); // who was lost may have come back late
+  heed_lost(); // a lost one may have come back late
 }
 
 void nccl_work::make() {

@@ -9,7 +9,7 @@ namespace parcae {
 
 namespace {
 
-/// A live peer may compute for minutes, and say nothing for longer; who watches progress aborts.
+/// A live peer may compute for minutes, and say nothing for longer; the watch on progress aborts.
 constexpr std::chrono::hours longest_silence{24 * 365};
 
 bool is_done(const std::shared_ptr<event>& x) {

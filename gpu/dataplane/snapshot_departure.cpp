@@ -96,8 +96,8 @@ void snapshot_departures::run() {
         copies.emplace(on_);
       send_off(x->what, [&](const auto& parts) { return copies_by(*copies, x->written, parts); });
     } catch (const device_error&) {
-      // Who is to write to one of these layers hears of it. Of a snapshot nobody waits for this is the end: the next
-      // work that the device is given fails as well.
+      // The next to write to one of these layers hears of it. A snapshot that nobody waits for just ends: the next work
+      // that the device is given fails as well.
       for (auto& layer : x->what.layers)
         try {
           layer.copied.set_exception(std::current_exception());

@@ -1,8 +1,8 @@
 #pragma once
 
 // The way to GPUs: which are wanted, whether there is a driver, and the plug-in (gpu/cuda) that has all that is linked
-// to CUDA. Torch-free. The plug-in brings LibTorch's CUDA library with it, so it is opened before LibTorch is first
-// called: a backward pass before that disables CUDA for the process.
+// to CUDA. Torch-free. The plug-in brings LibTorch's CUDA library with it, so it is opened before LibTorch computes
+// anything: a backward pass before that disables CUDA for the process.
 
 #include "gpu/device/device.hpp"
 #include "gpu/device/nccl_library.hpp"

@@ -54,7 +54,7 @@ void host_copies::run() {
       broken = std::current_exception();
       if (x)
         (*x)->done.set_exception(broken);
-      // Whoever has pieces under way is told once, with its last one.
+      // A request with pieces under way is told once, with its last piece.
       for (auto& y : std::exchange(under_way_, {}))
         if (y.last_of)
           y.last_of->done.set_exception(broken);

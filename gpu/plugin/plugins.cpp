@@ -130,7 +130,7 @@ json::object json_of(const std::variant<plugin::tokens, plugin::images>& input) 
   return result;
 }
 
-/// What protocols/model/plugin_description reads.
+/// What take_described_plugin (protocols/model) reads.
 json::object description_of(const std::string& name, const plugin::arguments& arguments, const plugin::model& model) {
   constexpr const char* losses[] = {"cross_entropy", "mean_squared_error", "in_last_layer"};
   json::object given;

@@ -8,7 +8,7 @@
 namespace parcae {
 
 // Norms and losses stay on the device until all are computed, and come in one copy: the only time in a step that the
-// host waits for the device's work.
+// host waits for all of the device's work.
 contribution commit_exchange::contribution_of(const stage_sums& sums, std::span<const at::Tensor> losses,
                                               stage_clock& clock) const {
   contribution mine;

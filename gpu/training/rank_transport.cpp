@@ -12,7 +12,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::chrono::hours exchange_limit{1}; ///< the conductor's limit is shorter; see stage_training.cpp
+constexpr std::chrono::hours exchange_limit{1}; ///< the conductor's limit is shorter; see peer_limit
 
 bool wants_nccl(const prepare& what, std::uint32_t self, const nccl_access& nccl) {
   const auto& transport = what.specification.transport;

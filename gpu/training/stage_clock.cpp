@@ -51,7 +51,7 @@ stopwatch::~stopwatch() {
     span_.to = on_->record();
     pass_->spans.push_back(std::move(span_));
   } catch (const std::exception&) {
-    // Whoever uses the device next hears of it.
+    // The next use of the device hears of it.
   }
 }
 

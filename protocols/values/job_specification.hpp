@@ -48,7 +48,7 @@ BOOST_DESCRIBE_STRUCT(model_specification, (),
 /// One of several places that samples come from.
 struct data_source {
   std::string path;         ///< as data_specification::path
-  std::uint32_t weight = 1; ///< samples from here, of as many as all weights come to
+  std::uint32_t weight = 1; ///< how many of each W samples are from here; W is the sum of all weights
 
   friend auto operator<=>(const data_source&, const data_source&) = default;
 };
@@ -65,7 +65,7 @@ struct data_specification {
   std::uint32_t token_bytes = 2;     ///< tokens only: 2 or 4; files of NumPy say it themselves
   std::uint32_t resize = 0;          ///< image_folder only: of the shorter side, before the crop; 0: model.image
   std::string augment = "none";      ///< image_folder only: "none", "crop" or "shift"
-  bool flip = false;                 ///< image_folder only: every other image is mirrored in training
+  bool flip = false;                 ///< image_folder only: in training half of the images, drawn, are mirrored
   std::vector<double> mean{};        ///< of pixels, from 0 to 1, by channel; none: 0.5
   std::vector<double> deviation{};   ///< likewise
 

@@ -13,7 +13,7 @@ namespace parcae {
 /// Each value says whether trying again makes sense.
 enum class parcae_error : std::uint8_t {
   wrong_protocol = 1,  ///< the peer speaks another protocol version; fatal for the process that dialled
-  duplicate_name,      ///< a living instance has that name; fatal for the newcomer
+  duplicate_name,      ///< a living instance has that name; the newcomer may try again until it is free
   lost_incarnation,    ///< that life was declared lost, or is of another manager; come back as a new incarnation, empty
   outdated_manager,    ///< another one knows more than its journal; that one may come back
   malformed_request,   ///< bytes that cannot be decoded, or values out of range; do not repeat

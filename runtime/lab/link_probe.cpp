@@ -97,7 +97,7 @@ struct message_cost {
   double cpu_ms; ///< of sender and receiver, halved
 };
 
-/// Medians of messages to one who has slept for them. Back to back, cores hardly fall asleep, and a message takes
+/// Medians of messages to a thread that slept for them. Back to back, cores hardly fall asleep, and a message takes
 /// half as much.
 message_cost cost_of_messages(pair_of_ends& ends, std::size_t bytes) {
   std::vector<double> latency, sending, receiving;

@@ -172,7 +172,7 @@ std::string listening_host(const node_options& options) {
   return options.manager.bundle.empty() ? "127.0.0.1" : address_towards(options.manager.managers);
 }
 
-/// Before LibTorch is first called: afterwards it would be too late to bring in CUDA. Throws device_error if GPUs were
+/// Before LibTorch computes anything: afterwards it is too late to bring in CUDA. Throws device_error if GPUs were
 /// asked for and cannot be had.
 slot_devices devices_for(const node_options& options) {
   if (options.role == role::keeper)
