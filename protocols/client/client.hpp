@@ -73,7 +73,7 @@ struct cancel_request {
   std::uint64_t job = 0;
 };
 
-/// The newest version that the keepers hold is to be written as a checkpoint, if it is not one already.
+/// Asks for a checkpoint of the newest version that the keepers hold, if there is none yet.
 struct checkpoint_request {
   std::uint64_t job = 0;
 };
@@ -225,9 +225,9 @@ BOOST_DESCRIBE_STRUCT(migration_counts, (), (none, intra_stage, inter_stage, pip
 
 /// How often keepers hold each layer.
 struct copies_status {
-  std::uint32_t copies = 0;       ///< at least
-  std::uint64_t copied_steps = 0; ///< of that version: the newest with as many as asked for, unless that is old
-  std::string copies_problem;     ///< why there are less than the job asks for; empty: there are not
+  std::uint32_t copies = 0;       ///< that each layer has at least
+  std::uint64_t copied_steps = 0; ///< of this version: the newest with as many as asked for, unless that one is old
+  std::string copies_problem;     ///< why there are fewer than the job asks for; empty: there are enough
 
   friend bool operator==(const copies_status&, const copies_status&) = default;
 };
@@ -300,9 +300,9 @@ struct job_status : copies_status, transport_status, origin_status {
   bool detailed = false; ///< else losses, changes, events and decisions are left out
   std::int32_t priority = 0;
   std::int64_t loss_steps = -1; ///< version that `loss` is of; -1: there is no loss yet
-  std::string idle;             ///< why workers are without a place; empty: none is, or there is nothing to say
-  double data_wait_ms = 0;      ///< per step: how long the rank waited for samples that waited longest
-  std::string data_wait_for;    ///< its slot, and the file; empty: none waited
+  std::string idle;             ///< why workers have no place; empty: all have one, or nothing is known
+  double data_wait_ms = 0;      ///< per step: the longest that a rank waited for samples
+  std::string data_wait_for;    ///< that rank's slot, and the file; empty: none waited
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
