@@ -114,7 +114,7 @@ BOOST_DESCRIBE_STRUCT(instance_status, (),
                       (name, incarnation, role, state, slots, host, port, processor, age_ms, expires_in_ms, lost_at_us,
                        warning, slots_needed))
 
-/// One change of generation: change_record of actors/conductor/conductor.hpp with its number. Times in ms from the
+/// One change of generation: change_record of actors/conductor/job_view.hpp with its number. Times in ms from the
 /// start of the change, -1: did not happen.
 struct change_status {
   std::uint64_t number = 0; ///< 0, 1, … within the job
