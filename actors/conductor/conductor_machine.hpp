@@ -1,9 +1,11 @@
 #pragma once
 
-// The inside of class conductor. What happens in which phase is the table in transitions.cpp; here are its conditions,
-// what a row does, and what a phase begins with. Sources: conductor.cpp (events), conductor_phases.cpp (what a phase
-// begins with, and limits), conductor_deeds.cpp (what rows do), conductor_reports.cpp (what executors say),
-// conductor_keepers.cpp (what keepers hold, and put on disk), conductor_end.cpp (the end of the job, or the manager).
+// The inside of class conductor. What happens in which phase is the table: its rows stand by phase, with their
+// conditions and actions and what their phases begin with, in seeking.cpp (recovering, waiting, planning), changing.cpp
+// (preparing, readying, clearing, transferring, activating), training.cpp (running, stopping), ending.cpp (aborting,
+// deciding) and finishing.cpp. The rest knows no phase: conductor.cpp (events, and how the table is run),
+// membership.cpp (who comes, goes, and is excluded), reports.cpp (what is learnt of reports), keepers.cpp (what keepers
+// hold, and put on disk).
 
 #include "actors/conductor/change_log.hpp"
 #include "actors/conductor/checkpoint_ledger.hpp"
@@ -19,11 +21,14 @@
 
 namespace parcae {
 
-/// Of a happening.
-struct cause {
-  std::string why = {};
-  slot_id slot = {}; ///< of whom
-  bool good = false; ///< the job is done
+/// Something that the table may have a row for.
+struct trigger {
+  trigger_kind kind;
+  slot_id slot = {};            ///< of whom
+  std::string why = {};         ///< for people
+  const report* said = nullptr; ///< by that slot, if that is it
+  bool known = false;           ///< of one that comes: this manager had lost it
+  bool good = false;            ///< of the end: the job is done
 };
 
 class conductor::machine final : public conductor {
@@ -31,7 +36,7 @@ public:
   machine(conducted_job job, observer observe);
   std::vector<effect> handle(time_point now, const conductor_event& x) override;
   std::optional<time_point> deadline() const override;
-  standing where() const override { return {stand_.now, generations_.last, course_.steps_done()}; }
+  standing where() const override { return {phase_.now, generations_.last, course_.steps_done()}; }
   job_view view() const override;
   std::vector<effect> last_will() override;
   std::string how_to_go_on() const override { return ledger_.how_to_go_on(); }
@@ -43,140 +48,242 @@ private:
 
   struct row {
     phases from;
-    happening on;
+    trigger_kind on;
     const char* condition; ///< for people; empty: always
-    bool (machine::*holds)(const cause&) const;
-    const char* does;                   ///< for people
-    void (machine::*act)(const cause&); ///< before the next phase begins; may be null
+    bool (machine::*holds)(const trigger&) const;
+    const char* does;                     ///< for people
+    void (machine::*act)(const trigger&); ///< before the next phase begins; may be null
     std::optional<phase> to;
   };
 
-  static const std::vector<row> rows;
-
-  struct stand {
+  struct phase_state {
     phase now = phase::waiting;
     std::set<slot_id> awaited;               ///< whose answer the phase waits for
     std::shared_ptr<const command> question; ///< to them
     std::optional<time_point> limit;         ///< of the phase
   };
 
+  /// What a manager's life means for the job.
+  struct manager_life {
+    std::optional<time_point> ends_at;         ///< the job stops before
+    std::optional<time_point> returning_until; ///< those that a manager before had may still be dialling
+  };
+
   // The table.
 
-  /// Takes the row for it, if there is one.
-  bool happens(happening on, const cause& x = {});
+  static std::vector<row> seeking_rows();
+  static std::vector<row> changing_rows();
+  static std::vector<row> training_rows();
+  static std::vector<row> ending_rows();
+  static std::vector<row> finishing_rows();
+  static std::vector<row> common_rows();
+  static const std::vector<row>& table(); ///< all of these, in order
+  /// Takes the row for it. Null: there is none.
+  const row* happens(const trigger& x);
   void enter(phase to);
+  const phase_facts& facts() const { return facts_of(phase_.now); }
 
-  /// The job's steps, or those after which the present generation ended because validation did not get better. What
-  /// becomes of the version at which one did is evaluated, and ended at, again.
-  std::uint64_t final_steps() const { return early_end_.value_or(job_.specification.steps); }
+  // Conditions that several phases have.
 
-  // Conditions.
+  bool final_is_kept(const trigger& = {}) const { return protection_.newest().steps == final_steps(); }
+  bool final_is_gone(const trigger&) const;
+  bool is_final(const trigger&) const { return generations_.current->stopped_at.steps == final_steps(); }
+  bool no_keeper(const trigger& = {}) const { return !roster_.has_keepers(); }
+  bool had_ended(const trigger& = {}) const { return !chain_.is_open(); }
+  bool has_place(const trigger& x) const { return generations_.has_place(x.slot); }
+  bool of_current(const trigger& x) const { return generations_.is_current(std::get<aborted>(*x.said).current); }
+  bool of_next(const trigger& x) const { return generations_.is_next(std::get<aborted>(*x.said).current); }
+  bool next_is_good(const trigger&) const { return generations_.next && generations_.next->good; }
+  bool ends_before_change(const trigger& x) const;
+  bool is_participant(const trigger& x) const { return ends_before_change(x) && generations_.takes_part(x.slot); }
+  bool only_holder_is_awaited(const trigger& = {}) const;
+  bool some_may_be_dialling() const { return manager_.returning_until && now_ < *manager_.returning_until; }
 
-  bool final_is_kept(const cause& = {}) const { return protection_.newest().steps == final_steps(); }
-  bool final_is_gone(const cause&) const;
-  bool nothing_fits(const cause&) const { return desk_.choice.width == 0; }
-  bool too_few_are_left(const cause&) const;
-  bool newer_may_return(const cause& = {}) const;
-  bool some_may_be_dialling() const { return returning_until_ && now_ < *returning_until_; }
-  bool keepers_may_hold_newer(const cause&) const;
-  bool checkpoint_is_newer(const cause&) const;
-  bool checkpoint_can_be_read(const cause&) const;
-  bool checkpoint_is_lost(const cause&) const;
-  bool change_pays(const cause&) const;
-  bool is_final(const cause&) const { return generations_.current->stopped_at.steps == final_steps(); }
-  bool next_is_good(const cause&) const { return generations_.next && generations_.next->good; }
-  bool all_are_stopped(const cause&) const { return generations_.current->all_stopped(); }
-  bool no_keeper(const cause& = {}) const { return !roster_.has_keepers(); }
-  bool ends_before_change(const cause& x) const;
-  bool is_of_change(const cause& x) const;
-  bool is_participant(const cause& x) const { return ends_before_change(x) && generations_.takes_part(x.slot); }
-  bool is_new_rank(const cause& x) const { return ends_before_change(x) && generations_.next->rank(x.slot); }
-  bool others_take_over(const cause& x) const;
-  bool outlasts_notice(const cause&) const;
-  bool only_holder_is_awaited(const cause& = {}) const;
-  bool keepers_are_to_be_asked(const cause&) const;
-  bool holder_may_be_dialling(const cause&) const;
-  bool nobody_is_awaited(const cause&) const { return stand_.awaited.empty(); }
-  bool had_ended(const cause&) const { return !chain_.is_open(); }
-  bool all_are_here(const cause&) const;
-  bool each_stage_answered(const cause&) const;
+  // Actions that several phases have.
 
-  // What rows do. Those that only change a phase do nothing.
+  void note_answer(const trigger& x) { answered(x.slot); }
+  void note_answer_of_rank(const trigger& x);
+  void note_aborted(const trigger& x);
+  void note_lost(const trigger& x);
+  void take_for_lost(const trigger&);
+  void ask_too(const trigger& x);
+  void plan_because(const trigger& x) { desk_.because(x.why); }
+  void note_prepared(const trigger&) { changes_.mark(&change_record::prepared_ms, now_); }
+  void abort(const trigger& x);
+  void abort_broken(const trigger& x);
+  void end_with_final(const trigger&);
+  void end_for_planning(const trigger&);
+  void say_farewell(const trigger& x);
 
-  void wait_for_anybody(const cause&);
-  void wait_for_fit(const cause&);
-  void wait_for_newer(const cause&);
-  void wait_for_layers(const cause&);
-  void ask_for_newer(const cause&);
-  void read_checkpoint(const cause&);
-  void fail_for_layers(const cause&);
-  std::string missing_layers() const;
-  void look_for_more(const cause& x);
-  void plan_because(const cause& x) { desk_.because(x.why); }
-  void ask_in_time(const cause&);
-  void ask_again(const cause&);
-  void begin_from_held(const cause&);
-  void begin_beside(const cause&);
-  void give_up(const cause& x);
-  void give_up_late(const cause&);
-  void give_up_for_notice(const cause& x);
-  void spoil(const cause&) { generations_.next->good = false; }
-  void clear(const cause& x);
-  void clear_broken(const cause& x);
-  void secure(const cause&);
-  void note_prepared(const cause&) { changes_.mark(&change_record::prepared_ms, now_); }
-  void note_ready(const cause&) { changes_.mark(&change_record::ready_ms, now_); }
-  void note_active(const cause&) { changes_.activate(now_, generations_.last, generations_.current->grid.ranks()); }
-  void end_with_final(const cause&);
-  void end_generation(const cause&);
-  void end_for_planning(const cause&);
-  void abort(const cause& x);
-  void abort_broken(const cause& x);
-  void abort_stuck(const cause&);
-  void abort_unstopped(const cause&);
-  void abort_at_notice(const cause&) { abort({"the step outlasts the notice to those who alone hold a stage"}); }
-  void ask_keepers(const cause&);
-  void await_return(const cause&) { stand_.limit = returning_until_; }
-  void decide_step(const cause&);
-  void settle(const cause&);
-  void decide_as_before(const cause&);
-  void go_on(const cause&);
-  void abort_unheard(const cause&) { abort({return_of_manager}); }
-  void note_lost(const cause& x);
-  void wait_longer(const cause&);
-  void take_for_lost(const cause&);
-  void leave_grid(const cause&) { generations_.on_grid = false; }
-  void check_done(const cause& = {});
-  void check_done_again(const cause&);
-  void stop_for_good(const cause&) { desk_.because(end_of_manager); }
-  void give_up_for_good(const cause&) { give_up({end_of_manager}); }
-  void clear_for_good(const cause&) { clear({end_of_manager}); }
-  void close_without_keeper(const cause&) { say_farewell({closing_text("there is no keeper")}); }
-  void close_waiting(const cause&);
-  void say_farewell(const cause& x);
+  // Seeking: recovering, waiting, planning.
 
-  // What phases begin with.
+  bool nobody_came_before(const trigger&) const { return !phase_.limit; }
+  bool of_ended(const trigger& x) const { return had_ended() && of_current(x); }
+  bool of_none(const trigger& x) const { return std::get<aborted>(*x.said).current == generation{}; }
+  bool may_train(const trigger&) const { return !had_ended(); }
+  bool all_are_here(const trigger&) const;
+  bool each_stage_answered(const trigger& = {}) const;
+  bool rest_is_not_needed(const trigger&) const;
+  bool nobody_is_usable(const trigger&) const { return roster_.usable() == 0; }
+  bool is_reading(const trigger& x) const { return roster_.find(x.slot)->reading && phase_.limit; }
+  bool saving_is_open(const trigger&) const { return protection_.saving() > protection_.newest(); }
+  bool nothing_fits(const trigger&) const { return desk_.choice.width == 0; }
+  bool too_few_are_left(const trigger& = {}) const;
+  bool newer_may_return(const trigger&) const;
+  bool keepers_may_hold_newer(const trigger&) const;
+  bool checkpoint_is_newer(const trigger&) const;
+  bool checkpoint_can_be_read(const trigger&) const;
+  bool checkpoint_is_lost(const trigger&) const;
 
   void begin_waiting();
   void begin_planning();
-  void begin_running(phase from);
-  void begin_stopping();
+
+  void await_ranks(const trigger&) { phase_.limit = now_ + job_.options.return_limit; }
+  void ask_rank(const trigger& x) { send(x.slot, phase_.question); }
+  void wait_less_for_return(const trigger&);
+  void decide_as_before(const trigger&);
+  void go_on(const trigger&);
+  void abort_unheard(const trigger& x) { abort({x.kind, {}, return_of_manager}); }
+  void say_loading(const trigger&) { problem_ = loading_data; }
+  void look_for_more(const trigger& x);
+  void look_again(const trigger&) { plan_soon(desk_.trigger()); }
+  void save_again(const trigger&);
+  void wait_for_reading(const trigger&);
+  void fill_others(const trigger&) { fill_keepers(); }
+  void note_read(const trigger& x);
+  void note_last_read(const trigger& x);
+  void close_waiting(const trigger&);
+  void wait_for_anybody(const trigger&);
+  void wait_for_fit(const trigger&);
+  void wait_for_newer(const trigger&);
+  void ask_for_newer(const trigger&);
+  void read_checkpoint(const trigger&);
+  void fail_for_layers(const trigger& x);
+  void wait_for_layers(const trigger&);
+  std::string missing_layers() const;
+  void begin_from_held(const trigger&);
+  void ask_again(const trigger& = {});
+  /// Nobody is left to train: what those under notice hold, and the keepers do not, goes to the keepers.
+  void save_what_leaves();
+  /// What is needed next may be another checkpoint, and what was read of this one is dropped for newer state.
+  void forget_readings();
+
+  // Changing: preparing, readying, clearing, transferring, activating.
+
+  bool is_another_plan(const trigger& x) const;
+  bool is_new_rank(const trigger& x) const { return ends_before_change(x) && generations_.next->rank(x.slot); }
+  bool is_of_change(const trigger& x) const;
+  bool all_are_stopped(const trigger&) const { return generations_.current->all_stopped(); }
+
+  void begin_preparing();
+  void begin_clearing();
+  void begin_transferring();
   void begin_activating();
+
+  void exclude_for_plan(const trigger& x);
+  void exclude_younger(const trigger& x);
+  void refuse_younger(const trigger& x);
+  void refuse_place(const trigger& x);
+  void give_up(const trigger& x);
+  void give_up_late(const trigger& x);
+  void give_up_for_notice(const trigger& x);
+  void give_up_for_good(const trigger& x) { give_up({x.kind, {}, end_of_manager}); }
+  void clear(const trigger& x);
+  void clear_broken(const trigger& x);
+  void clear_for_good(const trigger& x) { clear({x.kind, {}, end_of_manager}); }
+  void note_delivered(const trigger& x);
+  void note_ready(const trigger& x);
+  void note_all_ready(const trigger&) { changes_.mark(&change_record::ready_ms, now_); }
+  void note_active(const trigger&) { changes_.activate(now_, generations_.last, generations_.current->grid.ranks()); }
+  void abort_next(); ///< g+1, at all its participants
+  /// Plans the change to the planner's choice at version `from`.
+  void plan_next(const version& from);
+
+  // Training: running, stopping.
+
+  bool change_pays(const trigger&) const;
+  bool outlasts_notice(const trigger&) const;
+
+  void begin_running();
+  void begin_stopping();
+
+  /// Whether it is of a newer version than was known.
+  bool learn_steps(const trigger& x);
+  void note_progress(const trigger& x) { learn_steps(x); }
+  void note_progress_in_time(const trigger& x);
+  void watch_progress(const trigger& = {}) { phase_.limit = now_ + progress_limit(); }
+  void release_rest(const trigger& = {});
+  void ask_in_time(const trigger&);
+  void begin_beside(const trigger&);
+  void secure(const trigger&);
+  void spoil(const trigger&) { generations_.next->good = false; }
+  void watch_notices(const trigger& = {});
+  void stop_for_good(const trigger&) { desk_.because(end_of_manager); }
+  void close_without_keeper(const trigger& x);
+  void abort_stuck(const trigger& x);
+  void abort_unstopped(const trigger& x);
+  void abort_at_notice(const trigger& x);
+  void end_generation(const trigger&);
+  /// From one commit to the next, with the evaluation that may be between; it takes no longer than training on as many
+  /// samples.
+  double longest_step_ms() const;
+  milliseconds progress_limit() const;
+  /// When slots under notice that alone hold a stage have just the time left that moving it takes.
+  std::optional<time_point> last_moment_to_move() const;
+  bool can_be_moved() const { return roster_.usable() > 0 || roster_.has_keepers(); }
+  /// While a generation trains: when those under notice have trained as long as they could. Only if there are keepers
+  /// and no change that is about to move the stage away.
+  std::optional<time_point> moment_to_secure() const;
+
+  // Ending: aborting, deciding.
+
+  bool is_of_manager_before(const trigger& x) const { return !x.known; }
+  bool keepers_were_asked(const trigger&) const { return generations_.current->keepers_asked; }
+  bool keepers_are_to_be_asked(const trigger&) const;
+  bool holder_may_be_dialling(const trigger&) const;
+  bool nobody_is_awaited(const trigger&) const { return phase_.awaited.empty(); }
+
+  void begin_aborting();
+  void begin_deciding();
+
+  void ask_last_word(const trigger& x) { send(x.slot, abort_generation{generations_.current->g}); }
+  void wait_less_for_rest(const trigger& x);
+  void wait_longer(const trigger&);
+  void ask_keepers(const trigger&);
+  void await_return(const trigger&) { phase_.limit = manager_.returning_until; }
+  void decide_step(const trigger&);
+  void note_decided(const trigger& x);
+  void settle(const trigger&);
+
+  // Finishing.
+
+  bool others_take_over(const trigger& x) const;
+
   void begin_finishing();
+  void begin_ended() { generations_.on_grid = false; }
+
+  void leave_grid(const trigger&) { generations_.on_grid = false; }
+  void check_done(const trigger& = {});
+  void check_done_again(const trigger&);
+  void tell_of_disk(const trigger& x);
+  /// The job's steps, or those after which the present generation ended because validation did not get better. What
+  /// becomes of the version at which one did is evaluated, and ended at, again.
+  std::uint64_t final_steps() const { return generations_.early_end.value_or(job_.specification.steps); }
+  void say_what_finishing_waits_for();
+  /// The keepers write what they hold; what a step would make of it is worth nothing.
+  void end_not_finite(const std::string& why);
+  /// The next step towards the manager's end, after every event.
+  void close();
+  /// How far the job came, what of it is kept, and how to go on. `problem`: why not all is.
+  std::string closing_text(const std::string& problem) const;
+
+  // What phases ask, and are answered.
+
   /// The phase ends when all of them have answered that are here and not excluded. Who was excluded after it said what
   /// it holds may hold the only copy.
   void ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too = false);
-  /// While recovering: ranks of a generation that trains no more are not long waited for, once each stage has answered.
-  void await_rest();
   /// What keepers last said may be old, and a manager that has just begun may not have heard it.
   void ask_all_keepers(generation about);
-  /// Who comes while the phase waits is waited for as well.
-  void ask_too(const slot_id& id);
-  /// Whether the phase waits for answers to such a command.
-  template <class Command>
-  bool asks() const {
-    return stand_.question && std::holds_alternative<Command>(*stand_.question);
-  }
   /// One answer of the phase is in, or will never come.
   void answered(const slot_id& slot);
 
@@ -184,7 +291,6 @@ private:
 
   void send(const slot_id& to, command what) { send(to, std::make_shared<const command>(std::move(what))); }
   void send(const slot_id& to, std::shared_ptr<const command> what);
-  void abort_next(); ///< g+1, at all its participants
   void log(severity level, std::string text) { effects_.push_back(log_line{level, std::move(text)}); }
   /// `before`: the effects that follow need not wait for it.
   void journal(std::string what, bool before = false) { effects_.push_back(record{memory(), std::move(what), before}); }
@@ -200,7 +306,7 @@ private:
   void on(const plan_chosen& x);
   void on(const plan_wanted& x) { plan_soon(x.why); }
   void on(const checkpoint_wanted&);
-  void on(const cancel_requested& x) { happens(happening::over, {x.why}); }
+  void on(const cancel_requested& x) { happens({trigger_kind::over, {}, x.why}); }
   void on(const manager_ends& x);
   void on(const tick&);
   /// So that a standstill shows that ends just after a limit.
@@ -213,13 +319,12 @@ private:
   /// To a worker: where its snapshots go.
   protect protect_message(const slot_id& of, bool now) const;
   /// To a keeper: generations up to the newest may send snapshots.
-  guard guard_message() const { return {job_.id, snapshot_key_, generations_.newest, job_.specification}; }
-  /// The set of keepers changed: snapshots go to those present, the first at the next commit. What they have not got of
-  /// the newest version comes from the others meanwhile.
-  void protect_all();
-  void fill_keepers();
+  guard guard_message() const { return {job_.id, protection_.key(), generations_.newest, job_.specification}; }
+  release release_for(const slot_id& id) const {
+    return {generations_.current->g, generations_.current->layers_of(id)};
+  }
   /// If this life was lost before, or may have been a manager's that is no more: all that it may still be doing is
-  /// ended, and what it holds is asked for. While recovering, or aborting, a rank is asked what the phase asks.
+  /// ended, and what it holds is asked for; or, if the phase has a row for that, it is asked what that says.
   bool take_back(const slot_id& id, slot_state& slot);
   bool is_recovered() const { return job_.memory.reserved != generation{}; }
   /// A slot is lost, or excluded as if lost.
@@ -230,8 +335,8 @@ private:
   void refuse_new_place(const slot_id& id, const std::string& why);
   /// Asks those whose exclusion is over for their inventory; an answer ends it, no answer begins another.
   void ask_back();
-  /// Without a generation, unless its own is being ended: only asks for the inventory.
   void ask_what_is_held(const slot_id& id);
+  void come_back(const slot_id& id, slot_state& slot);
   /// The job's data, before anything else.
   void ask_to_load(const slot_id& id, slot_state& slot, const char* arrival);
   void cannot_load(const slot_id& from, slot_state& slot, const std::string& why);
@@ -244,90 +349,57 @@ private:
   platform_cost platform() const;
   /// The newest version held of every layer by those who are not excluded, or, `hoping`, may come back.
   version newest_held(bool hoping) const;
-  /// Plans the change to the planner's choice at version `from`.
-  void plan_next(const version& from);
-  std::string trigger() const { return changes_.is_open() ? changes_.trigger() : desk_.trigger(); }
-
-  // Time.
-
-  /// From one commit to the next, with the evaluation that may be between; it takes no longer than training on as many
-  /// samples.
-  double longest_step_ms() const;
-  milliseconds progress_limit() const;
-  void watch_progress() { stand_.limit = now_ + progress_limit(); }
-  /// When slots under notice that alone hold a stage have just the time left that moving it takes.
-  std::optional<time_point> last_moment_to_move() const;
-  /// While stopping, and others could take the stage over or keep it: makes that the limit of the phase, if it is
-  /// earlier. ABORT is sent then.
-  void watch_notices();
-  bool can_be_moved() const { return roster_.usable() > 0 || roster_.has_keepers(); }
-  /// While a generation trains: when those under notice have trained as long as they could. Only if there are keepers
-  /// and no change that is about to move the stage away.
-  std::optional<time_point> moment_to_secure() const;
-  void first_commit();
-  release release_for(const slot_id& id) const {
-    return {generations_.current->g, generations_.current->layers_of(id)};
-  }
+  /// What the change in progress, or the one to be planned, is for.
+  std::string reason() const { return changes_.is_open() ? changes_.trigger() : desk_.trigger(); }
 
   // Keepers.
 
+  /// The set of keepers changed: snapshots go to those present, the first at the next commit. What they have not got of
+  /// the newest version comes from the others meanwhile.
+  void protect_all();
+  void fill_keepers();
   void update_protection();
   void confirm_to(const slot_id& keeper);
   void confirm_to_keepers();
   /// The most steps that can have been committed by now: what was reported, or what can be done in the time that the
   /// generation has had, ten times as fast as the fastest step. Reports may be late, and the manager slow or frozen:
   /// nothing is taken from them but that.
-  std::uint64_t most_steps() const;
+  std::uint64_t max_steps() const;
   /// Keepers that told of more are looked at again.
   void believe_again();
   void keeper_has_news(const slot_id& from);
-  /// Nobody is left to train: what those under notice hold, and the keepers do not, goes to the keepers.
-  void save_what_leaves();
-  void say_what_finishing_waits_for();
   /// If one is due: of what has its copies, unless that is old by now or there is no time.
   void write_checkpoint(bool at_once = false);
-  /// What is needed next may be another checkpoint, and what was read of this one is dropped for newer state.
-  void forget_readings();
   void note_share(const std::optional<checkpoint_ledger::outcome>& x);
 
-  // The end.
+  // Reports: what is learnt of them in any phase; then the table has its say.
 
-  /// The keepers write what they hold; what a step would make of it is worth nothing.
-  void end_not_finite(const std::string& why);
-  /// The next step towards the manager's end, after every event.
-  void close();
-  /// How far the job came, what of it is kept, and how to go on. `problem`: why not all is.
-  std::string closing_text(const std::string& problem) const;
-
-  // Reports.
-
-  void hear(const slot_id& from, slot_state& slot, const loaded& x);
-  void hear(const slot_id& from, slot_state&, const prepared& x);
-  void hear(const slot_id& from, slot_state& slot, const stopped& x);
-  void hear(const slot_id& from, slot_state& slot, const delivered& x);
-  void hear(const slot_id& from, slot_state& slot, const ready& x);
-  void hear(const slot_id& from, slot_state&, const active& x);
-  void hear(const slot_id& from, slot_state& slot, const aborted& x);
-  void hear(const slot_id& from, slot_state& slot, const decided& x);
-  void hear(const slot_id& from, slot_state&, const progress& x);
-  void hear(const slot_id&, slot_state&, const evaluated& x);
-  void hear(const slot_id& from, slot_state& slot, const failed& x);
+  void hear(const slot_id& from, slot_state& slot, const loaded& x, const report& said);
+  void hear(const slot_id& from, slot_state&, const prepared& x, const report& said);
+  void hear(const slot_id& from, slot_state& slot, const stopped& x, const report& said);
+  void hear(const slot_id& from, slot_state& slot, const delivered& x, const report& said);
+  void hear(const slot_id& from, slot_state& slot, const ready& x, const report& said);
+  void hear(const slot_id& from, slot_state&, const active& x, const report& said);
+  void hear(const slot_id& from, slot_state& slot, const aborted& x, const report& said);
+  void hear(const slot_id& from, slot_state& slot, const decided& x, const report& said);
+  void hear(const slot_id& from, slot_state&, const progress& x, const report& said);
+  void hear(const slot_id&, slot_state&, const evaluated& x, const report& said);
+  void hear(const slot_id& from, slot_state& slot, const failed& x, const report& said);
   void hear_unreachable(const slot_id& from, const slot_state& slot, const failed& x, const std::string& why);
-  void hear(const slot_id& from, slot_state& slot, const kept& x);
-  void hear(const slot_id& from, slot_state&, const checkpointed& x);
-  void hear(const slot_id& from, slot_state& slot, const restored& x);
-  void come_back(const slot_id& id, slot_state& slot);
+  void hear(const slot_id& from, slot_state& slot, const kept& x, const report& said);
+  void hear(const slot_id& from, slot_state&, const checkpointed& x, const report& said);
+  void hear(const slot_id& from, slot_state& slot, const restored& x, const report& said);
 
   static constexpr const char* loading_data = "waiting for instances to load the data";
   static constexpr const char* end_of_manager = "the end of the manager";
   static constexpr const char* return_of_manager = "the return of the manager";
 
   const conducted_job job_;
-  const secret_key snapshot_key_ = key_of(job_.secret, "snapshots", {job_.id.value});
   const observer observe_;
   time_point now_;
   std::vector<effect> effects_; ///< of the event being handled
-  stand stand_;
+  phase_state phase_;
+  manager_life manager_;
   roster roster_;
   commit_chain chain_;
   generations generations_;
@@ -336,10 +408,7 @@ private:
   training_course course_;
   protection protection_;
   checkpoint_ledger ledger_;
-  std::optional<std::uint64_t> early_end_;        ///< by steps
   std::string problem_ = "waiting for instances"; ///< why the job waits or failed
-  std::optional<time_point> closing_until_;       ///< the manager ends
-  std::optional<time_point> returning_until_;     ///< those that a manager before had may still be dialling
 };
 
 } // namespace parcae

@@ -34,6 +34,7 @@ struct trained_generation {
   version stopped_at;
   std::map<std::uint32_t, aborted> aborted_ranks;
   bool committed = false;                  ///< its first step
+  bool released = false;                   ///< RELEASE was sent for that
   std::uint64_t skipped = 0;               ///< steps that changed nothing, as far as was told
   std::set<std::uint32_t> answered_stages; ///< of which a rank has answered the ABORT or DECIDE in progress
   bool keepers_asked = false;              ///< what they hold, as a stage has nobody left
@@ -82,6 +83,8 @@ struct generations {
   commit_result ended_by;             ///< how that ended, for DECIDE; without a step: nothing is to be applied
   bool on_grid = false;               ///< its slots, or some of them, are still needed: for status
   version base;                       ///< at which `next` begins; running_version while `current` trains
+  /// Steps after which `current` ended before the job's, because validation did not get better.
+  std::optional<std::uint64_t> early_end;
 
   bool is_current(generation g) const { return current && current->g == g; }
   bool is_next(generation g) const { return next && next->what.next == g; }

@@ -30,36 +30,79 @@ enum class phase : std::uint8_t {
 
 std::string to_string(phase x);
 
-enum class happening : std::uint8_t {
-  due,          ///< it is time to plan
-  nobody,       ///< there is no slot to plan with
-  chosen,       ///< the planner answered
-  all_answered, ///< the last answer that the phase waits for is in
-  all_stopped,  ///< all ranks of g stopped unasked
-  place_lost,   ///< a rank of g was lost, is taken for lost, or failed
-  part_lost,    ///< a participant of g+1, no rank of g, was lost, or is taken for lost
-  lost,         ///< any slot was, and nothing else follows from it
-  broken,       ///< communication failed in g
-  next_broken,  ///< communication failed in g+1
-  refused,      ///< a participant of g+1 cannot prepare
-  late,         ///< the limit of the phase passed
-  notice,       ///< a slot is under notice
-  last_moment,  ///< those under notice who alone hold a stage can train no longer
-  kept,         ///< keepers hold something else
-  closing,      ///< the manager ends; said after each event
-  over,         ///< done, failed or cancelled
+/// What is so in a phase, whatever happens there: that it makes a difference is said here, and in the rows of the
+/// transitions, and nowhere else.
+struct phase_facts {
+  phase of;
+  const char* name;
+  bool trains = false;        ///< g does, and was not told to stop
+  bool is_calm = false;       ///< and no change is under way
+  bool plans_at_once = false; ///< a reason to plan does not wait for the end of a change
+  bool asks_planner = false;  ///< its answer counts
+  bool stands_still = false;  ///< nobody trains, or soon will not: all waits for what has to be in the journal
+  bool is_final = false;      ///< no step is left
+  bool is_over = false;
+};
+
+const phase_facts& facts_of(phase x);
+
+enum class trigger_kind : std::uint8_t {
+  due,            ///< it is time to plan
+  nobody,         ///< there is no slot to plan with
+  chosen,         ///< the planner answered
+  all_answered,   ///< the last answer that the phase waits for is in
+  all_stopped,    ///< all ranks of g stopped unasked
+  place_lost,     ///< a rank of g was lost, is taken for lost, or failed
+  part_lost,      ///< a participant of g+1, no rank of g, was lost, or is taken for lost
+  lost,           ///< any slot was, and nothing else follows from it
+  broken,         ///< communication failed in g
+  next_broken,    ///< communication failed in g+1
+  refused,        ///< a participant of g+1 cannot prepare
+  unreachable,    ///< two participants of g+1 cannot reach each other; of the younger one
+  failed_alive,   ///< a slot failed, and can still answer
+  late,           ///< the limit of the phase passed
+  leaving,        ///< what time slots have left has changed
+  notice,         ///< a slot is under notice
+  last_moment,    ///< those under notice who alone hold a stage can train no longer
+  came,           ///< a slot that this manager does not know, or had lost
+  rank_came,      ///< the same, of a rank of g
+  keeper_came,    ///< any keeper
+  returned,       ///< a slot has a new connection
+  loading,        ///< a worker was told to load the data
+  asked_back,     ///< an exclusion is over, and what the slot holds is to be asked for
+  silent,         ///< a slot that was asked so has not answered
+  says_prepared,  ///< a slot says PREPARED of g+1, and so on
+  says_stopped,   ///< of g
+  says_delivered, ///< of g+1
+  says_ready,     ///< of g+1
+  says_active,    ///< of g
+  says_aborted,   ///< of any generation
+  says_decided,   ///< of g
+  says_progress,  ///< of g
+  says_evaluated, ///< of g
+  says_kept,
+  says_restored, ///< of the checkpoint that is to be read
+  first_commit,  ///< the first step of g was committed, as far as was heard
+  rank_heard,    ///< a rank of g said where it ended
+  keeper_heard,  ///< a keeper said what it holds, for the first time
+  newer_kept,    ///< the newest version that keepers hold whole is another
+  written,       ///< a checkpoint is on disk
+  not_written,   ///< it could not be written
+  kept,          ///< keepers hold something else
+  closing,       ///< the manager ends; said after each event
+  over,          ///< done, failed or cancelled
 };
 
 /// As in "all answers are in".
-std::string to_string(happening x);
+std::string to_string(trigger_kind x);
 
 using phases = enum_set<phase>;
 
-/// One row of the table that the conductor runs: of those for a happening, the first for the present phase whose
+/// One row of the table that the conductor runs: of those for a trigger, the first for the present phase whose
 /// condition holds.
 struct transition {
   phases from;
-  happening on;
+  trigger_kind on;
   std::string condition;   ///< empty: always
   std::string does;        ///< before the next phase begins
   std::optional<phase> to; ///< none: the phase goes on

@@ -123,7 +123,7 @@ std::string protection::problem_of(const version& x, const roster& all) const {
 }
 
 void protection::believe(slot_state& keeper, std::uint64_t most, time_point now) {
-  keeper.held = keeper.told;
+  keeper.held = keeper.reported;
   if (std::erase_if(keeper.held, [&](const auto& x) { return x.at.steps > most; }) > 0 && !doubtful_)
     doubtful_ = now;
 }

@@ -19,7 +19,10 @@ namespace parcae {
 class protection {
 public:
   /// The job must outlive this.
-  explicit protection(const conducted_job& job) : job_(job) {}
+  explicit protection(const conducted_job& job) : job_(job), key_(key_of(job.secret, "snapshots", {job.id.value})) {}
+
+  /// Of the passes with which workers may send snapshots.
+  const secret_key& key() const { return key_; }
 
   /// Chooses which layers each keeper that snapshots go to is to hold: with the newest version held where it is.
   void share(const roster& all);
@@ -78,6 +81,7 @@ private:
   std::string problem_of(const version& x, const roster& all) const;
 
   const conducted_job& job_;
+  const secret_key key_;
   std::vector<keeper_share> shares_;
   std::uint32_t fewest_ = 0; ///< keepers to which a layer goes
   protection_view view_;

@@ -24,9 +24,10 @@ slot_state& roster::join(const slot_id& id) {
 
 void roster::lose(const slot_id& id) {
   const auto it = slots_.find(id);
-  const auto& given = it->second.given; // of what a manager before has prepared the newest may be told to go on
-  if (it->second.keeper || given.prepared != generation{} || given.activated != generation{}) { // else it had nothing
-    lost_lives_.emplace_back(id, given);
+  const auto& commanded = it->second.commanded; // of what a manager before has prepared the newest may be told to go on
+  if (it->second.keeper || commanded.prepared != generation{} ||
+      commanded.activated != generation{}) { // else it had nothing
+    lost_lives_.emplace_back(id, commanded);
     if (lost_lives_.size() > lives_remembered)
       lost_lives_.pop_front();
   }
@@ -34,15 +35,15 @@ void roster::lose(const slot_id& id) {
   leaving_.erase(id);
 }
 
-std::optional<generations_told> roster::come_back(const slot_id& id) {
+std::optional<generations_commanded> roster::come_back(const slot_id& id) {
   const auto known = std::ranges::find(lost_lives_, id, [](const auto& x) { return x.first; });
   if (known == lost_lives_.end())
     return {};
-  auto given = known->second;
-  given.released = {}; // it may not have arrived
-  slots_.at(id).given = given;
+  auto commanded = known->second;
+  commanded.released = {}; // it may not have arrived
+  slots_.at(id).commanded = commanded;
   lost_lives_.erase(known);
-  return given;
+  return commanded;
 }
 
 void roster::leaves(const slot_id& id, time_point expires) {

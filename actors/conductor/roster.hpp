@@ -21,7 +21,7 @@
 namespace parcae {
 
 /// The newest generations that a slot was told to prepare, to compute, and that RELEASE was sent of.
-struct generations_told {
+struct generations_commanded {
   generation prepared;
   generation activated;
   generation released{}; ///< over its present connections
@@ -37,7 +37,7 @@ struct slot_state {
   machine_facts machine;
   std::uint64_t age = 0;              ///< order of arrival
   inventory held;                     ///< as last heard; keepers: as far as it can be true
-  inventory told;                     ///< keepers: as last heard
+  inventory reported;                 ///< keepers: as last heard
   std::optional<time_point> leaving;  ///< when it will be gone
   bool loaded = false;                ///< workers: it has the data
   std::string arrival;                ///< workers: why there is planned once it has
@@ -54,7 +54,7 @@ struct slot_state {
   std::vector<layer_digest> digests;  ///< keepers: of the final version
   bool reading = false;               ///< keepers: RESTORE was sent and not answered
   std::optional<restored> read;       ///< keepers: the answer
-  generations_told given;
+  generations_commanded commanded;
 
   bool usable() const { return !keeper && loaded && !leaving && !excluded && !no_new_place; }
   bool excluded_for_good() const { return excluded == time_point::max(); }
@@ -90,7 +90,7 @@ public:
   void lose(const slot_id& id);
 
   /// What a life that was lost, and is here again, had been told then. Once.
-  std::optional<generations_told> come_back(const slot_id& id);
+  std::optional<generations_commanded> come_back(const slot_id& id);
 
   void leaves(const slot_id& id, time_point expires);
   const std::set<slot_id>& leaving() const { return leaving_; }
@@ -162,7 +162,7 @@ private:
   std::map<slot_id, slot_state> slots_;
   std::set<slot_id> leaving_; ///< under notice
   std::optional<time_point> next_return_;
-  std::deque<std::pair<slot_id, generations_told>> lost_lives_; ///< newest last
+  std::deque<std::pair<slot_id, generations_commanded>> lost_lives_; ///< newest last
   std::uint64_t arrivals_ = 0;
   std::string data_digest_;
   std::optional<std::pair<slot_id, std::string>> whole_digest_; ///< the first one's

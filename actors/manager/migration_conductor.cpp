@@ -82,7 +82,7 @@ void end(conductor_pointer self, bool good, std::string why) {
   if (s.ended)
     return;
   s.ended = true;
-  if (s.machine->where().now != phase::ended) {
+  if (!facts_of(s.machine->where().now).is_over) {
     carry_out_last_will(s);
     why += s.machine->how_to_go_on();
   }
@@ -185,22 +185,6 @@ void carry_out(conductor_pointer self) {
   }
 }
 
-/// While the job stands still, or is about to, nothing else keeps the journal from what has to be durable.
-bool stands_still(phase x) {
-  switch (x) {
-  case phase::planning:
-  case phase::stopping:
-  case phase::clearing:
-  case phase::aborting:
-  case phase::deciding:
-  case phase::transferring:
-  case phase::activating:
-    return true;
-  default:
-    return false;
-  }
-}
-
 // Writes what the next manager cannot learn anew: how the job went, for people; how far it came, if no rank is left.
 void write_history(conductor_pointer self) {
   auto& s = self->state;
@@ -237,7 +221,7 @@ void keep_history(conductor_pointer self) {
     return;
   if (!kept.due) {
     kept.due = std::max(now + news_pause, kept.at + keep_interval);
-  } else if (*kept.due <= now && (s.writing || stands_still(s.machine->where().now))) {
+  } else if (*kept.due <= now && (s.writing || facts_of(s.machine->where().now).stands_still)) {
     kept.due = now + news_pause;
   } else if (*kept.due <= now) {
     kept.due.reset();

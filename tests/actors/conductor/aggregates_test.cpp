@@ -95,7 +95,7 @@ TEST_F(roster_test, the_next_return_is_the_earliest) {
 
 TEST_F(roster_test, a_life_that_was_lost_comes_back_once_with_what_it_was_told) {
   worker("idle");
-  worker("a").given = {{7}, {6}};
+  worker("a").commanded = {{7}, {6}};
   all.lose(slot_of("idle"));
   all.lose(slot_of("a"));
   worker("idle");
@@ -402,7 +402,7 @@ struct protection_test : testing::Test {
 
 TEST_F(protection_test, a_version_counts_that_is_whole_and_possible) {
   auto& k = join("k");
-  k.told = {{0, {4, {1}}}, {0, {9, {1}}}, {1, {4, {1}}}, {1, {9, {1}}}};
+  k.reported = {{0, {4, {1}}}, {0, {9, {1}}}, {1, {4, {1}}}, {1, {9, {1}}}};
   x.believe(k, 5, start);
   EXPECT_TRUE(x.is_doubtful());
   x.update(all, chain, 5);

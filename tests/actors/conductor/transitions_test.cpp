@@ -9,10 +9,10 @@ namespace parcae {
 namespace {
 
 using enum phase;
-using enum happening;
+using enum trigger_kind;
 
 struct scene {
-  happening on;
+  trigger_kind on;
   std::string condition;
   phase from;
   std::function<void(stage_set&)> play; ///< after it was brought to `from`, if `bring`
@@ -23,7 +23,7 @@ struct scene {
 
 std::vector<scene> scenes() {
   std::vector<scene> all;
-  const auto add = [&](std::initializer_list<phase> from, happening on, std::string condition,
+  const auto add = [&](std::initializer_list<phase> from, trigger_kind on, std::string condition,
                        std::function<void(stage_set&)> play, bool bring = true, std::uint64_t steps = 1000,
                        std::uint64_t checkpoint_every = 0) {
     for (auto x : from)
@@ -135,7 +135,7 @@ std::vector<scene> scenes() {
   };
   add({planning}, chosen, "steps would be given up, and the keepers were not asked", lose_newest, false);
   add({planning}, all_answered, "", lose_newest, false);
-  add({planning}, happening::late, "", late);
+  add({planning}, trigger_kind::late, "", late);
   add({planning}, closing, "", close);
   // preparing, transferring, activating
   add({preparing}, all_answered, "", [](stage_set& s) {
@@ -179,7 +179,7 @@ std::vector<scene> scenes() {
       true, 5);
   add({running, readying, stopping, activating}, place_lost, "", lose("b"));
   add({running, readying, stopping, activating}, broken, "", break_of(0));
-  add({running}, happening::late, "", late);
+  add({running}, trigger_kind::late, "", late);
   const auto notice_to_all = [](stage_set& s) {
     s.d.add("k", true);
     for (const auto* name : {"a", "b"})
@@ -201,7 +201,7 @@ std::vector<scene> scenes() {
   add({readying}, refused, "", [](stage_set& s) {
     s.d.say("c", failed{s.newest_prepare("c").next, failure::computation, 0, "out of memory", {}});
   });
-  add({readying}, happening::late, "", late);
+  add({readying}, trigger_kind::late, "", late);
   add({readying}, notice, "to one with a place in g or g+1, and ends before the limit",
       [](stage_set& s) { s.d.notice("c", 1s); });
   add({readying}, last_moment, "", notice_to_all);
@@ -231,12 +231,12 @@ std::vector<scene> scenes() {
   add({stopping}, part_lost, "", lose("c"));
   add({stopping}, notice, "to a participant of g+1, and ends before the limit",
       [](stage_set& s) { s.d.notice("c", 1s); });
-  add({stopping}, happening::late, "the notice to those who alone hold a stage is over", [](stage_set& s) {
+  add({stopping}, trigger_kind::late, "the notice to those who alone hold a stage is over", [](stage_set& s) {
     for (const auto* name : {"a", "b"})
       s.d.notice(name, 20s);
     s.d.advance(21s);
   });
-  add({stopping}, happening::late, "", late);
+  add({stopping}, trigger_kind::late, "", late);
   // clearing, aborting, deciding
   add({clearing, aborting, deciding}, all_answered, "", [](stage_set& s) {
     const auto g = s.newest_prepare("b").next;
@@ -264,7 +264,7 @@ std::vector<scene> scenes() {
   };
   add({aborting}, all_answered, "a stage has nobody left, and who has it may be dialling", lose_stage_at_return, false);
   add(
-      {aborting}, happening::late, "nobody is awaited but who might have been dialling",
+      {aborting}, trigger_kind::late, "nobody is awaited but who might have been dialling",
       [=](stage_set& s) {
         lose_stage_at_return(s);
         s.late();
@@ -279,22 +279,22 @@ std::vector<scene> scenes() {
   };
   const std::string only_holder = "the only holder of a stage may still answer";
   add(
-      {aborting}, happening::late, only_holder,
+      {aborting}, trigger_kind::late, only_holder,
       [=](stage_set& s) {
         s.keep_back<aborted>();
         only_holders(s);
       },
       false);
   add(
-      {deciding}, happening::late, only_holder,
+      {deciding}, trigger_kind::late, only_holder,
       [=](stage_set& s) {
         s.keep_back<decided>();
         only_holders(s);
       },
       false);
-  add({preparing, transferring, activating, clearing, aborting, deciding}, happening::late, "", late);
+  add({preparing, transferring, activating, clearing, aborting, deciding}, trigger_kind::late, "", late);
   add(
-      {waiting}, happening::late, "",
+      {waiting}, trigger_kind::late, "",
       [](stage_set& s) {
         s.lose_all_but_a_checkpoint();
         s.keep_back<parcae::kept, restored>();
@@ -330,7 +330,7 @@ std::vector<scene> scenes() {
       },
       true, 3);
   add(
-      {finishing}, happening::late, "",
+      {finishing}, trigger_kind::late, "",
       [=](stage_set& s) {
         s.d.kept_silent = true;
         final_is_kept(s);
@@ -368,7 +368,7 @@ std::vector<scene> scenes() {
       },
       false);
   add(
-      {recovering}, happening::late, "g had ended",
+      {recovering}, trigger_kind::late, "g had ended",
       [](stage_set& s) {
         s.bring_to(deciding);
         s.d.silent = {"b"};
@@ -376,7 +376,7 @@ std::vector<scene> scenes() {
         s.late();
       },
       false);
-  add({recovering}, happening::late, "", late);
+  add({recovering}, trigger_kind::late, "", late);
   add({recovering}, place_lost, "a rank of each stage has answered", [](stage_set& s) {
     s.d.silent.erase("a");
     s.d.reconnect("a");
@@ -399,6 +399,179 @@ std::vector<scene> scenes() {
         s.die();
       },
       false);
+  // answers, and what else changes no phase
+  const auto say_failed = [](const char* name, std::uint64_t more, failure kind) {
+    return [=](stage_set& s) { s.d.say(name, failed{{s.d.view().current.value + more}, kind, 0, "threw", {}}); };
+  };
+  const auto say_prepared = [](std::uint64_t more) {
+    return [more](stage_set& s) {
+      const auto plan = s.newest_prepare("b");
+      s.release("b", prepared{plan.next, checksum_of(plan) + more});
+    };
+  };
+  const auto say_aborted = [](stage_set& s) {
+    s.release("b", aborted{s.newest_prepare("b").next, {1, {1}}, no_step, {}, {}});
+  };
+  const auto say_progress = [](stage_set& s) {
+    const auto g = s.d.view().current;
+    s.d.say("b", progress{g, {1, g}, {0, 0}, 100, {}});
+  };
+  const auto first_commit_in = [=](auto... kept_back) { // the first that is heard of it
+    return [=](stage_set& s) {
+      s.two();
+      s.keep_back<decltype(kept_back)...>();
+      s.third();
+      say_progress(s);
+    };
+  };
+  const auto recover = [](stage_set& s) { s.bring_to(recovering); };
+  const auto recover_ended = [](stage_set& s) { // and who is left has answered
+    s.bring_to(deciding);
+    s.d.hold_back = nullptr;
+    s.die();
+  };
+  add({recovering}, came, "nobody came before", recover, false);
+  add({recovering}, rank_came, "", recover, false);
+  add({recovering}, says_active, "g may train", [](stage_set& s) {
+    s.d.silent.erase("a");
+    s.d.reconnect("a");
+  });
+  add({recovering}, says_aborted, "of g, which had ended", recover_ended, false);
+  add({recovering}, rank_heard, "of each stage, and g does not train", recover_ended, false);
+  add(
+      {recovering}, failed_alive, "g had ended",
+      [=](stage_set& s) {
+        s.bring_to(deciding);
+        s.d.silent = {"b"};
+        s.die();
+        say_failed("b", 0, failure::computation)(s);
+      },
+      false);
+  add({waiting}, says_restored, "", read_checkpoint, false, 1000, 4);
+  const auto read_slowly = [](stage_set& s) {
+    s.lose_all_but_a_checkpoint();
+    s.keep_back<parcae::kept, restored>();
+    s.join("k");
+  };
+  add(
+      {waiting}, says_kept, "it reads a checkpoint",
+      [=](stage_set& s) {
+        read_slowly(s);
+        s.d.say("k", parcae::kept{job_id{1}, {}, {}, {}});
+      },
+      false, 1000, 4);
+  add({waiting}, keeper_heard, "", [](stage_set& s) { s.d.add("k", true); });
+  add(
+      {waiting}, newer_kept, "",
+      [](stage_set& s) {
+        s.d.add_keeper_and_worker();
+        s.d.train(4);
+        s.d.lose("a");
+        s.d.hold("k", {});
+      },
+      false);
+  add({waiting}, loading, "no slot can be used", [](stage_set& s) { s.d.add("a"); });
+  add({waiting}, silent, "", [=](stage_set& s) {
+    s.keep_back<loaded, aborted>();
+    s.d.add("a");
+    s.d.say("a", failed{{}, failure::computation, 0, "threw", {}});
+    s.d.advance(10s);
+  });
+  add(
+      {waiting}, returned, "what is saved has not arrived",
+      [](stage_set& s) {
+        s.d.add_keeper_and_worker();
+        s.d.step();
+        s.d.notice("a", 20s);
+        s.d.advance(20s);
+        s.d.reconnect("a");
+      },
+      false);
+  add({planning}, says_aborted, "of no generation", lose_newest, false);
+  add(
+      {planning}, says_restored, "",
+      [=](stage_set& s) {
+        read_slowly(s);
+        s.d.slow_planner = true;
+        s.third();
+        s.d.hold_back = nullptr;
+        s.d.reconnect("k");
+      },
+      false, 1000, 4);
+  add({preparing, readying}, says_prepared, "it understood another plan", say_prepared(1));
+  add({preparing, readying}, says_prepared, "", say_prepared(0));
+  add({preparing, readying}, unreachable, "", [=](stage_set& s) {
+    const auto plan = s.newest_prepare("b");
+    s.d.say("b", failed{plan.next, failure::unreachable, 0, "no route", {}});
+  });
+  add({transferring}, says_delivered, "", [](stage_set& s) { s.release("a", delivered{s.newest_prepare("a").next}); });
+  add({transferring}, says_ready, "", [](stage_set& s) {
+    s.release("a", ready{s.newest_prepare("a").next, {1, {1}}, 0});
+  });
+  add({clearing}, says_aborted, "of g+1", say_aborted);
+  add({clearing}, failed_alive, "", say_failed("b", 1, failure::computation));
+  add({activating}, says_active, "", [](stage_set& s) { s.release("a", active{s.d.view().current}); });
+  add({running, recovering, readying, stopping, aborting, activating, finishing}, says_progress, "", say_progress);
+  add({running}, says_evaluated, "", [](stage_set& s) {
+    evaluated x;
+    x.current = s.d.view().current;
+    s.d.say("a", x);
+  });
+  add({running}, first_commit, "", say_progress);
+  add({readying}, first_commit, "", first_commit_in(prepared{}), false);
+  add({stopping}, first_commit, "", first_commit_in(stopped{}), false);
+  add({stopping}, says_stopped, "", [](stage_set& s) {
+    const auto g = s.d.view().current;
+    s.release("a", stopped{g, {1, g}, {}});
+  });
+  add({stopping}, leaving, "", [](stage_set& s) { s.d.notice("c", 1s); });
+  add({aborting}, says_aborted, "of g", say_aborted);
+  add(
+      {aborting}, rank_heard, "",
+      [=](stage_set& s) { // while another is awaited
+        s.two();
+        s.third();
+        s.keep_back<aborted>();
+        s.d.lose("a");
+        say_aborted(s);
+      },
+      false);
+  add({aborting}, keeper_came, "the keepers were asked", [=](stage_set& s) {
+    s.d.add("k", true);
+    s.d.silent = {"k"};
+    lose_stage(s);
+    s.d.add("l", true);
+  });
+  add(
+      {aborting}, rank_came, "of the manager before",
+      [](stage_set& s) {
+        s.two();
+        s.d.step();
+        s.d.silent = {"a"};
+        std::mt19937_64 random(1);
+        s.d.kill_manager();
+        s.d.lose("b");
+        s.d.restart_manager(random);
+        s.d.advance(6s);
+        s.d.come_back("b");
+      },
+      false);
+  add({aborting}, asked_back, "it is a rank of g", [=](stage_set& s) {
+    say_failed("b", 0, failure::computation)(s);
+    s.d.advance(2s);
+  });
+  add({aborting, deciding}, failed_alive, "", say_failed("b", 0, failure::computation));
+  add({deciding}, says_decided, "", [](stage_set& s) { s.release("b", decided{s.d.view().current, {}}); });
+  add(
+      {finishing}, written, "",
+      [=](stage_set& s) {
+        final_is_kept(s);
+        s.d.disk_problem.clear();
+        s.late();
+      },
+      false, 1);
+  add(
+      {finishing}, not_written, "", [=](stage_set& s) { final_is_kept(s); }, false, 1);
   // any
   add(
       {recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding,
@@ -452,11 +625,11 @@ TEST(transitions, no_row_is_hidden_by_one_before) {
 }
 
 TEST(transitions, are_in_the_readme) {
-  std::ifstream file(PARCAE_SOURCE_DIR "/actors/README.md");
+  std::ifstream file(PARCAE_SOURCE_DIR "/actors/conductor/README.md");
   std::stringstream text;
   text << file.rdbuf();
   const auto table = table_of(conductor::transitions());
-  EXPECT_NE(text.str().find(table), std::string::npos) << "actors/README.md should contain:\n" << table;
+  EXPECT_NE(text.str().find(table), std::string::npos) << "actors/conductor/README.md should contain:\n" << table;
 }
 
 } // namespace

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-// What keepers hold, and put on disk; and how the job is done with that.
+// What keepers hold, and put on disk.
 
 namespace parcae {
-
-using enum phase;
 
 namespace {
 
@@ -16,7 +14,7 @@ constexpr double least_step_ms = 0.02;
 } // namespace
 
 protect conductor::machine::protect_message(const slot_id& of, bool now) const {
-  return {job_.id, protection_.shares(), pass_of(snapshot_key_, of), now};
+  return {job_.id, protection_.shares(), pass_of(protection_.key(), of), now};
 }
 
 void conductor::machine::protect_all() {
@@ -53,7 +51,7 @@ void conductor::machine::confirm_to(const slot_id& keeper) {
   send(keeper, confirm{job_.id, protection_.newest(), safe, std::move(chain), protection_.digests_asked()});
 }
 
-std::uint64_t conductor::machine::most_steps() const {
+std::uint64_t conductor::machine::max_steps() const {
   auto most = course_.steps_done() + 2;
   if (const auto& current = generations_.current) {
     const std::chrono::duration<double, std::milli> time = now_ - current->begun_at;
@@ -67,10 +65,10 @@ void conductor::machine::believe_again() {
   const auto since = *protection_.take_doubt();
   for (auto&& [id, slot] : roster_.keepers()) {
     const auto before = slot.held.size();
-    if (before == slot.told.size())
+    if (before == slot.reported.size())
       continue;
-    protection_.believe(slot, most_steps(), now_);
-    if (slot.held.size() > before && stand_.now != ended)
+    protection_.believe(slot, max_steps(), now_);
+    if (slot.held.size() > before && !facts().is_over)
       keeper_has_news(id);
     if (protection_.is_doubtful() && now_ - since > job_.options.request_limit && protection_.tell_doubt())
       log(severity::warning, to_string(id) + " says that it holds versions that cannot have been committed yet");
@@ -81,32 +79,14 @@ void conductor::machine::believe_again() {
 
 void conductor::machine::keeper_has_news(const slot_id& from) {
   update_protection();
-  happens(happening::kept, {"loss of what " + to_string(from) + " held", from});
-}
-
-void conductor::machine::save_what_leaves() {
-  const auto held = newest_held(false);
-  if (no_keeper() || held <= std::max(protection_.newest(), protection_.saving()))
-    return;
-  protection_.save(held);
-  for (const auto& [id, slot] : roster_.workers())
-    if (!slot.excluded) {
-      auto whole = protect_message(id, true);
-      whole.whole = true;
-      send(id, std::move(whole));
-    }
-}
-
-void conductor::machine::on(const checkpoint_wanted&) {
-  ledger_.ask(protection_.newest());
-  write_checkpoint();
+  happens({trigger_kind::kept, from, "loss of what " + to_string(from) + " held"});
 }
 
 void conductor::machine::write_checkpoint(bool at_once) {
   if (const auto late = ledger_.give_up_late(now_))
     log(severity::warning, "the checkpoint of step " + std::to_string(late->steps) + " is given up");
   auto ids = roster_.keepers() | std::views::keys;
-  const bool waits = !at_once && stand_.now != finishing && !closing_until_ && protection_.had_copies();
+  const bool waits = !at_once && !facts().is_final && !manager_.ends_at && protection_.had_copies();
   const auto& held = waits ? protection_.safe() : protection_.newest();
   // On a slow disk the next is due when one is written: who is under notice would be kept for one after the other.
   const bool stay = std::ranges::none_of(roster_.keepers(), [](const auto& x) { return x.second.leaving.has_value(); });
@@ -115,62 +95,17 @@ void conductor::machine::write_checkpoint(bool at_once) {
       send(id, *what);
 }
 
-void conductor::machine::forget_readings() {
-  for (auto&& [id, slot] : roster_.keepers())
-    slot.read.reset();
-}
-
 void conductor::machine::note_share(const std::optional<checkpoint_ledger::outcome>& x) {
   if (!x)
     return;
   if (x->good) {
     journal(x->text);
     write_checkpoint(); // if the next was due meanwhile
-    check_done();
-    return;
+    happens({trigger_kind::written});
+  } else {
+    log(severity::warning, x->text);
+    happens({trigger_kind::not_written, {}, x->text});
   }
-  log(severity::warning, x->text);
-  if (stand_.now == finishing) { // a result is not given up for a full disk
-    problem_ = x->text + "; it is tried again, or `parcae cancel` the job";
-    stand_.limit = now_ + job_.options.request_limit;
-  }
-}
-
-void conductor::machine::say_what_finishing_waits_for() {
-  const std::string waits = "waiting for a keeper to hold the final version";
-  if (stand_.now == finishing && no_keeper())
-    problem_ = waits;
-  else if (problem_ == waits)
-    problem_.clear();
-}
-
-void conductor::machine::check_done(const cause&) {
-  if (stand_.now != finishing || !final_is_kept())
-    return;
-  if (digests_of(roster_).size() < job_.layers()) {
-    if (protection_.ask_digests()) {
-      confirm_to_keepers();
-      stand_.limit = now_ + job_.options.prepare_limit;
-    }
-    return;
-  }
-  if (ledger_.newest().steps != final_steps()) {
-    if (early_end_) // not one that the ledger knows to be the last
-      ledger_.ask(protection_.newest());
-    write_checkpoint();
-    if (const auto limit = ledger_.limit())
-      stand_.limit = limit;
-    return;
-  }
-  journal("done: the keepers hold, and have on disk, the final version " + to_string(protection_.newest()));
-  happens(happening::over, {"done", {}, true});
-}
-
-void conductor::machine::check_done_again(const cause&) { // a keeper did not say its digests, or did not write
-  stand_.limit.reset();
-  protection_.forget_digests();
-  ledger_.drop();
-  check_done();
 }
 
 } // namespace parcae

@@ -1,0 +1,250 @@
+#include "actors/conductor/conductor_machine.hpp"
+
+#include <algorithm>
+
+// Preparing and readying, clearing, transferring, activating: from a plan to the generation that follows it.
+
+namespace parcae {
+
+using enum phase;
+
+// clang-format off
+std::vector<conductor::machine::row> conductor::machine::changing_rows() {
+  using enum trigger_kind;
+  using m = machine;
+  return {
+    {{preparing, readying}, says_prepared, "it understood another plan", &m::is_another_plan,
+      "does without it", &m::exclude_for_plan, {}},
+    {{preparing, readying}, says_prepared, "", nullptr,
+      "one answer less to wait for", &m::note_answer, {}},
+    {preparing, unreachable, "", nullptr,
+      "does without the younger one for now", &m::exclude_younger, {}},
+    {preparing, all_answered, "", nullptr,
+      "", &m::note_prepared, transferring},
+
+    // g is healthy whatever becomes of g+1.
+    {readying, all_answered, "", nullptr,
+      "", &m::note_prepared, stopping},
+    {readying, part_lost, "", nullptr,
+      "ABORT of g+1; plans soon", &m::give_up, running},
+    {readying, refused, "", nullptr,
+      "ABORT of g+1; it gets no new place for now", &m::refuse_place, running},
+    {readying, unreachable, "", nullptr,
+      "ABORT of g+1; the younger one gets no new place for now", &m::refuse_younger, running},
+    {readying, late, "", nullptr,
+      "ABORT of g+1; who is late gets no new place for now", &m::give_up_late, running},
+    {readying, notice, "to one with a place in g or g+1, and ends before the limit", &m::is_of_change,
+      "ABORT of g+1; who is late gets no new place for now", &m::give_up_for_notice, running},
+    {readying, last_moment, "", nullptr,
+      "ABORT of g+1; plans soon", &m::give_up, running},
+    {readying, closing, "", nullptr,
+      "ABORT of g+1", &m::give_up_for_good, running},
+
+    {transferring, says_delivered, "", nullptr,
+      "one answer less to wait for", &m::note_delivered, {}},
+    {transferring, says_ready, "", nullptr,
+      "its layers are there; one answer less to wait for", &m::note_ready, {}},
+    {transferring, all_answered, "", nullptr,
+      "", &m::note_all_ready, activating},
+
+    // Nothing runs: the inventories are needed to plan anew.
+    {{preparing, transferring}, part_lost, "", nullptr,
+      "", &m::clear, clearing},
+    {{preparing, transferring}, next_broken, "", nullptr,
+      "counts a restart", &m::clear_broken, clearing},
+    {{preparing, transferring}, notice, "to a rank of g+1, and ends before the limit", &m::is_new_rank,
+      "", &m::clear, clearing},
+    {{preparing, transferring}, closing, "", nullptr,
+      "", &m::clear_for_good, clearing},
+    {clearing, says_aborted, "of g+1", &m::of_next,
+      "one answer less to wait for", &m::note_answer, {}},
+    {clearing, failed_alive, "", nullptr, // and still says what it holds
+      "", nullptr, {}},
+    {clearing, all_answered, "", nullptr,
+      "", nullptr, planning},
+
+    {activating, says_active, "", nullptr,
+      "one answer less to wait for", &m::note_answer_of_rank, {}},
+    {activating, all_answered, "all ranks have stopped, with no step left", &m::all_are_stopped,
+      "learns what the change took", &m::note_active, finishing},
+    {activating, all_answered, "", nullptr,
+      "learns what the change took", &m::note_active, running},
+  };
+}
+// clang-format on
+
+// The plan
+
+void conductor::machine::plan_next(const version& from) {
+  auto& all = generations_;
+  const auto& choice = desk_.choice;
+  changes_.open(now_, desk_.trigger());
+  std::vector<candidate> candidates;
+  for (const auto& [id, slot] : roster_.slots()) {
+    if (slot.excluded)
+      continue;
+    const bool gets_no_place = slot.leaving || (!slot.keeper && !slot.usable());
+    candidates.push_back({slot.where, {}, slot.keeper, gets_no_place, slot.age});
+    if (!all.current)
+      candidates.back().held = slot.held;
+    else
+      for (auto layer : all.current->layers_of(id))
+        candidates.back().held.push_back({layer, from});
+  }
+  auto& next = all.next.emplace();
+  next.plan = plan_change(choice.width, choice.first_layer, candidates, from, job_.model.state_bytes,
+                          all.last_grid ? &*all.last_grid : nullptr);
+  all.newest = {all.newest.value + 1};
+  if (all.newest > all.reserved) {
+    all.reserved = {all.newest.value + generations::reserved_at_once - 1};
+    journal({});
+  }
+  all.base = from;
+  next.what = {.next = all.newest,
+               .token = token_of(job_.secret, "generation", {job_.id.value, all.newest.value}),
+               .job = job_.id,
+               .specification = job_.specification,
+               .data_digest = roster_.data_digest(),
+               .target = next.plan.target,
+               .moves = next.plan.moves};
+  next.checksum = checksum_of(next.what);
+  changes_.plan(now_, all.newest, next.plan, all.current.has_value(),
+                static_cast<double>(busiest_link_bytes(next.plan.moves, job_.model.state_bytes)));
+  problem_.clear();
+  log(severity::information, "generation " + std::to_string(all.newest.value) + ": " + changes_.record().configuration +
+                                 " after " + changes_.trigger() + "; " + choice.reason + "; " + next.plan.reason);
+}
+
+// PREPARE
+
+void conductor::machine::begin_preparing() {
+  const auto& next = *generations_.next;
+  ask(next.participants(), next.what, job_.options.prepare_limit);
+}
+
+bool conductor::machine::is_another_plan(const trigger& x) const {
+  return std::get<prepared>(*x.said).checksum != generations_.next->checksum;
+}
+
+void conductor::machine::exclude_for_plan(const trigger& x) {
+  const auto why = to_string(x.slot) + " understood another plan; is it another build?";
+  exclude(x.slot, why, true);
+  missing(x.slot, why);
+}
+
+void conductor::machine::exclude_younger(const trigger& x) {
+  exclude(x.slot, x.why);
+  missing(x.slot, x.why);
+}
+
+bool conductor::machine::ends_before_change(const trigger& x) const {
+  const auto* slot = roster_.find(x.slot);
+  return next_is_good({}) && slot && slot->leaving && phase_.limit && *slot->leaving < *phase_.limit;
+}
+
+bool conductor::machine::is_of_change(const trigger& x) const {
+  return ends_before_change(x) && (generations_.takes_part(x.slot) || generations_.has_place(x.slot));
+}
+
+// Giving up a generation that never ran
+
+void conductor::machine::abort_next() {
+  if (!generations_.next)
+    return;
+  for (const auto& slot : generations_.next->participants())
+    send(slot, abort_generation{generations_.next->what.next});
+  generations_.next.reset();
+}
+
+// g is healthy and goes on. The answers are not waited for: a newer PREPARE supersedes.
+void conductor::machine::give_up(const trigger& x) {
+  abort_next();
+  log(severity::information, "change given up: " + x.why);
+  changes_.give_up();
+  plan_soon(x.why);
+}
+
+void conductor::machine::refuse_place(const trigger& x) {
+  refuse_new_place(x.slot, std::get<failed>(*x.said).what);
+  give_up(x);
+}
+
+void conductor::machine::refuse_younger(const trigger& x) {
+  refuse_new_place(x.slot, x.why);
+  give_up(x);
+}
+
+void conductor::machine::give_up_late(const trigger& x) { // g is healthy, whoever of its ranks does not answer
+  for (const auto& slot : phase_.awaited)
+    refuse_new_place(slot, "no answer from " + to_string(slot) + " while " + to_string(phase_.now));
+  give_up({x.kind, {}, "no answer from " + to_string(*phase_.awaited.begin()) + " while " + to_string(phase_.now)});
+}
+
+void conductor::machine::give_up_for_notice(const trigger& x) {
+  // Others can take its state over only if no one keeps them waiting again.
+  if (*phase_.limit - job_.options.prepare_limit + job_.options.request_limit <= now_)
+    for (const auto& slot : phase_.awaited)
+      refuse_new_place(slot, "no answer while " + to_string(phase_.now));
+  give_up(x);
+}
+
+// Nothing runs: the inventories are needed to plan anew.
+void conductor::machine::clear(const trigger& x) {
+  desk_.because(x.why);
+  log(severity::information, "change begun anew: " + x.why);
+}
+
+void conductor::machine::clear_broken(const trigger& x) {
+  desk_.count_restart();
+  clear({x.kind, {}, "communication failed at " + x.why});
+}
+
+void conductor::machine::begin_clearing() {
+  const auto& next = *generations_.next;
+  ask(next.participants(), abort_generation{next.what.next}, job_.options.request_limit);
+}
+
+// TRANSFER, ACTIVATE
+
+void conductor::machine::begin_transferring() {
+  const auto& next = *generations_.next;
+  ask(next.participants(), transfer{next.what.next, generations_.base}, job_.transfer_limit(next.plan.bytes));
+}
+
+void conductor::machine::note_delivered(const trigger& x) {
+  roster_.find(x.slot)->back_off = milliseconds(0);
+  answered(x.slot);
+}
+
+void conductor::machine::note_ready(const trigger& x) {
+  const auto& target = generations_.next->what.target;
+  auto& held = roster_.find(x.slot)->held;
+  if (const auto rank = generations_.next->rank(x.slot))
+    for (auto layer : layers_of(target, target.stage_of(*rank))) {
+      std::erase_if(held, [&](const auto& h) { return h.layer == layer; });
+      held.push_back({layer, std::get<ready>(*x.said).at});
+    }
+  std::ranges::sort(held);
+  answered(x.slot);
+}
+
+void conductor::machine::begin_activating() {
+  auto& all = generations_;
+  const auto g = all.next->what.next;
+  chain_.begin(g, all.base.steps);
+  generations_.early_end.reset();
+  all.last_grid = all.next->what.target;
+  all.last = g;
+  all.ended_by = {};
+  journal("generation " + std::to_string(g.value) + " begins at version " + to_string(all.base));
+  all.current.emplace(g, all.next->what.target, all.base.steps, now_);
+  all.on_grid = true;
+  course_.begin(*all.last_grid, roster_.side_by_side(*all.last_grid));
+  // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.
+  all.next.reset();
+  for (const auto& [id, slot] : roster_.keepers())
+    send(id, guard_message());
+  ask(all.current->ranks(), activate{g, all.base}, job_.options.request_limit);
+}
+
+} // namespace parcae

@@ -1,0 +1,188 @@
+#include "actors/conductor/conductor_machine.hpp"
+
+#include <algorithm>
+
+// Who comes, goes, and is not used for a while.
+
+namespace parcae {
+
+void conductor::machine::on(const slot_joined& x) {
+  const auto& id = x.where.slot;
+  auto& slot = roster_.join(id);
+  slot.where = x.where;
+  slot.keeper = x.keeper;
+  slot.memory = x.memory;
+  slot.machine = x.machine;
+  const bool returned = take_back(id, slot);
+  if (x.keeper) { // it counts once it has said what it holds
+    send(id, guard_message());
+    confirm_to(id);
+    say_what_finishing_waits_for();
+    happens({trigger_kind::keeper_came, id});
+  } else if (!returned) { // else planned with once it has said what it holds
+    if (!protection_.shares().empty())
+      send(id, protect_message(id, false));
+    ask_to_load(id, slot, "join of ");
+  }
+}
+
+bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
+  const auto before = roster_.come_back(id);
+  if (!before && !is_recovered())
+    return false;
+  if (is_recovered() && !manager_.returning_until)
+    manager_.returning_until = now_ + job_.options.return_limit;
+  happens({trigger_kind::came, id});
+  if (generations_.has_place(id) &&
+      happens({.kind = trigger_kind::rank_came, .slot = id, .known = before.has_value()})) {
+    if (roster_.has_keepers()) // they may be others than it knows
+      send(id, protect_message(id, !protection_.is_current()));
+    ask_to_load(id, slot, "return of ");
+    return true;
+  }
+  if (!slot.keeper) { // not used before it has answered
+    roster_.exclude(slot, now_ + job_.options.request_limit);
+    slot.asked_back = true;
+  }
+  // Nothing older than the one it was to compute last is left there, nor newer than the one it prepared last.
+  if (!before && !slot.keeper)
+    send(id, abort_generation{{0}}); // no generation: only asks for the inventory
+  const auto commanded = before.value_or(generations_commanded{});
+  for (const auto g : {commanded.activated, commanded.prepared})
+    if (g != generation{})
+      send(id, abort_generation{g});
+  return true;
+}
+
+void conductor::machine::ask_to_load(const slot_id& id, slot_state& slot, const char* arrival) {
+  slot.loaded = false;
+  slot.arrival = arrival + to_string(id);
+  send(id, load{job_.id, job_.specification});
+  happens({trigger_kind::loading, id});
+}
+
+void conductor::machine::on(const slot_lost& x) {
+  const auto* slot = roster_.find(x.slot);
+  if (!slot)
+    return;
+  desk_.forget_restarts();
+  const bool was_keeper = slot->keeper;
+  roster_.lose(x.slot);
+  if (was_keeper) {
+    protect_all();
+    note_share(ledger_.lose(x.slot, chain_));
+    say_what_finishing_waits_for();
+  }
+  missing(x.slot, "loss of " + to_string(x.slot) + " (" + x.why + ")");
+}
+
+void conductor::machine::missing(const slot_id& slot, const std::string& why) {
+  const bool has_place = generations_.has_place(slot);
+  if (!(has_place && happens({trigger_kind::place_lost, slot, why})) &&
+      !(generations_.takes_part(slot) && happens({trigger_kind::part_lost, slot, why})))
+    happens({trigger_kind::lost, slot, why});
+}
+
+void conductor::machine::exclude(const slot_id& id, const std::string& why, bool for_good) {
+  if (auto* slot = roster_.find(id)) {
+    if (std::exchange(slot->unused_because, why) != why) // else it tried again, in vain
+      log(severity::warning, to_string(id) + " is not used for now: " + why);
+    for_good ? roster_.exclude(*slot, time_point::max()) : roster_.exclude_for_a_while(*slot, now_);
+  }
+}
+
+void conductor::machine::refuse_new_place(const slot_id& id, const std::string& why) {
+  if (auto* slot = roster_.find(id)) {
+    if (std::exchange(slot->unused_because, why) != why)
+      log(severity::warning, to_string(id) + " gets no new place for now: " + why);
+    roster_.refuse_new_place(*slot, now_);
+  }
+}
+
+void conductor::machine::ask_back() {
+  for (auto& [id, slot] : roster_.slots()) {
+    if (slot.no_new_place && *slot.no_new_place <= now_) {
+      slot.no_new_place.reset();
+      slot.unused_because.clear();
+      plan_soon("return of " + to_string(id));
+    }
+    if (!slot.excluded || *slot.excluded > now_)
+      continue;
+    if (slot.asked_back) {
+      exclude(id, "it does not say what it holds");
+      happens({trigger_kind::silent, id});
+    } else {
+      roster_.exclude(slot, now_ + job_.options.request_limit);
+      slot.asked_back = true;
+      ask_what_is_held(id);
+    }
+  }
+  roster_.find_next_return();
+}
+
+void conductor::machine::ask_what_is_held(const slot_id& id) {
+  if (!happens({trigger_kind::asked_back, id}))
+    send(id, abort_generation{}); // no generation: only asks for the inventory
+}
+
+// Every command may be repeated, and its answer is given again.
+void conductor::machine::on(const slot_returned& x) {
+  const auto* slot = roster_.find(x.slot);
+  if (!slot)
+    return;
+  const auto& id = x.slot;
+  const auto& current = generations_.current;
+  if (phase_.limit)
+    phase_.limit = std::max(*phase_.limit, now_ + job_.options.request_limit);
+  if (slot->keeper) {
+    send(id, guard_message());
+    confirm_to(id);
+    fill_keepers();
+    if (slot->reading)
+      send(id, restore{job_.id, ledger_.newest(), ledger_.folder(), job_.specification});
+    if (const auto* share = ledger_.repeat(id))
+      send(id, *share);
+  } else {
+    send(id, protect_message(id, roster_.has_keepers() && !protection_.is_current()));
+    if (!slot->loaded && !slot->excluded)
+      send(id, load{job_.id, job_.specification});
+  }
+  if (slot->excluded && slot->asked_back)
+    ask_what_is_held(id);
+  const bool trains = facts().trains;
+  if (trains && current->has(id)) // it says that it is active, or how it ended
+    send(id, activate{current->g, {current->base, {}}});
+  if (phase_.question && phase_.awaited.contains(id))
+    send(id, phase_.question);
+  if (trains && !slot->keeper && current->committed)
+    send(id, release_for(id));
+  happens({trigger_kind::returned, id});
+}
+
+void conductor::machine::come_back(const slot_id& id, slot_state& slot) {
+  slot.excluded.reset();
+  slot.asked_back = false;
+  if (slot.keeper) { // its executor may be another, which was told nothing yet
+    slot.reading = false;
+    slot.unused_because.clear();
+    if (facts().is_calm) // nothing depended on it
+      slot.back_off = milliseconds(0);
+    send(id, guard_message());
+    fill_keepers();
+  } else {
+    send(id, protect_message(id, false));
+    ask_to_load(id, slot, "return of ");
+  }
+  plan_soon("return of " + to_string(id));
+}
+
+void conductor::machine::cannot_load(const slot_id& from, slot_state& slot, const std::string& why) {
+  slot.loaded = false;
+  slot.data_problem = why;
+  ++slot.data_problems;
+  exclude(from, why);
+  if (const auto problem = roster_.data_problem_of_all(); !problem.empty())
+    happens({trigger_kind::over, {}, problem});
+}
+
+} // namespace parcae

@@ -1,0 +1,197 @@
+#include "actors/conductor/conductor_machine.hpp"
+#include "protocols/base/text.hpp"
+
+// What executors say: what is learnt of it in any phase. What else follows the table says.
+
+namespace parcae {
+
+void conductor::machine::on(const slot_reported& x) {
+  if (auto* slot = roster_.find(x.from))
+    std::visit([&](const auto& what) { hear(x.from, *slot, what, x.what); }, x.what);
+}
+
+// Data
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const loaded& x, const report&) {
+  if (x.job != job_.id)
+    return;
+  if (!x.whole_digest.empty())
+    if (const auto other = roster_.differs_wholly(from, x.whole_digest)) {
+      happens({trigger_kind::over,
+               {},
+               "the data at " + job_.specification.data.where() + " differs between " + to_string(*other) + " and " +
+                   to_string(from) +
+                   ", as was found now that all of it is read: nobody can say what was trained on; make it the "
+                   "same, and start anew"});
+      return;
+    }
+  if (slot.loaded)
+    return;
+  const bool known = roster_.data_found();
+  if (!roster_.agrees(x.data_digest))
+    return cannot_load(from, slot,
+                       "the data at " + job_.specification.data.where() + " differs from " +
+                           (known ? "that of the others" : "what the job started with"));
+  slot.loaded = true;
+  slot.data_problems = 0;
+  slot.data_problem.clear();
+  slot.unused_because.clear();
+  if (facts().is_calm) // nothing depended on it
+    slot.back_off = milliseconds(0);
+  plan_soon(slot.arrival);
+}
+
+// Answers
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const prepared& x, const report& said) {
+  if (generations_.is_next(x.next))
+    happens({trigger_kind::says_prepared, from, {}, &said});
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopped& x, const report& said) {
+  if (!generations_.is_current(x.current) || !generations_.has_place(from))
+    return;
+  auto& current = *generations_.current;
+  slot.held = x.held;
+  if (!current.stopped_ranks.empty() && current.stopped_at != x.at)
+    return log(severity::error, // the limit of the phase ends in an abort
+               to_string(from) + " stopped at " + to_string(x.at) + ", others at " + to_string(current.stopped_at));
+  current.stopped_ranks.insert(from);
+  current.stopped_at = x.at;
+  happens({trigger_kind::rank_heard, from, {}, &said});
+  if (x.is_final && x.at.steps < job_.specification.steps)
+    generations_.early_end = x.at.steps;
+  if (!happens({trigger_kind::says_stopped, from, {}, &said}) && current.all_stopped())
+    happens({trigger_kind::all_stopped});
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const delivered& x, const report& said) {
+  if (generations_.is_next(x.next))
+    happens({trigger_kind::says_delivered, from, {}, &said});
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const ready& x, const report& said) {
+  if (generations_.is_next(x.next))
+    happens({trigger_kind::says_ready, from, {}, &said});
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const active& x, const report& said) {
+  if (generations_.is_current(x.current))
+    happens({trigger_kind::says_active, from, {}, &said});
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const aborted& x, const report& said) {
+  slot.held = slot.reported = x.held;
+  if (slot.keeper)
+    protection_.believe(slot, max_steps(), now_);
+  else if (const auto& current = generations_.current;
+           current && !current->has(from) && slot.commanded.released == current->g)
+    slot.held.clear(); // said before RELEASE came
+  if (slot.excluded && slot.asked_back && !slot.excluded_for_good())
+    come_back(from, slot);
+  happens({trigger_kind::says_aborted, from, {}, &said});
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const decided& x, const report& said) {
+  if (generations_.is_current(x.current))
+    happens({trigger_kind::says_decided, from, {}, &said});
+}
+
+// Training
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const progress& x, const report& said) {
+  if (generations_.is_current(x.current))
+    happens({trigger_kind::says_progress, from, {}, &said});
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const evaluated& x, const report& said) {
+  const bool of_current = generations_.is_current(x.current);
+  if (!of_current && !chain_.valid(x.at))
+    return;
+  if (of_current)
+    happens({trigger_kind::says_evaluated, from, {}, &said});
+  course_.hear(x, job_.specification);
+}
+
+// Failures
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const failed& x, const report& said) {
+  const trigger of{trigger_kind::failed_alive, from, to_string(from) + ": " + x.what, &said};
+  const auto as = [&](trigger_kind kind) {
+    auto result = of;
+    result.kind = kind;
+    return result;
+  };
+  const bool of_current = generations_.is_current(x.current), of_next = generations_.is_next(x.current);
+  if (x.kind == failure::sample) {
+    happens(as(trigger_kind::over));
+  } else if (x.kind == failure::not_finite) {
+    if (of_current)
+      end_not_finite(x.what);
+  } else if (of_next && x.kind != failure::unreachable && happens(as(trigger_kind::refused))) {
+    return;
+  } else if (x.kind == failure::data || (x.current == generation{} && !slot.keeper && !slot.loaded)) {
+    x.kind == failure::data ? cannot_load(from, slot, x.what) : exclude(from, x.what);
+    missing(from, of.why);
+  } else if (x.kind == failure::unreachable && of_next) {
+    hear_unreachable(from, slot, x, of.why);
+  } else if (x.kind == failure::communication) {
+    log(severity::information, of.why);
+    if (of_current || of_next)
+      happens(as(of_current ? trigger_kind::broken : trigger_kind::next_broken));
+  } else if (of_current || of_next) {
+    const bool ends_it = generations_.has_place(from) && happens(as(trigger_kind::place_lost));
+    exclude(from, x.what);
+    if (!ends_it && !happens(of))
+      missing(from, of.why);
+  } else {
+    log(severity::warning, of.why);
+  }
+}
+
+// Two live instances that cannot reach each other: the younger does without a place for a while. A keeper has none.
+void conductor::machine::hear_unreachable(const slot_id& from, const slot_state& slot, const failed& x,
+                                          const std::string& why) {
+  const auto& all = generations_.next->what.target.participants;
+  const auto* peer = x.peer < all.size() ? roster_.find(all[x.peer].slot) : nullptr;
+  const auto order = [](const slot_state& s) { return std::pair(!s.keeper, s.age); };
+  if (!peer || !happens({trigger_kind::unreachable, order(*peer) > order(slot) ? all[x.peer].slot : from, why}))
+    log(severity::information, why);
+}
+
+// Keepers
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const kept& x, const report& said) {
+  if (x.job != job_.id)
+    return;
+  slot.reported = x.held;
+  protection_.believe(slot, max_steps(), now_);
+  slot.results = x.results;
+  if (facts().is_calm)
+    slot.back_off = milliseconds(0);
+  happens({trigger_kind::says_kept, from, {}, &said});
+  if (!x.digests.empty())
+    slot.digests = x.digests;
+  const bool joins = !std::exchange(slot.heard, true);
+  const auto before = protection_.newest();
+  keeper_has_news(from);
+  if (facts().is_over)
+    return;
+  if (joins) {
+    protect_all();
+    happens({trigger_kind::keeper_heard, from, "join of " + to_string(from)});
+  } else if (protection_.newest() != before) {
+    happens({trigger_kind::newer_kept, from});
+  }
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const checkpointed& x, const report&) {
+  note_share(ledger_.hear(from, x, chain_));
+}
+
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const restored& x, const report& said) {
+  if (x.job == job_.id && x.at == ledger_.newest() && std::exchange(slot.reading, false))
+    happens({trigger_kind::says_restored, from, {}, &said});
+}
+
+} // namespace parcae
