@@ -6,8 +6,17 @@
 namespace parcae {
 
 void conductor::machine::on(const slot_reported& x) {
-  if (auto* slot = roster_.find(x.from))
-    std::visit([&](const auto& what) { hear(x.from, *slot, what, x.what); }, x.what);
+  auto* slot = roster_.find(x.from);
+  if (!slot)
+    return;
+  std::visit(
+      [&]<class T>(const T& what) {
+        if (slot->keeper ? boost::mp11::mp_contains<keeper_report, T>() : boost::mp11::mp_contains<worker_report, T>())
+          hear(x.from, *slot, what, x.what);
+        else
+          log(severity::error, to_string(x.from) + " reports what is not its role's to report");
+      },
+      x.what);
 }
 
 // Data

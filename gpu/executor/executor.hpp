@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -73,9 +75,9 @@ struct executor_options {
   std::filesystem::path checkpoints;       ///< a keeper's folder for them; empty: it writes none, and says so
 };
 
-/// Both methods may be called from any thread, and never block. Commands are done in order, except that ABORT
-/// interrupts a running step between two layers and PREPARE runs beside it. Destruction aborts everything and joins the
-/// executor's threads, which may take as long as a layer.
+/// A worker's device or a keeper: see executor_of. Both methods may be called from any thread, and never block. Commands
+/// are done in order, except that ABORT interrupts a running step between two layers and PREPARE runs beside it.
+/// Destruction aborts everything and joins the executor's threads, which may take as long as a layer.
 ///
 /// `want_snapshot` has the next commit send a snapshot to the keepers that this executor knows; a later commit does, if
 /// an earlier snapshot is still on its way. Nothing happens if it does not train. May be repeated.
@@ -84,6 +86,24 @@ public:
   virtual ~executor() = default;
   virtual void submit(command x) = 0;
   virtual void want_snapshot() = 0;
+};
+
+/// Logs an error: a command came that is not its role's.
+void refuse_command(bool keeper);
+
+/// One of a role. What comes here and is of the other role goes no further.
+template <class Own>
+class executor_of : public executor {
+public:
+  void submit(command x) final {
+    if (auto own = narrowed<Own>(std::move(x)))
+      obey(std::move(*own));
+    else
+      refuse_command(std::is_same_v<Own, keeper_command>);
+  }
+
+private:
+  virtual void obey(Own x) = 0;
 };
 
 } // namespace parcae

@@ -82,7 +82,7 @@ void worker_machine::take_row(part& of, const happening& x) {
   }
 }
 
-worker_machine::effects worker_machine::happens(part& of, worker_trigger on, const command* told) {
+worker_machine::effects worker_machine::happens(part& of, worker_trigger on, const worker_command* told) {
   take_row(of, {on, of, told, nullptr});
   return std::exchange(effects_, {});
 }
@@ -138,7 +138,7 @@ worker_machine::effects worker_machine::hear(prepare x) {
   return result;
 }
 
-worker_machine::effects worker_machine::hear(const command& x) {
+worker_machine::effects worker_machine::hear(const worker_command& x) {
   if (const auto* s = std::get_if<stop>(&x); s && current_.of.number == s->current)
     return happens(current_, worker_trigger::stop_heard, &x);
   if (const auto* a = std::get_if<activate>(&x); a && current_.of.number == a->next)
@@ -172,26 +172,26 @@ void worker_machine::end_older(generation than) {
     take_row(current_, {worker_trigger::superseded, current_, nullptr, nullptr});
 }
 
-worker_machine::effects worker_machine::take(const command& x) {
+worker_machine::effects worker_machine::take(const worker_command& x) {
   std::visit([&](const auto& y) { take_one(y, x); }, x);
   return std::exchange(effects_, {});
 }
 
-void worker_machine::on(part& of, worker_trigger what, const command& told) {
+void worker_machine::on(part& of, worker_trigger what, const worker_command& told) {
   take_row(of, {what, of, &told, nullptr});
 }
 
-void worker_machine::on_part_of(generation g, worker_trigger what, const command& told) {
+void worker_machine::on_part_of(generation g, worker_trigger what, const worker_command& told) {
   part none{.of = {{}, g}};
   on(next_.is(g) ? next_ : current_.is(g) ? current_ : none, what, told);
 }
 
-void worker_machine::take_one(const stop& x, const command& told) {
+void worker_machine::take_one(const stop& x, const worker_command& told) {
   if (current_.is(x.current))
     on(current_, worker_trigger::stop, told);
 }
 
-void worker_machine::take_one(const transfer& x, const command& told) {
+void worker_machine::take_one(const transfer& x, const worker_command& told) {
   if (!next_.is(x.next))
     return;
   end_older(x.next);
@@ -199,7 +199,7 @@ void worker_machine::take_one(const transfer& x, const command& told) {
   on(next_, worker_trigger::transfer, told);
 }
 
-void worker_machine::take_one(const activate& x, const command& told) {
+void worker_machine::take_one(const activate& x, const worker_command& told) {
   if (current_.is(x.next))
     return on(current_, worker_trigger::activate, told);
   if (!next_.is(x.next))
@@ -209,15 +209,15 @@ void worker_machine::take_one(const activate& x, const command& told) {
     current_ = std::exchange(next_, {});
 }
 
-void worker_machine::take_one(const abort_generation& x, const command& told) {
+void worker_machine::take_one(const abort_generation& x, const worker_command& told) {
   on_part_of(x.current, worker_trigger::abort, told);
 }
 
-void worker_machine::take_one(const decide& x, const command& told) {
+void worker_machine::take_one(const decide& x, const worker_command& told) {
   on_part_of(x.current, worker_trigger::decide, told);
 }
 
-void worker_machine::take_one(const release& x, const command& told) {
+void worker_machine::take_one(const release& x, const worker_command& told) {
   if (x.current < newest_.number)
     return;
   end_older(x.current);
@@ -228,14 +228,14 @@ void worker_machine::take_one(const release& x, const command& told) {
     on(next_, worker_trigger::released, told);
 }
 
-void worker_machine::take_one(const protect& x, const command& told) {
+void worker_machine::take_one(const protect& x, const worker_command& told) {
   effects_.push_back(use_keepers{x});
   protected_ = x.keepers.empty() ? job_id{} : x.job;
   wants_snapshot_ |= x.now;
   on(current_, worker_trigger::protect, told);
 }
 
-void worker_machine::take_one(const forget& x, const command& told) {
+void worker_machine::take_one(const forget& x, const worker_command& told) {
   effects_.push_back(forget_job{x.job});
   if (protected_ == x.job) {
     protected_ = {};
@@ -248,16 +248,12 @@ void worker_machine::take_one(const forget& x, const command& told) {
     free_all_but({});
 }
 
-void worker_machine::refuse_command() {
-  effects_.push_back(say{failed{{}, failure::refused, 0, "a command for keepers came to a worker", {}}});
-}
-
 worker_machine::effects worker_machine::moved(const job_generation& of, const version& at, std::uint64_t bytes_received,
                                               inventory held) {
   held_ = std::move(held);
   if (next_.of != of || next_.phase != phase::moving)
     return {};
-  next_.answer = next_.is_rank ? report(ready{of.number, at, bytes_received}) : delivered{of.number};
+  next_.answer = next_.is_rank ? worker_report(ready{of.number, at, bytes_received}) : delivered{of.number};
   return happens(next_, worker_trigger::moved);
 }
 

@@ -106,7 +106,7 @@ namespace worker_effects {
 
 /// Send this report to the conductor.
 struct say {
-  report what;
+  worker_report what;
 };
 /// Get memory and connections for a part, beside what goes on; then call connected() or not_connected().
 struct connect {
@@ -193,14 +193,14 @@ public:
   // Heard. PREPARE is no more than that; other commands are taken in their order as well.
 
   effects hear(prepare x);
-  effects hear(const command& x);
+  effects hear(const worker_command& x);
   /// `checksum`: of the plan as it was understood.
   effects connected(const job_generation& of, std::uint64_t checksum);
   effects not_connected(const job_generation& of, failed why);
 
   // In their order.
 
-  effects take(const command& x);
+  effects take(const worker_command& x);
   /// `held`: what is held now.
   effects moved(const job_generation& of, const version& at, std::uint64_t bytes_received, inventory held);
   /// Shards that arrived are held.
@@ -234,9 +234,9 @@ private:
     worker_phase phase = worker_phase::absent;
     job_generation of;
     bool is_rank = false;
-    std::uint32_t first_layer = 0;  ///< of a rank's stage
-    std::uint32_t last_layer = 0;   ///< one past
-    std::optional<report> answer{}; ///< to PREPARE, later to TRANSFER; said again when asked again
+    std::uint32_t first_layer = 0;         ///< of a rank's stage
+    std::uint32_t last_layer = 0;          ///< one past
+    std::optional<worker_report> answer{}; ///< to PREPARE, later to TRANSFER; said again when asked again
 
     bool is_there() const { return phase != worker_phase::absent; }
     bool is(generation g) const { return is_there() && of.number == g; }
@@ -244,8 +244,8 @@ private:
   struct happening {
     worker_trigger on;
     part& of;
-    const command* told;   ///< the command, if it is one
-    const failed* failure; ///< why, if training failed
+    const worker_command* told; ///< the command, if it is one
+    const failed* failure;      ///< why, if training failed
 
     template <class T>
     const T& as() const {
@@ -263,26 +263,20 @@ private:
   };
   static const std::vector<row> rows;
 
-  effects happens(part& of, worker_trigger on, const command* told = nullptr);
+  effects happens(part& of, worker_trigger on, const worker_command* told = nullptr);
   void take_row(part& of, const happening& x);
-  void on(part& of, worker_trigger what, const command& told);
-  void on_part_of(generation g, worker_trigger what, const command& told);
-  void take_one(const stop& x, const command& told);
-  void take_one(const transfer& x, const command& told);
-  void take_one(const activate& x, const command& told);
-  void take_one(const abort_generation& x, const command& told);
-  void take_one(const decide& x, const command& told);
-  void take_one(const release& x, const command& told);
-  void take_one(const protect& x, const command& told);
-  void take_one(const forget& x, const command& told);
-  void take_one(const prepare&, const command&) {} // was heard
-  void take_one(const load&, const command&) {}
-  void take_one(const guard&, const command&) { refuse_command(); }
-  void take_one(const confirm&, const command&) { refuse_command(); }
-  void take_one(const replicate&, const command&) { refuse_command(); }
-  void take_one(const checkpoint&, const command&) { refuse_command(); }
-  void take_one(const restore&, const command&) { refuse_command(); }
-  void refuse_command();
+  void on(part& of, worker_trigger what, const worker_command& told);
+  void on_part_of(generation g, worker_trigger what, const worker_command& told);
+  void take_one(const stop& x, const worker_command& told);
+  void take_one(const transfer& x, const worker_command& told);
+  void take_one(const activate& x, const worker_command& told);
+  void take_one(const abort_generation& x, const worker_command& told);
+  void take_one(const decide& x, const worker_command& told);
+  void take_one(const release& x, const worker_command& told);
+  void take_one(const protect& x, const worker_command& told);
+  void take_one(const forget& x, const worker_command& told);
+  void take_one(const prepare&, const worker_command&) {} // was heard
+  void take_one(const load&, const worker_command&) {}
   void end_older(generation than);
   void free_all_but(const std::vector<std::uint32_t>& keep);
   void free_stage();

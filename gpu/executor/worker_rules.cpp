@@ -36,7 +36,7 @@ struct worker_machine::conditions {
 };
 
 struct worker_machine::actions {
-  static void say(worker_machine& m, report x) { m.effects_.push_back(worker_effects::say{std::move(x)}); }
+  static void say(worker_machine& m, worker_report x) { m.effects_.push_back(worker_effects::say{std::move(x)}); }
   static void do_it(worker_machine& m, worker_effect x) { m.effects_.push_back(std::move(x)); }
 
   static void answer(worker_machine& m, const happening& x) {

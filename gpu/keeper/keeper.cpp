@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// Carries a keeper_machine: what the rules say, connections, streams and the disk do.
-class keeper : public executor {
+class keeper : public executor_of<keeper_command> {
 public:
   keeper(executor_options options, data_port& port) :
       options_(std::move(options)), port_(port),
@@ -35,10 +35,11 @@ public:
     end_all(); // before what the session's thread uses
   }
 
-  void submit(command x) override { queue_.put(std::move(x)); }
   void want_snapshot() override {}
 
 private:
+  void obey(keeper_command x) override { queue_.put(std::move(x)); }
+
   /// A shard from a snapshot stream, or a checkpoint.
   struct arrival {
     job_id job;
@@ -52,7 +53,7 @@ private:
     std::unique_ptr<snapshot_stream> stream;
   };
 
-  using event = std::variant<command, arrival, restored, session_news>;
+  using event = std::variant<keeper_command, arrival, restored, session_news>;
 
   void run() {
     use_crash_stack();
@@ -89,7 +90,7 @@ private:
     copies_.clear();
   }
 
-  void handle(command& x) {
+  void handle(keeper_command& x) {
     if (std::holds_alternative<replicate>(x)) // what has arrived there may be asked for again
       drop_copies([](const copying& y) { return y.stream->wait_until_idle(0ms); });
     do_all(machine_.take(x));
@@ -127,7 +128,7 @@ private:
       std::visit([this](auto& y) { do_one(y); }, x);
   }
 
-  void do_one(keeper_effects::say& x) { options_.report_to(std::move(x.what)); }
+  void do_one(keeper_effects::say& x) { options_.report_to(widened<report>(std::move(x.what))); }
 
   void do_one(const keeper_effects::take_snapshots& x) {
     acceptance_ = port_.accept_snapshots(

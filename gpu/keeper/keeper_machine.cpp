@@ -12,7 +12,7 @@ std::string to_string(keeper_phase x) {
 }
 
 std::string to_string(keeper_trigger x) {
-  constexpr std::array<const char*, 19> texts{"a job is named",
+  constexpr std::array<const char*, 18> texts{"a job is named",
                                               "GUARD",
                                               "CONFIRM",
                                               "REPLICATE",
@@ -29,7 +29,6 @@ std::string to_string(keeper_trigger x) {
                                               "all was sent",
                                               "it cannot connect, or send",
                                               "ABORT",
-                                              "RELEASE",
                                               "FORGET"};
   return texts.at(static_cast<std::size_t>(x));
 }
@@ -71,7 +70,7 @@ void keeper_machine::on(keeper_phase& of, keeper_trigger what, payload with) {
   }
 }
 
-keeper_machine::effects keeper_machine::take(const command& x) {
+keeper_machine::effects keeper_machine::take(const keeper_command& x) {
   std::visit([&](const auto& y) { take_one(y); }, x);
   return done();
 }
@@ -137,11 +136,6 @@ void keeper_machine::take_one(const transfer& x) {
 
 void keeper_machine::take_one(const abort_generation& x) {
   on(part_.phase, keeper_trigger::abort_generation, &x);
-}
-
-void keeper_machine::take_one(const release& x) {
-  if (takes_part_in(x.current))
-    on(part_.phase, keeper_trigger::release);
 }
 
 keeper_machine::effects keeper_machine::connected(generation of) {

@@ -55,7 +55,6 @@ enum class keeper_trigger : std::uint8_t {
   sent,  ///< what TRANSFER asked for
   broke, ///< it cannot connect, or send
   abort_generation,
-  release,
   // Of both.
   forget, ///< the job is over, or another one is named
 };
@@ -83,7 +82,7 @@ namespace keeper_effects {
 
 /// Send this report to the conductor.
 struct say {
-  report what;
+  keeper_report what;
 };
 /// From now on take snapshots of the job from senders with a token of this key, and of no other key. Call arrived() for
 /// each shard that `admits` lets in.
@@ -151,7 +150,7 @@ public:
   keeper_machine(const keeper_machine&) = delete;
 
   /// Throws std::invalid_argument for GUARD of a model that is not known, and does nothing then.
-  effects take(const command& x);
+  effects take(const keeper_command& x);
 
   // What came of effects. What is not of its present job, or part, is ignored.
 
@@ -224,9 +223,6 @@ private:
   void take_one(const prepare& x);
   void take_one(const transfer& x);
   void take_one(const abort_generation& x);
-  void take_one(const release& x);
-  template <class T>
-  void take_one(const T&) {} // for workers
 
   struct conditions;
   struct actions;

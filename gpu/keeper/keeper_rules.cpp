@@ -31,7 +31,7 @@ struct keeper_machine::conditions {
 
 struct keeper_machine::actions {
   static void do_it(keeper_machine& m, keeper_effect x) { m.effects_.push_back(std::move(x)); }
-  static void say(keeper_machine& m, report x) { do_it(m, keeper_effects::say{std::move(x)}); }
+  static void say(keeper_machine& m, keeper_report x) { do_it(m, keeper_effects::say{std::move(x)}); }
 
   static void kept(keeper_machine& m, std::vector<layer_digest> digests) {
     m.is_news_ = false;
@@ -209,7 +209,6 @@ const std::vector<keeper_machine::row> keeper_machine::rows = [] {
     {{preparing, prepared, sending}, broke, "", nullptr, "FAILED", a::fail, broken},
     {{preparing, prepared, sending, delivered, broken}, abort_generation, "it is that one", c::takes_part, "its connections end; ABORTED", a::cut_and_aborted, absent},
     {{absent, preparing, prepared, sending, delivered, broken}, abort_generation, "", nullptr, "ABORTED", a::aborted, {}}, // asked for what is held
-    {{preparing, prepared, sending, delivered, broken}, release, "", nullptr, "its connections end", a::cut, absent},
 
     {{preparing, prepared, sending, delivered, broken}, forget, "", nullptr, "its connections end", a::cut, absent},
     {holding, forget, "", nullptr, "all of it goes", a::forget, no_job},

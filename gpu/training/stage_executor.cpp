@@ -37,7 +37,7 @@ void keep_freed_memory() {
 }
 
 /// Carries a worker_machine: what the rules say, LibTorch, threads and sockets do.
-class stage_executor final : public executor {
+class stage_executor final : public executor_of<worker_command> {
 public:
   stage_executor(executor_options options, data_port& port) :
       options_(std::move(options)), on_(options_.on ? tensor_device(*options_.on) : processor()), port_(port),
@@ -56,7 +56,8 @@ public:
       current_->training->want_snapshot();
   }
 
-  void submit(command x) override {
+private:
+  void obey(worker_command x) override {
     {
       const lock held(mutex_);
       if (ended_)
@@ -70,17 +71,16 @@ public:
     queue_.put(std::move(x));
   }
 
-private:
   using generation_ptr = std::shared_ptr<generation_state>;
   /// What the main thread is given to do; of a generation that was superseded: to join its preparation.
-  using event = std::variant<command, generation_ptr>;
+  using event = std::variant<worker_command, generation_ptr>;
 
   // --- at once, beside a step in progress
 
   void do_at_once(worker_machine::effects all) NEEDS_LOCK(mutex_) {
     for (auto& x : all)
       if (auto* s = std::get_if<worker_effects::say>(&x))
-        options_.report_to(std::move(s->what));
+        options_.report_to(widened<report>(std::move(s->what)));
       else if (auto* c = std::get_if<worker_effects::connect>(&x))
         begin_preparation(std::move(c->plan));
       else if (const auto* k = std::get_if<worker_effects::cut>(&x))
@@ -165,7 +165,7 @@ private:
       auto x = trains() ? queue_.take_at_once() : queue_.take();
       if (queue_.is_closed())
         break;
-      const auto* next_command = x ? std::get_if<command>(&*x) : nullptr;
+      const auto* next_command = x ? std::get_if<worker_command>(&*x) : nullptr;
       try {
         if (next_command)
           tell([&](auto& m) { return m.take(*next_command); });
@@ -198,7 +198,7 @@ private:
     return known == generations_.end() ? nullptr : known->second;
   }
 
-  void do_one(const worker_effects::say& x) { options_.report_to(x.what); }
+  void do_one(const worker_effects::say& x) { options_.report_to(widened<report>(x.what)); }
   void do_one(const worker_effects::connect&) {} // at once only
 
   void do_one(const worker_effects::cut& x) {

@@ -48,17 +48,4 @@ std::uint64_t checksum_of(const prepare& x) {
   return h.state;
 }
 
-generation generation_of(const command& x) {
-  return std::visit(
-      [](const auto& y) {
-        if constexpr (requires { y.next; })
-          return y.next;
-        else if constexpr (requires { y.current; })
-          return y.current;
-        else
-          return generation{};
-      },
-      x);
-}
-
 } // namespace parcae

@@ -15,8 +15,13 @@
 #include "protocols/values/secrets.hpp"
 #include "protocols/values/state.hpp"
 
+#include <boost/mp11/algorithm.hpp>
+#include <boost/mp11/list.hpp>
+
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -214,11 +219,28 @@ struct forget {
 };
 BOOST_DESCRIBE_STRUCT(forget, (), (job))
 
-using command = std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect, guard,
-                             confirm, replicate, checkpoint, restore, forget>;
+/// What a worker obeys, and what a keeper does.
+using worker_command =
+    std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect, forget>;
+using keeper_command =
+    std::variant<prepare, transfer, abort_generation, guard, confirm, replicate, checkpoint, restore, forget>;
+using command = boost::mp11::mp_unique<boost::mp11::mp_append<worker_command, keeper_command>>;
 
 /// The generation that a command is about: the one it prepares, else the current one; 0: it is about none.
-generation generation_of(const command& x);
+template <class Command>
+generation generation_of(const Command& x) {
+  if constexpr (requires { x.next; })
+    return x.next;
+  else if constexpr (requires { x.current; })
+    return x.current;
+  else
+    return {};
+}
+
+template <class... Commands>
+generation generation_of(const std::variant<Commands...>& x) {
+  return std::visit([](const auto& y) { return generation_of(y); }, x);
+}
 
 // --- Reports: an executor tells the conductor. From a worker, if nothing else is said; keepers say prepared,
 // delivered, aborted and failed, too.
@@ -374,8 +396,33 @@ struct restored {
 };
 BOOST_DESCRIBE_STRUCT(restored, (), (job, at, damaged, problem, passing))
 
-using report = std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated,
-                            failed, kept, checkpointed, restored>;
+/// What a worker can say, and what a keeper can.
+using worker_report =
+    std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated, failed>;
+using keeper_report = std::variant<prepared, delivered, aborted, failed, kept, checkpointed, restored>;
+using report = boost::mp11::mp_unique<boost::mp11::mp_append<worker_report, keeper_report>>;
+
+// --- roles
+// ----------------------------------------------------------------------------------------------------------
+
+/// A role's command, or report, as one of all.
+template <class All, class Own>
+All widened(Own x) {
+  return std::visit([](auto& y) { return All(std::move(y)); }, x);
+}
+
+/// As one of a role's; none if it is of the other role.
+template <class Own, class All>
+std::optional<Own> narrowed(All x) {
+  return std::visit(
+      []<class T>(T& y) -> std::optional<Own> {
+        if constexpr (boost::mp11::mp_contains<Own, T>::value)
+          return Own(std::move(y));
+        else
+          return std::nullopt;
+      },
+      x);
+}
 
 /// Digest of all that the participants of a generation must agree on.
 std::uint64_t checksum_of(const prepare& x);

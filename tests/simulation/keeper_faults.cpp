@@ -14,7 +14,7 @@ struct keeper_faults {
     return *std::ranges::find_if(rows, [&](const row& x) { return x.on == on && x.condition == condition; });
   }
 
-  static void say(machine& m, report x) { m.effects_.push_back(keeper_effects::say{std::move(x)}); }
+  static void say(machine& m, keeper_report x) { m.effects_.push_back(keeper_effects::say{std::move(x)}); }
 
   static void silent_about_arrivals(std::vector<row>& rows) {
     at(rows, on::caught_up, "it holds more than it said").act = nullptr;

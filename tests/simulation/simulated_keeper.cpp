@@ -41,8 +41,8 @@ void simulated_keeper::later(nanoseconds delay, std::function<void()> what) {
   });
 }
 
-void simulated_keeper::submit(command x) {
-  around_.sees.given(slot, x, around_.time.now());
+void simulated_keeper::obey(keeper_command x) {
+  around_.sees.given(slot, widened<command>(x), around_.time.now());
   queue_.push_back(std::move(x));
   if (queue_.size() == 1)
     later(around_.time.chance().between(0ms, 2ms), [this] { do_next(); });
@@ -101,8 +101,9 @@ void simulated_keeper::do_all(const keeper_machine::effects& all) {
 }
 
 void simulated_keeper::do_one(const keeper_effects::say& x) {
-  around_.sees.said(slot, x.what, around_.time.now());
-  report_to_(x.what);
+  auto said = widened<report>(x.what);
+  around_.sees.said(slot, said, around_.time.now());
+  report_to_(std::move(said));
 }
 
 void simulated_keeper::do_one(const keeper_effects::connect& x) {

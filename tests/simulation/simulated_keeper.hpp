@@ -29,16 +29,17 @@ struct disk {
   bool full = false;
 };
 
-class simulated_keeper final : public executor, data_end {
+class simulated_keeper final : public executor_of<keeper_command>, data_end {
 public:
   simulated_keeper(const executor_surroundings& around, process_ptr p, const slot_id& slot,
                    std::shared_ptr<disk> folder, std::function<void(report)> report_to, keeper_spoiler spoil);
   ~simulated_keeper() override;
 
-  void submit(command x) override;
   void want_snapshot() override {}
 
 private:
+  void obey(keeper_command x) override;
+
   /// On its way to another keeper, as long as there is a `sent`.
   struct copying {
     replicate what;
@@ -75,7 +76,7 @@ private:
   const keeper_spoiler spoil_; ///< has the rows that are wrong
   keeper_machine machine_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::deque<command> queue_;
+  std::deque<keeper_command> queue_;
   std::optional<keeper_effects::take_snapshots> accepts_;
   std::vector<copying> copies_;
   std::set<std::pair<generation, std::uint32_t>> closed_; ///< participants whose connections ended

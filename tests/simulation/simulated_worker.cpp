@@ -56,7 +56,7 @@ void simulated_worker::want_snapshot() {
     x->next.snapshot = true;
 }
 
-bool simulated_worker::must_wait(const command& x) const {
+bool simulated_worker::must_wait(const worker_command& x) const {
   const auto g = generation_of(x); // ABORT ends what is waited for
   return !std::holds_alternative<prepare>(x) && std::ranges::any_of(parts_, [&](const auto& part) {
     const bool waits = part.second.transfers_at || (in_step_ && current_ == part.first);
@@ -64,8 +64,8 @@ bool simulated_worker::must_wait(const command& x) const {
   });
 }
 
-void simulated_worker::submit(command x) {
-  around_.sees.given(slot, x, around_.time.now(), !must_wait(x));
+void simulated_worker::obey(worker_command x) {
+  around_.sees.given(slot, widened<command>(x), around_.time.now(), !must_wait(x));
   if (auto* p = std::get_if<prepare>(&x)) {
     newest_ = std::max(newest_, p->next);
     return do_all(machine_.hear(std::move(*p)));
@@ -111,7 +111,7 @@ std::uint64_t simulated_worker::open_step() const {
 }
 
 // What the rules promise of a command that was taken.
-void simulated_worker::look_at(const command& x, std::uint64_t open) {
+void simulated_worker::look_at(const worker_command& x, std::uint64_t open) {
   const auto wrong = [&](const std::string& what) { around_.sees.object(to_string(slot) + " " + what); };
   if (!busy_ && machine_.held() != held())
     wrong("holds other shards than its rules know of");
@@ -128,7 +128,7 @@ void simulated_worker::look_at(const command& x, std::uint64_t open) {
     snapshot_by_ = current()->state.at.steps + 1;
 }
 
-void simulated_worker::look_at(const report& x) {
+void simulated_worker::look_at(const worker_report& x) {
   const auto* it = current();
   if (!it)
     return;
@@ -149,9 +149,10 @@ void simulated_worker::do_all(const worker_machine::effects& all) {
 }
 
 void simulated_worker::do_one(const worker_effects::say& x) {
-  around_.sees.said(slot, x.what, around_.time.now());
+  auto said = widened<report>(x.what);
+  around_.sees.said(slot, said, around_.time.now());
   look_at(x.what);
-  report_to_(x.what);
+  report_to_(std::move(said));
 }
 
 void simulated_worker::do_one(const worker_effects::connect& x) {

@@ -24,19 +24,20 @@ struct executor_surroundings {
   std::function<void(worker_machine&)> spoil{}; ///< puts a fault into the rules; may be empty
 };
 
-class simulated_worker final : public executor, data_end {
+class simulated_worker final : public executor_of<worker_command>, data_end {
 public:
   simulated_worker(const executor_surroundings& around, process_ptr p, const slot_id& slot,
                    std::function<void(report)> report_to);
   ~simulated_worker() override;
 
-  void submit(command x) override;
   void want_snapshot() override;
 
   /// Its computation throws: what its stage holds is void.
   void break_down();
 
 private:
+  void obey(worker_command x) override;
+
   /// What there is of a generation.
   struct part {
     explicit part(prepare x) : what(std::move(x)) {}
@@ -68,7 +69,7 @@ private:
   void on_wishes(generation g, std::uint64_t step, const wishes& x) override;
 
   /// Until others have done their part of a step, or sent shards.
-  bool must_wait(const command& x) const;
+  bool must_wait(const worker_command& x) const;
   /// Does the next command, or the next step.
   void go_on();
   void later(nanoseconds delay, void (simulated_worker::*what)());
@@ -76,8 +77,8 @@ private:
 
   /// Of which the gradients are complete; no_step: none.
   std::uint64_t open_step() const;
-  void look_at(const command& x, std::uint64_t open);
-  void look_at(const report& x);
+  void look_at(const worker_command& x, std::uint64_t open);
+  void look_at(const worker_report& x);
 
   void do_all(const worker_machine::effects& all);
   void do_one(const worker_effects::say& x);
@@ -113,7 +114,7 @@ private:
   std::function<void(report)> report_to_;
   worker_machine machine_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::deque<command> queue_;
+  std::deque<worker_command> queue_;
   bool busy_ = false;    ///< does something that takes time, or waits for a peer
   bool in_step_ = false; ///< may be applying, then it is busy too
   std::map<job_generation, part> parts_;

@@ -235,6 +235,21 @@ TEST_F(conductor_test, tokens_are_of_one_generation_or_one_sender) {
   }
 }
 
+// given: a worker that says what only a keeper can, and the other way round / expected: it does not count, and is
+// logged
+TEST(conductor_roles, what_is_of_the_other_role_is_not_heard) {
+  dummy_cluster d(4);
+  d.add_keeper_and_worker();
+  d.step();
+  const version at{1, d.view().current};
+  d.say("a", kept{job_id{1}, {{0, at}, {1, at}, {2, at}, {3, at}}, {}, {}});
+  EXPECT_EQ(d.view().protected_version, version{});
+  d.say("k", stopped{d.view().current, at, {}, true});
+  EXPECT_EQ(d.view().now, phase::running);
+  EXPECT_THAT(d.errors(), ::testing::ElementsAre("a/0 reports what is not its role's to report",
+                                                 "k/0 reports what is not its role's to report"));
+}
+
 // given: a keeper that says it holds the final version at step 1 / expected: it neither ends the job nor decides a step
 TEST_F(conductor_test, what_cannot_have_been_committed_does_not_count) {
   c.add("k", true);

@@ -2,6 +2,11 @@
 
 #include "tests/actors/node/node_fixture.hpp"
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <sstream>
+
 namespace parcae {
 namespace {
 
@@ -56,6 +61,22 @@ TEST_F(gpu_test, connects_executor_and_conductor) {
   ASSERT_EQ(reports.size(), 1u);
   EXPECT_EQ(reports[0].first, slot);
   EXPECT_EQ(std::get<stopped>(reports[0].second).current, generation{3});
+}
+
+// given: a command for keepers, and a worker's executor / expected: it goes no further, and an error is logged
+TEST_F(gpu_test, refuses_what_is_of_the_other_role) {
+  std::ostringstream lines;
+  const auto log = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines)));
+  attach(1);
+  tell(guard{{1}, {}, {1}, {}});
+  spdlog::set_default_logger(log);
+  EXPECT_TRUE(seen.empty());
+  EXPECT_TRUE(reports.empty());
+  EXPECT_THAT(lines.str(), HasSubstr("[error] a command for keepers came to a worker"));
+  tell(stop{{1}});
+  EXPECT_EQ(reports.size(), 1u);
 }
 
 // given: another job / expected: an executor of its own, the former retired

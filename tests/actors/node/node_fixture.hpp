@@ -15,13 +15,13 @@ namespace parcae {
 
 using namespace std::chrono_literals;
 
-/// Notes the names of its commands; answers STOP; throws at ACTIVATE.
-struct dummy_executor : executor {
+/// A worker. Notes the numbers of its commands; answers STOP; throws at ACTIVATE.
+struct dummy_executor : executor_of<worker_command> {
   slot_id slot;
   std::function<void(report)> report_to;
   std::vector<std::string>* seen = nullptr;
 
-  void submit(command x) override {
+  void obey(worker_command x) override {
     seen->push_back(std::to_string(x.index()));
     if (auto s = std::get_if<stop>(&x))
       report_to(stopped{s->current, {}, {}});

@@ -57,7 +57,7 @@ struct worker {
 
   void does(worker_machine::effects x) { all = std::move(x); }
   /// As from the network.
-  void tell(const command& x) {
+  void tell(const worker_command& x) {
     auto first = m.hear(x);
     does(m.take(x));
     all.insert(all.begin(), first.begin(), first.end());
@@ -124,9 +124,8 @@ struct worker {
     return {};
   }
 
-  static constexpr std::array report_names{"loaded", "PREPARED", "STOPPED", "DELIVERED", "READY",
-                                           "ACTIVE", "ABORTED",  "DECIDED", "PROGRESS",  "EVALUATED",
-                                           "FAILED", "kept",     "written", "restored"};
+  static constexpr std::array report_names{"loaded",  "PREPARED", "STOPPED",  "DELIVERED", "READY", "ACTIVE",
+                                           "ABORTED", "DECIDED",  "PROGRESS", "EVALUATED", "FAILED"};
   static constexpr std::array effect_names{"say",
                                            "connect",
                                            "cut",
@@ -169,8 +168,8 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
     x.is_final = true;
     w.does(w.m.no_step_left(x));
   };
-  const auto told = [](command x) { return [x](worker& w, worker_phase) { w.tell(x); }; };
-  const auto heard = [](command x) { return [x](worker& w, worker_phase) { w.does(w.m.hear(x)); }; };
+  const auto told = [](worker_command x) { return [x](worker& w, worker_phase) { w.tell(x); }; };
+  const auto heard = [](worker_command x) { return [x](worker& w, worker_phase) { w.does(w.m.hear(x)); }; };
   const auto moves = [](worker& w, worker_phase) {
     w.does(w.m.moved(of(now), {3, before}, 10, stage_at({3, before})));
   };
