@@ -22,16 +22,7 @@ host_copies::~host_copies() {
 }
 
 std::future<void> host_copies::to_host(std::span<std::byte> to, const std::byte* from, std::shared_ptr<event> after) {
-  auto x = std::make_shared<request>(
-      request{const_cast<std::byte*>(from), to.data(), to.size(), true, std::move(after), {}});
-  auto result = x->done.get_future();
-  queue_.put(std::move(x));
-  return result;
-}
-
-std::future<void> host_copies::to_device(std::byte* to, std::span<const std::byte> from, std::shared_ptr<event> after) {
-  auto x = std::make_shared<request>(
-      request{to, const_cast<std::byte*>(from.data()), from.size(), false, std::move(after), {}});
+  auto x = std::make_shared<request>(request{to, from, std::move(after), {}});
   auto result = x->done.get_future();
   queue_.put(std::move(x));
   return result;
@@ -71,33 +62,26 @@ void host_copies::run() {
 void host_copies::serve(const std::shared_ptr<request>& x) {
   if (x->after)
     stream_->wait_for(*x->after);
-  if (x->bytes == 0)
+  if (x->to.empty())
     return x->done.set_value();
   const auto parts = sizes_.ring / sizes_.piece;
-  for (std::size_t begin = 0; begin < x->bytes; begin += sizes_.piece) {
+  for (std::size_t begin = 0; begin < x->to.size(); begin += sizes_.piece) {
     if (under_way_.size() == parts)
       finish_oldest();
     const auto pinned = ring_.get() + next_ * sizes_.piece;
     next_ = (next_ + 1) % parts;
-    const auto n = std::min(sizes_.piece, x->bytes - begin);
-    if (x->to_host) {
-      stream_->copy(pinned, x->device_end + begin, n);
-    } else {
-      std::memcpy(pinned, x->host_end + begin, n);
-      stream_->copy(x->device_end + begin, pinned, n);
-    }
-    const bool last = begin + n == x->bytes;
-    under_way_.push_back(
-        {stream_->record(), pinned, x->to_host ? x->host_end + begin : nullptr, n, last ? x : nullptr});
+    const auto n = std::min(sizes_.piece, x->to.size() - begin);
+    stream_->copy(pinned, x->from + begin, n);
+    const bool last = begin + n == x->to.size();
+    under_way_.push_back({stream_->record(), pinned, x->to.subspan(begin, n), last ? x : nullptr});
   }
 }
 
 void host_copies::finish_oldest() {
   auto& x = under_way_.front();
   if (!x.copied->wait(longest_wait))
-    throw device_error("a copy between device and host is stuck");
-  if (x.to)
-    std::memcpy(x.to, x.pinned, x.bytes);
+    throw device_error("a copy from the device is stuck");
+  std::memcpy(x.to.data(), x.pinned, x.to.size());
   if (x.last_of)
     x.last_of->done.set_value();
   under_way_.pop_front();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies between a device's memory and ordinary memory of the host, by way of pinned memory, as devices copy no other.
+// Copies from a device's memory to ordinary memory of the host, by way of pinned memory, as devices copy to no other.
 
 #include "gpu/device/device.hpp"
 #include "protocols/base/mailbox.hpp"
@@ -31,17 +31,14 @@ public:
   ~host_copies();
   host_copies(const host_copies&) = delete;
 
-  /// Both begin once `after` is done (null: at once). The caller keeps both ends as they are until the future is ready.
+  /// Begins once `after` is done (null: at once). The caller keeps both ends as they are until the future is ready.
   /// The future throws device_error, or std::future_error (broken promise) if this object went before.
   std::future<void> to_host(std::span<std::byte> to, const std::byte* from, std::shared_ptr<event> after);
-  std::future<void> to_device(std::byte* to, std::span<const std::byte> from, std::shared_ptr<event> after);
 
 private:
   struct request {
-    std::byte* device_end;
-    std::byte* host_end;
-    std::size_t bytes;
-    bool to_host;
+    std::span<std::byte> to;
+    const std::byte* from;
     std::shared_ptr<event> after;
     std::promise<void> done;
   };
@@ -49,9 +46,8 @@ private:
   /// On its way through one part of the ring.
   struct piece {
     std::shared_ptr<event> copied;
-    std::byte* pinned;
-    std::byte* to; ///< in memory of the host; null: the piece goes to the device
-    std::size_t bytes;
+    const std::byte* pinned;
+    std::span<std::byte> to;
     std::shared_ptr<request> last_of; ///< null: more pieces of its request follow
   };
 
