@@ -337,7 +337,6 @@ constexpr job_key keys[] = {
      "8, 4, 2 or 1",
      fixed},
     {"parallel", "recompute", of_job<&job::recompute>, "", "activations inside layers are computed again: less memory"},
-    {"keepers", "feed", [](job_draft& x) -> job_field { return &x.keeper_feed; }, "snapshot", "what workers send them"},
     {"keepers", "every", of_job<&job::keeper_every>, whole_range{1, 1'000'000}, "steps between two snapshots"},
     {"keepers", "copies", of_job<&job::keeper_copies>, whole_range{1, 100}, "keepers that hold each layer"},
     {"checkpoint", "to", of_checkpoint<&place::to>, "s3://… or a folder",

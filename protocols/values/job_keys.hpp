@@ -25,7 +25,6 @@ struct job_draft {
   job_specification job;
   std::uint64_t samples = 0; ///< alternative to job.steps
   double epochs = 0;         ///< another one
-  std::string keeper_feed = "snapshot";
   std::chrono::milliseconds planning_interval{60'000};
   steps_or_time checkpoint_every{0, std::chrono::minutes(30)};
   data_source source{}; ///< the one of [[data.source]] that is being read

@@ -300,8 +300,6 @@ private:
       fail_at("data.path", "data.path must name a file or folder");
     if (job.model.is_own() && given("model.path"))
       take_model();
-    if (draft_.keeper_feed != "snapshot")
-      fail_at("keepers.feed", "keepers.feed is \"" + shown(draft_.keeper_feed) + "\", must be \"snapshot\"");
     if (given("planning.interval"))
       job.planning_interval_ms = static_cast<std::uint64_t>(draft_.planning_interval.count());
     job.checkpoint_every = draft_.checkpoint_every.steps;

@@ -98,7 +98,6 @@ min_width = 4
 max_width = 5
 virtual_replicas = 6
 [keepers]
-feed = "snapshot"
 every = 8
 copies = 2
 [planning]
@@ -257,7 +256,6 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[parallel]\nmin_width = 5", "x.toml:6:13: parallel.min_width", "must not exceed"},
            {"[parallel]\nmin_depth = 900\nmax_depth = 1000", "x.toml:6:13: parallel.min_depth", "but the model has"},
            {"[parallel]\nmin_depth = 3\nmax_depth = 2", "x.toml:6:13: parallel.min_depth", "from 1 to 2"},
-           {"[keepers]\nfeed = 'gradients'", "x.toml:6:8: keepers.feed", "must be \"snapshot\""},
            {"[keepers]\nevery = 0", "x.toml:6:9: keepers.every", "from 1 to"},
            {"[planning]\ninterval = '99ms'", "x.toml:6:12: planning.interval is 99ms", "from 100ms to 24h"},
            {"[planning]\npolicy = 'best'", "x.toml:6:10: planning.policy", "\"throughput\""},
@@ -410,7 +408,7 @@ TEST(job_file, errors_are_short_whatever_the_file_says) {
   EXPECT_LT(error_of("[job]\n" + word + " = 1").size(), 500u);
   EXPECT_LT(error_of("[" + word + "]\n").size(), 500u);
   EXPECT_LT(error_of(std::string(least) + "[model]\nkind = '" + word + "'").size(), 500u);
-  EXPECT_LT(error_of(std::string(least) + "[keepers]\nfeed = '" + word + "'").size(), 500u);
+  EXPECT_LT(error_of(std::string(least) + "[planning]\npolicy = '" + word + "'").size(), 500u);
   EXPECT_EQ(error_of("[job]\n\"new\\nline\" = 1").find('\n'), std::string::npos);
 }
 
