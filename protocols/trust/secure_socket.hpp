@@ -60,7 +60,6 @@ public:
 
   /// "address:port" of the other end, and who it is.
   const std::string& name() const { return name_; }
-  bool is_tls() const { return tls_ != nullptr; }
   void widen(); ///< see tls_session
 
   /// The TLS on it, null if it is plain, for use with the descriptor; this object is then of no further use.

@@ -19,7 +19,6 @@
 
 // Atoms have at most ten characters.
 CAF_ADD_ATOM(parcae_protocol, parcae, attach_atom, "attach")
-CAF_ADD_ATOM(parcae_protocol, parcae, cancel_atom, "cancel")
 CAF_ADD_ATOM(parcae_protocol, parcae, dial_atom, "dial")
 CAF_ADD_ATOM(parcae_protocol, parcae, die_atom, "die")
 CAF_ADD_ATOM(parcae_protocol, parcae, end_atom, "end")
