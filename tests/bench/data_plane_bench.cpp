@@ -40,7 +40,7 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 constexpr double least_rate = 0.9;
-constexpr double least_tls_rate = 0.6;
+constexpr double least_tls_rate = 0.95;   // of OpenSSL's own
 constexpr double least_staged_rate = 0.8; // of the slower of socket and copy
 constexpr double most_latency = 2;        // of 64 bytes; with a change of thread for each message it was 3
 
@@ -332,9 +332,9 @@ void bench_tls(std::size_t bytes, int repeats, figures& out) {
               "\"openssl_mb_per_s\": %.0f, \"cpu_ms\": %.3f, \"plain_cpu_ms\": %.3f, \"openssl_cpu_ms\": %.3f}\n",
               bytes, repeats, static_cast<double>(bytes) / a / 1e3, static_cast<double>(bytes) / b / 1e3,
               static_cast<double>(bytes) / c / 1e3, ours.cpu / repeats, theirs.cpu / repeats, alone.cpu / repeats);
-  out.at_least("rate in TLS over plain, " + std::to_string(bytes >> 20) + " MiB", b / a, least_tls_rate);
+  out.only_shown("rate in TLS over plain, " + std::to_string(bytes >> 20) + " MiB", b / a);
   out.at_least("rate in TLS over OpenSSL's own on bare sockets, " + std::to_string(bytes >> 20) + " MiB", c / a,
-               least_rate);
+               least_tls_rate);
 }
 
 void bench_ping_pong(figures& out) {
