@@ -32,8 +32,8 @@ void note_joins(std::span<const replica_range>& leaves, replica_range node, std:
   ++joins.back();
 }
 
-tag tag_of(std::uint64_t step, std::uint32_t index, std::size_t part) {
-  return {channel::reduction, step, index << 16 | static_cast<std::uint32_t>(part & 0xffff)};
+tag tag_of(std::uint64_t step, std::size_t chunk) {
+  return {channel::reduction, step, static_cast<std::uint32_t>(chunk & 0xffff)};
 }
 
 } // namespace
@@ -117,7 +117,7 @@ void tree_all_reduce::take(std::size_t turn) {
 void tree_all_reduce::begin_chunk(std::size_t c) {
   const auto owner = static_cast<std::uint32_t>(c % width_);
   const auto& parts = chunks_[c];
-  const auto what = tag_of(step_, 0, c);
+  const auto what = tag_of(step_, c);
   if (owner != self_) {
     for (auto part : parts)
       rest_.push_back(comm_.send(group_[owner], what, memory_of(scratch_, part)));
@@ -132,7 +132,7 @@ void tree_all_reduce::begin_chunk(std::size_t c) {
 void tree_all_reduce::end_chunk(std::size_t c) {
   const auto owner = static_cast<std::uint32_t>(c % width_);
   const auto result = chunks_[c][0];
-  const auto what = tag_of(step_, 0, c);
+  const auto what = tag_of(step_, c);
   if (owner != self_) {
     // The owner can only send the result after it got this member's sums, so their bytes were taken from here.
     rest_.push_back(comm_.receive(group_[owner], what, memory_of(scratch_, result)));
@@ -156,56 +156,6 @@ void tree_all_reduce::locate(std::size_t c) {
     at_[i] = own ? chunks_[c][leaves_[i].number].data() : slot;
     slot += own ? 0 : chunk_floats;
   }
-}
-
-// Baidu's ring: in round r < D − 1 segment (self − r) goes to the next member, who adds it; in the other D − 1 rounds
-// the complete segments go round. Segments are cut into parts, each of which is sent on as soon as it is there.
-void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, std::uint32_t self, std::span<float> sum,
-                     std::uint64_t step, std::uint32_t index, device_scratch& scratch) {
-  const auto width = group.size();
-  if (width == 1)
-    return;
-  const auto next = group[(self + 1) % width], previous = group[(self + width - 1) % width];
-  const auto segment_floats = (sum.size() + width - 1) / width;
-  const auto parts = (segment_floats + chunk_floats - 1) / chunk_floats;
-  const auto rounds = 2 * (width - 1);
-  const auto ahead = 2 * chunks_ahead;
-  scratch.grow(ahead * chunk_floats);
-
-  // Part i % parts of the segment that is sent in round i / parts; the last segment may be shorter, even empty.
-  auto part = [&](std::size_t i, std::size_t member) {
-    auto segment = (member + 2 * width - i / parts) % width;
-    auto begin = std::min(sum.size(), segment * segment_floats + i % parts * chunk_floats);
-    auto end = std::min({sum.size(), (segment + 1) * segment_floats, begin + chunk_floats});
-    return sum.subspan(begin, std::max(begin, end) - begin);
-  };
-  std::vector<ticket> sent, arriving(ahead);
-  auto send = [&](std::size_t i) {
-    sent.push_back(comm.send(next, tag_of(step, index, i), memory_of(scratch, part(i, self))));
-  };
-  auto receive = [&](std::size_t i) {
-    if (i >= rounds * parts)
-      return;
-    auto to = part(i, self + width - 1);
-    if (i / parts < width - 1)
-      to = {scratch.data() + i % ahead * chunk_floats, to.size()};
-    arriving[i % ahead] = comm.receive(previous, tag_of(step, index, i), memory_of(scratch, to));
-  };
-  for (std::size_t i = 0; i < ahead; ++i)
-    receive(i);
-  for (std::size_t i = 0; i < parts; ++i)
-    send(i);
-  for (std::size_t i = 0; i < rounds * parts; ++i) {
-    comm.wait(arriving[i % ahead], longest_wait);
-    auto to = part(i, self + width - 1);
-    if (i / parts < width - 1)
-      scratch.on().compute().add_values(to.data(), to.data(), scratch.data() + i % ahead * chunk_floats, to.size());
-    receive(i + ahead);
-    if (i / parts + 1 < rounds)
-      send(i + parts);
-  }
-  for (auto& x : sent)
-    comm.wait(x, longest_wait);
 }
 
 } // namespace parcae

@@ -99,6 +99,7 @@ private:
 /// in the same order and with the same lengths by every member. Reduce-scatter to chunk owners, who add in tree order,
 /// then all-gather; chunks of all buffers follow each other, so that sending, receiving, adding and computing overlap.
 /// Buffers are memory of the scratch's device, which adds.
+/// A job that need not be reproducible has a virtual replica for each pipeline: the order then depends on their number.
 ///
 /// One thread, the communicator's. Throws communication_error; abort the communicator then, before buffers go.
 class tree_all_reduce {
@@ -151,10 +152,5 @@ private:
   std::vector<ticket> rest_;
   std::vector<float*> at_; ///< where the leaves of the owned chunk at hand are
 };
-
-/// For `reproducible = false`: a ring all-reduce in place over one sum per pipeline; the order of additions
-/// depends on the number of pipelines. `index` tells buffers of a step apart, `scratch` is as above.
-void all_reduce_ring(communicator& comm, std::span<const std::uint32_t> group, std::uint32_t self, std::span<float> sum,
-                     std::uint64_t step, std::uint32_t index, device_scratch& scratch);
 
 } // namespace parcae

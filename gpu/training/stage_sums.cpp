@@ -17,7 +17,7 @@ std::uint32_t micro_batches_per_sum(const stage_context& c) {
 
 } // namespace
 
-// With plain all-reduce, one sum over all micro-batches of the pipeline.
+// If the job need not be reproducible, a pipeline is one replica: one sum over all its micro-batches.
 stage_sums::stage_sums(const stage_context& c) :
     c_(c), per_sum_(micro_batches_per_sum(c)),
     gradients_(*c.model, c.first_layer(), c.last_layer(), c.job().reproducible ? c.job().virtual_replicas : 1,
@@ -30,8 +30,8 @@ stage_sums::stage_sums(const stage_context& c) :
 }
 
 void stage_sums::begin(std::uint64_t step) {
-  if (c_.job().reproducible)
-    reduction_.emplace(*c_.comm, replicas_, c_.pipeline(), c_.job().virtual_replicas, step, scratch_);
+  const auto leaves = c_.job().reproducible ? c_.job().virtual_replicas : c_.grid().width;
+  reduction_.emplace(*c_.comm, replicas_, c_.pipeline(), leaves, step, scratch_);
 }
 
 void stage_sums::clear() {
@@ -46,25 +46,15 @@ void stage_sums::add(std::uint32_t layer, std::uint32_t position, std::vector<at
 }
 
 void stage_sums::begin_reduction(std::uint32_t layer) {
-  if (!reduction_)
-    return;
   reduction_->add(gradients_.spans(layer));
   reduction_->advance();
 }
 
 void stage_sums::finish(std::uint64_t step) {
-  reduce(step);
+  c_.check_abort();
+  reduction_->finish();
   add_tied(step);
   gather_statistics(step);
-}
-
-void stage_sums::reduce(std::uint64_t step) {
-  c_.check_abort();
-  if (reduction_)
-    reduction_->finish();
-  else
-    for (auto i = c_.first_layer(); i < c_.last_layer(); ++i)
-      all_reduce_ring(*c_.comm, replicas_, c_.pipeline(), gradients_.spans(i).front(), step, i, scratch_);
 }
 
 void stage_sums::gather_statistics(std::uint64_t step) {

@@ -46,7 +46,6 @@ public:
   void add_statistics(at::Tensor& buffers, std::uint32_t layer) const { statistics_.add_to(buffers, layer); }
 
 private:
-  void reduce(std::uint64_t step);
   void add_tied(std::uint64_t step);
   void gather_statistics(std::uint64_t step);
 

@@ -3,7 +3,7 @@
 //   tls        one message of n bytes, communicators with certificates and without, and OpenSSL's own loop on bare
 //              blocking sockets, alternating
 //   ping_pong  round trip of 64 bytes
-//   all_reduce time for n floats at D = 2 in tree order and as a ring, and how long bare sockets take for as many bytes
+//   all_reduce time for n floats at D = 2 in tree order, and how long bare sockets take for as many bytes
 //   snapshot   rate from send to acknowledgement
 // (with --device only: a transfer between memory of that device, against bare sockets and copies to and from pinned
 // memory) and its figures, ratios to bare sockets; fails if one is beyond its bound. CPU milliseconds are of the whole
@@ -395,14 +395,11 @@ void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int re
   std::vector<std::vector<float>> sums(2, std::vector<float>(floats, 1));
   const auto processor = make_cpu_device({});
   device_scratch scratch[]{device_scratch(*processor), device_scratch(*processor)};
-  measured tree, ring, floor;
+  measured tree, floor;
   auto once_tree = [&](std::uint32_t self) {
     tree_all_reduce reduction(*ends[self], group, self, virtual_replicas, 0, scratch[self]);
     reduction.add({sums[self]});
     reduction.finish();
-  };
-  auto once_ring = [&](std::uint32_t self) {
-    all_reduce_ring(*ends[self], group, self, sums[self], 0, 0, scratch[self]);
   };
   // Half of the buffer goes each way, twice; sending and receiving at once, on two threads per side.
   auto half = floats / 2;
@@ -418,20 +415,16 @@ void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int re
     measure(
         tree, [&] { once_tree(0); }, [&] { once_tree(1); });
     measure(
-        ring, [&] { once_ring(0); }, [&] { once_ring(1); });
-    measure(
         floor, [&] { once_bare(0); }, [&] { once_bare(1); });
     if (i == 0)
-      tree = ring = floor = {};
+      tree = floor = {};
   }
   std::printf("{\"bench\": \"all_reduce\", \"bytes\": %zu, \"D\": 2, \"V\": %u, \"repeats\": %d, \"tree_ms\": %.2f, "
-              "\"ring_ms\": %.2f, \"bare_ms\": %.2f, \"tree_cpu_ms\": %.2f, \"ring_cpu_ms\": %.2f, "
-              "\"bare_cpu_ms\": %.2f}\n",
-              4 * floats, virtual_replicas, repeats, percentile(tree.wall_ms, 0.5), percentile(ring.wall_ms, 0.5),
-              percentile(floor.wall_ms, 0.5), tree.cpu / repeats, ring.cpu / repeats, floor.cpu / repeats);
-  out.only_shown("all-reduce of " + std::to_string(4 * floats / 1'000'000) + " MB in tree order over a ring, time",
-                 percentile(tree.wall_ms, 0.5) / percentile(ring.wall_ms, 0.5));
-  out.only_shown("the same over bare sockets that exchange as many bytes, time",
+              "\"bare_ms\": %.2f, \"tree_cpu_ms\": %.2f, \"bare_cpu_ms\": %.2f}\n",
+              4 * floats, virtual_replicas, repeats, percentile(tree.wall_ms, 0.5), percentile(floor.wall_ms, 0.5),
+              tree.cpu / repeats, floor.cpu / repeats);
+  out.only_shown("all-reduce of " + std::to_string(4 * floats / 1'000'000) +
+                     " MB over bare sockets that exchange as many bytes, time",
                  percentile(tree.wall_ms, 0.5) / percentile(floor.wall_ms, 0.5));
 }
 
