@@ -85,16 +85,14 @@ void begin_on(job_manager_pointer self, const std::string& processor) {
     self->send(s.config.journal, journal_entries{{processor_entry(s.config.job, processor)}});
 }
 
-// A reproducible job uses only workers that compute the same bits as its first.
+// The first one is what a reproducible job begins on.
 bool usable(job_manager_pointer self, const std::string& processor) {
   auto& s = self->state;
-  if (!has_layers_of(s.config.specification, processor))
+  if (!may_use(s.config.specification, s.processor, processor))
     return false;
-  if (!s.config.specification.reproducible)
-    return true;
-  if (s.processor.empty())
+  if (s.config.specification.reproducible && s.processor.empty())
     begin_on(self, processor);
-  return processor == s.processor;
+  return true;
 }
 
 void offer(job_manager_pointer self, const slot_offer& x) {
@@ -122,8 +120,11 @@ void learn(job_manager_pointer self, const fleet_news& x) {
 void choose_past(job_manager_pointer self) {
   auto& s = self->state;
   auto& past = s.config.past;
-  std::erase_if(past, [&](const auto& x) { return !has_layers_of(s.config.specification, x.processor); });
-  if (!s.config.specification.reproducible)
+  const auto drop_others = [&] {
+    std::erase_if(past, [&](const auto& x) { return !may_use(s.config.specification, s.processor, x.processor); });
+  };
+  drop_others();
+  if (!s.config.specification.reproducible || !s.processor.empty())
     return;
   std::map<std::string, const fleet_news*> present;
   for (const auto& x : past)
@@ -132,10 +133,10 @@ void choose_past(job_manager_pointer self) {
     else
       present.erase(x.what.instance);
   const auto first = std::ranges::min_element(present, {}, [](const auto& x) { return x.second->what.seconds; });
-  if (s.processor.empty() && first != present.end())
-    begin_on(self, first->second->processor);
-  if (!s.processor.empty())
-    std::erase_if(past, [&](const auto& x) { return x.processor != s.processor; });
+  if (first == present.end())
+    return;
+  begin_on(self, first->second->processor);
+  drop_others();
 }
 
 } // namespace

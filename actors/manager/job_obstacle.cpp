@@ -15,6 +15,10 @@ bool has_layers_of(const job_specification& job, std::string_view processor) {
   return job.model.kind != "plugin" || processor.find(plugin_fact(job.model.plugin)) != processor.npos;
 }
 
+bool may_use(const job_specification& job, std::string_view began_on, std::string_view processor) {
+  return has_layers_of(job, processor) && (!job.reproducible || began_on.empty() || processor == began_on);
+}
+
 std::string obstacle_to(const job_specification& job, const fleet_offer& offer) {
   if (offer.workers.empty())
     return "waits for workers; start some with `parcae-node`";
@@ -28,11 +32,10 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
            " is of; start some with `parcae-node --plugin FILE`, SHA-256 " + job.model.plugin;
   if (job.transport == "nccl" && std::ranges::none_of(offer.workers, [](const auto& x) { return x.memory.of_device; }))
     return "waits for workers with a GPU, as NCCL moves tensors of no others; or set job.transport to auto or tcp";
-  // As a job_manager does: a reproducible job stays with the processor of the first worker.
   std::uint32_t instances = 0, slots = 0, others = 0;
   slot_memory least;
   for (const auto& x : offer.workers) {
-    if (!has_layers_of(job, x.processor) || (job.reproducible && x.processor != first->processor)) {
+    if (!may_use(job, first->processor, x.processor)) {
       others += x.slots;
       continue;
     }

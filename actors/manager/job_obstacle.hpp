@@ -28,6 +28,10 @@ struct fleet_offer {
 /// a plug-in.
 bool has_layers_of(const job_specification& job, std::string_view processor);
 
+/// Whether the job may use such a worker: if it is to be reproducible, those that compute the same bits as the one it
+/// began on. `began_on`: that one's processor; empty: it has not begun.
+bool may_use(const job_specification& job, std::string_view began_on, std::string_view processor);
+
 /// Why the job cannot run on that, in one line that says what it waits for; empty: it can.
 std::string obstacle_to(const job_specification& job, const fleet_offer& offer);
 

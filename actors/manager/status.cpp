@@ -286,10 +286,7 @@ std::string idle_reason(const job_specification& job, const job_status& x, const
   std::uint32_t slots = 0, others = 0;
   for (const auto& i : instances)
     if (i.role == "worker" && i.state == "alive")
-      (!has_layers_of(job, i.processor) ||
-               (job.reproducible && like != instances.end() && i.processor != like->processor)
-           ? others
-           : slots) += i.slots;
+      (may_use(job, like == instances.end() ? "" : like->processor, i.processor) ? slots : others) += i.slots;
   const auto accounted = used + static_cast<std::uint32_t>(unused.size());
   if (slots > accounted) {
     const auto idle = slots - accounted;
