@@ -1,5 +1,7 @@
 #include "actors/conductor/planning_desk.hpp"
 
+#include "protocols/base/back_off.hpp"
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -50,7 +52,7 @@ bool planning_desk::begin() {
 }
 
 planning_desk::milliseconds planning_desk::pause(milliseconds first) const {
-  return restarts_ > quick_restarts ? first * (1 << std::min(restarts_ - quick_restarts - 1, 5)) : milliseconds(0);
+  return back_off{first, 32 * first}.after(static_cast<unsigned>(std::max(0, restarts_ - quick_restarts)));
 }
 
 } // namespace parcae

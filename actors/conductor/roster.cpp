@@ -1,5 +1,7 @@
 #include "actors/conductor/roster.hpp"
 
+#include "protocols/base/back_off.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -78,7 +80,7 @@ void roster::forgive() {
 }
 
 roster::milliseconds roster::next_back_off(slot_state& slot) const {
-  return slot.back_off = std::min(longest_back_off, std::max(first_back_off_, 2 * slot.back_off));
+  return slot.back_off = back_off{first_back_off_, longest_back_off}.next(slot.back_off);
 }
 
 void roster::look_again_at(time_point t) {

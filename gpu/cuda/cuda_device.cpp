@@ -1,6 +1,7 @@
 #include "gpu/cuda/cuda_device.hpp"
 
 #include "gpu/cuda/kernels.hpp"
+#include "protocols/base/back_off.hpp"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
@@ -53,12 +54,11 @@ public:
   bool wait(std::chrono::milliseconds limit) const override {
     using clock = std::chrono::steady_clock;
     const auto end = clock::now() + limit;
-    auto pause = std::chrono::microseconds(20);
-    while (!done()) {
+    constexpr back_off pauses{std::chrono::microseconds(20), std::chrono::microseconds(500)};
+    for (unsigned times = 1; !done(); ++times) {
       if (clock::now() >= end)
         return false;
-      std::this_thread::sleep_for(pause);
-      pause = std::min(2 * pause, std::chrono::microseconds(500));
+      std::this_thread::sleep_for(pauses.after(times));
     }
     return true;
   }

@@ -8,17 +8,24 @@
 namespace parcae {
 
 /// Pauses that double.
+template <class Duration>
 struct back_off {
-  std::chrono::milliseconds first;
-  std::chrono::milliseconds longest; ///< not shorter than the first
+  Duration first;
+  Duration longest; ///< not shorter than the first
 
   /// The pause after that many failures in a row; none after none.
-  constexpr std::chrono::milliseconds after(unsigned failures) const {
-    auto result = failures == 0 ? std::chrono::milliseconds(0) : first;
-    for (; failures > 1 && result < longest; --failures)
-      result = std::min(2 * result, longest);
+  constexpr Duration after(unsigned failures) const {
+    auto result = Duration::zero();
+    for (; failures > 0 && result < longest; --failures)
+      result = next(result);
     return result;
   }
+
+  /// The pause after that pause; after none the first.
+  constexpr Duration next(Duration last) const { return std::min(longest, std::max(first, 2 * last)); }
 };
+
+template <class Duration>
+back_off(Duration, Duration) -> back_off<Duration>;
 
 } // namespace parcae

@@ -20,6 +20,8 @@ TEST(back_off, doubles) {
   for (unsigned failures = 0; failures < 6; ++failures)
     all.push_back(pauses.after(failures));
   EXPECT_EQ(all, (std::vector<std::chrono::milliseconds>{0ms, 5ms, 10ms, 18ms, 18ms, 18ms}));
+  for (unsigned failures = 0; failures < 5; ++failures)
+    EXPECT_EQ(pauses.next(all[failures]), all[failures + 1]);
 }
 
 // given: text / expected: milliseconds, or nothing
