@@ -26,9 +26,14 @@ inline std::string counted(std::uint64_t n, std::string_view noun) {
   return std::to_string(n) + ' ' + std::string(noun) + (n == 1 ? "" : "s");
 }
 
+/// "HOST", IPv6 in brackets.
+inline std::string text_of_host(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : '[' + host + ']';
+}
+
 /// "HOST:PORT", IPv6 in brackets.
 inline std::string text_of_place(const std::string& host, std::uint16_t port) {
-  return (host.find(':') == std::string::npos ? host : '[' + host + ']') + ':' + std::to_string(port);
+  return text_of_host(host) + ':' + std::to_string(port);
 }
 
 /// The same taken apart.

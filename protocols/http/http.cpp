@@ -29,8 +29,7 @@ bool same_word(std::string_view a, std::string_view b) {
 } // namespace
 
 std::string http_server::authority() const {
-  const auto text = text_of_place(host, port);
-  return port == usual_port(tls) ? text.substr(0, text.rfind(':')) : text;
+  return port == usual_port(tls) ? text_of_host(host) : text_of_place(host, port);
 }
 
 std::string http_server::text() const {
