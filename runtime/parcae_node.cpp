@@ -47,7 +47,7 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
     options.advertise = parcae::parse_place(x.advertise, x.bundle);
   if (parcae::is_everywhere(options.advertise.host))
     throw std::invalid_argument("nobody can dial " + options.advertise.host + ": --advertise one address");
-  options.role = x.role == "keeper" ? parcae::role::keeper : parcae::role::worker;
+  options.role = *parcae::parse_role(x.role);
   options.device = parcae::parse_device_choice(x.device);
   options.log = parcae::parse_log_format(x.log);
   options.cloud.of = *parcae::parse_cloud(x.cloud);

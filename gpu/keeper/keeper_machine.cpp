@@ -1,14 +1,18 @@
 #include "gpu/keeper/keeper_machine.hpp"
 
+#include "protocols/base/enum_text.hpp"
+
 #include <algorithm>
 #include <array>
 
 namespace parcae {
 
+BOOST_DESCRIBE_ENUM(keeper_phase, no_job, holding, absent, preparing, prepared, sending, delivered, broken)
+
 std::string to_string(keeper_phase x) {
-  constexpr std::array<const char*, 8> names{"no job",   "holding", "absent",    "preparing",
-                                             "prepared", "sending", "delivered", "broken"};
-  return names.at(static_cast<std::size_t>(x));
+  std::string result(text_of_enum(x));
+  std::ranges::replace(result, '_', ' ');
+  return result;
 }
 
 std::string to_string(keeper_trigger x) {

@@ -281,6 +281,10 @@ std::string to_string(peer_kind kind) {
   return std::string(text_of_enum(kind));
 }
 
+std::optional<peer_kind> parse_peer_kind(std::string_view text) {
+  return parse_enum<peer_kind>(text);
+}
+
 peer_rules peer_rules::published(const std::string& model) {
   return {true, true, model == "gpt3-2.7b" || model == "gpt3-6.7b", true};
 }

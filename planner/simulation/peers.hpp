@@ -8,8 +8,10 @@
 #include "planner/simulation/trace.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace parcae {
@@ -24,6 +26,7 @@ enum class peer_kind : std::uint8_t {
 };
 
 std::string to_string(peer_kind kind);
+std::optional<peer_kind> parse_peer_kind(std::string_view text);
 
 /// What the artifact does otherwise than the systems would.
 struct peer_rules {

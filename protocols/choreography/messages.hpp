@@ -8,7 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace parcae {
@@ -26,9 +28,9 @@ enum class role : std::uint8_t {
   keeper,     ///< holds snapshots in host memory, does not train
 };
 
-inline std::string to_string(role x) {
-  return x == role::keeper ? "keeper" : "worker";
-}
+/// "worker" or "keeper".
+std::string to_string(role x);
+std::optional<role> parse_role(std::string_view text);
 
 /// What instances share that run on the same machine.
 struct machine_facts {

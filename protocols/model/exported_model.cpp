@@ -1,5 +1,6 @@
 #include "protocols/model/exported_model.hpp"
 
+#include "protocols/base/enum_text.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/model/exported_parts.hpp"
@@ -18,6 +19,9 @@
 namespace parcae {
 
 namespace json = boost::json;
+
+BOOST_DESCRIBE_ENUM(initial_value, zeros, ones, normal, uniform) // as files name them, which do not name `stored`
+BOOST_DESCRIBE_ENUM(loss_kind, cross_entropy, mean_squared_error, in_last_layer)
 
 namespace {
 
@@ -109,23 +113,19 @@ private:
   }
 
   std::vector<tensor_description> drawn_tensors(const json::array& all, const std::string& where) {
-    static const std::map<std::string, initial_value> starts{{"zeros", initial_value::zeros},
-                                                             {"ones", initial_value::ones},
-                                                             {"normal", initial_value::normal},
-                                                             {"uniform", initial_value::uniform}};
     std::vector<tensor_description> result;
     for (const auto& x : all) {
       tensor_description tensor{checked_name(member(x, "name", where), where),
                                 shape_of(member(x, "shape", where), where)};
       if (!parameters_.insert(tensor.name).second)
         fail(where, "has a second tensor " + tensor.name);
-      const auto start = starts.find(text_in(x, "initial", where));
+      const auto start = parse_enum<initial_value>(text_in(x, "initial", where));
       const auto scale = text_in(x, "scale", where);
       const auto [end, error] = std::from_chars(scale.data(), scale.data() + scale.size(), tensor.scale);
-      if (start == starts.end() || error != std::errc{} || end != scale.data() + scale.size() ||
+      if (!start || error != std::errc{} || end != scale.data() + scale.size() ||
           !(tensor.scale >= 0 && tensor.scale < 1e30))
         fail(where, "it is not said how version 0 of " + tensor.name + " is drawn");
-      tensor.initial = start->second;
+      tensor.initial = *start;
       result.push_back(std::move(tensor));
     }
     return result;
@@ -203,13 +203,11 @@ private:
       fail(where, "is of kind \"" + shown(kind) + "\", must be \"tokens\" or \"images\"");
     }
     read_extras(input, where);
-    const auto loss = text_in(root_, "loss", where_);
-    static const std::map<std::string, loss_kind> losses{{"cross_entropy", loss_kind::cross_entropy},
-                                                         {"mean_squared_error", loss_kind::mean_squared_error},
-                                                         {"in_last_layer", loss_kind::in_last_layer}};
-    if (!losses.contains(loss))
-      fail(where_, "the loss \"" + shown(loss) + "\" is not known");
-    d.loss = losses.at(loss);
+    const auto name = text_in(root_, "loss", where_);
+    const auto loss = parse_enum<loss_kind>(name);
+    if (!loss)
+      fail(where_, "the loss \"" + shown(name) + "\" is not known");
+    d.loss = *loss;
     if (!member(root_, "mask_token", where_).is_null()) {
       const auto token = whole_in(root_, "mask_token", where_);
       if (s.images || token >= s.vocabulary)

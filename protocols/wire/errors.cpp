@@ -1,64 +1,59 @@
 #include "protocols/wire/errors.hpp"
 
-#include <array>
+#include "protocols/base/enum_text.hpp"
 
 namespace parcae {
 
+BOOST_DESCRIBE_ENUM(parcae_error, wrong_protocol, duplicate_name, lost_incarnation, outdated_manager, malformed_request,
+                    unknown_job, unknown_instance, too_few_instances, job_over, too_many_jobs, unreachable_manager,
+                    not_permitted, internal)
+
 namespace {
 
-struct entry {
-  parcae_error value;
-  std::string_view name;
-  std::string_view text;
-};
-
-constexpr std::array entries{
-    entry{parcae_error::wrong_protocol, "wrong_protocol", "the peer speaks another protocol version"},
-    entry{parcae_error::duplicate_name, "duplicate_name", "a living instance has that name"},
-    entry{parcae_error::lost_incarnation, "lost_incarnation", "this life of the instance was declared lost"},
-    entry{parcae_error::outdated_manager, "outdated_manager", "another manager knows more than this one's journal"},
-    entry{parcae_error::malformed_request, "malformed_request", "malformed request"},
-    entry{parcae_error::unknown_job, "unknown_job", "no such job"},
-    entry{parcae_error::unknown_instance, "unknown_instance", "no such instance"},
-    entry{parcae_error::too_few_instances, "too_few_instances", "too few instances"},
-    entry{parcae_error::job_over, "job_over", "the job has ended"},
-    entry{parcae_error::too_many_jobs, "too_many_jobs", "the queue is full"},
-    entry{parcae_error::unreachable_manager, "unreachable_manager", "no manager answers"},
-    entry{parcae_error::not_permitted, "not_permitted", "not permitted"},
-    entry{parcae_error::internal, "internal", "internal error"},
-};
-
-// One entry per value, in order: value n is entry n - 1.
-constexpr bool complete() {
-  for (std::size_t i = 0; i < entries.size(); ++i)
-    if (static_cast<std::size_t>(entries[i].value) != i + 1)
-      return false;
-  return entries.back().value == parcae_error::internal;
-}
-static_assert(complete());
-
-const entry* find(parcae_error x) {
-  auto i = static_cast<std::size_t>(x);
-  return i >= 1 && i <= entries.size() ? &entries[i - 1] : nullptr;
+std::string_view explanation_of(parcae_error x) {
+  switch (x) {
+  case parcae_error::wrong_protocol:
+    return "the peer speaks another protocol version";
+  case parcae_error::duplicate_name:
+    return "a living instance has that name";
+  case parcae_error::lost_incarnation:
+    return "this life of the instance was declared lost";
+  case parcae_error::outdated_manager:
+    return "another manager knows more than this one's journal";
+  case parcae_error::malformed_request:
+    return "malformed request";
+  case parcae_error::unknown_job:
+    return "no such job";
+  case parcae_error::unknown_instance:
+    return "no such instance";
+  case parcae_error::too_few_instances:
+    return "too few instances";
+  case parcae_error::job_over:
+    return "the job has ended";
+  case parcae_error::too_many_jobs:
+    return "the queue is full";
+  case parcae_error::unreachable_manager:
+    return "no manager answers";
+  case parcae_error::not_permitted:
+    return "not permitted";
+  case parcae_error::internal:
+    return "internal error";
+  }
+  return "an error this build does not know";
 }
 
 } // namespace
 
 std::string_view to_string(parcae_error x) {
-  auto e = find(x);
-  return e ? e->name : "unknown_error";
+  return text_of_enum(x);
 }
 
 std::optional<parcae_error> parse_parcae_error(std::string_view name) {
-  for (const auto& e : entries)
-    if (e.name == name)
-      return e.value;
-  return std::nullopt;
+  return parse_enum<parcae_error>(name);
 }
 
 std::string render(parcae_error x, std::string_view details) {
-  auto e = find(x);
-  std::string result{e ? e->text : "an error this build does not know"};
+  std::string result(explanation_of(x));
   if (!details.empty())
     result.append(": ").append(details);
   return result;

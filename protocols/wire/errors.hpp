@@ -27,7 +27,7 @@ enum class parcae_error : std::uint8_t {
   internal,            ///< an actor failed; see its log
 };
 
-/// The enumerator's name.
+/// The enumerator's name; "unknown": it is none of them.
 std::string_view to_string(parcae_error x);
 
 /// The error with that name.

@@ -65,10 +65,6 @@ policy policy_of(const std::string& name) {
   return name == "throughput" ? policy::throughput : policy::liveput;
 }
 
-bool is_peer(const std::string& name) {
-  return std::any_of(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
-}
-
 // The figures that no option gives are the profile's.
 realistic_options realistic_of(const simulate_arguments& args, const profile& workload) {
   realistic_options result;
@@ -132,20 +128,18 @@ policy_run run_policy(const simulate_arguments& args, const std::string& name, c
   return run;
 }
 
-policy_run run_peer(const simulate_arguments& args, const std::string& name, const peer_model& model,
+policy_run run_peer(const simulate_arguments& args, peer_kind kind, const peer_model& model,
                     const std::vector<trace_event>& events) {
-  const auto kind =
-      *std::find_if(std::begin(peer_kinds), std::end(peer_kinds), [&](auto x) { return to_string(x) == name; });
   const auto rules = args.accounting == "published" ? peer_rules::published(model.name) : peer_rules{};
   const auto x = replay_peer(kind, model, events, rules);
   policy_run run;
-  run.policy = name;
+  run.policy = to_string(kind);
   run.samples = x.samples;
   run.samples_per_s = x.samples_per_s;
   const auto ideal = ideal_progress(model, events);
   run.ideal = ideal.back().samples;
   run.migrations = x.regroupings;
-  run.published_samples_per_s = model.systems.at(name).published_samples_per_s;
+  run.published_samples_per_s = model.systems.at(run.policy).published_samples_per_s;
   run.course.push_back({});
   for (const auto& moment : x.progress)
     run.course.push_back({moment.seconds / 3600, {}, moment.samples, samples_at(ideal, moment.seconds)});
@@ -268,11 +262,12 @@ void simulate(simulate_arguments args) {
     else
       std::fprintf(stderr, "without varuna, bamboo, oobleck: they %s\n", missing.c_str());
   }
-  if (!args.plan_out.empty() && (names.size() != 1 || is_peer(names[0])))
+  if (!args.plan_out.empty() && (names.size() != 1 || parse_peer_kind(names[0])))
     throw std::invalid_argument("--plan-out needs exactly one policy of this project");
   std::vector<policy_run> runs;
   for (const auto& name : names) {
-    if (!is_peer(name)) {
+    const auto peer = parse_peer_kind(name);
+    if (!peer) {
       runs.push_back(run_policy(args, name, input));
       if (!args.plan_out.empty())
         write_plan(args.plan_out, runs.back());
@@ -280,7 +275,7 @@ void simulate(simulate_arguments args) {
     }
     if (!missing.empty())
       throw std::runtime_error(name + ": " + "peers " + missing);
-    runs.push_back(run_peer(args, name, *model, input.trace.events));
+    runs.push_back(run_peer(args, *peer, *model, input.trace.events));
   }
   const simulation_setting setting{input.workload.name, args.trace,      args.accounting,
                                    args.notice,         args.look_ahead, input.trace.intervals.size()};

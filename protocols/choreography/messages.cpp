@@ -1,0 +1,17 @@
+#include "protocols/choreography/messages.hpp"
+
+#include "protocols/base/enum_text.hpp"
+
+namespace parcae {
+
+BOOST_DESCRIBE_ENUM(role, worker, keeper)
+
+std::string to_string(role x) {
+  return std::string(text_of_enum(x));
+}
+
+std::optional<role> parse_role(std::string_view text) {
+  return parse_enum<role>(text);
+}
+
+} // namespace parcae
