@@ -182,6 +182,7 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
   return std::vector<row>{
     {absent, prepare_heard, "it is no participant", c::no_participant, "FAILED", a::answer, unprepared},
     {absent, prepare_heard, "", nullptr, "allocates, connects", nullptr, preparing},
+    // The manager that asked first may be gone, with the answer.
     {{prepared, unprepared, moving, ready, delivered, unmoved}, prepare_heard, "", nullptr, "the answer again", a::answer, {}},
     {preparing, connected, "", nullptr, "PREPARED", a::answer, prepared},
     {preparing, not_connected, "", nullptr, "FAILED", a::answer, unprepared},
@@ -192,45 +193,60 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     {moving, moved, "", nullptr, "DELIVERED", a::answer, delivered},
     {moving, not_moved, "", nullptr, "FAILED", a::answer, unmoved},
 
+    // Cutting ends what waits for a peer; only then is there an answer.
     {{preparing, prepared, unprepared, moving, ready, delivered, unmoved}, abort_heard, "", nullptr, "cuts its connections", a::cut, cut},
     {cut, abort, "", nullptr, "ABORTED", a::aborted_and_drop, absent},
     {absent, abort, "", nullptr, "ABORTED", a::aborted, {}},
 
     {ready, activate, "", nullptr, "the generation before goes; begins to train", a::begin, running},
+    // No commit will come that a snapshot could be sent with.
     {running, begun, "at the last version", c::last_version, "ACTIVE; its state goes to the keepers", a::active_and_secure, {}},
     {running, begun, "", nullptr, "ACTIVE", a::active, {}},
+    // Said again, by a manager that came back: at once, and between two steps what it may have missed.
     {running, activate_heard, "", nullptr, "ACTIVE", a::active, {}},
     {{running, stopped, broken, aborting, aborted}, activate, "", nullptr, "ACTIVE, and its last word again", a::where_it_stands, {}},
 
+    // What was done when ABORT was heard counts; so does a commit.
     {{running, aborting}, evaluated, "", nullptr, "EVALUATED", a::losses, {}},
+    // The bit came with the commit exchange, so all ranks stop behind the same step.
     {running, committed, "a rank asked to stop, and steps are left", c::to_stop_early, "snapshot; PROGRESS; STOPPED", a::keep_and_stop, stopped},
     {{running, aborting}, committed, "", nullptr, "snapshot, if it is time; PROGRESS", a::keep, {}},
     {running, no_step_left, "", nullptr, "its state goes to the keepers; STOPPED", a::secure_and_stop, stopped},
     {{running, stopped}, step_failed, "", nullptr, "voids what an apply spoilt; FAILED", a::fail, broken},
+    // That a step fails by the cut is what the cut is for.
     {aborting, step_failed, "not for want of its connections", c::not_by_the_cut, "voids what an apply spoilt; FAILED", a::fail, {}},
 
     {running, stop_heard, "", nullptr, "sets its stop bit", a::ask_to_stop, {}},
-    {running, stop, "", nullptr, "sets its stop bit", a::ask_to_stop, {}}, // it came before ACTIVATE was done
+    // It was heard before ACTIVATE was done.
+    {running, stop, "", nullptr, "sets its stop bit", a::ask_to_stop, {}},
     {stopped, stop, "", nullptr, "STOPPED", a::stopped, {}},
     {broken, stop, "", nullptr, "FAILED", a::failure, {}},
 
     {running, abort_heard, "", nullptr, "cuts its connections", a::cut, aborting},
-    {{stopped, broken, aborted}, abort_heard, "", nullptr, "cuts its connections", a::cut, {}}, // a peer may wait for it
+    // A peer may wait for it.
+    {{stopped, broken, aborted}, abort_heard, "", nullptr, "cuts its connections", a::cut, {}},
     {{stopped, broken, aborting, aborted}, abort, "", nullptr, "waits for the device; ABORTED", a::settle_and_aborted, aborted},
+    // Said again, it finds that its step is open no more.
     {{stopped, broken, aborted}, decide, "its step is open here", c::step_is_open, "applies it", a::apply, {}},
     {{stopped, broken, aborted}, decide, "", nullptr, "drops its gradients; DECIDED", a::drop_step, {}},
-    {{absent, preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut, running, aborting}, decide, "", nullptr, "DECIDED", a::decided, {}},
+    {{absent, preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut, running, aborting},
+     decide, "", nullptr, "DECIDED", a::decided, {}},
     {{stopped, broken, aborted}, applied, "", nullptr, "snapshot, if it is time; DECIDED", a::keep_applied, {}},
     {{stopped, broken, aborted}, not_applied, "", nullptr, "voids the stage; FAILED; DECIDED", a::fail_and_decided, broken},
 
-    {running, superseded, "", nullptr, "cuts its connections", a::cut, aborted}, // its ABORT never came
+    // Its ABORT never came.
+    {running, superseded, "", nullptr, "cuts its connections", a::cut, aborted},
     {{stopped, broken, aborting, aborted}, left_behind, "", nullptr, "all of it goes", a::drop, absent},
-    {{preparing, prepared, unprepared, moving, delivered, unmoved, cut}, released, "no rank", c::no_rank, "all of it goes", a::drop, absent}, // its part in the change is over
-    {{preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut, running, stopped, broken, aborting, aborted}, forget, "", nullptr, "all of it goes", a::drop, absent},
+    // Its part in the change is over.
+    {{preparing, prepared, unprepared, moving, delivered, unmoved, cut}, released, "no rank", c::no_rank, "all of it goes", a::drop, absent},
+    {{preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut, running, stopped, broken, aborting, aborted},
+     forget, "", nullptr, "all of it goes", a::drop, absent},
 
     {running, protect, "at the last version", c::last_version, "its state goes to the keepers with STOPPED", a::secure_in_the_end, {}},
     {running, protect, "a snapshot is due", c::snapshot_wanted, "one with the next commit", a::ask_for_snapshot, {}},
-    {{stopped, broken, aborting, aborted}, protect, "the whole stage is asked for, and is good", c::whole_and_wanted, "it goes to the keepers", a::secure_whole, {}},
+    // Else each replica of a stage sends a share, and others may be gone.
+    {{stopped, broken, aborting, aborted}, protect, "the whole stage is asked for, and is good", c::whole_and_wanted,
+     "it goes to the keepers", a::secure_whole, {}},
     {{stopped, broken, aborted}, protect, "at the last version, and that is good", c::last_and_whole, "its state goes to the keepers", a::secure, {}},
   };
 }();

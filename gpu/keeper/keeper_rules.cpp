@@ -184,20 +184,25 @@ const std::vector<keeper_machine::row> keeper_machine::rows = [] {
     {holding, guard, "its key is new", c::new_key, "takes snapshots", a::take_snapshots, {}},
     {holding, guard, "", nullptr, "takes those of newer generations, too", a::announce, {}},
     {holding, arrived, "", nullptr, "holds it, unless it is void or old", a::add, {}},
+    // Once for all that came, not with each shard.
     {holding, caught_up, "it holds more than it said", c::news, "KEPT", a::kept, {}},
     {holding, confirm, "", nullptr, "drops what is void or old; ends its copies; KEPT", a::confirm, {}},
+    // It is asked for until the other one says that it has it.
     {holding, replicate, "it is not on its way", c::not_on_its_way, "sends it to the other keeper", a::copy, {}},
     {holding, copied, "", nullptr, "it may be asked for again", a::copied, {}},
 
+    // Without an answer the conductor would wait for a checkpoint that does not come.
     {{no_job, holding}, checkpoint, "there is no folder", c::no_folder, "CHECKPOINTED: why not", a::no_folder_to_write, {}},
     {{no_job, holding}, checkpoint, "nothing of that job is held", c::not_of_its_job, "CHECKPOINTED: why not", a::nothing_to_write, {}},
     {holding, checkpoint, "", nullptr, "writes it; CHECKPOINTED then", a::write, {}},
     {holding, restore, "there is no folder", c::no_folder, "RESTORED: why not", a::no_folder_to_read, {}},
     {holding, restore, "it is not being read", c::not_being_read, "goes back to that version; reads it", a::begin_to_read, {}},
-    {{no_job, holding}, read, "it is of another job", c::read_of_another, "RESTORED", a::report_read, {}}, // forgotten meanwhile
+    // It was forgotten meanwhile.
+    {{no_job, holding}, read, "it is of another job", c::read_of_another, "RESTORED", a::report_read, {}},
     {holding, read, "", nullptr, "KEPT; RESTORED", a::kept_and_read, {}},
 
     {{absent, preparing, prepared, sending, delivered, broken}, prepare, "", nullptr, "the part before ends; connects", a::connect, preparing},
+    // The manager that asked first may be gone, with the answer; so below.
     {{prepared, sending, delivered}, prepare_again, "", nullptr, "PREPARED", a::prepared, {}},
     {broken, prepare_again, "", nullptr, "FAILED", a::failure_again, {}},
     {preparing, connected, "", nullptr, "PREPARED", a::prepared, prepared},
@@ -207,8 +212,10 @@ const std::vector<keeper_machine::row> keeper_machine::rows = [] {
     {delivered, transfer, "", nullptr, "DELIVERED", a::delivered, {}},
     {broken, transfer, "", nullptr, "FAILED", a::failure_again, {}},
     {{preparing, prepared, sending}, broke, "", nullptr, "FAILED", a::fail, broken},
-    {{preparing, prepared, sending, delivered, broken}, abort_generation, "it is that one", c::takes_part, "its connections end; ABORTED", a::cut_and_aborted, absent},
-    {{absent, preparing, prepared, sending, delivered, broken}, abort_generation, "", nullptr, "ABORTED", a::aborted, {}}, // asked for what is held
+    {{preparing, prepared, sending, delivered, broken}, abort_generation, "it is that one", c::takes_part,
+     "its connections end; ABORTED", a::cut_and_aborted, absent},
+    // It is asked for what it holds.
+    {{absent, preparing, prepared, sending, delivered, broken}, abort_generation, "", nullptr, "ABORTED", a::aborted, {}},
 
     {{preparing, prepared, sending, delivered, broken}, forget, "", nullptr, "its connections end", a::cut, absent},
     {holding, forget, "", nullptr, "all of it goes", a::forget, no_job},
