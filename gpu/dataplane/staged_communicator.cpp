@@ -1,6 +1,7 @@
 #include "gpu/dataplane/staged_communicator.hpp"
 
 #include "gpu/dataplane/tcp_communicator.hpp"
+#include "gpu/device/pinned_ring.hpp"
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/base/text.hpp"
@@ -26,33 +27,6 @@ constexpr std::size_t ring_bytes = 4 * most_frame_bytes;
 /// Of the device's work, and of a peer. The wait for the whole message has limits of its own, and aborts.
 constexpr std::chrono::hours longest_stage{1};
 
-/// Pinned memory in parts, which are given back in the order in which they were taken.
-class pinned_ring {
-public:
-  explicit pinned_ring(device& on) : memory_(on.allocate_pinned(ring_bytes)) {}
-
-  /// Null: there is no room before more is given back. At most most_frame_bytes.
-  std::byte* take(std::size_t bytes) {
-    const auto n = std::max<std::size_t>(256, (bytes + 255) / 256 * 256);
-    std::size_t begin = 0;
-    if (!taken_.empty()) {
-      const auto first = taken_.front().first, end = taken_.back().second;
-      const bool wrapped = end <= first;
-      begin = wrapped || end + n <= ring_bytes ? end : 0;
-      if ((wrapped || begin == 0) && begin + n > first)
-        return nullptr;
-    }
-    taken_.emplace_back(begin, begin + n);
-    return memory_.get() + begin;
-  }
-
-  void give_back() { taken_.pop_front(); }
-
-private:
-  const device_memory memory_;
-  std::deque<std::pair<std::size_t, std::size_t>> taken_; ///< begin and end of each part, oldest first
-};
-
 /// A message that a line is given.
 struct staged_message : transmission {
   staged_message(tag x, std::span<std::byte> y, device* z) : what(x), bytes(y), on(z) {
@@ -77,7 +51,7 @@ using message_ptr = std::shared_ptr<staged_message>;
 class line {
 public:
   line(communicator& below, std::uint32_t peer, device& on) :
-      below_(below), peer_(peer), ring_(on), stream_(on.make_stream()) {}
+      below_(below), peer_(peer), ring_(on, ring_bytes), stream_(on.make_stream()) {}
   virtual ~line() = default; // the thread has ended, see end()
   line(const line&) = delete;
 

@@ -14,7 +14,7 @@ constexpr std::chrono::minutes longest_wait{10};
 } // namespace
 
 host_copies::host_copies(device& on, sizes x) :
-    sizes_(x), ring_(on.allocate_pinned(x.ring)), stream_(on.make_stream()), thread_([this] { run(); }) {}
+    sizes_(x), ring_(on, x.ring), stream_(on.make_stream()), thread_([this] { run(); }) {}
 
 host_copies::~host_copies() {
   queue_.close();
@@ -64,13 +64,11 @@ void host_copies::serve(const std::shared_ptr<request>& x) {
     stream_->wait_for(*x->after);
   if (x->to.empty())
     return x->done.set_value();
-  const auto parts = sizes_.ring / sizes_.piece;
   for (std::size_t begin = 0; begin < x->to.size(); begin += sizes_.piece) {
-    if (under_way_.size() == parts)
-      finish_oldest();
-    const auto pinned = ring_.get() + next_ * sizes_.piece;
-    next_ = (next_ + 1) % parts;
     const auto n = std::min(sizes_.piece, x->to.size() - begin);
+    std::byte* pinned = nullptr;
+    while (!(pinned = ring_.take(n)))
+      finish_oldest();
     stream_->copy(pinned, x->from + begin, n);
     const bool last = begin + n == x->to.size();
     under_way_.push_back({stream_->record(), pinned, x->to.subspan(begin, n), last ? x : nullptr});
@@ -85,6 +83,7 @@ void host_copies::finish_oldest() {
   if (x.last_of)
     x.last_of->done.set_value();
   under_way_.pop_front();
+  ring_.give_back();
 }
 
 } // namespace parcae

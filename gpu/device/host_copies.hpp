@@ -2,7 +2,7 @@
 
 // Copies from a device's memory to ordinary memory of the host, by way of pinned memory, as devices copy to no other.
 
-#include "gpu/device/device.hpp"
+#include "gpu/device/pinned_ring.hpp"
 #include "protocols/base/mailbox.hpp"
 
 #include <chrono>
@@ -22,7 +22,7 @@ class host_copies {
 public:
   struct sizes {
     std::size_t ring = std::size_t{256} << 20;
-    std::size_t piece = std::size_t{4} << 20; ///< divides the ring
+    std::size_t piece = std::size_t{4} << 20; ///< at most the ring
   };
 
   /// The device outlives this object. Throws device_error.
@@ -56,10 +56,9 @@ private:
   void finish_oldest();
 
   const sizes sizes_;
-  const device_memory ring_;
+  pinned_ring ring_; ///< the thread's, as all but the queue
   const std::unique_ptr<stream> stream_;
-  std::deque<piece> under_way_; ///< the thread's, as all but the queue
-  std::size_t next_ = 0;        ///< part of the ring
+  std::deque<piece> under_way_;
   mailbox<std::shared_ptr<request>> queue_;
   std::thread thread_;
 };
