@@ -11,6 +11,7 @@
 #include "protocols/base/line_limit.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/trust/strangers.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -22,7 +23,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <future>
-#include <list>
 #include <map>
 #include <optional>
 #include <thread>
@@ -40,21 +40,14 @@ using boost::asio::ip::tcp;
 using boost::system::error_code;
 using clock = std::chrono::steady_clock;
 
-constexpr auto greeting_limit = 5s; ///< a connection that has not said who it is by then is closed
 constexpr auto parking_limit = 60s; ///< a greeting whose generation is not prepared by then is closed
 constexpr std::size_t most_parked = 1024;
-constexpr std::size_t most_guests = 256; ///< connections that have not said who they are
 constexpr back_off dial_pauses{5ms, 250ms};
 constexpr auto cancel_poll = 5ms;
 
 /// Of a name or an address, for listening.
 tcp::endpoint place_of(boost::asio::io_context& io, const std::string& host, std::uint16_t port) {
   return *tcp::resolver(io).resolve(host, std::to_string(port), tcp::resolver::passive).begin();
-}
-
-bool is_exhausted(const error_code& x) {
-  namespace error = boost::asio::error;
-  return x == error::no_descriptors || x == error::no_memory || x == error::no_buffer_space || x.value() == ENFILE;
 }
 
 class tcp_data_port : public data_port {
@@ -67,11 +60,7 @@ public:
       const auto where = place_of(side_.io, host, port);
       if (const auto problem = problem_of_place(where, side_.own != nullptr); !problem.empty())
         throw std::runtime_error("cannot listen for data connections on " + host + ": " + problem);
-      acceptor_.open(where.protocol());
-      keep_from_children(acceptor_.native_handle());
-      acceptor_.set_option(tcp::acceptor::reuse_address(true));
-      acceptor_.bind(where);
-      acceptor_.listen();
+      listen_on(acceptor_, where);
       port_ = acceptor_.local_endpoint().port();
     } catch (const boost::system::system_error& e) {
       throw std::runtime_error("cannot listen for data connections on " + host + ":" + std::to_string(port) + ": " +
@@ -215,7 +204,7 @@ private:
 
   /// In the log; anybody can cause these lines.
   void note(spdlog::level::level_enum level, const std::string& what) {
-    if (const auto left_out = strangers_.admit(clock::now()))
+    if (const auto left_out = refusals_.admit(clock::now()))
       spdlog::log(level, "data port {}: {}{}", port_, what, *left_out);
   }
 
@@ -236,7 +225,7 @@ private:
         x->close();
       }
     };
-    std::ranges::for_each(guests_, close);
+    std::ranges::for_each(guests_.all(), close);
     for (auto& [number, guest] : parked_)
       close(guest.socket);
     for (auto& [key, m] : meetings_)
@@ -246,38 +235,21 @@ private:
   // --- connections that come in
 
   awaitable<void> accept() {
-    for (;;) {
-      auto [failure, accepted] = co_await acceptor_.async_accept(as_result);
-      if (failure) {
-        if (is_exhausted(failure) && drop_oldest_guest())
-          continue;
-        note(spdlog::level::err, "cannot accept: " + failure.message());
-        steady_timer pause(side_.io, 100ms);
-        co_await pause.async_wait(as_result);
-        continue;
-      }
-      if (guests_.size() >= most_guests)
-        drop_oldest_guest();
+    co_await guests_.accept(acceptor_, [this](tcp::socket accepted) {
       auto guest = std::make_shared<secure_socket>(std::move(accepted), link_side::accepted, side_.own);
-      guests_.push_back(guest);
+      guests_.add(guest);
       start(receive_guest(std::move(guest)));
-    }
+    });
   }
 
-  /// A connection with something to say takes milliseconds; a flood stays.
-  bool drop_oldest_guest() {
-    if (guests_.empty())
-      return false;
-    const auto oldest = guests_.front();
-    guests_.pop_front();
-    note(spdlog::level::warn, "closed a connection from " + oldest->name() + ": others wait, and it said nothing");
-    oldest->close();
-    return true;
+  void close_too_old(secure_socket& guest) {
+    note(spdlog::level::warn, "closed a connection from " + guest.name() + ": others wait, and it said nothing");
+    guest.close();
   }
 
   /// Until it has said who it is. Returns its greeting; empty: it is closed.
   awaitable<std::optional<greeting>> meet(socket_ptr guest) {
-    steady_timer limit(side_.io, greeting_limit);
+    steady_timer limit(side_.io, stranger_limit);
     const auto waiting = std::make_shared<bool>(true);
     limit.async_wait([guest, waiting](const error_code&) {
       if (std::exchange(*waiting, false))
@@ -294,8 +266,8 @@ private:
       problem = "malformed greeting";
     const bool in_time = std::exchange(*waiting, false);
     limit.cancel();
-    const bool dropped = std::erase(guests_, guest) == 0;
-    if (!dropped && !problem.empty())
+    const bool was_there = guests_.remove(*guest);
+    if (was_there && !problem.empty())
       note(spdlog::level::warn,
            "closed a connection from " + guest->name() + ": " + (in_time ? problem : "it said nothing in time"));
     if (problem.empty() && !guest->closed())
@@ -435,13 +407,16 @@ private:
   port_side side_;                     ///< first, so that it goes last: the others hold sockets of it
   tcp::acceptor acceptor_{side_.io};
   std::uint16_t port_ = 0;
-  std::list<socket_ptr> guests_; ///< that have not said who they are; oldest first
+  strangers<secure_socket> guests_{
+      max_strangers,
+      {.too_old = [this](const socket_ptr& x) { close_too_old(*x); },
+       .none_comes_in = [this](const std::string& why) { note(spdlog::level::err, "cannot accept: " + why); }}};
   std::uint64_t next_parked_ = 0;
   std::map<std::uint64_t, parked_guest> parked_;
   std::map<meeting_key, meeting_ptr> meetings_;
   std::map<job_id, std::shared_ptr<snapshot_gate>> gates_;
   std::uint64_t gates_opened_ = 0;
-  line_limit strangers_;
+  line_limit refusals_;
   std::thread thread_; ///< the only one that touches the fields above, once it runs
 };
 

@@ -16,8 +16,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <future>
+#include <utility>
 
 namespace parcae {
 
@@ -31,14 +31,8 @@ using std::chrono::milliseconds;
 using stream_protocol = boost::asio::local::stream_protocol;
 
 constexpr milliseconds beat = 100ms;
-constexpr double unlimited = 1e9; ///< questions a second, of the manager's
-constexpr milliseconds accept_pause = 100ms;
+constexpr double unlimited = 1e9;            ///< questions a second, of the manager's
 constexpr milliseconds name_limit = 5'000ms; ///< on top of a dial's, for a name that is not resolved
-
-bool is_exhausted(const error_code& x) {
-  namespace error = boost::asio::error;
-  return x == error::no_descriptors || x == error::no_memory || x == error::no_buffer_space || x.value() == ENFILE;
-}
 
 } // namespace
 
@@ -47,7 +41,16 @@ struct hub::acceptor {
   arrival on_arrival;
 };
 
-hub::hub(const link_options& x) : options_(x), pulse_(io_) {
+hub::hub(const link_options& x) :
+    options_(x), pulse_(io_),
+    strangers_(
+        options_.strangers,
+        {.too_old = [this](const connection_ptr& old) { refuse(*old, "others wait, and it did not " + old->step); },
+         .none_comes_in =
+             [this](const std::string& why) {
+               if (const auto left_out = refusals_.admit(std::chrono::steady_clock::now()))
+                 spdlog::error("cannot accept connections: {}{}", why, *left_out);
+             }}) {
   if (has_bundle())
     read_bundle();
   start(watch());
@@ -104,7 +107,7 @@ void hub::serve(caf::actor_system* x) {
     for (auto& [number, from] : acceptors_)
       from->socket.close(ignored);
     acceptors_.clear();
-    for (const auto& y : std::list<connection_ptr>(strangers_))
+    for (const auto& y : std::list<connection_ptr>(strangers_.all()))
       end(*y);
     for (const auto& y : std::list<connection_ptr>(members_))
       if (!y->trusted)
@@ -127,7 +130,7 @@ std::string hub::read_bundle_again() {
     } catch (const std::runtime_error& e) {
       return e.what();
     }
-    for (auto all : {strangers_, members_})
+    for (auto all : {strangers_.all(), members_})
       for (const auto& x : all)
         if (x->peer && own_->revoked(*x->peer)) {
           spdlog::warn("closed the connection of {}: its certificate is revoked", x->name());
@@ -151,7 +154,7 @@ milliseconds hub::by(milliseconds limit) const {
 void hub::end_those_out_of_time() {
   std::vector<connection_ptr> late, ended;
   const auto today = std::chrono::system_clock::now();
-  for (const auto* all : {&strangers_, &members_})
+  for (const auto* all : {&strangers_.all(), &std::as_const(members_)})
     for (const auto& x : *all)
       if (std::min(x->due, x->write_due) <= awake_)
         late.push_back(x);
@@ -185,15 +188,6 @@ awaitable<void> hub::watch() {
   }
 }
 
-bool hub::drop_oldest_stranger(const connection* but) {
-  const auto oldest = std::ranges::find_if(strangers_, [&](const auto& x) { return x.get() != but; });
-  if (oldest == strangers_.end())
-    return false;
-  const auto x = *oldest;
-  refuse(*x, "others wait, and it did not " + x->step);
-  return true;
-}
-
 void hub::refuse(connection& x, const std::string& why) {
   if (!x.over)
     if (const auto left_out = refusals_.admit(std::chrono::steady_clock::now()))
@@ -202,13 +196,12 @@ void hub::refuse(connection& x, const std::string& why) {
   end(x);
 }
 
-void hub::trust(connection& x) {
-  x.trusted = true;
-  x.due = connection::no_limit;
-  x.step.clear();
-  const auto at = std::ranges::find_if(strangers_, [&](const auto& y) { return y.get() == &x; });
-  if (at != strangers_.end())
-    members_.splice(members_.end(), strangers_, at);
+void hub::trust(const connection_ptr& x) {
+  x->trusted = true;
+  x->due = connection::no_limit;
+  x->step.clear();
+  if (strangers_.remove(*x))
+    members_.push_back(x);
 }
 
 void hub::end(connection& x) {
@@ -216,9 +209,8 @@ void hub::end(connection& x) {
     return;
   x.close();
   nodes_.release(x.node, &x, awake_);
-  const auto is_it = [&](const auto& y) { return y.get() == &x; };
-  std::erase_if(strangers_, is_it); // whoever calls holds it
-  std::erase_if(members_, is_it);
+  strangers_.remove(x); // whoever calls holds it
+  std::erase_if(members_, [&](const auto& y) { return y.get() == &x; });
 }
 
 // --- what comes in
@@ -231,11 +223,7 @@ hub::listener hub::listen(const std::string& host, std::uint16_t port, arrival o
       if (auto problem = problem_of_place(where, has_bundle()); !problem.empty())
         return {0, 0, problem};
       auto x = std::make_shared<acceptor>(acceptor{tcp::acceptor(io_), std::move(on_arrival)});
-      x->socket.open(where.protocol());
-      keep_from_children(x->socket.native_handle());
-      x->socket.set_option(tcp::acceptor::reuse_address(true)); // connections of a process before may linger
-      x->socket.bind(where);
-      x->socket.listen();
+      listen_on(x->socket, where);
       const auto number = next_listener_++;
       acceptors_[number] = x;
       start(accept(x));
@@ -258,23 +246,11 @@ void hub::stop_listening(std::uint64_t number) {
 }
 
 awaitable<void> hub::accept(std::shared_ptr<acceptor> from) {
-  while (from->socket.is_open()) {
-    auto [failure, socket] = co_await from->socket.async_accept(as_result);
-    if (failure) {
-      if (!is_exhausted(failure) || drop_oldest_stranger(nullptr))
-        continue;
-      if (const auto left_out = refusals_.admit(std::chrono::steady_clock::now()))
-        spdlog::error("cannot accept connections: {}{}", failure.message(), *left_out);
-      boost::asio::steady_timer pause(io_, accept_pause);
-      co_await pause.async_wait(as_result);
-      continue;
-    }
-    if (strangers_.size() >= options_.strangers)
-      drop_oldest_stranger(nullptr);
+  co_await strangers_.accept(from->socket, [&](tcp::socket socket) {
     auto x = std::make_shared<connection>(io_, std::move(socket), link_side::accepted, own_);
-    strangers_.push_back(x);
+    strangers_.add(x);
     start(admit(std::move(x), from));
-  }
+  });
 }
 
 awaitable<void> hub::admit(connection_ptr x, std::shared_ptr<acceptor> from) {
@@ -312,7 +288,7 @@ awaitable<void> hub::admit(connection_ptr x, std::shared_ptr<acceptor> from) {
 int hub::pair_for(connection& x) {
   int ends[2];
   while (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
-    if (!drop_oldest_stranger(&x))
+    if (!strangers_.drop_oldest(&x))
       return -1;
   x.caf.assign(stream_protocol(), ends[0]);
   return ends[1];
@@ -414,7 +390,7 @@ awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
     if (const auto problem = x->gate->pass(std::span(piece.data(), size), checked, check_of_x); !problem.empty())
       co_return refuse(*x, problem);
     if (!x->trusted && x->gate->opened())
-      trust(*x);
+      trust(x);
     if (!checked.empty())
       co_await boost::asio::async_write(x->caf, boost::asio::buffer(checked), as_result);
     if (x->over)

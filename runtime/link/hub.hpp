@@ -9,6 +9,7 @@
 
 #include "protocols/base/line_limit.hpp"
 #include "protocols/trust/credentials.hpp"
+#include "protocols/trust/strangers.hpp"
 #include "runtime/link/frame_gate.hpp"
 #include "runtime/link/link.hpp"
 #include "runtime/link/node_claims.hpp"
@@ -97,8 +98,7 @@ private:
   int pair_for(connection& x);
   void pump(const connection_ptr& x, std::vector<char> first);
   std::string check(connection& x, const frame_header& header, std::span<const char> payload);
-  bool drop_oldest_stranger(const connection* but);
-  void trust(connection& x);
+  void trust(const connection_ptr& x);
   void refuse(connection& x, const std::string& why);
   void forget_node(connection& x);
   void say_goodbye_by(connection& x);
@@ -112,7 +112,7 @@ private:
   caf::actor_system* system_ = nullptr;
   std::uint64_t next_listener_ = 1;
   std::map<std::uint64_t, std::shared_ptr<acceptor>> acceptors_;
-  std::list<connection_ptr> strangers_;    ///< accepted, and not yet through the gate; oldest first
+  strangers<connection> strangers_;        ///< accepted, and not yet through the gate
   std::list<connection_ptr> members_;      ///< the others
   node_claims nodes_;                      ///< who says to be which node of CAF
   std::shared_ptr<const credentials> own_; ///< null: plain TCP, on loopback
