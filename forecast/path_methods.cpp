@@ -95,6 +95,34 @@ availability_lattice path_method::forecast(std::size_t look_ahead, double detail
   return lattice_of(to_count(last), paths);
 }
 
+namespace {
+
+Eigen::VectorXd regress(const Eigen::MatrixXd& a, const Eigen::VectorXd& b) {
+  // A touch of ridge: constant series leave the columns dependent.
+  const auto columns = a.cols();
+  return (a.transpose() * a + 1e-8 * Eigen::MatrixXd::Identity(columns, columns)).ldlt().solve(a.transpose() * b);
+}
+
+// The residuals of a long autoregression stand for them; 0 where there are none.
+std::vector<double> innovations_of(const std::vector<double>& y, std::size_t lags) {
+  const auto n = y.size();
+  Eigen::MatrixXd a(n - lags, lags + 1);
+  Eigen::VectorXd b(n - lags);
+  for (std::size_t t = lags; t < n; ++t) {
+    a(t - lags, 0) = 1;
+    for (std::size_t i = 0; i < lags; ++i)
+      a(t - lags, i + 1) = y[t - 1 - i];
+    b(t - lags) = y[t];
+  }
+  const Eigen::VectorXd r = b - a * regress(a, b);
+  std::vector<double> result(n, 0);
+  for (std::size_t t = lags; t < n; ++t)
+    result[t] = r(t - lags);
+  return result;
+}
+
+} // namespace
+
 std::vector<double> arima_path(const std::vector<double>& series, std::size_t look_ahead, std::size_t p, std::size_t d,
                                std::size_t q, std::size_t window) {
   std::vector<double> y(series.end() - static_cast<std::ptrdiff_t>(std::min(window, series.size())), series.end());
@@ -106,30 +134,13 @@ std::vector<double> arima_path(const std::vector<double>& series, std::size_t lo
     std::adjacent_difference(y.begin(), y.end(), y.begin());
     y.erase(y.begin());
   }
-  // Residuals of a long autoregression stand for the innovations, then both are regressors.
-  auto regress = [](const Eigen::MatrixXd& a, const Eigen::VectorXd& b) {
-    // A touch of ridge: constant series leave the columns dependent.
-    const auto columns = a.cols();
-    return Eigen::VectorXd(
-        (a.transpose() * a + 1e-8 * Eigen::MatrixXd::Identity(columns, columns)).ldlt().solve(a.transpose() * b));
-  };
   const auto n = y.size();
-  std::vector<double> innovations(n, 0);
+  std::vector<double> innovations(n, 0); // then they and the series are regressors
   if (q > 0) {
     const auto lags = std::min(p + q + 2, n / 3);
     if (n <= 2 * lags + 1)
       return {};
-    Eigen::MatrixXd a(n - lags, lags + 1);
-    Eigen::VectorXd b(n - lags);
-    for (std::size_t t = lags; t < n; ++t) {
-      a(t - lags, 0) = 1;
-      for (std::size_t i = 0; i < lags; ++i)
-        a(t - lags, i + 1) = y[t - 1 - i];
-      b(t - lags) = y[t];
-    }
-    const Eigen::VectorXd r = b - a * regress(a, b);
-    for (std::size_t t = lags; t < n; ++t)
-      innovations[t] = r(t - lags);
+    innovations = innovations_of(y, lags);
   }
   const auto first = std::max(p, q);
   if (n < first + p + q + 2)

@@ -74,29 +74,7 @@ void add_device_options(CLI::App& app, texts& x, parcae::node_options& options) 
       ->check(CLI::PositiveNumber);
 }
 
-// What a job of a plug-in's model names.
-std::string description_of(const texts& x) {
-  if (x.plugins.size() != 1)
-    throw std::invalid_argument("--describe wants one --plugin: that which has the model");
-  std::map<std::string, std::string> arguments;
-  for (std::size_t i = 1; i < x.describe.size(); ++i) {
-    const auto equals = x.describe[i].find('=');
-    if (equals == 0 || equals == std::string::npos)
-      throw std::invalid_argument("behind the model's name --describe takes KEY=VALUE, not " + x.describe[i]);
-    arguments[x.describe[i].substr(0, equals)] = x.describe[i].substr(equals + 1);
-  }
-  return parcae::describe_plugin_model(parcae::open_plugin(x.plugins.front()), x.describe.front(), arguments);
-}
-
-} // namespace
-
-int main(int argc, char** argv) {
-  CLI::App app{"An instance of a Parcae cluster: its slots train, or (--role keeper) it holds snapshots.\n"
-               "Example: parcae-node --manager 127.0.0.1:4242 --name a",
-               "parcae-node"};
-  app.failure_message(parcae::usage_error);
-  texts x;
-  parcae::node_options options;
+void add_node_options(CLI::App& app, texts& x, parcae::node_options& options) {
   app.add_option("--manager", x.manager, "HOST:PORT of the manager; of several, with commas between")
       ->envname("PARCAE_MANAGER")
       ->capture_default_str();
@@ -136,6 +114,32 @@ int main(int argc, char** argv) {
                "plan with this node as if it shared its cores with no other: for clusters tried out on one machine");
   parcae::add_duration(app, "--naps", options.naps, "sleep so long before some of the passes, for profiles");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
+}
+
+// What a job of a plug-in's model names.
+std::string description_of(const texts& x) {
+  if (x.plugins.size() != 1)
+    throw std::invalid_argument("--describe wants one --plugin: that which has the model");
+  std::map<std::string, std::string> arguments;
+  for (std::size_t i = 1; i < x.describe.size(); ++i) {
+    const auto equals = x.describe[i].find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw std::invalid_argument("behind the model's name --describe takes KEY=VALUE, not " + x.describe[i]);
+    arguments[x.describe[i].substr(0, equals)] = x.describe[i].substr(equals + 1);
+  }
+  return parcae::describe_plugin_model(parcae::open_plugin(x.plugins.front()), x.describe.front(), arguments);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"An instance of a Parcae cluster: its slots train, or (--role keeper) it holds snapshots.\n"
+               "Example: parcae-node --manager 127.0.0.1:4242 --name a",
+               "parcae-node"};
+  app.failure_message(parcae::usage_error);
+  texts x;
+  parcae::node_options options;
+  add_node_options(app, x, options);
   int last_words = -1;
   app.add_option("--last-words", last_words)->group(""); // only the guardian of a failed node uses it
   try {

@@ -148,27 +148,40 @@ std::vector<std::uint64_t> generation_state::checksums_of(const std::vector<at::
   return result;
 }
 
+struct generation_state::arrival {
+  const shard_move* move;
+  std::vector<ticket> parts;
+  std::span<const std::uint64_t> checksums; ///< as its source says; empty: it comes by TCP
+  ticket checked;
+};
+
+namespace {
+
+// NCCL says nothing of bytes that come wrong. These go by TCP, like the rest of what the host has.
+std::span<std::byte> bytes_of(std::vector<std::uint64_t>& x) {
+  return std::as_writable_bytes(std::span(x));
+}
+
+} // namespace
+
 std::uint64_t generation_state::move_shards(const executor_options& options, layer_store& store, const version& at) {
-  struct arrival {
-    const shard_move* move;
-    std::vector<ticket> parts;
-    std::span<const std::uint64_t> checksums; ///< as its source says; empty: it comes by TCP
-    ticket checked;
-  };
-  // NCCL says nothing of bytes that come wrong. These go by TCP, like the rest of what the host has.
-  const auto bytes_of = [](std::vector<std::uint64_t>& x) { return std::as_writable_bytes(std::span(x)); };
+  auto arrivals = expect_shards(at);
+  const auto departures = send_shards(options, store, at);
+  const auto received = take_shards(options, store, at, arrivals);
+  for (const auto& [ticket, tensor] : departures)
+    comm->wait(ticket, transfer_limit);
+  return received;
+}
+
+std::vector<generation_state::arrival> generation_state::expect_shards(const version& at) {
   std::vector<arrival> arrivals;
-  std::vector<std::pair<ticket, at::Tensor>> departures;
-  std::uint64_t received = 0;
   for (const auto& move : what.moves) {
     if (move.destination != self)
       continue;
     auto parts = arriving.at(move.layer).parts();
     auto& x = arrivals.emplace_back(arrival{&move, {}, {}, {}});
-    for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t i = 0; i < parts.size(); ++i)
       x.parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), on.memory_of(parts[i])));
-      received += parts[i].nbytes();
-    }
   }
   for (auto& x : arrivals) {
     if (!transport->moves_shards(x.move->source))
@@ -177,6 +190,12 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
     x.checksums = said;
     x.checked = comm->receive(x.move->source, shard_tag(at, x.move->layer, 0), bytes_of(said));
   }
+  return arrivals;
+}
+
+std::vector<std::pair<ticket, at::Tensor>> generation_state::send_shards(const executor_options& options,
+                                                                         layer_store& store, const version& at) {
+  std::vector<std::pair<ticket, at::Tensor>> departures;
   std::vector<const shard_move*> to_check;
   std::uint32_t sent = 0;
   for (const auto& move : what.moves) {
@@ -197,12 +216,21 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
     auto& said = checksums.emplace_back(checksums_of(store.at(move->layer).parts()));
     departures.emplace_back(comm->send(move->destination, shard_tag(at, move->layer, 0), bytes_of(said)), at::Tensor());
   }
+  return departures;
+}
+
+std::uint64_t generation_state::take_shards(const executor_options& options, layer_store& store, const version& at,
+                                            std::vector<arrival>& arrivals) {
+  std::uint64_t received = 0;
   std::uint32_t arrived = 0;
   for (auto& x : arrivals) {
     for (auto& part : x.parts)
       comm->wait(part, transfer_limit);
+    const auto parts = arriving.at(x.move->layer).parts();
+    for (const auto& part : parts)
+      received += part.nbytes();
     if (x.checked) {
-      const auto came = checksums_of(arriving.at(x.move->layer).parts());
+      const auto came = checksums_of(parts);
       comm->check();
       comm->wait(x.checked, transfer_limit);
       if (!std::ranges::equal(came, x.checksums))
@@ -214,8 +242,6 @@ std::uint64_t generation_state::move_shards(const executor_options& options, lay
     store.insert_or_assign(x.move->layer, std::move(state.mapped()));
     fault(options, "transfer_receive", ++arrived);
   }
-  for (auto& [ticket, tensor] : departures)
-    comm->wait(ticket, transfer_limit);
   return received;
 }
 

@@ -66,8 +66,16 @@ struct generation_state {
   std::list<std::vector<std::uint64_t>> checksums; ///< of shards that NCCL moves, on their way by TCP
 
 private:
+  struct arrival;
+
   /// Returns the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.
   std::uint64_t move_shards(const executor_options& options, layer_store& store, const version& at);
+  std::vector<arrival> expect_shards(const version& at);
+  /// What is on its way, with the memory that it is sent from.
+  std::vector<std::pair<ticket, at::Tensor>> send_shards(const executor_options& options, layer_store& store,
+                                                         const version& at);
+  std::uint64_t take_shards(const executor_options& options, layer_store& store, const version& at,
+                            std::vector<arrival>& arrivals);
 
   /// Of what NCCL moves of a layer: a part on the host is 0, as it goes by TCP, which checks it. Throws
   /// communication_error when the generation is ended.

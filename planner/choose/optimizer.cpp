@@ -28,6 +28,23 @@ struct layers {
   }
 };
 
+// Which configuration runs or is migrated to in each interval, on the best way to the last layer.
+std::vector<std::uint32_t> best_way(const layers& ways, std::uint32_t n, std::size_t intervals) {
+  const auto nodes = 2 * n + 2;
+  const auto last = intervals * nodes;
+  std::uint32_t node = 0;
+  for (std::uint32_t x = 1; x < nodes; ++x)
+    if (std::pair(ways.samples[last + x], -ways.rest_ms[last + x]) >
+        std::pair(ways.samples[last + node], -ways.rest_ms[last + node]))
+      node = x;
+  std::vector<std::uint32_t> moves(intervals);
+  for (auto h = intervals; h-- > 0;) {
+    moves[h] = node >= 2 * n ? move_table::idle : node % n;
+    node = ways.from[(h + 1) * nodes + node];
+  }
+  return moves;
+}
+
 } // namespace
 
 double unfinished_ms(move_table& table, const training_state& now, std::uint32_t target, double move_ms) {
@@ -115,18 +132,7 @@ std::vector<std::uint32_t> plan_known(move_table& table, const training_state& n
     }
     held = available;
   }
-  const auto last = future.size() * nodes;
-  std::uint32_t node = 0;
-  for (std::uint32_t x = 1; x < nodes; ++x)
-    if (std::pair(ways.samples[last + x], -ways.rest_ms[last + x]) >
-        std::pair(ways.samples[last + node], -ways.rest_ms[last + node]))
-      node = x;
-  std::vector<std::uint32_t> moves(future.size());
-  for (auto h = future.size(); h-- > 0;) {
-    moves[h] = node >= 2 * n ? move_table::idle : node % n;
-    node = ways.from[(h + 1) * nodes + node];
-  }
-  return moves;
+  return best_way(ways, n, future.size());
 }
 
 } // namespace parcae

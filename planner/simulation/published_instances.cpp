@@ -10,6 +10,32 @@
 
 namespace parcae {
 
+namespace {
+
+using instance_kinds = std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>>;
+
+// Instances that are alike: at the same depth those that hold the same stages; else the choice of survivors goes by
+// their numbers, and each is a kind of its own.
+instance_kinds kinds_of(const shape& from, bool same_depth, std::uint32_t devices) {
+  instance_kinds result;
+  for (std::uint32_t i = 0; i * devices < from.slots(); ++i)
+    result[{same_depth ? i * devices % from.depth : i, std::min(devices, from.slots() - i * devices)}].push_back(i);
+  return result;
+}
+
+// How many of each kind are lost: in how many ways.
+double ways_to_lose(std::uint32_t lost, const instance_kinds& kinds) {
+  std::vector<double> ways(lost + 1, 0); // by losses
+  ways[0] = 1;
+  for (const auto& [stages, members] : kinds)
+    for (auto k = lost + 1; k-- > 0;)
+      for (std::uint32_t here = 1; here <= std::min<std::size_t>(k, members.size()); ++here)
+        ways[k] += ways[k - here];
+  return ways[lost];
+}
+
+} // namespace
+
 published_cost::transfer_case published_cost::given(const shape& from, const shape& to,
                                                     const std::vector<bool>& lost_of_grid) {
   if (from.depth != to.depth)
@@ -44,12 +70,8 @@ const published_cost::transfer_case& published_cost::mean_by_instance(const shap
   if (!fresh)
     return mean;
   mean.enough = 0;
-  // Instances that are alike: at the same depth those that hold the same stages; else the choice of survivors goes by
-  // their numbers, and each is a kind of its own.
   const auto instances = (from.slots() + devices_ - 1) / devices_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>> kinds;
-  for (std::uint32_t i = 0; i < instances; ++i)
-    kinds[{same_depth ? i * devices_ % from.depth : i, std::min(devices_, from.slots() - i * devices_)}].push_back(i);
+  const auto kinds = kinds_of(from, same_depth, devices_);
   std::vector<bool> gone(from.slots(), false);
   auto set = [&](std::uint32_t instance, bool value) {
     for (auto slot = instance * devices_; slot < std::min((instance + 1) * devices_, from.slots()); ++slot)
@@ -62,14 +84,8 @@ const published_cost::transfer_case& published_cost::mean_by_instance(const shap
     mean.ms += ways * x.ms;
     all += ways;
   };
-  std::vector<double> cases(lost_instances + 1, 0); // by losses
-  cases[0] = 1;
-  for (const auto& [stages, members] : kinds)
-    for (auto k = lost_instances + 1; k-- > 0;)
-      for (std::uint32_t here = 1; here <= std::min<std::size_t>(k, members.size()); ++here)
-        cases[k] += cases[k - here];
-  if (cases[lost_instances] <= most_subsets) {
-    using iterator = decltype(kinds)::const_iterator;
+  if (ways_to_lose(lost_instances, kinds) <= most_subsets) {
+    using iterator = instance_kinds::const_iterator;
     std::function<void(iterator, std::uint32_t, double)> lose = [&](iterator kind, std::uint32_t rest, double ways) {
       if (kind == kinds.end()) {
         if (rest == 0)

@@ -17,6 +17,41 @@ bool holds_stage(const inventory& held, std::uint32_t first, std::uint32_t end, 
   return true;
 }
 
+struct open_step {
+  commit_result known;   // of the newest step of the generation whose result is known
+  std::uint64_t reached; // the newest version of it that anybody holds any of
+};
+
+open_step newest_of(generation g, std::uint64_t base, const std::vector<rank_report>& reports,
+                    const std::vector<kept>& keepers) {
+  open_step x{{}, base};
+  auto learn = [&](const commit_result& result) {
+    if (x.known.step == no_step || result.step > x.known.step)
+      x.known = result;
+  };
+  for (const auto& [rank, said] : reports) {
+    const auto step = said.result.step;
+    const bool applied = said.at.by == g && step + 1 == said.at.steps;
+    // Gradients outlive the exchange, so a result without them was left by an earlier generation.
+    const bool open = step == said.at.steps && step == said.complete;
+    if (step != no_step && step >= base && (applied || open))
+      learn(said.result);
+    if (said.at.by == g)
+      x.reached = std::max(x.reached, said.at.steps);
+  }
+  for (const auto& keeper : keepers)
+    for (const auto& [layer, at] : keeper.held) {
+      if (at.by != g || at.steps <= base)
+        continue;
+      x.reached = std::max(x.reached, at.steps);
+      // Results do not carry a generation: only those of versions held here belong to g.
+      for (const auto& result : keeper.results)
+        if (result.step + 1 == at.steps)
+          learn(result);
+    }
+  return x;
+}
+
 } // namespace
 
 void commit_chain::begin(generation g, std::uint64_t base) {
@@ -74,33 +109,7 @@ step_decision decide_open_step(const placement& of, generation g, std::uint64_t 
   auto first = [&](std::uint32_t stage) { return of.first_layer.at(stage); };
   auto end = [&](std::uint32_t stage) { return of.first_layer.at(stage + 1); };
 
-  // R is the newest step of g whose result is known; `reached` the newest version of g that anybody holds any of.
-  commit_result known;
-  std::uint64_t reached = base;
-  auto learn = [&](const commit_result& result) {
-    if (known.step == no_step || result.step > known.step)
-      known = result;
-  };
-  for (const auto& [rank, said] : reports) {
-    const auto step = said.result.step;
-    const bool applied = said.at.by == g && step + 1 == said.at.steps;
-    // Gradients outlive the exchange, so a result without them was left by an earlier generation.
-    const bool open = step == said.at.steps && step == said.complete;
-    if (step != no_step && step >= base && (applied || open))
-      learn(said.result);
-    if (said.at.by == g)
-      reached = std::max(reached, said.at.steps);
-  }
-  for (const auto& keeper : keepers)
-    for (const auto& [layer, at] : keeper.held) {
-      if (at.by != g || at.steps <= base)
-        continue;
-      reached = std::max(reached, at.steps);
-      // Results do not carry a generation: only those of versions held here belong to g.
-      for (const auto& result : keeper.results)
-        if (result.step + 1 == at.steps)
-          learn(result);
-    }
+  const auto [known, reached] = newest_of(g, base, reports, keepers);
 
   // The exchange of a step needs a contribution of every rank, made at that version: at `goal` - 1 all ranks have been.
   const auto goal = std::max(reached, known.step == no_step ? base : known.step + 1);

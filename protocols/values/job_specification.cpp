@@ -134,26 +134,7 @@ bool is_resnet(std::uint32_t layers) {
          (layers >= 8 && layers % 6 == 2);
 }
 
-} // namespace
-
-std::string data_specification::where() const {
-  auto result = path;
-  for (const auto& x : source)
-    result += (result.empty() ? "" : ", ") + x.path;
-  return result;
-}
-
-std::string problem_of(const job_specification& job) {
-  checker c;
-  c.name(job.model.kind, "model.kind", "gpt, bert, mlp, resnet, vgg, exported, plugin");
-  job_draft draft{.job = job};
-  for (const auto& key : job_keys())
-    if (key.kinds != "synthetic" || job.data.kind == "synthetic") // else it is not looked at
-      std::visit(range_check{c, path_of(key)}, key.range, key.target(draft));
-  if (!c.problem.empty())
-    return c.problem;
-  c.require(!job.name.empty() && job.name.size() <= 100 && std::ranges::none_of(job.name, is_control), "job.name",
-            "must have 1 to 100 characters, none of them a control character");
+void check_model(checker& c, const job_specification& job) {
   const auto& m = job.model;
   if (m.kind == "gpt" || m.kind == "bert")
     c.require(m.width % m.heads == 0, "model.heads", "must divide model.width");
@@ -180,7 +161,10 @@ std::string problem_of(const job_specification& job) {
               "is " + std::to_string(m.layers) + ", must be 11, 13, 16 or 19");
     c.require(m.image % 32 == 0, "model.image", "must be a multiple of 32: a vgg halves it five times");
   }
-  check_data(c, job);
+}
+
+/// Of steps, and what is done between them.
+void check_course(checker& c, const job_specification& job) {
   c.require(job.threads > 0 || !job.reproducible, "job.threads",
             "is 0, the cores that each slot has, and bits depend on how many those are: give a number, or "
             "job.reproducible = false");
@@ -197,6 +181,10 @@ std::string problem_of(const job_specification& job) {
             "job.checkpoint_every", "must be steps, or from 1s to 1000h");
   c.count(job.optimizer.schedule_from, "optimizer.schedule_from", 0, job.steps);
   c.count(job.optimizer.warmup_steps, "optimizer.warmup_steps", 0, job.steps - job.optimizer.schedule_from);
+}
+
+/// Of what plans may choose.
+void check_shape(checker& c, const job_specification& job) {
   c.count(job.min_depth, "parallel.min_depth", 1, job.max_depth);
   c.count(job.min_width, "parallel.min_width", 1, job.max_width);
   if (job.micro_batch > 0)
@@ -207,6 +195,10 @@ std::string problem_of(const job_specification& job) {
   const auto interval = std::chrono::milliseconds(std::min<std::uint64_t>(job.planning_interval_ms, INT64_MAX));
   c.require(interval >= std::chrono::milliseconds(100) && interval <= std::chrono::hours(24), "planning.interval",
             "is " + text_of_duration(interval) + ", must be from 100ms to 24h");
+}
+
+/// Of where checkpoints go, and of the one that the job begins with.
+void check_checkpoint(checker& c, const job_specification& job) {
   const auto& to = job.checkpoint.to;
   c.require(to.empty() || to.starts_with("s3://") || to.starts_with('/'), "checkpoint.to",
             "is \"" + to + "\", must be s3://BUCKET/PREFIX, or a folder's absolute path");
@@ -221,6 +213,33 @@ std::string problem_of(const job_specification& job) {
             "is " + std::to_string(job.steps) + ", but the checkpoint already has " + std::to_string(job.resume.steps) +
                 " steps; give a larger number to go on");
   c.require(job.resume.steps == 0 || !job.resume.folder.empty(), "resume", "must name the checkpoint's folder");
+}
+
+} // namespace
+
+std::string data_specification::where() const {
+  auto result = path;
+  for (const auto& x : source)
+    result += (result.empty() ? "" : ", ") + x.path;
+  return result;
+}
+
+std::string problem_of(const job_specification& job) {
+  checker c;
+  c.name(job.model.kind, "model.kind", "gpt, bert, mlp, resnet, vgg, exported, plugin");
+  job_draft draft{.job = job};
+  for (const auto& key : job_keys())
+    if (key.kinds != "synthetic" || job.data.kind == "synthetic") // else it is not looked at
+      std::visit(range_check{c, path_of(key)}, key.range, key.target(draft));
+  if (!c.problem.empty())
+    return c.problem;
+  c.require(!job.name.empty() && job.name.size() <= 100 && std::ranges::none_of(job.name, is_control), "job.name",
+            "must have 1 to 100 characters, none of them a control character");
+  check_model(c, job);
+  check_data(c, job);
+  check_course(c, job);
+  check_shape(c, job);
+  check_checkpoint(c, job);
   return c.problem;
 }
 

@@ -145,6 +145,13 @@ caf::expected<std::uint16_t> publish(control_plane& plane, const manager_actor& 
   return port;
 }
 
+void check_is_managers(const std::filesystem::path& bundle) {
+  if (!bundle.empty())
+    if (const auto who = credentials(bundle).self(); who.role != membership::manager)
+      throw std::runtime_error("cannot listen with the bundle " + bundle.string() + ": it is for " + to_string(who) +
+                               ", not for a manager");
+}
+
 // After a vital actor died: what its children send on their own end, CHECKPOINT above all, has to leave this process.
 constexpr std::chrono::seconds last_messages{1};
 
@@ -155,10 +162,7 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
   log_to_stderr("manager", log);
   termination end;
   vital_parts vital(end); // told until the actors are gone
-  if (!bundle.empty())
-    if (const auto who = credentials(bundle).self(); who.role != membership::manager)
-      throw std::runtime_error("cannot listen with the bundle " + bundle.string() + ": it is for " + to_string(who) +
-                               ", not for a manager");
+  check_is_managers(bundle);
   const bool alone = !memory.store;
   const auto leadership = alone ? nullptr : lead(memory, listen, end, vital);
   if (!alone && !leadership)

@@ -287,51 +287,50 @@ void simulate(simulate_arguments args) {
     std::fputs(to_table(runs).c_str(), stdout);
 }
 
-} // namespace
+using shared_arguments = std::shared_ptr<simulate_arguments>;
 
-void add_simulate(CLI::App& app) {
-  auto args = std::make_shared<simulate_arguments>();
-  auto* command =
-      app.add_subcommand("simulate", "replay a trace under planning policies\nExample: parcae simulate "
-                                     "--profile deploy/profiles/gpt.json --trace p3:1 --policy all --peer-model gpt2 "
-                                     "--plot p3.svg");
-  command->add_option("--profile", args->profile, "workload, JSON")->required();
+// What is replayed, and who plans it.
+void add_planning_options(CLI::App& command, const shared_arguments& args) {
+  command.add_option("--profile", args->profile, "workload, JSON")->required();
   command
-      ->add_option(
+      .add_option(
           "--trace", args->trace,
           "file (milliseconds,add|remove,node[,notice_ms] or seconds,count), or KIND:SEED of a generated one: " +
               names_of(trace_kinds()))
       ->required();
-  command->add_option("--network", args->network,
-                      "published accounting: transfer times, JSON (default: network-10gbps.json beside the profile)");
+  command.add_option("--network", args->network,
+                     "published accounting: transfer times, JSON (default: network-10gbps.json beside the profile)");
   std::vector<std::string> policies{"ideal", "throughput", "liveput"};
   for (const auto kind : peer_kinds)
     policies.push_back(to_string(kind));
   policies.push_back("all");
-  command->add_option("--policy", args->policies, names_of(policies) + ", or several of them (default: liveput)")
+  command.add_option("--policy", args->policies, names_of(policies) + ", or several of them (default: liveput)")
       ->delimiter(',')
       ->check(CLI::IsMember(policies));
   auto forecasts = method_names();
   forecasts.push_back("oracle");
-  command->add_option("--forecast", args->forecast, names_of(forecasts) + " (auto is regime)")
+  command.add_option("--forecast", args->forecast, names_of(forecasts) + " (auto is regime)")
       ->capture_default_str()
       ->check(CLI::IsMember(forecasts));
   command
-      ->add_option("--notice", args->notice,
-                   "intervals whose events are known before they are decided on (default: in real time the trace's own "
-                   "notices, else 0)")
+      .add_option("--notice", args->notice,
+                  "intervals whose events are known before they are decided on (default: in real time the trace's own "
+                  "notices, else 0)")
       ->check(CLI::Range(0, 2));
-  command->add_option("--look-ahead", args->look_ahead, "intervals")
+  command.add_option("--look-ahead", args->look_ahead, "intervals")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
-  command->add_option("--devices", args->devices, "devices per instance")
+  command.add_option("--devices", args->devices, "devices per instance")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
+}
+
+void add_accounting_options(CLI::App& command, const shared_arguments& args) {
   command
-      ->add_option("--accounting", args->accounting,
-                   "cost model: published, or realistic (real time; default for profiles of `parcae profile`)")
+      .add_option("--accounting", args->accounting,
+                  "cost model: published, or realistic (real time; default for profiles of `parcae profile`)")
       ->check(CLI::IsMember({"published", "realistic"}));
-  command->add_option_function<std::string>(
+  command.add_option_function<std::string>(
       "--link",
       [args](const std::string& text) {
         const auto rate = parse_link_rate(text);
@@ -340,20 +339,36 @@ void add_simulate(CLI::App& app) {
         args->link_bytes_per_ms = *rate;
       },
       "realistic accounting: rate of an instance's link in each direction (default: the profile's, else 10Gb/s)");
-  add_duration(*command, "--detect", args->detect,
+  add_duration(command, "--detect", args->detect,
                "realistic accounting: until a loss without notice is known (default 2s)");
-  add_duration(*command, "--node-start", args->node_start,
+  add_duration(command, "--node-start", args->node_start,
                "realistic accounting: from a node's addition until it can work (default 0s; peers always take 45s)");
-  command->add_option("--peers", args->peers,
-                      "figures of peers, JSON (default: peers-oobleck-artifact.json beside the profile)");
-  command->add_option("--peer-model", args->peer_model, "which model of that file (default: named like the profile)");
-  command->add_option("--plan-out", args->plan_out, "write [D, P] of every interval here, JSON; of one policy")
+}
+
+void add_peer_and_output_options(CLI::App& command, const shared_arguments& args) {
+  command.add_option("--peers", args->peers,
+                     "figures of peers, JSON (default: peers-oobleck-artifact.json beside the profile)");
+  command.add_option("--peer-model", args->peer_model, "which model of that file (default: named like the profile)");
+  command.add_option("--plan-out", args->plan_out, "write [D, P] of every interval here, JSON; of one policy")
       ->check(in_a_folder);
   command
-      ->add_option("--plot", args->plot,
-                   "draw availability, configurations, samples and the lag behind the ideal over time here, SVG")
+      .add_option("--plot", args->plot,
+                  "draw availability, configurations, samples and the lag behind the ideal over time here, SVG")
       ->check(in_a_folder);
-  command->add_flag("--json", args->as_json, "one JSON object");
+  command.add_flag("--json", args->as_json, "one JSON object");
+}
+
+} // namespace
+
+void add_simulate(CLI::App& app) {
+  auto args = std::make_shared<simulate_arguments>();
+  auto* command =
+      app.add_subcommand("simulate", "replay a trace under planning policies\nExample: parcae simulate "
+                                     "--profile deploy/profiles/gpt.json --trace p3:1 --policy all --peer-model gpt2 "
+                                     "--plot p3.svg");
+  add_planning_options(*command, args);
+  add_accounting_options(*command, args);
+  add_peer_and_output_options(*command, args);
   command->callback([args] { simulate(*args); });
 }
 

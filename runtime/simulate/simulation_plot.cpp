@@ -76,18 +76,18 @@ std::string losses_of(const fleet_history& history, std::optional<std::uint32_t>
   return text.str();
 }
 
-// Draws to the standard output. The title comes as an argument: gnuplot expands what is in a script, and names of
-// profiles and traces are not for it to carry out.
-std::string script_of(const simulation_setting& setting, const fleet_history& history,
-                      const std::vector<policy_run>& runs) {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
-  text.precision(10);
-  std::uint32_t most_instances = 1, most_depth = 1;
+struct largest {
+  std::uint32_t instances = 1;
+  std::uint32_t depth = 1;
+};
+
+// What the curves are of, as blocks that have a name.
+largest add_data(std::ostream& text, const fleet_history& history, const std::vector<policy_run>& runs) {
+  largest most;
   text << "$fleet << END\n";
   for (const auto& x : history) {
     text << x.seconds / 3600 << ' ' << x.available << '\n';
-    most_instances = std::max(most_instances, x.available);
+    most.instances = std::max(most.instances, x.available);
   }
   text << "END\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -98,13 +98,24 @@ std::string script_of(const simulation_setting& setting, const fleet_history& hi
         text << x.used.slots() << ' ' << x.used.depth;
       else
         text << "NaN NaN";
-      most_instances = std::max(most_instances, x.used.slots());
-      most_depth = std::max(most_depth, x.used.depth);
+      most.instances = std::max(most.instances, x.used.slots());
+      most.depth = std::max(most.depth, x.used.depth);
       const double percent = runs[i].ideal > 0 ? 100 / runs[i].ideal : 0;
       text << ' ' << percent * x.samples << ' ' << percent * (x.ideal - x.samples) << '\n';
     }
     text << "END\n";
   }
+  return most;
+}
+
+// Draws to the standard output. The title comes as an argument: gnuplot expands what is in a script, and names of
+// profiles and traces are not for it to carry out.
+std::string script_of(const simulation_setting& setting, const fleet_history& history,
+                      const std::vector<policy_run>& runs) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text.precision(10);
+  const auto [most_instances, most_depth] = add_data(text, history, runs);
   const auto nothing = [](const policy_run&) { return std::string(); };
   const auto slots = curves_of(runs, "1:2", "steps", says_configuration, nothing);
   const auto depths = curves_of(runs, "1:3", "steps", says_configuration, nothing);

@@ -23,6 +23,16 @@ std::string text_of_loss(double x) {
   return std::isfinite(x) ? fmt::format("{:.4f}", x) : "not finite";
 }
 
+void add_keepers(std::string& out, const job_status& x) {
+  if (x.state == "running" && x.keepers.empty())
+    out += "  no keeper, so not protected: start one with parcae-node --role keeper\n";
+  else if (x.state == "running")
+    out += fmt::format("  keepers hold step {}{}{}\n", x.protected_steps, copies_of(x),
+                       x.protected_now ? "" : " (not protected)");
+  for (const auto& k : x.keepers)
+    out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
+}
+
 void add_job(std::string& out, const job_status& x) {
   out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
   if (x.state == "running" && x.phase != "running")
@@ -54,13 +64,7 @@ void add_job(std::string& out, const job_status& x) {
       out += " " + x.grid.at(d * x.depth + p);
     out += '\n';
   }
-  if (x.state == "running" && x.keepers.empty())
-    out += "  no keeper, so not protected: start one with parcae-node --role keeper\n";
-  else if (x.state == "running")
-    out += fmt::format("  keepers hold step {}{}{}\n", x.protected_steps, copies_of(x),
-                       x.protected_now ? "" : " (not protected)");
-  for (const auto& k : x.keepers)
-    out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
+  add_keepers(out, x);
   out += fmt::format("  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed\n",
                      counted(x.change_count, "change"), x.migrations.intra_stage, x.migrations.inter_stage,
                      x.migrations.pipeline, x.migrations.none, counted(x.replayed_steps, "step"));
