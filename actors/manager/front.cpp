@@ -49,20 +49,7 @@ caf::error not_permitted(line_limit& lines, const std::string& why) {
   return caf::make_error(parcae_error::not_permitted, why);
 }
 
-/// The certificate behind the message allows it.
-bool may(manager_actor::pointer self, const peer_lookup& peers, const std::function<bool(const identity&)>& rule) {
-  if (!peers)
-    return true;
-  const auto who = peers(sender_of(self));
-  return who && rule(*who);
-}
-
-std::string name_of(manager_actor::pointer self, const peer_lookup& peers) {
-  const auto who = peers(sender_of(self));
-  return who ? to_string(*who) : "nobody that is connected";
-}
-
-/// Why a process with that certificate may not say it; empty: it may.
+/// Why who has that certificate may not say it.
 std::string problem_of(const hello& x, const std::optional<identity>& who) {
   const auto why =
       who ? problem_of_joining(*who, x.name, x.role == role::keeper) : std::string("nobody that is connected says so");
@@ -76,15 +63,20 @@ requester sender_as_requester(manager_actor::pointer self, const peer_lookup& pe
   return {who.name, who.serial, who.role == membership::operator_};
 }
 
-/// What nodes ask for like clients, each under its own names: the report of a failure.
-bool may_report(const client_request& x, const identity& who) {
+/// Why who has that certificate may not ask for it: failures are reported by who may have them, under its own names;
+/// all else is for commands.
+std::string problem_of(const client_request& x, const std::optional<identity>& who) {
+  if (!who)
+    return "nobody that is connected asks";
   try {
     const auto what = decode_request(x.bytes);
-    const auto* report = std::get_if<report_request>(&what);
-    return report && may_join_as(who, report->instance);
-  } catch (const std::runtime_error&) {
-    return false;
+    if (const auto* report = std::get_if<report_request>(&what))
+      return may_join_as(*who, report->instance)
+                 ? ""
+                 : to_string(*who) + " may not report a failure of " + printable(report->instance);
+  } catch (const std::runtime_error&) { // the registry says what is wrong with it
   }
+  return commands(who->role) ? "" : to_string(*who) + " is no client";
 }
 
 /// Handles that come with HELLO are of the node that says it: else the manager would give commands to others' actors.
@@ -105,9 +97,9 @@ manager_actor::behavior_type front(manager_actor::pointer self, registry_actor r
   const auto lines = std::make_shared<line_limit>();
   return {
       [=](const client_request& x) -> caf::result<client_reply> {
-        if (!may(self, peers,
-                 [&](const identity& who) { return commands(who.role) || (joins(who.role) && may_report(x, who)); }))
-          return not_permitted(*lines, name_of(self, peers) + " is no client");
+        if (peers)
+          if (const auto problem = problem_of(x, peers(sender_of(self))); !problem.empty())
+            return not_permitted(*lines, problem);
         return pass_on<client_reply>(self, registry, sender_as_requester(self, peers), x);
       },
       [=](const hello& x, const instance_actor& handle, const std::vector<slot_actor>& slots) -> caf::result<welcome> {
@@ -119,10 +111,12 @@ manager_actor::behavior_type front(manager_actor::pointer self, registry_actor r
         return pass_on<welcome>(self, registry, sender_as_requester(self, peers), x, handle, slots);
       },
       [=](const leaving_notice& x) {
-        if (may(self, peers, [&](const identity& who) { return may_join_as(who, x.name); }))
-          caf::send_as(caf::actor_cast<caf::actor>(self->current_sender()), registry, x); // which looks at the sender
+        const auto who = peers ? peers(sender_of(self)) : std::nullopt;
+        if (!peers || (who && may_join_as(*who, x.name)))
+          caf::send_as(caf::actor_cast<caf::actor>(self->current_sender()), registry, x); // it asks who says so
         else
-          not_permitted(*lines, name_of(self, peers) + " may not announce the end of " + printable(x.name));
+          not_permitted(*lines, (who ? to_string(*who) : "nobody that is connected") + " may not announce the end of " +
+                                    printable(x.name));
       },
   };
 }

@@ -283,19 +283,31 @@ TEST_F(registry_test, hears_of_a_life_only_from_its_own_node) {
   run();
 }
 
-// given: reports of failures by members with certificates, of their own and of others' names / expected: the former are
-// told, the latter refused; what floods the log is left out
+// given: a job; reports of failures by members with certificates, of their own and of others' names; three that its
+// worker crashed, by a client and by an operator / expected: the first are told, all others refused; the job goes on
 TEST_F(registry_test, members_report_only_their_own_failures) {
-  const auto who = [](const caf::node_id&) { return std::optional(identity{membership::node, "a", "1"}); };
-  const auto front = system.spawn(parcae::front, registry, who);
-  const auto report = [&](const std::string& name) {
-    return ask<client_reply>(front, client_request{encode(request{report_request{name, "why", {}}})});
+  join(greeting("a"));
+  serve(submit_request{job()});
+  identity who{membership::node, "a", "1"};
+  const auto front = system.spawn(parcae::front, registry, [&](const caf::node_id&) { return std::optional(who); });
+  const auto report = [&](const std::string& name, const std::string& what) {
+    return ask<client_reply>(front, client_request{encode(request{report_request{name, what, {}, 0, true}})});
   };
-  EXPECT_TRUE(report("a"));
-  const auto refused = report("b");
-  ASSERT_FALSE(refused);
-  EXPECT_TRUE(refused.error() == parcae_error::not_permitted);
+  EXPECT_TRUE(report("a", "why"));
+  const auto refuses = [&](const std::string& name) {
+    const auto answer = report(name, "ended by SIGFPE");
+    return !answer && answer.error() == parcae_error::not_permitted;
+  };
+  EXPECT_TRUE(refuses("b"));
+  for (auto role : {membership::client, membership::operator_}) {
+    who = {role, "a", "1"};
+    for (int i = 0; i < 3; ++i)
+      EXPECT_TRUE(refuses("a")) << to_string(role);
+    EXPECT_TRUE(ask<client_reply>(front, client_request{encode(request{status_request{}})}));
+  }
+  advance(1s);
   EXPECT_EQ(status().failures.size(), 1u);
+  EXPECT_EQ(status().jobs[0].state, "running");
   caf::anon_send_exit(front, caf::exit_reason::kill);
   run();
 }
