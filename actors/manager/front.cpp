@@ -60,7 +60,7 @@ requester sender_as_requester(manager_actor::pointer self, const peer_lookup& pe
   if (!peers)
     return {};
   const auto who = peers(sender_of(self)).value_or(identity{}); // it may have left since it was let in
-  return {who.name, who.serial, who.role == membership::operator_};
+  return {who.name, uri_of(who), who.role == membership::operator_};
 }
 
 /// Why who has that certificate may not ask for it: failures are reported by who may have them, under its own names;

@@ -62,7 +62,7 @@ std::string to_string(instance_state x) {
 }
 
 tl::expected<instance_table::membership, detailed_error> instance_table::join(const hello& x, time_point now,
-                                                                              const std::string& certificate) {
+                                                                              const std::string& holder) {
   auto refuse = [](parcae_error code, std::string why) { return tl::unexpected(detailed_error{code, std::move(why)}); };
   if (!good_name(x.name))
     return refuse(parcae_error::malformed_request,
@@ -105,11 +105,12 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
   for (const auto& [who, record] : records_)
     if (who.first == x.name && record.state != instance_state::lost)
       return refuse(parcae_error::duplicate_name, x.name + "; start this one with another --name");
-  if (!certificate.empty() && std::ranges::count_if(records_, [&](const auto& y) {
-                                return y.second.certificate == certificate && y.second.state != instance_state::lost;
-                              }) >= static_cast<std::ptrdiff_t>(most_of_certificate))
+  const auto is_living = [&](const auto& y) {
+    return y.second.holder == holder && y.second.state != instance_state::lost;
+  };
+  if (!holder.empty() && std::ranges::count_if(records_, is_living) >= static_cast<std::ptrdiff_t>(most_of_holder))
     return refuse(parcae_error::not_permitted, "instance " + x.name + ": its certificate has " +
-                                                   std::to_string(most_of_certificate) +
+                                                   std::to_string(most_of_holder) +
                                                    " instances here, the most that one may have; make another fleet");
   const bool returned = std::erase(lost_, who) > 0;
   std::erase_if(lost_, [&](const key& other) {
@@ -117,7 +118,7 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
       remember(replaced_, other.second);
     return other.first == x.name;
   });
-  records_[who] = {.facts = x, .certificate = certificate, .joined = now, .expires = {}, .lost_at = {}};
+  records_[who] = {.facts = x, .holder = holder, .joined = now, .expires = {}, .lost_at = {}};
   return membership{.is_new = true, .returned = returned, .warns = !x.warning.empty()};
 }
 

@@ -30,7 +30,7 @@ struct instance_record {
   using time_point = std::chrono::steady_clock::time_point;
 
   hello facts;
-  std::string certificate; ///< serial number; empty: there are none
+  std::string holder; ///< of its certificate, as requester::holder
   instance_state state = instance_state::alive;
   time_point joined;
   std::optional<time_point> expires; ///< end of the notice, while leaving
@@ -42,7 +42,7 @@ public:
   using time_point = instance_record::time_point;
   using key = std::pair<std::string, incarnation>;
 
-  static constexpr std::size_t most_of_certificate = 1'024;
+  static constexpr std::size_t most_of_holder = 1'024;
 
   /// What a HELLO did that is welcome.
   struct membership {
@@ -64,8 +64,8 @@ public:
   /// versions, not by the life of its process. A life welcomed by another manager, which knew its jobs, or replaced by
   /// another process of its name, never comes back. One last welcomed by a manager that is not among `managers` must
   /// not come to this one: its journal is an old copy, or it leads no more. Of a life that is known only the warning
-  /// may change. Of one certificate at most most_of_certificate live.
-  tl::expected<membership, detailed_error> join(const hello& x, time_point now, const std::string& certificate = {});
+  /// may change. Of one holder of certificates at most most_of_holder live.
+  tl::expected<membership, detailed_error> join(const hello& x, time_point now, const std::string& holder = {});
 
   /// A notice, and why; the earliest end counts. True if the life is a living one and its end changed.
   bool leave(const key& who, time_point expires, const std::string& reason = {});

@@ -18,9 +18,9 @@ namespace parcae {
 
 /// The sender of a message from elsewhere, as its certificate says; the defaults are for a cluster without any.
 struct requester {
-  std::string name;        ///< owner of what it submits
-  std::string certificate; ///< its serial number; empty: there are none
-  bool may_all = true;     ///< also with what is others'
+  std::string name{};   ///< owner of what it submits
+  std::string holder{}; ///< of the certificate, also of one made anew: uri_of(); empty: there are none
+  bool may_all = true;  ///< also with what is others'
 };
 
 /// A slot that a job may use.

@@ -153,7 +153,7 @@ caf::result<welcome> join(registry_pointer self, const requester& by, const hell
   if (const auto known = s.members.find({x.name, x.life});
       known != s.members.end() && !known->second.is_of(handle.node()))
     return caf::make_error(parcae_error::duplicate_name, "that life of " + x.name + " is another process's");
-  const auto joined = s.table.join(x, self->clock().now(), by.certificate);
+  const auto joined = s.table.join(x, self->clock().now(), by.holder);
   if (!joined) {
     const auto& [code, why] = joined.error();
     if (const auto left_out = s.refusals.admit(self->clock().now()))

@@ -312,6 +312,25 @@ TEST_F(registry_test, members_report_only_their_own_failures) {
   run();
 }
 
+// given: a fleet with as many instances as it may have, of which more come with a bundle that was made anew / expected:
+// refused; another fleet's are not
+TEST_F(registry_test, a_certificate_made_anew_allows_no_more) {
+  identity who{membership::node, "spot", "1", true};
+  const auto front = system.spawn(parcae::front, registry, [&](const caf::node_id&) { return std::optional(who); });
+  const auto joins = [&](const std::string& name) {
+    const auto x = greeting(name);
+    return !!ask<welcome>(front, x, instances[name] = dummy_instance(name), std::vector<slot_actor>{dummy_slot(name)});
+  };
+  for (std::size_t i = 0; i < instance_table::most_of_holder; ++i)
+    ASSERT_TRUE(joins("spot-" + std::to_string(i)));
+  who.serial = "2";
+  EXPECT_FALSE(joins("spot-x"));
+  who.name = "other";
+  EXPECT_TRUE(joins("other-x"));
+  caf::anon_send_exit(front, caf::exit_reason::kill);
+  run();
+}
+
 // given: a join, a notice, a loss as announced, a join and a loss without notice, a node's last words / expected: news
 // of each, in order, and the last words as they came
 TEST_F(registry_test, tells_what_happened) {
