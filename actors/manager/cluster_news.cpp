@@ -13,27 +13,32 @@ void cluster_news::note(time_point now, severity level, std::string text, job_id
     news_.pop_front();
 }
 
-void cluster_news::fail(time_point now, job_id latest, report_request x) {
+void cluster_news::fail(time_point now, job_id latest, report_request x, bool is_known) {
   if (x.lines.size() > most_lines)
     x.lines.erase(x.lines.begin(), x.lines.end() - most_lines);
   const auto clip = [](std::string& text) { text.resize(clipped(text, most_bytes).size()); };
   clip(x.instance);
   clip(x.what);
   std::ranges::for_each(x.lines, clip);
-  std::erase_if(failures_, [&](const auto& f) { return f.instance == x.instance; });
+  std::erase_if(failures_,
+                [&](const failure& f) { return f.what.instance == x.instance && (is_known || !f.is_known); });
   note(now, severity::error, "instance " + x.instance + (x.ended ? " failed: " : " reports: ") + x.what, latest);
-  failures_.push_back({failure_count_++, microseconds_of(now), std::move(x.instance), std::move(x.what),
-                       std::move(x.lines), latest.value, x.ended});
-  if (failures_.size() > most_failures)
-    failures_.pop_front();
+  failures_.push_back({{failure_count_++, microseconds_of(now), std::move(x.instance), std::move(x.what),
+                        std::move(x.lines), latest.value, x.ended},
+                       is_known});
+  if (failures_.size() <= most_failures)
+    return;
+  const auto unknown = std::ranges::find(failures_, false, &failure::is_known);
+  failures_.erase(unknown != failures_.end() ? unknown : failures_.begin());
 }
 
 void cluster_news::add_to(status_reply& to, const status_request& wanted) const {
   to.news_count = news_count_;
   std::ranges::copy_if(news_, std::back_inserter(to.news), [&](const auto& x) { return x.number >= wanted.news_from; });
   to.failure_count = failure_count_;
-  std::ranges::copy_if(failures_, std::back_inserter(to.failures),
-                       [&](const auto& x) { return x.number >= wanted.failures_from; });
+  for (const auto& x : failures_)
+    if (x.what.number >= wanted.failures_from)
+      to.failures.push_back(x.what);
 }
 
 } // namespace parcae

@@ -15,7 +15,7 @@ namespace parcae {
 class cluster_news {
 public:
   static constexpr std::size_t most_news = 200;
-  static constexpr std::size_t most_failures = 8; ///< one of each instance
+  static constexpr std::size_t most_failures = 8; ///< one of each instance, and one that is not known to be its own
   static constexpr std::size_t most_lines = 32;   ///< of a failure: the last
   static constexpr std::size_t most_bytes = 400;  ///< of a line
 
@@ -23,15 +23,22 @@ public:
   void note(time_point now, severity level, std::string text, job_id job = {});
 
   /// Takes the place of what this instance reported before. What is beyond the bounds is cut off. Job 0: none ran yet.
-  void fail(time_point now, job_id latest, report_request x);
+  /// `is_known`: it is by or about an instance that is, or just was, a member; what is not takes the place of nothing
+  /// that is.
+  void fail(time_point now, job_id latest, report_request x, bool is_known = true);
 
   void add_to(status_reply& to, const status_request& wanted) const;
 
 private:
+  struct failure {
+    failure_status what;
+    bool is_known = true;
+  };
+
   std::uint64_t news_count_ = 0;
   std::deque<event_status> news_;
   std::uint64_t failure_count_ = 0;
-  std::deque<failure_status> failures_;
+  std::deque<failure> failures_;
 };
 
 } // namespace parcae

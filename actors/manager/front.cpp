@@ -58,9 +58,9 @@ std::string problem_of(const hello& x, const std::optional<identity>& who) {
 
 requester sender_as_requester(manager_actor::pointer self, const peer_lookup& peers) {
   if (!peers)
-    return {};
+    return {.node = sender_of(self)};
   const auto who = peers(sender_of(self)).value_or(identity{}); // it may have left since it was let in
-  return {who.name, uri_of(who), who.role == membership::operator_};
+  return {who.name, uri_of(who), who.role == membership::operator_, sender_of(self)};
 }
 
 /// Why who has that certificate may not ask for it: failures are reported by who may have them, under its own names;

@@ -146,6 +146,18 @@ bool instance_table::lose(const key& who, time_point now) {
   return true;
 }
 
+const instance_record* instance_table::tell_end(const std::string& name) {
+  instance_record* living = nullptr;
+  for (auto i = records_.lower_bound({name, {}}); i != records_.end() && i->first.first == name; ++i) {
+    auto& x = i->second;
+    if (x.state != instance_state::lost)
+      living = &x;
+    else if (!std::exchange(x.end_told, true))
+      return &x;
+  }
+  return living;
+}
+
 void instance_table::expire(time_point now) {
   std::erase_if(records_, [&](const auto& x) { return x.second.lost_at && now - *x.second.lost_at >= lease_; });
 }

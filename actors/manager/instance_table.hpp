@@ -35,6 +35,7 @@ struct instance_record {
   time_point joined;
   std::optional<time_point> expires; ///< end of the notice, while leaving
   std::optional<time_point> lost_at; ///< once lost
+  bool end_told = false;             ///< somebody said how it ended, once lost
 };
 
 class instance_table {
@@ -72,6 +73,10 @@ public:
 
   /// Declares a life lost. Edge-triggered: true only the first time.
   bool lose(const key& who, time_point now);
+
+  /// Somebody says how an instance of that name ended: the life that it may be about, a lost one of which nobody has
+  /// said so yet, else a living one, whose loss is about to be seen. Null: there is none.
+  const instance_record* tell_end(const std::string& name);
 
   /// Forgets lost lives whose lease is over.
   void expire(time_point now);

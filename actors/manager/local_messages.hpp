@@ -7,6 +7,7 @@
 #include "protocols/wire/type_ids.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/node_id.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -21,6 +22,7 @@ struct requester {
   std::string name{};   ///< owner of what it submits
   std::string holder{}; ///< of the certificate, also of one made anew: uri_of(); empty: there are none
   bool may_all = true;  ///< also with what is others'
+  caf::node_id node{};  ///< its process; none: this one, or nobody who could be told
 };
 
 /// A slot that a job may use.

@@ -128,10 +128,11 @@ caf::result<client_reply> keep_and_answer(registry_pointer self, job_id job, rep
   return promise;
 }
 
-/// An instance says, in its last words, that a signal ended it. A job that does that to one after the other fails.
+/// A worker says, in its last words, that a signal ended it. A job that does that to one after the other fails; what it
+/// was told while another ran is not its fault.
 void count_crash(registry_pointer self, const report_request& x) {
   auto& s = self->state;
-  if (!s.manager || !is_crash(x.what))
+  if (!s.manager || !is_crash(x.what) || (x.job != 0 && job_id{x.job} != s.queue.running()))
     return;
   self->request(s.manager, view_limit, view_atom_v)
       .then(
@@ -254,8 +255,14 @@ struct request_server {
     if (const auto left_out = s.failures.admit(self->clock().now()))
       spdlog::warn("instance {} {}: {}{}", x.instance, x.ended ? "failed" : "reports", x.what, *left_out);
     const job_id named{x.job};
-    s.news.fail(self->clock().now(), s.queue.jobs().contains(named) ? named : latest_job(s), x);
-    count_crash(self, x);
+    const auto* ended = x.ended ? s.table.tell_end(x.instance) : nullptr;
+    const auto is_own = [&](const auto& member) {
+      return member.first.first == x.instance && member.second.is_of(by.node);
+    };
+    s.news.fail(self->clock().now(), s.queue.jobs().contains(named) ? named : latest_job(s), x,
+                x.ended ? ended != nullptr : std::ranges::any_of(s.members, is_own));
+    if (ended && ended->facts.role == role::worker)
+      count_crash(self, x);
     return encoded(reported_reply{});
   }
 };

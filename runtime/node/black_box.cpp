@@ -3,6 +3,7 @@
 #include "protocols/base/crash_stack.hpp"
 #include "protocols/base/crash_words.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/values/log_context.hpp"
 
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
@@ -25,6 +26,7 @@ namespace parcae {
 struct black_box::content {
   std::atomic<std::uint64_t> written; ///< lines ever
   std::atomic<bool> ending;           ///< somebody writes `why`
+  std::atomic<std::uint64_t> job;     ///< by then
   std::atomic<bool> ended;            ///< `why` is complete
   char why[line_bytes];
   char lines[most_lines][line_bytes]; ///< line n is in n mod most_lines; each ends with a 0
@@ -110,11 +112,16 @@ void black_box::note_end(std::string_view why) noexcept {
   if (content_->ending.exchange(true))
     return;
   copy(content_->why, why);
+  content_->job = current_log_context().job.load();
   content_->ended = true;
 }
 
 std::string black_box::end() const {
   return content_->ended ? text_of(content_->why) : std::string();
+}
+
+std::uint64_t black_box::job() const {
+  return content_->job;
 }
 
 std::vector<std::string> black_box::lines() const {

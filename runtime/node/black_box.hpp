@@ -3,6 +3,7 @@
 // The last lines of a process's log and what ended it, in memory that outlives the process.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +38,8 @@ public:
 
   /// Empty: it lives, or ended as it should.
   std::string end() const;
+  /// That it worked for by then, as its log context said; 0: none.
+  std::uint64_t job() const;
 
   /// Oldest first. A line that was being written may be incomplete.
   std::vector<std::string> lines() const;

@@ -26,7 +26,8 @@ std::function<void()> last_words_of(const black_box& box, const std::string& ins
 
 bool deliver_last_words(const black_box& box, const std::string& instance, const manager_access& manager) {
   try {
-    manager_client(manager).report({.instance = instance, .what = box.end(), .lines = box.lines(), .ended = true});
+    manager_client(manager).report(
+        {.instance = instance, .what = box.end(), .lines = box.lines(), .job = box.job(), .ended = true});
     return true;
   } catch (const client_error&) {
     return false;

@@ -444,6 +444,24 @@ TEST(cluster_news, is_bounded) {
   EXPECT_EQ(rest.failure_count, all.failure_count);
 }
 
+// given: reports by and about members, and as many as one likes of their and of other names by who is none / expected:
+// the latter take the place of none of the former
+TEST(cluster_news, what_members_say_outlives_what_others_do) {
+  cluster_news x;
+  for (std::size_t i = 0; i < cluster_news::most_failures; ++i)
+    x.fail({}, {1}, {"i" + std::to_string(i), "true", {}, 0, true});
+  x.fail({}, {1}, {"i1", "forged", {}, 0, true}, false);
+  for (int i = 0; i < 20; ++i)
+    x.fail({}, {1}, {"x" + std::to_string(i), "forged", {}, 0, true}, false);
+  status_reply all;
+  x.add_to(all, {});
+  ASSERT_EQ(all.failures.size(), cluster_news::most_failures);
+  EXPECT_EQ(std::ranges::count(all.failures, "true", &failure_status::what), cluster_news::most_failures);
+  x.fail({}, {1}, {"i1", "newer", {}, 0, true});
+  x.add_to(all, {});
+  EXPECT_EQ(all.failures.back().what, "newer");
+}
+
 // given: a client that knows some already / expected: only the rest
 TEST(status, leaves_out_what_is_known) {
   auto x = status_of({7}, {}, sample_picture(), {0, 4, 11});

@@ -224,25 +224,42 @@ TEST(crash_verdict, is_of_three_alike) {
 }
 
 // given: a job, on which one worker after the other says with its last words that a signal ended it, between reports of
-// other failures / expected: with the third it fails, and says why; the next job begins with none
+// other failures, and what tells of no such end: of a name that never joined, of one that lives on, of a keeper, again
+// of the same life, of another job / expected: with the third it fails, and says why; the next job begins with none
 TEST_F(registry_test, a_job_that_ends_its_workers_fails) {
   serve(submit_request{job()});
   serve(submit_request{job()});
-  const auto crash = [&](const std::string& name, const std::string& what) {
+  const auto crash = [&](const std::string& name, const std::string& what, std::uint64_t of = 0) {
     join(greeting(name));
     advance(100ms);
-    serve(report_request{name, what, {"its last line"}});
     lose(name);
+    serve(report_request{name, what, {"its last line"}, of, true});
     advance(60s);
   };
   crash("a", "ended by SIGFPE");
+  join(greeting("k", role::keeper));
+  for (int i = 0; i < 3; ++i) {
+    serve(report_request{"nobody", "ended by SIGFPE", {}, 0, true});
+    serve(report_request{"k", "ended by SIGFPE", {}, 0, true});
+  }
+  advance(1s);
+  ASSERT_EQ(status().jobs[0].state, "running");
   crash("b", "the data is not there");
-  crash("c", "ended by SIGFPE");
+  crash("c", "ended by SIGFPE", 1);
+  join(greeting("c"));
+  for (int i = 0; i < 3; ++i)
+    serve(report_request{"c", "ended by SIGFPE", {}, 0, false});
+  lose("c");
+  for (int i = 0; i < 3; ++i)
+    serve(report_request{"c", "ended by SIGSEGV", {}, 1, true});
+  run();
   EXPECT_EQ(status().jobs[0].state, "running");
   crash("d", "ended by SIGFPE");
   EXPECT_EQ(status().jobs[0].state, "failed");
   EXPECT_THAT(status().jobs[0].problem, HasSubstr("a, c, d were ended by SIGFPE after 0 steps"));
-  crash("e", "ended by SIGFPE");
+  for (const auto* late : {"e", "f", "g"})
+    crash(late, "ended by SIGFPE", 1);
+  crash("h", "ended by SIGFPE");
   EXPECT_EQ(status().jobs[1].state, "running");
 }
 

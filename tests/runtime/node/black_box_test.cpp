@@ -1,6 +1,7 @@
 // What is left of a process that ends: its guardian's last act, its last lines.
 
 #include "protocols/base/crash_stack.hpp"
+#include "protocols/values/log_context.hpp"
 #include "runtime/node/black_box.hpp"
 #include "runtime/node/black_box_sink.hpp"
 #include "runtime/node/guardian.hpp"
@@ -108,8 +109,8 @@ TEST(guardian, ends_the_connections_of_a_killed_process) {
   EXPECT_EQ(guarded_child::read_byte(leaves.theirs), '-');
 }
 
-// given: lines, more than there is room for, one too long, the end told twice / expected: the newest, cut off between
-// characters; the first end; the same through the descriptor
+// given: lines, more than there is room for, one too long, the end told twice, of two jobs / expected: the newest, cut
+// off between characters; the first end and its job; the same through the descriptor
 TEST(black_box, keeps_the_newest_lines) {
   black_box box;
   EXPECT_EQ(box.end(), "");
@@ -120,7 +121,10 @@ TEST(black_box, keeps_the_newest_lines) {
   while (wide.size() < black_box::line_bytes)
     wide += "×";
   box.write(wide);
+  EXPECT_EQ(box.job(), 0u);
+  set_log_context({7}, {});
   box.note_end("first");
+  set_log_context({8}, {});
   box.note_end("second");
   const black_box other(dup(box.descriptor()));
   for (const auto* x : std::initializer_list<const black_box*>{&box, &other}) {
@@ -129,6 +133,7 @@ TEST(black_box, keeps_the_newest_lines) {
     EXPECT_EQ(lines.front(), "line 3");
     EXPECT_EQ(lines.back(), wide.substr(0, black_box::line_bytes - 2));
     EXPECT_EQ(x->end(), "first");
+    EXPECT_EQ(x->job(), 7u);
   }
   EXPECT_THROW(black_box(open("/dev/null", O_RDONLY)), std::system_error);
 }
