@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::size_t most_lost_lives = 100'000;
 
+constexpr std::chrono::seconds least_change{1}; // of a notice: one that counts down by less is none that is new
+
 constexpr std::uint64_t most_slot_bytes = std::uint64_t{1} << 50;
 
 template <class T>
@@ -127,7 +129,7 @@ bool instance_table::leave(const key& who, time_point expires, const std::string
   if (i == records_.end() || i->second.state == instance_state::lost)
     return false;
   auto& x = i->second;
-  if (x.expires && *x.expires <= expires)
+  if (x.expires && *x.expires - least_change < expires)
     return false;
   x.state = instance_state::leaving;
   x.expires = expires;

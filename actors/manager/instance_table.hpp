@@ -68,7 +68,8 @@ public:
   /// may change. Of one holder of certificates at most most_of_holder live.
   tl::expected<membership, detailed_error> join(const hello& x, time_point now, const std::string& holder = {});
 
-  /// A notice, and why; the earliest end counts. True if the life is a living one and its end changed.
+  /// A notice, and why; the earliest end counts, if it is so by a second. True if the life is a living one and its end
+  /// changed.
   bool leave(const key& who, time_point expires, const std::string& reason = {});
 
   /// Declares a life lost. Edge-triggered: true only the first time.

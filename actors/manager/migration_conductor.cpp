@@ -21,6 +21,8 @@ namespace {
 using conductor_pointer = conductor_actor::stateful_pointer<migration_conductor_state>;
 
 constexpr std::size_t most_lines = 1000;
+constexpr std::uint64_t most_lines_of_slot = 100; // more than a change has, and then
+constexpr std::chrono::seconds lines_of_slot_pause{1};
 constexpr std::chrono::seconds plan_limit{5};
 constexpr int plan_attempts = 3; ///< in a row, before another one plans
 // How the job goes is written down so soon after something happened, and so often at most; curves without other news.
@@ -260,13 +262,28 @@ void release_leaving(conductor_pointer self) {
   }
 }
 
+/// Leaves out log lines that a slot causes with its reports again and again; what goes into the journal is always told.
+void limit_lines(conductor_pointer self, const slot_id& by, std::vector<effect>& all) {
+  auto& limit = self->state.limits.try_emplace(by, most_lines_of_slot, lines_of_slot_pause).first->second;
+  std::erase_if(all, [&](effect& x) {
+    auto* line = std::get_if<log_line>(&x);
+    const auto left_out = line ? limit.admit(self->clock().now()) : std::nullopt;
+    if (left_out)
+      line->text += *left_out;
+    return line && !left_out;
+  });
+}
+
 void handle(conductor_pointer self, const conductor_event& x) {
   auto& s = self->state;
   if (s.ended)
     return;
   s.picture.reset();
   try {
-    std::ranges::move(s.machine->handle(self->clock().now(), x), std::back_inserter(s.pending));
+    auto effects = s.machine->handle(self->clock().now(), x);
+    if (const auto* report = std::get_if<slot_reported>(&x))
+      limit_lines(self, report->from, effects);
+    std::ranges::move(effects, std::back_inserter(s.pending));
     carry_out(self);
   } catch (const std::exception& e) {
     write(self, severity::error, std::string("the conductor failed: ") + e.what());
@@ -307,6 +324,7 @@ void happened(conductor_pointer self, const conductor_event& x) {
       return;
     s.leaving.erase(lost->slot);
     s.emptied.erase(lost->slot);
+    s.limits.erase(lost->slot);
   } else if (auto leaving = std::get_if<slot_leaving>(&x)) {
     if (!s.slots.contains(leaving->slot))
       return self->send(s.config.manager, released_atom_v, leaving->slot);

@@ -7,6 +7,7 @@
 
 #include "actors/conductor/conductor.hpp"
 #include "actors/manager/interfaces.hpp"
+#include "protocols/base/line_limit.hpp"
 
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -57,6 +58,7 @@ struct migration_conductor_state {
   std::deque<journal_line> lines;                                ///< journal and log, the newest 1000
   std::shared_ptr<const std::deque<journal_line>> lines_picture; ///< like picture
   std::uint64_t dropped_lines = 0;
+  std::map<slot_id, line_limit> limits; ///< of lines that a slot's reports cause
   kept_history kept;
   std::optional<time_point> timer_at; ///< when the newest timer fires
   std::uint64_t timer = 0;            ///< its number

@@ -77,6 +77,12 @@ void tell_people(registry_pointer self, severity level, std::string text) {
   self->state.news.note(self->clock().now(), level, std::move(text));
 }
 
+// The same, of what a member can cause again and again.
+void tell_people(registry_pointer self, line_limit& limit, severity level, std::string text) {
+  if (const auto left_out = limit.admit(self->clock().now()))
+    tell_people(self, level, std::move(text) + *left_out);
+}
+
 // News of a worker for the forecasts of this job and of those to come.
 void spread_news(registry_pointer self, const hello& x, bool joined, bool announced) {
   if (x.role != role::worker)
@@ -136,13 +142,10 @@ void tell_warning(registry_pointer self, const instance_table::key& who) {
   const auto& record = *s.table.find(who);
   if (record.state != instance_state::alive)
     return;
-  const auto left_out = s.warnings.admit(self->clock().now());
-  if (!left_out)
-    return; // the status has it
-  if (const auto& warning = record.facts.warning; warning.empty())
-    tell_people(self, severity::information, "instance " + who.first + " is at risk no more" + *left_out);
+  if (const auto& warning = record.facts.warning; warning.empty()) // the status has it
+    tell_people(self, s.warnings, severity::information, "instance " + who.first + " is at risk no more");
   else
-    tell_people(self, severity::warning, "instance " + who.first + " is at risk: " + warning + *left_out);
+    tell_people(self, s.warnings, severity::warning, "instance " + who.first + " is at risk: " + warning);
 }
 
 caf::result<welcome> join(registry_pointer self, const requester& by, const hello& x, const instance_actor& handle,
@@ -172,7 +175,7 @@ caf::result<welcome> join(registry_pointer self, const requester& by, const hell
       welcome_back(self, who, handle, slots);
     return welcome{s.config.manager_life, s.config.manager};
   }
-  tell_people(self, severity::information,
+  tell_people(self, s.comings, severity::information,
               fmt::format("instance {} {} as {} with {} at {}", x.name, joined->returned ? "is back" : "joined",
                           to_string(x.role), counted(x.slots, "slot"), text_of_place(x.host, x.port)));
   if (joined->warns)
@@ -198,12 +201,14 @@ void leave(registry_pointer self, const leaving_notice& x) {
   if (known == s.members.end() || !by || (by->node() != self->node() && !known->second.is_of(by->node())))
     return;
   const std::string reason(clipped(x.reason, hello::longest_warning));
+  const bool again = s.table.find(who)->state == instance_state::leaving;
   if (!s.table.leave(who, expires, reason))
     return;
-  tell_people(self, severity::warning,
+  tell_people(self, again ? s.notices : s.comings, severity::warning,
               fmt::format("notice: instance {} leaves in {}{}", x.name, text_of_duration(notice),
                           reason.empty() ? "" : ": " + reason));
-  spread_news(self, s.table.find(who)->facts, false, true);
+  if (!again)
+    spread_news(self, s.table.find(who)->facts, false, true);
   if (!s.manager)
     return release_instance(known->second.handle);
   for (std::uint32_t i = 0; i < s.table.find(who)->facts.slots; ++i)
@@ -219,9 +224,9 @@ void lose(registry_pointer self, const instance_table::key& who, const std::stri
   if (!s.table.lose(who, self->clock().now()))
     return;
   if (was_leaving)
-    tell_people(self, severity::information, "instance " + who.first + " is gone, as announced");
+    tell_people(self, s.comings, severity::information, "instance " + who.first + " is gone, as announced");
   else
-    tell_people(self, severity::warning, "instance " + who.first + " is lost: " + why);
+    tell_people(self, s.comings, severity::warning, "instance " + who.first + " is lost: " + why);
   spread_news(self, s.table.find(who)->facts, false, false); // for one under notice the second time: ignored
   tell_job(self, s.table.find(who)->facts, [&](slot_id slot) {
     return slot_lost{slot, "instance " + who.first + " is lost"};

@@ -174,13 +174,16 @@ TEST_F(instance_table_test, losses_are_edge_triggered) {
   EXPECT_EQ(table.find({"a", {1}}), nullptr);
 }
 
-// given: several notices / expected: the earliest end counts; lost and unknown lives have none
+// given: several notices / expected: the earliest end counts, but not by less than a second; lost and unknown lives
+// have none
 TEST_F(instance_table_test, the_earliest_notice_counts) {
   table.join(greeting("a", 1), now);
   EXPECT_TRUE(table.leave({"a", {1}}, now + 10s));
   EXPECT_FALSE(table.leave({"a", {1}}, now + 20s));
   EXPECT_TRUE(table.leave({"a", {1}}, now + 5s));
+  EXPECT_FALSE(table.leave({"a", {1}}, now + 4'001ms));
   EXPECT_EQ(table.find({"a", {1}})->expires, now + 5s);
+  EXPECT_TRUE(table.leave({"a", {1}}, now + 4s));
   EXPECT_FALSE(table.leave({"a", {2}}, now));
   table.lose({"a", {1}}, now);
   EXPECT_FALSE(table.leave({"a", {1}}, now));

@@ -13,6 +13,7 @@ namespace parcae {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
@@ -216,6 +217,30 @@ TEST_F(migration_conductor_test, hears_of_a_slot_only_from_its_own_node) {
   self->send(conductor, a.where.slot, forged);
   run();
   EXPECT_EQ(outcomes.size(), 1u);
+}
+
+// given: a thousand failures of a generation that is over, by one slot; one by another / expected: some lines, and the
+// other's
+TEST_F(migration_conductor_test, a_slot_that_reports_ever_more_does_not_fill_the_log) {
+  answers = true;
+  const auto a = offer("a"), b = offer("b");
+  offer_to_conductor(a);
+  offer_to_conductor(b);
+  advance(1s);
+  const auto before = log().size();
+  for (int i = 0; i < 1'000; ++i)
+    self->send(conductor, a.where.slot, failed{{77}, failure::computation, 0, "stale " + std::to_string(i), {}});
+  run();
+  self->send(conductor, b.where.slot, failed{{77}, failure::computation, 0, "of b", {}});
+  run();
+  const auto lines = log();
+  EXPECT_THAT(lines, Contains(HasSubstr("stale 0")));
+  EXPECT_THAT(lines.back(), HasSubstr("of b"));
+  EXPECT_LE(lines.size(), before + 101);
+  advance(2s);
+  self->send(conductor, a.where.slot, failed{{77}, failure::computation, 0, "later", {}});
+  run();
+  EXPECT_THAT(log().back(), AllOf(HasSubstr("later ("), HasSubstr("more like it were not written")));
 }
 
 // given: a keeper with a snapshot that is on no disk; the actor is killed / expected: the keeper is told to write it,

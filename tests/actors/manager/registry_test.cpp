@@ -357,6 +357,31 @@ TEST_F(registry_test, tells_what_happened) {
   EXPECT_THAT(s.failures[0].lines, ElementsAre("line"));
 }
 
+// given: a worker of a job whose notice gets shorter a thousand times, by a millisecond or by seconds; a fleet that
+// comes and goes under a thousand names / expected: each time some lines in the log and the news; the earliest end
+// counts
+TEST_F(registry_test, notices_and_names_do_not_fill_the_log) {
+  auto x = greeting("a");
+  join(x);
+  serve(submit_request{job()});
+  const auto told_by = [&](const std::function<void(std::uint64_t)>& act) {
+    const auto before = status().news_count;
+    for (std::uint64_t i = 0; i < 1'000; ++i)
+      act(i);
+    run();
+    return status().news_count - before;
+  };
+  EXPECT_EQ(told_by([&](auto i) { self->send(registry, leaving_notice{"a", x.life, 80'000'000 - i}); }), 1u);
+  EXPECT_LE(told_by([&](auto i) { self->send(registry, leaving_notice{"a", x.life, 70'000'000 - 2'000 * i}); }), 5u);
+  EXPECT_EQ(status().instances.at(0).expires_in_ms, 68'002'000);
+  EXPECT_LE(told_by([&](auto i) {
+              const auto name = "spot-" + std::to_string(i);
+              join(greeting(name));
+              lose(name);
+            }),
+            100u);
+}
+
 // given: a risk that the cloud sees, as each HELLO says; none; another, and a notice with its reason / expected: news
 // of each change, the status has the reason; who joins at risk says so after joining
 TEST_F(registry_test, tells_what_clouds_say) {
