@@ -57,6 +57,8 @@ bool has_handles(std::span<const char> payload) {
 } // namespace
 
 std::string conversation::hear(caf::actor_system& system, const frame_header& header, std::span<const char> payload) {
+  if (header.kind != frame_kind::direct_message)
+    heard_ += statement_cost;
   switch (header.kind) {
   case frame_kind::server_handshake:
   case frame_kind::client_handshake: {

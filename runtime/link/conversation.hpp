@@ -29,7 +29,8 @@ public:
 
   /// Who it says to be; none before its handshake.
   const caf::node_id& node() const { return node_; }
-  /// What the other side has said so far costs as many questions. A statement is a small part of one.
+  /// What the other side has said so far costs as many questions. A statement is a small part of one, and so is each of
+  /// CAF's own frames.
   double heard() const { return heard_; }
 
   /// A frame of the other side, whole, with a header that was found good. Why it may not be said; nothing: it may.

@@ -3,6 +3,7 @@
 #include "protocols/wire/type_ids.hpp"
 #include "runtime/link/allowance.hpp"
 #include "runtime/link/conversation.hpp"
+#include "runtime/link/link.hpp"
 #include "runtime/link/node_claims.hpp"
 #include "runtime/process/system.hpp"
 
@@ -313,6 +314,31 @@ TEST_F(conversation_test, does_not_say_what_nobody_hears) {
   speech.pass(&ours, bytes, out, talk);
   EXPECT_EQ(out, beat);
   EXPECT_NE(hear(talk, caf::make_message(client_request{}), asked, here[3].id()), ""); // and it was not told of
+}
+
+// given: heartbeats, wishes to monitor, ends of actors; HELLO of 1,024 slots with a wish and an end for each /
+// expected: each costs something, and all of the latter not more than may be said at once
+TEST_F(conversation_test, all_that_is_said_counts) {
+  auto talk = open(speaker::member);
+  const auto wish = bytes_of(theirs, theirs.node(), ours.node());
+  const auto end = bytes_of(theirs, theirs.node(), ours.node(), caf::error{});
+  const auto costs = [&](frame_kind kind, const std::vector<char>& payload, std::uint64_t from, std::uint64_t to) {
+    const auto before = talk.heard();
+    EXPECT_EQ(talk.hear(ours, header(kind, payload.size(), 0, from, to), payload), "");
+    return talk.heard() > before;
+  };
+  EXPECT_TRUE(costs(frame_kind::heartbeat, {}, 0, 0));
+  const auto before = talk.heard();
+  hello x;
+  x.slots = 1'024;
+  const std::vector<slot_actor> slots(x.slots, caf::actor_cast<slot_actor>(there[2]));
+  EXPECT_EQ(hear(talk, caf::make_message(x, caf::actor_cast<instance_actor>(there[1]), slots), asked, here[0].id()),
+            "");
+  for (std::uint32_t i = 0; i < x.slots; ++i) {
+    EXPECT_TRUE(costs(frame_kind::monitor_message, wish, 0, here[0].id()));
+    EXPECT_TRUE(costs(frame_kind::down_message, end, 100 + i, 0));
+  }
+  EXPECT_LE(talk.heard() - before, link_options().questions);
 }
 
 // given: so much a second / expected: what is there at once, then as it comes; not more than a second's is saved
