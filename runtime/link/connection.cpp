@@ -2,6 +2,8 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <algorithm>
+
 namespace parcae {
 
 using boost::asio::awaitable;
@@ -37,6 +39,12 @@ void connection::open(double questions) {
   gate.emplace(here, most_message_bytes(there));
   talk.emplace(here, there);
   allowed.emplace(questions);
+}
+
+std::chrono::milliseconds connection::pay(double questions) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto own = allowed->take(now, questions);
+  return together ? std::max(own, together->take(now, questions)) : own;
 }
 
 void connection::close() {

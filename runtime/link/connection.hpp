@@ -37,6 +37,8 @@ public:
   boost::asio::awaitable<std::string> secure();
   /// It is known who is there: from now on bytes may be passed on. `questions`: per second.
   void open(double questions);
+  /// It has asked so much. How long it has to wait before the next.
+  std::chrono::milliseconds pay(double questions);
   /// At once; whatever is under way fails.
   void close();
 
@@ -45,16 +47,17 @@ public:
   std::optional<frame_gate> gate;                         ///< of what comes in; from open() on, as the next three
   std::optional<conversation> talk;                       ///< what was said
   std::optional<allowance> allowed;                       ///< how much may be
-  outgoing speech;                                        ///< of what goes out
-  std::string step;                                       ///< what it is waited for, for the log
-  std::chrono::milliseconds due = no_limit;               ///< end of the step, on the hub's clock
-  std::chrono::milliseconds write_due = no_limit;         ///< end of what is being written
-  std::string node;                                       ///< that it says to be
-  bool trusted = false;                                   ///< went through the gate
-  bool expired = false;                                   ///< was closed since a limit passed
-  bool over = false;                                      ///< was closed
-  bool peer_ended = false;                                ///< nothing more comes in
-  bool caf_ended = false;                                 ///< nothing more goes out
+  std::shared_ptr<allowance> together;            ///< and on all of its certificate's holder; null: there is none
+  outgoing speech;                                ///< of what goes out
+  std::string step;                               ///< what it is waited for, for the log
+  std::chrono::milliseconds due = no_limit;       ///< end of the step, on the hub's clock
+  std::chrono::milliseconds write_due = no_limit; ///< end of what is being written
+  std::string node;                               ///< that it says to be
+  bool trusted = false;                           ///< went through the gate
+  bool expired = false;                           ///< was closed since a limit passed
+  bool over = false;                              ///< was closed
+  bool peer_ended = false;                        ///< nothing more comes in
+  bool caf_ended = false;                         ///< nothing more goes out
 };
 
 } // namespace parcae

@@ -208,6 +208,7 @@ void hub::end(connection& x) {
   if (std::exchange(x.over, true))
     return;
   x.close();
+  x.together = nullptr;
   nodes_.release(x.node, &x, awake_);
   strangers_.remove(x); // whoever calls holds it
   std::erase_if(members_, [&](const auto& y) { return y.get() == &x; });
@@ -258,6 +259,8 @@ awaitable<void> hub::admit(connection_ptr x, std::shared_ptr<acceptor> from) {
   x->due = by(options_.greeting);
   if (const auto problem = co_await x->secure(); !problem.empty())
     co_return refuse(*x, problem);
+  if (x->peer && !(x->together = holders_.join(*x->peer, x->peer->fleet ? options_.of_fleet : options_.of_one)))
+    co_return refuse(*x, "its certificate has as many connections here as one may have");
   std::array<char, link_greeting.size()> greeting{};
   std::size_t heard = 0;
   while (heard < greeting.size()) {
@@ -397,7 +400,7 @@ awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
       co_return;
     if (checked.capacity() > 2 * link_piece)
       checked.shrink_to_fit();
-    if (const auto pause = x->allowed->take(std::chrono::steady_clock::now(), x->talk->heard() - heard); pause > 0ms) {
+    if (const auto pause = x->pay(x->talk->heard() - heard); pause > 0ms) {
       boost::asio::steady_timer turn(io_, pause);
       co_await turn.async_wait(as_result);
       if (x->over)

@@ -11,6 +11,7 @@
 #include "protocols/trust/credentials.hpp"
 #include "protocols/trust/strangers.hpp"
 #include "runtime/link/frame_gate.hpp"
+#include "runtime/link/holders.hpp"
 #include "runtime/link/link.hpp"
 #include "runtime/link/node_claims.hpp"
 
@@ -115,6 +116,7 @@ private:
   strangers<connection> strangers_;        ///< accepted, and not yet through the gate
   std::list<connection_ptr> members_;      ///< the others
   node_claims nodes_;                      ///< who says to be which node of CAF
+  holders holders_;                        ///< of the certificates of who connected
   std::shared_ptr<const credentials> own_; ///< null: plain TCP, on loopback
   line_limit refusals_;
   mutable mutex mutex_;

@@ -26,8 +26,16 @@ struct link_options {
   std::chrono::milliseconds first_frame{5'000}; ///< from then on, until its handshake with CAF
   std::chrono::milliseconds write{10'000};      ///< of at most 16 KiB
   std::chrono::milliseconds goodbye{1'000};     ///< from one side's end of a connection to the other's
-  double questions = 200;                       ///< a second that whoever connected may ask; more wait
-  std::size_t strangers = 256;                  ///< connections not through the gate; more: the oldest is closed
+  double questions = 200;                       ///< a second that each connection made here may ask; more wait
+
+  /// All connections made here with certificates of one name and role, whichever: so many may there be, more are
+  /// refused; so many questions a second may be asked on them together.
+  struct together {
+    std::size_t connections;
+    double questions;
+  };
+  together of_one{64, 1'000}, of_fleet{2'048, 4'000}; ///< of a fleet's 1,024 instances each says HELLO each second
+  std::size_t strangers = 256;                        ///< connections not through the gate; more: the oldest is closed
 };
 
 /// Who a node of CAF is, as its certificate says; empty: nobody that is connected.

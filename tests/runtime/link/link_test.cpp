@@ -6,6 +6,7 @@
 #include "tests/support/bare_peer.hpp"
 #include "tests/support/dial.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/test_authority.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -354,6 +355,56 @@ TEST_F(few_questions, who_asks_too_much_waits) {
   EXPECT_EQ(ask(modest, *ours, 5), "5");
   EXPECT_EQ(ask(greedy, *theirs, 5), "5");
   EXPECT_EQ(ask(greedy, *theirs, 5), "5"); // what came at once is heard at once, and paid for behind that
+  EXPECT_GE(steady_clock::now() - begin, 900ms);
+}
+
+struct with_certificates : few_questions {
+  with_certificates() {
+    options.bundle = authority.bundle(membership::manager, "manager");
+    options.of_one = {3, 50};
+  }
+
+  struct caller {
+    std::unique_ptr<control_plane> plane; ///< null: it was refused
+    service_actor to;
+    explicit operator bool() const { return !!plane; }
+  };
+
+  caller client(const std::filesystem::path& bundle) {
+    caller result{std::make_unique<control_plane>(link_options{.bundle = bundle}), {}};
+    auto reached = reach(*result.plane, port);
+    if (!reached)
+      return {};
+    result.to = *reached;
+    return result;
+  }
+
+  test_authority authority;
+};
+
+// given: as many connections with one client's certificates as there may be, and one more, also with one made anew; a
+// hundred questions on two of them / expected: it is refused, until one of them ends; another's is not; both together
+// ask no more than one may
+TEST_F(with_certificates, one_holder_has_so_many_connections) {
+  const auto bundle = authority.bundle(membership::client, "a"), other = authority.bundle(membership::client, "b");
+  const auto a = client(bundle), b = client(bundle);
+  auto c = client(bundle);
+  ASSERT_TRUE(a && b && c);
+  EXPECT_FALSE(client(authority.bundle(membership::client, "a")));
+  EXPECT_THAT(log_text(), HasSubstr("its certificate has as many connections here as one may have"));
+  EXPECT_TRUE(client(other));
+  c.to = nullptr;
+  c.plane.reset();
+  EXPECT_TRUE(eventually([&] { return !!client(bundle); }));
+  const auto begin = steady_clock::now();
+  caf::scoped_actor one(a.plane->system()), two(b.plane->system());
+  for (int i = 0; i < 50; ++i) {
+    one->request(a.to, 20s, client_request{});
+    two->request(b.to, 20s, client_request{});
+  }
+  for (int i = 0; i < 2; ++i) // what came at once is heard at once, and paid for behind that
+    for (const auto* x : {&a, &b})
+      EXPECT_EQ(ask(*x->plane, x->to, 5), "5");
   EXPECT_GE(steady_clock::now() - begin, 900ms);
 }
 
