@@ -160,7 +160,7 @@ public:
         problem = e.what();
       }
       if (problem.empty() && side_.own)
-        close_revoked();
+        close_those([&](const identity& x) { return side_.own->revoked(x) ? "its certificate is revoked" : ""; });
     });
     return problem;
   }
@@ -214,14 +214,18 @@ private:
       pause.expires_after(look_pause);
       co_await pause.async_wait(as_result);
       side_.lines.look();
+      const auto now = std::chrono::system_clock::now();
+      close_those([&](const identity& x) { return x.ends <= now ? "its certificate has ended" : ""; });
     }
   }
 
-  void close_revoked() {
-    side_.lines.close_revoked(*side_.own);
+  void close_those(const objection& to) {
+    side_.lines.close_those(to);
     const auto close = [&](const socket_ptr& x) {
-      if (x && x->peer && side_.own->revoked(*x->peer)) {
-        note(spdlog::level::warn, "closed the connection of " + x->name() + ": its certificate is revoked");
+      if (!x || !x->peer || x->closed())
+        return;
+      if (const auto why = to(*x->peer); !why.empty()) {
+        note(spdlog::level::warn, "closed the connection of " + x->name() + ": " + why);
         x->close();
       }
     };

@@ -54,13 +54,13 @@ void line_watch::look() {
   }
 }
 
-void line_watch::close_revoked(const credentials& by) {
+void line_watch::close_those(const objection& to) {
   std::erase_if(lines_, [&](const data_line& x) {
     const auto owner = x.owner.lock();
-    const bool revoked = owner && x.peer && by.revoked(*x.peer);
-    if (revoked)
-      close(x, "its certificate is revoked");
-    return revoked;
+    const auto why = owner && x.peer ? to(*x.peer) : std::string();
+    if (!why.empty())
+      close(x, why);
+    return !why.empty();
   });
 }
 

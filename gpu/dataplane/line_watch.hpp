@@ -1,9 +1,9 @@
 #pragma once
 
 // The connections of a process in use, looked at again and again: whose host has vanished without a word, and whose
-// certificate is revoked. All on the data port's I/O thread.
+// certificate is not good any more. All on the data port's I/O thread.
 
-#include "protocols/trust/credentials.hpp"
+#include "protocols/trust/identity.hpp"
 
 #include <netinet/tcp.h>
 
@@ -33,6 +33,9 @@ struct data_line {
 /// answer for themselves.
 bool is_silent(const tcp_info& x);
 
+/// Why who has that certificate may not be connected any more; empty: it may.
+using objection = std::function<std::string(const identity&)>;
+
 class line_watch {
 public:
   /// Asks the kernel to probe a host that says nothing.
@@ -41,8 +44,8 @@ public:
   /// Closes the lines of hosts that were silent twice: once may be this machine's own standstill.
   void look();
 
-  /// Closes the lines whose certificate is revoked.
-  void close_revoked(const credentials& by);
+  /// Closes the lines of those that may not have them any more.
+  void close_those(const objection& to);
 
 private:
   void close(const data_line& x, const std::string& why);

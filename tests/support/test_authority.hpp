@@ -24,8 +24,9 @@ struct test_authority {
   test_authority& operator=(const test_authority&) = delete;
 
   /// In a folder of its own, where no list of revocations is.
-  std::filesystem::path bundle(membership role, const std::string& name, int days = 10, bool fleet = false) const {
-    const auto made = issue_bundle(folder / "all", role, name, std::chrono::days(days), fleet);
+  std::filesystem::path bundle(membership role, const std::string& name,
+                               std::chrono::seconds validity = std::chrono::days(10), bool fleet = false) const {
+    const auto made = issue_bundle(folder / "all", role, name, validity, fleet);
     const auto away = folder / ("of-" + name);
     std::filesystem::create_directory(away);
     std::filesystem::copy_file(made, away / "own.pem", std::filesystem::copy_options::overwrite_existing);
@@ -35,7 +36,9 @@ struct test_authority {
   }
 
   /// For workers under names NAME-MORE.
-  std::filesystem::path fleet(const std::string& name) const { return bundle(membership::node, name, 10, true); }
+  std::filesystem::path fleet(const std::string& name) const {
+    return bundle(membership::node, name, std::chrono::days(10), true);
+  }
 
   /// From now on it is revoked for who has that bundle and reads it again.
   void revoke(const std::string& name, const std::filesystem::path& for_bundle) const {

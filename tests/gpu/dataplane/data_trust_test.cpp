@@ -116,7 +116,7 @@ TEST_F(data_trust, who_dials_is_looked_at) {
     const char* line;
   } cases[] = {
       {"nobody", {}, std::nullopt, "peer did not return a certificate"},
-      {"past its time", authority.bundle(membership::node, "old", -1), std::nullopt, "certificate has expired"},
+      {"past its time", authority.bundle(membership::node, "old", -24h), std::nullopt, "certificate has expired"},
       {"another cluster's", others.bundle(membership::node, "node-0"), std::nullopt, "its certificate: "},
       {"revoked", revoked, std::nullopt, "certificate revoked"},
       {"a client", authority.bundle(membership::client, "me"), std::nullopt, "it is client me, and no node"},
@@ -226,6 +226,29 @@ TEST_F(data_trust, what_was_said_is_good_once) {
   boost::asio::read(again, boost::asio::dynamic_buffer(heard), end);
   EXPECT_TRUE(says("bad record mac"));
   waiting.get();
+}
+
+// given: a certificate that ends while its node is connected, and one waits for it / expected: that fails at once, and
+// why is in the log; it is not let in any more
+TEST_F(data_trust, ended_is_ended) {
+  const auto brief = authority.bundle(membership::node, "node-0", 4s);
+  cluster c(bundles{brief, second});
+  auto ends = c.connect_all();
+  expect_works(*ends[0], *ends[1]);
+  std::vector<std::byte> in(10);
+  auto receive = ends[1]->receive(0, {channel::exchange, 0, 0}, in);
+  std::string why;
+  try {
+    ends[1]->wait(receive, patience);
+  } catch (const communication_error& e) {
+    why = e.what();
+  }
+  EXPECT_THAT(why, HasSubstr("its certificate has ended"));
+  EXPECT_TRUE(says("its certificate has ended"));
+  c.plan.next = {4};
+  auto refused = std::async(std::launch::async, [&] { EXPECT_THROW(c.connect(1, 1s), unreachable_peer); });
+  EXPECT_THROW(c.connect(0, 1s), unreachable_peer);
+  refused.get();
 }
 
 // given: a bundle revoked while its node is connected, and read again / expected: what waits for it fails at once; it
