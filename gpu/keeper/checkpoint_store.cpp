@@ -100,7 +100,7 @@ store_ptr checkpoint_store::open(const std::string& place, const job_specificati
     opened_.clear();
   auto& result = opened_[{place, endpoint, region}];
   if (!result)
-    result = open_store(place, {endpoint, region, stop_.get_token(), pace_});
+    result = open_store(place, {endpoint, region, stop_.get_token(), pace_, places_});
   return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include "protocols/base/printable.hpp"
 #include "protocols/store/aws_credentials.hpp"
+#include "protocols/store/url_rules.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -85,6 +86,7 @@ s3_site site_of(const std::string& bucket, const store_options& options) {
     if (const auto problem = problem_of_endpoint(endpoint); !problem.empty())
       throw fail("the endpoint \"" + printable(endpoint, 100) + "\" " + problem);
     result.server = parse_http_url(endpoint)->server;
+    result.server.elsewhere = !options.endpoint.empty() && !is_named(result.server.text(), options.places);
     result.base = "/" + bucket;
     return result;
   }

@@ -113,11 +113,12 @@ struct store_pace {
 };
 
 struct store_options {
-  std::string endpoint{}; ///< "https://minio.example:9000"; empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS
+  /// A job's, such as "https://minio.example:9000"; empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS.
+  std::string endpoint{};
   std::string region{};   ///< empty: AWS_REGION, AWS_DEFAULT_REGION, ~/.aws/config, or us-east-1
   std::stop_token stop{}; ///< ends all waiting within milliseconds, by store_error
   store_pace pace{};
-  /// What may be asked by URL, redirections included (url_rules.hpp); empty: all.
+  /// What may be asked by URL, redirections and a job's endpoint included (url_rules.hpp); empty: all.
   std::vector<std::filesystem::path> places{};
 };
 

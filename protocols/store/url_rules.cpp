@@ -1,6 +1,8 @@
 #include "protocols/store/url_rules.hpp"
 
 #include "protocols/base/printable.hpp"
+#include "protocols/http/http.hpp"
+#include "protocols/store/aws_credentials.hpp"
 #include "protocols/store/store.hpp"
 
 #include <algorithm>
@@ -44,6 +46,15 @@ bool leads_out(const std::string& url) {
 }
 
 } // namespace
+
+bool is_named(const std::string& server, const std::vector<std::filesystem::path>& places) {
+  const auto names_it = [&](const std::string& text) {
+    const auto url = parse_http_url(text);
+    return url && url->server.text() == server;
+  };
+  return places.empty() || names_it(environment("AWS_ENDPOINT_URL_S3")) || names_it(environment("AWS_ENDPOINT_URL")) ||
+         std::ranges::any_of(places, [&](const auto& x) { return names_it(x.string()); });
+}
 
 bool require_allowed(const std::string& url, const std::vector<std::filesystem::path>& places) {
   if (places.empty())

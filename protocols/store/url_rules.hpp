@@ -14,4 +14,8 @@ namespace parcae {
 /// then that may be this machine, or on its link, whose services (a cloud's credentials, say) trust everybody.
 bool require_allowed(const std::string& url, const std::vector<std::filesystem::path>& places);
 
+/// Whether a server that a job names (its checkpoint.endpoint) is named by the user of this process as well, in
+/// `places` or in the environment, or there are no places; else it may not be this machine, or on its link.
+bool is_named(const std::string& server, const std::vector<std::filesystem::path>& places);
+
 } // namespace parcae

@@ -76,8 +76,9 @@ void local_cluster::start_node(const std::string& name, const std::vector<std::s
   nodes_.insert_or_assign(name, start(name, std::move(all), logs_ / (name + ".log")));
 }
 
-void local_cluster::start_keeper(const std::string& name) {
-  start_node(name, {"--role", "keeper", "--state", state_folder().string()});
+void local_cluster::start_keeper(const std::string& name, std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"--role", "keeper", "--state", state_folder().string()});
+  start_node(name, arguments);
 }
 
 child_process& local_cluster::node(const std::string& name) {

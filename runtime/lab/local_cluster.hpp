@@ -37,7 +37,7 @@ public:
 
   /// Starts a node; returns at once. A name may be used again when its process has ended.
   void start_node(const std::string& name, const std::vector<std::string>& arguments = {});
-  void start_keeper(const std::string& name = "keeper");
+  void start_keeper(const std::string& name = "keeper", std::vector<std::string> arguments = {});
 
   /// From now on nodes say what machine they are on. Else this cluster stands for one in which each node has its own.
   void tell_machine() { tells_machine_ = true; }

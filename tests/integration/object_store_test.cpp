@@ -125,7 +125,7 @@ TEST_F(object_store_test, a_bad_store_disturbs_nobody) {
   auto job = small_job(1'000'000);
   job.checkpoint_every = 10;
   job.checkpoint = {server.place, proxy.endpoint(), {}};
-  cluster->start_keeper();
+  cluster->start_keeper("keeper", {"--data", "s3://", "--data", proxy.endpoint()});
   cluster->start_node("a");
   const auto id = cluster->client().submit(job);
   const auto failing = wait_for_job(id, "a problem", [](const job_status& j) { return !j.checkpoint_problem.empty(); });
@@ -171,7 +171,7 @@ TEST_F(object_store_test, faults_are_told_and_cost_no_checkpoint) {
   auto job = small_job(1'000'000);
   job.checkpoint_every = 10;
   job.checkpoint = {server.place, proxy.endpoint(), {}};
-  cluster->start_keeper();
+  cluster->start_keeper("keeper", {"--data", "s3://", "--data", proxy.endpoint()});
   cluster->start_node("a");
   const auto id = cluster->client().submit(job);
   auto well = wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
@@ -324,7 +324,7 @@ TEST_F(object_store_test, a_server_is_killed_while_it_stores) {
   auto job = small_job(1'000'000);
   job.checkpoint_every = 10;
   job.checkpoint = {server.place, proxy.endpoint(), {}};
-  cluster->start_keeper();
+  cluster->start_keeper("keeper", {"--data", "s3://", "--data", proxy.endpoint()});
   cluster->start_node("a");
   const auto id = cluster->client().submit(job);
   const auto well = wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });

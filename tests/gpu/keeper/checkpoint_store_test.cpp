@@ -253,16 +253,18 @@ TEST_F(checkpoint_folder, has_running_statistics) {
 }
 
 // given: a keeper that lets jobs use one folder besides its own / expected: checkpoints that a job wants elsewhere are
-// not written, whatever the path looks like; what is elsewhere is not read; what is below the two, is
+// not written, whatever the path looks like, nor through a server of this machine; what is elsewhere is not read; what is
+// below the two, is
 TEST_F(checkpoint_folder, jobs_write_only_where_they_may) {
   const auto ours = folder / "ours", state = folder / "state", elsewhere = folder / "elsewhere";
   std::filesystem::create_directories(ours);
   std::filesystem::create_directories(elsewhere);
   std::filesystem::create_directory_symlink(elsewhere, ours / "link");
-  checkpoint_store store(state, "k", {ours, "s3://ours/runs"});
-  const auto problem_at = [&](const std::filesystem::path& to) {
+  checkpoint_store store(state, "k", {ours, "s3://ours/runs"}, store_pace{.attempts = 1});
+  const auto problem_at = [&](const std::filesystem::path& to, const std::string& endpoint = {}) {
     auto of = job();
     of.checkpoint.to = to;
+    of.checkpoint.endpoint = endpoint;
     std::promise<checkpointed> answer;
     store.write({{1}, {5, {1}}, "text-1/5@1", of, "digest of the data", {}}, {shard_of(1, {5, {1}})}, {},
                 [&](checkpointed x) { answer.set_value(std::move(x)); });
@@ -271,6 +273,9 @@ TEST_F(checkpoint_folder, jobs_write_only_where_they_may) {
   for (const auto& bad : {elsewhere, ours / "../elsewhere", ours / "link", folder / "ours2"})
     EXPECT_THAT(problem_at(bad), HasSubstr("is not below what this node lets jobs use: --data " + ours.string()));
   EXPECT_THAT(problem_at("s3://theirs/runs"), HasSubstr("s3://theirs/runs is not below"));
+  ::setenv("AWS_ACCESS_KEY_ID", "k", 1);
+  ::setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
+  EXPECT_THAT(problem_at("s3://ours/runs/x", "http://127.0.0.1:1"), HasSubstr("is this machine, or on its link"));
   EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
   EXPECT_EQ(problem_at(ours / "new"), "");
   EXPECT_EQ(problem_at(state), "");

@@ -111,6 +111,37 @@ TEST_F(credentials_test, are_asked_for_before_they_end) {
   EXPECT_EQ(short_lived.get().key_id, "four");
 }
 
+// given: an endpoint that is this machine, by its address or its name, for who may ask any bucket / expected: a job
+// that names it is refused before anything is dialled, unless this process's user names it, too: --data, the
+// environment
+TEST_F(credentials_test, a_jobs_endpoint_is_not_this_machine) {
+  web_double store([](const auto&) { return web_double::make(200, "<ListBucketResult/>"); });
+  setenv("AWS_ACCESS_KEY_ID", "k", 1);
+  setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
+  const auto problem = [](const std::string& endpoint, std::vector<std::filesystem::path> places) -> std::string {
+    try {
+      open_store("s3://bucket", {.endpoint = endpoint, .pace = {.attempts = 1}, .places = std::move(places)})->list();
+      return "none";
+    } catch (const store_error& e) {
+      return e.what();
+    }
+  };
+  for (const auto* host : {"127.0.0.1", "localhost"})
+    for (const auto& places : {std::vector<std::filesystem::path>{"/", "s3://", "https://", "http://"},
+                               {"s3://bucket", "http://127.0.0.1:1"}})
+      EXPECT_THAT(problem(store.url(host), places), HasSubstr("is this machine, or on its link")) << host;
+  EXPECT_THAT(problem("http://169.254.169.254", {"s3://"}), HasSubstr("is this machine, or on its link"));
+  EXPECT_EQ(store.connections(), 0u);
+  const auto endpoint = store.url("127.0.0.1");
+  EXPECT_EQ(problem(endpoint, {}), "none");
+  EXPECT_EQ(problem(endpoint, {"s3://", endpoint + "/"}), "none");
+  setenv("AWS_ENDPOINT_URL", endpoint.c_str(), 1);
+  EXPECT_EQ(problem(endpoint, {"s3://"}), "none");
+  EXPECT_EQ(problem("", {"s3://"}), "none");
+  for (const auto* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"})
+    unsetenv(name);
+}
+
 // given: a session's token, an endpoint without TLS / expected: if a job names it, it is not asked; if this machine's
 // environment does, it is; for ever keys have no token to lose
 TEST_F(credentials_test, a_token_goes_to_no_jobs_endpoint_in_the_clear) {

@@ -65,5 +65,13 @@ TEST_F(place_look, writes) {
   EXPECT_THAT(write("", role::worker).problems, ElementsAre(HasSubstr("/nowhere")));
 }
 
+// given: a place in a bucket, and an endpoint that is this machine / expected: the keeper asks nobody
+TEST_F(place_look, a_jobs_endpoint_is_not_this_machine) {
+  ::setenv("AWS_ACCESS_KEY_ID", "k", 1);
+  ::setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
+  const auto x = look_at_places({{}, "s3://bucket/x", "http://127.0.0.1:1", "r"}, role::keeper, {"/", "s3://"});
+  EXPECT_THAT(x.problems, ElementsAre(HasSubstr("is this machine, or on its link")));
+}
+
 } // namespace
 } // namespace parcae
