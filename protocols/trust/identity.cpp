@@ -3,6 +3,7 @@
 #include "protocols/base/enum_text.hpp"
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 
 namespace parcae {

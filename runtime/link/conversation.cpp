@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 namespace parcae {
 
@@ -34,8 +35,7 @@ std::optional<manner> manner_of(std::uint64_t id) {
 constexpr std::size_t title_bytes = 128;
 
 bool begins_with(std::span<const char> payload, const std::string& types) {
-  const auto begin = payload.first(std::min(payload.size(), title_bytes));
-  return std::ranges::search(begin, types).begin() != begin.end();
+  return std::string_view(payload.data(), std::min(payload.size(), title_bytes)).find(types) != std::string_view::npos;
 }
 
 const std::string& attach_types() {

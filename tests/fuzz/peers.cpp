@@ -1,9 +1,11 @@
 // What is said behind a good handshake: first who says it, then frames, each of a kind, to somebody, in some manner.
-// What is found good goes to actors as CAF would hand it to them: a real FRONT, and doubles of all else that others may
-// know. Nobody dies of it, and nothing but what is on the list arrives.
+// What is found good goes to actors as CAF would hand it to them: a real FRONT, which knows the speaker's certificate,
+// and doubles of all else that others may know. Nobody dies of it, nothing but what is on the list arrives, and the
+// registry hears of nothing that the certificate does not allow.
 
 #include "actors/manager/front.hpp"
 #include "actors/manager/local_messages.hpp"
+#include "protocols/client/client.hpp"
 #include "protocols/wire/behaviors.hpp"
 #include "protocols/wire/type_ids.hpp"
 #include "runtime/link/conversation.hpp"
@@ -25,17 +27,51 @@ struct config : caf::actor_system_config {
   }
 };
 
-registry_actor::behavior_type registry(registry_actor::pointer) {
-  return {
-      [](const client_request&) { return client_reply{}; },
-      [](const hello&, const instance_actor&, const std::vector<slot_actor>&) { return welcome{}; },
-      [](const leaving_notice&) {},
-      [](const requester&, const client_request&) { return client_reply{}; },
-      [](const requester&, const hello&, const instance_actor&, const std::vector<slot_actor>&) { return welcome{}; },
-      [](const job_outcome&) {},
-      [](released_atom, const slot_id&) {},
-      [](end_atom) {},
-      [](timer_atom) {}};
+/// Who has said what is being said, by its certificate; none: there are none.
+using author = std::optional<identity>;
+
+author author_of(speaker x) {
+  switch (x) {
+  case speaker::member:
+    return identity{membership::node, "spot", "1", true};
+  case speaker::client:
+    return identity{membership::client, "ann", "2"};
+  default:
+    return std::nullopt;
+  }
+}
+
+void expect_permitted(const identity& who, const client_request& x) {
+  try {
+    const auto what = decode_request(x.bytes);
+    if (const auto* report = std::get_if<report_request>(&what))
+      return promise(may_join_as(who, report->instance), "failures are reported by who may have them");
+  } catch (const std::runtime_error&) { // refused by the registry
+  }
+  promise(commands(who.role), "all else is for who commands");
+}
+
+registry_actor::behavior_type registry(registry_actor::pointer, const author* said_by) {
+  return {[](const client_request&) { return client_reply{}; },
+          [](const hello&, const instance_actor&, const std::vector<slot_actor>&) { return welcome{}; },
+          [=](const leaving_notice& x) {
+            promise(!*said_by || may_join_as(**said_by, x.name), "an end is announced by who may have that name");
+          },
+          [=](const requester& by, const client_request& x) {
+            promise(by.holder == (*said_by ? uri_of(**said_by) : ""), "who asks is known by the certificate");
+            if (*said_by)
+              expect_permitted(**said_by, x);
+            return client_reply{};
+          },
+          [=](const requester&, const hello& x, const instance_actor&, const std::vector<slot_actor>&) {
+            promise(!*said_by || problem_of_joining(**said_by, x.name, x.role == role::keeper).empty(),
+                    "who joins may have that name");
+            return welcome{};
+          },
+          [](const job_outcome&) {},
+          [](released_atom, const slot_id&) {},
+          [](end_atom) {},
+          [](timer_atom) {}};
 }
 
 report_sink::behavior_type sink(report_sink::pointer) {
@@ -69,11 +105,15 @@ struct world {
   caf::scheduler::test_coordinator& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
   std::vector<caf::actor> all; ///< front, sink, instance, slot
   caf::actor other;
+  author said_by; ///< what `other` says
   caf::node_id third = caf::make_node_id(9, {9});
   int ended = 0;
 
-  world() {
-    add(system.spawn(front, system.spawn(registry), std::function<std::optional<identity>(const caf::node_id&)>()));
+  explicit world(bool has_certificates) {
+    std::function<author(const caf::node_id&)> peers;
+    if (has_certificates)
+      peers = [this](const caf::node_id& x) { return x == other.node() ? said_by : std::nullopt; };
+    add(system.spawn(front, system.spawn(registry, &said_by), peers));
     add(system.spawn(sink));
     add(system.spawn(instance));
     add(system.spawn(slot));
@@ -98,6 +138,7 @@ struct world {
 
   /// Shaken hands, told of all actors, and each has asked.
   conversation open(speaker who) {
+    said_by = author_of(who);
     const bool dials = who == speaker::manager;
     conversation result(dials ? link_side::dialled : link_side::accepted, who);
     frame_header x;
@@ -110,8 +151,7 @@ struct world {
     x.kind = frame_kind::server_handshake;
     result.say(&system, x, bytes_of(system.node(), applications, all[0].id(), interface));
     x.kind = frame_kind::direct_message;
-    const std::vector<caf::strong_actor_ptr> stages;
-    const auto say = [&](const caf::message& what) { result.say(&system, x, bytes_of(stages, what)); };
+    const auto say = [&](const caf::message& what) { result.say(&system, x, content_of(what)); };
     say(caf::make_message(attach_atom_v, addressee{}, caf::actor_cast<report_sink>(all[1])));
     say(caf::make_message(hello{}, caf::actor_cast<instance_actor>(all[2]),
                           std::vector<slot_actor>{caf::actor_cast<slot_actor>(all[3])}));
@@ -121,6 +161,23 @@ struct world {
       say(caf::make_message(client_request{}));
     }
     return result;
+  }
+
+  std::vector<char> content_of(const caf::message& x) { return bytes_of(std::vector<caf::strong_actor_ptr>{}, x); }
+
+  /// What rules of roles are about.
+  static caf::message common(std::uint8_t which, const std::string& name) {
+    const auto ask = [](const request& x) { return caf::make_message(client_request{encode(x)}); };
+    switch (which / 4 % 4) {
+    case 0:
+      return ask(report_request{name, "ended by SIGFPE", {}, 0, true});
+    case 1:
+      return ask(cancel_request{1});
+    case 2:
+      return ask(status_request{});
+    default:
+      return caf::make_message(leaving_notice{name, {1}, 0});
+    }
   }
 
   void deliver(const frame_header& x, std::span<const char> payload) {
@@ -153,10 +210,12 @@ struct world {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace parcae;
   // Never destroyed: at the end of the process CAF's globals go first.
-  static auto& all = *new world;
+  static auto &with = *new world(true), &without = *new world(false);
   fuzz_input input(data, size);
   constexpr speaker speakers[] = {speaker::manager, speaker::member, speaker::client, speaker::anyone};
-  auto talk = all.open(speakers[input.take<std::uint8_t>() % std::size(speakers)]);
+  const auto who = speakers[input.take<std::uint8_t>() % std::size(speakers)];
+  auto& all = who == speaker::anyone ? without : with;
+  auto talk = all.open(who);
   for (int i = 0; i < 20 && !input.rest().empty(); ++i) {
     constexpr frame_kind kinds[] = {frame_kind::direct_message, frame_kind::monitor_message, frame_kind::down_message,
                                     frame_kind::client_handshake, frame_kind::server_handshake};
@@ -177,12 +236,16 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       auto both = all.bytes_of(nodes[how % 4], nodes[how / 4 % 4]); // else they would never be right
       payload.insert(payload.begin(), both.begin(), both.end());
     }
+    if (const auto name = std::string_view(payload.data(), payload.size()); how >= 0xF0) // else seldom right
+      payload = all.content_of(all.common(how, std::string(name.substr(0, 100))));
     if (payload.empty())
       return 0; // the header's check has that
     x.payload_bytes = static_cast<std::uint32_t>(payload.size());
     if (!talk.hear(all.system, x, payload).empty())
       return 0;
-    promise(x.kind != frame_kind::direct_message || to < all.all.size(), "only who was told of is spoken to");
+    const auto is_it = [&](const caf::actor& known) { return known.id() == x.destination; };
+    promise(x.kind != frame_kind::direct_message || std::ranges::any_of(all.all, is_it),
+            "only who was told of is spoken to");
     if (x.kind == frame_kind::direct_message)
       all.deliver(x, payload);
   }
