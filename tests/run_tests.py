@@ -3,8 +3,8 @@
 run_tests [--all [--by-turns]] [--no-skips] [CTEST ARGUMENTS...]
 
 Without arguments: all tests but those labelled `long`; with --all these, too; with --by-turns, of them the share that
-the commit's hash says, so that each is run within some landings. Those labelled `by_hand` have no turn. ctest's
-arguments choose among all (-R chaos).
+the commit's hash says, so that each is run within some landings. Those labelled `by_hand` have no turn, those labelled
+`always` are in each share. ctest's arguments choose among all (-R chaos).
 
 A skipped test is named in the end with its reason: what could not be set up is not taken for what passed. With
 --no-skips it fails the run, unless tests/may_skip has it.
@@ -102,7 +102,8 @@ def choice(options, tests, commit):
     if not options.by_turns:
         return ["-LE", labelled("bench")], f"all, {len(long)} long ones with them"
     turn = int(commit, 16) % SHARES
-    share = shares_of([x for x in long if "by_hand" not in x.labels])[turn]
+    share = shares_of([x for x in long if not x.labels & {"always", "by_hand"}])[turn]
+    share += [x for x in long if "always" in x.labels]
     left_out = [x.name for x in long if x not in share]
     names = " ".join(x.name for x in share)
     return (["-LE", labelled("bench"), "-E", "^(" + "|".join(map(re.escape, left_out)) + ")$"],

@@ -71,6 +71,13 @@ class RunTests(unittest.TestCase):
             for y in runs[:i]:
                 self.assertEqual(x & y, {"quick"})
 
+    def test_some_always_run_and_some_never(self):
+        tests = [*TESTS, Test("each.time", {"long", "always"}, 40), Test("a.person", {"long", "by_hand"}, 40)]
+        runs = [run(run_tests.choice(options(True, True), tests, f"{turn:x}")[0], tests)
+                for turn in range(run_tests.SHARES)]
+        self.assertEqual(set.intersection(*runs), {"quick", "each.time"})
+        self.assertEqual(set().union(*runs), {x.name for x in tests} - {"a.person"})
+
     def test_the_turn_follows_from_the_commit_and_is_said(self):
         commit = "ab" * 20
         again = run_tests.choice(options(True, True), TESTS, commit)
