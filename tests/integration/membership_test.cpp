@@ -5,6 +5,7 @@
 #include "runtime/process/system.hpp"
 #include "tests/support/cluster.hpp"
 #include "tests/support/dial.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/silent_instance.hpp"
 
 #include <caf/all.hpp>
@@ -205,8 +206,8 @@ TEST_F(membership, stray_signals_end_nothing) {
   EXPECT_EQ(end.generation, before.generation);
 }
 
-// given: a node that lets jobs read one folder / expected: a job with data elsewhere fails, and says where and why; one
-// with data there runs
+// given: a node that lets jobs read one folder, others that let them use all / expected: each says so when it starts; a
+// job with data elsewhere fails on the first, and says where and why; one with data there runs
 TEST_F(membership, data_may_be_limited_to_folders) {
   const auto data = folder.path() / "data";
   std::filesystem::create_directory(data);
@@ -214,6 +215,14 @@ TEST_F(membership, data_may_be_limited_to_folders) {
   cluster->start_keeper();
   cluster->start_node("a", {"--data", "/no/such/folder", "--data", data.string()});
   auto job = small_job(10);
+  cluster->start_node("b");
+  const auto says = [&](const std::string& name, const std::string& what) {
+    return eventually([&] { return log_of(name).find(what) != std::string::npos; });
+  };
+  EXPECT_TRUE(says("a", "info a: jobs may read what is below /no/such/folder, " + data.string() + "\n"));
+  EXPECT_TRUE(says("b", "info b: jobs may read whatever this user may: --data says which folders and prefixes\n"));
+  EXPECT_TRUE(says("keeper", "jobs may write checkpoints to whatever this user may"));
+  cluster->node("b").signal(SIGKILL);
   const auto outside = cluster->client().submit(job);
   job.data.path = (data / "text").string();
   const auto inside = cluster->client().submit(job);

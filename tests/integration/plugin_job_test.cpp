@@ -11,6 +11,7 @@ using testing::HasSubstr;
 
 struct plugin_job : cluster_test {
   const std::string library = PARCAE_EXAMPLE_PLUGIN "/libmixer.so";
+  const std::string bad_layers = PARCAE_OTHER_PLUGINS "/libbad_layers.so";
 
   outcome run_node(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), sibling_program("parcae-node"));
@@ -35,6 +36,18 @@ struct plugin_job : cluster_test {
                         << model << "\"\n[data]\nkind = \"synthetic\"\nsamples = 512\nvalidation = 16\n"
                         << "[batch]\nglobal = 8\nmicro = 2\n[keepers]\nevery = 5\n";
     return path;
+  }
+
+  /// Of a model of `bad_layers`.
+  std::string bad_job(const std::string& how) {
+    const auto x = run_node({"--plugin", bad_layers, "--describe", how});
+    EXPECT_EQ(x.status, 0) << x.error;
+    const auto path = folder.path() / (how + ".json");
+    std::ofstream(path) << x.output;
+    const auto file = folder.path() / "bad.toml";
+    std::ofstream(file) << "[job]\nsteps = 5\n[model]\nkind = \"plugin\"\npath = \"" << path.string()
+                        << "\"\n[data]\nkind = \"synthetic\"\n[batch]\nglobal = 4\nmicro = 2\n";
+    return file;
   }
 
   std::uint64_t submit(const std::string& file) {
@@ -143,25 +156,47 @@ TEST_F(plugin_job, what_does_not_fit_is_refused) {
   EXPECT_THAT(end.problem, HasSubstr("says something else of mixer than it did when"));
 }
 
+// given: a layer that ends by a signal whoever computes it / expected: with the third worker the job fails, and names
+// them; a keeper lives, and the next job runs on a worker that comes
+TEST_F(plugin_job, who_ends_its_workers_fails) {
+  cluster->start_keeper();
+  for (auto name : {"w0", "w1", "w2"})
+    cluster->start_node(name, {"--plugin", bad_layers});
+  wait_for_workers(3);
+  const auto end = wait_for_end(submit(bad_job("crashes")));
+  EXPECT_EQ(end.state, "failed");
+  EXPECT_THAT(end.problem, HasSubstr("were ended by SIGFPE after 0 steps"));
+  for (auto name : {"w0", "w1", "w2"})
+    EXPECT_THAT(end.problem, HasSubstr(name));
+  cluster->start_node("w3");
+  EXPECT_EQ(wait_for_end(cluster->client().submit(small_job(5))).state, "done");
+}
+
+// given: a layer that takes hours, of a job that is cancelled / expected: the worker ends within a minute and a half,
+// and why is in its log
+TEST_F(plugin_job, a_layer_of_hours_ends_with_its_worker) {
+  cluster->start_keeper();
+  cluster->start_node("w0", {"--plugin", bad_layers});
+  wait_for_workers(1);
+  const auto id = submit(bad_job("sleeps"));
+  wait_for_job(id, "a start", [](const job_status& j) { return j.state == "running"; });
+  EXPECT_EQ(run({"cancel", std::to_string(id)}).status, 0);
+  EXPECT_EQ(wait_for_end(id).state, "cancelled");
+  EXPECT_EQ(cluster->node("w0").wait(std::chrono::seconds(90)), 128 + SIGKILL);
+  EXPECT_THAT(content(folder.path() / "first" / "w0.log"), HasSubstr("did not end within 1m"));
+}
+
 // given: layers that draw from PyTorch's own generator, write to their parameters, return another shape, or throw /
 // expected: LOAD refuses each, with the layer's name
 TEST_F(plugin_job, layers_are_tried_before_they_train) {
-  const std::string bad = PARCAE_OTHER_PLUGINS "/libbad_layers.so";
   cluster->start_keeper();
-  cluster->start_node("w0", {"--plugin", bad});
+  cluster->start_node("w0", {"--plugin", bad_layers});
   wait_for_workers(1);
   for (const auto& [how, why] : {std::pair("random", "layer 1 (bad) in training: draws from PyTorch's own generator"),
                                  {"writes", "layer 1 (bad) in training: writes to its parameters or its input"},
                                  {"shape", "layer bad returns Float[2, 16, 8], the plug-in says Float[2, 16, 256]"},
                                  {"throws", "layer bad: not today"}}) {
-    const auto x = run_node({"--plugin", bad, "--describe", how});
-    ASSERT_EQ(x.status, 0) << x.error;
-    const auto path = folder.path() / (std::string(how) + ".json");
-    std::ofstream(path) << x.output;
-    const auto file = folder.path() / "bad.toml";
-    std::ofstream(file) << "[job]\nsteps = 5\n[model]\nkind = \"plugin\"\npath = \"" << path.string()
-                        << "\"\n[data]\nkind = \"synthetic\"\n[batch]\nglobal = 4\nmicro = 2\n";
-    const auto end = wait_for_end(submit(file));
+    const auto end = wait_for_end(submit(bad_job(how)));
     EXPECT_EQ(end.state, "failed") << how;
     EXPECT_EQ(end.steps_done, 0u) << how;
     EXPECT_THAT(end.problem, HasSubstr(why)) << how;

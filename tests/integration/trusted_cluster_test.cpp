@@ -105,20 +105,24 @@ struct trusted_cluster : cluster_test {
   std::deque<child_process> nodes;
 };
 
-// given: a manager on all addresses, nodes and commands with bundles / expected: a job runs to its end
+// given: a manager on all addresses, nodes and commands with bundles / expected: a job runs to its end; that there is
+// no
+// --data is a warning
 TEST_F(trusted_cluster, trains) {
   start_node("keeper", certificates / "keeper.pem", {"--role", "keeper", "--state", folder.path() / "state"});
   start_node("node-a", certificates / "node.pem");
   ASSERT_TRUE(eventually_workers(1));
   const auto file = folder.path() / "job.toml";
   std::ofstream(file) << "job.steps = 5\nmodel.kind = 'mlp'\ndata.path = '/usr/share/common-licenses/GPL-3'\n";
+  EXPECT_TRUE(says(folder.path() / "node-a.log", "warning node-a: jobs may read whatever this user may"));
   const auto done = run_here({"submit", file, "--wait"}, certificates / "client.pem");
   EXPECT_EQ(done.status, 0) << done.error;
   EXPECT_THAT(done.error, HasSubstr("is done"));
 }
 
-// given: a command with no certificate, an expired one, another cluster's, a revoked one, a node's; one on its way to
-// somebody who is no manager / expected: each refused, the user is told, and the manager's log says whom and why
+// given: a command with no certificate, an expired one, another cluster's, a revoked one, also when the list of
+// revocations is gone again, a node's; one on its way to somebody who is no manager / expected: each refused, the user
+// is told, and the manager's log says whom and why
 TEST_F(trusted_cluster, refuses_commands) {
   EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
   const auto plain = run_here({"status"}, {});
@@ -141,6 +145,12 @@ TEST_F(trusted_cluster, refuses_commands) {
   EXPECT_EQ(revoked.status, 1);
   EXPECT_THAT(revoked.error, HasSubstr("it refuses client stolen: "));
   EXPECT_TRUE(says(log, "its certificate: certificate revoked"));
+  fs::rename(certificates / "revoked.pem", folder.path() / "kept");
+  manager_process->signal(SIGHUP);
+  ASSERT_TRUE(says(log, "revoked.pem is gone, with 1 of the certificates that are revoked"));
+  EXPECT_EQ(run_here({"status"}, folder.path() / "away" / "stolen.pem").status, 1);
+  EXPECT_EQ(run_here({"status"}, certificates / "client.pem").status, 0);
+  fs::rename(folder.path() / "kept", certificates / "revoked.pem");
   const auto expired = bundle(membership::client, "old", days(-1));
   const auto late = run_here({"status"}, expired);
   EXPECT_EQ(late.status, 1);

@@ -200,8 +200,18 @@ TEST_F(migration_conductor_test, a_slot_with_a_new_connection_keeps_its_place) {
   EXPECT_EQ(count<abort_generation>("a"), 0);
 }
 
-// given: a report in a slot's name that would end the job, said by another node / expected: nothing happens; said by
-// its own, the job ends
+template <class F, class... Ts>
+void for_each_of(std::type_identity<std::variant<Ts...>>, F f) {
+  (f(Ts{}), ...);
+}
+
+template <class F>
+void each_report(F f) {
+  for_each_of(std::type_identity<report>{}, f);
+}
+
+// given: a report in a slot's name that would end the job, and one of each kind, said by another node or nobody /
+// expected: nothing happens; said by its own, each is heard, and the job ends
 TEST_F(migration_conductor_test, hears_of_a_slot_only_from_its_own_node) {
   answers = true;
   const auto a = offer("a");
@@ -209,10 +219,22 @@ TEST_F(migration_conductor_test, hears_of_a_slot_only_from_its_own_node) {
   advance(1s);
   ASSERT_EQ(now(), phase::running);
   const failed forged{{1}, failure::sample, 0, "forged", {}};
-  caf::send_as(on_another_node(system, owned(system.spawn(ignore_all))), conductor, a.where.slot, forged);
+  const auto other = on_another_node(system, owned(system.spawn(ignore_all)));
+  caf::send_as(other, conductor, a.where.slot, forged);
   caf::anon_send(conductor, a.where.slot, forged);
   run();
   EXPECT_TRUE(outcomes.empty());
+  const auto view = [&] { return ask<job_picture>(conductor, view_atom_v)->view; }; // another one for each event
+  each_report([&](const auto& x) {
+    const auto before = view();
+    caf::send_as(other, conductor, a.where.slot, x);
+    caf::anon_send(conductor, a.where.slot, x);
+    run();
+    EXPECT_EQ(view(), before) << typeid(x).name();
+    self->send(conductor, a.where.slot, x);
+    run();
+    EXPECT_NE(view(), before) << typeid(x).name();
+  });
   EXPECT_EQ(now(), phase::running);
   self->send(conductor, a.where.slot, forged);
   run();

@@ -4,7 +4,10 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
+#include <csignal>
 #include <stdexcept>
+#include <thread>
 
 namespace {
 
@@ -56,6 +59,20 @@ struct throws {
   }
 };
 
+struct crashes {
+  at::Tensor operator()(const at::Tensor& w, const at::Tensor& x, plugin::pass&) const {
+    std::raise(SIGFPE);
+    return at::linear(x, w);
+  }
+};
+
+struct sleeps {
+  at::Tensor operator()(const at::Tensor& w, const at::Tensor& x, plugin::pass&) const {
+    std::this_thread::sleep_for(std::chrono::hours(10));
+    return at::linear(x, w);
+  }
+};
+
 template <class Harm>
 plugin::model make(const plugin::arguments&) {
   plugin::model result;
@@ -68,4 +85,4 @@ plugin::model make(const plugin::arguments&) {
 } // namespace
 
 PARCAE_PLUGIN({"random", make<random_numbers>}, {"writes", make<writes>}, {"shape", make<shape>},
-              {"throws", make<throws>})
+              {"throws", make<throws>}, {"crashes", make<crashes>}, {"sleeps", make<sleeps>})
