@@ -11,6 +11,7 @@ namespace parcae {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -297,6 +298,9 @@ TEST_F(checkpoint, has_a_name) {
   EXPECT_THAT(listed.output, HasSubstr(name + "/" + std::to_string(end.checkpoint_steps) + "@"));
   EXPECT_THAT(listed.output, HasSubstr("step " + std::to_string(end.checkpoint_steps) + "/1000000"));
   EXPECT_THAT(listed.output, HasSubstr("all layers"));
+  EXPECT_THAT(listed.output,
+              EndsWith("`parcae submit --resume NAME` goes on from one of them; JOB of a name JOB/STEP is "
+                       "its newest\n"));
   const auto last = "job.steps=" + std::to_string(end.checkpoint_steps + 50);
   const auto refused = run({"submit", "--resume", name, "--set", last, "--set", "job.seed=9"});
   EXPECT_EQ(refused.status, 1);

@@ -84,7 +84,8 @@ TEST_F(live_plan, takes_the_fastest_when_all_is_calm) {
   EXPECT_EQ(first.choice.width, best.width);
   EXPECT_EQ(first.choice.depth, best.depth);
   EXPECT_EQ(first.choice.first_layer, best.first_layer);
-  EXPECT_THAT(first.why.reason, HasSubstr("samples expected"));
+  EXPECT_THAT(first.why.reason,
+              HasSubstr(" samples expected in the next 12m, with 6 slots now and probably 6 in 11m; "));
   EXPECT_EQ(first.why.policy, "liveput");
   EXPECT_EQ(first.why.runners_up.size(), 3u);
   runs(best.width, best.depth);
@@ -141,6 +142,7 @@ TEST_F(live_plan, prepares_for_losses_that_are_likely) {
   EXPECT_EQ(x.why.expected_ms, 0);
   EXPECT_THAT(x.why.reason, HasSubstr("stays at 2×2"));
   EXPECT_THAT(x.why.reason, HasSubstr("3×2, the fastest now, would give"));
+  EXPECT_THAT(x.why.reason, HasSubstr("with 6 slots now and probably 5 to 6 in "));
   ASSERT_EQ(x.why.forecast.size(), job.look_ahead - 1);
   EXPECT_EQ(x.why.forecast[0].low, 5u);
   EXPECT_NEAR(x.why.forecast[0].mean, 5.1, 1e-9);

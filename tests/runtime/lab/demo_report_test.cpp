@@ -16,6 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 
 // given: a trace of 12 instances for a cluster of 6 / expected: half of each count, rounded up, no empty changes
 TEST(availability, is_scaled_to_the_cluster) {
@@ -115,6 +117,23 @@ TEST(demo_report, prediction_ratio) {
   add("intra_stage", 7, 1);
   EXPECT_EQ(prediction_ratio(x, "pipeline"), (std::pair<double, std::size_t>(1, 3)));
   EXPECT_EQ(prediction_ratio(x, "intra_stage"), (std::pair<double, std::size_t>(7, 1)));
+}
+
+// given: changes that all went as planned; one more, planned again / expected: what the ratios leave out, if anything
+TEST(demo_report, says_which_changes_the_ratios_leave_out) {
+  demo_result x;
+  auto& change = x.disturbed.changes.emplace_back();
+  change.kind = "pipeline";
+  change.stall_ms = 5;
+  change.predicted_ms = 4;
+  change.plans = 1;
+  EXPECT_THAT(text_of(x), HasSubstr(" pipeline 0.80 (1)"));
+  EXPECT_THAT(text_of(x), Not(HasSubstr("left out")));
+  auto again = change;
+  again.plans = 2;
+  x.disturbed.changes.push_back(again);
+  EXPECT_THAT(text_of(x), HasSubstr(" pipeline 0.80 (1)"));
+  EXPECT_THAT(text_of(x), HasSubstr("; 1 left out: planned again on the way, or had to wait for instances\n"));
 }
 
 // given: a result / expected: every key that others rely on
