@@ -61,6 +61,9 @@ def absent():
 def skipped_in(report):
     """[(name, reason)] of a JUnit report."""
     for case in xml.fromstring(report).iter("testcase"):
+        if case.get("status") == "disabled":
+            yield case.get("name"), "it is disabled"
+            continue
         if case.get("status") != "notrun" or case.find("skipped") is None:
             continue
         said = [x.strip() for x in (case.findtext("system-out") or "").splitlines() if x.strip()]

@@ -23,6 +23,7 @@ no IPv6 here
 pytest is not there
 </system-out></testcase>
 <testcase name="mute" status="notrun"><skipped message=""/></testcase>
+<testcase name="by_hand" status="disabled"><system-out>Disabled</system-out></testcase>
 <testcase name="broken" status="fail"><failure message=""/></testcase>
 </testsuite>"""
 
@@ -91,12 +92,13 @@ class RunTests(unittest.TestCase):
 
     def test_skipped(self):
         self.assertEqual(list(run_tests.skipped_in(REPORT)),
-                         [("a.skips", "no IPv6 here"), ("script", "pytest is not there"), ("mute", "no reason given")])
+                         [("a.skips", "no IPv6 here"), ("script", "pytest is not there"), ("mute", "no reason given"),
+                          ("by_hand", "it is disabled")])
 
     def test_what_may_be_skipped(self):
         names = [x for x, _ in run_tests.skipped_in(REPORT)]
         self.assertEqual(run_tests.not_allowed(names, "# none\n"), names)
-        self.assertEqual(run_tests.not_allowed(names, "a.*  only here\n"), ["script", "mute"])
+        self.assertEqual(run_tests.not_allowed(names, "a.*  only here\n"), ["script", "mute", "by_hand"])
 
 
 if __name__ == "__main__":
