@@ -6,7 +6,7 @@
 #include "tests/chaos/judge.hpp"
 #include "tests/chaos/life_log.hpp"
 #include "tests/chaos/process_watch.hpp"
-#include "tests/chaos/small_disk.hpp"
+#include "tests/support/small_disk.hpp"
 #include "tests/chaos/tally.hpp"
 
 #include <spdlog/fmt/fmt.h>

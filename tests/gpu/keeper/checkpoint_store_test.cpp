@@ -3,6 +3,7 @@
 #include "gpu/checkpoint/safetensors.hpp"
 #include "gpu/keeper/checkpoint_store.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
+#include "tests/support/small_disk.hpp"
 
 #include <sys/stat.h>
 
@@ -295,16 +296,38 @@ TEST_F(checkpoint_folder, jobs_write_only_where_they_may) {
   EXPECT_EQ(read_from(elsewhere / "text-1/5@1").problem, "") << "its own folder has one of that name";
 }
 
+/// What the store says of this version of two layers, once it is done with it.
+checkpointed wrote(checkpoint_store& store, version at, const std::vector<std::uint64_t>& kept,
+                   const job_specification& of = job()) {
+  std::promise<checkpointed> answer;
+  store.write({{1}, at, "text-1/" + to_string(at), of, "digest of the data", kept},
+              {shard_of(1, at, of), shard_of(2, at, of)}, {}, [&](checkpointed x) { answer.set_value(std::move(x)); });
+  return answer.get_future().get();
+}
+
+// given: a disk with room for a small model and not for a large one / expected: it is said that there is none; what was
+// there stays, of the large one nothing is left, and the next small one has room
+TEST_F(checkpoint_folder, a_disk_without_room_leaves_what_was) {
+  const small_disk disk(folder / "state", 4 << 20);
+  if (!disk.problem().empty())
+    GTEST_SKIP() << disk.problem();
+  checkpoint_store store(folder / "state", "k");
+  EXPECT_EQ(wrote(store, {5, {1}}, {}).problem, "");
+  const auto full = wrote(store, {10, {1}}, {5}, large_job());
+  EXPECT_THAT(full.problem, HasSubstr("No space left on device"));
+  EXPECT_THAT(full.problem, HasSubstr((folder / "state/text-1/10@1").string()));
+  EXPECT_THAT(full.layers, IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(folder / "state/text-1/5@1/k.manifest"));
+  const auto left = folder / "state/text-1/10@1";
+  EXPECT_TRUE(!std::filesystem::exists(left) || std::filesystem::is_empty(left));
+  EXPECT_EQ(wrote(store, {15, {1}}, {5}).problem, "");
+  EXPECT_TRUE(std::filesystem::exists(folder / "state/text-1/15@1/k.manifest"));
+}
+
 // given: a keeper's disk / expected: what it writes can be read, also from its own folder after that was moved; older
 // checkpoints go, those of others stay; another model, step or no folder are told
 TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
   std::vector<std::uint32_t> arrived;
-  const auto wrote = [&](checkpoint_store& store, version at, std::vector<std::uint64_t> kept) {
-    std::promise<checkpointed> answer;
-    store.write({{1}, at, "text-1/" + to_string(at), job(), "digest of the data", kept},
-                {shard_of(1, at), shard_of(2, at)}, {}, [&](checkpointed x) { answer.set_value(std::move(x)); });
-    return answer.get_future().get();
-  };
   const auto has_read = [&](checkpoint_store& store, const std::string& from, std::uint64_t steps,
                             const job_specification& of) {
     std::promise<restored> answer;

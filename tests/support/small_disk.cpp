@@ -1,4 +1,4 @@
-#include "tests/chaos/small_disk.hpp"
+#include "tests/support/small_disk.hpp"
 
 #include <sys/mount.h>
 
@@ -11,14 +11,13 @@ namespace parcae {
 
 namespace {
 
-constexpr const char* size = "size=256m";
 constexpr const char* filler = "filler";
 
 } // namespace
 
-small_disk::small_disk(std::filesystem::path folder) : folder_(std::move(folder)) {
+small_disk::small_disk(std::filesystem::path folder, std::size_t bytes) : folder_(std::move(folder)) {
   std::filesystem::create_directories(folder_);
-  if (mount("tmpfs", folder_.c_str(), "tmpfs", 0, size) != 0)
+  if (mount("tmpfs", folder_.c_str(), "tmpfs", 0, ("size=" + std::to_string(bytes)).c_str()) != 0)
     problem_ = std::string("no file system can be mounted: ") + std::strerror(errno);
 }
 

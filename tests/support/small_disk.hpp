@@ -2,6 +2,7 @@
 
 // A disk that can be full.
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 
@@ -10,7 +11,7 @@ namespace parcae {
 /// A file system of its own in memory, at a folder that it makes; unmounted with it. Needs root.
 class small_disk {
 public:
-  explicit small_disk(std::filesystem::path folder);
+  explicit small_disk(std::filesystem::path folder, std::size_t bytes = std::size_t{256} << 20);
   ~small_disk();
   small_disk(const small_disk&) = delete;
   small_disk& operator=(const small_disk&) = delete;
