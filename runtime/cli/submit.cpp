@@ -78,7 +78,9 @@ void wait_for(const manager_access& manager, std::unique_ptr<manager_client> cli
       throw client_error("job " + std::to_string(id) + " is now another one, " + job.name +
                          ": the manager was started anew and lost this one; go on with `parcae submit --resume`");
     if (job.state == "done") {
-      say(fmt::format("job {} is done{}, parameters sha256 {}", id, early_end_of(job), job.parameters_sha256));
+      const auto early = early_end_of(job);
+      say(fmt::format("job {} is done{} at step {}/{}, parameters sha256 {}", id, early.empty() ? "" : early + ",",
+                      job.steps_done, job.steps, job.parameters_sha256));
       return;
     }
     if (job.state == "failed" || job.state == "cancelled")

@@ -134,8 +134,7 @@ std::string data_wait_of(const job_status& x) {
 std::string early_end_of(const job_status& x) {
   if (x.state != "done" || x.steps_done >= x.steps)
     return {};
-  return fmt::format(", at step {} of {} already, as validation did not get better (job.patience)", x.steps_done,
-                     x.steps);
+  return " early, as validation got no better (job.patience)";
 }
 
 std::string transport_of(const job_status& x) {

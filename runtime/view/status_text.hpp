@@ -24,7 +24,7 @@ std::string data_wait_of(const job_status& x);
 /// "tensors move by NCCL (NVIDIA H200)", or by TCP, and why; empty if they do so as they should.
 std::string transport_of(const job_status& x);
 
-/// ", at step 40 of 100 already, as …" of a job that is done before its last step; empty: it is not.
+/// " early, as …", behind "done", of a job that is so before its last step; empty: it is not.
 std::string early_end_of(const job_status& x);
 
 /// ", 2 copies of step 450", ", 1 copy of step 450: there is 1 keeper"; empty if there is one, and no more are asked

@@ -96,6 +96,7 @@ std::string summary_of(const job_status& x) {
   auto text = fmt::format("job {} {}: {}", x.id, x.name, x.state);
   if (x.state == "running" && x.phase != "running")
     text += ", " + x.phase;
+  text += early_end_of(x);
   text += fmt::format(", step {}/{}", x.steps_done, x.steps);
   if (x.generation > 0)
     text += ", loss " + loss_of(x);
@@ -113,8 +114,9 @@ std::string summary_of(const job_status& x) {
 }
 
 std::string ending_of(const job_status& x) {
-  auto text =
-      fmt::format("job {} {} is {} at step {}/{}, loss {}", x.id, x.name, x.state, x.steps_done, x.steps, loss_of(x));
+  const auto early = early_end_of(x);
+  auto text = fmt::format("job {} {} is {}{} at step {}/{}, loss {}", x.id, x.name, x.state,
+                          early.empty() ? "" : early + ",", x.steps_done, x.steps, loss_of(x));
   if (x.evaluated_steps >= 0)
     text += fmt::format(", validation loss {:.4f}", x.validation_loss);
   text += fmt::format("\n  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed",

@@ -293,16 +293,21 @@ TEST(log_of, has_events_and_lines) {
   EXPECT_THAT(text, Not(HasSubstr("of another job")));
 }
 
-// given: a job that is done / expected: what it took, where it is, what to do next
+// given: a job that is done, at its last step or before / expected: what it took, where it is, what to do next; why it
+// ended early
 TEST(watch_events, ending) {
   auto x = sample().jobs[0];
   x.state = "done";
+  x.steps_done = 1000;
   x.checkpoint_folders = {{"k", "/state/gpt-1/400@7"}};
   const auto text = ending_of(x);
-  EXPECT_THAT(text, HasSubstr("job 3 gpt is done at step 452/1000, loss 2.2500, validation loss 2.5000"));
+  EXPECT_THAT(text, HasSubstr("job 3 gpt is done at step 1000/1000, loss 2.2500, validation loss 2.5000"));
   EXPECT_THAT(text, HasSubstr("3 changes: 2 intra-stage, 0 inter-stage, 1 pipeline, 0 in place; 1 step replayed"));
   EXPECT_THAT(text, HasSubstr("/state/gpt-1/400@7"));
   EXPECT_THAT(text, HasSubstr("`parcae export 3 --output"));
+  x.steps_done = 300;
+  EXPECT_THAT(ending_of(x), HasSubstr("job 3 gpt is done early, as validation got no better (job.patience), at step "
+                                      "300/1000, loss 2.2500"));
 }
 
 // given / expected: as people write them
