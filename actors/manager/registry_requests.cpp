@@ -100,10 +100,12 @@ status_reply status_with(registry_pointer self, const status_request& wanted, co
     result.jobs.back().detailed = id == detailed;
     if (job.state == job_state::queued)
       result.jobs.back().problem = why_waiting(s, id);
-    else if (s.queue.running() == id)
-      result.jobs.back().idle =
-          idle_reason(job.specification, result.jobs.back(),
-                      of_running.view ? of_running.view->unused : std::vector<unused_slot>(), result.instances);
+    else if (s.queue.running() == id && of_running.view) {
+      const auto& view = *of_running.view;
+      auto& shown = result.jobs.back();
+      shown.idle = idle_reason(job.specification, shown, view.unused, result.instances);
+      shown.not_on_disk = why_not_on_disk(job.specification, view, now);
+    }
   }
   return page_of(std::move(result), wanted);
 }

@@ -310,6 +310,23 @@ std::string idle_reason(const job_specification& job, const job_status& x, const
   return text;
 }
 
+std::string why_not_on_disk(const job_specification& job, const job_view& x, time_point now) {
+  constexpr auto least = std::chrono::minutes(1); // a disk takes its time
+  const std::chrono::milliseconds every(job.checkpoint_every_ms);
+  if (x.checkpoint != version{} || x.changes.empty())
+    return {};
+  if (job.checkpoint_every == 0 && every.count() == 0)
+    return "nothing is on disk before the job ends: job.checkpoint_every is 0";
+  const auto trained = now - x.changes.front().at;
+  if (trained < least)
+    return {};
+  if (job.checkpoint_every > 0 && x.steps_done >= 2 * job.checkpoint_every)
+    return fmt::format("no checkpoint is on disk, though one was due at step {}", job.checkpoint_every);
+  if (every.count() > 0 && trained >= 2 * every)
+    return "no checkpoint is on disk, though one was due after " + text_of_duration(every);
+  return {};
+}
+
 job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted) {
   job_status result;
   result.id = id.value;

@@ -39,4 +39,8 @@ job_status part_of(job_status x, const status_request& wanted);
 std::string idle_reason(const job_specification& job, const job_status& x, const std::vector<unused_slot>& unused,
                         const std::vector<instance_status>& instances);
 
+/// Why there is no checkpoint of a job that runs, though one was due long ago, or none will come; empty: there is one,
+/// or it is not time yet.
+std::string why_not_on_disk(const job_specification& job, const job_view& x, time_point now);
+
 } // namespace parcae

@@ -319,6 +319,7 @@ struct JobStatus {
   }
   owner @61 :Text;           # name of the certificate that submitted it; empty: without one
   resumedFrom @62 :Text;     # place of the checkpoint that it was started from
+  notOnDisk @63 :Text;       # why there is no checkpoint yet, though there should be; empty: there is, or none is due
 }
 
 struct Configuration {

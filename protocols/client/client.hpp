@@ -249,8 +249,16 @@ struct origin_status {
 };
 BOOST_DESCRIBE_STRUCT(origin_status, (), (owner, resumed_from))
 
+/// What a job has on disk.
+struct disk_status {
+  std::string not_on_disk; ///< why there is no checkpoint of a job that runs; empty: there is one, or none is due yet
+
+  friend bool operator==(const disk_status&, const disk_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(disk_status, (), (not_on_disk))
+
 // Large: all that status tells of a job, flat as in the schema.
-struct job_status : copies_status, transport_status, origin_status {
+struct job_status : copies_status, transport_status, origin_status, disk_status {
   std::uint64_t id = 0;
   std::string name;
   std::string state;   ///< queued, running, done, failed, cancelled
@@ -306,7 +314,7 @@ struct job_status : copies_status, transport_status, origin_status {
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(job_status, (copies_status, transport_status, origin_status),
+BOOST_DESCRIBE_STRUCT(job_status, (copies_status, transport_status, origin_status, disk_status),
                       (id, name, state, detailed, phase, problem, generation, steps, steps_done, width, depth, grid,
                        grid_incarnations, loss, loss_steps, priority, idle, evaluated_steps, validation_loss,
                        gradient_norm, learning_rate, step_ms, samples_per_s, data_wait_ms, data_wait_for, time_left_ms,

@@ -64,7 +64,13 @@ void add_job(std::string& out, const job_status& x) {
       out += " " + x.grid.at(d * x.depth + p);
     out += '\n';
   }
-  add_keepers(out, x);
+  if (const auto risk = risk_of(x); !risk.empty())
+    out += "  " + risk + "\n";
+  if (x.state == "running" && !x.keepers.empty())
+    out += fmt::format("  keepers hold step {}{}{}\n", x.protected_steps, copies_of(x),
+                       x.protected_now ? "" : " (not protected)");
+  for (const auto& k : x.keepers)
+    out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
   out += fmt::format("  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed\n",
                      counted(x.change_count, "change"), x.migrations.intra_stage, x.migrations.inter_stage,
                      x.migrations.pipeline, x.migrations.none, counted(x.replayed_steps, "step"));
@@ -129,6 +135,12 @@ std::string data_wait_of(const job_status& x) {
   if (x.data_wait_for.empty() || x.data_wait_ms < told * x.step_ms)
     return {};
   return fmt::format("waits {:.1f} ms a step for data: {}", x.data_wait_ms, x.data_wait_for);
+}
+
+std::string risk_of(const job_status& x) {
+  if (x.state != "running" || x.phase.empty()) // nothing is known of it yet
+    return {};
+  return x.keepers.empty() ? "no keeper, so not protected: start one with parcae-node --role keeper" : x.not_on_disk;
 }
 
 std::string early_end_of(const job_status& x) {
@@ -236,10 +248,9 @@ std::string overview_of(const status_reply& given, bool all) {
       continue;
     }
     out += summary_of(job) + "\n";
-    if (!job.idle.empty())
-      out += "  " + job.idle + "\n";
-    if (const auto waits = data_wait_of(job); !waits.empty())
-      out += "  " + waits + "\n";
+    for (const auto& line : {job.idle, data_wait_of(job), risk_of(job), job.checkpoint_problem})
+      if (!line.empty())
+        out += "  " + line + "\n";
   }
   if (x.jobs.empty())
     out += "no jobs; submit one with `parcae submit JOB.toml`\n";

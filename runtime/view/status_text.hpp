@@ -24,6 +24,9 @@ std::string data_wait_of(const job_status& x);
 /// "tensors move by NCCL (NVIDIA H200)", or by TCP, and why; empty if they do so as they should.
 std::string transport_of(const job_status& x);
 
+/// What would be lost if all workers went, and what to do; empty: little.
+std::string risk_of(const job_status& x);
+
 /// " early, as …", behind "done", of a job that is so before its last step; empty: it is not.
 std::string early_end_of(const job_status& x);
 

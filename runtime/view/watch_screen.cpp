@@ -180,8 +180,9 @@ screen_line keepers(const status_reply& x, const job_status& job, std::int64_t s
     result.push_back({clean(copies_of(job)), look::warning});
   if (job.checkpoint_steps > 0)
     result.push_back({fmt::format("  checkpoint of step {}", job.checkpoint_steps), look::plain});
-  if (!job.checkpoint_problem.empty())
-    result.push_back({"  " + clean(job.checkpoint_problem), look::warning});
+  for (const auto& warning : {job.not_on_disk, job.checkpoint_problem})
+    if (!warning.empty())
+      result.push_back({"  " + clean(warning), look::warning});
   return result;
 }
 

@@ -58,18 +58,21 @@ TEST_F(command, submit_waits_and_status_tells) {
 }
 
 // given: a cluster with a worker / expected: --version, job-keys without a manager; --check says that a job could run,
-// without queueing it; submit tells what to do next and, of a second job, why it waits; --set counts; status has a line
-// per job, logs the events
+// without queueing it, and that there is no keeper, until there is one; submit tells what to do next and, of a second
+// job, why it waits; --set counts; status has a line per job, logs the events
 TEST_F(command, tell_what_is_and_what_to_do) {
   EXPECT_THAT(run({"--version"}, false).output, testing::MatchesRegex("parcae [0-9.]+ \\(protocol [0-9]+\\)\n"));
   const auto keys = run({"job-keys"}, false);
   EXPECT_EQ(keys.status, 0);
   EXPECT_THAT(keys.output, HasSubstr("learning_rate"));
-  cluster->start_keeper();
   cluster->start_node("a");
   wait_for_workers(1);
-  cluster->wait_for("a keeper", limit, [](const status_reply& x) { return living(x, "keeper") == 1; });
   const auto file = job_file(small_file);
+  EXPECT_THAT(run({"submit", file, "--check"}).error,
+              HasSubstr("warning: there is no keeper: what all workers hold is lost if they all go, and nothing is "
+                        "written to disk; start one with `parcae-node --role keeper`\n"));
+  cluster->start_keeper();
+  cluster->wait_for("a keeper", limit, [](const status_reply& x) { return living(x, "keeper") == 1; });
   auto check = run({"submit", file, "--check"});
   EXPECT_EQ(check.status, 0) << check.error;
   EXPECT_THAT(check.output, HasSubstr("can run here, at once"));

@@ -15,6 +15,7 @@
 namespace parcae {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::ElementsAre;
 
 /// All can run.
@@ -209,6 +210,29 @@ TEST(idle_reason, table) {
             "w1/0 idle: it loads; w2/0, w3/0 idle: other data");
   EXPECT_EQ(idle_reason(job, on(1, 3), {differs}, workers(5, 0)),
             "w2/0 idle: other data; 1 slot idle: too few for another pipeline of 3 stages");
+}
+
+// given: jobs by their age, steps, and what is on disk / expected: a warning where that is nothing for twice as long as
+// it may be, or until the end
+TEST(why_not_on_disk, table) {
+  job_specification job;
+  job_view x;
+  const time_point start(1h);
+  EXPECT_EQ(why_not_on_disk(job, x, start + 24h), "") << "it has not begun";
+  x.changes.emplace_back().at = start;
+  EXPECT_EQ(why_not_on_disk(job, x, start), "nothing is on disk before the job ends: job.checkpoint_every is 0");
+  job.checkpoint_every_ms = 30 * 60'000;
+  EXPECT_EQ(why_not_on_disk(job, x, start + 59min), "");
+  EXPECT_EQ(why_not_on_disk(job, x, start + 1h), "no checkpoint is on disk, though one was due after 30m");
+  job.checkpoint_every_ms = 0;
+  job.checkpoint_every = 100;
+  x.steps_done = 199;
+  EXPECT_EQ(why_not_on_disk(job, x, start + 1h), "");
+  x.steps_done = 200;
+  EXPECT_EQ(why_not_on_disk(job, x, start + 59s), "") << "steps may be fast";
+  EXPECT_EQ(why_not_on_disk(job, x, start + 60s), "no checkpoint is on disk, though one was due at step 100");
+  x.checkpoint = {100, {1}};
+  EXPECT_EQ(why_not_on_disk(job, x, start + 1h), "");
 }
 
 // given: a running job ends badly / expected: failed, or cancelled if that was asked; ended jobs stay as they are

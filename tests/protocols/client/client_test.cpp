@@ -124,6 +124,7 @@ TEST(client, replies_round_trip) {
   expected.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: too late"};
   expected.jobs[0].owner = "ann";
   expected.jobs[0].resumed_from = "/state/gpt-1/5@2";
+  expected.jobs[0].not_on_disk = "no checkpoint";
   expected.warning = "the certificate ends";
   expected.more = true;
   EXPECT_EQ(std::get<status_reply>(decode_reply(encode(reply{expected}))), expected);
@@ -137,7 +138,8 @@ TEST(client, replies_round_trip) {
               testing::ElementsAre("a"));
   EXPECT_EQ(std::get<cancelled_reply>(decode_reply(encode(reply{cancelled_reply{6}}))).job, 6u);
   EXPECT_TRUE(std::holds_alternative<reported_reply>(decode_reply(encode(reply{reported_reply{}}))));
-  const auto checked = std::get<checked_reply>(decode_reply(encode(reply{checked_reply{"waits", {"job 1", "job 2"}, {}, {}}})));
+  const auto checked =
+      std::get<checked_reply>(decode_reply(encode(reply{checked_reply{"waits", {"job 1", "job 2"}, {}, {}}})));
   EXPECT_EQ(checked.obstacle, "waits");
   EXPECT_THAT(checked.before, testing::ElementsAre("job 1", "job 2"));
 }

@@ -95,7 +95,7 @@ TEST(status_text, shows_everything) {
   const auto& shown = json.at("jobs").at(0).at("decisions").at(0);
   EXPECT_EQ(shown.at("chosen").at("configuration").as_string(), "2×1");
   EXPECT_EQ(shown.at("forecast").at(0).at("mean").to_number<double>(), 1.5);
-  EXPECT_THAT(text, HasSubstr("not protected"));
+  EXPECT_THAT(text, HasSubstr("  no keeper, so not protected: start one with parcae-node --role keeper\n"));
   EXPECT_THAT(text, HasSubstr("leaving in 1s"));
 }
 
@@ -200,6 +200,30 @@ TEST(status_text, an_early_end_is_explained) {
     EXPECT_THAT(text, HasSubstr(": done early, as validation got no better (job.patience), step 40/100"));
   x.state = "cancelled";
   EXPECT_EQ(early_end_of(x), "");
+}
+
+// given: a job that runs with a keeper, or without; with a checkpoint, without, or with one that failed / expected:
+// where the job is shown it is said what would be lost, and nothing where little would
+TEST(status_text, what_would_be_lost_is_said) {
+  auto x = sample();
+  auto& job = x.jobs[0];
+  const auto expect = [&](const auto& what) {
+    for (const auto& text : {text_of(x), overview_of(x, false)})
+      EXPECT_THAT(text, what);
+  };
+  expect(Not(HasSubstr("protected:")));
+  job.not_on_disk = "no checkpoint is on disk, though one was due after 30m";
+  expect(HasSubstr("\n  no checkpoint is on disk, though one was due after 30m\n"));
+  job.checkpoint_problem = "step 400: the disk is full";
+  expect(HasSubstr("\n  step 400: the disk is full\n"));
+  job.keepers.clear();
+  expect(HasSubstr("\n  no keeper, so not protected: start one with parcae-node --role keeper\n"));
+  expect(Not(HasSubstr("though one was due"))); // of which that is the cause
+  job.phase.clear();
+  expect(Not(HasSubstr("no keeper"))); // nothing is known yet
+  job.phase = "running";
+  job.state = "failed";
+  expect(Not(HasSubstr("no keeper")));
 }
 
 // given: a job in a phase that is called as its state is / expected: once

@@ -224,6 +224,8 @@ TEST(watch_screen, other_states) {
   EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "waits 5.0 ms a step for data: a/0: /x"), look::warning);
   job.transport = {"tcp", "NVIDIA H200", "a/0: too late"};
   EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "tensors move by TCP: a/0: too late"), look::warning);
+  job.not_on_disk = "no checkpoint is on disk, though one was due after 30m";
+  EXPECT_EQ(look_of(render(x, 3, at, {200, 24}), "  " + job.not_on_disk), look::warning);
   job.state = "failed";
   job.problem = "no node has /data";
   EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "no node has /data"), look::bad);
