@@ -74,7 +74,7 @@ constexpr job_key keys[] = {
      "threads",
      of_job<&job::threads>,
      whole_range{0, 256},
-     "computing threads of each slot; 0: its cores",
+     "computing threads of each slot; 0: its cores, if not reproducible",
      {},
      {},
      fixed},

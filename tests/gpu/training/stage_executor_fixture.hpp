@@ -49,12 +49,14 @@ private:
 };
 
 struct worker {
-  explicit worker(const std::string& name, std::chrono::microseconds naps = {}, device* on = nullptr) :
+  explicit worker(const std::string& name, std::chrono::microseconds naps = {}, device* on = nullptr,
+                  std::uint32_t cores = 1) :
       port(make_data_port("127.0.0.1")) {
     where = {{name, {1}, 0}, "127.0.0.1", port->port()};
     executor_options options;
     options.self = where.slot;
     options.naps = naps;
+    options.cores = cores;
     options.on = on;
     options.report_to = [this](report x) { said(std::move(x)); };
     options.on_fault_point = [this](const fault_point& x) {

@@ -4,6 +4,8 @@
 #include "gpu/training/progress_pace.hpp"
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 
+#include <ATen/Parallel.h>
+
 #include <atomic>
 #include <future>
 #include <thread>
@@ -30,6 +32,25 @@ TEST_F(stage_executor_test, passes_on_waking_are_timed_apart) {
       EXPECT_GE(x.all.*ms, low * 0.999999);
       EXPECT_LE(x.all.*ms, high * 1.000001);
     }
+}
+
+// given: jobs that say how many threads compute, or 0, on a slot of three cores / expected: so many; three
+TEST_F(stage_executor_test, threads_are_the_jobs_or_the_slots_cores) {
+  for (const auto& [asked, expected] : {std::pair(2, 2), std::pair(0, 3)}) {
+    job.threads = static_cast<std::uint32_t>(asked);
+    job.reproducible = asked > 0;
+    std::promise<int> threads;
+    std::atomic<bool> told = false;
+    worker w("w", {}, nullptr, 3);
+    w.at_fault_points([&](const fault_point& x) {
+      if (std::string(x.phase) == "forward" && !told.exchange(true))
+        threads.set_value(at::get_num_threads());
+    });
+    prepare_and_start(w, plan(1, {&w}));
+    auto seen = threads.get_future();
+    ASSERT_EQ(seen.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    EXPECT_EQ(seen.get(), expected);
+  }
 }
 
 TEST_F(stage_executor_test, stop_right_behind_activate_is_obeyed) {
