@@ -2,6 +2,7 @@
 
 #include "tests/support/cluster.hpp"
 #include "tests/support/etcd_servers.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/slow_relay.hpp"
 
 #include <csignal>
@@ -96,7 +97,10 @@ struct standby : cluster_test {
     throw cluster_error("nobody leads");
   }
 
-  static std::string other(const std::string& manager) { return manager == "m0" ? "m1" : "m0"; }
+  /// Sooner or later.
+  bool says(const std::string& process, const std::string& text) {
+    return eventually([&] { return content(folder.path() / (process + ".log")).find(text) != std::string::npos; });
+  }
 
   std::uint64_t submit(const job_specification& job) { return manager_client(parse_access(both(), "")).submit(job); }
 
@@ -140,18 +144,23 @@ struct standby : cluster_test {
 };
 
 // given: the leader is killed while two nodes train / expected: the other one leads within 10 s, and training went on:
-// the same generation, no step lost or computed again, the same bits; a node that dies after it is replaced as ever
+// the same generation, no step lost or computed again, the same bits; who watches is told; a node that dies after it is
+// replaced as ever
 TEST_F(standby, takes_over_when_the_leader_is_killed) {
   const auto job = endless_job();
   const auto id = submit(job);
   const auto before = training(id);
   const auto first = leader();
+  start("watch", {sibling_program("parcae"), "watch", std::to_string(id), "--manager", both()});
+  EXPECT_TRUE(says("watch", "job " + std::to_string(id) + " "));
   processes.at(first).signal(SIGKILL);
   const auto killed = steady::now();
   const auto after = wait_for_leader_with(id, 20s, "another leader", [&](const job_status& j) {
     return j.phase == "running" && j.steps_done > before.steps_done;
   });
   EXPECT_LT(steady::now() - killed, 10s);
+  EXPECT_TRUE(says("watch", "; waits for a standby to take over\n"));
+  EXPECT_TRUE(says("watch", " the manager answers again\n"));
   EXPECT_EQ(after.generation, before.generation);
   EXPECT_GT(after.steps_done, before.steps_done + 100) << "nobody trained meanwhile";
   EXPECT_EQ(after.replayed_steps, 0u);
