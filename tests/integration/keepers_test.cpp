@@ -149,6 +149,41 @@ TEST_F(keepers, one_that_is_told_to_end_is_not_missed) {
   expect_undisturbed_bits(id, job);
 }
 
+// given: a manager and a keeper for whose disk each fsync takes half a second, and a job that writes checkpoints all
+// the time / expected: `status` answers within 3 s, always; checkpoints come, steps go on, and nothing changes
+TEST_F(keepers, the_manager_answers_while_journal_and_checkpoints_are_slow) {
+  if (std::string_view(PARCAE_SLOW_DISK).empty())
+    GTEST_SKIP() << "nothing can be preloaded before a sanitizer";
+  const auto disk = folder.path() / "second";
+  ::setenv("LD_PRELOAD", PARCAE_SLOW_DISK, 1);
+  ::setenv("PARCAE_SLOW_DISK", disk.c_str(), 1);
+  start("second");
+  start_keepers(1);
+  ::unsetenv("LD_PRELOAD");
+  ::unsetenv("PARCAE_SLOW_DISK");
+  cluster->start_node("a");
+  auto job = endless_job();
+  job.checkpoint_every = 1;
+  const auto id = cluster->client().submit(job);
+  const auto before = wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
+  std::ofstream{disk.string() + ".slow"};
+  const auto submitted = std::chrono::steady_clock::now();
+  cluster->client().submit(small_job(1)); // answers once it is in the journal
+  EXPECT_GT(std::chrono::steady_clock::now() - submitted, 400ms);
+  std::chrono::steady_clock::duration longest{};
+  const auto after = wait_for_job(id, "three checkpoints more",
+                                  [&, steps = before.checkpoint_steps, more = 0](const job_status& j) mutable {
+                                    const auto asked = std::chrono::steady_clock::now();
+                                    cluster->client().status({.job = id});
+                                    longest = std::max(longest, std::chrono::steady_clock::now() - asked);
+                                    more += std::exchange(steps, j.checkpoint_steps) != j.checkpoint_steps;
+                                    return more == 3;
+                                  });
+  EXPECT_LT(longest, 3s);
+  EXPECT_GT(after.steps_done, before.steps_done);
+  EXPECT_EQ(after.chain.size(), 1u) << "nothing stopped";
+}
+
 // given: the only keeper, whose disk is slow, gets SIGTERM while it writes a checkpoint / expected: it ends with status
 // 0 once that is whole, and what it held then, but waits for no more of those that are due all the time; training goes
 // on without it, and another keeper is given all
