@@ -57,6 +57,24 @@ TEST_P(examples, runs_to_the_end) {
   EXPECT_FALSE(job.parameters_sha256.empty());
 }
 
+// given: gpt.toml as it is / expected: its loss falls far, and never rises by much over what it was before
+TEST_F(cluster_test, gpt_has_no_spike) {
+  cluster->start_keeper();
+  cluster->start_node("a");
+  cluster->start_node("b");
+  wait_for_workers(2);
+  const auto submitted = run({"submit", std::string(PARCAE_EXAMPLES) + "/gpt.toml"});
+  ASSERT_EQ(submitted.status, 0) << submitted.error;
+  const auto losses = wait_for_end(1).losses;
+  ASSERT_GT(losses.size(), 100u);
+  double least = losses.front().loss;
+  for (const auto& x : losses) {
+    EXPECT_LT(x.loss, least + 0.5) << "step " << x.steps; // of one batch: 0.3 is noise
+    least = std::min(least, x.loss);
+  }
+  EXPECT_LT(losses.back().loss, losses.front().loss / 2);
+}
+
 // given: recipe.toml, short, and the command in it that makes a job longer / expected: that goes on where the first
 // ended, to twice as many passes over the data
 TEST_F(cluster_test, recipe_is_made_longer) {
