@@ -273,7 +273,7 @@ instance_config cluster::configuration_of(const node_ptr& x, std::uint32_t slots
 std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_id& slot,
                                                  std::function<void(report)> report_to) {
   ++executors_;
-  const executor_surroundings around{engine_, plane_, witness_, spoiler_of(options_.wrong)};
+  const executor_surroundings around{engine_, plane_, witness_, spoiler_of(options_.wrong), x->lacks};
   x->slots.push_back(slot);
   if (x->pristine)
     witness_.joined(slot);
@@ -367,8 +367,21 @@ void cluster::break_down(const node_ptr& x) {
     worker->break_down();
 }
 
+void cluster::lose_data(const node_ptr& x, nanoseconds longest) {
+  disturb(x, fmt::format("does without its data for {} ms", longest / 1ms));
+  x->lacks->of_data = true;
+  engine_.after(longest, [x] { x->lacks->of_data = false; });
+}
+
+void cluster::take_memory(const node_ptr& x, nanoseconds longest) {
+  disturb(x, fmt::format("has no memory for more for {} ms", longest / 1ms));
+  x->lacks->of_memory = true;
+  engine_.after(longest, [x] { x->lacks->of_memory = false; });
+}
+
 void cluster::heal_all() {
   for (const auto& [name, x] : nodes_) {
+    *x->lacks = {};
     network_.heal(x->process);
     plane_.heal(x->process);
     if (x->process->frozen) {

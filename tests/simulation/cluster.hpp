@@ -33,6 +33,7 @@ struct node {
   instance_actor instance;
   bool leaving = false;
   bool pristine = true; ///< nothing was done to it
+  std::shared_ptr<shortage> lacks = std::make_shared<shortage>();
   std::map<slot_id, simulated_worker*> workers;
   std::vector<slot_id> slots;
 };
@@ -76,6 +77,8 @@ public:
   void cut_data(const node_ptr& x, nanoseconds longest);
   void reset(const node_ptr& x);
   void break_down(const node_ptr& x);
+  void lose_data(const node_ptr& x, nanoseconds longest);
+  void take_memory(const node_ptr& x, nanoseconds longest);
   void fill_disk(const std::string& keeper, bool full) { disk_of(keeper)->full = full; }
 
   /// What was done is undone, but for deaths.

@@ -61,12 +61,13 @@ public:
 
   void do_something() {
     using deed = void (harm::*)();
-    static constexpr std::array<deed, 24> deeds{
+    static constexpr std::array<deed, 26> deeds{
         &harm::start_worker,  &harm::start_worker, &harm::start_worker, &harm::start_worker,   &harm::kill_one,
         &harm::kill_one,      &harm::kill_one,     &harm::kill_two,     &harm::give_notice,    &harm::give_notice,
         &harm::freeze,        &harm::freeze,       &harm::cut_control,  &harm::cut_data,       &harm::reset,
         &harm::break_down,    &harm::kill_manager, &harm::kill_manager, &harm::freeze_manager, &harm::freeze_manager,
-        &harm::break_journal, &harm::kill_keeper,  &harm::start_keeper, &harm::harm_keeper};
+        &harm::break_journal, &harm::kill_keeper,  &harm::start_keeper, &harm::harm_keeper,    &harm::lose_data,
+        &harm::take_memory};
     (this->*deeds[c_.chance().below(deeds.size())])();
   }
 
@@ -124,6 +125,12 @@ private:
   }
   void break_down() {
     to_any(false, [&](const auto& x) { c_.break_down(x); });
+  }
+  void lose_data() {
+    to_any(false, [&](const auto& x) { c_.lose_data(x, a_while()); });
+  }
+  void take_memory() {
+    to_any(false, [&](const auto& x) { c_.take_memory(x, a_while()); });
   }
   void kill_manager() {
     if (!c_.has_manager())
@@ -239,7 +246,8 @@ schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells, const
     result.generations += x.base.has_value();
   const auto& end = c.sees().seen().durable;
   const bool is_cancelled = c.is_cancelled() && (end.why == "cancelled" || !end.over);
-  if (c.sees().problems().empty() && !end.good && !is_cancelled)
+  const bool has_no_data = end.data_digest.empty() && end.why.find(lost_data) != end.why.npos; // nobody ever had
+  if (c.sees().problems().empty() && !end.good && !is_cancelled && !has_no_data)
     c.sees().object("the job ends, but is not done: " + end.why);
   if (c.sees().problems().empty()) {
     c.heal_all();

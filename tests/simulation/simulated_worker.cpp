@@ -73,7 +73,7 @@ void simulated_worker::obey(worker_command x) {
   if (const auto* l = std::get_if<load>(&x)) {
     around_.time.after(process, around_.time.chance().between(1ms, 40ms), [this, job = l->job, alive = alive_] {
       if (*alive)
-        do_one(worker_effects::say{loaded{job, "digest"}});
+        answer_load(job);
     });
     return;
   }
@@ -156,10 +156,16 @@ void simulated_worker::do_one(const worker_effects::say& x) {
 }
 
 void simulated_worker::do_one(const worker_effects::connect& x) {
-  auto& it = parts_.emplace(job_generation{x.plan.job, x.plan.next}, part(x.plan)).first->second;
+  const auto g = x.plan.next;
+  auto& it = parts_.emplace(job_generation{x.plan.job, g}, part(x.plan)).first->second;
   const auto& all = it.what.target.participants;
   while (all[it.self].slot != slot)
     ++it.self;
+  if (const auto& lacks = around_.lacks; lacks && it.is_rank() && (lacks->of_data || lacks->of_memory))
+    return around_.time.after(process, around_.time.chance().between(1ms, 40ms), [this, g, alive = alive_] {
+      if (*alive)
+        cannot_prepare(g);
+    });
   around_.plane.connect(it.what, *this);
 }
 
@@ -290,6 +296,23 @@ void simulated_worker::do_one(const worker_effects::forget_job& x) {
 }
 
 // Preparation and transfer
+
+void simulated_worker::answer_load(job_id job) {
+  if (around_.lacks && around_.lacks->of_data)
+    do_one(worker_effects::say{failed{{}, failure::data, 0, lost_data, {}}});
+  else
+    do_one(worker_effects::say{loaded{job, "digest"}});
+}
+
+void simulated_worker::cannot_prepare(generation g) {
+  const auto* x = find(g);
+  if (!x)
+    return;
+  const bool lacks_data = around_.lacks->of_data;
+  do_all(machine_.not_connected(
+      x->id(),
+      {g, lacks_data ? failure::data : failure::computation, 0, lacks_data ? lost_data : "out of memory", {}}));
+}
 
 void simulated_worker::on_connected(generation g) {
   if (const auto* x = find(g))

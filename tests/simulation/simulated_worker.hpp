@@ -16,12 +16,22 @@
 
 namespace parcae::simulation {
 
-/// What executors of one cluster share.
+/// How FAILED says that there are no data.
+inline constexpr const char* lost_data = "the data is away";
+
+/// What a node has not, for now.
+struct shortage {
+  bool of_data = false;
+  bool of_memory = false; ///< for another generation
+};
+
+/// What executors of one cluster share, and what their node lacks.
 struct executor_surroundings {
   engine& time;
   data_plane& plane;
   witness& sees;
   std::function<void(worker_machine&)> spoil{}; ///< puts a fault into the rules; may be empty
+  std::shared_ptr<const shortage> lacks{};      ///< null: nothing
 };
 
 class simulated_worker final : public executor_of<worker_command>, data_end {
@@ -99,6 +109,8 @@ private:
   void do_one(const worker_effects::use_keepers& x);
   void do_one(const worker_effects::forget_job& x);
 
+  void answer_load(job_id job);
+  void cannot_prepare(generation g);
   void finish_transfer(part& x);
   void complete_stage(part& x, const version& at);
   void train();
