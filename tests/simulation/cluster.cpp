@@ -62,6 +62,10 @@ struct cluster::store final : journal_store {
   store(cluster& c, process_ptr p) : all(c), owner(std::move(p)) {}
 
   std::vector<journal_entry> read() override {
+    if (all.journal_.unread > 0) {
+      --all.journal_.unread;
+      throw std::runtime_error("the store cannot be read");
+    }
     std::vector<journal_entry> result;
     for (const auto& [name, bytes] : all.journal_.values)
       result.push_back({name, bytes});
@@ -131,8 +135,17 @@ void cluster::start_manager() {
     return;
   manager_ = engine_.start_process("manager");
   note("the manager starts");
+  try {
+    engine_.within(manager_, [this] { listen(manager_); });
+  } catch (const std::runtime_error& e) {
+    note(e.what());
+    kill_manager();
+    return engine_.after(chance().between(50ms, 2s), [this] {
+      if (!has_manager())
+        start_manager();
+    });
+  }
   witness_.manager_starts();
-  engine_.within(manager_, [this] { listen(manager_); });
   if (!journal_.values.contains(job_entry)) // who submitted it was not told that it is taken
     submit();
   if (cancelled_)
@@ -392,6 +405,7 @@ void cluster::heal_all() {
   for (const auto& [name, x] : disks_)
     x->full = false;
   journal_.fails = false;
+  journal_.unread = 0;
   if (has_manager() && manager_->frozen) {
     engine_.thaw(manager_);
     network_.thaw(manager_);

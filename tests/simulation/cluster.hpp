@@ -22,7 +22,8 @@ namespace parcae::simulation {
 /// What the journal of all managers has on disk.
 struct journal_disk {
   std::map<std::string, std::vector<char>> values;
-  bool fails = false; ///< the next write, of which it is unknown whether it was done
+  bool fails = false;       ///< the next write, of which it is unknown whether it was done
+  std::uint64_t unread = 0; ///< so many reads fail
 };
 
 /// One life of a node.
@@ -65,6 +66,8 @@ public:
   bool has_manager() const { return manager_ && manager_->alive; }
   bool manager_stands_still() const { return manager_ && manager_->frozen; }
   void break_journal() { journal_.fails = true; }
+  /// Managers that start next cannot, and are started again.
+  void break_reading(std::uint64_t times) { journal_.unread = times; }
   /// By its user, who asks each manager that comes.
   void cancel();
   bool is_cancelled() const { return cancelled_; }

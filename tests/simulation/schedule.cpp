@@ -136,6 +136,8 @@ private:
     if (!c_.has_manager())
       return;
     c_.kill_manager();
+    if (c_.chance().percent(15))
+      c_.break_reading(1 + c_.chance().below(3));
     restart_manager();
   }
   void restart_manager() {
