@@ -181,7 +181,8 @@ void conductor::machine::cannot_load(const slot_id& from, slot_state& slot, cons
   slot.data_problem = why;
   ++slot.data_problems;
   exclude(from, why);
-  if (const auto problem = roster_.data_problem_of_all(); !problem.empty())
+  // Those that were there under a manager before may be there again, as they may under this one.
+  if (const auto problem = roster_.data_problem_of_all(); !problem.empty() && job_.memory.data_digest.empty())
     happens({trigger_kind::over, {}, problem});
 }
 

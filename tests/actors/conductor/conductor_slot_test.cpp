@@ -96,6 +96,23 @@ TEST_F(conductor_test, data_that_no_node_has_fails_the_job) {
   EXPECT_EQ(c.view().problem, "/nowhere: no such file") << "it is the data's fault, no node's";
 }
 
+TEST_F(conductor_test, data_that_was_there_under_the_manager_before_is_waited_for) {
+  // given: a job has trained; its manager dies, and all who are left can read the data no more, for a while. expected:
+  // it waits, as it would have done under the one before, and goes on
+  c.add("k", true);
+  run_two();
+  std::mt19937_64 random(1);
+  c.kill_manager();
+  c.lose("b");
+  c.mend = without_data;
+  c.restart_manager(random);
+  c.advance(30s);
+  ASSERT_FALSE(c.ended()) << c.view().problem;
+  c.mend = {};
+  c.advance(30s);
+  EXPECT_EQ(c.view().now, phase::running);
+}
+
 TEST_F(conductor_test, node_with_other_data_is_refused_by_name) {
   run_two();
   c.mend = [](const std::string& name, const report& x) {
