@@ -369,6 +369,12 @@ void cluster::cut_data(const node_ptr& x, nanoseconds longest) {
   engine_.after(longest, [this, x] { plane_.heal(x->process); });
 }
 
+void cluster::slow_down(const node_ptr& x, nanoseconds longer, nanoseconds longest) {
+  disturb(x, fmt::format("takes {} ms more for a shard, for {} ms", longer / 1ms, longest / 1ms));
+  plane_.slow_down(x->process, longer);
+  engine_.after(longest, [this, x] { plane_.slow_down(x->process, 0ns); });
+}
+
 void cluster::reset(const node_ptr& x) {
   disturb(x, "loses its connection");
   network_.reset(x->process);
@@ -397,6 +403,7 @@ void cluster::heal_all() {
     *x->lacks = {};
     network_.heal(x->process);
     plane_.heal(x->process);
+    plane_.slow_down(x->process, 0ns);
     if (x->process->frozen) {
       engine_.thaw(x->process);
       network_.thaw(x->process);

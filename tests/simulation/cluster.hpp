@@ -82,6 +82,8 @@ public:
   void break_down(const node_ptr& x);
   void lose_data(const node_ptr& x, nanoseconds longest);
   void take_memory(const node_ptr& x, nanoseconds longest);
+  /// Each shard that it sends takes so much longer.
+  void slow_down(const node_ptr& x, nanoseconds longer, nanoseconds longest);
   void fill_disk(const std::string& keeper, bool full) { disk_of(keeper)->full = full; }
 
   /// What was done is undone, but for deaths.

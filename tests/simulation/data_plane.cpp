@@ -112,8 +112,23 @@ void data_plane::pass(generation g, std::uint32_t to, std::function<void(data_en
   });
 }
 
-void data_plane::move(generation g, const shard_move& what, const layer_state& x) {
-  pass(g, what.destination, [=](data_end& each) { each.on_shard(g, what.layer, x); });
+nanoseconds data_plane::time_of(const process_ptr& from, std::uint32_t layer) const {
+  const auto slow = slow_.find(from->name);
+  return (layer < options_.shards.size() ? options_.shards[layer] : 0ns) + (slow == slow_.end() ? 0ns : slow->second);
+}
+
+nanoseconds data_plane::move(generation g, const shard_move& what, const layer_state& x) {
+  const auto* source = end_of(g, what.source);
+  if (!source)
+    return 0ns;
+  auto& free = find(g)->sent[what.source];
+  free = std::max(free, engine_.now()) + time_of(source->process, what.layer);
+  const auto takes = free - engine_.now();
+  engine_.after(source->process, takes, [=, this] {
+    if (end_of(g, what.source)) // what was not sent yet ends with the connection
+      pass(g, what.destination, [=](data_end& each) { each.on_shard(g, what.layer, x); });
+  });
+  return takes;
 }
 
 void data_plane::begin_step(generation g, std::uint32_t rank, std::uint64_t step) {
@@ -149,13 +164,18 @@ void data_plane::tell(generation g, std::uint32_t rank, std::uint64_t step, cons
       });
 }
 
-void data_plane::bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<const parcel> what,
+void data_plane::bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<parcel> what,
                        std::weak_ptr<void> wanted) {
-  engine_.after(from, delay(), [=, this] {
+  nanoseconds takes = 0ns;
+  for (const auto& [layer, x] : what->layers)
+    takes += time_of(from, layer);
+  what->under_way = ends_.contains(keeper) && !cut_.contains(from->name);
+  engine_.after(from, takes + delay(), [=, this] {
     const auto known = ends_.find(keeper);
     if (wanted.expired())
       return;
     const auto again = [=, this] {
+      what->under_way = false;
       engine_.after(from, engine_.chance().between(20ms, 1s), [=, this] { bring(from, keeper, what, wanted); });
     };
     if (known == ends_.end() || cut_.contains(from->name) || cut_.contains(known->second->process->name))

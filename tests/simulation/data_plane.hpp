@@ -25,6 +25,8 @@ struct layer_state {
 struct wishes {
   bool stop = false;
   bool snapshot = false;
+  bool due = false;  ///< a snapshot is, unless somebody is busy
+  bool busy = false; ///< an earlier one is on its way
 };
 
 /// Layers on their way to a keeper.
@@ -33,6 +35,7 @@ struct parcel {
   snapshot_pass pass;
   commit_result result;
   std::vector<std::pair<std::uint32_t, layer_state>> layers;
+  bool under_way = false; ///< to a keeper that has not refused it
 };
 
 /// An executor, as the data plane sees it.
@@ -56,6 +59,8 @@ public:
 struct data_plane_options {
   nanoseconds step = 200ms;
   nanoseconds message = 3ms; ///< takes at most
+  /// By layer: a shard of it keeps a link busy for so long.
+  std::vector<nanoseconds> shards{};
 };
 
 class data_plane {
@@ -70,18 +75,20 @@ public:
   void connect(const prepare& plan, data_end& x);
   /// That participant's connections end.
   void close(generation g, const data_end& x);
-  void move(generation g, const shard_move& what, const layer_state& x);
+  /// After those that this one moves already; says how long it takes until the shard is sent.
+  nanoseconds move(generation g, const shard_move& what, const layer_state& x);
   /// Answered by on_computed, once all ranks have begun.
   void begin_step(generation g, std::uint32_t rank, std::uint64_t step);
   void tell(generation g, std::uint32_t rank, std::uint64_t step, const wishes& x);
 
   /// Until the keeper takes it, or `wanted` is gone.
-  void bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<const parcel> what,
-             std::weak_ptr<void> wanted);
+  void bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<parcel> what, std::weak_ptr<void> wanted);
 
   /// The hosts of this process and of all others do not reach each other.
   void cut(const process_ptr& p);
   void heal(const process_ptr& p);
+  /// Each shard that it sends from now on takes so much longer.
+  void slow_down(const process_ptr& p, nanoseconds longer) { slow_[p->name] = longer; }
 
   /// Generations of which a rank has connections.
   std::size_t trained() const;
@@ -94,6 +101,7 @@ private:
     bool complete = false;                                  ///< all were there
     bool trains = false;                                    ///< a rank has begun a step
     std::map<std::uint64_t, std::set<std::uint32_t>> begun; ///< by step: ranks
+    std::map<std::uint32_t, time_point> sent;               ///< by participant: when its link is free
   };
 
   session* find(generation g);
@@ -102,6 +110,7 @@ private:
   bool is_apart(const session& s, const data_end& x) const;
   /// That participant hears that its connection to another has ended.
   void tell_closed(generation g, std::uint32_t whom, std::uint32_t peer);
+  nanoseconds time_of(const process_ptr& from, std::uint32_t layer) const;
   nanoseconds delay() { return engine_.chance().between(50us, options_.message); }
   /// From one participant to another, in their order.
   void pass(generation g, std::uint32_t to, std::function<void(data_end&)> what);
@@ -112,6 +121,7 @@ private:
   std::map<slot_id, data_end*> ends_;
   std::map<generation, session> sessions_;
   std::set<std::string> cut_;
+  std::map<std::string, nanoseconds> slow_;
 };
 
 } // namespace parcae::simulation

@@ -1,11 +1,13 @@
 #include "tests/simulation/schedule.hpp"
 
+#include "actors/conductor/model_facts.hpp"
 #include "tests/simulation/cluster.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <stdexcept>
 
 namespace parcae::simulation {
@@ -49,6 +51,12 @@ cluster_options options_for(std::uint64_t seed, fault wrong, bool tells) {
   result.tells = tells;
   result.job = job_for(chance);
   result.data.step = chance.between(50ms, 500ms);
+  const auto bytes = facts_of(result.job).state_bytes;
+  const auto all = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  const auto whole = chance.percent(60) ? 0ns : chance.between(1ms, chance.percent(70) ? 200ms : 6s);
+  for (const auto x : bytes)
+    result.data.shards.emplace_back(
+        static_cast<std::int64_t>(static_cast<double>(whole.count()) * static_cast<double>(x) / all));
   result.network.usual = chance.between(200us, chance.percent(20) ? 100ms : 5ms);
   result.network.most = chance.between(100ms, 900ms);
   return result;
@@ -61,13 +69,13 @@ public:
 
   void do_something() {
     using deed = void (harm::*)();
-    static constexpr std::array<deed, 26> deeds{
+    static constexpr std::array<deed, 27> deeds{
         &harm::start_worker,  &harm::start_worker, &harm::start_worker, &harm::start_worker,   &harm::kill_one,
         &harm::kill_one,      &harm::kill_one,     &harm::kill_two,     &harm::give_notice,    &harm::give_notice,
         &harm::freeze,        &harm::freeze,       &harm::cut_control,  &harm::cut_data,       &harm::reset,
         &harm::break_down,    &harm::kill_manager, &harm::kill_manager, &harm::freeze_manager, &harm::freeze_manager,
         &harm::break_journal, &harm::kill_keeper,  &harm::start_keeper, &harm::harm_keeper,    &harm::lose_data,
-        &harm::take_memory};
+        &harm::take_memory,   &harm::slow_down};
     (this->*deeds[c_.chance().below(deeds.size())])();
   }
 
@@ -128,6 +136,12 @@ private:
   }
   void lose_data() {
     to_any(false, [&](const auto& x) { c_.lose_data(x, a_while()); });
+  }
+  /// One of ten beyond what the conductor waits for.
+  void slow_down() {
+    to_any(c_.chance().percent(20), [&](const auto& x) {
+      c_.slow_down(x, c_.chance().between(10ms, c_.chance().percent(10) ? 90s : 3s), a_while());
+    });
   }
   void take_memory() {
     to_any(false, [&](const auto& x) { c_.take_memory(x, a_while()); });

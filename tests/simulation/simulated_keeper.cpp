@@ -112,12 +112,18 @@ void simulated_keeper::do_one(const keeper_effects::connect& x) {
 }
 
 void simulated_keeper::do_one(const keeper_effects::send& x) {
+  nanoseconds takes = 0ns;
+  std::set<std::pair<generation, std::uint32_t>> to;
   for (const auto& [move, shard] : x.shards) {
-    if (closed_.contains({x.of, move.destination}))
-      return do_all(machine_.broke({x.of, failure::communication, 0, "a connection closed", {}}));
-    around_.plane.move(x.of, move, state_of(*shard));
+    takes = around_.plane.move(x.of, move, state_of(*shard));
+    to.emplace(x.of, move.destination);
   }
-  do_all(machine_.sent(x.of));
+  later(takes, [this, g = x.of, to] {
+    if (std::ranges::any_of(to, [&](const auto& y) { return closed_.contains(y); }))
+      do_all(machine_.broke({g, failure::communication, 0, "a connection closed", {}}));
+    else
+      do_all(machine_.sent(g));
+  });
 }
 
 void simulated_keeper::do_one(const keeper_effects::copy& x) {

@@ -53,7 +53,7 @@ simulated_worker::part* simulated_worker::find(generation g) {
 
 void simulated_worker::want_snapshot() {
   if (auto* x = current())
-    x->next.snapshot = true;
+    x->next.due = true;
 }
 
 bool simulated_worker::must_wait(const worker_command& x) const {
@@ -207,10 +207,15 @@ void simulated_worker::do_one(const worker_effects::move& x) {
       around_.plane.close(it.what.next, *this);
       return do_all(machine_.not_moved(x.of, failure::refused, "layer is not held at that version", held()));
     }
-    around_.plane.move(it.what.next, move, known->second);
+    it.sent_at = around_.time.now() + around_.plane.move(it.what.next, move, known->second);
   }
   it.transfers_at = x.at;
   busy_ = true;
+  if (const auto left = it.sent_at - around_.time.now(); left > 0ns)
+    around_.time.after(process, left, [this, g = it.what.next, alive = alive_] {
+      if (auto* x = *alive ? find(g) : nullptr; x && x->transfers_at)
+        finish_transfer(*x);
+    });
   finish_transfer(it);
 }
 
@@ -226,7 +231,7 @@ void simulated_worker::do_one(const worker_effects::begin& x) {
   it.state = {};
   it.state.at = x.at;
   it.state.is_final = x.at.steps == it.what.specification.steps;
-  it.next.snapshot = x.snapshot;
+  it.next.due = x.snapshot;
   told_at_ = {};
   snapshot_by_.reset();
   do_all(machine_.begun(it.state));
@@ -240,7 +245,7 @@ void simulated_worker::do_one(const worker_effects::ask_to_stop& x) {
 }
 
 void simulated_worker::do_one(const worker_effects::ask_for_snapshot&) {
-  current()->next.snapshot = true;
+  current()->next.due = true;
 }
 
 void simulated_worker::do_one(const worker_effects::apply& x) {
@@ -260,8 +265,11 @@ void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
       if ((x.whole || layer % it.what.target.width == it.what.target.pipeline_of(it.self)) &&
           std::ranges::binary_search(share.layers, layer))
         sent.layers.emplace_back(layer, store_.at(layer));
-    if (!sent.layers.empty())
-      around_.plane.bring(process, share.keeper.slot, std::make_shared<const parcel>(std::move(sent)), streams_);
+    if (sent.layers.empty())
+      continue;
+    const auto on_its_way = std::make_shared<parcel>(std::move(sent));
+    sent_.push_back(on_its_way);
+    around_.plane.bring(process, share.keeper.slot, on_its_way, streams_);
   }
 }
 
@@ -284,8 +292,10 @@ void simulated_worker::do_one(const worker_effects::use_keepers& x) {
   const auto& y = x.what;
   const bool same = !y.now && feed_.job == y.job && feed_.pass.token == y.pass.token && feed_.keepers == y.keepers;
   feed_ = y;
-  if (!same)
+  if (!same) {
     streams_ = std::make_shared<int>();
+    sent_.clear();
+  }
 }
 
 void simulated_worker::do_one(const worker_effects::forget_job& x) {
@@ -293,6 +303,7 @@ void simulated_worker::do_one(const worker_effects::forget_job& x) {
     return;
   feed_ = {};
   streams_.reset();
+  sent_.clear();
 }
 
 // Preparation and transfer
@@ -348,9 +359,12 @@ void simulated_worker::on_shard(generation g, std::uint32_t layer, const layer_s
 void simulated_worker::finish_transfer(part& x) {
   const auto is_awaited = [&](const auto& y) { return y.destination == x.self && !x.arrived.contains(y.layer); };
   const auto& moves = x.what.moves;
-  const bool fails =
-      std::ranges::any_of(moves, [&](const auto& y) { return is_awaited(y) && x.closed.contains(y.source); });
-  if (!fails && std::ranges::any_of(moves, is_awaited))
+  const bool sends = around_.time.now() < x.sent_at;
+  const bool fails = std::ranges::any_of(moves, [&](const auto& y) {
+    return (is_awaited(y) && x.closed.contains(y.source)) ||
+           (sends && y.source == x.self && x.closed.contains(y.destination));
+  });
+  if (!fails && (sends || std::ranges::any_of(moves, is_awaited)))
     return;
   const auto at = *std::exchange(x.transfers_at, {});
   busy_ = false;
@@ -383,114 +397,6 @@ void simulated_worker::complete_stage(part& x, const version& at) {
   }
   store_changed();
   do_all(machine_.moved(x.id(), at, 0, held()));
-}
-
-// Steps
-
-void simulated_worker::train() {
-  auto& x = *current();
-  if (x.state.is_final)
-    return do_all(machine_.no_step_left(x.state));
-  in_step_ = true;
-  x.state.complete = no_step;
-  if (x.broken())
-    return later(0ns, &simulated_worker::look_for_exchange);
-  around_.plane.begin_step(x.what.next, x.self, x.state.at.steps);
-}
-
-void simulated_worker::on_computed(generation g, std::uint64_t step) {
-  auto* x = find(g);
-  if (!x || x != current() || !in_step_ || x->state.at.steps != step)
-    return;
-  x->state.complete = step;
-  x->all[step].stop |= x->next.stop;
-  x->all[step].snapshot |= x->next.snapshot;
-  around_.plane.tell(g, x->self, step, x->next);
-  look_for_exchange();
-}
-
-void simulated_worker::on_wishes(generation g, std::uint64_t step, const wishes& y) {
-  auto* x = find(g);
-  if (!x || x != current())
-    return;
-  auto& all = x->all[step];
-  all.stop |= y.stop;
-  all.snapshot |= y.snapshot;
-  ++x->heard[step];
-  if (in_step_)
-    look_for_exchange();
-}
-
-// Once it has heard all others.
-void simulated_worker::look_for_exchange() {
-  auto* x = current();
-  if (!x || !in_step_ || busy_)
-    return;
-  auto& state = x->state;
-  const auto step = state.at.steps;
-  if (state.complete != step || x->heard[step] + 1 < x->what.target.ranks()) {
-    if (!x->broken())
-      return;
-    in_step_ = false;
-    do_all(machine_.step_failed(state, failure::communication, "a connection closed"));
-    return go_on();
-  }
-  const auto& job = x->what.specification;
-  const auto all = x->all[step];
-  const bool last = step + 1 == job.steps;
-  state.result = {.step = step,
-                  .loss = 1,
-                  .gradient_norm = 1,
-                  .clip_factor = 1,
-                  .learning_rate = 1,
-                  .stop = all.stop,
-                  .snapshot = all.snapshot || last || (step + 1) % job.keeper_every == 0};
-  x->heard.erase(step);
-  x->all.erase(step);
-  if (state.result.snapshot)
-    x->next.snapshot = false;
-  around_.sees.exchanged(x->what.next, step);
-  busy_ = true; // whatever comes, it is applied
-  later(around_.time.chance().between(0ms, 4ms), &simulated_worker::applied_step);
-}
-
-void simulated_worker::apply(const commit_result& result) {
-  auto& x = *current();
-  auto& state = x.state;
-  state.result = result;
-  state.at = {state.at.steps + 1, x.what.next};
-  state.complete = no_step;
-  state.is_final = state.at.steps == x.what.specification.steps;
-  for (auto layer = x.first(); layer < x.last(); ++layer) {
-    auto& shard = store_[layer];
-    shard = {state.at, trained_bits(shard.bits, layer, result.step)};
-    around_.sees.applied(x.what.next, state.at, layer, shard.bits);
-  }
-  store_changed();
-}
-
-void simulated_worker::applied_step() {
-  busy_ = in_step_ = false;
-  auto& x = *current();
-  apply(x.state.result);
-  x.state.wants_snapshot = x.next.snapshot;
-  if (snapshot_by_ && x.state.at.steps >= *snapshot_by_ && (snapshot_by_.reset(), !x.state.result.snapshot))
-    around_.sees.object(to_string(slot) + " was asked for a snapshot, and commits without one");
-  do_all(machine_.committed(x.state));
-  go_on();
-}
-
-void simulated_worker::break_down() {
-  if (!machine_.trains() || !in_step_ || busy_)
-    return;
-  in_step_ = false;
-  const auto& it = *current();
-  for (auto layer = it.first(); layer < it.last(); ++layer)
-    store_.at(layer).bits = 0;
-  auto& state = current()->state;
-  state.voided = true;
-  do_all(machine_.step_failed(state, failure::computation, "the computation failed"));
-  go_on();
 }
 
 } // namespace parcae::simulation

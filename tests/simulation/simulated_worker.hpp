@@ -57,10 +57,12 @@ private:
     std::set<std::uint32_t> closed; ///< participants whose connections ended
     std::map<std::uint32_t, layer_state> arrived;
     std::optional<version> transfers_at; ///< while it does
+    time_point sent_at;                  ///< when it has sent all it is to send
     training_state state;
     wishes next;                                  ///< with the next exchange
     std::map<std::uint64_t, std::uint32_t> heard; ///< by step: so many of the others
     std::map<std::uint64_t, wishes> all;
+    bool put_off = false; ///< the snapshot that was due with the last exchange
 
     job_generation id() const { return {what.job, what.next}; }
     /// A step needs all ranks.
@@ -112,6 +114,7 @@ private:
   void answer_load(job_id job);
   void cannot_prepare(generation g);
   void finish_transfer(part& x);
+  bool is_streaming() const;
   void complete_stage(part& x, const version& at);
   void train();
   void look_for_exchange();
@@ -135,8 +138,9 @@ private:
   std::map<std::uint32_t, layer_state> store_;
   protect feed_;
   std::shared_ptr<int> streams_;
-  std::optional<std::uint64_t> snapshot_by_; ///< the version by which one was asked for
-  time_point told_at_;                       ///< of the last progress
+  std::vector<std::weak_ptr<const parcel>> sent_; ///< by these streams
+  std::optional<std::uint64_t> snapshot_by_;      ///< the version by which one was asked for
+  time_point told_at_;                            ///< of the last progress
 };
 
 } // namespace parcae::simulation
