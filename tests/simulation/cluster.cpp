@@ -95,7 +95,7 @@ struct cluster::store final : journal_store {
       const auto now = all.faulty_.in_place_of(decode_journal<job_memory>(x.bytes), all.chance());
       if (!now)
         return;
-      all.witness_.durable(*now);
+      all.witness_.durable(*now, all.engine_.now());
       all.journal_.values[x.name] = encode(*now);
     } else {
       all.journal_.values[x.name] = x.bytes;
@@ -108,8 +108,9 @@ struct cluster::store final : journal_store {
 
 cluster::cluster(const cluster_options& options) :
     options_(options), engine_(options.seed),
-    witness_(static_cast<std::uint32_t>(facts_of(options.job).state_bytes.size())), network_(engine_, options.network),
-    plane_(engine_, witness_, options.data), faulty_(options.wrong, witness_.seen()) {
+    witness_({{}, options.job, facts_of(options.job), registry_config{}.conductor, {}, {}, {}}),
+    network_(engine_, options.network), plane_(engine_, witness_, options.data),
+    faulty_(options.wrong, witness_.seen()) {
   network_.on_message = [this](int to, const caf::message& x) { return pass(to, x); };
   network_.on_arrival = [this](int to, const caf::message& x) { hear(to, x); };
 }
@@ -163,6 +164,10 @@ void cluster::listen(const process_ptr& manager) {
   keeping_ = system.spawn(journal, kept);
   registry_config x;
   x.own_threads = false;
+  if (options_.wrong == fault::limits_forgotten)
+    for (auto* limit : {&x.conductor.request_limit, &x.conductor.prepare_limit, &x.conductor.transfer_limit,
+                        &x.conductor.progress_limit, &x.conductor.stop_limit})
+      *limit *= 1'000;
   x.manager_life = cluster.life;
   x.manager = cluster.managers.back();
   x.managers.insert(cluster.managers.begin(), cluster.managers.end());
@@ -219,6 +224,7 @@ void cluster::freeze_manager(nanoseconds x) {
     note("the manager goes on");
     engine_.thaw(it);
     network_.thaw(it);
+    witness_.manager_goes_on();
   });
 }
 
@@ -416,6 +422,7 @@ void cluster::heal_all() {
   if (has_manager() && manager_->frozen) {
     engine_.thaw(manager_);
     network_.thaw(manager_);
+    witness_.manager_goes_on();
   }
 }
 

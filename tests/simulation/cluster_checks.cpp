@@ -30,6 +30,8 @@ std::string details_of(const report& x) {
 } // namespace
 
 std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
+  if (has_manager() && !manager_stands_still())
+    witness_.look_for_end_of_change(engine_.now());
   std::vector<caf::message> result{x};
   const auto count = [&](std::size_t kind, generation g) {
     digest_ = trained_bits(digest_, static_cast<std::uint32_t>(kind),
@@ -43,7 +45,7 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
     });
     for (const auto& each : result)
       visit_message<addressee>(each, std::type_identity<command>{}, [&](const addressee& whom, const auto& what) {
-        witness_.told(whom.slot, what);
+        witness_.told(whom.slot, what, engine_.now());
         if (options_.tells)
           note(fmt::format("  {} is told {} of {}", to_string(whom.slot), command(what).index(),
                            generation_of(command(what)).value));
@@ -63,7 +65,7 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
 void cluster::hear(int to, const caf::message& x) {
   if (to != 0)
     visit_message<slot_id>(x, std::type_identity<report>{},
-                           [&](const slot_id& from, const auto& what) { witness_.heard(from, what); });
+                           [&](const slot_id& from, const auto& what) { witness_.heard(from, what, engine_.now()); });
 }
 
 void cluster::look_for_leaks() {

@@ -34,6 +34,8 @@ enum class fault : std::uint8_t {
   activate_elsewhere,    ///< ACTIVATE names the version after
   decide_elsewhere,      ///< DECIDE names the step after
   confirm_ahead,         ///< CONFIRM names the version after
+  // In the manager.
+  limits_forgotten, ///< the conductor's waits take a thousand times as long
   // In the journal.
   unjournaled_entry,  ///< the conductor goes on from an entry that the journal does not have
   unjournaled_number, ///< numbers of generations are given that it does not have

@@ -52,8 +52,9 @@ void witness::object(const std::string& problem) {
     problems_.push_back(problem);
 }
 
-void witness::told(const slot_id& to, const command& what) {
+void witness::told(const slot_id& to, const command& what, time_point now) {
   object(problem_with(seen_, to, what));
+  changes_.told(what, now);
   if (const auto* p = std::get_if<prepare>(&what)) {
     auto& g = seen_.generations[p->next];
     g.checksum = checksum_of(*p);
@@ -123,18 +124,21 @@ void witness::said(const slot_id& from, const report& what, time_point now) {
 }
 
 void witness::manager_starts() {
+  changes_.begins_anew();
   ++seen_.managers;
   seen_.heard.clear();
 }
 
-void witness::heard(const slot_id& from, const report& what) {
+void witness::heard(const slot_id& from, const report& what, time_point now) {
+  changes_.heard(from, what, now);
   auto& known = seen_.heard[from];
   if (const auto* x = std::get_if<kept>(&what))
     known = x->held;
 }
 
-void witness::durable(const job_memory& now) {
+void witness::durable(const job_memory& now, time_point when) {
   object(problem_with(seen_, now));
+  changes_.durable(now, when);
   seen_.durable = now;
 }
 

@@ -2,6 +2,7 @@
 
 // Sees what happens in a simulation, holds it to what must hold, and remembers it.
 
+#include "tests/simulation/change_watch.hpp"
 #include "tests/simulation/observed.hpp"
 #include "tests/simulation/timeline.hpp"
 
@@ -13,18 +14,19 @@ namespace parcae::simulation {
 
 class witness {
 public:
-  explicit witness(std::uint32_t layers) { seen_.layers = layers; }
+  explicit witness(const conducted_job& job) : changes_(job) { seen_.layers = job.layers(); }
 
   /// By the manager.
-  void told(const slot_id& to, const command& what);
+  void told(const slot_id& to, const command& what, time_point now);
   /// It arrives.
   /// `answers`: nobody else is waited for.
   void given(const slot_id& to, const command& what, time_point now, bool answers = true);
   void said(const slot_id& from, const report& what, time_point now);
   /// By the manager.
-  void heard(const slot_id& from, const report& what);
+  void heard(const slot_id& from, const report& what, time_point now);
   void manager_starts();
-  void durable(const job_memory& now);
+  void manager_goes_on() { changes_.begins_anew(); }
+  void durable(const job_memory& now, time_point when);
   void begins(generation g, std::uint64_t step);
   void exchanged(generation g, std::uint64_t step) { seen_.generations[g].exchanged.insert(step); }
   void applied(generation g, const version& at, std::uint32_t layer, std::uint64_t bits);
@@ -38,6 +40,8 @@ public:
 
   /// What was given and should have been answered by now.
   void look_for_answers(time_point now);
+  /// By a manager that does not stand still.
+  void look_for_end_of_change(time_point now) { object(changes_.problem(seen_, now)); }
 
   void object(const std::string& problem);
   const std::vector<std::string>& problems() const { return problems_; }
@@ -53,6 +57,7 @@ private:
   };
 
   observed seen_;
+  change_watch changes_;
   std::map<slot_id, last_word> stopped_;
   std::map<slot_id, std::map<std::pair<std::size_t, generation>, time_point>> unanswered_; ///< by command
   std::vector<std::string> problems_;
