@@ -194,7 +194,7 @@ private:
     for (const auto* x : keys_in(leaders))
       if (number_in(*x, "lease") == lease_) {
         revision_ = number_in(*x, "create_revision");
-        renewed_ = asked;
+        term_.begins(asked);
         return true;
       }
     give_back();
@@ -203,7 +203,7 @@ private:
 
   void renew() {
     const auto asked = steady_clock::now();
-    const auto left = std::chrono::duration_cast<milliseconds>(renewed_ + limits_.step_down - asked);
+    const auto left = term_.left(asked);
     if (left <= milliseconds(0))
       throw std::runtime_error("it stood still, and another manager may lead");
     json::object answer;
@@ -215,7 +215,7 @@ private:
     const auto* result = answer.if_contains("result");
     if (!result || !result->is_object() || number_in(result->get_object(), "TTL") <= 0)
       throw std::runtime_error("its lease is over, and another manager may lead");
-    renewed_ = asked;
+    term_.begins(asked);
   }
 
   void give_back() {
@@ -231,12 +231,12 @@ private:
   const bool standby_;
   const lead_listener told_;
   const lead_limits limits_;
-  etcd_client client_;               ///< of the thread
-  bool is_hindered_ = false;         ///< since it last saw that somebody leads
-  std::int64_t lease_ = 0;           ///< 0: none
-  std::int64_t revision_ = 0;        ///< of the key by which it leads; set before told_.leads
-  steady_clock::time_point renewed_; ///< when the last renewal was asked for
-  std::jthread thread_;              ///< last: it uses the others
+  etcd_client client_;        ///< of the thread
+  bool is_hindered_ = false;  ///< since it last saw that somebody leads
+  std::int64_t lease_ = 0;    ///< 0: none
+  std::int64_t revision_ = 0; ///< of the key by which it leads; set before told_.leads
+  lead_term term_{limits_};
+  std::jthread thread_; ///< last: it uses the others
 };
 
 etcd_leadership::etcd_leadership(etcd_place place, std::string who, bool standby, lead_listener told,

@@ -23,6 +23,26 @@ struct lead_limits {
   std::chrono::milliseconds campaign{500}; ///< from one look at whether somebody leads to the next
 };
 
+/// How long one that leads may go on. Whoever asks for a renewal does not know when etcd gets that: its own time counts
+/// from before.
+class lead_term {
+public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  explicit lead_term(const lead_limits& limits) : limits_(limits) {}
+
+  /// The lease was granted, or renewed, as was asked for then.
+  void begins(time_point asked) { asked_ = asked; }
+  /// Until a renewal must have come, and it must end; not above zero: it must.
+  std::chrono::milliseconds left(time_point now) const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(asked_ + limits_.step_down - now);
+  }
+
+private:
+  lead_limits limits_;
+  time_point asked_;
+};
+
 /// Called on a thread of its own; must be quick.
 struct lead_listener {
   std::function<void()> leads;                 ///< from now on; at most once

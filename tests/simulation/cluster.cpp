@@ -18,12 +18,6 @@ namespace parcae::simulation {
 
 namespace {
 
-constexpr std::uint64_t manager_life = 77;
-constexpr job_id the_job{1};
-const auto job_entry = name_in_journal(the_job);
-const auto last_entry = name_in_journal(the_job, last_part);
-const auto memory_entry = name_in_journal(the_job, memory_part);
-
 struct dialler_state {
   std::deque<std::pair<caf::typed_response_promise<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>,
                        network::answer>>
@@ -35,9 +29,9 @@ using dialling_actor = dialler_actor::extend<caf::reacts_to<timer_atom>>;
 /// Stands before the network as CAF's middleman does.
 dialling_actor::behavior_type dialler(dialling_actor::stateful_pointer<dialler_state> self, network* net,
                                       const process_ptr& p) {
-  return {[=](caf::connect_atom, const std::string&, std::uint16_t) {
+  return {[=](caf::connect_atom, const std::string& place, std::uint16_t) {
             auto promise = self->make_response_promise<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>();
-            net->dial(p, [self, promise, p, me = dialling_actor{self}](network::answer x) {
+            net->dial(p, place, [self, promise, p, me = dialling_actor{self}](network::answer x) {
               if (!p->alive)
                 return;
               self->state.answers.emplace_back(promise, std::move(x));
@@ -57,67 +51,17 @@ dialling_actor::behavior_type dialler(dialling_actor::stateful_pointer<dialler_s
 
 } // namespace
 
-/// The journal's, of one life of the manager.
-struct cluster::store final : journal_store {
-  store(cluster& c, process_ptr p) : all(c), owner(std::move(p)) {}
-
-  std::vector<journal_entry> read() override {
-    if (all.journal_.unread > 0) {
-      --all.journal_.unread;
-      throw std::runtime_error("the store cannot be read");
-    }
-    std::vector<journal_entry> result;
-    for (const auto& [name, bytes] : all.journal_.values)
-      result.push_back({name, bytes});
-    return result;
-  }
-
-  void write(const std::vector<journal_entry>& entries) override {
-    if (!owner->alive)
-      throw std::runtime_error("the process is dead");
-    const bool fails = std::ranges::any_of(entries, matters) && std::exchange(all.journal_.fails, false);
-    if (!fails || all.chance().percent(50))
-      for (const auto& x : entries)
-        put(x);
-    if (fails)
-      throw std::runtime_error("an error of the store");
-  }
-
-  /// Without the others the manager goes on.
-  static bool matters(const journal_entry& x) {
-    return x.name != name_in_journal(the_job, history_part) && x.name != name_in_journal(the_job, reached_part);
-  }
-
-  void put(const journal_entry& x) {
-    if (x.bytes.empty()) {
-      all.journal_.values.erase(x.name);
-    } else if (x.name == memory_entry) {
-      const auto now = all.faulty_.in_place_of(decode_journal<job_memory>(x.bytes), all.chance());
-      if (!now)
-        return;
-      all.witness_.durable(*now, all.engine_.now());
-      all.journal_.values[x.name] = encode(*now);
-    } else {
-      all.journal_.values[x.name] = x.bytes;
-    }
-  }
-
-  cluster& all;
-  const process_ptr owner;
-};
-
 cluster::cluster(const cluster_options& options) :
     options_(options), engine_(options.seed),
     witness_({{}, options.job, facts_of(options.job), registry_config{}.conductor, {}, {}, {}}),
     network_(engine_, options.network), plane_(engine_, witness_, options.data),
     faulty_(options.wrong, witness_.seen()) {
-  network_.on_message = [this](int to, const caf::message& x) { return pass(to, x); };
-  network_.on_arrival = [this](int to, const caf::message& x) { hear(to, x); };
+  network_.on_message = [this](const connection& c, int to, const caf::message& x) { return pass(c, to, x); };
+  network_.on_arrival = [this](const connection& c, int to, const caf::message& x) { hear(c, to, x); };
 }
 
 cluster::~cluster() {
-  if (has_manager())
-    kill_manager();
+  kill_all_managers();
   for (const auto& [name, x] : std::map(nodes_))
     end_node(x, true);
   engine_.settle(); // actors end before what they use
@@ -127,131 +71,6 @@ void cluster::note(const std::string& what) const {
   if (options_.tells)
     fmt::print("{:9.3f} * {}\n", std::chrono::duration<double>(engine_.now() - time_point{} - 1h).count(), what);
   std::fflush(stdout);
-}
-
-// The manager
-
-void cluster::start_manager() {
-  if (closed_) // by harm that was arranged before
-    return;
-  manager_ = engine_.start_process("manager");
-  note("the manager starts");
-  try {
-    engine_.within(manager_, [this] { listen(manager_); });
-  } catch (const std::runtime_error& e) {
-    note(e.what());
-    kill_manager();
-    return engine_.after(chance().between(50ms, 2s), [this] {
-      if (!has_manager())
-        start_manager();
-    });
-  }
-  witness_.manager_starts();
-  if (!journal_.values.contains(job_entry)) // who submitted it was not told that it is taken
-    submit();
-  if (cancelled_)
-    ask_to_cancel();
-}
-
-// As runtime/cli/manager.cpp does it.
-void cluster::listen(const process_ptr& manager) {
-  auto& system = engine_.system();
-  const auto kept = std::make_shared<store>(*this, manager);
-  auto known = recovered_from(kept->read());
-  auto cluster = known.cluster.value_or(cluster_identity{manager_life, {1, 2, 3, 4}, {}});
-  cluster.managers.push_back(chance().number() | 1);
-  kept->put(entry_of(cluster));
-  keeping_ = system.spawn(journal, kept);
-  registry_config x;
-  x.own_threads = false;
-  if (options_.wrong == fault::limits_forgotten)
-    for (auto* limit : {&x.conductor.request_limit, &x.conductor.prepare_limit, &x.conductor.transfer_limit,
-                        &x.conductor.progress_limit, &x.conductor.stop_limit})
-      *limit *= 1'000;
-  x.manager_life = cluster.life;
-  x.manager = cluster.managers.back();
-  x.managers.insert(cluster.managers.begin(), cluster.managers.end());
-  std::ranges::copy(cluster.secret, x.secret.words.begin());
-  x.journal = keeping_;
-  x.jobs = std::move(known.jobs);
-  registry_ = system.spawn(registry, std::move(x));
-  const auto published = system.spawn(front, registry_, nullptr);
-  front_ = caf::actor_cast<caf::actor>(published);
-  engine_.slow_down(keeping_.address(), chance().between(1ms, chance().percent(20) ? 300ms : 10ms));
-  network_.listen(manager, caf::actor_cast<caf::strong_actor_ptr>(published), system.message_types(published));
-  keep_watch_on_journal(manager);
-}
-
-// The process ends with its journal: its other actors are told to, and a second later it is gone.
-void cluster::keep_watch_on_journal(const process_ptr& manager) {
-  caf::actor_cast<caf::abstract_actor*>(keeping_)->attach_functor([this, manager](const caf::error&) {
-    if (!manager->alive)
-      return;
-    note("the journal cannot be written");
-    engine_.after(0ns, [this, manager] {
-      if (manager->alive && manager == manager_) {
-        caf::anon_send_exit(front_, caf::exit_reason::kill);
-        caf::anon_send_exit(registry_, caf::exit_reason::user_shutdown);
-      }
-    });
-    engine_.after(1s, [this, manager] {
-      if (manager->alive && manager == manager_)
-        kill_manager();
-    });
-  });
-}
-
-void cluster::kill_manager() {
-  note("the manager is killed");
-  const auto dead = manager_;
-  registry_ = nullptr;
-  keeping_ = nullptr;
-  front_ = nullptr;
-  engine_.kill(dead);
-  network_.lose(dead, false);
-}
-
-void cluster::freeze_manager(nanoseconds x) {
-  if (!has_manager() || manager_->frozen)
-    return;
-  note(fmt::format("the manager stands still for {} ms", x / 1ms));
-  const auto it = manager_;
-  engine_.freeze(it);
-  network_.freeze(it);
-  engine_.after(x, [this, it] {
-    if (!it->alive || !it->frozen)
-      return;
-    note("the manager goes on");
-    engine_.thaw(it);
-    network_.thaw(it);
-    witness_.manager_goes_on();
-  });
-}
-
-void cluster::submit() {
-  submit_request x;
-  x.job = options_.job;
-  caf::anon_send(registry_, client_request{encode(request{x})});
-}
-
-void cluster::cancel() {
-  note("the job is cancelled");
-  cancelled_ = true;
-  if (has_manager())
-    ask_to_cancel();
-}
-
-void cluster::ask_to_cancel() {
-  caf::anon_send(registry_, client_request{encode(request{cancel_request{the_job.value}})});
-}
-
-bool cluster::is_over() const {
-  // If the manager dies at that moment the next one says so from the conductor's last words.
-  if (witness_.seen().durable.over || journal_.values.contains(last_entry))
-    return true;
-  const auto kept = journal_.values.find(job_entry);
-  return cancelled_ && kept != journal_.values.end() && // before it ran
-         parcae::is_over(job_state(decode_journal<job_record>(kept->second).state));
 }
 
 // Nodes
@@ -272,7 +91,8 @@ instance_config cluster::configuration_of(const node_ptr& x, std::uint32_t slots
   hello.port = 1;
   hello.slots = slots;
   hello.processor = "cpu";
-  result.managers = {{"manager", 1}};
+  for (const auto& place : places())
+    result.managers.push_back({place, 1});
   result.seed = chance().number();
   result.source.make = [this, x](const slot_id& slot, std::function<void(report)> report_to) {
     return make_executor(x, slot, std::move(report_to));
@@ -417,13 +237,7 @@ void cluster::heal_all() {
   }
   for (const auto& [name, x] : disks_)
     x->full = false;
-  journal_.fails = false;
-  journal_.unread = 0;
-  if (has_manager() && manager_->frozen) {
-    engine_.thaw(manager_);
-    network_.thaw(manager_);
-    witness_.manager_goes_on();
-  }
+  heal_managers();
 }
 
 } // namespace parcae::simulation

@@ -6,6 +6,7 @@
 #include "actors/manager/journal.hpp"
 #include "actors/manager/registry.hpp"
 #include "actors/node/instance.hpp"
+#include "runtime/journal/etcd_journal.hpp"
 #include "tests/simulation/faults.hpp"
 #include "tests/simulation/network.hpp"
 #include "tests/simulation/simulated_keeper.hpp"
@@ -19,12 +20,30 @@
 
 namespace parcae::simulation {
 
-/// What the journal of all managers has on disk.
+/// What the journal of all managers has on disk. With several managers it is etcd's, and has the key of the one that
+/// leads.
 struct journal_disk {
   std::map<std::string, std::vector<char>> values;
-  bool fails = false;       ///< the next write, of which it is unknown whether it was done
-  std::uint64_t unread = 0; ///< so many reads fail
+  bool fails = false;         ///< the next write, of which it is unknown whether it was done
+  std::uint64_t unread = 0;   ///< so many reads fail
+  std::uint64_t leader = 0;   ///< the revision of its key; 0: nobody leads
+  std::uint64_t revision = 0; ///< the newest
+  time_point lease;           ///< when that key goes, unless it is renewed
 };
+
+/// One life of a manager.
+struct manager {
+  process_ptr process;
+  std::uint64_t revision = 0; ///< by which it leads, of several
+  lead_term term{lead_limits{}};
+  bool cut = false;    ///< from the store
+  bool ending = false; ///< its actors were told to end
+  // Once it leads, or is the only one.
+  registry_actor registry{};
+  journal_actor keeping{};
+  caf::actor front{};
+};
+using manager_ptr = std::shared_ptr<manager>;
 
 /// One life of a node.
 struct node {
@@ -47,7 +66,8 @@ struct cluster_options {
   job_specification job;
   network_options network;
   data_plane_options data;
-  bool tells = false; ///< what happens, on standard output
+  bool standby = false; ///< there are two managers, of which one leads
+  bool tells = false;   ///< what happens, on standard output
 };
 
 class cluster {
@@ -59,12 +79,17 @@ public:
   dice& chance() { return engine_.chance(); }
   witness& sees() { return witness_; }
 
+  /// Those that are missing.
   void start_manager();
+  /// The one that leads; the next three likewise.
   void kill_manager();
   /// For so long.
   void freeze_manager(nanoseconds x);
-  bool has_manager() const { return manager_ && manager_->alive; }
-  bool manager_stands_still() const { return manager_ && manager_->frozen; }
+  /// From the store of several managers, for so long.
+  void cut_store(nanoseconds x);
+  bool has_standby() const { return options_.standby; }
+  bool has_manager() const { return leader_ && leader_->process->alive; }
+  bool manager_stands_still() const { return leader_ && leader_->process->frozen; }
   void break_journal() { journal_.fails = true; }
   /// Managers that start next cannot, and are started again.
   void break_reading(std::uint64_t times) { journal_.unread = times; }
@@ -103,18 +128,31 @@ public:
 private:
   struct store;
 
+  std::vector<std::string> places() const;
+  void start_manager_at(const std::string& place);
+  void campaign(const manager_ptr& x);
+  void renew(const manager_ptr& x);
+  bool leads(const manager_ptr& x) const;
+  void give_back(const manager_ptr& x);
+  void begin_to_manage(const manager_ptr& x);
+  void listen(const manager_ptr& x);
+  void keep_watch_on_journal(const manager_ptr& x);
+  void end_manager(const manager_ptr& x, const std::string& why);
+  void kill_manager(const manager_ptr& x);
+  void kill_all_managers();
+  void heal_managers();
   void submit();
   void ask_to_cancel();
-  void listen(const process_ptr& manager);
-  void keep_watch_on_journal(const process_ptr& manager);
   std::unique_ptr<executor> make_executor(const node_ptr& x, const slot_id& slot,
                                           std::function<void(report)> report_to);
   instance_config configuration_of(const node_ptr& x, std::uint32_t slots);
   void disturb(const node_ptr& x, const std::string& what);
   void end_node(const node_ptr& x, bool silently);
   std::shared_ptr<disk> disk_of(const std::string& keeper);
-  std::vector<caf::message> pass(int to, const caf::message& x);
-  void hear(int to, const caf::message& x);
+  /// That end of the connection is a manager's that leads no more.
+  bool is_stale(const connection& c) const { return !leader_ || c.ends[1] != leader_->process; }
+  std::vector<caf::message> pass(const connection& c, int to, const caf::message& x);
+  void hear(const connection& c, int to, const caf::message& x);
 
   const cluster_options options_;
   engine engine_;
@@ -123,12 +161,10 @@ private:
   data_plane plane_;
   faulty_messages faulty_;
   journal_disk journal_;
-  bool cancelled_ = false; ///< the job
-  bool closed_ = false;    ///< all was killed, to see what is left
-  process_ptr manager_;
-  registry_actor registry_;
-  journal_actor keeping_;
-  caf::actor front_;
+  bool cancelled_ = false;                      ///< the job
+  bool closed_ = false;                         ///< all was killed, to see what is left
+  std::map<std::string, manager_ptr> managers_; ///< that live, by their place
+  manager_ptr leader_;                          ///< that led last
   std::map<std::string, node_ptr> nodes_;
   std::set<std::string> keeper_names_;
   std::map<std::string, std::shared_ptr<disk>> disks_;

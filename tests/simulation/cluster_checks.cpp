@@ -29,7 +29,7 @@ std::string details_of(const report& x) {
 
 } // namespace
 
-std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
+std::vector<caf::message> cluster::pass(const connection& c, int to, const caf::message& x) {
   if (has_manager() && !manager_stands_still())
     witness_.look_for_end_of_change(engine_.now());
   std::vector<caf::message> result{x};
@@ -45,7 +45,8 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
     });
     for (const auto& each : result)
       visit_message<addressee>(each, std::type_identity<command>{}, [&](const addressee& whom, const auto& what) {
-        witness_.told(whom.slot, what, engine_.now());
+        if (!is_stale(c)) // it does not know what the journal has; what comes of it is seen
+          witness_.told(whom.slot, what, engine_.now());
         if (options_.tells)
           note(fmt::format("  {} is told {} of {}", to_string(whom.slot), command(what).index(),
                            generation_of(command(what)).value));
@@ -62,8 +63,8 @@ std::vector<caf::message> cluster::pass(int to, const caf::message& x) {
   return result;
 }
 
-void cluster::hear(int to, const caf::message& x) {
-  if (to != 0)
+void cluster::hear(const connection& c, int to, const caf::message& x) {
+  if (to != 0 && !is_stale(c))
     visit_message<slot_id>(x, std::type_identity<report>{},
                            [&](const slot_id& from, const auto& what) { witness_.heard(from, what, engine_.now()); });
 }
@@ -79,7 +80,7 @@ void cluster::look_for_leaks() {
   const auto actors = engine_.system().registry().running();
   if (engine_.timers() > 40 * actors + 400)
     witness_.object(fmt::format("{} timers for {} actors", engine_.timers(), actors));
-  kill_manager();
+  kill_all_managers();
   closed_ = true;
   for (const auto& [name, x] : std::map(nodes_))
     end_node(x, false);

@@ -53,6 +53,7 @@ std::span<const named_fault> all_faults() {
       {"decide_elsewhere", fault::decide_elsewhere, 20, "is told to apply step"},
       {"confirm_ahead", fault::confirm_ahead, 2, "no keeper ever had"},
       {"limits_forgotten", fault::limits_forgotten, 500, "it takes longer than it may"},
+      {"unfenced", fault::unfenced, 500},
       {"unjournaled_entry", fault::unjournaled_entry, 500},
       {"unjournaled_number", fault::unjournaled_number, 2, "before its number is in the journal"},
       {"number_given_back", fault::number_given_back, 2, "numbers of generations are given back"},

@@ -36,6 +36,7 @@ enum class fault : std::uint8_t {
   confirm_ahead,         ///< CONFIRM names the version after
   // In the manager.
   limits_forgotten, ///< the conductor's waits take a thousand times as long
+  unfenced,         ///< one that leads no more writes into the journal
   // In the journal.
   unjournaled_entry,  ///< the conductor goes on from an entry that the journal does not have
   unjournaled_number, ///< numbers of generations are given that it does not have

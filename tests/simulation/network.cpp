@@ -48,10 +48,7 @@ nanoseconds network::delay() {
 }
 
 void network::listen(const process_ptr& manager, const caf::strong_actor_ptr& front, std::set<std::string> interface) {
-  manager_ = manager;
-  front_ = front;
-  interface_ = std::move(interface);
-  knocking_.clear();
+  listeners_[manager->name] = {manager, front, std::move(interface), {}};
 }
 
 caf::strong_actor_ptr network::name_at(const connection_ptr& c, int end, const caf::strong_actor_ptr& target) {
@@ -66,10 +63,10 @@ caf::strong_actor_ptr network::name_at(const connection_ptr& c, int end, const c
   return known;
 }
 
-void network::dial(const process_ptr& node, std::function<void(answer)> tell) {
+void network::dial(const process_ptr& node, const std::string& place, std::function<void(answer)> tell) {
   for (const auto& c : connections_)
-    if (c->ends[0] == node && c->open[0]) // the transport still has it
-      return tell({{}, name_at(c, 0, c->front), interface_});
+    if (c->ends[0] == node && c->ends[1]->name == place && c->open[0]) // the transport still has it
+      return tell({{}, name_at(c, 0, c->front), listeners_[place].interface});
   const auto once = std::make_shared<std::function<void(answer)>>(std::move(tell));
   engine_.after(delay(), [=, this] {
     const auto fail = [=, this](nanoseconds after, caf::sec why) {
@@ -80,29 +77,32 @@ void network::dial(const process_ptr& node, std::function<void(answer)> tell) {
     };
     if (cut_.contains(node->name))
       return fail(options_.dial_limit, caf::sec::connection_timeout);
-    if (!manager_ || !manager_->alive || !front_)
+    auto& there = listeners_[place];
+    if (!there.manager || !there.manager->alive || !there.front)
       return fail(1ms, caf::sec::cannot_connect_to_node);
-    engine_.after(manager_, 0ns, [=, this] { accept(node, once); }); // later, if it stands still
-    knocking_.emplace_back([=] { fail(1ms, caf::sec::disconnect_during_handshake); });
+    engine_.after(there.manager, 0ns, [=, this] { accept(node, place, once); }); // later, if it stands still
+    there.knocking.emplace_back([=] { fail(1ms, caf::sec::disconnect_during_handshake); });
     fail(options_.dial_limit, caf::sec::connection_timeout);
   });
 }
 
-void network::accept(const process_ptr& node, const std::shared_ptr<std::function<void(answer)>>& tell) {
-  if (!*tell || !node->alive || !front_)
+void network::accept(const process_ptr& node, const std::string& place,
+                     const std::shared_ptr<std::function<void(answer)>>& tell) {
+  const auto& there = listeners_[place];
+  if (!*tell || !node->alive || !there.front)
     return;
   for (const auto& c : std::vector(connections_)) // the manager learns that the one before is over
-    if (c->ends[0] == node)
+    if (c->ends[0] == node && c->ends[1]->name == place)
       close(c, 1);
   const auto c = connections_.emplace_back(std::make_shared<connection>());
-  c->ends = {node, manager_};
-  c->front = front_;
+  c->ends = {node, there.manager};
+  c->front = there.front;
   engine_.after(node, delay(), [=, this] {
     const auto once = std::exchange(*tell, {});
     if (!once)
       close(c, 0);
     else if (c->open[0])
-      once({{}, name_at(c, 0, c->front), interface_});
+      once({{}, name_at(c, 0, c->front), listeners_[place].interface});
     else
       once({caf::make_error(caf::sec::disconnect_during_handshake), nullptr, {}});
   });
@@ -137,9 +137,9 @@ void network::expect_silence(const connection_ptr& c, int end, const std::functi
 }
 
 void network::lose(const process_ptr& p, bool silently) {
-  if (p == manager_) {
-    front_ = nullptr;
-    for (const auto& fail : std::exchange(knocking_, {})) // its kernel says so
+  if (const auto known = listeners_.find(p->name); known != listeners_.end() && known->second.manager == p) {
+    known->second.front = nullptr;
+    for (const auto& fail : std::exchange(known->second.knocking, {})) // its kernel says so
       fail();
   }
   for (const auto& c : std::vector(connections_))
@@ -209,7 +209,7 @@ void network::send(const connection_ptr& c, int to, const caf::strong_actor_ptr&
   if (!c->open[1 - at] || !c->ends[1 - at]->alive)
     return;
   const auto content = what->move_content_to_message();
-  for (const auto& x : on_message ? on_message(to, content) : std::vector{content}) {
+  for (const auto& x : on_message ? on_message(*c, to, content) : std::vector{content}) {
     c->under_way[at].push_back(
         [this, c, to, target, from = what->sender, id = what->mid, x] { deliver(c, to, target, from, id, x); });
     c->arrival[at] = std::max(c->arrival[at], engine_.now() + delay());
@@ -233,7 +233,7 @@ void network::deliver(const connection_ptr& c, int to, const caf::strong_actor_p
   if (!c->open[at] || !c->ends[at]->alive)
     return;
   if (on_arrival)
-    on_arrival(to, what);
+    on_arrival(*c, to, what);
   const auto sender = name_at(c, to, from);
   target->enqueue(caf::make_mailbox_element(sender, id, {}, renamed(c, to, std::move(what))), nullptr);
 }

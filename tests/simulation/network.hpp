@@ -1,8 +1,8 @@
 #pragma once
 
 // The control plane between the processes of a simulation, as the transport has it: connections that nodes make to the
-// manager; each keeps its order and takes its time; one that is silent for too long is given up, by each end for
-// itself; who has a handle has it of one connection, and what is sent over one that has ended is gone.
+// manager, or to one of several; each keeps its order and takes its time; one that is silent for too long is given up,
+// by each end for itself; who has a handle has it of one connection, and what is sent over one that has ended is gone.
 
 #include "tests/simulation/engine.hpp"
 
@@ -23,7 +23,7 @@ namespace parcae::simulation {
 
 class network;
 
-/// Between a node (end 0) and the manager (end 1).
+/// Between a node (end 0) and a manager (end 1).
 struct connection {
   std::array<process_ptr, 2> ends;
   caf::strong_actor_ptr front; ///< what the manager had published
@@ -46,14 +46,14 @@ struct network_options {
   nanoseconds dial_limit = 4'900ms; ///< until a dial fails that nobody answers
 };
 
-/// What is sent in the place of a message to that end.
-using tap = std::function<std::vector<caf::message>(int to, caf::message)>;
+/// What is sent in the place of a message to that end of the connection.
+using tap = std::function<std::vector<caf::message>(const connection& over, int to, caf::message)>;
 
 class network {
 public:
   network(engine& e, const network_options& options) : engine_(e), options_(options) {}
 
-  /// What it publishes there, once it listens.
+  /// What it publishes there, once it listens. Its place has the process's name.
   void listen(const process_ptr& manager, const caf::strong_actor_ptr& front, std::set<std::string> interface);
 
   struct answer {
@@ -61,13 +61,13 @@ public:
     caf::strong_actor_ptr front; ///< as the node names it
     std::set<std::string> interface;
   };
-  void dial(const process_ptr& node, std::function<void(answer)> tell);
+  void dial(const process_ptr& node, const std::string& place, std::function<void(answer)> tell);
 
   /// The process ended. Silently: its host is gone, too, and nobody says so.
   void lose(const process_ptr& p, bool silently);
   void freeze(const process_ptr& p);
   void thaw(const process_ptr& p);
-  /// Between that node and the manager, also for what is dialled meanwhile.
+  /// Between that node and all managers, also for what is dialled meanwhile.
   void cut(const process_ptr& node);
   void heal(const process_ptr& node);
   /// Both ends hear that it is over.
@@ -79,11 +79,19 @@ public:
   std::size_t connections() const { return connections_.size(); }
 
   tap on_message; ///< may be empty
-  /// What a process has been given now (1: the manager); may be empty.
-  std::function<void(int to, const caf::message& what)> on_arrival;
+  /// What an end has been given now; may be empty.
+  std::function<void(const connection& over, int to, const caf::message& what)> on_arrival;
 
 private:
-  void accept(const process_ptr& node, const std::shared_ptr<std::function<void(answer)>>& tell);
+  struct listener {
+    process_ptr manager;
+    caf::strong_actor_ptr front;
+    std::set<std::string> interface;
+    std::vector<std::function<void()>> knocking; ///< ends what was dialled and is not answered
+  };
+
+  void accept(const process_ptr& node, const std::string& place,
+              const std::shared_ptr<std::function<void(answer)>>& tell);
   void close(const connection_ptr& c, int end);
   void expect_silence(const connection_ptr& c, int end, const std::function<bool()>& still);
   void take_next(const connection_ptr& c, std::size_t to);
@@ -96,11 +104,8 @@ private:
   engine& engine_;
   const network_options options_;
   std::vector<connection_ptr> connections_;
-  std::set<std::string> cut_; ///< nodes
-  process_ptr manager_;
-  caf::strong_actor_ptr front_;
-  std::vector<std::function<void()>> knocking_; ///< ends what was dialled of the present manager and is not answered
-  std::set<std::string> interface_;
+  std::set<std::string> cut_;                 ///< nodes
+  std::map<std::string, listener> listeners_; ///< by place: the newest there
 };
 
 } // namespace parcae::simulation

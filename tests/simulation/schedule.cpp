@@ -59,6 +59,7 @@ cluster_options options_for(std::uint64_t seed, fault wrong, bool tells) {
         static_cast<std::int64_t>(static_cast<double>(whole.count()) * static_cast<double>(x) / all));
   result.network.usual = chance.between(200us, chance.percent(20) ? 100ms : 5ms);
   result.network.most = chance.between(100ms, 900ms);
+  result.standby = chance.percent(25);
   return result;
 }
 
@@ -69,13 +70,13 @@ public:
 
   void do_something() {
     using deed = void (harm::*)();
-    static constexpr std::array<deed, 27> deeds{
-        &harm::start_worker,  &harm::start_worker, &harm::start_worker, &harm::start_worker,   &harm::kill_one,
-        &harm::kill_one,      &harm::kill_one,     &harm::kill_two,     &harm::give_notice,    &harm::give_notice,
-        &harm::freeze,        &harm::freeze,       &harm::cut_control,  &harm::cut_data,       &harm::reset,
-        &harm::break_down,    &harm::kill_manager, &harm::kill_manager, &harm::freeze_manager, &harm::freeze_manager,
-        &harm::break_journal, &harm::kill_keeper,  &harm::start_keeper, &harm::harm_keeper,    &harm::lose_data,
-        &harm::take_memory,   &harm::slow_down};
+    static constexpr std::array<deed, 29> deeds{
+        &harm::start_worker,  &harm::start_worker, &harm::start_worker, &harm::start_worker,     &harm::kill_one,
+        &harm::kill_one,      &harm::kill_one,     &harm::kill_two,     &harm::give_notice,      &harm::give_notice,
+        &harm::freeze,        &harm::freeze,       &harm::cut_control,  &harm::cut_data,         &harm::reset,
+        &harm::break_down,    &harm::kill_manager, &harm::kill_manager, &harm::freeze_manager,   &harm::freeze_manager,
+        &harm::break_journal, &harm::kill_keeper,  &harm::start_keeper, &harm::harm_keeper,      &harm::lose_data,
+        &harm::take_memory,   &harm::slow_down,    &harm::cut_store,    &harm::supersede_manager};
     (this->*deeds[c_.chance().below(deeds.size())])();
   }
 
@@ -155,12 +156,17 @@ private:
     restart_manager();
   }
   void restart_manager() {
-    c_.time().after(a_while(), [this] {
-      if (!c_.has_manager())
-        c_.start_manager();
-    });
+    c_.time().after(a_while(), [this] { c_.start_manager(); });
   }
   void freeze_manager() { c_.freeze_manager(a_while()); }
+  void cut_store() { c_.cut_store(a_while()); }
+  /// It stands still when its lease ends, so shortly that its nodes do not notice, and goes on while another one leads.
+  void supersede_manager() {
+    if (!c_.has_standby())
+      return freeze_manager();
+    c_.cut_store(6s);
+    c_.time().after(c_.chance().between(2s, 3'900ms), [this] { c_.freeze_manager(c_.chance().between(1s, 2'400ms)); });
+  }
   void break_journal() { c_.break_journal(); }
   void kill_keeper() {
     if (c_.chance().percent(40))
@@ -192,8 +198,7 @@ void leave_in_peace(cluster& c, harm& h) {
       c.start_node(name, true, 1);
   h.start_keeper();
   const auto revive = [&] {
-    if (!c.has_manager())
-      c.start_manager();
+    c.start_manager();
     std::size_t workers = 0;
     for (const auto& [name, x] : c.nodes())
       workers += !x->keeper && !x->leaving;
