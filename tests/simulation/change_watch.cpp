@@ -9,6 +9,7 @@ namespace parcae::simulation {
 
 namespace {
 
+constexpr nanoseconds outlasted = 20s; ///< whatever is done to a node is over, or it is lost
 constexpr nanoseconds on_its_way = 3s; ///< a message, and what waits for a slow journal
 
 } // namespace
@@ -22,6 +23,7 @@ void change_watch::begins_anew() {
 
 void change_watch::enter(phase x, nanoseconds limit, time_point now) {
   now_ = x;
+  begun_ = now;
   due_ = now + limit;
 }
 
@@ -102,11 +104,19 @@ void change_watch::durable(const job_memory& memory, time_point now) {
     now_ = phase::none;
 }
 
-std::string change_watch::problem(const observed& seen, time_point now) {
+void change_watch::disturbed(const slot_id& who, time_point now) {
+  if (const auto known = there_.find(who); known != there_.end())
+    known->second = now;
+}
+
+std::string change_watch::problem(time_point now) {
   if (now_ == phase::none || now < due_ + on_its_way)
     return {};
   const auto& plan = about();
-  const auto stays = [&](const auto& x) { return seen.pristine.contains(x.slot); };
+  const auto stays = [&](const auto& x) { // the manager knows it, and had to tell it
+    const auto known = there_.find(x.slot);
+    return known != there_.end() && known->second + outlasted < begun_;
+  };
   if (std::ranges::none_of(plan.target.participants, stays))
     return {};
   static constexpr std::array names{"", "prepare", "stop for", "transfer", "activate", "train", "end"};

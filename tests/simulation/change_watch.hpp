@@ -6,7 +6,7 @@
 #include "tests/simulation/observed.hpp"
 #include "tests/simulation/timeline.hpp"
 
-#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -22,11 +22,15 @@ public:
   void told(const command& what, time_point now);
   void heard(const slot_id& from, const report& what, time_point now);
   void durable(const job_memory& now, time_point when);
+  void joined(const slot_id& who) { there_[who]; }
+  /// Something is done to it.
+  void disturbed(const slot_id& who, time_point now);
+  void gone(const slot_id& who) { there_.erase(who); }
   /// Another manager, or the same after a standstill: it finds another cluster.
   void begins_anew();
 
-  /// What takes too long, if somebody stays for whom it does: to whom nothing was done. Said once.
-  std::string problem(const observed& seen, time_point now);
+  /// What takes too long, if somebody is still there for whom it does. Said once.
+  std::string problem(time_point now);
 
 private:
   enum class phase { none, preparing, stopping, transferring, activating, training, ending };
@@ -40,11 +44,12 @@ private:
 
   const conducted_job job_; ///< for its limits
   phase now_ = phase::none;
-  time_point due_;
-  std::optional<prepare> next_;    ///< being prepared
-  std::optional<prepare> current_; ///< activated, and not ended
-  std::set<slot_id> active_;       ///< of its ranks: those that said so
-  int in_vain_ = 0;                ///< ended by ABORT since there was progress
+  time_point begun_, due_;
+  std::optional<prepare> next_;         ///< being prepared
+  std::optional<prepare> current_;      ///< activated, and not ended
+  std::set<slot_id> active_;            ///< of its ranks: those that said so
+  std::map<slot_id, time_point> there_; ///< those that live, and when something was done to them
+  int in_vain_ = 0;                     ///< ended by ABORT since there was progress
 };
 
 } // namespace parcae::simulation

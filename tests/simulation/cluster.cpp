@@ -112,10 +112,9 @@ instance_config cluster::configuration_of(const node_ptr& x, std::uint32_t slots
 std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_id& slot,
                                                  std::function<void(report)> report_to) {
   ++executors_;
-  const executor_surroundings around{engine_, plane_, witness_, spoiler_of(options_.wrong), x->lacks};
+  const executor_surroundings around{engine_, plane_, witness_, spoiler_of(options_.wrong), x->lacks, options_.wake};
   x->slots.push_back(slot);
-  if (x->pristine)
-    witness_.joined(slot);
+  witness_.joined(slot, x->pristine);
   if (x->keeper)
     return std::make_unique<simulated_keeper>(around, x->process, slot, disk_of(x->name), std::move(report_to),
                                               options_.spoil_keepers);
@@ -143,7 +142,7 @@ void cluster::disturb(const node_ptr& x, const std::string& what) {
   note(x->name + " " + what);
   x->pristine = false;
   for (const auto& slot : x->slots)
-    witness_.disturbed(slot);
+    witness_.disturbed(slot, engine_.now());
 }
 
 void cluster::end_node(const node_ptr& x, bool silently) {
@@ -206,6 +205,17 @@ void cluster::reset(const node_ptr& x) {
   network_.reset(x->process);
 }
 
+void cluster::lose_if_next(const slot_id& of, bool command, std::size_t index) {
+  if (lost_next_ != std::pair(command, index))
+    return;
+  lost_next_.reset();
+  const auto known = nodes_.find(of.instance);
+  if (known == nodes_.end())
+    return;
+  disturb(known->second, fmt::format("loses its connection, with {} {}", command ? "command" : "report", index));
+  network_.sever(known->second->process);
+}
+
 void cluster::break_down(const node_ptr& x) {
   disturb(x, "computes no more");
   for (const auto& [slot, worker] : x->workers)
@@ -237,6 +247,7 @@ void cluster::heal_all() {
   }
   for (const auto& [name, x] : disks_)
     x->full = false;
+  lost_next_.reset();
   heal_managers();
 }
 

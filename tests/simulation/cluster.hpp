@@ -66,8 +66,9 @@ struct cluster_options {
   job_specification job;
   network_options network;
   data_plane_options data;
-  bool standby = false; ///< there are two managers, of which one leads
-  bool tells = false;   ///< what happens, on standard output
+  nanoseconds wake = 2ms; ///< until a thread of a worker goes on, at most
+  bool standby = false;   ///< there are two managers, of which one leads
+  bool tells = false;     ///< what happens, on standard output
 };
 
 class cluster {
@@ -104,6 +105,8 @@ public:
   void cut_control(const node_ptr& x, nanoseconds longest);
   void cut_data(const node_ptr& x, nanoseconds longest);
   void reset(const node_ptr& x);
+  /// The next command (to a node) or report of that index is lost with its connection.
+  void lose_next(bool command, std::size_t index) { lost_next_ = {command, index}; }
   void break_down(const node_ptr& x);
   void lose_data(const node_ptr& x, nanoseconds longest);
   void take_memory(const node_ptr& x, nanoseconds longest);
@@ -132,6 +135,7 @@ private:
   void start_manager_at(const std::string& place);
   void campaign(const manager_ptr& x);
   void renew(const manager_ptr& x);
+  void renew_later(const manager_ptr& x, nanoseconds pause);
   bool leads(const manager_ptr& x) const;
   void give_back(const manager_ptr& x);
   void begin_to_manage(const manager_ptr& x);
@@ -151,6 +155,7 @@ private:
   std::shared_ptr<disk> disk_of(const std::string& keeper);
   /// That end of the connection is a manager's that leads no more.
   bool is_stale(const connection& c) const { return !leader_ || c.ends[1] != leader_->process; }
+  void lose_if_next(const slot_id& of, bool command, std::size_t index);
   std::vector<caf::message> pass(const connection& c, int to, const caf::message& x);
   void hear(const connection& c, int to, const caf::message& x);
 
@@ -168,6 +173,7 @@ private:
   std::map<std::string, node_ptr> nodes_;
   std::set<std::string> keeper_names_;
   std::map<std::string, std::shared_ptr<disk>> disks_;
+  std::optional<std::pair<bool, std::size_t>> lost_next_;
   std::int64_t executors_ = 0; ///< that live
   std::uint64_t lives_ = 0;
   std::uint64_t digest_ = 0;

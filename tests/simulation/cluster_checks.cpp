@@ -41,6 +41,7 @@ std::vector<caf::message> cluster::pass(const connection& c, int to, const caf::
     visit_message<addressee>(x, std::type_identity<command>{}, [&](const addressee& whom, const auto& what) {
       const command it(what);
       count(it.index(), generation_of(it));
+      lose_if_next(whom.slot, true, it.index());
       result = faulty_.in_place_of(whom, it, x);
     });
     for (const auto& each : result)
@@ -57,6 +58,7 @@ std::vector<caf::message> cluster::pass(const connection& c, int to, const caf::
       if (options_.tells)
         note(fmt::format("  {} says {}{}", to_string(from), it.index(), details_of(it)));
       count(100 + it.index(), {});
+      lose_if_next(from, false, it.index());
       result = faulty_.in_place_of(from, it, x);
     });
   }

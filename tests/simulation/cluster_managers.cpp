@@ -46,6 +46,8 @@ struct cluster::store final : journal_store {
       throw std::runtime_error("the store cannot be reached");
     if (!all.leads(owner) && all.options_.wrong != fault::unfenced)
       throw std::runtime_error("another manager leads");
+    if (owner != all.leader_)
+      all.witness_.object("a manager that leads no more writes into the journal");
     const bool fails = std::ranges::any_of(entries, matters) && std::exchange(all.journal_.fails, false);
     if (!fails || all.chance().percent(50))
       for (const auto& x : entries)
@@ -108,7 +110,7 @@ void cluster::campaign(const manager_ptr& x) {
   x->revision = journal_.leader = ++journal_.revision;
   journal_.lease = now + limits.lease;
   x->term.begins(now);
-  engine_.after(x->process, limits.renewal, [this, x] { renew(x); });
+  renew_later(x, limits.renewal);
   begin_to_manage(x);
 }
 
@@ -120,12 +122,18 @@ void cluster::renew(const manager_ptr& x) {
     return end_manager(x, "it stood still, or its lease could not be renewed");
   }
   if (x->cut)
-    return engine_.after(x->process, std::min<nanoseconds>(limits.renewal, x->term.left(now)), [this, x] { renew(x); });
+    return renew_later(x, std::min(limits.renewal, x->term.left(now)));
   if (!leads(x))
     return end_manager(x, "its lease is over");
   journal_.lease = now + limits.lease;
   x->term.begins(now);
-  engine_.after(x->process, limits.renewal, [this, x] { renew(x); });
+  renew_later(x, limits.renewal);
+}
+
+// Its thread need not be the first to run, least of all when the process stood still.
+void cluster::renew_later(const manager_ptr& x, nanoseconds pause) {
+  engine_.after(x->process, pause,
+                [this, x] { engine_.after(x->process, chance().between(0ms, 300ms), [this, x] { renew(x); }); });
 }
 
 bool cluster::leads(const manager_ptr& x) const {
@@ -165,9 +173,10 @@ void cluster::listen(const manager_ptr& m) {
   registry_config x;
   x.own_threads = false;
   if (options_.wrong == fault::limits_forgotten)
-    for (auto* limit : {&x.conductor.request_limit, &x.conductor.prepare_limit, &x.conductor.transfer_limit,
-                        &x.conductor.progress_limit, &x.conductor.stop_limit})
+    for (auto* limit : {&x.conductor.prepare_limit, &x.conductor.transfer_limit, &x.conductor.progress_limit})
       *limit *= 1'000;
+  if (options_.wrong == fault::returns_unawaited)
+    x.conductor.return_limit = 0ms;
   x.manager_life = cluster.life;
   x.manager = cluster.managers.back();
   x.managers.insert(cluster.managers.begin(), cluster.managers.end());

@@ -35,8 +35,9 @@ enum class fault : std::uint8_t {
   decide_elsewhere,      ///< DECIDE names the step after
   confirm_ahead,         ///< CONFIRM names the version after
   // In the manager.
-  limits_forgotten, ///< the conductor's waits take a thousand times as long
-  unfenced,         ///< one that leads no more writes into the journal
+  limits_forgotten,  ///< the conductor waits a thousand times as long for a phase
+  returns_unawaited, ///< after a death it goes on with who is back first
+  unfenced,          ///< one that leads no more writes into the journal
   // In the journal.
   unjournaled_entry,  ///< the conductor goes on from an entry that the journal does not have
   unjournaled_number, ///< numbers of generations are given that it does not have
@@ -56,6 +57,7 @@ enum class fault : std::uint8_t {
   repeated_prepare_unanswered, ///< once it is prepared
   abort_unanswered,            ///< where it has no part
   nothing_moved,
+  begins_unasked,         ///< without ACTIVATE
   begins_at_another_step, ///< one before
   begins_again,           ///< with each ACTIVATE
   last_word_unsaid,       ///< ACTIVATE that is said again is answered as if it trained

@@ -28,13 +28,14 @@ protected:
   }
 
   /// Two workers and a keeper train.
-  void begin(const job_specification& job, std::uint64_t seed = 1, nanoseconds step = 100ms) {
+  void begin(const job_specification& job, std::uint64_t seed = 1, nanoseconds step = 100ms, bool standby = false) {
     SCOPED_TRACE(seed);
     c.reset();
     cluster_options options;
     options.seed = seed;
     options.job = job;
     options.data.step = step;
+    options.standby = standby;
     c.emplace(options);
     c->start_manager();
     c->start_node("k0", true, 1);
@@ -174,6 +175,21 @@ TEST_F(manager_schedule, a_worker_thaws_under_the_next_manager) {
       run_for(time);
       expect_good_end();
     }
+}
+
+// given: two managers; the one that leads does not reach the store, and stands still when its lease ends, so shortly
+// that no node notices / expected: the other one leads; what the first says when it goes on does no harm
+TEST_F(manager_schedule, goes_on_while_another_one_leads) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    ASSERT_NO_FATAL_FAILURE(begin(small_job(400), seed, 100ms, true));
+    c->cut_store(10s);
+    run_for(c->chance().between(3'200ms, 3'900ms));
+    c->give_notice(c->nodes().at("w0"), 20s); // something to say
+    c->freeze_manager(c->chance().between(1'200ms, 2s));
+    ASSERT_TRUE(until([&] { return seen().managers == 2; }));
+    expect_good_end();
+  }
 }
 
 // given: the manager dies within the last steps, or when the keepers have the final version, or the job is over, and

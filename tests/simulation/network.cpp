@@ -198,6 +198,15 @@ void network::reset(const process_ptr& node) {
         engine_.after(delay(), [=, this] { close(c, end); });
 }
 
+void network::sever(const process_ptr& node) {
+  engine_.after(0ns, [=, this] {
+    for (const auto& c : std::vector(connections_))
+      if (c->ends[0] == node)
+        for (const int end : {0, 1})
+          close(c, end);
+  });
+}
+
 bool network::connected(const process_ptr& node) const {
   return std::ranges::any_of(connections_,
                              [&](const auto& c) { return c->ends[0] == node && c->open[0] && c->open[1]; });

@@ -72,6 +72,8 @@ public:
   void heal(const process_ptr& node);
   /// Both ends hear that it is over.
   void reset(const process_ptr& node);
+  /// The same, at once: what is under way, or being sent, is lost.
+  void sever(const process_ptr& node);
 
   void send(const connection_ptr& c, int to, const caf::strong_actor_ptr& target, caf::mailbox_element_ptr what);
 

@@ -24,6 +24,17 @@ bool simulated_worker::is_streaming() const {
   });
 }
 
+/// The keepers are to have a share of its present version, and were not sent it.
+bool simulated_worker::is_unsent() const {
+  const auto& it = parts_.at(*current_);
+  const auto is_share = [&](std::uint32_t layer) {
+    return layer % it.what.target.width == it.what.target.pipeline_of(it.self) && layer >= it.first() &&
+           layer < it.last();
+  };
+  return sent_at_ != it.state.at &&
+         std::ranges::any_of(feed_.keepers, [&](const auto& x) { return std::ranges::any_of(x.layers, is_share); });
+}
+
 void simulated_worker::train() {
   auto& x = *current();
   if (x.state.is_final)
@@ -118,6 +129,8 @@ void simulated_worker::applied_step() {
       (snapshot_by_.reset(), !x.state.result.snapshot))
     around_.sees.object(to_string(slot) + " was asked for a snapshot, and commits without one");
   do_all(machine_.committed(x.state));
+  if (current() == &x && x.state.result.snapshot && is_unsent())
+    around_.sees.object(to_string(slot) + " commits with a snapshot, and sends none");
   go_on();
 }
 

@@ -86,7 +86,7 @@ void simulated_worker::go_on() {
   if (busy_ || in_step_ || (queue_.empty() && !machine_.trains()))
     return;
   busy_ = true;
-  later(around_.time.chance().between(0ms, 2ms), &simulated_worker::do_next);
+  later(around_.time.chance().between(0ms, around_.wake), &simulated_worker::do_next);
 }
 
 void simulated_worker::do_next() {
@@ -122,6 +122,17 @@ void simulated_worker::look_at(const worker_command& x, std::uint64_t open) {
     for (const auto& [of, part] : parts_)
       if (current_ == of ? of.number < r->current : of.number == r->current && !part.is_rank())
         wrong("has a part in generation " + std::to_string(of.number.value) + ", which nobody needs");
+  const auto* t = std::get_if<transfer>(&x);
+  const auto* next = t ? find(t->next) : nullptr;
+  const auto* newest = std::get_if<release>(&x);
+  if (const auto g = newest ? newest->current
+                     : next ? t->next
+                            : generation{};
+      machine_.trains() && current_->number < g && g >= newest_)
+    wrong("trains generation " + std::to_string(current_->number.value) + ", and generation " +
+          std::to_string(g.value) + " has its state");
+  if (next && !next->transfers_at && machine_.phase_of(next->id()) == worker_phase::moving)
+    wrong("is told TRANSFER, and moves nothing");
   if (std::holds_alternative<forget>(x) && !parts_.empty())
     wrong("has a part in a generation of a job that is over");
   if (const auto* p = std::get_if<protect>(&x); p && p->now && !p->keepers.empty() && machine_.trains())
@@ -129,10 +140,13 @@ void simulated_worker::look_at(const worker_command& x, std::uint64_t open) {
 }
 
 void simulated_worker::look_at(const worker_report& x) {
-  const auto* it = current();
+  auto* it = current();
   if (!it)
     return;
   const auto& state = it->state;
+  if (const auto* s = std::get_if<stopped>(&x);
+      s && s->current == it->what.next && !std::exchange(it->has_stopped, true) && s->is_final && is_unsent())
+    around_.sees.object(to_string(slot) + " stops at the last version, and does not send it to the keepers");
   if (const auto* d = std::get_if<decided>(&x); d && it->what.next == d->current && state.complete != no_step)
     around_.sees.object(to_string(slot) + " says DECIDED, and step " + std::to_string(state.complete) + " is open");
   if (const auto* a = std::get_if<aborted>(&x);
@@ -267,6 +281,7 @@ void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
         sent.layers.emplace_back(layer, store_.at(layer));
     if (sent.layers.empty())
       continue;
+    sent_at_ = it.state.at;
     const auto on_its_way = std::make_shared<parcel>(std::move(sent));
     sent_.push_back(on_its_way);
     around_.plane.bring(process, share.keeper.slot, on_its_way, streams_);
@@ -295,6 +310,7 @@ void simulated_worker::do_one(const worker_effects::use_keepers& x) {
   if (!same) {
     streams_ = std::make_shared<int>();
     sent_.clear();
+    sent_at_ = {};
   }
 }
 

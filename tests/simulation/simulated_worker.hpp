@@ -32,6 +32,7 @@ struct executor_surroundings {
   witness& sees;
   std::function<void(worker_machine&)> spoil{}; ///< puts a fault into the rules; may be empty
   std::shared_ptr<const shortage> lacks{};      ///< null: nothing
+  nanoseconds wake = 2ms;                       ///< until a thread goes on, at most
 };
 
 class simulated_worker final : public executor_of<worker_command>, data_end {
@@ -62,7 +63,8 @@ private:
     wishes next;                                  ///< with the next exchange
     std::map<std::uint64_t, std::uint32_t> heard; ///< by step: so many of the others
     std::map<std::uint64_t, wishes> all;
-    bool put_off = false; ///< the snapshot that was due with the last exchange
+    bool has_stopped = false; ///< it said so
+    bool put_off = false;     ///< the snapshot that was due with the last exchange
 
     job_generation id() const { return {what.job, what.next}; }
     /// A step needs all ranks.
@@ -115,6 +117,7 @@ private:
   void cannot_prepare(generation g);
   void finish_transfer(part& x);
   bool is_streaming() const;
+  bool is_unsent() const;
   void complete_stage(part& x, const version& at);
   void train();
   void look_for_exchange();
@@ -139,6 +142,7 @@ private:
   protect feed_;
   std::shared_ptr<int> streams_;
   std::vector<std::weak_ptr<const parcel>> sent_; ///< by these streams
+  version sent_at_;                               ///< the newest of that
   std::optional<std::uint64_t> snapshot_by_;      ///< the version by which one was asked for
   time_point told_at_;                            ///< of the last progress
 };

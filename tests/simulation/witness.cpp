@@ -158,7 +158,18 @@ void witness::keeps(std::uint32_t layer, const version& at, std::uint64_t bits) 
   seen_.ever_kept.insert({layer, at});
 }
 
-void witness::disturbed(const slot_id& who) {
+void witness::joined(const slot_id& who, bool pristine) {
+  changes_.joined(who);
+  if (pristine)
+    seen_.pristine.insert(who);
+}
+
+void witness::disturbed(const slot_id& who, time_point now) {
+  changes_.disturbed(who, now);
+  is_disturbed(who);
+}
+
+void witness::is_disturbed(const slot_id& who) {
   unanswered_.erase(who);
   seen_.pristine.erase(who);
   for (auto& [g, x] : seen_.generations)
@@ -167,7 +178,8 @@ void witness::disturbed(const slot_id& who) {
 }
 
 void witness::gone(const slot_id& who) {
-  disturbed(who);
+  changes_.gone(who);
+  is_disturbed(who);
   seen_.held.erase(who);
 }
 

@@ -34,14 +34,14 @@ public:
   void keeps(std::uint32_t layer, const version& at, std::uint64_t bits);
 
   /// Something is done to it, or to what it needs.
-  void disturbed(const slot_id& who);
-  void joined(const slot_id& who) { seen_.pristine.insert(who); }
+  void disturbed(const slot_id& who, time_point now);
+  void joined(const slot_id& who, bool pristine);
   void gone(const slot_id& who);
 
   /// What was given and should have been answered by now.
   void look_for_answers(time_point now);
   /// By a manager that does not stand still.
-  void look_for_end_of_change(time_point now) { object(changes_.problem(seen_, now)); }
+  void look_for_end_of_change(time_point now) { object(changes_.problem(now)); }
 
   void object(const std::string& problem);
   const std::vector<std::string>& problems() const { return problems_; }
@@ -49,6 +49,7 @@ public:
 
 private:
   void look_for_answers(const slot_id& of, time_point now);
+  void is_disturbed(const slot_id& who);
 
   /// What a rank said last of its generation.
   struct last_word {
