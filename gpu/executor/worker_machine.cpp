@@ -144,9 +144,11 @@ worker_machine::effects worker_machine::hear(const worker_command& x) {
   if (const auto* a = std::get_if<activate>(&x); a && current_.of.number == a->next)
     return happens(current_, worker_trigger::activate_heard, &x);
   effects result;
+  // A manager that names an older one, or none, knows nothing of the next: the one before it died. Its shards may take
+  // minutes, and this manager decides without those who do not answer.
   if (const auto* a = std::get_if<abort_generation>(&x))
     for (auto* each : {&current_, &next_})
-      if (each->of.number == a->current)
+      if (each->of.number == a->current || (each == &next_ && a->current < next_.of.number))
         std::ranges::move(happens(*each, worker_trigger::abort_heard, &x), std::back_inserter(result));
   return result;
 }

@@ -113,8 +113,8 @@ struct activate {
 };
 BOOST_DESCRIBE_STRUCT(activate, (), (next, at))
 
-/// Ends a generation, whether it is prepared, moves shards, or runs. Answer: aborted, the executor's last word on that
-/// generation.
+/// Ends a generation, whether it is prepared, moves shards, or runs, and at a worker one that is newer and has not
+/// begun. 0: none; what is held is asked for. Answer: aborted, the executor's last word on that generation.
 struct abort_generation {
   generation current;
 };

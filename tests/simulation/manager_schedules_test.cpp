@@ -36,6 +36,7 @@ protected:
     options.job = job;
     options.data.step = step;
     options.standby = standby;
+    options.data.shards = shards;
     c.emplace(options);
     c->start_manager();
     c->start_node("k0", true, 1);
@@ -87,6 +88,7 @@ protected:
   }
 
   std::optional<cluster> c;
+  std::vector<nanoseconds> shards; ///< what each takes; empty: nothing
 };
 
 // given: no manager for 90 minutes / expected: training goes on all the time, and then in the same generation
@@ -212,6 +214,28 @@ TEST_F(manager_schedule, dies_while_the_job_ends) {
     c->kill_manager();
     run_for(1s);
     expect_good_end();
+  }
+}
+
+// given: the manager dies while shards move, which takes longer than the next one waits for who trained / expected:
+// they are not waited for, and no step is lost
+TEST_F(manager_schedule, dies_while_shards_move) {
+  shards = {20s, 20s};
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(seed);
+    ASSERT_NO_FATAL_FAILURE(begin(small_job(400), seed));
+    for (const auto* name : {"w2", "w3"})
+      c->start_node(name, false, 1);
+    ASSERT_TRUE(until([&] { return seen().durable.chain.back().last != UINT64_MAX; }));
+    run_for(1s);
+    c->kill_manager();
+    run_for(1s);
+    c->start_manager();
+    expect_good_end();
+    const auto& chain = seen().durable.chain;
+    ASSERT_GE(chain.size(), 2u);
+    for (std::size_t i = 0; i + 1 < chain.size(); ++i)
+      EXPECT_EQ(chain[i].last, chain[i + 1].base);
   }
 }
 

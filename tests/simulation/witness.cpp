@@ -27,7 +27,7 @@ bool is_superseded(const question& x, const command& by) {
   const bool is_prepare = x.first == command(prepare{}).index();
   if (std::holds_alternative<prepare>(by))
     return is_prepare && x.second < generation_of(by);
-  return is_prepare && std::holds_alternative<abort_generation>(by) && x.second == generation_of(by);
+  return is_prepare && std::holds_alternative<abort_generation>(by) && generation_of(by) <= x.second;
 }
 
 bool answers(const report& x, const question& which) {

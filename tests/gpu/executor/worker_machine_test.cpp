@@ -447,6 +447,26 @@ TEST(worker_machine, sends_the_last_version_to_keepers_that_are_named_meanwhile)
   EXPECT_THAT(w.did(), ElementsAre("send a snapshot", "STOPPED"));
 }
 
+// given: stopped, and shards move for the next generation, when its manager dies; the next one knows of none, or not
+// even of this one / expected: nobody waits for the shards, and it says what it holds
+TEST(worker_machine, a_transfer_that_no_manager_knows_of_keeps_none_waiting) {
+  for (const auto asked : {now, generation{}}) {
+    worker w;
+    w.bring_to(phase::stopped);
+    w.bring_to(phase::moving, after);
+    w.does(w.m.hear(abort_generation{asked}));
+    EXPECT_TRUE(std::ranges::any_of(w.all, [](const auto& x) {
+      const auto* cut = std::get_if<worker_effects::cut>(&x);
+      return cut && cut->of == of(after);
+    }));
+    w.does(w.m.not_moved(of(after), failure::communication, "cut", stage_at({3, now})));
+    w.does(w.m.take(abort_generation{asked}));
+    EXPECT_EQ(w.said<aborted>().held, stage_at({3, now}));
+    w.bring_to(phase::ready, {7});
+    EXPECT_EQ(w.m.phase_of(of({7})), phase::ready);
+  }
+}
+
 // given: ABORTED, and a part in the next generation, for which an older version is moved there; ABORT again, or PROTECT
 // / expected: the version that was trained is not said to be held, nor sent
 TEST(worker_machine, has_no_version_that_others_took_the_place_of) {
