@@ -1,5 +1,5 @@
-// What the manager's processor does for a large job: the conductor alone, driven without CAF and without executors.
-// Prints one JSON object per line, by fleet size:
+// What the manager's processor does for a large job: the conductor alone, driven without CAF, in front of executors
+// that do at once what their rules say. Prints one JSON object per line, by fleet size:
 //   loss       from a loss to its PREPAREs: all answers to ABORT and DECIDE, the planner's decision, placement and
 //              transfer plan
 //   progress   one report of a rank with what the host does after it, and its share of a core at the rate of reports
@@ -9,6 +9,7 @@
 #include "actors/conductor/conductor.hpp"
 #include "planner/choose/live_plan.hpp"
 #include "planner/situation/placement.hpp"
+#include "tests/actors/conductor/carried_executors.hpp"
 #include "tests/bench/figures.hpp"
 
 #include <algorithm>
@@ -18,7 +19,6 @@
 #include <ctime>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <stdexcept>
 
@@ -75,6 +75,13 @@ public:
   explicit large_cluster(std::uint32_t slots) :
       job_(large_job()), facts_(large_model()),
       conductor_(conductor::make({job_id{1}, job_, facts_, {}, secret_key{{1}}, {}, {}})), news_("auto", 60) {
+    all_.report_to = [this](const slot_id& from, report what) {
+      if (std::holds_alternative<progress>(what))
+        now_ += 5ms;
+      handle(slot_reported{from, std::move(what)});
+    };
+    all_.on_progress = describe;
+    all_.object = [](const std::string& what) { throw std::runtime_error(what); };
     handle(slot_joined{{{"keeper", {1'000'000}, 0}, "10.123.123.123", 40'000}, true}); // the others learn of it
     for (std::uint32_t i = 0; i < slots; ++i)
       join();
@@ -86,7 +93,7 @@ public:
     const auto number = ++joined_;
     const participant where{{"i-0123456789abcdef" + std::to_string(number), {number}, 0}, "10.123.123.123", 40'000};
     news_.note({seconds(), where.slot.instance, 1, true, false});
-    present_.push_back(where.slot);
+    all_.add(where.slot, false);
     handle(slot_joined{where});
   }
 
@@ -95,8 +102,7 @@ public:
     advance(30s);
     const auto grid = *conductor_->view().grid;
     const auto slot = grid.participants.at(which % grid.ranks()).slot;
-    std::erase(present_, slot);
-    state_.erase(slot);
+    all_.lose(slot, false);
     news_.note({seconds(), slot.instance, 1, false, false});
     spent_ms_ = 0;
     handle(slot_lost{slot, "bench"});
@@ -118,30 +124,22 @@ public:
 
   /// A commit, told by all ranks. Returns what a report took, ms.
   double step() {
-    const auto grid = *conductor_->view().grid;
-    const auto g = conductor_->where().current;
-    const auto ranks = grid.ranks();
-    const auto& slots = grid.participants;
-    const auto& bounds = grid.first_layer;
-    const version at{conductor_->where().steps_done + 1, g};
     spent_ms_ = 0;
-    for (std::uint32_t r = 0; r < ranks; ++r) {
-      progress x{g, at, {at.steps - 1, 1.0}, 500, {}, 1, 0, 1'000'000'000};
-      auto& held = state_[slots[r].slot];
-      held.clear();
-      for (auto l = bounds[r % grid.depth]; l < bounds[r % grid.depth + 1]; ++l) {
-        x.times.push_back({l, {10, 20, 1}, {10, 20, 1}, {}});
-        held.push_back({l, at});
-      }
-      now_ += 5ms;
-      handle(slot_reported{slots[r].slot, std::move(x)});
-    }
-    return spent_ms_ / ranks;
+    all_.step(1.0);
+    return spent_ms_ / conductor_->view().grid->ranks();
   }
 
   const conductor& machine() const { return *conductor_; }
 
 private:
+  static void describe(progress& x, std::uint32_t first, std::uint32_t last) {
+    x.step_ms = 500;
+    x.other_ms = 1;
+    x.peak_bytes = 1'000'000'000;
+    for (auto layer = first; layer < last; ++layer)
+      x.times.push_back({layer, {10, 20, 1}, {10, 20, 1}, {}});
+  }
+
   double seconds() const { return std::chrono::duration<double>(now_.time_since_epoch()).count(); }
 
   void advance(std::chrono::milliseconds by) {
@@ -174,60 +172,19 @@ private:
       planner_ms = since_ms(began);
       handle(plan_chosen{r->request, std::move(answer)});
     } else if (const auto* t = std::get_if<tell>(&x)) {
-      if (std::ranges::find(present_, t->to) != present_.end())
-        std::visit([&](const auto& c) { obey(t->to, c); }, *t->what);
+      if (t->to.instance != "keeper") // which is silent
+        all_.tell(t->to, *t->what);
     }
+    if (todo_.empty())
+      all_.settle();
   }
-
-  template <class T>
-  void obey(const slot_id&, const T&) {}
-
-  void obey(const slot_id& who, const load& c) { handle(slot_reported{who, loaded{c.job, "digest"}}); }
-
-  void obey(const slot_id& who, const prepare& c) {
-    if (std::exchange(newest_, c.next) != c.next) { // nodes do that
-      next_ = c.target;
-      checksum_ = checksum_of(c);
-    }
-    handle(slot_reported{who, prepared{c.next, checksum_}});
-  }
-
-  void obey(const slot_id& who, const stop& c) {
-    handle(slot_reported{who, stopped{c.current, {conductor_->view().steps_done, c.current}, state_[who]}});
-  }
-
-  void obey(const slot_id& who, const transfer& c) {
-    for (std::uint32_t r = 0; r < next_.ranks(); ++r)
-      if (next_.participants[r].slot == who) {
-        auto& held = state_[who];
-        held.clear();
-        for (auto l = next_.first_layer[next_.stage_of(r)]; l < next_.first_layer[next_.stage_of(r) + 1]; ++l)
-          held.push_back({l, c.at});
-        return handle(slot_reported{who, ready{c.next, c.at, 0}});
-      }
-    handle(slot_reported{who, delivered{c.next}});
-  }
-
-  void obey(const slot_id& who, const activate& c) { handle(slot_reported{who, active{c.next}}); }
-
-  void obey(const slot_id& who, const abort_generation& c) {
-    const auto& held = state_[who];
-    const auto at = held.empty() ? version{} : held.front().at;
-    handle(slot_reported{who, aborted{c.current, at, no_step, {at.steps - 1}, held}});
-  }
-
-  void obey(const slot_id& who, const decide& c) { handle(slot_reported{who, decided{c.current, state_[who]}}); }
 
   job_specification job_;
   model_facts facts_;
   std::unique_ptr<conductor> conductor_;
   fleet_recorder news_;
-  std::vector<slot_id> present_;
-  std::map<slot_id, inventory> state_;
+  carried_executors all_;
   std::deque<effect> todo_;
-  placement next_;
-  generation newest_;
-  std::uint64_t checksum_ = 0;
   time_point now_ = time_point{} + 1h;
   std::uint64_t joined_ = 0;
   double spent_ms_ = 0;

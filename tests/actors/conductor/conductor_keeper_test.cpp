@@ -10,7 +10,6 @@ TEST_F(conductor_test, keeper_lost_before_its_digests_is_replaced_by_another) {
   dummy_cluster d(4, 1);
   d.add_keeper_and_worker();
   d.step();
-  d.stop_all();
   ASSERT_EQ(d.view().now, phase::finishing);
   d.kept_silent = true;
   d.snapshot("k");
@@ -78,7 +77,6 @@ TEST_F(conductor_test, notice_while_no_keeper_holds_the_final_version_moves_it) 
   d.add("b");
   d.advance(20ms);
   d.step();
-  d.stop_all();
   ASSERT_EQ(d.view().now, phase::finishing);
   d.notice("a", 30s);
   d.advance(1s);

@@ -1,6 +1,7 @@
 // Random events: whatever happens, the job goes on and nothing kept is voided.
 
 #include "tests/actors/conductor/conductor_fixture.hpp"
+#include "tests/actors/conductor/stage_set.hpp"
 
 namespace parcae {
 namespace {
@@ -146,57 +147,20 @@ TEST_F(conductor_test, what_the_keepers_had_complete_is_never_voided) {
   EXPECT_EQ(c.view().chain.back().last, 2u);
 }
 
-/// Brings a job of one step to a phase and keeps it there.
-void bring_to(dummy_cluster& d, phase where) {
-  using enum phase;
-  const auto keep_back = [&](auto... kinds) {
-    d.hold_back = [=](const report& x) { return ((x.index() == report(kinds).index()) || ...); };
-  };
-  if (where == waiting)
-    return;
-  d.slow_planner = where == planning;
-  if (where == preparing)
-    keep_back(prepared{});
-  if (where == clearing)
-    keep_back(prepared{}, aborted{});
-  d.add("a");
-  d.add("b");
-  d.advance(20ms);
-  if (where == clearing)
-    d.lose("a");
-  if (where == planning || where == preparing || where == clearing || where == running)
-    return;
-  if (where == finishing) // there is no keeper
-    return d.step();
-  if (where == aborting || where == deciding) {
-    where == aborting ? keep_back(aborted{}) : keep_back(decided{});
-    return d.lose("a");
-  }
-  if (where == readying)
-    keep_back(prepared{});
-  else if (where == stopping)
-    keep_back(stopped{});
-  else if (where == transferring)
-    keep_back(ready{});
-  else if (where == activating)
-    keep_back(active{});
-  d.add("d");
-  d.advance(20ms);
-}
-
 TEST_F(conductor_test, cancel_ends_the_job_in_every_phase) {
   // given: a job in each of its phases, with answers on their way. expected: it ends, all are told to forget it, and
   // what still comes changes nothing.
   for (auto where = phase::waiting; where != phase::ended; where = static_cast<phase>(static_cast<int>(where) + 1)) {
     SCOPED_TRACE(to_string(where));
-    dummy_cluster d(4, 1);
-    bring_to(d, where);
+    stage_set s;
+    auto& d = s.d;
+    s.bring_to(where);
     ASSERT_EQ(d.view().now, where);
     d.event(cancel_requested{});
     EXPECT_TRUE(d.ended());
     EXPECT_EQ(d.view().now, phase::ended);
     EXPECT_EQ(d.view().problem, "cancelled");
-    for (const auto* name : {"a", "b", "d"})
+    for (const auto* name : {"a", "b", "c"})
       if (d.has(name)) {
         EXPECT_TRUE(std::holds_alternative<forget>(d.told(name).back())) << name;
       }

@@ -386,7 +386,6 @@ TEST(conductor_recovery, what_was_trained_is_known_once_the_job_is_over) {
   dummy_cluster d(4, 1);
   d.add_keeper_and_worker();
   d.step();
-  d.stop_all();
   d.snapshot("k");
   ASSERT_TRUE(d.ended());
   EXPECT_TRUE(d.durable().over);

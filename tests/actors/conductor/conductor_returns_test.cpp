@@ -12,9 +12,9 @@ using ::testing::Not;
 struct conductor_returns : conductor_test {
   /// What a connection takes with it: the first command of this kind to b, or its first answer of that kind.
   template <class Command>
-  void lose_command() {
-    c.drop = [done = false](const std::string& name, const command& x) mutable {
-      return name == "b" && std::holds_alternative<Command>(x) && !std::exchange(done, true);
+  void lose_command(std::set<std::string> to = {"b"}) {
+    c.drop = [to](const std::string& name, const command& x) mutable {
+      return std::holds_alternative<Command>(x) && to.erase(name) > 0;
     };
   }
 
@@ -121,7 +121,17 @@ TEST_F(conductor_returns, lost_prepared_beside_training) {
 }
 
 TEST_F(conductor_returns, lost_stop) {
-  change_while_losing([&] { lose_command<stop>(); }, phase::stopping);
+  change_while_losing([&] { lose_command<stop>({"a", "b"}); }, phase::stopping);
+}
+
+// given: STOP reaches one rank of two / expected: all stop by its bit
+TEST_F(conductor_returns, lost_stop_to_one_of_two) {
+  lose_command<stop>();
+  run_two();
+  c.add("d");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().grid->width, 3u);
 }
 
 TEST_F(conductor_returns, lost_stopped) {

@@ -1,10 +1,10 @@
 #pragma once
 
-// The conductor in virtual time against dummy executors that answer at once unless told not to. What is tested with it
-// is time and refusal; failure_schedule_test has the real executors.
+// The conductor in virtual time against executors that answer at once unless told not to. What is tested with it is
+// time and refusal; failure_schedule_test has the real executors.
 
 #include "actors/conductor/conductor.hpp"
-#include "tests/actors/conductor/dummy_executor.hpp"
+#include "tests/actors/conductor/carried_executors.hpp"
 
 #include <gmock/gmock.h>
 
@@ -22,7 +22,7 @@ namespace parcae {
 
 using namespace std::chrono_literals;
 
-/// Executors that hold state but compute nothing: training advances when the test says so.
+/// Training advances when the test says so.
 class dummy_cluster {
 public:
   explicit dummy_cluster(std::uint32_t layers = 4, std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0,
@@ -69,16 +69,16 @@ public:
 
   participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
-    slots_[name] = {p, {}, {}, {}, false, false, {}, keeper, {}, {}, {}, no_step, false, false};
+    slots_[name] = {p, keeper, {}};
+    all_.add(p.slot, keeper);
     event(slot_joined{p, keeper, {}, machine});
     return p;
   }
 
   void lose(const std::string& name) {
     const auto slot = slots_.at(name).where.slot;
+    all_.lose(slot, is_dead());
     lost_[name] = slots_.at(name);
-    if (is_dead() && slots_.at(name).running)
-      break_generation(slots_.at(name).generation_running);
     slots_.erase(name);
     event(slot_lost{slot, "test"});
   }
@@ -86,6 +86,7 @@ public:
   /// The life that was lost last joins again, with what it holds.
   void come_back(const std::string& name) {
     const auto& back = slots_[name] = lost_.at(name);
+    all_.come_back(back.where.slot);
     event(slot_joined{back.where, back.keeper});
   }
 
@@ -103,37 +104,14 @@ public:
 
   /// A healthy step of the running generation on all its ranks.
   void step() {
-    std::vector<std::pair<slot_id, report>> said;
-    for (auto& [name, s] : slots_)
-      if (trains(s)) {
-        apply(s);
-        said.emplace_back(s.where.slot, progress{s.generation_running, s.at, {s.at.steps - 1, loss}, 100, {}});
-      }
-    for (auto& [id, what] : said)
-      event(slot_reported{id, what});
-    std::vector<std::pair<std::string, report>> last;
-    for (auto& [name, s] : slots_) // what they hold after RELEASE
-      if (s.running && s.at.steps == job_.steps)
-        last.emplace_back(name, stopped{s.generation_running, s.at, s.held});
-    for (auto& [name, what] : last)
-      answer(name, what);
+    at_once([&] { all_.step(loss); });
   }
 
   /// All ranks have the gradients of a step, some have applied it when communication ends. False if nothing runs.
   bool half_step(std::mt19937_64& random) {
-    const dummy_executor* one = nullptr;
-    for (auto& [name, s] : slots_)
-      if (trains(s)) {
-        one = &s;
-        s.complete = s.at.steps;
-        if (random() % 2)
-          apply(s);
-      }
-    if (one)
-      break_generation(one->generation_running);
-    if (one)
-      event(slot_reported{one->where.slot, failed{one->generation_running, failure::communication, 0, "closed", {}}});
-    return one;
+    bool result = false;
+    at_once([&] { result = all_.half_step([&] { return random() % 2 == 1; }); });
+    return result;
   }
 
   void advance(milliseconds by) {
@@ -149,21 +127,7 @@ public:
     if (is_dead())
       return;
     pending_.push_back(x);
-    if (std::exchange(busy_, true))
-      return;
-    while (!pending_.empty()) {
-      const auto next = pending_.front();
-      pending_.pop_front();
-      ++handled;
-      const auto effects = conductor_->handle(now_, next);
-      view_.reset();
-      for (const auto& e : effects) {
-        if (effects_left_ && (*effects_left_)-- == 0)
-          return die();
-        carry_out(e);
-      }
-    }
-    busy_ = false;
+    handle_all();
   }
 
   slot_id slot(const std::string& name) const { return slots_.at(name).where.slot; }
@@ -216,38 +180,40 @@ public:
     snapshot("k");
   }
 
-  /// The keeper now holds what the ranks hold.
+  /// The keeper now holds what the ranks hold, and says so.
   void snapshot(const std::string& keeper) {
-    auto& k = slots_.at(keeper);
-    k.held.clear();
+    inventory all;
     for (const auto& [name, s] : slots_)
       if (!s.keeper)
-        k.held.insert(k.held.end(), s.held.begin(), s.held.end());
-    std::ranges::sort(k.held);
-    k.held.erase(std::unique(k.held.begin(), k.held.end()), k.held.end());
-    event(slot_reported{k.where.slot, kept{job_id{1}, k.held, {}, {}}});
+        std::ranges::copy(held(name), std::back_inserter(all));
+    aloud([&] {
+      for (const auto& x : all)
+        all_.arrive(slot(keeper), x, {.step = x.at.steps - 1});
+      all_.caught_up(slot(keeper));
+    });
   }
 
-  /// The keeper now holds this and nothing else.
-  void hold(const std::string& keeper, inventory held) {
-    hold_unsaid(keeper, std::move(held));
-    auto& k = slots_.at(keeper);
-    event(slot_reported{k.where.slot, kept{job_id{1}, k.held, {}, {}}});
+  /// The keeper now holds this and nothing else, and says so.
+  void hold(const std::string& keeper, const inventory& held) {
+    hold_unsaid(keeper, held);
+    aloud([&] { all_.caught_up(slot(keeper)); });
+    if (held.empty())
+      say(keeper, kept{job_id{1}, {}, {}, {}});
   }
 
   /// Its word is on its way.
-  void hold_unsaid(const std::string& keeper, inventory held) { slots_.at(keeper).held = std::move(held); }
+  void hold_unsaid(const std::string& keeper, const inventory& held) { all_.hold(slot(keeper), held); }
 
-  /// All ranks have stopped at the final version.
-  void stop_all() {
-    std::vector<std::pair<slot_id, report>> said;
-    for (auto& [name, s] : slots_)
-      if (std::exchange(s.running, false))
-        said.emplace_back(s.where.slot, stopped{s.generation_running, s.at, s.held});
-    for (auto& [id, what] : said)
-      event(slot_reported{id, what});
+  /// What goes to keepers is shown to this function, and arrives by deliver(). Without one it gets lost.
+  void on_snapshot(std::function<void(shard_on_its_way)> f) { all_.snapshot_to = std::move(f); }
+  void deliver(const shard_on_its_way& x) {
+    at_once([&] {
+      all_.arrive(x.to, x.what, x.made_by);
+      all_.caught_up(x.to);
+    });
   }
 
+  inventory held(const std::string& name) const { return all_.held(slot(name)); }
   bool has(const std::string& name) const { return slots_.contains(name); }
 
   void say(const std::string& name, report what) { event(slot_reported{slot(name), std::move(what)}); }
@@ -258,21 +224,17 @@ public:
   std::uint64_t reached() const {
     std::uint64_t most = 0;
     for (const auto& [name, s] : slots_)
-      for (const auto& h : s.held)
+      for (const auto& h : held(name))
         most = std::max(most, h.at.steps);
     return most;
   }
 
 private:
-  /// A step needs all ranks.
-  bool trains(const dummy_executor& x) const {
-    for (std::uint32_t r = 0; r < x.grid.ranks(); ++r) {
-      const auto other = slots_.find(x.grid.participants[r].slot.instance);
-      if (other == slots_.end() || !other->second.running || other->second.generation_running != x.generation_running)
-        return false;
-    }
-    return x.running && x.at.steps < job_.steps;
-  }
+  struct member {
+    participant where;
+    bool keeper = false;
+    std::vector<command> told;
+  };
 
   void begin() {
     model_facts facts;
@@ -281,42 +243,74 @@ private:
     view_.reset();
     conductor_ = conductor::make({job_id{1}, job_, facts, conductor_options{}, secret_key{{1}}, memory_, past},
                                  [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
+    all_.report_to = [this](const slot_id& from, report what) { hear(from, std::move(what)); };
+    all_.object = [this](const std::string& what) { errors_.push_back(what); };
+    all_.write = [this](const slot_id& keeper, const keeper_effects::write& x) { write(keeper, x); };
+    all_.read = [this](const slot_id& keeper, const restore& x) { read(keeper, x); };
   }
 
   void die() {
     effects_left_.reset();
     conductor_.reset();
     pending_.clear();
-    busy_ = false;
   }
 
   std::optional<time_point> next() const { return is_dead() ? std::nullopt : conductor_->deadline(); }
 
-  /// Nobody hears of it.
-  void break_generation(generation g) {
-    for (auto& [name, s] : slots_)
-      if (s.generation_running == g && s.running) {
-        s.running = false;
-        s.broken = true;
+  /// What is said meanwhile is handled afterwards.
+  template <class Function>
+  void at_once(Function f) {
+    const bool was_busy = std::exchange(busy_, true);
+    f();
+    busy_ = was_busy;
+    handle_all();
+  }
+
+  /// As at_once, and nothing of it is held back or changed.
+  template <class Function>
+  void aloud(Function f) {
+    at_once([&] {
+      aloud_ = true;
+      f();
+      aloud_ = false;
+    });
+  }
+
+  void handle_all() {
+    if (std::exchange(busy_, true))
+      return;
+    for (all_.settle(); !pending_.empty(); all_.settle()) {
+      const auto next = pending_.front();
+      pending_.pop_front();
+      ++handled;
+      const auto effects = conductor_->handle(now_, next);
+      view_.reset();
+      for (const auto& e : effects) {
+        if (effects_left_ && (*effects_left_)-- == 0) {
+          die();
+          break;
+        }
+        carry_out(e);
       }
+    }
+    busy_ = false;
   }
 
-  static void apply(dummy_executor& s) {
-    s.at = {s.at.steps + 1, s.generation_running};
-    s.complete = no_step;
-    for (auto& h : s.held)
-      if (std::ranges::binary_search(s.stage, h.layer))
-        h.at = s.at;
-  }
-
-  void answer(const std::string& name, report what) {
-    if (silent.contains(name) && !std::holds_alternative<loaded>(what))
+  void hear(const slot_id& from, report what) {
+    const auto& name = from.instance;
+    if (!has(name) || slot(name) != from)
       return;
-    if (mend)
-      what = mend(name, what);
-    if (hold_back && hold_back(what))
-      return;
-    event(slot_reported{slot(name), std::move(what)});
+    if (!aloud_ && !std::holds_alternative<progress>(what)) {
+      if (silent.contains(name) && !std::holds_alternative<loaded>(what))
+        return;
+      if (kept_silent && std::holds_alternative<kept>(what))
+        return;
+      if (mend)
+        what = mend(name, what);
+      if (hold_back && hold_back(what))
+        return;
+    }
+    event(slot_reported{from, std::move(what)});
   }
 
   void carry_out(const effect& x) {
@@ -345,157 +339,49 @@ private:
       why_ended_ = e->why;
     } else if (const auto* t = std::get_if<tell>(&x)) {
       const auto it = slots_.find(t->to.instance);
-      if (it == slots_.end() || it->second.where.slot != t->to)
-        return;
-      if (drop && drop(it->first, *t->what))
+      if (it == slots_.end() || it->second.where.slot != t->to || (drop && drop(it->first, *t->what)))
         return;
       it->second.told.push_back(*t->what);
-      std::visit([&](const auto& c) { obey(it->first, it->second, c); }, *t->what);
+      all_.tell(t->to, *t->what);
     }
   }
 
-  template <class T>
-  void obey(const std::string&, dummy_executor&, const T&) {}
-
-  void obey(const std::string& name, dummy_executor&, const load& c) { answer(name, loaded{c.job, "digest"}); }
-
-  void obey(const std::string& name, dummy_executor& d, const prepare& c) {
-    d.next = c;
-    answer(name, prepared{c.next, checksum_of(c)});
-  }
-
-  void obey(const std::string& name, dummy_executor& d, const stop& c) {
-    if (d.generation_running == c.current && d.broken)
-      answer(name, failed{c.current, failure::communication, 0, "closed", d.held});
-    if (d.generation_running != c.current || (!d.running && !d.stopped))
-      return;
-    for (auto& [other, s] : slots_) // by the stop bit, whoever else is told
-      if (s.generation_running == c.current && s.running) {
-        s.running = false;
-        s.stopped = true;
-      }
-    answer(name, stopped{c.current, d.at, d.held});
-  }
-
-  void obey(const std::string& name, dummy_executor& d, const transfer& c) {
-    if (d.next.next != c.next)
-      return;
-    const auto& target = d.next.target;
-    for (const auto& move : d.next.moves)
-      if (target.participants[move.source].slot == d.where.slot &&
-          std::ranges::find(d.held, layer_version{move.layer, c.at}) == d.held.end())
-        errors_.push_back(name + " shall send layer " + std::to_string(move.layer) + " which it does not hold");
-    for (std::uint32_t r = 0; r < target.ranks(); ++r)
-      if (target.participants[r].slot == d.where.slot) {
-        for (auto l = target.first_layer[target.stage_of(r)]; l < target.first_layer[target.stage_of(r) + 1]; ++l) {
-          const bool sent = std::ranges::any_of(
-              d.next.moves, [&](const shard_move& m) { return m.layer == l && m.destination == r; });
-          if (!sent && c.at != version{} && std::ranges::find(d.held, layer_version{l, c.at}) == d.held.end())
-            errors_.push_back(name + " needs layer " + std::to_string(l) + " and is sent nothing");
-          std::erase_if(d.held, [&](const auto& h) { return h.layer == l; });
-          d.held.push_back({l, c.at});
-        }
-        d.at = c.at;
-        answer(name, ready{c.next, c.at, 0});
-        return;
-      }
-    answer(name, delivered{c.next});
-  }
-
-  void obey(const std::string& name, dummy_executor& d, const activate& c) {
-    if (d.generation_running == c.next) { // repeated
-      answer(name, active{c.next});
-      if (d.stopped || d.at.steps == job_.steps)
-        answer(name, stopped{c.next, d.at, d.held});
-      else if (d.broken || d.aborted)
-        answer(name, failed{c.next, failure::communication, 0, "closed", d.held});
-      return;
-    }
-    if (d.next.next != c.next)
-      return;
-    d.broken = d.aborted = false;
-    d.running = true;
-    d.stopped = false;
-    d.generation_running = c.next;
-    const auto& target = d.grid = d.next.target;
-    d.stage.clear();
-    for (std::uint32_t r = 0; r < target.ranks(); ++r)
-      if (target.participants[r].slot == d.where.slot)
-        for (auto l = target.first_layer[target.stage_of(r)]; l < target.first_layer[target.stage_of(r) + 1]; ++l)
-          d.stage.push_back(l);
-    d.complete = no_step;
-    answer(name, active{c.next});
-    if (d.at.steps == job_.steps)
-      answer(name, stopped{c.next, d.at, d.held});
-  }
-
-  void obey(const std::string& name, dummy_executor& d, const abort_generation& c) {
-    if (d.generation_running == c.current) {
-      d.running = d.broken = false;
-      d.aborted = true;
-      break_generation(c.current); // of the others
-    }
-    answer(name, aborted{c.current, d.at, d.complete, {d.at.steps ? d.at.steps - 1 : no_step}, d.held});
-  }
-
-  void obey(const std::string&, dummy_executor& d, const release& c) {
-    std::erase_if(d.held, [&](const auto& h) { return !std::ranges::binary_search(c.keep, h.layer); });
-  }
-
-  void obey(const std::string& name, dummy_executor& d, const confirm& c) {
-    kept answer{c.job, d.held, {}, {}};
-    if (c.digests)
-      for (const auto& h : d.held)
-        answer.digests.push_back({h.layer, "digest"});
-    if (!kept_silent)
-      this->answer(name, std::move(answer));
-  }
-
-  void obey(const std::string& name, dummy_executor& d, const checkpoint& c) {
+  void write(const slot_id& keeper, const keeper_effects::write& x) {
     if (kept_silent)
       return;
-    checkpointed answer{c.job, c.at, {}, "/state/" + c.name, disk_problem};
-    for (const auto& h : d.held)
-      if (h.at == c.at)
-        answer.layers.push_back(h.layer);
+    checkpointed answer{x.what.job, x.what.at, {}, "/state/" + x.what.name, disk_problem};
+    for (const auto& shard : x.shards)
+      answer.layers.push_back(shard->layer);
     if (disk_problem.empty())
-      disks[name] = answer.layers;
-    this->answer(name, std::move(answer));
+      disks[keeper.instance] = answer.layers;
+    hear(keeper, std::move(answer));
   }
 
-  void obey(const std::string& name, dummy_executor& d, const restore& c) {
+  void read(const slot_id& keeper, const restore& x) {
     if (store_is_away)
-      return answer(name, restored{c.job, c.at, false, "the store is away", true});
-    for (auto layer : disks[name])
-      d.held.push_back({layer, c.at});
-    std::ranges::sort(d.held);
-    answer(name, kept{c.job, d.held, {}, {}});
-    answer(name, restored{c.job, c.at, !disk_problem.empty(), disks[name].empty() ? "no folder" : disk_problem});
+      return all_.was_read(keeper, {x.job, x.at, false, "the store is away", true});
+    const auto& layers = disks[keeper.instance];
+    for (const auto layer : layers)
+      all_.arrive(keeper, {layer, x.at}, {});
+    all_.was_read(keeper, {x.job, x.at, !disk_problem.empty(), layers.empty() ? "no folder" : disk_problem});
   }
 
-  void obey(const std::string& name, dummy_executor& d, const decide& c) {
-    if (d.generation_running == c.current && d.complete != no_step && d.complete == c.result.step)
-      apply(d);
-    d.complete = no_step;
-    answer(name, decided{c.current, d.held});
-  }
-
+  carried_executors all_;
   mutable std::optional<job_view> view_; ///< as computed since the last event
   job_specification job_;
   std::uint32_t layers_;
   std::unique_ptr<conductor> conductor_; ///< null: the manager is dead
   std::optional<std::uint64_t> effects_left_;
   job_memory memory_, durable_; ///< the journal; and as far as it is on disk
-  std::map<std::string, dummy_executor> slots_;
+  std::map<std::string, member> slots_, lost_;
   std::deque<conductor_event> pending_;
-  bool busy_ = false;
+  bool busy_ = false, aloud_ = false;
   time_point now_ = time_point{} + 1h;
   std::uint64_t lives_ = 0;
   std::vector<plan_chosen> unanswered_;
   std::vector<std::string> errors_, log_;
   bool ended_ = false;
   std::string why_ended_;
-  std::map<std::string, dummy_executor> lost_;
 };
 
 } // namespace parcae
