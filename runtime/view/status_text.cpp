@@ -24,9 +24,7 @@ std::string text_of_loss(double x) {
 }
 
 void add_keepers(std::string& out, const job_status& x) {
-  if (x.state == "running" && x.keepers.empty())
-    out += "  no keeper, so not protected: start one with parcae-node --role keeper\n";
-  else if (x.state == "running")
+  if (x.state == "running" && !x.keepers.empty())
     out += fmt::format("  keepers hold step {}{}{}\n", x.protected_steps, copies_of(x),
                        x.protected_now ? "" : " (not protected)");
   for (const auto& k : x.keepers)
@@ -66,11 +64,7 @@ void add_job(std::string& out, const job_status& x) {
   }
   if (const auto risk = risk_of(x); !risk.empty())
     out += "  " + risk + "\n";
-  if (x.state == "running" && !x.keepers.empty())
-    out += fmt::format("  keepers hold step {}{}{}\n", x.protected_steps, copies_of(x),
-                       x.protected_now ? "" : " (not protected)");
-  for (const auto& k : x.keepers)
-    out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
+  add_keepers(out, x);
   out += fmt::format("  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed\n",
                      counted(x.change_count, "change"), x.migrations.intra_stage, x.migrations.inter_stage,
                      x.migrations.pipeline, x.migrations.none, counted(x.replayed_steps, "step"));
