@@ -33,11 +33,10 @@ void carried_executors::add(const slot_id& x, bool keeper) {
 }
 
 void carried_executors::lose(const slot_id& x, bool noticed) {
-  if (const auto k = keepers_.find(x); k != keepers_.end()) {
-    k->second.away = true;
+  const auto known = workers_.find(x);
+  if (known == workers_.end())
     return;
-  }
-  auto& w = workers_.at(x);
+  auto& w = known->second;
   w.away = true;
   if (noticed && w.trained && w.machine.trains()) {
     break_off(id_of(*w.trained), w);
@@ -46,10 +45,8 @@ void carried_executors::lose(const slot_id& x, bool noticed) {
 }
 
 void carried_executors::come_back(const slot_id& x) {
-  if (const auto k = keepers_.find(x); k != keepers_.end())
-    k->second.away = false;
-  else
-    workers_.at(x).away = false;
+  if (const auto known = workers_.find(x); known != workers_.end())
+    known->second.away = false;
   unsettled_ = true;
 }
 

@@ -83,7 +83,6 @@ private:
 
     const slot_id self;
     std::unique_ptr<keeper_machine> machine;
-    bool away = false;
     guard guarded; ///< as it was told
     std::vector<std::pair<replicate, std::shared_ptr<bool>>> copies;
   };

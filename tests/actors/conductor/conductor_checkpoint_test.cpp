@@ -42,11 +42,10 @@ TEST(conductor_checkpoints, are_written_when_due) {
   }
   EXPECT_TRUE(d.ended());
   std::vector<std::pair<std::uint64_t, std::vector<std::uint64_t>>> written;
-  for (const auto& x : d.told("k"))
-    if (auto c = std::get_if<checkpoint>(&x)) {
-      written.emplace_back(c->at.steps, c->kept);
-      EXPECT_THAT(c->name, ::testing::MatchesRegex("job-[0-9a-f]{8}/" + to_string(c->at)));
-    }
+  for (const auto& x : d.all_told<checkpoint>("k")) {
+    written.emplace_back(x.at.steps, x.kept);
+    EXPECT_THAT(x.name, ::testing::MatchesRegex("job-[0-9a-f]{8}/" + to_string(x.at)));
+  }
   using ::testing::ElementsAre, ::testing::IsEmpty, ::testing::Pair;
   EXPECT_THAT(written, ElementsAre(Pair(8, IsEmpty()), Pair(16, ElementsAre(8)), Pair(24, ElementsAre(16)),
                                    Pair(32, ElementsAre(24))));
@@ -94,13 +93,10 @@ TEST(conductor_checkpoints, that_failed_are_tried_when_the_next_is_due) {
       d.snapshot("k");
   }
   std::vector<std::uint64_t> tried;
-  for (const auto& x : d.told("k"))
-    if (auto c = std::get_if<checkpoint>(&x)) {
-      tried.push_back(c->at.steps);
-      if (tried.size() > 1) {
-        EXPECT_THAT(c->kept, ::testing::ElementsAre(8));
-      }
-    }
+  for (const auto& x : d.all_told<checkpoint>("k")) {
+    tried.push_back(x.at.steps);
+    EXPECT_EQ(x.kept, tried.size() > 1 ? std::vector<std::uint64_t>{8} : std::vector<std::uint64_t>());
+  }
   EXPECT_THAT(tried, ::testing::ElementsAre(8, 16, 24, 32, 40));
   EXPECT_EQ(d.view().checkpoint.steps, 8u);
 }
@@ -228,19 +224,11 @@ TEST(conductor_checkpoints, a_job_goes_on_from_one) {
   EXPECT_EQ(d.view().steps_done, 11u);
   EXPECT_EQ(d.view().chain[0], (chain_link{{0}, 0, 10}));
   EXPECT_EQ(d.view().chain[1].base, 10u);
-  bool asked = false;
-  for (const auto& x : d.told("k"))
-    if (auto r = std::get_if<restore>(&x)) {
-      asked = true;
-      EXPECT_EQ(r->folder, "/old/text-1/10@7");
-      EXPECT_EQ(r->at, (version{10, {0}}));
-    }
-  EXPECT_TRUE(asked);
-  for (const auto& x : d.told("a")) {
-    if (auto p = std::get_if<prepare>(&x)) {
-      EXPECT_EQ(p->data_digest, "digest");
-    }
-  }
+  const auto asked = d.all_told<restore>("k");
+  ASSERT_FALSE(asked.empty());
+  EXPECT_EQ(asked.back().folder, "/old/text-1/10@7");
+  EXPECT_EQ(asked.back().at, (version{10, {0}}));
+  EXPECT_THAT(d.all_told<prepare>("a"), ::testing::Each(::testing::Field(&prepare::data_digest, "digest")));
   EXPECT_THAT(d.errors(), ::testing::IsEmpty());
 
   dummy_cluster other(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
@@ -353,7 +341,7 @@ TEST(conductor_checkpoints, that_cannot_be_reached_are_asked_for_again) {
 // given: a keeper that needs ten minutes to read a checkpoint, and says each minute what it has / expected: waited for
 TEST(conductor_checkpoints, may_take_long_to_read) {
   dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
-  d.hold_back = [](const report& x) { return std::holds_alternative<restored>(x) || std::holds_alternative<kept>(x); };
+  d.keep_back<restored, kept>();
   d.add_keeper_and_worker();
   for (std::uint32_t i = 0; i < 10; ++i) {
     d.advance(59s);
@@ -376,12 +364,8 @@ TEST(conductor_checkpoints, newest_version_is_awaited_of_a_keeper_that_leaves_wh
   d.add("l", true);
   d.add("a");
   d.advance(20ms);
-  std::vector<report> written;
-  d.hold_back = [&](const report& x) {
-    if (std::holds_alternative<checkpointed>(x))
-      written.push_back(x);
-    return std::holds_alternative<checkpointed>(x);
-  };
+  const auto& written = d.held_back;
+  d.keep_back<checkpointed>();
   d.train(4);
   ASSERT_EQ(written.size(), 2u);
   d.notice("k", 30s);
@@ -403,12 +387,8 @@ TEST(conductor_checkpoints, keep_a_keeper_under_notice_for_what_it_held_then) {
   dummy_cluster d(4, 1000, 4);
   d.add_keeper_and_worker();
   d.advance(20ms);
-  std::vector<report> written;
-  d.hold_back = [&](const report& x) {
-    if (std::holds_alternative<checkpointed>(x))
-      written.push_back(x);
-    return std::holds_alternative<checkpointed>(x);
-  };
+  const auto& written = d.held_back;
+  d.keep_back<checkpointed>();
   d.train(8);
   ASSERT_EQ(written.size(), 1u);
   d.notice("k", 30s);

@@ -19,18 +19,13 @@ protected:
 
   /// How often this slot was told to send all it holds to the keepers.
   std::ptrdiff_t whole_stages_asked(const std::string& name) {
-    return std::ranges::count_if(c.told(name), [](const command& x) {
-      const auto* p = std::get_if<protect>(&x);
-      return p && p->whole && p->now && !p->keepers.empty();
-    });
+    return std::ranges::count_if(c.all_told<protect>(name),
+                                 [](const auto& x) { return x.whole && x.now && !x.keepers.empty(); });
   }
 
   /// How often it was told to stop and leave its state to the keepers.
   std::ptrdiff_t stops_with_snapshot(const std::string& name) {
-    return std::ranges::count_if(c.told(name), [](const command& x) {
-      const auto* s = std::get_if<stop>(&x);
-      return s && s->snapshot;
-    });
+    return std::ranges::count(c.all_told<stop>(name), true, &stop::snapshot);
   }
 
   dummy_cluster c;

@@ -174,10 +174,7 @@ TEST_F(conductor_test, slot_that_returns_is_told_of_the_keepers_again) {
   const auto before = c.told("b").size();
   c.advance(2s);
   ASSERT_EQ(c.view().grid->width, 2u);
-  bool told = false;
-  for (auto i = before; i < c.told("b").size() && !std::holds_alternative<prepare>(c.told("b")[i]); ++i)
-    told = told || std::holds_alternative<protect>(c.told("b")[i]);
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(c.is_told_before_prepare<protect>("b", before));
 }
 
 TEST_F(conductor_test, keepers_are_told_only_the_part_of_the_chain_that_they_need) {
@@ -208,26 +205,22 @@ TEST_F(conductor_test, tokens_are_of_one_generation_or_one_sender) {
   c.advance(20ms);
   std::vector<data_token> tokens;
   std::map<std::string, snapshot_pass> passes;
-  for (const auto* name : {"a", "b"})
-    for (const auto& x : c.told(name)) {
-      if (const auto* p = std::get_if<prepare>(&x); p && std::ranges::find(tokens, p->token) == tokens.end())
-        tokens.push_back(p->token);
-      if (const auto* p = std::get_if<protect>(&x))
-        passes[name] = p->pass;
-    }
+  for (const auto* name : {"a", "b"}) {
+    for (const auto& x : c.all_told<prepare>(name))
+      if (std::ranges::find(tokens, x.token) == tokens.end())
+        tokens.push_back(x.token);
+    for (const auto& x : c.all_told<protect>(name))
+      passes[name] = x.pass;
+  }
   EXPECT_EQ(tokens.size(), 2u);
   ASSERT_EQ(passes.size(), 2u);
   EXPECT_FALSE(passes["a"].token == passes["b"].token);
-  const guard* last = nullptr;
-  for (const auto& x : c.told("k"))
-    if (const auto* g = std::get_if<guard>(&x))
-      last = g;
-  ASSERT_NE(last, nullptr);
-  EXPECT_EQ(last->newest, c.view().current);
+  const auto last = c.all_told<guard>("k").back();
+  EXPECT_EQ(last.newest, c.view().current);
   EXPECT_EQ(c.view().current, generation{2});
   for (const auto* name : {"a", "b"}) {
     const auto slot = c.slot(name);
-    EXPECT_TRUE(passes[name].token == pass_of(last->key, slot).token);
+    EXPECT_TRUE(passes[name].token == pass_of(last.key, slot).token);
     EXPECT_EQ(passes[name].of.life, slot.life);
     EXPECT_FALSE(std::ranges::find(tokens, passes[name].token) != tokens.end());
   }
@@ -277,11 +270,8 @@ TEST_F(conductor_test, keepers_may_be_ahead_of_reports) {
 }
 
 /// How often this slot was told of keepers, with a snapshot at the next commit.
-std::ptrdiff_t snapshots_begun(const std::vector<command>& told) {
-  return std::ranges::count_if(told, [](const command& x) {
-    const auto* p = std::get_if<protect>(&x);
-    return p && p->now;
-  });
+std::ptrdiff_t snapshots_begun(dummy_cluster& c, const std::string& name) {
+  return std::ranges::count(c.all_told<protect>(name), true, &protect::now);
 }
 
 // given: what the keepers had complete is lost with them and with who trained, so that the chain is cut / expected: the
@@ -300,11 +290,11 @@ TEST_F(conductor_test, void_snapshots_are_not_sent_again) {
   ASSERT_EQ(c.view().protected_version.steps, 1u);
   c.lose("k");
   c.add("l", true);
-  const auto before = snapshots_begun(c.told(other));
+  const auto before = snapshots_begun(c, other);
   c.lose(trains);
   c.advance(1s);
   ASSERT_EQ(c.view().steps_done, 0u);
-  EXPECT_EQ(snapshots_begun(c.told(other)), before + 1);
+  EXPECT_EQ(snapshots_begun(c, other), before + 1);
 }
 
 // given: a step that one stage has applied and is dropped, since the other is lost / expected: the same
@@ -327,10 +317,10 @@ TEST_F(conductor_test, snapshots_of_a_dropped_step_are_not_sent_again) {
     const version at{2, g};
     return aborted{g, at, no_step, {1}, {{0, at}, {1, at}}};
   };
-  const auto before = snapshots_begun(c.told(ahead));
+  const auto before = snapshots_begun(c, ahead);
   c.lose(std::string(c.view().grid->participants.at(1).slot.instance));
   ASSERT_EQ(c.view().steps_done, 1u);
-  EXPECT_EQ(snapshots_begun(c.told(ahead)), before + 1);
+  EXPECT_EQ(snapshots_begun(c, ahead), before + 1);
 }
 
 // given: version 9 was confirmed, then all is lost and the job goes back to 0; version 4 of the new generation becomes
@@ -358,12 +348,9 @@ TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
 /// The keepers named in the last PROTECT to a worker.
 std::vector<std::string> protected_by(dummy_cluster& c, const std::string& worker) {
   std::vector<std::string> names;
-  for (const auto& x : c.told(worker))
-    if (const auto* p = std::get_if<protect>(&x)) {
-      names.clear();
-      for (const auto& k : p->keepers)
-        names.push_back(k.keeper.slot.instance);
-    }
+  const auto told = c.all_told<protect>(worker).back();
+  for (const auto& k : told.keepers)
+    names.push_back(k.keeper.slot.instance);
   return names;
 }
 

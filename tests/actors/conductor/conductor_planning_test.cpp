@@ -131,9 +131,7 @@ TEST_F(conductor_test, stall_is_predicted_from_what_changes_took) {
         late.emplace_back(c.slot(from), x);
       return x;
     };
-    c.hold_back = [](const report& x) {
-      return std::holds_alternative<aborted>(x) || std::holds_alternative<prepared>(x);
-    };
+    c.keep_back<aborted, prepared>();
     c.lose(name);
     for (auto wait : {40ms, 200ms}) {
       c.advance(wait);
@@ -158,7 +156,7 @@ TEST_F(conductor_test, stall_is_predicted_once_from_earlier_changes_alone) {
     c.add(name);
   c.advance(20ms);
   c.step();
-  c.hold_back = [](const report& x) { return std::holds_alternative<prepared>(x); };
+  c.keep_back<prepared>();
   c.lose("a");
   c.advance(3s);
   c.hold_back = nullptr;

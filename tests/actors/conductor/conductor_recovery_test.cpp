@@ -143,7 +143,7 @@ TEST_F(conductor_test, a_loss_of_one_that_had_stopped_is_not_waited_for) {
   // expected: the new one goes on with the other within 2 s of its return.
   run_two();
   std::mt19937_64 random(1);
-  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.keep_back<stopped>();
   c.add("d");
   c.advance(20ms);
   c.step();
@@ -176,12 +176,9 @@ TEST_F(conductor_test, ranks_learn_of_keepers_that_came_before_them) {
     d.restart_manager(random);
     ASSERT_EQ(d.view().now, phase::running);
     for (const auto* name : {"a", "b"}) {
-      const auto& told = d.told(name);
-      const auto last =
-          std::find_if(told.rbegin(), told.rend(), [](const command& x) { return std::holds_alternative<protect>(x); });
-      ASSERT_NE(last, told.rend());
-      EXPECT_THAT(std::get<protect>(*last).keepers,
-                  ::testing::ElementsAre(::testing::Field(&keeper_share::keeper, keeper)));
+      const auto told = d.all_told<protect>(name);
+      ASSERT_FALSE(told.empty());
+      EXPECT_THAT(told.back().keepers, ::testing::ElementsAre(::testing::Field(&keeper_share::keeper, keeper)));
     }
   }
 }
@@ -200,11 +197,7 @@ TEST_F(conductor_test, who_trained_under_the_manager_before_is_stopped_when_it_r
   ASSERT_EQ(c.view().now, phase::running);
   c.lose("a");
   c.come_back("a");
-  const auto& told = c.told("a");
-  EXPECT_TRUE(std::ranges::any_of(told, [&](const command& x) {
-    const auto* a = std::get_if<abort_generation>(&x);
-    return a && a->current == g;
-  }));
+  EXPECT_THAT(c.all_told<abort_generation>("a"), ::testing::Contains(::testing::Field(&abort_generation::current, g)));
 }
 
 TEST_F(conductor_test, no_step_is_given_up_before_all_had_time_to_return) {
@@ -258,7 +251,7 @@ TEST_F(conductor_test, a_decision_waits_for_what_keepers_hold) {
     d.kill_manager();
     if (is_dialling)
       d.lose("k");
-    d.hold_back = [](const report& x) { return std::holds_alternative<kept>(x); };
+    d.keep_back<kept>();
     d.restart_manager(random);
     ASSERT_EQ(d.view().now, phase::running);
     empty(d, "a");
@@ -344,19 +337,16 @@ TEST_F(conductor_test, a_decision_goes_with_the_steps_it_was_made_for) {
   c.restart_manager(random);
   c.come_back("a");
   c.advance(10s);
-  std::vector<std::uint64_t> applied;
-  for (const auto& x : c.told("a"))
-    if (const auto* d = std::get_if<decide>(&x))
-      applied.push_back(d->result.step);
-  ASSERT_GE(applied.size(), 2u) << "by the first manager, and by the second";
-  EXPECT_EQ(applied.back(), no_step);
+  const auto decisions = c.all_told<decide>("a");
+  ASSERT_GE(decisions.size(), 2u) << "by the first manager, and by the second";
+  EXPECT_EQ(decisions.back().result.step, no_step);
 }
 
 TEST_F(conductor_test, no_number_of_a_generation_is_used_twice) {
   // given: generation 2 was prepared, and the manager died. expected: the next one prepares another number.
   run_two();
   std::mt19937_64 random(1);
-  c.hold_back = [](const report& x) { return std::holds_alternative<prepared>(x); };
+  c.keep_back<prepared>();
   c.add("c");
   c.advance(20ms);
   ASSERT_EQ(c.view().now, phase::readying);

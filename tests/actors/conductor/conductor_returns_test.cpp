@@ -179,9 +179,7 @@ TEST_F(conductor_returns, lost_commands_to_a_keeper) {
   };
   d.train(3);
   ASSERT_EQ(d.view().now, phase::finishing);
-  const auto guards = [&] {
-    return std::ranges::count_if(d.told("k"), [](const command& x) { return std::holds_alternative<guard>(x); });
-  };
+  const auto guards = [&] { return d.all_told<guard>("k").size(); };
   const auto before = guards();
   d.drop = {};
   d.reconnect("k");
@@ -291,10 +289,7 @@ TEST_F(conductor_returns, a_returned_life_is_used_once_it_has_answered) {
   c.come_back("b");
   c.advance(1s);
   EXPECT_EQ(c.view().grid->width, 1u);
-  EXPECT_TRUE(std::ranges::any_of(c.told("b"), [&](const command& x) {
-    const auto* a = std::get_if<abort_generation>(&x);
-    return a && a->current == g;
-  }));
+  EXPECT_THAT(c.all_told<abort_generation>("b"), Contains(testing::Field(&abort_generation::current, g)));
   c.silent.clear();
   c.advance(10s);
   EXPECT_EQ(c.view().now, phase::running);

@@ -21,7 +21,7 @@ report without_data(const std::string&, const report& x) {
 
 TEST_F(conductor_test, loading_may_take_longer_than_any_request) {
   // given: the only worker needs two hours for the data. expected: the job waits, says for what, and starts then
-  c.hold_back = [](const report& x) { return std::holds_alternative<loaded>(x); };
+  c.keep_back<loaded>();
   c.add("a");
   c.advance(2h);
   EXPECT_EQ(c.view().now, phase::waiting);
@@ -36,7 +36,7 @@ TEST_F(conductor_test, joiner_that_loads_is_no_part_of_a_loss) {
   // given: two train, a third loads the data for long, one of the two is lost. expected: the other goes on at once; the
   // joiner takes part when it has loaded
   run_two();
-  c.hold_back = [](const report& x) { return std::holds_alternative<loaded>(x); };
+  c.keep_back<loaded>();
   c.add("d");
   c.advance(1h);
   EXPECT_EQ(c.view().now, phase::running);
@@ -57,10 +57,7 @@ TEST_F(conductor_test, data_is_loaded_again_by_a_slot_that_failed) {
   const auto before = c.told("b").size();
   c.advance(2s);
   ASSERT_EQ(c.view().grid->width, 2u);
-  bool asked = false;
-  for (auto i = before; i < c.told("b").size() && !std::holds_alternative<prepare>(c.told("b")[i]); ++i)
-    asked |= std::holds_alternative<load>(c.told("b")[i]);
-  EXPECT_TRUE(asked);
+  EXPECT_TRUE(c.is_told_before_prepare<load>("b", before));
 }
 
 TEST_F(conductor_test, data_that_is_mounted_a_moment_late_is_found) {
@@ -122,8 +119,7 @@ TEST_F(conductor_test, node_with_other_data_is_refused_by_name) {
   c.advance(1min);
   EXPECT_EQ(c.view().grid->width, 2u);
   EXPECT_THAT(c.log(), Contains(HasSubstr("d/0 is not used for now: the data at")).Times(1)) << "it tries more often";
-  EXPECT_LE(std::ranges::count_if(c.told("d"), [](const auto& x) { return std::holds_alternative<load>(x); }), 8)
-      << "but ever less so";
+  EXPECT_LE(c.all_told<load>("d").size(), 8u) << "but ever less so";
   ASSERT_EQ(c.view().unused.size(), 1u);
   EXPECT_EQ(to_string(c.view().unused[0].where), "d/0");
   EXPECT_THAT(c.view().unused[0].why, HasSubstr("differs from that of the others"));
@@ -319,7 +315,7 @@ TEST_F(conductor_test, rank_that_comes_back_before_the_decision_counts_in_it) {
   // given: two stages; the second one's rank trains and does not say so in time, and answers again while a keeper that
   // does not is waited for. expected: the step that both have done is committed.
   c.depth = 2;
-  c.hold_back = [](const report& x) { return std::holds_alternative<ready>(x); };
+  c.keep_back<ready>();
   c.add("k", true);
   c.add("a");
   c.add("b");
@@ -367,10 +363,7 @@ TEST_F(conductor_test, back_off_ends_at_half_a_minute) {
   c.silent = {"b"};
   c.say("b", failed{c.view().current, failure::computation, 0, "threw", {}});
   const auto times_asked = [&] {
-    return std::ranges::count_if(c.told("b"), [](const command& x) {
-      const auto* a = std::get_if<abort_generation>(&x);
-      return a && a->current == generation{};
-    });
+    return std::ranges::count(c.all_told<abort_generation>("b"), generation{}, &abort_generation::current);
   };
   const auto train = [&](int half_minutes) {
     for (int i = 0; i < half_minutes; ++i) {
@@ -389,18 +382,13 @@ TEST_F(conductor_test, rank_that_decides_late_and_alone_holds_a_stage_is_waited_
   // 20 s to answer DECIDE. expected: it is not excluded after 5 s
   run_two();
   c.step();
-  std::optional<report> late;
-  c.hold_back = [&](const report& x) {
-    if (std::holds_alternative<decided>(x))
-      late = x;
-    return std::holds_alternative<decided>(x);
-  };
+  c.keep_back<decided>();
   c.lose("b");
   ASSERT_EQ(c.view().now, phase::deciding);
   c.advance(20s);
   ASSERT_EQ(c.view().now, phase::deciding);
   c.hold_back = {};
-  c.say("a", *late);
+  c.say("a", c.held_back.back());
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, 2u);
   EXPECT_THAT(c.log(), Not(Contains(HasSubstr("is not used"))));

@@ -46,18 +46,13 @@ TEST_F(conductor_test, rank_that_alone_holds_a_stage_is_waited_for) {
   run_two();
   c.step();
   const auto steps = c.view().steps_done;
-  std::optional<report> late;
-  c.hold_back = [&](const report& x) {
-    if (std::holds_alternative<aborted>(x))
-      late = x;
-    return std::holds_alternative<aborted>(x);
-  };
+  c.keep_back<aborted>();
   c.lose("b");
   c.advance(29s);
   EXPECT_EQ(c.view().now, phase::aborting);
-  ASSERT_TRUE(late);
+  ASSERT_FALSE(c.held_back.empty());
   c.hold_back = {};
-  c.say("a", *late);
+  c.say("a", c.held_back.back());
   c.advance(20ms);
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, steps);
@@ -95,7 +90,7 @@ TEST(conductor_steps, none_is_in_progress_at_the_final_version) {
   c.add("a");
   c.add("b");
   c.advance(20ms);
-  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.keep_back<stopped>();
   c.step();
   c.step();
   ASSERT_EQ(c.view().now, phase::running);
@@ -128,7 +123,7 @@ TEST_F(conductor_test, step_that_outlasts_the_notice_to_the_only_holder_is_abort
   for (int i = 0; i < 3; ++i)
     c.step();
   ASSERT_EQ(c.view().grid->participants[0].slot.instance, "a");
-  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.keep_back<stopped>();
   c.notice("a", 10s);
   c.advance(9s);
   EXPECT_EQ(c.view().now, phase::stopping);
@@ -145,7 +140,7 @@ TEST_F(conductor_test, step_that_outlasts_the_notice_to_the_only_holder_is_abort
 TEST_F(conductor_test, notice_to_a_holder_among_others_lets_the_step_end) {
   // given: a step that outlasts the notice to one of two replicas. expected: no abort before it is gone
   run_two();
-  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.keep_back<stopped>();
   c.notice("b", 10s);
   c.advance(9'999ms);
   EXPECT_EQ(c.view().now, phase::stopping);

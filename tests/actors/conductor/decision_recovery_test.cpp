@@ -37,10 +37,7 @@ TEST_F(conductor_test, a_decision_outlives_all_others_who_knew_its_result) {
       break;
     ASSERT_FALSE(d.durable().chain.empty());
     const bool decided = d.durable().chain.front().last == 2;
-    const auto is_told = [&] {
-      return std::ranges::any_of(d.told("b"), [](const command& x) { return std::holds_alternative<decide>(x); });
-    };
-    ++(!decided ? open : is_told() ? decided_told : decided_untold);
+    ++(!decided ? open : d.all_told<decide>("b").empty() ? decided_untold : decided_told);
     d.lose("a");
     d.restart_manager(random);
     d.advance(20s);

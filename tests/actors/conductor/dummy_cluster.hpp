@@ -147,10 +147,11 @@ public:
   std::set<std::string> silent;                                       ///< instances that answer nothing but LOAD
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
   std::function<bool(const report&)> hold_back;                       ///< true: an answer that is not given
-  std::function<bool(const std::string& name, const command&)> drop;  ///< true: a command that does not arrive
-  situation asked;                                                    ///< with the last question to the planner
-  std::uint32_t width = 0, depth = 1; ///< the planner's choice; width 0: as wide as fits
-  double loss = 0;                    ///< of every step
+  std::vector<report> held_back;
+  std::function<bool(const std::string& name, const command&)> drop; ///< true: a command that does not arrive
+  situation asked;                                                   ///< with the last question to the planner
+  std::uint32_t width = 0, depth = 1;                                ///< the planner's choice; width 0: as wide as fits
+  double loss = 0;                                                   ///< of every step
   std::uint32_t plans = 0;
   std::uint64_t handled = 0;                               ///< events
   bool slow_planner = false;                               ///< answers only to answer_plans()
@@ -164,6 +165,12 @@ public:
   void answer_plans() {
     for (const auto& x : std::exchange(unanswered_, {}))
       event(x);
+  }
+
+  /// Answers of these kinds.
+  template <class... Reports>
+  void keep_back() {
+    hold_back = [](const report& x) { return (std::holds_alternative<Reports>(x) || ...); };
   }
 
   /// One keeper, k, and one worker, a, which trains.
@@ -219,6 +226,26 @@ public:
   void say(const std::string& name, report what) { event(slot_reported{slot(name), std::move(what)}); }
 
   const std::vector<command>& told(const std::string& name) { return slots_.at(name).told; }
+
+  /// Of those the ones of this kind.
+  template <class Command>
+  std::vector<Command> all_told(const std::string& name) {
+    std::vector<Command> result;
+    for (const auto& x : told(name))
+      if (const auto* y = std::get_if<Command>(&x))
+        result.push_back(*y);
+    return result;
+  }
+
+  /// Whether it was told so after the first so many commands, and before the next PREPARE.
+  template <class Command>
+  bool is_told_before_prepare(const std::string& name, std::size_t after) {
+    const auto& all = told(name);
+    while (after < all.size() && !std::holds_alternative<prepare>(all[after]))
+      if (std::holds_alternative<Command>(all[after++]))
+        return true;
+    return false;
+  }
 
   /// Steps of the newest version that anybody holds.
   std::uint64_t reached() const {
@@ -308,7 +335,7 @@ private:
       if (mend)
         what = mend(name, what);
       if (hold_back && hold_back(what))
-        return;
+        return held_back.push_back(std::move(what));
     }
     event(slot_reported{from, std::move(what)});
   }

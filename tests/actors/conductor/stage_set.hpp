@@ -11,11 +11,6 @@ struct stage_set {
   explicit stage_set(std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0, const resume_point& resume = {}) :
       d(4, steps, checkpoint_every, resume) {}
 
-  template <class... Reports>
-  void keep_back() {
-    d.hold_back = [](const report& x) { return (std::holds_alternative<Reports>(x) || ...); };
-  }
-
   void two() {
     d.add("a");
     d.add("b");
@@ -46,9 +41,9 @@ struct stage_set {
     }
     d.slow_planner = where == planning;
     if (where == preparing)
-      keep_back<prepared>();
+      d.keep_back<prepared>();
     if (where == clearing)
-      keep_back<prepared, aborted>();
+      d.keep_back<prepared, aborted>();
     two();
     if (where == clearing)
       d.lose("a");
@@ -56,17 +51,17 @@ struct stage_set {
       return;
     d.step();
     if (where == aborting || where == deciding) {
-      where == aborting ? keep_back<aborted>() : keep_back<decided>();
+      where == aborting ? d.keep_back<aborted>() : d.keep_back<decided>();
       return d.lose("a");
     }
     if (where == readying)
-      keep_back<prepared>();
+      d.keep_back<prepared>();
     else if (where == stopping)
-      keep_back<stopped>();
+      d.keep_back<stopped>();
     else if (where == transferring)
-      keep_back<ready>();
+      d.keep_back<ready>();
     else if (where == activating)
-      keep_back<active>();
+      d.keep_back<active>();
     third();
   }
 
@@ -99,10 +94,8 @@ struct stage_set {
   }
 
   prepare newest_prepare(const std::string& name) {
-    for (auto x = d.told(name).rbegin(); x != d.told(name).rend(); ++x)
-      if (const auto* p = std::get_if<prepare>(&*x))
-        return *p;
-    return {};
+    const auto all = d.all_told<prepare>(name);
+    return all.empty() ? prepare{} : all.back();
   }
 
   dummy_cluster d;

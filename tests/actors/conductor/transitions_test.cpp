@@ -1,9 +1,7 @@
 // The table that the conductor runs: each of its rows is taken, from each of its phases, and leads where it says.
 
 #include "tests/actors/conductor/stage_set.hpp"
-
-#include <fstream>
-#include <sstream>
+#include "tests/support/table_checks.hpp"
 
 namespace parcae {
 namespace {
@@ -127,7 +125,7 @@ std::vector<scene> scenes() {
     s.d.add_keeper_and_worker();
     s.d.train(4);
     s.d.step();
-    s.keep_back<prepared>();
+    s.d.keep_back<prepared>();
     s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
     s.d.add("b");
     s.d.advance(1s);
@@ -157,7 +155,7 @@ std::vector<scene> scenes() {
       [](stage_set& s) {
         s.bring_to(finishing);
         s.d.add("c");
-        s.keep_back<active>();
+        s.d.keep_back<active>();
         s.d.notice("a", 30s); // its final version moves to c, as there is no keeper
         for (const auto* name : {"b", "c"})
           s.d.say(name, active{s.d.view().current});
@@ -258,7 +256,7 @@ std::vector<scene> scenes() {
     s.bring_to(running);
     s.d.step();
     s.die();
-    s.keep_back<aborted>();
+    s.d.keep_back<aborted>();
     s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
     lose_stage(s);
   };
@@ -281,14 +279,14 @@ std::vector<scene> scenes() {
   add(
       {aborting}, trigger_kind::late, only_holder,
       [=](stage_set& s) {
-        s.keep_back<aborted>();
+        s.d.keep_back<aborted>();
         only_holders(s);
       },
       false);
   add(
       {deciding}, trigger_kind::late, only_holder,
       [=](stage_set& s) {
-        s.keep_back<decided>();
+        s.d.keep_back<decided>();
         only_holders(s);
       },
       false);
@@ -297,7 +295,7 @@ std::vector<scene> scenes() {
       {waiting}, trigger_kind::late, "",
       [](stage_set& s) {
         s.lose_all_but_a_checkpoint();
-        s.keep_back<parcae::kept, restored>();
+        s.d.keep_back<parcae::kept, restored>();
         s.join("k");
         s.d.advance(10min);
       },
@@ -350,7 +348,7 @@ std::vector<scene> scenes() {
       [](stage_set& s) {
         s.bring_to(running);
         s.d.step();
-        s.keep_back<decided>();
+        s.d.keep_back<decided>();
         s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
         s.d.hold_back = nullptr;
         s.die();
@@ -419,7 +417,7 @@ std::vector<scene> scenes() {
   const auto first_commit_in = [=](auto... kept_back) { // the first that is heard of it
     return [=](stage_set& s) {
       s.two();
-      s.keep_back<decltype(kept_back)...>();
+      s.d.keep_back<decltype(kept_back)...>();
       s.third();
       say_progress(s);
     };
@@ -450,7 +448,7 @@ std::vector<scene> scenes() {
   add({waiting}, says_restored, "", read_checkpoint, false, 1000, 4);
   const auto read_slowly = [](stage_set& s) {
     s.lose_all_but_a_checkpoint();
-    s.keep_back<parcae::kept, restored>();
+    s.d.keep_back<parcae::kept, restored>();
     s.join("k");
   };
   add(
@@ -472,7 +470,7 @@ std::vector<scene> scenes() {
       false);
   add({waiting}, loading, "no slot can be used", [](stage_set& s) { s.d.add("a"); });
   add({waiting}, silent, "", [=](stage_set& s) {
-    s.keep_back<loaded, aborted>();
+    s.d.keep_back<loaded, aborted>();
     s.d.add("a");
     s.d.say("a", failed{{}, failure::computation, 0, "threw", {}});
     s.d.advance(10s);
@@ -531,7 +529,7 @@ std::vector<scene> scenes() {
       [=](stage_set& s) { // while another is awaited
         s.two();
         s.third();
-        s.keep_back<aborted>();
+        s.d.keep_back<aborted>();
         s.d.lose("a");
         say_aborted(s);
       },
@@ -615,21 +613,11 @@ TEST(transitions, each_row_is_taken_from_each_of_its_phases) {
 }
 
 TEST(transitions, no_row_is_hidden_by_one_before) {
-  const auto rows = conductor::transitions();
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (rows[j].on == rows[i].on && rows[j].condition.empty()) {
-        EXPECT_EQ(rows[j].from.bits & rows[i].from.bits, 0)
-            << i << ": " << to_string(rows[i].on) << ", " << rows[i].condition;
-      }
+  expect_no_row_hidden(conductor::transitions());
 }
 
 TEST(transitions, are_in_the_readme) {
-  std::ifstream file(PARCAE_SOURCE_DIR "/actors/conductor/README.md");
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto table = table_of(conductor::transitions());
-  EXPECT_NE(text.str().find(table), std::string::npos) << "actors/conductor/README.md should contain:\n" << table;
+  expect_in_file(table_of(conductor::transitions()), "actors/conductor/README.md");
 }
 
 } // namespace

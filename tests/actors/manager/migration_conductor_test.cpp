@@ -3,6 +3,7 @@
 #include "actors/conductor/model_facts.hpp"
 #include "actors/manager/journal_store.hpp"
 #include "actors/manager/migration_conductor.hpp"
+#include "protocols/wire/behaviors.hpp"
 #include "tests/support/actor_fixture.hpp"
 #include "tests/support/other_node.hpp"
 
@@ -95,19 +96,15 @@ struct migration_conductor_test : actor_test {
   /// Carries out what it is told, and trains no step.
   slot_actor dummy_slot(const slot_id& slot) {
     return owned(system.spawn([this, slot](slot_actor::stateful_pointer<sink_of_slot> self) {
-      return behavior_for(self, slot, std::type_identity<command>{});
+      return behavior_of_each_from<slot_actor::behavior_type>(
+          std::type_identity<addressee>{}, std::type_identity<command>{},
+          [=, this](const addressee& to, const auto& x) {
+            EXPECT_EQ(to, (addressee{slot, {1}}));
+            told[slot.instance].emplace_back(x);
+            answer(self, slot, x);
+          },
+          [=](attach_atom, const addressee&, const report_sink& sink) { self->state.to = sink; });
     }));
-  }
-
-  template <class... Commands>
-  slot_actor::behavior_type behavior_for(slot_actor::stateful_pointer<sink_of_slot> self, const slot_id& slot,
-                                         std::type_identity<std::variant<Commands...>>) {
-    return {[=, this](const addressee& to, const Commands& x) {
-              EXPECT_EQ(to, (addressee{slot, {1}}));
-              told[slot.instance].emplace_back(x);
-              answer(self, slot, x);
-            }...,
-            [=](attach_atom, const addressee&, const report_sink& sink) { self->state.to = sink; }};
   }
 
   template <class T>

@@ -5,6 +5,7 @@
 #include "actors/manager/front.hpp"
 #include "actors/manager/registry.hpp"
 #include "protocols/client/client.hpp"
+#include "protocols/wire/behaviors.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 #include <map>
@@ -74,21 +75,18 @@ struct registry_test : actor_test {
   }
 
   slot_actor dummy_slot(const std::string& name) {
-    return owned(system.spawn(
-        [this, name](slot_actor::pointer slot) { return behavior_for(slot, name, std::type_identity<command>{}); }));
-  }
-
-  template <class... Commands>
-  slot_actor::behavior_type behavior_for(slot_actor::pointer slot, const std::string& name,
-                                         std::type_identity<std::variant<Commands...>>) {
-    return {[=, this](const addressee& to, const Commands& x) {
-              EXPECT_EQ(to.slot.life, life_of[name]);
-              obey(slot, name, x);
-            }...,
-            [=, this](attach_atom, const addressee& to, const report_sink& sink) {
-              attached[name].push_back(to.job);
-              conductors[name] = sink;
-            }};
+    return owned(system.spawn([this, name](slot_actor::pointer slot) {
+      return behavior_of_each_from<slot_actor::behavior_type>(
+          std::type_identity<addressee>{}, std::type_identity<command>{},
+          [=, this](const addressee& to, const auto& x) {
+            EXPECT_EQ(to.slot.life, life_of[name]);
+            obey(slot, name, x);
+          },
+          [=, this](attach_atom, const addressee& to, const report_sink& sink) {
+            attached[name].push_back(to.job);
+            conductors[name] = sink;
+          });
+    }));
   }
 
   /// Has the data, and says no more.

@@ -4,6 +4,7 @@
 #include "actors/manager/registry.hpp"
 #include "actors/node/instance.hpp"
 #include "protocols/client/client.hpp"
+#include "protocols/wire/behaviors.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -95,10 +96,11 @@ struct simulated_network : testing::Test {
     return result;
   }
 
-  template <class... Reports>
-  report_sink spawn_sink(std::type_identity<std::variant<Reports...>>) {
+  report_sink spawn_sink() {
     auto result = manager.system.spawn([this](report_sink::pointer self) -> report_sink::behavior_type {
-      return {[=, this](const slot_id&, const Reports&) { said.push_back(self->current_sender()); }...};
+      return behavior_of_each_from<report_sink::behavior_type>(
+          std::type_identity<slot_id>{}, std::type_identity<report>{},
+          [=, this](const slot_id&, const auto&) { said.push_back(self->current_sender()); });
     });
     own.push_back(caf::actor_cast<caf::actor>(result));
     return result;
@@ -250,7 +252,7 @@ TEST_F(simulated_network, a_thawed_manager_lost_nobody) {
 // expected: none of its actors ends, its executor stays
 TEST_F(simulated_network, nobody_elsewhere_ends_a_nodes_actors) {
   ASSERT_EQ(said_slots.size(), 1u);
-  const auto sink = spawn_sink(std::type_identity<report>{});
+  const auto sink = spawn_sink();
   caf::scoped_actor self(manager.system, true);
   const addressee here{said_slot, {1}};
   const auto stop_is_answered = [&] {

@@ -34,11 +34,6 @@ struct gpu_test : node_test {
     run();
   }
 
-  template <class... Reports>
-  report_sink::behavior_type counting(int& heard, std::type_identity<std::variant<Reports...>>) {
-    return {[&heard](const slot_id&, const Reports&) { ++heard; }...};
-  }
-
   void attach(std::uint64_t job) {
     self->send(gpu, attach_atom_v, addressee{slot, {job}}, sink);
     run();
@@ -121,7 +116,7 @@ TEST_F(gpu_test, attached_again_it_keeps_its_executor) {
   tell(stop{{1}});
   int heard = 0;
   const auto first = sink;
-  sink = owned(system.spawn([&](report_sink::pointer) { return counting(heard, std::type_identity<report>{}); }));
+  sink = sink_for([&heard](const slot_id&, const auto&) { ++heard; });
   attach(1);
   tell(stop{{1}});
   EXPECT_EQ(made, 1);

@@ -3,6 +3,7 @@
 // The actors of a node with dummy executors, in virtual time.
 
 #include "actors/node/instance.hpp"
+#include "protocols/wire/behaviors.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 #include <functional>
@@ -36,12 +37,14 @@ struct node_test : actor_test {
   int made = 0;
   int retired = 0;
   std::vector<std::pair<slot_id, report>> reports;
-  report_sink sink =
-      owned(system.spawn([this](report_sink::pointer) { return sink_behavior(std::type_identity<report>{}); }));
+  report_sink sink = sink_for([this](const slot_id& from, const auto& x) { reports.emplace_back(from, x); });
 
-  template <class... Reports>
-  report_sink::behavior_type sink_behavior(std::type_identity<std::variant<Reports...>>) {
-    return {[this](const slot_id& from, const Reports& x) { reports.emplace_back(from, x); }...};
+  template <class Hear>
+  report_sink sink_for(Hear hear) {
+    return owned(system.spawn([hear](report_sink::pointer) {
+      return behavior_of_each_from<report_sink::behavior_type>(std::type_identity<slot_id>{},
+                                                               std::type_identity<report>{}, hear);
+    }));
   }
 
   executor_source source() {

@@ -1,14 +1,13 @@
 // The rules of a keeper: each row of the table is taken, from each of its phases, and leads where it says.
 
 #include "gpu/keeper/keeper_machine.hpp"
+#include "tests/support/table_checks.hpp"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <map>
-#include <sstream>
 
 namespace parcae {
 namespace {
@@ -211,21 +210,11 @@ TEST(keeper_machine, takes_each_row_from_each_of_its_phases) {
 }
 
 TEST(keeper_machine, hides_no_row_by_one_before) {
-  const auto rows = keeper_machine::table();
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (rows[j].on == rows[i].on && rows[j].condition.empty()) {
-        EXPECT_EQ(rows[j].from.bits & rows[i].from.bits, 0)
-            << i << ": " << to_string(rows[i].on) << ", " << rows[i].condition;
-      }
+  expect_no_row_hidden(keeper_machine::table());
 }
 
 TEST(keeper_machine, has_its_table_in_the_readme) {
-  std::ifstream file(PARCAE_SOURCE_DIR "/gpu/keeper/README.md");
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto table = table_of(keeper_machine::table());
-  EXPECT_NE(text.str().find(table), std::string::npos) << "gpu/keeper/README.md should contain:\n" << table;
+  expect_in_file(table_of(keeper_machine::table()), "gpu/keeper/README.md");
 }
 
 // given / expected: its part in a generation says each word once, and again when asked again
