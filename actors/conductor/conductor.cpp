@@ -93,8 +93,8 @@ std::optional<time_point> conductor::machine::deadline() const {
 const std::vector<conductor::machine::row>& conductor::machine::table() {
   static const auto all = [] {
     std::vector<row> result;
-    for (const auto& part :
-         {seeking_rows(), changing_rows(), training_rows(), ending_rows(), finishing_rows(), common_rows()})
+    for (const auto& part : {recovering_rows(), waiting_rows(), planning_rows(), changing_rows(), training_rows(),
+                             ending_rows(), finishing_rows(), common_rows()})
       result.insert(result.end(), part.begin(), part.end());
     return result;
   }();

@@ -71,7 +71,9 @@ private:
 
   // The table.
 
-  static std::vector<row> seeking_rows();
+  static std::vector<row> recovering_rows();
+  static std::vector<row> waiting_rows();
+  static std::vector<row> planning_rows();
   static std::vector<row> changing_rows();
   static std::vector<row> training_rows();
   static std::vector<row> ending_rows();

@@ -12,7 +12,7 @@ constexpr std::array<phase_facts, last + 1> facts{{
     {.of = phase::recovering, .name = "recovering"},
     {.of = phase::waiting, .name = "waiting", .plans_at_once = true},
     {.of = phase::planning, .name = "planning", .asks_planner = true, .stands_still = true},
-    {.of = phase::preparing, .name = "preparing"},
+    {.of = phase::preparing, .name = "preparing", .stands_still = true},
     {.of = phase::running,
      .name = "running",
      .trains = true,

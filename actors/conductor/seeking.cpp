@@ -9,7 +9,7 @@ namespace parcae {
 using enum phase;
 
 // clang-format off
-std::vector<conductor::machine::row> conductor::machine::seeking_rows() {
+std::vector<conductor::machine::row> conductor::machine::recovering_rows() {
   using enum trigger_kind;
   using m = machine;
   return {
@@ -44,7 +44,13 @@ std::vector<conductor::machine::row> conductor::machine::seeking_rows() {
       "", nullptr, {}},
     {recovering, lost, "", nullptr,
       "waits for one answer less", &m::note_lost, {}},
+  };
+}
 
+std::vector<conductor::machine::row> conductor::machine::waiting_rows() {
+  using enum trigger_kind;
+  using m = machine;
+  return {
     {waiting, due, "", nullptr,
       "", nullptr, planning},
     {waiting, says_restored, "", nullptr,
@@ -70,7 +76,13 @@ std::vector<conductor::machine::row> conductor::machine::seeking_rows() {
       "plans soon, or saves what is under notice", &m::look_for_more, {}},
     {waiting, closing, "", nullptr,
       "keepers write what they hold, then the job ends", &m::close_waiting, {}},
+  };
+}
 
+std::vector<conductor::machine::row> conductor::machine::planning_rows() {
+  using enum trigger_kind;
+  using m = machine;
+  return {
     {planning, kept, "the keepers hold the final version", &m::final_is_kept,
       "", nullptr, finishing},
     {planning, nobody, "", nullptr,

@@ -78,6 +78,46 @@ struct stage_set {
     two();
   }
 
+  /// All but the checkpoint is lost; a keeper comes that can read it.
+  void read_checkpoint() {
+    lose_all_but_a_checkpoint();
+    d.advance(10s);
+    d.kept_silent = false;
+    join("k");
+  }
+
+  /// The one step is done, and a keeper holds what came of it, which no disk has.
+  inventory final_is_kept() {
+    join("k");
+    inventory held;
+    for (std::uint32_t layer = 0; layer < 4; ++layer)
+      held.push_back({layer, {1, {1}}});
+    d.disk_problem = "disk full";
+    d.step();
+    d.hold("k", held);
+    return held;
+  }
+
+  /// The keeper has version 4, the only rank 5, and is lost.
+  void lose_newest() {
+    d.add_keeper_and_worker();
+    d.train(4);
+    d.step();
+    d.keep_back<prepared>();
+    d.say("a", failed{d.view().current, failure::communication, 0, "closed", {}});
+    d.add("b");
+    d.advance(1s);
+    d.lose("a");
+  }
+
+  /// Both ranks have lost what they held.
+  void lose_stage() {
+    const auto g = d.view().current;
+    for (const auto* name : {"a", "b"})
+      if (d.has(name))
+        release(name, aborted{g, {}, no_step, {}, {}});
+  }
+
   void die() {
     std::mt19937_64 random(1);
     d.kill_manager();

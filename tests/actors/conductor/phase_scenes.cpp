@@ -1,0 +1,359 @@
+#include "tests/actors/conductor/transition_scenes.hpp"
+
+namespace parcae {
+
+void add_phase_scenes(scene_list& add) {
+  using enum phase;
+  using enum trigger_kind;
+  const auto lose = [](const char* name) { return [name](stage_set& s) { s.d.lose(name); }; };
+  const auto pass_limit = [](stage_set& s) { s.late(); };
+  const auto close = [](stage_set& s) { s.close(); };
+  const auto break_of = [](std::uint64_t more) {
+    return [more](stage_set& s) {
+      const auto g = s.d.view().current.value;
+      s.d.say("b", failed{{g + more}, failure::communication, 0, "closed", {}});
+    };
+  };
+
+  // waiting
+  add({waiting}, due, "", [](stage_set& s) { s.two(); });
+  add(
+      {waiting}, all_answered, "", [](stage_set& s) { s.read_checkpoint(); }, false, 1000, 4);
+  add(
+      {waiting, planning}, kept, "the keepers hold the final version",
+      [=](stage_set& s) {
+        const auto held = s.final_is_kept();
+        s.d.hold("k", {});
+        s.d.lose("a");
+        s.d.lose("b");
+        s.d.advance(1s);
+        s.d.hold("k", held);
+      },
+      false, 1);
+  add({waiting}, lost, "", [](stage_set& s) {
+    s.d.add("k", true);
+    s.d.lose("k");
+  });
+  add({waiting}, closing, "", close);
+  // planning
+  add({planning}, nobody, "", [](stage_set& s) {
+    s.d.lose("a");
+    s.d.lose("b");
+    s.d.answer_plans();
+  });
+  add({planning}, chosen, "nothing fits", [](stage_set& s) {
+    s.d.slow_planner = false;
+    s.d.depth = 3;
+    s.late();
+  });
+  add({planning}, chosen, "it takes more slots than are left", [](stage_set& s) {
+    s.d.lose("a");
+    s.d.answer_plans();
+  });
+  add(
+      {planning}, chosen, "who holds newer state may come back",
+      [](stage_set& s) { // b said what it alone holds, and then nothing more
+        s.d.depth = 2;
+        s.two();
+        s.d.add("c");
+        s.d.advance(1s);
+        s.d.step();
+        s.d.slow_planner = true;
+        s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+        s.d.silent.insert("b");
+        s.d.slow_planner = false;
+        s.d.answer_plans();
+        s.d.advance(70s);
+      },
+      false);
+  add(
+      {planning}, chosen, "the checkpoint is newer, and keepers have to read it",
+      [](stage_set& s) { s.read_checkpoint(); }, false, 1000, 4);
+  add(
+      {planning}, chosen, "the checkpoint is newer, and is lost",
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
+        s.d.disks.clear();
+        s.d.disk_problem = "damaged";
+        s.join("k");
+      },
+      false, 1000, 4);
+  add(
+      {planning}, chosen, "the checkpoint is newer, and a part is missing",
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
+        s.join("other");
+      },
+      false, 1000, 4);
+  add({planning}, chosen, "", [](stage_set& s) { s.d.answer_plans(); });
+  add(
+      {planning}, chosen, "steps would be given up, and the keepers were not asked",
+      [](stage_set& s) { s.lose_newest(); }, false);
+  add(
+      {planning}, all_answered, "", [](stage_set& s) { s.lose_newest(); }, false);
+  add({planning}, trigger_kind::late, "", pass_limit);
+  add({planning}, closing, "", close);
+  // preparing, transferring, activating
+  add({preparing}, all_answered, "", [](stage_set& s) {
+    for (const auto* name : {"a", "b"})
+      s.release(name, prepared{s.newest_prepare(name).next, checksum_of(s.newest_prepare(name))});
+  });
+  add({transferring}, all_answered, "", [](stage_set& s) {
+    const auto g = s.newest_prepare("a").next;
+    for (const auto* name : {"a", "b", "c"})
+      s.release(name, ready{g, {1, {1}}, 0});
+  });
+  add({preparing, transferring}, part_lost, "", lose("b"));
+  add({preparing, transferring}, next_broken, "", break_of(1));
+  add({preparing, transferring}, notice, "to a rank of g+1, and ends before the limit",
+      [](stage_set& s) { s.d.notice("b", 1s); });
+  add({preparing, transferring}, closing, "", close);
+  add(
+      {activating}, all_answered, "all ranks have stopped, with no step left",
+      [](stage_set& s) {
+        s.bring_to(finishing);
+        s.d.add("c");
+        s.d.keep_back<active>();
+        s.d.notice("a", 30s); // its final version moves to c, as there is no keeper
+        for (const auto* name : {"b", "c"})
+          s.d.say(name, active{s.d.view().current});
+      },
+      false, 3);
+  add({activating}, all_answered, "", [](stage_set& s) {
+    for (const auto* name : {"a", "b", "c"})
+      s.release(name, active{s.d.view().current});
+  });
+  // running
+  add({running}, due, "", pass_limit);
+  add({running}, chosen, "it fits, and is another or replaces who leaves", [](stage_set& s) { s.third(); });
+  add(
+      {running, readying}, all_stopped, "at the final version",
+      [](stage_set& s) {
+        for (int i = 0; i < 10 && !s.d.ended(); ++i)
+          s.d.step();
+      },
+      true, 5);
+  add({running, readying, stopping, activating}, place_lost, "", lose("b"));
+  add({running, readying, stopping, activating}, broken, "", break_of(0));
+  add({running}, trigger_kind::late, "", pass_limit);
+  const auto notice_to_all = [](stage_set& s) {
+    s.d.add("k", true);
+    for (const auto* name : {"a", "b"})
+      s.d.notice(name, 20s);
+    s.d.advance(30s);
+  };
+  add({running}, last_moment, "", notice_to_all);
+  add({running}, closing, "there is no keeper", close);
+  add({running}, closing, "", [](stage_set& s) {
+    s.d.add("k", true);
+    s.close();
+  });
+  // readying
+  add({readying}, all_answered, "", [](stage_set& s) {
+    for (const auto* name : {"a", "b", "c"})
+      s.release(name, prepared{s.newest_prepare(name).next, checksum_of(s.newest_prepare(name))});
+  });
+  add({readying}, part_lost, "", lose("c"));
+  add({readying}, refused, "", [](stage_set& s) {
+    s.d.say("c", failed{s.newest_prepare("c").next, failure::computation, 0, "out of memory", {}});
+  });
+  add({readying}, trigger_kind::late, "", pass_limit);
+  add({readying}, notice, "to one with a place in g or g+1, and ends before the limit",
+      [](stage_set& s) { s.d.notice("c", 1s); });
+  add({readying}, last_moment, "", notice_to_all);
+  add({readying}, closing, "", close);
+  // stopping
+  add(
+      {stopping}, all_answered, "at the final version",
+      [](stage_set& s) {
+        const auto g = s.d.view().current;
+        for (const auto* name : {"a", "b"})
+          s.release(name, stopped{g, {2, g}, {}});
+      },
+      true, 2);
+  const auto stop = [](stage_set& s) {
+    const auto g = s.d.view().current;
+    inventory held;
+    for (std::uint32_t layer = 0; layer < 4; ++layer)
+      held.push_back({layer, {1, g}});
+    for (const auto* name : {"a", "b"})
+      s.release(name, stopped{g, {1, g}, held});
+  };
+  add({stopping}, all_answered, "g+1 is prepared", stop);
+  add({stopping}, all_answered, "", [=](stage_set& s) {
+    s.d.lose("c");
+    stop(s);
+  });
+  add({stopping}, part_lost, "", lose("c"));
+  add({stopping}, notice, "to a participant of g+1, and ends before the limit",
+      [](stage_set& s) { s.d.notice("c", 1s); });
+  add({stopping}, trigger_kind::late, "the notice to those who alone hold a stage is over", [](stage_set& s) {
+    for (const auto* name : {"a", "b"})
+      s.d.notice(name, 20s);
+    s.d.advance(21s);
+  });
+  add({stopping}, trigger_kind::late, "", pass_limit);
+  // clearing, aborting, deciding
+  add({clearing, aborting, deciding}, all_answered, "", [](stage_set& s) {
+    const auto g = s.newest_prepare("b").next;
+    const auto now = s.d.view().now;
+    s.release("b", now == deciding ? report(decided{g, {}}) : report(aborted{g, {1, g}, no_step, {}, {}}));
+  });
+  add({planning, clearing, aborting, deciding}, lost, "", lose("b"));
+  add({aborting}, all_answered, "a stage has nobody left, and the keepers were not asked", [=](stage_set& s) {
+    s.d.add("k", true);
+    s.lose_stage();
+  });
+  const auto lose_stage_at_return = [=](stage_set& s) {
+    s.bring_to(running);
+    s.d.step();
+    s.die();
+    s.d.keep_back<aborted>();
+    s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+    s.lose_stage();
+  };
+  add({aborting}, all_answered, "a stage has nobody left, and who has it may be dialling", lose_stage_at_return, false);
+  add(
+      {aborting}, trigger_kind::late, "nobody is awaited but who might have been dialling",
+      [=](stage_set& s) {
+        lose_stage_at_return(s);
+        s.late();
+      },
+      false);
+  const auto only_holders = [](stage_set& s) { // of two stages
+    s.d.depth = 2;
+    s.two();
+    s.d.step();
+    s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+    s.d.advance(6s);
+  };
+  const std::string only_holder = "the only holder of a stage may still answer";
+  add(
+      {aborting}, trigger_kind::late, only_holder,
+      [=](stage_set& s) {
+        s.d.keep_back<aborted>();
+        only_holders(s);
+      },
+      false);
+  add(
+      {deciding}, trigger_kind::late, only_holder,
+      [=](stage_set& s) {
+        s.d.keep_back<decided>();
+        only_holders(s);
+      },
+      false);
+  add({preparing, transferring, activating, clearing, aborting, deciding}, trigger_kind::late, "", pass_limit);
+  add(
+      {waiting}, trigger_kind::late, "",
+      [](stage_set& s) {
+        s.lose_all_but_a_checkpoint();
+        s.d.keep_back<parcae::kept, restored>();
+        s.join("k");
+        s.d.advance(10min);
+      },
+      false, 1000, 4);
+  // finishing
+  add(
+      {finishing}, place_lost, "the keepers hold the final version",
+      [=](stage_set& s) {
+        s.final_is_kept();
+        s.d.lose("a");
+      },
+      false, 1);
+  add({finishing}, lost, "nobody holds the final version whole", lose("b"), true, 3);
+  add(
+      {finishing}, kept, "nobody holds the final version whole",
+      [=](stage_set& s) {
+        s.final_is_kept();
+        s.d.lose("a");
+        s.d.lose("b");
+        s.d.hold("k", {});
+      },
+      false, 1);
+  add(
+      {finishing}, kept, "", [=](stage_set& s) { s.final_is_kept(); }, false, 1);
+  add(
+      {finishing}, notice, "to a rank, with no keeper, and others can take over",
+      [](stage_set& s) {
+        s.d.add("c");
+        s.d.notice("a", 30s);
+      },
+      true, 3);
+  add(
+      {finishing}, trigger_kind::late, "",
+      [=](stage_set& s) {
+        s.d.kept_silent = true;
+        s.final_is_kept();
+        s.late();
+      },
+      false, 1);
+  // recovering
+  const auto die_in = [](phase where) { // before it has heard of what it decided
+    return [where](stage_set& s) {
+      s.bring_to(where);
+      s.d.hold_back = nullptr;
+      s.die();
+    };
+  };
+  add(
+      {recovering}, all_answered, "g had ended",
+      [](stage_set& s) {
+        s.bring_to(running);
+        s.d.step();
+        s.d.keep_back<decided>();
+        s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+        s.d.hold_back = nullptr;
+        s.die();
+      },
+      false);
+  add({recovering}, all_answered, "all ranks of g are here", die_in(running), false);
+  add(
+      {recovering}, all_answered, "",
+      [](stage_set& s) {
+        s.d.depth = 2;
+        s.bring_to(recovering);
+        s.d.lose("b");
+        s.d.silent.clear();
+        s.d.reconnect("a");
+      },
+      false);
+  add(
+      {recovering}, trigger_kind::late, "g had ended",
+      [](stage_set& s) {
+        s.bring_to(deciding);
+        s.d.silent = {"b"};
+        s.die();
+        s.late();
+      },
+      false);
+  add({recovering}, trigger_kind::late, "", pass_limit);
+  add({recovering}, place_lost, "a rank of each stage has answered", [](stage_set& s) {
+    s.d.silent.erase("a");
+    s.d.reconnect("a");
+    s.d.say("a", failed{s.d.view().current, failure::computation, 0, "threw", {}});
+  });
+  add({recovering}, broken, "a rank of each stage has answered", [](stage_set& s) {
+    s.d.silent.erase("a");
+    s.d.reconnect("a");
+    s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+  });
+  add({recovering}, lost, "", [](stage_set& s) {
+    s.d.add("c");
+    s.d.lose("c");
+  });
+  add(
+      {running}, all_stopped, "",
+      [](stage_set& s) {
+        s.bring_to(stopping);
+        s.d.hold_back = nullptr;
+        s.die();
+      },
+      false);
+  // any
+  add(
+      {recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding,
+       transferring, activating, finishing},
+      over, "", [](stage_set& s) { s.d.event(cancel_requested{}); }, true, 5);
+}
+
+} // namespace parcae

@@ -1,0 +1,41 @@
+#pragma once
+
+// How each row of the conductor's table comes to be taken.
+
+#include "tests/actors/conductor/stage_set.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+struct scene {
+  trigger_kind on;
+  std::string condition;
+  phase from;
+  std::function<void(stage_set&)> play; ///< after it was brought to `from`, if `bring`
+  bool bring = true;
+  std::uint64_t steps = 1000;
+  std::uint64_t checkpoint_every = 0;
+};
+
+struct scene_list {
+  std::vector<scene> all;
+
+  void operator()(std::initializer_list<phase> from, trigger_kind on, const std::string& condition,
+                  const std::function<void(stage_set&)>& play, bool bring = true, std::uint64_t steps = 1000,
+                  std::uint64_t checkpoint_every = 0) {
+    for (auto x : from)
+      all.push_back({on, condition, x, play, bring, steps, checkpoint_every});
+  }
+};
+
+/// Of the rows that lead from phase to phase.
+void add_phase_scenes(scene_list& add);
+/// Of those for answers, and what else changes no phase by itself.
+void add_answer_scenes(scene_list& add);
+
+} // namespace parcae
