@@ -75,9 +75,9 @@ struct executor_options {
   std::filesystem::path checkpoints;       ///< a keeper's folder for them; empty: it writes none, and says so
 };
 
-/// A worker's device or a keeper: see executor_of. Both methods may be called from any thread, and never block. Commands
-/// are done in order, except that ABORT interrupts a running step between two layers and PREPARE runs beside it.
-/// Destruction aborts everything and joins the executor's threads, which may take as long as a layer.
+/// A worker's device or a keeper: see executor_of. Both methods may be called from any thread, and never block.
+/// Commands are done in order, except that ABORT interrupts a running step between two layers and PREPARE runs beside
+/// it. Destruction aborts everything and joins the executor's threads, which may take as long as a layer.
 ///
 /// `want_snapshot` has the next commit send a snapshot to the keepers that this executor knows; a later commit does, if
 /// an earlier snapshot is still on its way. Nothing happens if it does not train. May be repeated.

@@ -6,8 +6,8 @@
 #include "tests/chaos/judge.hpp"
 #include "tests/chaos/life_log.hpp"
 #include "tests/chaos/process_watch.hpp"
-#include "tests/support/small_disk.hpp"
 #include "tests/chaos/tally.hpp"
+#include "tests/support/small_disk.hpp"
 
 #include <spdlog/fmt/fmt.h>
 

@@ -254,8 +254,8 @@ TEST_F(checkpoint_folder, has_running_statistics) {
 }
 
 // given: a keeper that lets jobs use one folder besides its own / expected: checkpoints that a job wants elsewhere are
-// not written, whatever the path looks like, nor through a server of this machine; what is elsewhere is not read; what is
-// below the two, is
+// not written, whatever the path looks like, nor through a server of this machine; what is elsewhere is not read; what
+// is below the two, is
 TEST_F(checkpoint_folder, jobs_write_only_where_they_may) {
   const auto ours = folder / "ours", state = folder / "state", elsewhere = folder / "elsewhere";
   std::filesystem::create_directories(ours);
