@@ -70,6 +70,11 @@ struct object_store_test : cluster_test {
     using object_server_test::use;
   };
 
+  /// A job's endpoint on this machine is one that the keeper's user names, too.
+  static std::vector<std::string> may_ask(const request_proxy& x) {
+    return {"--data", "s3://", "--data", x.endpoint()};
+  }
+
   address server;
 };
 
@@ -125,7 +130,7 @@ TEST_F(object_store_test, a_bad_store_disturbs_nobody) {
   auto job = small_job(1'000'000);
   job.checkpoint_every = 10;
   job.checkpoint = {server.place, proxy.endpoint(), {}};
-  cluster->start_keeper("keeper", {"--data", "s3://", "--data", proxy.endpoint()});
+  cluster->start_keeper("keeper", may_ask(proxy));
   cluster->start_node("a");
   const auto id = cluster->client().submit(job);
   const auto failing = wait_for_job(id, "a problem", [](const job_status& j) { return !j.checkpoint_problem.empty(); });
@@ -171,7 +176,7 @@ TEST_F(object_store_test, faults_are_told_and_cost_no_checkpoint) {
   auto job = small_job(1'000'000);
   job.checkpoint_every = 10;
   job.checkpoint = {server.place, proxy.endpoint(), {}};
-  cluster->start_keeper("keeper", {"--data", "s3://", "--data", proxy.endpoint()});
+  cluster->start_keeper("keeper", may_ask(proxy));
   cluster->start_node("a");
   const auto id = cluster->client().submit(job);
   auto well = wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
@@ -201,7 +206,7 @@ TEST_F(object_store_test, faults_are_told_and_cost_no_checkpoint) {
   kill_all({"keeper", "a"});
   cuts = 3;
   start("second");
-  cluster->start_keeper("other");
+  cluster->start_keeper("other", may_ask(proxy));
   cluster->start_node("b");
   const auto run_place = std::filesystem::path(well.checkpoint_folders.at(0).folder).parent_path().string();
   const auto resumed = run({"submit", "--resume", run_place});
@@ -324,7 +329,7 @@ TEST_F(object_store_test, a_server_is_killed_while_it_stores) {
   auto job = small_job(1'000'000);
   job.checkpoint_every = 10;
   job.checkpoint = {server.place, proxy.endpoint(), {}};
-  cluster->start_keeper("keeper", {"--data", "s3://", "--data", proxy.endpoint()});
+  cluster->start_keeper("keeper", may_ask(proxy));
   cluster->start_node("a");
   const auto id = cluster->client().submit(job);
   const auto well = wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
@@ -345,7 +350,7 @@ TEST_F(object_store_test, a_server_is_killed_while_it_stores) {
   EXPECT_EQ(again.chain.size(), 1u) << "nothing was disturbed";
   kill_all({"keeper", "a"});
   start("second");
-  cluster->start_keeper("other");
+  cluster->start_keeper("other", may_ask(proxy));
   cluster->start_node("b");
   const auto run_place = std::filesystem::path(again.checkpoint_folders.at(0).folder).parent_path().string();
   const auto resumed = run({"submit", "--resume", run_place});
