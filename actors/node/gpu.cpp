@@ -85,9 +85,9 @@ gpu_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source sou
         if (to.slot == self->state.slot)
           attach(self, to.job, sink);
       },
-      [=](notice_atom) {
+      [=](snapshot_atom) {
         if (auto& s = self->state; s.stage)
-          self->send(s.stage, notice_atom_v);
+          self->send(s.stage, snapshot_atom_v);
       });
 }
 

@@ -15,7 +15,7 @@ namespace parcae {
 using gpu_actor = slot_actor::extend<
     // The instance ends before long, and no manager is there to move what it holds: what is trained here goes to the
     // job's keepers. No reply. May be repeated.
-    caf::reacts_to<notice_atom>>;
+    caf::reacts_to<snapshot_atom>>;
 
 struct gpu_state {
   static constexpr const char* name = "gpu";

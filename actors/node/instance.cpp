@@ -262,7 +262,7 @@ void look_after_state(instance_pointer self) {
     return;
   if (s.phase != instance_phase::member)
     for (const auto& slot : s.slots)
-      self->send(slot, notice_atom_v);
+      self->send(slot, snapshot_atom_v);
   s.looks_at = now + s.config.limits.keep_again;
   self->scheduled_send(self, s.looks_at, timer_atom_v);
 }

@@ -47,7 +47,7 @@ stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self
   return behavior_of_each<stage_actor::behavior_type>(
       std::type_identity<command>{}, [=](const auto& x) { self->state.worker->submit(x); },
       [=](attach_atom, const report_sink& to) { self->state.sink = to; },
-      [=](notice_atom) { self->state.worker->want_snapshot(); },
+      [=](snapshot_atom) { self->state.worker->want_snapshot(); },
       [=](const executor_report& x) {
         auto& s = self->state;
         std::visit([&](const auto& y) { self->send(s.sink, s.slot, y); }, x.what);

@@ -34,12 +34,16 @@ struct executor_source {
   std::function<void(std::unique_ptr<executor>)> retire;
 };
 
+/// Within a node: send a snapshot to the keepers.
+using snapshot_atom = caf::atom_constant<caf::atom("snapshot")>;
+constexpr snapshot_atom snapshot_atom_v{};
+
 /// Owns the executor of one slot and one job; child of a GPU.
 using stage_actor = takes_each<command>::type::extend<
     // Reports go there from now on. No reply. May be repeated.
     caf::reacts_to<attach_atom, report_sink>,
     // Local only: to the executor's want_snapshot. No reply. May be repeated.
-    caf::reacts_to<notice_atom>,
+    caf::reacts_to<snapshot_atom>,
     // Local only, from the executor's threads: passed on to the conductor.
     caf::reacts_to<executor_report>>;
 

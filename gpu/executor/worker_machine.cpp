@@ -67,7 +67,7 @@ std::vector<worker_row> worker_machine::table() {
   return result;
 }
 
-void worker_machine::take_row(part& of, const happening& x) {
+void worker_machine::take_row(part& of, const trigger& x) {
   for (std::size_t i = 0; i < rules_->size(); ++i) {
     const auto& row = (*rules_)[i];
     if (row.on != x.on || !row.from.contains(of.phase) || (row.holds && !row.holds(*this, x)))

@@ -241,7 +241,7 @@ private:
     bool is_there() const { return phase != worker_phase::absent; }
     bool is(generation g) const { return is_there() && of.number == g; }
   };
-  struct happening {
+  struct trigger {
     worker_trigger on;
     part& of;
     const worker_command* told; ///< the command, if it is one
@@ -256,15 +256,15 @@ private:
     worker_phases from;
     worker_trigger on;
     const char* condition;
-    bool (*holds)(const worker_machine&, const happening&); ///< null: always
+    bool (*holds)(const worker_machine&, const trigger&); ///< null: always
     const char* does;
-    void (*act)(worker_machine&, const happening&); ///< may be null
+    void (*act)(worker_machine&, const trigger&); ///< may be null
     std::optional<worker_phase> to;
   };
   static const std::vector<row> rows;
 
   effects happens(part& of, worker_trigger on, const worker_command* told = nullptr);
-  void take_row(part& of, const happening& x);
+  void take_row(part& of, const trigger& x);
   void on(part& of, worker_trigger what, const worker_command& told);
   void on_part_of(generation g, worker_trigger what, const worker_command& told);
   void take_one(const stop& x, const worker_command& told);

@@ -10,49 +10,49 @@ using phase = worker_phase;
 using namespace worker_effects;
 
 struct worker_machine::conditions {
-  static bool no_participant(const worker_machine&, const happening& x) { return x.of.answer.has_value(); }
-  static bool a_rank(const worker_machine&, const happening& x) { return x.of.is_rank; }
-  static bool no_rank(const worker_machine&, const happening& x) { return !x.of.is_rank; }
-  static bool last_version(const worker_machine& m, const happening&) { return m.state_.is_final; }
-  static bool to_stop_early(const worker_machine& m, const happening&) {
+  static bool no_participant(const worker_machine&, const trigger& x) { return x.of.answer.has_value(); }
+  static bool a_rank(const worker_machine&, const trigger& x) { return x.of.is_rank; }
+  static bool no_rank(const worker_machine&, const trigger& x) { return !x.of.is_rank; }
+  static bool last_version(const worker_machine& m, const trigger&) { return m.state_.is_final; }
+  static bool to_stop_early(const worker_machine& m, const trigger&) {
     return m.state_.result.stop && !m.state_.is_final;
   }
-  static bool step_is_open(const worker_machine& m, const happening& x) {
+  static bool step_is_open(const worker_machine& m, const trigger& x) {
     const auto step = x.as<parcae::decide>().result.step;
     return step != no_step && m.state_.complete == step && m.state_.at.steps == step;
   }
-  static bool not_by_the_cut(const worker_machine&, const happening& x) {
+  static bool not_by_the_cut(const worker_machine&, const trigger& x) {
     return x.failure->kind != parcae::failure::communication;
   }
   /// The stage's shards are of the version that was trained: no apply spoilt them, nor were others moved there since.
   static bool is_good(const worker_machine& m) {
     return std::ranges::find(m.held_, layer_version{m.current_.first_layer, m.state_.at}) != m.held_.end();
   }
-  static bool snapshot_wanted(const worker_machine& m, const happening&) { return m.wants_snapshot_; }
-  static bool whole_and_wanted(const worker_machine& m, const happening& x) {
+  static bool snapshot_wanted(const worker_machine& m, const trigger&) { return m.wants_snapshot_; }
+  static bool whole_and_wanted(const worker_machine& m, const trigger& x) {
     return x.as<parcae::protect>().whole && is_good(m);
   }
-  static bool last_and_whole(const worker_machine& m, const happening&) { return m.state_.is_final && is_good(m); }
+  static bool last_and_whole(const worker_machine& m, const trigger&) { return m.state_.is_final && is_good(m); }
 };
 
 struct worker_machine::actions {
   static void say(worker_machine& m, worker_report x) { m.effects_.push_back(worker_effects::say{std::move(x)}); }
   static void do_it(worker_machine& m, worker_effect x) { m.effects_.push_back(std::move(x)); }
 
-  static void answer(worker_machine& m, const happening& x) {
+  static void answer(worker_machine& m, const trigger& x) {
     if (x.of.answer)
       say(m, *x.of.answer);
   }
-  static void cut(worker_machine& m, const happening& x) { do_it(m, worker_effects::cut{x.of.of}); }
-  static void drop(worker_machine& m, const happening& x) { do_it(m, worker_effects::drop{x.of.of}); }
+  static void cut(worker_machine& m, const trigger& x) { do_it(m, worker_effects::cut{x.of.of}); }
+  static void drop(worker_machine& m, const trigger& x) { do_it(m, worker_effects::drop{x.of.of}); }
 
-  static void move(worker_machine& m, const happening& x) {
+  static void move(worker_machine& m, const trigger& x) {
     if (std::exchange(m.stored_, x.of.of.job) != x.of.of.job)
       m.free_all_but({});
     do_it(m, worker_effects::move{x.of.of, x.as<transfer>().at});
   }
 
-  static void begin(worker_machine& m, const happening& x) {
+  static void begin(worker_machine& m, const trigger& x) {
     m.state_ = {};
     m.state_.at = x.as<activate>().at;
     m.has_stopped_ = false;
@@ -60,12 +60,12 @@ struct worker_machine::actions {
     m.losses_.reset();
     do_it(m, worker_effects::begin{x.of.of, m.state_.at, m.wants_snapshot_});
   }
-  static void active(worker_machine& m, const happening& x) { say(m, parcae::active{x.of.of.number}); }
-  static void active_and_secure(worker_machine& m, const happening& x) {
+  static void active(worker_machine& m, const trigger& x) { say(m, parcae::active{x.of.of.number}); }
+  static void active_and_secure(worker_machine& m, const trigger& x) {
     active(m, x);
     secure(m, x);
   }
-  static void where_it_stands(worker_machine& m, const happening& x) {
+  static void where_it_stands(worker_machine& m, const trigger& x) {
     active(m, x);
     if (m.losses_)
       say(m, *m.losses_);
@@ -77,32 +77,32 @@ struct worker_machine::actions {
       say(m, failed{x.of.of.number, parcae::failure::communication, 0, "was told to abort it", m.held_});
   }
 
-  static void ask_to_stop(worker_machine& m, const happening& x) {
+  static void ask_to_stop(worker_machine& m, const trigger& x) {
     do_it(m, worker_effects::ask_to_stop{x.of.of, x.as<stop>().snapshot});
   }
-  static void stopped(worker_machine& m, const happening& x) {
+  static void stopped(worker_machine& m, const trigger& x) {
     m.has_stopped_ = true;
     say(m, parcae::stopped{x.of.of.number, m.state_.at, m.held_, m.state_.is_final});
   }
-  static void failure(worker_machine& m, const happening&) { say(m, *m.failure_); }
+  static void failure(worker_machine& m, const trigger&) { say(m, *m.failure_); }
 
-  static void losses(worker_machine& m, const happening&) { say(m, *m.losses_); }
-  static void keep(worker_machine& m, const happening&) {
+  static void losses(worker_machine& m, const trigger&) { say(m, *m.losses_); }
+  static void keep(worker_machine& m, const trigger&) {
     snapshot(m, m.state_.result, false);
     m.wants_snapshot_ |= m.state_.wants_snapshot; // also if this generation ends before it can be taken
     do_it(m, report_progress{m.state_.is_final || m.state_.result.stop});
   }
-  static void keep_and_stop(worker_machine& m, const happening& x) {
+  static void keep_and_stop(worker_machine& m, const trigger& x) {
     keep(m, x);
     stopped(m, x);
   }
-  static void secure_and_stop(worker_machine& m, const happening& x) {
+  static void secure_and_stop(worker_machine& m, const trigger& x) {
     const auto& last = m.state_.result;
     if (m.wants_snapshot_ || !last.snapshot || last.step + 1 != m.state_.at.steps)
       secure(m, x); // keepers came after the last commit, or it did not go to them
     stopped(m, x);
   }
-  static void fail(worker_machine& m, const happening& x) {
+  static void fail(worker_machine& m, const trigger& x) {
     if (m.state_.voided) {
       m.free_stage();
       m.state_.complete = no_step; // DECIDE shall not apply it
@@ -113,7 +113,7 @@ struct worker_machine::actions {
     say(m, *m.failure_);
   }
 
-  static void aborted(worker_machine& m, const happening& x) {
+  static void aborted(worker_machine& m, const trigger& x) {
     parcae::aborted answer{x.of.of.number, {}, no_step, {}, m.held_};
     if (x.of.is_rank) // it may hold its stage already, without having heard ACTIVATE
       for (const auto& held : m.held_)
@@ -121,11 +121,11 @@ struct worker_machine::actions {
           answer.at = held.at;
     say(m, std::move(answer));
   }
-  static void aborted_and_drop(worker_machine& m, const happening& x) {
+  static void aborted_and_drop(worker_machine& m, const trigger& x) {
     aborted(m, x);
     drop(m, x); // after the answer: its preparation may take long to end
   }
-  static void settle_and_aborted(worker_machine& m, const happening& x) {
+  static void settle_and_aborted(worker_machine& m, const trigger& x) {
     do_it(m, settle{});
     if (m.losses_)
       say(m, *m.losses_);
@@ -137,26 +137,26 @@ struct worker_machine::actions {
     say(m, std::move(answer));
   }
 
-  static void apply(worker_machine& m, const happening& x) { do_it(m, worker_effects::apply{x.as<decide>().result}); }
-  static void drop_step(worker_machine& m, const happening& x) {
+  static void apply(worker_machine& m, const trigger& x) { do_it(m, worker_effects::apply{x.as<decide>().result}); }
+  static void drop_step(worker_machine& m, const trigger& x) {
     m.state_.complete = no_step;
     do_it(m, drop_gradients{});
     decided(m, x);
   }
-  static void decided(worker_machine& m, const happening& x) { say(m, parcae::decided{x.of.of.number, m.held_}); }
-  static void keep_applied(worker_machine& m, const happening& x) {
+  static void decided(worker_machine& m, const trigger& x) { say(m, parcae::decided{x.of.of.number, m.held_}); }
+  static void keep_applied(worker_machine& m, const trigger& x) {
     snapshot(m, m.state_.result, false);
     decided(m, x);
   }
-  static void fail_and_decided(worker_machine& m, const happening& x) {
+  static void fail_and_decided(worker_machine& m, const trigger& x) {
     fail(m, x);
     decided(m, x);
   }
 
-  static void secure_in_the_end(worker_machine& m, const happening&) { m.wants_snapshot_ = true; }
-  static void ask_for_snapshot(worker_machine& m, const happening&) { do_it(m, worker_effects::ask_for_snapshot{}); }
-  static void secure(worker_machine& m, const happening&) { final_state(m, false); }
-  static void secure_whole(worker_machine& m, const happening&) { final_state(m, true); }
+  static void secure_in_the_end(worker_machine& m, const trigger&) { m.wants_snapshot_ = true; }
+  static void ask_for_snapshot(worker_machine& m, const trigger&) { do_it(m, worker_effects::ask_for_snapshot{}); }
+  static void secure(worker_machine& m, const trigger&) { final_state(m, false); }
+  static void secure_whole(worker_machine& m, const trigger&) { final_state(m, true); }
 
   /// There will be no further commit to send a snapshot at.
   static void final_state(worker_machine& m, bool whole) {

@@ -59,7 +59,7 @@ std::vector<keeper_row> keeper_machine::table() {
 }
 
 void keeper_machine::on(keeper_phase& of, keeper_trigger what, payload with) {
-  const happening x{what, with};
+  const trigger x{what, with};
   for (std::size_t i = 0; i < rules_->size(); ++i) {
     const auto& row = (*rules_)[i];
     if (row.on != what || !row.from.contains(of) || (row.holds && !row.holds(*this, x)))

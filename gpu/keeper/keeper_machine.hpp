@@ -187,7 +187,7 @@ private:
   using payload = std::variant<std::monostate, const guard*, const confirm*, const replicate*, const checkpoint*,
                                const restore*, const arrival*, const restored*, const prepare*, const transfer*,
                                const abort_generation*, const failed*>;
-  struct happening {
+  struct trigger {
     keeper_trigger on;
     payload with;
 
@@ -200,9 +200,9 @@ private:
     keeper_phases from;
     keeper_trigger on;
     const char* condition;
-    bool (*holds)(const keeper_machine&, const happening&); ///< null: always
+    bool (*holds)(const keeper_machine&, const trigger&); ///< null: always
     const char* does;
-    void (*act)(keeper_machine&, const happening&); ///< may be null
+    void (*act)(keeper_machine&, const trigger&); ///< may be null
     std::optional<keeper_phase> to;
   };
   static const std::vector<row> rows;

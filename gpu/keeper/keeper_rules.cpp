@@ -8,23 +8,23 @@
 namespace parcae {
 
 struct keeper_machine::conditions {
-  static bool new_key(const keeper_machine& m, const happening& x) { return m.key_ != x.as<parcae::guard>().key; }
-  static bool not_on_its_way(const keeper_machine& m, const happening& x) {
+  static bool new_key(const keeper_machine& m, const trigger& x) { return m.key_ != x.as<parcae::guard>().key; }
+  static bool not_on_its_way(const keeper_machine& m, const trigger& x) {
     return std::ranges::count(m.copies_, x.as<parcae::replicate>()) == 0;
   }
-  static bool no_folder(const keeper_machine& m, const happening&) { return !m.has_folder_; }
-  static bool not_of_its_job(const keeper_machine& m, const happening& x) {
+  static bool no_folder(const keeper_machine& m, const trigger&) { return !m.has_folder_; }
+  static bool not_of_its_job(const keeper_machine& m, const trigger& x) {
     return x.as<parcae::checkpoint>().job != m.job_;
   }
-  static bool read_of_another(const keeper_machine& m, const happening& x) { return x.as<restored>().job != m.job_; }
-  static bool not_being_read(const keeper_machine& m, const happening& x) {
+  static bool read_of_another(const keeper_machine& m, const trigger& x) { return x.as<restored>().job != m.job_; }
+  static bool not_being_read(const keeper_machine& m, const trigger& x) {
     return m.reading_ != x.as<parcae::restore>().at;
   }
-  static bool news(const keeper_machine& m, const happening&) { return m.is_news_; }
-  static bool lacks_a_layer(const keeper_machine& m, const happening& x) {
+  static bool news(const keeper_machine& m, const trigger&) { return m.is_news_; }
+  static bool lacks_a_layer(const keeper_machine& m, const trigger& x) {
     return m.first_missing(x.as<parcae::transfer>().at).has_value();
   }
-  static bool takes_part(const keeper_machine& m, const happening& x) {
+  static bool takes_part(const keeper_machine& m, const trigger& x) {
     return m.takes_part_in(x.as<parcae::abort_generation>().current);
   }
 };
@@ -37,18 +37,18 @@ struct keeper_machine::actions {
     m.is_news_ = false;
     say(m, parcae::kept{m.job_, m.shards_.held(), m.shards_.results(), std::move(digests)});
   }
-  static void kept(keeper_machine& m, const happening&) { kept(m, std::vector<layer_digest>()); }
+  static void kept(keeper_machine& m, const trigger&) { kept(m, std::vector<layer_digest>()); }
 
-  static void take_snapshots(keeper_machine& m, const happening& x) {
+  static void take_snapshots(keeper_machine& m, const trigger& x) {
     const auto& told = x.as<parcae::guard>();
     m.admission_ = std::make_shared<snapshot_admission>(told.specification, told.newest);
     m.key_ = told.key;
     m.with_course_ = layer_with_course(told.specification);
     do_it(m, keeper_effects::take_snapshots{told.job, told.key, m.admission_});
   }
-  static void announce(keeper_machine& m, const happening& x) { m.admission_->announce(x.as<parcae::guard>().newest); }
+  static void announce(keeper_machine& m, const trigger& x) { m.admission_->announce(x.as<parcae::guard>().newest); }
 
-  static void confirm(keeper_machine& m, const happening& x) {
+  static void confirm(keeper_machine& m, const trigger& x) {
     const auto& told = x.as<parcae::confirm>();
     m.shards_.confirm(told.newest, told.safe, told.chain);
     if (m.admission_)
@@ -63,7 +63,7 @@ struct keeper_machine::actions {
     kept(m, told.digests ? m.shards_.digests(told.newest, m.with_course_) : std::vector<layer_digest>());
   }
 
-  static void copy(keeper_machine& m, const happening& x) {
+  static void copy(keeper_machine& m, const trigger& x) {
     const auto& told = x.as<parcae::replicate>();
     auto sent = std::make_shared<snapshot>();
     sent->job = told.job;
@@ -74,19 +74,19 @@ struct keeper_machine::actions {
     m.copies_.push_back(told);
     do_it(m, keeper_effects::copy{told, pass_of(m.key_.value_or(secret_key{}), m.self_), std::move(sent)});
   }
-  static void copied(keeper_machine& m, const happening& x) { std::erase(m.copies_, x.as<parcae::replicate>()); }
+  static void copied(keeper_machine& m, const trigger& x) { std::erase(m.copies_, x.as<parcae::replicate>()); }
 
-  static void not_written(keeper_machine& m, const happening& x, const char* why) {
+  static void not_written(keeper_machine& m, const trigger& x, const char* why) {
     const auto& told = x.as<parcae::checkpoint>();
     say(m, checkpointed{told.job, told.at, {}, {}, why});
   }
-  static void no_folder_to_write(keeper_machine& m, const happening& x) {
+  static void no_folder_to_write(keeper_machine& m, const trigger& x) {
     not_written(m, x, "this keeper has no folder for checkpoints");
   }
-  static void nothing_to_write(keeper_machine& m, const happening& x) {
+  static void nothing_to_write(keeper_machine& m, const trigger& x) {
     not_written(m, x, "nothing of that job is held");
   }
-  static void write(keeper_machine& m, const happening& x) {
+  static void write(keeper_machine& m, const trigger& x) {
     const auto& told = x.as<parcae::checkpoint>();
     std::vector<shard_store::shard_ptr> shards;
     for (const auto& held : m.shards_.held())
@@ -95,28 +95,28 @@ struct keeper_machine::actions {
     do_it(m, keeper_effects::write{told, std::move(shards), m.shards_.result_of(told.at)});
   }
 
-  static void no_folder_to_read(keeper_machine& m, const happening& x) {
+  static void no_folder_to_read(keeper_machine& m, const trigger& x) {
     const auto& told = x.as<parcae::restore>();
     say(m, restored{told.job, told.at, false, "this keeper has no folder for checkpoints"});
   }
-  static void begin_to_read(keeper_machine& m, const happening& x) {
+  static void begin_to_read(keeper_machine& m, const trigger& x) {
     const auto& told = x.as<parcae::restore>();
     m.reading_ = told.at;
     m.shards_.go_back(told.at);
     do_it(m, keeper_effects::read{told});
   }
-  static void add(keeper_machine& m, const happening& x) {
+  static void add(keeper_machine& m, const trigger& x) {
     const auto& y = x.as<arrival>();
     m.is_news_ |= m.shards_.add(y.shard, y.result);
   }
-  static void report_read(keeper_machine& m, const happening& x) { say(m, x.as<restored>()); }
-  static void kept_and_read(keeper_machine& m, const happening& x) {
+  static void report_read(keeper_machine& m, const trigger& x) { say(m, x.as<restored>()); }
+  static void kept_and_read(keeper_machine& m, const trigger& x) {
     m.reading_.reset();
     kept(m, x);
     report_read(m, x);
   }
 
-  static void connect(keeper_machine& m, const happening& x) {
+  static void connect(keeper_machine& m, const trigger& x) {
     if (m.part_.phase != keeper_phase::absent)
       cut(m, x); // before its place is taken
     m.part_.plan = x.as<parcae::prepare>();
@@ -124,16 +124,16 @@ struct keeper_machine::actions {
     m.newest_ = m.part_.plan.next;
     do_it(m, keeper_effects::connect{m.part_.plan});
   }
-  static void prepared(keeper_machine& m, const happening&) {
+  static void prepared(keeper_machine& m, const trigger&) {
     say(m, parcae::prepared{m.part_.plan.next, checksum_of(m.part_.plan)});
   }
-  static void refuse(keeper_machine& m, const happening& x) {
+  static void refuse(keeper_machine& m, const trigger& x) {
     const auto at = x.as<parcae::transfer>().at;
     say(m,
         failed{m.part_.plan.next, failure::refused, 0,
                "layer " + std::to_string(*m.first_missing(at)) + " is not held at " + to_string(at), m.shards_.held()});
   }
-  static void send(keeper_machine& m, const happening& x) {
+  static void send(keeper_machine& m, const trigger& x) {
     const auto at = x.as<parcae::transfer>().at;
     keeper_effects::send all{m.part_.plan.next, at, {}};
     for (const auto& move : m.part_.plan.moves)
@@ -141,25 +141,25 @@ struct keeper_machine::actions {
         all.shards.emplace_back(move, m.shards_.find(move.layer, at));
     do_it(m, std::move(all));
   }
-  static void delivered(keeper_machine& m, const happening&) { say(m, parcae::delivered{m.part_.plan.next}); }
-  static void fail(keeper_machine& m, const happening& x) {
+  static void delivered(keeper_machine& m, const trigger&) { say(m, parcae::delivered{m.part_.plan.next}); }
+  static void fail(keeper_machine& m, const trigger& x) {
     m.part_.failure = x.as<failed>();
     failure_again(m, x);
   }
-  static void failure_again(keeper_machine& m, const happening&) {
+  static void failure_again(keeper_machine& m, const trigger&) {
     m.part_.failure->held = m.shards_.held();
     say(m, *m.part_.failure);
   }
-  static void cut(keeper_machine& m, const happening&) { do_it(m, keeper_effects::cut{m.part_.plan.next}); }
-  static void aborted(keeper_machine& m, const happening& x) {
+  static void cut(keeper_machine& m, const trigger&) { do_it(m, keeper_effects::cut{m.part_.plan.next}); }
+  static void aborted(keeper_machine& m, const trigger& x) {
     say(m, parcae::aborted{x.as<parcae::abort_generation>().current, {}, no_step, {}, m.shards_.held()});
   }
-  static void cut_and_aborted(keeper_machine& m, const happening& x) {
+  static void cut_and_aborted(keeper_machine& m, const trigger& x) {
     cut(m, x);
     aborted(m, x);
   }
 
-  static void forget(keeper_machine& m, const happening&) {
+  static void forget(keeper_machine& m, const trigger&) {
     do_it(m, keeper_effects::forget_job{m.job_});
     m.job_ = {};
     m.key_.reset();

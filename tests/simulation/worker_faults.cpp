@@ -15,7 +15,7 @@ struct worker_faults {
   using phase = worker_phase;
   using when = worker_trigger;
   using machine = worker_machine;
-  using happening = worker_machine::happening;
+  using trigger = worker_machine::trigger;
   using rows = std::vector<worker_machine::row>;
   using spoiler = void (*)(rows&);
 
@@ -28,7 +28,7 @@ struct worker_faults {
   }
 
   /// What the product does there.
-  static void as_it_is(machine& m, const happening& x, worker_trigger on, worker_phase from) {
+  static void as_it_is(machine& m, const trigger& x, worker_trigger on, worker_phase from) {
     at(machine::rows, on, from).act(m, x);
   }
 
