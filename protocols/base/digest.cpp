@@ -1,9 +1,11 @@
 #include "protocols/base/digest.hpp"
 
+#include <openssl/core_names.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <openssl/params.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 
 namespace parcae {
@@ -38,12 +40,25 @@ std::string sha256_of(std::string_view bytes) {
 }
 
 std::array<std::byte, 32> hmac_sha256(std::span<const std::byte> key, std::string_view text) {
+  // OpenSSL looks algorithms up by name, which takes longer than what follows: once a thread.
+  thread_local const auto context = [] {
+    const std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)> mac(EVP_MAC_fetch(nullptr, "HMAC", nullptr), EVP_MAC_free);
+    std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> made(EVP_MAC_CTX_new(mac.get()), EVP_MAC_CTX_free);
+    std::string digest = "SHA256";
+    const std::array<OSSL_PARAM, 2> options{
+        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), digest.size()),
+        OSSL_PARAM_construct_end()};
+    if (!made || EVP_MAC_CTX_set_params(made.get(), options.data()) != 1)
+      throw std::runtime_error("HMAC-SHA256 is not available");
+    return made;
+  }();
   std::array<std::byte, 32> result{};
-  unsigned size = 0;
-  if (!HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
-            text.size(), reinterpret_cast<unsigned char*>(result.data()), &size) ||
+  std::size_t size = 0;
+  if (EVP_MAC_init(context.get(), reinterpret_cast<const unsigned char*>(key.data()), key.size(), nullptr) != 1 ||
+      EVP_MAC_update(context.get(), reinterpret_cast<const unsigned char*>(text.data()), text.size()) != 1 ||
+      EVP_MAC_final(context.get(), reinterpret_cast<unsigned char*>(result.data()), &size, result.size()) != 1 ||
       size != result.size())
-    throw std::runtime_error("HMAC-SHA256 is not available");
+    throw std::runtime_error("HMAC-SHA256 cannot be computed");
   return result;
 }
 
