@@ -97,10 +97,8 @@ public:
         return c_.start_node(name, true, 1);
   }
 
-  /// A keeper comes, and perhaps another manager, within that time.
+  /// A keeper comes, and another manager within that time.
   void hurry(nanoseconds most) {
-    if (c_.chance().percent(50))
-      return c_.time().after(c_.chance().between(0ms, most), [this] { start_keeper(); });
     c_.kill_manager();
     start_keeper();
     c_.time().after(c_.chance().between(0ms, most), [this] { c_.start_manager(); });
@@ -172,6 +170,8 @@ private:
       kill_manager();
     if (first > 0)
       c_.time().after(c_.chance().between(2s, 5s), [this] { start_worker(); }); // a change
+    if (c_.chance().percent(25))
+      return c_.lose_next(false, 1);
     const bool command = c_.chance().percent(50);
     c_.lose_next(command, 1 + c_.chance().below(command ? 8 : 7));
   }
@@ -196,9 +196,9 @@ private:
   void lose_data() {
     to_any(false, [&](const auto& x) { c_.lose_data(x, a_while()); });
   }
-  /// One of eight beyond what the conductor waits for.
+  /// One of three beyond what the conductor waits for.
   void slow_down() {
-    const bool beyond = c_.chance().below(8) == 0;
+    const bool beyond = c_.chance().below(3) == 0;
     to_any(c_.chance().percent(20), [&](const auto& x) {
       beyond ? c_.slow_down(x, c_.chance().between(65s, 90s), 20s)
              : c_.slow_down(x, c_.chance().between(10ms, 3s), a_while());
