@@ -219,7 +219,7 @@ private:
   void begin_beside(const trigger&);
   void secure(const trigger&);
   void spoil(const trigger&) { generations_.next->good = false; }
-  void watch_notices(const trigger& = {});
+  void watch_notices(const trigger&);
   void stop_for_good(const trigger&) { desk_.because(end_of_manager); }
   void close_without_keeper(const trigger& x);
   void abort_stuck(const trigger& x);

@@ -197,8 +197,7 @@ void conductor::machine::begin_stopping() {
   std::erase_if(whom, [&](const auto& x) { return current.stopped_ranks.contains(x); });
   // Without a generation that takes the state over the keepers do.
   ask(whom, stop{current.g, !generations_.next}, progress_limit(), true);
-  if (phase_.question && std::holds_alternative<stop>(*phase_.question)) // else all had stopped before: it is over
-    watch_notices();
+  happens({trigger_kind::leaving}); // which nothing follows from if all had stopped before: the phase is over then
 }
 
 void conductor::machine::end_with_final(const trigger&) {
