@@ -404,7 +404,7 @@ std::optional<version> newest_complete(const object_store& run) {
 void remove_checkpoint(object_store& of) {
   auto objects = of.list().objects;
   // Manifests first: without them the rest does not count.
-  std::ranges::stable_partition(objects, [](const auto& x) { return is_manifest(x.name); });
+  std::stable_partition(objects.begin(), objects.end(), [](const auto& x) { return is_manifest(x.name); });
   for (const auto& x : objects)
     of.remove(x.name);
 }
