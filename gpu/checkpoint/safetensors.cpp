@@ -139,8 +139,10 @@ void safetensors_file::check_places(std::uint64_t begin, std::uint64_t end) cons
 }
 
 std::vector<std::string> safetensors_file::names() const {
-  const auto keys = tensors_ | std::views::keys;
-  return {keys.begin(), keys.end()};
+  std::vector<std::string> result;
+  for (const auto& x : tensors_)
+    result.push_back(x.first);
+  return result;
 }
 
 safetensors_entry safetensors_file::entry(const std::string& name) const {
