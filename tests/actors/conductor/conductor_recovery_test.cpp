@@ -96,6 +96,41 @@ TEST_F(conductor_test, a_generation_trains_on_without_a_change) {
   EXPECT_TRUE(c.view().changes.empty());
 }
 
+TEST_F(conductor_test, all_had_stopped_before_the_change_is_prepared_and_somebody_leaves) {
+  // given: the manager dies before it hears STOPPED, which the next one hears while it prepares a change because of a
+  // notice. expected: nobody is left to be asked to stop; the change goes on.
+  run_two();
+  std::mt19937_64 random(1);
+  c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
+  c.add("d");
+  c.advance(20ms);
+  c.step();
+  ASSERT_EQ(c.view().now, phase::stopping);
+  c.kill_manager();
+  c.lose("d");
+  c.restart_manager(random);
+  c.hold_back = [](const report& x) { return std::holds_alternative<prepared>(x); };
+  ASSERT_EQ(c.view().now, phase::running);
+  const auto g = c.view().current;
+  c.notice("b", 1h);
+  c.advance(20ms);
+  ASSERT_EQ(c.view().now, phase::readying);
+  const version at{c.reached(), g};
+  for (const auto* name : {"a", "b"}) {
+    stopped x{g, at, {}, false};
+    for (std::uint32_t layer = 0; layer < c.view().layers; ++layer)
+      x.held.push_back({layer, at});
+    c.say(name, x);
+  }
+  ASSERT_EQ(c.view().now, phase::readying);
+  c.hold_back = {};
+  for (const auto* name : {"a", "b"})
+    for (const auto& x : std::vector(c.told(name)))
+      if (const auto* p = std::get_if<prepare>(&x); p && p->next > g)
+        c.say(name, prepared{p->next, checksum_of(*p)});
+  EXPECT_NE(c.view().current, g);
+}
+
 TEST_F(conductor_test, a_loss_without_a_manager_is_handled_when_it_is_back) {
   // given: one of two replicas dies while there is no manager. expected: the other is asked at once, without waiting
   // for the dead one.
