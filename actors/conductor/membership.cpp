@@ -44,9 +44,15 @@ bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
     roster_.exclude(slot, now_ + job_.options.request_limit);
     slot.asked_back = true;
   }
-  // Nothing older than the one it was to compute last is left there, nor newer than the one it prepared last.
-  if (!before && !slot.keeper)
-    send(id, abort_generation{{0}}); // no generation: only asks for the inventory
+  // A rank of the manager before may still compute, and wait for a peer that is gone. Of one that this manager had,
+  // nothing older than what it was to compute last is left there, nor newer than what it prepared last.
+  if (!before && !slot.keeper) {
+    const auto& grid = job_.memory.grid;
+    const auto place = std::ranges::find(grid.participants, id, &participant::slot) - grid.participants.begin();
+    const bool was_rank = place < static_cast<std::ptrdiff_t>(grid.ranks());
+    // Of no generation: only asks for the inventory.
+    send(id, abort_generation{was_rank ? job_.memory.last : generation{}});
+  }
   const auto commanded = before.value_or(generations_commanded{});
   for (const auto g : {commanded.activated, commanded.prepared})
     if (g != generation{})

@@ -23,7 +23,7 @@ std::string to_string(worker_trigger x) {
                                               "memory or a connection is missing",
                                               "STOP is heard",
                                               "ACTIVATE is heard",
-                                              "ABORT is heard",
+                                              "ABORT or FORGET is heard",
                                               "STOP",
                                               "TRANSFER",
                                               "all shards were moved",
@@ -143,13 +143,19 @@ worker_machine::effects worker_machine::hear(const worker_command& x) {
     return happens(current_, worker_trigger::stop_heard, &x);
   if (const auto* a = std::get_if<activate>(&x); a && current_.of.number == a->next)
     return happens(current_, worker_trigger::activate_heard, &x);
+  // What is over with that, and may keep this worker waiting: a step for a peer that is gone, shards for minutes. A
+  // manager that names an older generation than the next, or none, knows nothing of that: the one before it died, and
+  // this one decides without those who do not answer.
+  const auto is_over = [&](const part& each) {
+    if (const auto* f = std::get_if<forget>(&x))
+      return each.of.job == f->job;
+    const auto* a = std::get_if<abort_generation>(&x);
+    return a && (each.of.number == a->current || (&each == &next_ && a->current < next_.of.number));
+  };
   effects result;
-  // A manager that names an older one, or none, knows nothing of the next: the one before it died. Its shards may take
-  // minutes, and this manager decides without those who do not answer.
-  if (const auto* a = std::get_if<abort_generation>(&x))
-    for (auto* each : {&current_, &next_})
-      if (each->of.number == a->current || (each == &next_ && a->current < next_.of.number))
-        std::ranges::move(happens(*each, worker_trigger::abort_heard, &x), std::back_inserter(result));
+  for (auto* each : {&current_, &next_})
+    if (is_over(*each))
+      std::ranges::move(happens(*each, worker_trigger::abort_heard, &x), std::back_inserter(result));
   return result;
 }
 

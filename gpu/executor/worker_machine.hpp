@@ -43,7 +43,7 @@ enum class worker_trigger : std::uint8_t {
   not_connected,  ///< memory or a connection is missing. Heard
   stop_heard,     ///< STOP, which is taken in its order as well
   activate_heard, ///< ACTIVATE, likewise
-  abort_heard,    ///< ABORT, likewise
+  abort_heard,    ///< ABORT, or FORGET; likewise
   stop,
   transfer,
   moved,     ///< all shards arrived, and all were sent

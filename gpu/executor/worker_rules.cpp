@@ -239,8 +239,7 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     {{stopped, broken, aborting, aborted}, left_behind, "", nullptr, "all of it goes", a::drop, absent},
     // Its part in the change is over.
     {{preparing, prepared, unprepared, moving, delivered, unmoved, cut}, released, "no rank", c::no_rank, "all of it goes", a::drop, absent},
-    {{preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut, running, stopped, broken, aborting, aborted},
-     forget, "", nullptr, "all of it goes", a::drop, absent},
+    {{cut, stopped, broken, aborting, aborted}, forget, "", nullptr, "all of it goes", a::drop, absent},
 
     {running, protect, "at the last version", c::last_version, "its state goes to the keepers with STOPPED", a::secure_in_the_end, {}},
     {running, protect, "a snapshot is due", c::snapshot_wanted, "one with the next commit", a::ask_for_snapshot, {}},

@@ -131,8 +131,8 @@ struct worker_faults {
     at(all, when::released, phase::delivered).to.reset();
   }
   static void kept_when_forgotten(rows& all) {
-    at(all, when::forget, phase::running).act = nullptr;
-    at(all, when::forget, phase::running).to.reset();
+    at(all, when::forget, phase::stopped).act = nullptr;
+    at(all, when::forget, phase::stopped).to.reset();
   }
 
   /// The machine runs with these rows from now on.

@@ -377,6 +377,23 @@ TEST_F(conductor_test, a_decision_goes_with_the_steps_it_was_made_for) {
   EXPECT_EQ(decisions.back().result.step, no_step);
 }
 
+TEST_F(conductor_test, who_returns_when_its_generation_was_given_up_is_told_so) {
+  // given: a rank comes back when the next manager has given up waiting for it, and goes on without. expected: what it
+  // may still compute, waiting for a peer that is gone, is ended.
+  run_two();
+  const auto g = c.view().current;
+  std::mt19937_64 random(1);
+  c.kill_manager();
+  c.step();
+  c.lose("b");
+  c.restart_manager(random);
+  c.advance(10s);
+  ASSERT_EQ(c.view().now, phase::running);
+  ASSERT_NE(c.view().current, g);
+  c.come_back("b");
+  EXPECT_THAT(c.all_told<abort_generation>("b"), ::testing::Contains(::testing::Field(&abort_generation::current, g)));
+}
+
 TEST_F(conductor_test, no_number_of_a_generation_is_used_twice) {
   // given: generation 2 was prepared, and the manager died. expected: the next one prepares another number.
   run_two();

@@ -444,15 +444,27 @@ TEST(worker_machine, a_transfer_that_no_manager_knows_of_keeps_none_waiting) {
     w.bring_to(phase::stopped);
     w.bring_to(phase::moving, after);
     w.does(w.m.hear(abort_generation{asked}));
-    EXPECT_TRUE(std::ranges::any_of(w.all, [](const auto& x) {
-      const auto* cut = std::get_if<worker_effects::cut>(&x);
-      return cut && cut->of == of(after);
-    }));
+    EXPECT_THAT(w.did(), testing::Contains("cut"));
+    EXPECT_EQ(w.m.phase_of(of(after)), phase::cut);
     w.does(w.m.not_moved(of(after), failure::communication, "cut", stage_at({3, now})));
     w.does(w.m.take(abort_generation{asked}));
     EXPECT_EQ(w.said<aborted>().held, stage_at({3, now}));
     w.bring_to(phase::ready, {7});
     EXPECT_EQ(w.m.phase_of(of({7})), phase::ready);
+  }
+}
+
+// given: FORGET while shards move, or a step waits for a peer that is gone / expected: nobody waits for that, nothing
+// is left
+TEST(worker_machine, a_job_that_is_over_keeps_none_waiting) {
+  for (const auto from : {phase::moving, phase::running}) {
+    worker w;
+    w.bring_to(from);
+    w.does(w.m.hear(forget{job}));
+    EXPECT_THAT(w.did(), testing::Contains("cut"));
+    w.does(w.m.take(forget{job}));
+    EXPECT_EQ(w.m.phase_of(of(now)), phase::absent);
+    EXPECT_THAT(w.m.held(), IsEmpty());
   }
 }
 
