@@ -286,7 +286,8 @@ void notice(instance_pointer self, milliseconds grace, const std::string& reason
 
 using looker_actor = caf::typed_actor<caf::replies_to<place_question>::with<place_answer>>;
 
-/// A disk may hang: then one thread does, and nothing else.
+/// A disk may hang: then one thread does, and nothing else. Who asks has a limit; here nothing is waited for but the
+/// thread's end, before which there is no second one.
 caf::result<place_answer> look(instance_pointer self, const place_question& x) {
   auto& s = self->state;
   if (std::exchange(s.looks, true))

@@ -6,7 +6,7 @@
 #include "protocols/wire/type_ids.hpp"
 
 #include <caf/actor_system.hpp>
-#include <caf/all.hpp>
+#include <caf/typed_event_based_actor.hpp>
 
 #include <cstdint>
 #include <string>
