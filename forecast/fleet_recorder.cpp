@@ -33,7 +33,7 @@ void fleet_recorder::note(const fleet_event& x) {
   events_.push_back(x);
   if (events_.size() > 1)
     events_.back().seconds = std::max(x.seconds, events_[events_.size() - 2].seconds);
-  if (events_.size() > most_events)
+  if (events_.size() > max_events)
     events_.pop_front();
   const auto unit = std::gcd(devices_, std::max(x.slots, 1u));
   if (unit == devices_ || !x.joined)
@@ -80,7 +80,7 @@ void fleet_recorder::close(double until_s) {
   if (rows_ == 0)
     return;
   for (std::size_t made = 0; last_s_ + interval_s_ < until_s; ++made) {
-    if (made == most_quiet_rows) {
+    if (made == max_quiet_rows) {
       last_s_ = until_s;
       break;
     }

@@ -68,7 +68,7 @@ void path_method::observe(const fleet_interval& x) {
       errors.push_back(series_[origin + 1 + h] - value_at(forecasts_.front(), h, series_[origin]));
     errors_.push_back(std::move(errors));
     forecasts_.pop_front();
-    if (errors_.size() > most_paths)
+    if (errors_.size() > max_paths)
       errors_.pop_front();
   }
   forecasts_.push_back(law_(series_, horizon));
@@ -213,12 +213,12 @@ void nearest_situations::observe(const fleet_interval& x) {
 
 availability_lattice nearest_situations::forecast(std::size_t look_ahead, double detail) const {
   constexpr std::size_t context = 6;
-  constexpr std::size_t most_origins = 2'000;
+  constexpr std::size_t max_origins = 2'000;
   const auto n = available_.size();
   const double now = n == 0 ? 0 : available_.back();
   auto change = [&](std::size_t t, std::size_t back) { return available_[t - back] - available_[t - back - 1]; };
   std::vector<std::pair<double, std::size_t>> distance;
-  const auto oldest = std::max(context + 1, n > most_origins ? n - most_origins : 0);
+  const auto oldest = std::max(context + 1, n > max_origins ? n - max_origins : 0);
   for (auto t = oldest; t + look_ahead < n; ++t) {
     double sum = std::abs(available_[t] - now) / std::max(1.0, now);
     for (std::size_t back = 0; back < context; ++back)

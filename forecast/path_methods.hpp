@@ -25,8 +25,8 @@ public:
   availability_lattice forecast(std::size_t look_ahead, double detail) const override;
 
 private:
-  static constexpr std::size_t horizon = 24;     ///< errors are kept this far ahead
-  static constexpr std::size_t most_paths = 256; ///< error paths kept, the newest
+  static constexpr std::size_t horizon = 24;    ///< errors are kept this far ahead
+  static constexpr std::size_t max_paths = 256; ///< error paths kept, the newest
 
   std::string name_;
   path_law law_;

@@ -97,7 +97,7 @@ void conductor::machine::plan_next(const version& from) {
   all.newest = {all.newest.value + 1};
   if (all.newest > all.reserved) {
     all.reserved = {all.newest.value + generations::reserved_at_once - 1};
-    journal({});
+    persist({});
   }
   all.base = from;
   next.what = {.next = all.newest,
@@ -236,7 +236,7 @@ void conductor::machine::begin_activating() {
   all.last_grid = all.next->what.target;
   all.last = g;
   all.ended_by = {};
-  journal("generation " + std::to_string(g.value) + " begins at version " + to_string(all.base));
+  persist("generation " + std::to_string(g.value) + " begins at version " + to_string(all.base));
   all.current.emplace(g, all.next->what.target, all.base.steps, now_);
   all.on_grid = true;
   course_.begin(*all.last_grid, roster_.side_by_side(*all.last_grid));

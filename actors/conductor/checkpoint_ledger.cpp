@@ -24,17 +24,17 @@ std::string run_name(const conducted_job& job) {
 } // namespace
 
 checkpoint_ledger::checkpoint_ledger(const conducted_job& job) : job_(job) {
-  const auto& memory = job.memory;
-  const bool wrote = memory.checkpoint != version{};
-  view_.checkpoint = wrote ? memory.checkpoint : version{job.specification.resume.steps, {}};
-  folder_ = wrote ? memory.checkpoint_name : job.specification.resume.folder;
-  for (const auto& x : memory.checkpoint_folders)
+  const auto& durable = job.durable;
+  const bool wrote = durable.checkpoint != version{};
+  view_.checkpoint = wrote ? durable.checkpoint : version{job.specification.resume.steps, {}};
+  folder_ = wrote ? durable.checkpoint_name : job.specification.resume.folder;
+  for (const auto& x : durable.checkpoint_folders)
     view_.checkpoint_folders.emplace_back(x.keeper, x.folder);
-  on_disk_.assign(memory.checkpoints_on_disk.begin(), memory.checkpoints_on_disk.end());
+  on_disk_.assign(durable.checkpoints_on_disk.begin(), durable.checkpoints_on_disk.end());
 }
 
-job_memory checkpoint_ledger::memory() const {
-  job_memory result;
+durable_state checkpoint_ledger::durable() const {
+  durable_state result;
   result.checkpoint = view_.checkpoint;
   result.checkpoint_name = folder_;
   for (const auto& [keeper, folder] : view_.checkpoint_folders)

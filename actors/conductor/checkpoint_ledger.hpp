@@ -21,7 +21,7 @@ public:
   explicit checkpoint_ledger(const conducted_job& job);
 
   /// Its part of what the journal is to have.
-  job_memory memory() const;
+  durable_state durable() const;
 
   /// Somebody wants on disk what the keepers hold, if it is newer.
   void ask(const version& held) { asked_ = has(held) ? std::nullopt : std::optional(held); }

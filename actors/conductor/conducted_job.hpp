@@ -44,10 +44,10 @@ struct model_facts {
 
 /// How a job that a manager before conducted had gone; mostly for people. Empty: nobody knows.
 struct job_past {
-  change_view changes; ///< but for the steps computed again, which the memory has
+  change_view changes; ///< but for the steps computed again, which is durable
   training_past training;
-  /// The newest version that was reported. Newer than the memory's while its generation trains: so many steps are lost
-  /// if nobody is left who has them.
+  /// The newest version that was reported. Newer than the durable one while its generation trains: so many steps are
+  /// lost if nobody is left who has them.
   version reached;
 };
 
@@ -56,9 +56,9 @@ struct conducted_job {
   job_specification specification;
   model_facts model;
   conductor_options options;
-  secret_key secret; ///< the data plane's tokens follow from it; never sent
-  job_memory memory; ///< what the journal has of it; empty: it begins
-  job_past past;     ///< likewise
+  secret_key secret;     ///< the data plane's tokens follow from it; never sent
+  durable_state durable; ///< what the journal has of it; empty: it begins
+  job_past past;         ///< likewise
 
   std::uint32_t layers() const { return static_cast<std::uint32_t>(model.state_bytes.size()); }
 

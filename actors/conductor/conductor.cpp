@@ -19,14 +19,14 @@ constexpr phases any_phase{recovering, waiting,  planning, preparing,    running
 
 change_view changes_before(const conducted_job& job) {
   auto result = job.past.changes;
-  result.replayed_steps = job.memory.replayed_steps;
+  result.replayed_steps = job.durable.replayed_steps;
   return result;
 }
 
 /// Generation 0 stands for all that another job did.
-commit_chain chain_of(const resume_point& resume, const job_memory& memory) {
-  commit_chain result(memory.chain);
-  if (resume.steps > 0 && memory.chain.empty()) {
+commit_chain chain_of(const resume_point& resume, const durable_state& durable) {
+  commit_chain result(durable.chain);
+  if (resume.steps > 0 && durable.chain.empty()) {
     result.begin({0}, 0);
     result.end({0}, resume.steps);
   }
@@ -41,25 +41,25 @@ std::unique_ptr<conductor> conductor::make(conducted_job job, observer observe) 
 
 conductor::machine::machine(conducted_job job, observer observe) :
     job_(std::move(job)), observe_(std::move(observe)), roster_(job_.options.exclusion),
-    chain_(chain_of(job_.specification.resume, job_.memory)), changes_(changes_before(job_)),
+    chain_(chain_of(job_.specification.resume, job_.durable)), changes_(changes_before(job_)),
     course_(chain_.newest().steps, job_.past.training), protection_(job_), ledger_(job_) {
-  const auto& memory = job_.memory;
+  const auto& durable = job_.durable;
   const auto& resume = job_.specification.resume;
-  roster_.set_data_digest(is_recovered() ? memory.data_digest : resume.steps > 0 ? resume.data_digest : "");
+  roster_.set_data_digest(is_recovered() ? durable.data_digest : resume.steps > 0 ? resume.data_digest : "");
   auto& all = generations_;
-  all.newest = all.reserved = memory.reserved;
-  all.last = memory.last;
-  all.ended_by = memory.result;
-  if (memory.last == generation{})
+  all.newest = all.reserved = durable.reserved;
+  all.last = durable.last;
+  all.ended_by = durable.result;
+  if (durable.last == generation{})
     return;
   // Its ranks may be training. ACTIVATE starts those that wait for it, and others say where they are; if it had ended,
   // ABORT does.
-  all.last_grid = memory.grid;
-  all.current.emplace(memory.last, memory.grid, chain_.is_open() ? chain_.links().back().base : 0, now_);
+  all.last_grid = durable.grid;
+  all.current.emplace(durable.last, durable.grid, chain_.is_open() ? chain_.links().back().base : 0, now_);
   all.on_grid = true;
-  course_.begin(memory.grid, 1);
+  course_.begin(durable.grid, 1);
   const auto question =
-      chain_.is_open() ? command(activate{memory.last, chain_.newest()}) : command(abort_generation{memory.last});
+      chain_.is_open() ? command(activate{durable.last, chain_.newest()}) : command(abort_generation{durable.last});
   phase_ = {recovering, all.current->ranks(), std::make_shared<const command>(question), {}};
   problem_ = "waiting for the return of those that trained";
 }
@@ -214,8 +214,8 @@ void conductor::machine::take_for_lost(const trigger&) {
 
 // Effects, and what is shown
 
-job_memory conductor::machine::memory() const {
-  auto result = ledger_.memory();
+durable_state conductor::machine::durable() const {
+  auto result = ledger_.durable();
   result.reserved = generations_.reserved;
   result.chain = chain_.links();
   result.last = generations_.last;

@@ -100,7 +100,7 @@ struct request_plan {
 /// Put into the journal, in the place of what it has of the job. The effects that follow are carried out when that is
 /// durable, unless they may come `before` it.
 struct record {
-  job_memory now;
+  durable_state now;
   std::string what; ///< one line, for people; may be empty
   bool before = false;
 };

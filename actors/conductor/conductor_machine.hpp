@@ -295,8 +295,10 @@ private:
   void send(const slot_id& to, std::shared_ptr<const command> what);
   void log(severity level, std::string text) { effects_.push_back(log_line{level, std::move(text)}); }
   /// `before`: the effects that follow need not wait for it.
-  void journal(std::string what, bool before = false) { effects_.push_back(record{memory(), std::move(what), before}); }
-  job_memory memory() const;
+  void persist(std::string what, bool before = false) {
+    effects_.push_back(record{durable(), std::move(what), before});
+  }
+  durable_state durable() const;
 
   // Events.
 
@@ -328,7 +330,7 @@ private:
   /// If this life was lost before, or may have been a manager's that is no more: all that it may still be doing is
   /// ended, and what it holds is asked for; or, if the phase has a row for that, it is asked what that says.
   bool take_back(const slot_id& id, slot_state& slot);
-  bool is_recovered() const { return job_.memory.reserved != generation{}; }
+  bool is_recovered() const { return job_.durable.reserved != generation{}; }
   /// A slot is lost, or excluded as if lost.
   void missing(const slot_id& slot, const std::string& why);
   /// A slot failed or did not answer in time. It is asked for its inventory when its back-off is over.

@@ -146,7 +146,7 @@ void conductor::machine::decide_step(const trigger&) {
   chain_.end(current.g, decision.last);
   generations_.ended_by = decision.result;
   course_.reached(decision.last, decision.result);
-  journal("generation " + std::to_string(current.g.value) + " ends at " + std::to_string(decision.last) + ": " +
+  persist("generation " + std::to_string(current.g.value) + " ends at " + std::to_string(decision.last) + ": " +
           decision.reason);
   log(severity::information, decision.reason);
   if (lost > 0)

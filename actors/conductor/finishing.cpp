@@ -41,7 +41,7 @@ void conductor::machine::begin_finishing() {
   forget_readings();
   if (chain_.is_open()) {
     chain_.end(generations_.current->g, final_steps());
-    journal("the final version is reached");
+    persist("the final version is reached");
   }
   say_what_finishing_waits_for();
   update_protection();
@@ -79,7 +79,7 @@ void conductor::machine::check_done(const trigger&) {
       phase_.limit = limit;
     return;
   }
-  journal("done: the keepers hold, and have on disk, the final version " + to_string(protection_.newest()));
+  persist("done: the keepers hold, and have on disk, the final version " + to_string(protection_.newest()));
   happens({.kind = trigger_kind::over, .why = "done", .good = true});
 }
 
@@ -106,7 +106,7 @@ void conductor::machine::say_what_finishing_waits_for() {
 // The end
 
 void conductor::machine::say_farewell(const trigger& x) {
-  auto last = memory();
+  auto last = durable();
   last.over = true;
   last.good = x.good;
   last.why = x.why;

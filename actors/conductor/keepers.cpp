@@ -14,7 +14,7 @@ constexpr double least_step_ms = 0.02;
 } // namespace
 
 protect conductor::machine::protect_message(const slot_id& of, bool now) const {
-  return {job_.id, protection_.shares(), pass_of(protection_.key(), of), now};
+  return {job_.id, protection_.shares(), permit_of(protection_.key(), of), now};
 }
 
 void conductor::machine::protect_all() {
@@ -99,7 +99,7 @@ void conductor::machine::note_share(const std::optional<checkpoint_ledger::outco
   if (!x)
     return;
   if (x->good) {
-    journal(x->text);
+    persist(x->text);
     write_checkpoint(); // if the next was due meanwhile
     happens({trigger_kind::written});
   } else {

@@ -47,11 +47,11 @@ bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
   // A rank of the manager before may still compute, and wait for a peer that is gone. Of one that this manager had,
   // nothing older than what it was to compute last is left there, nor newer than what it prepared last.
   if (!before && !slot.keeper) {
-    const auto& grid = job_.memory.grid;
+    const auto& grid = job_.durable.grid;
     const auto place = std::ranges::find(grid.participants, id, &participant::slot) - grid.participants.begin();
     const bool was_rank = place < static_cast<std::ptrdiff_t>(grid.ranks());
     // Of no generation: only asks for the inventory.
-    send(id, abort_generation{was_rank ? job_.memory.last : generation{}});
+    send(id, abort_generation{was_rank ? job_.durable.last : generation{}});
   }
   const auto commanded = before.value_or(generations_commanded{});
   for (const auto g : {commanded.activated, commanded.prepared})
@@ -188,7 +188,7 @@ void conductor::machine::cannot_load(const slot_id& from, slot_state& slot, cons
   ++slot.data_problems;
   exclude(from, why);
   // Those that were there under a manager before may be there again, as they may under this one.
-  if (const auto problem = roster_.data_problem_of_all(); !problem.empty() && job_.memory.data_digest.empty())
+  if (const auto problem = roster_.data_problem_of_all(); !problem.empty() && job_.durable.data_digest.empty())
     happens({trigger_kind::over, {}, problem});
 }
 

@@ -349,7 +349,7 @@ void conductor::machine::begin_from_held(const trigger&) {
     ledger_.forget_failure();
     changes_.replay(lost);
     course_.reached(from.steps);
-    journal("go back to version " + to_string(from));
+    persist("go back to version " + to_string(from));
     protect_all(); // snapshots that are on their way, or to be sent again, are void
     protection_.go_back();
     confirm_to_keepers();

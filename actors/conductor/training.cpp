@@ -205,7 +205,7 @@ void conductor::machine::end_with_final(const trigger&) {
   chain_.end(generations_.current->g, at.steps);
   course_.reached(at.steps);
   // Whoever finds it open finds that all of its ranks have stopped.
-  journal("generation " + std::to_string(generations_.current->g.value) + " stopped at version " + to_string(at), true);
+  persist("generation " + std::to_string(generations_.current->g.value) + " stopped at version " + to_string(at), true);
   changes_.stall(now_);
   changes_.open(now_, desk_.trigger());
   changes_.mark(&change_record::stopped_ms, now_);

@@ -24,10 +24,10 @@ void loss_curve::add(std::uint64_t steps, double loss) {
     points_.back().steps = steps;
     return;
   }
-  if (points_.size() == most_points) {
-    for (std::size_t i = 0; i < most_points / 2; ++i)
+  if (points_.size() == max_points) {
+    for (std::size_t i = 0; i < max_points / 2; ++i)
       points_[i] = {points_[2 * i + 1].steps, (points_[2 * i].loss + points_[2 * i + 1].loss) / 2};
-    points_.resize(most_points / 2);
+    points_.resize(max_points / 2);
     per_point_ *= 2;
   }
   points_.push_back({steps, loss});
@@ -36,8 +36,8 @@ void loss_curve::add(std::uint64_t steps, double loss) {
 
 loss_curve loss_curve::of(std::vector<loss_point> points) {
   loss_curve result;
-  if (points.size() > most_points)
-    points.erase(points.begin(), points.end() - most_points);
+  if (points.size() > max_points)
+    points.erase(points.begin(), points.end() - max_points);
   result.points_ = std::move(points);
   return result;
 }

@@ -21,7 +21,7 @@ namespace parcae {
 /// training, with a resolution that halves now and then.
 class loss_curve {
 public:
-  static constexpr std::size_t most_points = 256;
+  static constexpr std::size_t max_points = 256;
 
   /// The loss of the step that made version `steps`. What was known of that version and later ones is forgotten: they
   /// are computed again. A loss that is not finite is left out.

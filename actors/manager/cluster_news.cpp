@@ -9,14 +9,14 @@ namespace parcae {
 
 void cluster_news::note(time_point now, severity level, std::string text, job_id job) {
   news_.push_back({news_count_++, microseconds_of(now), name_of(level), std::move(text), job.value});
-  if (news_.size() > most_news)
+  if (news_.size() > max_news)
     news_.pop_front();
 }
 
 void cluster_news::fail(time_point now, job_id latest, report_request x, bool is_known) {
-  if (x.lines.size() > most_lines)
-    x.lines.erase(x.lines.begin(), x.lines.end() - most_lines);
-  const auto clip = [](std::string& text) { text.resize(clipped(text, most_bytes).size()); };
+  if (x.lines.size() > max_lines)
+    x.lines.erase(x.lines.begin(), x.lines.end() - max_lines);
+  const auto clip = [](std::string& text) { text.resize(clipped(text, max_bytes).size()); };
   clip(x.instance);
   clip(x.what);
   std::ranges::for_each(x.lines, clip);
@@ -26,7 +26,7 @@ void cluster_news::fail(time_point now, job_id latest, report_request x, bool is
   failures_.push_back({{failure_count_++, microseconds_of(now), std::move(x.instance), std::move(x.what),
                         std::move(x.lines), latest.value, x.ended},
                        is_known});
-  if (failures_.size() <= most_failures)
+  if (failures_.size() <= max_failures)
     return;
   const auto unknown = std::ranges::find(failures_, false, &failure::is_known);
   failures_.erase(unknown != failures_.end() ? unknown : failures_.begin());

@@ -14,10 +14,10 @@ namespace parcae {
 
 class cluster_news {
 public:
-  static constexpr std::size_t most_news = 200;
-  static constexpr std::size_t most_failures = 8; ///< one of each instance, and one that is not known to be its own
-  static constexpr std::size_t most_lines = 32;   ///< of a failure: the last
-  static constexpr std::size_t most_bytes = 400;  ///< of a line
+  static constexpr std::size_t max_news = 200;
+  static constexpr std::size_t max_failures = 8; ///< one of each instance, and one that is not known to be its own
+  static constexpr std::size_t max_lines = 32;   ///< of a failure: the last
+  static constexpr std::size_t max_bytes = 400;  ///< of a line
 
   /// `job`: that it is of; 0: of none.
   void note(time_point now, severity level, std::string text, job_id job = {});

@@ -13,7 +13,7 @@ std::string verdict_on(const std::vector<instance_crash>& of_job) {
     if (x.what == of_job.back().what && x.steps == of_job.back().steps) {
       who += (alike++ > 0 ? ", " : "") + x.instance;
     }
-  if (alike < most_crashes)
+  if (alike < max_crashes)
     return {};
   return "it ends whoever computes it: " + who + " were " + of_job.back().what + " after " +
          counted(of_job.back().steps, "step") + "; their last lines are in `parcae logs`";

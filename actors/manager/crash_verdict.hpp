@@ -15,7 +15,7 @@ struct instance_crash {
   std::uint64_t steps = 0; ///< that the job had committed by then
 };
 
-inline constexpr std::size_t most_crashes = 3;
+inline constexpr std::size_t max_crashes = 3;
 
 /// Of a job's crashes, oldest first: why it fails with the newest, in one line. Empty: it goes on. One place is one
 /// signal without a step in between: a bad machine among good ones, which train on, fails no job.

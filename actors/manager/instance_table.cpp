@@ -11,16 +11,16 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_lost_lives = 100'000;
+constexpr std::size_t max_lost_lives = 100'000;
 
 constexpr std::chrono::seconds least_change{1}; // of a notice: one that counts down by less is none that is new
 
-constexpr std::uint64_t most_slot_bytes = std::uint64_t{1} << 50;
+constexpr std::uint64_t max_slot_bytes = std::uint64_t{1} << 50;
 
 template <class T>
 void remember(std::deque<T>& lives, const T& x) {
   lives.push_back(x);
-  if (lives.size() > most_lost_lives)
+  if (lives.size() > max_lost_lives)
     lives.pop_front();
 }
 
@@ -60,7 +60,7 @@ bool can_be_dialled(const std::string& host) {
 BOOST_DESCRIBE_ENUM(instance_state, alive, leaving, lost)
 
 std::string to_string(instance_state x) {
-  return std::string(text_of_enum(x));
+  return std::string(enum_name(x));
 }
 
 tl::expected<instance_table::membership, detailed_error> instance_table::join(const hello& x, time_point now,
@@ -73,7 +73,7 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
     return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol) +
                                                     ", this manager speaks " + std::to_string(protocol_version) +
                                                     "; use the same build on both");
-  if (x.slots < 1 || x.slots > 1024 || x.memory.bytes > most_slot_bytes || x.port == 0)
+  if (x.slots < 1 || x.slots > 1024 || x.memory.bytes > max_slot_bytes || x.port == 0)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable slots or data port");
   if (!can_be_dialled(x.host))
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no address that others can dial");
@@ -110,9 +110,9 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
   const auto is_living = [&](const auto& y) {
     return y.second.holder == holder && y.second.state != instance_state::lost;
   };
-  if (!holder.empty() && std::ranges::count_if(records_, is_living) >= static_cast<std::ptrdiff_t>(most_of_holder))
+  if (!holder.empty() && std::ranges::count_if(records_, is_living) >= static_cast<std::ptrdiff_t>(max_of_holder))
     return refuse(parcae_error::not_permitted, "instance " + x.name + ": its certificate has " +
-                                                   std::to_string(most_of_holder) +
+                                                   std::to_string(max_of_holder) +
                                                    " instances here, the most that one may have; make another fleet");
   const bool returned = std::erase(lost_, who) > 0;
   std::erase_if(lost_, [&](const key& other) {

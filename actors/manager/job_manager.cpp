@@ -111,7 +111,7 @@ void learn(job_manager_pointer self, const fleet_news& x) {
   if (x.what.joined && !usable(self, x.processor)) // losses of others are ignored by the forecaster
     return;
   s.config.past.push_back(x);
-  if (s.config.past.size() > fleet_recorder::most_events)
+  if (s.config.past.size() > fleet_recorder::max_events)
     s.config.past.pop_front();
   self->send(s.forecaster, x);
 }

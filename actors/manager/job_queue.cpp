@@ -10,7 +10,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_jobs = 100;
+constexpr std::size_t max_jobs = 100;
 
 bool over(const job_entry& x) {
   return is_over(x.state);
@@ -21,7 +21,7 @@ bool over(const job_entry& x) {
 BOOST_DESCRIBE_ENUM(job_state, queued, running, done, failed, cancelled)
 
 std::string to_string(job_state x) {
-  return std::string(text_of_enum(x));
+  return std::string(enum_name(x));
 }
 
 job_record record_of(const job_entry& x) {
@@ -49,11 +49,11 @@ job_entry entry_from(const job_record& x) {
 }
 
 bool job_queue::full() const {
-  return jobs_.size() >= most_jobs && std::ranges::none_of(jobs_, [](const auto& j) { return over(j.second); });
+  return jobs_.size() >= max_jobs && std::ranges::none_of(jobs_, [](const auto& j) { return over(j.second); });
 }
 
 job_id job_queue::submit(job_specification x, std::int32_t priority, std::string owner) {
-  if (jobs_.size() >= most_jobs) {
+  if (jobs_.size() >= max_jobs) {
     auto oldest = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& j) { return over(j.second); });
     if (oldest != jobs_.end())
       jobs_.erase(oldest);

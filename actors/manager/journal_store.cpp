@@ -15,7 +15,7 @@ constexpr const char* cluster_name = "cluster";
 constexpr std::string_view job_prefix = "job/";
 
 /// Of a status: some hundred changes with what was decided and said. It is written each second at most.
-constexpr std::size_t most_last_bytes = 128 << 10;
+constexpr std::size_t max_last_bytes = 128 << 10;
 
 std::vector<char> bytes_of(std::string_view x) {
   return {x.begin(), x.end()};
@@ -51,7 +51,7 @@ std::string name_in_journal(job_id job, const char* part) {
   return std::string(job_prefix) + std::to_string(job.value) + part;
 }
 
-journal_entry entry_of(const cluster_identity& x) {
+journal_entry entry_of(const cluster_record& x) {
   return {cluster_name, encode(x)};
 }
 
@@ -59,7 +59,7 @@ journal_entry entry_of(job_id job, const job_record& x) {
   return {name_in_journal(job), encode(x)};
 }
 
-journal_entry entry_of(job_id job, const job_memory& x) {
+journal_entry entry_of(job_id job, const durable_state& x) {
   return {name_in_journal(job, memory_part), encode(x)};
 }
 
@@ -71,7 +71,7 @@ journal_entry entry_of(job_id job, const job_status& x, time_point now) {
   auto& kept = all.jobs.back();
   const auto* part = x.state == to_string(job_state::running) ? history_part : last_part;
   journal_entry result{name_in_journal(job, part), encode(reply(all))};
-  while (result.bytes.size() > most_last_bytes && keep_newer_half(kept))
+  while (result.bytes.size() > max_last_bytes && keep_newer_half(kept))
     result.bytes = encode(reply(all));
   return result;
 }
@@ -97,7 +97,7 @@ recovered_state recovered_from(const std::vector<journal_entry>& all) {
   std::set<job_id> recorded;
   for (const auto& x : all) {
     if (x.name == cluster_name) {
-      result.cluster = decode_journal<cluster_identity>(x.bytes);
+      result.cluster = decode_journal<cluster_record>(x.bytes);
       continue;
     }
     job_id job;
@@ -112,7 +112,7 @@ recovered_state recovered_from(const std::vector<journal_entry>& all) {
       known.record = decode_journal<job_record>(x.bytes);
       recorded.insert(job);
     } else if (part == memory_part) {
-      known.memory = decode_journal<job_memory>(x.bytes);
+      known.durable = decode_journal<durable_state>(x.bytes);
     } else if (part == processor_part) {
       known.processor.assign(x.bytes.begin(), x.bytes.end());
     } else if (part == last_part || part == history_part) {

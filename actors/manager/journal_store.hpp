@@ -1,8 +1,8 @@
 #pragma once
 
 // Where the journal is kept, and what it says when the manager starts. Values have names: "cluster", and for each job
-// "job/7" (job_record), "job/7/memory" (job_memory), "job/7/processor" (text), "job/7/last" (its last status, or what
-// of it is not too much); while it runs "job/7/history" (its newest), "job/7/reached" (the newest version reported
+// "job/7" (job_record), "job/7/memory" (durable_state), "job/7/processor" (text), "job/7/last" (its last status, or
+// what of it is not too much); while it runs "job/7/history" (its newest), "job/7/reached" (the newest version reported
 // while it runs: "450 7", steps and generation).
 
 #include "actors/manager/local_messages.hpp"
@@ -36,14 +36,14 @@ public:
 /// What a manager finds of a job.
 struct recovered_job {
   job_record record;
-  job_memory memory;                ///< if it runs; empty: nothing was prepared
+  durable_state durable;            ///< if it runs; empty: nothing was prepared
   std::string processor;            ///< of the workers that a reproducible job began on; empty: none did
   version reached;                  ///< if it runs
   std::optional<status_reply> last; ///< of the job alone, on the clocks of that time; none: it never ran
 };
 
 struct recovered_state {
-  std::optional<cluster_identity> cluster; ///< none: this is the first manager
+  std::optional<cluster_record> cluster; ///< none: this is the first manager
   std::map<job_id, recovered_job> jobs;
 };
 
@@ -53,9 +53,9 @@ recovered_state recovered_from(const std::vector<journal_entry>& all);
 
 std::string name_in_journal(job_id job, const char* part = "");
 
-journal_entry entry_of(const cluster_identity& x);
+journal_entry entry_of(const cluster_record& x);
 journal_entry entry_of(job_id job, const job_record& x);
-journal_entry entry_of(job_id job, const job_memory& x);
+journal_entry entry_of(job_id job, const durable_state& x);
 
 /// As its history if the job runs, else as its last status; at `now` of its manager's clock. Of what would be too much
 /// the newest is kept.

@@ -41,7 +41,7 @@ struct job_event {
 };
 
 /// One line of a job's journal or log.
-struct journal_line {
+struct event_line {
   time_point at;
   severity level = severity::information;
   std::string text;
@@ -51,15 +51,15 @@ struct journal_line {
 struct job_picture {
   std::shared_ptr<const job_view> view;
   std::uint64_t first_line = 0; ///< number of lines.front(); older ones were dropped
-  std::shared_ptr<const std::deque<journal_line>> lines;
+  std::shared_ptr<const std::deque<event_line>> lines;
 };
 
 /// What the journal has of a job that goes on; empty: it begins.
 struct known_job {
-  job_memory memory;
+  durable_state durable;
   job_past past;
   std::uint64_t first_line = 0; ///< as in job_picture
-  std::deque<journal_line> lines;
+  std::deque<event_line> lines;
 };
 
 /// How a job ended, with its last picture.

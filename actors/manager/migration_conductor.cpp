@@ -20,8 +20,8 @@ namespace {
 
 using conductor_pointer = conductor_actor::stateful_pointer<migration_conductor_state>;
 
-constexpr std::size_t most_lines = 1000;
-constexpr std::uint64_t most_lines_of_slot = 100; // more than a change has, and then
+constexpr std::size_t max_lines = 1000;
+constexpr std::uint64_t max_lines_of_slot = 100; // more than a change has, and then
 constexpr std::chrono::seconds lines_of_slot_pause{1};
 constexpr std::chrono::seconds plan_limit{5};
 constexpr int plan_attempts = 3; ///< in a row, before another one plans
@@ -43,7 +43,7 @@ void write(conductor_pointer self, severity level, std::string text) {
   spdlog::log(log_level, "{}", text);
   s.lines.push_back({self->clock().now(), level, std::move(text)});
   s.lines_picture.reset();
-  if (s.lines.size() > most_lines) {
+  if (s.lines.size() > max_lines) {
     s.lines.pop_front();
     ++s.dropped_lines;
   }
@@ -54,7 +54,7 @@ job_picture picture_of(conductor_pointer self) {
   if (!s.picture)
     s.picture = std::make_shared<job_view>(s.machine->view());
   if (!s.lines_picture)
-    s.lines_picture = std::make_shared<std::deque<journal_line>>(s.lines);
+    s.lines_picture = std::make_shared<std::deque<event_line>>(s.lines);
   return {s.picture, s.dropped_lines, s.lines_picture};
 }
 
@@ -264,7 +264,7 @@ void release_leaving(conductor_pointer self) {
 
 /// Leaves out log lines that a slot causes with its reports again and again; what goes into the journal is always told.
 void limit_lines(conductor_pointer self, const slot_id& by, std::vector<effect>& all) {
-  auto& limit = self->state.limits.try_emplace(by, most_lines_of_slot, lines_of_slot_pause).first->second;
+  auto& limit = self->state.limits.try_emplace(by, max_lines_of_slot, lines_of_slot_pause).first->second;
   std::erase_if(all, [&](effect& x) {
     auto* line = std::get_if<log_line>(&x);
     const auto left_out = line ? limit.admit(self->clock().now()) : std::nullopt;
@@ -361,7 +361,7 @@ conductor_actor::behavior_type migration_conductor(conductor_pointer self, migra
   s.lines = std::move(known.lines);
   s.dropped_lines = known.first_line;
   s.machine = conductor::make({s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret,
-                               std::move(known.memory), std::move(known.past)});
+                               std::move(known.durable), std::move(known.past)});
   return behavior_of_each_from<conductor_actor::behavior_type>(
       std::type_identity<slot_id>{}, std::type_identity<report>{},
       [=](const slot_id& from, const auto& x) {

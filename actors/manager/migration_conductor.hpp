@@ -48,15 +48,15 @@ struct migration_conductor_state {
 
   migration_conductor_config config;
   std::unique_ptr<conductor> machine;
-  std::map<slot_id, slot_actor> slots;                           ///< that may be told something; erased when lost
-  std::deque<effect> pending;                                    ///< not carried out yet, in order
-  bool steps_down = false;                                       ///< the process ends, and the next one goes on
-  bool writing = false;                                          ///< they wait for the journal
-  std::set<slot_id> leaving;                                     ///< under notice and not yet released
-  std::set<slot_id> emptied;                                     ///< leaving, and told to release all they hold
-  std::shared_ptr<const job_view> picture;                       ///< of the view, made when asked for; null: outdated
-  std::deque<journal_line> lines;                                ///< journal and log, the newest 1000
-  std::shared_ptr<const std::deque<journal_line>> lines_picture; ///< like picture
+  std::map<slot_id, slot_actor> slots;                         ///< that may be told something; erased when lost
+  std::deque<effect> pending;                                  ///< not carried out yet, in order
+  bool steps_down = false;                                     ///< the process ends, and the next one goes on
+  bool writing = false;                                        ///< they wait for the journal
+  std::set<slot_id> leaving;                                   ///< under notice and not yet released
+  std::set<slot_id> emptied;                                   ///< leaving, and told to release all they hold
+  std::shared_ptr<const job_view> picture;                     ///< of the view, made when asked for; null: outdated
+  std::deque<event_line> lines;                                ///< journal and log, the newest 1000
+  std::shared_ptr<const std::deque<event_line>> lines_picture; ///< like picture
   std::uint64_t dropped_lines = 0;
   std::map<slot_id, line_limit> limits; ///< of lines that a slot's reports cause
   kept_history kept;

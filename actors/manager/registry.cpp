@@ -91,7 +91,7 @@ void spread_news(registry_pointer self, const hello& x, bool joined, bool announ
   s.fleet.push_back(
       {{seconds_of(self->clock().now()), x.name + "/" + std::to_string(x.life.value), x.slots, joined, announced},
        x.processor});
-  if (s.fleet.size() > fleet_recorder::most_events)
+  if (s.fleet.size() > fleet_recorder::max_events)
     s.fleet.pop_front();
   if (s.manager)
     self->send(s.manager, s.fleet.back());
@@ -177,7 +177,7 @@ caf::result<welcome> join(registry_pointer self, const requester& by, const hell
   }
   tell_people(self, s.comings, severity::information,
               fmt::format("instance {} {} as {} with {} at {}", x.name, joined->returned ? "is back" : "joined",
-                          to_string(x.role), counted(x.slots, "slot"), text_of_place(x.host, x.port)));
+                          to_string(x.role), counted(x.slots, "slot"), with_port(x.host, x.port)));
   if (joined->warns)
     tell_warning(self, who);
   s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
@@ -387,12 +387,12 @@ void recover(registry_pointer self, std::map<job_id, recovered_job> jobs) {
     s.kept.insert(id);
     auto job = entry_from(x.record);
     auto last = x.last ? on_this_clock(*x.last, self->clock().now(), wall_clock_us()) : job_status();
-    if (job.state == job_state::running && x.memory.over) { // it ended just before its manager
-      job.state = x.memory.good ? job_state::done : job.cancel_asked ? job_state::cancelled : job_state::failed;
-      job.why = x.memory.why;
-      s.recovered[id] = status_of(id, job, x.memory, last);
+    if (job.state == job_state::running && x.durable.over) { // it ended just before its manager
+      job.state = x.durable.good ? job_state::done : job.cancel_asked ? job_state::cancelled : job_state::failed;
+      job.why = x.durable.why;
+      s.recovered[id] = status_of(id, job, x.durable, last);
     } else if (job.state == job_state::running) {
-      known = known_from(x.memory, x.reached, last);
+      known = known_from(x.durable, x.reached, last);
     } else if (x.last && is_over(job.state)) {
       s.recovered[id] = std::move(last);
     }

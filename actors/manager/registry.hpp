@@ -85,9 +85,9 @@ struct registry_state {
   line_limit refusals;
   line_limit warnings;
   line_limit failures;
-  line_limit notices;                                                       ///< of who is under notice already
-  line_limit comings{cluster_news::most_news / 2, std::chrono::seconds(1)}; ///< and goings
-  std::string own_warning;                                                  ///< that was told
+  line_limit notices;                                                      ///< of who is under notice already
+  line_limit comings{cluster_news::max_news / 2, std::chrono::seconds(1)}; ///< and goings
+  std::string own_warning;                                                 ///< that was told
 };
 
 registry_actor::behavior_type registry(registry_actor::stateful_pointer<registry_state> self, registry_config config);

@@ -17,7 +17,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_remembered_crashes = 100;
+constexpr std::size_t max_remembered_crashes = 100;
 
 client_reply encoded(const reply& x) {
   return {encode(x)};
@@ -111,8 +111,8 @@ status_reply status_with(registry_pointer self, const status_request& wanted, co
 }
 
 std::string problem_with(const job_specification& job, std::int32_t priority) {
-  if (priority < -most_priority || priority > most_priority)
-    return fmt::format("the priority is {}, must be from {} to {}", priority, -most_priority, most_priority);
+  if (priority < -max_priority || priority > max_priority)
+    return fmt::format("the priority is {}, must be from {} to {}", priority, -max_priority, max_priority);
   auto problem = problem_of(job);
   return problem.empty() ? model_problem_of(job) : problem;
 }
@@ -143,7 +143,7 @@ void count_crash(registry_pointer self, const report_request& x) {
             if (s.queue.running() != job)
               return;
             s.crashes.push_back({x.instance, x.what, picture.view->steps_done});
-            if (s.crashes.size() > most_remembered_crashes)
+            if (s.crashes.size() > max_remembered_crashes)
               s.crashes.erase(s.crashes.begin());
             if (const auto why = verdict_on(s.crashes); !why.empty())
               self->send(s.manager, job_event{cancel_requested{why}});

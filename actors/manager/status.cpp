@@ -36,7 +36,7 @@ change_status status_of(std::uint64_t number, const change_record& x) {
           .to = x.to.value,
           .trigger = x.trigger,
           .configuration = x.configuration,
-          .kind = std::string(text_of_enum(x.kind)),
+          .kind = std::string(enum_name(x.kind)),
           .bytes = x.bytes,
           .replayed_steps = x.replayed_steps,
           .decided_ms = x.decided_ms,
@@ -232,7 +232,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
 } // namespace
 
 std::string name_of(severity x) {
-  return std::string(text_of_enum(x));
+  return std::string(enum_name(x));
 }
 
 instance_status status_of(const instance_record& x, time_point now) {
@@ -256,17 +256,17 @@ namespace {
 
 // "c/0, d/0 idle: the data at /data differs from that of the others", for each reason.
 std::string why_unused(const std::vector<unused_slot>& all) {
-  constexpr std::size_t most_named = 3;
+  constexpr std::size_t max_named = 3;
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const auto& x : all)
     by_reason[x.why].push_back(to_string(x.where));
   std::string text;
   for (const auto& [why, slots] : by_reason) {
     text += text.empty() ? "" : "; ";
-    for (std::size_t i = 0; i < std::min(slots.size(), most_named); ++i)
+    for (std::size_t i = 0; i < std::min(slots.size(), max_named); ++i)
       text += (i == 0 ? "" : ", ") + slots[i];
-    if (slots.size() > most_named)
-      text += fmt::format(" and {} more", slots.size() - most_named);
+    if (slots.size() > max_named)
+      text += fmt::format(" and {} more", slots.size() - max_named);
     text += " idle: " + why;
   }
   return text;
@@ -372,8 +372,8 @@ job_status on_this_clock(const status_reply& kept, time_point now, std::int64_t 
   return result;
 }
 
-known_job known_from(const job_memory& memory, const version& reached, const job_status& last) {
-  known_job result{.memory = memory, .past = {}, .first_line = last.event_count - last.events.size(), .lines = {}};
+known_job known_from(const durable_state& durable, const version& reached, const job_status& last) {
+  known_job result{.durable = durable, .past = {}, .first_line = last.event_count - last.events.size(), .lines = {}};
   auto& changes = result.past.changes;
   for (const auto& x : last.changes)
     changes.changes.push_back(record_of(x));
@@ -396,29 +396,29 @@ known_job known_from(const job_memory& memory, const version& reached, const job
   return result;
 }
 
-job_status status_of(job_id id, const job_entry& x, const job_memory& memory, const job_status& last) {
-  const auto known = known_from(memory, {}, last);
+job_status status_of(job_id id, const job_entry& x, const durable_state& durable, const job_status& last) {
+  const auto known = known_from(durable, {}, last);
   job_view view;
   static_cast<change_view&>(view) = known.past.changes;
-  view.replayed_steps = memory.replayed_steps;
+  view.replayed_steps = durable.replayed_steps;
   view.losses = known.past.training.losses;
   view.validation_losses = known.past.training.validation_losses;
   view.last_evaluation = known.past.training.last_evaluation;
   view.steps_by_depth = known.past.training.steps_by_depth;
   view.now = phase::ended;
-  view.current = memory.last;
-  view.chain = memory.chain;
-  if (!memory.chain.empty() && memory.chain.back().last != UINT64_MAX)
-    view.steps_done = memory.chain.back().last;
-  view.last_result = memory.result.step != no_step ? memory.result : known.past.training.last_result;
-  view.checkpoint = memory.checkpoint;
-  for (const auto& [keeper, folder] : memory.checkpoint_folders)
+  view.current = durable.last;
+  view.chain = durable.chain;
+  if (!durable.chain.empty() && durable.chain.back().last != UINT64_MAX)
+    view.steps_done = durable.chain.back().last;
+  view.last_result = durable.result.step != no_step ? durable.result : known.past.training.last_result;
+  view.checkpoint = durable.checkpoint;
+  for (const auto& [keeper, folder] : durable.checkpoint_folders)
     view.checkpoint_folders.emplace_back(keeper, folder);
-  view.layer_digests = memory.layer_digests;
+  view.layer_digests = durable.layer_digests;
   job_picture picture;
   picture.view = std::make_shared<job_view>(std::move(view));
   picture.first_line = known.first_line;
-  picture.lines = std::make_shared<std::deque<journal_line>>(known.lines);
+  picture.lines = std::make_shared<std::deque<event_line>>(known.lines);
   return status_of(id, x, picture, {});
 }
 

@@ -17,9 +17,9 @@ instance_status status_of(const instance_record& x, time_point now);
 /// `picture` may be empty: the job never ran.
 job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted);
 
-/// Of a job that ended just before its manager, which could not write down more than its memory. `last`: what it kept
-/// before.
-job_status status_of(job_id id, const job_entry& x, const job_memory& memory, const job_status& last);
+/// Of a job that ended just before its manager, which could not write down more than its durable state. `last`: what it
+/// kept before.
+job_status status_of(job_id id, const job_entry& x, const durable_state& durable, const job_status& last);
 
 /// Of this machine, since 1970.
 std::int64_t wall_clock_us();
@@ -29,7 +29,7 @@ std::int64_t wall_clock_us();
 job_status on_this_clock(const status_reply& kept, time_point now, std::int64_t wall_us);
 
 /// What the next manager's conductor is told of how the job went.
-known_job known_from(const job_memory& memory, const version& reached, const job_status& last);
+known_job known_from(const durable_state& durable, const version& reached, const job_status& last);
 
 /// What is wanted of a status that has all.
 job_status part_of(job_status x, const status_request& wanted);

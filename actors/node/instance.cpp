@@ -44,12 +44,12 @@ void begin_life(instance_pointer self) {
   s.manager_life = 0;
   s.last_manager = 0;
   for (std::uint32_t i = 0; i < s.config.introduction.slots; ++i)
-    s.slots.push_back(self->spawn(gpu, slot_id{s.config.introduction.name, s.life, i}, s.config.source,
+    s.slots.push_back(self->spawn(slot, slot_id{s.config.introduction.name, s.life, i}, s.config.source,
                                   caf::strong_actor_ptr{self->ctrl()}));
 }
 
-std::string text_of(const manager_place& x) {
-  return text_of_place(x.host, x.port);
+std::string to_string(const manager_place& x) {
+  return with_port(x.host, x.port);
 }
 
 const manager_place& dialled(const instance_actor_state& s) {
@@ -217,7 +217,7 @@ void connected(instance_pointer self, const caf::strong_actor_ptr& to, const std
   auto& s = self->state;
   if (!to || !self->system().assignable<manager_actor>(interface))
     return end(self, {render(parcae_error::wrong_protocol,
-                             "what listens at " + text_of(dialled(s)) + " is not a manager of this build")});
+                             "what listens at " + to_string(dialled(s)) + " is not a manager of this build")});
   s.manager = caf::actor_cast<manager_actor>(to);
   self->monitor(s.manager);
   greet(self);
@@ -248,7 +248,7 @@ void dial(instance_pointer self) {
                                                                          "; use the same build as the manager")});
             // Less and less often: it may be away for days.
             if (const auto failed = ++self->state.dials_failed; std::has_single_bit(failed))
-              spdlog::warn("cannot reach the manager at {} ({}), trying again", text_of(dialled(self->state)),
+              spdlog::warn("cannot reach the manager at {} ({}), trying again", to_string(dialled(self->state)),
                            render(e));
             try_next(self);
           });

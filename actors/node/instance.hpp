@@ -1,6 +1,6 @@
 #pragma once
 
-// INSTANCE: the node's side of membership. Dials the manager, says HELLO, creates one GPU per slot, carries notices,
+// INSTANCE: the node's side of membership. Dials the manager, says HELLO, creates one SLOT per slot, carries notices,
 // and ends the process. Created by the node's main program.
 //
 //   start → dialling → greeting → member → (manager lost) dialling …
@@ -12,7 +12,7 @@
 // Training goes on while the manager is away; only a refusal by it voids the state held here. An instance that has to
 // leave meanwhile sends its state to the keepers, each second: nobody else can see to it.
 
-#include "actors/node/gpu.hpp"
+#include "actors/node/slot.hpp"
 #include "protocols/client/client.hpp"
 
 #include <caf/atom.hpp>
@@ -93,7 +93,7 @@ struct instance_actor_state {
   instance_phase phase = instance_phase::dialling;
   std::mt19937_64 random;
   incarnation life;
-  std::vector<gpu_actor> slots;
+  std::vector<local_slot_actor> slots;
   manager_actor manager;                                        ///< null while not connected
   std::uint64_t manager_life = 0;                               ///< of the manager that welcomed this life; 0: none yet
   std::uint64_t last_manager = 0;                               ///< that process

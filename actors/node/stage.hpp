@@ -1,7 +1,7 @@
 #pragma once
 
 // STAGE: passes commands of one job to the executor it owns, and the executor's reports to the conductor. The executor
-// works on threads of its own and reports by message, so that no handler ever waits. Created and monitored by a GPU.
+// works on threads of its own and reports by message, so that no handler ever waits. Created and monitored by a SLOT.
 
 #include "gpu/executor/executor.hpp"
 #include "protocols/wire/actors.hpp"
@@ -38,7 +38,7 @@ struct executor_source {
 using snapshot_atom = caf::atom_constant<caf::atom("snapshot")>;
 constexpr snapshot_atom snapshot_atom_v{};
 
-/// Owns the executor of one slot and one job; child of a GPU.
+/// Owns the executor of one slot and one job; child of a SLOT.
 using stage_actor = takes_each<command>::type::extend<
     // Reports go there from now on. No reply. May be repeated.
     caf::reacts_to<attach_atom, report_sink>,

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view manifest_suffix = ".manifest";
 constexpr std::string_view tensors_suffix = ".safetensors";
-constexpr std::size_t most_shares = 1000;
+constexpr std::size_t max_shares = 1000;
 constexpr std::size_t attempt_length = 16; // hexadecimal digits
 
 /// The tensors in each flat buffer of a layer's shard, in order. PyTorch's names of the optimizer's state.
@@ -114,7 +114,7 @@ std::string bytes_of(const checkpoint_manifest& x) {
 std::vector<stored_object> manifests_in(const stored_list& list) {
   std::vector<stored_object> found;
   for (const auto& x : list.objects)
-    if (is_manifest(x.name) && found.size() < most_shares)
+    if (is_manifest(x.name) && found.size() < max_shares)
       found.push_back(x);
   return found;
 }

@@ -23,7 +23,7 @@ constexpr const char* single_name = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
 constexpr std::uint64_t index_limit_bytes = safetensors_header_limit_bytes;
 constexpr std::uint64_t config_limit_bytes = 1 << 20;
-constexpr std::size_t most_files = 1000;
+constexpr std::size_t max_files = 1000;
 
 /// What the files' readers say, as an error of weights.
 template <class Function>
@@ -37,7 +37,7 @@ auto as_weights_error(Function&& function) {
   }
 }
 
-std::string text_of(const std::vector<std::int64_t>& shape) {
+std::string to_string(const std::vector<std::int64_t>& shape) {
   std::string result;
   for (auto extent : shape)
     result += (result.empty() ? "" : ", ") + std::to_string(extent);
@@ -65,9 +65,9 @@ std::map<std::string, std::string> files_of_index(const fs::path& index) {
     result.emplace(tensor, *name);
     names.emplace(*name);
   }
-  if (names.size() > most_files)
+  if (names.size() > max_files)
     throw weights_error(index.string() + " names " + std::to_string(names.size()) + " files, must be at most " +
-                        std::to_string(most_files));
+                        std::to_string(max_files));
   return result;
 }
 
@@ -274,7 +274,8 @@ void initial_weights::require(const tensor_description& tensor, const std::strin
   const auto there = source_->entry(stored);
   const auto shape = own_layout ? tensor.shape : published_shape(specification_, tensor);
   if (there.shape != shape)
-    fail("has a tensor " + stored + " of shape " + text_of(there.shape) + ", the job's model wants " + text_of(shape));
+    fail("has a tensor " + stored + " of shape " + to_string(there.shape) + ", the job's model wants " +
+         to_string(shape));
   if (there.type != "F32" && there.type != "BF16" && there.type != "F16")
     fail("has a tensor " + stored + " of type " + there.type + "; parameters are F32, BF16 or F16");
   places_[tensor.name] = {stored, !own_layout && is_transposed(specification_, tensor.name)};

@@ -75,8 +75,8 @@ void round_values(stream_handle stream, bfloat16* to, const float* from, std::si
 namespace {
 
 struct sums_in_order {
-  const float* sums[most_sums];
-  std::uint8_t joins[most_sums];
+  const float* sums[max_sums];
+  std::uint8_t joins[max_sums];
   unsigned count;
 };
 
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(threads)
 
 void add_in_order(stream_handle stream, const addition_order& order, float* to, std::span<const float* const> sums,
                   std::size_t n) {
-  if (sums.size() != order.joins().size() || sums.size() > most_sums || order.depth() > most_depth)
+  if (sums.size() != order.joins().size() || sums.size() > max_sums || order.depth() > max_depth)
     throw std::invalid_argument("add_in_order: " + std::to_string(sums.size()) + " sums, depth " +
                                 std::to_string(order.depth()));
   sums_in_order what{};
@@ -115,7 +115,7 @@ void add_in_order(stream_handle stream, const addition_order& order, float* to, 
   what.count = static_cast<unsigned>(sums.size());
   if (n == 0)
     return;
-  const auto kernel = order.depth() <= 4 ? add_all<4> : order.depth() <= 8 ? add_all<8> : add_all<most_depth>;
+  const auto kernel = order.depth() <= 4 ? add_all<4> : order.depth() <= 8 ? add_all<8> : add_all<max_depth>;
   kernel<<<blocks_for(n), threads, 0, stream>>>(what, to, n);
 }
 

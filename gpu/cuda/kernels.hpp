@@ -20,7 +20,7 @@ void add_values(stream_handle stream, float* to, const float* left, const bfloat
 void round_values(stream_handle stream, bfloat16* to, const float* from, std::size_t n);
 
 /// The most sums, and the deepest order; throws std::invalid_argument beyond.
-inline constexpr std::size_t most_sums = 256, most_depth = 16;
+inline constexpr std::size_t max_sums = 256, max_depth = 16;
 void add_in_order(stream_handle stream, const addition_order& order, float* to, std::span<const float* const> sums,
                   std::size_t n);
 

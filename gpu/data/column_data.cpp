@@ -89,8 +89,8 @@ private:
     const auto take = [&](std::size_t i, const std::vector<std::int64_t>& shape) {
       const auto& x = layout_.inputs[i];
       if (x.shape != shape)
-        fail_data(json_path,
-                  "its column " + x.name + " is of shape " + text_of(x.shape) + ", the model takes " + text_of(shape));
+        fail_data(json_path, "its column " + x.name + " is of shape " + to_string(x.shape) + ", the model takes " +
+                                 to_string(shape));
       taken_.emplace_back(&x, at[i]);
       inputs_ += x.values();
     };
@@ -115,7 +115,7 @@ private:
       target_limit_ = description.layers.back().output.back();
   }
 
-  static std::string text_of(const std::vector<std::int64_t>& shape) {
+  static std::string to_string(const std::vector<std::int64_t>& shape) {
     std::string result;
     for (auto extent : shape)
       result += (result.empty() ? "" : ", ") + std::to_string(extent);

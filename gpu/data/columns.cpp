@@ -14,7 +14,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::uint64_t most_values = 1 << 28; ///< of a sample
+constexpr std::uint64_t max_values = 1 << 28; ///< of a sample
 
 const json::value& member(const json::object& of, std::string_view key) {
   const auto* found = of.if_contains(key);
@@ -53,9 +53,9 @@ column column_of(const json::value& x) {
   if (!shape || shape->size() > 8)
     throw std::runtime_error("its column " + result.name + " has no shape of at most 8 extents");
   for (const auto& extent : *shape) {
-    result.shape.push_back(whole(extent, most_values, "an extent"));
-    if (result.values() > most_values)
-      throw std::runtime_error("its column " + result.name + " has more than " + std::to_string(most_values) +
+    result.shape.push_back(whole(extent, max_values, "an extent"));
+    if (result.values() > max_values)
+      throw std::runtime_error("its column " + result.name + " has more than " + std::to_string(max_values) +
                                " values");
   }
   return result;

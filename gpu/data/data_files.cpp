@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t most_open = 64;
+constexpr std::size_t max_open = 64;
 constexpr std::uint64_t sampled_blocks = 1024;
 constexpr std::uint64_t block_bytes = 4096;
 
@@ -182,7 +182,7 @@ std::shared_ptr<const input_file> data_files::opened(std::size_t file) const {
   if (x->size() != files_[file].size)
     throw input_error(path_of(file), "has " + std::to_string(x->size()) + " bytes, had " +
                                          std::to_string(files_[file].size) + " when the job's data was opened");
-  if (open_.size() == most_open) {
+  if (open_.size() == max_open) {
     places_.erase(open_.back().first);
     open_.pop_back();
   }

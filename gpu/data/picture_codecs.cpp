@@ -22,7 +22,7 @@ namespace parcae {
 
 namespace {
 
-constexpr int most_scans = 100;
+constexpr int max_scans = 100;
 
 void check_extent(std::uint64_t width, std::uint64_t height) {
   if (width == 0 || height == 0 || width * height > picture_pixel_limit)
@@ -52,10 +52,10 @@ void warn_jpeg(j_common_ptr x, int level) {
 }
 
 void watch_scans(j_common_ptr x) {
-  if (reinterpret_cast<j_decompress_ptr>(x)->input_scan_number <= most_scans)
+  if (reinterpret_cast<j_decompress_ptr>(x)->input_scan_number <= max_scans)
     return;
   auto* errors = reinterpret_cast<jpeg_errors*>(x->err);
-  std::snprintf(errors->text, sizeof errors->text, "has more than %d scans", most_scans);
+  std::snprintf(errors->text, sizeof errors->text, "has more than %d scans", max_scans);
   std::longjmp(errors->back, 1);
 }
 

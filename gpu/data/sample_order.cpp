@@ -24,7 +24,7 @@ void shuffle(std::vector<Element>& all, std::uint64_t seed) {
 sample_order::sample_order(std::uint64_t seed, std::uint64_t size) : seed_(seed), size_(size) {
   if (size == 0 || size >> 48 != 0)
     throw std::invalid_argument("an epoch of " + std::to_string(size) + " samples");
-  if (size > most_listed)
+  if (size > max_listed)
     half_bits_ = static_cast<unsigned>(std::bit_width(size - 1) + 1) / 2;
 }
 

@@ -9,7 +9,7 @@
 namespace parcae {
 
 /// The order of one source: number n is place permutation(epoch n / size)[n % size] of the data.
-/// Up to most_listed samples, the permutation is Fisher-Yates from the end (for i = size-1 … 1 swap i with r mod
+/// Up to max_listed samples, the permutation is Fisher-Yates from the end (for i = size-1 … 1 swap i with r mod
 /// (i+1)), r drawn from std::mt19937_64 seeded with mix_seed(seed, "epoch", {epoch}); the two epochs last used are
 /// kept, 4 bytes a sample each. Of more samples it takes no memory: the place's low and high half of 2·b bits (the
 /// fewest that suffice) go through six rounds (low, high) ← (high ^ (mix_seed(k, "round", {r, low}) mod 2^b), low), k =
@@ -17,7 +17,7 @@ namespace parcae {
 /// (Black and Rogaway, 2002). Not thread-safe. Throws std::invalid_argument if size is 0 or needs more than 48 bits.
 class sample_order {
 public:
-  static constexpr std::uint64_t most_listed = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t max_listed = std::uint64_t{1} << 20;
 
   sample_order(std::uint64_t seed, std::uint64_t size);
   std::uint64_t operator()(std::uint64_t number);

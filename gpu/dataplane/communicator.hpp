@@ -56,7 +56,7 @@ struct tag {
 
 /// Of a part of a layer's state in a migration.
 inline tag shard_tag(const version& at, std::uint32_t layer, std::size_t part) {
-  return {channel::shard, at.steps, layer * std::uint32_t{most_parts} + static_cast<std::uint32_t>(part)};
+  return {channel::shard, at.steps, layer * std::uint32_t{max_parts} + static_cast<std::uint32_t>(part)};
 }
 
 /// A send or receive under way.

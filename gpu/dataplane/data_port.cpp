@@ -41,7 +41,7 @@ using boost::system::error_code;
 using clock = std::chrono::steady_clock;
 
 constexpr auto parking_limit = 60s; ///< a greeting whose generation is not prepared by then is closed
-constexpr std::size_t most_parked = 1024;
+constexpr std::size_t max_parked = 1024;
 constexpr back_off dial_pauses{5ms, 250ms};
 constexpr auto cancel_poll = 5ms;
 
@@ -108,7 +108,7 @@ public:
       throw communication_error("connecting generation " + std::to_string(x.next.value) + " was cancelled");
     if (absent)
       throw unreachable_peer(*absent, to_string(all[*absent].slot) + " at " +
-                                          text_of_place(all[*absent].host, all[*absent].port) + ": " +
+                                          with_port(all[*absent].host, all[*absent].port) + ": " +
                                           m->problems[*absent]);
     std::vector<data_line> lines;
     auto result = make_tcp_communicator(m->key.self, std::move(peers), lines);
@@ -120,8 +120,8 @@ public:
   }
 
   std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
-                                                        const snapshot_pass& pass) override {
-    return make_snapshot_stream(side_, job, keeper, pass);
+                                                        const snapshot_permit& permit) override {
+    return make_snapshot_stream(side_, job, keeper, permit);
   }
 
   std::uint64_t accept_snapshots(job_id job, const secret_key& key, snapshot_check check,
@@ -292,7 +292,7 @@ private:
       co_return admit_snapshots(std::move(guest), *hello);
     if (auto m = meetings_.find({hello->job, hello->of, hello->to, hello->what}); m != meetings_.end())
       co_return welcome(m->second, std::move(guest), *hello);
-    if (parked_.size() >= most_parked)
+    if (parked_.size() >= max_parked)
       co_return refuse(*guest, refusal::crowded);
     start(park(std::move(guest), *hello));
   }
@@ -335,7 +335,7 @@ private:
     auto gate = gates_.find(hello.job);
     if (gate == gates_.end())
       return refuse(*guest, refusal::unknown);
-    if (!(pass_of(gate->second->key, {hello.name, hello.life, hello.from}).token == hello.token))
+    if (!(permit_of(gate->second->key, {hello.name, hello.life, hello.from}).token == hello.token))
       return refuse(*guest, refusal::token);
     if (!may_be(*guest, hello.name))
       return refuse(*guest, refusal::name);

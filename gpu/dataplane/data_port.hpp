@@ -53,7 +53,7 @@ public:
                                                 purpose what = purpose::generation) = 0;
 
   virtual std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
-                                                                const snapshot_pass& pass) = 0;
+                                                                const snapshot_permit& permit) = 0;
 
   /// Accepts snapshot streams of a job from senders with a token that follows from `key`. Before a shard is read
   /// `check` (may be empty) says, by its header, why it is not taken; empty: it is. If it is not, the stream is closed:

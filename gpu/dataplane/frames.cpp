@@ -21,11 +21,11 @@ constexpr std::uint64_t greeting_magic = 0x7061'7263'6165'3031; // "parcae01"
 template <class Schema, std::size_t Size, std::size_t More = 0>
 constexpr bool size_is_right = (1 + capnp::sizeInWords<Schema>() + More) * sizeof(capnp::word) == Size;
 
-static_assert(size_is_right<wire::Greeting, greeting_size, most_name_bytes / sizeof(capnp::word)>);
+static_assert(size_is_right<wire::Greeting, greeting_size, max_name_bytes / sizeof(capnp::word)>);
 static_assert(size_is_right<wire::Verdict, verdict_size>);
 static_assert(size_is_right<wire::Frame, frame_size>);
 static_assert(size_is_right<wire::OrderNote, order_note_size>);
-static_assert(size_is_right<wire::SnapshotShard, snapshot_frame_size, most_parts>);
+static_assert(size_is_right<wire::SnapshotShard, snapshot_frame_size, max_parts>);
 static_assert(size_is_right<wire::SnapshotAcknowledgement, acknowledgement_size>);
 
 template <class Schema, std::size_t Size, class Fill>
@@ -86,7 +86,7 @@ std::array<std::byte, greeting_size> encode(const greeting& x) {
     to.setTokenHigh(x.token.high);
     to.setTokenLow(x.token.low);
     to.setLife(x.life.value);
-    std::memcpy(to.initName(most_name_bytes).begin(), x.name.data(), x.name.size());
+    std::memcpy(to.initName(max_name_bytes).begin(), x.name.data(), x.name.size());
   });
 }
 
@@ -106,7 +106,7 @@ std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size
     x.token = {from.getTokenHigh(), from.getTokenLow()};
     x.life.value = from.getLife();
     const auto name = from.getName();
-    if (name.size() != most_name_bytes)
+    if (name.size() != max_name_bytes)
       return std::nullopt;
     x.name.assign(reinterpret_cast<const char*>(name.begin()), name.size());
     x.name.resize(x.name.find_last_not_of('\0') + 1);
@@ -186,7 +186,7 @@ std::array<std::byte, snapshot_frame_size> encode(const snapshot_frame& x) {
     to.setLayer(x.layer);
     to.setSteps(x.at.steps);
     to.setGeneration(x.at.by.value);
-    auto sizes = to.initSizes(most_parts);
+    auto sizes = to.initSizes(max_parts);
     for (unsigned i = 0; i < x.sizes.size(); ++i)
       sizes.set(i, x.sizes[i]);
     to.setParts(static_cast<std::uint32_t>(x.sizes.size()));
@@ -209,10 +209,10 @@ std::optional<snapshot_frame> decode_snapshot_frame(std::span<const std::byte, s
         x.layer = from.getLayer();
         x.at = {from.getSteps(), {from.getGeneration()}};
         auto sizes = from.getSizes();
-        if (from.getParts() > most_parts || sizes.size() != most_parts)
+        if (from.getParts() > max_parts || sizes.size() != max_parts)
           return std::nullopt;
         for (unsigned i = 0; i < from.getParts(); ++i) {
-          if (sizes[i] > most_part_bytes)
+          if (sizes[i] > max_part_bytes)
             return std::nullopt;
           x.sizes.push_back(sizes[i]);
         }

@@ -21,7 +21,7 @@ namespace parcae {
 inline constexpr std::uint16_t data_protocol_version = 5;
 
 /// No instance's name is longer.
-inline constexpr std::size_t most_name_bytes = 104;
+inline constexpr std::size_t max_name_bytes = 104;
 
 /// What a connection is for.
 enum class purpose : std::uint16_t {
@@ -38,7 +38,7 @@ struct greeting {
   generation of; ///< 0 for snapshots
   data_token token;
   incarnation life; ///< of the sender of snapshots, else 0
-  std::string name; ///< of the sender of snapshots, else empty; at most most_name_bytes
+  std::string name; ///< of the sender of snapshots, else empty; at most max_name_bytes
   std::uint16_t protocol = data_protocol_version;
 };
 
@@ -82,7 +82,7 @@ struct order_note {
 };
 
 /// No part is larger.
-inline constexpr std::uint64_t most_part_bytes = std::uint64_t{16} << 30;
+inline constexpr std::uint64_t max_part_bytes = std::uint64_t{16} << 30;
 
 /// Before the parts of each shard of a snapshot.
 struct snapshot_frame {
@@ -102,12 +102,12 @@ inline constexpr std::size_t order_note_size = 48;
 inline constexpr std::size_t snapshot_frame_size = 168;
 inline constexpr std::size_t acknowledgement_size = 16;
 
-/// Requires x.name.size() ≤ most_name_bytes.
+/// Requires x.name.size() ≤ max_name_bytes.
 std::array<std::byte, greeting_size> encode(const greeting& x);
 std::array<std::byte, verdict_size> encode(refusal x);
 std::array<std::byte, frame_size> encode(const frame& x);
 std::array<std::byte, order_note_size> encode(const order_note& x);
-/// Requires x.sizes.size() ≤ most_parts.
+/// Requires x.sizes.size() ≤ max_parts.
 std::array<std::byte, snapshot_frame_size> encode(const snapshot_frame& x);
 std::array<std::byte, acknowledgement_size> encode_acknowledgement(std::uint64_t sequence);
 

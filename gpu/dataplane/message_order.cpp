@@ -9,13 +9,13 @@ namespace parcae {
 namespace {
 
 /// Of a group, each way: more are a later one, so that others get their turn.
-constexpr std::size_t most_grouped = 32;
+constexpr std::size_t max_grouped = 32;
 
 /// No clock comes so far.
 constexpr auto latest = std::uint64_t{1} << 62;
 
 /// Of a participant that says what it has posted, at once: a step posts far less.
-constexpr std::size_t most_posted = std::size_t{1} << 20;
+constexpr std::size_t max_posted = std::size_t{1} << 20;
 
 std::string difference(bool sends, const std::string& mine, const std::string& theirs) {
   return sends ? "sent " + mine + ", but it expects " + theirs : "expected " + mine + ", came " + theirs;
@@ -46,7 +46,7 @@ std::string message_order::hear(std::uint32_t peer, const order_note& x) {
   case order_note::kind::send:
   case order_note::kind::receive: {
     auto& posted = x.what == order_note::kind::send ? with.their_sends : with.their_receives;
-    if (!leads || posted.size() >= most_posted)
+    if (!leads || posted.size() >= max_posted)
       break;
     posted.push_back({0, x.message, x.length});
     problem = propose(peer);
@@ -88,7 +88,7 @@ std::string message_order::propose(std::uint32_t peer) {
     const auto& mine = sends ? with.sends : with.receives;
     const auto& theirs = sends ? with.their_receives : with.their_sends;
     auto& n = count[sends];
-    for (; n < std::min({mine.size(), theirs.size(), most_grouped}); ++n)
+    for (; n < std::min({mine.size(), theirs.size(), max_grouped}); ++n)
       if (mine[n].what != theirs[n].what || mine[n].length != theirs[n].length) {
         if (n == 0)
           return differ(peer, sends);

@@ -152,7 +152,7 @@ void nccl_breaks::note_break(const std::string& why) {
 std::string nccl_breaks::problem_among(std::vector<slot_id> ranks) const {
   std::ranges::sort(ranks);
   const lock held(mutex_);
-  if (in_a_row_ < most_in_a_row || !has_all(ranks))
+  if (in_a_row_ < max_in_a_row || !has_all(ranks))
     return {};
   return "NCCL broke " + std::to_string(in_a_row_) + " times in a row, and no rank was lost; the last time: " + why_;
 }

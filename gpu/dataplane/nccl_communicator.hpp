@@ -27,7 +27,7 @@ struct nccl_limits {
 /// generation; if all are, it was NCCL, or what it goes along. Any thread.
 class nccl_breaks {
 public:
-  static constexpr std::uint32_t most_in_a_row = 3;
+  static constexpr std::uint32_t max_in_a_row = 3;
 
   /// NCCL moves something between these ranks from now on. What is known stays if all the last ones are among them.
   void note_use(std::vector<slot_id> ranks);
@@ -68,11 +68,11 @@ struct nccl_slot {
 /// participant 0, so that no more are tried after so many.
 class nccl_allowance {
 public:
-  static constexpr std::uint32_t most_failed = 16;
+  static constexpr std::uint32_t max_failed = 16;
 
   void note_failed() { ++failed_; }
   std::uint32_t failed() const { return failed_; }
-  bool spent() const { return failed_ >= most_failed; }
+  bool spent() const { return failed_ >= max_failed; }
 
 private:
   std::atomic<std::uint32_t> failed_ = 0;

@@ -67,7 +67,7 @@ nccl_id nccl_work::find_id(clock::time_point end) {
   if (self_ == 0) {
     if (allowed_->spent())
       throw communication_error("no communicator could be made in this process " +
-                                std::to_string(nccl_allowance::most_failed) + " times: it stays on TCP");
+                                std::to_string(nccl_allowance::max_failed) + " times: it stays on TCP");
     require(slot_->calls.make_id(sent_id_), "making an id");
     made_id_ = true;
     const lock held(mutex_);

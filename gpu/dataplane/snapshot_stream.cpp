@@ -127,13 +127,13 @@ struct outgoing_snapshot {
 
 /// State of one stream, shared by its handle and its coroutines, which run on the I/O thread.
 struct stream_core : std::enable_shared_from_this<stream_core> {
-  stream_core(port_side& s, job_id j, participant k, const snapshot_pass& p) :
-      side(s), job(j), keeper(std::move(k)), pass(p), news(s.io) {}
+  stream_core(port_side& s, job_id j, participant k, const snapshot_permit& p) :
+      side(s), job(j), keeper(std::move(k)), permit(p), news(s.io) {}
 
   port_side& side;
   job_id job;
   participant keeper;
-  snapshot_pass pass;
+  snapshot_permit permit;
 
   parcae::mutex mutex;
   std::deque<outgoing_snapshot> unacked GUARDED_BY(mutex); ///< oldest first, at most two
@@ -259,8 +259,8 @@ awaitable<void> pause(stream_core& core) {
 
 /// Dials the keeper. Null: it did not work out.
 awaitable<socket_ptr> connect(core_ptr core) {
-  const auto& who = core->pass.of;
-  const greeting hello{purpose::snapshot, who.index, 0, core->job, {}, core->pass.token, who.life, who.instance};
+  const auto& who = core->permit.of;
+  const greeting hello{purpose::snapshot, who.index, 0, core->job, {}, core->permit.token, who.life, who.instance};
   auto socket = core->socket = core->side.new_socket(link_side::dialled);
   steady_timer limit(core->side.io, dial_limit);
   limit.async_wait([socket](const error_code& failure) {
@@ -351,8 +351,8 @@ private:
 } // namespace
 
 std::unique_ptr<snapshot_stream> make_snapshot_stream(port_side& side, job_id job, participant keeper,
-                                                      const snapshot_pass& pass) {
-  return std::make_unique<tcp_snapshot_stream>(std::make_shared<stream_core>(side, job, std::move(keeper), pass));
+                                                      const snapshot_permit& permit) {
+  return std::make_unique<tcp_snapshot_stream>(std::make_shared<stream_core>(side, job, std::move(keeper), permit));
 }
 
 } // namespace parcae

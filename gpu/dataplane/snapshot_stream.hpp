@@ -32,6 +32,6 @@ struct snapshot_gate {
 boost::asio::awaitable<void> receive_snapshots(socket_ptr socket, std::shared_ptr<snapshot_gate> gate);
 
 std::unique_ptr<snapshot_stream> make_snapshot_stream(port_side& side, job_id job, participant keeper,
-                                                      const snapshot_pass& pass);
+                                                      const snapshot_permit& permit);
 
 } // namespace parcae

@@ -22,7 +22,7 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 /// Of each line: frames are copied while others are on their way.
-constexpr std::size_t ring_bytes = 4 * most_frame_bytes;
+constexpr std::size_t ring_bytes = 4 * max_frame_bytes;
 
 /// Of the device's work, and of a peer. The wait for the whole message has limits of its own, and aborts.
 constexpr std::chrono::hours longest_stage{1};
@@ -192,7 +192,7 @@ private:
     stream_->wait_for(*x->after);
     auto rest = x->bytes;
     do {
-      const auto part = rest.first(std::min(rest.size(), most_frame_bytes));
+      const auto part = rest.first(std::min(rest.size(), max_frame_bytes));
       rest = rest.subspan(part.size());
       std::byte* pinned = nullptr;
       while (!(pinned = ring_.take(part.size())))

@@ -439,7 +439,7 @@ private:
     if (on)
       throw std::invalid_argument("memory of " + on->facts().place + " is not what a socket can take");
     for (;;) {
-      const auto part = bytes.first(std::min(bytes.size(), most_frame_bytes));
+      const auto part = bytes.first(std::min(bytes.size(), max_frame_bytes));
       bytes = bytes.subspan(part.size());
       const operation_ptr x = make(part);
       x->payload = part.data();

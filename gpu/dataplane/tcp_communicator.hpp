@@ -13,7 +13,7 @@
 namespace parcae {
 
 /// A longer message goes in frames of this size, of which one is sent while others are copied or checked.
-inline constexpr std::size_t most_frame_bytes = std::size_t{4} << 20;
+inline constexpr std::size_t max_frame_bytes = std::size_t{4} << 20;
 
 /// An open connection to one participant.
 struct tcp_peer {

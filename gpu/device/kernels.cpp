@@ -24,7 +24,7 @@ namespace parcae {
 
 namespace {
 
-std::atomic<int> most_bits = 512;
+std::atomic<int> max_bits = 512;
 
 // Each kernel is compiled for several processors. Function attributes, not options of a whole file: inline functions of
 // the standard library may be shared with other files, whose callers have no such processor.
@@ -53,7 +53,7 @@ template <class Kernel>
 void run(const Kernel& kernel) {
 #ifdef __x86_64__
   static const int bits = vector_bits();
-  const auto width = std::min(bits, most_bits.load(std::memory_order_relaxed));
+  const auto width = std::min(bits, max_bits.load(std::memory_order_relaxed));
   if (width == 512)
     return with_avx512(kernel);
   if (width == 256)
@@ -80,7 +80,7 @@ void add_all(float* to, const float* left, const Number* right, std::size_t n) {
 } // namespace
 
 void limit_vectors(int bits) {
-  most_bits = bits;
+  max_bits = bits;
 }
 
 void add_values(float* to, const float* left, const float* right, std::size_t n) {
@@ -105,7 +105,7 @@ addition_order::addition_order(std::vector<std::uint8_t> joins) : joins_(std::mo
       throw std::invalid_argument("addition_order: adds more than there is");
     present -= count;
   }
-  if (present != 1 || depth_ > most_depth)
+  if (present != 1 || depth_ > max_depth)
     throw std::invalid_argument("addition_order: " + std::to_string(present) + " sums are left, at a depth of " +
                                 std::to_string(depth_));
 }
@@ -120,8 +120,8 @@ void add_in_order(const addition_order& order, float* to, std::span<const float*
   }
   // In blocks that stay in the first-level cache: what was added waits there for the next.
   constexpr std::size_t block = 512;
-  float kept[addition_order::most_depth][block];
-  const float* values[addition_order::most_depth];
+  float kept[addition_order::max_depth][block];
+  const float* values[addition_order::max_depth];
   for (std::size_t begin = 0; begin < n; begin += block) {
     const auto length = std::min(block, n - begin);
     std::size_t present = 0;

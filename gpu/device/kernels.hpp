@@ -28,7 +28,7 @@ void round_values(bfloat16* to, const float* from, std::size_t n);
 /// become one. The depth is the most values that are there at once.
 class addition_order {
 public:
-  static constexpr std::size_t most_depth = 32;
+  static constexpr std::size_t max_depth = 32;
 
   /// Throws std::invalid_argument if not all is added in the end, or the depth is too large.
   explicit addition_order(std::vector<std::uint8_t> joins);

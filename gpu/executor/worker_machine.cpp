@@ -14,7 +14,7 @@ BOOST_DESCRIBE_ENUM(worker_phase, absent, preparing, prepared, unprepared, movin
                     running, stopped, broken, aborting, aborted)
 
 std::string to_string(worker_phase x) {
-  return std::string(text_of_enum(x));
+  return std::string(enum_name(x));
 }
 
 std::string to_string(worker_trigger x) {

@@ -18,7 +18,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_open = 8; // places, of as many jobs
+constexpr std::size_t max_open = 8; // places, of as many jobs
 
 /// No other attempt at a share has it.
 std::string random_word() {
@@ -96,7 +96,7 @@ store_ptr checkpoint_store::open(const std::string& place, const job_specificati
   if (const auto why = refusal_of(place); !why.empty())
     throw std::runtime_error(why);
   const auto& [to, endpoint, region] = job.checkpoint;
-  if (opened_.size() > most_open)
+  if (opened_.size() > max_open)
     opened_.clear();
   auto& result = opened_[{place, endpoint, region}];
   if (!result)

@@ -154,7 +154,7 @@ private:
   void do_one(keeper_effects::send& x) { session_->send(std::move(x)); }
 
   void do_one(keeper_effects::copy& x) {
-    auto stream = port_.open_snapshot_stream(x.what.job, x.what.to, x.pass);
+    auto stream = port_.open_snapshot_stream(x.what.job, x.what.to, x.permit);
     stream->send(std::move(x.sent));
     copies_.push_back({std::move(x.what), std::move(stream)});
   }

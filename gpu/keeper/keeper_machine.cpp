@@ -10,7 +10,7 @@ namespace parcae {
 BOOST_DESCRIBE_ENUM(keeper_phase, no_job, holding, absent, preparing, prepared, sending, delivered, broken)
 
 std::string to_string(keeper_phase x) {
-  std::string result(text_of_enum(x));
+  std::string result(enum_name(x));
   std::ranges::replace(result, '_', ' ');
   return result;
 }

@@ -108,7 +108,7 @@ struct send {
 /// Send a snapshot to another keeper; call copied() once that one has it.
 struct copy {
   replicate what;
-  snapshot_pass pass; ///< of this keeper
+  snapshot_permit permit; ///< of this keeper
   std::shared_ptr<const snapshot> sent;
 };
 /// Stop sending it.

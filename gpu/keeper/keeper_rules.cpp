@@ -72,7 +72,7 @@ struct keeper_machine::actions {
       if (auto shard = m.shards_.find(layer, told.at))
         sent->shards.push_back(std::move(shard));
     m.copies_.push_back(told);
-    do_it(m, keeper_effects::copy{told, pass_of(m.key_.value_or(secret_key{}), m.self_), std::move(sent)});
+    do_it(m, keeper_effects::copy{told, permit_of(m.key_.value_or(secret_key{}), m.self_), std::move(sent)});
   }
   static void copied(keeper_machine& m, const trigger& x) { std::erase(m.copies_, x.as<parcae::replicate>()); }
 

@@ -14,7 +14,7 @@ namespace {
 using arguments = std::vector<c10::IValue>;
 
 /// As many as a sample may have (protocols/model/exported_model.cpp).
-constexpr double most_numbers = 1 << 28;
+constexpr double max_numbers = 1 << 28;
 
 double number(const c10::IValue& x) {
   return x.isDouble() ? x.toDouble() : x.isBool() ? static_cast<double>(x.toBool()) : static_cast<double>(x.toInt());
@@ -26,7 +26,7 @@ std::string problem_of_range(double start, double end, const c10::IValue& step, 
   const bool whole = !type.isNone() && c10::isIntegralType(static_cast<c10::ScalarType>(type.toInt()), true);
   if (whole && std::abs(by) < 1)
     return "its step " + std::to_string(by) + " is 0 as a whole number";
-  if (const auto count = (end - start) / by; count > most_numbers)
+  if (const auto count = (end - start) / by; count > max_numbers)
     return "makes more than 268435456 numbers";
   return {};
 }

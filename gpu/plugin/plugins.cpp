@@ -104,7 +104,7 @@ plugin::model make(const opened_library& library, const std::string& name, const
   fail(library.name, "has no model " + name + "; it has " + names);
 }
 
-std::string text_of(double x) {
+std::string digits(double x) {
   std::array<char, 40> text{};
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), x).ptr};
 }
@@ -116,7 +116,7 @@ json::array json_of(const std::vector<plugin::tensor>& tensors) {
     result.push_back(json::object{{"name", x.name},
                                   {"shape", json::array(x.shape.begin(), x.shape.end())},
                                   {"initial", starts[std::min<std::size_t>(static_cast<std::size_t>(x.initial), 3)]},
-                                  {"scale", text_of(x.scale)}}); // as text, so that no JSON library rounds it
+                                  {"scale", digits(x.scale)}}); // as text, so that no JSON library rounds it
   return result;
 }
 

@@ -15,22 +15,22 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-constexpr std::uint64_t most_bytes_ahead = 32 << 20;
+constexpr std::uint64_t max_bytes_ahead = 32 << 20;
 constexpr std::chrono::milliseconds look_up{20}; ///< from waiting, whether the generation has ended
 
 double ms_since(steady::time_point t) {
   return std::chrono::duration<double, std::milli>(steady::now() - t).count();
 }
 
-std::size_t most_ahead(const sample_reader::plan& x) {
+std::size_t max_ahead(const sample_reader::plan& x) {
   const auto bytes = sizeof(std::int64_t) * x.job->micro_batch * (x.model->input_values() + x.model->targets);
-  return std::clamp<std::uint64_t>(most_bytes_ahead / bytes, 2, std::max(2u, 2 * x.count));
+  return std::clamp<std::uint64_t>(max_bytes_ahead / bytes, 2, std::max(2u, 2 * x.count));
 }
 
 } // namespace
 
 sample_reader::sample_reader(plan x) :
-    what_(std::move(x)), most_ahead_(most_ahead(what_)), samples_(*what_.job, what_.data),
+    what_(std::move(x)), max_ahead_(max_ahead(what_)), samples_(*what_.job, what_.data),
     account_(tensor_account::of_this_thread()) {}
 
 sample_reader::~sample_reader() {
@@ -54,7 +54,7 @@ void sample_reader::run(std::uint64_t step) {
     for (std::uint32_t i = 0; i < what_.count; ++i) {
       {
         lock held(mutex_);
-        while (ready_.size() >= most_ahead_ && !closed_)
+        while (ready_.size() >= max_ahead_ && !closed_)
           held.wait(changed_);
       }
       if (closed_)

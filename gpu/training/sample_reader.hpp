@@ -63,8 +63,8 @@ private:
   batch read(std::uint64_t step, std::uint32_t micro_batch);
 
   const plan what_;
-  const std::size_t most_ahead_; ///< micro-batches
-  sample_source samples_;        ///< the thread's
+  const std::size_t max_ahead_; ///< micro-batches
+  sample_source samples_;       ///< the thread's
   const std::shared_ptr<tensor_account> account_;
   bool is_first_ = true;
   waits waits_;

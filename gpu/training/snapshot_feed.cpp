@@ -11,14 +11,14 @@ namespace parcae {
 
 void snapshot_feed::begin(const protect& x, data_port& port) {
   // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
-  const bool goes_on =
-      !x.now && protection_.job == x.job && protection_.pass.token == x.pass.token && protection_.keepers == x.keepers;
+  const bool goes_on = !x.now && protection_.job == x.job && protection_.permit.token == x.permit.token &&
+                       protection_.keepers == x.keepers;
   protection_ = x;
   if (goes_on)
     return;
   streams_.clear();
   for (const auto& share : x.keepers)
-    streams_.push_back(port.open_snapshot_stream(x.job, share.keeper, x.pass));
+    streams_.push_back(port.open_snapshot_stream(x.job, share.keeper, x.permit));
 }
 
 void snapshot_feed::forget(job_id job) {

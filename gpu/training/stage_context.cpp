@@ -32,12 +32,12 @@ void stage_context::fault(const char* phase, std::uint64_t step, std::uint32_t i
 }
 
 void device_lead::limit() {
-  constexpr std::size_t most_ahead = 2;
+  constexpr std::size_t max_ahead = 2;
   constexpr std::chrono::milliseconds look{20};
   if (c_.on.of().facts().host)
     return;
   passes_.push_back(c_.on.compute().record());
-  for (; passes_.size() > most_ahead; passes_.pop_front())
+  for (; passes_.size() > max_ahead; passes_.pop_front())
     while (!passes_.front()->wait(look))
       c_.check_abort();
 }

@@ -144,7 +144,7 @@ plan_memory::plan_memory() = default;
 plan_memory::~plan_memory() = default;
 
 plan_memory::selection& plan_memory::find(move_table& table, std::vector<std::uint32_t> shapes) {
-  std::erase_if(recent_, [](const auto& x) { return x->cells() > most_cells; });
+  std::erase_if(recent_, [](const auto& x) { return x->cells() > max_cells; });
   auto found = std::find_if(recent_.begin(), recent_.end(), [&](const auto& x) { return x->shapes() == shapes; });
   if (found == recent_.end()) {
     if (recent_.size() == most)

@@ -27,8 +27,8 @@ public:
   selection& find(move_table& table, std::vector<std::uint32_t> shapes);
 
 private:
-  static constexpr std::size_t most = 8;               ///< sets of configurations
-  static constexpr std::size_t most_cells = 1'000'000; ///< moves of a set; beyond that they are worked out anew
+  static constexpr std::size_t most = 8;              ///< sets of configurations
+  static constexpr std::size_t max_cells = 1'000'000; ///< moves of a set; beyond that they are worked out anew
 
   std::vector<std::unique_ptr<selection>> recent_; ///< latest first
 };

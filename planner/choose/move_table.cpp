@@ -73,14 +73,14 @@ const std::vector<std::uint32_t>& move_table::fastest(std::uint32_t instances, s
   return result;
 }
 
-const double* move_table::most_gains(std::uint32_t from, std::uint32_t lost) {
+const double* move_table::max_gains(std::uint32_t from, std::uint32_t lost) {
   const auto n = shapes_.size();
-  auto& matrix = most_gains_[lost];
+  auto& matrix = max_gains_[lost];
   if (matrix.empty())
     for (std::size_t i = 0; i < n * targets_; ++i) {
       const auto to = i % targets_;
       const auto bounds = costs_.move_bounds(shapes_[i / targets_], shapes_[to], lost);
-      const bool outlasts = bounds.most_ms >= 1000 * seconds_ && !costs_.real_time();
+      const bool outlasts = bounds.max_ms >= 1000 * seconds_ && !costs_.real_time();
       // A little more: sums of costs are not exact to the last digit.
       matrix.push_back(outlasts ? std::numeric_limits<double>::infinity()
                                 : rate_[to] * ((1 + 1e-9) * seconds_ - bounds.least_ms / 1000));

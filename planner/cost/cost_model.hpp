@@ -20,7 +20,7 @@ inline constexpr double interval_s = 60;
 /// What is cheaply known of a cost. Milliseconds.
 struct cost_bounds {
   double least_ms = 0;
-  double most_ms = std::numeric_limits<double>::infinity();
+  double max_ms = std::numeric_limits<double>::infinity();
 };
 
 /// Costs in milliseconds in which nothing is trained. Single-threaded: implementations cache. Instances are numbered so
@@ -106,7 +106,7 @@ public:
   template <class Wanted, class F>
   void each_gain_from(std::uint32_t from, std::uint32_t count, std::uint32_t held, std::uint32_t lost, Wanted wanted,
                       F f) {
-    const auto* most = most_gains(from, lost);
+    const auto* most = max_gains(from, lost);
     auto& cells = cells_of(held, lost);
     for (std::uint32_t to = 0; to < count; ++to)
       if (wanted(to, most[to]))
@@ -132,7 +132,7 @@ private:
   }
 
   gain_cells& cells_of(std::uint32_t held, std::uint32_t lost);
-  const double* most_gains(std::uint32_t from, std::uint32_t lost);
+  const double* max_gains(std::uint32_t from, std::uint32_t lost);
 
   cost_model& costs_;
   std::uint32_t instances_;
@@ -141,9 +141,9 @@ private:
   std::vector<shape> shapes_;
   std::vector<double> rate_;
   std::map<shape, std::uint32_t> index_;
-  std::unordered_map<std::uint64_t, gain_cells> cells_;               ///< by (held, lost)
-  std::vector<std::vector<std::uint32_t>> fastest_;                   ///< by instances
-  std::unordered_map<std::uint32_t, std::vector<double>> most_gains_; ///< by lost: matrix by (from, to)
+  std::unordered_map<std::uint64_t, gain_cells> cells_;              ///< by (held, lost)
+  std::vector<std::vector<std::uint32_t>> fastest_;                  ///< by instances
+  std::unordered_map<std::uint32_t, std::vector<double>> max_gains_; ///< by lost: matrix by (from, to)
 };
 
 } // namespace parcae

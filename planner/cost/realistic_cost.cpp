@@ -175,12 +175,12 @@ const std::vector<realistic_cost::outcome>& realistic_cost::outcomes_of(const sh
   const auto devices = options_.devices;
   const auto instances = (from.slots() + devices - 1) / devices;
   weighted ways;
-  if (devices == 1 && count_losses(from, lost_in_grid, most_outcomes + 1) <= most_outcomes)
+  if (devices == 1 && count_losses(from, lost_in_grid, max_outcomes + 1) <= max_outcomes)
     enumerate_slots(from, lost_in_grid, ways);
-  else if (devices > 1 && subsets(instances, lost_in_grid, most_outcomes) <= most_outcomes)
+  else if (devices > 1 && subsets(instances, lost_in_grid, max_outcomes) <= max_outcomes)
     enumerate_instances(from, devices, instances, lost_in_grid, ways);
   else
-    draw_instances(from, devices, instances, lost_in_grid, most_outcomes, ways);
+    draw_instances(from, devices, instances, lost_in_grid, max_outcomes, ways);
   double sum = 0;
   for (const auto& [left, weight] : ways)
     sum += weight;

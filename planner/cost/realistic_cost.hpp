@@ -74,11 +74,11 @@ struct realistic_options {
 
 /// Means over random losses. Cost of a case: survivors stay where they hold most of what is needed (a greedy choice,
 /// largest overlap first; the real plan is by Kuhn–Munkres), every layer is sent in equal parts by all who hold it (the
-/// real plan: whole layers). Exact over losses where there are at most `most_outcomes` different ones, else the mean of
+/// real plan: whole layers). Exact over losses where there are at most `max_outcomes` different ones, else the mean of
 /// as many drawn with a fixed seed.
 class realistic_cost : public cost_model {
 public:
-  static constexpr std::size_t most_outcomes = 100;
+  static constexpr std::size_t max_outcomes = 100;
 
   /// The workload must outlive it.
   realistic_cost(const profile& workload, const realistic_options& options);

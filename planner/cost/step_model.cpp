@@ -246,9 +246,9 @@ double layers_ms(const job_specification& job, std::span<const layer_cost> layer
 
 std::vector<double> steps_ms(const job_specification& job, std::span<const layer_cost> layers,
                              std::span<const std::uint32_t> first_layer, std::uint32_t least_width,
-                             std::uint32_t most_width, const platform_cost& platform) {
+                             std::uint32_t max_width, const platform_cost& platform) {
   const auto depth = static_cast<std::uint32_t>(first_layer.size() - 1);
-  std::vector<double> result(most_width >= least_width ? most_width - least_width + 1 : 0);
+  std::vector<double> result(max_width >= least_width ? max_width - least_width + 1 : 0);
   std::optional<schedule> common; // the narrower, the more micro-batches: from the widest on it only goes on
   for (auto n = static_cast<std::uint32_t>(result.size()); n-- > 0;) {
     const auto width = least_width + n;

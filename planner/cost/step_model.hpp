@@ -46,10 +46,10 @@ double layers_ms(const job_specification& job, std::span<const layer_cost> layer
 double step_ms(const job_specification& job, std::span<const layer_cost> layers,
                std::span<const std::uint32_t> first_layer, std::uint32_t width, const platform_cost& platform);
 
-/// The same for each width from `least_width`, at least 1, to `most_width`, in that order; empty if that is less.
+/// The same for each width from `least_width`, at least 1, to `max_width`, in that order; empty if that is less.
 /// What their schedules have in common is worked out once, results are those of step_ms.
 std::vector<double> steps_ms(const job_specification& job, std::span<const layer_cost> layers,
                              std::span<const std::uint32_t> first_layer, std::uint32_t least_width,
-                             std::uint32_t most_width, const platform_cost& platform);
+                             std::uint32_t max_width, const platform_cost& platform);
 
 } // namespace parcae

@@ -278,7 +278,7 @@ private:
 BOOST_DESCRIBE_ENUM(peer_kind, varuna, bamboo, oobleck)
 
 std::string to_string(peer_kind kind) {
-  return std::string(text_of_enum(kind));
+  return std::string(enum_name(kind));
 }
 
 std::optional<peer_kind> parse_peer_kind(std::string_view text) {

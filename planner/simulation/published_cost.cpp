@@ -31,9 +31,9 @@ const published_cost::cut& published_cost::cut_of(std::uint32_t depth) {
     result.all_ms += result.transfer_ms.back();
     for (const auto& x : network_.points)
       if (x.bytes <= parameters * workload_.state_bytes_per_parameter())
-        result.most_ms = std::max(result.most_ms, x.ms);
+        result.max_ms = std::max(result.max_ms, x.ms);
   }
-  result.most_ms = std::max({result.most_ms, result.largest_ms, network_.points.front().ms});
+  result.max_ms = std::max({result.max_ms, result.largest_ms, network_.points.front().ms});
   return result;
 }
 
@@ -44,7 +44,7 @@ cost_bounds published_cost::move_bounds(const shape& from, const shape& to, std:
   const double restart = restart_ms(to, kind_of(from, to, lost * devices_));
   if (from.depth != to.depth) {
     const double least = restart + (to.width > 1 ? cut.largest_ms : 0);
-    return {least, least + cut.most_ms};
+    return {least, least + cut.max_ms};
   }
   if (to.width > from.width) // every stage lacks replicas
     return {restart + cut.largest_ms, restart + cut.all_ms};

@@ -19,15 +19,15 @@ namespace parcae {
 std::vector<std::uint32_t> published_partition(std::uint32_t layers, std::uint32_t depth);
 
 /// Exact for one device per instance: another depth while at most 64 slots of the grid can be asked in at most
-/// `most_states` ways; the same depth wherever two stages practically cannot lose (nearly) all replicas at once, and
-/// elsewhere up to `most_outcomes` cases. With several devices while the ways to lose instances of the grid that differ
-/// (another depth: all; the same depth: in the stages they hold) stay below `most_subsets`. Else the mean of `samples`
+/// `max_states` ways; the same depth wherever two stages practically cannot lose (nearly) all replicas at once, and
+/// elsewhere up to `max_outcomes` cases. With several devices while the ways to lose instances of the grid that differ
+/// (another depth: all; the same depth: in the stages they hold) stay below `max_subsets`. Else the mean of `samples`
 /// subsets drawn with a fixed seed.
 class published_cost : public cost_model {
 public:
-  static constexpr std::size_t most_states = 20'000;
-  static constexpr std::size_t most_outcomes = 500;
-  static constexpr std::size_t most_subsets = 2'000;
+  static constexpr std::size_t max_states = 20'000;
+  static constexpr std::size_t max_outcomes = 500;
+  static constexpr std::size_t max_subsets = 2'000;
   static constexpr std::size_t samples = 64;
 
   published_cost(const profile& workload, const network_profile& network, std::uint32_t devices = 1);
@@ -55,8 +55,8 @@ private:
     std::vector<double> parameters;  ///< by stage
     std::vector<double> transfer_ms; ///< of a stage's state
     double largest_ms = 0;
-    double all_ms = 0;  ///< one stage after the other
-    double most_ms = 0; ///< bound of any part of a stage; measured tables need not be monotone
+    double all_ms = 0; ///< one stage after the other
+    double max_ms = 0; ///< bound of any part of a stage; measured tables need not be monotone
     std::vector<std::uint32_t> first_layer;
   };
 

@@ -170,7 +170,7 @@ void published_cost::enumerate_same_depth(std::vector<transfer_case>& table, con
     std::size_t outcomes = 0;
     for (const auto& x : now)
       outcomes += x.size();
-    if (outcomes > most_outcomes)
+    if (outcomes > max_outcomes)
       return sample_same_depth(table, from, to_width);
   }
   for (std::uint32_t k = 0; k <= losses; ++k) {
@@ -318,7 +318,7 @@ void published_cost::enumerate(other_depth& table, const shape& from, std::uint3
       next[lost].take(now[lost]);
       states += now[lost].size();
     }
-    if (states > most_states) {
+    if (states > max_states) {
       table.too_many = losses;
       return;
     }

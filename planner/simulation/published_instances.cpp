@@ -84,7 +84,7 @@ const published_cost::transfer_case& published_cost::mean_by_instance(const shap
     mean.ms += ways * x.ms;
     all += ways;
   };
-  if (ways_to_lose(lost_instances, kinds) <= most_subsets) {
+  if (ways_to_lose(lost_instances, kinds) <= max_subsets) {
     using iterator = instance_kinds::const_iterator;
     std::function<void(iterator, std::uint32_t, double)> lose = [&](iterator kind, std::uint32_t rest, double ways) {
       if (kind == kinds.end()) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t interval_s = 60;
 constexpr std::uint64_t longest_s = 10ull * 366 * 86'400; // ten years
-constexpr std::size_t most_rows = 6'000'000;
+constexpr std::size_t max_rows = 6'000'000;
 
 [[noreturn]] void fail(std::size_t line, const std::string& what) {
   throw parse_error("line " + std::to_string(line) + ": " + what);
@@ -65,8 +65,8 @@ void fill(fleet_history& rows, double next_s) {
   if (rows.empty())
     return;
   const auto last = rows.back();
-  if ((next_s - last.seconds) / interval_s + static_cast<double>(rows.size()) > most_rows)
-    throw parse_error("the trace has more than " + std::to_string(most_rows) + " intervals");
+  if ((next_s - last.seconds) / interval_s + static_cast<double>(rows.size()) > max_rows)
+    throw parse_error("the trace has more than " + std::to_string(max_rows) + " intervals");
   for (double t = last.seconds + interval_s; t < next_s; t += interval_s)
     rows.push_back({t, 0, 0, last.available, {}});
 }

@@ -15,8 +15,8 @@ namespace parcae {
 
 namespace {
 
-constexpr int most_links = 40;                             ///< as many as Linux follows
-constexpr std::size_t most_written = std::size_t{1} << 30; ///< Linux writes at most 2 GiB at once
+constexpr int max_links = 40;                             ///< as many as Linux follows
+constexpr std::size_t max_written = std::size_t{1} << 30; ///< Linux writes at most 2 GiB at once
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
@@ -48,7 +48,7 @@ void make_folders(const std::filesystem::path& folder, file_access access) {
 
 durable_file::durable_file(std::filesystem::path path, file_access access) : path_(std::move(path)) {
   for (int links = 0; std::filesystem::is_symlink(path_); ++links) {
-    if (links == most_links)
+    if (links == max_links)
       throw std::system_error(ELOOP, std::system_category(), "cannot write " + path_.string());
     path_ = folder_of(path_) / std::filesystem::read_symlink(path_); // which may be absolute
   }
@@ -77,7 +77,7 @@ durable_file::~durable_file() {
 
 void durable_file::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto written = ::write(file_, bytes.data(), std::min(bytes.size(), most_written));
+    const auto written = ::write(file_, bytes.data(), std::min(bytes.size(), max_written));
     if (written < 0 && errno == EINTR)
       continue;
     if (written < 0)

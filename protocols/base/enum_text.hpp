@@ -14,7 +14,7 @@ namespace parcae {
 
 /// Without the underscore at the end of what would be a word of C++. "unknown": it is none of them.
 template <class Enum>
-constexpr std::string_view text_of_enum(Enum x) {
+constexpr std::string_view enum_name(Enum x) {
   std::string_view result = "unknown";
   boost::mp11::mp_for_each<boost::describe::describe_enumerators<Enum>>([&](auto one) {
     if (one.value == x)
@@ -28,7 +28,7 @@ template <class Enum>
 constexpr std::optional<Enum> parse_enum(std::string_view text) {
   std::optional<Enum> result;
   boost::mp11::mp_for_each<boost::describe::describe_enumerators<Enum>>([&](auto one) {
-    if (text_of_enum(one.value) == text)
+    if (enum_name(one.value) == text)
       result = one.value;
   });
   return result;

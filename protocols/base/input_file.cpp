@@ -13,7 +13,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_read = std::size_t{1} << 30; ///< Linux reads at most 2 GiB at once
+constexpr std::size_t max_read = std::size_t{1} << 30; ///< Linux reads at most 2 GiB at once
 
 } // namespace
 
@@ -54,7 +54,7 @@ template <class Read>
 std::size_t input_file::fill(std::span<std::byte> to, Read read_some) const {
   std::size_t done = 0;
   while (done < to.size()) {
-    const auto n = read_some(to.subspan(done, std::min(to.size() - done, most_read)));
+    const auto n = read_some(to.subspan(done, std::min(to.size() - done, max_read)));
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)

@@ -56,13 +56,13 @@ char32_t take_character(std::string_view& text) {
   return x < least[size] || (x >= 0xD800 && x < 0xE000) || x > 0x10FFFF ? 0xFFFD : x;
 }
 
-std::string printable(std::string_view text, std::size_t most_bytes) {
+std::string printable(std::string_view text, std::size_t max_bytes) {
   constexpr std::string_view more = "…";
   std::string result;
-  if (text.size() <= most_bytes) {
+  if (text.size() <= max_bytes) {
     append_printable(result, text, false);
   } else {
-    append_printable(result, clipped(text, most_bytes < more.size() ? 0 : most_bytes - more.size()), false);
+    append_printable(result, clipped(text, max_bytes < more.size() ? 0 : max_bytes - more.size()), false);
     result += more;
   }
   return result;

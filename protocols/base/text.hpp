@@ -11,11 +11,11 @@
 
 namespace parcae {
 
-/// The beginning of a UTF-8 text, `most_bytes` at most, without half a character at the end.
-inline std::string_view clipped(std::string_view text, std::size_t most_bytes) {
-  if (text.size() <= most_bytes)
+/// The beginning of a UTF-8 text, `max_bytes` at most, without half a character at the end.
+inline std::string_view clipped(std::string_view text, std::size_t max_bytes) {
+  if (text.size() <= max_bytes)
     return text;
-  auto end = most_bytes;
+  auto end = max_bytes;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
     --end;
   return text.substr(0, end);
@@ -27,13 +27,13 @@ inline std::string counted(std::uint64_t n, std::string_view noun) {
 }
 
 /// "HOST", IPv6 in brackets.
-inline std::string text_of_host(const std::string& host) {
+inline std::string bracketed(const std::string& host) {
   return host.find(':') == std::string::npos ? host : '[' + host + ']';
 }
 
 /// "HOST:PORT", IPv6 in brackets.
-inline std::string text_of_place(const std::string& host, std::uint16_t port) {
-  return text_of_host(host) + ':' + std::to_string(port);
+inline std::string with_port(const std::string& host, std::uint16_t port) {
+  return bracketed(host) + ':' + std::to_string(port);
 }
 
 /// The same taken apart.

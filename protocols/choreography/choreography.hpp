@@ -149,12 +149,12 @@ BOOST_DESCRIBE_STRUCT(keeper_share, (), (keeper, layers))
 struct protect {
   job_id job;
   std::vector<keeper_share> keepers;
-  snapshot_pass pass; ///< of this slot
-  bool now = false;   ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
-                      ///< so that all ranks take it at the same version)
-  bool whole = false; ///< a worker that does not train sends all it holds of its stage, not just its share
+  snapshot_permit permit; ///< of this slot
+  bool now = false;       ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
+                          ///< so that all ranks take it at the same version)
+  bool whole = false;     ///< a worker that does not train sends all it holds of its stage, not just its share
 };
-BOOST_DESCRIBE_STRUCT(protect, (), (job, keepers, pass, now, whole))
+BOOST_DESCRIBE_STRUCT(protect, (), (job, keepers, permit, now, whole))
 
 /// To keepers: expect snapshot streams of this job, of generations up to `newest`. Sent again before a newer one is
 /// activated. No answer.

@@ -7,7 +7,7 @@ namespace parcae {
 BOOST_DESCRIBE_ENUM(role, worker, keeper)
 
 std::string to_string(role x) {
-  return std::string(text_of_enum(x));
+  return std::string(enum_name(x));
 }
 
 std::optional<role> parse_role(std::string_view text) {

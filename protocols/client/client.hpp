@@ -26,7 +26,7 @@ inline constexpr std::size_t client_message_limit_bytes = 1 << 20;
 // --- requests ------------------------------------------------------------------------------------
 
 /// Of two jobs that wait the one with the higher priority comes first.
-inline constexpr std::int32_t most_priority = 1000; ///< and the least is its negative
+inline constexpr std::int32_t max_priority = 1000; ///< and the least is its negative
 
 struct submit_request {
   job_specification job;
@@ -294,7 +294,7 @@ struct job_status : copies_status, transport_status, origin_status, disk_status 
   std::string checkpoint_problem;   ///< why the last attempt to write one failed
   std::uint64_t decision_count = 0; ///< all, also those left out
   std::vector<decision> decisions;
-  std::vector<loss_point> losses;                   ///< ascending, at most loss_curve::most_points
+  std::vector<loss_point> losses;                   ///< ascending, at most loss_curve::max_points
   std::vector<loss_point> validation_losses;        ///< likewise
   double time_left_ms = -1;                         ///< at the pace of the last minute, stalls included; -1: unknown
   std::vector<keeper_status> keepers;               ///< those present

@@ -22,7 +22,7 @@ T value_in(std::span<const char> bytes) {
 
 } // namespace
 
-std::vector<char> encode(const job_memory& x) {
+std::vector<char> encode(const durable_state& x) {
   return bytes_in<schema::JobMemory>(x);
 }
 
@@ -30,13 +30,13 @@ std::vector<char> encode(const job_record& x) {
   return bytes_in<schema::JobRecord>(x);
 }
 
-std::vector<char> encode(const cluster_identity& x) {
+std::vector<char> encode(const cluster_record& x) {
   return bytes_in<schema::ClusterIdentity>(x);
 }
 
 template <>
-job_memory decode_journal(std::span<const char> bytes) {
-  auto x = value_in<schema::JobMemory, job_memory>(bytes);
+durable_state decode_journal(std::span<const char> bytes) {
+  auto x = value_in<schema::JobMemory, durable_state>(bytes);
   const auto& grid = x.grid;
   const bool fits = grid.participants.size() >= std::uint64_t{grid.width} * grid.depth &&
                     (grid.width == 0 || grid.first_layer.size() == std::uint64_t{grid.depth} + 1);
@@ -51,8 +51,8 @@ job_record decode_journal(std::span<const char> bytes) {
 }
 
 template <>
-cluster_identity decode_journal(std::span<const char> bytes) {
-  return value_in<schema::ClusterIdentity, cluster_identity>(bytes);
+cluster_record decode_journal(std::span<const char> bytes) {
+  return value_in<schema::ClusterIdentity, cluster_record>(bytes);
 }
 
 } // namespace parcae

@@ -28,7 +28,7 @@ struct share_place {
 BOOST_DESCRIBE_STRUCT(share_place, (), (keeper, folder))
 
 /// All that a conductor has to know to take up the job of one that is no more.
-struct job_memory {
+struct durable_state {
   generation reserved;           ///< none higher was ever prepared
   std::vector<chain_link> chain; ///< the last one's end is UINT64_MAX while it may run
   generation last;               ///< that was activated; 0: none was
@@ -45,9 +45,9 @@ struct job_memory {
   std::vector<layer_digest> layer_digests;        ///< of the final parameters, if it did
   std::uint64_t replayed_steps = 0;               ///< computed again so far
 
-  friend bool operator==(const job_memory&, const job_memory&) = default;
+  friend bool operator==(const durable_state&, const durable_state&) = default;
 };
-BOOST_DESCRIBE_STRUCT(job_memory, (),
+BOOST_DESCRIBE_STRUCT(durable_state, (),
                       (reserved, chain, last, grid, result, data_digest, checkpoint, checkpoint_name,
                        checkpoint_folders, checkpoints_on_disk, over, good, why, layer_digests, replayed_steps))
 
@@ -64,18 +64,18 @@ struct job_record {
 BOOST_DESCRIBE_STRUCT(job_record, (), (specification, state, priority, cancel_asked, gave_way, why, owner))
 
 /// What managers of one journal share.
-struct cluster_identity {
+struct cluster_record {
   std::uint64_t life = 0;              ///< told to nodes as manager_life
   std::vector<std::uint64_t> secret;   ///< words of the key that all tokens follow from
   std::vector<std::uint64_t> managers; ///< all that had this journal, in order: random numbers of theirs
 };
-BOOST_DESCRIBE_STRUCT(cluster_identity, (), (life, secret, managers))
+BOOST_DESCRIBE_STRUCT(cluster_record, (), (life, secret, managers))
 
-std::vector<char> encode(const job_memory& x);
+std::vector<char> encode(const durable_state& x);
 std::vector<char> encode(const job_record& x);
-std::vector<char> encode(const cluster_identity& x);
+std::vector<char> encode(const cluster_record& x);
 
-/// Of job_memory, job_record, cluster_identity. Throws std::runtime_error with one line on what is wrong.
+/// Of durable_state, job_record, cluster_record. Throws std::runtime_error with one line on what is wrong.
 template <class T>
 T decode_journal(std::span<const char> bytes);
 

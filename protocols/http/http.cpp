@@ -11,7 +11,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_url = 8 * 1024;
+constexpr std::size_t max_url = 8 * 1024;
 
 std::uint16_t usual_port(bool tls) {
   return tls ? 443 : 80;
@@ -29,7 +29,7 @@ bool same_word(std::string_view a, std::string_view b) {
 } // namespace
 
 std::string http_server::authority() const {
-  return port == usual_port(tls) ? text_of_host(host) : text_of_place(host, port);
+  return port == usual_port(tls) ? bracketed(host) : with_port(host, port);
 }
 
 std::string http_server::text() const {
@@ -38,7 +38,7 @@ std::string http_server::text() const {
 
 tl::expected<http_url, std::string> parse_http_url(std::string_view text) {
   const auto fail = [](const char* why) { return tl::unexpected(std::string(why)); };
-  if (text.size() > most_url)
+  if (text.size() > max_url)
     return fail("is longer than 8 KiB");
   if (std::ranges::any_of(text, [](unsigned char c) { return c <= 0x20 || c >= 0x7f; }))
     return fail("has a character that must be encoded");

@@ -31,7 +31,7 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t most_header = 16 * 1024;
+constexpr std::uint32_t max_header = 16 * 1024;
 constexpr std::size_t turn_bytes = 256 * 1024;      // between two looks at the clock
 constexpr std::chrono::milliseconds last_word{500}; // for why a server hung up while it was still sent to
 
@@ -185,7 +185,7 @@ private:
     if (const auto [bad, where] = co_await stream.async_connect(places, as_result); bad)
       co_return reason_of(bad, time);
     stream.socket().set_option(asio::ip::tcp::no_delay(true), no_address);
-    buffer_ = beast::flat_buffer(2 * most_header + turn_bytes);
+    buffer_ = beast::flat_buffer(2 * max_header + turn_bytes);
     if (!server_.tls) {
       plain_.emplace(std::move(stream));
       co_return "";
@@ -228,7 +228,7 @@ private:
     const auto unsent = co_await send(stream, request, time);
     const auto sent_for = time.waits_for;
     http::response_parser<http::buffer_body> parser;
-    parser.header_limit(most_header);
+    parser.header_limit(max_header);
     parser.body_limit(boost::none); // counted below
     parser.skip(request.method == "HEAD");
     if (!unsent)

@@ -28,9 +28,9 @@ namespace {
 constexpr std::string_view format = "parcae.exported_model";
 constexpr std::int64_t version = 1;
 constexpr std::string_view torch_version = "2.11.0";
-constexpr std::size_t most_layers = 10'000;
-constexpr std::size_t most_extras = 100;
-constexpr std::uint64_t most_sample_values = 1 << 28;
+constexpr std::size_t max_layers = 10'000;
+constexpr std::size_t max_extras = 100;
+constexpr std::uint64_t max_sample_values = 1 << 28;
 constexpr std::uint32_t largest_extent = 10'000'000;
 
 bool is_sha256(std::string_view x) {
@@ -79,8 +79,8 @@ public:
 private:
   const json::array& layers_in_root() const {
     const auto& layers = array_in(root_, "layers", where_);
-    if (layers.empty() || layers.size() > most_layers)
-      fail(where_, "has " + std::to_string(layers.size()) + " layers, must have 1 to " + std::to_string(most_layers));
+    if (layers.empty() || layers.size() > max_layers)
+      fail(where_, "has " + std::to_string(layers.size()) + " layers, must have 1 to " + std::to_string(max_layers));
     return layers;
   }
 
@@ -223,9 +223,9 @@ private:
     auto& extras = model_.description.extras;
     for (const auto& x : array_in(input, "extras", where)) {
       extras.push_back({checked_name(member(x, "name", where), where), shape_of(member(x, "shape", where), where)});
-      if (extras.size() > most_extras || model_.description.input_values() > most_sample_values)
-        fail(where, "has more than " + std::to_string(most_extras) + " extra inputs, or of more than " +
-                        std::to_string(most_sample_values) + " values");
+      if (extras.size() > max_extras || model_.description.input_values() > max_sample_values)
+        fail(where, "has more than " + std::to_string(max_extras) + " extra inputs, or of more than " +
+                        std::to_string(max_sample_values) + " values");
     }
   }
 

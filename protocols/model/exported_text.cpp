@@ -15,10 +15,10 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::size_t most_nodes = 100'000;
-constexpr std::size_t most_elements = 10'000;                 // of a list
-constexpr std::uint64_t most_values = std::uint64_t{1} << 40; // of a tensor
-constexpr std::size_t most_name = 200;
+constexpr std::size_t max_nodes = 100'000;
+constexpr std::size_t max_elements = 10'000;                 // of a list
+constexpr std::uint64_t max_values = std::uint64_t{1} << 40; // of a tensor
+constexpr std::size_t max_name = 200;
 
 /// "%x", "%y", "%s0", "%p3", "%b0", "%c1", "%17".
 value_reference reference_of(std::string_view text, const std::string& where) {
@@ -74,7 +74,7 @@ exported_argument argument_of(const json::value& x, argument_kind kind, const st
     return real_of(*text, where);
   }
   const auto* list = x.if_array();
-  if (!list || list->size() > most_elements)
+  if (!list || list->size() > max_elements)
     fail(where, "has an argument that is none");
   std::vector<exported_argument> elements;
   for (const auto& element : *list) {
@@ -162,9 +162,9 @@ std::int64_t whole_in(const json::value& of, std::string_view key, const std::st
 }
 
 std::string checked_name(const json::value& x, const std::string& where) {
-  if (!x.is_string() || x.get_string().empty() || x.get_string().size() > most_name ||
+  if (!x.is_string() || x.get_string().empty() || x.get_string().size() > max_name ||
       shown(x.get_string().subview(0, 100)) != x.get_string().subview(0, 100))
-    fail(where, "a name is not 1 to " + std::to_string(most_name) + " printable characters");
+    fail(where, "a name is not 1 to " + std::to_string(max_name) + " printable characters");
   return std::string(x.get_string());
 }
 
@@ -177,7 +177,7 @@ std::vector<std::int64_t> shape_of(const json::value& x, const std::string& wher
   for (const auto& e : *extents) {
     const auto* extent = e.if_int64();
     if (!extent || *extent < 1 || __builtin_mul_overflow(values, static_cast<std::uint64_t>(*extent), &values) ||
-        values > most_values)
+        values > max_values)
       fail(where, "a shape has an extent below 1, or is too large to be true");
     result.push_back(*extent);
   }
@@ -195,7 +195,7 @@ double quantity_in(const json::value& of, std::string_view key, const std::strin
 exported_graph graph_of(const json::value& x, const std::string& where) {
   exported_graph result;
   const auto& nodes = array_in(x, "nodes", where);
-  if (nodes.empty() || nodes.size() > most_nodes)
+  if (nodes.empty() || nodes.size() > max_nodes)
     fail(where, "has " + std::to_string(nodes.size()) + " nodes");
   for (const auto& node : nodes)
     result.nodes.push_back(node_of(node, where + ", node " + std::to_string(result.nodes.size())));

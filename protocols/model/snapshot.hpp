@@ -12,7 +12,7 @@
 namespace parcae {
 
 /// The most parts that a shard has.
-inline constexpr std::size_t most_parts = 8;
+inline constexpr std::size_t max_parts = 8;
 
 /// A layer's state on the wire and in a keeper: its flat buffers in the order parameters, moments, buffers, course of
 /// validation. How many there are depends on the job; all are given by their sizes.

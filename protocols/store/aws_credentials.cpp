@@ -15,8 +15,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::uint64_t most_file = 1 << 20;
-constexpr std::size_t most_value = 4096;                   // of a key or a token
+constexpr std::uint64_t max_file = 1 << 20;
+constexpr std::size_t max_value = 4096;                    // of a key or a token
 constexpr auto reserve = std::chrono::minutes(5);          // before their end others are read
 constexpr auto file_life = std::chrono::minutes(5);        // others may replace it
 constexpr auto just_now = std::chrono::seconds(1);         // what was read then is not asked for again
@@ -32,7 +32,7 @@ std::string_view trimmed(std::string_view text) {
 
 /// Fit for a header.
 bool is_word(std::string_view x) {
-  return !x.empty() && x.size() <= most_value &&
+  return !x.empty() && x.size() <= max_value &&
          std::ranges::all_of(x, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
 }
 
@@ -47,7 +47,7 @@ std::string file_of(const char* variable, const char* name) {
   if (path.empty())
     path = environment("HOME") + "/.aws/" + name;
   try {
-    return contents_of(path, most_file);
+    return contents_of(path, max_file);
   } catch (const input_error&) { // most have none
     return {};
   }

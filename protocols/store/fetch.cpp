@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t chunk_bytes = 8 << 20;
-constexpr std::size_t most_objects = 1'000'000;
-constexpr std::size_t most_depth = 32;
+constexpr std::size_t max_objects = 1'000'000;
+constexpr std::size_t max_depth = 32;
 constexpr std::string_view partial_mark = ".partial-";
 constexpr std::chrono::hours dead_after{24}; // a copy under way to which nothing was added
 
@@ -66,9 +66,9 @@ bool is_good(const std::string& name) {
 void list_all(const object_store& at, const std::string& prefix, std::size_t depth, const fetch_options& options,
               std::vector<stored_object>& to) {
   auto list = at.list();
-  if (depth > most_depth || to.size() + list.objects.size() > most_objects)
-    fail(at.place(), "has more than " + std::to_string(most_objects) + " objects, or is deeper than " +
-                         std::to_string(most_depth) + " levels");
+  if (depth > max_depth || to.size() + list.objects.size() > max_objects)
+    fail(at.place(), "has more than " + std::to_string(max_objects) + " objects, or is deeper than " +
+                         std::to_string(max_depth) + " levels");
   for (auto& x : list.objects) {
     x.name = prefix + x.name;
     if (options.wanted && !options.wanted(x.name))

@@ -11,7 +11,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_entries = 100'000;
+constexpr std::size_t max_entries = 100'000;
 constexpr std::string_view partial_mark = ".partial-";
 
 class file_reader : public object_reader {
@@ -77,7 +77,7 @@ public:
         const auto written = i->last_write_time(gone);
         result.objects.push_back({std::move(name), gone ? 0 : bytes, time_of(written)});
       }
-      if (result.folders.size() + result.objects.size() > most_entries)
+      if (result.folders.size() + result.objects.size() > max_entries)
         throw store_error(store_trouble::unreachable, place_ + " has more than 100000 files and folders");
     }
     if (failed && failed != std::errc::no_such_file_or_directory && failed != std::errc::not_a_directory)

@@ -7,7 +7,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::uint64_t most_at_once = std::uint64_t{64} << 20;
+constexpr std::uint64_t max_at_once = std::uint64_t{64} << 20;
 
 } // namespace
 
@@ -22,7 +22,7 @@ void ranged_reader::read(std::uint64_t from, std::span<std::byte> to) {
       from += known;
       to = to.subspan(known);
     } else if (to.size() >= window_bytes_) {
-      const auto next = to.first(std::min<std::uint64_t>(to.size(), most_at_once));
+      const auto next = to.first(std::min<std::uint64_t>(to.size(), max_at_once));
       fetch(from, next);
       from += next.size();
       to = to.subspan(next.size());

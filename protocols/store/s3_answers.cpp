@@ -13,13 +13,13 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_xml = 4 << 20;
-constexpr std::size_t most_name = 1024; // S3's own limit of keys, bytes
-constexpr std::size_t most_mark = 4096; // of tokens and upload ids
+constexpr std::size_t max_xml = 4 << 20;
+constexpr std::size_t max_name = 1024; // S3's own limit of keys, bytes
+constexpr std::size_t max_mark = 4096; // of tokens and upload ids
 
 /// The outermost element of that name, or nothing.
 pugi::xml_node root_of(pugi::xml_document& to, const std::string& xml, std::string_view name) {
-  if (xml.size() > most_xml || !to.load_buffer(xml.data(), xml.size()))
+  if (xml.size() > max_xml || !to.load_buffer(xml.data(), xml.size()))
     return {};
   const auto root = to.document_element();
   return root.name() == name ? root : pugi::xml_node();
@@ -36,7 +36,7 @@ std::optional<std::uint64_t> number_in(std::string_view text) {
 /// A key or a prefix; empty: it is none that can be.
 std::string name_in(const char* text) {
   const std::string_view x = text;
-  return x.size() > most_name ? std::string() : std::string(x);
+  return x.size() > max_name ? std::string() : std::string(x);
 }
 
 /// The clock's beginning if it is no time, or one that the clock, which counts nanoseconds in 64 bits, cannot say.
@@ -81,7 +81,7 @@ tl::expected<s3_listing, std::string> read_listing(const std::string& xml) {
       result.prefixes.push_back(std::move(prefix));
   if (std::string_view(root.child_value("IsTruncated")) == "true") {
     result.next = root.child_value("NextContinuationToken");
-    if (result.next.empty() || result.next.size() > most_mark)
+    if (result.next.empty() || result.next.size() > max_mark)
       return tl::unexpected(std::string("its list ends before its end"));
   }
   return result;
@@ -95,14 +95,14 @@ tl::expected<s3_unfinished_list, std::string> read_unfinished(const std::string&
   s3_unfinished_list result;
   for (const auto node : root.children("Upload")) {
     s3_unfinished x{name_in(node.child_value("Key")), node.child_value("UploadId")};
-    if (x.key.empty() || x.upload.empty() || x.upload.size() > most_mark)
+    if (x.key.empty() || x.upload.empty() || x.upload.size() > max_mark)
       return tl::unexpected(std::string("its list has an upload without name or id"));
     result.uploads.push_back(std::move(x));
   }
   if (std::string_view(root.child_value("IsTruncated")) == "true") {
     result.next_key = name_in(root.child_value("NextKeyMarker"));
     result.next_upload = root.child_value("NextUploadIdMarker");
-    if (result.next_key.empty() || result.next_upload.size() > most_mark)
+    if (result.next_key.empty() || result.next_upload.size() > max_mark)
       return tl::unexpected(std::string("its list of uploads ends before its end"));
   }
   return result;
@@ -111,7 +111,7 @@ tl::expected<s3_unfinished_list, std::string> read_unfinished(const std::string&
 tl::expected<std::string, std::string> read_upload_id(const std::string& xml) {
   pugi::xml_document document;
   const std::string result = root_of(document, xml, "InitiateMultipartUploadResult").child_value("UploadId");
-  if (result.empty() || result.size() > most_mark)
+  if (result.empty() || result.size() > max_mark)
     return tl::unexpected(std::string("it began an upload without an id"));
   return result;
 }

@@ -12,7 +12,7 @@ namespace parcae {
 namespace {
 
 constexpr std::string_view scheme = "s3://";
-constexpr std::size_t most_prefix = 512; // bytes; keys may have 1024
+constexpr std::size_t max_prefix = 512; // bytes; keys may have 1024
 
 bool is_bucket(std::string_view x) {
   return x.size() >= 3 && x.size() <= 63 && std::isalnum(static_cast<unsigned char>(x.front())) &&
@@ -51,7 +51,7 @@ tl::expected<s3_place, std::string> parse_s3_place(std::string_view text) {
     return fail("names no bucket: s3://BUCKET/PREFIX, of 3 to 63 small letters, digits, dots and hyphens");
   if (result.bucket.size() < text.size())
     result.prefix = text.substr(result.bucket.size() + 1);
-  if (result.prefix.size() > most_prefix)
+  if (result.prefix.size() > max_prefix)
     return fail("has a prefix longer than 512 bytes");
   if (!result.prefix.empty() && has_odd_part(result.prefix))
     return fail("has an empty part, a . or .. in its prefix");

@@ -12,7 +12,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_entries = 100'000;
+constexpr std::size_t max_entries = 100'000;
 
 class s3_object : public ranged_reader {
 public:
@@ -84,7 +84,7 @@ public:
           result.folders.push_back(x.substr(prefix.size(), x.size() - prefix.size() - 1));
       if (part->next.empty())
         break;
-      if (result.objects.size() + result.folders.size() > most_entries ||
+      if (result.objects.size() + result.folders.size() > max_entries ||
           part->objects.size() + part->prefixes.size() == 0)
         throw store_error(store_trouble::unreachable, place_ + " has more than 100000 objects; name a deeper prefix");
       request.query = {{"list-type", "2"}, {"delimiter", "/"}, {"prefix", prefix}, {"continuation-token", part->next}};

@@ -10,14 +10,14 @@ namespace parcae {
 
 namespace {
 
-constexpr std::uint64_t most_parts = 10'000; // of S3
-constexpr int most_pages = 100;              // of a list
+constexpr std::uint64_t max_parts = 10'000; // of S3
+constexpr int max_pages = 100;              // of a list
 
 class upload : public object_writer {
 public:
   upload(std::shared_ptr<s3_client> client, std::string key, std::uint64_t bytes) :
       client_(std::move(client)), key_(std::move(key)), bytes_(bytes),
-      part_bytes_(std::max(client_->options().pace.part_bytes, (bytes + most_parts - 1) / most_parts)) {
+      part_bytes_(std::max(client_->options().pace.part_bytes, (bytes + max_parts - 1) / max_parts)) {
     part_.reserve(std::min(part_bytes_, bytes));
   }
 
@@ -162,7 +162,7 @@ std::unique_ptr<object_writer> begin_upload(std::shared_ptr<s3_client> client, c
 void give_up_uploads(s3_client& client, const std::string& prefix,
                      const std::function<bool(std::string_view name)>& ours) {
   s3_request request{.query = {{"uploads", ""}, {"prefix", prefix}}};
-  for (int page = 0; page < most_pages; ++page) {
+  for (int page = 0; page < max_pages; ++page) {
     const auto list = read_unfinished(client.ask(request).body);
     if (!list)
       throw store_error(store_trouble::unreachable, "s3://" + client.site().bucket + ": " + list.error());

@@ -15,7 +15,7 @@ namespace parcae {
 
 namespace {
 
-constexpr int most_redirections = 5;
+constexpr int max_redirections = 5;
 
 /// Without its query, which may have a secret.
 std::string shown(const std::string& url) {
@@ -67,7 +67,7 @@ private:
       std::byte byte{};
       const auto answer = ask(0, {&byte, 1});
       if (is_redirection(answer.status)) {
-        if (hops == most_redirections)
+        if (hops == max_redirections)
           throw error("was redirected more than five times");
         go_to(redirected(std::string(answer.header("Location"))));
         continue;

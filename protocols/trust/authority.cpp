@@ -28,8 +28,8 @@ constexpr std::chrono::days list_validity{3'650}; ///< it is written anew when s
 constexpr std::string_view authority_name = "Parcae cluster";
 
 std::string read_file(const fs::path& path) {
-  constexpr std::uint64_t most_bytes = 64 << 20; // `issued` grows
-  return contents_of(path, most_bytes);
+  constexpr std::uint64_t max_bytes = 64 << 20; // `issued` grows
+  return contents_of(path, max_bytes);
 }
 
 /// Whole or not at all, also after a power cut.
@@ -105,13 +105,13 @@ std::string today() {
 std::string pem_of(EVP_PKEY* key) {
   const bio_ptr out(BIO_new(BIO_s_mem()));
   require(PEM_write_bio_PrivateKey(out.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1, "cannot write a key");
-  return text_of(out.get());
+  return to_string(out.get());
 }
 
 std::string pem_of(X509* x) {
   const bio_ptr out(BIO_new(BIO_s_mem()));
   require(PEM_write_bio_X509(out.get(), x) == 1, "cannot write a certificate");
-  return text_of(out.get());
+  return to_string(out.get());
 }
 
 void add_name(X509_NAME* to, const char* field, std::string_view value) {
@@ -184,7 +184,7 @@ std::string list_of(const signer& by, const std::vector<std::string>& serials) {
           "cannot sign the list of revocations");
   const bio_ptr out(BIO_new(BIO_s_mem()));
   require(PEM_write_bio_X509_CRL(out.get(), list.get()) == 1, "cannot write the list of revocations");
-  return text_of(out.get());
+  return to_string(out.get());
 }
 
 std::vector<std::string> serials_in(const fs::path& list) {
@@ -194,7 +194,7 @@ std::vector<std::string> serials_in(const fs::path& list) {
   std::vector<std::string> result;
   auto* entries = X509_CRL_get_REVOKED(before.get());
   for (int i = 0; i < sk_X509_REVOKED_num(entries); ++i)
-    result.push_back(text_of(X509_REVOKED_get0_serialNumber(sk_X509_REVOKED_value(entries, i))));
+    result.push_back(to_string(X509_REVOKED_get0_serialNumber(sk_X509_REVOKED_value(entries, i))));
   return result;
 }
 

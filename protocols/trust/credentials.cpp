@@ -13,14 +13,14 @@ namespace {
 namespace fs = std::filesystem;
 namespace ssl = boost::asio::ssl;
 
-constexpr std::uint64_t most_bytes = 1 << 20;
-constexpr long most_certificate_bytes = 16 * 1024; ///< of the other side, which nobody knows yet
+constexpr std::uint64_t max_bytes = 1 << 20;
+constexpr long max_certificate_bytes = 16 * 1024; ///< of the other side, which nobody knows yet
 
 std::string read_secret(const fs::path& path) {
   struct ::stat facts {};
   if (::stat(path.c_str(), &facts) == 0 && (facts.st_mode & S_IRWXO) != 0)
     throw std::runtime_error(path.string() + " holds a key and is open to everybody: chmod 600 it");
-  return contents_of(path, most_bytes);
+  return contents_of(path, max_bytes);
 }
 
 std::optional<identity> identity_of(const X509* x) {
@@ -64,7 +64,7 @@ std::shared_ptr<X509_CRL> list_beside(const fs::path& bundle) {
   const auto path = place_of_list(bundle);
   if (!fs::exists(path))
     return nullptr;
-  const auto text = contents_of(path, most_bytes);
+  const auto text = contents_of(path, max_bytes);
   std::shared_ptr<X509_CRL> list(PEM_read_bio_X509_CRL(bio_of(text).get(), nullptr, nullptr, nullptr), X509_CRL_free);
   require(list != nullptr, path.string() + " is no list of revocations");
   return list;
@@ -163,7 +163,7 @@ credentials::credentials(const fs::path& bundle, const credentials* before) : co
     SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
     SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_verify_depth(native, 1);
-    SSL_CTX_set_max_cert_list(native, most_certificate_bytes);
+    SSL_CTX_set_max_cert_list(native, max_certificate_bytes);
     SSL_CTX_set_client_hello_cb(native, require_key_share, nullptr);
     context_.set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert);
   } catch (const std::runtime_error& e) {

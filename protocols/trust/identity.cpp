@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view scheme = "parcae://";
 constexpr std::string_view of_fleet = "-*";
-constexpr std::size_t most_characters = 60; // a subject's common name takes 64
+constexpr std::size_t max_characters = 60; // a subject's common name takes 64
 constexpr std::chrono::days renewal{14};
 
 bool is_letter_or_digit(char c) {
@@ -24,7 +24,7 @@ bool is_letter_or_digit(char c) {
 BOOST_DESCRIBE_ENUM(membership, manager, node, keeper, client, operator_)
 
 std::string_view to_string(membership x) {
-  return text_of_enum(x);
+  return enum_name(x);
 }
 
 std::optional<membership> parse_membership(std::string_view text) {
@@ -39,8 +39,8 @@ std::string to_string(const identity& x) {
 }
 
 std::string problem_of_name(std::string_view name) {
-  if (name.empty() || name.size() > most_characters)
-    return "a name has 1 to " + std::to_string(most_characters) + " characters";
+  if (name.empty() || name.size() > max_characters)
+    return "a name has 1 to " + std::to_string(max_characters) + " characters";
   if (!is_letter_or_digit(name.front()) ||
       !std::ranges::all_of(name, [](char c) { return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-'; }))
     return "a name is of letters, digits, and . _ - behind the first";

@@ -53,21 +53,21 @@ inline bio_ptr bio_of(std::string_view text) {
   return bio_ptr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-inline std::string text_of(BIO* x) {
+inline std::string to_string(BIO* x) {
   char* data = nullptr;
   const auto size = BIO_get_mem_data(x, &data);
   return {data, static_cast<std::size_t>(size)};
 }
 
 /// In hexadecimal.
-inline std::string text_of(const ASN1_INTEGER* x) {
+inline std::string to_string(const ASN1_INTEGER* x) {
   const number_ptr number(ASN1_INTEGER_to_BN(x, nullptr));
   const openssl_ptr<char, [](char* p) { OPENSSL_free(p); }> text(BN_bn2hex(number.get()));
   return text.get();
 }
 
 inline std::string serial_of(const X509* x) {
-  return text_of(X509_get0_serialNumber(x));
+  return to_string(X509_get0_serialNumber(x));
 }
 
 inline std::tm utc_of(const ASN1_TIME* x) {

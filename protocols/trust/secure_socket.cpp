@@ -70,7 +70,7 @@ void secure_socket::use_socket() {
   socket.set_option(tcp::no_delay(true), unknown);
   keep_from_children(socket.native_handle());
   if (const auto peer_is = socket.remote_endpoint(unknown); !unknown)
-    name_ = text_of_place(peer_is.address().to_string(), peer_is.port());
+    name_ = with_port(peer_is.address().to_string(), peer_is.port());
 }
 
 awaitable<std::string> secure_socket::reach(const tcp::resolver::results_type& where) {

@@ -15,7 +15,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t record_bytes_most = SSL3_RT_MAX_PLAIN_LENGTH;
+constexpr std::size_t max_record_bytes = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr std::size_t wide_bytes = 64 * 1024; ///< read at once
 
 } // namespace
@@ -172,13 +172,13 @@ bool tls_session::seal(std::span<const std::byte> x) {
 ssize_t tls_session::send(std::span<const iovec> from) {
   if (!flush())
     return -1;
-  std::array<std::byte, record_bytes_most> together;
+  std::array<std::byte, max_record_bytes> together;
   std::size_t held = 0, taken = 0;
   for (const auto& piece : from) {
     std::span rest(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
     while (!rest.empty() && taken < batch_bytes) {
-      const auto n = std::min(rest.size(), record_bytes_most - held);
-      if (n < record_bytes_most) {
+      const auto n = std::min(rest.size(), max_record_bytes - held);
+      if (n < max_record_bytes) {
         std::memcpy(together.data() + held, rest.data(), n);
         held += n;
       } else if (!seal(rest.first(n))) {
@@ -186,7 +186,7 @@ ssize_t tls_session::send(std::span<const iovec> from) {
       }
       rest = rest.subspan(n);
       taken += n;
-      if (held == record_bytes_most) {
+      if (held == max_record_bytes) {
         if (!seal(together))
           return -1;
         held = 0;

@@ -385,13 +385,13 @@ struct type_name {
   const char* operator()(steps_or_time*) const { return "steps or time"; }
 };
 
-std::string text_of(double x);
+std::string digits(double x);
 
 struct value_text {
   std::string operator()(const std::vector<double>* x) const {
     std::string result;
     for (auto value : *x)
-      result += (result.empty() ? "" : ", ") + text_of(value);
+      result += (result.empty() ? "" : ", ") + digits(value);
     return "[" + result + "]";
   }
   std::string operator()(const std::string* x) const { return "\"" + *x + "\""; }
@@ -408,7 +408,7 @@ struct value_text {
   }
 };
 
-std::string text_of(double x) {
+std::string digits(double x) {
   char text[40];
   return {text, std::to_chars(text, text + sizeof text, x, std::chars_format::fixed).ptr};
 }
@@ -416,7 +416,7 @@ std::string text_of(double x) {
 struct range_text {
   std::string operator()(std::string_view x) const { return std::string(x); }
   std::string operator()(const one_of& x) const { return std::string(x.names); }
-  std::string operator()(const real_range& x) const { return text_of(x.least) + ", below " + text_of(x.below); }
+  std::string operator()(const real_range& x) const { return digits(x.least) + ", below " + digits(x.below); }
   std::string operator()(const whole_range& x) const {
     return std::to_string(x.least) + " to " + std::to_string(x.most);
   }

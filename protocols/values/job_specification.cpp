@@ -13,8 +13,8 @@ namespace parcae {
 
 namespace {
 
-constexpr std::uint64_t most_data_sources = 1000;
-constexpr std::uint64_t most_data_weight = 10'000; ///< of all sources: the order of as many samples is drawn
+constexpr std::uint64_t max_data_sources = 1000;
+constexpr std::uint64_t max_data_weight = 10'000; ///< of all sources: the order of as many samples is drawn
 
 struct checker {
   std::string problem;
@@ -87,16 +87,16 @@ void check_sources(checker& c, const data_specification& d) {
     check_path(d.path, "data.path");
   c.require(d.source.empty() || d.path.empty(), "data.path", "must be left out: there are [[data.source]]");
   c.require(d.source.empty() || d.kind != "synthetic", "data.source", "has no use for synthetic data");
-  c.require(d.source.size() <= most_data_sources, "data.source",
-            "has " + std::to_string(d.source.size()) + " entries, may have " + std::to_string(most_data_sources));
+  c.require(d.source.size() <= max_data_sources, "data.source",
+            "has " + std::to_string(d.source.size()) + " entries, may have " + std::to_string(max_data_sources));
   std::uint64_t weights = 0;
   for (const auto& x : d.source) {
     check_path(x.path, "data.source.path");
-    c.count(x.weight, "data.source.weight", 1, most_data_weight);
+    c.count(x.weight, "data.source.weight", 1, max_data_weight);
     weights += x.weight;
   }
-  c.require(weights <= most_data_weight, "data.source.weight",
-            "has a sum of " + std::to_string(weights) + ", at most " + std::to_string(most_data_weight) +
+  c.require(weights <= max_data_weight, "data.source.weight",
+            "has a sum of " + std::to_string(weights) + ", at most " + std::to_string(max_data_weight) +
                 "; 7 and 3 are as good as 700 and 300");
 }
 

@@ -45,7 +45,7 @@ data_token token_of(const secret_key& from, std::string_view purpose, std::initi
   return {all.words[0], all.words[1]};
 }
 
-snapshot_pass pass_of(const secret_key& key, const slot_id& of) {
+snapshot_permit permit_of(const secret_key& key, const slot_id& of) {
   return {of, token_of(key, "stream " + of.instance, {of.life.value, of.index})}; // a name has no zero byte
 }
 

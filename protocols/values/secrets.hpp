@@ -38,13 +38,13 @@ secret_key key_of(const secret_key& from, std::string_view purpose, std::initial
 data_token token_of(const secret_key& from, std::string_view purpose, std::initializer_list<std::uint64_t> where);
 
 /// Lets one slot send snapshots of one job: who it is, and its token.
-struct snapshot_pass {
+struct snapshot_permit {
   slot_id of; ///< the sender
   data_token token;
 };
-BOOST_DESCRIBE_STRUCT(snapshot_pass, (), (of, token))
+BOOST_DESCRIBE_STRUCT(snapshot_permit, (), (of, token))
 
 /// `key` is known to the manager and to the job's keepers (GUARD).
-snapshot_pass pass_of(const secret_key& key, const slot_id& of);
+snapshot_permit permit_of(const secret_key& key, const slot_id& of);
 
 } // namespace parcae

@@ -45,7 +45,7 @@ std::string_view explanation_of(parcae_error x) {
 } // namespace
 
 std::string_view to_string(parcae_error x) {
-  return text_of_enum(x);
+  return enum_name(x);
 }
 
 std::optional<parcae_error> parse_parcae_error(std::string_view name) {

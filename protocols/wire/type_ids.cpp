@@ -17,7 +17,7 @@ void add_message_types(caf::actor_system_config& config) {
 namespace {
 
 // CAF's own errors, in words for people. One without words is an error in this program: its numbers are for repairs.
-std::string text_of(const caf::error& x) {
+std::string render_caf(const caf::error& x) {
   // What runtime/link knows of it is more than its code says.
   if ((x == caf::sec::cannot_connect_to_node || x == caf::sec::cannot_open_port) &&
       x.context().match_elements<std::string>() && !x.context().get_as<std::string>(0).empty())
@@ -95,7 +95,7 @@ std::string render(const caf::error& x) {
     return "ended normally";
   if (is_ours(x))
     return render(static_cast<parcae_error>(x.code()), details_of(x));
-  return text_of(x);
+  return render_caf(x);
 }
 
 } // namespace parcae

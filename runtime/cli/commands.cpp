@@ -65,16 +65,16 @@ void add_manager(CLI::App& app) {
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
   command->callback([=] {
-    manager_memory memory{*state, std::nullopt, *standby};
+    journal_place kept{*state, std::nullopt, *standby};
     if (!store->empty()) {
-      memory.store = parse_etcd_place(*store);
-      memory.store->authority = *authority;
-      memory.store->identity = *identity;
-      if (!memory.store->tls && !(authority->empty() && identity->empty()))
+      kept.store = parse_etcd_place(*store);
+      kept.store->authority = *authority;
+      kept.store->identity = *identity;
+      if (!kept.store->tls && !(authority->empty() && identity->empty()))
         throw std::invalid_argument("--store-authority and --store-identity are for a --store that begins with "
                                     "etcds://");
     }
-    run_manager(listen->listening(), listen->bundle, memory, parse_log_format(*log));
+    run_manager(listen->listening(), listen->bundle, kept, parse_log_format(*log));
   });
 }
 
@@ -92,7 +92,7 @@ void add_status(CLI::App& app) {
     const auto x = client.status({.job = *job});
     if (const auto problem = client.certificate_problem(); !problem.empty())
       std::fprintf(stderr, "%s\n", problem.c_str());
-    print(*json ? json_of(x) + "\n" : *job != 0 ? text_of(x, *all) : overview_of(x, *all));
+    print(*json ? json_of(x) + "\n" : *job != 0 ? to_string(x, *all) : overview_of(x, *all));
   });
 }
 

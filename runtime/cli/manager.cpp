@@ -28,7 +28,7 @@ namespace parcae {
 namespace {
 
 // How many managers are remembered: a node does not stay away for that long.
-constexpr std::ptrdiff_t most_managers = 10'000;
+constexpr std::ptrdiff_t max_managers = 10'000;
 
 std::uint64_t random_word() {
   std::random_device source;
@@ -37,7 +37,7 @@ std::uint64_t random_word() {
 
 // After a standstill of this process its losses show within one heartbeat. A node is back after at most two attempts to
 // dial, since one may fail by meeting a heartbeat (see instance.cpp).
-registry_config configuration_of(const liveness_limits& limits, const cluster_identity& cluster) {
+registry_config configuration_of(const liveness_limits& limits, const cluster_record& cluster) {
   registry_config result;
   result.lease = limits.lease;
   result.beat = limits.heartbeat;
@@ -54,8 +54,8 @@ registry_config configuration_of(const liveness_limits& limits, const cluster_id
 }
 
 // Of the managers before, which the first one made; with this one as the last.
-cluster_identity identity_in(journal_store& store, const recovered_state& known) {
-  cluster_identity result;
+cluster_record identity_in(journal_store& store, const recovered_state& known) {
+  cluster_record result;
   if (known.cluster) {
     result = *known.cluster;
     if (result.life == 0 || result.secret.size() != secret_key{}.words.size())
@@ -66,8 +66,8 @@ cluster_identity identity_in(journal_store& store, const recovered_state& known)
   }
   auto& all = result.managers;
   all.push_back(random_word());
-  if (all.size() > most_managers)
-    all.erase(all.begin(), all.end() - most_managers);
+  if (all.size() > max_managers)
+    all.erase(all.begin(), all.end() - max_managers);
   store.write({entry_of(result)});
   return result;
 }
@@ -109,17 +109,17 @@ std::string text_of_this_host() {
 }
 
 // Null: a signal came first.
-std::unique_ptr<etcd_leadership> lead(const manager_memory& memory, const address& where, termination& end,
+std::unique_ptr<etcd_leadership> lead(const journal_place& kept, const address& where, termination& end,
                                       vital_parts& vital) {
   std::atomic<bool> leads = false;
-  const auto& place = *memory.store;
+  const auto& place = *kept.store;
   const auto name = to_string(place);
   if (!place.tls && !std::ranges::all_of(place.members, [](const address& x) { return is_loopback(x.host); }))
     spdlog::warn("{} is asked without TLS: whoever hears that has the cluster's key; etcds:// has TLS", name);
-  if (memory.standby)
+  if (kept.standby)
     spdlog::info("standing by until no other manager leads in {}", name);
   auto result = std::make_unique<etcd_leadership>(
-      place, to_string(where) + " on " + text_of_this_host(), memory.standby,
+      place, to_string(where) + " on " + text_of_this_host(), kept.standby,
       lead_listener{.leads =
                         [&] {
                           leads = true;
@@ -157,18 +157,17 @@ constexpr std::chrono::seconds last_messages{1};
 
 } // namespace
 
-int run_manager(const address& listen, const std::filesystem::path& bundle, const manager_memory& memory,
-                log_format log) {
+int run_manager(const address& listen, const std::filesystem::path& bundle, const journal_place& kept, log_format log) {
   log_to_stderr("manager", log);
   termination end;
   vital_parts vital(end); // told until the actors are gone
   check_is_managers(bundle);
-  const bool alone = !memory.store;
-  const auto leadership = alone ? nullptr : lead(memory, listen, end, vital);
+  const bool alone = !kept.store;
+  const auto leadership = alone ? nullptr : lead(kept, listen, end, vital);
   if (!alone && !leadership)
     return 0;
   const std::shared_ptr<journal_store> store =
-      alone ? open_journal(std::filesystem::absolute(memory.state)) : leadership->journal();
+      alone ? open_journal(std::filesystem::absolute(kept.state)) : leadership->journal();
   auto known = recovered_from(store->read());
   control_plane plane({.bundle = bundle});
   auto& system = plane.system();

@@ -11,7 +11,7 @@ namespace parcae {
 
 /// Where what a manager must not forget is kept: in the folder `state`, or in the `store`, where of several managers
 /// one leads.
-struct manager_memory {
+struct journal_place {
   std::filesystem::path state;
   std::optional<etcd_place> store;
   bool standby = false; ///< waits until no other one leads
@@ -20,10 +20,10 @@ struct manager_memory {
 /// Runs the manager until SIGTERM or SIGINT; returns the exit status. The running job is then stopped at a step and
 /// checkpointed, which takes at most 30 s, and the log says how to go on with it; a second signal ends at once. Prints
 /// "listening on HOST:PORT" on stdout once it does. SIGHUP reads the certificates again. When it is killed,
-/// and started again with the same memory, its jobs go on where they are. With a store, a signal ends it at once,
+/// and started again with the same journal, its jobs go on where they are. With a store, a signal ends it at once,
 /// without disturbing the job: another one takes over. Throws std::runtime_error with one line if it cannot listen, or
 /// cannot go on.
-int run_manager(const address& listen, const std::filesystem::path& bundle, const manager_memory& memory,
+int run_manager(const address& listen, const std::filesystem::path& bundle, const journal_place& kept,
                 log_format log = log_format::text);
 
 } // namespace parcae

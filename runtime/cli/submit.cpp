@@ -228,7 +228,7 @@ void add_submit(CLI::App& app) {
   command->add_option("--set", x->overrides, "SECTION.KEY=VALUE instead of what the file says; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--priority", x->priority, "higher ones are started first; does not interrupt the job that runs")
-      ->check(CLI::Range(-most_priority, most_priority))
+      ->check(CLI::Range(-max_priority, max_priority))
       ->capture_default_str();
   command->add_flag("--allow-change", x->allow_change,
                     "with --resume: batch, seed or data may differ from the checkpoint's");

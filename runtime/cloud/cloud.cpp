@@ -16,7 +16,7 @@ constexpr std::string_view azure_tag = "7783-7084-3265-9085-8269-3286-77";
 BOOST_DESCRIBE_ENUM(cloud, none, auto_, aws, gcp, azure)
 
 std::string to_string(cloud x) {
-  return std::string(text_of_enum(x));
+  return std::string(enum_name(x));
 }
 
 std::optional<cloud> parse_cloud(std::string_view text) {

@@ -23,11 +23,11 @@ constexpr std::chrono::milliseconds reserve = 1s;   // a node that leaves at the
 constexpr std::chrono::milliseconds when_past = 5s; // for a time that is over although the machine still runs
 constexpr std::chrono::milliseconds shortest_rule = 30s; // what GCP and Azure give at least
 constexpr std::chrono::seconds odd_clock = 10s;          // between two clocks, that people should know of
-constexpr std::size_t most_text = 100;                   // bytes of a text that is passed on
-constexpr std::size_t most_key = 2000;
+constexpr std::size_t max_text = 100;                    // bytes of a text that is passed on
+constexpr std::size_t max_key = 2000;
 
 std::string shown(std::string_view text) {
-  return printable(text, most_text);
+  return printable(text, max_text);
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -100,7 +100,7 @@ finding aws_token(const metadata_answer& x) {
   if (x.status != 200)
     return unusable{"it gives no token, HTTP status " + std::to_string(x.status), false};
   // It is sent back as a header.
-  const bool good = !x.body.empty() && x.body.size() <= most_key &&
+  const bool good = !x.body.empty() && x.body.size() <= max_key &&
                     std::ranges::all_of(x.body, [](unsigned char c) { return c > ' ' && c < 127; });
   if (!good)
     return odd_body(x, "token");
@@ -176,7 +176,7 @@ finding azure_name(const metadata_answer& x) {
   if (x.status != 200)
     return odd_status(x);
   const auto name = trimmed(x.body);
-  if (name.empty() || name.size() > most_text || printable(name) != name)
+  if (name.empty() || name.size() > max_text || printable(name) != name)
     return odd_body(x, "machine's name");
   return metadata_key{std::string(name), 0s};
 }
@@ -215,7 +215,7 @@ finding azure_event(const json::object& event, const metadata_answer& x, wall_ti
   if (!taken && left.left > longest_notice)
     return cloud_risk{std::move(reason)}; // later on it is a notice
   auto result = notice_of(std::move(left), std::move(reason), type + " " + id + " " + status);
-  result.event = id.size() <= most_text ? id : "";
+  result.event = id.size() <= max_text ? id : "";
   return result;
 }
 

@@ -8,11 +8,11 @@ namespace parcae {
 
 namespace {
 
-constexpr std::uint64_t most_body = 64 * 1024;
-constexpr std::size_t most_value = 256; // of a header that is looked at
+constexpr std::uint64_t max_body = 64 * 1024;
+constexpr std::size_t max_value = 256; // of a header that is looked at
 
 metadata_answer answer_of(http_answer&& x) {
-  const auto header = [&](std::string_view name) { return std::string(x.header(name).substr(0, most_value)); };
+  const auto header = [&](std::string_view name) { return std::string(x.header(name).substr(0, max_value)); };
   metadata_answer result;
   result.status = x.status;
   result.date = header("Date");
@@ -32,7 +32,7 @@ ask_metadata_server(boost::asio::ip::tcp::endpoint server, metadata_question que
   http_connection connection(executor, {false, server.address().to_string(), server.port()});
   http_request request{question.method, question.target, question.headers, std::as_bytes(std::span(question.body))};
   request.headers.emplace_back("Connection", "close");
-  const http_limits limits{question.limit, question.limit, question.limit, most_body};
+  const http_limits limits{question.limit, question.limit, question.limit, max_body};
   auto answer = co_await connection.ask(request, limits);
   if (!answer)
     co_return unusable{std::move(answer.error()), false};

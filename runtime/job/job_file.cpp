@@ -61,7 +61,7 @@ std::size_t dots_in(std::string_view text) {
 
 constexpr std::string_view of_override = "--set ";
 constexpr std::size_t max_override_bytes = 4096;
-constexpr std::uint64_t most_steps = 1'000'000'000; // as the table of keys says
+constexpr std::uint64_t max_steps = 1'000'000'000; // as the table of keys says
 
 /// A word that is no TOML value, but whose meaning is clear: adamw, 60s, /data/text.
 bool is_bare(std::string_view x) {
@@ -329,7 +329,7 @@ private:
         fail_at(length, "job.samples must be at least 1");
       job.steps = (draft_.samples - 1) / job.global_batch + 1;
     } else if (length == "job.epochs") {
-      job.steps = most_steps; // until the data is looked at
+      job.steps = max_steps; // until the data is looked at
     }
   }
 
@@ -343,8 +343,8 @@ private:
                                 "; give job.samples instead");
     }
     const auto steps = std::ceil(draft_.epochs * static_cast<double>(samples) / job.global_batch);
-    if (!(steps > 0 && steps <= static_cast<double>(most_steps)))
-      fail_at("job.epochs", "job.epochs must be above 0, and at most " + std::to_string(most_steps) + " steps");
+    if (!(steps > 0 && steps <= static_cast<double>(max_steps)))
+      fail_at("job.epochs", "job.epochs must be above 0, and at most " + std::to_string(max_steps) + " steps");
     job.steps = static_cast<std::uint64_t>(steps);
   }
 

@@ -19,8 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::uint64_t most_body = 256 << 20; // all of a journal, in base64
-constexpr std::chrono::seconds one_try{1};     // a member that is cut off does not say so
+constexpr std::uint64_t max_body = 256 << 20; // all of a journal, in base64
+constexpr std::chrono::seconds one_try{1};    // a member that is cut off does not say so
 constexpr milliseconds between_rounds{100};
 
 // {"error": …, "message": …, "code": …}, or something that is none of etcd's.
@@ -112,7 +112,7 @@ boost::json::object etcd_client::ask(const std::string& path, const boost::json:
     if (!client_)
       client_ = std::make_unique<http_client>(member, trust_of(place_));
     const auto time = std::min<milliseconds>(std::chrono::ceil<milliseconds>(end - steady_clock::now()), one_try);
-    const auto answer = client_->ask(request, {time, time, time, most_body}, {});
+    const auto answer = client_->ask(request, {time, time, time, max_body}, {});
     if (answer && answer->status == 200) {
       boost::system::error_code bad;
       auto result = boost::json::parse(answer->body, bad);

@@ -146,7 +146,7 @@ int run_demo(const demo_options& options) {
   }
   if (!result.identical())
     logs.keep();
-  std::fputs(text_of(result).c_str(), options.json ? stderr : stdout);
+  std::fputs(to_string(result).c_str(), options.json ? stderr : stdout);
   if (options.json)
     std::printf("%s\n", json_of(result).c_str());
   if (!result.identical())

@@ -150,7 +150,7 @@ std::string json_of(const demo_result& x) {
   });
 }
 
-std::string text_of(const demo_result& x) {
+std::string to_string(const demo_result& x) {
   const auto goodput = goodput_of(x);
   const auto& d = x.disturbed;
   auto stalls = stalls_of(d);

@@ -73,6 +73,6 @@ struct demo_result {
 };
 
 std::string json_of(const demo_result& x);
-std::string text_of(const demo_result& x);
+std::string to_string(const demo_result& x);
 
 } // namespace parcae

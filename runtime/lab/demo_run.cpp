@@ -15,8 +15,8 @@ constexpr auto aiming_interval = 1ms; // while waiting for a change to begin, wh
 constexpr auto standstill_limit = 120s;
 constexpr auto settle_time = 150ms;
 constexpr auto change_limit = 2s;
-constexpr int attempts = 10;  // at a kill during a change
-constexpr int most_more = 30; // preemptions for the sake of the kinds of migration
+constexpr int attempts = 10; // at a kill during a change
+constexpr int max_more = 30; // preemptions for the sake of the kinds of migration
 constexpr std::uint64_t each_kind = 3;
 constexpr std::uint64_t notice_ms = 2000;
 constexpr double trace_hours = 48; // longer than any demo at its speed
@@ -74,7 +74,7 @@ job_status demo_run::run(const job_specification& job) {
       wait_until_settled();
     }
     // Each kind of migration three times, whatever the planner made of the above.
-    for (int more = 0; more < most_more && !over(); ++more) {
+    for (int more = 0; more < max_more && !over(); ++more) {
       const auto& done = job_.migrations;
       if (std::min({done.intra_stage, done.inter_stage, done.pipeline}) >= each_kind)
         break;

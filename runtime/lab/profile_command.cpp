@@ -65,7 +65,7 @@ void write_profile(const profile_arguments& args) {
   file << boost::json::serialize(to_json(job, measured, table)) << '\n';
   if (!file.flush())
     throw std::runtime_error("cannot write the profile to " + args.output);
-  std::fputs(text_of(measured, table).c_str(), stdout);
+  std::fputs(to_string(measured, table).c_str(), stdout);
 }
 
 } // namespace

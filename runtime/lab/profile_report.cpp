@@ -121,7 +121,7 @@ json::object to_json(const job_specification& job, const job_measurements& x, co
           {"first_step_ms", x.first_step_ms}};
 }
 
-std::string text_of(const job_measurements& x, const std::vector<configuration>& table) {
+std::string to_string(const job_measurements& x, const std::vector<configuration>& table) {
   double forward = 0, backward = 0, optimizer = 0;
   for (const auto& layer : x.layers) {
     forward += layer.forward_ms;

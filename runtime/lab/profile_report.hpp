@@ -20,6 +20,6 @@ boost::json::object to_json(const job_specification& job, const job_measurements
                             const std::vector<configuration>& table);
 
 /// For people.
-std::string text_of(const job_measurements& x, const std::vector<configuration>& table);
+std::string to_string(const job_measurements& x, const std::vector<configuration>& table);
 
 } // namespace parcae

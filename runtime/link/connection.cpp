@@ -36,7 +36,7 @@ speaker speaker_at(link_side here, const std::optional<identity>& peer) {
 
 void connection::open(double questions) {
   const auto there = speaker_at(here, peer);
-  gate.emplace(here, most_message_bytes(there));
+  gate.emplace(here, max_message_bytes(there));
   talk.emplace(here, there);
   allowed.emplace(questions);
 }

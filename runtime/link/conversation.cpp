@@ -116,7 +116,7 @@ std::string conversation::hear_message(caf::actor_system& system, const frame_he
 
 std::string conversation::know(caf::actor_id actor) {
   actors_.insert(actor);
-  return actors_.size() <= most_actors ? "" : "more actors than a node may have";
+  return actors_.size() <= max_actors ? "" : "more actors than a node may have";
 }
 
 void conversation::tell_of(caf::actor_id actor, standing what) {

@@ -23,7 +23,7 @@ namespace parcae {
 class conversation {
 public:
   /// Most actors of the other side that are known here at once: an instance of 1,024 slots has two each.
-  static constexpr std::size_t most_actors = 4'096;
+  static constexpr std::size_t max_actors = 4'096;
 
   conversation(link_side here, speaker there) : here_(here), there_(there) {}
 

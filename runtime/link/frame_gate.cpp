@@ -70,14 +70,14 @@ std::vector<char> encode_header(const frame_header& x) {
   return result;
 }
 
-std::string problem_of(const frame_header& x, link_side here, bool first, std::size_t most_payload_bytes) {
+std::string problem_of(const frame_header& x, link_side here, bool first, std::size_t max_payload_bytes) {
   const auto handshake = here == link_side::accepted ? frame_kind::client_handshake : frame_kind::server_handshake;
   if (x.kind > frame_kind::heartbeat || x.padding != 0 || x.flags > 3)
     return "not a frame";
   if (first && x.kind != handshake)
     return "no handshake";
   const bool shakes_hands = x.kind == frame_kind::server_handshake || x.kind == frame_kind::client_handshake;
-  if (x.payload_bytes > (x.kind == frame_kind::direct_message ? most_payload_bytes : most_small_bytes))
+  if (x.payload_bytes > (x.kind == frame_kind::direct_message ? max_payload_bytes : max_small_bytes))
     return "a frame of " + std::to_string(x.payload_bytes) + " bytes";
   if (shakes_hands && !first && x.kind == frame_kind::server_handshake)
     return "a second handshake";
@@ -118,7 +118,7 @@ std::string frame_gate::pass(std::span<const char> bytes, std::vector<char>& out
       return {};
     const auto header = decode_header(kept_);
     if (wanted == frame_header::size) {
-      if (auto problem = problem_of(header, here_, !opened_, most_payload_bytes_); !problem.empty())
+      if (auto problem = problem_of(header, here_, !opened_, max_payload_bytes_); !problem.empty())
         return problem;
       if (!opened_)
         kept_.reserve(wanted + header.payload_bytes); // small, and exact
@@ -130,7 +130,7 @@ std::string frame_gate::pass(std::span<const char> bytes, std::vector<char>& out
     opened_ = true;
     out.insert(out.end(), kept_.begin(), kept_.end());
     kept_.clear();
-    if (kept_.capacity() > most_small_bytes) // a large frame is rare
+    if (kept_.capacity() > max_small_bytes) // a large frame is rare
       kept_.shrink_to_fit();
   }
   return {};

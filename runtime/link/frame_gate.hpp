@@ -46,18 +46,18 @@ frame_header decode_header(std::span<const char> bytes);
 std::vector<char> encode_header(const frame_header& x);
 
 /// Most bytes of a payload that is not a message's.
-inline constexpr std::size_t most_small_bytes = 16 * 1024;
+inline constexpr std::size_t max_small_bytes = 16 * 1024;
 
 /// Empty if a frame may begin so, else what is wrong. `first`: nothing was let through on this connection before.
-/// `most_payload_bytes`: of a message.
-std::string problem_of(const frame_header& x, link_side here, bool first, std::size_t most_payload_bytes);
+/// `max_payload_bytes`: of a message.
+std::string problem_of(const frame_header& x, link_side here, bool first, std::size_t max_payload_bytes);
 
 class frame_gate {
 public:
   /// Says what is wrong with a payload of the size that its header says; empty: nothing.
   using payload_check = std::function<std::string(const frame_header&, std::span<const char> payload)>;
 
-  frame_gate(link_side here, std::size_t most_payload_bytes) : here_(here), most_payload_bytes_(most_payload_bytes) {}
+  frame_gate(link_side here, std::size_t max_payload_bytes) : here_(here), max_payload_bytes_(max_payload_bytes) {}
 
   /// Takes what came in, appends to `out` the frames that are whole, and keeps the rest: at most one frame. Returns
   /// what is wrong, or nothing; after a problem nothing more may be passed.
@@ -71,7 +71,7 @@ public:
 
 private:
   link_side here_;
-  std::size_t most_payload_bytes_;
+  std::size_t max_payload_bytes_;
   std::vector<char> kept_; ///< the begin of a frame
   bool opened_ = false;
 };

@@ -35,7 +35,7 @@ void node_claims::release(const std::string& node, const void* connection, milli
   at->second.connection = nullptr;
   at->second.free_from = now + (who && joins(who->role) ? absence : aftermath);
   const auto is_old = [&](const auto& x) { return !x.second.connection && same_holder(x.second.who, who); };
-  if (static_cast<std::size_t>(std::ranges::count_if(nodes_, is_old)) > most_ended) {
+  if (static_cast<std::size_t>(std::ranges::count_if(nodes_, is_old)) > max_ended) {
     auto oldest = nodes_.end();
     for (auto i = nodes_.begin(); i != nodes_.end(); ++i)
       if (is_old(*i) && (oldest == nodes_.end() || i->second.free_from < oldest->second.free_from))

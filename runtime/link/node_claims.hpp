@@ -22,7 +22,7 @@ public:
   /// inside CAF, and of a member until it may be back.
   static constexpr milliseconds aftermath{10'000}, absence{3'600'000};
   /// Of one certificate, that have ended: more are forgotten, oldest first.
-  static constexpr std::size_t most_ended = 256;
+  static constexpr std::size_t max_ended = 256;
 
   /// Why this connection cannot be of that node; nothing: now it is. `who`: its certificate's; none: there are none.
   std::string claim(const std::string& node, const void* connection, const std::optional<identity>& who);

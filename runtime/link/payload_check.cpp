@@ -12,8 +12,8 @@ namespace parcae {
 namespace {
 
 /// Messages within messages: an error's details.
-constexpr int most_depth = 2;
-constexpr std::size_t most_of_others = 64 * 1024; ///< decoded, of what is no message
+constexpr int max_depth = 2;
+constexpr std::size_t max_of_others = 64 * 1024; ///< decoded, of what is no message
 
 bool is_detail(std::string_view types) {
   return types == "@<>" || types == "@<>+@str";
@@ -33,7 +33,7 @@ public:
   bool too_large() const { return charged_ > most_; }
 
   caf::error begin_object(std::uint16_t& type, std::string& name) override {
-    if (++depth_ > most_depth)
+    if (++depth_ > max_depth)
       return fail();
     if (auto e = read(type))
       return e;
@@ -111,7 +111,7 @@ private:
     for (const auto& x : permissions())
       if (x.types == types && terms_.may_be(x)) {
         said_ = &x;
-        most_ = x.most_bytes;
+        most_ = x.max_bytes;
         return true;
       }
     return false;
@@ -121,7 +121,7 @@ private:
   const payload_terms& terms_;
   const permission* said_ = nullptr;
   std::size_t charged_ = 0;
-  std::size_t most_ = most_of_others;
+  std::size_t most_ = max_of_others;
   int depth_ = 0;
   bool failed_ = false;
 };

@@ -14,7 +14,7 @@ namespace parcae {
 namespace {
 
 constexpr std::size_t kib = 1024, mib = 1024 * kib;
-constexpr std::size_t most_of_command = client_message_limit_bytes + 4 * kib;
+constexpr std::size_t max_of_command = client_message_limit_bytes + 4 * kib;
 
 /// As CAF writes a type's name on the wire.
 template <class T>
@@ -48,8 +48,8 @@ std::vector<permission> all_permissions() {
   using enum manner;
   const auto release = types_of<caf::atom_value>(), death = types_of<caf::atom_value, std::uint64_t>();
   std::vector<permission> result{
-      {client, question, "client_request", standing::front, most_of_command, types_of<client_request>(), {}},
-      {member, question, "client_request", standing::front, most_of_command, types_of<client_request>(), {}},
+      {client, question, "client_request", standing::front, max_of_command, types_of<client_request>(), {}},
+      {member, question, "client_request", standing::front, max_of_command, types_of<client_request>(), {}},
       {member,
        question,
        "hello, instance_actor, slot_actors",
@@ -102,12 +102,12 @@ bool may_say(speaker x, const permission& what) {
   return what.says == x || (x == speaker::anyone && what.says != speaker::manager);
 }
 
-std::size_t most_message_bytes(speaker x) {
+std::size_t max_message_bytes(speaker x) {
   switch (x) {
   case speaker::manager:
     return 8 * mib;
   case speaker::client:
-    return most_of_command;
+    return max_of_command;
   default:
     return 4 * mib;
   }
@@ -119,7 +119,7 @@ std::string table_of_permissions() {
     std::string line = "| ";
     for (const auto cell : {to_string(x.says), to_string(x.how), x.what, to_string(x.to)})
       line.append(cell).append(" | ");
-    line += std::to_string(x.most_bytes / kib) + " |\n";
+    line += std::to_string(x.max_bytes / kib) + " |\n";
     if (line != last)
       result += line;
     last = std::move(line);

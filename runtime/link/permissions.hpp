@@ -42,9 +42,9 @@ struct permission {
   manner how = manner::statement;
   std::string_view what; ///< for people; of a variant's alternatives the same
   standing to = standing::sender;
-  std::size_t most_bytes = 0; ///< once decoded
-  std::string types;          ///< as CAF writes them
-  caf::atom_value first{};    ///< its first element, if that is an atom
+  std::size_t max_bytes = 0; ///< once decoded
+  std::string types;         ///< as CAF writes them
+  caf::atom_value first{};   ///< its first element, if that is an atom
 };
 
 /// All there are. Any thread.
@@ -53,7 +53,7 @@ std::span<const permission> permissions();
 bool may_say(speaker x, const permission& what);
 
 /// The largest payload of a frame from there.
-std::size_t most_message_bytes(speaker x);
+std::size_t max_message_bytes(speaker x);
 
 /// The same list as a table in Markdown, as README.md has it.
 std::string table_of_permissions();

@@ -29,7 +29,7 @@ struct black_box::content {
   std::atomic<std::uint64_t> job;     ///< by then
   std::atomic<bool> ended;            ///< `why` is complete
   char why[line_bytes];
-  char lines[most_lines][line_bytes]; ///< line n is in n mod most_lines; each ends with a 0
+  char lines[max_lines][line_bytes]; ///< line n is in n mod max_lines; each ends with a 0
 };
 
 namespace {
@@ -41,7 +41,7 @@ void copy(char (&to)[black_box::line_bytes], std::string_view text) {
   to[part.size()] = 0;
 }
 
-std::string text_of(const char (&from)[black_box::line_bytes]) {
+std::string to_string(const char (&from)[black_box::line_bytes]) {
   return {from, strnlen(from, sizeof from)};
 }
 
@@ -104,7 +104,7 @@ black_box::~black_box() {
 
 void black_box::write(std::string_view line) noexcept {
   const auto n = content_->written.load(std::memory_order_relaxed);
-  copy(content_->lines[n % most_lines], line);
+  copy(content_->lines[n % max_lines], line);
   content_->written.store(n + 1, std::memory_order_release);
 }
 
@@ -117,7 +117,7 @@ void black_box::note_end(std::string_view why) noexcept {
 }
 
 std::string black_box::end() const {
-  return content_->ended ? text_of(content_->why) : std::string();
+  return content_->ended ? to_string(content_->why) : std::string();
 }
 
 std::uint64_t black_box::job() const {
@@ -127,8 +127,8 @@ std::uint64_t black_box::job() const {
 std::vector<std::string> black_box::lines() const {
   std::vector<std::string> result;
   const auto written = content_->written.load(std::memory_order_acquire);
-  for (auto n = written - std::min<std::uint64_t>(written, most_lines); n < written; ++n)
-    result.push_back(text_of(content_->lines[n % most_lines]));
+  for (auto n = written - std::min<std::uint64_t>(written, max_lines); n < written; ++n)
+    result.push_back(to_string(content_->lines[n % max_lines]));
   return result;
 }
 

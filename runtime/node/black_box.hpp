@@ -14,7 +14,7 @@ namespace parcae {
 /// Memory shared with every process that has its descriptor (memfd_create(2)), also after execve(2).
 class black_box {
 public:
-  static constexpr std::size_t most_lines = 24;
+  static constexpr std::size_t max_lines = 24;
   static constexpr std::size_t line_bytes = 256; ///< what is longer is cut off
 
   /// An empty one. Throws std::system_error.

@@ -10,7 +10,7 @@ namespace parcae {
 
 std::function<void()> last_words_of(const black_box& box, const std::string& instance, const manager_access& manager) {
   std::vector<std::string> arguments{"parcae-node", "--last-words", std::to_string(box.descriptor()), "--name",
-                                     instance,      "--manager",    text_of(manager.managers)};
+                                     instance,      "--manager",    to_string(manager.managers)};
   if (!manager.bundle.empty())
     arguments.insert(arguments.end(), {"--bundle", manager.bundle.string()});
   return [&box, arguments = std::move(arguments)] {

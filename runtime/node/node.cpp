@@ -6,7 +6,7 @@
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/plugin/plugins.hpp"
 #include "gpu/training/exact_settings.hpp"
-#include "gpu/training/identity.hpp"
+#include "gpu/training/processor_facts.hpp"
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/base/durable_file.hpp"
 #include "protocols/store/store.hpp"

@@ -89,7 +89,7 @@ manager_access parse_access(std::string_view managers, const std::string& bundle
   return result;
 }
 
-std::string text_of(const std::vector<address>& managers) {
+std::string to_string(const std::vector<address>& managers) {
   std::string result;
   for (const auto& x : managers)
     result += (result.empty() ? "" : ",") + to_string(x);

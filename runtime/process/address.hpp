@@ -16,7 +16,7 @@ struct address {
 };
 
 inline std::string to_string(const address& x) {
-  return text_of_place(x.host, x.port);
+  return with_port(x.host, x.port);
 }
 
 /// "HOST:PORT"; an IPv6 address in brackets. Throws std::invalid_argument with one line on what is wrong.
@@ -56,6 +56,6 @@ struct manager_access {
 manager_access parse_access(std::string_view managers, const std::string& bundle);
 
 /// As --manager says it.
-std::string text_of(const std::vector<address>& managers);
+std::string to_string(const std::vector<address>& managers);
 
 } // namespace parcae

@@ -53,7 +53,7 @@ std::string advice_on(const caf::error& problem) {
 }
 
 // Of a manager that goes on for ever.
-constexpr int most_pages = 1'000;
+constexpr int max_pages = 1'000;
 
 /// The manager that a dial has found, or why there is none.
 caf::expected<service_actor> manager_in(caf::actor_system& system, const caf::strong_actor_ptr& to,
@@ -117,7 +117,7 @@ void heard(follower_pointer self, const client_reply& answer) {
   try {
     auto page = expect<status_reply>(decode_reply(answer.bytes));
     s.away_since.reset();
-    s.page = ++s.pages < most_pages ? rest_of(s.page.value_or(s.wanted), page) : std::nullopt;
+    s.page = ++s.pages < max_pages ? rest_of(s.page.value_or(s.wanted), page) : std::nullopt;
     if (s.heard)
       add_page(*s.heard, std::move(page));
     else
@@ -152,7 +152,7 @@ void dial(follower_pointer self) {
   auto& s = self->state;
   const auto still = [=, number = ++s.attempt] { return self->state.attempt == number; };
   const auto failed = [=](const caf::error& e) {
-    be_away(self, "no manager at " + text_of(self->state.config.all) + " (" + render(e) + ")");
+    be_away(self, "no manager at " + to_string(self->state.config.all) + " (" + render(e) + ")");
   };
   self->request(s.config.middleman, 2 * s.config.limit, caf::connect_atom_v, s.where().host, s.where().port)
       .then(
@@ -225,7 +225,7 @@ manager_client::manager_client(const manager_access& to, std::chrono::millisecon
   for (dial(); !c.manager && c.turn + 1 < c.all.size(); dial())
     ++c.turn;
   if (!c.manager)
-    throw client_error((is_ours(c.problem) ? "no way to the manager at " : "no manager at ") + text_of(to.managers) +
+    throw client_error((is_ours(c.problem) ? "no way to the manager at " : "no manager at ") + to_string(to.managers) +
                        " (" + render(c.problem) + ")" + advice_on(c.problem));
 }
 
@@ -258,7 +258,7 @@ checked_reply manager_client::check(const job_specification& job, std::int32_t p
 status_reply manager_client::status(const status_request& wanted) {
   auto result = expect<status_reply>(ask(wanted));
   auto rest = rest_of(wanted, result);
-  for (int pages = 1; rest && pages < most_pages; ++pages) {
+  for (int pages = 1; rest && pages < max_pages; ++pages) {
     auto page = expect<status_reply>(ask(*rest));
     rest = rest_of(*rest, page);
     add_page(result, std::move(page));

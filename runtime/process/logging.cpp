@@ -16,7 +16,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_text_bytes = 8192; ///< of one line; what is longer is cut
+constexpr std::size_t max_text_bytes = 8192; ///< of one line; what is longer is cut
 
 /// " [job 1, generation 3, step 40]", or nothing.
 class context_flag : public spdlog::custom_flag_formatter {
@@ -35,7 +35,7 @@ public:
 class clean_text : public spdlog::custom_flag_formatter {
 public:
   void format(const spdlog::details::log_msg& x, const std::tm&, spdlog::memory_buf_t& to) override {
-    const auto text = printable({x.payload.data(), x.payload.size()}, most_text_bytes);
+    const auto text = printable({x.payload.data(), x.payload.size()}, max_text_bytes);
     to.append(text.data(), text.data() + text.size());
   }
 
@@ -60,7 +60,7 @@ public:
       line["generation"] = context.generation.load();
       line["step"] = context.steps.load();
     }
-    line["text"] = printable(view(x.payload), most_text_bytes);
+    line["text"] = printable(view(x.payload), max_text_bytes);
     const auto text = boost::json::serialize(line) + "\n";
     to.append(text.data(), text.data() + text.size());
   }

@@ -19,7 +19,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_bytes = 1 << 20;
+constexpr std::size_t max_bytes = 1 << 20;
 constexpr std::chrono::milliseconds patience{50}, farewell{1'000};
 
 /// As spdlog's own sinks colour them.
@@ -50,7 +50,7 @@ struct patient_stderr::writer {
   void put(std::string line) {
     lock held(mutex);
     bytes += line.size();
-    for (lines.push_back(std::move(line)); bytes > most_bytes; ++left_out) {
+    for (lines.push_back(std::move(line)); bytes > max_bytes; ++left_out) {
       bytes -= lines.front().size();
       lines.pop_front();
     }

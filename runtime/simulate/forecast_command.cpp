@@ -29,7 +29,7 @@ struct forecast_arguments {
 };
 
 // NaN: nothing is known.
-std::string text_of(const char* format, double x) {
+std::string formatted(const char* format, double x) {
   char text[40] = "-";
   if (!std::isnan(x))
     std::snprintf(text, sizeof text, format, x);
@@ -59,9 +59,9 @@ void forecast(const forecast_arguments& args) {
                 "CRPS against last value spread by its errors, 95 %");
     for (const auto& x : rows)
       std::printf("%-12s %8zu %10zu %8s %8s %9s   %s  [%s, %s]\n", x.method.c_str(), x.horizon, x.forecasts,
-                  text_of("%.3f", x.mae).c_str(), text_of("%.3f", x.crps).c_str(),
-                  text_of("%.1f%%", 100 * x.covered).c_str(), text_of("%+.3f", x.difference).c_str(),
-                  text_of("%+.3f", x.difference_low).c_str(), text_of("%+.3f", x.difference_high).c_str());
+                  formatted("%.3f", x.mae).c_str(), formatted("%.3f", x.crps).c_str(),
+                  formatted("%.1f%%", 100 * x.covered).c_str(), formatted("%+.3f", x.difference).c_str(),
+                  formatted("%+.3f", x.difference_low).c_str(), formatted("%+.3f", x.difference_high).c_str());
     return;
   }
   json::array list;

@@ -115,7 +115,7 @@ std::string script_of(const simulation_setting& setting, const fleet_history& hi
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text.precision(10);
-  const auto [most_instances, most_depth] = add_data(text, history, runs);
+  const auto [max_instances, max_depth] = add_data(text, history, runs);
   const auto nothing = [](const policy_run&) { return std::string(); };
   const auto slots = curves_of(runs, "1:2", "steps", says_configuration, nothing);
   const auto depths = curves_of(runs, "1:3", "steps", says_configuration, nothing);
@@ -140,13 +140,13 @@ std::string script_of(const simulation_setting& setting, const fleet_history& hi
   };
   const auto whole = [](std::uint32_t most) { return "set yrange [0:*]\nset ytics " + std::to_string(marks_of(most)); };
   std::vector<panel> panels{
-      {"instances, slots in use", whole(most_instances),
+      {"instances, slots in use", whole(max_instances),
        "$fleet using 1:2 with steps lw 2 lc 'gray' title 'available'" + (slots.empty() ? "" : ", " + slots) + marks}};
   if (!lags.empty()) // from hundredths of a per cent to nearly all
     panels.push_back({"behind the ideal, % of all", "set logscale y\nset yrange [0.01:100]\nset ytics autofreq", lags});
   panels.push_back({"samples, % of the ideal", "set yrange [0:105]\nset ytics 20", samples});
   if (!depths.empty())
-    panels.push_back({"depth P", whole(most_depth), depths});
+    panels.push_back({"depth P", whole(max_depth), depths});
   const double hours = history.empty() ? 1 : (history.back().seconds + interval_s) / 3600;
   text << "set terminal svg size 1000," << 290 * panels.size()
        << " noenhanced dynamic font 'sans,12' background 'white'\nset multiplot layout " << panels.size()

@@ -9,13 +9,13 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t most_text_bytes = 2000;
+constexpr std::size_t max_text_bytes = 2000;
 
 template <class T>
 void make_printable(T&) {} // a number
 
 void make_printable(std::string& x) {
-  x = printable(x, most_text_bytes);
+  x = printable(x, max_text_bytes);
 }
 
 template <class T>

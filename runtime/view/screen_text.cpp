@@ -77,9 +77,9 @@ std::string repeat(std::string_view what, std::size_t times) {
   return result;
 }
 
-std::vector<std::string> wrap(std::string text, std::size_t columns, std::size_t most_lines) {
+std::vector<std::string> wrap(std::string text, std::size_t columns, std::size_t max_lines) {
   std::vector<std::string> result;
-  while (width_of(text) > columns && result.size() + 1 < most_lines) {
+  while (width_of(text) > columns && result.size() + 1 < max_lines) {
     auto end = bytes_of(text, columns);
     if (const auto space = text.rfind(' ', end); space != text.npos && space > end / 2)
       end = space;

@@ -30,7 +30,7 @@ std::string pad(std::string text, std::size_t columns);
 std::string repeat(std::string_view what, std::size_t times);
 
 /// Lines of at most `columns` columns, broken at spaces where there are some; the last one is clipped.
-std::vector<std::string> wrap(std::string text, std::size_t columns, std::size_t most_lines);
+std::vector<std::string> wrap(std::string text, std::size_t columns, std::size_t max_lines);
 
 /// One character per value, low to high from ▁ to █; if there are more values than columns, each stands for the mean of
 /// its neighbours. `height` lines, the top one first: a character then has 8·height levels.

@@ -219,7 +219,7 @@ bool has_ended(const job_status& x) {
 
 } // namespace
 
-std::string text_of(const status_reply& given, bool all) {
+std::string to_string(const status_reply& given, bool all) {
   const auto x = printable(given);
   std::string out;
   for (const auto& job : x.jobs)

@@ -12,7 +12,7 @@ namespace parcae {
 std::string kind_of(const change_status& x);
 
 /// Several lines per job, for one that was asked for. Without `all` no instances that are lost.
-std::string text_of(const status_reply& x, bool all = true);
+std::string to_string(const status_reply& x, bool all = true);
 
 /// One line per job and instance. Without `all` no jobs that have ended, unless that is the last thing that happened,
 /// and no instances that are lost.

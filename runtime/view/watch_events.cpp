@@ -17,7 +17,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::uint64_t most_events = 100;      // of each source: more than any screen has lines
+constexpr std::uint64_t max_events = 100;       // of each source: more than any screen has lines
 constexpr std::size_t events_before = 10;       // shown of what was before the watch began
 constexpr std::int64_t progress_us = 1'000'000; // between two lines that only tell of steps
 
@@ -39,7 +39,7 @@ watch_event event_of(const decision& x) {
 }
 
 std::uint64_t all_but_newest(std::uint64_t count) {
-  return count - std::min(count, most_events);
+  return count - std::min(count, max_events);
 }
 
 } // namespace

@@ -21,13 +21,13 @@ constexpr std::size_t caption_columns = 12;
 constexpr std::size_t least_cell_columns = 8;
 constexpr std::size_t more_columns = 5; // "+1234"
 constexpr std::size_t least_name_columns = 8;
-constexpr std::size_t most_name_columns = 24; // of one among others in a line
-constexpr std::size_t least_events = 4;       // lines kept for events
-constexpr std::size_t most_event_lines = 3;   // of one event
-constexpr std::size_t least_grid = 4;         // lines of the grid for which the plan gives way
-constexpr std::size_t scarce_rows = 20;       // below, what is left after the grid is for events
-constexpr std::size_t ample_rows = 40;        // on a screen so high there is space between parts, and charts are higher
-constexpr std::size_t scale_columns = 22;     // beside a sparkline
+constexpr std::size_t max_name_columns = 24; // of one among others in a line
+constexpr std::size_t least_events = 4;      // lines kept for events
+constexpr std::size_t max_event_lines = 3;   // of one event
+constexpr std::size_t least_grid = 4;        // lines of the grid for which the plan gives way
+constexpr std::size_t scarce_rows = 20;      // below, what is left after the grid is for events
+constexpr std::size_t ample_rows = 40;       // on a screen so high there is space between parts, and charts are higher
+constexpr std::size_t scale_columns = 22;    // beside a sparkline
 constexpr std::int64_t silence_us = 1'500'000; // several polls without an answer
 
 using parcae::width_of; // else hidden by the next one
@@ -66,7 +66,7 @@ piece caption(std::string_view x) {
 
 /// Of one among others in a line.
 std::string short_name(std::string_view x) {
-  return clip_front(clean(x), most_name_columns);
+  return clip_front(clean(x), max_name_columns);
 }
 
 std::string age_of_ms(double ms) {
@@ -277,9 +277,9 @@ cell cell_of(std::string name, const instance_status* x, const status_reply& sta
 }
 
 std::vector<screen_line> grid(const status_reply& x, const job_status& job, std::int64_t since_us, std::size_t columns,
-                              std::size_t most_lines) {
+                              std::size_t max_lines) {
   std::vector<screen_line> result;
-  if (job.width == 0 || most_lines < 2 || job.grid.size() != std::size_t{job.width} * job.depth ||
+  if (job.width == 0 || max_lines < 2 || job.grid.size() != std::size_t{job.width} * job.depth ||
       job.grid_incarnations.size() != job.grid.size())
     return result;
   std::vector<cell> cells;
@@ -306,7 +306,7 @@ std::vector<screen_line> grid(const status_reply& x, const job_status& job, std:
   if (stages < job.depth)
     header.push_back({fmt::format("+{}", job.depth - stages), look::faint});
   result.push_back(std::move(header));
-  const auto shown = job.width + 1 <= most_lines ? std::size_t{job.width} : most_lines - 2;
+  const auto shown = job.width + 1 <= max_lines ? std::size_t{job.width} : max_lines - 2;
   for (std::size_t d = 0; d < shown; ++d) {
     screen_line line{caption(fmt::format("pipeline {}", d))};
     for (std::size_t p = 0; p < stages; ++p) {
@@ -373,7 +373,7 @@ std::vector<screen_line> events(const status_reply& x, const job_status* job, co
   std::vector<std::vector<screen_line>> chosen;
   constexpr std::size_t time_columns = 10;
   for (auto i = all.rbegin(); i != all.rend() && rows > 0; ++i) {
-    const auto lines = wrap(clean(i->text), columns - std::min(columns, time_columns), most_event_lines);
+    const auto lines = wrap(clean(i->text), columns - std::min(columns, time_columns), max_event_lines);
     if (lines.size() > rows)
       break;
     rows -= lines.size();
@@ -430,7 +430,7 @@ std::vector<screen_line> render(const status_reply& x, std::uint64_t id, const m
   return lines;
 }
 
-std::string text_of(const screen_line& x) {
+std::string to_string(const screen_line& x) {
   std::string result;
   for (const auto& p : x)
     result += p.text;

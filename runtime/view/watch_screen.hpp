@@ -43,6 +43,6 @@ std::vector<screen_line> render(const status_reply& x, std::uint64_t job, const 
                                 const std::string& away = {});
 
 /// Its text alone.
-std::string text_of(const screen_line& x);
+std::string to_string(const screen_line& x);
 
 } // namespace parcae

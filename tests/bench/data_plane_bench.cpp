@@ -42,7 +42,7 @@ using steady = std::chrono::steady_clock;
 constexpr double least_rate = 0.9;
 constexpr double least_tls_rate = 0.95;   // of OpenSSL's own
 constexpr double least_staged_rate = 0.8; // of the slower of socket and copy
-constexpr double most_latency = 2;        // of 64 bytes; with a change of thread for each message it was 3
+constexpr double max_latency = 2;         // of 64 bytes; with a change of thread for each message it was 3
 
 double since_ms(steady::time_point begin) {
   return std::chrono::duration<double, std::milli>(steady::now() - begin).count();
@@ -384,7 +384,7 @@ void bench_ping_pong(figures& out) {
               percentile(times, 0.5), percentile(times, 0.99), percentile(bare_times, 0.5),
               percentile(bare_times, 0.99), ours.cpu * 1e3 / rounds, theirs.cpu * 1e3 / rounds);
   out.at_most("64 bytes there and back over bare sockets, p50", percentile(times, 0.5) / percentile(bare_times, 0.5),
-              most_latency);
+              max_latency);
 }
 
 void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int repeats, figures& out) {
@@ -432,7 +432,7 @@ void bench_snapshot(std::size_t bytes, int repeats, figures& out) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   keeper->accept_snapshots({1}, secret_key{{5}}, {}, [](const commit_result&, const shard_bytes&) {});
   auto stream = sender->open_snapshot_stream({1}, {{"keeper", {1}, 0}, "127.0.0.1", keeper->port()},
-                                             pass_of({{5}}, {"sender", {1}, 0}));
+                                             permit_of({{5}}, {"sender", {1}, 0}));
   auto x = std::make_shared<snapshot>();
   x->job = {1};
   for (std::uint32_t layer = 0; layer < 8; ++layer)

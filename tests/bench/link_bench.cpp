@@ -27,8 +27,8 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 constexpr int rounds = 5;
-constexpr double most_small = 4; // of CAF's own: two more threads wake each way
-constexpr double most_large = 6; // copied four times more, read twice, encrypted; control messages are a few KiB
+constexpr double max_small = 4; // of CAF's own: two more threads wake each way
+constexpr double max_large = 6; // copied four times more, read twice, encrypted; control messages are a few KiB
 
 service_actor::behavior_type echo(service_actor::pointer) {
   return {[](const client_request& x) { return client_reply{x.bytes}; }};
@@ -105,7 +105,7 @@ int main() {
   guarded plain({.questions = unlimited}, {}), tls({.bundle = manager, .questions = unlimited}, {.bundle = node});
   figures result;
   for (const auto& [name, bytes, count, bound] :
-       {std::tuple{"64 bytes", std::size_t{64}, 400, most_small}, {"900 kB", std::size_t{900'000}, 20, most_large}}) {
+       {std::tuple{"64 bytes", std::size_t{64}, 400, max_small}, {"900 kB", std::size_t{900'000}, 20, max_large}}) {
     std::vector<double> bare_ms, plain_ms, tls_ms;
     for (int i = 0; i < rounds; ++i) {
       bare_ms.push_back(median(round_trips(own.asks(), own.far, bytes, count)));

@@ -42,7 +42,7 @@ BENCHES = {
     "liveput": Bench(["liveput_bench 501 503", "liveput_bench --real-time 31 31"], by_clock=False),
 }
 
-MOST_OTHERS = 0.1  # cores
+MAX_OTHERS = 0.1  # cores
 TIME_LIMIT_S = 1200  # of one command
 CANNOT_RUN_HERE = 77
 BEGIN, END = "<!-- written by deploy/bench -->", "<!-- end of what deploy/bench writes -->"
@@ -118,7 +118,7 @@ def run_once(bench, folder, log, others=others_s):
 
 def section(name, bench, run, first, place):
     """Markdown. first: the disturbed run before this one, or None."""
-    disturbed = bench.by_clock and run.others > MOST_OTHERS
+    disturbed = bench.by_clock and run.others > MAX_OTHERS
     said = [place, " and ".join(f"`{x}`" for x in bench.commands) + f" in {run.seconds / 60:.1f} min",
             f"others took {run.others:.2f} cores" + (": **disturbed**" if disturbed else "")]
     if first:
@@ -200,7 +200,7 @@ def main(names, root, folder, benches=BENCHES, others=others_s, say=lambda x: pr
         bench, first = benches[name], None
         say(f"bench: {name}")
         run = run_once(bench, folder, logs / f"{name}.log", others)
-        if bench.by_clock and run.others > MOST_OTHERS:
+        if bench.by_clock and run.others > MAX_OTHERS:
             say(f"bench: {name} was disturbed, others took {run.others:.2f} cores: once more")
             first, run = run, run_once(bench, folder, logs / f"{name}.log", others)
         new = {name: section(name, bench, run, first, place_of(root))}

@@ -46,10 +46,10 @@ struct member {
 using member_map = std::map<std::string, member>; ///< by name
 
 /// By name; a third of the workers have two slots.
-inline member_map members_of(int workers, std::uint32_t most_slots) {
+inline member_map members_of(int workers, std::uint32_t max_slots) {
   member_map result;
   for (int i = 0; i < workers; ++i)
-    result["node-w" + std::to_string(i)].slots = i % 3 == 2 ? most_slots : 1;
+    result["node-w" + std::to_string(i)].slots = i % 3 == 2 ? max_slots : 1;
   for (int i = 0; i < 2; ++i)
     result["node-k" + std::to_string(i)].keeper = true;
   return result;

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr auto long_life = 180s;
 constexpr auto sample_interval = 1s;
-constexpr double most_growth = 1.1;
+constexpr double max_growth = 1.1;
 
 struct kind {
   const char* name;
@@ -90,7 +90,7 @@ std::vector<std::string> process_watch::growing() const {
           last = std::max(last, x.held[k]);
         else if (x.at >= life.front().at + third)
           second = std::max(second, x.held[k]);
-      if (last > most_growth * second + kinds_of[k].little)
+      if (last > max_growth * second + kinds_of[k].little)
         result.push_back(fmt::format("{} (process {}) grows: {} {}, after {} before, in a life of {:.0f} s",
                                      std::get<0>(who), std::get<1>(who), last, kinds_of[k].name, second,
                                      std::chrono::duration<double>(life.back().at - life.front().at).count()));

@@ -78,7 +78,7 @@ TEST(fleet_recorder, is_sane_without_history) {
   }
 }
 
-std::uint32_t most_of(const fleet_forecast& x) {
+std::uint32_t max_of(const fleet_forecast& x) {
   std::uint32_t most = 0;
   for (const auto& stage : x.future.stages)
     for (const auto& node : stage)
@@ -106,7 +106,7 @@ TEST(fleet_recorder, does_not_expect_a_start_to_go_on) {
     std::uint32_t there = 0, most = 0;
     const auto expect_no_more = [&](double quiet_s) {
       const auto x = record.forecast(now_s + quiet_s, 12);
-      EXPECT_LE(most_of(x), most) << there << " there, " << quiet_s << " s later";
+      EXPECT_LE(max_of(x), most) << there << " there, " << quiet_s << " s later";
       return after(x);
     };
     for (std::uint32_t i = 0; i < fleet; ++i) {
@@ -141,7 +141,7 @@ TEST(fleet_recorder, expects_losses_to_be_replaced_as_they_were) {
     record.note({now_s += 120, "i" + std::to_string(i + 8), 1, true, false});
   }
   const auto x = record.forecast(now_s, 12);
-  EXPECT_EQ(most_of(x), 8u);
+  EXPECT_EQ(max_of(x), 8u);
   const auto said = after(x);
   EXPECT_NEAR(mean_of(said[0]), 7, 0.1);
   EXPECT_GT(mean_of(said[4]), 7.6);
@@ -192,7 +192,7 @@ TEST(fleet_recorder, survives_long_pauses_and_clocks_that_go_back) {
   record.note({10, "b", 1, true, false});
   expect_sound(record.forecast(0, 3).future, 2);
   expect_sound(record.forecast(3e7, 3).future, 2);
-  EXPECT_LE(record.rows(), fleet_recorder::most_quiet_rows + 1);
+  EXPECT_LE(record.rows(), fleet_recorder::max_quiet_rows + 1);
   record.note({3e7 + 1, "a", 1, false, false});
   expect_sound(record.forecast(3e7 + 2, 3).future, 1);
 }

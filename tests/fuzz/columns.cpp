@@ -9,7 +9,7 @@
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace parcae;
   try {
-    const auto x = parse_columns(text_of(data, size));
+    const auto x = parse_columns(as_text(data, size));
     promise(x.samples > 0 && !x.inputs.empty(), "there are samples of something");
     auto bytes = x.targets.values() * x.targets.bytes;
     for (const auto& column : x.inputs) {

@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   case 3:
     if (const auto x = decode_snapshot_frame(head_of<snapshot_frame_size>(bytes))) {
       for (const auto part : x->sizes)
-        promise(part <= most_part_bytes, "no part is too large");
+        promise(part <= max_part_bytes, "no part is too large");
       check<snapshot_frame, snapshot_frame_size>(bytes, decode_snapshot_frame);
     }
     break;

@@ -25,7 +25,7 @@ inline void promise(bool kept, const char* what) {
   std::abort();
 }
 
-inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
+inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
@@ -46,13 +46,13 @@ public:
 
   /// Up to the next line break, or all.
   std::string_view take_line() {
-    const auto all = text_of(rest_.data(), rest_.size());
+    const auto all = as_text(rest_.data(), rest_.size());
     const auto line = all.substr(0, all.find('\n'));
     rest_ = rest_.subspan(std::min(rest_.size(), line.size() + 1));
     return line;
   }
 
-  std::string_view rest() const { return text_of(rest_.data(), rest_.size()); }
+  std::string_view rest() const { return as_text(rest_.data(), rest_.size()); }
 
 private:
   std::span<const std::uint8_t> rest_;

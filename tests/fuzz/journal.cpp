@@ -30,13 +30,13 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span<const char> bytes(input.rest());
   switch (which % 3) {
   case 0:
-    check<job_memory>(bytes);
+    check<durable_state>(bytes);
     break;
   case 1:
     check<job_record>(bytes);
     break;
   case 2:
-    check<cluster_identity>(bytes);
+    check<cluster_record>(bytes);
     break;
   }
   return 0;

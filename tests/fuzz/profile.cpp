@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace parcae;
-  const auto text = text_of(data, size);
+  const auto text = as_text(data, size);
   const auto read = [](auto parse, std::string_view from) {
     try {
       parse(from);

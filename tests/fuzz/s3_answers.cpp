@@ -28,7 +28,7 @@ bool is_word(const std::string& x) {
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace parcae;
-  const std::string text(text_of(data, size));
+  const std::string text(as_text(data, size));
   const auto refusal = read_refusal(text);
   for (const auto& x : {refusal.code, refusal.message})
     promise(printable(x) == x && x.size() <= 210, "what a server says is one short line");

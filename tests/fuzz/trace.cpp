@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace parcae;
-  const auto text = text_of(data, size);
+  const auto text = as_text(data, size);
   try {
     if (is_counts(text)) {
       parse_trace(text);

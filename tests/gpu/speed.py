@@ -145,13 +145,13 @@ def kernels(trial):
 
 
 def training(trial):
-    table, steps, most_rounds = trial.table, *((30, 4) if trial.on_gpu else (3, 1))
+    table, steps, max_rounds = trial.table, *((30, 4) if trial.on_gpu else (3, 1))
     batch = ["--batch", 64, "--micro-batch", 16] if trial.on_gpu else ["--batch", 16, "--micro-batch", 4]
     ways = {name: lambda name=name: measured(trial, name, trial.model, steps)
             for name in ("plain", "1x1", "1x1, snapshots", "plain, exact")}
     ways["eager"] = lambda: eager(trial, batch, steps)
     costs, longest = {name: [] for name in ways}, 0  # by round
-    for _ in range(most_rounds):  # in turn, as clocks and heat drift
+    for _ in range(max_rounds):  # in turn, as clocks and heat drift
         if trial.seconds_left() < longest + 200:
             break
         began = time.monotonic()

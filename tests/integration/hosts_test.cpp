@@ -43,7 +43,7 @@ struct several_hosts : cluster_test {
     network->enter(manager_host);
     EXPECT_EQ(run_program({sibling_program("parcae"), "init", certificates}).status, 0);
     EXPECT_EQ(run_program({sibling_program("parcae"), "init", certificates, "--fleet", "node"}).status, 0);
-    const auto where = text_of_place(address(manager_host), 4242);
+    const auto where = with_port(address(manager_host), 4242);
     start(manager_host, "manager",
           {sibling_program("parcae"), "manager", "--listen", where, "--bundle", certificates / "manager.pem", "--state",
            folder.path() / "state"});

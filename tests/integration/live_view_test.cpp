@@ -43,7 +43,7 @@ struct watch : cluster_test {
     const auto x = cluster->client().status({.job = job});
     std::string result;
     for (const auto& line : render(x, job, {x.now_us, 0}, size))
-      result += text_of(line) + "\n";
+      result += to_string(line) + "\n";
     return normal(result);
   }
 

@@ -49,7 +49,7 @@ struct strangers : cluster_test {
   boost::asio::io_context io;
 };
 
-std::string text_of(const frame_header& x) {
+std::string to_string(const frame_header& x) {
   const auto bytes = encode_header(x);
   return {bytes.begin(), bytes.end()};
 }
@@ -68,7 +68,7 @@ TEST_F(strangers, hostile_bytes_cost_nothing) {
   huge.payload_bytes = 0xFFFF'FFFF;
   liar.payload_bytes = 32;
   std::mt19937_64 random(2);
-  std::vector<std::string> all{text_of(empty), text_of(huge), text_of(liar) + std::string(32, '\xFF')};
+  std::vector<std::string> all{to_string(empty), to_string(huge), to_string(liar) + std::string(32, '\xFF')};
   for (int i = 0; i < 50; ++i) {
     all.emplace_back(1 + random() % 300, '\0');
     for (auto& c : all.back())

@@ -42,7 +42,7 @@ inline network_profile network() {
 /// Every move costs a fixed random time, most of it known without the number held.
 class random_costs : public cost_model {
 public:
-  random_costs(std::uint64_t seed, double most_ms) : random_(seed), most_ms_(most_ms) {}
+  random_costs(std::uint64_t seed, double max_ms) : random_(seed), max_ms_(max_ms) {}
 
   double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override {
     return from == to && lost == 0 ? 0
@@ -53,7 +53,7 @@ public:
     if (from == to && lost == 0)
       return {0, 0};
     const double least_ms = 0.8 * draw({from.width, from.depth, to.width, to.depth, lost});
-    return {least_ms, least_ms + 0.2 * most_ms_};
+    return {least_ms, least_ms + 0.2 * max_ms_};
   }
   double start_ms(const shape& to, bool beginning) override { return draw({to.width, to.depth, beginning}); }
   double redirect_ms(const shape& to) override { return draw({to.width, to.depth}); }
@@ -63,12 +63,12 @@ private:
   double draw(const std::vector<std::uint32_t>& key) {
     const auto [found, fresh] = drawn_.try_emplace(key, 0);
     if (fresh)
-      found->second = most_ms_ * std::uniform_real_distribution<double>(0, 1)(random_);
+      found->second = max_ms_ * std::uniform_real_distribution<double>(0, 1)(random_);
     return found->second;
   }
 
   std::mt19937_64 random_;
-  double most_ms_;
+  double max_ms_;
   std::map<std::vector<std::uint32_t>, double> drawn_;
 };
 

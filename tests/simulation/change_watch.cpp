@@ -91,11 +91,11 @@ void change_watch::heard(const slot_id& from, const report& what, time_point now
   }
 }
 
-void change_watch::durable(const job_memory& memory, time_point now) {
+void change_watch::durable(const durable_state& durable, time_point now) {
   if (!current_)
     return;
-  const auto link = std::ranges::find(memory.chain, current_->next, &chain_link::by);
-  if (link != memory.chain.end() && link->last == UINT64_MAX)
+  const auto link = std::ranges::find(durable.chain, current_->next, &chain_link::by);
+  if (link != durable.chain.end() && link->last == UINT64_MAX)
     return;
   current_.reset();
   if (next_)

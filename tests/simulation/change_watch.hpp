@@ -21,7 +21,7 @@ public:
 
   void told(const command& what, time_point now);
   void heard(const slot_id& from, const report& what, time_point now);
-  void durable(const job_memory& now, time_point when);
+  void durable(const durable_state& now, time_point when);
   void joined(const slot_id& who) { there_[who]; }
   /// Something is done to it.
   void disturbed(const slot_id& who, time_point now);

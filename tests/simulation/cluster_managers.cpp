@@ -65,7 +65,7 @@ struct cluster::store final : journal_store {
     if (x.bytes.empty()) {
       all.journal_.values.erase(x.name);
     } else if (x.name == memory_entry) {
-      const auto now = all.faulty_.in_place_of(decode_journal<job_memory>(x.bytes), all.chance());
+      const auto now = all.faulty_.in_place_of(decode_journal<durable_state>(x.bytes), all.chance());
       if (!now)
         return;
       all.witness_.durable(*now, all.engine_.now());
@@ -166,7 +166,7 @@ void cluster::listen(const manager_ptr& m) {
   auto& system = engine_.system();
   const auto kept = std::make_shared<store>(*this, m);
   auto known = recovered_from(kept->read());
-  auto cluster = known.cluster.value_or(cluster_identity{manager_life, {1, 2, 3, 4}, {}});
+  auto cluster = known.cluster.value_or(cluster_record{manager_life, {1, 2, 3, 4}, {}});
   cluster.managers.push_back(chance().number() | 1);
   kept->put(entry_of(cluster));
   m->keeping = system.spawn(journal, kept);

@@ -32,7 +32,7 @@ struct wishes {
 /// Layers on their way to a keeper.
 struct parcel {
   job_id job;
-  snapshot_pass pass;
+  snapshot_permit permit;
   commit_result result;
   std::vector<std::pair<std::uint32_t, layer_state>> layers;
   bool under_way = false; ///< to a keeper that has not refused it

@@ -152,7 +152,7 @@ std::vector<caf::message> faulty_messages::in_place_of(const slot_id& from, cons
   return {message};
 }
 
-std::optional<job_memory> faulty_messages::in_place_of(job_memory what, dice& chance) const {
+std::optional<durable_state> faulty_messages::in_place_of(durable_state what, dice& chance) const {
   auto& chain = what.chain;
   const auto& before = seen_.durable;
   const bool ended = !chain.empty() && chain.back().last != UINT64_MAX && chain.back().last > chain.back().base;

@@ -102,7 +102,7 @@ public:
   /// In the place of a report.
   std::vector<caf::message> in_place_of(const slot_id& from, const report& what, const caf::message& message) const;
   /// In the place of what the journal is given; none: it is not written.
-  std::optional<job_memory> in_place_of(job_memory what, dice& chance) const;
+  std::optional<durable_state> in_place_of(durable_state what, dice& chance) const;
 
 private:
   fault fault_;

@@ -160,7 +160,7 @@ std::string problem_with(const observed& seen, const slot_id& from, const report
   return {};
 }
 
-std::string problem_with(const observed& seen, const job_memory& next) {
+std::string problem_with(const observed& seen, const durable_state& next) {
   if (next.reserved < seen.durable.reserved)
     return "numbers of generations are given back";
   const auto& chain = next.chain;

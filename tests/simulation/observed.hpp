@@ -41,7 +41,7 @@ struct generation_history {
 
 struct observed {
   std::uint32_t layers = 0;
-  job_memory durable;         ///< of the job, as the journal has it
+  durable_state durable;      ///< of the job, as the journal has it
   std::uint64_t managers = 0; ///< so many have begun
   std::map<generation, generation_history> generations;
   generation newest_begun;           ///< that has begun a step
@@ -64,7 +64,7 @@ std::string problem_with(const observed& seen, const slot_id& to, const command&
 /// It says it.
 std::string problem_with(const observed& seen, const slot_id& from, const report& what);
 /// The journal has this now, in the place of what it had.
-std::string problem_with(const observed& seen, const job_memory& next);
+std::string problem_with(const observed& seen, const durable_state& next);
 /// All ranks of the generation begin the step.
 std::string problem_with_begin(const observed& seen, generation g, std::uint64_t step);
 /// An executor has this at that version.

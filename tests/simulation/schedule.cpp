@@ -15,7 +15,7 @@ namespace parcae::simulation {
 
 namespace {
 
-constexpr std::size_t most_lines = 5;   ///< of problems; the first is what counts
+constexpr std::size_t max_lines = 5;    ///< of problems; the first is what counts
 constexpr nanoseconds patience = 15min; ///< with a cluster that is left in peace
 
 job_specification job_for(dice& chance) {
@@ -354,7 +354,7 @@ schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells, const
     c.look_for_leaks();
   }
   result.problems = c.sees().problems();
-  result.problems.resize(std::min(result.problems.size(), most_lines));
+  result.problems.resize(std::min(result.problems.size(), max_lines));
   result.digest = c.digest();
   result.messages = c.time().messages();
   return result;

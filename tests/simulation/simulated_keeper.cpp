@@ -64,7 +64,7 @@ void simulated_keeper::do_next() {
 }
 
 bool simulated_keeper::takes(const parcel& x) {
-  if (!accepts_ || x.job != accepts_->job || pass_of(accepts_->key, x.pass.of).token != x.pass.token)
+  if (!accepts_ || x.job != accepts_->job || permit_of(accepts_->key, x.permit.of).token != x.permit.token)
     return false;
   const auto is_refused = [&](const auto& y) { return !accepts_->admits->problem_of(y.second.at).empty(); };
   if (std::ranges::any_of(x.layers, is_refused))
@@ -127,7 +127,7 @@ void simulated_keeper::do_one(const keeper_effects::send& x) {
 }
 
 void simulated_keeper::do_one(const keeper_effects::copy& x) {
-  auto sent = std::make_shared<parcel>(parcel{x.what.job, x.pass, x.sent->result, {}});
+  auto sent = std::make_shared<parcel>(parcel{x.what.job, x.permit, x.sent->result, {}});
   for (const auto& shard : x.sent->shards)
     sent->layers.emplace_back(shard->layer, state_of(*shard));
   copies_.push_back({x.what, sent, std::make_shared<int>()});

@@ -274,7 +274,7 @@ void simulated_worker::do_one(const worker_effects::drop_gradients&) {
 void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
   const auto& it = *current();
   for (const auto& share : feed_.keepers) {
-    parcel sent{feed_.job, feed_.pass, x.result, {}};
+    parcel sent{feed_.job, feed_.permit, x.result, {}};
     for (auto layer = it.first(); layer < it.last(); ++layer)
       if ((x.whole || layer % it.what.target.width == it.what.target.pipeline_of(it.self)) &&
           std::ranges::binary_search(share.layers, layer))
@@ -305,7 +305,7 @@ void simulated_worker::do_one(const worker_effects::free_shards& x) {
 
 void simulated_worker::do_one(const worker_effects::use_keepers& x) {
   const auto& y = x.what;
-  const bool same = !y.now && feed_.job == y.job && feed_.pass.token == y.pass.token && feed_.keepers == y.keepers;
+  const bool same = !y.now && feed_.job == y.job && feed_.permit.token == y.permit.token && feed_.keepers == y.keepers;
   feed_ = y;
   if (!same) {
     streams_ = std::make_shared<int>();

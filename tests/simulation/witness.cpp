@@ -136,7 +136,7 @@ void witness::heard(const slot_id& from, const report& what, time_point now) {
     known = x->held;
 }
 
-void witness::durable(const job_memory& now, time_point when) {
+void witness::durable(const durable_state& now, time_point when) {
   object(problem_with(seen_, now));
   changes_.durable(now, when);
   seen_.durable = now;

@@ -26,7 +26,7 @@ public:
   void heard(const slot_id& from, const report& what, time_point now);
   void manager_starts();
   void manager_goes_on() { changes_.begins_anew(); }
-  void durable(const job_memory& now, time_point when);
+  void durable(const durable_state& now, time_point when);
   void begins(generation g, std::uint64_t step);
   void exchanged(generation g, std::uint64_t step) { seen_.generations[g].exchanged.insert(step); }
   void applied(generation g, const version& at, std::uint32_t layer, std::uint64_t bits);

@@ -113,7 +113,7 @@ metadata_double::reply metadata_double::of_aws(const asked& x) {
     if (wanted < 1 || wanted > 21'600)
       return {.status = 400};
     tokens_.push_back("AQAE" + std::to_string(++tokens_made_) + "==");
-    const auto life = std::min<std::int64_t>(wanted, documents_.most_token_life.count());
+    const auto life = std::min<std::int64_t>(wanted, documents_.max_token_life.count());
     return {.status = 200, .body = tokens_.back(), .token_ttl = std::to_string(life)};
   }
   if (std::ranges::find(tokens_, x.token) == tokens_.end())

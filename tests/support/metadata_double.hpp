@@ -42,7 +42,7 @@ struct metadata_documents {
 
   std::optional<std::string> instance_action; ///< AWS: nothing is 404
   std::optional<std::string> rebalance;
-  std::chrono::seconds most_token_life{21'600};
+  std::chrono::seconds max_token_life{21'600};
   std::optional<std::string> role_credentials; ///< of the role "tests"; nothing: the instance has none
 
   std::string preempted = "FALSE"; ///< GCP

@@ -49,11 +49,11 @@ inline void expect_recorded_jobs(const recovered_state& x, const std::filesystem
   const auto& runs = x.jobs.at({2});
   EXPECT_EQ(job_state(runs.record.state), job_state::running);
   EXPECT_EQ(runs.record.specification.steps, 1'000'000'000u);
-  EXPECT_EQ(runs.memory.chain, (std::vector<chain_link>{{runs.memory.last, 0, UINT64_MAX}}));
-  EXPECT_EQ(runs.memory.grid.participants.at(0).slot.instance, "worker");
-  EXPECT_GE(runs.memory.checkpoint.steps, 40u);
-  EXPECT_EQ(runs.memory.checkpoint_folders.at(0).keeper.instance, "keeper");
-  EXPECT_EQ(runs.memory.checkpoints_on_disk.back(), runs.memory.checkpoint.steps);
+  EXPECT_EQ(runs.durable.chain, (std::vector<chain_link>{{runs.durable.last, 0, UINT64_MAX}}));
+  EXPECT_EQ(runs.durable.grid.participants.at(0).slot.instance, "worker");
+  EXPECT_GE(runs.durable.checkpoint.steps, 40u);
+  EXPECT_EQ(runs.durable.checkpoint_folders.at(0).keeper.instance, "keeper");
+  EXPECT_EQ(runs.durable.checkpoints_on_disk.back(), runs.durable.checkpoint.steps);
   const auto& waits = x.jobs.at({3});
   EXPECT_EQ(job_state(waits.record.state), job_state::queued);
   EXPECT_EQ(waits.record.priority, 3);

@@ -195,7 +195,7 @@ TEST_F(conductor_test, keepers_are_told_only_the_part_of_the_chain_that_they_nee
 }
 
 // given: two workers and a keeper, two generations / expected: each generation has a token of its own, each worker a
-// pass of its own, which follows from the key that the keeper was told; the keeper is told of a generation before it
+// permit of its own, which follows from the key that the keeper was told; the keeper is told of a generation before it
 // begins
 TEST_F(conductor_test, tokens_are_of_one_generation_or_one_sender) {
   c.add("k", true);
@@ -204,25 +204,25 @@ TEST_F(conductor_test, tokens_are_of_one_generation_or_one_sender) {
   c.event(plan_wanted{"test"});
   c.advance(20ms);
   std::vector<data_token> tokens;
-  std::map<std::string, snapshot_pass> passes;
+  std::map<std::string, snapshot_permit> permits;
   for (const auto* name : {"a", "b"}) {
     for (const auto& x : c.all_told<prepare>(name))
       if (std::ranges::find(tokens, x.token) == tokens.end())
         tokens.push_back(x.token);
     for (const auto& x : c.all_told<protect>(name))
-      passes[name] = x.pass;
+      permits[name] = x.permit;
   }
   EXPECT_EQ(tokens.size(), 2u);
-  ASSERT_EQ(passes.size(), 2u);
-  EXPECT_FALSE(passes["a"].token == passes["b"].token);
+  ASSERT_EQ(permits.size(), 2u);
+  EXPECT_FALSE(permits["a"].token == permits["b"].token);
   const auto last = c.all_told<guard>("k").back();
   EXPECT_EQ(last.newest, c.view().current);
   EXPECT_EQ(c.view().current, generation{2});
   for (const auto* name : {"a", "b"}) {
     const auto slot = c.slot(name);
-    EXPECT_TRUE(passes[name].token == pass_of(last.key, slot).token);
-    EXPECT_EQ(passes[name].of.life, slot.life);
-    EXPECT_FALSE(std::ranges::find(tokens, passes[name].token) != tokens.end());
+    EXPECT_TRUE(permits[name].token == permit_of(last.key, slot).token);
+    EXPECT_EQ(permits[name].of.life, slot.life);
+    EXPECT_FALSE(std::ranges::find(tokens, permits[name].token) != tokens.end());
   }
 }
 

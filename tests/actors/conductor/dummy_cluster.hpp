@@ -140,7 +140,7 @@ public:
   const std::vector<std::string>& errors() const { return errors_; }
   const std::vector<std::string>& log() const { return log_; }
   bool ended() const { return ended_; }
-  const job_memory& durable() const { return durable_; } ///< what is in the journal, on disk
+  const durable_state& durable() const { return durable_; } ///< what is in the journal, on disk
   bool writes(const std::string& keeper) const { return conductor_->writes(slot(keeper)); }
 
   job_past past;                                                      ///< what the next manager finds of it
@@ -399,7 +399,7 @@ private:
   std::uint32_t layers_;
   std::unique_ptr<conductor> conductor_; ///< null: the manager is dead
   std::optional<std::uint64_t> effects_left_;
-  job_memory memory_, durable_; ///< the journal; and as far as it is on disk
+  durable_state memory_, durable_; ///< the journal; and as far as it is on disk
   std::map<std::string, member> slots_, lost_;
   std::deque<conductor_event> pending_;
   bool busy_ = false, aloud_ = false;

@@ -251,11 +251,11 @@ TEST(loss_curve, is_bounded_and_spans_everything) {
   x.add(1, 5);
   EXPECT_THAT(x.points(), ElementsAre(loss_point{1, 5}));
   loss_curve y;
-  const std::uint64_t steps = 10 * loss_curve::most_points;
+  const std::uint64_t steps = 10 * loss_curve::max_points;
   for (std::uint64_t i = 1; i <= steps; ++i)
     y.add(i, static_cast<double>(i));
-  ASSERT_LE(y.points().size(), loss_curve::most_points);
-  ASSERT_GE(y.points().size(), loss_curve::most_points / 2);
+  ASSERT_LE(y.points().size(), loss_curve::max_points);
+  ASSERT_GE(y.points().size(), loss_curve::max_points / 2);
   EXPECT_EQ(y.points().back().steps, steps);
   std::uint64_t from = 1;
   for (const auto& p : y.points()) {
@@ -292,24 +292,24 @@ TEST(commit_pace, counts_stalls_and_forgets) {
 TEST(cluster_news, is_bounded) {
   cluster_news x;
   const time_point at(milliseconds(7));
-  for (std::size_t i = 0; i < cluster_news::most_news; ++i)
+  for (std::size_t i = 0; i < cluster_news::max_news; ++i)
     x.note(at, severity::warning, "n" + std::to_string(i));
-  for (std::size_t i = 0; i < cluster_news::most_failures + 2; ++i)
+  for (std::size_t i = 0; i < cluster_news::max_failures + 2; ++i)
     x.fail(at, {1}, {"i" + std::to_string(i), "first", {}});
-  std::vector<std::string> lines(cluster_news::most_lines + 1, std::string(1000, 'x'));
+  std::vector<std::string> lines(cluster_news::max_lines + 1, std::string(1000, 'x'));
   lines.front() = "too old";
   x.fail(at, {2}, {"i5", "second", lines});
   status_reply all;
   x.add_to(all, {});
-  EXPECT_EQ(all.news.size(), cluster_news::most_news);
+  EXPECT_EQ(all.news.size(), cluster_news::max_news);
   EXPECT_EQ(all.news.back().number + 1, all.news_count);
   EXPECT_EQ(all.news.back().text, "instance i5 reports: second");
   EXPECT_EQ(all.news.back().level, "error");
-  EXPECT_EQ(all.failure_count, cluster_news::most_failures + 3);
-  ASSERT_LE(all.failures.size(), cluster_news::most_failures);
+  EXPECT_EQ(all.failure_count, cluster_news::max_failures + 3);
+  ASSERT_LE(all.failures.size(), cluster_news::max_failures);
   EXPECT_EQ(all.failures.back().what, "second");
-  EXPECT_EQ(all.failures.back().lines.size(), cluster_news::most_lines);
-  EXPECT_EQ(all.failures.back().lines.front(), std::string(cluster_news::most_bytes, 'x'));
+  EXPECT_EQ(all.failures.back().lines.size(), cluster_news::max_lines);
+  EXPECT_EQ(all.failures.back().lines.front(), std::string(cluster_news::max_bytes, 'x'));
   EXPECT_EQ(all.failures.back().at_us, 7000);
   EXPECT_EQ(std::ranges::count(all.failures, "i5", &failure_status::instance), 1);
   status_reply rest;
@@ -323,15 +323,15 @@ TEST(cluster_news, is_bounded) {
 // the latter take the place of none of the former
 TEST(cluster_news, what_members_say_outlives_what_others_do) {
   cluster_news x;
-  for (std::size_t i = 0; i < cluster_news::most_failures; ++i)
+  for (std::size_t i = 0; i < cluster_news::max_failures; ++i)
     x.fail({}, {1}, {"i" + std::to_string(i), "true", {}, 0, true});
   x.fail({}, {1}, {"i1", "forged", {}, 0, true}, false);
   for (int i = 0; i < 20; ++i)
     x.fail({}, {1}, {"x" + std::to_string(i), "forged", {}, 0, true}, false);
   status_reply all;
   x.add_to(all, {});
-  ASSERT_EQ(all.failures.size(), cluster_news::most_failures);
-  EXPECT_EQ(std::ranges::count(all.failures, "true", &failure_status::what), cluster_news::most_failures);
+  ASSERT_EQ(all.failures.size(), cluster_news::max_failures);
+  EXPECT_EQ(std::ranges::count(all.failures, "true", &failure_status::what), cluster_news::max_failures);
   x.fail({}, {1}, {"i1", "newer", {}, 0, true});
   x.add_to(all, {});
   EXPECT_EQ(all.failures.back().what, "newer");

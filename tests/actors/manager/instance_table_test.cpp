@@ -29,7 +29,7 @@ struct instance_table_test : testing::Test {
 // given: as many living instances of one certificate as it may have, and one more; others of another, and of none /
 // expected: that one is refused, with what to do, until one of them is lost; a HELLO again counts no twice
 TEST_F(instance_table_test, a_certificate_has_so_many) {
-  for (std::uint64_t i = 1; i <= instance_table::most_of_holder; ++i)
+  for (std::uint64_t i = 1; i <= instance_table::max_of_holder; ++i)
     ASSERT_TRUE(table.join(greeting("spot-" + std::to_string(i), i), now, "1A"));
   EXPECT_TRUE(table.join(greeting("spot-1", 1), now, "1A"));
   const auto refused = table.join(greeting("spot-x", 9'000), now, "1A");

@@ -292,7 +292,7 @@ TEST_F(migration_conductor_test, nothing_begins_that_is_not_in_the_journal) {
   EXPECT_EQ(count<prepare>("a"), 0);
   write();
   ASSERT_EQ(unwritten.size(), 2u);
-  const auto memory = decode_journal<job_memory>(journaled.back().all.at(0).bytes);
+  const auto memory = decode_journal<durable_state>(journaled.back().all.at(0).bytes);
   EXPECT_EQ(memory.last, generation{1});
   EXPECT_EQ(memory.chain, (std::vector<chain_link>{{{1}, 0, UINT64_MAX}}));
   EXPECT_EQ(memory.grid.participants.at(0).slot, a.where.slot);

@@ -94,7 +94,7 @@ TEST_F(registry_recovery, a_job_that_was_over_does_not_begin_again) {
   job_record record;
   ASSERT_NO_THROW(record = decode_journal<job_record>(store->values.at("job/1")));
   record.state = 1; // running
-  job_memory memory;
+  durable_state memory;
   memory.over = memory.good = true;
   memory.chain = {{{1}, 0, 9}};
   memory.layer_digests = {{0, "hash of layer 0"}};
@@ -145,7 +145,7 @@ TEST_F(registry_recovery, a_job_that_goes_on_has_its_history) {
   job_record record;
   ASSERT_NO_THROW(record = decode_journal<job_record>(store->values.at("job/1")));
   record.state = 1; // running
-  job_memory memory;
+  durable_state memory;
   memory.reserved = memory.last = {7};
   memory.grid = {1, 1, {0, 4}, {{{"a", {1}, 0}, "127.0.0.1", 1}}};
   memory.chain = {{{1}, 0, 10}, {{7}, 10, UINT64_MAX}};

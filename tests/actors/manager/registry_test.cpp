@@ -321,7 +321,7 @@ TEST_F(registry_test, a_certificate_made_anew_allows_no_more) {
     const auto x = greeting(name);
     return !!ask<welcome>(front, x, instances[name] = dummy_instance(name), std::vector<slot_actor>{dummy_slot(name)});
   };
-  for (std::size_t i = 0; i < instance_table::most_of_holder; ++i)
+  for (std::size_t i = 0; i < instance_table::max_of_holder; ++i)
     ASSERT_TRUE(joins("spot-" + std::to_string(i)));
   who.serial = "2";
   EXPECT_FALSE(joins("spot-x"));

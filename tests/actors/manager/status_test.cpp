@@ -90,7 +90,7 @@ job_picture sample_picture() {
   view->counts[static_cast<int>(migration::pipeline)] = 4;
   view->changes.resize(3);
   view->changes.back().trigger = "join";
-  auto lines = std::make_shared<std::deque<journal_line>>();
+  auto lines = std::make_shared<std::deque<event_line>>();
   lines->push_back({time_point(milliseconds(5)), severity::information, "x"});
   lines->push_back({time_point(milliseconds(6)), severity::error, "y"});
   return {view, 10, lines};

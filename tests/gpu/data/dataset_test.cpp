@@ -38,7 +38,7 @@ protected:
   }
 
   /// Inputs of all samples one after the other, then the last target.
-  static std::string text_of(const dataset& data, std::uint32_t sequence) {
+  static std::string to_string(const dataset& data, std::uint32_t sequence) {
     std::string result;
     std::vector<std::int64_t> input(sequence), target(sequence);
     for (std::uint64_t i = 0; i < data.size(); ++i) {
@@ -77,7 +77,7 @@ TEST_F(dataset_test, consecutive_samples_share_one_token) {
     write("text", text);
     auto data = load(folder / "text", sequence);
     EXPECT_EQ(data->size(), samples);
-    EXPECT_EQ(text_of(*data, sequence), text.substr(0, samples * sequence + 1));
+    EXPECT_EQ(to_string(*data, sequence), text.substr(0, samples * sequence + 1));
   }
 }
 
@@ -99,7 +99,7 @@ TEST_F(dataset_test, files_are_sorted_by_relative_path) {
   write("a.txt", "2");
   write("a/c/d", "!");
   write("B", "0");
-  EXPECT_EQ(text_of(*load(folder, 1), 1), "012!345");
+  EXPECT_EQ(to_string(*load(folder, 1), 1), "012!345");
 }
 
 TEST_F(dataset_test, links_and_special_files_below_the_folder_are_ignored) {
@@ -109,13 +109,13 @@ TEST_F(dataset_test, links_and_special_files_below_the_folder_are_ignored) {
   fs::create_directory_symlink(folder / "elsewhere", folder / "folder/links");
   fs::create_directory_symlink(folder / "folder", folder / "folder/loop");
   ASSERT_EQ(::mkfifo((folder / "folder/pipe").c_str(), 0600), 0);
-  EXPECT_EQ(text_of(*load(folder / "folder", 1), 1), "one ");
+  EXPECT_EQ(to_string(*load(folder / "folder", 1), 1), "one ");
 }
 
 TEST_F(dataset_test, a_link_named_by_the_user_is_followed) {
   write("folder/one", "one ");
   fs::create_directory_symlink(folder / "folder", folder / "link");
-  EXPECT_EQ(text_of(*load(folder / "link", 1), 1), "one ");
+  EXPECT_EQ(to_string(*load(folder / "link", 1), 1), "one ");
 }
 
 TEST_F(dataset_test, digest_covers_paths_and_contents) {

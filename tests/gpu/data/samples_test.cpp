@@ -190,7 +190,7 @@ std::uint64_t walked(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size
 // given: more samples than are listed / expected: the network as described; each sample once in an epoch; no two epochs
 // alike; neighbours far apart
 TEST(sample_order, large_epochs_are_permuted_without_a_list) {
-  for (const auto& [size, bits] : {std::pair{sample_order::most_listed + 1, 11u},
+  for (const auto& [size, bits] : {std::pair{sample_order::max_listed + 1, 11u},
                                    {std::uint64_t{3'000'000'000}, 16u},
                                    {std::uint64_t{1} << 47, 24u}}) {
     sample_order order{5, size};
@@ -200,7 +200,7 @@ TEST(sample_order, large_epochs_are_permuted_without_a_list) {
         ASSERT_EQ(order(epoch * size + place), walked(5, epoch, size, bits, place)) << size;
       }
   }
-  constexpr auto size = sample_order::most_listed + 777;
+  constexpr auto size = sample_order::max_listed + 777;
   sample_order order{3, size};
   std::vector<bool> seen(size);
   std::uint64_t same = 0, ascents = 0;

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 namespace {
 
-constexpr auto most_detection = 3s;
+constexpr auto max_detection = 3s;
 
 struct data_hosts : ::testing::Test {
   /// Participant i is on host i. False: it is skipped.
@@ -76,7 +76,7 @@ TEST_P(apart, who_waits_is_told) {
   auto waits = ends[0]->receive(1, {channel::activation, 1, 0}, in);
   network->cut(1);
   const auto [took, why] = failure_of(*ends[0], waits, std::chrono::steady_clock::now());
-  EXPECT_LT(took, most_detection);
+  EXPECT_LT(took, max_detection);
   EXPECT_THAT(why, HasSubstr("does not answer"));
 }
 
@@ -90,7 +90,7 @@ TEST_P(apart, who_sends_is_told) {
   std::this_thread::sleep_for(300ms); // until it is stuck: nothing tells
   network->cut(0);
   const auto [took, why] = failure_of(*ends[1], sends, std::chrono::steady_clock::now());
-  EXPECT_LT(took, most_detection);
+  EXPECT_LT(took, max_detection);
   EXPECT_THAT(why, HasSubstr("does not answer"));
 }
 
@@ -117,7 +117,7 @@ TEST_F(data_hosts, a_stream_begins_anew) {
   if (!begin(0ms))
     GTEST_SKIP() << network->problem();
   ports[0]->accept_snapshots({7}, secret_key{{5}}, {}, [](const commit_result&, const shard_bytes&) {});
-  auto stream = ports[1]->open_snapshot_stream({7}, plan.target.participants[0], pass_of({{5}}, {"node-1", {3}, 0}));
+  auto stream = ports[1]->open_snapshot_stream({7}, plan.target.participants[0], permit_of({{5}}, {"node-1", {3}, 0}));
   auto x = std::make_shared<snapshot>();
   x->job = {7};
   x->shards.push_back(

@@ -44,7 +44,7 @@ struct collector {
 };
 
 /// Of who sends, for gates of key 5.
-const snapshot_pass pass = pass_of({{5}}, {"sender", {3}, 1});
+const snapshot_permit permit = permit_of({{5}}, {"sender", {3}, 1});
 
 participant keeper_at(std::uint16_t port) {
   return {{"keeper", {1}, 0}, "127.0.0.1", port};
@@ -56,7 +56,7 @@ TEST(data_snapshot, arrives_whole_and_is_acknowledged) {
   collector got;
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   got.open(*keeper, 5);
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), permit);
   EXPECT_TRUE(stream->wait_until_idle(0ms));
   for (std::uint64_t steps : {10, 20, 30}) {
     auto x = snapshot_of(steps, 3, 3'000'000);
@@ -78,7 +78,7 @@ TEST(data_snapshot, arrives_whole_and_is_acknowledged) {
 TEST(data_snapshot, waits_until_it_is_expected) {
   collector got;
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), permit);
   stream->send(snapshot_of(1, 2, 1000));
   got.open(*keeper, 6); // and with the right key
   EXPECT_FALSE(stream->wait_until_idle(0ms));
@@ -94,7 +94,7 @@ TEST(data_snapshot, is_sent_again_after_a_break) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   auto number = keeper->port();
   first.open(*keeper, 5);
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), pass);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), permit);
   stream->send(snapshot_of(1, 50, 1'000'000));
   ASSERT_TRUE(eventually([&] { return first.count() > 2; }));
   keeper.reset();
@@ -106,13 +106,13 @@ TEST(data_snapshot, is_sent_again_after_a_break) {
   keeper.reset();
 }
 
-// given: key of the gate, life and index of the sender, whose pass is shown / expected: taken only if all agree
+// given: key of the gate, life and index of the sender, whose permit is shown / expected: taken only if all agree
 TEST(data_snapshot, a_token_is_of_one_sender) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   collector got;
   got.open(*keeper, 5);
-  auto mine = pass, of_another_life = pass, of_another_slot = pass, of_another_name = pass,
-       of_another_key = pass_of({{6}}, {"sender", {3}, 1}), guessed = pass;
+  auto mine = permit, of_another_life = permit, of_another_slot = permit, of_another_name = permit,
+       of_another_key = permit_of({{6}}, {"sender", {3}, 1}), guessed = permit;
   of_another_life.of.life.value ^= 1;
   of_another_slot.of.index ^= 1;
   of_another_name.of.instance += "x";
@@ -140,7 +140,7 @@ TEST(data_snapshot, what_is_not_taken_is_tried_again) {
     EXPECT_EQ(sizes, (std::vector<std::uint64_t>{100, 100, 0}));
     return std::string(++asked < 5 ? "too early" : "");
   });
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), permit);
   const auto begin = std::chrono::steady_clock::now();
   stream->send(snapshot_of(1, 1, 100));
   EXPECT_TRUE(stream->wait_until_idle(patience));
@@ -154,7 +154,7 @@ TEST(data_snapshot, keeps_the_two_newest) {
   auto sender = make_data_port("127.0.0.1"), keeper = make_data_port("127.0.0.1");
   auto number = keeper->port();
   keeper.reset();
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), pass);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(number), permit);
   std::weak_ptr<const snapshot> oldest;
   for (std::uint64_t steps : {10, 20, 30}) {
     auto x = snapshot_of(steps, 1, 100);
@@ -180,7 +180,7 @@ TEST(data_snapshot, the_end_of_an_older_acceptance_changes_nothing) {
   older.open(*keeper, 5);
   newer.open(*keeper, 5);
   keeper->end_snapshots(older.number);
-  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
+  auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), permit);
   stream->send(snapshot_of(1, 2, 1000));
   ASSERT_TRUE(stream->wait_until_idle(patience));
   EXPECT_EQ(newer.count(), 2u);
@@ -198,7 +198,7 @@ TEST(data_snapshot, nothing_comes_after_the_end) {
           EXPECT_TRUE(*open);
           ++calls;
         });
-    auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), pass);
+    auto stream = sender->open_snapshot_stream({7}, keeper_at(keeper->port()), permit);
     stream->send(snapshot_of(1, 200, 100'000));
     ASSERT_TRUE(eventually([&] { return calls > 3; }));
     keeper->end_snapshots(number);
@@ -214,7 +214,7 @@ TEST(data_snapshot, frames_are_bounded) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->sizes, good.sizes);
   EXPECT_EQ(back->at, good.at);
-  good.sizes = {most_part_bytes + 1};
+  good.sizes = {max_part_bytes + 1};
   EXPECT_FALSE(decode_snapshot_frame(encode(good)));
   std::mt19937_64 draw(3);
   for (int i = 0; i < 100'000; ++i) {
@@ -222,9 +222,9 @@ TEST(data_snapshot, frames_are_bounded) {
     for (int flips = 0; flips < 4; ++flips)
       damaged[draw() % damaged.size()] = static_cast<std::byte>(draw());
     if (auto x = decode_snapshot_frame(damaged)) {
-      EXPECT_LE(x->sizes.size(), most_parts);
+      EXPECT_LE(x->sizes.size(), max_parts);
       for (auto size : x->sizes)
-        EXPECT_LE(size, most_part_bytes);
+        EXPECT_LE(size, max_part_bytes);
     }
   }
 }

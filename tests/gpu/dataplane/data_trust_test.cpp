@@ -169,15 +169,15 @@ TEST_F(data_trust, who_is_dialled_is_looked_at) {
 TEST_F(data_trust, snapshots_are_of_who_sends_them) {
   auto keeper = make_data_port("127.0.0.1", 0, second);
   keeper->accept_snapshots({7}, secret_key{{5}}, {}, [](const commit_result&, const shard_bytes&) {});
-  const auto pass = pass_of({{5}}, {"node-0", {3}, 1});
-  greeting hello{purpose::snapshot, 1, 0, {7}, {}, pass.token, {3}, "node-0"};
+  const auto permit = permit_of({{5}}, {"node-0", {3}, 1});
+  greeting hello{purpose::snapshot, 1, 0, {7}, {}, permit.token, {3}, "node-0"};
   EXPECT_EQ(stranger(keeper->port(), authority.bundle(membership::node, "node-2")).say(hello), refusal::name);
   EXPECT_EQ(stranger(keeper->port(), first).say(hello), refusal::none);
   hello.name = "node-2";
   EXPECT_EQ(stranger(keeper->port(), first).say(hello), refusal::token);
 
   auto sender = make_data_port("127.0.0.1", 0, first);
-  auto stream = sender->open_snapshot_stream({7}, {{"node-1", {1}, 0}, "127.0.0.1", keeper->port()}, pass);
+  auto stream = sender->open_snapshot_stream({7}, {{"node-1", {1}, 0}, "127.0.0.1", keeper->port()}, permit);
   auto x = std::make_shared<snapshot>();
   x->job = {7};
   x->shards.push_back(std::make_shared<const shard_bytes>(

@@ -217,7 +217,7 @@ TEST(nccl_communicator, takes_memory_of_its_device_only) {
 // NCCL is not called any more
 TEST(nccl_communicator, what_cannot_be_made_is_not_tried_for_ever) {
   pair_by_nccl x;
-  for (std::uint32_t i = 0; i < nccl_allowance::most_failed; ++i) {
+  for (std::uint32_t i = 0; i < nccl_allowance::max_failed; ++i) {
     ASSERT_FALSE(x.allowed->spent()) << i;
     x.world.plan(1, nccl_call::begin, 1, nccl_fault::fail);
     x.connect();
@@ -230,11 +230,11 @@ TEST(nccl_communicator, what_cannot_be_made_is_not_tried_for_ever) {
     x.members.clear(); // NCCL's threads have ended
   }
   EXPECT_TRUE(x.allowed->spent());
-  EXPECT_EQ(x.world.listeners(), nccl_allowance::most_failed);
+  EXPECT_EQ(x.world.listeners(), nccl_allowance::max_failed);
   x.connect();
   EXPECT_THAT(x.of(0).state().problem, HasSubstr("stays on TCP"));
   EXPECT_EQ(x.of(1).state().now, phase::failed);
-  EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), nccl_allowance::most_failed);
+  EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), nccl_allowance::max_failed);
   EXPECT_THAT(x.world.violations(), IsEmpty());
 }
 

@@ -332,7 +332,7 @@ TEST(keeper_machine, sends_a_copy_once_at_a_time) {
   k.tell(there);
   EXPECT_THAT(k.did(), ElementsAre("copy"));
   EXPECT_EQ(k.effect<keeper_effects::copy>().sent->shards.size(), 2u);
-  EXPECT_EQ(k.effect<keeper_effects::copy>().pass.token, pass_of(key, self).token);
+  EXPECT_EQ(k.effect<keeper_effects::copy>().permit.token, permit_of(key, self).token);
   k.tell(there);
   EXPECT_THAT(k.did(), IsEmpty());
   k.does(k.m.copied(there));

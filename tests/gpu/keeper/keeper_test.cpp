@@ -50,7 +50,7 @@ struct keeper_fixture : ::testing::Test {
   inventory deliver(version v) {
     if (!stream) {
       keeper->submit(guard{c.plan.job, {{5}}, {1}, job});
-      stream = c.ports[0]->open_snapshot_stream(c.plan.job, c.plan.target.participants[1], pass_of({{5}}, c.slot(0)));
+      stream = c.ports[0]->open_snapshot_stream(c.plan.job, c.plan.target.participants[1], permit_of({{5}}, c.slot(0)));
     }
     stream->send(snapshot_at(v));
     for (;;) {

@@ -170,7 +170,7 @@ private:
   std::mt19937_64 random_;
 };
 
-std::string text_of(const exported_argument& x) {
+std::string to_string(const exported_argument& x) {
   struct {
     std::string operator()(std::monostate) const { return "none"; }
     std::string operator()(bool y) const { return y ? "true" : "false"; }
@@ -183,7 +183,7 @@ std::string text_of(const exported_argument& x) {
     std::string operator()(const list& y) const {
       std::string all = "[";
       for (const auto& z : y)
-        all += text_of(z) + " ";
+        all += to_string(z) + " ";
       return all + "]";
     }
   } const text;
@@ -218,11 +218,11 @@ std::pair<std::uint64_t, int> run_apart(std::uint64_t from, std::uint64_t to, Fu
   return result;
 }
 
-std::string text_of(const exported_graph& x) {
+std::string to_string(const exported_graph& x) {
   const auto& node = x.nodes.front();
   std::string result = node.schema->name + "(";
   for (const auto& y : node.arguments)
-    result += text_of(y) + ", ";
+    result += to_string(y) + ", ";
   return result + ")";
 }
 
@@ -256,7 +256,7 @@ TEST(hostile_graphs, sizes_that_overflow_are_told) {
 /// What takes long is no crash: the process that a cancelled job leaves behind ends by itself (runtime/node).
 void expect_no_end(const exported_graph& graph, int signal) {
   if (signal != 0 && signal != SIGALRM)
-    ADD_FAILURE() << text_of(graph) << " ends the process by SIG" << sigabbrev_np(signal);
+    ADD_FAILURE() << to_string(graph) << " ends the process by SIG" << sigabbrev_np(signal);
 }
 
 // given: what did end processes, and what is like it / expected: no more

@@ -9,8 +9,8 @@
 namespace parcae::testing {
 namespace {
 
-snapshot_pass pass(std::uint64_t key) {
-  return pass_of({{key}}, {"sender", {3}, 0});
+snapshot_permit permit(std::uint64_t key) {
+  return permit_of({{key}}, {"sender", {3}, 0});
 }
 
 std::vector<keeper_share> all_to(std::uint16_t keeper, std::size_t layers) {
@@ -42,7 +42,7 @@ TEST_F(stage_executor_test, snapshot_asked_for_outlives_the_generation) {
   });
   prepare_and_start(w, plan(1, {&w}));
   ASSERT_TRUE(third.wait_until_reached());
-  w.work->submit(protect{{1}, all_to(keeper_port->port(), layers()), pass(5), true});
+  w.work->submit(protect{{1}, all_to(keeper_port->port(), layers()), permit(5), true});
   third.open();
   ASSERT_TRUE(fourth.wait_until_reached());
   w.work->submit(abort_generation{{1}});
@@ -71,7 +71,7 @@ TEST_F(stage_executor_test, forgotten_job_leaves_nothing_to_the_next) {
   });
   job.keeper_every = 1;
   job.steps = 1;
-  w.work->submit(protect{{1}, all_to(keeper_port->port(), layers()), pass(5), false});
+  w.work->submit(protect{{1}, all_to(keeper_port->port(), layers()), permit(5), false});
   prepare_and_start(w, plan(1, {&w}));
   w.said.next<stopped>();
   ASSERT_TRUE(eventually([&] { return arrived == static_cast<int>(layers()); }));
@@ -85,7 +85,7 @@ TEST_F(stage_executor_test, forgotten_job_leaves_nothing_to_the_next) {
     if (shard.layer + 1 == layers() && x.step == 19)
       last.set_value();
   });
-  w.work->submit(protect{{2}, all_to(keeper_port->port(), layers()), pass(6), false});
+  w.work->submit(protect{{2}, all_to(keeper_port->port(), layers()), permit(6), false});
   ASSERT_EQ(last.get_future().wait_for(patience), std::future_status::ready);
   EXPECT_EQ(arrived, static_cast<int>(layers()));
 }
@@ -122,7 +122,7 @@ TEST_F(stage_executor_test, shards_of_one_job_are_not_taken_for_those_of_another
                                     if (++n == layers())
                                       all.set_value();
                                   });
-    on->work->submit(protect{{number}, all_to(keeper_port->port(), layers()), pass(5), false});
+    on->work->submit(protect{{number}, all_to(keeper_port->port(), layers()), permit(5), false});
     prepare_and_start(*on, plan(1, {on}, number));
     ASSERT_EQ(all.get_future().wait_for(patience), std::future_status::ready);
   }

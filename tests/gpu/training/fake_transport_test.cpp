@@ -291,8 +291,8 @@ TEST(fake_transport_failures, are_not_repeated_for_ever) {
     return fault_action::none;
   });
   ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
-  EXPECT_EQ(broken.size(), nccl_breaks::most_in_a_row);
-  EXPECT_EQ(cluster.view().current.value, 1 + nccl_breaks::most_in_a_row);
+  EXPECT_EQ(broken.size(), nccl_breaks::max_in_a_row);
+  EXPECT_EQ(cluster.view().current.value, 1 + nccl_breaks::max_in_a_row);
   for (const auto& [rank, x] : cluster.view().transports) {
     EXPECT_EQ(x.by, "tcp");
     EXPECT_THAT(x.reason, HasSubstr("NCCL broke 3 times in a row, and no rank was lost; the last time: "));

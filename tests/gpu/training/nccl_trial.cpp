@@ -36,7 +36,7 @@ constexpr auto standstill_limit = 100s;      // without a step, or another phase
 constexpr auto whole_limit = 220s;           // of each of the two runs
 constexpr std::uint64_t settled_steps = 20;  // by what moves tensors, once that is clear
 constexpr std::uint64_t unclear_steps = 200; // until it is taken for unclear
-constexpr std::size_t most_ends = 6;         // of processes that end by themselves
+constexpr std::size_t max_ends = 6;          // of processes that end by themselves
 
 struct options {
   std::string device = "cuda:0";
@@ -182,7 +182,7 @@ private:
         there_.erase(name);
         if (*status != 128 + SIGKILL)
           throw trial_error(fmt::format("{} ended with status {}: {}", name, *status, last_line(name)));
-        if (++ended_ > most_ends)
+        if (++ended_ > max_ends)
           throw trial_error("process after process ended itself");
         start_node();
       }

@@ -194,7 +194,7 @@ bool broke_among(two_ranks& x) {
 TEST(rank_transport, what_breaks_is_not_tried_for_ever) {
   two_ranks x("nccl");
   for (int lives = 1; lives <= 2; ++lives) {
-    for (std::uint32_t i = 0; i < nccl_breaks::most_in_a_row; ++i)
+    for (std::uint32_t i = 0; i < nccl_breaks::max_in_a_row; ++i)
       EXPECT_TRUE(broke_among(x)) << i;
     EXPECT_FALSE(broke_among(x));
     EXPECT_THAT(x.reason(0), HasSubstr("NCCL broke 3 times in a row, and no rank was lost; the last time: aborted"));

@@ -73,7 +73,7 @@ public:
     keeper_share all{{{"keeper", {1}, 0}, "127.0.0.1", port_->port()}, {}};
     for (std::uint32_t layer = 0; layer < layers; ++layer)
       all.layers.push_back(layer);
-    return {{1}, {all}, pass_of({{5}}, {"sender", {3}, 0}), false};
+    return {{1}, {all}, permit_of({{5}}, {"sender", {3}, 0}), false};
   }
 
   std::map<std::uint32_t, std::vector<std::vector<std::byte>>> at(std::uint64_t steps) const {

@@ -25,11 +25,11 @@ TEST(stage_assignment, costs_as_little_as_can_be) {
     const auto stages = static_cast<std::uint32_t>(draw(1, 6)), width = static_cast<std::uint32_t>(draw(1, 5));
     const auto places = stages * width;
     const auto candidates = places + static_cast<std::uint32_t>(round % 3 == 0 ? 0 : draw(1, 8));
-    const auto most_bytes = round % 2 == 0 ? 3 : 1'000'000;
+    const auto max_bytes = round % 2 == 0 ? 3 : 1'000'000;
     std::vector<candidate_class> classes(static_cast<std::size_t>(draw(1, candidates)));
     for (auto& x : classes)
       for (std::uint32_t s = 0; s < stages; ++s)
-        x.cost.push_back({draw(0, most_bytes), draw(0, 1), 0});
+        x.cost.push_back({draw(0, max_bytes), draw(0, 1), 0});
     std::vector<std::vector<cost_in_order>> single(places);
     for (std::uint32_t age = 0; age < candidates; ++age) {
       auto& mine = classes[static_cast<std::size_t>(draw(0, static_cast<std::int64_t>(classes.size()) - 1))];

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 TEST(host_and_port, are_taken_apart) {
   const auto again = [](const char* text) {
     const auto x = parse_host_and_port(text);
-    return !x ? "none" : x->port ? text_of_place(x->host, *x->port) : x->host;
+    return !x ? "none" : x->port ? with_port(x->host, *x->port) : x->host;
   };
   for (const auto* x : {"a:1", "127.0.0.1:65535", "[fd00::7]:80", "a.example"})
     EXPECT_EQ(again(x), x);

@@ -12,9 +12,9 @@ TEST(secrets, follow_by_hmac_sha256) {
   const secret_key key{{1, 2, 3, 0xfeedfacecafebeef}};
   const secret_key expected{{0x117ac017f3c0c3a9, 0x59f8fe0924214d16, 0x8979a063f70da3f7, 0x4eda3f8f554e37be}};
   EXPECT_TRUE(key_of(key, "stream", {0x0123456789abcdef, 7}) == expected);
-  const auto pass = pass_of(key, {"spot-a", {0x0123456789abcdef}, 7});
+  const auto permit = permit_of(key, {"spot-a", {0x0123456789abcdef}, 7});
   const auto named = key_of(key, "stream spot-a", {0x0123456789abcdef, 7});
-  EXPECT_TRUE(pass.token == (data_token{named.words[0], named.words[1]}));
+  EXPECT_TRUE(permit.token == (data_token{named.words[0], named.words[1]}));
 }
 
 TEST(secrets, are_of_one_use) {

@@ -169,7 +169,7 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
   record.priority = -3;
   record.cancel_asked = record.gave_way = true;
   record.why = "because";
-  job_memory memory;
+  durable_state memory;
   memory.reserved = {200};
   memory.chain = {{{1}, 0, 5}, {{2}, 5, UINT64_MAX}};
   memory.last = {2};
@@ -187,7 +187,7 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
   last.id = 3;
   last.parameters_sha256 = "hash";
   auto x = open_journal(folder);
-  x->write({entry_of(cluster_identity{5, {1, 2, 3, 4}, {6, 7}}), entry_of({3}, record), entry_of({3}, memory),
+  x->write({entry_of(cluster_record{5, {1, 2, 3, 4}, {6, 7}}), entry_of({3}, record), entry_of({3}, memory),
             entry_of({3}, last, time_point()), entry_of({3}, version{7, {2}}), processor_entry({3}, "cpu"),
             processor_entry({4}, "of a job that was forgotten")});
   const auto found = recovered_from(x->read());
@@ -198,7 +198,7 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
   ASSERT_EQ(found.jobs.size(), 1u);
   const auto& job = found.jobs.at({3});
   EXPECT_EQ(encode(job.record), encode(record));
-  EXPECT_EQ(job.memory, memory);
+  EXPECT_EQ(job.durable, memory);
   EXPECT_EQ(job.processor, "cpu");
   ASSERT_TRUE(job.last);
   EXPECT_EQ(job.last->jobs.at(0).parameters_sha256, "hash");
@@ -210,7 +210,7 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
 
 // given: names and values that no manager writes, and each value cut short / expected: refused with one line
 TEST_F(sqlite_journal, believes_nothing) {
-  job_memory memory;
+  durable_state memory;
   memory.last = {1};
   memory.grid = {1, 1, {0, 4}, {{{"a", {7}, 0}, "host", 1}}};
   EXPECT_THROW(recovered_from({{"jobs/1", bytes("x")}}), std::runtime_error);
@@ -218,11 +218,11 @@ TEST_F(sqlite_journal, believes_nothing) {
   for (const auto* text : {"", "7", "7 ", " 2", "7 2 ", "7 2x", "7  2", "-7 2"})
     EXPECT_THROW(recovered_from({{"job/1/reached", bytes(text)}}), std::runtime_error) << text;
   auto whole = encode(memory);
-  EXPECT_NO_THROW(decode_journal<job_memory>(whole));
+  EXPECT_NO_THROW(decode_journal<durable_state>(whole));
   for (std::size_t size = 0; size < whole.size(); ++size)
-    EXPECT_THROW(decode_journal<job_memory>(std::span(whole).first(size)), std::runtime_error) << size;
+    EXPECT_THROW(decode_journal<durable_state>(std::span(whole).first(size)), std::runtime_error) << size;
   memory.grid.depth = 2;
-  EXPECT_THROW(decode_journal<job_memory>(encode(memory)), std::runtime_error);
+  EXPECT_THROW(decode_journal<durable_state>(encode(memory)), std::runtime_error);
 }
 
 } // namespace

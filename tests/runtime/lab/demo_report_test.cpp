@@ -127,13 +127,13 @@ TEST(demo_report, says_which_changes_the_ratios_leave_out) {
   change.stall_ms = 5;
   change.predicted_ms = 4;
   change.plans = 1;
-  EXPECT_THAT(text_of(x), HasSubstr(" pipeline 0.80 (1)"));
-  EXPECT_THAT(text_of(x), Not(HasSubstr("left out")));
+  EXPECT_THAT(to_string(x), HasSubstr(" pipeline 0.80 (1)"));
+  EXPECT_THAT(to_string(x), Not(HasSubstr("left out")));
   auto again = change;
   again.plans = 2;
   x.disturbed.changes.push_back(again);
-  EXPECT_THAT(text_of(x), HasSubstr(" pipeline 0.80 (1)"));
-  EXPECT_THAT(text_of(x), HasSubstr("; 1 left out: planned again on the way, or had to wait for instances\n"));
+  EXPECT_THAT(to_string(x), HasSubstr(" pipeline 0.80 (1)"));
+  EXPECT_THAT(to_string(x), HasSubstr("; 1 left out: planned again on the way, or had to wait for instances\n"));
 }
 
 // given: a result / expected: every key that others rely on

@@ -38,7 +38,7 @@ TEST(permissions, are_by_role) {
     for (auto who : {speaker::manager, speaker::member, speaker::client})
       EXPECT_EQ(may_say(who, x), who == x.says) << x.what;
     EXPECT_EQ(may_say(speaker::anyone, x), x.says != speaker::manager) << x.what;
-    EXPECT_LE(x.most_bytes, 2 * most_message_bytes(x.says)) << x.what;
+    EXPECT_LE(x.max_bytes, 2 * max_message_bytes(x.says)) << x.what;
   }
 }
 
@@ -288,11 +288,11 @@ TEST_F(conversation_test, remembers_so_many_actors) {
   const auto end = bytes_of(theirs, theirs.node(), ours.node(), caf::error{});
   const auto what = caf::make_message(leaving_notice{});
   std::uint64_t actor = 100;
-  for (std::size_t i = 0; i < 2 * conversation::most_actors; ++i) { // that end again
+  for (std::size_t i = 0; i < 2 * conversation::max_actors; ++i) { // that end again
     ASSERT_EQ(hear(talk, what, stated, here[0].id(), ++actor), "");
     ASSERT_EQ(talk.hear(ours, header(frame_kind::down_message, end.size(), 0, actor), end), "");
   }
-  for (std::size_t i = 0; i < conversation::most_actors; ++i)
+  for (std::size_t i = 0; i < conversation::max_actors; ++i)
     ASSERT_EQ(hear(talk, what, stated, here[0].id(), ++actor), "");
   EXPECT_EQ(hear(talk, what, stated, here[0].id(), ++actor), "more actors than a node may have");
 }
@@ -385,7 +385,7 @@ TEST(node_claims, are_forgotten_by_certificate) {
       flood{.role = membership::node, .name = "b", .serial = "2"};
   EXPECT_EQ(all.claim("n", &a, ours), "");
   all.release("n", &a, 0ms);
-  for (std::size_t i = 0; i < 2 * node_claims::most_ended; ++i) {
+  for (std::size_t i = 0; i < 2 * node_claims::max_ended; ++i) {
     EXPECT_EQ(all.claim("f" + std::to_string(i), &a, flood), "");
     all.release("f" + std::to_string(i), &a, std::chrono::milliseconds(i));
   }

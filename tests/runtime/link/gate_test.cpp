@@ -16,7 +16,7 @@
 namespace parcae {
 namespace {
 
-constexpr std::size_t most_payload_bytes = 1024 * 1024;
+constexpr std::size_t max_payload_bytes = 1024 * 1024;
 
 frame_header handshake(link_side here, std::uint32_t payload = 32) {
   frame_header x;
@@ -49,7 +49,7 @@ std::string anything(const frame_header&, std::span<const char>) {
 // given / expected: headers on each side, first and later; what is let in
 TEST(frame_gate, knows_headers) {
   const auto good = [](const frame_header& x, link_side here, bool first) {
-    return problem_of(x, here, first, most_payload_bytes);
+    return problem_of(x, here, first, max_payload_bytes);
   };
   using enum link_side;
   EXPECT_EQ(good(handshake(accepted), accepted, true), "");
@@ -74,8 +74,8 @@ TEST(frame_gate, knows_headers) {
   // The two that ended a process: a handshake without content, and one of 4 GB.
   EXPECT_EQ(good(handshake(accepted, 0), accepted, true), "an impossible handshake");
   EXPECT_EQ(good(handshake(accepted, 0xFFFF'FFFF), accepted, true), "a frame of 4294967295 bytes");
-  EXPECT_EQ(good(handshake(accepted, most_small_bytes + 1), accepted, true), "a frame of 16385 bytes");
-  EXPECT_EQ(good(message(most_payload_bytes + 1), accepted, false), "a frame of 1048577 bytes");
+  EXPECT_EQ(good(handshake(accepted, max_small_bytes + 1), accepted, true), "a frame of 16385 bytes");
+  EXPECT_EQ(good(message(max_payload_bytes + 1), accepted, false), "a frame of 1048577 bytes");
   EXPECT_EQ(good(message(10), accepted, true), "no handshake");
   EXPECT_EQ(good(heartbeat, accepted, true), "no handshake");
   EXPECT_EQ(good(handshake(dialled), accepted, true), "no handshake");
@@ -113,13 +113,13 @@ TEST(frame_gate, lets_in_only_what_caf_takes_for_valid) {
             bytes[at] = static_cast<char>(value);
             const auto x = decode_header(bytes);
             EXPECT_EQ(encode_header(x), bytes);
-            if (problem_of(x, here, first, most_payload_bytes) != "")
+            if (problem_of(x, here, first, max_payload_bytes) != "")
               continue;
             caf::io::basp::header theirs;
             caf::binary_deserializer source(nullptr, bytes);
             ASSERT_FALSE(source(theirs));
             EXPECT_TRUE(caf::io::basp::valid(theirs)) << at << " " << value;
-            EXPECT_LE(theirs.payload_len, first ? most_small_bytes : most_payload_bytes);
+            EXPECT_LE(theirs.payload_len, first ? max_small_bytes : max_payload_bytes);
           }
 }
 
@@ -131,7 +131,7 @@ TEST(frame_gate, passes_whole_frames_however_they_come) {
     all.insert(all.end(), bytes.begin(), bytes.end());
   }
   for (std::size_t piece : {1, 2, 31, 32, 33, 64, 65, 1000, 16'384, 100'000}) {
-    frame_gate gate(link_side::accepted, most_payload_bytes);
+    frame_gate gate(link_side::accepted, max_payload_bytes);
     std::vector<char> out;
     for (std::size_t i = 0; i < all.size(); i += piece)
       ASSERT_EQ(gate.pass(std::span(all).subspan(i, std::min(piece, all.size() - i)), out, anything), "");
@@ -139,7 +139,7 @@ TEST(frame_gate, passes_whole_frames_however_they_come) {
     EXPECT_LE(gate.held(), 64u * 1024);
   }
   // Half a frame stays, however often it is knocked for.
-  frame_gate gate(link_side::accepted, most_payload_bytes);
+  frame_gate gate(link_side::accepted, max_payload_bytes);
   std::vector<char> out;
   const auto begin = frame(handshake(link_side::accepted, 1000));
   for (std::size_t i = 0; i + 1 < begin.size(); ++i)
@@ -157,7 +157,7 @@ TEST(frame_gate, stands_noise) {
   std::size_t passed = 0, refused = 0;
   for (int round = 0; round < 10'000; ++round) {
     const auto here = round % 2 == 0 ? link_side::accepted : link_side::dialled;
-    frame_gate gate(here, most_payload_bytes);
+    frame_gate gate(here, max_payload_bytes);
     std::vector<char> out;
     for (int i = 0; i < 6; ++i) {
       auto x = i == 0 ? handshake(here) : random() % 4 == 0 ? frame_header{} : message(random() % 300);
@@ -177,7 +177,7 @@ TEST(frame_gate, stands_noise) {
       const auto problem = gate.pass(bytes, out, anything);
       if (!gate.opened()) {
         ASSERT_EQ(out.size(), 0u);
-        ASSERT_LE(gate.held(), most_small_bytes + frame_header::size);
+        ASSERT_LE(gate.held(), max_small_bytes + frame_header::size);
       }
       if (!problem.empty()) {
         ++refused;
@@ -189,7 +189,7 @@ TEST(frame_gate, stands_noise) {
     for (std::span<const char> rest(out); !rest.empty(); first = false) {
       ASSERT_GE(rest.size(), frame_header::size);
       const auto x = decode_header(rest);
-      ASSERT_EQ(problem_of(x, here, first, most_payload_bytes), "");
+      ASSERT_EQ(problem_of(x, here, first, max_payload_bytes), "");
       ASSERT_GE(rest.size(), frame_header::size + x.payload_bytes);
       rest = rest.subspan(frame_header::size + x.payload_bytes);
     }

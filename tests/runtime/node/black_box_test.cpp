@@ -115,7 +115,7 @@ TEST(black_box, keeps_the_newest_lines) {
   black_box box;
   EXPECT_EQ(box.end(), "");
   EXPECT_TRUE(box.lines().empty());
-  for (std::size_t i = 0; i < black_box::most_lines + 2; ++i)
+  for (std::size_t i = 0; i < black_box::max_lines + 2; ++i)
     box.write("line " + std::to_string(i));
   std::string wide;
   while (wide.size() < black_box::line_bytes)
@@ -129,7 +129,7 @@ TEST(black_box, keeps_the_newest_lines) {
   const black_box other(dup(box.descriptor()));
   for (const auto* x : std::initializer_list<const black_box*>{&box, &other}) {
     const auto lines = x->lines();
-    ASSERT_EQ(lines.size(), black_box::most_lines);
+    ASSERT_EQ(lines.size(), black_box::max_lines);
     EXPECT_EQ(lines.front(), "line 3");
     EXPECT_EQ(lines.back(), wide.substr(0, black_box::line_bytes - 2));
     EXPECT_EQ(x->end(), "first");

@@ -49,9 +49,9 @@ TEST(status_text, foreign_text_is_made_printable) {
     x.failures = {{0, 0, text, text, {text, text}, 1}};
     return x;
   };
-  const auto plain = text_of(filled_with("a name of twelve"));
+  const auto plain = to_string(filled_with("a name of twelve"));
   const auto foreign = filled_with("a\x1b[2J\xc2\x9b\xe2\x80\xae\n\r\xff_of12");
-  const auto shown = text_of(foreign);
+  const auto shown = to_string(foreign);
   EXPECT_EQ(std::ranges::count(shown, '\n'), std::ranges::count(plain, '\n'));
   for (const auto* part : {"\x1b", "\xc2\x9b", "\xe2\x80\xae", "\r", "\xff"})
     EXPECT_THAT(shown, testing::Not(HasSubstr(part)));
@@ -89,7 +89,7 @@ TEST(status_text, shows_everything) {
   EXPECT_EQ(json.at("jobs").at(0).at("grid").at(1).at(0).as_string(), "b/0");
   EXPECT_TRUE(json.at("jobs").at(0).at("chain").at(0).at("last").is_null());
   EXPECT_EQ(json.at("instances").at(0).at("incarnation").as_string(), "ffffffffffffffff");
-  auto text = text_of(x);
+  auto text = to_string(x);
   EXPECT_THAT(text, HasSubstr("pipeline 1: b/0"));
   EXPECT_THAT(text, HasSubstr("join of a/0: liveput: 2x1; 12ms stall expected, 9ms measured"));
   const auto& shown = json.at("jobs").at(0).at("decisions").at(0);
@@ -108,13 +108,13 @@ TEST(status_text, tells_of_copies) {
   job.protected_steps = 450;
   job.protected_now = true;
   job.copies = 1;
-  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450\n"));
+  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450\n"));
   job.copies = 2;
   job.copied_steps = 440;
-  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450, 2 copies of step 440\n"));
+  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450, 2 copies of step 440\n"));
   job.copies = 1;
   job.copies_problem = "there is 1 keeper";
-  EXPECT_THAT(text_of(x), HasSubstr("keepers hold step 450, 1 copy of step 440: there is 1 keeper\n"));
+  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450, 1 copy of step 440: there is 1 keeper\n"));
 }
 
 // given: what a status has for those who watch / expected: all of it in the JSON, and no NaN; last words in the text
@@ -159,7 +159,7 @@ TEST(status_text, shows_the_course_and_last_words) {
   EXPECT_EQ(json.at("news_count").to_number<int>(), 3);
   EXPECT_EQ(json.at("news").at(0).at("text").as_string(), "instance b is lost");
   EXPECT_EQ(json.at("failures").at(0).at("lines").at(1).as_string(), "last line");
-  const auto text = text_of(x);
+  const auto text = to_string(x);
   EXPECT_THAT(text, HasSubstr("1m05s left"));
   EXPECT_THAT(text, HasSubstr("k: step 20, 3 of 4 layers"));
   EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n  first line\n  last line\n"));
@@ -196,7 +196,7 @@ TEST(status_text, an_early_end_is_explained) {
   x.steps_done = 40;
   status_reply all;
   all.jobs = {x};
-  for (const auto& text : {text_of(all), overview_of(all, false)})
+  for (const auto& text : {to_string(all), overview_of(all, false)})
     EXPECT_THAT(text, HasSubstr(": done early, as validation got no better (job.patience), step 40/100"));
   x.state = "cancelled";
   EXPECT_EQ(early_end_of(x), "");
@@ -208,7 +208,7 @@ TEST(status_text, what_would_be_lost_is_said) {
   auto x = sample();
   auto& job = x.jobs[0];
   const auto expect = [&](const auto& what) {
-    for (const auto& text : {text_of(x), overview_of(x, false)})
+    for (const auto& text : {to_string(x), overview_of(x, false)})
       EXPECT_THAT(text, what);
   };
   expect(Not(HasSubstr("protected:")));
@@ -229,9 +229,9 @@ TEST(status_text, what_would_be_lost_is_said) {
 // given: a job in a phase that is called as its state is / expected: once
 TEST(status_text, says_nothing_twice) {
   auto x = sample();
-  EXPECT_THAT(text_of(x), HasSubstr("job 3 gpt: running, step 452/1000"));
+  EXPECT_THAT(to_string(x), HasSubstr("job 3 gpt: running, step 452/1000"));
   x.jobs[0].phase = "stopping";
-  EXPECT_THAT(text_of(x), HasSubstr("job 3 gpt: running, stopping, step 452/1000"));
+  EXPECT_THAT(to_string(x), HasSubstr("job 3 gpt: running, stopping, step 452/1000"));
 }
 
 // given: a disk that cannot keep up, and one that nearly can / expected: the file is named, where the job is shown
@@ -240,21 +240,21 @@ TEST(status_text, what_steps_wait_for_is_named) {
   x.jobs[0].step_ms = 100;
   x.jobs[0].data_wait_ms = 12;
   x.jobs[0].data_wait_for = "a/0: /data/tokens.bin";
-  for (const auto& text : {text_of(x), overview_of(x, false)})
+  for (const auto& text : {to_string(x), overview_of(x, false)})
     EXPECT_THAT(text, HasSubstr("  waits 12.0 ms a step for data: a/0: /data/tokens.bin\n"));
   x.jobs[0].data_wait_ms = 0.9;
-  EXPECT_THAT(text_of(x), Not(HasSubstr("for data")));
+  EXPECT_THAT(to_string(x), Not(HasSubstr("for data")));
 }
 
 // given: a job on TCP as it should be, on TCP for want of NCCL, on NCCL / expected: nothing, the reason, the device
 TEST(status_text, what_moves_tensors_is_said_if_it_is_not_the_usual) {
   auto x = sample();
   x.jobs[0].transport = {"tcp", "cpu", {}};
-  EXPECT_THAT(text_of(x), Not(HasSubstr("tensors move")));
+  EXPECT_THAT(to_string(x), Not(HasSubstr("tensors move")));
   x.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: the communicator before is not ended"};
-  EXPECT_THAT(text_of(x), HasSubstr("  tensors move by TCP: a/0: the communicator before is not ended\n"));
+  EXPECT_THAT(to_string(x), HasSubstr("  tensors move by TCP: a/0: the communicator before is not ended\n"));
   x.jobs[0].transport = {"nccl", "NVIDIA H200", {}};
-  EXPECT_THAT(text_of(x), HasSubstr("  tensors move by NCCL (NVIDIA H200)\n"));
+  EXPECT_THAT(to_string(x), HasSubstr("  tensors move by NCCL (NVIDIA H200)\n"));
 }
 
 // given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
@@ -293,7 +293,7 @@ TEST(status_text, what_all_say_is_not_of_one) {
                 {1, 3'000'000, "b", "ended by SIGSEGV", {}, 0, true},
                 {3, 3'000'000, "k", "the disk is full", {}, 0},
                 {2, 3'000'000, "c", "c/1: data /no/text: no such file", {"c's log"}, 0}};
-  const auto text = text_of(x);
+  const auto text = to_string(x);
   EXPECT_THAT(text, HasSubstr("data /no/text: no such file (2s ago, say instances a, c)\n  a's log\n"));
   EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n"));
   EXPECT_THAT(text, HasSubstr("instance k reported 2s ago: the disk is full\n")) << "it lives";

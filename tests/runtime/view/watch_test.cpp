@@ -21,7 +21,7 @@ using testing::Not;
 std::vector<std::string> lines_of(const std::vector<screen_line>& x) {
   std::vector<std::string> result;
   for (const auto& line : x) {
-    auto text = text_of(line);
+    auto text = to_string(line);
     result.push_back(text.substr(0, text.find_last_not_of(' ') + 1));
   }
   return result;
@@ -97,7 +97,7 @@ TEST(watch_screen, what_is_to_be_done_by_when) {
   EXPECT_THAT(text, Not(HasSubstr("gone")));
   EXPECT_EQ(look_of(screen, "to be moved"), look::warning);
   EXPECT_EQ(look_of(screen, "a/0"), look::warning);
-  const auto status = text_of(x, false);
+  const auto status = to_string(x, false);
   EXPECT_THAT(status, HasSubstr("instance b (worker, 1 slot): leaving in 25s, 1 slot to be moved by then (AWS: "
                                 "instance-action terminate at 2026-11-22T12:00:35Z), joined 1h01m ago\n"));
   EXPECT_THAT(status, HasSubstr("instance a (worker, 1 slot): alive, at risk (AWS: rebalance recommendation of "
@@ -176,7 +176,7 @@ TEST(watch_screen, fits_any_size) {
         EXPECT_LE(screen.size(), static_cast<std::size_t>(std::max(1, rows)));
         for (const auto& line : screen) {
           std::size_t width = 0;
-          for (const auto c : text_of(line)) {
+          for (const auto c : to_string(line)) {
             EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) << "a control character";
             width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
           }

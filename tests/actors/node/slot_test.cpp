@@ -1,4 +1,4 @@
-// Gpu and stage: whose commands they obey, and for how long.
+// Slot and stage: whose commands they obey, and for how long.
 
 #include "tests/actors/node/node_fixture.hpp"
 
@@ -13,12 +13,12 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-struct gpu_test : node_test {
+struct slot_test : node_test {
   slot_id slot{"a", {1}, 0};
-  slot_actor gpu = system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(self));
+  slot_actor actor = system.spawn(parcae::slot, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(self));
 
   void TearDown() override {
-    self->send_exit(gpu, caf::exit_reason::user_shutdown);
+    self->send_exit(actor, caf::exit_reason::user_shutdown);
     run();
     node_test::TearDown();
   }
@@ -30,25 +30,25 @@ struct gpu_test : node_test {
 
   template <class T>
   void tell(const T& x, const addressee& to) {
-    self->send(gpu, to, x);
+    self->send(actor, to, x);
     run();
   }
 
   void attach(std::uint64_t job) {
-    self->send(gpu, attach_atom_v, addressee{slot, {job}}, sink);
+    self->send(actor, attach_atom_v, addressee{slot, {job}}, sink);
     run();
   }
 };
 
 // given: commands before a job was attached / expected: ignored
-TEST_F(gpu_test, ignores_commands_without_a_job) {
+TEST_F(slot_test, ignores_commands_without_a_job) {
   tell(stop{{1}});
   EXPECT_EQ(made, 0);
   EXPECT_TRUE(reports.empty());
 }
 
 // given: a job / expected: commands reach its executor, reports reach its conductor with the slot
-TEST_F(gpu_test, connects_executor_and_conductor) {
+TEST_F(slot_test, connects_executor_and_conductor) {
   attach(1);
   attach(1);
   EXPECT_EQ(made, 1);
@@ -59,7 +59,7 @@ TEST_F(gpu_test, connects_executor_and_conductor) {
 }
 
 // given: a command for keepers, and a worker's executor / expected: it goes no further, and an error is logged
-TEST_F(gpu_test, refuses_what_is_of_the_other_role) {
+TEST_F(slot_test, refuses_what_is_of_the_other_role) {
   std::ostringstream lines;
   const auto log = spdlog::default_logger();
   spdlog::set_default_logger(
@@ -75,7 +75,7 @@ TEST_F(gpu_test, refuses_what_is_of_the_other_role) {
 }
 
 // given: another job / expected: an executor of its own, the former retired
-TEST_F(gpu_test, starts_empty_for_another_job) {
+TEST_F(slot_test, starts_empty_for_another_job) {
   attach(1);
   attach(2);
   EXPECT_EQ(made, 2);
@@ -83,7 +83,7 @@ TEST_F(gpu_test, starts_empty_for_another_job) {
 }
 
 // given: a command of the job before, which comes late / expected: ignored
-TEST_F(gpu_test, commands_are_of_one_job) {
+TEST_F(slot_test, commands_are_of_one_job) {
   attach(1);
   attach(2);
   tell(stop{{1}}, 1);
@@ -94,14 +94,14 @@ TEST_F(gpu_test, commands_are_of_one_job) {
 
 // given: commands and a conductor for another life of this slot, and for its neighbour: the process has taken the
 // number of one that died, and CAF takes it for that / expected: ignored
-TEST_F(gpu_test, commands_are_for_one_life_of_one_slot) {
+TEST_F(slot_test, commands_are_for_one_life_of_one_slot) {
   attach(1);
   auto former = slot, neighbour = slot;
   former.life = {2};
   neighbour.index = 1;
   for (const auto& other : {former, neighbour}) {
     tell(stop{{1}}, {other, {1}});
-    self->send(gpu, attach_atom_v, addressee{other, {2}}, sink);
+    self->send(actor, attach_atom_v, addressee{other, {2}}, sink);
     run();
   }
   EXPECT_TRUE(seen.empty());
@@ -111,7 +111,7 @@ TEST_F(gpu_test, commands_are_for_one_life_of_one_slot) {
 }
 
 // given: the same job attached again, by a handle of a new connection / expected: the executor stays, reports go there
-TEST_F(gpu_test, attached_again_it_keeps_its_executor) {
+TEST_F(slot_test, attached_again_it_keeps_its_executor) {
   attach(1);
   tell(stop{{1}});
   int heard = 0;
@@ -126,7 +126,7 @@ TEST_F(gpu_test, attached_again_it_keeps_its_executor) {
 
 // given: an executor that throws / expected: the stage dies alone, the loss is reported for the newest generation, a
 // new one works
-TEST_F(gpu_test, replaces_a_dead_stage) {
+TEST_F(slot_test, replaces_a_dead_stage) {
   attach(1);
   tell(activate{{7}, {}});
   EXPECT_EQ(made, 2);
@@ -139,20 +139,20 @@ TEST_F(gpu_test, replaces_a_dead_stage) {
   EXPECT_EQ(reports.size(), 2u);
 }
 
-// given: the instance ends its gpu / expected: the executor is retired
-TEST_F(gpu_test, retires_its_executor_at_the_end) {
+// given: the instance ends its slot / expected: the executor is retired
+TEST_F(slot_test, retires_its_executor_at_the_end) {
   attach(1);
-  self->send_exit(gpu, caf::exit_reason::user_shutdown);
+  self->send_exit(actor, caf::exit_reason::user_shutdown);
   run();
   EXPECT_EQ(retired, 1);
 }
 
 // given: an instance that is killed / expected: its gpus end, and with them the executors
-TEST_F(gpu_test, does_not_outlive_its_parent) {
+TEST_F(slot_test, does_not_outlive_its_parent) {
   caf::scoped_actor other(system, true);
   const auto orphan = [&] {
     caf::scoped_actor parent(system, true);
-    return system.spawn(parcae::gpu, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(parent));
+    return system.spawn(parcae::slot, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(parent));
   }();
   run();
   other->send(orphan, attach_atom_v, addressee{slot, {1}}, sink);

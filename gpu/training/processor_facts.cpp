@@ -1,4 +1,4 @@
-#include "gpu/training/identity.hpp"
+#include "gpu/training/processor_facts.hpp"
 
 #include <torch/version.h>
 

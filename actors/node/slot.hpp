@@ -1,6 +1,6 @@
 #pragma once
 
-// GPU: one slot of an instance, a worker's or a keeper's; these differ in their executors alone. Owns nothing but its
+// SLOT: one slot of an instance, a worker's or a keeper's; these differ in their executors alone. Owns nothing but its
 // STAGE, which owns the executor that holds the state of the job served. A stage that dies is replaced by an empty one
 // and reported as failed. Created by the instance, for one life of it.
 
@@ -12,13 +12,13 @@
 namespace parcae {
 
 /// As its instance sees it.
-using gpu_actor = slot_actor::extend<
+using local_slot_actor = slot_actor::extend<
     // The instance ends before long, and no manager is there to move what it holds: what is trained here goes to the
     // job's keepers. No reply. May be repeated.
     caf::reacts_to<snapshot_atom>>;
 
-struct gpu_state {
-  static constexpr const char* name = "gpu";
+struct slot_state {
+  static constexpr const char* name = "slot";
 
   slot_id slot;
   executor_source source;
@@ -30,7 +30,7 @@ struct gpu_state {
 };
 
 /// Ends when its parent tells it to, or has ended itself; exits of all others are ignored.
-gpu_actor::behavior_type gpu(gpu_actor::stateful_pointer<gpu_state> self, slot_id slot, executor_source source,
-                             caf::strong_actor_ptr parent);
+local_slot_actor::behavior_type slot(local_slot_actor::stateful_pointer<slot_state> self, slot_id slot,
+                                     executor_source source, caf::strong_actor_ptr parent);
 
 } // namespace parcae

@@ -1,4 +1,4 @@
-#include "actors/node/gpu.hpp"
+#include "actors/node/slot.hpp"
 
 #include "actors/node/parent.hpp"
 #include "protocols/wire/behaviors.hpp"
@@ -11,15 +11,15 @@ namespace parcae {
 
 namespace {
 
-using gpu_pointer = gpu_actor::stateful_pointer<gpu_state>;
+using slot_pointer = local_slot_actor::stateful_pointer<slot_state>;
 
-void start_stage(gpu_pointer self) {
+void start_stage(slot_pointer self) {
   auto& s = self->state;
   s.stage = self->spawn(stage, s.slot, s.source, s.sink, caf::strong_actor_ptr{self->ctrl()});
   self->monitor(s.stage);
 }
 
-void end_stage(gpu_pointer self) {
+void end_stage(slot_pointer self) {
   auto& s = self->state;
   if (!s.stage)
     return;
@@ -28,12 +28,12 @@ void end_stage(gpu_pointer self) {
   s.stage = nullptr;
 }
 
-void end(gpu_pointer self, const caf::error& why) {
+void end(slot_pointer self, const caf::error& why) {
   end_stage(self);
   self->quit(why);
 }
 
-void attach(gpu_pointer self, job_id job, const report_sink& sink) {
+void attach(slot_pointer self, job_id job, const report_sink& sink) {
   auto& s = self->state;
   s.sink = sink;
   if (s.stage && s.job == job)
@@ -46,7 +46,8 @@ void attach(gpu_pointer self, job_id job, const report_sink& sink) {
 
 } // namespace
 
-gpu_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source source, caf::strong_actor_ptr parent) {
+local_slot_actor::behavior_type slot(slot_pointer self, slot_id slot, executor_source source,
+                                     caf::strong_actor_ptr parent) {
   const auto parent_address = caf::actor_cast<caf::actor_addr>(parent); // handlers that keep a handle keep an actor
   self->set_down_handler([=](const caf::down_msg& x) {
     auto& s = self->state;
@@ -70,7 +71,7 @@ gpu_actor::behavior_type gpu(gpu_pointer self, slot_id slot, executor_source sou
   self->monitor(parent);
   self->state.slot = std::move(slot);
   self->state.source = std::move(source);
-  return behavior_of_each_from<gpu_actor::behavior_type>(
+  return behavior_of_each_from<local_slot_actor::behavior_type>(
       std::type_identity<addressee>{}, std::type_identity<command>{},
       [=](const addressee& to, const auto& x) {
         auto& s = self->state;
