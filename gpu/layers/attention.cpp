@@ -2,16 +2,31 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cmath>
+#include <limits>
 #include <mutex>
 
 namespace parcae {
+
+namespace {
+
+/// Held while a device's generator is that of one call. Several slots may be on one device; the generator's own mutex
+/// is LibTorch's, which takes it in that call.
+std::mutex& draws_from_generator_of(c10::Device place) {
+  static std::array<std::mutex, std::numeric_limits<c10::DeviceIndex>::max() + 1> all;
+  return all.at(static_cast<std::size_t>(place.index()));
+}
+
+} // namespace
 
 at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, bool is_causal,
                      const at::Tensor& causal, dropout& drop) {
   if (!drop.active())
     return at::scaled_dot_product_attention(queries, keys, values, {}, 0.0, is_causal);
-  if (queries.is_cuda()) { // its fused kernels drop by numbers of the device's generator, which nothing else draws from
+  if (!queries.is_cpu()) { // its fused kernels drop by numbers of the device's generator, which nothing else draws from
+    // Kernels are given seed and place in the call: what comes after it changes nothing.
+    const std::lock_guard drawing(draws_from_generator_of(queries.device()));
     auto numbers = at::globalContext().defaultGenerator(queries.device());
     {
       const std::lock_guard held(numbers.mutex());

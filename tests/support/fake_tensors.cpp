@@ -4,6 +4,7 @@
 #include "tests/support/fake_device.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -49,6 +50,16 @@ struct fake_hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   void init() const override {}
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex x) const override { return generators_.at(x); }
+
+private:
+  /// One for each device, whoever computes there.
+  const std::vector<at::Generator> generators_ = [] {
+    std::vector<at::Generator> all;
+    for (std::uint32_t i = 0; i < fake_devices; ++i)
+      all.push_back(at::detail::createCPUGenerator());
+    return all;
+  }();
 };
 
 class fake_allocator final : public c10::Allocator {
@@ -163,6 +174,15 @@ gradients_of_convolution(const at::Tensor& gradient, const at::Tensor& x, const 
   return {there(of_x), there(of_weight), there(of_bias)};
 }
 
+/// By numbers of the device's generator.
+std::tuple<at::Tensor, at::Tensor> drop(const at::Tensor& x, double p, std::optional<bool> training) {
+  tell_of("native_dropout", {x});
+  if (!training.value_or(true))
+    return {x.clone(), at::ones(x.sizes(), x.options().dtype(at::kBool))};
+  const auto kept = at::bernoulli(at::full(x.sizes(), 1 - p), at::globalContext().defaultGenerator(x.device()));
+  return {(x.to(at::kCPU) * (kept / (1 - p)).to(x.scalar_type())).to(x.device()), kept.to(at::kBool).to(x.device())};
+}
+
 void by_processor(const c10::OperatorHandle& x, torch::jit::Stack* stack) {
   tell_of(x.operator_name().name, torch::jit::last(*stack, x.schema().arguments().size()));
   at::native::cpu_fallback(x, stack);
@@ -188,6 +208,7 @@ void know_fake_devices() {
     own.impl("as_strided", &at::native::as_strided_tensorimpl);
     own.impl("convolution_overrideable", &convolve);
     own.impl("convolution_backward_overrideable", &gradients_of_convolution);
+    own.impl("native_dropout", &drop);
     own.impl("view", &at::native::view);
     own.impl("_reshape_alias", &at::native::_reshape_alias);
     return true;

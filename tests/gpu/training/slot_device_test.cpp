@@ -1,11 +1,16 @@
 // What an executor makes of the device of its slot.
 
+#include "gpu/layers/model.hpp"
 #include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/fake_device.hpp"
 #include "tests/support/slow_stream.hpp"
 
+#include <ATen/ATen.h>
+
+#include <algorithm>
 #include <atomic>
+#include <future>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -199,6 +204,33 @@ TEST_F(stage_executor_test, bfloat16_needs_a_device_that_has_it) {
   EXPECT_EQ(answer.kind, failure::data);
   EXPECT_EQ(answer.what, "precision \"bfloat16\" needs a GPU that multiplies in it, from sm_80 on; this is "
                          "Tesla T4 sm_75");
+}
+
+// given: two slots on one device, whose attention drops by numbers of the device's one generator / expected: each has
+// the bits that it has alone
+TEST(slot_device, slots_of_one_device_draw_their_own_numbers) {
+  know_fake_devices();
+  const tensor_device on(fake_device(6));
+  const model_specification model{
+      .kind = "gpt", .layers = 1, .width = 16, .heads = 2, .sequence = 16, .vocabulary = 50, .dropout = 0.3};
+  const auto description = describe(model);
+  const auto layers = make_layers(model, on);
+  const auto parameters = views_of(description.layers[1], initial_parameters(description, 1, 1, on));
+  const auto input = at::arange(2 * 16 * 16, at::kFloat).sin_().reshape({2, 16, 16}).to(on.place());
+  const auto outputs = [&](std::uint64_t step) {
+    std::vector<at::Tensor> all;
+    for (std::uint32_t i = 0; i < 30; ++i)
+      all.push_back(layers[1]->forward(parameters, input, {.position = {1, step, i}, .on = on}).to(at::kCPU));
+    return all;
+  };
+  const auto agree = [](const auto& x, const auto& y) {
+    return std::ranges::equal(x, y, [](const auto& a, const auto& b) { return at::equal(a, b); });
+  };
+  const auto first = outputs(1), second = outputs(2);
+  EXPECT_FALSE(agree(first, second));
+  auto other = std::async(std::launch::async, [&] { return outputs(2); });
+  EXPECT_TRUE(agree(outputs(1), first));
+  EXPECT_TRUE(agree(other.get(), second));
 }
 
 // given: a slot on a device / expected: what its progress says of memory is the device's, state, gradients and all
