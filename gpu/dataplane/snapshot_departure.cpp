@@ -1,14 +1,20 @@
 #include "gpu/dataplane/snapshot_departure.hpp"
 
-#include "gpu/device/host_copies.hpp"
 #include "protocols/base/crash_stack.hpp"
 
-#include <optional>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <cstring>
+#include <span>
 #include <utility>
 
 namespace parcae {
 
 namespace {
+
+/// Of one layer, and what the device was given before it. The wait for the whole has a limit of its own.
+constexpr std::chrono::minutes longest_copy{10};
 
 /// A snapshot that is accounted for until it has been sent.
 struct accounted_snapshot {
@@ -26,53 +32,52 @@ std::shared_ptr<const snapshot> accounted(snapshot x, const departure& by) {
   return {whole, &whole->what};
 }
 
-using copier = std::function<std::vector<std::vector<std::byte>>(const std::vector<departure::part>&)>;
-
-/// One copy of each layer, for all who take it.
-void send_off(departure& x, const copier& copy) {
+/// The layers' copies, in their order, to all who take them.
+void send_off(departure& x, const std::vector<std::shared_ptr<const snapshot_shard>>& copies) {
   std::vector<snapshot> parcels(x.streams.size(), {x.job, x.result, {}});
-  for (auto& layer : x.layers) {
-    const auto shard = std::make_shared<const shard_bytes>(shard_bytes{layer.number, layer.at, copy(layer.parts)});
-    layer.copied.set_value();
-    for (const auto k : layer.takers)
-      parcels[k].shards.push_back(shard);
-  }
+  for (std::size_t i = 0; i < copies.size(); ++i)
+    for (const auto k : x.layers[i].takers)
+      parcels[k].shards.push_back(copies[i]);
   for (std::size_t k = 0; k < parcels.size(); ++k)
     if (!parcels[k].shards.empty())
       x.streams[k]->send(accounted(std::move(parcels[k]), x));
 }
 
-std::vector<std::byte> copy_of(std::span<const std::byte> x) {
-  return {x.begin(), x.end()};
+/// Room for a layer's parts, one after the other.
+std::shared_ptr<snapshot_shard> room_for(const departure::layer& x, device& on) {
+  std::size_t bytes = 0;
+  std::vector<std::size_t> places;
+  for (const auto& part : x.parts) {
+    places.push_back(bytes);
+    bytes += (part.bytes.bytes.size() + 255) / 256 * 256;
+  }
+  const auto memory = std::make_shared<device_memory>(on.allocate_pinned(bytes));
+  auto result = std::make_shared<snapshot_shard>(snapshot_shard{x.number, x.at, {}, memory});
+  for (std::size_t i = 0; i < x.parts.size(); ++i)
+    result->parts.emplace_back(memory->get() + places[i], x.parts[i].bytes.bytes.size());
+  return result;
 }
 
-std::vector<std::vector<std::byte>> copies_by(host_copies& copies, const std::shared_ptr<event>& written,
-                                              const std::vector<departure::part>& parts) {
-  std::vector<std::vector<std::byte>> result;
-  std::vector<std::future<void>> arrived;
-  for (const auto& part : parts)
-    if (!part.bytes.on) {
-      result.push_back(copy_of(part.bytes.bytes));
-    } else {
-      auto& to = result.emplace_back(part.bytes.bytes.size());
-      arrived.push_back(copies.to_host(to, part.bytes.bytes.data(), written));
-    }
-  for (auto& x : arrived)
-    x.wait(); // all of them: they write to what a failure would free
-  for (auto& x : arrived)
-    x.get();
-  return result;
+void copy_part(std::span<const std::byte> to, const const_memory_view& from, stream& by) {
+  auto* there = const_cast<std::byte*>(to.data()); // of room_for
+  if (from.on)
+    by.copy(there, from.bytes.data(), to.size());
+  else if (!to.empty())
+    std::memcpy(there, from.bytes.data(), to.size());
 }
 
 } // namespace
 
 void depart_at_once(departure x) {
-  send_off(x, [](const auto& parts) {
-    std::vector<std::vector<std::byte>> result;
-    for (const auto& part : parts)
-      result.push_back(copy_of(part.bytes.bytes));
-    return result;
-  });
+  std::vector<std::shared_ptr<const snapshot_shard>> copies;
+  for (auto& layer : x.layers) {
+    shard_bytes copy{layer.number, layer.at, {}};
+    for (const auto& part : layer.parts)
+      copy.parts.emplace_back(part.bytes.bytes.begin(), part.bytes.bytes.end());
+    copies.push_back(to_send(std::make_shared<const shard_bytes>(std::move(copy))));
+    layer.copied.set_value();
+  }
+  send_off(x, copies);
 }
 
 snapshot_departures::snapshot_departures(device& on) : on_(on), thread_([this] { run(); }) {}
@@ -87,14 +92,41 @@ void snapshot_departures::depart(departure x) {
   queue_.put({std::move(x), on_.compute().record()});
 }
 
+void snapshot_departures::copy(request& x, stream& by) {
+  auto& layers = x.what.layers;
+  std::vector<std::shared_ptr<const snapshot_shard>> copies;
+  try {
+    for (const auto& layer : layers)
+      copies.push_back(room_for(layer, on_));
+  } catch (const device_error& e) { // if it is more than want of memory, the next work fails as well
+    spdlog::warn("a snapshot is not sent: {}", e.what());
+    for (auto& layer : layers)
+      layer.copied.set_value();
+    return;
+  }
+  std::vector<std::shared_ptr<event>> ends;
+  by.wait_for(*x.written);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (std::size_t k = 0; k < layers[i].parts.size(); ++k)
+      copy_part(copies[i]->parts[k], layers[i].parts[k].bytes, by);
+    ends.push_back(by.record());
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!ends[i]->wait(longest_copy))
+      throw device_error("a copy from the device is stuck");
+    layers[i].copied.set_value();
+  }
+  send_off(x.what, copies);
+}
+
 void snapshot_departures::run() {
   use_crash_stack();
-  std::optional<host_copies> copies; // its pinned memory is taken when there is something to copy
+  std::unique_ptr<stream> by; // made when there is something to copy
   while (auto x = queue_.take()) {
     try {
-      if (!copies)
-        copies.emplace(on_);
-      send_off(x->what, [&](const auto& parts) { return copies_by(*copies, x->written, parts); });
+      if (!by)
+        by = on_.make_stream();
+      copy(*x, *by);
     } catch (const device_error&) {
       // The next to write to one of these layers hears of it. A snapshot that nobody waits for just ends: the next work
       // that the device is given fails as well.

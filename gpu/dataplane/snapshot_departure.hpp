@@ -41,8 +41,10 @@ struct departure {
 /// From memory of the host: copied and handed to the streams when this returns.
 void depart_at_once(departure x);
 
-/// From a device: by a thread, a stream and pinned memory of its own, so that the device goes on with the next step
-/// meanwhile. One thread calls; the device outlives it.
+/// From a device straight into pinned memory, which is what the streams send from: by a thread and a stream of its own,
+/// so that the device goes on with the next step meanwhile. That memory is the device's to keep: the next snapshot
+/// takes it again. Too little of it is a snapshot that is not sent. One thread calls; the device outlives it, and the
+/// streams that took something.
 class snapshot_departures {
 public:
   explicit snapshot_departures(device& on);
@@ -62,6 +64,7 @@ private:
   };
 
   void run();
+  void copy(request& x, stream& by);
 
   device& on_;
   std::atomic<int> under_way_ = 0;

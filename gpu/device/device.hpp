@@ -89,7 +89,8 @@ public:
   virtual const device_facts& facts() const = 0;
   /// Both at multiples of 256 bytes. Throw device_error if there is not enough memory.
   virtual device_memory allocate(std::size_t bytes) = 0;
-  virtual device_memory allocate_pinned(std::size_t bytes) = 0; ///< of the host, for copies
+  /// Of the host, for copies. What was given back is kept for who asks for as much again.
+  virtual device_memory allocate_pinned(std::size_t bytes) = 0;
   virtual std::unique_ptr<stream> make_stream() = 0;
   /// The most memory that was in use at once since begin_peak(), with what LibTorch's library keeps for its tensors.
   /// Any thread. 0: not known, as for a host (training/tensor_account).

@@ -70,7 +70,7 @@ struct keeper_machine::actions {
     sent->result = m.shards_.result_of(told.at);
     for (const auto layer : told.layers)
       if (auto shard = m.shards_.find(layer, told.at))
-        sent->shards.push_back(std::move(shard));
+        sent->shards.push_back(to_send(std::move(shard)));
     m.copies_.push_back(told);
     do_it(m, keeper_effects::copy{told, permit_of(m.key_.value_or(secret_key{}), m.self_), std::move(sent)});
   }

@@ -26,7 +26,7 @@ struct layer_state {
   at::Tensor course;  ///< a validation_course, of the last layer, on the host; undefined unless the job has a patience
   version at;
   /// Valid: a snapshot is being copied from these tensors. Before they are written to it is waited for, which takes no
-  /// longer than host_copies does; it throws what the device failed by.
+  /// longer than snapshot_departures does; it throws what the device failed by.
   std::shared_future<void> leaving;
 
   /// Parameters, then moments, buffers, course: the order on the wire.

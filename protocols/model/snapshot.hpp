@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -22,11 +24,26 @@ struct shard_bytes {
   std::vector<std::vector<std::byte>> parts;
 };
 
+/// The same on its way to keepers, wherever it lies: in a keeper, or in memory that a device copied it to.
+struct snapshot_shard {
+  std::uint32_t layer = 0;
+  version at;
+  std::vector<std::span<const std::byte>> parts; ///< as long as `owner` lives
+  std::shared_ptr<const void> owner;
+};
+
+inline std::shared_ptr<const snapshot_shard> to_send(std::shared_ptr<const shard_bytes> x) {
+  auto result =
+      std::make_shared<snapshot_shard>(snapshot_shard{x->layer, x->at, {x->parts.begin(), x->parts.end()}, {}});
+  result->owner = std::move(x);
+  return result;
+}
+
 /// A snapshot of some layers on its way to keepers.
 struct snapshot {
   job_id job;
-  commit_result result;                                   ///< of the exchange that made the version
-  std::vector<std::shared_ptr<const shard_bytes>> shards; ///< never null
+  commit_result result;                                      ///< of the exchange that made the version
+  std::vector<std::shared_ptr<const snapshot_shard>> shards; ///< never null
 };
 
 } // namespace parcae

@@ -436,10 +436,11 @@ void bench_snapshot(std::size_t bytes, int repeats, figures& out) {
   auto x = std::make_shared<snapshot>();
   x->job = {1};
   for (std::uint32_t layer = 0; layer < 8; ++layer)
-    x->shards.push_back(std::make_shared<const shard_bytes>(shard_bytes{
-        layer,
-        {1, {1}},
-        {std::vector<std::byte>(bytes / 24), std::vector<std::byte>(bytes / 24), std::vector<std::byte>(bytes / 24)}}));
+    x->shards.push_back(to_send(std::make_shared<const shard_bytes>(
+        shard_bytes{layer,
+                    {1, {1}},
+                    {std::vector<std::byte>(bytes / 24), std::vector<std::byte>(bytes / 24),
+                     std::vector<std::byte>(bytes / 24)}})));
   std::vector<double> wall;
   auto cpu = cpu_ms();
   for (int i = 0; i < repeats; ++i) {

@@ -34,6 +34,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <regex>
 #include <stdexcept>
@@ -59,8 +60,8 @@ double cpu_ms() {
 
 /// Of one step.
 struct cost {
-  double wall_ms = 0;  ///< median
-  double quick_ms = 0; ///< lower quartile of the same: what else happens on the machine touches it less
+  double wall_ms = 0;  ///< all of the time over all steps: what only some of them wait for counts as well
+  double quick_ms = 0; ///< lower quartile of single steps: what else happens on the machine touches it less
   double cpu_ms = 0;   ///< mean, of all who take part
   // Of an executor at 1×1:
   double peak_bytes = 0;      ///< most memory that its tensors took; 0: not known
@@ -207,10 +208,8 @@ cost plain(const job_specification& job, device* on, std::uint32_t loops, std::u
   std::vector<double> all;
   for (const auto& x : times)
     all.insert(all.end(), x.begin(), x.end());
-  double sum = 0;
-  for (auto x : cpu)
-    sum += x;
-  return {median(all), lower_quartile(all), sum / steps};
+  const auto sum = [](const auto& x) { return std::accumulate(x.begin(), x.end(), 0.0); };
+  return {sum(all) / static_cast<double>(all.size()), lower_quartile(all), sum(cpu) / steps};
 }
 
 /// How a cluster differs from the usual one.
@@ -244,7 +243,7 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
     cluster.add_worker("w-" + std::to_string(i));
   const std::uint64_t warm = kind.on ? warm_steps : 1;
   std::uint64_t seen = 0, protected_before = 0;
-  auto last = steady::now();
+  auto last = steady::now(), began = last;
   double cpu = 0;
   std::uint64_t first = 0;
   cluster.run_until(
@@ -255,6 +254,7 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
           } else {
             cpu = cpu_ms();
             first = cluster.view().steps_done;
+            began = steady::now();
             protected_before = cluster.view().protected_version.steps;
           }
           last = steady::now();
@@ -263,7 +263,9 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
         return seen >= warm + steps;
       },
       milliseconds(300'000));
-  cost result{median(times), lower_quartile(times), (cpu_ms() - cpu) / static_cast<double>(seen - first)};
+  const auto count = static_cast<double>(seen - first);
+  cost result{std::chrono::duration<double, std::milli>(last - began).count() / count, lower_quartile(times),
+              (cpu_ms() - cpu) / count};
   const auto& view = cluster.view();
   if (width == 1 && depth == 1 && view.peak_bytes.contains(0)) {
     const auto costs = facts_of(job).costs;

@@ -9,7 +9,7 @@ namespace parcae::simulation {
 
 namespace {
 
-layer_state state_of(const shard_bytes& x) {
+layer_state state_of(const auto& x) {
   layer_state result{x.at, 0};
   std::memcpy(&result.bits, x.parts.at(0).data(), sizeof result.bits);
   return result;

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,13 +28,17 @@ constexpr std::size_t arena_bytes = std::size_t{8} << 30; ///< addresses; memory
 /// The host's pinned memory, of all devices.
 class pinned_memory {
 public:
-  void add(const std::byte* x, std::size_t n) {
+  std::byte* take(std::size_t n) {
     const std::lock_guard held(mutex_);
+    const auto spare = spare_.extract(n);
+    auto* x = spare ? spare.mapped() : static_cast<std::byte*>(::operator new (n, std::align_val_t{256}));
     parts_[x] = n;
+    return x;
   }
-  void remove(const std::byte* x) {
+  void give_back(std::byte* x, std::size_t n) {
     const std::lock_guard held(mutex_);
     parts_.erase(x);
+    spare_.emplace(n, x);
   }
   bool has(const std::byte* x, std::size_t n) {
     const std::lock_guard held(mutex_);
@@ -52,6 +57,7 @@ public:
 private:
   std::mutex mutex_;
   std::map<const std::byte*, std::size_t> parts_;
+  std::multimap<std::size_t, std::byte*> spare_; ///< by size; kept, as a GPU's is
 };
 
 pinned_memory pinned;
@@ -321,13 +327,10 @@ public:
     return {memory_.allocate(bytes), [this](std::byte* x) { memory_.free(x); }};
   }
   device_memory allocate_pinned(std::size_t bytes) override {
-    constexpr std::align_val_t alignment{256};
-    auto* x = static_cast<std::byte*>(::operator new(bytes, alignment));
-    pinned.add(x, bytes);
-    return {x, [](std::byte* y) {
-              pinned.remove(y);
-              ::operator delete(y, alignment);
-            }};
+    if (allowed_ < bytes)
+      throw device_error("pinned memory: out of memory");
+    auto* x = pinned.take(bytes);
+    return {x, [bytes](std::byte* y) { pinned.give_back(y, bytes); }};
   }
   std::unique_ptr<stream> make_stream() override { return std::make_unique<late_stream>(memory_); }
   std::uint64_t peak_bytes() const override { return memory_.peak(); }
@@ -335,11 +338,13 @@ public:
   stream& compute() override { return *compute_; }
 
   arena& memory() { return memory_; }
+  void allow_pinned(std::size_t bytes) { allowed_ = bytes; }
 
 private:
   device_facts facts_;
   mutable arena memory_;
   std::unique_ptr<fake_stream> compute_;
+  std::atomic<std::size_t> allowed_ = std::numeric_limits<std::size_t>::max();
 };
 
 std::mutex watch_mutex;
@@ -399,6 +404,14 @@ bool is_given_out(const void* x, std::size_t bytes) {
 
 std::size_t pinned_bytes() {
   return pinned.bytes();
+}
+
+bool is_pinned(const void* x, std::size_t bytes) {
+  return pinned.has(static_cast<const std::byte*>(x), bytes);
+}
+
+void allow_pinned(device& of, std::size_t bytes) {
+  dynamic_cast<fake&>(of).allow_pinned(bytes);
 }
 
 void* readable(const void* x) {

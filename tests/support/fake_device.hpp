@@ -44,6 +44,9 @@ bool is_given_out(const void* x, std::size_t bytes);
 
 /// That is given out of the host's pinned memory, by all of them.
 std::size_t pinned_bytes();
+bool is_pinned(const void* x, std::size_t bytes);
+/// From now on that device finds no room for more at once.
+void allow_pinned(device& of, std::size_t bytes);
 
 /// Where the processor finds what is at x, which a device has given out: for operators in tests.
 void* readable(const void* x);

@@ -121,7 +121,7 @@ TEST_F(data_hosts, a_stream_begins_anew) {
   auto x = std::make_shared<snapshot>();
   x->job = {7};
   x->shards.push_back(
-      std::make_shared<const shard_bytes>(shard_bytes{0, {1, {1}}, {random_bytes(200 << 20, 1), {}, {}}}));
+      to_send(std::make_shared<const shard_bytes>(shard_bytes{0, {1, {1}}, {random_bytes(200 << 20, 1), {}, {}}})));
   stream->send(x);
   EXPECT_TRUE(eventually([&] { return stream->busy(); }));
   network->cut(1);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 
 using namespace parcae;
@@ -15,8 +16,8 @@ std::shared_ptr<const snapshot> snapshot_of(std::uint64_t steps, std::uint32_t l
   result->job = {7};
   result->result = {steps - 1, 1.5, 2.5, 0.5, 1e-3, steps % 2 == 0};
   for (std::uint32_t layer = 0; layer < layers; ++layer)
-    result->shards.push_back(std::make_shared<const shard_bytes>(
-        shard_bytes{layer, {steps, {2}}, {random_bytes(bytes, layer), random_bytes(bytes, layer + 1), {}}}));
+    result->shards.push_back(to_send(std::make_shared<const shard_bytes>(
+        shard_bytes{layer, {steps, {2}}, {random_bytes(bytes, layer), random_bytes(bytes, layer + 1), {}}})));
   return result;
 }
 
@@ -67,7 +68,8 @@ TEST(data_snapshot, arrives_whole_and_is_acknowledged) {
       auto& shard = got.shards[got.shards.size() - 3 + i];
       EXPECT_EQ(shard.layer, x->shards[i]->layer);
       EXPECT_EQ(shard.at, x->shards[i]->at);
-      EXPECT_TRUE(shard.parts == x->shards[i]->parts);
+      EXPECT_TRUE(std::ranges::equal(shard.parts, x->shards[i]->parts,
+                                     [](const auto& a, const auto& b) { return std::ranges::equal(a, b); }));
       EXPECT_EQ(got.results.back(), x->result);
     }
   }

@@ -180,8 +180,8 @@ TEST_F(data_trust, snapshots_are_of_who_sends_them) {
   auto stream = sender->open_snapshot_stream({7}, {{"node-1", {1}, 0}, "127.0.0.1", keeper->port()}, permit);
   auto x = std::make_shared<snapshot>();
   x->job = {7};
-  x->shards.push_back(std::make_shared<const shard_bytes>(
-      shard_bytes{0, {1, {1}}, {random_bytes(3'000'000, 1), random_bytes(1, 2), {}}}));
+  x->shards.push_back(to_send(std::make_shared<const shard_bytes>(
+      shard_bytes{0, {1, {1}}, {random_bytes(3'000'000, 1), random_bytes(1, 2), {}}})));
   stream->send(x);
   EXPECT_TRUE(stream->wait_until_idle(patience));
 }

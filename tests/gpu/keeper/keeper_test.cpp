@@ -65,7 +65,7 @@ struct keeper_fixture : ::testing::Test {
     x->job = c.plan.job;
     x->result = result_of(v);
     for (std::uint32_t layer = 0; layer < 3; ++layer)
-      x->shards.push_back(std::make_shared<const shard_bytes>(shard_of(layer, v, bytes(layer))));
+      x->shards.push_back(to_send(std::make_shared<const shard_bytes>(shard_of(layer, v, bytes(layer)))));
     return x;
   }
 
