@@ -28,19 +28,30 @@ void check(cudaError_t status, const char* what) {
   throw device_error(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
+/// Calls of this thread are about that GPU. Before every call: one of a thread that has not chosen is about GPU 0, and
+/// makes a context there, half a GiB of its memory.
+void use(int number) {
+  check(cudaSetDevice(number), "choosing the GPU");
+}
+
 class cuda_event final : public event {
 public:
-  explicit cuda_event(cudaStream_t stream) {
+  /// In a stream of that GPU, which the thread has chosen.
+  cuda_event(int number, cudaStream_t stream) : number_(number) {
     check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync), "making an event");
     if (const auto status = cudaEventRecord(event_, stream); status != cudaSuccess) {
       cudaEventDestroy(event_);
       check(status, "recording an event");
     }
   }
-  ~cuda_event() override { cudaEventDestroy(event_); }
+  ~cuda_event() override {
+    cudaSetDevice(number_);
+    cudaEventDestroy(event_);
+  }
   cuda_event(const cuda_event&) = delete;
 
   bool done() const override {
+    use(number_);
     const auto status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       cudaGetLastError(); // it counts as an error, too
@@ -64,6 +75,7 @@ public:
   }
 
   double ms_since(const event& before) const override {
+    use(number_);
     float ms = 0;
     check(cudaEventElapsedTime(&ms, dynamic_cast<const cuda_event&>(before).event_, event_), "the GPU's time");
     return ms;
@@ -72,20 +84,18 @@ public:
   cudaEvent_t handle() const { return event_; }
 
 private:
+  const int number_;
   cudaEvent_t event_ = nullptr;
 };
-
-/// Calls of this thread are about that GPU.
-void use(int number) {
-  check(cudaSetDevice(number), "choosing the GPU");
-}
 
 class cuda_stream final : public stream {
 public:
   explicit cuda_stream(int number) : number_(number) {}
   ~cuda_stream() override {
-    if (stream_)
-      cudaStreamDestroy(stream_); // which lets what was given end
+    if (!stream_)
+      return;
+    cudaSetDevice(number_);
+    cudaStreamDestroy(stream_); // which lets what was given end
   }
   cuda_stream(const cuda_stream&) = delete;
 
@@ -101,7 +111,7 @@ public:
   }
   std::shared_ptr<event> record() override {
     use(number_);
-    return std::make_shared<cuda_event>(stream_);
+    return std::make_shared<cuda_event>(number_, stream_);
   }
   void wait_for(const event& x) override {
     use(number_);
@@ -216,6 +226,7 @@ class cuda_device final : public device {
 public:
   explicit cuda_device(int number) : number_(number), facts_(facts_of(number)) { use(number_); }
   ~cuda_device() override {
+    cudaSetDevice(number_);
     for (const auto& [bytes, memory] : spare_pinned_)
       cudaFreeHost(memory);
   }
@@ -236,6 +247,7 @@ public:
     while (most < now && !own_peak_.compare_exchange_weak(most, now))
       continue;
     return {static_cast<std::byte*>(memory), [this, bytes](std::byte* x) {
+              cudaSetDevice(number_);
               cudaFree(x);
               own_bytes_ -= bytes;
             }};

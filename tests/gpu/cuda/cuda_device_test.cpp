@@ -1,0 +1,145 @@
+// The plug-in's device over a double of the CUDA runtime, whose functions are here: it knows which GPU each thread has
+// chosen, and which one each thing is of.
+
+#include "gpu/cuda/cuda_device.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+thread_local int chosen = 0; ///< as CUDA has it until a thread says otherwise
+
+/// What was made, and what was called for the wrong GPU.
+struct runtime_double {
+  std::mutex mutex;
+  std::map<const void*, int> owners;
+  std::vector<std::string> strays;
+
+  void* make() {
+    const std::lock_guard held(mutex);
+    auto* x = std::malloc(64);
+    owners[x] = chosen;
+    return x;
+  }
+  void note_use(const void* x, const char* call) {
+    const std::lock_guard held(mutex);
+    if (x && owners.at(x) != chosen)
+      strays.push_back(std::string(call) + " on GPU " + std::to_string(chosen));
+  }
+};
+runtime_double& double_of_runtime() {
+  static auto* it = new runtime_double;
+  return *it;
+}
+
+cudaError_t used(const void* x, const char* call) {
+  double_of_runtime().note_use(x, call);
+  return cudaSuccess;
+}
+
+template <class Handle>
+cudaError_t make(Handle* to) {
+  *to = static_cast<Handle>(double_of_runtime().make());
+  return cudaSuccess;
+}
+
+} // namespace
+
+extern "C" {
+cudaError_t cudaGetDeviceCount(int* n) {
+  *n = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int n) {
+  chosen = n;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* x, int) {
+  *x = {};
+  std::strcpy(x->name, "NVIDIA Double");
+  x->major = 9;
+  x->multiProcessorCount = 132;
+  x->totalGlobalMem = std::size_t{80} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* x, unsigned) {
+  return make(x);
+}
+cudaError_t cudaEventRecord(cudaEvent_t x, cudaStream_t) {
+  return used(x, "cudaEventRecord");
+}
+cudaError_t cudaEventQuery(cudaEvent_t x) {
+  return used(x, "cudaEventQuery");
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t x, cudaEvent_t) {
+  *ms = 1;
+  return used(x, "cudaEventElapsedTime");
+}
+cudaError_t cudaEventDestroy(cudaEvent_t x) {
+  return used(x, "cudaEventDestroy");
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* x, unsigned) {
+  return make(x);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t x, cudaEvent_t, unsigned) {
+  return used(x, "cudaStreamWaitEvent");
+}
+cudaError_t cudaStreamDestroy(cudaStream_t x) {
+  return used(x, "cudaStreamDestroy");
+}
+cudaError_t cudaMalloc(void** x, std::size_t) {
+  return make(x);
+}
+cudaError_t cudaFree(void* x) {
+  return used(x, "cudaFree");
+}
+cudaError_t cudaHostAlloc(void** x, std::size_t, unsigned) {
+  return make(x);
+}
+cudaError_t cudaFreeHost(void* x) {
+  return used(x, "cudaFreeHost");
+}
+}
+
+namespace parcae {
+namespace {
+
+/// By a thread that has chosen no GPU.
+void elsewhere(const std::function<void()>& f) {
+  std::thread(f).join();
+}
+
+// given: things of GPU 1, looked at and given back by threads that never chose a GPU / expected: no call is about GPU
+// 0, where it would make a context
+TEST(cuda_device, no_thread_makes_a_context_on_another_gpu) {
+  auto x = cuda::make_device(1);
+  auto stream = x->make_stream();
+  auto memory = x->allocate(1000), pinned = x->allocate_pinned(1000);
+  auto first = stream->record(), second = stream->record();
+  elsewhere([&] { EXPECT_TRUE(first->done()); });
+  elsewhere([&] { EXPECT_TRUE(first->wait(std::chrono::seconds(1))); });
+  elsewhere([&] { EXPECT_EQ(second->ms_since(*first), 1); });
+  elsewhere([&] { x->compute().wait_for(*first); });
+  elsewhere([&] { first.reset(); });
+  elsewhere([&] { second.reset(); });
+  elsewhere([&] { stream.reset(); });
+  elsewhere([&] { memory.reset(); });
+  elsewhere([&] { pinned.reset(); });
+  elsewhere([&] { x.reset(); });
+  EXPECT_EQ(double_of_runtime().strays, std::vector<std::string>());
+}
+
+} // namespace
+} // namespace parcae
