@@ -19,7 +19,8 @@ using steady = std::chrono::steady_clock;
 /// What has to be done by when, since that generation was aborted.
 struct due {
   generation of;
-  steady::time_point at;
+  std::chrono::milliseconds limit;
+  steady::time_point at = steady::now() + limit;
 };
 
 class watched_executor final : public executor {
@@ -58,7 +59,7 @@ public:
       // Another generation's ABORT does not interrupt what is done.
       if (const auto* a = std::get_if<abort_generation>(&x);
           a && (a->current == current_ || a->current == moving_) && !answer_)
-        answer_ = {a->current, steady::now() + limits_.answer};
+        answer_.emplace(due{a->current, a->current == committed_ ? limits_.answer : limits_.first_answer});
     }
     changed_.notify_one();
     below_->submit(std::move(x));
@@ -68,6 +69,8 @@ private:
   void look(const report& x) {
     if (const auto* a = std::get_if<aborted>(&x))
       note_answer(a->current);
+    else if (const auto* p = std::get_if<progress>(&x))
+      note_commit(p->current);
     else if (const auto* r = std::get_if<ready>(&x))
       note_moved(r->next);
     else if (const auto* d = std::get_if<delivered>(&x))
@@ -80,6 +83,11 @@ private:
         say(f->what + " (" + e.what() + ")");
       }
     }
+  }
+
+  void note_commit(generation x) {
+    const lock held(mutex_);
+    committed_ = x;
   }
 
   void note_moved(generation x) {
@@ -99,7 +107,7 @@ private:
       auto end = on_.compute().record(); // a call: answer_ stands until it returns
       const lock held(mutex_);
       answer_.reset();
-      work_ = {x, steady::now() + limits_.work};
+      work_.emplace(due{x, limits_.work});
       work_end_ = std::move(end);
     } catch (const device_error& e) {
       say(std::string("after generation ") + std::to_string(x.value) + " was aborted (" + e.what() + ")");
@@ -116,7 +124,7 @@ private:
       };
       std::string why;
       if (answer_ && answer_->at <= now) {
-        why = "a call did not return within " + std::to_string(limits_.answer.count()) + " ms" + after(*answer_);
+        why = "a call did not return within " + std::to_string(answer_->limit.count()) + " ms" + after(*answer_);
         answer_.reset();
       } else if (work_ && work_->at <= now) {
         why = "it was still at work " + std::to_string(limits_.work.count()) + " ms" + after(*work_);
@@ -159,6 +167,7 @@ private:
   std::condition_variable changed_;
   generation current_ GUARDED_BY(mutex_);        ///< activated last
   generation moving_ GUARDED_BY(mutex_);         ///< whose TRANSFER is to be answered; 0: none's
+  generation committed_ GUARDED_BY(mutex_);      ///< that has made a step, the newest
   std::optional<due> answer_ GUARDED_BY(mutex_); ///< to an ABORT of one of these
   std::optional<due> work_ GUARDED_BY(mutex_);   ///< what was given before such an answer
   std::shared_ptr<event> work_end_ GUARDED_BY(mutex_);

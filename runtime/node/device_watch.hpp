@@ -16,6 +16,8 @@ namespace parcae {
 struct device_limits {
   std::chrono::milliseconds answer{2'000}; ///< to it
   std::chrono::milliseconds work{30'000};  ///< from the answer until what the device was given before is done
+  /// Instead of `answer` before the generation's first commit: what is called for the first time loads its library.
+  std::chrono::milliseconds first_answer{10'000};
 };
 
 /// An executor that computes on `options.on`, and says once, on any thread and in one line, when nothing can be done

@@ -96,7 +96,7 @@ TEST_F(device_watch, a_device_that_refuses_work_is_lost) {
 // given: the generation that trains is aborted, and that is answered, or not / expected: in the second case the device
 // is lost when the limit is over; what else is wanted of who is watched gets there
 TEST_F(device_watch, a_call_that_does_not_return_loses_the_device) {
-  const auto x = make({50ms});
+  const auto x = make({.answer = 50ms, .first_answer = 50ms});
   x->want_snapshot();
   EXPECT_EQ(snapshots, 1);
   x->submit(activate{{1}, {}});
@@ -112,10 +112,28 @@ TEST_F(device_watch, a_call_that_does_not_return_loses_the_device) {
               HasSubstr("cuda:3 is lost: a call did not return within 50 ms after generation 2 was aborted"));
 }
 
+// given: a call that loads a library for the first time while its generation is aborted, before and after that has
+// committed a step / expected: the shorter limit is for the second only
+TEST_F(device_watch, what_is_called_first_may_take_longer) {
+  const auto x = make({.answer = 50ms, .first_answer = 1h});
+  answers = false;
+  x->submit(activate{{1}, {}});
+  x->submit(abort_generation{{1}});
+  EXPECT_FALSE(is_lost(200ms));
+  say(aborted{{1}, {}, no_step, {}, {}});
+  x->submit(activate{{2}, {}});
+  progress committed;
+  committed.current = {2};
+  say(committed);
+  x->submit(abort_generation{{2}});
+  ASSERT_TRUE(is_lost(10s));
+  EXPECT_THAT(why.get(), HasSubstr("a call did not return within 50 ms after generation 2 was aborted"));
+}
+
 // given: a generation is aborted that is prepared, moves shards, or has moved them / expected: only in the second case
 // is the device lost if that is not answered
 TEST_F(device_watch, nor_may_a_call_stand_still_that_moves_shards) {
-  const auto x = make({50ms});
+  const auto x = make({.first_answer = 50ms});
   answers = false;
   x->submit(activate{{1}, {}});
   x->submit(abort_generation{{2}});
@@ -135,7 +153,7 @@ TEST_F(device_watch, nor_may_a_call_stand_still_that_moves_shards) {
 // given: an ABORT is answered while the device is at work, which ends in time, or does not / expected: in the second
 // case it is lost
 TEST_F(device_watch, work_that_does_not_end_loses_the_device) {
-  const auto x = make({10s, 100ms});
+  const auto x = make({.answer = 10s, .work = 100ms});
   x->submit(activate{{1}, {}});
   x->submit(abort_generation{{1}});
   on.ends = true;
