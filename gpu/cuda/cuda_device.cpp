@@ -213,8 +213,10 @@ device_facts facts_of(int number) {
   x.type = "cuda";
   x.place = "cuda:" + std::to_string(number);
   x.name = properties.name;
+  // Kernels are there for GPUs up to sm_90 (compile_kernels); for others the driver compiles them.
+  const auto compiler = properties.major > 9 ? ", driver " + driver_version() : std::string();
   x.computes_as = x.name + " sm_" + std::to_string(properties.major) + std::to_string(properties.minor) + " " +
-                  std::to_string(properties.multiProcessorCount) + " SMs, driver " + driver_version() + ", CUDA " +
+                  std::to_string(properties.multiProcessorCount) + " SMs" + compiler + ", CUDA " +
                   dotted(runtime, 1000, 10) + ", cuBLAS " + cublas_version() + ", cuDNN " + cudnn_version() +
                   ", LibTorch " TORCH_VERSION ", cuda";
   x.bytes = properties.totalGlobalMem;

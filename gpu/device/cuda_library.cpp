@@ -59,7 +59,8 @@ driver_facts ask_driver() {
   const auto initialise = reinterpret_cast<int (*)(unsigned)>(find("cuInit"));
   const auto count = reinterpret_cast<int (*)(int*)>(find("cuDeviceGetCount"));
   const auto name = reinterpret_cast<int (*)(int, const char**)>(find("cuGetErrorName"));
-  if (!initialise || !count || !name)
+  const auto version = reinterpret_cast<int (*)(int*)>(find("cuDriverGetVersion"));
+  if (!initialise || !count || !name || !version)
     return {0, "the NVIDIA driver's libcuda.so.1 is not what it should be: " + said()};
   int devices = 0;
   auto status = initialise(0);
@@ -70,6 +71,12 @@ driver_facts ask_driver() {
     name(status, &text);
     return {0, "the NVIDIA driver finds no GPU: " + (text ? std::string(text) : "error " + std::to_string(status))};
   }
+  int can = 0; // 1000 times the major version, and ten times the minor one
+  if (version(&can) == 0 && can < 13'000)
+    return {0,
+            "the NVIDIA driver is for CUDA " + std::to_string(can / 1000) + "." + std::to_string(can % 1000 / 10) +
+                ", and CUDA 13 needs R580 or newer",
+            true};
   return devices > 0 ? driver_facts{static_cast<std::uint32_t>(devices), {}}
                      : driver_facts{0, "the NVIDIA driver finds no GPU"};
 }

@@ -29,7 +29,8 @@ device_choice parse_device_choice(std::string_view x);
 /// What the driver's own library says. Nothing else is loaded, nor is it where there is no driver.
 struct driver_facts {
   std::uint32_t devices = 0;
-  std::string problem; ///< why there are none; empty: there are
+  std::string problem; ///< why there are none, or none that can be used; empty: there are
+  bool is_old = false; ///< that is because there is a driver, but for an earlier CUDA
 };
 driver_facts ask_driver();
 

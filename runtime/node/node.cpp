@@ -315,17 +315,21 @@ int run_node(const node_options& given) {
   auto options = given;
   options.name = name_for(options);
   make_libtorch_exact(); // before there are threads, or a GPU's libraries
+  const auto box = std::make_shared<black_box>();
+  const guardian guard(last_words_of(*box, options.name, options.manager));
   // Until the process ends: a call of NCCL may never return.
   const auto& devices = *new slot_devices(devices_for(options));
   if (!options.slots)
     options.slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(devices.size()));
   const auto facts = facts_for(options, devices);
-  const auto box = std::make_shared<black_box>();
-  const guardian guard(last_words_of(*box, options.name, options.manager));
   note_crashes(box);
   termination end;
   const auto last_lines = std::make_shared<black_box_sink>(box);
   log_to_stderr(options.name, options.log, last_lines);
+  if (const auto driver =
+          devices.empty() && options.device.what == device_choice::kind::automatic ? ask_driver() : driver_facts();
+      driver.is_old)
+    spdlog::warn("computes on the processor: {}", driver.problem);
   std::string refusal;
   try {
     refusal = serve(options, devices, facts, last_lines, end);

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,6 +19,8 @@
 #include <vector>
 
 namespace {
+
+int major_version = 9; ///< of all GPUs
 
 thread_local int chosen = 0; ///< as CUDA has it until a thread says otherwise
 
@@ -69,7 +72,7 @@ cudaError_t cudaSetDevice(int n) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* x, int) {
   *x = {};
   std::strcpy(x->name, "NVIDIA Double");
-  x->major = 9;
+  x->major = major_version;
   x->multiProcessorCount = 132;
   x->totalGlobalMem = std::size_t{80} << 30;
   return cudaSuccess;
@@ -116,6 +119,10 @@ cudaError_t cudaFreeHost(void* x) {
 namespace parcae {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
 /// By a thread that has chosen no GPU.
 void elsewhere(const std::function<void()>& f) {
   std::thread(f).join();
@@ -139,6 +146,18 @@ TEST(cuda_device, no_thread_makes_a_context_on_another_gpu) {
   elsewhere([&] { pinned.reset(); });
   elsewhere([&] { x.reset(); });
   EXPECT_EQ(double_of_runtime().strays, std::vector<std::string>());
+}
+
+// given: GPUs that kernels are compiled for, and one for which the driver compiles them / expected: only the second
+// says with which driver it computes, as only there it can decide about bits
+TEST(cuda_device, a_driver_that_compiles_nothing_changes_no_bit) {
+  const auto facts_with = [](int major) {
+    major_version = major;
+    return cuda::make_device(0)->facts().computes_as;
+  };
+  EXPECT_THAT(facts_with(12), HasSubstr("sm_120 132 SMs, driver "));
+  for (const int major : {7, 8, 9})
+    EXPECT_THAT(facts_with(major), AllOf(HasSubstr("0 132 SMs, CUDA "), Not(HasSubstr("driver"))));
 }
 
 } // namespace

@@ -78,6 +78,10 @@ TEST_F(cuda_driver, says_what_is_missing) {
   } else if (driver() == "no_device") {
     EXPECT_THAT(problem_of("cuda"), HasSubstr("finds no GPU: CUDA_ERROR_NO_DEVICE"));
     EXPECT_EQ(problem_of("auto"), "0 opened");
+  } else if (driver() == "old") {
+    EXPECT_THAT(problem_of("cuda"), HasSubstr("the NVIDIA driver is for CUDA 12.8, and CUDA 13 needs R580 or newer"));
+    EXPECT_EQ(problem_of("auto"), "0 opened");
+    EXPECT_TRUE(ask_driver().is_old);
   } else if (driver() == "two") {
     EXPECT_THAT(problem_of("cuda"), HasSubstr("/nowhere/libparcae_cuda.so is not there"));
     EXPECT_THAT(problem_of("cuda:0,2"), HasSubstr("no GPU 2: the driver counts 2"));

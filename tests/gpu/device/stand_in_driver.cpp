@@ -1,8 +1,12 @@
-// A driver's library that finds as many GPUs as DEVICES says.
+// A driver's library that finds as many GPUs as DEVICES says, and is for the CUDA that CAN says.
 
 extern "C" {
 int cuInit(unsigned flags) {
   return flags != 0 ? 1 : DEVICES > 0 ? 0 : 100;
+}
+int cuDriverGetVersion(int* can) {
+  *can = CAN;
+  return 0;
 }
 int cuDeviceGetCount(int* count) {
   *count = DEVICES;
