@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -204,6 +205,19 @@ std::string cudnn_version() {
   return version ? std::to_string(version()) : "unknown";
 }
 
+/// As nvidia-smi shows it.
+std::string unique_name(const cudaUUID_t& x) {
+  std::string result = "GPU";
+  for (std::size_t i = 0; i < sizeof x.bytes; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10)
+      result += '-';
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned char>(x.bytes[i]));
+    result += two;
+  }
+  return result;
+}
+
 device_facts facts_of(int number) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, number), "asking the GPU");
@@ -219,7 +233,11 @@ device_facts facts_of(int number) {
                   std::to_string(properties.multiProcessorCount) + " SMs" + compiler + ", CUDA " +
                   dotted(runtime, 1000, 10) + ", cuBLAS " + cublas_version() + ", cuDNN " + cudnn_version() +
                   ", LibTorch " TORCH_VERSION ", cuda";
-  x.bytes = properties.totalGlobalMem;
+  use(number);
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory"); // others may have some, a display for one
+  x.bytes = free;
+  x.unique = unique_name(properties.uuid);
   x.has_bfloat16 = properties.major >= 8;
   return x;
 }
@@ -277,7 +295,7 @@ public:
   std::uint64_t peak_bytes() const override {
     using namespace c10::CachingAllocator;
     const auto of_tensors = c10::cuda::CUDACachingAllocator::getDeviceStats(index());
-    return static_cast<std::uint64_t>(of_tensors.reserved_bytes[static_cast<std::size_t>(StatType::AGGREGATE)].peak) +
+    return static_cast<std::uint64_t>(of_tensors.allocated_bytes[static_cast<std::size_t>(StatType::AGGREGATE)].peak) +
            own_peak_;
   }
   void begin_peak() override {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <type_traits>
+#include <utility>
 
 namespace parcae {
 
@@ -51,40 +53,81 @@ device_choice parse_device_choice(std::string_view x) {
   return result;
 }
 
+namespace {
+
+/// Functions of libcuda, as cuda.h has them.
+struct driver_functions {
+  int (*initialise)(unsigned) = nullptr;
+  int (*count)(int*) = nullptr;
+  int (*name)(int, const char**) = nullptr;
+  int (*version)(int*) = nullptr;
+  int (*memory)(std::size_t*, int) = nullptr;
+
+  explicit driver_functions(void* library) {
+    const auto find = [&](auto& x, const char* name) {
+      x = reinterpret_cast<std::decay_t<decltype(x)>>(dlsym(library, name));
+    };
+    find(initialise, "cuInit");
+    find(count, "cuDeviceGetCount");
+    find(name, "cuGetErrorName");
+    find(version, "cuDriverGetVersion");
+    find(memory, "cuDeviceTotalMem_v2");
+  }
+
+  bool all() const { return initialise && count && name && version && memory; }
+
+  std::string error(int x) const {
+    const char* text = nullptr;
+    name(x, &text);
+    return text ? text : "error " + std::to_string(x);
+  }
+};
+
+driver_facts no_gpu(std::string why, bool is_old = false) {
+  driver_facts result;
+  result.problem = std::move(why);
+  result.is_old = is_old;
+  return result;
+}
+
+} // namespace
+
 driver_facts ask_driver() {
   const auto library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return {0, "there is no NVIDIA driver: libcuda.so.1 is not found"};
-  const auto find = [&](const char* name) { return dlsym(library, name); };
-  const auto initialise = reinterpret_cast<int (*)(unsigned)>(find("cuInit"));
-  const auto count = reinterpret_cast<int (*)(int*)>(find("cuDeviceGetCount"));
-  const auto name = reinterpret_cast<int (*)(int, const char**)>(find("cuGetErrorName"));
-  const auto version = reinterpret_cast<int (*)(int*)>(find("cuDriverGetVersion"));
-  if (!initialise || !count || !name || !version)
-    return {0, "the NVIDIA driver's libcuda.so.1 is not what it should be: " + said()};
+    return no_gpu("there is no NVIDIA driver: libcuda.so.1 is not found");
+  const driver_functions ask(library);
+  if (!ask.all())
+    return no_gpu("the NVIDIA driver's libcuda.so.1 is not what it should be: " + said());
   int devices = 0;
-  auto status = initialise(0);
+  auto status = ask.initialise(0);
   if (status == 0)
-    status = count(&devices);
-  if (status != 0) {
-    const char* text = nullptr;
-    name(status, &text);
-    return {0, "the NVIDIA driver finds no GPU: " + (text ? std::string(text) : "error " + std::to_string(status))};
-  }
+    status = ask.count(&devices);
+  if (status != 0)
+    return no_gpu("the NVIDIA driver finds no GPU: " + ask.error(status));
   int can = 0; // 1000 times the major version, and ten times the minor one
-  if (version(&can) == 0 && can < 13'000)
-    return {0,
-            "the NVIDIA driver is for CUDA " + std::to_string(can / 1000) + "." + std::to_string(can % 1000 / 10) +
-                ", and CUDA 13 needs R580 or newer",
-            true};
-  return devices > 0 ? driver_facts{static_cast<std::uint32_t>(devices), {}}
-                     : driver_facts{0, "the NVIDIA driver finds no GPU"};
+  if (ask.version(&can) == 0 && can < 13'000)
+    return no_gpu("the NVIDIA driver is for CUDA " + std::to_string(can / 1000) + "." +
+                      std::to_string(can % 1000 / 10) + ", and CUDA 13 needs R580 or newer",
+                  true);
+  if (devices <= 0)
+    return no_gpu("the NVIDIA driver finds no GPU");
+  driver_facts result;
+  result.devices = static_cast<std::uint32_t>(devices);
+  for (int i = 0; i < devices; ++i) { // handles are the numbers
+    std::size_t bytes = 0;
+    ask.memory(&bytes, i);
+    result.bytes.push_back(bytes);
+  }
+  return result;
 }
 
 cuda_library::cuda_library(const std::filesystem::path& file, nccl_reach reach) {
   if (!std::filesystem::exists(file))
     throw device_error(file.string() + " is not there: it is built where a CUDA 13.0 toolkit is; " + how_to_install);
   ::setenv("NCCL_RAS_ENABLE", "0", 1);
+  // Shapes change with every generation: fixed segments of one are fragments in the next.
+  ::setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", 0);
   if (reach == nccl_reach::host) {
     ::setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
     ::setenv("NCCL_IB_DISABLE", "1", 1);

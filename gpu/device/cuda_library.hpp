@@ -29,10 +29,14 @@ device_choice parse_device_choice(std::string_view x);
 /// What the driver's own library says. Nothing else is loaded, nor is it where there is no driver.
 struct driver_facts {
   std::uint32_t devices = 0;
-  std::string problem; ///< why there are none, or none that can be used; empty: there are
-  bool is_old = false; ///< that is because there is a driver, but for an earlier CUDA
+  std::vector<std::uint64_t> bytes{}; ///< of memory, of each
+  std::string problem;                ///< why there are none, or none that can be used; empty: there are
+  bool is_old = false;                ///< that is because there is a driver, but for an earlier CUDA
 };
 driver_facts ask_driver();
+
+/// What CUDA, LibTorch's kernels, cuBLAS's workspaces and NCCL's buffers take of a GPU beside tensors.
+inline constexpr std::uint64_t gpu_library_bytes = std::uint64_t{1} << 30;
 
 /// Where NCCL may be heard: it neither authenticates nor encrypts.
 enum class nccl_reach : std::uint8_t {
@@ -41,8 +45,8 @@ enum class nccl_reach : std::uint8_t {
 };
 
 /// The plug-in in this file, and all that it needs. Stays loaded. Changes the environment, so it is made before other
-/// threads read it: NCCL_RAS_ENABLE=0, as NCCL's service for diagnosis listens and lets anybody in; and what
-/// nccl_reach says.
+/// threads read it: NCCL_RAS_ENABLE=0, as NCCL's service for diagnosis listens and lets anybody in; what
+/// nccl_reach says; and how LibTorch takes a GPU's memory (PYTORCH_ALLOC_CONF), unless that was said already.
 class cuda_library {
 public:
   /// Throws device_error: the file is not there, a library that it needs is not, or it is of another build.

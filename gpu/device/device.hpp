@@ -30,9 +30,10 @@ struct device_facts {
   std::string place;        ///< as LibTorch says it: "cpu", "cuda:1"
   std::string name;         ///< for people
   std::string computes_as;  ///< what decides about bits, on one line: slots that say the same compute the same
-  std::uint64_t bytes = 0;  ///< of its memory
+  std::uint64_t bytes = 0;  ///< of its memory, as far as it was free when it was opened
   bool host = false;        ///< that is the host's own
   bool has_bfloat16 = true; ///< in products of matrices
+  std::string unique{};     ///< names it among all GPUs, as the driver says it; empty: nothing does
 };
 
 /// A moment in a stream's work.
@@ -92,8 +93,8 @@ public:
   /// Of the host, for copies. What was given back is kept for who asks for as much again.
   virtual device_memory allocate_pinned(std::size_t bytes) = 0;
   virtual std::unique_ptr<stream> make_stream() = 0;
-  /// The most memory that was in use at once since begin_peak(), with what LibTorch's library keeps for its tensors.
-  /// Any thread. 0: not known, as for a host (training/tensor_account).
+  /// The most memory that was in use at once since begin_peak(), by tensors and beside them; what LibTorch's library
+  /// keeps for tensors to come is not. Any thread. 0: not known, as for a host (training/tensor_account).
   virtual std::uint64_t peak_bytes() const { return 0; }
   virtual void begin_peak() {}
   /// The stream that LibTorch's operators use: kernels given here and operators are done in one order. Any number of

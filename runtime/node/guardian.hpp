@@ -20,8 +20,8 @@ namespace parcae {
 /// At the end, whichever way it came, the child calls `last_act`, which may exec. It has the memory that this process
 /// had when the guardian was made, but for what is shared.
 ///
-/// Make it on the main thread, before any other thread, before memory is allocated and GPUs are opened; destroy it on the same thread.
-/// Throws std::system_error.
+/// Make it on the main thread, before any other thread, before memory is allocated and GPUs are opened; destroy it on
+/// the same thread. Throws std::system_error.
 class guardian {
 public:
   explicit guardian(const std::function<void()>& last_act = {});

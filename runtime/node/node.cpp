@@ -12,6 +12,7 @@
 #include "protocols/store/store.hpp"
 #include "protocols/trust/credentials.hpp"
 #include "runtime/node/black_box_sink.hpp"
+#include "runtime/node/device_lock.hpp"
 #include "runtime/node/device_watch.hpp"
 #include "runtime/node/executor_log.hpp"
 #include "runtime/node/guardian.hpp"
@@ -193,8 +194,16 @@ slot_devices devices_for(const node_options& options) {
   return result;
 }
 
-/// What CUDA, LibTorch's kernels, cuBLAS's workspaces and NCCL's buffers take of a GPU beside tensors.
-constexpr std::uint64_t library_bytes = std::uint64_t{1} << 30;
+/// So that no other node takes them for its own as well. Throws std::runtime_error.
+std::vector<device_lock> locks_of(const node_options& options, const slot_devices& devices) {
+  // These are told how much they may take, or stand for nodes of several machines.
+  const bool shares = options.slot_bytes > 0 || options.own_machine;
+  std::vector<device_lock> result;
+  for (const auto& x : devices)
+    result.emplace_back(x.on->facts().unique, x.on->facts().place,
+                        shares ? device_lock::kind::shared : device_lock::kind::alone);
+  return result;
+}
 
 /// Of one slot. Throws what open_plugin throws.
 device_facts facts_for(const node_options& options, const slot_devices& devices) {
@@ -204,7 +213,7 @@ device_facts facts_for(const node_options& options, const slot_devices& devices)
   for (const auto& x : devices)
     result.bytes = std::min(result.bytes, x.on->facts().bytes);
   if (!result.host)
-    result.bytes -= std::min(result.bytes, library_bytes);
+    result.bytes -= std::min(result.bytes, gpu_library_bytes);
   for (const auto& file : options.plugins)
     result.computes_as += plugin_fact(open_plugin(file));
   return result;
@@ -319,6 +328,7 @@ int run_node(const node_options& given) {
   const guardian guard(last_words_of(*box, options.name, options.manager));
   // Until the process ends: a call of NCCL may never return.
   const auto& devices = *new slot_devices(devices_for(options));
+  const auto taken = locks_of(options, devices);
   if (!options.slots)
     options.slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(devices.size()));
   const auto facts = facts_for(options, devices);

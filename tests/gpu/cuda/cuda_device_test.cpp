@@ -21,6 +21,7 @@
 namespace {
 
 int major_version = 9; ///< of all GPUs
+std::size_t free_bytes = std::size_t{79} << 30;
 
 thread_local int chosen = 0; ///< as CUDA has it until a thread says otherwise
 
@@ -74,7 +75,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* x, int) {
   std::strcpy(x->name, "NVIDIA Double");
   x->major = major_version;
   x->multiProcessorCount = 132;
-  x->totalGlobalMem = std::size_t{80} << 30;
+  for (int i = 0; i < 16; ++i)
+    x->uuid.bytes[i] = static_cast<char>(0xf0 + i);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = free_bytes;
+  *total = std::size_t{80} << 30;
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* x, unsigned) {
@@ -146,6 +153,15 @@ TEST(cuda_device, no_thread_makes_a_context_on_another_gpu) {
   elsewhere([&] { pinned.reset(); });
   elsewhere([&] { x.reset(); });
   EXPECT_EQ(double_of_runtime().strays, std::vector<std::string>());
+}
+
+// given: a GPU of which somebody else has the most / expected: what is left is promised, under the name that nvidia-smi
+// has for it
+TEST(cuda_device, promises_what_is_free) {
+  free_bytes = std::size_t{30} << 30;
+  const auto facts = cuda::make_device(0)->facts();
+  EXPECT_EQ(facts.bytes, free_bytes);
+  EXPECT_EQ(facts.unique, "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
 }
 
 // given: GPUs that kernels are compiled for, and one for which the driver compiles them / expected: only the second
