@@ -80,8 +80,9 @@ std::vector<at::Tensor> extra_inputs(const model_description& model, const at::T
 std::span<std::int64_t> sample_values(const at::Tensor& of_all, std::int64_t sample);
 
 /// Whether an exported model, or a plug-in's, is what it says, before anyone trains it: constants by their digests, and
-/// every graph or layer by running it on two samples of zeros. Blocks; throws exported_model_error.
-void try_own_model(const model_specification& x);
+/// every graph or layer by running it on two samples of zeros where it is to be trained, forward and backward: what has
+/// no deterministic gradient there is refused. Blocks; throws exported_model_error, std::bad_alloc.
+void try_own_model(const model_specification& x, const tensor_device& on = processor());
 
 /// Whether version 0 is drawn from a seed, or read: of an exported model, or from model.weights.
 bool is_stored(const model_specification& x);

@@ -6,6 +6,8 @@
 #include "protocols/base/input_file.hpp"
 #include "protocols/store/fetch.hpp"
 
+#include <ATen/Parallel.h>
+
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -48,14 +50,17 @@ void require_precision(const job_specification& job, const device* on) {
 }
 
 /// Files that a model is read from are data of the job too: what is wrong with them, another attempt will not mend.
-void load_model(const job_specification& job, const std::vector<std::filesystem::path>& folders) {
+void load_model(const job_specification& job, const executor_options& options) {
   try {
     if (job.model.kind == "exported")
-      require_within(job.model.path, folders);
-    if (job.model.is_own())
-      try_own_model(job.model);
+      require_within(job.model.path, options.data);
+    if (job.model.is_own()) {
+      // As training will: the first backward pass of a process starts autograd's threads, which keep what is said now.
+      at::set_num_threads(static_cast<int>(job.threads > 0 ? job.threads : options.cores));
+      try_own_model(job.model, options.on ? tensor_device(*options.on) : processor());
+    }
     if (job.resume.steps == 0 && is_stored(job.model))
-      try_stored_layers(job.model, folders);
+      try_stored_layers(job.model, options.data);
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
@@ -122,7 +127,7 @@ void data_loader::run(const load& x, holding& mine) {
       options_.on_fault_point({"load", {}, 0, 0});
     require_precision(x.specification, options_.on);
     fetch_all(x.specification, options_.data, mine.away.get_token());
-    load_model(x.specification, options_.data);
+    load_model(x.specification, options_);
     data = shared_dataset(x.specification, options_.data);
     answer = loaded{x.job, data->digest(), {}};
   } catch (const killed&) {

@@ -1,10 +1,16 @@
 // Exported models on devices: their graphs' operators, constants and buffers are there, too.
 
+#include "gpu/layers/model.hpp"
+#include "gpu/layers/tensor_device.hpp"
 #include "protocols/model/exported_model.hpp"
 #include "tests/gpu/training/short_job.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/fake_device.hpp"
 
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -33,6 +39,30 @@ TEST_P(exported_on_devices, shapes_change_no_bit) {
 
 INSTANTIATE_TEST_SUITE_P(models, exported_on_devices, ::testing::Values("gpt2_dropout", "resnet18"),
                          [](const auto& x) { return std::string(x.param); });
+
+// given: a model with an operator whose gradient is not deterministic on the slot's device, though it is on the
+// processor / expected: refused when it is tried, with the layer and LibTorch's words
+TEST(exported_trial, what_is_not_deterministic_there_is_refused_at_once) {
+  know_fake_devices();
+  at::set_num_threads(1); // for autograd's threads, which begin here
+  model_specification model{.kind = "exported"};
+  model.path = (std::filesystem::path(PARCAE_EXPORTED_MODELS) / "gpt2_dropout").string();
+  take_exported_model(model);
+  const tensor_device on(fake_device(1));
+  EXPECT_NO_THROW(try_own_model(model, on));
+  watch_work([](std::uint32_t, const std::string& name, const std::string&) {
+    TORCH_CHECK(name != "aten::native_layer_norm_backward", name, " does not have a deterministic implementation");
+  });
+  EXPECT_NO_THROW(try_own_model(model));
+  try {
+    try_own_model(model, on);
+    ADD_FAILURE() << "was taken";
+  } catch (const exported_model_error& e) {
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("layer 1 "));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr(" in training: aten::native_layer_norm_backward does not have"));
+  }
+  watch_work({});
+}
 
 } // namespace
 } // namespace parcae
