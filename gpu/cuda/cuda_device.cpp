@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <regex>
@@ -242,9 +243,21 @@ device_facts facts_of(int number) {
   return x;
 }
 
+/// What streams take and give back for a norm stays mapped: by itself the pool gives it up whenever somebody waits for
+/// the device.
+void keep_scratch(int number) {
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, number), "asking for the GPU's pool of memory");
+  auto all = std::numeric_limits<std::uint64_t>::max();
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "keeping the GPU's pool of memory");
+}
+
 class cuda_device final : public device {
 public:
-  explicit cuda_device(int number) : number_(number), facts_(facts_of(number)) { use(number_); }
+  explicit cuda_device(int number) : number_(number), facts_(facts_of(number)) {
+    use(number_);
+    keep_scratch(number_);
+  }
   ~cuda_device() override {
     cudaSetDevice(number_);
     for (const auto& [bytes, memory] : spare_pinned_)

@@ -20,7 +20,8 @@
 
 namespace {
 
-int major_version = 9; ///< of all GPUs
+int major_version = 9;        ///< of all GPUs
+std::uint64_t kept_bytes = 0; ///< of a pool, as CUDA begins
 std::size_t free_bytes = std::size_t{79} << 30;
 
 thread_local int chosen = 0; ///< as CUDA has it until a thread says otherwise
@@ -82,6 +83,15 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* x, int) {
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = free_bytes;
   *total = std::size_t{80} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* x, int) {
+  *x = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void* to) {
+  if (what == cudaMemPoolAttrReleaseThreshold)
+    std::memcpy(&kept_bytes, to, sizeof kept_bytes);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* x, unsigned) {
@@ -153,6 +163,13 @@ TEST(cuda_device, no_thread_makes_a_context_on_another_gpu) {
   elsewhere([&] { pinned.reset(); });
   elsewhere([&] { x.reset(); });
   EXPECT_EQ(double_of_runtime().strays, std::vector<std::string>());
+}
+
+// given: a device / expected: the pool that norms take their scratch memory from keeps what is given back
+TEST(cuda_device, scratch_is_kept) {
+  kept_bytes = 0;
+  cuda::make_device(0);
+  EXPECT_GT(kept_bytes, std::uint64_t{1} << 40);
 }
 
 // given: a GPU of which somebody else has the most / expected: what is left is promised, under the name that nvidia-smi
