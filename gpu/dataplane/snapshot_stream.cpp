@@ -210,7 +210,8 @@ awaitable<void> read_acknowledgements(core_ptr core, socket_ptr socket) {
   core->news.cancel();
 }
 
-awaitable<bool> write_shard(stream_core& core, secure_socket& socket, snapshot_frame frame, const snapshot_shard& shard) {
+awaitable<bool> write_shard(stream_core& core, secure_socket& socket, snapshot_frame frame,
+                            const snapshot_shard& shard) {
   hash_state hash;
   XXH3_64bits_reset_withSeed(hash.state, seed_of(frame));
   for (const auto& part : shard.parts)
