@@ -24,6 +24,7 @@ namespace parcae::simulation {
 /// leads.
 struct journal_disk {
   std::map<std::string, std::vector<char>> values;
+  bool has_last = false;      ///< the conductor's last words
   bool fails = false;         ///< the next write, of which it is unknown whether it was done
   std::uint64_t unread = 0;   ///< so many reads fail
   std::uint64_t leader = 0;   ///< the revision of its key; 0: nobody leads

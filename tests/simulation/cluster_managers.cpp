@@ -69,9 +69,10 @@ struct cluster::store final : journal_store {
       if (!now)
         return;
       all.witness_.durable(*now, all.engine_.now());
-      all.journal_.values[x.name] = encode(*now);
+      all.journal_.values[x.name] = all.options_.wrong == fault::none ? x.bytes : encode(*now);
     } else {
       all.journal_.values[x.name] = x.bytes;
+      all.journal_.has_last |= x.name == last_entry;
     }
   }
 
@@ -296,10 +297,12 @@ void cluster::ask_to_cancel() {
 
 bool cluster::is_over() const {
   // If the manager dies at that moment the next one says so from the conductor's last words.
-  if (witness_.seen().durable.over || journal_.values.contains(last_entry))
+  if (witness_.seen().durable.over || journal_.has_last)
     return true;
+  if (!cancelled_)
+    return false;
   const auto kept = journal_.values.find(job_entry);
-  return cancelled_ && kept != journal_.values.end() && // before it ran
+  return kept != journal_.values.end() && // before it ran
          parcae::is_over(job_state(decode_journal<job_record>(kept->second).state));
 }
 

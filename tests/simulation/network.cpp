@@ -219,8 +219,7 @@ void network::send(const connection_ptr& c, int to, const caf::strong_actor_ptr&
     return;
   const auto content = what->move_content_to_message();
   for (const auto& x : on_message ? on_message(*c, to, content) : std::vector{content}) {
-    c->under_way[at].push_back(
-        [this, c, to, target, from = what->sender, id = what->mid, x] { deliver(c, to, target, from, id, x); });
+    c->under_way[at].push_back({target, what->sender, what->mid, x});
     c->arrival[at] = std::max(c->arrival[at], engine_.now() + delay());
     engine_.at(c->arrival[at], [=, this] { take_next(c, at); });
   }
@@ -230,9 +229,9 @@ void network::take_next(const connection_ptr& c, std::size_t to) {
   if (c->cut) {
     ++c->due[to];
   } else if (!c->under_way[to].empty()) {
-    const auto what = std::move(c->under_way[to].front());
+    auto x = std::move(c->under_way[to].front());
     c->under_way[to].pop_front();
-    what();
+    deliver(c, static_cast<int>(to), x.target, x.from, x.id, std::move(x.what));
   }
 }
 

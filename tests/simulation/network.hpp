@@ -23,6 +23,12 @@ namespace parcae::simulation {
 
 class network;
 
+struct letter {
+  caf::strong_actor_ptr target, from;
+  caf::message_id id;
+  caf::message what;
+};
+
 /// Between a node (end 0) and a manager (end 1).
 struct connection {
   std::array<process_ptr, 2> ends;
@@ -30,9 +36,9 @@ struct connection {
   std::array<bool, 2> open{true, true};
   std::array<time_point, 2> arrival{}; ///< of the newest message to that end
   bool cut = false;
-  std::uint64_t cuts = 0;                                     ///< so far
-  std::array<std::deque<std::function<void()>>, 2> under_way; ///< to that end, in order
-  std::array<std::size_t, 2> due{};                           ///< so many of these, while it is cut
+  std::uint64_t cuts = 0;                      ///< so far
+  std::array<std::deque<letter>, 2> under_way; ///< to that end, in order
+  std::array<std::size_t, 2> due{};            ///< so many of these, while it is cut
   /// At each end: those actors of the other that were named over it.
   std::array<std::map<caf::actor_id, caf::strong_actor_ptr>, 2> proxies;
 };
