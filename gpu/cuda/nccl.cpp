@@ -1,7 +1,9 @@
 #include "gpu/cuda/nccl.hpp"
 
 #include "gpu/cuda/cuda_device.hpp"
+#include "protocols/values/costs.hpp"
 
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -42,6 +44,9 @@ public:
       return nccl_result::cuda_error;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.maxCTAs = nccl_channels; // and processors of the GPU that do nothing but wait for a peer
+    is_made_ = false;
+    c10::cuda::CUDACachingAllocator::emptyCache(); // NCCL cannot have what LibTorch keeps for later
     ncclUniqueId of;
     std::memcpy(&of, id.data(), sizeof of);
     ncclComm_t x = nullptr;
@@ -53,6 +58,7 @@ public:
   nccl_result state(nccl_handle* x) override {
     auto now = ncclSuccess;
     const auto result = ncclCommGetAsyncError(communicator_of(x), &now);
+    is_made_ = is_made_ || (result == ncclSuccess && now == ncclSuccess);
     return result_of(result == ncclSuccess ? now : result);
   }
 
@@ -67,7 +73,12 @@ public:
     return result_of(ncclRecv(bytes, n, ncclUint8, static_cast<int>(from), communicator_of(x), handle_of(on)));
   }
 
-  nccl_result abort(nccl_handle* x) override { return result_of(ncclCommAbort(communicator_of(x))); }
+  nccl_result abort(nccl_handle* x) override {
+    const auto result = ncclCommAbort(communicator_of(x));
+    if (!is_made_) // perhaps for want of room, which the next one may find
+      c10::cuda::CUDACachingAllocator::emptyCache();
+    return result_of(result);
+  }
 
   std::string last_error(nccl_handle* x) override {
     std::string text = ncclGetLastError(communicator_of(x));
@@ -78,11 +89,14 @@ public:
 
 private:
   const int number_;
+  bool is_made_ = false; ///< the communicator at hand was once
 };
 
 } // namespace
 
 std::unique_ptr<nccl_library> make_nccl(std::uint32_t number) {
+  // Multicast buffers are for collective operations, which are not used, and take some 100 MiB. Who sets it knows why.
+  setenv("NCCL_NVLS_ENABLE", "0", 0);
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess || version / 100 != NCCL_VERSION_CODE / 100)
     throw device_error("NCCL " + std::to_string(version) + " is there, and " + std::to_string(NCCL_VERSION_CODE) +

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -42,7 +43,7 @@ enum class channel : std::uint16_t {
   shard,          ///< state in a migration
   statistics,     ///< what micro-batches add to running statistics
   evaluation,     ///< output of a stage for a micro-batch of the validation samples
-  order,          ///< notes about messages that go another way (message_order.hpp)
+  nccl,           ///< what ranks tell each other about NCCL
 };
 
 /// What a frame says about its payload besides its length; checked by the receiver.
@@ -87,6 +88,12 @@ public:
 
   virtual ticket send(std::uint32_t peer, tag what, const_memory_view bytes) = 0;
   virtual ticket receive(std::uint32_t peer, tag what, memory_view bytes) = 0;
+
+  /// These are moved next, at once, as far as they are in memory of a device: where that takes its messages in an order
+  /// that all know beforehand (nccl_communicator.hpp), none is moved before it was given, nor may it be waited for. The
+  /// others have nothing to do with that. Who has the other end of one of these gives the same ones of the two, and
+  /// nobody gives another before it that comes after it there.
+  virtual void give(std::span<const ticket>) {}
 
   /// Returns when the transmission is done; throws communication_error when the communicator was aborted, its
   /// connection broke, or `limit` passed.

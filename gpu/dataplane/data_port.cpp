@@ -79,13 +79,13 @@ public:
   std::uint16_t port() const override { return port_; }
 
   std::unique_ptr<communicator> connect(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
-                                        const std::atomic<bool>& cancelled, purpose what) override {
+                                        const std::atomic<bool>& cancelled) override {
     const auto& all = x.target.participants;
     auto found = std::find_if(all.begin(), all.end(), [&](const participant& p) { return p.slot == self; });
     if (found == all.end())
       throw communication_error(to_string(self) + " is not a participant of generation " +
                                 std::to_string(x.next.value));
-    auto m = std::make_shared<meeting>(x, static_cast<std::uint32_t>(found - all.begin()), what);
+    auto m = std::make_shared<meeting>(x, static_cast<std::uint32_t>(found - all.begin()));
     on_io_thread([&] { begin(m); });
 
     auto deadline = clock::now() + limit;
@@ -290,7 +290,7 @@ private:
     give_room(*guest);
     if (hello->what == purpose::snapshot)
       co_return admit_snapshots(std::move(guest), *hello);
-    if (auto m = meetings_.find({hello->job, hello->of, hello->to, hello->what}); m != meetings_.end())
+    if (auto m = meetings_.find({hello->job, hello->of, hello->to}); m != meetings_.end())
       co_return welcome(m->second, std::move(guest), *hello);
     if (parked_.size() >= max_parked)
       co_return refuse(*guest, refusal::crowded);
@@ -351,7 +351,7 @@ private:
     meetings_[m->key] = m;
     for (auto guest = parked_.begin(); guest != parked_.end();) {
       auto& [socket, hello] = guest->second;
-      if (meeting_key{hello.job, hello.of, hello.to, hello.what} != m->key) {
+      if (meeting_key{hello.job, hello.of, hello.to} != m->key) {
         ++guest;
         continue;
       }
@@ -366,7 +366,7 @@ private:
 
   awaitable<void> dial(meeting_ptr m, std::uint32_t peer) {
     steady_timer pause(side_.io);
-    greeting hello{m->key.what, m->key.self, peer, m->key.job, m->key.of, m->token, {}, {}};
+    greeting hello{purpose::generation, m->key.self, peer, m->key.job, m->key.of, m->token, {}, {}};
     for (unsigned attempt = 1; !m->ended; ++attempt) {
       auto socket = side_.new_socket(link_side::dialled);
       m->dialling[peer] = socket;
@@ -392,10 +392,8 @@ private:
       meetings_.erase(at);
     if (auto absent = m.first_hopeless_or_missing())
       return absent; // not those that left because of that one
-    // A rank that cannot use connections for notes may have left them already, and trains without.
-    const bool may_leave = m.key.what == purpose::order;
     for (std::uint32_t i = 0; i < m.sockets.size(); ++i)
-      if (m.sockets[i] && (m.sockets[i]->closed() || (!may_leave && m.sockets[i]->left()))) {
+      if (m.sockets[i] && (m.sockets[i]->closed() || m.sockets[i]->left())) {
         m.problems[i] = "closed the connection again";
         return i;
       }

@@ -47,10 +47,8 @@ public:
 
   /// Connects to every other participant of x.target (the smaller number dials). Blocks until all connections stand,
   /// `limit` passed (unreachable_peer), or *cancelled became true (communication_error; noticed within 50 ms).
-  /// `what`: which of the generation's connections, each with a communicator of its own: not purpose::snapshot.
   virtual std::unique_ptr<communicator> connect(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
-                                                const std::atomic<bool>& cancelled,
-                                                purpose what = purpose::generation) = 0;
+                                                const std::atomic<bool>& cancelled) = 0;
 
   virtual std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
                                                                 const snapshot_permit& permit) = 0;

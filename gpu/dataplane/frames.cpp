@@ -24,7 +24,6 @@ constexpr bool size_is_right = (1 + capnp::sizeInWords<Schema>() + More) * sizeo
 static_assert(size_is_right<wire::Greeting, greeting_size, max_name_bytes / sizeof(capnp::word)>);
 static_assert(size_is_right<wire::Verdict, verdict_size>);
 static_assert(size_is_right<wire::Frame, frame_size>);
-static_assert(size_is_right<wire::OrderNote, order_note_size>);
 static_assert(size_is_right<wire::SnapshotShard, snapshot_frame_size, max_parts>);
 static_assert(size_is_right<wire::SnapshotAcknowledgement, acknowledgement_size>);
 
@@ -97,7 +96,7 @@ std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size
     greeting x;
     x.protocol = from.getProtocol();
     x.what = static_cast<purpose>(from.getPurpose());
-    if (x.protocol == data_protocol_version && (x.what < purpose::generation || x.what > purpose::order))
+    if (x.protocol == data_protocol_version && (x.what < purpose::generation || x.what > purpose::snapshot))
       return std::nullopt;
     x.from = from.getFrom();
     x.to = from.getTo();
@@ -148,34 +147,6 @@ std::optional<frame> decode_frame(std::span<const std::byte, frame_size> bytes) 
   return parsed<frame, wire::Frame>(bytes, [](wire::Frame::Reader from) -> std::optional<frame> {
     return frame{
         {static_cast<channel>(from.getKind()), from.getStep(), from.getIndex()}, from.getLength(), from.getChecksum()};
-  });
-}
-
-std::array<std::byte, order_note_size> encode(const order_note& x) {
-  return written<wire::OrderNote, order_note_size>([&](wire::OrderNote::Builder to) {
-    to.setWhat(static_cast<std::uint16_t>(x.what));
-    to.setKind(static_cast<std::uint16_t>(x.message.kind));
-    to.setIndex(x.message.index);
-    to.setStep(x.message.step);
-    to.setLength(x.length);
-    to.setTime(x.time);
-    to.setOutgoing(x.outgoing);
-    to.setIncoming(x.incoming);
-  });
-}
-
-std::optional<order_note> decode_order_note(std::span<const std::byte, order_note_size> bytes) {
-  return parsed<order_note, wire::OrderNote>(bytes, [](wire::OrderNote::Reader from) -> std::optional<order_note> {
-    order_note x;
-    x.what = static_cast<order_note::kind>(from.getWhat());
-    if (x.what < order_note::kind::send || x.what > order_note::kind::differs)
-      return std::nullopt;
-    x.message = {static_cast<channel>(from.getKind()), from.getStep(), from.getIndex()};
-    x.length = from.getLength();
-    x.time = from.getTime();
-    x.outgoing = from.getOutgoing();
-    x.incoming = from.getIncoming();
-    return x;
   });
 }
 

@@ -18,7 +18,7 @@
 namespace parcae {
 
 /// Version of everything in frame.capnp; a greeting with another one is refused.
-inline constexpr std::uint16_t data_protocol_version = 5;
+inline constexpr std::uint16_t data_protocol_version = 6;
 
 /// No instance's name is longer.
 inline constexpr std::size_t max_name_bytes = 104;
@@ -27,7 +27,6 @@ inline constexpr std::size_t max_name_bytes = 104;
 enum class purpose : std::uint16_t {
   generation = 1, ///< the communicator of one generation
   snapshot,       ///< a stream of snapshots of one job
-  order,          ///< notes about one generation's order of messages
 };
 
 struct greeting {
@@ -61,26 +60,6 @@ struct frame {
   std::uint64_t checksum = 0; ///< channel::shard only, else 0
 };
 
-/// About messages whose bytes go another way: see message_order.hpp.
-struct order_note {
-  enum class kind : std::uint16_t {
-    send = 1, ///< a send was posted
-    receive,  ///< a receive was posted
-    proposal, ///< the oldest messages between both are a group, not before `time`
-    settled,  ///< the group proposed is the one of `time`
-    complete, ///< one more group has ended here
-    differs,  ///< the oldest send and the oldest receive do not agree; here is the sender's of this note
-  };
-
-  kind what = kind::send;
-  tag message{};                            ///< send, receive, differs
-  std::uint64_t length = 0;                 ///< of it, in bytes
-  std::uint64_t time = 0;                   ///< proposal, settled
-  std::uint32_t outgoing = 0, incoming = 0; ///< proposal: messages from, to who proposes
-
-  friend bool operator==(const order_note&, const order_note&) = default;
-};
-
 /// No part is larger.
 inline constexpr std::uint64_t max_part_bytes = std::uint64_t{16} << 30;
 
@@ -98,7 +77,6 @@ struct snapshot_frame {
 inline constexpr std::size_t greeting_size = 184;
 inline constexpr std::size_t verdict_size = 16;
 inline constexpr std::size_t frame_size = 40;
-inline constexpr std::size_t order_note_size = 48;
 inline constexpr std::size_t snapshot_frame_size = 168;
 inline constexpr std::size_t acknowledgement_size = 16;
 
@@ -106,7 +84,6 @@ inline constexpr std::size_t acknowledgement_size = 16;
 std::array<std::byte, greeting_size> encode(const greeting& x);
 std::array<std::byte, verdict_size> encode(refusal x);
 std::array<std::byte, frame_size> encode(const frame& x);
-std::array<std::byte, order_note_size> encode(const order_note& x);
 /// Requires x.sizes.size() ≤ max_parts.
 std::array<std::byte, snapshot_frame_size> encode(const snapshot_frame& x);
 std::array<std::byte, acknowledgement_size> encode_acknowledgement(std::uint64_t sequence);
@@ -116,7 +93,6 @@ std::array<std::byte, acknowledgement_size> encode_acknowledgement(std::uint64_t
 std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size> bytes);
 std::optional<refusal> decode_verdict(std::span<const std::byte, verdict_size> bytes);
 std::optional<frame> decode_frame(std::span<const std::byte, frame_size> bytes);
-std::optional<order_note> decode_order_note(std::span<const std::byte, order_note_size> bytes);
 std::optional<snapshot_frame> decode_snapshot_frame(std::span<const std::byte, snapshot_frame_size> bytes);
 std::optional<std::uint64_t> decode_acknowledgement(std::span<const std::byte, acknowledgement_size> bytes);
 

@@ -20,7 +20,6 @@ struct meeting_key {
   job_id job;
   generation of;
   std::uint32_t self = 0; ///< the participant here
-  purpose what = purpose::generation;
 
   friend auto operator<=>(const meeting_key&, const meeting_key&) = default;
 };
@@ -40,8 +39,8 @@ struct meeting {
   bool complete GUARDED_BY(mutex) = false;                 ///< all sockets are there
   std::optional<std::uint32_t> hopeless GUARDED_BY(mutex); ///< this participant refuses for good
 
-  meeting(const prepare& x, std::uint32_t self, purpose what) :
-      key{x.job, x.next, self, what}, token(x.token), participants(x.target.participants), sockets(participants.size()),
+  meeting(const prepare& x, std::uint32_t self) :
+      key{x.job, x.next, self}, token(x.token), participants(x.target.participants), sockets(participants.size()),
       dialling(participants.size()), problems(participants.size(), "did not connect"),
       complete(participants.size() == 1) {}
 

@@ -15,14 +15,17 @@ namespace {
 /// Of the question how it is. NCCL's thread answers at once, or is stuck: then the watch on progress aborts.
 constexpr std::chrono::hours longest_check{1};
 
+constexpr tag id_tag{channel::nccl, 0, 0};
+
+struct nccl_message : transmission {
+  nccl_group::operation what;
+  std::shared_ptr<nccl_group> of; ///< null: not yet given
+};
+
 class communicator_over_nccl final : public nccl_communicator {
 public:
   communicator_over_nccl(std::unique_ptr<communicator> below, std::shared_ptr<nccl_work> work) :
-      below_(std::move(below)), work_(std::move(work)) {
-    for (std::uint32_t peer = 0; peer < work_->size(); ++peer)
-      if (peer != work_->self())
-        listeners_.emplace_back([work = work_.get(), peer] { work->listen(peer); });
-  }
+      below_(std::move(below)), work_(std::move(work)) {}
 
   ~communicator_over_nccl() override {
     leave();
@@ -35,27 +38,46 @@ public:
   ticket send(std::uint32_t peer, tag what, const_memory_view x) override {
     if (!goes_by_nccl(peer, x.on))
       return below_->send(peer, what, x);
-    return post(peer, true, what, {const_cast<std::byte*>(x.bytes.data()), x.bytes.size()}); // only read
+    return message(peer, true, {const_cast<std::byte*>(x.bytes.data()), x.bytes.size()}); // only read
   }
 
   ticket receive(std::uint32_t peer, tag what, memory_view x) override {
-    return goes_by_nccl(peer, x.on) ? post(peer, false, what, x.bytes) : below_->receive(peer, what, x);
+    return goes_by_nccl(peer, x.on) ? message(peer, false, x.bytes) : below_->receive(peer, what, x);
+  }
+
+  void give(std::span<const ticket> tickets) override {
+    std::shared_ptr<nccl_group> group;
+    for (const auto& t : tickets)
+      if (auto* x = dynamic_cast<nccl_message*>(t.get())) {
+        if (!group)
+          group = std::make_shared<nccl_group>();
+        x->of = group;
+        if (!x->what.bytes.empty())
+          group->operations.push_back(x->what);
+      }
+    if (!group)
+      return;
+    group->after = work_->slot().on.compute().record();
+    work_->give(std::move(group));
   }
 
   void wait(const ticket& t, std::chrono::milliseconds limit) override {
     const auto x = std::dynamic_pointer_cast<nccl_message>(t);
     if (!x)
       return below_->wait(t, limit);
-    const auto moved = work_->wait_until_given(*x, nccl_work::clock::now() + limit);
+    if (!x->of)
+      throw std::logic_error("a message is waited for that was not given");
+    const auto moved = work_->wait_until_given(*x->of, nccl_work::clock::now() + limit);
     if (!moved)
       throw communication_error("no end of a message within " + text_of_duration(limit));
-    work_->slot().on.compute().wait_for(*moved);
-    work_->check_message(*x);
+    if (!std::exchange(x->of->awaited, true))
+      work_->slot().on.compute().wait_for(*moved);
   }
 
+  /// Whether wait() needs no peer: so the order of what follows from it is the same each time.
   bool done(const ticket& t) override {
-    const auto x = std::dynamic_pointer_cast<nccl_message>(t);
-    return x ? work_->settled(*x) : below_->done(t);
+    const auto* x = dynamic_cast<const nccl_message*>(t.get());
+    return x ? x->of || work_->stopped() : below_->done(t);
   }
 
   void check() override {
@@ -70,18 +92,31 @@ public:
   }
 
   void begin() override {
-    if (work_->begin())
-      thread_ = std::thread([work = work_] { work->run(); });
+    if (!work_->begin())
+      return;
+    thread_ = std::thread([work = work_] { work->run(); });
+    if (self() == 0) {
+      id_ = work_->wait_for_id(nccl_work::clock::now() + work_->slot().limits.id);
+      for (std::uint32_t peer = 1; peer < work_->size(); ++peer)
+        sent_.push_back(below_->send(peer, id_tag, id_));
+    } else {
+      coming_ = below_->receive(0, id_tag, id_);
+    }
   }
 
-  report state() const override { return work_->state(); }
-  report wait_until_made() override { return work_->wait_until_made(); }
+  report state() override {
+    if (coming_ && below_->done(coming_)) {
+      try {
+        below_->wait(std::exchange(coming_, {}), std::chrono::milliseconds(0));
+      } catch (const communication_error&) {
+        id_ = {};
+      }
+      work_->tell(id_);
+    }
+    return work_->state();
+  }
+
   void take_over() override { work_->take_over(); }
-
-  void give_back() override {
-    check();
-    work_->give_back();
-  }
 
   void leave() override {
     if (std::exchange(left_, true))
@@ -89,9 +124,6 @@ public:
     work_->let_end(nccl_work::clock::now() + work_->slot().limits.end);
     work_->abort();
     const auto problem = work_->end();
-    for (auto& x : listeners_)
-      x.join();
-    work_->drop_notes();
     if (!thread_.joinable())
       return;
     if (work_->ended())
@@ -112,30 +144,26 @@ private:
     return true;
   }
 
-  ticket post(std::uint32_t peer, bool sends, tag what, std::span<std::byte> bytes) {
-    if (peer >= size() || peer == self())
-      throw std::invalid_argument("participant " + std::to_string(self()) + " has no connection to participant " +
-                                  std::to_string(peer));
+  ticket message(std::uint32_t peer, bool sends, std::span<std::byte> bytes) {
+    if (peer == self())
+      throw std::invalid_argument("participant " + std::to_string(peer) + " has no connection to itself");
     auto x = std::make_shared<nccl_message>();
-    x->peer = peer;
-    x->sends = sends;
-    x->what = what;
-    x->bytes = bytes;
-    x->after = work_->slot().on.compute().record();
-    work_->post(x);
+    x->what = {peer, sends, bytes};
     return x;
   }
 
   const std::unique_ptr<communicator> below_;
   const std::shared_ptr<nccl_work> work_;
-  std::vector<std::thread> listeners_;
   std::thread thread_;
+  nccl_id id_{};             ///< on its way by `below_`
+  ticket coming_;            ///< that
+  std::vector<ticket> sent_; ///< that
   bool left_ = false;
 };
 
 } // namespace
 
-void nccl_breaks::note_use(std::vector<slot_id> ranks) {
+void nccl_failures::note_use(std::vector<slot_id> ranks) {
   std::ranges::sort(ranks);
   const lock held(mutex_);
   if (!has_all(ranks))
@@ -143,32 +171,29 @@ void nccl_breaks::note_use(std::vector<slot_id> ranks) {
   ranks_ = std::move(ranks);
 }
 
-void nccl_breaks::note_break(const std::string& why) {
+void nccl_failures::note_failure(const std::string& why) {
   const lock held(mutex_);
   ++in_a_row_;
   why_ = why;
 }
 
-std::string nccl_breaks::problem_among(std::vector<slot_id> ranks) const {
+std::string nccl_failures::problem_among(std::vector<slot_id> ranks) const {
   std::ranges::sort(ranks);
   const lock held(mutex_);
   if (in_a_row_ < max_in_a_row || !has_all(ranks))
     return {};
-  return "NCCL broke " + std::to_string(in_a_row_) + " times in a row, and no rank was lost; the last time: " + why_;
+  return "NCCL failed " + std::to_string(in_a_row_) + " times in a row, and no rank was lost; the last time: " + why_;
 }
 
-bool nccl_breaks::has_all(const std::vector<slot_id>& ranks) const {
+bool nccl_failures::has_all(const std::vector<slot_id>& ranks) const {
   return std::ranges::includes(ranks, ranks_);
 }
 
-std::unique_ptr<nccl_communicator> make_nccl_communicator(std::unique_ptr<communicator> below,
-                                                          std::unique_ptr<communicator> notes,
-                                                          std::vector<std::string> names,
-                                                          std::shared_ptr<nccl_slot> slot,
-                                                          std::shared_ptr<nccl_allowance> allowed) {
-  return std::make_unique<communicator_over_nccl>(
-      std::move(below),
-      std::make_shared<nccl_work>(std::move(notes), std::move(names), std::move(slot), std::move(allowed)));
+std::unique_ptr<nccl_communicator> make_nccl_communicator(std::unique_ptr<communicator> below, nccl_ranks ranks,
+                                                          std::shared_ptr<nccl_slot> slot) {
+  const auto self = below->self();
+  return std::make_unique<communicator_over_nccl>(std::move(below),
+                                                  std::make_shared<nccl_work>(self, std::move(ranks), std::move(slot)));
 }
 
 } // namespace parcae

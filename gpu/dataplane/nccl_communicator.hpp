@@ -20,19 +20,23 @@ namespace parcae {
 
 struct nccl_limits {
   std::chrono::milliseconds make{20'000}; ///< until the communicator is made and warm
-  std::chrono::milliseconds end{2'000};   ///< for the device's and NCCL's work after abort()
+  std::chrono::milliseconds id{1'000};    ///< of that, until participant 0 has made what the others need
+  /// For the device's and NCCL's work after abort(). Ends before the node's watch on its device, which says less.
+  std::chrono::milliseconds end{1'500};
 };
 
-/// How often NCCL broke in use, so that nobody loses steps to it for ever. Who was lost is no rank of the next
-/// generation; if all are, it was NCCL, or what it goes along. Any thread.
-class nccl_breaks {
+/// How often NCCL failed in this process, when it was made or in use, so that nobody loses steps to it for ever, and as
+/// each communicator that cannot be made leaves a thread and a socket of NCCL's in the process of participant 0. After
+/// three times in a row there is none until the process ends. Who was lost is no rank of the next generation: then it
+/// was not NCCL, and the count begins anew. Any thread.
+class nccl_failures {
 public:
   static constexpr std::uint32_t max_in_a_row = 3;
 
-  /// NCCL moves something between these ranks from now on. What is known stays if all the last ones are among them.
+  /// These ranks have NCCL from now on. What is known stays if all the last ones are among them.
   void note_use(std::vector<slot_id> ranks);
-  /// And that ended as it should not, in one line.
-  void note_break(const std::string& why);
+  /// And that failed, in one line.
+  void note_failure(const std::string& why);
   /// Why these ranks are to do without it, in one line; empty: they need not.
   std::string problem_among(std::vector<slot_id> ranks) const;
 
@@ -40,7 +44,7 @@ private:
   bool has_all(const std::vector<slot_id>& ranks) const NEEDS_LOCK(mutex_);
 
   mutable mutex mutex_;
-  std::vector<slot_id> ranks_ GUARDED_BY(mutex_); ///< that used it last, sorted
+  std::vector<slot_id> ranks_ GUARDED_BY(mutex_); ///< that had it last, sorted
   std::uint32_t in_a_row_ GUARDED_BY(mutex_) = 0;
   std::string why_ GUARDED_BY(mutex_); ///< the last time
 };
@@ -61,30 +65,24 @@ struct nccl_slot {
 
   std::atomic<bool> busy = false; ///< a communicator is not yet ended: no other one runs
   std::atomic<bool> lost = false; ///< a call did not return in time: no other one runs, though it may return later
-  nccl_breaks breaks;
+  nccl_failures failures;
 };
 
-/// Of the process. Each communicator that could not be made leaves a thread and a socket of NCCL's in the process of
-/// participant 0, so that no more are tried after so many.
-class nccl_allowance {
-public:
-  static constexpr std::uint32_t max_failed = 16;
-
-  void note_failed() { ++failed_; }
-  std::uint32_t failed() const { return failed_; }
-  bool spent() const { return failed_ >= max_failed; }
-
-private:
-  std::atomic<std::uint32_t> failed_ = 0;
+/// Who takes part.
+struct nccl_ranks {
+  std::uint32_t count = 0;            ///< the first so many participants
+  std::vector<std::uint32_t> peers{}; ///< of these, with whom this one will have messages
 };
 
 /// All goes as before until begin(), and while NCCL's communicator is made then and its connections are tried; from
-/// take_over() on messages in memory of the device go by NCCL. They have an order of their own then: the n-th receive
-/// posted there for a peer takes the n-th message which that peer sends from memory of its device.
+/// take_over() on messages in memory of the device go by NCCL, when they are given (communicator::give): NCCL moves one
+/// group after the other in a stream, and a group waits there for its other ends. So all give theirs in an order that
+/// they know beforehand, from the schedule: nothing is said about it, and what differs between two ends is found by
+/// nobody.
 ///
-/// One thread, which begin() starts, makes all calls of NCCL; others, one for each peer, hear what it has posted.
-/// wait() of a message returns when its bytes will be moved in the order of the compute stream: that takes no time of
-/// the device. abort() returns at once; the destructor does what leave() does.
+/// One thread, which begin() starts, makes all calls of NCCL. wait() of a message returns when its bytes will be moved
+/// in the order of the compute stream: that takes no time of the device, and no word of the peer. abort() returns at
+/// once; the destructor does what leave() does.
 ///
 /// One thread at a time, but for what communicator allows.
 class nccl_communicator : public communicator {
@@ -96,34 +94,25 @@ public:
     bool own = false;    ///< failed: by what went wrong here, not because another one has left
   };
 
-  /// To be called once, and by all; before that nothing of NCCL is called. Another communicator of the slot's is waited
-  /// for.
+  /// To be called once, by all ranks between the same two messages; before that nothing of NCCL is called. Participant
+  /// 0 may need nccl_limits::id for it. Another communicator of the slot's is waited for.
   virtual void begin() = 0;
 
-  virtual report state() const = 0;
-  /// Returns what state() says once it is not `making`, which is twice nccl_limits::make after begin() at most.
-  virtual report wait_until_made() = 0;
+  /// Not `making` any more after twice nccl_limits::make. To be asked for again and again: that is when what
+  /// participant 0 says is heard.
+  virtual report state() = 0;
 
   /// All participants call it between the same two messages, when all are `ready`. Throws communication_error if this
   /// one is not.
   virtual void take_over() = 0;
-  /// The contrary: all are `ready` again. Throws communication_error if what came may be anything.
-  virtual void give_back() = 0;
-
-  /// NCCL is not used any more, by nobody: others go on. Waits until nothing is moved by it, at most nccl_limits::end,
-  /// and then leaves NCCL's thread behind. Without abort() it first lets peers have what they waited for.
+  /// NCCL is not used any more, by nobody: all know that the others have what they were sent, as they do behind a
+  /// commit exchange. Waits until nothing is moved by it, at most nccl_limits::end, and then leaves NCCL's thread
+  /// behind.
   virtual void leave() = 0;
 };
 
-/// `below` has all messages until take_over(), and for ever those of the host, and those with participants that
-/// `notes` has not. `notes` are connections between the first of the same participants, with nothing else on them.
-/// `names` are the participants', for error messages.
-/// Who leaves in the midst of a group ends all messages by NCCL, as there is no other way to end those of the group;
-/// who leaves otherwise, or does not agree with this participant on a message, only its own.
-std::unique_ptr<nccl_communicator> make_nccl_communicator(std::unique_ptr<communicator> below,
-                                                          std::unique_ptr<communicator> notes,
-                                                          std::vector<std::string> names,
-                                                          std::shared_ptr<nccl_slot> slot,
-                                                          std::shared_ptr<nccl_allowance> allowed);
+/// `below` has all messages until take_over(), and for ever those of the host, and those with other participants.
+std::unique_ptr<nccl_communicator> make_nccl_communicator(std::unique_ptr<communicator> below, nccl_ranks ranks,
+                                                          std::shared_ptr<nccl_slot> slot);
 
 } // namespace parcae

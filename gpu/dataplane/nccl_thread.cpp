@@ -10,7 +10,7 @@ namespace parcae {
 
 namespace {
 
-/// Between two looks at what NCCL and the device do: nobody is told when they are done.
+/// Between two looks at a call under way, and at a communicator that may have gone wrong: nobody is told.
 constexpr std::chrono::microseconds busy_look{100}, idle_look{20'000};
 
 /// There is nothing more to do but to abort.
@@ -26,7 +26,8 @@ void nccl_work::run() {
     serve();
   } catch (const work_stopped&) {
   } catch (const std::exception& e) {
-    fail("NCCL: " + std::string(e.what()));
+    const lock held(mutex_);
+    fail("NCCL: " + std::string(e.what()), true);
   }
   leave();
 }
@@ -52,54 +53,47 @@ void nccl_work::make() {
   const auto end = clock::now() + slot_->limits.make;
   stream_ = slot_->on.make_stream();
   const auto id = find_id(end);
-  require(slot_->calls.begin(handle_, size_, id, self_), "making a communicator");
+  require(slot_->calls.begin(handle_, ranks_.count, id, self_), "making a communicator");
   settle("making a communicator", end);
   warm(end);
   const lock held(mutex_);
-  if (stopped())
+  if (is_stopped())
     throw work_stopped{};
-  was_ready_ = true;
   state_.now = phase::ready;
   changed_.notify_all();
 }
 
 nccl_id nccl_work::find_id(clock::time_point end) {
   if (self_ == 0) {
-    if (allowed_->spent())
-      throw communication_error("no communicator could be made in this process " +
-                                std::to_string(nccl_allowance::max_failed) + " times: it stays on TCP");
-    require(slot_->calls.make_id(sent_id_), "making an id");
-    made_id_ = true;
+    nccl_id made{};
+    require(slot_->calls.make_id(made), "making an id");
     const lock held(mutex_);
-    if (stopped())
-      throw work_stopped{};
-    for (std::uint32_t peer = 1; peer < size_; ++peer)
-      notes_->send(peer, id_tag, sent_id_);
-    return sent_id_;
+    id_ = made;
+    changed_.notify_all();
+    return made;
   }
   lock held(mutex_);
-  while (!id_ && !stopped() && clock::now() < end)
+  while (!id_ && !is_stopped() && clock::now() < end)
     held.wait_until(changed_, end);
-  if (stopped())
+  if (is_stopped())
     throw work_stopped{};
   if (!id_)
-    throw communication_error("no id came from " + names_[0] + " within " + text_of_duration(slot_->limits.make));
+    throw communication_error("no id came from participant 0 within " + text_of_duration(slot_->limits.make));
   return *id_;
 }
 
-/// NCCL connects two participants when they first have something for each other.
+/// NCCL connects two participants when they first have something for each other, and takes memory for each pair.
 void nccl_work::warm(clock::time_point end) {
-  if (size_ == 1)
+  if (ranks_.peers.empty())
     return;
   constexpr std::size_t part = 256;
-  warmth_ = slot_->on.allocate(2 * part * size_);
+  warmth_ = slot_->on.allocate(2 * part * ranks_.peers.size());
+  auto* at = warmth_.get();
   start_group("connecting");
-  for (std::uint32_t peer = 0; peer < size_; ++peer) {
-    if (peer == self_)
-      continue;
-    auto* at = warmth_.get() + 2 * part * peer;
+  for (const auto peer : ranks_.peers) {
     require(slot_->calls.send(handle_, peer, at, part, *stream_), "connecting");
     require(slot_->calls.receive(handle_, peer, at + part, part, *stream_), "connecting");
+    at += 2 * part;
   }
   end_group("connecting");
   settle("connecting", end);
@@ -114,80 +108,50 @@ void nccl_work::warm(clock::time_point end) {
 
 void nccl_work::serve() {
   for (;;) {
-    std::optional<group> next;
+    std::shared_ptr<nccl_group> next;
     std::uint64_t asked = 0;
     {
       lock held(mutex_);
-      retire();
-      if (stopped())
+      if (given_.empty() && checks_asked_ == checks_answered_ && !is_stopped())
+        held.wait_until(changed_, clock::now() + idle_look);
+      if (is_stopped())
         throw work_stopped{};
-      next = next_group();
-      if (!next && checks_asked_ == checks_answered_)
-        held.wait_until(changed_, clock::now() + (under_way_.empty() ? idle_look : busy_look));
+      if (!given_.empty()) {
+        next = std::move(given_.front());
+        given_.pop_front();
+        issuing_ = true;
+      }
       asked = checks_asked_;
     }
-    if (next)
-      give(std::move(*next));
-    else
-      require(slot_->calls.state(handle_), "its work");
+    if (next) {
+      issue(*next);
+      continue;
+    }
+    require(slot_->calls.state(handle_), "its work");
     const lock held(mutex_);
-    checks_answered_ = next ? checks_answered_ : asked;
+    checks_answered_ = asked;
     changed_.notify_all();
   }
 }
 
-/// In the order on which all agree.
-std::optional<nccl_work::group> nccl_work::next_group() {
-  const auto x = order_.next();
-  if (!x)
-    return std::nullopt;
-  group result{.peer = x->peer, .sends = {}, .receives = {}, .moved = {}};
-  result.sends = take_posted(x->sends);
-  result.receives = take_posted(x->receives);
-  giving_ = result;
-  ++peers_[x->peer].given;
-  return result;
-}
-
-std::vector<nccl_message_ptr> nccl_work::take_posted(const std::vector<std::uint64_t>& numbers) {
-  std::vector<nccl_message_ptr> result;
-  for (const auto number : numbers)
-    result.push_back(posted_.extract(number).mapped());
-  return result;
-}
-
-void nccl_work::give(group x) {
-  for (const auto* messages : {&x.sends, &x.receives})
-    for (const auto& m : *messages)
-      stream_->wait_for(*m->after);
-  bool empty = true; // of messages without bytes
-  const auto start = [&] {
-    if (std::exchange(empty, false))
+void nccl_work::issue(nccl_group& x) {
+  stream_->wait_for(*x.after);
+  for (const auto& o : x.operations) {
+    if (!in_group_)
       start_group("a group");
-  };
-  for (const auto& m : x.sends)
-    if (!m->bytes.empty()) {
-      start();
-      require(slot_->calls.send(handle_, x.peer, m->bytes.data(), m->bytes.size(), *stream_), "sending");
-    }
-  for (const auto& m : x.receives)
-    if (!m->bytes.empty()) {
-      start();
-      require(slot_->calls.receive(handle_, x.peer, m->bytes.data(), m->bytes.size(), *stream_), "receiving");
-    }
-  if (!empty) {
+    require(o.sends ? slot_->calls.send(handle_, o.peer, o.bytes.data(), o.bytes.size(), *stream_)
+                    : slot_->calls.receive(handle_, o.peer, o.bytes.data(), o.bytes.size(), *stream_),
+            o.sends ? "sending" : "receiving");
+  }
+  if (in_group_) {
     end_group("a group");
     settle("a group", std::nullopt); // only now the stream has it
   }
-  x.moved = stream_->record();
+  auto moved = stream_->record();
   const lock held(mutex_);
-  if (stopped())
-    throw work_stopped{}; // its messages are told already
-  for (const auto* messages : {&x.sends, &x.receives})
-    for (const auto& m : *messages)
-      m->moved = x.moved;
-  giving_.reset();
-  under_way_.push_back(std::move(x));
+  x.moved = moved;
+  last_.swap(moved);
+  issuing_ = false;
   changed_.notify_all();
 }
 
@@ -225,27 +189,14 @@ void nccl_work::settle(const char* what, std::optional<clock::time_point> end) {
 /// A moment, less if there is nothing more to do.
 void nccl_work::pause() {
   lock held(mutex_);
-  if (!stopped())
+  if (!is_stopped())
     held.wait_until(changed_, clock::now() + busy_look);
-  if (stopped())
+  if (is_stopped())
     throw work_stopped{};
-}
-
-/// What has ended.
-void nccl_work::retire() {
-  while (!stopped() && !under_way_.empty() && under_way_.front().moved->done()) {
-    const auto peer = under_way_.front().peer;
-    under_way_.pop_front();
-    if (peers_[peer].problem.empty())
-      send_note(peer, {.what = order_note::kind::complete});
-    changed_.notify_all();
-  }
 }
 
 /// Nothing of NCCL is under way, as this is its thread.
 void nccl_work::leave() {
-  if (made_id_ && !was_ready_)
-    allowed_->note_failed();
   try {
     if (in_group_) // a call within it failed: it moves nothing, and abort would do nothing before its end
       slot_->calls.end_group();
@@ -259,11 +210,16 @@ void nccl_work::leave() {
     // nothing is read or written any more
   }
   warmth_.reset();
+  std::deque<std::shared_ptr<nccl_group>> left;
+  std::shared_ptr<event> last;
   {
     const lock held(mutex_);
-    giving_.reset();
-    under_way_.clear();
+    issuing_ = false;
+    last_.swap(last);
+    given_.swap(left);
   }
+  left.clear();
+  last.reset();
   stream_.reset();
   const lock held(mutex_);
   ended_ = true; // before the next one may begin, which would not see that this one is declared lost

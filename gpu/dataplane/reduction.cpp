@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace parcae {
 
 namespace {
 
-constexpr std::size_t chunk_floats = reduction_chunk_floats;
-
-/// Chunks under way at once for each member; enough to hide the time of a round trip.
-constexpr std::size_t chunks_ahead = 4;
+reduction_pace pace_on(const device& on, std::size_t longest) {
+  auto x = on.facts().host ? pace_of_processors : pace_of_devices;
+  constexpr std::size_t aligned = 64; // floats
+  x.chunk_floats = std::clamp((longest + aligned - 1) / aligned * aligned, aligned, x.chunk_floats);
+  return x;
+}
 
 /// A live peer may compute for minutes; progress is watched elsewhere.
 constexpr std::chrono::hours longest_wait{1};
@@ -38,6 +41,8 @@ tag tag_of(std::uint64_t step, std::size_t chunk) {
 
 } // namespace
 
+device_scratch::device_scratch(device& on, std::size_t longest) : on_(on), pace_(pace_on(on, longest)) {}
+
 void device_scratch::grow(std::size_t floats) {
   if (floats <= floats_)
     return;
@@ -47,13 +52,13 @@ void device_scratch::grow(std::size_t floats) {
 
 // Chunk c belongs to pipeline c mod D. In turn t a member sends its sums of chunk t to the owner, and ends chunk
 // t − ahead: as the owner it adds and sends the result to all, else it posts the receive of the result. Every member
-// goes through the same turns, which fixes the order of messages between any two.
+// goes through the same turns, which fixes the order of messages between any two. D turns are a round.
 
 tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> group, std::uint32_t self,
                                  std::uint32_t virtual_replicas, std::uint64_t step, device_scratch& scratch) :
     comm_(comm),
     group_(std::move(group)), self_(self), step_(step), scratch_(scratch),
-    width_(static_cast<std::uint32_t>(group_.size())), arriving_(chunks_ahead + 1) {
+    width_(static_cast<std::uint32_t>(group_.size())), arriving_(scratch.pace().ahead + 1) {
   for (std::uint32_t d = 0; d < width_; ++d) {
     std::uint32_t number = 0;
     for (auto range : maximal_subtrees(virtual_replicas, owned_replicas(virtual_replicas, width_, d)))
@@ -70,7 +75,7 @@ tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> 
   note_joins(rest, {0, virtual_replicas}, joins);
   order_.emplace(std::move(joins));
   if (width_ > 1)
-    scratch_.grow(arriving_.size() * (leaves_.size() - mine_) * chunk_floats);
+    scratch_.grow(arriving_.size() * (leaves_.size() - mine_) * scratch_.pace().chunk_floats);
 }
 
 void tree_all_reduce::add(const std::vector<std::span<float>>& sums) {
@@ -79,6 +84,7 @@ void tree_all_reduce::add(const std::vector<std::span<float>>& sums) {
                                 std::to_string(self_) + " has " + std::to_string(mine_) + " sub-trees");
   if (width_ == 1)
     return; // the one sub-tree is the whole tree
+  const auto chunk_floats = scratch_.pace().chunk_floats;
   for (std::size_t begin = 0; begin < sums[0].size(); begin += chunk_floats) {
     auto& parts = chunks_.emplace_back();
     for (auto sum : sums)
@@ -92,9 +98,10 @@ void tree_all_reduce::advance() {
 }
 
 void tree_all_reduce::finish() {
-  const auto ahead = chunks_.empty() ? 0 : chunks_ahead * width_;
+  const auto ahead = chunks_.empty() ? 0 : scratch_.pace().ahead * width_;
   while (turn_ < chunks_.size() + ahead)
     take(turn_++);
+  comm_.give(std::exchange(round_, {}));
   for (auto& x : rest_)
     comm_.wait(x, longest_wait);
   rest_.clear();
@@ -102,7 +109,7 @@ void tree_all_reduce::finish() {
 
 /// Whether the turn would not wait.
 bool tree_all_reduce::ready(std::size_t turn) {
-  const auto ahead = chunks_ahead * width_;
+  const auto ahead = scratch_.pace().ahead * width_;
   return turn < ahead || (turn - ahead) % width_ != self_ ||
          std::ranges::all_of(arriving(turn - ahead), [this](const ticket& x) { return comm_.done(x); });
 }
@@ -110,8 +117,15 @@ bool tree_all_reduce::ready(std::size_t turn) {
 void tree_all_reduce::take(std::size_t turn) {
   if (turn < chunks_.size())
     begin_chunk(turn);
-  if (const auto ahead = chunks_ahead * width_; turn >= ahead)
+  if (const auto ahead = scratch_.pace().ahead * width_; turn >= ahead)
     end_chunk(turn - ahead);
+  if ((turn + 1) % width_ == 0)
+    comm_.give(std::exchange(round_, {}));
+}
+
+ticket tree_all_reduce::keep(ticket x) {
+  round_.push_back(x);
+  return x;
 }
 
 void tree_all_reduce::begin_chunk(std::size_t c) {
@@ -120,13 +134,13 @@ void tree_all_reduce::begin_chunk(std::size_t c) {
   const auto what = tag_of(step_, c);
   if (owner != self_) {
     for (auto part : parts)
-      rest_.push_back(comm_.send(group_[owner], what, memory_of(scratch_, part)));
+      rest_.push_back(keep(comm_.send(group_[owner], what, memory_of(scratch_, part))));
     return;
   }
   locate(c);
   for (std::size_t i = 0; i < leaves_.size(); ++i)
     if (auto from = leaves_[i].pipeline; from != self_)
-      arriving(c).push_back(comm_.receive(group_[from], what, memory_of(scratch_, {at_[i], parts[0].size()})));
+      arriving(c).push_back(keep(comm_.receive(group_[from], what, memory_of(scratch_, {at_[i], parts[0].size()}))));
 }
 
 void tree_all_reduce::end_chunk(std::size_t c) {
@@ -135,7 +149,7 @@ void tree_all_reduce::end_chunk(std::size_t c) {
   const auto what = tag_of(step_, c);
   if (owner != self_) {
     // The owner can only send the result after it got this member's sums, so their bytes were taken from here.
-    rest_.push_back(comm_.receive(group_[owner], what, memory_of(scratch_, result)));
+    rest_.push_back(keep(comm_.receive(group_[owner], what, memory_of(scratch_, result))));
     return;
   }
   for (auto& x : arriving(c))
@@ -145,16 +159,16 @@ void tree_all_reduce::end_chunk(std::size_t c) {
   scratch_.on().compute().add_in_order(*order_, result.data(), at_, result.size());
   for (std::uint32_t d = 0; d < width_; ++d)
     if (d != self_)
-      rest_.push_back(comm_.send(group_[d], what, memory_of(scratch_, result)));
+      rest_.push_back(keep(comm_.send(group_[d], what, memory_of(scratch_, result))));
 }
 
 /// Sets at_ for an owned chunk.
 void tree_all_reduce::locate(std::size_t c) {
-  auto slot = scratch_.data() + c / width_ % arriving_.size() * (leaves_.size() - mine_) * chunk_floats;
+  auto slot = scratch_.data() + c / width_ % arriving_.size() * (leaves_.size() - mine_) * scratch_.pace().chunk_floats;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     const auto own = leaves_[i].pipeline == self_;
     at_[i] = own ? chunks_[c][leaves_[i].number].data() : slot;
-    slot += own ? 0 : chunk_floats;
+    slot += own ? 0 : scratch_.pace().chunk_floats;
   }
 }
 

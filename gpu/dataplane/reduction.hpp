@@ -82,15 +82,17 @@ private:
 /// Memory of a device for what is on its way; kept for the next use. Nothing is under way when it grows.
 class device_scratch {
 public:
-  /// The device outlives this object.
-  explicit device_scratch(device& on) : on_(on) {}
+  /// The device outlives this object. No buffer that is added up is longer than `longest` floats.
+  device_scratch(device& on, std::size_t longest);
 
   device& on() const { return on_; }
+  const reduction_pace& pace() const { return pace_; }
   void grow(std::size_t floats);
   float* data() const { return reinterpret_cast<float*>(memory_.get()); }
 
 private:
   device& on_;
+  const reduction_pace pace_;
   device_memory memory_;
   std::size_t floats_ = 0;
 };
@@ -98,7 +100,8 @@ private:
 /// All-reduces among the pipelines of a stage, while a step still computes: buffers are added as they become complete,
 /// in the same order and with the same lengths by every member. Reduce-scatter to chunk owners, who add in tree order,
 /// then all-gather; chunks of all buffers follow each other, so that sending, receiving, adding and computing overlap.
-/// Buffers are memory of the scratch's device, which adds.
+/// Buffers are memory of the scratch's device, which adds. What is under way is given in rounds, in each of which all
+/// members have something for all.
 /// A job that need not be reproducible has a virtual replica for each pipeline: the order then depends on their number.
 ///
 /// One thread, the communicator's. Throws communication_error; abort the communicator then, before buffers go.
@@ -129,6 +132,7 @@ private:
 
   using chunk = std::vector<std::span<float>>; ///< of this pipeline's sums
 
+  ticket keep(ticket x);
   bool ready(std::size_t turn);
   void take(std::size_t turn);
   void begin_chunk(std::size_t c);
@@ -150,7 +154,8 @@ private:
   std::size_t turn_ = 0;                      ///< the next one
   std::vector<std::vector<ticket>> arriving_; ///< foreign sums of owned chunks under way, a ring
   std::vector<ticket> rest_;
-  std::vector<float*> at_; ///< where the leaves of the owned chunk at hand are
+  std::vector<ticket> round_; ///< not yet given
+  std::vector<float*> at_;    ///< where the leaves of the owned chunk at hand are
 };
 
 } // namespace parcae

@@ -17,7 +17,6 @@ namespace parcae {
 
 class device;
 struct nccl_slot;
-class nccl_allowance;
 
 /// Names a moment inside the executor at which tests may make it fail. Called on the executor's threads.
 /// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients are complete), "exchange_send"
@@ -52,10 +51,9 @@ inline constexpr bool nccl_by_itself = false;
 
 /// NCCL on a worker's GPU.
 struct nccl_access {
-  std::shared_ptr<nccl_slot> slot;         ///< of the node's slot, for one executor after the other; null: none
-  std::shared_ptr<nccl_allowance> allowed; ///< of the process, if there is a slot
-  std::string problem{};                   ///< why there is none, for people; one line
-  bool trusts_network = false;             ///< it may reach other hosts, though it neither authenticates nor encrypts
+  std::shared_ptr<nccl_slot> slot; ///< of the node's slot, for one executor after the other; null: none
+  std::string problem{};           ///< why there is none, for people; one line
+  bool trusts_network = false;     ///< it may reach other hosts, though it neither authenticates nor encrypts
   bool by_itself = nccl_by_itself;
 };
 

@@ -39,6 +39,7 @@ void batch_statistics::gather(communicator& comm, std::span<const std::uint32_t>
   for (std::size_t d = 0; d < group.size(); ++d)
     if (d != self)
       under_way.push_back(comm.send(group[d], what, rows_of(self)));
+  comm.give(under_way);
   for (const auto& x : under_way)
     comm.wait(x, limit);
 }

@@ -3,11 +3,8 @@
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/dataplane/staged_communicator.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -83,7 +80,7 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
     if (!on.of().facts().host)
       connected = make_staged_communicator(std::move(connected), on.of());
     transport.emplace(what, self, options);
-    connected = transport->connect(std::move(connected), port, aborted);
+    connected = transport->connect(std::move(connected), model.tied);
     {
       const std::lock_guard lock(comm_mutex);
       comm = std::move(connected);
@@ -112,15 +109,10 @@ generation_state::transfer_outcome generation_state::run_transfer(const executor
   // What failed is over: nothing may be read from shards that are freed, and the peers need not wait for more.
   const auto problem = [&](failure kind, const std::exception& e) {
     end();
-    transport->note_end();
     return transfer_outcome{0, failed{what.next, kind, 0, e.what(), {}}};
   };
   try {
-    if (!on.of().facts().host && what.specification.transport == "nccl")
-      checksums_of({at::empty({1}, on.floats())}); // loads what makes them, before NCCL moves shards
-    transport->begin_transfer(*comm, at);
     const auto received = move_shards(options, store, at);
-    transport->end_transfer();
     if (is_rank())
       complete_stage(store, at);
     return {received};
@@ -131,38 +123,10 @@ generation_state::transfer_outcome generation_state::run_transfer(const executor
   }
 }
 
-std::vector<std::uint64_t> generation_state::checksums_of(const std::vector<at::Tensor>& parts) const {
-  const auto sums = at::empty({static_cast<std::int64_t>(parts.size())}, on.wholes());
-  auto* to = static_cast<std::uint64_t*>(sums.data_ptr());
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    if (const auto memory = on.memory_of(parts[i]); memory.on)
-      on.compute().checksum_parts(memory.bytes.data(), memory.bytes.size(), 0, to + i);
-  const auto here = results_.bring(sums, [&] {
-    if (aborted)
-      throw communication_error("aborted");
-  });
-  const auto* came = static_cast<const std::uint64_t*>(here.const_data_ptr());
-  std::vector<std::uint64_t> result;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    result.push_back(on.memory_of(parts[i]).on ? came[i] : 0);
-  return result;
-}
-
 struct generation_state::arrival {
   const shard_move* move;
   std::vector<ticket> parts;
-  std::span<const std::uint64_t> checksums; ///< as its source says; empty: it comes by TCP
-  ticket checked;
 };
-
-namespace {
-
-// NCCL says nothing of bytes that come wrong. These go by TCP, like the rest of what the host has.
-std::span<std::byte> bytes_of(std::vector<std::uint64_t>& x) {
-  return std::as_writable_bytes(std::span(x));
-}
-
-} // namespace
 
 std::uint64_t generation_state::move_shards(const executor_options& options, layer_store& store, const version& at) {
   auto arrivals = expect_shards(at);
@@ -179,16 +143,9 @@ std::vector<generation_state::arrival> generation_state::expect_shards(const ver
     if (move.destination != self)
       continue;
     auto parts = arriving.at(move.layer).parts();
-    auto& x = arrivals.emplace_back(arrival{&move, {}, {}, {}});
+    auto& x = arrivals.emplace_back(arrival{&move, {}});
     for (std::size_t i = 0; i < parts.size(); ++i)
       x.parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), on.memory_of(parts[i])));
-  }
-  for (auto& x : arrivals) {
-    if (!transport->moves_shards(x.move->source))
-      continue;
-    auto& said = checksums.emplace_back(x.parts.size());
-    x.checksums = said;
-    x.checked = comm->receive(x.move->source, shard_tag(at, x.move->layer, 0), bytes_of(said));
   }
   return arrivals;
 }
@@ -196,7 +153,6 @@ std::vector<generation_state::arrival> generation_state::expect_shards(const ver
 std::vector<std::pair<ticket, at::Tensor>> generation_state::send_shards(const executor_options& options,
                                                                          layer_store& store, const version& at) {
   std::vector<std::pair<ticket, at::Tensor>> departures;
-  std::vector<const shard_move*> to_check;
   std::uint32_t sent = 0;
   for (const auto& move : what.moves) {
     if (move.source != self)
@@ -208,13 +164,7 @@ std::vector<std::pair<ticket, at::Tensor>> generation_state::send_shards(const e
     for (std::size_t i = 0; i < parts.size(); ++i)
       departures.emplace_back(comm->send(move.destination, shard_tag(at, move.layer, i), on.memory_of(parts[i])),
                               parts[i]);
-    if (transport->moves_shards(move.destination))
-      to_check.push_back(&move);
     fault(options, "transfer_send", ++sent);
-  }
-  for (const auto* move : to_check) {
-    auto& said = checksums.emplace_back(checksums_of(store.at(move->layer).parts()));
-    departures.emplace_back(comm->send(move->destination, shard_tag(at, move->layer, 0), bytes_of(said)), at::Tensor());
   }
   return departures;
 }
@@ -226,17 +176,8 @@ std::uint64_t generation_state::take_shards(const executor_options& options, lay
   for (auto& x : arrivals) {
     for (auto& part : x.parts)
       comm->wait(part, transfer_limit);
-    const auto parts = arriving.at(x.move->layer).parts();
-    for (const auto& part : parts)
+    for (const auto& part : arriving.at(x.move->layer).parts())
       received += part.nbytes();
-    if (x.checked) {
-      const auto came = checksums_of(parts);
-      comm->check();
-      comm->wait(x.checked, transfer_limit);
-      if (!std::ranges::equal(came, x.checksums))
-        throw communication_error("layer " + std::to_string(x.move->layer) + " did not come as " +
-                                  to_string(what.target.participants[x.move->source].slot) + " sent it by NCCL");
-    }
     auto state = arriving.extract(x.move->layer);
     state.mapped().at = at;
     store.insert_or_assign(x.move->layer, std::move(state.mapped()));

@@ -11,7 +11,6 @@
 #include "gpu/training/stage_training.hpp"
 
 #include <atomic>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -63,7 +62,6 @@ struct generation_state {
   std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
   std::unique_ptr<stage_training> training;      ///< ranks only
   std::thread preparation;
-  std::list<std::vector<std::uint64_t>> checksums; ///< of shards that NCCL moves, on their way by TCP
 
 private:
   struct arrival;
@@ -76,10 +74,6 @@ private:
                                                          const version& at);
   std::uint64_t take_shards(const executor_options& options, layer_store& store, const version& at,
                             std::vector<arrival>& arrivals);
-
-  /// Of what NCCL moves of a layer: a part on the host is 0, as it goes by TCP, which checks it. Throws
-  /// communication_error when the generation is ended.
-  std::vector<std::uint64_t> checksums_of(const std::vector<at::Tensor>& parts) const;
 
   /// Throws std::runtime_error if something of a version other than (0, 0) is missing.
   void complete_stage(layer_store& store, const version& at) const;

@@ -29,7 +29,9 @@ void micro_batches::run(std::uint64_t step) {
   step_ = step;
   post_input(0);
   std::uint32_t next_gradient = 0; // posted as soon as the one before was used and the output's shape is known
+  const pipeline_operation* before = nullptr;
   for (const auto& operation : schedule_) {
+    meet(std::exchange(before, &operation), &operation);
     if (operation.forward)
       forward(operation.position);
     else
@@ -42,9 +44,24 @@ void micro_batches::run(std::uint64_t step) {
     if (!gradient_.arrived && next_gradient < count_ && !in_flight_[next_gradient].layers.empty())
       post_gradient(next_gradient);
   }
+  meet(before, nullptr);
+  if (!c_.is_first_stage()) // not before the stage ahead of it has what it waits for
+    for (auto i = c_.last_layer(); i-- > c_.first_layer();)
+      sums_.begin_reduction(i);
   for (auto& [sent, tensor] : sent_gradients_)
     c_.comm->wait(sent, peer_limit);
   sent_gradients_.clear();
+}
+
+void micro_batches::meet(const pipeline_operation* made, const pipeline_operation* needs) {
+  for (const auto& x : meetings_between(made, needs, c_.grid().depth, c_.stage())) {
+    std::vector<ticket> messages;
+    if (x.output)
+      messages.push_back(x.ahead ? in_flight_[*x.output].sent_output : input_.arrived);
+    if (x.gradient)
+      messages.push_back(x.ahead ? gradient_.arrived : sent_gradients_.back().first);
+    c_.comm->give(messages);
+  }
 }
 
 sample_tensors micro_batches::load(std::uint32_t micro_batch) {
@@ -177,7 +194,7 @@ void micro_batches::backward(std::uint32_t position) {
       part = {};
       sums_.add(i, position, parameters_.take_gradients(i)); // while the cache still has them
     }
-    if (position + 1 == count_)
+    if (position + 1 == count_ && c_.is_first_stage())
       sums_.begin_reduction(i);
   }
   if (!c_.is_first_stage())

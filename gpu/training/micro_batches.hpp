@@ -57,6 +57,8 @@ private:
     ticket arrived;
   };
 
+  /// Gives what goes to and comes from the stages beside this one between two operations.
+  void meet(const pipeline_operation* made, const pipeline_operation* needs);
   void forward(std::uint32_t position);
   void backward(std::uint32_t position);
   at::Tensor gradient_of_loss(micro_batch_state& state);

@@ -1,18 +1,13 @@
 #include "gpu/training/rank_transport.hpp"
 
-#include "gpu/dataplane/data_port.hpp"
-
 #include <algorithm>
-#include <chrono>
-#include <span>
+#include <set>
 #include <utility>
 #include <vector>
 
 namespace parcae {
 
 namespace {
-
-constexpr std::chrono::hours exchange_limit{1}; ///< the conductor's limit is shorter; see peer_limit
 
 bool wants_nccl(const prepare& what, std::uint32_t self, const nccl_access& nccl) {
   const auto& transport = what.specification.transport;
@@ -21,6 +16,29 @@ bool wants_nccl(const prepare& what, std::uint32_t self, const nccl_access& nccl
 }
 
 } // namespace
+
+std::vector<std::uint32_t> peers_of(const placement& grid, std::uint32_t rank,
+                                    const std::optional<tied_tensors>& tied) {
+  const auto stage = grid.stage_of(rank), pipeline = grid.pipeline_of(rank);
+  std::set<std::uint32_t> result;
+  for (std::uint32_t d = 0; d < grid.width; ++d)
+    result.insert(grid.rank(d, stage));
+  if (stage > 0)
+    result.insert(rank - 1);
+  if (stage + 1 < grid.depth)
+    result.insert(rank + 1);
+  if (tied) {
+    const auto stage_with = [&](std::uint32_t layer) {
+      return static_cast<std::uint32_t>(std::ranges::upper_bound(grid.first_layer, layer) - grid.first_layer.begin()) -
+             1;
+    };
+    const auto first = stage_with(tied->first_layer), second = stage_with(tied->second_layer);
+    if (stage == first || stage == second)
+      result.insert(grid.rank(pipeline, stage == first ? second : first));
+  }
+  result.erase(rank);
+  return {result.begin(), result.end()};
+}
 
 rank_transport::rank_transport(const prepare& what, std::uint32_t self, const executor_options& options) :
     what_(what), self_(self), options_(options), wanted_(wants_nccl(what, self, options.nccl)) {}
@@ -39,7 +57,7 @@ std::string rank_transport::obstacle() const {
                                     [&](const participant& x) { return x.host == all[self_].host; });
   if (!one_host && !nccl.trusts_network)
     return "NCCL neither authenticates nor encrypts: between hosts it needs parcae-node --trust-network";
-  return nccl.slot->breaks.problem_among(ranks());
+  return nccl.slot->failures.problem_among(ranks());
 }
 
 std::vector<slot_id> rank_transport::ranks() const {
@@ -49,94 +67,50 @@ std::vector<slot_id> rank_transport::ranks() const {
   return result;
 }
 
-void rank_transport::take_over() {
-  nccl_->take_over();
-  options_.nccl.slot->breaks.note_use(ranks());
-  moves_ = true;
-}
-
-std::unique_ptr<communicator> rank_transport::connect(std::unique_ptr<communicator> below, data_port& port,
-                                                      const std::atomic<bool>& cancelled) {
+std::unique_ptr<communicator> rank_transport::connect(std::unique_ptr<communicator> below,
+                                                      const std::optional<tied_tensors>& tied) {
   if (!wanted_)
     return below;
   reason_ = obstacle();
-  auto ranks = what_;
-  ranks.target.participants.resize(what_.target.ranks());
-  std::unique_ptr<communicator> notes;
-  try {
-    notes = port.connect(ranks, options_.self, connect_limit, cancelled, purpose::order);
-  } catch (const communication_error& e) {
-    if (reason_.empty())
-      reason_ = e.what();
-  }
   if (!reason_.empty())
     return below;
-  std::vector<std::string> names;
-  for (const auto& x : ranks.target.participants)
-    names.push_back("participant " + std::to_string(names.size()) + " (" + to_string(x.slot) + ")");
-  auto result = make_nccl_communicator(std::move(below), std::move(notes), std::move(names), options_.nccl.slot,
-                                       options_.nccl.allowed);
+  auto result = make_nccl_communicator(std::move(below), {what_.target.ranks(), peers_of(what_.target, self_, tied)},
+                                       options_.nccl.slot);
   nccl_ = result.get();
   return result;
 }
 
-void rank_transport::begin_transfer(communicator& comm, const version& at) {
-  if (!wanted_ || what_.specification.transport != "nccl")
-    return;
-  bool made = false;
-  if (nccl_) {
-    begun_ = true;
-    nccl_->begin();
-    made = nccl_->wait_until_made().now == nccl_communicator::phase::ready;
-  }
-  const auto ranks = what_.target.ranks();
-  const tag what{channel::exchange, at.steps, 1};
-  said_ = {std::byte{made}};
-  heard_.assign(ranks, std::byte{made});
-  std::vector<ticket> under_way;
-  for (std::uint32_t r = 0; r < ranks; ++r)
-    if (r != self_) {
-      under_way.push_back(comm.receive(r, what, std::span(heard_).subspan(r, 1)));
-      under_way.push_back(comm.send(r, what, said_));
-    }
-  for (const auto& x : under_way)
-    comm.wait(x, exchange_limit);
-  if (std::ranges::find(heard_, std::byte{}) != heard_.end())
-    return;
-  take_over();
-  moves_shards_ = true;
-}
-
-void rank_transport::end_transfer() {
-  if (!std::exchange(moves_shards_, false))
-    return;
-  nccl_->give_back();
-  moves_ = false;
-}
-
 void rank_transport::leave() {
-  if (nccl_)
-    nccl_->leave();
+  if (!nccl_)
+    return;
+  if (const auto x = nccl_->state(); x.now == nccl_communicator::phase::failed && x.own)
+    note_end();
+  nccl_->leave();
 }
 
 void rank_transport::note_end() {
-  if (std::exchange(moves_, false))
-    options_.nccl.slot->breaks.note_break(nccl_->state().problem);
+  if (begun_ && !std::exchange(ended_, true))
+    options_.nccl.slot->failures.note_failure(nccl_->state().problem);
 }
 
 bool rank_transport::begin_step() {
-  if (!nccl_)
-    return false;
-  if (steps_++ > 0 && !std::exchange(begun_, true))
-    nccl_->begin();
+  stepped_ = true;
+  if (begun_)
+    nccl_->state(); // hears what there is to hear
   if (!std::exchange(agreed_, false))
     return false;
-  take_over();
-  return true;
+  if (begun_) {
+    nccl_->take_over();
+    return true;
+  }
+  begun_ = true;
+  options_.nccl.slot->failures.note_use(ranks());
+  nccl_->begin();
+  return false;
 }
 
 bool rank_transport::is_ready() const {
-  return nccl_ && begun_ && nccl_->state().now == nccl_communicator::phase::ready;
+  return nccl_ && (!begun_ || nccl_->state().now == nccl_communicator::phase::ready);
 }
 
 transport_state rank_transport::state() const {

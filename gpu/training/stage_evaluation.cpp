@@ -83,7 +83,9 @@ void stage_evaluation::evaluate_one(const micro_batch& x, std::uint64_t steps, c
   const auto samples = c_.reads_samples() ? load(x) : sample_tensors{};
   if (!c_.is_first_stage()) {
     posted_input_ = c_.empty_input(x.samples);
-    c_.comm->wait(c_.comm->receive(c_.rank - 1, what, c_.on.memory_of(posted_input_)), peer_limit);
+    const auto arrives = c_.comm->receive(c_.rank - 1, what, c_.on.memory_of(posted_input_));
+    c_.comm->give({&arrives, 1});
+    c_.comm->wait(arrives, peer_limit);
   }
   c_.fault("evaluate", steps, x.number);
   auto output = run(samples, posted_input_);
@@ -94,6 +96,7 @@ void stage_evaluation::evaluate_one(const micro_batch& x, std::uint64_t steps, c
   }
   // As many outputs as there are stages may be on their way; then the next stage is waited for.
   sent_.emplace_back(c_.comm->send(c_.rank + 1, what, c_.on.memory_of(output)), output);
+  c_.comm->give({&sent_.back().first, 1});
   if (sent_.size() > c_.grid().depth) {
     c_.comm->wait(sent_.front().first, peer_limit);
     sent_.pop_front();

@@ -2,11 +2,20 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace parcae {
 
 namespace {
+
+std::size_t longest_gradient(const stage_context& c) {
+  std::size_t result = 0;
+  for (auto i = c.first_layer(); i < c.last_layer(); ++i)
+    result = std::max<std::size_t>(result, c.model->layers[i].parameters());
+  return result;
+}
 
 std::uint32_t micro_batches_per_sum(const stage_context& c) {
   if (c.job().reproducible)
@@ -24,7 +33,8 @@ stage_sums::stage_sums(const stage_context& c) :
                c.job().reproducible ? owned_replicas(c.job().virtual_replicas, c.grid().width, c.pipeline())
                                     : replica_range{0, 1},
                c.on),
-    statistics_(*c.model, c.first_layer(), c.last_layer(), c.job().micro_batches(), c.on), scratch_(c.on.of()) {
+    statistics_(*c.model, c.first_layer(), c.last_layer(), c.job().micro_batches(), c.on),
+    scratch_(c.on.of(), longest_gradient(c)) {
   for (std::uint32_t d = 0; d < c.grid().width; ++d)
     replicas_.push_back(c.grid().rank(d, c.stage()));
 }
@@ -98,6 +108,7 @@ void stage_sums::add_tied(std::uint64_t step) {
   const tag what{channel::tied, step, 0};
   auto received = c_.comm->receive(peer, what, c_.on.memory_of(theirs));
   auto sent = c_.comm->send(peer, what, c_.on.memory_of(mine));
+  c_.comm->give(std::array{received, sent});
   c_.comm->wait(received, peer_limit);
   c_.comm->wait(sent, peer_limit);
   if (has_first)

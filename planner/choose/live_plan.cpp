@@ -41,7 +41,10 @@ private:
 };
 
 step_knowledge knowledge_of(const situation& now) {
-  return {now.costs, now.platform, now.measured, now.memory, now.keepers};
+  step_knowledge x{now.costs, now.platform, now.measured, now.memory, now.keepers};
+  if (now.memory.of_device)
+    x.platform.chunk_bytes = static_cast<double>(pace_of_devices.chunk_floats * sizeof(float));
+  return x;
 }
 
 std::vector<configuration> fitting(const job_specification& job, const situation& now, std::uint32_t slots) {

@@ -180,7 +180,7 @@ private:
       const auto whole = static_cast<double>(layers_[i].gradient_bytes);
       const double bytes = sent_share * whole;
       // As many messages come as go.
-      const double messages = 2 * sent_share * std::ceil(whole / (reduction_chunk_floats * sizeof(float)));
+      const double messages = 2 * sent_share * std::ceil(whole / platform_.chunk_bytes);
       compute(x, crowding_ *
                      (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages));
       if (bytes > 0) // reduce-scatter, then all-gather

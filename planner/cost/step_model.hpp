@@ -4,6 +4,7 @@
 // activations, the all-reduce, the commit exchange and the apply. One model for the planner, the manager and
 // `simulate`. Slots have cores of their own, unless it is told that they share a machine's. Pure.
 
+#include "protocols/schedule/replica_tree.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/job_specification.hpp"
 
@@ -26,6 +27,8 @@ struct platform_cost {
   double message_ms_per_byte = 0;  ///< not of an all-reduce
   std::uint32_t machine_slots = 0; ///< where machines are known: of that with most slots for its cores
   double machine_cores = 0;        ///< its cores, counted in slots that can compute at once; 0: machines are not known
+  /// What an all-reduce moves in a message, at most.
+  double chunk_bytes = static_cast<double>(pace_of_processors.chunk_floats * sizeof(float));
 
   double wire_ms(double bytes) const { return bytes / bytes_per_ms; }
   double processing_ms(double bytes) const { return message_ms + message_ms_per_byte * bytes; } ///< at either end

@@ -42,6 +42,32 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
   return x;
 }
 
+std::uint64_t transport_bytes(const job_specification& job, std::span<const layer_cost> layers,
+                              std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width) {
+  const auto depth = static_cast<std::uint32_t>(first_layer.size() - 1);
+  std::uint64_t longest = 0;
+  bool tied = false;
+  for (auto i = first_layer[stage]; i < first_layer[stage + 1]; ++i) {
+    longest = std::max(longest, layers[i].gradient_bytes);
+    tied |= layers[i].tied_bytes > 0;
+  }
+  const auto replicas = job.reproducible ? job.virtual_replicas : width;
+  std::uint64_t sums = 0, least = replicas; // sub-trees of all pipelines, and of the one with fewest
+  for (std::uint32_t d = 0; d < width; ++d) {
+    const auto own = maximal_subtrees(replicas, owned_replicas(replicas, width, d)).size();
+    sums += own;
+    least = std::min<std::uint64_t>(least, own);
+  }
+  constexpr auto chunk = pace_of_devices.chunk_floats * sizeof(float);
+  auto result = (pace_of_devices.ahead + 1) * (sums - least) * std::min<std::uint64_t>(longest, chunk);
+  if (job.transport == "nccl") {
+    const auto peers =
+        width - 1 + (stage > 0 ? 1u : 0u) + (stage + 1 < depth ? 1u : 0u) + (tied && depth > 2 ? 1u : 0u);
+    result += peers * nccl_bytes_of_peer;
+  }
+  return result;
+}
+
 std::string memory_problem(const job_specification& job, std::span<const layer_cost> layers,
                            std::span<const std::uint32_t> first_layer, std::uint32_t width, std::uint32_t keepers,
                            const slot_memory& slot) {
@@ -49,7 +75,8 @@ std::string memory_problem(const job_specification& job, std::span<const layer_c
     return {};
   constexpr double gib = 1 << 30;
   for (std::uint32_t stage = 0; stage + 1 < first_layer.size(); ++stage) {
-    const auto needed = memory_of(job, layers, first_layer, stage, width, slot.of_device ? 0 : keepers).total();
+    const auto needed = memory_of(job, layers, first_layer, stage, width, slot.of_device ? 0 : keepers).total() +
+                        (slot.of_device ? transport_bytes(job, layers, first_layer, stage, width) : 0);
     if (needed <= slot.bytes)
       continue;
     char text[120];

@@ -34,6 +34,10 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
                        std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width,
                        std::uint32_t keepers);
 
+/// What moving tensors takes of a device besides: sums of other replicas under way, and what NCCL needs for its peers.
+std::uint64_t transport_bytes(const job_specification& job, std::span<const layer_cost> layers,
+                              std::span<const std::uint32_t> first_layer, std::uint32_t stage, std::uint32_t width);
+
 /// Empty if every stage fits into `slot` (unknown: all fit); else which does not, and what it needs.
 std::string memory_problem(const job_specification& job, std::span<const layer_cost> layers,
                            std::span<const std::uint32_t> first_layer, std::uint32_t width, std::uint32_t keepers,

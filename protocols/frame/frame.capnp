@@ -10,7 +10,7 @@ $Cxx.namespace("parcae::wire");
 struct Greeting {
   magic @0 :UInt64;
   protocol @1 :UInt16;      # version of everything in this file
-  purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots, 3: notes about a generation's order
+  purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots
   from @3 :UInt32;          # participant who dials; for snapshots the index of the sender's slot
   to @4 :UInt32;            # participant dialled; 0 for snapshots
   job @5 :UInt64;
@@ -33,19 +33,6 @@ struct Frame {
   step @2 :UInt64;
   length @3 :UInt64;        # bytes of payload that follow
   checksum @4 :UInt64;      # shards only: XXH3 of the payload, seeded with that of this frame with checksum 0
-}
-
-# What participants tell each other about messages that do not go over this connection, so that all put them into one
-# order (gpu/dataplane/message_order.hpp).
-struct OrderNote {
-  what @0 :UInt16;          # order_note::kind in gpu/dataplane/frames.hpp
-  kind @1 :UInt16;          # of the message, as in Frame; 0 in notes about none
-  index @2 :UInt32;
-  step @3 :UInt64;
-  length @4 :UInt64;
-  time @5 :UInt64;          # of the sender's clock, in notes about groups
-  outgoing @6 :UInt32;      # messages of the group that the sender of this note sends
-  incoming @7 :UInt32;      # that it receives
 }
 
 # Before the parts of one layer in a stream of snapshots.

@@ -46,6 +46,10 @@ struct slot_memory {
 };
 BOOST_DESCRIBE_STRUCT(slot_memory, (), (bytes, of_device))
 
+/// What NCCL takes of a device for each peer: 12 MiB in each of the channels that it is allowed.
+inline constexpr std::uint32_t nccl_channels = 8;
+inline constexpr std::uint64_t nccl_bytes_of_peer = nccl_channels * (std::uint64_t{12} << 20);
+
 /// The smaller of two; an unknown size is larger than any.
 inline slot_memory least_of(const slot_memory& x, const slot_memory& y) {
   const auto bytes = x.bytes == 0 || y.bytes == 0 ? std::max(x.bytes, y.bytes) : std::min(x.bytes, y.bytes);

@@ -130,7 +130,7 @@ message_cost cost_of_messages(pair_of_ends& ends, std::size_t bytes) {
 double reduce_ms_per_byte(pair_of_ends& ends) {
   std::vector<std::vector<float>> sums(2, std::vector<float>(reduced_floats));
   const auto processor = make_cpu_device({});
-  device_scratch scratch[]{device_scratch(*processor), device_scratch(*processor)};
+  device_scratch scratch[]{device_scratch(*processor, reduced_floats), device_scratch(*processor, reduced_floats)};
   const auto once = [&](std::uint64_t step) {
     ends.run([&](communicator& comm, int side) {
       tree_all_reduce reduction(comm, {0, 1}, static_cast<std::uint32_t>(side), 2, step, scratch[side]);

@@ -91,9 +91,8 @@ void end_with_device(const std::string& why) {
 class nccl_of_slots {
 public:
   nccl_of_slots(const slot_devices& devices, bool trusts_network, std::function<void(const std::string&)> on_stuck) {
-    const auto allowed = std::make_shared<nccl_allowance>();
     for (const auto& x : devices) {
-      nccl_access own{.slot = {}, .allowed = allowed, .problem = x.nccl_problem, .trusts_network = trusts_network};
+      nccl_access own{.slot = {}, .problem = x.nccl_problem, .trusts_network = trusts_network};
       if (x.nccl)
         own.slot.reset(new nccl_slot{*x.on, *x.nccl, on_stuck});
       slots_.push_back(std::move(own));

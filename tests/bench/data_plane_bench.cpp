@@ -394,7 +394,7 @@ void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int re
   std::vector<std::uint32_t> group{0, 1};
   std::vector<std::vector<float>> sums(2, std::vector<float>(floats, 1));
   const auto processor = make_cpu_device({});
-  device_scratch scratch[]{device_scratch(*processor), device_scratch(*processor)};
+  device_scratch scratch[]{device_scratch(*processor, floats), device_scratch(*processor, floats)};
   measured tree, floor;
   auto once_tree = [&](std::uint32_t self) {
     tree_all_reduce reduction(*ends[self], group, self, virtual_replicas, 0, scratch[self]);

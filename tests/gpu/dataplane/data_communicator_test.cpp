@@ -88,17 +88,12 @@ TEST(data_communicator, what_arrived_before_the_end_is_delivered) {
   auto bytes = random_bytes(300'000, 2);
   std::vector<std::byte> first(bytes.size()), second(bytes.size()), third(bytes.size()), other(bytes.size());
   auto posted = ends[1]->receive(0, activation, first);
-#ifdef PARCAE_DATA_NCCL // nothing is between two devices that could have it
-  auto posted_second = ends[1]->receive(0, activation, second);
-#endif
   ends[0]->wait(ends[0]->send(1, activation, bytes), patience);
   ends[0]->wait(ends[0]->send(1, activation, bytes), patience);
   ends[0].reset();
   ends[1]->wait(posted, patience);
   EXPECT_TRUE(first == bytes);
-#ifndef PARCAE_DATA_NCCL
   auto posted_second = ends[1]->receive(0, activation, second);
-#endif
   ends[1]->wait(posted_second, patience);
   EXPECT_TRUE(second == bytes);
   EXPECT_THAT(failure_of(*ends[1], ends[1]->receive(0, activation, third)), HasSubstr("closed by the peer"));
@@ -113,7 +108,6 @@ TEST(data_communicator, what_arrived_before_the_end_is_delivered) {
   EXPECT_TRUE(ends[1]->done(posted));
 }
 
-#ifndef PARCAE_DATA_NCCL // there, who sends waits for who receives
 // given: a peer that left without reading what was sent to it, as a killed process does, so that its kernel sends a
 // reset / expected: what it sent before still arrives
 TEST(data_communicator, what_arrived_before_a_reset_is_delivered) {
@@ -136,8 +130,6 @@ TEST(data_communicator, what_arrived_before_a_reset_is_delivered) {
   EXPECT_TRUE(in == bytes);
   EXPECT_NE(failure_of(*x.ends[1], x.ends[1]->receive(0, activation, in)), "");
 }
-
-#endif
 
 // given: a transfer far larger than all socket buffers, aborted by either side / expected: both sides' waits end with
 // an error, and nothing touches the buffers afterwards (which the sanitizer would see)

@@ -1,18 +1,14 @@
 #pragma once
 
 // Several participants of one generation in one process, each with a data port of its own, over loopback: plain, or in
-// TLS where PARCAE_DATA_TLS is defined; where PARCAE_DATA_STAGED is, each has a device, and NCCL's double in addition
-// where PARCAE_DATA_NCCL is.
+// TLS where PARCAE_DATA_TLS is defined; where PARCAE_DATA_STAGED is, each has a device.
 
 #include "gpu/dataplane/data_port.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/test_authority.hpp"
-#if defined(PARCAE_DATA_STAGED) || defined(PARCAE_DATA_NCCL)
+#ifdef PARCAE_DATA_STAGED
 #include "gpu/dataplane/staged_communicator.hpp"
 #include "tests/gpu/dataplane/device_ends.hpp"
-#endif
-#ifdef PARCAE_DATA_NCCL
-#include "tests/gpu/dataplane/nccl_ends.hpp"
 #endif
 
 #include <algorithm>
@@ -76,15 +72,7 @@ struct cluster {
   const slot_id& slot(std::uint32_t i) const { return plan.target.participants[i].slot; }
 
   std::unique_ptr<communicator> connect(std::uint32_t i, std::chrono::milliseconds limit = patience) {
-#if defined(PARCAE_DATA_NCCL)
-    auto& on = fake_device(i % fake_devices);
-    auto own = std::make_shared<nccl_slot>(on, double_->library(i), [](const std::string& x) { FAIL() << x; });
-    auto end = connect_by_nccl(*ports[i], plan, slot(i), std::move(own), std::make_shared<nccl_allowance>(), limit);
-    if (const auto made = end->wait_until_made(); made.now != nccl_communicator::phase::ready)
-      throw std::runtime_error(made.problem);
-    end->take_over();
-    return std::make_unique<device_ends>(std::move(end), on);
-#elif defined(PARCAE_DATA_STAGED)
+#ifdef PARCAE_DATA_STAGED
     auto& on = fake_device(i % fake_devices);
     auto end = ports[i]->connect(plan, slot(i), limit, never);
     return std::make_unique<device_ends>(make_staged_communicator(std::move(end), on), on);
@@ -122,13 +110,6 @@ struct cluster {
       std::rethrow_exception(failure);
   }
 
-#ifdef PARCAE_DATA_NCCL
-  /// Shared with what outlives this object's other members: ends of tests.
-  std::shared_ptr<nccl_double> double_{new nccl_double(1), [](nccl_double* x) {
-                                         EXPECT_THAT(x->violations(), ::testing::IsEmpty());
-                                         delete x;
-                                       }};
-#endif
   std::vector<std::unique_ptr<data_port>> ports;
   prepare plan;
   const std::atomic<bool> never = false;

@@ -2,9 +2,13 @@
 
 // A participant of tests over NCCL's double, with a device whose compute stream works late.
 
+#include "gpu/dataplane/nccl_communicator.hpp"
+#include "gpu/dataplane/staged_communicator.hpp"
 #include "tests/gpu/dataplane/data_plane_fixture.hpp"
-#include "tests/gpu/dataplane/nccl_ends.hpp"
 #include "tests/support/fake_device.hpp"
+#include "tests/support/nccl_double.hpp"
+
+#include <gtest/gtest.h>
 
 #include <deque>
 #include <utility>
@@ -13,10 +17,8 @@ namespace parcae::testing {
 
 class nccl_member {
 public:
-  nccl_member(cluster& ports, std::uint32_t rank, std::shared_ptr<nccl_slot> own,
-              std::shared_ptr<nccl_allowance> counted) :
-      slot(std::move(own)),
-      ports_(ports), rank_(rank), allowed_(std::move(counted)) {}
+  nccl_member(cluster& ports, std::uint32_t rank, std::shared_ptr<nccl_slot> own) :
+      slot(std::move(own)), ports_(ports), rank_(rank) {}
 
   /// Returns when all connections stand. NCCL's communicator is begun.
   void connect() {
@@ -26,23 +28,28 @@ public:
 
   /// The same, but it is not begun, and is to be one of the first so many participants.
   void prepare_to_begin(std::uint32_t among) {
-    auto few = ports_.plan;
-    few.target.participants.resize(among);
+    nccl_ranks ranks{among, {}};
+    for (std::uint32_t peer = 0; peer < among; ++peer)
+      if (peer != rank_)
+        ranks.peers.push_back(peer);
     auto below = ports_.ports[rank_]->connect(ports_.plan, ports_.slot(rank_), patience, ports_.never);
-    auto notes = ports_.ports[rank_]->connect(few, ports_.slot(rank_), patience, ports_.never, purpose::order);
     below_ = below.get();
-    notes_ = notes.get();
-    comm = make_nccl_communicator(make_staged_communicator(std::move(below), slot->on), std::move(notes), names_of(few),
-                                  slot, allowed_);
+    comm = make_nccl_communicator(make_staged_communicator(std::move(below), slot->on), std::move(ranks), slot);
+  }
+
+  /// Returns when it is made, or has failed.
+  nccl_communicator::report made() {
+    auto x = comm->state();
+    for (; x.now == nccl_communicator::phase::making; x = comm->state())
+      std::this_thread::sleep_for(100us);
+    return x;
   }
 
   /// Its process is gone: what it is connected by closes. To be called while `comm` is there.
-  void die() {
-    notes_->abort();
-    below_->abort();
-  }
+  void die() { below_->abort(); }
 
-  /// A message whose bytes follow from its tag and its ends; what is sent is written by the compute stream.
+  /// A message whose bytes follow from its tag and its ends; what is sent is written by the compute stream. It is to be
+  /// given.
   ticket post(std::uint64_t step, std::uint32_t peer, bool sends, std::uint32_t index, std::size_t bytes) {
     auto& x = open_.emplace_back();
     x.device = slot->on.allocate(bytes);
@@ -76,6 +83,13 @@ public:
     open_.clear();
   }
 
+  /// The same, given alone.
+  ticket post_and_give(std::uint64_t step, std::uint32_t peer, bool sends, std::uint32_t index, std::size_t bytes) {
+    auto x = post(step, peer, sends, index, bytes);
+    comm->give({&x, 1});
+    return x;
+  }
+
   /// Some messages with a peer, each way.
   void exchange(std::uint64_t step, std::uint32_t peer, std::uint32_t count, std::size_t bytes) {
     std::vector<ticket> tickets;
@@ -83,6 +97,7 @@ public:
       tickets.push_back(post(step, peer, true, i, bytes));
       tickets.push_back(post(step, peer, false, i, bytes));
     }
+    comm->give(tickets);
     for (const auto& x : tickets)
       comm->wait(x, patience);
     const std::atomic<bool> never = false;
@@ -101,8 +116,7 @@ private:
 
   cluster& ports_;
   const std::uint32_t rank_;
-  const std::shared_ptr<nccl_allowance> allowed_;
-  communicator *below_ = nullptr, *notes_ = nullptr;
+  communicator* below_ = nullptr;
   std::deque<message> open_; ///< until nobody touches their memory
 
 public:

@@ -116,7 +116,6 @@ public:
       EXPECT_TRUE(x->slot->on.compute().record()->wait(patience)) << "work is left";
     members_.clear();
     EXPECT_THAT(world.violations(), IsEmpty());
-    EXPECT_GE(failed_makings_->failed(), world.listeners()) << "what NCCL has left is not counted";
     return result;
   }
 
@@ -128,13 +127,12 @@ private:
     told_at_ = steady::time_point::max();
     slowest_ = 0ms;
     dead_ = width;
-    failed_makings_ = std::make_shared<nccl_allowance>();
     for (std::uint32_t i = 0; i < width; ++i) {
       stuck_[i] = false;
       auto slot = std::make_shared<nccl_slot>(late_fake_device(number_ * width + i), world.library(i),
                                               [this, i](const std::string&) { stuck_[i] = true; });
-      slot->limits = {400ms, 300ms};
-      members_.push_back(std::make_unique<nccl_member>(ports_, i, std::move(slot), failed_makings_));
+      slot->limits = {.make = 400ms, .id = 200ms, .end = 300ms};
+      members_.push_back(std::make_unique<nccl_member>(ports_, i, std::move(slot)));
     }
   }
 
@@ -182,7 +180,7 @@ private:
           me.comm->abort();
       }
       exchange_round(me, seed, i, rounds); // by TCP, while NCCL's communicator is made
-      const bool made = me.comm->wait_until_made().now == phase::ready;
+      const bool made = me.made().now == phase::ready;
       ++(made ? made_ : failed_); // what the commit exchange says in a job
       while (made_ + failed_ < width && !aborted_)
         std::this_thread::yield();
@@ -222,32 +220,27 @@ private:
     slowest_ = std::max(slowest_, took);
   }
 
-  /// Some messages between all, each participant in an order of its own.
+  /// Some groups of two or of all, in an order that all know. Waited for by each in an order of its own.
   void exchange_round(nccl_member& me, std::uint64_t seed, std::uint32_t i, std::uint32_t round) {
-    struct action {
-      std::uint32_t peer;
-      bool sends;
-      std::uint32_t left;
-    };
-    std::vector<action> ways;
-    for (std::uint32_t peer = 0; peer < width; ++peer)
-      for (const bool sends : {true, false})
-        if (peer != i) {
-          std::mt19937_64 both(((seed * 16 + round) * 16 + (sends ? i : peer)) * 16 + (sends ? peer : i));
-          ways.push_back({peer, sends, static_cast<std::uint32_t>(both() % 4)});
-        }
-    std::mt19937_64 own(seed * 64 + round * 8 + i);
+    std::mt19937_64 both(seed * 16 + round);
     std::vector<ticket> tickets;
-    while (!ways.empty()) {
-      auto& way = ways[own() % ways.size()];
-      if (way.left == 0) {
-        way = ways.back();
-        ways.pop_back();
-        continue;
-      }
-      const auto index = --way.left;
-      tickets.push_back(me.post(round, way.peer, way.sends, index, (seed + round * 7919 + index * 104'729) % 20'000));
+    std::uint32_t index = 0;
+    for (auto groups = 2 + both() % 4; groups > 0; --groups) {
+      const auto absent = both() % (width + 1); // nobody, if it is the last
+      std::vector<ticket> group;
+      for (std::uint32_t from = 0; from < width; ++from)
+        for (std::uint32_t to = 0; to < width; ++to) {
+          auto left = both() % 3;
+          if (from == to || from == absent || to == absent)
+            continue;
+          for (; left > 0; --left, ++index)
+            if (const auto bytes = (seed + round * 7919 + index * 104'729) % 20'000; i == from || i == to)
+              group.push_back(me.post(round, i == from ? to : from, i == from, index, bytes));
+        }
+      me.comm->give(group);
+      tickets.insert(tickets.end(), group.begin(), group.end());
     }
+    std::mt19937_64 own(seed * 64 + round * 8 + i);
     std::ranges::shuffle(tickets, own);
     for (const auto& x : tickets)
       me.comm->wait(x, patience);
@@ -256,7 +249,6 @@ private:
 
   const std::uint32_t number_;
   cluster ports_{width};
-  std::shared_ptr<nccl_allowance> failed_makings_;
   std::vector<std::unique_ptr<nccl_member>> members_;
   std::array<std::mutex, width> mutexes_; ///< guard `comm` of the members, and told_
   std::array<bool, width> told_{};        ///< to abort

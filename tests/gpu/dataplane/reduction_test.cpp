@@ -78,7 +78,7 @@ bool same_bits(const buffer& a, const buffer& b) {
 
 void reduce(communicator& comm, const std::vector<std::uint32_t>& group, std::uint32_t d,
             std::uint32_t virtual_replicas, const std::vector<std::span<float>>& sums, std::uint64_t step) {
-  device_scratch scratch(processor());
+  device_scratch scratch(processor(), sums.empty() ? 0 : sums.front().size());
   tree_all_reduce reduction(comm, group, d, virtual_replicas, step, scratch);
   reduction.add(sums);
   reduction.finish();
@@ -177,7 +177,7 @@ TEST(reduction, buffers_are_added_while_others_are_under_way) {
       std::vector<std::uint32_t> group(width);
       std::iota(group.begin(), group.end(), 0u);
       std::vector<std::vector<buffer>> sums;
-      device_scratch scratch(processor());
+      device_scratch scratch(processor(), 400'000);
       tree_all_reduce reduction(*ends[self], group, self, 5, width, scratch);
       std::mt19937 draw(self);
       for (const auto& x : leaves) {

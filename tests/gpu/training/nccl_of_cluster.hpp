@@ -41,11 +41,10 @@ struct nccl_of_cluster {
   nccl_access access(std::uint64_t n) {
     const auto stuck = [this, n](const std::string& why) { on_stuck(n, why); };
     auto slot = std::make_shared<nccl_slot>(*one_for_each(n), world.library(static_cast<std::uint32_t>(n)), stuck);
-    return {.slot = std::move(slot), .allowed = allowed, .by_itself = true};
+    return {.slot = std::move(slot), .by_itself = true};
   }
 
   testing::nccl_double world;
-  std::shared_ptr<nccl_allowance> allowed = std::make_shared<nccl_allowance>();
   /// The n-th slot's process has to end, and why.
   std::function<void(std::uint64_t n, const std::string& why)> on_stuck = [](std::uint64_t, const std::string& why) {
     ADD_FAILURE() << why;

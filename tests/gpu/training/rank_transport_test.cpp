@@ -19,6 +19,7 @@ namespace {
 using namespace testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 /// Two ranks side by side.
 struct two_ranks {
@@ -32,7 +33,6 @@ struct two_ranks {
       x.on = &fake_device(i);
       x.nccl.slot = std::make_shared<nccl_slot>(fake_device(i), world.library(i),
                                                 [](const std::string& why) { ADD_FAILURE() << why; });
-      x.nccl.allowed = std::make_shared<nccl_allowance>();
     }
   }
 
@@ -41,9 +41,26 @@ struct two_ranks {
       ranks[i].emplace(ports.plan, i, options[i]);
     ports.each([&](std::uint32_t i) {
       auto below = ports.ports[i]->connect(ports.plan, ports.slot(i), patience, ports.never);
-      ends[i] =
-          ranks[i]->connect(make_staged_communicator(std::move(below), fake_device(i)), *ports.ports[i], ports.never);
+      ends[i] = ranks[i]->connect(make_staged_communicator(std::move(below), fake_device(i)), {});
     });
+  }
+
+  /// A step of both, as far as it is about NCCL: what they say in its exchange, and what follows. Whether it moves
+  /// tensors.
+  bool step() {
+    std::atomic<int> by_nccl = 0;
+    ports.each([&](std::uint32_t i) { by_nccl += ranks[i]->begin_step() ? 1 : 0; });
+    EXPECT_NE(by_nccl, 1);
+    if (ranks[0]->is_ready() && ranks[1]->is_ready())
+      for (auto& r : ranks)
+        r->agree();
+    return by_nccl > 0;
+  }
+
+  /// Steps until NCCL moves tensors, or for a while.
+  bool changes_over() {
+    return eventually([&] { return step() || !reason(0).empty() || !reason(1).empty(); }) &&
+           ranks[0]->state().by == "nccl";
   }
 
   std::string reason(std::uint32_t i) { return ranks[i]->state().reason; }
@@ -78,20 +95,14 @@ TEST(rank_transport, changes_over_when_all_are_ready) {
     for (auto& o : x.options)
       o.nccl.by_itself = true;
     x.connect();
-    for (auto& r : x.ranks) {
-      EXPECT_FALSE(r->begin_step());
-      EXPECT_FALSE(r->is_ready());
-    }
+    EXPECT_TRUE(x.ranks[0]->may_load());
+    EXPECT_FALSE(x.step());
+    EXPECT_FALSE(x.ranks[0]->may_load());
     EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), 0u) << "the first step is not over";
-    for (auto& r : x.ranks)
-      EXPECT_FALSE(r->begin_step());
+    EXPECT_EQ(x.ranks[0]->state().by, "tcp");
+    EXPECT_TRUE(x.changes_over());
+    EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), 1u);
     for (auto& r : x.ranks) {
-      EXPECT_TRUE(eventually([&] { return r->is_ready(); })) << r->state().reason;
-      r->agree();
-    }
-    for (auto& r : x.ranks) {
-      EXPECT_EQ(r->state().by, "tcp");
-      EXPECT_TRUE(r->begin_step());
       EXPECT_FALSE(r->is_ready()) << "it is in use";
       EXPECT_EQ(r->state(), (transport_state{"nccl", "a fake device", {}}));
     }
@@ -120,15 +131,9 @@ TEST(rank_transport, between_hosts_the_network_is_to_be_trusted) {
           else
             EXPECT_EQ(x.reason(i), "");
         }
-        for (auto& r : x.ranks) {
-          r->begin_step();
-          r->begin_step();
-        }
-        if (!two_hosts || (first && second))
-          for (auto& r : x.ranks)
-            EXPECT_TRUE(eventually([&] { return r->is_ready(); }));
-        else
-          EXPECT_EQ(x.world.calls_of(1, nccl_call::begin), 0u);
+        const bool may = !two_hosts || (first && second);
+        EXPECT_EQ(x.changes_over(), may);
+        EXPECT_EQ(x.world.calls_of(1, nccl_call::begin), may ? 1u : 0u);
       }
 }
 
@@ -149,34 +154,21 @@ TEST(rank_transport, what_one_cannot_nobody_begins) {
     spoil(x.options[1]);
     x.connect();
     EXPECT_THAT(x.reason(1), HasSubstr(reason));
-    for (auto& r : x.ranks) {
-      r->begin_step();
-      r->begin_step();
-    }
+    for (int step = 0; step < 5; ++step)
+      EXPECT_FALSE(x.step());
     EXPECT_EQ(x.reason(0), "");
     EXPECT_EQ(x.ranks[0]->state().by, "tcp");
     for (auto& end : x.ends)
       end.reset();
-    EXPECT_EQ(x.world.calls_of(1, nccl_call::begin), 0u);
-    EXPECT_EQ(x.world.calls_of(0, nccl_call::send), 0u);
+    EXPECT_EQ(x.world.calls_of(0, nccl_call::make_id), 0u);
   }
 }
 
 /// One use of NCCL that ended so; whether it was tried.
 bool broke_among(two_ranks& x) {
   x.connect();
-  for (auto& r : x.ranks) {
-    r->begin_step();
-    r->begin_step();
-  }
-  if (!x.reason(0).empty())
+  if (!x.changes_over())
     return false;
-  for (auto& r : x.ranks) {
-    EXPECT_TRUE(eventually([&] { return r->is_ready(); })) << r->state().reason;
-    r->agree();
-  }
-  for (auto& r : x.ranks)
-    EXPECT_TRUE(r->begin_step());
   for (auto& end : x.ends)
     end->abort();
   for (auto& r : x.ranks) {
@@ -189,15 +181,36 @@ bool broke_among(two_ranks& x) {
   return true;
 }
 
+// given: NCCL that cannot be made at one rank / expected: it is tried as often, and no more threads are left
+TEST(rank_transport, what_cannot_be_made_is_not_tried_for_ever) {
+  two_ranks x("nccl");
+  for (auto& o : x.options)
+    o.nccl.slot->limits.make = std::chrono::milliseconds(200);
+  for (std::uint32_t i = 0; i <= nccl_failures::max_in_a_row; ++i) {
+    x.world.plan(1, nccl_call::begin, 1, nccl_fault::fail);
+    x.connect();
+    EXPECT_FALSE(x.changes_over());
+    EXPECT_TRUE(eventually([&] { return !x.reason(0).empty() && !x.reason(1).empty(); }));
+    for (auto& r : x.ranks)
+      r->leave();
+    for (auto& end : x.ends)
+      end.reset();
+    ++x.ports.plan.next.value;
+  }
+  EXPECT_THAT(x.reason(1),
+              HasSubstr("NCCL failed 3 times in a row, and no rank was lost; the last time: NCCL: making"));
+  EXPECT_EQ(x.world.listeners(), nccl_failures::max_in_a_row);
+}
+
 // given: NCCL that breaks in each generation of the same ranks / expected: after three there is no fourth, and the
 // reason is said; once one of them is not there any more it is tried again, and as often
 TEST(rank_transport, what_breaks_is_not_tried_for_ever) {
   two_ranks x("nccl");
   for (int lives = 1; lives <= 2; ++lives) {
-    for (std::uint32_t i = 0; i < nccl_breaks::max_in_a_row; ++i)
+    for (std::uint32_t i = 0; i < nccl_failures::max_in_a_row; ++i)
       EXPECT_TRUE(broke_among(x)) << i;
     EXPECT_FALSE(broke_among(x));
-    EXPECT_THAT(x.reason(0), HasSubstr("NCCL broke 3 times in a row, and no rank was lost; the last time: aborted"));
+    EXPECT_THAT(x.reason(0), HasSubstr("NCCL failed 3 times in a row, and no rank was lost; the last time: aborted"));
     x.ports.plan.target.participants[1].slot.life.value += 1;
     x.options[1].self = x.ports.plan.target.participants[1].slot;
     x.options[1].nccl.slot = std::make_shared<nccl_slot>(fake_device(1), x.world.library(1), [](const std::string&) {});
@@ -205,9 +218,27 @@ TEST(rank_transport, what_breaks_is_not_tried_for_ever) {
   }
 }
 
+// given: grids, a tied tensor in layers of two stages / expected: the stages beside, the replicas, and who has the
+// other one of it
+TEST(rank_transport, peers_are_whom_it_has_messages_for) {
+  placement grid;
+  grid.width = 2;
+  grid.depth = 4;
+  grid.first_layer = {0, 2, 4, 6, 8};
+  const tied_tensors tied{.first_layer = 0, .second_layer = 7};
+  const auto peers = [&](std::uint32_t pipeline, std::uint32_t stage, bool is_tied) {
+    return peers_of(grid, grid.rank(pipeline, stage), is_tied ? std::optional(tied) : std::nullopt);
+  };
+  const auto rank = [&](std::uint32_t pipeline, std::uint32_t stage) { return grid.rank(pipeline, stage); };
+  EXPECT_THAT(peers(0, 0, false), UnorderedElementsAre(rank(0, 1), rank(1, 0)));
+  EXPECT_THAT(peers(0, 0, true), UnorderedElementsAre(rank(0, 1), rank(1, 0), rank(0, 3)));
+  EXPECT_THAT(peers(1, 3, true), UnorderedElementsAre(rank(1, 2), rank(0, 3), rank(1, 0)));
+  EXPECT_THAT(peers(1, 2, true), UnorderedElementsAre(rank(1, 1), rank(1, 3), rank(0, 2)));
+}
+
 // given: who used NCCL when it broke, and who is to use it then / expected: only breaks in a row of ranks that are all
 // still there count
-TEST(nccl_breaks, count_while_nobody_is_lost) {
+TEST(nccl_failures, count_while_nobody_is_lost) {
   const auto named = [](const std::string& letters) {
     std::vector<slot_id> result;
     for (const char x : letters)
@@ -233,10 +264,10 @@ TEST(nccl_breaks, count_while_nobody_is_lost) {
       {{"abc", "abc", "ab", "ab", "ab"}, "ab", false},
   };
   for (const auto& [broke, next, may] : table) {
-    nccl_breaks x;
+    nccl_failures x;
     for (const auto& ranks : broke) {
       x.note_use(named(ranks));
-      x.note_break("why");
+      x.note_failure("why");
     }
     EXPECT_EQ(x.problem_among(named(next)).empty(), may) << ::testing::PrintToString(broke) << " " << next;
   }

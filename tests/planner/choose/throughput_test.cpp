@@ -151,7 +151,36 @@ TEST(memory, of_snapshots_is_two_copies_of_what_a_replica_sends) {
   // What fits without keepers need not fit with one.
   EXPECT_EQ(memory_problem(job, layers, bounds, 2, 0, {without}), "");
   EXPECT_NE(memory_problem(job, layers, bounds, 2, 1, {without}), "");
-  EXPECT_EQ(memory_problem(job, layers, bounds, 2, 1, {without, true}), ""); // a device's: they are on the host
+  const auto moving = transport_bytes(job, layers, bounds, 0, 2);
+  EXPECT_EQ(memory_problem(job, layers, bounds, 2, 1, {without + moving, true}),
+            ""); // a device's: they are on the host
+  EXPECT_NE(memory_problem(job, layers, bounds, 2, 1, {without + moving - 1, true}), "");
+}
+
+// given: the same, and a tied tensor in the first and the last layer / expected: sums of others under way; by NCCL, for
+// each peer that a rank has messages for, what eight channels take
+TEST(memory, of_a_device_moving_tensors_takes_some) {
+  job_specification job;
+  job.virtual_replicas = 8;
+  auto layers = equal_layers(5);
+  const std::uint32_t bounds[] = {0, 2, 4, 5};
+  EXPECT_EQ(transport_bytes(job, layers, bounds, 0, 1), 0u);
+  EXPECT_EQ(transport_bytes(job, layers, bounds, 0, 2), 3u * 1 * 4'000'000);
+  EXPECT_EQ(transport_bytes(job, layers, bounds, 0, 4), 3u * 3 * 4'000'000);
+  layers[1].gradient_bytes = 100'000'000;
+  EXPECT_EQ(transport_bytes(job, layers, bounds, 0, 2), 3u * 1 * (16u << 20));
+  layers[0].tied_bytes = layers[4].tied_bytes = 1'000;
+  job.transport = "nccl";
+  const auto peers = [&](std::uint32_t stage, std::uint32_t width) {
+    job.transport = "tcp";
+    const auto without = transport_bytes(job, layers, bounds, stage, width);
+    job.transport = "nccl";
+    return static_cast<double>(transport_bytes(job, layers, bounds, stage, width) - without) / (96 << 20);
+  };
+  EXPECT_EQ(peers(0, 1), 2); // the next stage, and the last
+  EXPECT_EQ(peers(1, 1), 2);
+  EXPECT_EQ(peers(1, 4), 5);
+  EXPECT_EQ(peers(2, 2), 3);
 }
 
 TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
