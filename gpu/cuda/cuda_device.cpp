@@ -148,11 +148,6 @@ public:
     launch([&] { cuda::squared_norm(stream_, x, n, static_cast<double*>(scratch), to); });
     check(cudaFreeAsync(scratch, stream_), "memory for a norm");
   }
-  void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
-    use(number_);
-    check(cudaMemsetAsync(to, 0, sizeof *to, stream_), "clearing a checksum");
-    launch([&] { cuda::checksum_parts(stream_, bytes, n, place, to); });
-  }
   void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
     launch([&] { cuda::draw_normal(stream_, to, n, seed, scale, first); });
   }

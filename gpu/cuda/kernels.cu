@@ -169,7 +169,7 @@ void step_sgd(stream_handle stream, const sgd_factors& x, float* parameters, flo
     run(stream, sgd<false, false>{x, parameters, moment, gradient, copy}, n);
 }
 
-// --- norm and checksum
+// --- norm
 
 namespace {
 
@@ -202,26 +202,6 @@ std::size_t chunks_of(std::size_t n) {
   return (n + sum_chunk - 1) / sum_chunk;
 }
 
-/// Adds up to *to.
-__global__ void __launch_bounds__(threads)
-    sum_parts(const std::uint64_t* words, std::size_t n, const unsigned char* rest, unsigned rest_bytes,
-              std::uint64_t place, unsigned long long* to) {
-  unsigned long long sum = 0;
-#pragma unroll 4
-  for (auto i = own_index(); i < n; i += all_threads())
-    sum += checksum_part(words[i], place + i);
-  if (own_index() == 0 && rest_bytes > 0) {
-    std::uint64_t word = 0;
-    for (unsigned b = 0; b < rest_bytes; ++b)
-      word |= std::uint64_t{rest[b]} << 8 * b;
-    sum += checksum_part(word, place + n);
-  }
-  for (unsigned half = warp / 2; half > 0; half /= 2)
-    sum += __shfl_down_sync(0xffffffff, sum, half);
-  if (threadIdx.x % warp == 0)
-    atomicAdd(to, sum);
-}
-
 } // namespace
 
 std::size_t scratch_of(std::size_t n) {
@@ -244,15 +224,6 @@ void squared_norm(stream_handle stream, const float* x, std::size_t n, double* s
     count = chunks_of(n_sums);
     sum(from, n_sums, count == 1 ? to : next);
   }
-}
-
-void checksum_parts(stream_handle stream, const void* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) {
-  const auto words = n / sizeof(std::uint64_t);
-  const auto rest = static_cast<const unsigned char*>(bytes) + words * sizeof(std::uint64_t);
-  if (n > 0)
-    sum_parts<<<blocks_for(words, 4 * threads), threads, 0, stream>>>(
-        static_cast<const std::uint64_t*>(bytes), words, rest, static_cast<unsigned>(n % sizeof(std::uint64_t)), place,
-        reinterpret_cast<unsigned long long*>(to));
 }
 
 // --- random numbers, a thread for each block of four

@@ -33,9 +33,6 @@ void step_sgd(stream_handle stream, const sgd_factors& x, float* parameters, flo
 std::size_t scratch_of(std::size_t n);
 void squared_norm(stream_handle stream, const float* x, std::size_t n, double* scratch, double* to);
 
-/// *to += the sum of checksum_part over bytes that begin at 64-bit word `place` and at a multiple of 8.
-void checksum_parts(stream_handle stream, const void* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to);
-
 void draw_normal(stream_handle stream, float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first);
 void draw_uniform(stream_handle stream, float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first);
 void drop_values(stream_handle stream, float* to, const float* from, std::size_t n, const dropout_mask& mask,

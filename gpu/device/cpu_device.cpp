@@ -61,9 +61,6 @@ public:
     share_(n, sum_chunk, [&](std::size_t i, std::size_t part) { sum_squares(x + i, part, &chunks[i / sum_chunk]); });
     *to = sum_of(chunks);
   }
-  void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
-    *to = parcae::checksum_parts({bytes, n}, place);
-  }
   void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
     share_(n, 4, [&](std::size_t i, std::size_t part) { parcae::draw_normal(to + i, part, seed, scale, first + i); });
   }

@@ -72,8 +72,6 @@ public:
                         std::size_t n) = 0;
   /// *to = the sum of squares.
   virtual void squared_norm(const float* x, std::size_t n, double* to) = 0;
-  /// *to = the sum of checksum_part over the bytes, which begin at 64-bit word `place` and at a multiple of 8.
-  virtual void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) = 0;
   virtual void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) = 0;
   virtual void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) = 0;
   virtual void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,

@@ -104,16 +104,4 @@ PARCAE_BOTH double squared(float x) {
   return static_cast<double>(x) * static_cast<double>(x);
 }
 
-/// One 64-bit word's part in a checksum: a bijection of the word, another for each place. The checksum is
-/// checksum_of(the parts' sum, bytes), so words may come in any order; the last one is filled up with zeros.
-PARCAE_BOTH std::uint64_t checksum_part(std::uint64_t word, std::uint64_t place) {
-  auto x = (word ^ (place + 1) * 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 32) * 0x94d049bb133111eb;
-  return x ^ x >> 29;
-}
-
-PARCAE_BOTH std::uint64_t checksum_of(std::uint64_t sum, std::uint64_t bytes) {
-  return checksum_part(sum, bytes);
-}
-
 } // namespace parcae

@@ -166,7 +166,7 @@ void step_sgd(const sgd_factors& x, float* parameters, float* moment, const floa
   moment ? with_momentum(std::true_type()) : with_momentum(std::false_type());
 }
 
-// --- norm and checksum
+// --- norm
 
 namespace {
 
@@ -247,27 +247,6 @@ double squared_norm(const float* x, std::size_t n) {
   std::vector<double> chunks((n + sum_chunk - 1) / sum_chunk);
   sum_squares(x, n, chunks.data());
   return sum_of(chunks);
-}
-
-std::uint64_t checksum_parts(std::span<const std::byte> bytes, std::uint64_t place) {
-  const auto words = bytes.size() / sizeof(std::uint64_t);
-  const auto from = bytes.data();
-  std::uint64_t sum = 0;
-  run([=, &sum]() PARCAE_INLINE {
-    std::uint64_t all = 0;
-    for (std::size_t i = 0; i < words; ++i) {
-      std::uint64_t word;
-      std::memcpy(&word, from + i * sizeof word, sizeof word);
-      all += checksum_part(word, place + i);
-    }
-    sum = all;
-  });
-  if (const auto rest = bytes.subspan(words * sizeof(std::uint64_t)); !rest.empty()) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, rest.data(), rest.size());
-    sum += checksum_part(word, place + words);
-  }
-  return sum;
 }
 
 // --- random numbers

@@ -58,9 +58,6 @@ double squared_norm(const float* x, std::size_t n);
 void sum_squares(const float* x, std::size_t n, double* chunks);
 double sum_of(std::span<double> chunks);
 
-/// The sum of checksum_part over bytes that begin at 64-bit word `place`; checksum_of makes a checksum of it.
-std::uint64_t checksum_parts(std::span<const std::byte> bytes, std::uint64_t place = 0);
-
 /// Values [first, first + n) of the stream `seed`; `first` is a multiple of 4. Normal with standard deviation `scale`;
 /// uniform in [-scale, scale).
 void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first = 0);

@@ -50,9 +50,6 @@ public:
             [&] { stream_->add_values(values_of(4), values_of(4), copy, n_); });
     held_to("squared norm", 4, 0.8,
             [&] { stream_->squared_norm(values_of(3), n_, reinterpret_cast<double*>(result_.get())); });
-    held_to("checksum", 4, 0.7, [&] {
-      stream_->checksum_parts(memory_[3].get(), n_ * sizeof(float), 0, reinterpret_cast<std::uint64_t*>(result_.get()));
-    });
     out.only_shown("copy within the device, GB/s", 8e-6 * static_cast<double>(n_) / copy_ms());
   }
 

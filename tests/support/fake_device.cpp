@@ -225,9 +225,6 @@ public:
   void squared_norm(const float* x, std::size_t n, double* to) override {
     compute("squared_norm", [=, this] { on().squared_norm(at(x), n, at(to)); });
   }
-  void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
-    compute("checksum_parts", [=, this] { on().checksum_parts(at(bytes), n, place, at(to)); });
-  }
   void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
     compute("draw_normal", [=, this] { on().draw_normal(at(to), n, seed, scale, first); });
   }

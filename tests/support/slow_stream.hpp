@@ -66,9 +66,6 @@ public:
     below_.step_sgd(x, parameters, moment, gradient, copy, n);
   }
   void squared_norm(const float* x, std::size_t n, double* to) override { below_.squared_norm(x, n, to); }
-  void checksum_parts(const std::byte* bytes, std::size_t n, std::uint64_t place, std::uint64_t* to) override {
-    below_.checksum_parts(bytes, n, place, to);
-  }
   void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
     below_.draw_normal(to, n, seed, scale, first);
   }

@@ -71,7 +71,7 @@ std::size_t differences(const twin<T>& x) {
 class round_of_kernels {
 public:
   round_of_kernels(std::size_t n, std::uint64_t seed) :
-      n_(n), seed_(seed), draw_(seed), a_(n), b_(n), c_(n), d_(n), to_(n), small_(n), number_(1), sum_(1) {}
+      n_(n), seed_(seed), draw_(seed), a_(n), b_(n), c_(n), d_(n), to_(n), small_(n), number_(1) {}
 
   /// f(name, differences) for each kernel.
   void run(const std::function<void(const char*, std::size_t)>& tell) {
@@ -80,7 +80,7 @@ public:
     additions(tell);
     sums(tell);
     optimizers(tell);
-    norm_and_checksum(tell);
+    norm(tell);
     random_numbers(tell);
   }
 
@@ -159,18 +159,12 @@ private:
     tell("SGD", differences(a_));
   }
 
-  void norm_and_checksum(const teller& tell) {
+  void norm(const teller& tell) {
     twin<double> scratch(cuda::scratch_of(n_) + 1);
     for (const auto n : {n_, n_ / 2 + 17, std::size_t{2049}, std::size_t{1}}) {
       number_.host[0] = squared_norm(d_.host.data(), n);
       cuda::squared_norm(nullptr, d_.gpu, n, scratch.gpu, number_.gpu);
       tell("squared norm", differences(number_));
-      sum_.host[0] = 0;
-      sum_.upload();
-      const auto bytes = std::as_bytes(std::span(d_.host)).first(4 * n - n % 4);
-      sum_.host[0] = checksum_parts(bytes, 5);
-      cuda::checksum_parts(nullptr, d_.gpu, bytes.size(), 5, sum_.gpu);
-      tell("checksum", differences(sum_));
     }
   }
 
@@ -195,7 +189,6 @@ private:
   twin<float> a_, b_, c_, d_, to_;
   twin<bfloat16> small_;
   twin<double> number_;
-  twin<std::uint64_t> sum_;
 };
 
 } // namespace

@@ -9,7 +9,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <random>
 #include <vector>
 
@@ -185,56 +184,6 @@ TEST_P(kernels, norm_takes_the_smallest_and_the_largest) {
   EXPECT_EQ(squared_norm(&most, 1), double{most} * double{most});
   const float bad[] = {1, std::numeric_limits<float>::quiet_NaN(), 2};
   EXPECT_TRUE(std::isnan(squared_norm(bad, 3)));
-}
-
-std::vector<std::byte> any_bytes(std::size_t n) {
-  std::vector<std::byte> result(n);
-  std::mt19937 draw(3);
-  for (auto& x : result)
-    x = static_cast<std::byte>(draw());
-  return result;
-}
-
-std::uint64_t checksum(std::span<const std::byte> x) {
-  return checksum_of(checksum_parts(x), x.size());
-}
-
-// given: bytes cut into parts, in any order / expected: the checksum of the whole
-TEST_P(kernels, checksum_commutes) {
-  const auto bytes = any_bytes(10'003);
-  const auto all = std::span(bytes);
-  std::vector<std::size_t> cuts{0, 8, 80, 4096, 4104, 9992, bytes.size()};
-  std::vector<std::size_t> parts(cuts.size() - 1);
-  std::iota(parts.begin(), parts.end(), 0);
-  do {
-    std::uint64_t sum = 0;
-    for (auto k : parts)
-      sum += checksum_parts(all.subspan(cuts[k], cuts[k + 1] - cuts[k]), cuts[k] / 8);
-    ASSERT_EQ(checksum_of(sum, bytes.size()), checksum(all));
-  } while (std::ranges::next_permutation(parts).found);
-}
-
-// given: each bit flipped, words exchanged, bytes cut off or added / expected: another checksum each time
-TEST_P(kernels, checksum_sees_every_change) {
-  auto bytes = any_bytes(1003);
-  const auto before = checksum(bytes);
-  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
-    bytes[bit / 8] ^= std::byte{1} << bit % 8;
-    EXPECT_NE(checksum(bytes), before);
-    bytes[bit / 8] ^= std::byte{1} << bit % 8;
-  }
-  for (std::size_t i = 0; i + 16 <= bytes.size(); i += 8)
-    for (std::size_t k = i + 8; k + 8 <= bytes.size(); k += 8) {
-      const auto swap = [&] { std::swap_ranges(&bytes[i], &bytes[i] + 8, &bytes[k]); };
-      swap();
-      EXPECT_NE(checksum(bytes), before);
-      swap();
-    }
-  for (std::size_t n = 0; n < bytes.size(); ++n)
-    EXPECT_NE(checksum(std::span(bytes).first(n)), before);
-  bytes.push_back({});
-  EXPECT_NE(checksum(bytes), before);
-  EXPECT_NE(checksum(std::vector<std::byte>(8)), checksum(std::vector<std::byte>(16)));
 }
 
 std::vector<optimizer_specification> optimizers() {
