@@ -310,6 +310,15 @@ public:
     c10::cuda::CUDACachingAllocator::resetPeakStats(index());
     own_peak_ = own_bytes_.load();
   }
+  void give_back_kept() override {
+    use(number_);
+    try {
+      c10::cuda::CUDACachingAllocator::emptyCache();
+    } catch (const std::exception& e) {
+      const std::string why = e.what();
+      throw device_error(why.substr(0, why.find('\n')));
+    }
+  }
   stream& compute() override { return compute_; }
 
 private:

@@ -3,7 +3,6 @@
 #include "gpu/cuda/cuda_device.hpp"
 #include "protocols/values/costs.hpp"
 
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -45,8 +44,6 @@ public:
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.maxCTAs = nccl_channels; // and processors of the GPU that do nothing but wait for a peer
-    is_made_ = false;
-    c10::cuda::CUDACachingAllocator::emptyCache(); // NCCL cannot have what LibTorch keeps for later
     ncclUniqueId of;
     std::memcpy(&of, id.data(), sizeof of);
     ncclComm_t x = nullptr;
@@ -58,7 +55,6 @@ public:
   nccl_result state(nccl_handle* x) override {
     auto now = ncclSuccess;
     const auto result = ncclCommGetAsyncError(communicator_of(x), &now);
-    is_made_ = is_made_ || (result == ncclSuccess && now == ncclSuccess);
     return result_of(result == ncclSuccess ? now : result);
   }
 
@@ -73,12 +69,7 @@ public:
     return result_of(ncclRecv(bytes, n, ncclUint8, static_cast<int>(from), communicator_of(x), handle_of(on)));
   }
 
-  nccl_result abort(nccl_handle* x) override {
-    const auto result = ncclCommAbort(communicator_of(x));
-    if (!is_made_) // perhaps for want of room, which the next one may find
-      c10::cuda::CUDACachingAllocator::emptyCache();
-    return result_of(result);
-  }
+  nccl_result abort(nccl_handle* x) override { return result_of(ncclCommAbort(communicator_of(x))); }
 
   std::string last_error(nccl_handle* x) override {
     std::string text = ncclGetLastError(communicator_of(x));
@@ -89,7 +80,6 @@ public:
 
 private:
   const int number_;
-  bool is_made_ = false; ///< the communicator at hand was once
 };
 
 } // namespace

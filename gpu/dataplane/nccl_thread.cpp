@@ -53,6 +53,7 @@ void nccl_work::make() {
   const auto end = clock::now() + slot_->limits.make;
   stream_ = slot_->on.make_stream();
   const auto id = find_id(end);
+  slot_->on.give_back_kept(); // NCCL cannot have what LibTorch keeps for later
   require(slot_->calls.begin(handle_, ranks_.count, id, self_), "making a communicator");
   settle("making a communicator", end);
   warm(end);
@@ -61,6 +62,7 @@ void nccl_work::make() {
     throw work_stopped{};
   state_.now = phase::ready;
   changed_.notify_all();
+  made_ = true;
 }
 
 nccl_id nccl_work::find_id(clock::time_point end) {
@@ -206,6 +208,8 @@ void nccl_work::leave() {
     if (stream_)
       while (!stream_->record()->wait(std::chrono::seconds(1)))
         continue;
+    if (handle_ && !made_) // perhaps for want of room, which the next one may find
+      slot_->on.give_back_kept();
   } catch (const device_error&) {
     // nothing is read or written any more
   }

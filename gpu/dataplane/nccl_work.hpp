@@ -106,7 +106,7 @@ private:
   std::uint64_t checks_answered_ GUARDED_BY(mutex_) = 0;
 
   // NCCL's thread's.
-  bool in_slot_ = false, in_group_ = false;
+  bool in_slot_ = false, in_group_ = false, made_ = false;
   nccl_handle* handle_ = nullptr;
   std::unique_ptr<stream> stream_;
   device_memory warmth_; ///< what goes to and fro once

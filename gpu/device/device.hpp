@@ -95,6 +95,9 @@ public:
   /// keeps for tensors to come is not. Any thread. 0: not known, as for a host (training/tensor_account).
   virtual std::uint64_t peak_bytes() const { return 0; }
   virtual void begin_peak() {}
+  /// Others can have the memory then that LibTorch's library keeps for tensors to come. Any thread. May wait for what
+  /// the device has to do.
+  virtual void give_back_kept() {}
   /// The stream that LibTorch's operators use: kernels given here and operators are done in one order. Any number of
   /// threads.
   virtual stream& compute() = 0;

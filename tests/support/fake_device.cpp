@@ -79,13 +79,15 @@ public:
     std::byte* result = nullptr;
     {
       const std::lock_guard held(mutex_);
+      if (limit_ > 0 && taken_ + kept_ + n > limit_)
+        throw device_error("a fake device is full");
       auto& free = free_[std::countr_zero(n)];
       if (!free.empty()) {
         result = free.back();
         free.pop_back();
       } else {
         if (used_ + n > arena_bytes)
-          throw device_error("a fake device is full");
+          throw device_error("a fake device has no addresses left");
         result = given_ + used_;
         used_ += n;
       }
@@ -110,6 +112,27 @@ public:
       return false;
     --after;
     return x + n <= after->first + after->second;
+  }
+
+  void limit(std::size_t left, std::size_t kept, std::uint32_t again) {
+    const std::lock_guard held(mutex_);
+    limit_ = taken_ + left + kept;
+    kept_ = kept;
+    again_ = again;
+    given_back_ = 0;
+  }
+  void unlimit() {
+    const std::lock_guard held(mutex_);
+    limit_ = kept_ = 0;
+  }
+  void give_back_kept() {
+    const std::lock_guard held(mutex_);
+    if (++given_back_ > again_)
+      kept_ = 0;
+  }
+  std::uint32_t given_back() {
+    const std::lock_guard held(mutex_);
+    return given_back_;
   }
 
   std::size_t peak() {
@@ -140,7 +163,9 @@ private:
   std::byte* readable_ = nullptr;
   std::mutex mutex_;
   std::size_t used_ = 0;
-  std::size_t taken_ = 0, peak_ = 0;             ///< of what is given out
+  std::size_t taken_ = 0, peak_ = 0; ///< of what is given out
+  std::size_t limit_ = 0, kept_ = 0; ///< of all; 0: none. By LibTorch's library
+  std::uint32_t again_ = 0, given_back_ = 0;
   std::array<std::vector<std::byte*>, 64> free_; ///< by the logarithm of the size
   std::map<std::byte*, std::size_t> sizes_;      ///< of what is given out
 };
@@ -332,6 +357,7 @@ public:
   std::unique_ptr<stream> make_stream() override { return std::make_unique<late_stream>(memory_); }
   std::uint64_t peak_bytes() const override { return memory_.peak(); }
   void begin_peak() override { memory_.begin_peak(); }
+  void give_back_kept() override { memory_.give_back_kept(); }
   stream& compute() override { return *compute_; }
 
   arena& memory() { return memory_; }
@@ -397,6 +423,18 @@ work_watch watch_of_work() {
 
 bool is_given_out(const void* x, std::size_t bytes) {
   return owner_of(x).memory().is_given_out(static_cast<const std::byte*>(x), bytes);
+}
+
+little_memory::little_memory(device& on, std::size_t left, std::size_t kept, std::uint32_t again) : on_(on) {
+  dynamic_cast<fake&>(on_).memory().limit(left, kept, again);
+}
+
+little_memory::~little_memory() {
+  dynamic_cast<fake&>(on_).memory().unlimit();
+}
+
+std::uint32_t little_memory::given_back() const {
+  return dynamic_cast<fake&>(on_).memory().given_back();
 }
 
 std::size_t pinned_bytes() {

@@ -42,6 +42,21 @@ work_watch watch_of_work();
 /// Whether these bytes are of memory that was allocated and not given back.
 bool is_given_out(const void* x, std::size_t bytes);
 
+/// While it lives only so many bytes of a device are left, and LibTorch's library keeps so many more.
+class little_memory {
+public:
+  /// What is kept is taken again at once the first `again` times that it is given back, as by training beside.
+  little_memory(device& on, std::size_t left, std::size_t kept, std::uint32_t again = 0);
+  ~little_memory();
+  little_memory(const little_memory&) = delete;
+
+  /// How often it was asked to give back.
+  std::uint32_t given_back() const;
+
+private:
+  device& on_;
+};
+
 /// That is given out of the host's pinned memory, by all of them.
 std::size_t pinned_bytes();
 bool is_pinned(const void* x, std::size_t bytes);

@@ -1,6 +1,7 @@
 #include "tests/support/nccl_double.hpp"
 
 #include "tests/support/fake_device.hpp"
+#include "tests/support/nccl_double_state.hpp"
 
 #include <algorithm>
 #include <array>
@@ -20,54 +21,12 @@ namespace parcae::testing {
 
 namespace {
 
-struct double_participant;
-struct double_communicator;
-
-struct double_operation {
-  bool sends;
-  std::uint32_t peer;
-  std::byte* bytes;
-  std::size_t n;
-  bool garbled = false;
-};
-
-struct double_group {
-  std::vector<double_operation> operations;
-  stream* on = nullptr;
-  std::thread::id thread = std::this_thread::get_id();
-  bool failed = false;                                     ///< a call within it
-  std::uint64_t events = 0;                                ///< of the stream, when the group was ended
-  std::map<std::uint32_t, const double_group*> other_ends; ///< by participant
-};
-
-/// An operation whose turn in its stream has come.
-struct double_transfer {
-  double_communicator* owner;
-  double_group* of;
-  double_operation what;
-  bool done = false;
-};
-
-struct double_communicator {
-  double_participant* by;
-  std::uint64_t id;
-  std::uint32_t rank;
-  nccl_result now = nccl_result::in_progress;
-  bool spoiled = false, aborted = false;
-  std::thread::id thread;
-};
-
-struct double_participant {
-  std::uint32_t rank;
-  std::size_t calling = 0;
-  bool dead = false;
-  std::array<std::uint64_t, nccl_calls> calls{};
-  std::shared_ptr<double_group> open;
-  double_communicator* open_on = nullptr;
-  std::vector<std::shared_ptr<double_communicator>> communicators;
-};
-
 using hold = std::unique_lock<std::mutex>;
+
+/// That a call takes at least.
+std::chrono::microseconds time_of(nccl_call x) {
+  return std::chrono::microseconds(x == nccl_call::begin || x == nccl_call::abort ? 1000 : 5);
+}
 
 } // namespace
 
@@ -86,10 +45,9 @@ public:
     thread_.join();
   }
 
-  nccl_library& library(std::uint32_t rank);
+  nccl_library& library(std::uint32_t rank, device& on);
 
   void plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, nccl_fault what) {
-    library(rank);
     const hold held(mutex_);
     planned_[{rank, where}] = {count(rank, where) + nth, what};
   }
@@ -107,6 +65,9 @@ public:
     ++busy_;
     if (by.calling++ > 0)
       note("two calls of one participant at once");
+    held.unlock();
+    std::this_thread::sleep_for(time_of(which));
+    held.lock();
     const auto n = ++by.calls[static_cast<std::size_t>(which)];
     auto result = nccl_result::internal_error;
     const auto found = planned_.find({by.rank, which});
@@ -157,14 +118,7 @@ public:
     x->thread = std::this_thread::get_id();
     by.communicators.push_back(x);
     made = reinterpret_cast<nccl_handle*>(x.get());
-    auto& begun = begun_[x->id];
-    begun.push_back(x);
-    if (begun.size() == ranks)
-      later([this, begun, number = x->id] {
-        made_.insert(number);
-        for (const auto& y : begun)
-          y->now = nccl_result::success;
-      });
+    later([this, x, ranks] { join(x, ranks); });
     return nccl_result::in_progress;
   }
 
@@ -221,7 +175,13 @@ public:
     if (x.by->open)
       note("an abort in a group, of which it would be a part");
     x.aborted = true;
+    x.memory.clear();
     return nccl_result::success;
+  }
+
+  std::string last_error(const double_participant& by) {
+    const hold held(mutex_);
+    return by.error;
   }
 
   mutable std::mutex mutex_; ///< guards all
@@ -230,9 +190,10 @@ public:
   std::set<std::string> violations_;
   std::uint64_t ids_ = 0;
   std::set<std::uint64_t> made_; ///< ids with which all have begun
+  std::map<std::uint64_t, std::set<std::pair<std::uint32_t, std::uint32_t>>> connected_; ///< by id
 
   std::uint64_t count(std::uint32_t rank, nccl_call which) {
-    return participants_.at(rank).first.calls[static_cast<std::size_t>(which)];
+    return participants_[rank].first.calls[static_cast<std::size_t>(which)];
   }
 
 private:
@@ -280,8 +241,43 @@ private:
     }
   }
 
+  void join(const std::shared_ptr<double_communicator>& x, std::uint32_t ranks) {
+    if (x->aborted || x->by->dead || !take(*x, nccl_own_bytes))
+      return;
+    auto& begun = begun_[x->id];
+    begun.push_back(x);
+    if (begun.size() < ranks)
+      return;
+    made_.insert(x->id);
+    for (const auto& y : begun)
+      y->now = nccl_result::success;
+  }
+
+  /// False: the device is full, and that is said as NCCL says it.
+  bool take(double_communicator& x, std::size_t bytes) {
+    try {
+      x.memory.push_back(x.by->on->allocate(bytes));
+      return true;
+    } catch (const device_error&) {
+      x.by->error = "Failed to CUDA malloc " + std::to_string(bytes) + " bytes";
+      x.now = nccl_result::cuda_error;
+      return false;
+    }
+  }
+
+  /// With the other ends of a group, as far as it is not yet.
+  bool connect(double_communicator& x, const double_group& g) {
+    return std::ranges::all_of(g.operations, [&](const auto& y) {
+      if (x.peers.contains(y.peer))
+        return true;
+      x.peers.insert(y.peer);
+      connected_[x.id].emplace(x.rank, y.peer);
+      return take(x, nccl_pair_bytes);
+    });
+  }
+
   void issue(const std::shared_ptr<double_communicator>& x, const std::shared_ptr<double_group>& g) {
-    if (x->aborted || x->by->dead)
+    if (x->aborted || x->by->dead || !connect(*x, *g))
       return;
     if (events_of(*g->on) != g->events)
       note("an event was recorded before the group was in the stream");
@@ -401,7 +397,7 @@ public:
   nccl_result abort(nccl_handle* x) override {
     return world_.call(by_, nccl_call::abort, [&] { return world_.abort(x); });
   }
-  std::string last_error(nccl_handle*) override { return "the double says so"; }
+  std::string last_error(nccl_handle*) override { return world_.last_error(by_); }
 
 private:
   World& world_;
@@ -410,11 +406,12 @@ private:
 
 } // namespace
 
-nccl_library& nccl_double::world::library(std::uint32_t rank) {
+nccl_library& nccl_double::world::library(std::uint32_t rank, device& on) {
   const hold held(mutex_);
   auto& [participant, library] = participants_[rank];
   if (!library) {
     participant.rank = rank;
+    participant.on = &on;
     library = std::make_unique<double_library<world>>(*this, participant);
   }
   return *library;
@@ -424,8 +421,8 @@ nccl_double::nccl_double(std::uint64_t seed) : world_(std::make_unique<world>(se
 
 nccl_double::~nccl_double() = default;
 
-nccl_library& nccl_double::library(std::uint32_t rank) {
-  return world_->library(rank);
+nccl_library& nccl_double::library(std::uint32_t rank, device& on) {
+  return world_->library(rank, on);
 }
 
 void nccl_double::plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, nccl_fault what) {
@@ -451,8 +448,15 @@ std::size_t nccl_double::listeners() {
   return world_->ids_ - world_->made_.size();
 }
 
+std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> nccl_double::connected() {
+  const hold held(world_->mutex_);
+  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> result;
+  for (const auto& [id, pairs] : world_->connected_)
+    result.push_back(pairs);
+  return result;
+}
+
 std::uint64_t nccl_double::calls_of(std::uint32_t rank, nccl_call which) {
-  library(rank);
   const hold held(world_->mutex_);
   return world_->count(rank, which);
 }

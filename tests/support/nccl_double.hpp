@@ -1,7 +1,8 @@
 #pragma once
 
 // NCCL for tests: its participants are threads of this process, with a fake device each. It does late what NCCL may do
-// late, does what NCCL does when it is cut off, and notes every use that NCCL does not allow.
+// late, does what NCCL does when it is cut off, takes time and memory as NCCL does, in less, and notes every use that
+// NCCL does not allow.
 
 #include "gpu/device/nccl_library.hpp"
 
@@ -9,7 +10,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace parcae::testing {
@@ -25,6 +28,9 @@ enum class nccl_fault : std::uint8_t {
   garble, ///< of a send: what arrives is not what was sent, and nobody says so
 };
 
+/// Memory of a participant's device: of each communicator, and of each other end that it is connected with.
+inline constexpr std::size_t nccl_own_bytes = std::size_t{1} << 20, nccl_pair_bytes = std::size_t{1} << 18;
+
 /// All participants of communicators with ids of one another. Any thread.
 class nccl_double {
 public:
@@ -34,8 +40,8 @@ public:
   ~nccl_double();
   nccl_double(const nccl_double&) = delete;
 
-  /// What a participant calls; lives as long as this object.
-  nccl_library& library(std::uint32_t rank);
+  /// What a participant calls, which computes there; lives as long as this object.
+  nccl_library& library(std::uint32_t rank, device& on);
 
   /// In the n-th such call (from 1) of that participant, counted from now on.
   void plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, nccl_fault what);
@@ -48,6 +54,8 @@ public:
   std::vector<std::string> violations();
   /// Threads that NCCL would have left, with a socket each: ids with which no communicator was made.
   std::size_t listeners();
+  /// Of each communicator, in the order of their ids: who was connected with whom, from both ends.
+  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> connected();
   std::uint64_t calls_of(std::uint32_t rank, nccl_call which);
 
 private:

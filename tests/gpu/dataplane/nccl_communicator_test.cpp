@@ -29,8 +29,8 @@ struct pair_by_nccl {
     ++ports.plan.next.value;
     for (std::uint32_t i = 0; i < 2; ++i)
       if (!slots[i]) {
-        slots[i] =
-            std::make_shared<nccl_slot>(late_fake_device(i), world.library(i), [this](const std::string&) { ++stuck; });
+        slots[i] = std::make_shared<nccl_slot>(late_fake_device(i), world.library(i, late_fake_device(i)),
+                                               [this](const std::string&) { ++stuck; });
         slots[i]->limits = limits;
       }
   }
@@ -111,9 +111,9 @@ TEST(nccl_communicator, is_between_the_first_participants) {
   std::vector<std::unique_ptr<nccl_member>> members;
   for (std::uint32_t i = 0; i < 2; ++i)
     members.push_back(std::make_unique<nccl_member>(
-        ports, i, std::make_shared<nccl_slot>(late_fake_device(i), world.library(i), [](const std::string& problem) {
-          ADD_FAILURE() << problem;
-        })));
+        ports, i,
+        std::make_shared<nccl_slot>(late_fake_device(i), world.library(i, late_fake_device(i)),
+                                    [](const std::string& problem) { ADD_FAILURE() << problem; })));
   auto& third = late_fake_device(2);
   std::unique_ptr<communicator> below;
   ports.each([&](std::uint32_t i) {
@@ -315,4 +315,44 @@ TEST(nccl_communicator, one_after_the_other) {
   x.members.clear();
   EXPECT_THAT(x.world.violations(), IsEmpty());
   EXPECT_EQ(x.world.calls_of(0, nccl_call::abort), 5u);
+}
+
+// given: a device on which LibTorch keeps what NCCL needs, and takes it again none, one or more times that it is given
+// back, as by training beside / expected: it is given back before each try and behind one that failed, so the first or
+// the second succeeds, or the reason names memory; NCCL has nothing of it afterwards
+TEST(nccl_communicator, is_made_in_what_libtorch_gives_back) {
+  for (const std::uint32_t again : {0, 1, 9}) {
+    SCOPED_TRACE(again);
+    pair_by_nccl x;
+    x.limits.make = 500ms;
+    auto& device = late_fake_device(0);
+    device.begin_peak();
+    const auto taken = device.peak_bytes();
+    const little_memory card(device, 64 << 10, nccl_own_bytes + nccl_pair_bytes, again);
+    std::uint32_t asked = 0;
+    for (std::uint32_t attempt = 0; attempt < 2; ++attempt) {
+      x.connect();
+      const auto said = x.of(0).state();
+      const bool fits = again <= 2 * attempt;
+      EXPECT_EQ(said.now, fits ? phase::ready : phase::failed);
+      EXPECT_THAT(said.problem,
+                  HasSubstr(fits ? "" : "making a communicator: a CUDA call failed (Failed to CUDA malloc"));
+      x.members.clear();
+      EXPECT_EQ(card.given_back(), asked += fits ? 1 : 2);
+    }
+    device.begin_peak();
+    EXPECT_EQ(device.peak_bytes(), taken);
+    EXPECT_THAT(x.world.violations(), IsEmpty());
+  }
+}
+
+// given: a device with room for a communicator, but not for its connection with the other one / expected: it is not
+// used, and the reason names memory
+TEST(nccl_communicator, is_not_ready_without_room_for_connections) {
+  pair_by_nccl x;
+  x.limits.make = 500ms;
+  const little_memory card(late_fake_device(1), nccl_own_bytes + nccl_pair_bytes / 2, 0);
+  x.connect();
+  EXPECT_THAT(x.of(1).state().problem, HasSubstr("connecting: a CUDA call failed (Failed to CUDA malloc"));
+  EXPECT_EQ(x.of(0).state().now, phase::failed);
 }

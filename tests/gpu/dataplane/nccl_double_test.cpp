@@ -30,7 +30,7 @@ constexpr std::size_t part = 256; ///< bytes of a message
 /// A participant of two.
 struct double_end {
   double_end(nccl_double& world, std::uint32_t number) :
-      number(number), on(late_fake_device(number)), calls(world.library(number)) {}
+      number(number), on(late_fake_device(number)), calls(world.library(number, on)) {}
 
   void send_of_group(const device_memory& from, stream& by, std::size_t bytes = part) {
     calls.send(made, 1 - number, from.get(), bytes, by);

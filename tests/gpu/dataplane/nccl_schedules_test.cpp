@@ -129,8 +129,9 @@ private:
     dead_ = width;
     for (std::uint32_t i = 0; i < width; ++i) {
       stuck_[i] = false;
-      auto slot = std::make_shared<nccl_slot>(late_fake_device(number_ * width + i), world.library(i),
-                                              [this, i](const std::string&) { stuck_[i] = true; });
+      auto& on = late_fake_device(number_ * width + i);
+      auto slot =
+          std::make_shared<nccl_slot>(on, world.library(i, on), [this, i](const std::string&) { stuck_[i] = true; });
       slot->limits = {.make = 400ms, .id = 200ms, .end = 300ms};
       members_.push_back(std::make_unique<nccl_member>(ports_, i, std::move(slot)));
     }

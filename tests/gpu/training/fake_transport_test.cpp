@@ -1,6 +1,8 @@
 // Training on fake devices with NCCL's double: the transport changes in mid-run, in each generation anew. Instances
 // have two slots, each on a device of its own.
 
+#include "gpu/training/rank_transport.hpp"
+#include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/nccl_of_cluster.hpp"
 #include "tests/support/executor_cluster.hpp"
 
@@ -35,10 +37,26 @@ using testing::nccl_fault;
 
 const shapes ten_changes{{2, 2}, {3, 1}, {1, 4}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 3}, {1, 4}, {3, 1}, {2, 2}};
 
+using pairs = std::set<std::pair<std::uint32_t, std::uint32_t>>;
+
+/// Of ranks that have tensors for each other.
+pairs pairs_of(const job_specification& job, const configuration& x) {
+  placement grid;
+  grid.width = x.width;
+  grid.depth = x.depth;
+  grid.first_layer = x.first_layer;
+  pairs result;
+  for (std::uint32_t rank = 0; rank < x.width * x.depth; ++rank)
+    for (const auto peer : peers_of(grid, rank, describe(job.model).tied))
+      result.emplace(rank, peer);
+  return result;
+}
+
 class fake_transport : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 // given: a model of each kind, in both precisions, through ten changes of shape, each generation of which changes over
-// to NCCL / expected: the bits of the undisturbed run, and no use of NCCL that it does not allow
+// to NCCL / expected: the bits of the undisturbed run, no use of NCCL that it does not allow, and of ranks only those
+// connected, each taking memory, that have tensors for each other
 TEST_P(fake_transport, changes_no_bit) {
   auto job = small_batches(std::get<0>(GetParam()));
   job.precision = std::get<1>(GetParam());
@@ -47,6 +65,10 @@ TEST_P(fake_transport, changes_no_bit) {
   nccl_of_cluster nccl(1);
   EXPECT_EQ(digest_after(job, ten_changes, nccl.workers()), undisturbed_digest(job, {one_for_each}));
   EXPECT_THAT(nccl.world.violations(), IsEmpty());
+  const auto connected = nccl.world.connected();
+  ASSERT_GE(connected.size() + 1, ten_changes.size()) << "the last need not change over";
+  for (std::size_t i = 0; i + 1 < ten_changes.size(); ++i)
+    EXPECT_EQ(connected[i], pairs_of(job, shape(job, ten_changes[i].first, ten_changes[i].second))) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(kinds, fake_transport,

@@ -40,7 +40,8 @@ struct nccl_of_cluster {
 
   nccl_access access(std::uint64_t n) {
     const auto stuck = [this, n](const std::string& why) { on_stuck(n, why); };
-    auto slot = std::make_shared<nccl_slot>(*one_for_each(n), world.library(static_cast<std::uint32_t>(n)), stuck);
+    auto& on = *one_for_each(n);
+    auto slot = std::make_shared<nccl_slot>(on, world.library(static_cast<std::uint32_t>(n), on), stuck);
     return {.slot = std::move(slot), .by_itself = true};
   }
 

@@ -31,7 +31,7 @@ struct two_ranks {
       auto& x = options[i];
       x.self = ports.slot(i);
       x.on = &fake_device(i);
-      x.nccl.slot = std::make_shared<nccl_slot>(fake_device(i), world.library(i),
+      x.nccl.slot = std::make_shared<nccl_slot>(fake_device(i), world.library(i, fake_device(i)),
                                                 [](const std::string& why) { ADD_FAILURE() << why; });
     }
   }
@@ -213,7 +213,8 @@ TEST(rank_transport, what_breaks_is_not_tried_for_ever) {
     EXPECT_THAT(x.reason(0), HasSubstr("NCCL failed 3 times in a row, and no rank was lost; the last time: aborted"));
     x.ports.plan.target.participants[1].slot.life.value += 1;
     x.options[1].self = x.ports.plan.target.participants[1].slot;
-    x.options[1].nccl.slot = std::make_shared<nccl_slot>(fake_device(1), x.world.library(1), [](const std::string&) {});
+    x.options[1].nccl.slot =
+        std::make_shared<nccl_slot>(fake_device(1), x.world.library(1, fake_device(1)), [](const std::string&) {});
     ++x.ports.plan.next.value;
   }
 }
