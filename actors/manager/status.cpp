@@ -1,6 +1,7 @@
 #include "actors/manager/status.hpp"
 
 #include "actors/manager/job_obstacle.hpp"
+#include "actors/manager/link_report.hpp"
 #include "planner/situation/memory.hpp"
 #include "protocols/base/digest.hpp"
 #include "protocols/base/enum_text.hpp"
@@ -155,7 +156,7 @@ void add_data_waits(job_status& to, const job_view& x) {
 }
 
 // All ranks of a generation change over after the same step: those that have not said so yet will.
-void add_transport(job_status& to, const job_view& x) {
+void add_transport(job_status& to, const job_view& x, const std::string& wanted) {
   std::set<std::string> devices;
   for (const auto& [rank, said] : x.transports) {
     if (!x.grid || rank >= x.grid->ranks())
@@ -167,6 +168,8 @@ void add_transport(job_status& to, const job_view& x) {
   }
   for (const auto& device : devices)
     to.transport.device += (to.transport.device.empty() ? "" : ", ") + device;
+  if (x.grid)
+    to.links = links_of(*x.grid, to.transport, wanted);
 }
 
 void add_view(job_status& to, const job_view& x, const job_specification& job, const status_request& wanted) {
@@ -224,7 +227,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job, c
   to.checkpoint_problem = x.checkpoint_problem;
   add_planning(to, x, job);
   add_data_waits(to, x);
-  add_transport(to, x);
+  add_transport(to, x, job.transport);
   if (to.problem.empty())
     to.problem = x.problem;
 }

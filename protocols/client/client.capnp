@@ -320,6 +320,13 @@ struct JobStatus {
   owner @61 :Text;           # name of the certificate that submitted it; empty: without one
   resumedFrom @62 :Text;     # place of the checkpoint that it was started from
   notOnDisk @63 :Text;       # why there is no checkpoint yet, though there should be; empty: there is, or none is due
+  links @64 :List(Link);     # what moves each kind of tensors between its slots
+}
+
+struct Link {
+  kind @0 :Text;             # activations, all-reduce, shards
+  by @1 :Text;               # tcp, nccl
+  reason @2 :Text;           # where they are, and why it is no better; empty: nothing is
 }
 
 struct Configuration {

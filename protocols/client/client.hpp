@@ -233,12 +233,23 @@ struct copies_status {
 };
 BOOST_DESCRIBE_STRUCT(copies_status, (), (copies, copied_steps, copies_problem))
 
+/// What moves one kind of tensors between a job's slots.
+struct link_status {
+  std::string kind{};   ///< "activations" (with their gradients), "all-reduce", "shards"
+  std::string by{};     ///< "tcp" or "nccl"
+  std::string reason{}; ///< where these links are, and why it is no better, one line; empty: nothing is
+
+  friend bool operator==(const link_status&, const link_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(link_status, (), (kind, by, reason))
+
 struct transport_status {
-  transport_state transport; ///< of the present generation, as far as heard; a reason begins with the slot
+  transport_state transport;      ///< of the present generation, as far as heard; a reason begins with the slot
+  std::vector<link_status> links; ///< of the kinds that it has; empty: nobody has said, or it is one slot
 
   friend bool operator==(const transport_status&, const transport_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(transport_status, (), (transport))
+BOOST_DESCRIBE_STRUCT(transport_status, (), (transport, links))
 
 /// Where a job comes from.
 struct origin_status {

@@ -31,6 +31,16 @@ void add_keepers(std::string& out, const job_status& x) {
     out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);
 }
 
+void add_transport(std::string& out, const job_status& x) {
+  std::string links;
+  for (const auto& link : x.links)
+    if (!link.reason.empty())
+      links += "  " + link.kind + " by TCP: " + link.reason + "\n";
+  if (const auto transport = transport_of(x); !transport.empty() && (links.empty() || x.transport.by == "nccl"))
+    out += "  " + transport + "\n"; // else each kind of links has the reason
+  out += links;
+}
+
 void add_job(std::string& out, const job_status& x) {
   out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
   if (x.state == "running" && x.phase != "running")
@@ -54,8 +64,7 @@ void add_job(std::string& out, const job_status& x) {
     out += "  " + x.idle + "\n";
   if (const auto waits = data_wait_of(x); !waits.empty())
     out += "  " + waits + "\n";
-  if (const auto transport = transport_of(x); !transport.empty())
-    out += "  " + transport + "\n";
+  add_transport(out, x);
   for (std::uint32_t d = 0; d < x.width; ++d) {
     out += fmt::format("  pipeline {}:", d);
     for (std::uint32_t p = 0; p < x.depth; ++p)

@@ -1,5 +1,6 @@
 // What status shows of a job: its course, what is idle, what is on no disk.
 
+#include "actors/manager/link_report.hpp"
 #include "actors/manager/status.hpp"
 
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 // given: a job on some of the slots that there are / expected: why the others are idle, or nothing
 TEST(idle_reason, table) {
@@ -116,6 +118,44 @@ TEST(status, shows_a_running_job) {
   EXPECT_EQ(x.events[1].number, 11u);
   EXPECT_EQ(x.events[1].level, "error");
   EXPECT_EQ(x.events[1].at_us, 6000);
+}
+
+// given: two pipelines of two stages on two machines, the first with two slots of one process; what the ranks say /
+// expected: of each kind of links what moves it, where they are, and why it is no better
+TEST(status, names_the_transport_of_each_kind_of_link) {
+  const auto at = [](const char* name, std::uint32_t index, const char* host) {
+    return participant{{name, {1}, index}, host, 1};
+  };
+  placement grid{2, 2, {0, 1, 2}, {at("a", 0, "h"), at("a", 1, "h"), at("b", 0, "h"), at("c", 0, "i")}};
+  const std::string activations = "1 link between slots of one process, 1 between machines",
+                    sums = "1 link between processes of one machine, 1 between machines";
+  struct row {
+    transport_state said;
+    std::string wanted, by, why, why_shards;
+  };
+  const row table[] = {
+      {{"tcp", "cpu", {}}, "auto", "tcp", "", ""},
+      {{"tcp", "H200", {}},
+       "auto",
+       "tcp",
+       "NCCL is not asked for (job.transport is auto)",
+       "they move before NCCL is made"},
+      {{"tcp", "H200", {}}, "nccl", "tcp", "NCCL is not yet made", "they move before NCCL is made"},
+      {{"tcp", "H200", "a/0: too late"}, "nccl", "tcp", "a/0: too late", "they move before NCCL is made"},
+      {{"nccl", "H200", {}}, "nccl", "nccl", "", "they move before NCCL is made"},
+  };
+  for (const auto& x : table) {
+    const auto with = [&](const std::string& places) { return x.why.empty() ? "" : places + "; " + x.why; };
+    EXPECT_THAT(links_of(grid, x.said, x.wanted),
+                ElementsAre(link_status{"activations", x.by, with(activations)},
+                            link_status{"all-reduce", x.by, with(sums)}, link_status{"shards", "tcp", x.why_shards}));
+  }
+  EXPECT_THAT(links_of(grid, {}, "auto"), IsEmpty()) << "nobody has said";
+  grid.width = 1;
+  EXPECT_THAT(links_of(grid, table[0].said, "auto"),
+              ElementsAre(link_status{"activations", "tcp", {}}, link_status{"shards", "tcp", {}}));
+  grid.depth = 1;
+  EXPECT_THAT(links_of(grid, table[0].said, "auto"), IsEmpty()) << "one slot";
 }
 
 // given: a job that trained for a while / expected: its course, and a time left at the pace of the last minute, stalls

@@ -122,6 +122,7 @@ TEST(client, replies_round_trip) {
   expected.jobs[0].data_wait_ms = 12.5; // older builds did not know it
   expected.jobs[0].data_wait_for = "a/0: /data/tokens.bin";
   expected.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: too late"};
+  expected.jobs[0].links = {{"activations", "tcp", "1 link between machines; a/0: too late"}, {"shards", "tcp", ""}};
   expected.jobs[0].owner = "ann";
   expected.jobs[0].resumed_from = "/state/gpt-1/5@2";
   expected.jobs[0].not_on_disk = "no checkpoint";

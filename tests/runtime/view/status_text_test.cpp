@@ -246,7 +246,8 @@ TEST(status_text, what_steps_wait_for_is_named) {
   EXPECT_THAT(to_string(x), Not(HasSubstr("for data")));
 }
 
-// given: a job on TCP as it should be, on TCP for want of NCCL, on NCCL / expected: nothing, the reason, the device
+// given: a job on TCP as it should be, on TCP for want of NCCL, on NCCL / expected: nothing, the reason, the device;
+// of links that could be better the reason once
 TEST(status_text, what_moves_tensors_is_said_if_it_is_not_the_usual) {
   auto x = sample();
   x.jobs[0].transport = {"tcp", "cpu", {}};
@@ -255,6 +256,13 @@ TEST(status_text, what_moves_tensors_is_said_if_it_is_not_the_usual) {
   EXPECT_THAT(to_string(x), HasSubstr("  tensors move by TCP: a/0: the communicator before is not ended\n"));
   x.jobs[0].transport = {"nccl", "NVIDIA H200", {}};
   EXPECT_THAT(to_string(x), HasSubstr("  tensors move by NCCL (NVIDIA H200)\n"));
+  x.jobs[0].links = {{"activations", "nccl", {}}, {"shards", "tcp", "they move before NCCL is made"}};
+  EXPECT_THAT(to_string(x), HasSubstr("  tensors move by NCCL (NVIDIA H200)\n"
+                                      "  shards by TCP: they move before NCCL is made\n"));
+  x.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: too late"};
+  x.jobs[0].links = {{"all-reduce", "tcp", "1 link between machines; a/0: too late"}};
+  EXPECT_THAT(to_string(x), HasSubstr("  all-reduce by TCP: 1 link between machines; a/0: too late\n"));
+  EXPECT_THAT(to_string(x), Not(HasSubstr("tensors move")));
 }
 
 // given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
