@@ -92,7 +92,7 @@ struct command_check {
       return {};
     const auto& g = known->second;
     // What had stopped under a manager before trains no more: its state is taken from who is there.
-    const bool was_stopped = g.stopped && g.begun_under != seen.managers;
+    const bool was_stopped = g.stopped && g.prepared_under != seen.managers;
     if (g.base && !g.disturbed && !was_stopped && seen.pristine.contains(to))
       return name_of(x.current) + " is aborted, and nothing had happened to its ranks";
     return {};

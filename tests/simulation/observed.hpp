@@ -33,7 +33,7 @@ struct generation_history {
   std::set<std::uint64_t> begun, exchanged; ///< steps that all ranks began; of which a rank knows the result
   std::map<std::uint64_t, std::set<std::uint32_t>> applied; ///< by version: layers
   std::uint64_t sure_at_abort = 0;                          ///< surely_held when its end was begun by ABORT
-  std::uint64_t begun_under = 0;                            ///< which manager
+  std::uint64_t prepared_under = 0;                         ///< which manager prepared it
   std::optional<std::uint64_t> last_step;                   ///< once a rank was given STOP
   bool stopped = false;                                     ///< one of its ranks was: it trains no more
   bool disturbed = false; ///< something was done to one of its ranks, or one of them failed, since it was activated

@@ -59,11 +59,11 @@ void witness::told(const slot_id& to, const command& what, time_point now) {
     auto& g = seen_.generations[p->next];
     g.checksum = checksum_of(*p);
     g.grid = p->target;
+    g.prepared_under = seen_.managers;
   } else if (const auto* a = std::get_if<activate>(&what)) {
     auto& g = seen_.generations[a->next];
     if (!g.base) {
       g.base = a->at.steps;
-      g.begun_under = seen_.managers;
       for (std::uint32_t r = 0; r < g.grid.ranks(); ++r)
         g.disturbed |= !seen_.pristine.contains(g.grid.participants[r].slot);
     }
