@@ -1,6 +1,7 @@
 // parcae: the manager and the commands for people. Links no LibTorch.
 
 #include "protocols/base/printable.hpp"
+#include "protocols/choreography/build.hpp"
 #include "runtime/cli/commands.hpp"
 #include "runtime/lab/demo.hpp"
 #include "runtime/lab/profile_command.hpp"
@@ -11,7 +12,10 @@
 
 #include <cstdio>
 
+extern const char* const parcae_revision; // see revision.cmake
+
 int main(int argc, char** argv) {
+  parcae::name_this_build(PARCAE_VERSION, parcae_revision);
   CLI::App app{"Parcae trains neural networks on preemptible instances.\n"
                "Example: parcae manager & parcae-node --name a & parcae submit JOB.toml --wait",
                "parcae"};
@@ -32,7 +36,7 @@ int main(int argc, char** argv) {
     parcae::add_profile(app);
     parcae::add_simulate(app);
     parcae::add_forecast(app);
-    app.set_version_flag("--version", parcae::version_of("parcae"));
+    app.set_version_flag("--version", "parcae " + parcae::this_build());
     parcae::refuse_misspelt_command(app, argc, argv);
     app.parse(argc, argv);
     if (app.get_subcommands().empty())

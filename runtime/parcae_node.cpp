@@ -2,6 +2,7 @@
 
 #include "gpu/plugin/plugins.hpp"
 #include "protocols/base/printable.hpp"
+#include "protocols/choreography/build.hpp"
 #include "runtime/cloud/cloud.hpp"
 #include "runtime/node/last_words.hpp"
 #include "runtime/node/node.hpp"
@@ -11,6 +12,8 @@
 
 #include <cstdio>
 #include <map>
+
+extern const char* const parcae_revision; // see revision.cmake
 
 namespace {
 
@@ -133,6 +136,7 @@ std::string description_of(const texts& x) {
 } // namespace
 
 int main(int argc, char** argv) {
+  parcae::name_this_build(PARCAE_VERSION, parcae_revision);
   CLI::App app{"An instance of a Parcae cluster: its slots train, or (--role keeper) it holds snapshots.\n"
                "Example: parcae-node --manager 127.0.0.1:4242 --name a",
                "parcae-node"};
@@ -143,7 +147,7 @@ int main(int argc, char** argv) {
   int last_words = -1;
   app.add_option("--last-words", last_words)->group(""); // only the guardian of a failed node uses it
   try {
-    app.set_version_flag("--version", parcae::version_of("parcae-node"));
+    app.set_version_flag("--version", "parcae-node " + parcae::this_build());
     app.parse(argc, argv);
     if (!x.describe.empty()) {
       std::printf("%s\n", description_of(x).c_str());

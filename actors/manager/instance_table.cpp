@@ -1,6 +1,7 @@
 #include "actors/manager/instance_table.hpp"
 
 #include "protocols/base/enum_text.hpp"
+#include "protocols/choreography/build.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -71,7 +72,7 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
                   "an instance's name has 1 to 100 printable characters without spaces and slashes");
   if (x.protocol != protocol_version)
     return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol) +
-                                                    ", this manager speaks " + std::to_string(protocol_version) +
+                                                    ", this manager is " + this_build() +
                                                     "; use the same build on both");
   if (x.slots < 1 || x.slots > 1024 || x.memory.bytes > max_slot_bytes || x.port == 0)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable slots or data port");

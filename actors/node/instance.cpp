@@ -243,9 +243,7 @@ void dial(instance_pointer self) {
             if (!current())
               return;
             if (e == caf::sec::incompatible_application_ids)
-              return end(self, {render(parcae_error::wrong_protocol, "this node speaks version " +
-                                                                         std::to_string(protocol_version) +
-                                                                         "; use the same build as the manager")});
+              return end(self, {render(parcae_error::wrong_protocol, self->state.config.other_build())});
             // Less and less often: it may be away for days.
             if (const auto failed = ++self->state.dials_failed; std::has_single_bit(failed))
               spdlog::warn("cannot reach the manager at {} ({}), trying again", to_string(dialled(self->state)),

@@ -74,6 +74,8 @@ struct instance_config {
   dialler_actor dialler;
   /// What people should know of this node, as its certificate is about to end; may be empty, must be quick.
   std::function<std::string()> own_warning;
+  /// What is to be done about a manager of another build; must be quick.
+  std::function<std::string()> other_build;
   std::function<place_answer(const place_question&)> look; ///< may wait: called on a thread of its own
   std::function<void()> die;                               ///< ends the process at once, as a preemption does
   std::function<void(instance_ending)> ended;              ///< called once; must be quick

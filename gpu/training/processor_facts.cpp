@@ -1,10 +1,15 @@
 #include "gpu/training/processor_facts.hpp"
 
+#include "protocols/base/libtorch_version.hpp"
+
 #include <torch/version.h>
 
 #include <fstream>
+#include <string_view>
 
 namespace parcae {
+
+static_assert(std::string_view(TORCH_VERSION) == libtorch_version);
 
 namespace {
 

@@ -2,6 +2,7 @@
 
 #include "protocols/base/enum_text.hpp"
 #include "protocols/base/input_file.hpp"
+#include "protocols/base/libtorch_version.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/model/exported_parts.hpp"
 
@@ -27,7 +28,6 @@ namespace {
 
 constexpr std::string_view format = "parcae.exported_model";
 constexpr std::int64_t version = 1;
-constexpr std::string_view torch_version = "2.11.0";
 constexpr std::size_t max_layers = 10'000;
 constexpr std::size_t max_extras = 100;
 constexpr std::uint64_t max_sample_values = 1 << 28;
@@ -137,8 +137,9 @@ private:
     if (const auto is = whole_in(root_, "version", where_); is != version)
       fail(where_, "is of version " + std::to_string(is) + " of the format, this build knows " +
                        std::to_string(version) + "; export the model with this build's parcae_model");
-    if (const auto is = text_in(root_, "torch", where_); is != torch_version)
-      fail(where_, "was exported with torch " + shown(is) + ", operators are those of " + std::string(torch_version));
+    if (const auto is = text_in(root_, "torch", where_); is != libtorch_version)
+      fail(where_,
+           "was exported with torch " + shown(is) + ", operators are those of " + std::string(libtorch_version));
   }
 
   void read_tensors() {

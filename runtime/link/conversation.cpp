@@ -72,6 +72,7 @@ std::string conversation::hear(caf::actor_system& system, const frame_header& he
     if (node_ && verdict.node != node_)
       return "a handshake as another node than before";
     node_ = verdict.node;
+    other_build_ = verdict.other_build;
     return verdict.published == 0 ? "" : know(verdict.published);
   }
   case frame_kind::direct_message:

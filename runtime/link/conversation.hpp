@@ -32,6 +32,8 @@ public:
   /// What the other side has said so far costs as many questions. A statement is a small part of one, and so is each of
   /// CAF's own frames.
   double heard() const { return heard_; }
+  /// See problem_of_manager; nothing before its handshake.
+  const std::string& other_build() const { return other_build_; }
 
   /// A frame of the other side, whole, with a header that was found good. Why it may not be said; nothing: it may.
   std::string hear(caf::actor_system& system, const frame_header& header, std::span<const char> payload);
@@ -52,6 +54,7 @@ private:
   caf::node_id node_;
   int handshakes_ = 0;
   double heard_ = 0;
+  std::string other_build_;
   std::map<caf::actor_id, standing> told_;                      ///< actors here
   std::set<std::pair<caf::actor_id, std::uint64_t>> questions_; ///< open ones: who asked, and the answer's message id
   std::set<caf::actor_id> actors_;                              ///< of the other side, that CAF remembers

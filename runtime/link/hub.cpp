@@ -461,6 +461,10 @@ std::string hub::check(connection& x, const frame_header& header, std::span<cons
   if (auto problem = nodes_.claim(node, &x, x.peer); !problem.empty())
     return problem;
   x.node = std::move(node);
+  if (x.here == link_side::dialled) {
+    const lock held(mutex_);
+    other_build_ = x.talk->other_build();
+  }
   return {};
 }
 

@@ -72,6 +72,12 @@ public:
     return self_ ? problem_of_end(*self_, std::chrono::system_clock::now()) : std::string();
   }
 
+  /// See network_side. Any thread.
+  std::string other_build() const {
+    const lock held(mutex_);
+    return other_build_;
+  }
+
   bool has_bundle() const { return !options_.bundle.empty(); }
   /// Reads the bundle again, and ends the connections of who is revoked. Returns what is wrong, in one line: then all
   /// stays as it was.
@@ -121,6 +127,7 @@ private:
   line_limit refusals_;
   mutable mutex mutex_;
   std::optional<identity> self_ GUARDED_BY(mutex_); ///< of own_
+  std::string other_build_ GUARDED_BY(mutex_);
   std::thread thread_; ///< the only one that touches the fields above, but for the guarded, once it runs
 };
 

@@ -157,6 +157,10 @@ std::string network_side::certificate_problem() const {
   return hub_->certificate_problem();
 }
 
+std::string network_side::other_build() const {
+  return hub_->other_build();
+}
+
 peer_lookup network_side::peers() const {
   if (!hub_->has_bundle())
     return nullptr;

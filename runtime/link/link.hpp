@@ -55,6 +55,8 @@ public:
   std::string read_bundle_again();
   /// What is to be done about the certificate here, as it ends soon; else nothing. Any thread.
   std::string certificate_problem() const;
+  /// Of the manager that was dialled last and has shaken hands: see problem_of_manager. Any thread.
+  std::string other_build() const;
   /// Null without a bundle: then nobody is known. Any thread, as long as this lives.
   peer_lookup peers() const;
 

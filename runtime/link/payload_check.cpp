@@ -1,5 +1,6 @@
 #include "runtime/link/payload_check.hpp"
 
+#include "protocols/choreography/build.hpp"
 #include "protocols/wire/type_ids.hpp"
 
 #include <caf/all.hpp>
@@ -231,6 +232,7 @@ payload_verdict check_payload(caf::actor_system& system, const frame_header& hea
     std::vector<std::string> applications;
     std::set<std::string> interface;
     problem = source(result.node, applications, result.published, interface);
+    result.other_build = problem_of_manager(applications);
     break;
   }
   case frame_kind::client_handshake:

@@ -28,6 +28,7 @@ struct payload_verdict {
   std::string problem;               ///< empty: none
   caf::node_id node;                 ///< of a handshake: who it says it is
   caf::actor_id published = 0;       ///< of a manager's handshake
+  std::string other_build;           ///< of one: see problem_of_manager
   const permission* said = nullptr;  ///< of a message
   std::vector<caf::actor_id> actors; ///< of a message: of `from`, whose handles it has
 };

@@ -277,6 +277,7 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   wiring.look = [&](const place_question& x) { return pool.look(x); };
   wiring.dialler = plane.middleman();
   wiring.own_warning = [&] { return plane.certificate_problem(); };
+  wiring.other_build = [&] { return plane.other_build(); };
   wiring.die = [] { kill(getpid(), SIGKILL); };
   wiring.ended = [&](instance_ending how) {
     ending = std::move(how);

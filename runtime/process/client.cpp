@@ -214,7 +214,11 @@ void manager_client::dial() {
               else
                 c.problem = found.error();
             },
-            [&](caf::error& e) { c.problem = std::move(e); });
+            [&](caf::error& e) {
+              c.problem = e == caf::sec::incompatible_application_ids
+                              ? caf::make_error(parcae_error::wrong_protocol, c.plane.other_build())
+                              : std::move(e);
+            });
 }
 
 manager_client::manager_client(const manager_access& to, std::chrono::milliseconds limit) :

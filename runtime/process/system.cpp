@@ -1,6 +1,7 @@
 #include "runtime/process/system.hpp"
 
 #include "protocols/base/crash_stack.hpp"
+#include "protocols/choreography/build.hpp"
 #include "protocols/wire/type_ids.hpp"
 
 #include <caf/all.hpp>
@@ -52,7 +53,7 @@ system_config::system_config() {
   parcae::add_message_types(*this);
   load<caf::io::middleman>();
   set("scheduler.policy", caf::atom("sharing"));
-  set("middleman.app-identifiers", std::vector<std::string>{application_identifier()});
+  set("middleman.app-identifiers", application_identifiers());
   set("middleman.heartbeat-interval", caf::timespan(limits.heartbeat));
   set("middleman.connection-timeout", caf::timespan(limits.declared_lost));
 }
@@ -66,8 +67,8 @@ std::string system_config::problem() const {
   if (caf::get_or(*this, "scheduler.policy", caf::atom("")) != caf::atom("sharing"))
     return "the scheduler's policy is not \"sharing\"";
   auto identifiers = caf::get_or(*this, "middleman.app-identifiers", std::vector<std::string>{});
-  if (identifiers != std::vector<std::string>{application_identifier()})
-    return "the application identifier is not " + application_identifier();
+  if (identifiers != application_identifiers())
+    return "the application identifiers are not " + application_identifiers().back();
   return problem_of(limits);
 }
 

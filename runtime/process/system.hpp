@@ -52,6 +52,7 @@ public:
   peer_lookup peers() const { return network_.peers(); }
   void read_bundle_again(); ///< and tells the log
   std::string certificate_problem() const { return network_.certificate_problem(); }
+  std::string other_build() const { return network_.other_build(); }
 
 private:
   system_config config_;

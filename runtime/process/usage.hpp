@@ -4,7 +4,6 @@
 
 #include "protocols/base/duration.hpp"
 #include "protocols/base/suggestion.hpp"
-#include "protocols/choreography/messages.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -38,13 +37,6 @@ inline std::string usage_error(const CLI::App* app, const CLI::Error& e) {
   }
   return command + ": " + what + "; see `" + command + " -h`\n";
 }
-
-/// For CLI::App::set_version_flag. PARCAE_VERSION is the build's.
-#ifdef PARCAE_VERSION
-inline std::string version_of(const std::string& program) {
-  return program + " " PARCAE_VERSION " (protocol " + std::to_string(protocol_version) + ")";
-}
-#endif
 
 /// Throws std::invalid_argument for a word that is no command but resembles one, as CLI11 would not.
 inline void refuse_misspelt_command(const CLI::App& app, int argc, char** argv) {

@@ -61,7 +61,9 @@ TEST_F(command, submit_waits_and_status_tells) {
 // without queueing it, and that there is no keeper, until there is one; submit tells what to do next and, of a second
 // job, why it waits; --set counts; status has a line per job, logs the events
 TEST_F(command, tell_what_is_and_what_to_do) {
-  EXPECT_THAT(run({"--version"}, false).output, testing::MatchesRegex("parcae [0-9.]+ \\(protocol [0-9]+\\)\n"));
+  EXPECT_THAT(run({"--version"}, false).output,
+              testing::MatchesRegex("parcae [0-9.]+ \\(build [0-9a-z]+, protocol [0-9]+, "
+                                    "LibTorch [0-9.]+\\)\n"));
   const auto keys = run({"job-keys"}, false);
   EXPECT_EQ(keys.status, 0);
   EXPECT_THAT(keys.output, HasSubstr("learning_rate"));

@@ -66,8 +66,8 @@ TEST_F(membership, duplicate_names_are_refused) {
 }
 
 struct stranger_config : system_config {
-  explicit stranger_config(const std::string& identifier) {
-    set("middleman.app-identifiers", std::vector<std::string>{identifier});
+  explicit stranger_config(const std::vector<std::string>& identifiers) {
+    set("middleman.app-identifiers", identifiers);
   }
 };
 
@@ -76,7 +76,7 @@ struct stranger_config : system_config {
 // expected of both: the manager goes on
 TEST_F(membership, other_protocol_versions_are_refused) {
   {
-    stranger_config config("parcae-0");
+    stranger_config config({"parcae-0"});
     network_side net;
     caf::actor_system system(config);
     caf_side end(system, net);
@@ -106,6 +106,34 @@ TEST_F(membership, other_protocol_versions_are_refused) {
     caf::anon_send_exit(never, caf::exit_reason::user_shutdown);
   }
   EXPECT_TRUE(cluster->client().status().instances.empty());
+}
+
+// given: a manager of another protocol / expected: a node and a command end with both builds, and which package to
+// install
+TEST_F(membership, who_is_another_build_is_told_what_to_install) {
+  stranger_config config({"parcae-999", "parcae-999 9.8.7 (build 0123, protocol 999, LibTorch 9.9.9)"});
+  network_side net;
+  caf::actor_system system(config);
+  caf_side end(system, net);
+  auto manager = system.spawn([](service_actor::pointer) -> service_actor::behavior_type {
+    return {[](const client_request&) { return client_reply{}; }};
+  });
+  std::uint16_t port = 0;
+  caf::scoped_actor self(system);
+  self->request(end.middleman(), 10s, caf::publish_atom_v, port, caf::actor_cast<caf::strong_actor_ptr>(manager),
+                system.message_types(manager), std::string("127.0.0.1"), true)
+      .receive([&](std::uint16_t x) { port = x; }, [](const caf::error& e) { FAIL() << render(e); });
+  const auto where = "127.0.0.1:" + std::to_string(port);
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{sibling_program("parcae-node"), "--manager", where, "--cloud", "none"},
+        std::vector<std::string>{sibling_program("parcae"), "status", "--manager", where}}) {
+    const auto said = run_program(command);
+    EXPECT_EQ(said.status, 1);
+    EXPECT_THAT(said.error,
+                testing::ContainsRegex("the manager is 9.8.7 \\(build 0123, protocol 999, LibTorch 9.9.9\\), "
+                                       "this is [0-9.]+ \\(build .*`apt install ./parcae_9.8.7_amd64.deb`"));
+  }
+  caf::anon_send_exit(manager, caf::exit_reason::user_shutdown);
 }
 
 // given: noise on the data ports of nodes that train / expected: the connections end, the job does not notice

@@ -98,6 +98,7 @@ struct instance_test : node_test {
     x.seed = 1;
     x.source = source();
     x.dialler = dialler;
+    x.other_build = [] { return std::string("it is 9.9"); };
     x.die = [this] { ++died; };
     x.own_warning = own_warning;
     x.ended = [this](const instance_ending& how) {
@@ -242,7 +243,7 @@ TEST_F(instance_test, does_not_end_when_its_name_was_taken_while_it_was_silent) 
 TEST_F(instance_test, ends_when_the_manager_is_another_build) {
   dial_error = caf::make_error(caf::sec::incompatible_application_ids);
   start();
-  EXPECT_THAT(ended, ElementsAre(HasSubstr("another protocol version")));
+  EXPECT_THAT(ended, ElementsAre(HasSubstr("another protocol version: it is 9.9")));
 }
 
 // given: the manager goes and comes back / expected: the same life if it is the same manager, a new one if not
