@@ -1,0 +1,183 @@
+"""What is in deploy/package for other ways in, run as far as one machine can: see package_test."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+
+from machines import BARE, DIES_WITH_US, Absent, Failed, Machine, run, until
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "deploy/package"
+USER = 4242
+
+try:
+    import yaml
+except ImportError:  # of what deploy/setup has for other tests
+    cache = os.environ.get("PARCAE_CACHE") or os.path.expanduser("~/.cache/parcae")
+    sys.path.append(f"{cache}/python-torch-2.11.0")
+    try:
+        import yaml
+    except ImportError:
+        raise Absent("PyYAML is not there") from None
+
+
+def alive(status):
+    return {x["name"] for x in json.loads(status)["instances"] if x["state"] == "alive"}
+
+
+def user_data(root, scratch, package):
+    """A machine that is given both user data, with what they want put in: its manager, keeper and worker meet. Returns
+    their certificates."""
+    machine = Machine("cloud", root, scratch, "10.213.7.3")
+    (machine.path / "etc/hosts").write_text("127.0.0.1 localhost manager.example\n")
+    shutil.copy(package, machine.path / "root/parcae.deb")
+    machine.boot()
+    machine.say("parcae", "init", "certificates")
+    machine.say("parcae", "init", "certificates", "--fleet", "spot")
+    certificates = machine.path / "root/certificates"
+    for kind in ("manager", "node"):
+        text = (PACKAGE / f"cloud-init-{kind}.yaml").read_text()
+        if not text.startswith("#cloud-config\n"):
+            raise Failed(f"cloud-init would not take cloud-init-{kind}.yaml")
+        data = yaml.safe_load(text.replace("https://packages.example/", "file:///root/"))
+        if set(data) != {"write_files", "runcmd"}:
+            raise Failed(f"cloud-init-{kind}.yaml has {set(data)}")
+        for x in data["write_files"]:
+            path = machine.path / x["path"].lstrip("/")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text((certificates / path.name).read_text() if x["content"] == "THE BUNDLE\n" else x["content"])
+            path.chmod(int(x["permissions"], 8))
+        for command in data["runcmd"]:
+            machine.say(*command)
+    ask = ("parcae", "status", "--json", "--manager", "manager.example:4242", "--bundle", "certificates/client.pem")
+    until("keeper and worker", lambda: len(x := alive(machine.say(*ask))) == 2 and "keeper" in x and
+          any(y.startswith("spot-") for y in x), 30)
+    machine.vanish()
+    return certificates
+
+
+def schema(container):
+    """The user data, by cloud-init itself."""
+    container.inside("apt-get", "update", "-qq")  # the image has no lists
+    container.install("cloud-init", "python3-jsonschema")
+    for x in sorted(PACKAGE.glob("cloud-init-*.yaml")):
+        shutil.copy(x, container.path / "root")
+        container.inside("cloud-init", "schema", "--config-file", f"/root/{x.name}")
+
+
+def instructions():
+    text = re.sub(r"\\\n\s*", " ", (PACKAGE / "Containerfile").read_text())
+    return [x.split(None, 1) for x in text.splitlines() if x and not x.startswith("#")]
+
+
+def image(container, package):
+    """The Containerfile's steps, in a Debian that has nothing else."""
+    packages = container.path / "packages"
+    packages.mkdir()
+    run("mount", "--bind", package.parent, packages)
+    for what, rest in instructions():
+        if what == "RUN":
+            mount, command = rest.split(None, 1)
+            if mount != "--mount=type=bind,target=/packages":
+                raise Failed(f"a mount that nobody knows: {mount}")
+            container.inside("sh", "-c", command, limit=600)
+    run("umount", packages)
+    start = command_of(container.path, json.loads(dict(instructions())["CMD"]))
+    if "Subcommands:" not in run(*start):
+        raise Failed("the image does not help")
+
+
+def command_of(root, arguments):
+    """As a container of the image begins."""
+    given = dict(instructions())
+    environment = shlex.split(given["ENV"])
+    if given["USER"] != f"{USER}:{USER}":
+        raise Failed(f"the image is for {given['USER']}")
+    return ["chroot", f"--userspec={given['USER']}", root, "env", "-i", "-C", given["WORKDIR"], f"PATH={BARE['PATH']}",
+            *environment, *json.loads(given["ENTRYPOINT"]), *arguments]
+
+
+POD = r"""
+set -e
+root=$1 bundle=$2 mounts=$3 number=$4
+shift 4
+# CAF knows a process by its machine's addresses and its number. Pods have addresses of their own; these have numbers.
+for x in $(seq "$number"); do true | true; done
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+for x in $mounts; do
+  mkdir -p "$root$x"
+  mount -t tmpfs -o uid=4242,gid=4242,mode=0700 tmpfs "$root$x"
+done
+install -m 0440 -g 4242 "$bundle" "$root/etc/parcae/bundle.pem"
+mount -o remount,bind,ro "$root"
+exec "$@"
+"""
+
+
+class Pod:
+    """A container of a manifest, with its mounts, and nothing else that it can write; in the network of `there`."""
+
+    def __init__(self, number, spec, root, bundle, there):
+        container, = spec["containers"]
+        volumes = {x["name"]: x for x in spec.get("volumes", [])}
+        mounts = [x["mountPath"] for x in container["volumeMounts"]]
+        secret = volumes["bundle"]["secret"]
+        if secret["defaultMode"] != 0o440 or not container["securityContext"]["readOnlyRootFilesystem"]:
+            raise Failed(f"{container['name']} is open")
+        if spec["securityContext"]["runAsUser"] != USER or spec["securityContext"]["fsGroup"] != USER:
+            raise Failed(f"{container['name']} has another user than the image")
+        arguments = [x.replace("$(POD_NAME)", "pod-1") for x in container["args"]]
+        self.log = open(f"{root}.{container['name']}.log", "w+")
+        self.process = subprocess.Popen(
+            [*DIES_WITH_US, "nsenter", "-t", str(there), "--net", "unshare", "--mount", "--pid", "--fork",
+             "--kill-child", "bash", "-c", POD, "pod", root, bundle(secret["secretName"]), " ".join(mounts),
+             str(number), *command_of(root, arguments)],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def said(self):
+        self.log.seek(0)
+        return self.log.read()
+
+
+def pods(container, certificates):
+    """The manifests' manager, keeper and one node, as one network; the node is told to end."""
+    documents = list(yaml.safe_load_all((PACKAGE / "kubernetes.yaml").read_text()))
+    of = {x["metadata"]["name"]: x for x in documents if x["kind"] in ("StatefulSet", "Deployment")}
+    (container.path / "etc/hosts").write_text("127.0.0.1 localhost parcae-manager\n")
+    network = subprocess.Popen([*DIES_WITH_US, "unshare", "--net", "sh", "-c", "ip link set lo up && exec sleep 600"])
+    started = []
+    try:
+        until("a network", lambda: "UP" in run("nsenter", "-t", network.pid, "--net", "ip", "link", "show", "lo"), 10)
+
+        def bundle(secret):
+            return certificates / f"{secret.removeprefix('parcae-')}.pem"
+        for number, name in enumerate(("parcae-manager", "parcae-keeper", "parcae-node")):
+            started.append(Pod(number, of[name]["spec"]["template"]["spec"], container.path, bundle, network.pid))
+        shutil.copy(certificates / "client.pem", container.path / "root")
+        ask = ["nsenter", "-t", network.pid, "--net", "chroot", container.path, "env", "-i", f"PATH={BARE['PATH']}",
+               "parcae", "status", "--json", "--manager", "parcae-manager:4242", "--bundle", "/root/client.pem"]
+
+        def meet():
+            if ended := [x.said() for x in started if x.process.poll() is not None]:
+                raise Failed(f"a pod has ended: {ended}")
+            said = run(*ask, check=False)
+            return said.startswith("{") and alive(said) == {"keeper", "spot-pod-1"}
+        try:
+            until("keeper and node", meet, 30)
+        except Failed as e:
+            raise Failed(f"{e}: {[x.said()[-700:] for x in started]} {run(*ask, check=False)[-300:]}") from None
+        node = started[-1].process  # unshare, whose child is tini
+        tini = pathlib.Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()[0]
+        os.kill(int(tini), signal.SIGTERM)
+        if node.wait(30) != 0:
+            raise Failed(f"the node ends with {node.returncode}: {started[-1].said()[-2000:]}")
+    finally:
+        for x in [x.process for x in started] + [network]:
+            x.kill()
+            x.wait()
