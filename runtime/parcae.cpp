@@ -7,6 +7,7 @@
 #include "runtime/lab/profile_command.hpp"
 #include "runtime/process/usage.hpp"
 #include "runtime/simulate/simulate.hpp"
+#include "runtime/web/web.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -32,6 +33,7 @@ int main(int argc, char** argv) {
     parcae::add_logs(app);
     parcae::add_job_keys(app);
     parcae::add_init(app);
+    parcae::add_web(app);
     parcae::add_demo(app);
     parcae::add_profile(app);
     parcae::add_simulate(app);

@@ -39,7 +39,7 @@ Reply expect(reply&& x) {
   if (auto good = std::get_if<Reply>(&x))
     return std::move(*good);
   if (auto bad = std::get_if<error_reply>(&x))
-    throw client_error(bad->text);
+    throw refused_request(bad->text);
   throw client_error("the manager answered something else than was asked");
 }
 
@@ -172,7 +172,7 @@ void dial(follower_pointer self) {
           });
 }
 
-/// Asks the manager again and again. It ends when there is none for too long, or with a refusal.
+/// Asks the manager again and again. It ends when there is none for too long, or with a refused_request.
 caf::behavior follower(follower_pointer self, follower_config config, status_request first) {
   auto& s = self->state;
   s.config = std::move(config);

@@ -22,6 +22,12 @@ public:
   using std::runtime_error::runtime_error;
 };
 
+/// The manager answered that it will not.
+class refused_request : public client_error {
+public:
+  using client_error::client_error;
+};
+
 class manager_client {
 public:
   /// Connects; throws client_error if no manager answers within the limit.

@@ -86,29 +86,6 @@ json::object object_of(const configuration_status& x) {
           {"visits", x.visits}};
 }
 
-json::object object_of(const job_status& x) {
-  auto result = all_fields(x);
-  json::array grid, incarnations; // by pipeline
-  for (std::uint32_t d = 0; d < x.width; ++d) {
-    json::array pipeline, of_pipeline;
-    for (std::uint32_t p = 0; p < x.depth; ++p) {
-      const auto rank = std::size_t{d} * x.depth + p;
-      pipeline.push_back(value_of(x.grid.at(rank)));
-      if (rank < x.grid_incarnations.size()) // a manager of an older build does not tell
-        of_pipeline.push_back(value_of(x.grid_incarnations[rank]));
-    }
-    grid.push_back(std::move(pipeline));
-    incarnations.push_back(std::move(of_pipeline));
-  }
-  result["grid"] = std::move(grid);
-  result["grid_incarnations"] = std::move(incarnations);
-  if (x.loss_steps < 0)
-    result["loss"] = nullptr;
-  if (x.evaluated_steps < 0)
-    result["validation_loss"] = nullptr;
-  return result;
-}
-
 template <class T>
 json::value value_of(const std::vector<T>& all) {
   json::array result;
@@ -136,11 +113,50 @@ std::string json_of(const status_reply& x) {
   return json::serialize(all_fields(x));
 }
 
+json::object object_of(const job_status& x) {
+  auto result = all_fields(x);
+  json::array grid, incarnations; // by pipeline
+  for (std::uint32_t d = 0; d < x.width; ++d) {
+    json::array pipeline, of_pipeline;
+    for (std::uint32_t p = 0; p < x.depth; ++p) {
+      const auto rank = std::size_t{d} * x.depth + p;
+      pipeline.push_back(value_of(x.grid.at(rank)));
+      if (rank < x.grid_incarnations.size()) // a manager of an older build does not tell
+        of_pipeline.push_back(value_of(x.grid_incarnations[rank]));
+    }
+    grid.push_back(std::move(pipeline));
+    incarnations.push_back(std::move(of_pipeline));
+  }
+  result["grid"] = std::move(grid);
+  result["grid_incarnations"] = std::move(incarnations);
+  if (x.loss_steps < 0)
+    result["loss"] = nullptr;
+  if (x.evaluated_steps < 0)
+    result["validation_loss"] = nullptr;
+  return result;
+}
+
 json::object object_of(const layer_cost& x) {
   return all_fields(x);
 }
 
 json::object object_of(const change_figures& x) {
+  return all_fields(x);
+}
+
+json::object object_of(const change_status& x) {
+  return all_fields(x);
+}
+
+json::object object_of(const decision& x) {
+  return all_fields(x);
+}
+
+json::object object_of(const event_status& x) {
+  return all_fields(x);
+}
+
+json::object object_of(const failure_status& x) {
   return all_fields(x);
 }
 

@@ -1,0 +1,48 @@
+#pragma once
+
+// HTTP on one thread: connections, their limits, readers of events.
+
+#include "runtime/web/routes.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <filesystem>
+#include <memory>
+
+namespace parcae {
+
+/// Of the server; another for tests.
+struct web_limits {
+  std::uint32_t header_bytes = 8 * 1024;
+  std::uint64_t body_bytes = 1 << 20;
+  std::size_t connections = 64;
+  std::size_t of_one_address = 8;
+  std::size_t behind_bytes = 1 << 20; ///< of a reader of events
+  std::size_t at_work = 4;            ///< questions that wait for the manager
+  std::chrono::milliseconds idle{30'000};
+};
+
+/// PEM files; empty: plain HTTP.
+struct web_identity {
+  std::filesystem::path certificate, key;
+};
+
+class web_server {
+public:
+  /// Listens; throws std::runtime_error with one line. All else happens on the context's thread, but what waits.
+  web_server(boost::asio::io_context& context, const boost::asio::ip::tcp::endpoint& where,
+             const web_identity& identity, web_routes& routes, web_board& board, web_limits limits = {});
+  ~web_server();
+  web_server(const web_server&) = delete;
+  web_server& operator=(const web_server&) = delete;
+
+  std::uint16_t port() const;
+
+  class implementation;
+
+private:
+  std::shared_ptr<implementation> implementation_;
+};
+
+} // namespace parcae

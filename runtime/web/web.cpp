@@ -1,0 +1,105 @@
+#include "runtime/web/web.hpp"
+
+#include "runtime/process/address.hpp"
+#include "runtime/process/logging.hpp"
+#include "runtime/process/termination.hpp"
+#include "runtime/web/poller.hpp"
+#include "runtime/web/server.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <random>
+
+namespace parcae {
+
+namespace {
+
+namespace asio = boost::asio;
+
+struct web_options {
+  std::shared_ptr<manager_option> manager;
+  std::string listen = "127.0.0.1:8080", certificate, key, token, read_token;
+  std::vector<std::string> hosts;
+};
+
+/// Loopback, or TLS and a token.
+asio::ip::tcp::endpoint place_of(const web_options& x, const web_identity& identity) {
+  const bool open = !identity.certificate.empty() && !x.token.empty();
+  const auto where = parse_manager_address(x.listen, open ? identity.certificate.string() : "");
+  boost::system::error_code bad;
+  const auto address = asio::ip::make_address(where.host == "localhost" ? "127.0.0.1" : where.host, bad);
+  if (bad)
+    throw std::invalid_argument("--listen needs a numeric address: " + x.listen);
+  return {address, where.port};
+}
+
+void run(const web_options& options) {
+  web_identity identity{options.certificate, options.key};
+  if (options.certificate.empty() && !options.token.empty() && !options.manager->bundle.empty())
+    identity = {options.manager->bundle, options.manager->bundle};
+  const auto where = place_of(options, identity);
+  const auto manager = options.manager->access();
+  web_access access;
+  if (!options.token.empty())
+    access.token = read_token(options.token);
+  if (!options.read_token.empty())
+    access.read_token = read_token(options.read_token);
+  access.hosts.insert(options.hosts.begin(), options.hosts.end());
+  log_to_stderr("web");
+  termination end;
+  asio::io_context context{1};
+  auto work = asio::make_work_guard(context);
+  std::random_device random;
+  web_board board(std::to_string(random()));
+  const auto actions = make_web_actions(*options.manager);
+  web_routes routes(std::move(access), board, *actions);
+  web_server server(context, where, identity, routes, board);
+  std::printf("listening on %s\n", to_string(address{where.address().to_string(), server.port()}).c_str());
+  std::fflush(stdout);
+  std::jthread serving([&] { context.run(); });
+  {
+    const poller asks(
+        manager, {.heard =
+                      [&](auto x) {
+                        asio::post(context, [&board, x = std::move(x)]() mutable {
+                          board.heard(std::move(x), std::chrono::steady_clock::now());
+                        });
+                      },
+                  .away =
+                      [&](std::string why) {
+                        const auto now = std::chrono::system_clock::now().time_since_epoch();
+                        const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now);
+                        asio::post(context, [&board, why = std::move(why), us = us.count()] { board.away(why, us); });
+                      },
+                  .certificate = [](const std::string&) {}});
+    end.wait([&] { end.stop(); });
+    limit_shutdown(5);
+  }
+  context.stop();
+}
+
+} // namespace
+
+void add_web(CLI::App& app) {
+  auto command = app.add_subcommand("web", "show the cluster over HTTP: JSON, events\n"
+                                           "Example: parcae web --listen 127.0.0.1:8080");
+  const auto x = std::make_shared<web_options>();
+  x->manager = add_manager_option(*command);
+  command->add_option("--listen", x->listen, "HOST:PORT; port 0: any free one; beyond loopback only with TLS and token")
+      ->capture_default_str();
+  auto* certificate = command->add_option("--certificate", x->certificate, "PEM file: TLS; default: that of --bundle")
+                          ->check(CLI::ExistingFile);
+  auto* key = command->add_option("--key", x->key, "PEM file with its key")->check(CLI::ExistingFile);
+  certificate->needs(key);
+  key->needs(certificate);
+  auto* token = command->add_option("--token-file", x->token, "who asks must have its token; made if it is missing");
+  command->add_option("--read-token-file", x->read_token, "a token for those who may only look; likewise")
+      ->needs(token);
+  command->add_option("--host", x->hosts, "another name that it is called by (repeatable)")->allow_extra_args(false);
+  command->callback([x] { run(*x); });
+}
+
+} // namespace parcae
