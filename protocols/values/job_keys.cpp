@@ -425,12 +425,11 @@ struct range_text {
 using row = std::array<std::string, 5>;
 
 row row_of(const job_key& x) {
-  job_draft defaults;
   auto meaning = std::string(x.meaning);
   if (!x.kinds.empty())
     meaning = std::string(x.kinds) + " only" + (meaning.empty() ? "" : ": " + meaning);
-  return {std::string(x.name) + (x.resume == fixed ? " *" : ""), std::visit(type_name{}, x.target(defaults)),
-          x.usual.empty() ? value_of(x, defaults) : std::string(x.usual), std::visit(range_text{}, x.range), meaning};
+  return {std::string(x.name) + (x.resume == fixed ? " *" : ""), type_of(x),
+          x.usual.empty() ? value_of(x, {}) : std::string(x.usual), range_of(x), meaning};
 }
 
 } // namespace
@@ -441,6 +440,15 @@ std::span<const job_key> job_keys() {
 
 std::string path_of(const job_key& x) {
   return std::string(x.section) + "." + std::string(x.name);
+}
+
+std::string type_of(const job_key& x) {
+  job_draft defaults;
+  return std::visit(type_name{}, x.target(defaults));
+}
+
+std::string range_of(const job_key& x) {
+  return std::visit(range_text{}, x.range);
 }
 
 std::string value_of(const job_key& x, job_draft job) {

@@ -83,6 +83,9 @@ std::span<const job_key> job_keys();
 /// "model.width".
 std::string path_of(const job_key& x);
 
+std::string type_of(const job_key& x);  ///< in words: "whole number"
+std::string range_of(const job_key& x); ///< likewise: "1 to 100"
+
 /// A value as a job file has it: 16, 0.001, "gpt", true, "60s".
 std::string value_of(const job_key& x, job_draft job);
 

@@ -14,6 +14,8 @@
 #include "runtime/view/screen_text.hpp"
 #include "runtime/view/status_text.hpp"
 
+#include <boost/json.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -27,6 +29,10 @@
 namespace parcae {
 
 namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::system_clock;
 
 constexpr std::chrono::seconds checkpoint_limit{120};
 
@@ -50,14 +56,24 @@ std::string text_of_bytes(std::uint64_t x) {
 
 using row = std::array<std::string, 5>;
 
-row row_of(const stored& x) {
-  std::string age;
-  if (x.written != std::chrono::system_clock::time_point{})
-    age = text_of_duration(std::max(std::chrono::milliseconds(0), std::chrono::duration_cast<std::chrono::milliseconds>(
-                                                                      std::chrono::system_clock::now() - x.written))) +
-          " ago";
-  return {clean(x.name), x.problem.empty() ? "step " + std::to_string(x.steps) + "/" + std::to_string(x.of) : "",
-          x.problem.empty() ? x.layers : clean(x.problem), text_of_bytes(x.bytes), age};
+row row_of(const listed_checkpoint& x) {
+  std::string age, size, steps;
+  if (x.wall_us != 0)
+    age =
+        text_of_duration(std::max(milliseconds(0), duration_cast<milliseconds>(system_clock::now().time_since_epoch() -
+                                                                               std::chrono::microseconds(x.wall_us)))) +
+        " ago";
+  if (x.bytes > 0)
+    size = text_of_bytes(x.bytes);
+  if (x.steps > 0)
+    steps = "step " + std::to_string(x.steps) + (x.of > 0 ? "/" + std::to_string(x.of) : "");
+  return {clean(x.name), steps, x.problem.empty() ? x.layers : clean(x.problem), size, age};
+}
+
+listed_checkpoint listed(const stored& x) {
+  const auto us = duration_cast<std::chrono::microseconds>(x.written.time_since_epoch()).count();
+  const bool good = x.problem.empty();
+  return {x.name, x.place, x.problem, good ? x.steps : 0, good ? x.of : 0, x.layers, x.bytes, us};
 }
 
 void print(const std::vector<row>& rows) {
@@ -74,33 +90,20 @@ void print(const std::vector<row>& rows) {
   }
 }
 
-void list(const manager_option& manager, const std::string& asked) {
-  const auto known = asked.empty() ? known_by(manager) : std::nullopt;
-  const auto places = asked.empty() ? known_places(known ? &*known : nullptr) : std::set{asked};
+void list(const manager_option& manager, const std::string& asked, bool in_json) {
+  const auto all = list_checkpoints(manager, asked);
+  if (in_json) {
+    std::printf("%s\n", json_of(all).c_str());
+    return;
+  }
+  for (const auto& x : all.problems)
+    std::fprintf(stderr, "%s\n", clean(x).c_str());
   std::vector<row> rows;
-  std::set<std::string> seen;
   std::string text;
-  for (const auto& name : places)
-    try {
-      const auto place = open_store(name);
-      text += (text.empty() ? "" : ", ") + place->place();
-      for (const auto& x : stored_below(place)) {
-        seen.insert(x.place);
-        rows.push_back(row_of(x));
-      }
-    } catch (const store_error& e) {
-      if (!asked.empty())
-        throw;
-      std::fprintf(stderr, "%s\n", clean(e.what()).c_str());
-    }
-  if (known)
-    for (const auto& job : known->jobs)
-      for (const auto& place : job.checkpoint_folders)
-        if (!seen.contains(place.folder) && (is_url(place.folder) || !std::filesystem::exists(place.folder)))
-          rows.push_back({clean(name_of(place.folder)), "step " + std::to_string(job.checkpoint_steps),
-                          is_url(place.folder) ? "at " + clean(place.folder) + ", not seen from here"
-                                               : "with keeper " + clean(place.keeper) + ", not on this machine",
-                          "", ""});
+  for (const auto& x : all.checkpoints)
+    rows.push_back(row_of(x));
+  for (const auto& x : all.places)
+    text += (text.empty() ? "" : ", ") + x;
   print(rows);
   if (rows.empty())
     std::printf("no checkpoints in %s\n", text.c_str());
@@ -116,6 +119,7 @@ struct checkpoints_options {
   std::string place;
   std::vector<std::string> remove;
   std::size_t keep = 0; ///< 0: all
+  bool json = false;
 };
 
 void remove(const checkpoints_options& options) {
@@ -142,7 +146,7 @@ void remove(const checkpoints_options& options) {
 
 void list_or_remove(const checkpoints_options& options) {
   if (options.remove.empty() && options.keep == 0)
-    list(options.manager, options.place);
+    list(options.manager, options.place, options.json);
   else
     remove(options);
 }
@@ -212,6 +216,7 @@ struct export_options {
   std::string output;
   std::string layout = "pytorch";
   std::string curve;
+  bool says_so = true;
 };
 
 void write_curve(const export_options& options, std::uint64_t job) {
@@ -231,8 +236,9 @@ void write_parameters(const export_options& options, const std::vector<store_ptr
     export_for_huggingface(from, options.output);
   else
     export_parameters(from, options.output);
-  std::fprintf(stderr, "%s: parameters of step %llu\n", options.output.c_str(),
-               static_cast<unsigned long long>(from.manifest().at.steps));
+  if (options.says_so)
+    std::fprintf(stderr, "%s: parameters of step %llu\n", options.output.c_str(),
+                 static_cast<unsigned long long>(from.manifest().at.steps));
 }
 
 /// The job goes on meanwhile, and deletes what is old: then there is a newer one.
@@ -273,6 +279,55 @@ void export_job(const export_options& options) {
 }
 
 } // namespace
+
+checkpoint_listing list_checkpoints(const manager_option& manager, const std::string& asked) {
+  const auto known = asked.empty() ? known_by(manager) : std::nullopt;
+  checkpoint_listing result;
+  std::set<std::string> seen;
+  for (const auto& name : asked.empty() ? known_places(known ? &*known : nullptr) : std::set{asked})
+    try {
+      const auto place = open_store(name);
+      result.places.push_back(place->place());
+      for (const auto& x : stored_below(place)) {
+        seen.insert(x.place);
+        result.checkpoints.push_back(listed(x));
+      }
+    } catch (const store_error& e) {
+      if (!asked.empty())
+        throw;
+      result.problems.emplace_back(e.what());
+    }
+  if (known)
+    for (const auto& job : known->jobs)
+      for (const auto& place : job.checkpoint_folders)
+        if (!seen.contains(place.folder) && (is_url(place.folder) || !std::filesystem::exists(place.folder)))
+          result.checkpoints.push_back({name_of(place.folder), place.folder,
+                                        is_url(place.folder) ? "at " + place.folder + ", not seen from here"
+                                                             : "with keeper " + place.keeper + ", not on this machine",
+                                        job.checkpoint_steps, 0, "", 0, 0});
+  return result;
+}
+
+std::string json_of(const checkpoint_listing& x) {
+  namespace json = boost::json;
+  json::array all;
+  for (const auto& y : x.checkpoints) {
+    json::object one;
+    for_each_field(y, [&](const char* name, const auto& field) { one[name] = json::value_from(field); });
+    all.push_back(std::move(one));
+  }
+  return json::serialize(json::object{{"checkpoints", std::move(all)},
+                                      {"places", json::value_from(x.places)},
+                                      {"problems", json::value_from(x.problems)}});
+}
+
+void export_newest(const manager_option& manager, std::uint64_t job, const std::filesystem::path& output) {
+  export_options options;
+  options.manager = manager;
+  options.output = output;
+  options.says_so = false;
+  write_newest(options, job);
+}
 
 store_ptr find_by_name(const std::string& name, const manager_option& manager, const checkpoint_specification& where) {
   const store_options options{where.endpoint, where.region};
@@ -317,11 +372,14 @@ void add_checkpoints(CLI::App& app) {
                                     "a folder, or s3://BUCKET/PREFIX (default: the usual folder, and the places the "
                                     "manager knows of)");
   command->add_option("--state", x->place, "a keeper's folder")->check(CLI::ExistingDirectory)->excludes(named);
+  auto* in_json = command->add_flag("--json", x->json, "the list as one line of JSON");
   auto* gone = command->add_option("--remove", x->remove, "this one, or all of a job, by the name listed (repeatable)")
-                   ->allow_extra_args(false);
+                   ->allow_extra_args(false)
+                   ->excludes(in_json);
   command->add_option("--keep", x->keep, "remove all of each job that has ended but the newest N")
       ->check(CLI::Range(1, 1000))
-      ->excludes(gone);
+      ->excludes(gone)
+      ->excludes(in_json);
 }
 
 void add_export(CLI::App& app) {

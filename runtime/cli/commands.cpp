@@ -5,6 +5,7 @@
 #include "protocols/values/job_keys.hpp"
 #include "runtime/cli/manager.hpp"
 #include "runtime/cli/watch.hpp"
+#include "runtime/job/keys_json.hpp"
 #include "runtime/process/client.hpp"
 #include "runtime/process/state_folder.hpp"
 #include "runtime/process/usage.hpp"
@@ -116,7 +117,9 @@ void add_logs(CLI::App& app) {
 void add_job_keys(CLI::App& app) {
   auto command = app.add_subcommand("job-keys", "every key of a job file, and the formats of data\n"
                                                 "Example: parcae job-keys | grep batch");
-  command->callback([] { print(job_reference()); });
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "all of it, as one line of JSON");
+  command->callback([=] { print(*json ? job_keys_json() + "\n" : job_reference()); });
 }
 
 void add_watch(CLI::App& app) {
