@@ -39,7 +39,7 @@ Reply expect(reply&& x) {
   if (auto good = std::get_if<Reply>(&x))
     return std::move(*good);
   if (auto bad = std::get_if<error_reply>(&x))
-    throw refused_request(bad->text);
+    throw refused_request(bad->text, bad->code);
   throw client_error("the manager answered something else than was asked");
 }
 

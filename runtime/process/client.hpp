@@ -25,7 +25,8 @@ public:
 /// The manager answered that it will not.
 class refused_request : public client_error {
 public:
-  using client_error::client_error;
+  refused_request(const std::string& line, std::string code) : client_error(line), code(std::move(code)) {}
+  std::string code; ///< as in error_reply
 };
 
 class manager_client {

@@ -1,11 +1,18 @@
 #include "runtime/web/actions.hpp"
 
-#include "protocols/base/duration.hpp"
+#include "protocols/base/locks.hpp"
+#include "protocols/wire/errors.hpp"
+#include "runtime/cli/checkpoints.hpp"
 #include "runtime/job/job_file.hpp"
 #include "runtime/process/client.hpp"
 #include "runtime/view/status_json.hpp"
 
 #include <boost/json.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <system_error>
 
 namespace parcae {
 
@@ -13,32 +20,8 @@ namespace {
 
 namespace json = boost::json;
 
-json::value parsed(std::string_view text) {
-  boost::system::error_code bad;
-  auto result = json::parse(json::string_view(text.data(), text.size()), bad);
-  if (bad)
-    throw web_error(400, "the body is no JSON: " + bad.message());
-  if (!result.is_object())
-    throw web_error(400, "the body must be an object");
-  return result;
-}
-
-/// A table of an array stands in braces; all else is written in TOML as in JSON.
-std::string toml_value(const json::value& x) {
-  std::string result;
-  if (const auto* list = x.if_array()) {
-    for (const auto& y : *list)
-      result += (result.empty() ? "" : ", ") + toml_value(y);
-    return "[" + result + "]";
-  }
-  if (const auto* table = x.if_object()) {
-    for (const auto& [key, y] : *table)
-      result += (result.empty() ? "" : ", ") + json::serialize(json::value(key)) + " = " + toml_value(y);
-    return "{" + result + "}";
-  }
-  if (x.is_null())
-    throw web_error(400, "null is no value of a job");
-  return json::serialize(x);
+web_error error_of(const refused_request& e) {
+  return {e.code == to_string(parcae_error::unknown_job) ? 404u : 409u, e.what()};
 }
 
 /// Asks the manager, on a connection of its own, as a command does.
@@ -49,7 +32,7 @@ auto asked(const manager_option& manager, Function f) {
     try {
       return f(client);
     } catch (const refused_request& e) {
-      throw web_error(409, e.what());
+      throw error_of(e);
     }
   } catch (const client_error& e) {
     throw web_error(503, e.what());
@@ -106,61 +89,64 @@ public:
     });
   }
 
-  std::string status(std::uint64_t job) override {
-    return asked(manager_, [&](auto& client) { return json_of(client.status({.job = job})); });
-  }
+  std::string status(std::uint64_t job) override { return json_of(*look_at(job)); }
 
   std::string losses(std::uint64_t job) override {
-    return asked(manager_, [&](auto& client) {
-      const auto x = client.status({.job = job, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
-      const auto all = object_of(x.jobs.at(0));
-      return json::serialize(
-          json::object{{"losses", all.at("losses")}, {"validation_losses", all.at("validation_losses")}});
-    });
+    const auto all = object_of(look_at(job)->jobs.at(0));
+    return json::serialize(
+        json::object{{"losses", all.at("losses")}, {"validation_losses", all.at("validation_losses")}});
+  }
+
+  std::string checkpoints() override { return json_of(list_checkpoints(manager_)); }
+
+  std::shared_ptr<const web_file> parameters(std::uint64_t job) override {
+    auto name = (std::filesystem::temp_directory_path() / "parcae-web-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      throw web_error(500, "no folder can be made in " + std::filesystem::temp_directory_path().string());
+    const std::filesystem::path folder = name;
+    const auto clean_up = [&] {
+      std::error_code stays;
+      std::filesystem::remove_all(folder, stays);
+    };
+    try {
+      export_newest(manager_, job, folder / "parameters");
+      auto result = std::make_shared<const web_file>(folder / "parameters");
+      clean_up();
+      return result;
+    } catch (const refused_request& e) {
+      clean_up();
+      throw error_of(e);
+    } catch (const std::exception& e) { // no version, or none that is seen from here; no space
+      clean_up();
+      throw web_error(409, e.what());
+    }
   }
 
 private:
+  struct look {
+    std::chrono::steady_clock::time_point at;
+    std::shared_ptr<const status_reply> status;
+  };
+
+  /// Of a job, at most a second old: however many ask, the manager is asked once a second.
+  std::shared_ptr<const status_reply> look_at(std::uint64_t job) {
+    const lock held(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    std::erase_if(looks_, [&](const auto& x) { return now - x.second.at > std::chrono::seconds(1); });
+    if (const auto i = looks_.find(job); i != looks_.end())
+      return i->second.status;
+    auto x = asked(manager_,
+                   [&](auto& client) { return std::make_shared<const status_reply>(client.status({.job = job})); });
+    looks_[job] = {std::chrono::steady_clock::now(), x};
+    return x;
+  }
+
   const manager_option manager_;
+  mutex mutex_;
+  std::map<std::uint64_t, look> looks_ GUARDED_BY(mutex_);
 };
 
 } // namespace
-
-std::string toml_of(std::string_view text) {
-  std::string result;
-  const auto whole = parsed(text);
-  for (const auto& [section, keys] : whole.get_object()) {
-    if (!keys.is_object())
-      throw web_error(400, "a job in JSON has objects of keys: {\"job\": {\"steps\": 100}}");
-    result += json::serialize(json::value(section)) + " = " + toml_value(keys) + "\n";
-  }
-  return result;
-}
-
-preemption parse_preemption(std::string_view text) {
-  preemption result;
-  const auto whole = parsed(text);
-  const auto number = [](const json::value& x, const char* what) { return parse_number(json::serialize(x), what); };
-  for (const auto& [key, x] : whole.get_object())
-    if (key == "names" && x.is_array())
-      for (const auto& name : x.get_array())
-        if (name.is_string())
-          result.names.emplace_back(name.get_string());
-        else
-          throw web_error(400, "names must be a list of instances");
-    else if (key == "any")
-      result.any = static_cast<std::uint32_t>(number(x, "any"));
-    else if (key == "seed")
-      result.seed = number(x, "seed");
-    else if (key == "notice" && x.is_string() && parse_duration(x.get_string()))
-      result.notice = *parse_duration(x.get_string());
-    else
-      throw web_error(400, "a preemption has \"names\" or \"any\" and \"seed\", and \"notice\" such as \"30s\"");
-  if (result.names.empty() == (result.any == 0))
-    throw web_error(400, "a preemption needs \"names\" of instances, or \"any\", how many");
-  if (result.notice > std::chrono::hours(24))
-    throw web_error(400, "notice is at most 24h");
-  return result;
-}
 
 std::unique_ptr<web_actions> make_web_actions(const manager_option& manager) {
   return std::make_unique<actions_of_manager>(manager);

@@ -27,6 +27,7 @@ void web_board::heard(pointer x, time_point now) {
   for (const auto& event : events_.take(*x, status_ ? *status_ : none))
     tell(event);
   history_.add(point_of(*x));
+  metrics_.heard(*x);
   status_ = std::move(x);
   json_.reset();
 }

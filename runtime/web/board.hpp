@@ -4,6 +4,7 @@
 
 #include "runtime/web/event_log.hpp"
 #include "runtime/web/history.hpp"
+#include "runtime/web/metrics.hpp"
 
 #include <functional>
 #include <list>
@@ -23,6 +24,8 @@ public:
 
   void heard(pointer x, time_point now);
   void away(const std::string& why, std::int64_t wall_us);
+  /// What is to be done about the certificate that this process shows; empty: nothing.
+  void warn(std::string certificate) { certificate_ = std::move(certificate); }
 
   const pointer& status() const { return status_; } ///< null: none came yet
   bool ready(time_point now) const;                 ///< the manager answered within 5 s
@@ -33,6 +36,7 @@ public:
   /// {"status": …, "up": …, "why": …, "since_wall_us": …}: for the page.
   std::string picture(time_point now);
   std::string history() const { return history_.json(); }
+  std::string metrics() const { return metrics_.text(status_.get(), why_away_.empty(), certificate_); }
   const event_log& events() const { return events_; }
 
   /// Is called with each event, until the handle goes.
@@ -49,6 +53,8 @@ private:
   std::shared_ptr<const std::string> json_; ///< null: not made yet
   event_log events_;
   web_history history_;
+  web_metrics metrics_;
+  std::string certificate_;
   std::list<std::weak_ptr<const listener>> listeners_;
 };
 

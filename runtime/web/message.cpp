@@ -2,8 +2,13 @@
 
 #include <boost/json.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <system_error>
 
 namespace parcae {
 
@@ -90,6 +95,17 @@ std::uint64_t parse_number(std::string_view text, const std::string& what, std::
   return result;
 }
 
+web_file::web_file(const std::filesystem::path& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0)
+    throw std::system_error(errno, std::generic_category(), "cannot read " + path.string());
+  std::error_code stays;
+  std::filesystem::remove(path, stays);
+}
+
+web_file::~web_file() {
+  ::close(descriptor_);
+}
+
 web_answer answer_of(std::string json, unsigned status) {
   web_answer result;
   result.status = status;
@@ -101,6 +117,8 @@ web_answer answer_of(const web_error& x) {
   auto result = answer_of(boost::json::serialize(boost::json::object{{"error", x.what()}}), x.status);
   if (x.status == 401)
     result.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (x.status == 405)
+    result.headers.emplace_back("Allow", "GET, HEAD, POST");
   if (x.status == 429 || x.status == 503)
     result.headers.emplace_back("Retry-After", "1");
   return result;

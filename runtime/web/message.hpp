@@ -3,6 +3,7 @@
 // A request and its answer as plain values, whatever they came by.
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,14 +39,14 @@ std::uint64_t parse_number(std::string_view text, const std::string& what, std::
 
 /// What is known before the body is read.
 struct web_head {
-  std::string method;
-  std::string target;
-  std::string host;
-  std::string origin;     ///< of the page that asks; empty: none does
-  std::string fetch_site; ///< Sec-Fetch-Site
-  std::string authorization;
-  std::string type;          ///< of the body
-  std::string last_event_id; ///< of a reader of events that comes back
+  std::string method{};
+  std::string target{};
+  std::string host{};
+  std::string origin{};     ///< of the page that asks; empty: none does
+  std::string fetch_site{}; ///< Sec-Fetch-Site
+  std::string authorization{};
+  std::string type{};          ///< of the body
+  std::string last_event_id{}; ///< of a reader of events that comes back
 };
 
 struct events_wanted {
@@ -53,11 +54,29 @@ struct events_wanted {
   std::uint64_t job = 0; ///< 0: of all
 };
 
+inline constexpr const char* event_stream = "text/event-stream";
+
+/// A file that is sent, and gone with this.
+class web_file {
+public:
+  /// Opens it and takes its name away. Throws std::system_error.
+  explicit web_file(const std::filesystem::path& path);
+  ~web_file();
+  web_file(const web_file&) = delete;
+  web_file& operator=(const web_file&) = delete;
+
+  int descriptor() const { return descriptor_; }
+
+private:
+  int descriptor_;
+};
+
 struct web_answer {
   unsigned status = 200;
   std::string type = "application/json";
   std::shared_ptr<const std::string> body;
-  std::optional<events_wanted> events; ///< instead of a body
+  std::optional<events_wanted> events;  ///< instead of a body
+  std::shared_ptr<const web_file> file; ///< likewise
   std::vector<std::pair<std::string, std::string>> headers{};
 };
 

@@ -1,5 +1,8 @@
 #include "runtime/web/routes.hpp"
 
+#include "runtime/job/keys_json.hpp"
+#include "runtime/view/status_schema.hpp"
+
 #include <boost/json.hpp>
 
 namespace parcae {
@@ -19,7 +22,7 @@ std::uint64_t job_in(const web_target& x) {
 }
 
 web_routes::result later(std::function<boost::json::value()> f) {
-  return {{}, [f = std::move(f)] { return boost::json::serialize(f()); }};
+  return {{}, [f = std::move(f)] { return answer_of(boost::json::serialize(f())); }};
 }
 
 web_answer text_answer(unsigned status, std::string text) {
@@ -54,6 +57,11 @@ web_routes::result web_routes::look(const web_target& target, const web_head& he
       return {text_answer(200, "ok\n"), {}};
     return {text_answer(503, "the manager has not answered for 5 s\n"), {}};
   }
+  if (target.path.size() == 1 && target.path[0] == "metrics") {
+    auto answer = answer_of(board_.metrics());
+    answer.type = "text/plain; version=0.0.4; charset=utf-8";
+    return {std::move(answer), {}};
+  }
   if (!is_api(target))
     throw web_error(404, "there is no such page");
   const auto& what = target.path[2];
@@ -63,6 +71,11 @@ web_routes::result web_routes::look(const web_target& target, const web_head& he
     throw web_error(404, "there is no such resource");
   if (what == "events") {
     web_answer answer;
+    if (head.method == "HEAD") {
+      answer.type = event_stream;
+      answer.body = std::make_shared<const std::string>();
+      return {std::move(answer), {}};
+    }
     answer.events = {head.last_event_id, target.has("job") ? parse_number(target.value("job"), "job") : 0};
     return {std::move(answer), {}};
   }
@@ -73,6 +86,12 @@ web_routes::result web_routes::look(const web_target& target, const web_head& he
       throw web_error(503, board_.why_away());
     return {std::move(answer), {}};
   }
+  if (what == "checkpoints")
+    return {{}, [this] { return answer_of(actions_.checkpoints()); }};
+  if (what == "job-keys")
+    return {answer_of(job_keys_json()), {}};
+  if (what == "schema")
+    return {answer_of(status_schema()), {}};
   if (what == "picture")
     return {answer_of(board_.picture(now)), {}};
   if (what == "history")
@@ -83,9 +102,18 @@ web_routes::result web_routes::look(const web_target& target, const web_head& he
 web_routes::result web_routes::look_at_job(const web_target& target) {
   const auto job = job_in(target);
   if (target.path.size() == 4)
-    return {{}, [this, job] { return actions_.status(job); }};
+    return {{}, [this, job] { return answer_of(actions_.status(job)); }};
   if (target.path.size() == 5 && target.path[4] == "losses")
-    return {{}, [this, job] { return actions_.losses(job); }};
+    return {{}, [this, job] { return answer_of(actions_.losses(job)); }};
+  if (target.path.size() == 5 && target.path[4] == "parameters")
+    return {{}, [this, job] {
+              web_answer answer;
+              answer.type = "application/octet-stream";
+              answer.file = actions_.parameters(job);
+              answer.headers.emplace_back("Content-Disposition",
+                                          "attachment; filename=\"job-" + std::to_string(job) + ".safetensors\"");
+              return answer;
+            }};
   throw web_error(404, "there is no such resource");
 }
 

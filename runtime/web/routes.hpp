@@ -23,7 +23,7 @@ public:
   /// Either an answer, or what to do on a thread that may wait. Throws web_error.
   struct result {
     web_answer now;
-    std::function<std::string()> later; ///< JSON; throws web_error
+    std::function<web_answer()> later; ///< throws web_error
   };
   result take(const web_head& head, std::string body, time_point now);
 

@@ -9,9 +9,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/core/file_posix.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/file_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/serializer.hpp>
@@ -19,6 +21,8 @@
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 #include <boost/beast/ssl/ssl_stream.hpp>
+
+#include <unistd.h>
 
 #include <deque>
 #include <map>
@@ -74,7 +78,10 @@ struct event_queue {
   std::deque<std::shared_ptr<const std::string>> texts;
   std::size_t bytes = 0;
   bool too_far_behind = false;
+  bool gone = false; ///< it hung up
   asio::steady_timer bell;
+
+  bool over() const { return too_far_behind || gone; }
 
   void add(const web_event& x, std::size_t most) {
     texts.push_back(x.text);
@@ -200,7 +207,7 @@ private:
         co_await tell_events(self, stream, *answer.events);
         co_return;
       }
-      if (!answer.body)
+      if (!answer.body && !answer.file)
         co_return; // it hung up
       const auto& request = parser.get();
       goes_on = goes_on && request.keep_alive();
@@ -264,12 +271,12 @@ private:
   }
 
   /// On a thread that may wait.
-  static asio::awaitable<void> work(const pointer& self, std::function<std::string()> what, web_answer& answer) {
+  static asio::awaitable<void> work(const pointer& self, std::function<web_answer()> what, web_answer& answer) {
     asio::steady_timer done(self->context_, asio::steady_timer::time_point::max());
     std::shared_ptr<web_answer> made = std::make_shared<web_answer>();
     asio::post(self->workers_, [&done, made, what = std::move(what), &context = self->context_] {
       try {
-        *made = answer_of(what());
+        *made = what();
       } catch (const web_error& e) {
         *made = answer_of(e);
       } catch (const std::exception& e) {
@@ -284,12 +291,30 @@ private:
   template <class Stream>
   static asio::awaitable<bool> send(const pointer& self, Stream& stream, const web_answer& answer, bool head_only,
                                     bool goes_on) {
-    http::response<http::span_body<const char>> response(static_cast<http::status>(answer.status), 11);
-    set_headers(response, answer);
-    response.keep_alive(goes_on);
+    const auto status = static_cast<http::status>(answer.status);
+    if (answer.file) {
+      http::response<http::file_body> response(status, 11);
+      beast::file_posix file;
+      file.native_handle(::dup(answer.file->descriptor()));
+      beast::error_code bad;
+      response.body().reset(std::move(file), bad);
+      if (bad)
+        co_return false;
+      response.content_length(response.body().size());
+      co_return co_await send_body(self, stream, response, answer, head_only, goes_on);
+    }
+    http::response<http::span_body<const char>> response(status, 11);
     response.content_length(answer.body->size());
     response.body() = {answer.body->data(), head_only ? 0 : answer.body->size()};
-    http::response_serializer<http::span_body<const char>> rest(response);
+    co_return co_await send_body(self, stream, response, answer, head_only, goes_on);
+  }
+
+  template <class Stream, class Body>
+  static asio::awaitable<bool> send_body(const pointer& self, Stream& stream, http::response<Body>& response,
+                                         const web_answer& answer, bool head_only, bool goes_on) {
+    set_headers(response, answer);
+    response.keep_alive(goes_on);
+    http::response_serializer<Body> rest(response);
     rest.split(head_only);
     while (head_only ? !rest.is_header_done() : !rest.is_done()) {
       beast::get_lowest_layer(stream).expires_after(self->limits_.idle);
@@ -324,7 +349,7 @@ private:
     beast::error_code ignored;
     lowest.socket().set_option(asio::socket_base::send_buffer_size(event_buffer_bytes), ignored);
     web_answer like;
-    like.type = "text/event-stream";
+    like.type = event_stream;
     http::response<http::empty_body> head(http::status::ok, 11);
     set_headers(head, like);
     head.keep_alive(false);
@@ -341,10 +366,14 @@ private:
       if (queue->too_far_behind) // comes back, and goes on where it was
         lowest.cancel();
     });
+    lowest.socket().async_wait(tcp::socket::wait_read, [queue](beast::error_code bad) { // who reads events says no more
+      queue->gone = !bad;
+      queue->bell.cancel();
+    });
     for (const auto& x : before) // bounded by the log
       if (!co_await say(self, stream, x.text))
         co_return;
-    while (!queue->too_far_behind) {
+    while (!queue->over()) {
       std::shared_ptr<const std::string> text;
       if (queue->texts.empty()) {
         queue->bell.expires_after(sign_of_life);

@@ -6,6 +6,7 @@
 #include "runtime/web/poller.hpp"
 #include "runtime/web/server.hpp"
 
+#include <boost/algorithm/string/case_conv.hpp>
 #include <boost/asio/post.hpp>
 
 #include <CLI/CLI.hpp>
@@ -27,18 +28,20 @@ struct web_options {
 
 /// Loopback, or TLS and a token.
 asio::ip::tcp::endpoint place_of(const web_options& x, const web_identity& identity) {
-  const bool open = !identity.certificate.empty() && !x.token.empty();
-  const auto where = parse_manager_address(x.listen, open ? identity.certificate.string() : "");
+  const auto where = parse_address(x.listen);
   boost::system::error_code bad;
   const auto address = asio::ip::make_address(where.host == "localhost" ? "127.0.0.1" : where.host, bad);
   if (bad)
     throw std::invalid_argument("--listen needs a numeric address: " + x.listen);
+  if (!address.is_loopback() && (identity.certificate.empty() || x.token.empty()))
+    throw std::invalid_argument("refusing " + where.host +
+                                ": beyond loopback it takes --token-file, and --bundle, or --certificate and --key");
   return {address, where.port};
 }
 
 void run(const web_options& options) {
   web_identity identity{options.certificate, options.key};
-  if (options.certificate.empty() && !options.token.empty() && !options.manager->bundle.empty())
+  if (options.certificate.empty() && !options.token.empty() && !is_loopback(parse_address(options.listen).host))
     identity = {options.manager->bundle, options.manager->bundle};
   const auto where = place_of(options, identity);
   const auto manager = options.manager->access();
@@ -47,7 +50,8 @@ void run(const web_options& options) {
     access.token = read_token(options.token);
   if (!options.read_token.empty())
     access.read_token = read_token(options.read_token);
-  access.hosts.insert(options.hosts.begin(), options.hosts.end());
+  for (const auto& x : options.hosts)
+    access.hosts.insert(boost::algorithm::to_lower_copy(x));
   log_to_stderr("web");
   termination end;
   asio::io_context context{1};
@@ -74,7 +78,11 @@ void run(const web_options& options) {
                         const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now);
                         asio::post(context, [&board, why = std::move(why), us = us.count()] { board.away(why, us); });
                       },
-                  .certificate = [](const std::string&) {}});
+                  .certificate =
+                      [&](std::string what) {
+                        asio::post(context,
+                                   [&board, what = std::move(what)]() mutable { board.warn(std::move(what)); });
+                      }});
     end.wait([&] { end.stop(); });
     limit_shutdown(5);
   }
@@ -90,8 +98,9 @@ void add_web(CLI::App& app) {
   x->manager = add_manager_option(*command);
   command->add_option("--listen", x->listen, "HOST:PORT; port 0: any free one; beyond loopback only with TLS and token")
       ->capture_default_str();
-  auto* certificate = command->add_option("--certificate", x->certificate, "PEM file: TLS; default: that of --bundle")
-                          ->check(CLI::ExistingFile);
+  auto* certificate =
+      command->add_option("--certificate", x->certificate, "PEM file: TLS; default beyond loopback: that of --bundle")
+          ->check(CLI::ExistingFile);
   auto* key = command->add_option("--key", x->key, "PEM file with its key")->check(CLI::ExistingFile);
   certificate->needs(key);
   key->needs(certificate);

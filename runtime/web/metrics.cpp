@@ -1,0 +1,203 @@
+#include "runtime/web/metrics.hpp"
+
+#include "runtime/web/history.hpp"
+
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace parcae {
+
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricType;
+using labels = std::vector<ClientMetric::Label>;
+
+// More changes than a manager keeps of a job.
+constexpr std::size_t max_counted = 4096;
+
+/// Whether it was not there; the oldest are forgotten.
+bool is_new(std::set<std::uint64_t>& counted, std::uint64_t number) {
+  if (!counted.insert(number).second)
+    return false;
+  if (counted.size() > max_counted)
+    counted.erase(counted.begin());
+  return true;
+}
+
+bool is_over(const job_status& x) {
+  return x.state != "running" && x.state != "queued";
+}
+
+/// What part of its time the job trained: not the stalls, nor the steps that were computed again.
+double goodput_of(const status_reply& in, const job_status& x, double stalled_s) {
+  if (x.changes.empty())
+    return 0;
+  const auto& last = x.changes.back();
+  const auto since_s = [&](std::int64_t at_us) { return static_cast<double>(in.now_us - at_us) / 1e6; };
+  const auto all_s = since_s(x.changes.front().at_us);
+  auto lost_s = stalled_s + static_cast<double>(x.replayed_steps) * x.step_ms / 1000;
+  if (x.phase == "waiting" && last.stall_ms < 0)
+    lost_s += since_s(last.at_us);
+  return all_s > 0 ? std::clamp(1 - lost_s / all_s, 0.0, 1.0) : 0;
+}
+
+} // namespace
+
+void time_counts::add(double seconds) {
+  ++count;
+  sum_s += seconds;
+  for (std::size_t i = 0; i < bounds_s.size(); ++i)
+    up_to[i] += seconds <= bounds_s[i] ? 1 : 0;
+}
+
+/// Metrics by name, in their order.
+struct web_metrics::page {
+  std::vector<prometheus::MetricFamily> all;
+
+  ClientMetric& add(MetricType type, const char* name, const char* help, labels x) {
+    auto i = std::ranges::find(all, name, &prometheus::MetricFamily::name);
+    if (i == all.end())
+      i = all.insert(all.end(), {name, help, type, {}});
+    auto& result = i->metric.emplace_back();
+    result.label = std::move(x);
+    return result;
+  }
+  void count(const char* name, const char* help, labels x, double value) {
+    add(MetricType::Counter, name, help, std::move(x)).counter.value = value;
+  }
+  void gauge(const char* name, const char* help, labels x, double value) {
+    add(MetricType::Gauge, name, help, std::move(x)).gauge.value = value;
+  }
+  void times(const char* name, const char* help, labels x, const time_counts& value) {
+    auto& to = add(MetricType::Histogram, name, help, std::move(x)).histogram;
+    to.sample_count = value.count;
+    to.sample_sum = value.sum_s;
+    for (std::size_t i = 0; i < value.up_to.size(); ++i)
+      to.bucket.push_back({value.up_to[i], time_counts::bounds_s[i]});
+    to.bucket.push_back({value.count, std::numeric_limits<double>::infinity()});
+  }
+};
+
+void web_metrics::heard(const status_reply& x) {
+  if (x.manager_life != manager_life_) { // a job's number is another job's
+    jobs_.clear();
+    leaving_.clear();
+    lost_.clear();
+    manager_life_ = x.manager_life;
+  }
+  for (const auto& job : x.jobs)
+    count_job(job);
+  std::erase_if(jobs_,
+                [&](const auto& y) { return std::ranges::find(x.jobs, y.first, &job_status::id) == x.jobs.end(); });
+  count_losses(x);
+}
+
+void web_metrics::count_job(const job_status& x) {
+  auto& job = jobs_[x.id];
+  job.steps = std::max(job.steps, x.steps_done);
+  if (x.samples_per_s > 0)
+    job.samples_per_step = std::round(x.samples_per_s * x.step_ms / 1000);
+  if (x.checkpoint_problem != job.checkpoint_problem && !x.checkpoint_problem.empty())
+    ++job.checkpoint_failures;
+  job.checkpoint_problem = x.checkpoint_problem;
+  for (const auto& change : x.changes) {
+    if (change.planned_ms >= 0 && is_new(job.decided, change.number))
+      job.decisions.add(change.planned_ms / 1000);
+    if (change.stall_ms >= 0 && is_new(job.stalled, change.number)) {
+      job.stalls[change.kind].add(change.stall_ms / 1000);
+      job.stalled_s += change.stall_ms / 1000;
+    }
+  }
+}
+
+void web_metrics::count_losses(const status_reply& x) {
+  std::set<incarnation> leaving, lost;
+  for (const auto& i : x.instances) {
+    const bool left = i.state == "leaving" || i.expires_in_ms >= 0 || leaving_.contains(i.incarnation);
+    if (left)
+      leaving.insert(i.incarnation);
+    if (i.state != "lost")
+      continue;
+    lost.insert(i.incarnation);
+    if (!lost_.contains(i.incarnation))
+      ++(left ? with_notice_ : without_notice_);
+  }
+  leaving_ = std::move(leaving);
+  lost_ = std::move(lost);
+}
+
+// All that is told of a job.
+void web_metrics::add_job(page& to, const status_reply& in, const job_status& x) const {
+  const auto& counts = jobs_.at(x.id);
+  const labels who{{"job", std::to_string(x.id)}, {"name", x.name}};
+  const auto with = [&](const char* name, const std::string& value) {
+    auto result = who;
+    result.push_back({name, value});
+    return result;
+  };
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  const bool runs = x.state == "running";
+  to.gauge("parcae_job_running", "Whether the job runs: not queued, not ended.", who, runs);
+  to.count("parcae_job_steps_total", "Steps committed; those computed again count once.", who, number(counts.steps));
+  to.count("parcae_job_samples_total", "Samples of these steps.", who, number(counts.steps) * counts.samples_per_step);
+  to.count("parcae_job_steps_replayed_total", "Steps computed again.", who, number(x.replayed_steps));
+  to.gauge("parcae_job_steps_wanted", "Steps after which the job is done.", who, number(x.steps));
+  if (x.loss_steps >= 0)
+    to.gauge("parcae_job_loss", "Training loss of the last step.", who, x.loss);
+  if (x.evaluated_steps >= 0)
+    to.gauge("parcae_job_validation_loss", "Loss on the validation samples.", who, x.validation_loss);
+  to.gauge("parcae_job_samples_per_second", "Pace of the present configuration; 0 while nothing trains.", who,
+           runs && x.phase == "running" ? x.samples_per_s : 0);
+  if (runs && x.detailed)
+    to.gauge("parcae_job_goodput_ratio", "Share of the time that was neither stalled nor spent on steps done before.",
+             who, goodput_of(in, x, counts.stalled_s));
+  to.gauge("parcae_job_protected", "Whether keepers have a version from which the job could go on.", who,
+           x.protected_now);
+  to.gauge("parcae_protected_step", "Version that the keepers hold complete.", who, number(x.protected_steps));
+  to.gauge("parcae_checkpoint_step", "Version of the newest complete checkpoint.", who, number(x.checkpoint_steps));
+  to.count("parcae_checkpoint_failures_total", "Checkpoints that could not be written.", who,
+           number(counts.checkpoint_failures));
+  for (const auto& [kind, stalls] : counts.stalls)
+    to.times("parcae_stall_seconds", "How long nobody trained, for a change.", with("kind", kind), stalls);
+  to.times("parcae_decision_seconds", "From a change's beginning until its plan was made.", who, counts.decisions);
+}
+
+std::string web_metrics::text(const status_reply* x, bool up, const std::string& certificate) const {
+  page to;
+  to.gauge("parcae_manager_up", "Whether the manager answers.", {}, up);
+  to.gauge("parcae_certificate_ending", "Whether a certificate ends within 14 days, or has ended.", {{"of", "web"}},
+           !certificate.empty());
+  if (x) {
+    to.gauge("parcae_certificate_ending", "", {{"of", "manager"}}, !x->warning.empty());
+    to.count("parcae_preemptions_total", "Instances lost.", {{"notice", "yes"}}, static_cast<double>(with_notice_));
+    to.count("parcae_preemptions_total", "", {{"notice", "no"}}, static_cast<double>(without_notice_));
+    for (const char* role : {"worker", "keeper"})
+      for (const char* state : {"alive", "leaving"})
+        to.gauge("parcae_instances", "Instances that are there.", {{"role", role}, {"state", state}},
+                 static_cast<double>(std::ranges::count_if(
+                     x->instances, [&](const auto& i) { return i.role == role && i.state == state; })));
+    std::uint32_t used = 0;
+    for (const auto& job : x->jobs)
+      if (job.state == "running")
+        used += job.width * job.depth;
+    const auto slots = slots_in(*x);
+    to.gauge("parcae_slots", "Slots of the workers that are there.", {{"use", "training"}}, std::min(used, slots));
+    to.gauge("parcae_slots", "", {{"use", "spare"}}, slots - std::min(used, slots));
+    std::size_t ended = 0;
+    for (auto i = x->jobs.rbegin(); i != x->jobs.rend(); ++i)
+      if (!is_over(*i) || ++ended <= max_ended)
+        add_job(to, *x, *i);
+  }
+  std::ostringstream result;
+  prometheus::TextSerializer().Serialize(result, to.all);
+  return result.str();
+}
+
+} // namespace parcae

@@ -1,0 +1,162 @@
+// What is counted for Prometheus.
+
+#include "runtime/web/metrics.hpp"
+#include "tests/support/client_samples.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <sstream>
+
+namespace parcae {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> result;
+  std::istringstream from(text);
+  for (std::string line; std::getline(from, line);)
+    result.push_back(line);
+  return result;
+}
+
+std::vector<std::string> told(web_metrics& metrics, const status_reply& x) {
+  metrics.heard(x);
+  return lines(metrics.text(&x, true, ""));
+}
+
+instance_status instance(std::uint64_t life, const std::string& state, std::int64_t expires_in_ms = -1) {
+  instance_status x;
+  x.name = "w" + std::to_string(life);
+  x.incarnation = {life};
+  x.role = "worker";
+  x.state = state;
+  x.slots = 2;
+  x.expires_in_ms = expires_in_ms;
+  return x;
+}
+
+// given: the sample / expected: each metric of it, as Prometheus reads it; of names only what is no text of ours
+TEST(metrics, have_what_status_has) {
+  auto x = sample_status();
+  x.jobs[0].name = "a \"b\"\n\\c";
+  x.jobs[0].phase = "running";
+  x.jobs[0].step_ms = 80;
+  x.jobs[0].samples_per_s = 100;
+  x.warning = "it ends";
+  web_metrics metrics;
+  const auto all = told(metrics, x);
+  const std::string who = R"({job="3",name="a \"b\"\n\\c"})";
+  for (const auto& line :
+       {"parcae_manager_up 1", "parcae_certificate_ending{of=\"manager\"} 1", "parcae_certificate_ending{of=\"web\"} 0",
+        "parcae_instances{role=\"worker\",state=\"leaving\"} 1", "parcae_instances{role=\"worker\",state=\"alive\"} 0",
+        "parcae_slots{use=\"training\"} 2", "parcae_slots{use=\"spare\"} 0"})
+    EXPECT_THAT(all, Contains(line));
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"job_running", "1"},
+                                                                      {"job_steps_total", "21"},
+                                                                      {"job_samples_total", "168"},
+                                                                      {"job_steps_replayed_total", "18"},
+                                                                      {"job_steps_wanted", "100"},
+                                                                      {"job_loss", "2.25"},
+                                                                      {"job_validation_loss", "2.75"},
+                                                                      {"job_samples_per_second", "100"},
+                                                                      {"job_protected", "1"},
+                                                                      {"protected_step", "19"},
+                                                                      {"checkpoint_step", "90"},
+                                                                      {"checkpoint_failures_total", "1"}})
+    EXPECT_THAT(all, Contains("parcae_" + name + who + " " + value));
+  EXPECT_THAT(all, Contains("# TYPE parcae_stall_seconds histogram"));
+  EXPECT_THAT(all, Contains(HasSubstr("kind=\"pipeline\",le=\"0.01\"} 0")));
+  EXPECT_THAT(all, Contains(HasSubstr("kind=\"pipeline\",le=\"0.025\"} 1")));
+  EXPECT_THAT(all, Contains(HasSubstr("kind=\"pipeline\",le=\"+Inf\"} 1")));
+  EXPECT_THAT(lines(metrics.text(nullptr, false, "it ends")),
+              testing::AllOf(Contains("parcae_manager_up 0"), Contains("parcae_certificate_ending{of=\"web\"} 1")));
+}
+
+// given: an instance that is lost, one that is lost after a notice, seen again and again; the same of a manager that
+// came back / expected: each counts once
+TEST(metrics, count_each_loss_once) {
+  const std::string with = "parcae_preemptions_total{notice=\"yes\"} ";
+  const std::string without = "parcae_preemptions_total{notice=\"no\"} ";
+  web_metrics metrics;
+  status_reply x;
+  x.manager_life = 1;
+  x.instances = {instance(1, "alive"), instance(2, "alive")};
+  EXPECT_THAT(told(metrics, x), testing::AllOf(Contains(with + "0"), Contains(without + "0")));
+  x.instances = {instance(1, "lost"), instance(2, "leaving", 5000)};
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT(told(metrics, x), testing::AllOf(Contains(with + "0"), Contains(without + "1")));
+  x.instances = {instance(1, "lost"), instance(2, "lost"), instance(3, "lost", 0)};
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT(told(metrics, x), testing::AllOf(Contains(with + "2"), Contains(without + "1")));
+}
+
+// given: a change that gets its stall later, a job that goes back, a checkpoint that fails, again, and then for another
+// reason / expected: what is counted never becomes less, and counts once
+TEST(metrics, count_over_statuses) {
+  web_metrics metrics;
+  auto x = sample_status();
+  auto& job = x.jobs[0];
+  const std::string who = "{job=\"3\",name=\"text\"} ";
+  job.changes[0].stall_ms = -1;
+  job.checkpoint_problem.clear();
+  EXPECT_THAT(told(metrics, x), Not(Contains(HasSubstr("parcae_stall_seconds_count"))));
+  job.changes[0].stall_ms = 200;
+  job.steps_done = 15;
+  for (const auto* problem : {"full", "full", "", "slow"}) {
+    job.checkpoint_problem = problem;
+    const auto all = told(metrics, x);
+    EXPECT_THAT(all, Contains("parcae_stall_seconds_count{job=\"3\",name=\"text\",kind=\"pipeline\"} 1"));
+    EXPECT_THAT(all, Contains("parcae_stall_seconds_sum{job=\"3\",name=\"text\",kind=\"pipeline\"} 0.2"));
+    EXPECT_THAT(all, Contains("parcae_job_steps_total" + who + "21"));
+  }
+  EXPECT_THAT(told(metrics, x), Contains("parcae_checkpoint_failures_total" + who + "2"));
+  x.manager_life = 7; // its jobs are others
+  job.steps_done = 4;
+  EXPECT_THAT(told(metrics, x), Contains("parcae_job_steps_total" + who + "4"));
+}
+
+// given: a job of 100 s with stalls of 20 s and 5 steps of 2 s computed again; one that waits for 10 s more / expected:
+// the share of the time that is left
+TEST(metrics, have_the_share_of_time_trained) {
+  web_metrics metrics;
+  auto x = sample_status();
+  auto& job = x.jobs[0];
+  x.now_us = 200'000'000;
+  job.phase = "running";
+  job.changes[0].at_us = 100'000'000;
+  job.changes[0].stall_ms = 20'000;
+  job.replayed_steps = 5;
+  job.step_ms = 2000;
+  EXPECT_THAT(told(metrics, x), Contains("parcae_job_goodput_ratio{job=\"3\",name=\"text\"} 0.7"));
+  job.changes.push_back(job.changes[0]);
+  job.changes[1].number = 8;
+  job.changes[1].at_us = 190'000'000;
+  job.changes[1].stall_ms = -1;
+  job.phase = "waiting";
+  EXPECT_THAT(told(metrics, x), Contains(HasSubstr("parcae_job_goodput_ratio{job=\"3\",name=\"text\"} 0.6")));
+}
+
+// given: 1,000 jobs that have ended, 10 that wait, 1,000 instances / expected: no more series than for a few
+TEST(metrics, are_bounded) {
+  web_metrics metrics;
+  status_reply x;
+  for (std::uint64_t i = 1; i <= 1010; ++i) {
+    auto job = sample_job_status();
+    job.id = i;
+    job.state = i <= 1000 ? "done" : "queued";
+    x.jobs.push_back(job);
+    x.instances.push_back(instance(i, "lost"));
+  }
+  const auto all = told(metrics, x);
+  EXPECT_LT(all.size(), (web_metrics::max_ended + 10) * 50 + 50);
+  EXPECT_THAT(all, Contains(HasSubstr("parcae_job_running{job=\"1000\"")));
+  EXPECT_THAT(all, Contains(HasSubstr("parcae_job_running{job=\"1010\"")));
+  EXPECT_THAT(all, Not(Contains(HasSubstr("parcae_job_running{job=\"984\""))));
+}
+
+} // namespace
+} // namespace parcae
