@@ -119,19 +119,26 @@ void check_origin(const web_access& access, const web_head& head, const std::str
     throw web_error(403, "a page from elsewhere may ask nothing here");
 }
 
-void check_token(const web_access& access, const web_head& head, bool changes) {
-  if (access.token.empty())
-    return;
+const char* allowed(const web_access& access, const web_head& head) {
   constexpr std::string_view scheme = "Bearer ";
+  if (access.token.empty())
+    return "all";
   const std::string_view shown = head.authorization;
   if (!shown.starts_with(scheme))
-    throw web_error(401, "a token is needed: Authorization: Bearer, and what --token-file has");
+    return "nothing";
   const auto token = shown.substr(scheme.size());
-  const bool may_all = same_token(token, access.token);
-  const bool may_look = !access.read_token.empty() && same_token(token, access.read_token);
-  if (!may_all && !may_look)
+  const bool all = same_token(token, access.token);
+  const bool look = !access.read_token.empty() && same_token(token, access.read_token);
+  return all ? "all" : look ? "look" : "nothing";
+}
+
+void check_token(const web_access& access, const web_head& head, bool changes) {
+  const std::string_view may = allowed(access, head);
+  if (may == "nothing" && head.authorization.empty())
+    throw web_error(401, "a token is needed: Authorization: Bearer, and what --token-file has");
+  if (may == "nothing")
     throw web_error(401, "this token is not good here");
-  if (!may_all && changes)
+  if (may == "look" && changes)
     throw web_error(403, "this token is for looking only");
 }
 

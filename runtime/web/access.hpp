@@ -30,6 +30,9 @@ struct web_access {
 /// or a page from elsewhere asks.
 void check_origin(const web_access& access, const web_head& head, const std::string& local);
 
+/// "all", "look" or "nothing", by its token.
+const char* allowed(const web_access& access, const web_head& head);
+
 /// Throws web_error: no token, or one that does not allow it.
 void check_token(const web_access& access, const web_head& head, bool changes);
 

@@ -2,6 +2,7 @@
 
 #include "runtime/job/keys_json.hpp"
 #include "runtime/view/status_schema.hpp"
+#include "runtime/web/page.hpp"
 
 #include <boost/json.hpp>
 
@@ -15,6 +16,10 @@ bool is_api(const web_target& x) {
 
 bool is_probe(const web_target& x) {
   return x.path.size() == 1 && (x.path[0] == "healthz" || x.path[0] == "readyz");
+}
+
+bool is_question_of_access(const web_target& x) {
+  return is_api(x) && x.path.size() == 3 && x.path[2] == "access";
 }
 
 std::uint64_t job_in(const web_target& x) {
@@ -35,11 +40,17 @@ web_answer text_answer(unsigned status, std::string text) {
 
 void web_routes::admit(const web_head& head, const std::string& local, time_point now) {
   const auto target = parse_web_target(head.target);
-  check_origin(access_, head, local);
   const bool changes = head.method == "POST";
-  if (!changes && head.method != "GET" && head.method != "HEAD")
+  const bool looks = head.method == "GET" || head.method == "HEAD";
+  if (looks && page_file(target)) { // has no secrets, and links from elsewhere lead to it
+    web_head named;
+    named.host = head.host;
+    return check_origin(access_, named, local);
+  }
+  check_origin(access_, head, local);
+  if (!changes && !looks)
     throw web_error(405, "only GET, HEAD and POST are known here");
-  if (is_probe(target))
+  if (is_probe(target) || is_question_of_access(target))
     return;
   check_token(access_, head, changes);
   if (changes && !changes_.allows(now))
@@ -62,8 +73,12 @@ web_routes::result web_routes::look(const web_target& target, const web_head& he
     answer.type = "text/plain; version=0.0.4; charset=utf-8";
     return {std::move(answer), {}};
   }
+  if (auto file = page_file(target))
+    return {std::move(*file), {}};
   if (!is_api(target))
     throw web_error(404, "there is no such page");
+  if (is_question_of_access(target))
+    return {answer_of(boost::json::serialize(boost::json::object{{"may", allowed(access_, head)}})), {}};
   const auto& what = target.path[2];
   if (what == "jobs" && target.path.size() >= 4)
     return look_at_job(target);

@@ -1,0 +1,213 @@
+// Fetches what is new, and shows it. The whole picture comes when something happened, and each ten seconds; between,
+// the stream of events has the steps.
+
+import { Refusal, ask, follow, keep_token } from "./api.js";
+import { find, h, show } from "./dom.js";
+import * as events from "./events.js";
+import * as forms from "./forms.js";
+import * as sections from "./sections.js";
+import { time } from "./words.js";
+
+const seldom_ms = 10000, often_ms = 1500, history_ms = 10000, beside_ms = 30000;
+const none = { wall_us: [], job: [], steps: [], loss: [], gradient_norm: [], learning_rate: [], samples_per_s: [], slots: [],
+               used: [], keepers: [], forecast_mean: [], forecast_low: [], forecast_high: [] };
+
+let picture = null, heard_at = 0;   // and when it came, by this page's clock
+let chosen = null;                  // a job in detail, if it is not the one that the picture has so
+let history = none, beside = null;
+let lost_since = 0;
+let drawn = false;
+
+const now = () => performance.now();
+const wanted_job = () => Number(new URLSearchParams(location.hash.slice(1)).get("job"));
+const sleep = ms => new Promise(done => setTimeout(done, ms));
+const seen = () => (document.hidden ? new Promise(done => document.addEventListener("visibilitychange", done, { once: true })).then(seen) : null);
+
+// --- what is known
+
+function job_in(status) {
+  const wanted = wanted_job();
+  const found = wanted ? status.jobs.find(x => x.id === wanted) : null;
+  return found ?? status.jobs.find(x => x.detailed) ?? status.jobs.at(-1) ?? null;
+}
+
+function facts() {
+  const { status } = picture;
+  let job = job_in(status);
+  if (job && !job.detailed && chosen?.id === job.id)
+    job = chosen;
+  const old = lost_since > 0 || !picture.up;
+  const since_us = old ? 0 : 1000 * (picture.age_ms + now() - heard_at);
+  return { status, job, old, history, beside, now_us: status.now_us + since_us,
+           wall_ms: at_us => (status.wall_us - status.now_us + at_us) / 1000 };
+}
+
+async function fetch_picture() {
+  const x = await ask("picture");
+  const job = x.status && job_in(x.status);
+  chosen = job && !job.detailed ? (await ask(`jobs/${job.id}`)).jobs.find(y => y.id === job.id) : null;
+  picture = x;
+  heard_at = now();
+}
+
+async function fetch_beside() {
+  const id = Number(find("beside").value);
+  beside = id ? { id, ...await ask(`jobs/${id}/losses`) } : null;
+}
+
+/// A step changes the picture where it tells of it.
+function take_step(x) {
+  const job = picture?.status?.jobs.find(y => y.id === x.job);
+  if (!job || x.steps < job.steps_done)
+    return;
+  Object.assign(job, { state: x.state, phase: x.phase, steps_done: x.steps, loss: x.loss, loss_steps: x.loss_steps,
+                       gradient_norm: x.gradient_norm, learning_rate: x.learning_rate, samples_per_s: x.samples_per_s });
+  if (x.loss !== null && !(job.losses?.at(-1)?.steps >= x.loss_steps))
+    job.losses?.push({ steps: x.loss_steps, loss: x.loss });
+}
+
+// --- what is shown
+
+function draw_connection() {
+  const { status } = picture ?? {};
+  const figures = status ? ` What is shown is of ${time(status.wall_us / 1000)}.` : "";
+  const away = lost_since ? `parcae web does not answer since ${time(lost_since)}.`
+    : picture && !picture.up ? (status ? `The manager is away since ${time(picture.since_wall_us / 1000)}: ` : "") + `${picture.why}.` : "";
+  show(find("connection"), away && away + figures);
+  show(find("when"), status && !away ? `as of ${time(status.wall_us / 1000 + picture.age_ms + now() - heard_at)}` : "");
+}
+
+function choose_among(select, label, jobs, value, least) {
+  label.hidden = jobs.length < least;
+  show(select, jobs.map(x => h("option", { value: x.id }, x.id ? `${x.id} ${x.name}: ${x.state}` : x.name)));
+  select.value = value;
+}
+
+function draw_now() {
+  drawn = false;
+  draw_connection();
+  find("main").hidden = !picture?.status;
+  if (!picture?.status)
+    return;
+  const x = facts();
+  document.title = x.job ? `${x.old ? "? " : ""}${x.job.name} ${x.job.steps_done}/${x.job.steps} · Parcae` : "Parcae";
+  choose_among(find("job"), find("job-choice"), x.status.jobs, x.job?.id, 2);
+  const others = x.status.jobs.filter(y => y.id !== x.job?.id);
+  choose_among(find("beside"), find("beside-choice"), [{ id: 0, name: "none" }, ...others], beside?.id ?? 0, 2);
+  sections.trains(x);
+  sections.there(x);
+  sections.lost(x);
+  sections.will(x);
+  sections.curves(x);
+  events.draw(x.job?.id);
+  forms.draw(x);
+}
+
+/// However much came, once.
+function draw() {
+  if (!drawn)
+    setTimeout(draw_now, 100);
+  drawn = true;
+}
+
+// --- what goes on for ever
+
+let wake = () => {};
+
+/// What may ask the server once more; a token that is no good any more is asked for again.
+async function tried(what) {
+  try {
+    await what();
+    return true;
+  } catch (e) {
+    if (e instanceof Refusal && e.status === 401)
+      location.reload();
+    return e instanceof Refusal;
+  }
+}
+
+async function keep_picture() {
+  for (;;) {
+    await seen();
+    lost_since = (await tried(fetch_picture)) ? 0 : lost_since || Date.now();
+    draw();
+    const woken = new Promise(done => { wake = done; });
+    await sleep(often_ms);
+    await Promise.race([woken, sleep(lost_since || !picture?.status ? 500 : seldom_ms)]);
+  }
+}
+
+async function keep_events() {
+  for (;;) {
+    await seen();
+    const end = new AbortController();
+    document.addEventListener("visibilitychange", () => end.abort(), { once: true });
+    await tried(() => follow(events.last_id(), end.signal, x => {
+      events.take(x);
+      if (x.kind === "step")
+        take_step(x.data);
+      else
+        wake();
+      draw();
+    }));
+    wake();
+    await sleep(1000);
+  }
+}
+
+async function keep(what, ms) {
+  for (;;) {
+    await seen();
+    await tried(what);
+    draw();
+    await sleep(ms);
+  }
+}
+
+function begin(may) {
+  find("changes").hidden = may !== "all";
+  events.set_up(draw_now);
+  forms.set_up(() => facts().job, () => wake());
+  find("job").addEventListener("change", e => { location.hash = `job=${e.target.value}`; });
+  addEventListener("hashchange", async () => {
+    await tried(fetch_picture);
+    draw_now();
+  });
+  find("beside").addEventListener("change", async () => {
+    await tried(fetch_beside);
+    draw_now();
+  });
+  for (const x of document.querySelectorAll("main details"))
+    x.addEventListener("toggle", draw);
+  keep_picture();
+  keep_events();
+  keep(async () => { history = await ask("history"); }, history_ms);
+  keep(fetch_beside, beside_ms);
+  keep(async () => {}, 1000); // ages go on
+}
+
+/// Asks for a token as long as it needs one.
+async function enter() {
+  for (let may = null; ;) {
+    if (await tried(async () => { ({ may } = await ask("access")); })) {
+      find("entrance").hidden = may !== "nothing";
+      if (may !== "nothing")
+        return begin(may);
+      find("token").focus();
+      await new Promise(done => find("entrance").addEventListener("submit", e => {
+        e.preventDefault();
+        done();
+      }, { once: true }));
+      keep_token(find("token").value.trim());
+      find("token").value = "";
+      if ((await ask("access")).may === "nothing")
+        show(find("entrance-answer"), "This token is not good here.");
+    } else {
+      lost_since ||= Date.now();
+      draw_connection();
+      await sleep(1000);
+    }
+  }
+}
+
+enter();
