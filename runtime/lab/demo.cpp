@@ -130,6 +130,8 @@ int run_demo(const demo_options& options) {
     std::filesystem::create_directory(undisturbed_logs);
     {
       local_cluster cluster(sibling_program(""), disturbed_logs);
+      if (options.web)
+        std::fprintf(stderr, "watch it at %s until it trains undisturbed\n", cluster.start_web().c_str());
       demo_run run(cluster, options, slot_bytes(job, options), std::ref(show));
       auto start = clock::now();
       result.disturbed = run.run(job);
@@ -168,6 +170,7 @@ void add_demo(CLI::App& app) {
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
   command->add_option("--seed", x->seed)->capture_default_str();
+  command->add_flag("--web", x->web, "serve the page of `parcae web` meanwhile, and say where");
   command->add_flag("--json", x->json, "results as the last line of stdout");
   command->callback([=] { run_demo(*x); });
 }

@@ -17,6 +17,7 @@ struct demo_options {
   std::filesystem::path trace; ///< empty: made up, plus preemptions aimed by (phase, stage)
   double speed = 60;           ///< time of the trace runs this much faster
   std::uint64_t seed = 1;
+  bool web = false; ///< the page is served meanwhile
   bool json = false;
 };
 

@@ -14,8 +14,8 @@ namespace {
 constexpr std::chrono::seconds start_limit{20};
 constexpr std::chrono::milliseconds poll_interval{10};
 
-// The manager's first line on stdout is "listening on HOST:PORT".
-address listening_address(const std::filesystem::path& output, child_process& manager) {
+// The first line on stdout is "listening on HOST:PORT".
+address listening_address(const std::string& who, const std::filesystem::path& output, child_process& process) {
   const std::string before = "listening on ";
   auto deadline = std::chrono::steady_clock::now() + start_limit;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -24,10 +24,10 @@ address listening_address(const std::filesystem::path& output, child_process& ma
     // Without its end the line may still be incomplete.
     if (std::getline(file, line) && !file.eof() && line.starts_with(before))
       return parse_address(line.substr(before.size()));
-    if (auto status = manager.wait(poll_interval))
-      throw cluster_error("the manager ended with status " + std::to_string(*status));
+    if (auto status = process.wait(poll_interval))
+      throw cluster_error(who + " ended with status " + std::to_string(*status));
   }
-  throw cluster_error("the manager does not listen");
+  throw cluster_error(who + " does not listen");
 }
 
 } // namespace
@@ -57,13 +57,21 @@ void local_cluster::start_manager(const std::string& listen) {
       start("manager",
             {(programs_ / "parcae").string(), "manager", "--listen", listen, "--state", (logs_ / "manager").string()},
             output));
-  where_ = listening_address(output, *manager_);
+  where_ = listening_address("the manager", output, *manager_);
   reconnect();
 }
 
 void local_cluster::restart_manager() {
   std::filesystem::remove(logs_ / "manager.out"); // what the one before said
   start_manager(to_string(where_));
+}
+
+std::string local_cluster::start_web() {
+  const auto output = logs_ / "web.out";
+  web_ = std::make_unique<child_process>(
+      start("web", {(programs_ / "parcae").string(), "web", "--manager", to_string(where_), "--listen", "127.0.0.1:0"},
+            output));
+  return "http://" + to_string(listening_address("parcae web", output, *web_)) + "/";
 }
 
 void local_cluster::start_node(const std::string& name, const std::vector<std::string>& arguments) {

@@ -39,6 +39,9 @@ public:
   void start_node(const std::string& name, const std::vector<std::string>& arguments = {});
   void start_keeper(const std::string& name = "keeper", std::vector<std::string> arguments = {});
 
+  /// `parcae web`; where its page is.
+  std::string start_web();
+
   /// From now on nodes say what machine they are on. Else this cluster stands for one in which each node has its own.
   void tell_machine() { tells_machine_ = true; }
 
@@ -72,7 +75,7 @@ private:
   bool tells_machine_ = false;
   std::filesystem::path programs_;
   std::filesystem::path logs_;
-  std::unique_ptr<child_process> manager_;
+  std::unique_ptr<child_process> manager_, web_;
   std::map<std::string, child_process> nodes_;
   address where_;
   std::unique_ptr<manager_client> client_; ///< destroyed first

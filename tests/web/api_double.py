@@ -109,8 +109,9 @@ def enlarged(picture, history, width=125, depth=8, event_count=10_000):
     points = 1024
     wall_us = [status["wall_us"] - (points - i) * 86_400_000_000 // points for i in range(points)]
     history = {name: [x[i % len(x)] for i in range(points)] for name, x in history.items()} | {"wall_us": wall_us}
-    history.update(slots=[800 + i * 37 % 220 for i in range(points)], used=[100 * (7 + i // 300) for i in range(points)],
-                   steps=[i * 1000 for i in range(points)], forecast_mean=[900] * points, forecast_low=[820] * points,
+    history.update(slots=[800 + i * 37 % 220 for i in range(points)], steps=[i * 1000 for i in range(points)],
+                   used=[100 * (7 + i // 300) for i in range(points)], forecast_mean=[900] * points,
+                   forecast_low=[820] * points,
                    forecast_high=[1000] * points, job=[job["id"]] * points)
     texts = many(status["news"], event_count, job=lambda i: 0)
     events = [("news", x | {"wall_us": status["wall_us"] - (event_count - i) * 8_640_000}) for i, x in enumerate(texts)]

@@ -43,7 +43,7 @@ export async function follow(after, signal, tell) {
     const parts = (text + value).split("\n\n");
     text = parts.pop();
     for (const part of parts) {
-      const fields = Object.fromEntries(part.split("\n").map(x => [x.slice(0, x.indexOf(": ")), x.slice(x.indexOf(": ") + 2)]));
+      const fields = Object.fromEntries(part.split("\n").map(line => line.match(/^(.*?): ?(.*)$/).slice(1)));
       if (fields.data)
         tell({ id: fields.id, kind: fields.event, data: JSON.parse(fields.data) });
     }

@@ -47,7 +47,8 @@ export class Figure {
     this.table = h("div", { class: "scrolls", tabindex: 0, role: "region", "aria-label": `${title}, as a table` });
     this.details = h("details", {}, h("summary", {}, "Table"), this.table);
     this.details.addEventListener("toggle", () => this.tell());
-    figure.append(h("figcaption", {}, title + (y && `, ${y}`)), h("div", { class: "canvas" }, this.canvas), this.details);
+    const caption = h("figcaption", {}, title + (y && `, ${y}`));
+    figure.append(caption, h("div", { class: "canvas" }, this.canvas), this.details);
     all.set(this.canvas, this);
     sight.observe(this.canvas);
   }
@@ -98,12 +99,14 @@ export class Figure {
         label: name, data: [], borderColor: colour(c), backgroundColor: colour(c) + (more.fill ? "38" : ""),
         borderWidth: 2, pointRadius: 0, pointHitRadius: 8, ...more })) },
       options: {
-        animation: false, normalized: true, maintainAspectRatio: false, layout: { padding: { top: this.x === "time" ? 14 : 0 } },
+        animation: false, normalized: true, maintainAspectRatio: false,
+        layout: { padding: { top: this.x === "time" ? 14 : 0 } },
         interaction: { mode: this.x === "name" ? "index" : "nearest", axis: "x", intersect: false },
         scales: {
           x: this.x === "name" ? { stacked: true, ticks: { maxRotation: 0 }, grid: { display: false } }
             : { type: "linear", bounds: "data",
-                ticks: { callback: x => this.text_of(x), maxTicksLimit: 5, maxRotation: 0, precision: 0, includeBounds: false } },
+                ticks: { callback: x => this.text_of(x), maxTicksLimit: 5, maxRotation: 0, precision: 0,
+                         includeBounds: false } },
           y: { stacked: this.type === "bar", beginAtZero: this.type === "bar" || this.x === "time",
                ticks: { callback: x => quantity(x), maxTicksLimit: 6 } },
         },

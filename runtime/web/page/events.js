@@ -67,8 +67,8 @@ export function draw(job) {
     h("time", { datetime: new Date(x.at).toISOString() }, time(x.at)),
     h("span", x.level === "information" ? {} : { class: `badge ${x.level === "error" ? "bad" : "warning"}` },
       x.level === "information" ? names[x.kind] : x.level),
-    h("div", {}, x.text, x.lines?.length > 0 &&
-      h("details", {}, h("summary", {}, `${counted(x.lines.length, "line")} of its log`), h("pre", {}, x.lines.join("\n")))))));
+    h("div", {}, x.text, x.lines?.length > 0 && h("details", {},
+      h("summary", {}, `${counted(x.lines.length, "line")} of its log`), h("pre", {}, x.lines.join("\n")))))));
   find("more").hidden = found.length <= shown;
 }
 

@@ -5,20 +5,17 @@ import { find, h, show } from "./dom.js";
 
 const pressed = new Set(); // what is being done: not twice
 
-function answer(...what) {
-  show(find("answer"), h("p", { class: "badge warning" }, ...what));
-}
-
 /// Does it, says what came of it, and looks at once.
 async function carry_out(name, what, look) {
   if (pressed.has(name))
     return;
   pressed.add(name);
-  answer(`${name} …`);
+  show(find("answer"), h("p", {}, `${name} …`));
   try {
     show(find("answer"), h("p", {}, `${name}: `, await what()));
   } catch (e) {
-    show(find("answer"), h("p", { class: "bad", role: "alert" }, `${name}: ${e instanceof Refusal ? e.message : "no answer came; look whether it was done"}`));
+    const why = e instanceof Refusal ? e.message : "no answer came; look whether it was done";
+    show(find("answer"), h("p", { class: "bad", role: "alert" }, `${name}: ${why}`));
   }
   pressed.delete(name);
   look();
@@ -48,14 +45,17 @@ async function submitted(only_check) {
 async function preempted() {
   const names = [...find("victims").selectedOptions].map(x => x.value);
   const which = names.length ? { names } : { any: Number(find("any").value), seed: Math.floor(Math.random() * 1e9) };
-  const x = await change("preempt", JSON.stringify({ ...which, notice: find("notice").value.trim() }), "application/json");
+  const body = JSON.stringify({ ...which, notice: find("notice").value.trim() });
+  const x = await change("preempt", body, "application/json");
   return `${x.names.join(", ")} will go`;
 }
 
 /// `job`: gives the one that is shown; `look`: fetches what is new.
 export function set_up(job, look) {
-  find("checkpoint").addEventListener("click", () =>
-    carry_out("Checkpoint", async () => `asked for, of job ${(await change(`jobs/${job().id}/checkpoint`)).job}`, look));
+  find("checkpoint").addEventListener("click", () => {
+    const { id } = job();
+    carry_out("Checkpoint", async () => `asked for, of job ${(await change(`jobs/${id}/checkpoint`)).job}`, look);
+  });
   find("cancel").addEventListener("click", async () => {
     const { id, name } = job();
     if (await sure(`Cancel job ${id} ${name}? It can be resumed from its newest checkpoint.`))

@@ -9,8 +9,8 @@ import * as sections from "./sections.js";
 import { time } from "./words.js";
 
 const seldom_ms = 10000, often_ms = 1500, history_ms = 10000, beside_ms = 30000;
-const none = { wall_us: [], job: [], steps: [], loss: [], gradient_norm: [], learning_rate: [], samples_per_s: [], slots: [],
-               used: [], keepers: [], forecast_mean: [], forecast_low: [], forecast_high: [] };
+const none = Object.fromEntries(["wall_us", "job", "steps", "gradient_norm", "learning_rate", "samples_per_s", "slots",
+  "used", "forecast_mean", "forecast_low", "forecast_high"].map(x => [x, []]));
 
 let picture = null, heard_at = 0;   // and when it came, by this page's clock
 let chosen = null;                  // a job in detail, if it is not the one that the picture has so
@@ -21,7 +21,8 @@ let drawn = false;
 const now = () => performance.now();
 const wanted_job = () => Number(new URLSearchParams(location.hash.slice(1)).get("job"));
 const sleep = ms => new Promise(done => setTimeout(done, ms));
-const seen = () => (document.hidden ? new Promise(done => document.addEventListener("visibilitychange", done, { once: true })).then(seen) : null);
+const turned = () => new Promise(done => document.addEventListener("visibilitychange", done, { once: true }));
+const seen = () => (document.hidden ? turned().then(seen) : null);
 
 // --- what is known
 
@@ -60,8 +61,9 @@ function take_step(x) {
   const job = picture?.status?.jobs.find(y => y.id === x.job);
   if (!job || x.steps < job.steps_done)
     return;
-  Object.assign(job, { state: x.state, phase: x.phase, steps_done: x.steps, loss: x.loss, loss_steps: x.loss_steps,
-                       gradient_norm: x.gradient_norm, learning_rate: x.learning_rate, samples_per_s: x.samples_per_s });
+  const { state, phase, loss, loss_steps, gradient_norm, learning_rate, samples_per_s } = x;
+  job.steps_done = x.steps;
+  Object.assign(job, { state, phase, loss, loss_steps, gradient_norm, learning_rate, samples_per_s });
   if (x.loss !== null && !(job.losses?.at(-1)?.steps >= x.loss_steps))
     job.losses?.push({ steps: x.loss_steps, loss: x.loss });
 }
@@ -71,8 +73,9 @@ function take_step(x) {
 function draw_connection() {
   const { status } = picture ?? {};
   const figures = status ? ` What is shown is of ${time(status.wall_us / 1000)}.` : "";
+  const since = status ? `The manager is away since ${time(picture.since_wall_us / 1000)}: ` : "";
   const away = lost_since ? `parcae web does not answer since ${time(lost_since)}.`
-    : picture && !picture.up ? (status ? `The manager is away since ${time(picture.since_wall_us / 1000)}: ` : "") + `${picture.why}.` : "";
+    : picture && !picture.up ? `${since}${picture.why}.` : "";
   show(find("connection"), away && away + figures);
   show(find("when"), status && !away ? `as of ${time(status.wall_us / 1000 + picture.age_ms + now() - heard_at)}` : "");
 }
@@ -141,7 +144,7 @@ async function keep_events() {
   for (;;) {
     await seen();
     const end = new AbortController();
-    document.addEventListener("visibilitychange", () => end.abort(), { once: true });
+    turned().then(() => end.abort());
     await tried(() => follow(events.last_id(), end.signal, x => {
       events.take(x);
       if (x.kind === "step")

@@ -11,6 +11,7 @@ const listed = names => (names.length <= most_names ? names.join(", ")
   : `${names.slice(0, most_names).join(", ")} and ${names.length - most_names} more`);
 const terms = (to, pairs) =>
   show(to, pairs.filter(Boolean).map(([name, ...value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+const small = text => h("small", {}, text);
 const finite = x => (Number.isFinite(x) ? x : null);
 
 // --- does it train?
@@ -18,7 +19,7 @@ const finite = x => (Number.isFinite(x) ? x : null);
 function state_of(job) {
   if (job.state === "running" && job.phase !== "running")
     return [job.phase, "warning"];
-  return [job.state, job.state === "failed" ? "bad" : job.state === "queued" || job.state === "cancelled" ? "warning" : "good"];
+  return [job.state, { failed: "bad", queued: "warning", cancelled: "warning" }[job.state] ?? "good"];
 }
 
 export function trains({ status, job }) {
@@ -29,22 +30,27 @@ export function trains({ status, job }) {
   }
   const [state, how] = state_of(job);
   const where = job.width ? ` on ${job.width}×${job.depth} slots` : "";
-  show(find("sentence"), h("span", { class: `badge ${how}` }, state), `job ${job.id} ${job.name}${where}`, job.problem && `: ${job.problem}`);
+  show(find("sentence"), h("span", { class: `badge ${how}` }, state), `job ${job.id} ${job.name}${where}`,
+    job.problem && `: ${job.problem}`);
   const share = job.steps ? Math.floor(1000 * job.steps_done / job.steps) / 10 : 0;
-  show(find("progress"), h("progress", { max: Math.max(1, job.steps), value: job.steps_done, "aria-label": `${share} % of the steps` }));
+  show(find("progress"),
+    h("progress", { max: Math.max(1, job.steps), value: job.steps_done, "aria-label": `${share} % of the steps` }));
+  const copies = `${job.copies} ${job.copies === 1 ? "copy" : "copies"}`;
   terms(find("figures"), [
-    ["Step", `${whole(job.steps_done)} / ${whole(job.steps)}`, h("small", {}, `${share} %`)],
+    ["Step", `${whole(job.steps_done)} / ${whole(job.steps)}`, small(`${share} %`)],
     ["Time left", job.state === "running" && job.time_left_ms >= 0 ? age(job.time_left_ms) : "–"],
-    ["Loss", number(job.loss), h("small", {}, job.loss_steps >= 0 ? `of step ${whole(job.loss_steps)}` : "none yet")],
-    job.evaluated_steps >= 0 && ["Validation loss", number(job.validation_loss), h("small", {}, `of step ${job.evaluated_steps}`)],
-    ["Samples/s", quantity(job.samples_per_s), h("small", {}, job.step_ms > 0 ? `${duration(job.step_ms)} a step` : "")],
+    ["Loss", number(job.loss), small(job.loss_steps >= 0 ? `of step ${whole(job.loss_steps)}` : "none yet")],
+    job.evaluated_steps >= 0 &&
+      ["Validation loss", number(job.validation_loss), small(`of step ${whole(job.evaluated_steps)}`)],
+    ["Samples/s", quantity(job.samples_per_s), small(job.step_ms > 0 ? `${duration(job.step_ms)} a step` : "")],
     ["Generation", `${job.generation}`],
-    ["Protected", `step ${whole(job.protected_steps)}`, h("small", {}, job.protected_now ? counted(job.copies, "copy").replace("copys", "copies") : "not now")],
+    ["Protected", `step ${whole(job.protected_steps)}`, small(job.protected_now ? copies : "not now")],
     ["Checkpoint", job.checkpoint_steps ? `step ${whole(job.checkpoint_steps)}` : "none yet"],
   ]);
+  const { copies_problem, not_on_disk, checkpoint_problem, transport } = job;
   const waits = job.data_wait_for && job.data_wait_ms > 0.01 * job.step_ms &&
     `${duration(job.data_wait_ms)} of a step pass waiting for data: ${job.data_wait_for}`;
-  show(find("warnings"), [status.warning, job.copies_problem, job.not_on_disk, job.checkpoint_problem, waits, job.transport.reason]
+  show(find("warnings"), [status.warning, copies_problem, not_on_disk, checkpoint_problem, waits, transport.reason]
     .filter(Boolean).map(x => h("p", {}, x)));
 }
 
@@ -67,10 +73,11 @@ export function there(facts) {
     const x = by_life.get(`${slot.slice(0, slot.lastIndexOf("/"))} ${life}`);
     const [mark, how] = mark_of(x, facts);
     placed.add(x);
-    return h("td", { class: how }, slot, h("small", {}, mark));
+    return h("td", { class: how }, slot, small(mark));
   };
   const rows = (job?.grid ?? []).map((pipeline, d) =>
-    h("tr", {}, h("th", { scope: "row" }, `Pipeline ${d}`), pipeline.map((slot, p) => cell(slot, job.grid_incarnations[d]?.[p]))));
+    h("tr", {}, h("th", { scope: "row" }, `Pipeline ${d}`),
+      pipeline.map((slot, p) => cell(slot, job.grid_incarnations[d]?.[p]))));
   show(find("grid"), rows.length ? h("table", {},
     h("thead", {}, h("tr", {}, h("td", {}), job.grid[0].map((_, p) => h("th", { scope: "col" }, `Stage ${p}`)))),
     h("tbody", {}, rows)) : h("p", {}, "No slot is in use."));
@@ -82,7 +89,8 @@ export function there(facts) {
   const risks = here.filter(x => x.warning).map(x => `${x.name}: ${x.warning}`);
   const keepers = here.filter(x => x.role === "keeper").map(x => {
     const held = job?.keepers.find(k => k.keeper === x.name);
-    return `${x.name}: ${held ? `step ${held.steps}, ${held.layers} of ${job.layers} layers` : "nothing yet"}, ${mark_of(x, facts)[0]}`;
+    const what = held ? `step ${held.steps}, ${held.layers} of ${job.layers} layers` : "nothing yet";
+    return `${x.name}: ${what}, ${mark_of(x, facts)[0]}`;
   });
   terms(find("others"), [
     ["Spares", listed(spares) || "none"],
@@ -91,15 +99,17 @@ export function there(facts) {
   ]);
   const box = find("instances");
   if (box.open)
-    show(box.lastElementChild, table(`${counted(status.instances.length, "instance")}, the lost ones of late among them`,
+    show(box.lastElementChild, table(counted(status.instances.length, "instance"),
       ["Name", "Role", "State", "Slots", "Address", "Processor"], status.instances.map(x =>
-        [x.name, x.role, h("span", {}, x.state, h("small", {}, `${mark_of(x, facts)[0]} ${x.warning}`)), `${x.slots}`, `${x.host}:${x.port}`, x.processor])));
+        [x.name, x.role, h("span", {}, x.state, small(`${mark_of(x, facts)[0]} ${x.warning}`)), `${x.slots}`,
+         `${x.host}:${x.port}`, x.processor])));
 }
 
 // --- what was lost?
 
-const phases = [["planned_ms", "planned", "sky"], ["prepared_ms", "prepared", "blue"], ["stopped_ms", "stopped", "purple"],
-                ["ready_ms", "moved", "orange"], ["active_ms", "begun", "red"], ["first_commit_ms", "first commit", "faint"]];
+const phases = [
+  ["planned_ms", "planned", "sky"], ["prepared_ms", "prepared", "blue"], ["stopped_ms", "stopped", "purple"],
+  ["ready_ms", "moved", "orange"], ["active_ms", "begun", "red"], ["first_commit_ms", "first commit", "faint"]];
 const most_changes = 30;
 
 // Moments from the change's start to durations: what did not happen took no time.
@@ -130,17 +140,20 @@ export function lost(facts) {
   const { job } = facts;
   const gone = departures();
   const share = job ? trained_share(facts) : NaN;
+  const by_kind = Object.entries(kinds).filter(([kind]) => job?.migrations[kind])
+    .map(([kind, name]) => `${job.migrations[kind]} ${name}`);
   terms(find("losses"), [
-    ["Preemptions", `${gone.noticed} + ${gone.unnoticed}`, h("small", {}, "with notice + without")],
-    ["Changes", `${job?.change_count ?? 0}`, h("small", {}, job && Object.entries(kinds).filter(([kind]) => job.migrations[kind])
-      .map(([kind, name]) => `${job.migrations[kind]} ${name}`).join(", "))],
-    ["Stalls", job ? duration(stalled_ms(job)) : "–", h("small", {}, "in all")],
+    ["Preemptions", `${gone.noticed} + ${gone.unnoticed}`, small("with notice + without")],
+    ["Changes", `${job?.change_count ?? 0}`, small(by_kind.join(", "))],
+    ["Stalls", job ? duration(stalled_ms(job)) : "–", small("in all")],
     ["Replayed", counted(job?.replayed_steps ?? 0, "step")],
     ["Time trained", Number.isFinite(share) ? `${(100 * share).toFixed(1)} %` : "–"],
   ]);
-  stalls ??= new Figure(find("stalls"), { title: "What the newest changes took", x: "name", y: "ms by phase", type: "bar",
+  stalls ??= new Figure(find("stalls"), {
+    title: "What the newest changes took", x: "name", y: "ms by phase", type: "bar",
     series: [...phases.map(([, name, colour]) => ({ name, colour, borderWidth: 0 })),
-             { name: "nobody trained", colour: "text", type: "line", showLine: false, pointRadius: 4, pointStyle: "rectRot", stack: "stall", order: -1 }] });
+             { name: "nobody trained", colour: "text", type: "line", showLine: false, pointRadius: 4,
+               pointStyle: "rectRot", stack: "stall", order: -1 }] });
   const newest = (job?.changes ?? []).slice(-most_changes);
   const of_each = newest.map(durations);
   const names = newest.map(x => `→${x.to}`);
@@ -172,21 +185,26 @@ export function will({ job, history, wall_ms }) {
   const forecast = name => past.map(({ x, i }) => ({ x, y: history.forecast_mean[i] < 0 ? null : history[name][i] }));
   const lasts = interval_ms(decisions);
   const running = job && !is_over(job);
-  const coming = name => (lasts && running ? last.forecast.map((x, i) => ({ x: wall_ms(last.at_us) + (i + 1) * lasts, y: x[name] })) : []);
+  const to_come = lasts && running ? last.forecast : [];
+  const coming = name => to_come.map((x, i) => ({ x: wall_ms(last.at_us) + (i + 1) * lasts, y: x[name] }));
   const begin = past[0]?.x ?? 0;
-  const chosen = (job?.changes ?? []).map(x => ({ x: wall_ms(x.at_us), text: x.configuration })).filter(x => x.x >= begin);
+  const chosen = (job?.changes ?? []).map(x => ({ x: wall_ms(x.at_us), text: x.configuration }))
+    .filter(x => x.x >= begin);
   availability.set([[...forecast("forecast_low"), ...coming("low")], [...forecast("forecast_high"), ...coming("high")],
                     [...forecast("forecast_mean"), ...coming("mean")], seen("slots"), seen("used")], chosen);
   let box = find("decisions");
   if (box.open)
     show(box.lastElementChild, table("The newest first", ["When", "Chosen", "Why", "Stall expected", "was"],
-      decisions.slice(-50).reverse().map(x => [time(wall_ms(x.at_us)), x.chosen.configuration, `${x.trigger}: ${x.reason}`,
-                                               x.generation ? duration(x.expected_ms) : "–", duration(x.realised_ms)])));
+      decisions.slice(-50).reverse().map(x =>
+        [time(wall_ms(x.at_us)), x.chosen.configuration, `${x.trigger}: ${x.reason}`,
+         x.generation ? duration(x.expected_ms) : "–", duration(x.realised_ms)])));
   box = find("configurations");
   if (box.open)
-    show(box.lastElementChild, table("That the planner last chose from", ["D×P", "Samples/s", "with 95 % in", "Measured"],
-      (job?.configurations ?? []).map(x => [`${x.width}×${x.depth}`, quantity(x.samples_per_s),
-        `${quantity(x.low_samples_per_s)} to ${quantity(x.high_samples_per_s)}`, x.steps ? counted(x.steps, "step") : "not yet"])));
+    show(box.lastElementChild, table("That the planner last chose from",
+      ["D×P", "Samples/s", "with 95 % in", "Measured"], (job?.configurations ?? []).map(x =>
+        [`${x.width}×${x.depth}`, quantity(x.samples_per_s),
+         `${quantity(x.low_samples_per_s)} to ${quantity(x.high_samples_per_s)}`,
+         x.steps ? counted(x.steps, "step") : "not yet"])));
 }
 
 // --- curves
@@ -197,13 +215,13 @@ export function curves({ job, history, beside }) {
   loss ??= new Figure(find("loss"), { title: "Loss", x: "step", series: [
     { name: "training", colour: "blue" }, { name: "validation", colour: "orange", borderDash: [6, 3] },
     { name: "beside it", colour: "green", borderDash: [2, 2] }] });
-  others ??= [
-    [new Figure(find("norm"), { title: "Gradient norm", x: "step", series: [{ name: "gradient norm", colour: "blue" }] }), "gradient_norm"],
-    [new Figure(find("rate"), { title: "Learning rate", x: "step", series: [{ name: "learning rate", colour: "blue" }] }), "learning_rate"],
-    [new Figure(find("speed"), { title: "Samples/s", x: "time", series: [{ name: "samples/s", colour: "blue" }] }), "samples_per_s"]];
+  others ??= [["norm", "Gradient norm", "step", "gradient_norm"], ["rate", "Learning rate", "step", "learning_rate"],
+              ["speed", "Samples/s", "time", "samples_per_s"]].map(([id, title, x, field]) =>
+    [new Figure(find(id), { title, x, series: [{ name: title.toLowerCase(), colour: "blue" }] }), field]);
   const points = list => (list ?? []).map(p => ({ x: p.steps, y: finite(p.loss) }));
   loss.set([points(job?.losses), points(job?.validation_losses), points(beside?.losses)]);
   const mine = history.wall_us.map((_, i) => i).filter(i => history.job[i] === job?.id);
   for (const [figure, name] of others)
-    figure.set([mine.map(i => ({ x: figure.x === "time" ? history.wall_us[i] / 1000 : history.steps[i], y: finite(history[name][i]) }))]);
+    figure.set([mine.map(i => ({
+      x: figure.x === "time" ? history.wall_us[i] / 1000 : history.steps[i], y: finite(history[name][i]) }))]);
 }

@@ -37,7 +37,8 @@ export function age(ms) {
 }
 
 /// Times are the reader's.
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const digits = "2-digit";
+const clock = new Intl.DateTimeFormat(undefined, { hour: digits, minute: digits, second: digits, hourCycle: "h23" });
 const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 export function time(wall_ms, with_day = Math.abs(Date.now() - wall_ms) > 43200000) {
   return (with_day ? `${day.format(wall_ms)} ` : "") + clock.format(wall_ms);

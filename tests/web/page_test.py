@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+"""page_test.py PROGRAMS PICTURES SOURCE: the page in Chromium, on a cluster of which workers go
+
+given / expected
+a worker killed, another under notice / it shows what `status --json` says; in light, dark and 390 points wide axe finds
+  nothing, nothing is wider than the screen, the console is empty; pictures of each are in PICTURES
+only a keyboard / every control can be reached, and what is folded opens
+a form for each change / what is asked for happens
+the manager, or `parcae web`, is gone and comes back / it says so, keeps what it had, and goes on by itself
+a token is needed / it asks for it; the token is in no URL, HTML or log; who may only look has no forms
+a page of another origin / reads and changes nothing
+1,000 slots, 10,000 events, a day of points / each control answers within 100 ms
+Status 77: there is no browser.
+"""
+
+import http.server
+import pathlib
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+try:
+    import browser
+except ImportError as problem:
+    print(f"skipped: {problem}; run deploy/setup")
+    sys.exit(77)
+from api_double import ApiDouble, enlarged, page_files
+from cluster import Cluster, eventually
+
+JOB = """[job]
+name = "shown"
+steps = 600
+seed = 3
+checkpoint_every = 200
+evaluate_every = 50
+[model]
+kind = "gpt"
+layers = 4
+width = 32
+heads = 4
+sequence = 32
+[data]
+kind = "text"
+path = "/usr/share/common-licenses/GPL-3"
+validation = 48
+[batch]
+global = 24
+micro = 4
+[optimizer]
+kind = "adamw"
+learning_rate = 2e-3
+schedule = "cosine"
+warmup_steps = 30
+[planning]
+interval = "500ms"
+"""
+LOOKS = (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390))
+
+
+class PageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.pictures.mkdir(parents=True, exist_ok=True)
+        cls.cluster = Cluster(cls.programs, cls.scratch.name)
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.addClassCleanup(cls.cluster.close)
+        cls.cluster.keeper()
+        for x in "abcd":
+            cls.cluster.node(x)
+        cls.where = cls.cluster.web("web")
+        cls.url = f"http://{cls.where}/"
+        cls.browser = browser.Browser()
+        cls.addClassCleanup(cls.browser.close)
+        eventually("all instances are there", lambda: len(cls.cluster.status()["instances"]) == 5)
+        job = pathlib.Path(cls.scratch.name, "job.toml")
+        job.write_text(JOB)
+        cls.cluster.run("submit", job)
+
+    def test_1_shows_what_status_says(self):
+        b, cluster = self.browser, self.cluster
+        b.look()
+        b.open(self.url)
+        b.see("sentence", "job 1 shown")
+        eventually("it trains", lambda: cluster.job()["steps_done"] > 100)
+        victims = [x.split("/")[0] for pipeline in cluster.job()["grid"] for x in pipeline]
+        cluster.kill(victims[0])
+        eventually("it goes on", lambda: cluster.job()["generation"] > 1 and cluster.job()["phase"] == "running")
+        cluster.run("preempt", victims[1], "--notice", "2s")
+        eventually("it has left", lambda: "as announced" in str(cluster.status()["news"]))
+        self.same_grid()
+        for scheme, width in LOOKS[:3]:
+            b.picture(self.pictures / f"running-{scheme}-{width}.png", scheme, width)
+        b.look()
+        b.see("sentence", "done", 120)
+        self.same_figures()
+        self.assertEqual(b.terms("losses")["Preemptions"], "1 + 1")
+        shown = b.text("events")
+        for change in cluster.job()["changes"]:
+            self.assertIn(f"{change['configuration']} after {change['trigger']}", shown)
+        self.assertEqual(b.messages(), [])
+
+    def same_grid(self):
+        cells = "[...document.querySelectorAll('#grid tbody tr')].map(x => [...x.querySelectorAll('td')].map(y => " \
+                "y.firstChild.textContent))"
+
+        def same():
+            job = self.cluster.job()
+            return job["state"] != "running" or job["grid"] == self.browser.js(cells)
+        eventually("the grid is that of status", same)
+
+    def same_figures(self):
+        b, job = self.browser, self.cluster.job()
+        expected = {"Step": f"{job['steps_done']:,} / {job['steps']:,}", "Loss": f"{job['loss']:.4f}",
+                    "Generation": str(job["generation"]), "Protected": f"step {job['protected_steps']:,}",
+                    "Checkpoint": f"step {job['checkpoint_steps']:,}"}
+        eventually(f"figures are {expected}", lambda: expected.items() <= b.terms("figures").items())
+        lost = b.terms("losses")
+        self.assertEqual(lost["Changes"], str(job["change_count"]))
+        self.assertEqual(lost["Replayed"].split()[0], str(job["replayed_steps"]))
+        newest = b.js("document.querySelector('#loss canvas').getAttribute('aria-label')")
+        self.assertIn(f"at {job['losses'][-1]['steps']}", newest)
+        b.click("#instances summary")
+        names = "[...document.querySelectorAll('#instances tbody th')].map(x => x.textContent).sort()"
+        eventually("all instances are listed",
+                   lambda: b.js(names) == sorted(x["name"] for x in self.cluster.status()["instances"]))
+
+    def test_2_looks_well_to_all(self):
+        b = self.browser
+        b.open(self.url)
+        b.see("sentence", "job 1 shown")
+        for folded in (True, False):
+            b.open_all(not folded)
+            for scheme, width in LOOKS:
+                b.look(scheme, width)
+                eventually("the tables are there", lambda: folded or b.count("table") > 6)
+                self.assertEqual(b.violations(), [], (scheme, width, folded))
+                self.assertLessEqual(b.js("document.documentElement.scrollWidth"), width)
+                if folded:
+                    b.picture(self.pictures / f"done-{scheme}-{width}.png", scheme, width)
+        self.assertEqual(b.messages(), [])
+
+    def test_3_needs_no_mouse(self):
+        b = self.browser
+        b.look()
+        b.open(self.url)
+        b.see("sentence", "job 1 shown")
+        b.open_all(True)
+        wanted = set(b.js("[...document.querySelectorAll('main :is(button, input, select, textarea, summary)')]"
+                          ".filter(x => !x.disabled && x.checkVisibility()).map((x, i) => x.dataset.number = `${i}`)"))
+        reached = set()
+        for _ in range(150):
+            b.key("Tab")
+            reached.add(b.js("document.activeElement.dataset.number"))
+        self.assertEqual(wanted - reached, set())
+        b.js("document.querySelector('#decisions summary').focus()")
+        b.key("Enter")
+        self.assertFalse(b.js("document.querySelector('#decisions').open"))
+
+    def test_4_changes_what_commands_do(self):
+        b, cluster = self.browser, self.cluster
+        b.open(self.url)
+        b.see("sentence", "job 1 shown")
+        b.fill("text", JOB.replace('"shown"', '"<b>of the page</b>"').replace("steps = 600", "steps = 1000000"))
+        b.click("#submit button[value=check]")
+        b.see("answer", "it can run")
+        b.click("#submit button[value=submit]")
+        b.see("answer", "it is job 2")
+        b.see("sentence", "job 2 <b>of the page</b>")
+        eventually("it trains", lambda: cluster.job(2)["steps_done"] > 0)
+        b.see("sentence", "running")
+        b.click("#checkpoint")
+        b.see("answer", "asked for, of job 2")
+        eventually("there is a checkpoint", lambda: cluster.job(2)["checkpoint_steps"] > 0)
+        b.fill("notice", "1s")
+        b.click("#preempt button")
+        b.click("#sure button[value=yes]")
+        b.see("answer", "will go")
+        eventually("it went", lambda: str(cluster.status()["news"]).count("as announced") == 2)
+        b.fill("text", "[job]\nsteps = 0\n")
+        b.click("#submit button[value=submit]")
+        b.see("answer", "steps")
+        b.js("(x => { x.value = '1'; x.dispatchEvent(new Event('change')); })(document.getElementById('job'))")
+        b.see("sentence", "job 1 shown")
+        self.same_figures()
+        b.open(self.url)  # the job that runs
+        b.see("sentence", "job 2")
+        self.assertIn("400", str(b.messages()))  # the refusal above; nothing else
+        self.manager_gone()
+        b.click("#cancel")
+        b.click("#sure button[value=no]")
+        b.click("#cancel")
+        b.click("#sure button[value=yes]")
+        b.see("answer", "job 2 is cancelled")
+        eventually("it is cancelled", lambda: cluster.job(2)["state"] == "cancelled")
+        b.see("sentence", "cancelled")
+        self.assertEqual(b.messages(), [])
+        self.web_gone()
+
+    def manager_gone(self):
+        b, cluster = self.browser, self.cluster
+        cluster.kill("manager")
+        b.see("connection", "The manager is away since")
+        self.assertIn("job 2", b.text("sentence"))
+        self.assertEqual(b.messages(), [])
+        cluster.listening("manager", cluster.address)
+        eventually("it is back", lambda: b.text("connection") == "")
+        steps = cluster.job(2)["steps_done"]
+        eventually("it goes on", lambda: int(b.terms("figures")["Step"].split("/")[0].replace(",", "")) > steps)
+
+    def web_gone(self):
+        b = self.browser
+        self.cluster.kill("web")
+        b.see("connection", "parcae web does not answer since")
+        self.assertIn("job 2", b.text("sentence"))
+        self.cluster.web("web", where=self.where)
+        eventually("it is back", lambda: b.text("connection") == "")
+        b.messages()  # Chromium tells of each connection that was refused
+
+    def test_5_keeps_the_token(self):
+        b, scratch = self.browser, pathlib.Path(self.scratch.name)
+        where = self.cluster.web("web-token", "--token-file", scratch / "token", "--read-token-file", scratch / "read")
+        tokens = {x: (scratch / x).read_text().strip() for x in ("token", "read")}
+        for name, may_change in (("token", True), ("read", False)):
+            b.open(f"http://{where}/")
+            b.js("sessionStorage.clear()")
+            b.open(f"http://{where}/")
+            eventually("it asks", lambda: b.js("document.getElementById('token').checkVisibility()"))
+            self.assertEqual(b.violations(), [])
+            b.fill("token", "0" * 64)
+            b.click("#entrance button")
+            b.see("entrance-answer", "not good")
+            self.assertFalse(b.js("document.getElementById('main').checkVisibility()"))
+            b.fill("token", tokens[name])
+            b.click("#entrance button")
+            b.see("sentence", "job")
+            self.assertEqual(b.js("document.getElementById('changes').checkVisibility()"), may_change)
+            seen = b.driver.current_url + b.driver.page_source + b.js("document.getElementById('token').value")
+            b.open(f"http://{where}/")  # it is asked for once
+            b.see("sentence", "job")
+            seen += str(b.js("performance.getEntries().map(x => x.name)")) + str(b.messages())
+            seen += (scratch / "web-token.log").read_text() + self.cluster.run("status", "--json")
+            for token in tokens.values():
+                self.assertNotIn(token, seen)
+        b.js("sessionStorage.clear()")
+
+    def test_6_no_other_page_reads_or_changes(self):
+        b = self.browser
+        self.cluster.run("submit", pathlib.Path(self.scratch.name, "job.toml"), "--set", "job.steps=1000000")
+        eventually("it trains", lambda: self.cluster.job(3)["steps_done"] > 0)
+        with Elsewhere() as other:
+            for mine in (self.url, self.url.replace("127.0.0.1", "localhost")):
+                for theirs in (other, other.replace("127.0.0.1", "localhost")):
+                    b.open(theirs)
+                    self.assertEqual(b.later(ATTACK, mine), [], (mine, theirs))
+        time.sleep(0.5)  # for what was posted without an answer
+        self.assertEqual(self.cluster.job(3)["state"], "running")
+        self.assertEqual(len(self.cluster.status()["jobs"]), 3)
+        b.messages()
+        self.cluster.run("cancel", "3")
+
+    def test_7_answers_at_once_when_there_is_much(self):
+        b = self.browser
+        b.look()
+        b.open(self.url)
+        picture, history = (b.later(f"fetch('api/v1/{x}').then(y => y.json()).then(done)")
+                            for x in ("picture", "history"))
+        double = ApiDouble(page_files(self.source), *enlarged(picture, history))
+        self.addCleanup(double.close)
+        b.open(double.url)
+        b.see("events-count", "of 10000")
+        self.assertEqual(b.count("#grid tbody td"), 1000)
+        b.picture(self.pictures / "large-light-1280.png", "light", 1280)
+        self.assertEqual(b.violations(), [])
+        b.look()
+        for what in ("words.value = `spot ${i}`; words.dispatchEvent(new Event('input'))",
+                     "kind.value = i % 2 ? 'news' : ''; kind.dispatchEvent(new Event('input'))",
+                     "more.click()",
+                     "document.querySelector('#instances summary').click()",
+                     "document.querySelector('#loss summary').click()"):
+            b.js("(words.value = '', words.dispatchEvent(new Event('input')))")
+            took_ms = [b.later(f"const i = {i}, t = performance.now(); {what};"
+                               "requestAnimationFrame(() => setTimeout(() => done(performance.now() - t)));")
+                       for i in range(5)]
+            print(f"{what}: {sorted(round(x) for x in took_ms)} ms")
+            self.assertLess(statistics.median(took_ms), 100, what)
+        self.assertEqual(b.messages(), [])
+
+
+# What succeeded that must not.
+ATTACK = """
+const url = arguments[0];
+const tries = {
+  read: async () => { await fetch(`${url}api/v1/picture`); return true; },
+  events: () => new Promise(over => {
+    const x = new EventSource(`${url}api/v1/events`);
+    x.onopen = () => over(true);
+    x.onerror = () => over(false);
+    setTimeout(() => over(false), 5000);
+  }),
+  script: () => new Promise(over => {
+    const x = Object.assign(document.createElement("script"), { src: `${url}api/v1/status` });
+    x.onload = () => over(true);
+    x.onerror = () => over(false);
+    document.body.append(x);
+  }),
+  frame: () => new Promise(over => {
+    const x = Object.assign(document.createElement("iframe"), { src: url });
+    document.body.append(x);
+    x.onload = () => {
+      try { over(x.contentDocument.title === "Parcae"); } catch { over(x.contentWindow.length > 0); }
+    };
+  }),
+  change: async () => {
+    await fetch(`${url}api/v1/jobs/3/cancel`, { method: "POST", mode: "no-cors" });
+    await fetch(`${url}api/v1/preempt`, { method: "POST", mode: "no-cors", body: '{"any": 1}' });
+    await fetch(`${url}api/v1/jobs/3/cancel`, { method: "POST", headers: { "Content-Type": "application/json" } });
+    return true;
+  },
+  form: async () => {
+    const frame = Object.assign(document.createElement("iframe"), { name: "into" });
+    const form = Object.assign(document.createElement("form"),
+      { action: `${url}api/v1/jobs/3/cancel`, method: "post", target: "into", enctype: "text/plain" });
+    document.body.append(frame, form);
+    form.submit();
+    return false;
+  },
+};
+Promise.all(Object.entries(tries).map(async ([name, f]) => (await f().catch(() => false)) ? name : null))
+  .then(x => done(x.filter(y => y)));
+"""
+
+
+class Elsewhere:
+    """A page of another origin."""
+
+    def __enter__(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(b"<!doctype html><title>another</title><body>")
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self.server.server_port}/"
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+if __name__ == "__main__":
+    if problem := browser.missing():
+        print(f"skipped: {problem}; run deploy/setup")
+        sys.exit(77)
+    PageTest.programs, PageTest.pictures, PageTest.source = (pathlib.Path(x).absolute() for x in sys.argv[1:4])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2, failfast=True)
