@@ -92,7 +92,7 @@ void run(const web_options& options) {
 } // namespace
 
 void add_web(CLI::App& app) {
-  auto command = app.add_subcommand("web", "show the cluster over HTTP: JSON, events\n"
+  auto command = app.add_subcommand("web", "show the cluster over HTTP: a page, JSON, events\n"
                                            "Example: parcae web --listen 127.0.0.1:8080");
   const auto x = std::make_shared<web_options>();
   x->manager = add_manager_option(*command);

@@ -85,14 +85,17 @@ class Browser:
                 "windowsVirtualKeyCode": {"Tab": 9, "Enter": 13}[name]})
             more = {}
 
-    def picture(self, file, scheme, width):
-        """Of the whole page."""
+    def picture(self, file, scheme, width, until=None):
+        """Of the whole page, or of what is above the section with that heading."""
         self.look(scheme, width)
         height = self.js("document.documentElement.scrollHeight")
         self.look(scheme, width, height)
         drawn = ("[...document.querySelectorAll('canvas')].filter(x => x.getContext('2d').getImageData(0, 0, x.width, "
                  "x.height).data.some(y => y)).length")
         eventually("all charts are drawn", lambda: self.js(drawn) == self.count("canvas"))
+        if until:
+            height = self.js("document.getElementById(arguments[0]).closest('section').getBoundingClientRect().top", until)
+            self.look(scheme, width, int(height))
         image = self.driver.execute_cdp_cmd("Page.captureScreenshot", {})["data"]
         pathlib.Path(file).write_bytes(base64.b64decode(image))
 

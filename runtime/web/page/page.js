@@ -115,7 +115,13 @@ function draw() {
 
 // --- what goes on for ever
 
-let wake = () => {};
+let due = false, ring = () => {};
+
+/// Something happened: the picture is old.
+function wake() {
+  due = true;
+  ring();
+}
 
 /// What may ask the server once more; a token that is no good any more is asked for again.
 async function tried(what) {
@@ -132,11 +138,13 @@ async function tried(what) {
 async function keep_picture() {
   for (;;) {
     await seen();
+    due = false;
     lost_since = (await tried(fetch_picture)) ? 0 : lost_since || Date.now();
     draw();
-    const woken = new Promise(done => { wake = done; });
     await sleep(often_ms);
-    await Promise.race([woken, sleep(lost_since || !picture?.status ? 500 : seldom_ms)]);
+    const rung = new Promise(done => { ring = done; });
+    if (!due && !lost_since && picture?.status)
+      await Promise.race([rung, sleep(seldom_ms)]);
   }
 }
 
@@ -170,7 +178,7 @@ async function keep(what, ms) {
 function begin(may) {
   find("changes").hidden = may !== "all";
   events.set_up(draw_now);
-  forms.set_up(() => facts().job, () => wake());
+  forms.set_up(() => facts().job, wake);
   find("job").addEventListener("change", e => { location.hash = `job=${e.target.value}`; });
   addEventListener("hashchange", async () => {
     await tried(fetch_picture);
