@@ -94,8 +94,8 @@ class Browser:
                  "x.height).data.some(y => y)).length")
         eventually("all charts are drawn", lambda: self.js(drawn) == self.count("canvas"))
         if until:
-            height = self.js("document.getElementById(arguments[0]).closest('section').getBoundingClientRect().top", until)
-            self.look(scheme, width, int(height))
+            top = self.js("document.getElementById(arguments[0]).closest('section').getBoundingClientRect().top", until)
+            self.look(scheme, width, int(top))
         image = self.driver.execute_cdp_cmd("Page.captureScreenshot", {})["data"]
         pathlib.Path(file).write_bytes(base64.b64decode(image))
 

@@ -31,8 +31,9 @@ class Cluster:
 
     def start(self, name, program, *arguments):
         log = self.scratch / f"{name}.log"
-        self.running[name] = subprocess.Popen([self.programs / program, *arguments], stdout=log.open("wb"),
-                                              stderr=subprocess.STDOUT, cwd=self.scratch)
+        with log.open("wb") as output:
+            self.running[name] = subprocess.Popen([self.programs / program, *arguments], stdout=output,
+                                                  stderr=subprocess.STDOUT, cwd=self.scratch)
         return log
 
     def start_listening(self, name, *arguments):

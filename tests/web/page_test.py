@@ -121,8 +121,9 @@ class PageTest(unittest.TestCase):
         lost = b.terms("losses")
         self.assertEqual(lost["Changes"], str(job["change_count"]))
         self.assertEqual(lost["Replayed"].split()[0], str(job["replayed_steps"]))
-        newest = b.js("document.querySelector('#loss canvas').getAttribute('aria-label')")
-        self.assertIn(f"at {job['losses'][-1]['steps']}", newest)
+        newest = f"at {job['losses'][-1]['steps']}"
+        eventually(f"the curve's newest is {newest}", lambda: newest in b.js(
+            "document.querySelector('#loss canvas').getAttribute('aria-label')"))
         b.click("#instances summary")
         names = "[...document.querySelectorAll('#instances tbody th')].map(x => x.textContent).sort()"
         eventually("all instances are listed",

@@ -58,7 +58,10 @@ export class Figure {
     this.data = data;
     this.marks = marked;
     this.stale = true;
-    setTimeout(() => this.draw()); // each on its own, so that nobody waits for all of them
+    setTimeout(() => { // each on its own, so that nobody waits for all of them
+      this.tell();
+      this.draw();
+    });
   }
 
   come(in_sight) {
@@ -77,7 +80,6 @@ export class Figure {
     if (!this.stale || !this.in_sight)
       return;
     this.stale = false;
-    this.tell();
     this.chart ??= new Chart(this.canvas, this.configuration());
     this.chart.data.datasets.forEach((x, i) => { x.data = this.data[i] ?? []; });
     if (this.x === "name")

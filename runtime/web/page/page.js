@@ -16,6 +16,7 @@ let picture = null, heard_at = 0;   // and when it came, by this page's clock
 let chosen = null;                  // a job in detail, if it is not the one that the picture has so
 let history = none, beside = null;
 let lost_since = 0;
+let news = 0, shown = -1;           // what came is counted: only ages go on by themselves
 let drawn = false;
 
 const now = () => performance.now();
@@ -49,11 +50,13 @@ async function fetch_picture() {
   chosen = job && !job.detailed ? (await ask(`jobs/${job.id}`)).jobs.find(y => y.id === job.id) : null;
   picture = x;
   heard_at = now();
+  ++news;
 }
 
 async function fetch_beside() {
   const id = Number(find("beside").value);
   beside = id ? { id, ...await ask(`jobs/${id}/losses`) } : null;
+  ++news;
 }
 
 /// A step changes the picture where it tells of it.
@@ -99,6 +102,9 @@ function draw_now() {
   choose_among(find("beside"), find("beside-choice"), [{ id: 0, name: "none" }, ...others], beside?.id ?? 0, 2);
   sections.trains(x);
   sections.there(x);
+  if (shown === news)
+    return;
+  shown = news;
   sections.lost(x);
   sections.will(x);
   sections.curves(x);
@@ -155,6 +161,7 @@ async function keep_events() {
     turned().then(() => end.abort());
     await tried(() => follow(events.last_id(), end.signal, x => {
       events.take(x);
+      ++news;
       if (x.kind === "step")
         take_step(x.data);
       else
@@ -177,7 +184,7 @@ async function keep(what, ms) {
 
 function begin(may) {
   find("changes").hidden = may !== "all";
-  events.set_up(draw_now);
+  events.set_up(() => events.draw(facts().job?.id));
   forms.set_up(() => facts().job, wake);
   find("job").addEventListener("change", e => { location.hash = `job=${e.target.value}`; });
   addEventListener("hashchange", async () => {
@@ -189,10 +196,16 @@ function begin(may) {
     draw_now();
   });
   for (const x of document.querySelectorAll("main details"))
-    x.addEventListener("toggle", draw);
+    x.addEventListener("toggle", () => {
+      ++news;
+      draw();
+    });
   keep_picture();
   keep_events();
-  keep(async () => { history = await ask("history"); }, history_ms);
+  keep(async () => {
+    history = await ask("history");
+    ++news;
+  }, history_ms);
   keep(fetch_beside, beside_ms);
   keep(async () => {}, 1000); // ages go on
 }
