@@ -77,6 +77,14 @@ class Browser:
         self.js("(x => { x.value = arguments[1]; x.dispatchEvent(new Event('input', { bubbles: true })); })"
                 "(document.getElementById(arguments[0]))", identity, text)
 
+    def choose(self, identity, value):
+        self.js("(x => { x.value = arguments[1]; x.dispatchEvent(new Event('change')); })"
+                "(document.getElementById(arguments[0]))", identity, value)
+
+    def newest(self, figure):
+        """What a chart says to those who do not see it."""
+        return self.js("document.querySelector(`#${arguments[0]} canvas`).getAttribute('aria-label')", figure)
+
     def key(self, name):
         more = {"text": "\r"} if name == "Enter" else {}
         for kind in ("keyDown", "keyUp"):

@@ -122,8 +122,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(lost["Changes"], str(job["change_count"]))
         self.assertEqual(lost["Replayed"].split()[0], str(job["replayed_steps"]))
         newest = f"at {job['losses'][-1]['steps']}"
-        eventually(f"the curve's newest is {newest}", lambda: newest in b.js(
-            "document.querySelector('#loss canvas').getAttribute('aria-label')"))
+        eventually(f"the curve's newest is {newest}", lambda: newest in b.newest("loss"))
         b.click("#instances summary")
         names = "[...document.querySelectorAll('#instances tbody th')].map(x => x.textContent).sort()"
         eventually("all instances are listed",
@@ -184,7 +183,9 @@ class PageTest(unittest.TestCase):
         b.fill("text", "[job]\nsteps = 0\n")
         b.click("#submit button[value=submit]")
         b.see("answer", "steps")
-        b.js("(x => { x.value = '1'; x.dispatchEvent(new Event('change')); })(document.getElementById('job'))")
+        b.choose("beside", "1")
+        eventually("both runs are there", lambda: "beside it" in b.newest("loss"))
+        b.choose("job", "1")
         b.see("sentence", "job 1 shown")
         self.same_figures()
         b.open(self.url)  # the job that runs
