@@ -188,6 +188,8 @@ function begin(may) {
   forms.set_up(() => facts().job, wake);
   find("job").addEventListener("change", e => { location.hash = `job=${e.target.value}`; });
   addEventListener("hashchange", async () => {
+    if (beside?.id === wanted_job())
+      beside = null;
     await tried(fetch_picture);
     draw_now();
   });
