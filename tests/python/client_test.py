@@ -1,0 +1,223 @@
+"""The package parcae before a real cluster: what README.md shows, and what goes wrong."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import parcae
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = pathlib.Path(os.environ["PARCAE_PROGRAMS"])
+
+
+def free_port():
+    with socket.socket() as x:
+        x.bind(("127.0.0.1", 0))
+        return x.getsockname()[1]
+
+
+class Processes:
+    """A manager, a keeper, three workers and `parcae web`; killed in the end."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.running = {}
+        self.manager, self.port = free_port(), free_port()
+        self.token = folder / "token"
+        self.start("manager", "parcae", "manager", "--listen", f"127.0.0.1:{self.manager}", "--state", folder / "manager")
+        for name in ("w0", "w1", "w2"):
+            self.start_node(name)
+        self.start_node("k0", "--role", "keeper", "--state", folder / "state")
+        self.start_web()
+
+    def start(self, name, program, *arguments):
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.running[name] = subprocess.Popen([PROGRAMS / program, *map(str, arguments)], stdout=log, stderr=log,
+                                                  stdin=subprocess.DEVNULL)
+
+    def start_node(self, name, *more):
+        self.start(name, "parcae-node", "--manager", f"127.0.0.1:{self.manager}", "--name", name, *more)
+
+    def start_web(self):
+        self.start("web", "parcae", "web", "--manager", f"127.0.0.1:{self.manager}", "--listen",
+                   f"127.0.0.1:{self.port}", "--token-file", self.token)
+        until(lambda: self.token.exists() and self.answers())
+
+    def answers(self):
+        with socket.socket() as x:
+            return x.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self, name):
+        self.running[name].send_signal(signal.SIGKILL)
+        self.running.pop(name).wait()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def status_of(self, job):
+        done = subprocess.run([PROGRAMS / "parcae", "status", str(job), "--json", "--manager",
+                               f"127.0.0.1:{self.manager}"], capture_output=True, check=True)
+        return next(x for x in json.loads(done.stdout)["jobs"] if x["id"] == job)
+
+
+def until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    x = Processes(tmp_path_factory.mktemp("cluster"))
+    yield x
+    for name in list(x.running):
+        x.kill(name)
+
+
+@pytest.fixture
+def cluster(processes):
+    x = parcae.connect(processes.url, processes.token.read_text().strip())
+
+    for name in [k for k, v in processes.running.items() if v.poll() is not None]:
+        processes.start_node(name)  # it was preempted
+
+    def there():
+        try:
+            return len(x.status()["instances"]) == 4
+        except parcae.Error as e:  # the manager has not yet answered
+            assert e.status == 503
+            return False
+
+    until(there)
+    return x
+
+
+# given: the README's walk / expected: it runs as it stands; the job went on after the preemption, its losses are those
+# that `status` has, and TensorBoard's own reader finds them
+def test_readme(processes, cluster, tmp_path, monkeypatch):
+    walk = (ROOT / "deploy/python/README.md").read_text()
+    walk = walk[walk.index("## From a notebook"):walk.index("## parcae_model")]
+    code = re.findall(r"```python\n(.*?)```", walk, re.S)
+    assert len(code) == 5
+    monkeypatch.setenv("PARCAE_URL", processes.url)
+    monkeypatch.setenv("PARCAE_TOKEN", processes.token.read_text().strip())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    said = {}
+    for x in code[:3]:
+        exec(compile(x, "README.md", "exec"), said)
+    job = said["job"]
+    status = processes.status_of(job.number)
+    assert status["state"] == "done" and status["steps_done"] == 120
+    assert len(said["preempted"]) == 1
+    assert any(said["preempted"][0] in str(x) for x in status["changes"])
+    assert [{"steps": s, "loss": x} for s, x in job.losses()] == status["losses"]
+    for x in code[3:]:
+        exec(compile(x, "README.md", "exec"), said)
+
+    from safetensors import safe_open
+    with safe_open(said["path"], "pt") as file:
+        assert len(list(file.keys())) > 10
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    events = EventAccumulator(str(tmp_path / "runs/gpt"))
+    events.Reload()
+    read = {x.step: x.value for x in events.Scalars("loss")}
+    for steps, loss in job.losses():
+        assert read[steps] == pytest.approx(loss, rel=1e-6)
+
+    # One embedding and one linear layer on the letters before: better than chance, so it learnt.
+    import torch
+    text = torch.tensor(list(pathlib.Path("/usr/share/common-licenses/GPL-3").read_bytes()[:4000]))
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(said["model"](text[:-1]), text[1:])
+    assert loss < 5.3 and loss < torch.log(torch.tensor(256.0)) - 0.2
+
+
+# given: a job that is followed, and `parcae web` killed meanwhile, then started again / expected: it is followed to its
+# end, each step that is told is newer than the one before
+def test_web_may_be_killed(processes, cluster):
+    job = cluster.submit(ROOT / "deploy/examples/gpt.toml", {"job.steps": 200})
+    steps = []
+    killed = False
+    for point in job.follow():
+        if point.kind != "step":
+            continue
+        steps.append(point.steps)
+        if point.steps > 20 and not killed:
+            killed = True
+            processes.kill("web")
+            threading.Timer(1.0, processes.start_web).start()
+    assert killed and steps[-1] == 200
+    assert steps == sorted(steps)
+    assert job.wait(10)["state"] == "done"
+
+
+# given: mistakes / expected: one line each, that says what is wrong
+def test_errors(processes, cluster, tmp_path):
+    token = processes.token.read_text().strip()
+
+    def refused(what, status, said):
+        with pytest.raises(parcae.Error, match=said) as e:
+            what()
+        assert e.value.status == status
+        assert "\n" not in str(e.value) and token not in str(e.value)
+
+    refused(lambda: parcae.connect(processes.url, "wrong"), 401, "token")
+    refused(lambda: parcae.connect("nowhere"), None, "no URL")
+    refused(lambda: parcae.connect(f"http://127.0.0.1:{free_port()}"), None, "refused")
+    refused(lambda: cluster.job(4711).status(), 404, "4711")
+    refused(lambda: cluster.submit(tmp_path / "none.toml"), None, "No such file")
+    refused(lambda: cluster.submit({"job": {"stepz": 1}}), 400, "stepz")
+    refused(lambda: cluster.submit(ROOT / "deploy/examples/gpt.toml", {"job.steps": "many"}), 400, "steps")
+    refused(lambda: cluster.preempt("nobody"), 409, "nobody")
+
+
+# given: a job that is cancelled / expected: who follows it, and who waits for it, hear it
+def test_cancelled(processes, cluster):
+    job = cluster.submit(ROOT / "deploy/examples/gpt.toml", {"job.steps": 100000}, name="long")
+    until(lambda: job.status()["steps_done"] > 0)
+    with pytest.raises(parcae.Error, match="has not ended"):
+        job.wait(0.2)
+    threading.Timer(0.5, job.cancel).start()
+    with pytest.raises(parcae.Error, match="cancelled"):
+        for _ in job.follow():
+            pass
+    assert job.state == "cancelled"
+    assert job.number in [x.number for x in cluster.jobs()]
+
+
+# given: a job that writes checkpoints nowhere else / expected: its keepers write one when they are told
+def test_checkpoint(processes, cluster):
+    job = cluster.submit(ROOT / "deploy/examples/gpt.toml", {"job.steps": 100000})
+    until(lambda: job.status()["protected_steps"] > 0)
+    job.checkpoint()
+    until(lambda: job.status()["checkpoint_steps"] > 0)
+    job.cancel()
+
+
+# given: the package's sources / expected: mypy finds nothing in them
+def test_types():
+    try:
+        done = subprocess.run(["mypy", "--strict", "--python-version", "3.9", "--config-file",
+                               ROOT / "deploy/python/pyproject.toml", "--cache-dir", os.devnull,
+                               ROOT / "deploy/python/parcae"],
+                              capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
+    except FileNotFoundError:
+        pytest.skip("mypy is not installed: run deploy/setup")
+    assert done.returncode == 0, done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
