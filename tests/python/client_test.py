@@ -33,7 +33,8 @@ class Processes:
         self.running = {}
         self.manager, self.port = free_port(), free_port()
         self.token = folder / "token"
-        self.start("manager", "parcae", "manager", "--listen", f"127.0.0.1:{self.manager}", "--state", folder / "manager")
+        self.start("manager", "parcae", "manager", "--listen", f"127.0.0.1:{self.manager}", "--state",
+                   folder / "manager")
         for name in ("w0", "w1", "w2"):
             self.start_node(name)
         self.start_node("k0", "--role", "keeper", "--state", folder / "state")

@@ -183,8 +183,8 @@ class Job:
         return str(self.status()["state"])
 
     def follow(self) -> Iterator[Point]:
-        """What happens to it, as it comes, until it has ended. Goes on where it was when `parcae web` or the manager was
-        away. Raises Error if the job fails."""
+        """What happens to it, as it comes, until it has ended. Goes on where it was when `parcae web` or the manager
+        was away. Raises Error if the job fails."""
         for kind, data in self.cluster.events(self.number):
             if data.get("job") != self.number:
                 continue
@@ -280,9 +280,9 @@ class Job:
 
 def connect(url: Optional[str] = None, token: Optional[str] = None, *, timeout: float = 30,
             cafile: Optional[str] = None) -> Cluster:
-    """The cluster that the `parcae web` at that URL serves. Without arguments: PARCAE_URL (or port 8080 of this machine)
-    and PARCAE_TOKEN. timeout: seconds for an answer to begin. cafile: certificates that a server's is signed with, if not
-    by one that the system trusts."""
+    """The cluster that the `parcae web` at that URL serves. Without arguments: PARCAE_URL (or port 8080 of this
+    machine) and PARCAE_TOKEN. timeout: seconds for an answer to begin. cafile: certificates that a server's is signed
+    with, if not by one that the system trusts."""
     cluster = Cluster(url or os.environ.get("PARCAE_URL") or "http://127.0.0.1:8080",
                       token or os.environ.get("PARCAE_TOKEN"), timeout=timeout, cafile=cafile)
     cluster._json("job-keys")  # says at once what is wrong with address or token

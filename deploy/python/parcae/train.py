@@ -22,11 +22,11 @@ def train(model: Any, example: Any, *, data: Mapping[str, Any], steps: int, laye
     data       the job's section [data]: {"kind": "text", "path": "/data/books"}; paths are those of the nodes
     steps      how many
     cluster    default: connect()
-    folder     where the exported model lies for the nodes: a path that they have, too. Default: one that is made on this
-               machine and removed in the end, for nodes of this machine.
+    folder     where the exported model lies for the nodes: a path that they have, too. Default: one that is made on
+               this machine and removed in the end, for nodes of this machine.
     on_point   called with each Point of job.follow()
     export     more arguments of parcae_model.export: {"loss": "mean_squared_error"}
-    sections   more of the job: batch={"global": 64}, optimizer={"kind": "adamw", "learning_rate": 1e-3}, job={"seed": 1}
+    sections   more of the job: batch={"global": 64}, optimizer={"kind": "adamw"}, job={"seed": 1}
     Raises Error, or parcae_model.CannotExport; the model is as it was then.
     """
     import parcae_model
