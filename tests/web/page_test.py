@@ -32,9 +32,9 @@ from cluster import Cluster, eventually
 
 JOB = """[job]
 name = "shown"
-steps = 600
+steps = 300
 seed = 3
-checkpoint_every = 200
+checkpoint_every = 100
 evaluate_every = 50
 [model]
 kind = "gpt"
@@ -85,7 +85,7 @@ class PageTest(unittest.TestCase):
         b.look()
         b.open(self.url)
         b.see("sentence", "job 1 shown")
-        eventually("it trains", lambda: cluster.job()["steps_done"] > 100)
+        eventually("it trains", lambda: cluster.job()["steps_done"] > 60)
         victims = [x.split("/")[0] for pipeline in cluster.job()["grid"] for x in pipeline]
         cluster.kill(victims[0])
         eventually("it goes on", lambda: cluster.job()["generation"] > 1 and cluster.job()["phase"] == "running")
@@ -95,7 +95,8 @@ class PageTest(unittest.TestCase):
         for scheme, width in LOOKS[:3]:
             b.picture(self.pictures / f"running-{scheme}-{width}.png", scheme, width)
         b.look()
-        b.see("sentence", "done", 120)
+        eventually("the job is done", lambda: cluster.job()["state"] == "done", 240)
+        b.see("sentence", "done")
         self.same_figures()
         self.assertEqual(b.terms("losses")["Preemptions"], "1 + 1")
         shown = b.text("events")
@@ -164,7 +165,7 @@ class PageTest(unittest.TestCase):
         b, cluster = self.browser, self.cluster
         b.open(self.url)
         b.see("sentence", "job 1 shown")
-        b.fill("text", JOB.replace('"shown"', '"<b>of the page</b>"').replace("steps = 600", "steps = 1000000"))
+        b.fill("text", JOB.replace('"shown"', '"<b>of the page</b>"').replace("steps = 300", "steps = 1000000"))
         b.click("#submit button[value=check]")
         b.see("answer", "it can run")
         b.click("#submit button[value=submit]")
