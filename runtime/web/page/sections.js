@@ -150,11 +150,11 @@ export function lost(facts) {
     ["Time trained", Number.isFinite(share) ? `${(100 * share).toFixed(1)} %` : "–"],
   ]);
   stalls ??= new Figure(find("stalls"), {
-    title: "What the newest changes took", x: "name", y: "ms by phase", type: "bar",
+    title: "What the newest changes took that waited for nobody", x: "name", y: "ms by phase", type: "bar",
     series: [...phases.map(([, name, colour]) => ({ name, colour, borderWidth: 0 })),
              { name: "nobody trained", colour: "text", type: "line", showLine: false, pointRadius: 4,
                pointStyle: "rectRot", stack: "stall", order: -1 }] });
-  const newest = (job?.changes ?? []).slice(-most_changes);
+  const newest = (job?.changes ?? []).filter(x => !x.waited).slice(-most_changes);
   const of_each = newest.map(durations);
   const names = newest.map(x => `→${x.to}`);
   stalls.set([...phases.map((_, i) => of_each.map((x, k) => ({ x: names[k], y: x[i] }))),
