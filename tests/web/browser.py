@@ -98,9 +98,9 @@ class Browser:
         self.look(scheme, width)
         height = self.js("document.documentElement.scrollHeight")
         self.look(scheme, width, height)
-        drawn = ("[...document.querySelectorAll('canvas')].filter(x => x.getContext('2d').getImageData(0, 0, x.width, "
-                 "x.height).data.some(y => y)).length")
-        eventually("all charts are drawn", lambda: self.js(drawn) == self.count("canvas"))
+        drawn = "[...document.querySelectorAll('canvas')].every(x => Chart.getChart(x))"
+        eventually("all charts are drawn", lambda: self.js(drawn))
+        self.later("requestAnimationFrame(() => requestAnimationFrame(done))")
         if until:
             top = self.js("document.getElementById(arguments[0]).closest('section').getBoundingClientRect().top", until)
             self.look(scheme, width, int(top))
