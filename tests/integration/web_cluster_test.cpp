@@ -240,6 +240,7 @@ TEST_F(web_beside_cluster, waits_for_a_manager_that_is_away) {
   const auto is_up = [](bool up) { return [=](const object& x) { return x.at("up") == up; }; };
   events.next("manager", is_up(true));
   EXPECT_EQ(ask({.target = "/readyz"}).status, 200u);
+  EXPECT_TRUE(eventually([&] { return !look("status").at("instances").as_array().empty(); }, limit));
   cluster->manager().signal(SIGKILL);
   ASSERT_TRUE(cluster->manager().wait(limit));
   const auto away = events.next("manager", is_up(false));
