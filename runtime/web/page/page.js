@@ -216,7 +216,7 @@ function begin(may) {
 async function enter() {
   for (let may = null; ;) {
     if (await tried(async () => { ({ may } = await ask("access")); })) {
-      find("entrance").hidden = may !== "nothing";
+      find("door").hidden = may !== "nothing";
       if (may !== "nothing")
         return begin(may);
       find("token").focus();
