@@ -62,7 +62,8 @@ class Cluster:
         return json.loads(self.run("status", "--json"))
 
     def job(self, number=1):
-        return next(x for x in self.status()["jobs"] if x["id"] == number)
+        """In detail."""
+        return json.loads(self.run("status", str(number), "--json"))["jobs"][0]
 
     def kill(self, name):
         process = self.running.pop(name)

@@ -248,7 +248,8 @@ class PageTest(unittest.TestCase):
             seen += (scratch / "web-token.log").read_text() + self.cluster.run("status", "--json")
             for token in tokens.values():
                 self.assertNotIn(token, seen)
-        b.js("sessionStorage.clear()")
+        b.open("about:blank")
+        b.messages()
 
     def test_6_no_other_page_reads_or_changes(self):
         b = self.browser
@@ -368,4 +369,4 @@ if __name__ == "__main__":
         print(f"skipped: {problem}; run deploy/setup")
         sys.exit(77)
     PageTest.programs, PageTest.pictures, PageTest.source = (pathlib.Path(x).absolute() for x in sys.argv[1:4])
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2, failfast=True)
