@@ -281,8 +281,8 @@ class PageTest(unittest.TestCase):
     def test_7_answers_at_once_when_there_is_much(self):
         b = self.browser
         b.look()
-        picture, history = (eventually(x, lambda: json.load(urllib.request.urlopen(f"{self.url}api/v1/{x}", timeout=20)))
-                            for x in ("picture", "history"))
+        ask = lambda x: json.load(urllib.request.urlopen(f"{self.url}api/v1/{x}", timeout=20))
+        picture, history = (eventually(x, lambda: ask(x)) for x in ("picture", "history"))
         double = ApiDouble(page_files(self.source), *enlarged(picture, history))
         self.addCleanup(double.close)
         b.open(double.url)
