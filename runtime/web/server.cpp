@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include <deque>
+#include <list>
 #include <map>
 #include <optional>
 
@@ -91,6 +92,12 @@ struct event_queue {
   }
 };
 
+/// A connection that waits for a request.
+struct waiting {
+  asio::ip::address from;
+  beast::tcp_stream* stream; ///< null: it has given its place to another
+};
+
 /// "the answer is not there": what a request that could not be read is answered with.
 web_error error_of(const beast::error_code& e) {
   if (e == http::error::header_limit)
@@ -145,13 +152,27 @@ private:
       const auto from = socket.remote_endpoint(gone).address();
       if (gone)
         continue;
-      if (self->open_ >= self->limits_.connections || self->by_address_[from] >= self->limits_.of_one_address) {
+      if (!self->has_room(from)) {
         self->forget_if_none(from);
         refuse(socket, !self->tls_);
         continue;
       }
       asio::co_spawn(self->context_, meet(self, std::move(socket), from), asio::detached);
     }
+  }
+
+  /// Browsers keep connections for what may come: where there is no other place, the one that has waited longest for a
+  /// request gives its own.
+  bool has_room(const asio::ip::address& from) {
+    const bool many_of_it = by_address_[from] >= limits_.of_one_address;
+    if (!many_of_it && open_ < limits_.connections)
+      return true;
+    for (auto& x : waiting_)
+      if (x.stream && (!many_of_it || x.from == from)) {
+        std::exchange(x.stream, nullptr)->close();
+        return true;
+      }
+    return false;
   }
 
   /// In one packet or not at all.
@@ -179,13 +200,13 @@ private:
       socket.set_option(tcp::no_delay(true), gone);
       beast::tcp_stream stream(std::move(socket));
       if (!self->tls_) {
-        co_await converse(self, stream, local);
+        co_await converse(self, stream, local, from);
       } else {
         beast::ssl_stream<beast::tcp_stream> secure(std::move(stream), *self->tls_);
         beast::get_lowest_layer(secure).expires_after(handshake_limit);
         const auto [bad] = co_await secure.async_handshake(asio::ssl::stream_base::server, as_result);
         if (!bad)
-          co_await converse(self, secure, local);
+          co_await converse(self, secure, local, from);
       }
     } catch (const std::exception&) { // one connection's end is none of the others'
     }
@@ -195,14 +216,18 @@ private:
   }
 
   template <class Stream>
-  static asio::awaitable<void> converse(pointer self, Stream& stream, std::string local) {
+  static asio::awaitable<void> converse(pointer self, Stream& stream, std::string local, asio::ip::address from) {
     beast::flat_buffer buffer(self->limits_.header_bytes + 64 * 1024);
     for (bool goes_on = true; goes_on;) {
       http::request_parser<http::string_body> parser;
       parser.header_limit(self->limits_.header_bytes);
       parser.body_limit(self->limits_.body_bytes);
       web_answer answer;
-      goes_on = co_await one(self, stream, buffer, parser, local, answer);
+      const auto place = self->waiting_.insert(self->waiting_.end(), {from, &beast::get_lowest_layer(stream)});
+      beast::get_lowest_layer(stream).expires_after(self->limits_.idle);
+      const auto [bad_head, head_bytes] = co_await http::async_read_header(stream, buffer, parser, as_result);
+      self->waiting_.erase(place);
+      goes_on = co_await one(self, stream, buffer, parser, bad_head, local, answer);
       if (answer.events) {
         co_await tell_events(self, stream, *answer.events);
         co_return;
@@ -217,13 +242,11 @@ private:
     co_await say_goodbye(stream);
   }
 
-  /// Reads a request, and makes its answer; whether another may follow. No answer: it hung up, or was too slow.
+  /// Reads the rest of a request, and makes its answer; whether another may follow. No answer: it hung up, or was too
+  /// slow.
   template <class Stream, class Parser>
   static asio::awaitable<bool> one(const pointer& self, Stream& stream, beast::flat_buffer& buffer, Parser& parser,
-                                   const std::string& local, web_answer& answer) {
-    auto& lowest = beast::get_lowest_layer(stream);
-    lowest.expires_after(self->limits_.idle);
-    const auto [bad_head, head_bytes] = co_await http::async_read_header(stream, buffer, parser, as_result);
+                                   beast::error_code bad_head, const std::string& local, web_answer& answer) {
     if (bad_head) {
       if (bad_head.category() == http::make_error_code(http::error::bad_version).category() &&
           bad_head != http::error::end_of_stream && bad_head != http::error::partial_message)
@@ -241,7 +264,7 @@ private:
       constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
       co_await asio::async_write(stream, asio::buffer(go_on), as_result);
     }
-    lowest.expires_after(self->limits_.idle);
+    beast::get_lowest_layer(stream).expires_after(self->limits_.idle);
     const auto [bad_body, body_bytes] = co_await http::async_read(stream, buffer, parser, as_result);
     if (bad_body) {
       if (bad_body == http::error::body_limit)
@@ -407,6 +430,7 @@ private:
   const web_limits limits_;
   std::size_t open_ = 0;
   std::map<asio::ip::address, std::size_t> by_address_;
+  std::list<waiting> waiting_; ///< the longest first
   std::size_t at_work_ = 0;
   asio::thread_pool workers_{4};
 };

@@ -103,6 +103,21 @@ TEST_F(web_server_test, a_reader_who_goes_leaves_a_place) {
   }
 }
 
+// given: eight connections of one address that were answered, and wait / expected: a ninth is answered, and a tenth;
+// those that had waited longest have ended, the others have not
+TEST_F(web_server_test, who_waits_for_nothing_gives_its_place) {
+  start();
+  std::vector<web_client> all;
+  for (int i = 0; i < 10; ++i) {
+    all.push_back(client());
+    EXPECT_EQ(all.back().ask(look("status")).status, 200u) << i;
+  }
+  for (std::size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(all[i].receive_all(), "");
+  for (std::size_t i = 2; i < all.size(); ++i)
+    EXPECT_EQ(all[i].ask(look("status")).status, 200u) << i;
+}
+
 // given: a reader of the events of one job / expected: those of no other job, and those of none
 TEST_F(web_server_test, tells_events_of_one_job) {
   start();
