@@ -57,7 +57,7 @@ job_specification trial_job(const options& x) {
   job.name = "nccl";
   job.steps = x.steps;
   job.seed = 3;
-  job.transport = "nccl";
+  job.transport = x.device == "cpu" ? "auto" : "nccl"; // which would wait for a GPU
   if (x.device == "cpu")
     job.model = {"gpt", 2, 32, 2, 32, 256, 0.1, true};
   else
