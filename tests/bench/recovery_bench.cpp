@@ -274,6 +274,8 @@ int main(int argc, char** argv) {
     const auto x = measure({.nodes = 2, .kills = a.kills_at_two, .job = job}, 2);
     std::cout << boost::json::serialize(boost::json::object{{"two nodes", json_of(x)}}) << std::endl;
     out.at_most("two nodes: kill to next commit, less one step, p50, ms", percentile(x.beyond_one_step_ms, 0.5), 100);
+    // Steadier than that, which is the small difference of two long times.
+    out.at_most("two nodes: stall, p50, ms", percentile(x.stall_ms, 0.5), 60);
     out.at_most("two nodes: nobody steps when one joins, p50, ms", percentile(x.join_ms, 0.5), 150);
   }
   if (a.kills_at_six > 0) {
