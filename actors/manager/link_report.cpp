@@ -3,7 +3,11 @@
 #include "protocols/base/text.hpp"
 
 #include <array>
+#include <map>
+#include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace parcae {
 
@@ -14,9 +18,23 @@ class link_places {
 public:
   explicit link_places(const placement& grid) : grid_(grid) {}
 
-  void add(std::uint32_t one, std::uint32_t other) {
-    const auto &x = grid_.participants.at(one), &y = grid_.participants.at(other);
-    ++counts_[x.slot.instance == y.slot.instance ? 0 : x.host == y.host ? 1 : 2];
+  /// Of each of these ranks to each other; their number may be large.
+  void add(std::span<const std::uint32_t> ranks) {
+    std::map<std::string_view, std::uint64_t> by_instance, by_host; // an instance is on one host
+    for (const auto rank : ranks) {
+      const auto& x = grid_.participants.at(rank);
+      ++by_instance[x.slot.instance];
+      ++by_host[x.host];
+    }
+    const auto pairs = [](std::uint64_t n) { return n * (n - 1) / 2; };
+    std::uint64_t of_instances = 0, of_hosts = 0;
+    for (const auto& [instance, n] : by_instance)
+      of_instances += pairs(n);
+    for (const auto& [host, n] : by_host)
+      of_hosts += pairs(n);
+    counts_[0] += of_instances;
+    counts_[1] += of_hosts - of_instances;
+    counts_[2] += pairs(ranks.size()) - of_hosts;
   }
 
   bool empty() const { return counts_ == decltype(counts_){}; }
@@ -34,7 +52,7 @@ public:
 
 private:
   const placement& grid_;
-  std::array<std::uint32_t, 3> counts_{};
+  std::array<std::uint64_t, 3> counts_{};
 };
 
 /// Why the job as a whole is not on NCCL; empty: for processors there is nothing better.
@@ -54,11 +72,14 @@ std::vector<link_status> links_of(const placement& grid, const transport_state& 
   if (said.by.empty() || grid.ranks() < 2)
     return {};
   link_places activations(grid), sums(grid);
-  for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank) {
+  for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank)
     if (grid.stage_of(rank) + 1 < grid.depth)
-      activations.add(rank, rank + 1);
-    for (auto d = grid.pipeline_of(rank) + 1; d < grid.width; ++d)
-      sums.add(rank, grid.rank(d, grid.stage_of(rank)));
+      activations.add(std::array{rank, rank + 1});
+  for (std::uint32_t stage = 0; stage < grid.depth; ++stage) {
+    std::vector<std::uint32_t> pipelines;
+    for (std::uint32_t d = 0; d < grid.width; ++d)
+      pipelines.push_back(grid.rank(d, stage));
+    sums.add(pipelines);
   }
   const auto why = obstacle_of(said, wanted);
   std::vector<link_status> result;
