@@ -11,7 +11,7 @@ namespace parcae {
 
 namespace {
 
-using slot_pointer = local_slot_actor::stateful_pointer<slot_state>;
+using slot_pointer = local_slot_actor::stateful_pointer<slot_actor_state>;
 
 void start_stage(slot_pointer self) {
   auto& s = self->state;

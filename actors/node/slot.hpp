@@ -17,7 +17,7 @@ using local_slot_actor = slot_actor::extend<
     // job's keepers. No reply. May be repeated.
     caf::reacts_to<snapshot_atom>>;
 
-struct slot_state {
+struct slot_actor_state {
   static constexpr const char* name = "slot";
 
   slot_id slot;
@@ -30,7 +30,7 @@ struct slot_state {
 };
 
 /// Ends when its parent tells it to, or has ended itself; exits of all others are ignored.
-local_slot_actor::behavior_type slot(local_slot_actor::stateful_pointer<slot_state> self, slot_id slot,
+local_slot_actor::behavior_type slot(local_slot_actor::stateful_pointer<slot_actor_state> self, slot_id slot,
                                      executor_source source, caf::strong_actor_ptr parent);
 
 } // namespace parcae

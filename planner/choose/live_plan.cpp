@@ -147,7 +147,7 @@ plan_answer decide_by_liveput(const job_specification& job, std::span<const std:
   move_table table(workload, costs, table_units, static_cast<double>(job.planning_interval_ms) / 1000);
   present_change change(workload, now);
 
-  training_state state;
+  interval_state state;
   state.at = now.current.width > 0 ? table.index_of(now.current) : move_table::idle;
   state.begun = now.current.width > 0;
   // What has happened is the first change known, whatever training has heard of it; the forecaster may know more.

@@ -14,7 +14,7 @@ namespace {
 constexpr double never = -1e300; // a move that cannot be made
 
 // The configurations that a decision chooses from: the fastest for every size, and the present one.
-std::vector<std::uint32_t> considered(move_table& table, const training_state& now,
+std::vector<std::uint32_t> considered(move_table& table, const interval_state& now,
                                       const std::set<std::uint32_t>& sizes, bool blind,
                                       const liveput_options& options) {
   std::set<std::uint32_t> chosen;
@@ -358,7 +358,7 @@ stage_values values_before(selection& s, const std::vector<lattice_node>& stage,
 // What plan_liveput is asked.
 struct question {
   move_table& table;
-  const training_state& now;
+  const interval_state& now;
   std::uint32_t held;
   std::span<const fleet_change> known;
   const availability_lattice& future;
@@ -477,7 +477,7 @@ std::vector<liveput_choice> ranking(const question& q, const selection& s, value
 
 } // namespace
 
-std::vector<liveput_choice> plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
+std::vector<liveput_choice> plan_liveput(move_table& table, const interval_state& now, std::uint32_t held,
                                          std::span<const fleet_change> known, const availability_lattice& future,
                                          const liveput_options& options) {
   const question q{.table = table, .now = now, .held = held, .known = known, .future = future, .options = options};

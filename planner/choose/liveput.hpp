@@ -54,7 +54,7 @@ struct liveput_choice {
 /// it. With `known` empty the interval's change is not known: the target may ask for more instances than there are and
 /// will be clipped, and later decisions will be as blind. Else `known` are the changes known already, the present one
 /// first, the lattice starts behind them, and later decisions will know the change of their interval.
-std::vector<liveput_choice> plan_liveput(move_table& table, const training_state& now, std::uint32_t held,
+std::vector<liveput_choice> plan_liveput(move_table& table, const interval_state& now, std::uint32_t held,
                                          std::span<const fleet_change> known, const availability_lattice& future,
                                          const liveput_options& options = {});
 

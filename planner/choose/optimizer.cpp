@@ -47,7 +47,7 @@ std::vector<std::uint32_t> best_way(const layers& ways, std::uint32_t n, std::si
 
 } // namespace
 
-double unfinished_ms(move_table& table, const training_state& now, std::uint32_t target, double move_ms) {
+double unfinished_ms(move_table& table, const interval_state& now, std::uint32_t target, double move_ms) {
   if (!now.migrating)
     return 0;
   const auto& to = table.shapes()[target];
@@ -56,7 +56,7 @@ double unfinished_ms(move_table& table, const training_state& now, std::uint32_t
   return move_ms > 0 ? std::min(now.rest_ms, std::max(0.0, table.costs().start_ms(to, false) - move_ms)) : now.rest_ms;
 }
 
-interval_outcome carry_out(move_table& table, const training_state& now, std::uint32_t target, std::uint32_t held,
+interval_outcome carry_out(move_table& table, const interval_state& now, std::uint32_t target, std::uint32_t held,
                            std::uint32_t lost, double seconds) {
   if (target == move_table::idle)
     return {{move_table::idle, now.begun, false, 0}, 0, 0, false};
@@ -73,11 +73,11 @@ interval_outcome carry_out(move_table& table, const training_state& now, std::ui
   return result;
 }
 
-std::vector<std::uint32_t> plan_known(move_table& table, const training_state& now, std::uint32_t held,
+std::vector<std::uint32_t> plan_known(move_table& table, const interval_state& now, std::uint32_t held,
                                       std::span<const fleet_change> future) {
   const auto n = static_cast<std::uint32_t>(table.shapes().size());
   const auto nodes = 2 * n + 2;
-  auto node_of = [&](const training_state& x) {
+  auto node_of = [&](const interval_state& x) {
     return x.at == move_table::idle ? 2 * n + (x.begun ? 0 : 1) : x.at + (x.migrating ? n : 0);
   };
   layers ways(nodes, future.size() + 1);
@@ -119,7 +119,7 @@ std::vector<std::uint32_t> plan_known(move_table& table, const training_state& n
             [&](auto target, double gain) { run(from, target, gain); });
       } else {
         const bool idle = from >= 2 * n;
-        const training_state state{idle ? move_table::idle : from - n, from != 2 * n + 1, !idle,
+        const interval_state state{idle ? move_table::idle : from - n, from != 2 * n + 1, !idle,
                                    ways.rest_ms[before + from]};
         for (std::uint32_t target = 0; target < targets; ++target) {
           const auto x = carry_out(table, state, target, held, future[h].lost, table.seconds());

@@ -73,7 +73,7 @@ public:
   double ideal() const { return ideal_; }            ///< samples of the fastest configurations, free of cost, so far
   const lost_samples& lost() const { return lost_; } ///< in real time only
   double seconds(std::size_t interval) const;        ///< how long an interval lasts
-  const training_state& state() const { return state_; }
+  const interval_state& state() const { return state_; }
 
 private:
   /// Costs, and what was worked out of them.
@@ -120,7 +120,7 @@ private:
   std::uint32_t held_ = 0; ///< instances before the next interval's event
   std::uint32_t target_ = move_table::idle;
   std::vector<std::uint32_t> whole_plan_; ///< the true future to the end is planned once
-  training_state state_;
+  interval_state state_;
   double left_ms_ = 0; ///< reactive: restart carried over
   std::vector<simulated_interval> intervals_;
   double samples_ = 0;

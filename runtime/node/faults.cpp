@@ -37,11 +37,11 @@ fault parse_fault(std::string_view text) {
     result.index = parse_number<std::uint32_t>(when.substr(colon + 1), text);
   auto action = text.substr(equals + 1);
   if (action == "kill")
-    result.action = fault_action::kill;
+    result.action = process_fault::kill;
   else if (action == "stop")
-    result.action = fault_action::stop;
+    result.action = process_fault::stop;
   else if (action == "throw")
-    result.action = fault_action::throw_error;
+    result.action = process_fault::throw_error;
   else
     throw std::invalid_argument("a fault's action is kill, stop or throw, not \"" + std::string(action) + "\"");
   return result;
@@ -62,13 +62,13 @@ void fault_injector::operator()(const fault_point& at) {
       continue;
     spdlog::warn("injected fault in {} of step {}, generation {}", at.phase, at.step, at.at.value);
     switch (x.what.action) {
-    case fault_action::kill:
+    case process_fault::kill:
       kill(getpid(), SIGKILL);
       break;
-    case fault_action::stop:
+    case process_fault::stop:
       kill(getpid(), SIGSTOP);
       break;
-    case fault_action::throw_error:
+    case process_fault::throw_error:
       throw std::runtime_error("injected failure");
     }
   }

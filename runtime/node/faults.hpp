@@ -12,7 +12,7 @@
 
 namespace parcae {
 
-enum class fault_action : std::uint8_t {
+enum class process_fault : std::uint8_t {
   kill,       ///< SIGKILL to the own process
   stop,       ///< SIGSTOP to the own process; somebody else continues it
   throw_error ///< the computation fails
@@ -22,7 +22,7 @@ struct fault {
   std::string phase;                  ///< of fault_point
   std::optional<std::uint64_t> step;  ///< any, if left out
   std::optional<std::uint32_t> index; ///< any, if left out
-  fault_action action = fault_action::kill;
+  process_fault action = process_fault::kill;
 };
 
 /// "PHASE@STEP[:INDEX]=kill|stop|throw"; STEP may be "*". Throws std::invalid_argument with one line.

@@ -84,7 +84,7 @@ void decisions(std::uint32_t instances, std::uint32_t look_ahead, double detail,
   move_table table(workload, costs, instances);
   const auto forecast = make_method("auto");
   std::vector<double> ms;
-  training_state state;
+  interval_state state;
   std::uint32_t held = 0;
   const std::size_t warm = 120, count = instances > 300 ? 160 : 320;
   for (std::size_t i = 0; i < std::min(count, history.size()); ++i) {

@@ -231,12 +231,13 @@ TEST_F(instance_test, does_not_end_when_its_name_was_taken_while_it_was_silent) 
   const auto anew = std::ranges::find_if(greetings, [&](const hello& x) { return x.life != greetings.front().life; });
   ASSERT_NE(anew, greetings.end());
   EXPECT_EQ(anew->manager_life, 0u) << "a new life";
-  EXPECT_EQ(greetings.back().life, anew->life);
+  const auto new_life = anew->life;
+  EXPECT_EQ(greetings.back().life, new_life);
   EXPECT_EQ(greetings.back().manager_life, 2u) << "said again, as a member";
   const auto dialled = dials;
   advance(10s);
   EXPECT_EQ(dials, dialled) << "it is a member again";
-  EXPECT_EQ(greetings.back().life, anew->life);
+  EXPECT_EQ(greetings.back().life, new_life);
   EXPECT_TRUE(ended.empty());
 }
 

@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 
 // given: random bytes and random changes of a header / expected: an error or a file, nothing worse
-TEST_F(checkpoint_folder, malformed_headers_are_refused) {
+TEST_F(checkpoint_folder_test, malformed_headers_are_refused) {
   write(folder, "k", {2});
   const auto good = content(folder / "k.safetensors");
   std::mt19937_64 random(1);
@@ -35,7 +35,7 @@ TEST_F(checkpoint_folder, malformed_headers_are_refused) {
 
 // given: JSON that is no header, one object and more, and headers of many bytes / expected: the file is named; more
 // than the limit is not read, and what is read takes a bounded amount of memory
-TEST_F(checkpoint_folder, headers_are_bounded_objects) {
+TEST_F(checkpoint_folder_test, headers_are_bounded_objects) {
   const auto file_with = [&](const std::string& header) {
     const std::uint64_t length = header.size();
     std::string bytes(sizeof length, '\0');
@@ -94,7 +94,7 @@ TEST(safetensors, header_is_that_of_the_format) {
 
 // given: a disk that takes only some bytes, after a good version of the file / expected: an error that names the file,
 // the good one is still there, nothing else is left
-TEST_F(checkpoint_folder, a_full_disk_leaves_what_was) {
+TEST_F(checkpoint_folder_test, a_full_disk_leaves_what_was) {
   put(folder / "file", "good");
   std::string error;
   try {
@@ -112,7 +112,7 @@ TEST_F(checkpoint_folder, a_full_disk_leaves_what_was) {
 
 // given: two who write the same file at once, a link, a folder, a pipe / expected: each file whole, the last published
 // is there; what the link names is written, the others are refused and stay
-TEST_F(checkpoint_folder, files_are_whole_whoever_writes_them) {
+TEST_F(checkpoint_folder_test, files_are_whole_whoever_writes_them) {
   std::filesystem::create_directories(folder);
   durable_file one(folder / "file"), two(folder / "file");
   one.write(std::string(10, '1'));

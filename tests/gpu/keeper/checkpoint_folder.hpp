@@ -76,13 +76,13 @@ inline std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version 
   return std::make_shared<const shard_bytes>(std::move(x));
 }
 
-struct checkpoint_folder : testing::Test {
-  checkpoint_folder() {
+struct checkpoint_folder_test : testing::Test {
+  checkpoint_folder_test() {
     auto pattern = (std::filesystem::temp_directory_path() / "parcae-test-XXXXXX").string();
     folder = mkdtemp(pattern.data());
   }
 
-  ~checkpoint_folder() override { std::filesystem::remove_all(folder); }
+  ~checkpoint_folder_test() override { std::filesystem::remove_all(folder); }
 
   void write(const std::filesystem::path& to, const std::string& keeper, const std::vector<std::uint32_t>& layers,
              version made = {20, {3}}, const job_specification& of = job()) {

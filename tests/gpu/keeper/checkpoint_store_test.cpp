@@ -20,7 +20,7 @@ using testing::IsEmpty;
 constexpr std::chrono::seconds patience{20};
 
 // given: shares of two keepers, one layer in both / expected: all is read back, with job, version, result and data
-TEST_F(checkpoint_folder, is_read_as_it_was_written) {
+TEST_F(checkpoint_folder_test, is_read_as_it_was_written) {
   write(folder / "20@3", "k1", {0, 1});
   EXPECT_THAT(checkpoint_reader({place(folder / "20@3")}).missing(), ElementsAre(2u));
   write(folder / "20@3", "k2", {1, 2});
@@ -37,7 +37,7 @@ TEST_F(checkpoint_folder, is_read_as_it_was_written) {
 
 // given: every byte of a manifest flipped, and every tenth of the tensors' file / expected: an error that names the
 // file
-TEST_F(checkpoint_folder, no_flipped_byte_is_overlooked) {
+TEST_F(checkpoint_folder_test, no_flipped_byte_is_overlooked) {
   write(folder, "k", {2});
   const auto manifest = content(folder / "k.manifest"), tensors = content(folder / "k.safetensors");
   ASSERT_EQ(error_of(folder), "");
@@ -68,7 +68,7 @@ TEST_F(checkpoint_folder, no_flipped_byte_is_overlooked) {
 }
 
 // given: nothing, a cut file, no tensors, shares of two versions, a manifest of another folder / expected: told by name
-TEST_F(checkpoint_folder, what_is_missing_is_told) {
+TEST_F(checkpoint_folder_test, what_is_missing_is_told) {
   EXPECT_THAT(error_of(folder), HasSubstr("no checkpoint at " + folder.string()));
   EXPECT_THAT(error_of(folder / "none"), HasSubstr("no checkpoint at"));
   write(folder, "k", {0, 1, 2});
@@ -85,7 +85,7 @@ TEST_F(checkpoint_folder, what_is_missing_is_told) {
 }
 
 // given: pipes, which nobody writes to, in a checkpoint's folder / expected: named at once, not waited for
-TEST_F(checkpoint_folder, pipes_are_named) {
+TEST_F(checkpoint_folder_test, pipes_are_named) {
   write(folder, "k", {0, 1, 2});
   const auto tensors = content(folder / "k.safetensors");
   std::filesystem::remove(folder / "k.safetensors");
@@ -109,7 +109,7 @@ TEST_F(checkpoint_folder, pipes_are_named) {
 
 // given: a process that lets all read what it makes / expected: checkpoints and the folders made for them are its
 // owner's alone; what people ask for by name is as they have set it
-TEST_F(checkpoint_folder, others_cannot_read_checkpoints) {
+TEST_F(checkpoint_folder_test, others_cannot_read_checkpoints) {
   const auto before = umask(0);
   write(folder / "state/job/20@3", "k", {0, 1, 2});
   checkpoint_reader reader({place(folder / "state/job/20@3")});
@@ -130,7 +130,7 @@ TEST_F(checkpoint_folder, others_cannot_read_checkpoints) {
 
 // given: a disk that hangs, and checkpoints to be written one after the other / expected: only the shards of the newest
 // are kept, the others are answered as given up, but for one of the same version; the newest is written
-TEST_F(checkpoint_folder, a_hanging_disk_holds_one_version) {
+TEST_F(checkpoint_folder_test, a_hanging_disk_holds_one_version) {
   checkpoint_store store(folder, "k");
   std::promise<void> hanging, goes_on;
   store.read(
@@ -177,7 +177,7 @@ TEST_F(checkpoint_folder, a_hanging_disk_holds_one_version) {
 }
 
 // given: checkpoints of one job, an incomplete and a damaged newer one / expected: the newest that is complete
-TEST_F(checkpoint_folder, the_newest_complete_one_is_found) {
+TEST_F(checkpoint_folder_test, the_newest_complete_one_is_found) {
   EXPECT_THROW(find_checkpoint(place(folder)), checkpoint_error);
   write(folder / "9@1", "k", {0, 1, 2}, {9, {1}});
   write(folder / "20@3", "k", {0, 1, 2});
@@ -192,7 +192,7 @@ TEST_F(checkpoint_folder, the_newest_complete_one_is_found) {
 }
 
 // given: two keepers' shares in folders of their own / expected: read as one checkpoint
-TEST_F(checkpoint_folder, shares_may_be_in_several_folders) {
+TEST_F(checkpoint_folder_test, shares_may_be_in_several_folders) {
   write(folder / "a/20@3", "k", {0, 2});
   write(folder / "b/20@3", "l", {1});
   checkpoint_reader reader({place(folder / "a/20@3"), place(folder / "b/20@3")});
@@ -204,7 +204,7 @@ TEST_F(checkpoint_folder, shares_may_be_in_several_folders) {
 
 // given: a tied gpt / expected: one file with its parameters, the second of the tied pair in the metadata only; an
 // incomplete checkpoint is refused by the numbers of the layers
-TEST_F(checkpoint_folder, is_exported) {
+TEST_F(checkpoint_folder_test, is_exported) {
   write(folder / "c", "k", {0, 2});
   {
     checkpoint_reader incomplete({place(folder / "c")});
@@ -224,7 +224,7 @@ TEST_F(checkpoint_folder, is_exported) {
 
 // given: a resnet / expected: running statistics are written, read and exported under PyTorch's names, moments not
 // exported
-TEST_F(checkpoint_folder, has_running_statistics) {
+TEST_F(checkpoint_folder_test, has_running_statistics) {
   auto of = job();
   of.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
   of.data.kind = "images";
@@ -256,7 +256,7 @@ TEST_F(checkpoint_folder, has_running_statistics) {
 // given: a keeper that lets jobs use one folder besides its own / expected: checkpoints that a job wants elsewhere are
 // not written, whatever the path looks like, nor through a server of this machine; what is elsewhere is not read; what
 // is below the two, is
-TEST_F(checkpoint_folder, jobs_write_only_where_they_may) {
+TEST_F(checkpoint_folder_test, jobs_write_only_where_they_may) {
   const auto ours = folder / "ours", state = folder / "state", elsewhere = folder / "elsewhere";
   std::filesystem::create_directories(ours);
   std::filesystem::create_directories(elsewhere);
@@ -307,7 +307,7 @@ checkpointed wrote(checkpoint_store& store, version at, const std::vector<std::u
 
 // given: a disk with room for a small model and not for a large one / expected: it is said that there is none; what was
 // there stays, of the large one nothing is left, and the next small one has room
-TEST_F(checkpoint_folder, a_disk_without_room_leaves_what_was) {
+TEST_F(checkpoint_folder_test, a_disk_without_room_leaves_what_was) {
   const small_disk disk(folder / "state", 4 << 20);
   if (!disk.problem().empty())
     GTEST_SKIP() << disk.problem();
@@ -326,7 +326,7 @@ TEST_F(checkpoint_folder, a_disk_without_room_leaves_what_was) {
 
 // given: a keeper's disk / expected: what it writes can be read, also from its own folder after that was moved; older
 // checkpoints go, those of others stay; another model, step or no folder are told
-TEST_F(checkpoint_folder, the_store_writes_reads_and_tidies_up) {
+TEST_F(checkpoint_folder_test, the_store_writes_reads_and_tidies_up) {
   std::vector<std::uint32_t> arrived;
   const auto has_read = [&](checkpoint_store& store, const std::string& from, std::uint64_t steps,
                             const job_specification& of) {

@@ -19,7 +19,7 @@ std::vector<std::uint32_t> choices(const move_table& table, std::uint32_t availa
 }
 
 // All sequences of moves.
-double best_of_all(move_table& table, const training_state& now, std::uint32_t held,
+double best_of_all(move_table& table, const interval_state& now, std::uint32_t held,
                    std::span<const fleet_change> future) {
   if (future.empty())
     return 0;
@@ -32,7 +32,7 @@ double best_of_all(move_table& table, const training_state& now, std::uint32_t h
   return best;
 }
 
-double value_of(move_table& table, training_state now, std::uint32_t held, std::span<const fleet_change> future,
+double value_of(move_table& table, interval_state now, std::uint32_t held, std::span<const fleet_change> future,
                 const std::vector<std::uint32_t>& plan) {
   double sum = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
@@ -81,16 +81,16 @@ TEST(carry_out, goes_on_with_what_outlasts_the_interval_in_real_time) {
   const auto begun = carry_out(table, {0, true, false, 0}, 1, 4, 0, 60);
   EXPECT_EQ(begun.samples, 0);
   EXPECT_EQ(begun.cost_ms, 90'000);
-  EXPECT_EQ(begun.next, (training_state{1, true, true, 30'000}));
+  EXPECT_EQ(begun.next, (interval_state{1, true, true, 30'000}));
   const auto ended = carry_out(table, begun.next, 1, 4, 0, 60);
   EXPECT_NEAR(ended.samples, 30 * table.rate(1), 1e-9);
   EXPECT_EQ(ended.cost_ms, 0);
-  EXPECT_EQ(ended.next, (training_state{1, true, false, 0}));
+  EXPECT_EQ(ended.next, (interval_state{1, true, false, 0}));
   const auto anew = carry_out(table, begun.next, 0, 4, 1, 60);
   EXPECT_TRUE(anew.anew);
   EXPECT_EQ(anew.samples, 0);
   EXPECT_EQ(anew.cost_ms, 100'000);
-  EXPECT_EQ(anew.next, (training_state{0, true, true, 40'000}));
+  EXPECT_EQ(anew.next, (interval_state{0, true, true, 40'000}));
   costs.start = 50'000; // less than the change: an unfinished one makes none cheaper
   const auto dearer = carry_out(table, begun.next, 0, 4, 1, 60);
   EXPECT_EQ(dearer.cost_ms, 90'000);
@@ -99,7 +99,7 @@ TEST(carry_out, goes_on_with_what_outlasts_the_interval_in_real_time) {
   const auto both = carry_out(table, {1, true, true, 5'000}, 0, 4, 1, 60);
   EXPECT_FALSE(both.anew);
   EXPECT_EQ(both.cost_ms, 90'000);
-  EXPECT_EQ(both.next, (training_state{0, true, true, 35'000}));
+  EXPECT_EQ(both.next, (interval_state{0, true, true, 35'000}));
 }
 
 // Random costs, short ones and such that migrations outlast intervals.
@@ -114,7 +114,7 @@ TEST(plan_known, agrees_with_brute_force) {
     move_table table(workload, costs, 5);
     std::uint32_t held = 0;
     const auto future = random_changes(random, held, 5, 4);
-    training_state now;
+    interval_state now;
     if (round % 4 && table.fitting(held) > 0)
       now = {static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
     if (round % 4 == 3 && now.at != move_table::idle)
@@ -264,7 +264,7 @@ TEST(plan_liveput, does_not_depend_on_what_is_kept_in_memory) {
   for (int round = 0; round < 60; ++round) {
     const std::uint32_t held = 1 + random() % 6;
     const auto future = random_lattice(random, held, 8, 3);
-    const training_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
+    const interval_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
     const fleet_change quiet{};
     const auto known = std::span(&quiet, round % 2);
     const auto kept = plan_liveput(table, now, held, known, future, {.shapes_per_size = 2, .memory = &memory});
@@ -282,7 +282,7 @@ TEST(plan_liveput, agrees_with_brute_force) {
     const std::uint32_t held = 1 + random() % 4;
     const auto future = random_lattice(random, held, 4, 3);
     const bool blind = round % 2;
-    const training_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
+    const interval_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
     expectimax all{table, future, blind, calm_intervals(future, blind ? 0 : 1) - 1};
     if (blind) {
       const auto decision = plan_liveput(table, now, held, {}, future, {100});
@@ -312,7 +312,7 @@ TEST(plan_liveput, is_not_worse_than_staying) {
     move_table table(workload, costs, 10);
     const std::uint32_t held = 2 + random() % 8;
     const auto future = random_lattice(random, held, 10, 4);
-    const training_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
+    const interval_state now{static_cast<std::uint32_t>(random() % table.fitting(held)), true, false, 0};
     const fleet_change quiet{};
     const bool blind = round % 2;
     const auto free = plan_liveput(table, now, held, std::span(&quiet, blind ? 0 : 1), future);
@@ -340,7 +340,7 @@ TEST(plan_liveput, of_a_certain_future_is_the_known_plan) {
     const auto workload = made_up::workload(4, 10, round);
     published_cost costs(workload, network);
     move_table table(workload, costs, 10);
-    const training_state now{table.index_of({1, 2}), true, false, 0};
+    const interval_state now{table.index_of({1, 2}), true, false, 0};
     const fleet_change quiet{};
     // Nothing ever changes: whoever looks far enough ahead moves to the fastest configuration at once, if at all.
     const auto future = single_path(8, std::vector<std::uint32_t>(11, 8));

@@ -24,7 +24,7 @@ namespace {
 double optimum(const profile& workload, cost_model& costs, const std::vector<fleet_change>& future,
                std::uint32_t instances) {
   move_table table(workload, costs, instances);
-  training_state state;
+  interval_state state;
   const auto plan = plan_known(table, state, 0, future);
   double samples = 0;
   std::uint32_t held = 0;

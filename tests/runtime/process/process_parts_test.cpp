@@ -111,12 +111,12 @@ TEST(faults, parse) {
   EXPECT_EQ(x.phase, "apply");
   EXPECT_EQ(x.step, 12u);
   EXPECT_EQ(x.index, 3u);
-  EXPECT_EQ(x.action, fault_action::kill);
+  EXPECT_EQ(x.action, process_fault::kill);
   auto any = parse_fault("prepare@*=throw");
   EXPECT_EQ(any.step, std::nullopt);
   EXPECT_EQ(any.index, std::nullopt);
-  EXPECT_EQ(any.action, fault_action::throw_error);
-  EXPECT_EQ(parse_fault("a@1=stop").action, fault_action::stop);
+  EXPECT_EQ(any.action, process_fault::throw_error);
+  EXPECT_EQ(parse_fault("a@1=stop").action, process_fault::stop);
   for (auto bad : {"", "a", "a@1", "@1=kill", "a@x=kill", "a@1:=kill", "a@1=die"})
     EXPECT_THROW(parse_fault(bad), std::invalid_argument) << bad;
 }
