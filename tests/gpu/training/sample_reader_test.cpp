@@ -98,14 +98,15 @@ TEST_F(sample_reader_test, tells_what_it_waited_for) {
   for (std::uint64_t i = 0; i < 3; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     reader.take(go_on);
-    taking += std::chrono::steady_clock::now() - begin;
+    if (i > 0) // nothing is read ahead of the first
+      taking += std::chrono::steady_clock::now() - begin;
     for (std::uint64_t k = 0; k < 2; ++k)
       files += data->file_of(expected.place_of(8 + 2 * i + k)) + ",";
   }
   const auto waits = reader.take_waits();
   EXPECT_GT(waits.ms, 0.8 * taking.count());
   EXPECT_LE(waits.ms, taking.count());
-  EXPECT_GT(waits.ms, 100); // of 600, however busy the machine is
+  EXPECT_GT(waits.ms, 100); // of 400, however busy the machine is
   ASSERT_NE(waits.longest_for, "");
   EXPECT_THAT(files, testing::HasSubstr(waits.longest_for + ","));
   EXPECT_EQ(reader.take_waits().ms, 0);
