@@ -2,10 +2,13 @@
 
 #include "actors/conductor/planning_desk.hpp"
 #include "planner/cost/realistic_cost.hpp"
+#include "protocols/base/enum_text.hpp"
 
 #include <utility>
 
 namespace parcae {
+
+BOOST_DESCRIBE_ENUM(migration, none, intra_stage, inter_stage, pipeline) // also the fields of migration_counts
 
 namespace {
 
@@ -19,7 +22,8 @@ void change_log::open(time_point now, const std::string& why) {
   if (is_open())
     return;
   record_.trigger = why.empty() ? "start" : why;
-  record_.at = now;
+  record_.at_us = microseconds_of(now);
+  began_ = now;
   lost_ = 0;
 }
 
@@ -28,12 +32,12 @@ void change_log::add_trigger(const std::string& why) {
     add_cause(record_.trigger, why);
 }
 
-void change_log::mark(double change_record::*phase_ms, time_point now) {
-  record_.*phase_ms = ms_between(record_.at, now);
+void change_log::mark(double change_status::*phase_ms, time_point now) {
+  record_.*phase_ms = ms_between(began_, now);
 }
 
 void change_log::settle(time_point now, std::uint32_t lost) {
-  mark(&change_record::decided_ms, now);
+  mark(&change_status::decided_ms, now);
   lost_ = lost;
 }
 
@@ -48,16 +52,16 @@ void change_log::decided(time_point now, const std::string& trigger, decision x)
   x.trigger = trigger;
   view_.decisions.push_back(std::move(x));
   if (view_.decisions.size() > decisions_kept)
-    view_.decisions.pop_front();
+    view_.decisions.erase(view_.decisions.begin());
 }
 
 void change_log::plan(time_point now, generation to, const change_plan& plan, bool running, double busiest_bytes) {
   const auto& target = plan.target;
-  record_.to = to;
+  record_.to = to.value;
   record_.configuration = std::to_string(target.width) + "×" + std::to_string(target.depth);
-  record_.kind = plan.kind;
+  record_.kind = enum_name(plan.kind);
   record_.bytes = plan.bytes;
-  mark(&change_record::planned_ms, now);
+  mark(&change_status::planned_ms, now);
   running_ = running;
   busiest_bytes_ = busiest_bytes;
   if (++record_.plans == 1) // made of figures of earlier changes: no time of this one is in it; 0: nothing ran before
@@ -71,7 +75,7 @@ void change_log::plan(time_point now, generation to, const change_plan& plan, bo
 
 void change_log::activate(time_point now, generation g, std::uint32_t ranks) {
   active_at_ = now;
-  mark(&change_record::active_ms, now);
+  mark(&change_status::active_ms, now);
   record_.stall_ms = stall_began_ ? ms_between(*stall_began_, now) : 0;
   if (record_.plans == 1)
     learn(ranks);
@@ -97,10 +101,10 @@ void change_log::learn(std::uint32_t ranks) {
 }
 
 void change_log::first_commit(time_point now, generation g) {
-  if (record_.to == g) {
-    mark(&change_record::first_commit_ms, now);
+  if (record_.to == g.value) {
+    mark(&change_status::first_commit_ms, now);
     close();
-  } else if (!view_.changes.empty() && view_.changes.back().to == g) {
+  } else if (!view_.changes.empty() && view_.changes.back().to == g.value) {
     auto& closed = view_.changes.back();
     closed.first_commit_ms = closed.active_ms + ms_between(active_at_, now);
   }
@@ -110,10 +114,11 @@ void change_log::close() {
   auto closed = std::exchange(record_, {});
   if (closed.active_ms < 0)
     return; // nothing changed
-  ++view_.counts[static_cast<std::size_t>(closed.kind)];
+  closed.number = view_.change_count++;
+  for_each_field(view_.migrations, [&](const char* kind, std::uint64_t& count) { count += closed.kind == kind; });
   view_.changes.push_back(std::move(closed));
   if (view_.changes.size() > changes_kept)
-    view_.changes.pop_front();
+    view_.changes.erase(view_.changes.begin());
 }
 
 void change_log::close_if_active() {

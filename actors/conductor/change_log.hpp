@@ -19,7 +19,7 @@ public:
   static constexpr std::size_t decisions_kept = 100;
 
   /// `before`: of a manager that is no more.
-  explicit change_log(change_view before = {}) : view_(std::move(before)) {}
+  explicit change_log(history_status before = {}) : view_(std::move(before)) {}
 
   /// A change begins, unless one is in progress.
   void open(time_point now, const std::string& why);
@@ -28,7 +28,7 @@ public:
   void add_trigger(const std::string& why);
 
   /// This phase of it is over.
-  void mark(double change_record::*phase_ms, time_point now);
+  void mark(double change_status::*phase_ms, time_point now);
   void wait() { record_.waited = true; } ///< for instances
   /// How the aborted generation ends is decided; so many of its slots were lost.
   void settle(time_point now, std::uint32_t lost);
@@ -44,7 +44,7 @@ public:
 
   /// `running`: beside a healthy generation. `busiest_bytes`: over the busiest link.
   void plan(time_point now, generation to, const change_plan& plan, bool running, double busiest_bytes);
-  const change_record& record() const { return record_; }
+  const change_status& record() const { return record_; }
 
   /// All ranks compute.
   void activate(time_point now, generation g, std::uint32_t ranks);
@@ -58,14 +58,15 @@ public:
   void close_if_active();
 
   const change_figures& figures() const { return meter_.figures(); }
-  const change_view& view() const { return view_; }
+  const history_status& view() const { return view_; }
 
 private:
   /// What its phases took, if nothing came in between.
   void learn(std::uint32_t ranks);
 
-  change_view view_;
-  change_record record_;   ///< of the change in progress; trigger empty: none
+  history_status view_;
+  change_status record_;   ///< of the change in progress; trigger empty: none
+  time_point began_;       ///< likewise
   std::uint32_t lost_ = 0; ///< slots of the old generation that were lost until its end was decided
   bool running_ = false;   ///< when planned last, the old generation was healthy
   double busiest_bytes_ = 0;

@@ -23,23 +23,36 @@ std::string run_name(const conducted_job& job) {
 
 } // namespace
 
+checkpoint_view checkpoint_of(const durable_state& x) {
+  checkpoint_view result;
+  result.checkpoint = x.checkpoint;
+  result.checkpoint_steps = x.checkpoint.steps;
+  for (const auto& [keeper, folder] : x.checkpoint_folders)
+    result.checkpoint_folders.push_back({keeper.instance, folder});
+  return result;
+}
+
 checkpoint_ledger::checkpoint_ledger(const conducted_job& job) : job_(job) {
   const auto& durable = job.durable;
   const bool wrote = durable.checkpoint != version{};
-  view_.checkpoint = wrote ? durable.checkpoint : version{job.specification.resume.steps, {}};
+  newest_ = wrote ? durable.checkpoint : version{job.specification.resume.steps, {}};
   folder_ = wrote ? durable.checkpoint_name : job.specification.resume.folder;
-  for (const auto& x : durable.checkpoint_folders)
-    view_.checkpoint_folders.emplace_back(x.keeper, x.folder);
+  folders_ = durable.checkpoint_folders;
   on_disk_.assign(durable.checkpoints_on_disk.begin(), durable.checkpoints_on_disk.end());
 }
 
 durable_state checkpoint_ledger::durable() const {
   durable_state result;
-  result.checkpoint = view_.checkpoint;
+  result.checkpoint = newest_;
   result.checkpoint_name = folder_;
-  for (const auto& [keeper, folder] : view_.checkpoint_folders)
-    result.checkpoint_folders.push_back({keeper, folder});
+  result.checkpoint_folders = folders_;
   result.checkpoints_on_disk.assign(on_disk_.begin(), on_disk_.end());
+  return result;
+}
+
+checkpoint_view checkpoint_ledger::view() const {
+  auto result = checkpoint_of(durable());
+  result.checkpoint_problem = problem_;
   return result;
 }
 
@@ -85,8 +98,8 @@ std::optional<version> checkpoint_ledger::give_up_late(time_point now) {
   std::string late;
   for (const auto& keeper : writing_->awaited)
     late += (late.empty() ? "" : ", ") + to_string(keeper);
-  view_.checkpoint_problem = "no checkpoint of step " + std::to_string(at.steps) + ": not written in time by " + late +
-                             (writing_->problem.empty() ? "" : "; " + writing_->problem);
+  problem_ = "no checkpoint of step " + std::to_string(at.steps) + ": not written in time by " + late +
+             (writing_->problem.empty() ? "" : "; " + writing_->problem);
   writing_.reset();
   return at;
 }
@@ -99,7 +112,7 @@ std::optional<checkpoint_ledger::outcome> checkpoint_ledger::hear(const slot_id&
     writing_->problem = to_string(from) + ": " + x.problem;
   } else if (!x.layers.empty()) {
     writing_->layers.insert(x.layers.begin(), x.layers.end());
-    writing_->folders.emplace_back(from, x.folder);
+    writing_->folders.push_back({from, x.folder});
   }
   return lose(from, chain);
 }
@@ -111,15 +124,14 @@ std::optional<checkpoint_ledger::outcome> checkpoint_ledger::lose(const slot_id&
   const auto at = done.command.at;
   const auto name = "checkpoint of step " + std::to_string(at.steps);
   if (done.layers.size() < job_.layers() || !chain.valid(at)) {
-    view_.checkpoint_problem =
-        "no " + name + ": " + (done.problem.empty() ? "not all layers were written" : done.problem);
+    problem_ = "no " + name + ": " + (done.problem.empty() ? "not all layers were written" : done.problem);
     if (!done.problem.empty()) // else a keeper was lost
       failed_ = at.steps;
-    return outcome{false, view_.checkpoint_problem};
+    return outcome{false, problem_};
   }
-  view_.checkpoint = at;
-  view_.checkpoint_problem.clear();
-  view_.checkpoint_folders = std::move(done.folders);
+  newest_ = at;
+  problem_.clear();
+  folders_ = std::move(done.folders);
   folder_ = done.command.name;
   on_disk_.push_back(at.steps);
   while (on_disk_.size() > job_.specification.checkpoints_kept)
@@ -145,7 +157,7 @@ std::string checkpoint_ledger::how_to_go_on() const {
            " in their folders: go on with `parcae submit --resume` of that";
   if (newest().steps == 0)
     return "";
-  const auto folder = view_.checkpoint_folders.empty() ? folder_ : view_.checkpoint_folders.front().second;
+  const auto folder = folders_.empty() ? folder_ : folders_.front().folder;
   return "; go on with: parcae submit --resume " + folder;
 }
 

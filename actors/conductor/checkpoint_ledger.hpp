@@ -10,7 +10,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -60,14 +59,14 @@ public:
   /// Whether this keeper's share is awaited, or will be: what was asked for comes after the one that is being written.
   bool needs(const slot_id& keeper) const;
 
-  bool has(const version& x) const { return x <= view_.checkpoint; }
-  const version& newest() const { return view_.checkpoint; }
+  bool has(const version& x) const { return x <= newest_; }
+  const version& newest() const { return newest_; }
   const std::string& folder() const { return folder_; } ///< of the newest
 
   /// For people: "; go on with …", or empty.
   std::string how_to_go_on() const;
 
-  const checkpoint_view& view() const { return view_; }
+  checkpoint_view view() const;
 
 private:
   struct writing {
@@ -75,15 +74,17 @@ private:
     time_point limit;
     std::set<slot_id> awaited;
     std::set<std::uint32_t> layers; ///< on disk
-    std::vector<std::pair<slot_id, std::string>> folders;
+    std::vector<share_place> folders;
     std::string problem;
   };
 
   bool is_due(time_point now, const version& held) const;
 
   const conducted_job& job_;
-  checkpoint_view view_;
+  version newest_; ///< complete one that this job wrote, or was started from
   std::string folder_;
+  std::vector<share_place> folders_; ///< where each keeper put its share of it
+  std::string problem_;              ///< why the last attempt to write one failed
   std::optional<writing> writing_;
   std::optional<version> asked_;      ///< that, or a newer one, is to be written
   std::uint64_t failed_ = 0;          ///< steps of the last that could not be written

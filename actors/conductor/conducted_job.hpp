@@ -44,8 +44,8 @@ struct model_facts {
 
 /// How a job that a manager before conducted had gone; mostly for people. Empty: nobody knows.
 struct job_past {
-  change_view changes; ///< but for the steps computed again, which is durable
-  training_past training;
+  history_status changes; ///< but for the chain, and the steps computed again, which are durable
+  training_status training;
   /// The newest version that was reported. Newer than the durable one while its generation trains: so many steps are
   /// lost if nobody is left who has them.
   version reached;

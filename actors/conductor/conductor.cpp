@@ -17,7 +17,7 @@ constexpr milliseconds late{1'000}; ///< a tick; a busy machine is not that late
 constexpr phases any_phase{recovering, waiting,  planning, preparing,    running,    readying, stopping,
                            clearing,   aborting, deciding, transferring, activating, finishing};
 
-change_view changes_before(const conducted_job& job) {
+history_status changes_before(const conducted_job& job) {
   auto result = job.past.changes;
   result.replayed_steps = job.durable.replayed_steps;
   return result;
@@ -241,20 +241,17 @@ void conductor::machine::send(const slot_id& to, std::shared_ptr<const command> 
 job_view conductor::machine::view() const {
   job_view result;
   static_cast<training_view&>(result) = course_.view(job_.specification, job_.model.costs, platform());
-  static_cast<change_view&>(result) = changes_.view();
+  static_cast<history_status&>(result) = changes_.view();
   static_cast<protection_view&>(result) = protection_.view(roster_);
   static_cast<checkpoint_view&>(result) = ledger_.view();
   result.now = phase_.now;
   result.current = generations_.last;
   if (generations_.on_grid)
     result.grid = generations_.last_grid;
-  result.figures = changes_.figures();
+  result.change_figures = changes_.figures();
   result.chain = chain_.links();
   result.problem = problem_;
-  result.layers = job_.layers();
   result.on_devices = roster_.memory().of_device;
-  for (const auto& [id, slot] : roster_.keepers())
-    result.keepers.push_back(keeper_record_of(id, slot.held));
   for (const auto& [id, slot] : roster_.workers())
     if (!slot.usable() && !slot.leaving && !generations_.has_place(id))
       result.unused.push_back({id, slot.unused_because.empty() ? "loads the data" : slot.unused_because});

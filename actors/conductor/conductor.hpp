@@ -6,6 +6,7 @@
 
 #include "actors/conductor/conducted_job.hpp"
 #include "actors/conductor/job_view.hpp"
+#include "planner/choose/live_plan.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/choreography/messages.hpp"
 

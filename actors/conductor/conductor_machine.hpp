@@ -110,7 +110,7 @@ private:
   void take_for_lost(const trigger&);
   void ask_too(const trigger& x);
   void plan_because(const trigger& x) { desk_.because(x.why); }
-  void note_prepared(const trigger&) { changes_.mark(&change_record::prepared_ms, now_); }
+  void note_prepared(const trigger&) { changes_.mark(&change_status::prepared_ms, now_); }
   void abort(const trigger& x);
   void abort_broken(const trigger& x);
   void end_with_final(const trigger&);
@@ -195,7 +195,7 @@ private:
   void clear_for_good(const trigger& x) { clear({x.kind, {}, end_of_manager}); }
   void note_delivered(const trigger& x);
   void note_ready(const trigger& x);
-  void note_all_ready(const trigger&) { changes_.mark(&change_record::ready_ms, now_); }
+  void note_all_ready(const trigger&) { changes_.mark(&change_status::ready_ms, now_); }
   void note_active(const trigger&) { changes_.activate(now_, generations_.last, generations_.current->grid.ranks()); }
   void abort_next(); ///< g+1, at all its participants
   /// Plans the change to the planner's choice at version `from`.

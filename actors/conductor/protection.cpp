@@ -24,6 +24,14 @@ std::set<std::uint32_t> layers_at(const version& x, const slot_state& keeper) {
   return result;
 }
 
+keeper_status status_of(const slot_id& where, const inventory& held) {
+  version newest;
+  for (const auto& layer : held)
+    newest = std::max(newest, layer.at);
+  const auto layers = std::ranges::count(held, newest, &layer_version::at);
+  return {where.instance, newest.steps, static_cast<std::uint32_t>(layers)};
+}
+
 } // namespace
 
 void protection::share(const roster& all) {
@@ -98,7 +106,12 @@ std::vector<std::pair<slot_id, replicate>> protection::missing(const roster& all
 
 protection_view protection::view(const roster& all) const {
   auto result = view_;
+  result.protected_steps = newest().steps;
+  result.layers = job_.layers();
+  for (const auto& [id, slot] : all.keepers())
+    result.keepers.push_back(status_of(id, slot.held));
   const auto& at = result.copied_version = is_recent(safe_) ? safe_ : newest();
+  result.copied_steps = at.steps;
   if (at.steps == 0 || job_.layers() == 0)
     return result;
   const auto wanted = job_.specification.keeper_copies;
@@ -126,15 +139,6 @@ void protection::believe(slot_state& keeper, std::uint64_t most, time_point now)
   keeper.held = keeper.reported;
   if (std::erase_if(keeper.held, [&](const auto& x) { return x.at.steps > most; }) > 0 && !doubtful_)
     doubtful_ = now;
-}
-
-keeper_record keeper_record_of(const slot_id& where, const inventory& held) {
-  keeper_record result{where, {}, 0};
-  for (const auto& layer : held)
-    result.newest = std::max(result.newest, layer.at);
-  for (const auto& layer : held)
-    result.layers += layer.at == result.newest;
-  return result;
 }
 
 std::map<std::uint32_t, std::string> digests_of(const roster& all) {

@@ -95,9 +95,6 @@ private:
   bool doubt_told_ = false;
 };
 
-/// For status.
-keeper_record keeper_record_of(const slot_id& where, const inventory& held);
-
 /// Digests of the final version by layer, of all keepers.
 std::map<std::uint32_t, std::string> digests_of(const roster& all);
 

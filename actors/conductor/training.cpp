@@ -208,7 +208,7 @@ void conductor::machine::end_with_final(const trigger&) {
   persist("generation " + std::to_string(generations_.current->g.value) + " stopped at version " + to_string(at), true);
   changes_.stall(now_);
   changes_.open(now_, desk_.trigger());
-  changes_.mark(&change_record::stopped_ms, now_);
+  changes_.mark(&change_status::stopped_ms, now_);
   if (!is_final({}))
     return;
   abort_next();

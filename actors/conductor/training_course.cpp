@@ -60,13 +60,16 @@ double commit_pace::steps_per_s() const {
   return static_cast<double>(seen_.back().second - seen_.front().second) / time.count();
 }
 
-training_course::training_course(std::uint64_t steps_done, const training_past& past) {
+void tell_of(training_status& to, const commit_result& x) {
+  to.loss = x.loss;
+  to.gradient_norm = x.gradient_norm;
+  to.learning_rate = x.learning_rate;
+}
+
+training_course::training_course(std::uint64_t steps_done, const training_status& past) :
+    losses_(loss_curve::of(past.losses)), validation_losses_(loss_curve::of(past.validation_losses)) {
+  static_cast<training_status&>(view_) = past;
   view_.steps_done = steps_done;
-  view_.last_result = past.last_result;
-  view_.last_evaluation = past.last_evaluation;
-  view_.steps_by_depth = past.steps_by_depth;
-  view_.losses = past.losses;
-  view_.validation_losses = past.validation_losses;
 }
 
 void training_course::begin(const placement& grid, std::uint32_t side_by_side) {
@@ -92,9 +95,9 @@ bool training_course::hear(time_point now, std::uint32_t rank, const progress& x
     return false;
   view_.steps_by_depth[shape_.depth] += x.at.steps - view_.steps_done;
   view_.steps_done = x.at.steps;
-  view_.last_result = x.result;
+  tell_of(view_, x.result);
   view_.step_ms = x.step_ms;
-  view_.losses.add(x.at.steps, x.result.loss);
+  losses_.add(x.at.steps, x.result.loss);
   pace_.add(now, x.at.steps);
   return true;
 }
@@ -113,25 +116,28 @@ void training_course::hear(const evaluated& x, const job_specification& job) {
   double sum = 0;
   for (const auto& [replica, of_replica] : evaluation_sums_)
     sum += of_replica;
-  view_.last_evaluation = {x.at.steps, sum / static_cast<double>(job.data.validation_samples())};
-  view_.validation_losses.add(x.at.steps, view_.last_evaluation->loss);
+  view_.evaluated_steps = static_cast<std::int64_t>(x.at.steps);
+  view_.validation_loss = sum / static_cast<double>(job.data.validation_samples());
+  validation_losses_.add(x.at.steps, view_.validation_loss);
 }
 
 void training_course::reached(std::uint64_t steps, const commit_result& result) {
   view_.steps_done = steps;
   if (result.step != no_step)
-    view_.last_result = result;
+    tell_of(view_, result);
 }
 
 training_view training_course::view(const job_specification& job, std::span<const layer_cost> estimates,
                                     const platform_cost& platform) const {
   auto result = view_;
+  result.losses = losses_.points();
+  result.validation_losses = validation_losses_.points();
   result.steps_per_s = pace_.steps_per_s();
   if (!shortest_ms_)
     return result; // nothing is measured
-  result.costs = steps_.costs(estimates);
+  result.layer_costs = steps_.costs(estimates);
   result.other_ms = steps_.other_ms_in(shape_);
-  refine(result.configurations, job, steps_.measured(job, result.costs, platform));
+  refine(result.configurations, job, steps_.measured(job, result.layer_costs, platform));
   return result;
 }
 

@@ -55,39 +55,16 @@ private:
   std::deque<std::pair<time_point, std::uint64_t>> seen_; ///< at most two a second
 };
 
-/// Mean loss over the validation samples.
-struct evaluation_record {
-  std::uint64_t steps = 0; ///< committed in the version evaluated
-  double loss = 0;
+/// The newest result.
+void tell_of(training_status& to, const commit_result& x);
 
-  friend bool operator==(const evaluation_record&, const evaluation_record&) = default;
-};
-
-struct training_view {
-  std::uint64_t steps_done = 0; ///< committed
-  commit_result last_result;
-  std::optional<evaluation_record> last_evaluation;
-  double step_ms = 0;
-  std::vector<layer_cost> costs;                     ///< per layer, as measured so far; empty before
+struct training_view : training_status, pace_status {
   std::vector<configuration> configurations;         ///< of the planner's last answer, with what was measured since
   std::map<std::uint32_t, std::uint64_t> peak_bytes; ///< of tensors, by rank of the present generation, as far as heard
-  double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
   /// Per step, and for which file, by rank of the present generation that last said it waited for samples.
   std::map<std::uint32_t, std::pair<double, std::string>> data_waits;
-  std::map<std::uint32_t, transport_state> transports;   ///< by rank of the present generation, as far as heard
-  std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P
-  loss_curve losses;
-  loss_curve validation_losses;
-  double steps_per_s = 0; ///< of the last minute, stalls included; 0: unknown
-};
-
-/// What is known of a course from a manager before.
-struct training_past {
-  commit_result last_result;
-  std::optional<evaluation_record> last_evaluation;
-  std::map<std::uint64_t, std::uint64_t> steps_by_depth;
-  loss_curve losses;
-  loss_curve validation_losses;
+  std::map<std::uint32_t, transport_state> transports; ///< by rank of the present generation, as far as heard
+  double steps_per_s = 0;                              ///< of the last minute, stalls included; 0: unknown
 };
 
 /// What ranks say of their steps.
@@ -95,7 +72,8 @@ class training_course {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  explicit training_course(std::uint64_t steps_done, const training_past& past = {});
+  /// `past`: of a manager before.
+  explicit training_course(std::uint64_t steps_done, const training_status& past = {});
 
   /// A generation is activated.
   void begin(const placement& grid, std::uint32_t side_by_side);
@@ -118,7 +96,7 @@ public:
 
   std::uint64_t steps_done() const { return view_.steps_done; }
   double step_ms() const { return view_.step_ms; }
-  double last_loss() const { return view_.last_result.loss; }
+  double last_loss() const { return view_.loss; }
   const step_meter& steps() const { return steps_; }
   /// The fastest step reported.
   std::optional<double> shortest_ms() const { return shortest_ms_; }
@@ -129,6 +107,7 @@ public:
 
 private:
   training_view view_; ///< but for what is computed in view()
+  loss_curve losses_, validation_losses_;
   step_meter steps_;
   shape shape_; ///< of the present generation
   commit_pace pace_;

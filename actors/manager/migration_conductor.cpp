@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 namespace parcae {
@@ -195,9 +194,8 @@ void write_history(conductor_pointer self) {
   const version reached{at.steps_done, at.current};
   const auto picture = picture_of(self);
   const auto& view = *picture.view;
-  const decltype(s.kept.counts) counts{
-      std::accumulate(std::begin(view.counts), std::end(view.counts), std::uint64_t{0}), view.decision_count,
-      s.dropped_lines + s.lines.size(), view.last_evaluation ? view.last_evaluation->steps : 0};
+  const decltype(s.kept.counts) counts{view.change_count, view.decision_count, s.dropped_lines + s.lines.size(),
+                                       static_cast<std::uint64_t>(std::max<std::int64_t>(0, view.evaluated_steps))};
   journal_entries all{{}, true};
   const bool moved = std::exchange(s.kept.reached, reached) != reached;
   if (moved)

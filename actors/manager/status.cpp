@@ -7,17 +7,17 @@
 #include "protocols/base/enum_text.hpp"
 #include "protocols/base/text.hpp"
 
+#include <boost/describe/bases.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
-#include <numeric>
 #include <set>
+#include <type_traits>
 
 namespace parcae {
 
-BOOST_DESCRIBE_ENUM(migration, none, intra_stage, inter_stage, pipeline)
 BOOST_DESCRIBE_ENUM(severity, information, warning, error)
 
 namespace {
@@ -30,65 +30,6 @@ std::string digest_of(const std::vector<layer_digest>& layers) {
   for (const auto& x : layers)
     all += x.sha256;
   return sha256_of(all);
-}
-
-change_status status_of(std::uint64_t number, const change_record& x) {
-  return {.number = number,
-          .to = x.to.value,
-          .trigger = x.trigger,
-          .configuration = x.configuration,
-          .kind = std::string(enum_name(x.kind)),
-          .bytes = x.bytes,
-          .replayed_steps = x.replayed_steps,
-          .decided_ms = x.decided_ms,
-          .planned_ms = x.planned_ms,
-          .prepared_ms = x.prepared_ms,
-          .stopped_ms = x.stopped_ms,
-          .ready_ms = x.ready_ms,
-          .active_ms = x.active_ms,
-          .first_commit_ms = x.first_commit_ms,
-          .stall_ms = x.stall_ms,
-          .predicted_ms = x.predicted_ms,
-          .plans = x.plans,
-          .waited = x.waited,
-          .at_us = microseconds_of(x.at)};
-}
-
-change_record record_of(const change_status& x) {
-  change_record result;
-  result.at = time_point(std::chrono::microseconds(x.at_us));
-  result.to = {x.to};
-  result.trigger = x.trigger;
-  result.configuration = x.configuration;
-  result.kind = parse_enum<migration>(x.kind).value_or(migration::none);
-  result.bytes = x.bytes;
-  result.replayed_steps = x.replayed_steps;
-  result.decided_ms = x.decided_ms;
-  result.planned_ms = x.planned_ms;
-  result.prepared_ms = x.prepared_ms;
-  result.stopped_ms = x.stopped_ms;
-  result.ready_ms = x.ready_ms;
-  result.active_ms = x.active_ms;
-  result.first_commit_ms = x.first_commit_ms;
-  result.stall_ms = x.stall_ms;
-  result.predicted_ms = x.predicted_ms;
-  result.plans = x.plans;
-  result.waited = x.waited;
-  return result;
-}
-
-std::uint64_t count_of(const migration_counts& x, migration kind) {
-  switch (kind) {
-  case migration::none:
-    return x.none;
-  case migration::intra_stage:
-    return x.intra_stage;
-  case migration::inter_stage:
-    return x.inter_stage;
-  case migration::pipeline:
-    return x.pipeline;
-  }
-  return 0;
 }
 
 severity severity_of(const std::string& level) {
@@ -111,15 +52,12 @@ configuration_status status_of(const configuration& x) {
 void add_planning(job_status& to, const job_view& x, const job_specification& job) {
   for (const auto& y : x.configurations)
     to.configurations.push_back(status_of(y));
-  to.layer_costs = x.costs;
-  if (x.grid && !x.costs.empty())
+  if (x.grid && !x.layer_costs.empty())
     for (const auto& [rank, bytes] : x.peak_bytes)
       to.memory.push_back({to_string(x.grid->participants.at(rank).slot), bytes,
-                           memory_of(job, x.costs, x.grid->first_layer, x.grid->stage_of(rank), x.grid->width,
+                           memory_of(job, x.layer_costs, x.grid->first_layer, x.grid->stage_of(rank), x.grid->width,
                                      x.on_devices ? 0 : static_cast<std::uint32_t>(x.keepers.size()))
                                .total()});
-  to.change_figures = x.figures;
-  to.other_ms = x.other_ms;
 }
 
 void add_place(job_status& to, const slot_id& slot) {
@@ -127,17 +65,7 @@ void add_place(job_status& to, const slot_id& slot) {
   to.grid_incarnations.push_back(slot.life);
 }
 
-// What the training was like so far, and may be.
-void add_course(job_status& to, const job_view& x, const status_request& wanted) {
-  const auto add = [&](std::vector<loss_point>& points, const loss_curve& curve) {
-    std::ranges::copy_if(curve.points(), std::back_inserter(points),
-                         [&](const auto& p) { return p.steps >= wanted.losses_from; });
-  };
-  add(to.losses, x.losses);
-  add(to.validation_losses, x.validation_losses);
-  for (const auto& keeper : x.keepers)
-    to.keepers.push_back({keeper.where.instance, keeper.newest.steps, keeper.layers});
-  to.layers = x.layers;
+void add_time_left(job_status& to, const job_view& x) {
   const auto steps_left = static_cast<double>(to.steps - std::min(to.steps, x.steps_done));
   if (!x.grid || x.now == phase::ended)
     return; // nothing runs, and nobody knows when it will
@@ -172,60 +100,32 @@ void add_transport(job_status& to, const job_view& x, const std::string& wanted)
     to.links = links_of(*x.grid, to.transport, wanted);
 }
 
-void add_view(job_status& to, const job_view& x, const job_specification& job, const status_request& wanted) {
+// The groups that are the conductor's.
+void add_groups(job_status& to, const job_view& x) {
+  boost::mp11::mp_for_each<boost::describe::describe_bases<job_status, boost::describe::mod_public>>([&](auto base) {
+    using group = typename decltype(base)::type;
+    if constexpr (std::is_base_of_v<group, job_view>)
+      static_cast<group&>(to) = x;
+  });
+}
+
+void add_view(job_status& to, const job_view& x, const job_specification& job) {
+  add_groups(to, x);
   to.phase = to_string(x.now);
   to.generation = x.current.value;
-  to.steps_done = x.steps_done;
+  if (!x.losses.empty()) // one that goes on from a checkpoint has none before its first step
+    to.loss_steps = static_cast<std::int64_t>(x.losses.back().steps);
   if (x.grid) {
     to.width = x.grid->width;
     to.depth = x.grid->depth;
     for (std::uint32_t rank = 0; rank < x.grid->ranks(); ++rank)
       add_place(to, x.grid->participants[rank].slot);
+    if (x.step_ms > 0)
+      to.samples_per_s = job.global_batch * 1000.0 / x.step_ms;
   }
-  to.loss = x.last_result.loss;
-  if (!x.losses.points().empty()) // one that goes on from a checkpoint has none before its first step
-    to.loss_steps = static_cast<std::int64_t>(x.losses.points().back().steps);
-  if (x.last_evaluation) {
-    to.evaluated_steps = static_cast<std::int64_t>(x.last_evaluation->steps);
-    to.validation_loss = x.last_evaluation->loss;
-  }
-  to.gradient_norm = x.last_result.gradient_norm;
-  to.learning_rate = x.last_result.learning_rate;
-  to.step_ms = x.step_ms;
-  if (x.step_ms > 0 && x.grid)
-    to.samples_per_s = job.global_batch * 1000.0 / x.step_ms;
-  to.protected_steps = x.protected_version.steps;
-  to.protected_now = x.protected_now;
-  to.copies = x.copies;
-  to.copied_steps = x.copied_version.steps;
-  to.copies_problem = x.copies_problem;
-  to.replayed_steps = x.replayed_steps;
-  auto count = [&](migration kind) { return x.counts[static_cast<std::size_t>(kind)]; };
-  to.migrations = {.none = count(migration::none),
-                   .intra_stage = count(migration::intra_stage),
-                   .inter_stage = count(migration::inter_stage),
-                   .pipeline = count(migration::pipeline)};
-  to.steps_by_depth = x.steps_by_depth;
-  // Changes are numbered by how many there were before; the view keeps the newest.
-  to.change_count = std::max<std::uint64_t>(std::accumulate(std::begin(x.counts), std::end(x.counts), std::uint64_t{0}),
-                                            x.changes.size());
-  auto number = to.change_count - x.changes.size();
-  for (const auto& change : x.changes) {
-    if (number >= wanted.changes_from)
-      to.changes.push_back(status_of(number, change));
-    ++number;
-  }
-  to.decision_count = x.decision_count;
-  std::ranges::copy_if(x.decisions, std::back_inserter(to.decisions),
-                       [&](const decision& y) { return y.number >= wanted.decisions_from; });
-  add_course(to, x, wanted);
-  to.chain = x.chain;
   to.parameters_sha256 = digest_of(x.layer_digests);
-  to.checkpoint_steps = x.checkpoint.steps;
-  for (const auto& [keeper, folder] : x.checkpoint_folders)
-    to.checkpoint_folders.push_back({keeper.instance, folder});
-  to.checkpoint_problem = x.checkpoint_problem;
   add_planning(to, x, job);
+  add_time_left(to, x);
   add_data_waits(to, x);
   add_transport(to, x, job.transport);
   if (to.problem.empty())
@@ -320,7 +220,7 @@ std::string why_not_on_disk(const job_specification& job, const job_view& x, tim
     return {};
   if (job.checkpoint_every == 0 && every.count() == 0)
     return "nothing is on disk before the job ends: job.checkpoint_every is 0";
-  const auto trained = now - x.changes.front().at;
+  const auto trained = std::chrono::microseconds(microseconds_of(now) - x.changes.front().at_us);
   if (trained < least)
     return {};
   if (job.checkpoint_every > 0 && x.steps_done >= 2 * job.checkpoint_every)
@@ -331,28 +231,26 @@ std::string why_not_on_disk(const job_specification& job, const job_view& x, tim
 }
 
 job_status status_of(job_id id, const job_entry& x, const job_picture& picture, const status_request& wanted) {
+  const auto& job = x.specification;
   job_status result;
-  result.id = id.value;
-  result.name = x.specification.name;
-  result.state = to_string(x.state);
-  result.problem = x.why;
-  result.steps = x.specification.steps;
-  result.priority = x.priority;
-  result.owner = x.owner;
-  result.resumed_from = x.specification.resume.folder;
-  result.min_instances = x.specification.min_instances;
+  static_cast<submission_status&>(result) = {.id = id.value,
+                                             .name = job.name,
+                                             .state = to_string(x.state),
+                                             .problem = x.why,
+                                             .priority = x.priority,
+                                             .owner = x.owner,
+                                             .resumed_from = job.resume.folder,
+                                             .steps = job.steps,
+                                             .min_instances = job.min_instances};
   if (picture.view)
-    add_view(result, *picture.view, x.specification, wanted);
+    add_view(result, *picture.view, job);
   if (picture.lines) {
-    result.event_count = picture.first_line + picture.lines->size();
-    auto number = picture.first_line;
-    for (const auto& line : *picture.lines) {
-      if (number >= wanted.events_from)
-        result.events.push_back({number, microseconds_of(line.at), name_of(line.level), line.text, id.value});
-      ++number;
-    }
+    result.event_count = picture.first_line;
+    for (const auto& line : *picture.lines)
+      result.events.push_back(
+          {result.event_count++, microseconds_of(line.at), name_of(line.level), line.text, id.value});
   }
-  return result;
+  return part_of(std::move(result), wanted);
 }
 
 std::int64_t wall_clock_us() {
@@ -376,24 +274,10 @@ job_status on_this_clock(const status_reply& kept, time_point now, std::int64_t 
 }
 
 known_job known_from(const durable_state& durable, const version& reached, const job_status& last) {
-  known_job result{.durable = durable, .past = {}, .first_line = last.event_count - last.events.size(), .lines = {}};
-  auto& changes = result.past.changes;
-  for (const auto& x : last.changes)
-    changes.changes.push_back(record_of(x));
-  changes.decisions.assign(last.decisions.begin(), last.decisions.end());
-  changes.decision_count = last.decision_count;
-  for (const auto kind : {migration::none, migration::intra_stage, migration::inter_stage, migration::pipeline})
-    changes.counts[static_cast<std::size_t>(kind)] = count_of(last.migrations, kind);
-  auto& training = result.past.training;
-  training.last_result.loss = last.loss;
-  training.last_result.gradient_norm = last.gradient_norm;
-  training.last_result.learning_rate = last.learning_rate;
-  if (last.evaluated_steps >= 0)
-    training.last_evaluation = {static_cast<std::uint64_t>(last.evaluated_steps), last.validation_loss};
-  training.steps_by_depth = last.steps_by_depth;
-  training.losses = loss_curve::of(last.losses);
-  training.validation_losses = loss_curve::of(last.validation_losses);
-  result.past.reached = reached;
+  known_job result{.durable = durable,
+                   .past = {last, last, reached},
+                   .first_line = last.event_count - last.events.size(),
+                   .lines = {}};
   for (const auto& x : last.events)
     result.lines.push_back({time_point(std::chrono::microseconds(x.at_us)), severity_of(x.level), x.text});
   return result;
@@ -402,21 +286,18 @@ known_job known_from(const durable_state& durable, const version& reached, const
 job_status status_of(job_id id, const job_entry& x, const durable_state& durable, const job_status& last) {
   const auto known = known_from(durable, {}, last);
   job_view view;
-  static_cast<change_view&>(view) = known.past.changes;
+  static_cast<history_status&>(view) = last;
   view.replayed_steps = durable.replayed_steps;
-  view.losses = known.past.training.losses;
-  view.validation_losses = known.past.training.validation_losses;
-  view.last_evaluation = known.past.training.last_evaluation;
-  view.steps_by_depth = known.past.training.steps_by_depth;
-  view.now = phase::ended;
-  view.current = durable.last;
   view.chain = durable.chain;
+  static_cast<training_status&>(view) = last;
+  view.steps_done = 0;
   if (!durable.chain.empty() && durable.chain.back().last != UINT64_MAX)
     view.steps_done = durable.chain.back().last;
-  view.last_result = durable.result.step != no_step ? durable.result : known.past.training.last_result;
-  view.checkpoint = durable.checkpoint;
-  for (const auto& [keeper, folder] : durable.checkpoint_folders)
-    view.checkpoint_folders.emplace_back(keeper, folder);
+  if (durable.result.step != no_step)
+    tell_of(view, durable.result);
+  static_cast<checkpoint_view&>(view) = checkpoint_of(durable);
+  view.now = phase::ended;
+  view.current = durable.last;
   view.layer_digests = durable.layer_digests;
   job_picture picture;
   picture.view = std::make_shared<job_view>(std::move(view));

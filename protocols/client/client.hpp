@@ -114,15 +114,15 @@ BOOST_DESCRIBE_STRUCT(instance_status, (),
                       (name, incarnation, role, state, slots, host, port, processor, age_ms, expires_in_ms, lost_at_us,
                        warning, slots_needed))
 
-/// One change of generation: change_record of actors/conductor/job_view.hpp with its number. Times in ms from the
-/// start of the change, -1: did not happen.
+/// One change of generation. Times in ms from the start of the change, -1: did not happen.
 struct change_status {
-  std::uint64_t number = 0; ///< 0, 1, … within the job
-  std::uint64_t to = 0;     ///< generation
-  std::string trigger;
+  std::uint64_t number = 0;  ///< 0, 1, … within the job
+  std::uint64_t to = 0;      ///< generation
+  std::string trigger;       ///< what started it; empty: no change
   std::string configuration; ///< "D×P"
   std::string kind;          ///< none, intra_stage, inter_stage, pipeline
   std::uint64_t bytes = 0;
+  /// Committed steps lost (only if the chain was cut) or, 1, a step dropped by an abort.
   std::uint64_t replayed_steps = 0;
   double decided_ms = -1;
   double planned_ms = -1;
@@ -131,11 +131,13 @@ struct change_status {
   double ready_ms = -1;
   double active_ms = -1;
   double first_commit_ms = -1;
-  double stall_ms = -1;
-  double predicted_ms = -1; ///< of the stall, when the change was first planned
-  std::uint32_t plans = 0;  ///< times that it was planned
-  bool waited = false;      ///< for instances
-  std::int64_t at_us = 0;   ///< when it began; monotonic clock of the manager's machine
+  double stall_ms = -1; ///< from STOPPED of the last rank (or the loss being declared) to the last ACTIVE
+  /// The stall as predicted when the change was first planned, from what earlier ones took; not mended later, however
+  /// the change goes. 0 if nothing ran before.
+  double predicted_ms = -1;
+  std::uint32_t plans = 0; ///< times that it was planned; from the second on it is another than was predicted
+  bool waited = false;     ///< for instances, which no prediction knows of
+  std::int64_t at_us = 0;  ///< when it began; monotonic clock of the manager's machine
 
   friend bool operator==(const change_status&, const change_status&) = default;
 };
@@ -223,16 +225,6 @@ struct migration_counts {
 };
 BOOST_DESCRIBE_STRUCT(migration_counts, (), (none, intra_stage, inter_stage, pipeline))
 
-/// How often keepers hold each layer.
-struct copies_status {
-  std::uint32_t copies = 0;       ///< that each layer has at least
-  std::uint64_t copied_steps = 0; ///< of this version: the newest with as many as asked for, unless that one is old
-  std::string copies_problem;     ///< why there are fewer than the job asks for; empty: there are enough
-
-  friend bool operator==(const copies_status&, const copies_status&) = default;
-};
-BOOST_DESCRIBE_STRUCT(copies_status, (), (copies, copied_steps, copies_problem))
-
 /// What moves one kind of tensors between a job's slots.
 struct link_status {
   std::string kind{};   ///< "activations" (with their gradients), "all-reduce", "shards"
@@ -243,96 +235,139 @@ struct link_status {
 };
 BOOST_DESCRIBE_STRUCT(link_status, (), (kind, by, reason))
 
-struct transport_status {
-  transport_state transport;      ///< of the present generation, as far as heard; a reason begins with the slot
-  std::vector<link_status> links; ///< of the kinds that it has; empty: nobody has said, or it is one slot
+// What status tells of a job, in groups. Those that the conductor fills are its own (actors/conductor/job_view.hpp).
 
-  friend bool operator==(const transport_status&, const transport_status&) = default;
-};
-BOOST_DESCRIBE_STRUCT(transport_status, (), (transport, links))
-
-/// Where a job comes from.
-struct origin_status {
-  std::string owner;        ///< name of the certificate that submitted it; empty: it was without one
-  std::string resumed_from; ///< the checkpoint's place; empty: it began anew
-
-  friend bool operator==(const origin_status&, const origin_status&) = default;
-};
-BOOST_DESCRIBE_STRUCT(origin_status, (), (owner, resumed_from))
-
-/// What a job has on disk.
-struct disk_status {
-  std::string not_on_disk; ///< why there is no checkpoint of a job that runs; empty: there is one, or none is due yet
-
-  friend bool operator==(const disk_status&, const disk_status&) = default;
-};
-BOOST_DESCRIBE_STRUCT(disk_status, (), (not_on_disk))
-
-// Large: all that status tells of a job, flat as in the schema.
-struct job_status : copies_status, transport_status, origin_status, disk_status {
+/// What was submitted, and what became of it in the queue.
+struct submission_status {
   std::uint64_t id = 0;
   std::string name;
   std::string state;   ///< queued, running, done, failed, cancelled
-  std::string phase;   ///< of the choreography, while it runs
   std::string problem; ///< why it waits or failed
-  std::uint64_t generation = 0;
+  std::int32_t priority = 0;
+  std::string owner;        ///< name of the certificate that submitted it; empty: it was without one
+  std::string resumed_from; ///< the checkpoint's place; empty: it began anew
   std::uint64_t steps = 0;
-  std::uint64_t steps_done = 0;
+  std::uint32_t min_instances = 0; ///< asked for before it begins; 0: an older build does not tell
+
+  friend bool operator==(const submission_status&, const submission_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(submission_status, (),
+                      (id, name, state, problem, priority, owner, resumed_from, steps, min_instances))
+
+/// Where it runs.
+struct placement_status {
+  std::string phase; ///< of the choreography, while it runs
+  std::uint64_t generation = 0;
   std::uint32_t width = 0; ///< of the generation running, or being changed; 0: none
   std::uint32_t depth = 0;
   std::vector<std::string> grid;              ///< slots by rank = pipeline · depth + stage
   std::vector<incarnation> grid_incarnations; ///< of their instances
+  std::string idle;                           ///< why workers have no place; empty: all have one, or nothing is known
+  double samples_per_s = 0;
+  double time_left_ms = -1;          ///< at the pace of the last minute, stalls included; -1: unknown
+  double data_wait_ms = 0;           ///< per step: the longest that a rank waited for samples
+  std::string data_wait_for;         ///< that rank's slot, and the file; empty: none waited
+  transport_state transport;         ///< of the present generation, as far as heard; a reason begins with the slot
+  std::vector<link_status> links;    ///< of the kinds that it has; empty: nobody has said, or it is one slot
+  std::vector<memory_status> memory; ///< by rank, as far as heard
+  std::vector<configuration_status> configurations; ///< that the planner last chose from
+
+  friend bool operator==(const placement_status&, const placement_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(placement_status, (),
+                      (phase, generation, width, depth, grid, grid_incarnations, idle, samples_per_s, time_left_ms,
+                       data_wait_ms, data_wait_for, transport, links, memory, configurations))
+
+/// How its training went. The conductor's; the next manager's goes on from it.
+struct training_status {
+  std::uint64_t steps_done = 0; ///< committed
   double loss = 0;
+  std::int64_t loss_steps = -1;      ///< version that `loss` is of; -1: there is no loss yet
   std::int64_t evaluated_steps = -1; ///< version last evaluated on the validation samples; -1: none
-  double validation_loss = 0;
+  double validation_loss = 0;        ///< mean over them
   double gradient_norm = 0;
   double learning_rate = 0;
+  std::vector<loss_point> losses;                        ///< ascending, at most loss_curve::max_points
+  std::vector<loss_point> validation_losses;             ///< likewise
+  std::map<std::uint64_t, std::uint64_t> steps_by_depth; ///< committed steps by pipeline depth P
+
+  friend bool operator==(const training_status&, const training_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(training_status, (),
+                      (steps_done, loss, loss_steps, evaluated_steps, validation_loss, gradient_norm, learning_rate,
+                       losses, validation_losses, steps_by_depth))
+
+/// What steps and changes take. The conductor's.
+struct pace_status {
   double step_ms = 0;
-  double samples_per_s = 0;
-  std::uint64_t protected_steps = 0; ///< version that the keepers hold complete
-  bool protected_now = false;
-  std::uint64_t replayed_steps = 0;
-  migration_counts migrations;
-  std::map<std::uint64_t, std::uint64_t> steps_by_depth;
+  double other_ms = 0; ///< processor time per step and rank that is no layer's, in the present configuration
+  std::vector<layer_cost> layer_costs;   ///< as measured so far; empty before
+  parcae::change_figures change_figures; ///< learnt from the changes that went through
+
+  friend bool operator==(const pace_status&, const pace_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(pace_status, (), (step_ms, other_ms, layer_costs, change_figures))
+
+/// Its generations. The conductor's; the next manager's goes on from it.
+struct history_status {
   std::uint64_t change_count = 0; ///< all, also those left out
   std::vector<change_status> changes;
+  migration_counts migrations;
+  std::uint64_t replayed_steps = 0;
+  std::uint64_t decision_count = 0; ///< all, also those left out
+  std::vector<decision> decisions;
   std::vector<chain_link> chain;
+
+  friend bool operator==(const history_status&, const history_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(history_status, (),
+                      (change_count, changes, migrations, replayed_steps, decision_count, decisions, chain))
+
+/// What keepers hold. The conductor's.
+struct protection_status {
+  std::uint64_t protected_steps = 0;  ///< newest version that they hold complete, and that is in the chain
+  bool protected_now = false;         ///< a keeper is present and has, or will have, current snapshots
+  std::uint32_t copies = 0;           ///< that each layer has at least
+  std::uint64_t copied_steps = 0;     ///< of this version: the newest with as many as asked for, unless that one is old
+  std::string copies_problem;         ///< why there are fewer than the job asks for; empty: there are enough
+  std::vector<keeper_status> keepers; ///< those present
+  std::uint32_t layers = 0;           ///< of the model
+
+  friend bool operator==(const protection_status&, const protection_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(protection_status, (),
+                      (protected_steps, protected_now, copies, copied_steps, copies_problem, keepers, layers))
+
+/// What is on disk. The conductor's, but for the last.
+struct checkpoint_status {
+  std::uint64_t checkpoint_steps = 0; ///< newest complete one that it wrote, or was started from; 0: there is none
+  std::vector<checkpoint_folder> checkpoint_folders; ///< where each keeper put its share of it
+  std::string checkpoint_problem;                    ///< why the last attempt to write one failed
+  std::string not_on_disk; ///< why there is no checkpoint of a job that runs; empty: there is one, or none is due yet
+
+  friend bool operator==(const checkpoint_status&, const checkpoint_status&) = default;
+};
+BOOST_DESCRIBE_STRUCT(checkpoint_status, (), (checkpoint_steps, checkpoint_folders, checkpoint_problem, not_on_disk))
+
+/// All that status tells of a job: flat in JSON, and in the schema.
+struct job_status : submission_status,
+                    placement_status,
+                    training_status,
+                    pace_status,
+                    history_status,
+                    protection_status,
+                    checkpoint_status {
+  bool detailed = false;         ///< else losses, changes, events and decisions are left out
   std::string parameters_sha256; ///< once done
   std::uint64_t event_count = 0;
   std::vector<event_status> events;
-  std::uint64_t checkpoint_steps = 0; ///< of the newest complete checkpoint; 0: there is none
-  std::vector<checkpoint_folder> checkpoint_folders;
-  std::string checkpoint_problem;   ///< why the last attempt to write one failed
-  std::uint64_t decision_count = 0; ///< all, also those left out
-  std::vector<decision> decisions;
-  std::vector<loss_point> losses;                   ///< ascending, at most loss_curve::max_points
-  std::vector<loss_point> validation_losses;        ///< likewise
-  double time_left_ms = -1;                         ///< at the pace of the last minute, stalls included; -1: unknown
-  std::vector<keeper_status> keepers;               ///< those present
-  std::uint32_t layers = 0;                         ///< of the model
-  std::uint32_t min_instances = 0;                  ///< asked for before it begins; 0: an older build does not tell
-  std::vector<configuration_status> configurations; ///< that the planner last chose from
-  std::vector<layer_cost> layer_costs;              ///< as measured so far
-  std::vector<memory_status> memory;                ///< by rank, as far as heard
-  parcae::change_figures change_figures;            ///< learnt from the changes that went through
-  double other_ms = 0;   ///< processor time per step and rank that is no layer's, in the present configuration
-  bool detailed = false; ///< else losses, changes, events and decisions are left out
-  std::int32_t priority = 0;
-  std::int64_t loss_steps = -1; ///< version that `loss` is of; -1: there is no loss yet
-  std::string idle;             ///< why workers have no place; empty: all have one, or nothing is known
-  double data_wait_ms = 0;      ///< per step: the longest that a rank waited for samples
-  std::string data_wait_for;    ///< that rank's slot, and the file; empty: none waited
 
   friend bool operator==(const job_status&, const job_status&) = default;
 };
-BOOST_DESCRIBE_STRUCT(job_status, (copies_status, transport_status, origin_status, disk_status),
-                      (id, name, state, detailed, phase, problem, generation, steps, steps_done, width, depth, grid,
-                       grid_incarnations, loss, loss_steps, priority, idle, evaluated_steps, validation_loss,
-                       gradient_norm, learning_rate, step_ms, samples_per_s, data_wait_ms, data_wait_for, time_left_ms,
-                       losses, validation_losses, protected_steps, protected_now, keepers, layers, replayed_steps,
-                       migrations, steps_by_depth, change_count, changes, chain, parameters_sha256, checkpoint_steps,
-                       checkpoint_folders, checkpoint_problem, event_count, events, decision_count, decisions,
-                       configurations, layer_costs, memory, change_figures, other_ms, min_instances))
+BOOST_DESCRIBE_STRUCT(job_status,
+                      (submission_status, placement_status, training_status, pace_status, history_status,
+                       protection_status, checkpoint_status),
+                      (detailed, parameters_sha256, event_count, events))
 
 /// A node's last words.
 struct failure_status {

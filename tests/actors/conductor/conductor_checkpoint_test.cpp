@@ -51,7 +51,7 @@ TEST(conductor_checkpoints, are_written_when_due) {
                                    Pair(32, ElementsAre(24))));
   EXPECT_EQ(d.view().checkpoint.steps, 32u);
   ASSERT_EQ(d.view().checkpoint_folders.size(), 1u);
-  EXPECT_THAT(d.view().checkpoint_folders[0].second, HasSubstr("/state/job-"));
+  EXPECT_THAT(d.view().checkpoint_folders[0].folder, HasSubstr("/state/job-"));
 }
 
 // given: a snapshot of step 4, and then a step that is not finite / expected: the job fails saying so, and the keeper

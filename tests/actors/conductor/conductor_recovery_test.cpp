@@ -449,7 +449,7 @@ TEST_F(conductor_test, how_it_went_outlives_the_death_of_everything) {
   ASSERT_EQ(d.view().steps_done, 9u);
   const auto before = d.view();
   ASSERT_EQ(before.changes.size(), 2u);
-  d.past = {before, {before.last_result, {}, before.steps_by_depth, before.losses, {}}, {9, before.current}};
+  d.past = {before, before, {9, before.current}};
   d.kill_manager();
   for (const auto* name : {"k", "a", "b"})
     d.lose(name);
@@ -466,9 +466,11 @@ TEST_F(conductor_test, how_it_went_outlives_the_death_of_everything) {
   d.step();
   EXPECT_EQ(d.view().changes.size(), 3u);
   EXPECT_EQ(d.view().changes.back().replayed_steps, 6u);
+  EXPECT_EQ(d.view().changes.back().number, 2u);
+  EXPECT_EQ(d.view().change_count, 3u);
   EXPECT_GT(d.view().decision_count, before.decision_count);
-  EXPECT_EQ(d.view().losses.points().back().steps, 5u);
-  EXPECT_EQ(d.view().losses.points().front().steps, 1u);
+  EXPECT_EQ(d.view().losses.back().steps, 5u);
+  EXPECT_EQ(d.view().losses.front().steps, 1u);
   d.past = {};
   d.kill_manager();
   d.restart_manager(random);

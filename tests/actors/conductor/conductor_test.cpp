@@ -334,7 +334,7 @@ TEST_F(conductor_test, every_activated_generation_has_its_record) {
   const auto& changes = c.view().changes;
   ASSERT_GE(changes.size(), before + 1);
   EXPECT_EQ(changes[before].configuration, "3×1");
-  EXPECT_EQ(changes[before].to.value, 2u);
+  EXPECT_EQ(changes[before].to, 2u);
   EXPECT_GE(changes[before].first_commit_ms, changes[before].active_ms);
 }
 

@@ -65,7 +65,7 @@ TEST(why_not_on_disk, table) {
   job_view x;
   const time_point start(1h);
   EXPECT_EQ(why_not_on_disk(job, x, start + 24h), "") << "it has not begun";
-  x.changes.emplace_back().at = start;
+  x.changes.emplace_back().at_us = microseconds_of(start);
   EXPECT_EQ(why_not_on_disk(job, x, start), "nothing is on disk before the job ends: job.checkpoint_every is 0");
   job.checkpoint_every_ms = 30 * 60'000;
   EXPECT_EQ(why_not_on_disk(job, x, start + 59min), "");
@@ -88,9 +88,11 @@ job_picture sample_picture() {
   view->grid = placement{1, 2, {0, 1, 2}, {{{"a", {1}, 0}, "h", 1}, {{"b", {1}, 0}, "h", 1}, {{"c", {1}, 0}, "h", 1}}};
   view->steps_done = 12;
   view->step_ms = 50;
-  view->counts[static_cast<int>(migration::none)] = 1;
-  view->counts[static_cast<int>(migration::pipeline)] = 4;
+  view->migrations = {.none = 1, .pipeline = 4};
+  view->change_count = 5;
   view->changes.resize(3);
+  for (std::uint64_t i = 0; i < 3; ++i)
+    view->changes[i].number = 2 + i;
   view->changes.back().trigger = "join";
   auto lines = std::make_shared<std::deque<event_line>>();
   lines->push_back({time_point(milliseconds(5)), severity::information, "x"});
@@ -103,6 +105,7 @@ TEST(status, shows_a_running_job) {
   job_entry entry;
   entry.state = job_state::running;
   entry.specification.global_batch = 10;
+  entry.specification.planning_interval_ms = 60'000;
   auto x = status_of({7}, entry, sample_picture(), {});
   EXPECT_EQ(x.id, 7u);
   EXPECT_EQ(x.state, "running");
@@ -165,13 +168,13 @@ TEST(status, shows_the_course_of_the_training) {
   entry.state = job_state::running;
   entry.specification.steps = 100;
   auto view = std::make_shared<job_view>(*sample_picture().view);
-  view->losses.add(10, 4.5);
-  view->losses.add(12, 4.25);
-  view->validation_losses.add(10, 5);
-  view->keepers = {{{"k", {1}, 0}, {10, {3}}, 2}};
+  view->losses = {{10, 4.5}, {12, 4.25}};
+  view->validation_losses = {{10, 5}};
+  view->keepers = {{"k", 10, 2}};
   view->layers = 3;
   auto x = status_of({7}, entry, {view, 0, nullptr}, {});
   EXPECT_THAT(x.losses, ElementsAre(loss_point{10, 4.5}, loss_point{12, 4.25}));
+  EXPECT_EQ(x.loss_steps, 12);
   EXPECT_THAT(x.validation_losses, ElementsAre(loss_point{10, 5}));
   EXPECT_THAT(x.keepers, ElementsAre(keeper_status{"k", 10, 2}));
   EXPECT_EQ(x.layers, 3u);

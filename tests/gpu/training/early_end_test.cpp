@@ -69,7 +69,7 @@ TEST_F(early_end, is_where_the_losses_say) {
   double best = HUGE_VAL;
   std::uint32_t worse = 0;
   std::uint64_t at = 0;
-  for (const auto& point : cluster.view().validation_losses.points()) {
+  for (const auto& point : cluster.view().validation_losses) {
     at = point.steps;
     worse = point.loss < best - 0.1 ? 0 : worse + 1;
     best = worse == 0 ? point.loss : best;

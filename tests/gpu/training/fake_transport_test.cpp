@@ -320,7 +320,7 @@ TEST(fake_transport_loading, is_over_before_nccl_moves_tensors) {
   cluster.send(plan_wanted{"the test's next shape"});
   ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
   EXPECT_EQ(taken_over, 4u);
-  EXPECT_EQ(cluster.view().last_evaluation->steps, job.steps);
+  EXPECT_EQ(cluster.view().evaluated_steps, static_cast<std::int64_t>(job.steps));
   EXPECT_THAT(work.late(), IsEmpty());
 }
 
@@ -368,7 +368,7 @@ TEST(fake_transport_failures, spoil_no_evaluation) {
       });
     EXPECT_TRUE(cluster.run_until_ended()) << cluster.log().back();
     EXPECT_EQ(broken, breaks);
-    return cluster.view().validation_losses.points();
+    return cluster.view().validation_losses;
   };
   const auto expected = losses_of(1, false);
   EXPECT_EQ(expected.size(), 1 + job.steps / job.evaluate_every);

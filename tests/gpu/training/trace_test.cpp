@@ -111,11 +111,14 @@ outcome run(const job_specification& job, director* directs) {
     present.push_back("w" + std::to_string(workers++));
     cluster.add_worker(present.back(), faults);
   };
+  auto note_evaluation = [&](const job_view& x) {
+    if (x.evaluated_steps >= 0)
+      result.evaluations[static_cast<std::uint64_t>(x.evaluated_steps)] = x.validation_loss;
+  };
   auto runs_on = [&](std::uint64_t generation, std::uint64_t steps) {
     return cluster.run_until([&] {
       const auto& view = cluster.view();
-      if (view.last_evaluation)
-        result.evaluations[view.last_evaluation->steps] = view.last_evaluation->loss;
+      note_evaluation(view);
       return view.current.value > generation && view.now == phase::running && view.steps_done > steps;
     });
   };
@@ -154,8 +157,7 @@ outcome run(const job_specification& job, director* directs) {
   }
   const auto ended = cluster.run_until(
       [&] {
-        if (const auto& x = cluster.view().last_evaluation)
-          result.evaluations[x->steps] = x->loss;
+        note_evaluation(cluster.view());
         return cluster.ended();
       },
       std::chrono::seconds(60));

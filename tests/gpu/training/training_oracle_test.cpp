@@ -273,7 +273,7 @@ TEST_P(kinds, train_like_a_plain_loop) {
   const auto job = job_of_kind(GetParam());
   ASSERT_EQ(problem_of(job), "");
   const auto expected = train_plainly(job);
-  std::vector<evaluation_record> evaluations;
+  std::vector<loss_point> evaluations;
   executor_cluster cluster(job);
   cluster.planner = [&](std::uint32_t slots, const auto&) {
     return slots < 4 ? configuration{0, 0, {}, 0, "not all are there yet"} : shape(job, 2, 2);
@@ -283,8 +283,10 @@ TEST_P(kinds, train_like_a_plain_loop) {
     cluster.add_worker("w" + std::to_string(i));
   ASSERT_TRUE(cluster.run_until(
       [&] {
-        if (const auto& x = cluster.view().last_evaluation; x && (evaluations.empty() || evaluations.back() != *x))
-          evaluations.push_back(*x);
+        const auto& view = cluster.view();
+        const loss_point x{static_cast<std::uint64_t>(view.evaluated_steps), view.validation_loss};
+        if (view.evaluated_steps >= 0 && (evaluations.empty() || evaluations.back() != x))
+          evaluations.push_back(x);
         return cluster.ended();
       },
       std::chrono::seconds(60)));
@@ -299,7 +301,7 @@ TEST_P(kinds, train_like_a_plain_loop) {
     EXPECT_NEAR(loss / expected.validation_losses[number], 1, 1e-5) << "version " << steps;
   }
   // A single rounding of the bottlenecks' first output becomes 5 % of the way of some tensors.
-  expect_state(cluster.view().checkpoint_folders.at(0).second, job, expected, job.model.layers == 50 ? 0.2 : 1e-3);
+  expect_state(cluster.view().checkpoint_folders.at(0).folder, job, expected, job.model.layers == 50 ? 0.2 : 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(models, kinds, ::testing::Values("bert", "vgg", "resnet", "resnet of bottlenecks"),
