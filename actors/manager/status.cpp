@@ -241,6 +241,8 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
                                              .owner = x.owner,
                                              .resumed_from = job.resume.folder,
                                              .steps = job.steps,
+                                             .global_batch = job.global_batch,
+                                             .planning_interval_ms = job.planning_interval_ms,
                                              .min_instances = job.min_instances};
   if (picture.view)
     add_view(result, *picture.view, job);

@@ -321,6 +321,8 @@ struct JobStatus {
   resumedFrom @62 :Text;     # place of the checkpoint that it was started from
   notOnDisk @63 :Text;       # why there is no checkpoint yet, though there should be; empty: there is, or none is due
   links @64 :List(Link);     # what moves each kind of tensors between its slots
+  globalBatch @65 :UInt32;   # samples in each step; 0: an older build does not tell
+  planningIntervalMs @66 :UInt64;  # likewise
 }
 
 struct Link {

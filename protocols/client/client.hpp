@@ -247,12 +247,15 @@ struct submission_status {
   std::string owner;        ///< name of the certificate that submitted it; empty: it was without one
   std::string resumed_from; ///< the checkpoint's place; empty: it began anew
   std::uint64_t steps = 0;
-  std::uint32_t min_instances = 0; ///< asked for before it begins; 0: an older build does not tell
+  std::uint32_t global_batch = 0;         ///< samples in each step; 0: an older build does not tell
+  std::uint64_t planning_interval_ms = 0; ///< likewise
+  std::uint32_t min_instances = 0;        ///< asked for before it begins; likewise
 
   friend bool operator==(const submission_status&, const submission_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(submission_status, (),
-                      (id, name, state, problem, priority, owner, resumed_from, steps, min_instances))
+                      (id, name, state, problem, priority, owner, resumed_from, steps, global_batch,
+                       planning_interval_ms, min_instances))
 
 /// Where it runs.
 struct placement_status {

@@ -5,7 +5,6 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <sstream>
 #include <utility>
@@ -102,8 +101,6 @@ void web_metrics::heard(const status_reply& x) {
 void web_metrics::count_job(const job_status& x) {
   auto& job = jobs_[x.id];
   job.steps = std::max(job.steps, x.steps_done);
-  if (x.samples_per_s > 0)
-    job.samples_per_step = std::round(x.samples_per_s * x.step_ms / 1000);
   if (x.checkpoint_problem != job.checkpoint_problem && !x.checkpoint_problem.empty())
     ++job.checkpoint_failures;
   job.checkpoint_problem = x.checkpoint_problem;
@@ -146,7 +143,8 @@ void web_metrics::add_job(page& to, const status_reply& in, const job_status& x)
   const bool runs = x.state == "running";
   to.gauge("parcae_job_running", "Whether the job runs: not queued, not ended.", who, runs);
   to.count("parcae_job_steps_total", "Steps committed; those computed again count once.", who, number(counts.steps));
-  to.count("parcae_job_samples_total", "Samples of these steps.", who, number(counts.steps) * counts.samples_per_step);
+  if (x.global_batch > 0) // else a manager of an older build does not tell
+    to.count("parcae_job_samples_total", "Samples of these steps.", who, number(counts.steps * x.global_batch));
   to.count("parcae_job_steps_replayed_total", "Steps computed again.", who, number(x.replayed_steps));
   to.gauge("parcae_job_steps_wanted", "Steps after which the job is done.", who, number(x.steps));
   if (x.loss_steps >= 0)

@@ -37,8 +37,7 @@ public:
 
 private:
   struct of_job {
-    std::uint64_t steps = 0; ///< the most that were committed: going back does not take them away
-    double samples_per_step = 0;
+    std::uint64_t steps = 0;                   ///< the most that were committed: going back does not take them away
     std::map<std::string, time_counts> stalls; ///< by kind of change
     time_counts decisions;
     double stalled_s = 0;                     ///< all of them

@@ -112,6 +112,8 @@ TEST(status, shows_a_running_job) {
   EXPECT_EQ(x.phase, "running");
   EXPECT_THAT(x.grid, ElementsAre("a/0", "b/0"));
   EXPECT_DOUBLE_EQ(x.samples_per_s, 200);
+  EXPECT_EQ(x.global_batch, 10u);
+  EXPECT_EQ(x.planning_interval_ms, 60'000u);
   EXPECT_EQ(x.change_count, 5u);
   ASSERT_EQ(x.changes.size(), 3u);
   EXPECT_EQ(x.changes.back().number, 4u);

@@ -126,6 +126,8 @@ TEST(client, replies_round_trip) {
   expected.jobs[0].owner = "ann";
   expected.jobs[0].resumed_from = "/state/gpt-1/5@2";
   expected.jobs[0].not_on_disk = "no checkpoint";
+  expected.jobs[0].global_batch = 24;
+  expected.jobs[0].planning_interval_ms = 60'000;
   expected.warning = "the certificate ends";
   expected.more = true;
   EXPECT_EQ(std::get<status_reply>(decode_reply(encode(reply{expected}))), expected);

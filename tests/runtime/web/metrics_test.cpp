@@ -44,8 +44,8 @@ TEST(metrics, have_what_status_has) {
   auto x = sample_status();
   x.jobs[0].name = "a \"b\"\n\\c";
   x.jobs[0].phase = "running";
-  x.jobs[0].step_ms = 80;
   x.jobs[0].samples_per_s = 100;
+  x.jobs[0].global_batch = 8;
   x.warning = "it ends";
   web_metrics metrics;
   const auto all = told(metrics, x);
