@@ -49,6 +49,12 @@ def shares_of(tests, shares=SHARES):
     return result
 
 
+def without(arguments, labels):
+    """ctest's arguments, less the tests with these labels."""
+    return [f"{x}|{labelled(*labels)}" if labels and i > 0 and arguments[i - 1] == "-LE" else x
+            for i, x in enumerate(arguments)]
+
+
 def absent():
     """Labels of what this machine has not, and what to do."""
     if not pathlib.Path("/dev/nvidiactl").exists():
@@ -133,8 +139,7 @@ def main(arguments):
         subprocess.run(["ninja", "-C", BUILD, "--quiet", "long_tests"], check=True)
     say(what)
     missing = list(absent())
-    for label, _ in missing:
-        chosen = [f"{x}|{labelled(label)}" if chosen[i - 1] == "-LE" else x for i, x in enumerate(chosen)]
+    chosen = without(chosen, [label for label, _ in missing])
     report = BUILD / "Testing/tests.xml"
     status, summary = run_ctest([*chosen, *more], report)
     skipped = [(f"label {label}", why) for label, why in missing] + list(skipped_in(report.read_text()))

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 import run_tests
 from run_tests import Test
@@ -89,6 +90,28 @@ class RunTests(unittest.TestCase):
     def test_shares_take_about_as_long(self):
         seconds = [sum(x.seconds for x in share) for share in run_tests.shares_of(TESTS[1:])]
         self.assertLessEqual(max(seconds) - min(seconds), 20)
+
+    def test_what_needs_what_is_absent_is_not_begun(self):
+        tests = [*TESTS, Test("exports", {"fast", "python"}, 1), Test("long.exports", {"long", "python"}, 1)]
+        for how in (options(), options(True), options(True, True)):
+            chosen = run_tests.choice(how, tests, "3")[0]
+            self.assertEqual(run_tests.without(chosen, []), chosen)
+            left = run(run_tests.without(chosen, ["gpu", "python"]), tests)
+            self.assertEqual(left, run(chosen, tests) - {"exports", "long.exports"})
+            self.assertIn("quick", left)
+
+    def test_python_is_absent_without_its_wheels(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(run_tests, "BUILD",
+                                                                                 pathlib.Path(folder)):
+            torch = pathlib.Path(folder, "torch")
+            torch.mkdir()
+            cache = pathlib.Path(folder, "CMakeCache.txt")
+            cache.write_text("")
+            self.assertIn("python", dict(run_tests.absent()))
+            cache.write_text(f"PARCAE_PYTHON_TORCH:PATH={torch}\n")
+            self.assertIn("Python 3.11", dict(run_tests.absent())["python"])
+            (torch / "complete").touch()
+            self.assertNotIn("python", dict(run_tests.absent()))
 
     def test_skipped(self):
         self.assertEqual(list(run_tests.skipped_in(REPORT)),
