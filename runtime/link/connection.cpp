@@ -11,7 +11,7 @@ using boost::asio::awaitable;
 connection::connection(boost::asio::io_context& io, boost::asio::ip::tcp::socket to, link_side side,
                        std::shared_ptr<const credentials> shown) :
     secure_socket(std::move(to), side, std::move(shown)),
-    caf(io) {}
+    caf(io), answered(io, boost::asio::steady_timer::time_point::max()) {}
 
 awaitable<std::string> connection::secure() {
   if (auto problem = co_await secure_socket::secure(); !problem.empty() || !peer)
@@ -50,6 +50,7 @@ std::chrono::milliseconds connection::pay(double questions) {
 void connection::close() {
   if (resolver)
     resolver->cancel();
+  answered.cancel();
   secure_socket::close();
   boost::system::error_code ignored;
   caf.close(ignored);

@@ -9,6 +9,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
 #include <memory>
@@ -47,6 +48,7 @@ public:
   std::optional<frame_gate> gate;                         ///< of what comes in; from open() on, as the next three
   std::optional<conversation> talk;                       ///< what was said
   std::optional<allowance> allowed;                       ///< how much may be
+  boost::asio::steady_timer answered;                     ///< never due; cancelled with each answer that goes out
   std::shared_ptr<allowance> together;            ///< and on all of its certificate's holder; null: there is none
   outgoing speech;                                ///< of what goes out
   std::string step;                               ///< what it is waited for, for the log

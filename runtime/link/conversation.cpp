@@ -109,6 +109,7 @@ std::string conversation::hear_message(caf::actor_system& system, const frame_he
     return verdict.problem;
   if (is_answer)
     questions_.erase({header.destination, header.data});
+  unanswered_ += *how == manner::question;
   for (auto actor : verdict.actors)
     if (auto problem = know(actor); !problem.empty())
       return problem;
@@ -155,9 +156,12 @@ bool conversation::say(caf::actor_system* system, const frame_header& header, st
     for (std::size_t i = 0; i < all.size(); ++i)
       tell_of(all[i], !is_hello ? standing::sink : i == 0 ? standing::instance : standing::slot);
   }
+  const auto how = manner_of(header.data);
+  if (how == manner::answer && unanswered_ > 0)
+    --unanswered_;
   if (header.source != 0) {
     tell_of(header.source, standing::sender);
-    if (manner_of(header.data) == manner::question)
+    if (how == manner::question)
       questions_.insert({header.source, header.data | answer_flag});
   }
   return true;

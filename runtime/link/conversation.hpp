@@ -32,6 +32,9 @@ public:
   /// What the other side has said so far costs as many questions. A statement is a small part of one, and so is each of
   /// CAF's own frames.
   double heard() const { return heard_; }
+  /// Questions of the other side that CAF here has not answered yet. Who asks as an actor that ends meanwhile is not
+  /// answered: those count for ever.
+  std::size_t unanswered() const { return unanswered_; }
   /// See problem_of_manager; nothing before its handshake.
   const std::string& other_build() const { return other_build_; }
 
@@ -54,6 +57,7 @@ private:
   caf::node_id node_;
   int handshakes_ = 0;
   double heard_ = 0;
+  std::size_t unanswered_ = 0;
   std::string other_build_;
   std::map<caf::actor_id, standing> told_;                      ///< actors here
   std::set<std::pair<caf::actor_id, std::uint64_t>> questions_; ///< open ones: who asked, and the answer's message id

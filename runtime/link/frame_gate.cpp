@@ -106,6 +106,13 @@ std::string problem_of(const frame_header& x, link_side here, bool first, std::s
 }
 
 std::string frame_gate::pass(std::span<const char> bytes, std::vector<char>& out, const payload_check& check) {
+  while (!bytes.empty())
+    if (auto problem = pass_frame(bytes, out, check); !problem.empty())
+      return problem;
+  return {};
+}
+
+std::string frame_gate::pass_frame(std::span<const char>& bytes, std::vector<char>& out, const payload_check& check) {
   while (!bytes.empty()) {
     // Never more than the frame that has begun, so that what is kept does not grow by what comes behind it.
     auto wanted = frame_header::size;
@@ -132,6 +139,7 @@ std::string frame_gate::pass(std::span<const char> bytes, std::vector<char>& out
     kept_.clear();
     if (kept_.capacity() > max_small_bytes) // a large frame is rare
       kept_.shrink_to_fit();
+    break;
   }
   return {};
 }

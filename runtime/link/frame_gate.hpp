@@ -62,6 +62,8 @@ public:
   /// Takes what came in, appends to `out` the frames that are whole, and keeps the rest: at most one frame. Returns
   /// what is wrong, or nothing; after a problem nothing more may be passed.
   std::string pass(std::span<const char> bytes, std::vector<char>& out, const payload_check& check);
+  /// The same for one frame, or the begin of one: takes off `bytes` what it took.
+  std::string pass_frame(std::span<const char>& bytes, std::vector<char>& out, const payload_check& check);
 
   /// The handshake went through.
   bool opened() const { return opened_; }

@@ -373,12 +373,9 @@ void hub::pump(const connection_ptr& x, std::vector<char> first) {
 }
 
 awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
-  std::vector<char> piece(std::move(first)), checked;
+  std::vector<char> piece(std::move(first));
   auto size = piece.size();
   piece.resize(link_piece);
-  const auto check_of_x = [&](const frame_header& header, std::span<const char> payload) {
-    return check(*x, header, payload);
-  };
   for (;; size = 0) {
     if (size == 0)
       size = co_await x->read_some(std::as_writable_bytes(std::span(piece)));
@@ -388,24 +385,8 @@ awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
       break;
     if (!system_ || x->caf_ended)
       continue; // nobody is there to hear it
-    checked.clear();
-    const auto heard = x->talk->heard();
-    if (const auto problem = x->gate->pass(std::span(piece.data(), size), checked, check_of_x); !problem.empty())
-      co_return refuse(*x, problem);
-    if (!x->trusted && x->gate->opened())
-      trust(x);
-    if (!checked.empty())
-      co_await boost::asio::async_write(x->caf, boost::asio::buffer(checked), as_result);
-    if (x->over)
+    if (!co_await let_in(x, std::span(piece.data(), size)))
       co_return;
-    if (checked.capacity() > 2 * link_piece)
-      checked.shrink_to_fit();
-    if (const auto pause = x->pay(x->talk->heard() - heard); pause > 0ms) {
-      boost::asio::steady_timer turn(io_, pause);
-      co_await turn.async_wait(as_result);
-      if (x->over)
-        co_return;
-    }
   }
   // CAF reads what it was given, then the end, and closes its side.
   x->peer_ended = true;
@@ -415,6 +396,46 @@ awaitable<void> hub::inbound(connection_ptr x, std::vector<char> first) {
   error_code ignored;
   x->caf.shutdown(stream_protocol::socket::shutdown_send, ignored);
   say_goodbye_by(*x);
+}
+
+/// What came in goes to CAF, as soon as it may. False: the connection is over.
+awaitable<bool> hub::let_in(connection_ptr x, std::span<const char> bytes) {
+  const auto check_of_x = [&](const frame_header& header, std::span<const char> payload) {
+    return check(*x, header, payload);
+  };
+  // Who asks and takes no answers would fill CAF's memory with these.
+  const auto waits = [&] {
+    return x->here == link_side::accepted && x->talk->unanswered() >= options_.unanswered && !x->caf_ended;
+  };
+  for (std::vector<char> checked; !bytes.empty() && system_ && !x->caf_ended; checked.clear()) {
+    const auto heard = x->talk->heard();
+    do {
+      if (const auto problem = x->gate->pass_frame(bytes, checked, check_of_x); !problem.empty()) {
+        refuse(*x, problem);
+        co_return false;
+      }
+    } while (!bytes.empty() && !waits());
+    if (!x->trusted && x->gate->opened())
+      trust(x);
+    if (!checked.empty())
+      co_await boost::asio::async_write(x->caf, boost::asio::buffer(checked), as_result);
+    if (const auto pause = x->over ? 0ms : x->pay(x->talk->heard() - heard); pause > 0ms) {
+      boost::asio::steady_timer turn(io_, pause);
+      co_await turn.async_wait(as_result);
+    }
+    while (!x->over && waits()) {
+      if (x->due == connection::no_limit) { // else it is about to end
+        x->step = "take its answers";
+        x->due = by(options_.write);
+      }
+      co_await x->answered.async_wait(as_result);
+      if (!std::exchange(x->step, {}).empty() && !ending_)
+        x->due = connection::no_limit;
+    }
+    if (x->over)
+      co_return false;
+  }
+  co_return true;
 }
 
 awaitable<void> hub::outbound(connection_ptr x) {
@@ -429,7 +450,10 @@ awaitable<void> hub::outbound(connection_ptr x) {
     if (gone)
       continue;
     said.clear();
+    const auto unanswered = x->talk->unanswered();
     x->speech.pass(system_, std::span(piece.data(), size), said, *x->talk);
+    if (x->talk->unanswered() < unanswered)
+      x->answered.cancel();
     x->write_due = by(options_.write);
     gone = !co_await x->write(std::as_bytes(std::span(said)));
     x->write_due = connection::no_limit;
@@ -439,6 +463,7 @@ awaitable<void> hub::outbound(connection_ptr x) {
       say_goodbye_by(*x);
   }
   x->caf_ended = true;
+  x->answered.cancel();
   nodes_.release(x->node, x.get(), awake_);
   error_code ignored;
   x->caf.close(ignored); // CAF waits for it

@@ -97,6 +97,7 @@ private:
   boost::asio::awaitable<void> reach(connection_ptr x, std::string host, std::uint16_t port,
                                      std::function<void(dialled)> answer);
   boost::asio::awaitable<void> inbound(connection_ptr x, std::vector<char> first);
+  boost::asio::awaitable<bool> let_in(connection_ptr x, std::span<const char> bytes);
   boost::asio::awaitable<void> outbound(connection_ptr x);
   boost::asio::awaitable<void> watch();
   void end_those_out_of_time();

@@ -27,6 +27,7 @@ struct link_options {
   std::chrono::milliseconds write{10'000};      ///< of at most 16 KiB
   std::chrono::milliseconds goodbye{1'000};     ///< from one side's end of a connection to the other's
   double questions = 200;                       ///< a second that each connection made here may ask; more wait
+  std::size_t unanswered = 8; ///< questions of each such connection: while there are as many it is not read
 
   /// All connections made here with certificates of one name and role, whichever: so many may there be, more are
   /// refused; so many questions a second may be asked on them together.

@@ -254,6 +254,27 @@ TEST_F(conversation_test, hears_one_answer_to_each_question) {
             "an answer that nobody waits for");
 }
 
+// given: questions of the other side, answers, and all else that is said / expected: those that are open are counted
+TEST_F(conversation_test, counts_what_is_not_answered) {
+  auto talk = open(speaker::client);
+  const auto question = caf::make_message(client_request{}), answer = caf::make_message(client_reply{});
+  EXPECT_EQ(talk.unanswered(), 0u);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(hear(talk, question, asked, here[0].id()), "");
+  EXPECT_EQ(talk.unanswered(), 2u);
+  say(talk, answer, stated, here[0].id());
+  say(talk, answer, asked, here[0].id());
+  EXPECT_EQ(talk.unanswered(), 2u);
+  for (auto left : {1u, 0u, 0u}) {
+    say(talk, answer, answered, here[0].id());
+    EXPECT_EQ(talk.unanswered(), left);
+  }
+  auto member = open(speaker::member);
+  EXPECT_EQ(hear(member, caf::make_message(leaving_notice{}), stated, here[0].id()), "");
+  EXPECT_EQ(hear(member, caf::make_message(place_answer{}), answered, here[2].id()), "");
+  EXPECT_EQ(member.unanswered(), 0u);
+}
+
 // given: handshakes / expected: two of a client, as CAF has it, one of a server, of one node, which is not this one
 TEST_F(conversation_test, knows_handshakes) {
   auto talk = open(speaker::client);

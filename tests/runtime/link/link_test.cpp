@@ -1,31 +1,15 @@
 // Two processes' control planes in one, and strangers between them.
 
-#include "protocols/wire/type_ids.hpp"
 #include "runtime/link/frame_gate.hpp"
-#include "runtime/process/system.hpp"
+#include "tests/runtime/link/link_fixture.hpp"
 #include "tests/support/bare_peer.hpp"
-#include "tests/support/dial.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/test_authority.hpp"
 
-#include <caf/all.hpp>
-#include <caf/io/all.hpp>
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/write.hpp>
-
-#include <gmock/gmock.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <future>
-#include <optional>
-#include <sstream>
 
 namespace parcae {
 namespace {
@@ -41,98 +25,6 @@ std::size_t descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
-
-service_actor::behavior_type echo(service_actor::pointer) {
-  return {[](const client_request& x) { return client_reply{x.bytes}; }};
-}
-
-struct link_test : testing::Test {
-  void SetUp() override {
-    server.emplace(options);
-    service = server->system().spawn(echo);
-    publish();
-  }
-
-  void publish() {
-    caf::scoped_actor self(server->system());
-    self->request(server->middleman(), 10s, caf::publish_atom_v, std::uint16_t{0},
-                  caf::actor_cast<caf::strong_actor_ptr>(service), server->system().message_types(service),
-                  std::string("127.0.0.1"), true)
-        .receive([&](std::uint16_t x) { port = x; }, [](const caf::error& e) { FAIL() << render(e); });
-  }
-
-  void TearDown() override {
-    stop_server();
-    spdlog::set_default_logger(logger_before);
-  }
-
-  void stop_server() {
-    caf::anon_send_exit(service, caf::exit_reason::user_shutdown);
-    service = nullptr;
-    server.reset();
-  }
-
-  caf::expected<service_actor> reach(control_plane& from, std::uint16_t at) {
-    return dial<service_actor>(from.system(), from.middleman(), {"localhost", at});
-  }
-
-  /// Bytes that come back for that many, or the error's text.
-  static std::string ask(control_plane& from, const service_actor& to, std::size_t bytes,
-                         std::chrono::seconds limit = 20s) {
-    caf::scoped_actor self(from.system());
-    std::string result;
-    self->request(to, limit, client_request{std::vector<char>(bytes, 'x')})
-        .receive([&](const client_reply& x) { result = std::to_string(x.bytes.size()); },
-                 [&](const caf::error& e) { result = render(e); });
-    return result;
-  }
-
-  tcp::socket stranger(std::string_view says) {
-    tcp::socket result(io);
-    result.connect({boost::asio::ip::address_v4::loopback(), port});
-    boost::asio::write(result, boost::asio::buffer(says));
-    return result;
-  }
-
-  /// What it hears until the connection ends; nothing if that takes longer than 20 s.
-  static std::optional<std::string> hears(tcp::socket& x) {
-    auto told = std::async(std::launch::async, [&] {
-      std::string result;
-      boost::system::error_code end;
-      boost::asio::read(x, boost::asio::dynamic_buffer(result), end);
-      return result;
-    });
-    if (told.wait_for(20s) == std::future_status::ready)
-      return told.get();
-    x.shutdown(tcp::socket::shutdown_both);
-    return std::nullopt;
-  }
-
-  std::string content(const caf::message& x) {
-    std::vector<char> result;
-    caf::binary_serializer sink(server->system(), result);
-    EXPECT_FALSE(sink(std::vector<caf::strong_actor_ptr>{}, const_cast<caf::message&>(x)));
-    return {result.begin(), result.end()};
-  }
-
-  std::string log_text() {
-    spdlog::default_logger()->flush();
-    return lines.str();
-  }
-
-  std::ostringstream lines;
-  std::shared_ptr<spdlog::logger> logger_before = [this] {
-    auto before = spdlog::default_logger();
-    spdlog::set_default_logger(
-        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
-    return before;
-  }();
-  link_options options;
-  boost::asio::io_context io;
-  std::optional<control_plane> server;
-  service_actor service;
-  std::uint16_t port = 0;
-};
 
 // given: small messages and large ones / expected: answers; one that is larger than any may be ends the connection,
 // which monitors tell, while CAF lets its request wait
@@ -406,6 +298,15 @@ TEST_F(with_certificates, one_holder_has_so_many_connections) {
     for (const auto* x : {&a, &b})
       EXPECT_EQ(ask(*x->plane, x->to, 5), "5");
   EXPECT_GE(steady_clock::now() - begin, 900ms);
+}
+
+// given: what a member may say and no client, by its size / expected: a client's connection ends before it is there
+TEST_F(with_certificates, how_much_is_by_role) {
+  const auto ann = client(authority.bundle(membership::client, "a"));
+  ASSERT_TRUE(ann);
+  EXPECT_EQ(ask(*ann.plane, ann.to, 1'000'000), "1000000");
+  EXPECT_EQ(ask(*ann.plane, ann.to, 2'000'000, 1s), "no answer in time");
+  EXPECT_THAT(log_text(), HasSubstr("a frame of 2000"));
 }
 
 struct short_of_patience : link_test {
