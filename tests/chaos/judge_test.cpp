@@ -1,8 +1,12 @@
-// What excuses a loss, and what does not.
+// What excuses a loss, and what does not; what grows.
 
 #include "tests/chaos/judge.hpp"
+#include "tests/chaos/process_watch.hpp"
 
 #include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
 
 namespace parcae {
 namespace {
@@ -65,6 +69,26 @@ TEST_F(judged, who_is_still_gone_is_lost) {
 TEST(name_was_taken, is_said_by_the_log) {
   EXPECT_TRUE(name_was_taken("error parcae-node: the manager refuses node-w0: a living instance has that name"));
   EXPECT_FALSE(name_was_taken("error cannot write checkpoints to /state: No space left on device"));
+}
+
+// given: what a process held each second of its life / expected: what levels off, or comes and goes, does not grow;
+// each kind that goes on growing does; nothing is said of a life of less than three minutes
+TEST(growth_of, is_what_goes_on) {
+  const auto of = [](std::size_t seconds, const std::function<holding(double)>& f) {
+    std::vector<holding> life;
+    for (std::size_t i = 0; i <= seconds; ++i) {
+      life.push_back(f(static_cast<double>(i)));
+      life.back().at = std::chrono::steady_clock::time_point(std::chrono::seconds(i));
+    }
+    return growth_of(life);
+  };
+  constexpr double mib = 1024;
+  EXPECT_THAT(of(200, [](double s) { return holding{{}, {std::min(s, 100.0) * mib, 20, 9}}; }), IsEmpty());
+  EXPECT_THAT(of(200, [](double s) { return holding{{}, {100 * mib, 20 + std::fmod(s, 10), 9}}; }), IsEmpty());
+  const auto leaks = [](double s) { return holding{{}, {100 * mib + s * mib, 20 + s, 9 + s / 20}}; };
+  EXPECT_THAT(of(200, leaks), ElementsAre(HasSubstr("KiB, after "), HasSubstr("220 descriptors, after ")));
+  EXPECT_THAT(of(200, [](double s) { return holding{{}, {mib, 9, 9 + s}}; }), ElementsAre(HasSubstr("209 threads")));
+  EXPECT_THAT(of(179, leaks), IsEmpty());
 }
 
 } // namespace

@@ -21,7 +21,7 @@ struct kind {
   const char* name;
   double little; ///< what may come and go
 };
-constexpr std::array<kind, 3> kinds_of{{{"KiB", 16 * 1024}, {"descriptors", 16}, {"threads", 4}}};
+constexpr std::array<kind, holding::kinds> kinds_of{{{"KiB", 16 * 1024}, {"descriptors", 16}, {"threads", 4}}};
 
 /// In clock ticks since boot; 0: it is not there.
 std::uint64_t start_of(pid_t process) {
@@ -50,6 +50,10 @@ std::optional<std::array<double, 3>> held_by(pid_t process) {
   return result;
 }
 
+bool is_long(std::span<const holding> life) {
+  return !life.empty() && life.back().at - life.front().at >= long_life;
+}
+
 } // namespace
 
 void process_watch::look(const std::string& name, pid_t process) {
@@ -64,10 +68,6 @@ void process_watch::look(const std::string& name, pid_t process) {
     life.push_back({now, *held});
 }
 
-bool process_watch::is_long(const life& x) {
-  return !x.empty() && x.back().at - x.front().at >= long_life;
-}
-
 std::size_t process_watch::judged() const {
   return static_cast<std::size_t>(std::ranges::count_if(lives_, [](const auto& x) { return is_long(x.second); }));
 }
@@ -79,22 +79,27 @@ std::size_t process_watch::judged(const std::string& name) const {
 
 std::vector<std::string> process_watch::growing() const {
   std::vector<std::string> result;
-  for (const auto& [who, life] : lives_) {
-    if (!is_long(life))
-      continue;
-    const auto third = (life.back().at - life.front().at) / 3;
-    for (std::size_t k = 0; k < kinds; ++k) {
-      double second = 0, last = 0;
-      for (const auto& x : life)
-        if (x.at >= life.back().at - third)
-          last = std::max(last, x.held[k]);
-        else if (x.at >= life.front().at + third)
-          second = std::max(second, x.held[k]);
-      if (last > max_growth * second + kinds_of[k].little)
-        result.push_back(fmt::format("{} (process {}) grows: {} {}, after {} before, in a life of {:.0f} s",
-                                     std::get<0>(who), std::get<1>(who), last, kinds_of[k].name, second,
-                                     std::chrono::duration<double>(life.back().at - life.front().at).count()));
-    }
+  for (const auto& [who, life] : lives_)
+    for (const auto& what : growth_of(life))
+      result.push_back(fmt::format("{} (process {}) grows: {}", std::get<0>(who), std::get<1>(who), what));
+  return result;
+}
+
+std::vector<std::string> growth_of(std::span<const holding> life) {
+  std::vector<std::string> result;
+  if (!is_long(life))
+    return result;
+  const auto lasted = life.back().at - life.front().at;
+  for (std::size_t k = 0; k < holding::kinds; ++k) {
+    double second = 0, last = 0;
+    for (const auto& x : life)
+      if (x.at >= life.back().at - lasted / 3)
+        last = std::max(last, x.held[k]);
+      else if (x.at >= life.front().at + lasted / 3)
+        second = std::max(second, x.held[k]);
+    if (last > max_growth * second + kinds_of[k].little)
+      result.push_back(fmt::format("{} {}, after {} before, in a life of {:.0f} s", last, kinds_of[k].name, second,
+                                   std::chrono::duration<double>(lasted).count()));
   }
   return result;
 }

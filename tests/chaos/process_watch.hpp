@@ -8,11 +8,24 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 namespace parcae {
+
+/// What a process held at some time.
+struct holding {
+  static constexpr std::size_t kinds = 3; ///< KiB resident, descriptors, threads
+
+  std::chrono::steady_clock::time_point at;
+  std::array<double, kinds> held;
+};
+
+/// Of a life that lasted for three minutes: in its last third it must not have held more than in the second by a tenth
+/// and a little. What it did so of; of a shorter one nothing.
+std::vector<std::string> growth_of(std::span<const holding> life);
 
 /// Not thread-safe.
 class process_watch {
@@ -23,23 +36,14 @@ public:
   /// of another process than before.
   void look(const std::string& name, pid_t process);
 
-  /// Of each life that lasted for three minutes: in its last third it must not have held more than in the second by a
-  /// tenth and a little. One line for each that did.
+  /// See growth_of. One line for each life that grew.
   std::vector<std::string> growing() const;
   /// Lives that growing() can judge; of processes of that name.
   std::size_t judged() const;
   std::size_t judged(const std::string& name) const;
 
 private:
-  static constexpr std::size_t kinds = 3; ///< KiB resident, descriptors, threads
-
-  struct sample {
-    clock::time_point at;
-    std::array<double, kinds> held;
-  };
-  using life = std::vector<sample>;
-
-  static bool is_long(const life& x);
+  using life = std::vector<holding>;
 
   /// By name, process and when that began (clock ticks since boot): numbers of processes come again.
   std::map<std::tuple<std::string, pid_t, std::uint64_t>, life> lives_;
