@@ -67,13 +67,14 @@ namespace parcae::simulation {
 
 const std::vector<keeper_fault>& all_keeper_faults() {
   using f = keeper_faults;
+  constexpr std::string_view unending = "the job does not end";
   static const std::vector<keeper_fault> result{
-      {"silent_about_arrivals", f::with(f::silent_about_arrivals), 50},
-      {"deaf_to_newer_generations", f::with(f::deaf_to_newer_generations), 50},
-      {"delivers_nothing", f::with(f::delivers_nothing), 50},
-      {"has_nothing_when_asked", f::with(f::has_nothing_when_asked), 50},
-      {"writes_nothing", f::with(f::writes_nothing), 50},
-      {"silent_about_what_it_read", f::with(f::silent_about_what_it_read), 100},
+      {"silent_about_arrivals", f::with(f::silent_about_arrivals), 2, unending},
+      {"deaf_to_newer_generations", f::with(f::deaf_to_newer_generations), 2, unending},
+      {"delivers_nothing", f::with(f::delivers_nothing), 12, unending},
+      {"has_nothing_when_asked", f::with(f::has_nothing_when_asked), 12, "those to whom nothing happened"},
+      {"writes_nothing", f::with(f::writes_nothing), 2, unending},
+      {"silent_about_what_it_read", f::with(f::silent_about_what_it_read), 100, unending},
   };
   return result;
 }

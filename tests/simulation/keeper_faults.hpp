@@ -17,7 +17,8 @@ using keeper_spoiler = std::function<void(keeper_machine&)>;
 struct keeper_fault {
   std::string_view name;
   keeper_spoiler spoil;
-  std::uint64_t within; ///< so many seeds, from 1 on, one of which finds it
+  std::uint64_t seeds; ///< one of the first so many finds it: at most twice what it takes
+  std::string_view by; ///< what is said of it then has this
 };
 
 const std::vector<keeper_fault>& all_keeper_faults();
