@@ -227,6 +227,41 @@ TEST_F(manager_death, everything_may_die) {
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 
+// given: a checkpoint, and then no other; so many steps later everything dies / expected: the next manager says that at
+// least these are computed again, though nobody is left who did them
+TEST_F(manager_death, everything_may_die_and_what_that_cost_is_said) {
+  constexpr std::uint64_t more = 50;
+  constexpr std::int64_t until_kept_us = 2'500'000; // how far a job has come is in the journal each second
+  auto job = small_job(1'000'000);
+  job.checkpoint_every = job.steps;
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const auto id = cluster->client().submit(job);
+  wait_for_job(id, "a snapshot", [&](const job_status& j) { return j.protected_steps > 0; });
+  cluster->client().checkpoint(id);
+  const auto written = wait_for_job(id, "a checkpoint", [&](const job_status& j) { return j.checkpoint_steps > 0; });
+  wait_for_step(id, written.checkpoint_steps + more);
+  std::int64_t since_us = 0;
+  cluster->wait_for("that to be kept", limit, [&](const status_reply& x) {
+    since_us = since_us == 0 ? x.now_us : since_us;
+    return x.now_us - since_us > until_kept_us;
+  });
+  kill_manager();
+  for (const auto* name : {"a", "keeper"}) {
+    cluster->node(name).signal(SIGKILL);
+    ASSERT_TRUE(cluster->node(name).wait(limit));
+  }
+  cluster->restart_manager();
+  cluster->start_keeper();
+  cluster->start_node("b");
+  const auto after = wait_for_training(id, 1);
+  EXPECT_EQ(after.chain.back().base, written.checkpoint_steps);
+  EXPECT_GT(after.replayed_steps, more);
+  EXPECT_EQ(after.changes.back().replayed_steps, after.replayed_steps);
+  EXPECT_THAT(run({"status", std::to_string(id)}).output, HasSubstr(std::to_string(after.replayed_steps) + " steps"));
+}
+
 // given: the manager is killed again and again at random while nodes come and go / expected: the same bits
 TEST_F(manager_death, may_come_at_any_moment) {
   std::mt19937_64 random(7);
