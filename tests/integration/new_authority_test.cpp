@@ -1,4 +1,4 @@
-// The authority of a cluster is made anew while it trains.
+// Certificates that end while a cluster trains, and an authority that is made anew meanwhile.
 
 #include "protocols/trust/authority.hpp"
 #include "tests/support/cluster.hpp"
@@ -91,6 +91,28 @@ TEST_F(new_authority, is_taken_up_while_a_job_trains) {
   cluster->node("a").signal(SIGKILL);
   wait_for_training(id, 2);
   expect_undisturbed_bits(id, job);
+}
+
+// given: a job on two workers, of which one's certificate ends; later another one is put in its place / expected: its
+// process lives, and training goes on without it, then with it; the undisturbed run's bits
+TEST_F(new_authority, a_certificate_ends_while_a_job_trains) {
+  issue_bundle(bundles, membership::node, "a", std::chrono::seconds(20));
+  const auto job = endless_job();
+  cluster->start_keeper();
+  for (const auto* name : {"a", "b"})
+    cluster->start_node(name);
+  wait_for_workers(2);
+  const auto id = cluster->client().submit(job);
+  wait_for_training(id, 2);
+  const auto alone = wait_for_training(id, 1);
+  EXPECT_EQ(alone.grid, std::vector<std::string>{"b/0"});
+  EXPECT_THAT(content(logs / "manager.log"), HasSubstr("(node a): its certificate has ended"));
+  wait_for_steps(id, 50);
+  EXPECT_EQ(cluster->node("a").wait(std::chrono::seconds(0)), std::nullopt);
+  issue_bundle(bundles, membership::node, "a", days(10));
+  cluster->node("a").signal(SIGHUP);
+  wait_for_training(id, 2);
+  EXPECT_LE(expect_undisturbed_bits(id, job).replayed_steps, 1u);
 }
 
 } // namespace
