@@ -27,7 +27,8 @@ constexpr int count = 1'000;
 /// HELLO of worker n0000, as CAF writes it, of actors 1 (its instance) and 2 (its slot) of a node that is nobody's.
 class hello_writer {
 public:
-  hello_writer() {
+  /// `processor`, `warning`: what each says of itself.
+  hello_writer(const std::string& processor, const std::string& warning) {
     auto nobody = system_.spawn(ignore_all);
     const auto actor = [&](caf::actor_id id) { return on_another_node(system_, nobody, id); };
     hello x;
@@ -35,7 +36,8 @@ public:
     x.life = incarnation{1};
     x.host = "127.0.0.1";
     x.port = 1;
-    x.processor = "cpu";
+    x.processor = processor;
+    x.warning = warning;
     x.memory.bytes = 1 << 30;
     auto message = caf::make_message(x, caf::actor_cast<instance_actor>(actor(1)),
                                      std::vector<slot_actor>{caf::actor_cast<slot_actor>(actor(2))});
@@ -81,6 +83,8 @@ private:
 /// Nodes that join, and say HELLO each second. Their connections end with it.
 class crowd {
 public:
+  explicit crowd(const std::string& processor = "cpu", const std::string& warning = {}) : writer_(processor, warning) {}
+
   void join(std::uint16_t port, int number) {
     constexpr std::uint32_t first_process = 5'000'000; // of no real one
     auto& x = all_.emplace_back(port, first_process + static_cast<std::uint32_t>(number));
@@ -184,6 +188,23 @@ TEST_F(many_nodes, come_and_go) {
   std::cout << "joined in " << duration_cast<milliseconds>(joined - began).count() << " ms, status took "
             << slowest.count() << " ms at most, " << grown / 1024 << " MiB more, forgotten in "
             << duration_cast<milliseconds>(forgotten).count() << " ms\n";
+}
+
+// given: 1,000 nodes that say as much of themselves as they may / expected: more than one answer has room for, and
+// `status` names each
+TEST_F(many_nodes, are_told_in_pages) {
+  crowd all(std::string(500, 'p'), std::string(hello::longest_warning, 'w'));
+  for (int i = 0; i < count; ++i)
+    all.join(cluster->where().port, i);
+  const auto told = cluster->wait_for("all nodes", limit, [&](const status_reply& s) {
+    all.beat();
+    return living(s, "worker") == count;
+  });
+  EXPECT_GT(encode(reply{told}).size(), client_message_limit_bytes);
+  const auto said = run({"status"});
+  ASSERT_EQ(said.status, 0) << said.error;
+  for (int i = 0; i < count; ++i)
+    EXPECT_NE(said.output.find("instance " + hello_writer::name_of(i) + " "), std::string::npos) << i;
 }
 
 } // namespace
