@@ -11,6 +11,7 @@ namespace parcae {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -58,8 +59,9 @@ TEST_F(command, submit_waits_and_status_tells) {
 }
 
 // given: a cluster with a worker / expected: --version, job-keys without a manager; --check says that a job could run,
-// without queueing it, and that there is no keeper, until there is one; submit tells what to do next and, of a second
-// job, why it waits; --set counts; status has a line per job, logs the events
+// without queueing it, and that there is no keeper, until there is one, and what it could not find out; submit tells
+// what to do next and, of a second job, why it waits, and that nothing of it will be on disk; --set counts; status has
+// a line per job, logs the events
 TEST_F(command, tell_what_is_and_what_to_do) {
   EXPECT_THAT(run({"--version"}, false).output,
               testing::MatchesRegex("parcae [0-9.]+ \\(build [0-9a-z]+, protocol [0-9]+, "
@@ -81,6 +83,9 @@ TEST_F(command, tell_what_is_and_what_to_do) {
   EXPECT_EQ(check.error, "");
   EXPECT_THAT(run({"submit", file, "--check", "--set", "job.checkpoint_every=0"}).error,
               HasSubstr("warning: job.checkpoint_every is 0: nothing is on disk before the job ends\n"));
+  check = run({"submit", file, "--check", "--set", "checkpoint.to=" + (folder.path() / "to-come").string()});
+  EXPECT_EQ(check.status, 0) << check.error;
+  EXPECT_THAT(check.error, AllOf(HasSubstr("not found out: keeper keeper: "), HasSubstr("with the first checkpoint")));
   check = run({"submit", file, "--check", "--set", "data.path=/nowhere/x"});
   EXPECT_EQ(check.status, 1);
   EXPECT_THAT(check.error, HasSubstr("worker a: /nowhere/x is not there\n"));
@@ -89,8 +94,9 @@ TEST_F(command, tell_what_is_and_what_to_do) {
   auto first = run({"submit", file, "--set", "job.steps=1000000", "--set", "job.name=long"});
   EXPECT_EQ(first.output, "1\n");
   EXPECT_THAT(first.error, HasSubstr("next: `parcae watch 1` follows it, `parcae cancel 1` ends it"));
-  auto second = run({"submit", file});
+  auto second = run({"submit", file, "--set", "job.checkpoint_every=0"});
   EXPECT_EQ(second.output, "2\n");
+  EXPECT_THAT(second.error, HasSubstr("warning: job.checkpoint_every is 0: nothing is on disk before the job ends\n"));
   EXPECT_THAT(second.error, HasSubstr("job 2 waits for job 1 (long), which runs\n"));
   auto third = run({"submit", file, "--priority", "5"});
   check = run({"submit", file, "--check"});
