@@ -5,6 +5,7 @@
 #include "runtime/cli/commands.hpp"
 #include "runtime/lab/demo.hpp"
 #include "runtime/lab/profile_command.hpp"
+#include "runtime/process/standard_streams.hpp"
 #include "runtime/process/usage.hpp"
 #include "runtime/simulate/simulate.hpp"
 #include "runtime/web/web.hpp"
@@ -16,6 +17,7 @@
 extern const char* const parcae_revision; // see revision.cmake
 
 int main(int argc, char** argv) {
+  parcae::hold_standard_streams();
   parcae::name_this_build(PARCAE_VERSION, parcae_revision);
   CLI::App app{"Parcae trains neural networks on preemptible instances.\n"
                "Example: parcae manager & parcae-node --name a & parcae submit JOB.toml --wait",

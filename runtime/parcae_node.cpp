@@ -6,6 +6,7 @@
 #include "runtime/cloud/cloud.hpp"
 #include "runtime/node/last_words.hpp"
 #include "runtime/node/node.hpp"
+#include "runtime/process/standard_streams.hpp"
 #include "runtime/process/usage.hpp"
 
 #include <CLI/CLI.hpp>
@@ -136,6 +137,7 @@ std::string description_of(const texts& x) {
 } // namespace
 
 int main(int argc, char** argv) {
+  parcae::hold_standard_streams();
   parcae::name_this_build(PARCAE_VERSION, parcae_revision);
   CLI::App app{"An instance of a Parcae cluster: its slots train, or (--role keeper) it holds snapshots.\n"
                "Example: parcae-node --manager 127.0.0.1:4242 --name a",

@@ -266,6 +266,26 @@ TEST_F(command, logs_are_structured) {
   EXPECT_TRUE(finished);
 }
 
+// given: a node and a command that are started without standard streams / expected: no connection and no file of theirs
+// has the number of one, into which the log would go; the command says by its status that its output is lost
+TEST_F(command, started_without_standard_streams_they_take_nothing_for_them) {
+  const auto closed = folder.path() / "closed";
+  child_process node({{"/bin/sh", "-c", "exec \"$0\" \"$@\" <&- >&- 2>&-", sibling_program("parcae-node"), "--manager",
+                       to_string(cluster->where()), "--name", "a"},
+                      closed,
+                      closed});
+  cluster->start_keeper();
+  EXPECT_EQ(run({"submit", job_file(small_file), "--wait"}).status, 0);
+  const auto open = std::filesystem::path("/proc") / std::to_string(node.pid()) / "fd";
+  for (const auto* number : {"0", "1", "2"})
+    EXPECT_EQ(std::filesystem::read_symlink(open / number), "/dev/null") << number;
+  const auto lost = run_program({"/bin/sh", "-c", "exec \"$0\" \"$@\" >&-", sibling_program("parcae"), "submit",
+                                 job_file(small_file), "--manager", to_string(cluster->where())});
+  EXPECT_EQ(lost.status, 1);
+  EXPECT_THAT(lost.error, HasSubstr("parcae: what was to be printed could not be written"));
+  EXPECT_EQ(wait_for_end(2).state, "done");
+}
+
 // given: wrong usage, no manager, an address beyond loopback / expected: the status and one line that say so
 TEST_F(command, wrong_usage_is_told) {
   EXPECT_EQ(run({"preempt"}).status, 2);
