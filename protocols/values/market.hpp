@@ -1,0 +1,56 @@
+#pragma once
+
+// What can be rented, at which price, and what may be spent. Plain values; market files and feeds are read in
+// runtime/market.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace parcae {
+
+/// Instances that can be asked for alike.
+struct instance_pool {
+  std::string name;                         ///< "w2a-spot"
+  std::string place;                        ///< instances of one place train together, those of two never do
+  std::string kind;                         ///< type; slots of one kind compute the same bits
+  bool spot = false;                        ///< else on demand: there when asked for, and not taken away
+  std::uint32_t slots = 1;                  ///< of an instance
+  std::optional<double> usd_per_h;          ///< of an instance, if the file says so
+  std::uint32_t most = 0;                   ///< instances
+  std::chrono::milliseconds start{180'000}; ///< from asking until it works
+  std::string history;                      ///< file with what was to be had, beside the market file; may be empty
+
+  bool operator==(const instance_pool&) const = default;
+};
+
+/// What leaves a place for another one.
+struct egress_price {
+  std::string from, to; ///< places
+  double usd_per_gb = 0;
+
+  bool operator==(const egress_price&) const = default;
+};
+
+/// A pool's price as it is now.
+struct pool_quote {
+  std::string pool;
+  double usd_per_h = 0;                   ///< of an instance
+  std::optional<std::uint32_t> available; ///< instances, where it is known
+
+  bool operator==(const pool_quote&) const = default;
+};
+
+/// What a job may take and cost; what is left out has no limit.
+struct job_budget {
+  std::optional<std::chrono::milliseconds> deadline; ///< from its submission
+  std::optional<double> total_usd;
+  std::optional<double> usd_per_h;
+  bool total_first = false; ///< if both cannot hold, the deadline gives way
+
+  bool operator==(const job_budget&) const = default;
+};
+
+} // namespace parcae
