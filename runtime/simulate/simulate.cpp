@@ -5,6 +5,7 @@
 #include "planner/simulation/trace_generator.hpp"
 #include "protocols/base/duration.hpp"
 #include "runtime/process/usage.hpp"
+#include "runtime/simulate/market_command.hpp"
 #include "runtime/simulate/simulation_report.hpp"
 #include "runtime/simulate/trace_input.hpp"
 
@@ -37,7 +38,7 @@ struct simulate_arguments {
   std::string network;
   std::string peers;
   std::string peer_model;
-  std::vector<std::string> policies{"liveput"};
+  std::vector<std::string> policies; // none: the usual ones
   std::string forecast = "auto";
   std::optional<std::uint32_t> notice; // once all is read: none if it is the trace that gives notices
   std::uint32_t look_ahead = 12;
@@ -49,6 +50,7 @@ struct simulate_arguments {
   std::string plan_out;
   std::string plot;
   bool as_json = false;
+  market_arguments market;
 };
 
 // What a run needs, read once.
@@ -250,6 +252,20 @@ simulation_input read_input(simulate_arguments& args) {
 }
 
 void simulate(simulate_arguments args) {
+  if (!args.market.file.empty()) {
+    if (!args.trace.empty())
+      throw std::invalid_argument("--trace and --market exclude each other: a market's pools have their histories");
+    if (args.policies.empty())
+      args.policies = {"all"};
+    return simulate_market(args.market, args.policies, args.profile, args.plot, args.as_json);
+  }
+  if (args.trace.empty() || args.profile.empty())
+    throw std::invalid_argument("needs --profile and --trace, or --market and --deadline");
+  if (args.policies.empty())
+    args.policies = {"liveput"};
+  for (const auto& name : market_policies())
+    if (std::ranges::find(args.policies, name) != args.policies.end())
+      throw std::invalid_argument("--policy " + name + " is for markets: --market FILE");
   const auto input = read_input(args);
   const peer_model* model = nullptr;
   const auto missing = peers_missing(args, input, model);
@@ -291,22 +307,22 @@ using shared_arguments = std::shared_ptr<simulate_arguments>;
 
 // What is replayed, and who plans it.
 void add_planning_options(CLI::App& command, const shared_arguments& args) {
-  command.add_option("--profile", args->profile, "workload, JSON")->required();
-  command
-      .add_option(
-          "--trace", args->trace,
-          "file (milliseconds,add|remove,node[,notice_ms] or seconds,count), or KIND:SEED of a generated one: " +
-              names_of(trace_kinds()))
-      ->required();
+  command.add_option("--profile", args->profile, "workload, JSON");
+  command.add_option(
+      "--trace", args->trace,
+      "file (milliseconds,add|remove,node[,notice_ms] or seconds,count), or KIND:SEED of a generated one: " +
+          names_of(trace_kinds()));
   command.add_option("--network", args->network,
                      "published accounting: transfer times, JSON (default: network-10gbps.json beside the profile)");
   std::vector<std::string> policies{"ideal", "throughput", "liveput"};
   for (const auto kind : peer_kinds)
     policies.push_back(to_string(kind));
   policies.push_back("all");
-  command.add_option("--policy", args->policies, names_of(policies) + ", or several of them (default: liveput)")
-      ->delimiter(',')
-      ->check(CLI::IsMember(policies));
+  auto on_markets = market_policies();
+  const auto text = names_of(policies) +
+                    ", or several of them (default: liveput); of a market: " + names_of(on_markets) + " (default: all)";
+  policies.insert(policies.end(), on_markets.begin(), on_markets.end());
+  command.add_option("--policy", args->policies, text)->delimiter(',')->check(CLI::IsMember(policies));
   auto forecasts = method_names();
   forecasts.push_back("oracle");
   command.add_option("--forecast", args->forecast, names_of(forecasts) + " (auto is regime)")
@@ -369,6 +385,7 @@ void add_simulate(CLI::App& app) {
   add_planning_options(*command, args);
   add_accounting_options(*command, args);
   add_peer_and_output_options(*command, args);
+  add_market_options(*command, args->market);
   command->callback([args] { simulate(*args); });
 }
 

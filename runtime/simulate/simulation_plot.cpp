@@ -1,22 +1,17 @@
-// The plot is a gnuplot script with its data inside, run by a gnuplot process.
+// The plot is a gnuplot script with its data inside.
 
-#include "runtime/child/process.hpp"
+#include "runtime/simulate/gnuplot.hpp"
 #include "runtime/simulate/simulation_report.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
-#include <stdexcept>
 
 namespace parcae {
 
 namespace {
-
-constexpr std::chrono::seconds plot_limit{60};
 
 // Name of a run's data block.
 std::string block(std::size_t run) {
@@ -108,8 +103,6 @@ largest add_data(std::ostream& text, const fleet_history& history, const std::ve
   return most;
 }
 
-// Draws to the standard output. The title comes as an argument: gnuplot expands what is in a script, and names of
-// profiles and traces are not for it to carry out.
 std::string script_of(const simulation_setting& setting, const fleet_history& history,
                       const std::vector<policy_run>& runs) {
   std::ostringstream text;
@@ -164,30 +157,9 @@ std::string script_of(const simulation_setting& setting, const fleet_history& hi
 
 void plot_runs(const std::string& path, const simulation_setting& setting, const fleet_history& history,
                const std::vector<policy_run>& runs) {
-  const scratch_folder scratch("parcae-plot-");
-  const auto script = scratch.path() / "script", drawn = scratch.path() / "drawn", errors = scratch.path() / "errors";
-  std::ofstream(script) << script_of(setting, history, runs);
-  const auto title = setting.profile + " on " + std::filesystem::path(setting.trace).filename().string() + ", " +
-                     setting.accounting + " accounting";
-  child_process gnuplot({{"/usr/bin/env", "gnuplot", "-c", script.string(), title}, drawn, errors});
-  const auto status = gnuplot.wait(plot_limit);
-  if (status == 0) {
-    std::ofstream file(path, std::ios::binary);
-    file << std::ifstream(drawn, std::ios::binary).rdbuf();
-    if (!file.flush())
-      throw std::runtime_error("cannot write the plot to " + path);
-    return;
-  }
-  if (status == 127)
-    throw std::runtime_error("cannot draw " + path + ": install gnuplot (Debian: gnuplot-nox)");
-  // It says: the command, a mark below it, `"SCRIPT" line N: what is wrong`.
-  std::string line, why = "gnuplot does not end";
-  for (std::ifstream file(errors); status && std::getline(file, line); why = line)
-    if (const auto place = line.find(" line "); line.starts_with('"') && place != line.npos) {
-      why = line.substr(line.find(": ", place) + 2);
-      break;
-    }
-  throw std::runtime_error("cannot draw " + path + ": " + why);
+  draw(path, script_of(setting, history, runs),
+       {setting.profile + " on " + std::filesystem::path(setting.trace).filename().string() + ", " +
+        setting.accounting + " accounting"});
 }
 
 } // namespace parcae

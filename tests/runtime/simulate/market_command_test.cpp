@@ -1,0 +1,142 @@
+// `parcae simulate --market` as a user calls it, in this process.
+
+#include "runtime/child/process.hpp"
+#include "runtime/simulate/simulate.hpp"
+
+#include <boost/json.hpp>
+
+#include <CLI/CLI.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace parcae {
+namespace {
+
+namespace json = boost::json;
+
+class market_command : public testing::Test {
+protected:
+  market_command() {
+    write("counts.csv", "0,4\n7200,0\n14400,4\n86400,0\n172800,0\n");
+    write("market.toml", market("counts.csv"));
+  }
+
+  static std::string market(const std::string& history) {
+    return "[[pool]]\nname = \"spot\"\nplace = \"us-east-1a\"\nkind = \"k\"\nspot = true\nprice = 1\nmost = 4\n"
+           "start = \"5m\"\nhistory = \"" +
+           history + "\"\n[[pool]]\nname = \"kept\"\nplace = \"us-east-1a\"\nkind = \"k\"\nprice = 3\nmost = 4\n";
+  }
+
+  void write(const char* name, const std::string& text) { std::ofstream(path(name)) << text; }
+  std::string path(const char* name) const { return (scratch_.path() / name).string(); }
+
+  // Standard output; the error's text if it fails.
+  std::string run(std::vector<std::string> arguments) {
+    CLI::App app;
+    add_simulate(app);
+    arguments.insert(arguments.begin(), {"simulate", "--market", path("market.toml")});
+    std::reverse(arguments.begin(), arguments.end()); // as CLI11 takes them
+    testing::internal::CaptureStdout();
+    std::string error;
+    try {
+      app.parse(arguments);
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    const auto output = testing::internal::GetCapturedStdout();
+    return error.empty() ? output : error;
+  }
+
+  scratch_folder scratch_{"parcae-market-command-test-"};
+};
+
+// given: two days of history, a deadline of a day, 10 hours of work of 4 / expected: by hand
+TEST_F(market_command, json_by_window) {
+  const auto x = json::parse(run({"--deadline", "24h", "--work", "10h", "--gang", "4", "--total", "100", "--policy",
+                                  "optimum,on-demand,uniform", "--json"}))
+                     .as_object();
+  EXPECT_EQ(x.at("gang_instances").as_int64(), 4);
+  EXPECT_EQ(x.at("deadline_h").to_number<double>(), 24);
+  const auto& runs = x.at("runs").as_array();
+  ASSERT_EQ(runs.size(), 3u);
+  const auto usd = [&](std::size_t run, std::size_t window) {
+    return runs[run].at("windows").at(window).at("usd").to_number<double>();
+  };
+  // With starts of a tick: spot from the fourth hour on, or in both spells; then there is none at all.
+  EXPECT_NEAR(usd(0, 0), 4 * (10 + 1.0 / 12), 1e-9);
+  EXPECT_NEAR(usd(0, 1), 12 * (10 + 1.0 / 12), 1e-9);
+  EXPECT_NEAR(usd(1, 0), 12 * (10 + 1.0 / 12), 1e-9);
+  EXPECT_EQ(runs[1].at("over_total").to_number<int>(), 2);
+  EXPECT_EQ(runs[2].at("policy").as_string(), "uniform:us-east-1a");
+  EXPECT_GE(usd(2, 0), usd(0, 0));
+  EXPECT_EQ(runs[0].at("late").to_number<int>(), 0);
+}
+
+TEST_F(market_command, table) {
+  const auto text = run({"--deadline", "24h", "--work", "10h", "--gang", "4"});
+  for (const char* name : {"optimum", "skynomad-oracle", "skynomad", "failover", "on-demand", "uniform:us-east-1a"})
+    EXPECT_THAT(text, testing::HasSubstr(std::string("\n") + name + " "));
+  EXPECT_THAT(text, testing::HasSubstr("10 h of work of 4 k in 24 h, 2 windows of market.toml"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("bound"))); // without a profile
+}
+
+TEST_F(market_command, what_is_wrong) {
+  using testing::HasSubstr;
+  EXPECT_THAT(run({}), HasSubstr("--market needs --deadline"));
+  EXPECT_THAT(run({"--deadline", "24h", "--policy", "liveput"}), HasSubstr("--policy liveput is for traces"));
+  EXPECT_THAT(run({"--deadline", "24h", "--policy", "bound"}), HasSubstr("the bound needs --profile"));
+  EXPECT_THAT(run({"--deadline", "24h", "--trace", "p3:1"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(run({"--deadline", "24h", "--gang", "8", "--policy", "optimum"}), HasSubstr("a gang needs 8"));
+  EXPECT_THAT(run({"--deadline", "24h", "--kind", "j"}), HasSubstr("--kind j is in no pool"));
+  EXPECT_THAT(run({"--deadline", "100h", "--gang", "4", "--policy", "optimum"}), HasSubstr("less than the deadline"));
+  write("market.toml", market("none.csv"));
+  EXPECT_THAT(run({"--deadline", "24h"}), HasSubstr("none.csv cannot be opened"));
+  write("counts.csv", "0,4\nx\n");
+  write("market.toml", market("counts.csv"));
+  EXPECT_THAT(run({"--deadline", "24h"}), HasSubstr("counts.csv: line 2"));
+}
+
+TEST_F(market_command, plot) {
+  const auto said = run({"--deadline", "24h", "--work", "10h", "--gang", "4", "--plot", path("out.svg")});
+  if (said.find("install gnuplot") != std::string::npos)
+    GTEST_SKIP() << said;
+  std::ostringstream text;
+  text << std::ifstream(path("out.svg")).rdbuf();
+  for (const char* word : {"us-east-1a", "optimum", "on-demand", "US-dollars"})
+    EXPECT_THAT(text.str(), testing::HasSubstr(word)) << said;
+}
+
+// given: the counts of 16 V100, as a market file has them, and 18.7 GB of each / expected: the bound, and what the
+// rules of others give
+TEST_F(market_command, published_counts) {
+  const auto shared = std::filesystem::path(PARCAE_SOURCE_DIR).parent_path() / "shared";
+  const auto counts = shared / "market" / "v100_16_counts.csv", profile = shared / "profiles" / "gpt2-1.5b.json";
+  if (!std::filesystem::exists(counts) || !std::filesystem::exists(profile))
+    GTEST_SKIP() << "needs " << counts << " and " << profile;
+  std::string text;
+  const std::string zones[] = {"us-east-2b", "us-west-2a", "us-west-2c"};
+  for (const auto& zone : zones) {
+    const auto pool = "[[pool]]\nplace = \"" + zone + "\"\nkind = \"p3.2xlarge\"\nmost = 16\nstart = \"12m\"\n";
+    text += pool + "name = \"" + zone + "-spot\"\nspot = true\nprice = 0.918\nhistory = \"" + counts.string() + "\"\n";
+    text += pool + "name = \"" + zone + "\"\nprice = 3.06\n";
+    for (const auto& other : zones)
+      if (other.substr(0, 9) != zone.substr(0, 9))
+        text += "[[path]]\nfrom = \"" + zone + "\"\nto = \"" + other + "\"\nper_gb = 0.02\n";
+  }
+  write("market.toml", text);
+  const auto runs = json::parse(run({"--deadline", "36h", "--profile", profile.string(), "--checkpoint-gb", "299.2",
+                                     "--policy", "bound,optimum,failover,skynomad", "--json"}))
+                        .at("runs")
+                        .as_array();
+  const double expected[] = {311.97, 497.95, 649.63, 733.19};
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(runs[i].at("mean_usd").to_number<double>(), expected[i], i == 0 ? 0.05 : 0.01);
+}
+
+} // namespace
+} // namespace parcae
