@@ -388,6 +388,7 @@ private:
   void hear(const slot_id& from, slot_state& slot, const decided& x, const report& said);
   void hear(const slot_id& from, slot_state&, const progress& x, const report& said);
   void hear(const slot_id&, slot_state&, const evaluated& x, const report& said);
+  void hear(const slot_id&, slot_state&, const traced&, const report&) {} // for people
   void hear(const slot_id& from, slot_state& slot, const failed& x, const report& said);
   void hear_unreachable(const slot_id& from, const slot_state& slot, const failed& x, const std::string& why);
   void hear(const slot_id& from, slot_state& slot, const kept& x, const report& said);

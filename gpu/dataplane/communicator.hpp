@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -100,6 +101,9 @@ public:
   virtual void wait(const ticket& x, std::chrono::milliseconds limit) = 0;
   /// Whether wait() would return or throw at once. Moves what can be moved.
   virtual bool done(const ticket& x) = 0;
+
+  /// When the first bytes of what was received came; nullopt: not known. After wait().
+  virtual std::optional<std::chrono::steady_clock::time_point> began(const ticket&) const { return {}; }
 
   /// Throws communication_error if what came to a device before the last wait() may be anything, as some of the work of
   /// this communicator there was cut off: that ends as if nothing was wrong. To be called once the device's work is

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -44,7 +45,9 @@ struct operation : transmission {
   std::unique_ptr<XXH3_state_t, hash_state_deleter> hashing; ///< shards, receiving
   peer_connection* on = nullptr;                             ///< set by send and receive
   bool receives = false;
-  std::string error; ///< written before `now` becomes failed
+  std::shared_ptr<operation> first{};          ///< of its message; null: it is that
+  std::chrono::steady_clock::time_point began; ///< receiving: its first bytes came; written before `now` changes
+  std::string error;                           ///< written before `now` becomes failed
   std::atomic<status> now = status::pending;
 
   bool header_moved() const { return moved >= frame_size; }

@@ -313,6 +313,8 @@ private:
       return step_result::idle;
     }
     auto got = static_cast<std::size_t>(n);
+    if (x.moved == 0)
+      x.began = std::chrono::steady_clock::now();
     x.moved += got;
     if (header_left > 0 && x.header_moved())
       if (auto problem = take_header(x)) {
@@ -420,6 +422,11 @@ public:
       throw communication_error(x.error);
   }
 
+  std::optional<std::chrono::steady_clock::time_point> began(const ticket& t) const override {
+    const auto& x = static_cast<const operation&>(*t);
+    return x.first ? x.first->began : x.began;
+  }
+
   bool done(const ticket& t) override {
     auto& x = static_cast<operation&>(*t);
     if (x.now == operation::status::pending)
@@ -438,15 +445,19 @@ private:
   ticket start(std::uint32_t peer, std::span<std::byte> bytes, const device* on, const auto& make) {
     if (on)
       throw std::invalid_argument("memory of " + on->facts().place + " is not what a socket can take");
+    operation_ptr first;
     for (;;) {
       const auto part = bytes.first(std::min(bytes.size(), max_frame_bytes));
       bytes = bytes.subspan(part.size());
       const operation_ptr x = make(part);
       x->payload = part.data();
       x->length = part.size();
+      x->first = first;
       to(peer).start(x);
       if (bytes.empty())
         return x;
+      if (!first)
+        first = x;
     }
   }
 

@@ -18,7 +18,7 @@ std::string to_string(worker_phase x) {
 }
 
 std::string to_string(worker_trigger x) {
-  constexpr std::array<const char*, 25> texts{"PREPARE is heard",
+  constexpr std::array<const char*, 26> texts{"PREPARE is heard",
                                               "all participants are connected",
                                               "memory or a connection is missing",
                                               "STOP is heard",
@@ -41,6 +41,7 @@ std::string to_string(worker_trigger x) {
                                               "a newer generation takes the state",
                                               "RELEASE",
                                               "RELEASE of a newer generation",
+                                              "TRACE",
                                               "PROTECT",
                                               "FORGET"};
   return texts.at(static_cast<std::size_t>(x));
@@ -241,6 +242,11 @@ void worker_machine::take_one(const protect& x, const worker_command& told) {
   protected_ = x.keepers.empty() ? job_id{} : x.job;
   wants_snapshot_ |= x.now;
   on(current_, worker_trigger::protect, told);
+}
+
+void worker_machine::take_one(const trace_steps& x, const worker_command& told) {
+  if (current_.is(x.current))
+    on(current_, worker_trigger::trace, told);
 }
 
 void worker_machine::take_one(const forget& x, const worker_command& told) {

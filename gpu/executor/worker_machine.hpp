@@ -61,6 +61,7 @@ enum class worker_trigger : std::uint8_t {
   superseded,  ///< a newer generation takes the state over
   released,    ///< RELEASE of this generation
   left_behind, ///< RELEASE of a newer one
+  trace,       ///< TRACE: spans of steps are asked for
   protect,     ///< keepers were named, or a snapshot asked for
   forget,      ///< the job is over
 };
@@ -157,6 +158,10 @@ struct send_snapshot {
 struct report_progress {
   bool surely;
 };
+/// Report all spans of the next steps.
+struct trace {
+  std::uint32_t steps;
+};
 /// Free the shards of these layers.
 struct free_shards {
   std::vector<std::uint32_t> layers; ///< sorted
@@ -177,7 +182,8 @@ using worker_effect =
                  worker_effects::move, worker_effects::leave, worker_effects::begin, worker_effects::ask_to_stop,
                  worker_effects::ask_for_snapshot, worker_effects::settle, worker_effects::apply,
                  worker_effects::drop_gradients, worker_effects::send_snapshot, worker_effects::report_progress,
-                 worker_effects::free_shards, worker_effects::use_keepers, worker_effects::forget_job>;
+                 worker_effects::trace, worker_effects::free_shards, worker_effects::use_keepers,
+                 worker_effects::forget_job>;
 
 /// Pure: no clock, thread, lock, tensor or socket. Its carrier (gpu/training, or the simulation) makes one call at a
 /// time, of two kinds: what is "heard" cannot wait for the step in progress; all else comes in order, between two
@@ -274,6 +280,7 @@ private:
   void take_one(const decide& x, const worker_command& told);
   void take_one(const release& x, const worker_command& told);
   void take_one(const protect& x, const worker_command& told);
+  void take_one(const trace_steps& x, const worker_command& told);
   void take_one(const forget& x, const worker_command& told);
   void take_one(const prepare&, const worker_command&) {} // was heard
   void take_one(const load&, const worker_command&) {}

@@ -153,6 +153,10 @@ struct worker_machine::actions {
     decided(m, x);
   }
 
+  static void trace(worker_machine& m, const trigger& x) {
+    do_it(m, worker_effects::trace{std::min(x.as<trace_steps>().steps, trace_steps::most)});
+  }
+
   static void secure_in_the_end(worker_machine& m, const trigger&) { m.wants_snapshot_ = true; }
   static void ask_for_snapshot(worker_machine& m, const trigger&) { do_it(m, worker_effects::ask_for_snapshot{}); }
   static void secure(worker_machine& m, const trigger&) { final_state(m, false); }
@@ -240,6 +244,8 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     // Its part in the change is over.
     {{preparing, prepared, unprepared, moving, delivered, unmoved, cut}, released, "no rank", c::no_rank, "all of it goes", a::drop, absent},
     {{cut, stopped, broken, aborting, aborted}, forget, "", nullptr, "all of it goes", a::drop, absent},
+
+    {running, trace, "", nullptr, "reports spans of the next steps", a::trace, {}},
 
     {running, protect, "at the last version", c::last_version, "its state goes to the keepers with STOPPED", a::secure_in_the_end, {}},
     {running, protect, "a snapshot is due", c::snapshot_wanted, "one with the next commit", a::ask_for_snapshot, {}},

@@ -5,6 +5,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace parcae {
@@ -45,11 +47,13 @@ void micro_batches::run(std::uint64_t step) {
       post_gradient(next_gradient);
   }
   meet(before, nullptr);
-  if (!c_.is_first_stage()) // not before the stage ahead of it has what it waits for
+  if (!c_.is_first_stage()) { // not before the stage ahead of it has what it waits for
+    const auto part = clock_.parts().in(step_part::reduction);
     for (auto i = c_.last_layer(); i-- > c_.first_layer();)
       sums_.begin_reduction(i);
+  }
   for (auto& [sent, tensor] : sent_gradients_)
-    c_.comm->wait(sent, peer_limit);
+    end_sending(sent);
   sent_gradients_.clear();
 }
 
@@ -65,6 +69,7 @@ void micro_batches::meet(const pipeline_operation* made, const pipeline_operatio
 }
 
 sample_tensors micro_batches::load(std::uint32_t micro_batch) {
+  const auto part = clock_.parts().in(step_part::data, micro_batch);
   auto result = reader_->take(*c_.aborted);
   c_.check_abort();
   if (c_.options->on_load)
@@ -90,6 +95,7 @@ void micro_batches::record_load(const sample_tensors& loaded, std::uint32_t micr
 void micro_batches::post_input(std::uint32_t position) {
   if (c_.is_first_stage() || position >= count_)
     return;
+  const auto part = in(step_part::transfer, position);
   input_.to = c_.empty_input(c_.job().micro_batch);
   input_.arrived =
       c_.comm->receive(c_.rank - 1, {channel::activation, step_, id(position)}, c_.on.memory_of(input_.to));
@@ -98,15 +104,26 @@ void micro_batches::post_input(std::uint32_t position) {
 void micro_batches::post_gradient(std::uint32_t position) {
   if (c_.is_last_stage() || position >= count_)
     return;
+  const auto part = in(step_part::transfer, position);
   const auto& output = in_flight_[position].layers.back().output;
   gradient_.to = at::empty(output.sizes(), c_.on.floats());
   gradient_.arrived =
       c_.comm->receive(c_.rank + 1, {channel::gradient, step_, id(position)}, c_.on.memory_of(gradient_.to));
 }
 
-at::Tensor micro_batches::arrived(posted& x) {
+// What is waited for before the first bytes come is the pipeline's; then it is on its way.
+at::Tensor micro_batches::arrived(posted& x, std::uint32_t position) {
+  const auto part = in(step_part::pipeline, position);
+  const auto from = std::chrono::steady_clock::now();
   c_.comm->wait(x.arrived, peer_limit);
+  if (const auto began = c_.comm->began(x.arrived))
+    clock_.parts().was_in(step_part::transfer, std::chrono::steady_clock::now() - std::max(*began, from));
   return std::move(x.to);
+}
+
+void micro_batches::end_sending(const ticket& x) {
+  const auto part = clock_.parts().in(step_part::transfer);
+  c_.comm->wait(x, peer_limit);
 }
 
 at::Tensor micro_batches::run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t position,
@@ -130,11 +147,12 @@ void micro_batches::forward(std::uint32_t position) {
       state.extras = extra_inputs(*c_.model, samples.inputs);
   }
   if (!c_.is_first_stage()) {
-    input = arrived(input_);
+    input = arrived(input_, position);
     post_input(position + 1);
   }
   if (c_.model->loss == loss_kind::in_last_layer)
     state.targets = targets;
+  const auto part = in(step_part::forward, position);
   clock_.begin(pass_kind::forward);
   for (auto i = c_.first_layer(); i < c_.last_layer(); ++i) {
     c_.check_abort();
@@ -157,6 +175,7 @@ void micro_batches::forward(std::uint32_t position) {
     state.loss = loss_of(*c_.model, state.layers.back().input, targets);
     losses_[position] = state.loss.detach();
   } else {
+    const auto sending = in(step_part::transfer, position);
     state.sent_tensor = state.layers.back().output.detach();
     state.sent_output =
         c_.comm->send(c_.rank + 1, {channel::activation, step_, id(position)}, c_.on.memory_of(state.sent_tensor));
@@ -176,7 +195,8 @@ void micro_batches::backward(std::uint32_t position) {
   auto& state = in_flight_[position];
   at::Tensor gradient;
   if (!c_.is_last_stage())
-    gradient = arrived(gradient_);
+    gradient = arrived(gradient_, position);
+  const auto part = in(step_part::backward, position);
   clock_.begin(pass_kind::backward);
   if (c_.is_last_stage())
     gradient = gradient_of_loss(state);
@@ -185,23 +205,29 @@ void micro_batches::backward(std::uint32_t position) {
     c_.fault("backward", step_, position);
     {
       const stopwatch time(clock_.of_layer(i, pass_kind::backward));
-      auto& part = state.layers[i - c_.first_layer()];
-      if (c_.job().recompute)
-        part.output = run_layer(i, part.input, position, {});
-      torch::autograd::backward({part.output}, {gradient});
+      auto& kept = state.layers[i - c_.first_layer()];
+      if (c_.job().recompute) {
+        const auto again = in(step_part::recompute, position);
+        kept.output = run_layer(i, kept.input, position, {});
+      }
+      torch::autograd::backward({kept.output}, {gradient});
       if (i > 0)
-        gradient = part.input.grad().contiguous();
-      part = {};
+        gradient = kept.input.grad().contiguous();
+      kept = {};
       sums_.add(i, position, parameters_.take_gradients(i)); // while the cache still has them
     }
-    if (position + 1 == count_ && c_.is_first_stage())
+    if (position + 1 == count_ && c_.is_first_stage()) {
+      const auto reducing = clock_.parts().in(step_part::reduction);
       sums_.begin_reduction(i);
+    }
   }
-  if (!c_.is_first_stage())
+  if (!c_.is_first_stage()) {
+    const auto sending = in(step_part::transfer, position);
     sent_gradients_.emplace_back(
         c_.comm->send(c_.rank - 1, {channel::gradient, step_, id(position)}, c_.on.memory_of(gradient)), gradient);
+  }
   if (state.sent_output)
-    c_.comm->wait(state.sent_output, peer_limit);
+    end_sending(state.sent_output);
   state = {};
 }
 

@@ -64,11 +64,13 @@ private:
   at::Tensor gradient_of_loss(micro_batch_state& state);
   void post_input(std::uint32_t position);
   void post_gradient(std::uint32_t position);
-  at::Tensor arrived(posted& x);
+  at::Tensor arrived(posted& x, std::uint32_t position);
+  void end_sending(const ticket& x);
   sample_tensors load(std::uint32_t micro_batch);
   void record_load(const sample_tensors& loaded, std::uint32_t micro_batch) const;
   at::Tensor run_layer(std::uint32_t layer, const at::Tensor& input, std::uint32_t position,
                        const at::Tensor& statistics) const;
+  step_ledger::stay in(step_part part, std::uint32_t position) { return clock_.parts().in(part, id(position)); }
   std::uint32_t id(std::uint32_t position) const { return owned_.first + position; }
 
   const stage_context& c_;

@@ -56,10 +56,11 @@ stopwatch::~stopwatch() {
 }
 
 stage_clock::stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps, stream* on) :
-    first_(first), naps_(naps), on_(on), layers_(last - first) {}
+    first_(first), naps_(naps), on_(on), parts_(on), layers_(last - first) {}
 
 void stage_clock::start() {
   waited_ms_ = core_wait_ms();
+  parts_.start();
 }
 
 // Runs of eight passes, whatever their kinds, so that each kind has passes of both sorts within a step or a few.

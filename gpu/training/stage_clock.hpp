@@ -2,6 +2,7 @@
 
 // Where the time of a stage's training thread goes.
 
+#include "gpu/training/step_ledger.hpp"
 #include "protocols/choreography/choreography.hpp"
 
 #include <chrono>
@@ -52,6 +53,9 @@ public:
   /// thread that woke up makes no difference; null: the thread.
   stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps, stream* on = nullptr);
 
+  /// All of the time, by parts of the step.
+  step_ledger& parts() { return parts_; }
+
   /// All that is to be counted comes now.
   void start();
 
@@ -92,6 +96,7 @@ private:
   std::uint32_t first_;
   std::chrono::microseconds naps_;
   stream* on_;
+  step_ledger parts_;
   std::deque<device_pass> on_device_; ///< what is not known yet
   kind_record kinds_[3] = {{&pass_times::forward_ms}, {&pass_times::backward_ms}, {&pass_times::optimizer_ms}};
   std::vector<sums> layers_;

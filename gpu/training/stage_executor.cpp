@@ -287,6 +287,7 @@ private:
   void do_one(const worker_effects::send_snapshot& x) {
     if (!feed_.has_keepers())
       return;
+    const auto part = current_->training->parts().in(step_part::snapshot);
     if (current_->what.specification.on_not_finite != "go_on")
       if (const auto layer = current_->training->layer_not_finite())
         return tell([&](auto& m) {
@@ -300,6 +301,9 @@ private:
 
   void do_one(const worker_effects::report_progress& x) {
     auto& training = *current_->training;
+    training.parts().end_step(training.at().steps - 1);
+    while (auto traced_one = training.parts().take_trace())
+      options_.report_to(traced{current_->what.next, std::move(*traced_one)});
     const auto step_ms = pace_.step_done(current_->what.target.ranks(), x.surely);
     if (!step_ms)
       return;
@@ -307,8 +311,11 @@ private:
     auto waits = training.take_waits();
     options_.report_to(progress{current_->what.next, training.at(), training.result(), *step_ms,
                                 std::move(times.layers), times.other_ms, times.waited_ms, peak_bytes(), waits.ms,
-                                std::move(waits.longest_for), current_->transport->state(), training.skipped()});
+                                std::move(waits.longest_for), current_->transport->state(), training.skipped(),
+                                training.parts().take().value_or(step_parts{})});
   }
+
+  void do_one(const worker_effects::trace& x) { current_->training->parts().trace(x.steps); }
 
   void do_one(const worker_effects::free_shards& x) {
     for (const auto layer : x.layers)
@@ -357,6 +364,7 @@ private:
   }
 
   void evaluate() {
+    const auto outside = current_->training->parts().outside();
     const auto began = steady::now();
     auto x = current_->training->evaluate();
     tell([&](auto& m) { return m.evaluated(state(), x.first_replica, std::move(x.sums)); });

@@ -18,9 +18,9 @@ void stage_training::start(const version& at, std::function<bool()> streaming) {
   at_ = at;
   waits_since_ = at.steps;
   exchange_.start(std::move(streaming));
-  clock_.start();
   passes_.start(at.steps);
   parameters_.bind();
+  clock_.start();
 }
 
 sample_reader::waits stage_training::take_waits() {
@@ -36,13 +36,21 @@ const commit_result& stage_training::step() {
     evaluation_.rehearse();
   if (c_.transport->begin_step())
     c_.fault("take_over", at_.steps);
-  sums_.begin(at_.steps);
+  {
+    const auto part = clock_.parts().in(step_part::reduction);
+    sums_.begin(at_.steps);
+  }
   passes_.run(at_.steps);
-  sums_.finish(at_.steps);
+  {
+    const auto part = clock_.parts().in(step_part::reduction);
+    sums_.finish(at_.steps);
+  }
+  const auto part = clock_.parts().in(step_part::optimizer);
   auto mine = exchange_.contribution_of(sums_, passes_.losses(), clock_);
   complete_ = at_.steps; // the norms came, so nothing was cut off
   c_.fault("reduced", at_.steps);
   try {
+    const auto said = clock_.parts().in(step_part::exchange);
     result_ = exchange_.exchange(std::move(mine), at_.steps, parameters_);
   } catch (const not_finite&) {
     drop_gradients();
@@ -64,8 +72,10 @@ void stage_training::apply(const commit_result& result) {
   for (auto i = c_.first_layer(); i < c_.last_layer(); ++i) {
     const stopwatch time(clock_.of_layer(i, pass_kind::apply));
     auto& state = c_.store->at(i);
-    if (state.leaving.valid())
+    if (state.leaving.valid()) {
+      const auto part = clock_.parts().in(step_part::snapshot);
       std::exchange(state.leaving, {}).get();
+    }
     if (!skips) {
       parameters_.apply(i, sums_.gradient(i), at_.steps, result);
       sums_.add_statistics(state.buffers, i);

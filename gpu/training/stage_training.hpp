@@ -54,6 +54,8 @@ public:
   void want_snapshot() { exchange_.want_snapshot(); }
   bool wants_snapshot() const { return exchange_.wants_snapshot(); }
 
+  /// Where the time of steps goes.
+  step_ledger& parts() { return clock_.parts(); }
   stage_clock::times take_times() { return clock_.take(); }
   /// Time spent waiting for samples, per step, since the last call.
   sample_reader::waits take_waits();

@@ -14,6 +14,7 @@
 #include "protocols/values/job_specification.hpp"
 #include "protocols/values/secrets.hpp"
 #include "protocols/values/state.hpp"
+#include "protocols/values/step_parts.hpp"
 
 #include <boost/mp11/algorithm.hpp>
 #include <boost/mp11/list.hpp>
@@ -156,6 +157,15 @@ struct protect {
 };
 BOOST_DESCRIBE_STRUCT(protect, (), (job, keepers, permit, now, whole))
 
+/// Asks a rank for all spans of its next steps. Answer: traced, one for each. A rank that does not train does nothing.
+struct trace_steps {
+  static constexpr std::uint32_t most = 100;
+
+  generation current;
+  std::uint32_t steps = 0; ///< at most `most`
+};
+BOOST_DESCRIBE_STRUCT(trace_steps, (), (current, steps))
+
 /// To keepers: expect snapshot streams of this job, of generations up to `newest`. Sent again before a newer one is
 /// activated. No answer.
 struct guard {
@@ -220,8 +230,8 @@ struct forget {
 BOOST_DESCRIBE_STRUCT(forget, (), (job))
 
 /// What a worker obeys, and what a keeper does.
-using worker_command =
-    std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect, forget>;
+using worker_command = std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect,
+                                    trace_steps, forget>;
 using keeper_command =
     std::variant<prepare, transfer, abort_generation, guard, confirm, replicate, checkpoint, restore, forget>;
 using command = boost::mp11::mp_unique<boost::mp11::mp_append<worker_command, keeper_command>>;
@@ -324,10 +334,18 @@ struct progress {
   std::string data_wait_for{};  ///< the file that it waited for longest; empty: it did not wait
   transport_state transport{};  ///< of this rank
   std::uint64_t skipped = 0;    ///< steps of this generation that changed nothing, as they were not finite
+  step_parts parts{};           ///< of the steps since the last report that are known; all 0: none is yet
 };
 BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
-                       data_wait_for, transport, skipped))
+                       data_wait_for, transport, skipped, parts))
+
+/// Where the time of one step went here.
+struct traced {
+  generation current;
+  step_trace what;
+};
+BOOST_DESCRIBE_STRUCT(traced, (), (current, what))
 
 /// From a rank of the last stage: the losses at a version. May come again, from a later generation.
 struct evaluated {
@@ -397,8 +415,8 @@ struct restored {
 BOOST_DESCRIBE_STRUCT(restored, (), (job, at, damaged, problem, passing))
 
 /// What a worker can say, and what a keeper can.
-using worker_report =
-    std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress, evaluated, failed>;
+using worker_report = std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress,
+                                   evaluated, traced, failed>;
 using keeper_report = std::variant<prepared, delivered, aborted, failed, kept, checkpointed, restored>;
 using report = boost::mp11::mp_unique<boost::mp11::mp_append<worker_report, keeper_report>>;
 

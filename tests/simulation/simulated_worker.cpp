@@ -297,6 +297,12 @@ void simulated_worker::do_one(const worker_effects::report_progress& x) {
   do_one(worker_effects::say{progress{it.what.next, it.state.at, it.state.result, 100, {}, 0, 0, 1, 0, {}}});
 }
 
+void simulated_worker::do_one(const worker_effects::trace& x) {
+  const auto& it = *current();
+  for (std::uint32_t i = 0; i < x.steps; ++i)
+    do_one(worker_effects::say{traced{it.what.next, {it.state.at.steps + i, {}, false}}});
+}
+
 void simulated_worker::do_one(const worker_effects::free_shards& x) {
   for (const auto layer : x.layers)
     store_.erase(layer);

@@ -109,6 +109,7 @@ private:
   void do_one(const worker_effects::drop_gradients&);
   void do_one(const worker_effects::send_snapshot& x);
   void do_one(const worker_effects::report_progress& x);
+  void do_one(const worker_effects::trace& x);
   void do_one(const worker_effects::free_shards& x);
   void do_one(const worker_effects::use_keepers& x);
   void do_one(const worker_effects::forget_job& x);

@@ -191,8 +191,12 @@ const job_view& executor_cluster::view() const {
 }
 
 void executor_cluster::handle(const conductor_event& x) {
-  if (const auto* r = std::get_if<slot_reported>(&x); r && thawed_.contains(r->from))
-    ++late_reports_;
+  if (const auto* r = std::get_if<slot_reported>(&x)) {
+    if (thawed_.contains(r->from))
+      ++late_reports_;
+    if (on_report)
+      on_report(r->from, r->what);
+  }
   if (const auto* lost = std::get_if<slot_lost>(&x))
     if (const auto i = instances_.find(lost->slot.instance); i != instances_.end() && i->second->dead)
       for (auto& place : i->second->slots) // a process that ends takes all of them along
@@ -203,16 +207,20 @@ void executor_cluster::handle(const conductor_event& x) {
     carry_out(std::move(effect));
 }
 
+void executor_cluster::submit(const slot_id& to, const command& x) {
+  const auto it = instances_.find(to.instance);
+  if (it == instances_.end() || it->second->gone)
+    return;
+  auto& slots = it->second->slots;
+  if (to.index < slots.size() && slots[to.index].where.slot == to)
+    slots[to.index].work->submit(x);
+}
+
 void executor_cluster::carry_out(effect x) {
   if (on_effect && !on_effect(x))
     return;
   if (auto* t = std::get_if<tell>(&x)) {
-    const auto it = instances_.find(t->to.instance);
-    if (it == instances_.end() || it->second->gone)
-      return;
-    auto& slots = it->second->slots;
-    if (t->to.index < slots.size() && slots[t->to.index].where.slot == t->to)
-      slots[t->to.index].work->submit(*t->what);
+    submit(t->to, *t->what);
   } else if (const auto* r = std::get_if<request_plan>(&x)) {
     handle(plan_chosen{r->request, {planner(r->now.slots, r->now.costs), {}}});
   } else if (const auto* e = std::get_if<job_ended>(&x)) {

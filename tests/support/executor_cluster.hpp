@@ -58,6 +58,8 @@ public:
   std::uint64_t late_reports() const { return late_reports_; } ///< of thawed instances, that the conductor has handled
 
   void send(const conductor_event& x);
+  /// A command to a slot, as if the conductor gave it. Nothing if its instance is gone.
+  void submit(const slot_id& to, const command& x);
 
   /// Planner: given the number of usable slots; default best_configuration.
   std::function<configuration(std::uint32_t slots, const std::vector<layer_cost>&)> planner;
@@ -67,6 +69,9 @@ public:
 
   /// What all instances show on the data plane; empty: nothing, it is plain. Before the first is added.
   std::filesystem::path bundle;
+
+  /// Sees every report before the conductor does.
+  std::function<void(const slot_id&, const report&)> on_report;
 
   /// Sees every effect before it is carried out, and may return false to drop a tell.
   std::function<bool(const effect&)> on_effect;

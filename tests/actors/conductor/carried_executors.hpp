@@ -101,6 +101,7 @@ private:
   void do_one(worker& w, const worker_effects::drop_gradients&) { w.state.complete = no_step; }
   void do_one(worker& w, const worker_effects::send_snapshot& x);
   void do_one(worker& w, const worker_effects::report_progress& x);
+  void do_one(worker&, const worker_effects::trace&) {}
   void do_one(worker& w, const worker_effects::use_keepers& x);
   void do_one(worker&, const auto&) {} // the inventory is the machine's, and there is no device
   void do_one(keeper& k, const keeper_effects::say& x) { report_to(k.self, widened<report>(x.what)); }

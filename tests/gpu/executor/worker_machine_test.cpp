@@ -123,8 +123,8 @@ struct worker {
     return {};
   }
 
-  static constexpr std::array report_names{"loaded",  "PREPARED", "STOPPED",  "DELIVERED", "READY", "ACTIVE",
-                                           "ABORTED", "DECIDED",  "PROGRESS", "EVALUATED", "FAILED"};
+  static constexpr std::array report_names{"loaded",  "PREPARED", "STOPPED",  "DELIVERED", "READY",  "ACTIVE",
+                                           "ABORTED", "DECIDED",  "PROGRESS", "EVALUATED", "TRACED", "FAILED"};
   static constexpr std::array effect_names{"say",
                                            "connect",
                                            "cut",
@@ -139,6 +139,7 @@ struct worker {
                                            "drop gradients",
                                            "send a snapshot",
                                            "progress",
+                                           "trace",
                                            "free",
                                            "use keepers",
                                            "forget"};
@@ -262,6 +263,7 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
          EXPECT_THAT(other.did(), ElementsAre("drop"));
          throw other.taken.back();
        }},
+      {{on::trace, ""}, told(trace_steps{now, 3})},
       {{on::protect, "at the last version"},
        [](worker& w, worker_phase) {
          auto x = trained(4);
@@ -351,6 +353,17 @@ TEST(worker_machine, says_its_last_word_again) {
   EXPECT_THAT(w.did(), ElementsAre("STOPPED"));
   w.tell(activate{now, {}});
   EXPECT_THAT(w.did(), ElementsAre("ACTIVE", "STOPPED"));
+}
+
+// given: TRACE of more steps than may be asked for, and of another generation / expected: of as many as may; nothing
+TEST(worker_machine, traces_a_bounded_number_of_steps) {
+  worker w;
+  w.bring_to(phase::running);
+  w.tell(trace_steps{now, 1'000'000});
+  ASSERT_THAT(w.did(), ElementsAre("trace"));
+  EXPECT_EQ(std::get<worker_effects::trace>(w.all[0]).steps, trace_steps::most);
+  w.tell(trace_steps{before, 3});
+  EXPECT_THAT(w.did(), IsEmpty());
 }
 
 // given: ABORT in a step whose gradients are complete; DECIDE to commit, twice / expected: applied once

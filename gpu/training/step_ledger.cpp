@@ -1,0 +1,140 @@
+#include "gpu/training/step_ledger.hpp"
+
+#include "gpu/device/device.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+double ms_of(steady::duration x) {
+  return std::chrono::duration<double, std::milli>(x).count();
+}
+
+} // namespace
+
+step_ledger::stay::stay(step_ledger& of, where next) : of_(of), before_(of.now_.at) {
+  of_.change(next);
+}
+
+step_ledger::stay::~stay() {
+  try {
+    of_.change(before_);
+  } catch (const std::exception&) {
+    // The next use of the device hears of it.
+  }
+}
+
+step_ledger::step_ledger(stream* on) : on_(on) {}
+
+void step_ledger::start() {
+  now_ = {};
+  now_.at.part = step_part::other;
+  began_ = steady::now();
+  if (on_)
+    settled_ = on_->record();
+}
+
+void step_ledger::change(stay::where next, std::optional<std::uint64_t> ends) {
+  now_.ends = ends;
+  if (on_) {
+    now_.until = on_->record();
+    open_.push_back(std::exchange(now_, {}));
+  } else {
+    const auto now = steady::now();
+    charge(now_, ms_of(now - std::exchange(began_, now)));
+    now_ = {};
+  }
+  now_.at = next;
+}
+
+void step_ledger::was_in(step_part part, steady::duration time) {
+  now_.last_part = part;
+  now_.last_ms = ms_of(time);
+}
+
+void step_ledger::end_step(std::uint64_t step) {
+  change(now_.at, step);
+  settle();
+}
+
+void step_ledger::settle() {
+  for (; !open_.empty() && open_.front().until->done(); open_.pop_front()) {
+    auto& x = open_.front();
+    charge(x, x.until->ms_since(*settled_));
+    settled_ = std::move(x.until);
+  }
+}
+
+void step_ledger::charge(const stretch& x, double ms) {
+  if (x.traces) {
+    to_trace_ = *x.traces;
+    trace_next();
+  }
+  if (x.at.part) {
+    const auto last = std::clamp(x.last_ms, 0.0, ms);
+    step_[static_cast<std::size_t>(*x.at.part)] += ms - last;
+    step_[static_cast<std::size_t>(x.last_part)] += last;
+    if (tracing_) {
+      const auto turn = at_ms_ + (ms - last);
+      add_span(*x.at.part, x.at.micro_batch, at_ms_, turn);
+      add_span(x.last_part, x.at.micro_batch, turn, at_ms_ + ms);
+    }
+  }
+  at_ms_ += ms;
+  if (x.ends)
+    close(*x.ends);
+}
+
+void step_ledger::add_span(step_part part, std::uint32_t micro_batch, double from_ms, double to_ms) {
+  const auto from = static_cast<std::uint64_t>(from_ms * 1e6), to = static_cast<std::uint64_t>(to_ms * 1e6);
+  if (to <= from)
+    return;
+  tracing_->is_cut |= tracing_->spans.size() >= step_trace::most_spans;
+  if (!tracing_->is_cut)
+    tracing_->spans.push_back({part, micro_batch, from, to - from});
+}
+
+void step_ledger::close(std::uint64_t step) {
+  for (std::size_t i = 0; i < step_part_count; ++i)
+    ended_[i] += std::exchange(step_[i], 0);
+  ++steps_;
+  if (tracing_) {
+    tracing_->step = step;
+    traced_.push_back(*std::exchange(tracing_, std::nullopt));
+    trace_next();
+  }
+}
+
+void step_ledger::trace_next() {
+  tracing_.reset();
+  if (to_trace_ == 0)
+    return;
+  --to_trace_;
+  tracing_.emplace();
+}
+
+std::optional<step_parts> step_ledger::take() {
+  if (steps_ == 0)
+    return {};
+  step_parts result;
+  const auto steps = static_cast<double>(std::exchange(steps_, 0));
+  for (std::size_t i = 0; i < step_part_count; ++i)
+    result.*members_of_step_parts[i] = std::exchange(ended_[i], 0) / steps;
+  return result;
+}
+
+std::optional<step_trace> step_ledger::take_trace() {
+  if (traced_.empty())
+    return {};
+  auto result = std::move(traced_.front());
+  traced_.pop_front();
+  return result;
+}
+
+} // namespace parcae
