@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
     parcae::add_checkpoints(app);
     parcae::add_logs(app);
     parcae::add_job_keys(app);
+    parcae::add_trace(app);
     parcae::add_init(app);
     parcae::add_web(app);
     parcae::add_demo(app);

@@ -47,7 +47,9 @@ using job_manager_actor = caf::typed_actor<
     // From the conductor: passed on to the planner.
     caf::replies_to<request_plan>::with<plan_chosen>,
     // What `status` shows; passed on to the conductor.
-    caf::replies_to<view_atom>::with<job_picture>>;
+    caf::replies_to<view_atom>::with<job_picture>,
+    // Has ranks told to tell spans, or answers with those told; passed on to the conductor. May be repeated.
+    caf::replies_to<trace_request>::with<trace_reply>>;
 
 /// MIGRATION_CONDUCTOR: hosts the state machine of actors/conductor/conductor.hpp; child of a job_manager.
 using conductor_actor = report_sink::extend<
@@ -59,7 +61,9 @@ using conductor_actor = report_sink::extend<
     // Timer: the conductor's deadline, if this is the newest timer.
     caf::reacts_to<timer_atom, std::uint64_t>,
     // Local only: what `status` shows.
-    caf::replies_to<view_atom>::with<job_picture>>;
+    caf::replies_to<view_atom>::with<job_picture>,
+    // Local only: see job_manager_actor.
+    caf::replies_to<trace_request>::with<trace_reply>>;
 
 /// JOURNAL: has on disk what the manager must not forget; child of the main program. An error of its store ends it, and
 /// the manager with it: what is not on disk did not happen. Local only.

@@ -169,6 +169,7 @@ job_manager_actor::behavior_type job_manager(job_manager_pointer self, job_manag
       [=](const forecast_query& x) { return self->delegate(self->state.forecaster, x); },
       [=](const request_plan& x) { return self->delegate(self->state.planner, x); },
       [=](view_atom) { return self->delegate(self->state.conductor, view_atom_v); },
+      [=](const trace_request& x) { return self->delegate(self->state.conductor, x); },
   };
 }
 

@@ -314,6 +314,21 @@ void join(conductor_pointer self, const slot_offer& x) {
     handle(self, slot_joined{x.where, x.keeper, x.memory, x.machine});
 }
 
+// Beside the conductor, which need not know: nothing follows from spans.
+trace_reply trace(conductor_pointer self, const trace_request& x) {
+  auto& s = self->state;
+  const auto picture = picture_of(self).view;
+  const auto& grid = picture->grid;
+  if (x.steps > 0 && grid) {
+    s.traces.begin(s.config.job, picture->current, *grid, x.steps);
+    const auto what =
+        std::make_shared<const command>(trace_steps{picture->current, std::min(x.steps, trace_steps::most)});
+    for (std::uint32_t rank = 0; rank < grid->ranks(); ++rank)
+      tell_slot(s, {grid->participants[rank].slot, what});
+  }
+  return s.traces.part(x.from, grid ? picture->current : generation{});
+}
+
 void happened(conductor_pointer self, const conductor_event& x) {
   auto& s = self->state;
   // A slot that the job never took (another processor) is none of the conductor's business, but it may leave at once.
@@ -362,9 +377,12 @@ conductor_actor::behavior_type migration_conductor(conductor_pointer self, migra
                                std::move(known.durable), std::move(known.past)});
   return behavior_of_each_from<conductor_actor::behavior_type>(
       std::type_identity<slot_id>{}, std::type_identity<report>{},
-      [=](const slot_id& from, const auto& x) {
-        if (is_heard(self, from))
-          handle(self, slot_reported{from, x});
+      [=]<class T>(const slot_id& from, const T& x) {
+        if (!is_heard(self, from))
+          return;
+        if constexpr (std::is_same_v<T, traced>)
+          self->state.traces.hear(from, x);
+        handle(self, slot_reported{from, x});
       },
       [=](const slot_offer& x) { join(self, x); }, [=](const job_event& x) { happened(self, x.what); },
       [=](timer_atom, std::uint64_t number) {
@@ -374,7 +392,7 @@ conductor_actor::behavior_type migration_conductor(conductor_pointer self, migra
         s.timer_at.reset();
         handle(self, tick{});
       },
-      [=](view_atom) { return picture_of(self); });
+      [=](view_atom) { return picture_of(self); }, [=](const trace_request& x) { return trace(self, x); });
 }
 
 } // namespace parcae

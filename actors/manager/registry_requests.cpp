@@ -252,6 +252,20 @@ struct request_server {
     return encoded(checkpointing_reply{x.job});
   }
 
+  answer operator()(const trace_request& x) const {
+    auto& s = self->state;
+    if (!s.queue.jobs().contains(job_id{x.job}))
+      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
+    if (s.queue.running() != job_id{x.job})
+      return refusal(parcae_error::malformed_request,
+                     fmt::format("job {} does not train, so there are no steps to trace", x.job));
+    auto promise = self->make_response_promise<client_reply>();
+    self->request(s.manager, view_limit, x)
+        .then([promise](const trace_reply& y) mutable { promise.deliver(encoded(y)); },
+              [promise](const caf::error& e) mutable { promise.deliver(refusal(e)); });
+    return promise;
+  }
+
   answer operator()(const report_request& x) const {
     auto& s = self->state;
     if (const auto left_out = s.failures.admit(self->clock().now()))

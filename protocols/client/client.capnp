@@ -155,7 +155,41 @@ struct Request {
     report @5 :FailureReport;
     enqueue @6 :Submission;
     check @7 :Submission;
+    trace @8 :TraceRequest;
   }
+}
+
+struct TraceRequest {
+  job @0 :UInt64;
+  steps @1 :UInt32;          # of each rank; 0: tell what came
+  from @2 :UInt64;           # leave out traces numbered below this
+}
+
+struct StepSpan {
+  part @0 :UInt8;            # a step_part
+  microBatch @1 :UInt32;     # largest number: of none
+  fromNs @2 :UInt64;         # since the rank began to train
+  ns @3 :UInt64;
+}
+
+struct RankTrace {
+  step @0 :UInt64;
+  spans @1 :List(StepSpan);
+  isCut @2 :Bool;
+  rank @3 :UInt32;
+}
+
+struct Trace {
+  job @0 :UInt64;
+  generation @1 :UInt64;
+  steps @2 :UInt32;
+  depth @3 :UInt32;
+  slots @4 :List(Text);      # by rank
+  isOver @5 :Bool;
+  first @6 :UInt64;          # number of the first trace here
+  count @7 :UInt64;          # of all that came
+  traces @8 :List(RankTrace);
+  number @9 :UInt64;         # of this trace; a newer one takes its place
 }
 
 struct InstanceStatus {
@@ -426,6 +460,7 @@ struct Reply {
     checkpointing @5 :UInt64; # job
     reported @6 :Void;
     checked @7 :Checked;
+    trace @10 :Trace;
   }
   managerLife @8 :UInt64;    # with submitted and status: random per manager process, 0 from older ones
   more @9 :Bool;             # with status: it is not all

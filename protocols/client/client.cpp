@@ -32,6 +32,8 @@ request request_in(schema::Request::Reader from) {
     return checkpoint_request{from.getCheckpoint()};
   case schema::Request::REPORT:
     return get<report_request>(from.getReport());
+  case schema::Request::TRACE:
+    return get<trace_request>(from.getTrace());
   }
   throw std::runtime_error("client request is of a kind this manager does not know");
 }
@@ -61,6 +63,8 @@ reply reply_in(schema::Reply::Reader from) {
     return reported_reply{};
   case schema::Reply::CHECKED:
     return get<checked_reply>(from.getChecked());
+  case schema::Reply::TRACE:
+    return get<trace_reply>(from.getTrace());
   }
   throw std::runtime_error("manager's reply is of a kind this client does not know");
 }
@@ -76,7 +80,8 @@ std::vector<char> encode(const request& x) {
                         [&](const preempt_request& r) { put(to.initPreempt(), r); },
                         [&](const cancel_request& r) { to.setCancel(r.job); },
                         [&](const checkpoint_request& r) { to.setCheckpoint(r.job); },
-                        [&](const report_request& r) { put(to.initReport(), r); }},
+                        [&](const report_request& r) { put(to.initReport(), r); },
+                        [&](const trace_request& r) { put(to.initTrace(), r); }},
              x);
   return bytes_of(message);
 }
@@ -100,7 +105,8 @@ std::vector<char> encode(const reply& x) {
                         [&](const cancelled_reply& r) { to.setCancelled(r.job); },
                         [&](const checkpointing_reply& r) { to.setCheckpointing(r.job); },
                         [&](const reported_reply&) { to.setReported(); },
-                        [&](const checked_reply& r) { put(to.initChecked(), r); }},
+                        [&](const checked_reply& r) { put(to.initChecked(), r); },
+                        [&](const trace_reply& r) { put(to.initTrace(), r); }},
              x);
   return bytes_of(message);
 }

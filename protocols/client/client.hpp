@@ -5,6 +5,7 @@
 // CAF.
 
 #include "protocols/base/described.hpp"
+#include "protocols/client/traces.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/decision.hpp"
 #include "protocols/values/ids.hpp"
@@ -89,7 +90,7 @@ struct report_request {
 BOOST_DESCRIBE_STRUCT(report_request, (), (instance, what, lines, job, ended))
 
 using request = std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request,
-                             report_request, check_request>;
+                             report_request, check_request, trace_request>;
 
 // --- replies -------------------------------------------------------------------------------------
 
@@ -441,7 +442,7 @@ struct checked_reply {
 BOOST_DESCRIBE_STRUCT(checked_reply, (), (obstacle, before, problems, unknown))
 
 using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply,
-                           checkpointing_reply, reported_reply, checked_reply>;
+                           checkpointing_reply, reported_reply, checked_reply, trace_reply>;
 
 // --- bytes ---------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace parcae {
@@ -52,6 +53,11 @@ void get(capnp::DynamicStruct::Reader from, T& x);
 template <class T>
 capnp::DynamicValue::Reader stored(const T& x) {
   return x;
+}
+
+template <class T>
+requires std::is_enum_v<T> capnp::DynamicValue::Reader stored(const T& x) {
+  return static_cast<std::underlying_type_t<T>>(x);
 }
 
 inline capnp::DynamicValue::Reader stored(const std::string& x) {
@@ -105,6 +111,13 @@ void put_value(capnp::DynamicStruct::Builder to, capnp::StructSchema::Field wher
 template <class T>
 void get_value(const capnp::DynamicValue::Reader& from, T& x) {
   x = from.as<T>();
+}
+
+/// May be none of the enumerators.
+template <class T>
+requires std::is_enum_v<T>
+void get_value(const capnp::DynamicValue::Reader& from, T& x) {
+  x = static_cast<T>(from.as<std::underlying_type_t<T>>());
 }
 
 inline void get_value(const capnp::DynamicValue::Reader& from, std::string& x) {

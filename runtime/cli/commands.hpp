@@ -1,7 +1,7 @@
 #pragma once
 
 // The subcommands of `parcae` that talk to a manager, and the manager itself. Sources: commands.cpp, submit.cpp,
-// checkpoints.cpp, init.cpp.
+// checkpoints.cpp, init.cpp, trace.cpp.
 
 #include "runtime/process/address.hpp"
 
@@ -26,6 +26,7 @@ void add_export(CLI::App& app);
 void add_checkpoints(CLI::App& app);
 void add_logs(CLI::App& app);
 void add_job_keys(CLI::App& app);
+void add_trace(CLI::App& app);
 void add_init(CLI::App& app);
 
 /// What a command is told of the manager; for those sources.

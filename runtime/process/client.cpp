@@ -282,6 +282,10 @@ void manager_client::cancel(std::uint64_t job) {
   expect<cancelled_reply>(ask(cancel_request{job}));
 }
 
+trace_reply manager_client::trace(const trace_request& x) {
+  return expect<trace_reply>(ask(x));
+}
+
 void manager_client::report(const report_request& x) {
   expect<reported_reply>(ask(x));
 }

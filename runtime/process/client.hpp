@@ -46,6 +46,7 @@ public:
   void cancel(std::uint64_t job);
   void checkpoint(std::uint64_t job); ///< asks for one; the status tells when it is there
   void report(const report_request& x);
+  trace_reply trace(const trace_request& x);
 
   /// What follow() tells. All are called on another thread, one at a time, and must be quick.
   struct listener {

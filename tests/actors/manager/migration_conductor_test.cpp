@@ -64,6 +64,7 @@ struct migration_conductor_test : actor_test {
                                {{1, 1, {0, static_cast<std::uint32_t>(x.now.costs.size())}, 1, "asked"}, {}}};
           },
           [](view_atom) { return job_picture{}; },
+          [](const trace_request&) { return trace_reply{}; },
       };
     }));
   }
@@ -236,6 +237,76 @@ TEST_F(migration_conductor_test, hears_of_a_slot_only_from_its_own_node) {
   self->send(conductor, a.where.slot, forged);
   run();
   EXPECT_EQ(outcomes.size(), 1u);
+}
+
+// given: spans are asked for, of more steps than may be; the rank tells of its generation, of another, and what is no
+// span / expected: it is told to tell as many as may be; what is of the generation is answered, by parts, until all
+// came; and asked for again, it begins anew
+TEST_F(migration_conductor_test, collects_the_spans_that_were_asked_for) {
+  answers = true;
+  const auto ask_for = [&](std::uint32_t steps, std::uint64_t from = 0) {
+    return *ask<trace_reply>(conductor, trace_request{1, steps, from});
+  };
+  EXPECT_TRUE(ask_for(3).is_over) << "nothing trains";
+  const auto a = offer("a");
+  offer_to_conductor(a);
+  advance(1s);
+  ASSERT_EQ(now(), phase::running);
+  const auto begun = ask_for(1'000);
+  EXPECT_EQ(begun.steps, trace_steps::most);
+  EXPECT_EQ(begun.slots, std::vector{to_string(a.where.slot)});
+  EXPECT_FALSE(begun.is_over);
+  run();
+  ASSERT_EQ(count<trace_steps>("a"), 1);
+  EXPECT_EQ(std::get<trace_steps>(told["a"].back()).steps, trace_steps::most);
+  const auto tells = [&](std::uint64_t of, std::uint64_t step, step_part part) {
+    self->send(conductor, a.where.slot, traced{{of}, {step, {{part, 0, 1, 2}}, false}});
+    run();
+  };
+  tells(1, 5, step_part::forward);
+  tells(1, 6, step_part::data);
+  tells(2, 7, step_part::data);
+  tells(1, 7, static_cast<step_part>(77));
+  const auto told_of = ask_for(0, 1);
+  EXPECT_EQ(told_of.number, begun.number);
+  EXPECT_EQ(told_of.count, 2u);
+  ASSERT_EQ(told_of.traces.size(), 1u);
+  EXPECT_EQ(told_of.traces[0].step, 6u);
+  EXPECT_EQ(told_of.traces[0].spans, (std::vector<step_span>{{step_part::data, 0, 1, 2}}));
+  const auto again = ask_for(1);
+  EXPECT_NE(again.number, begun.number);
+  EXPECT_EQ(again.count, 0u);
+  tells(1, 8, step_part::data);
+  tells(1, 9, step_part::data);
+  EXPECT_TRUE(ask_for(0).is_over);
+  EXPECT_EQ(ask_for(0).count, 1u);
+}
+
+// given: more spans than are kept / expected: as many as fit into a reply at a time; then traces without spans
+TEST(trace_collection, is_bounded) {
+  const placement grid{2, 1, {0, 1}, {{{"a", 1}, "host", 1}, {{"b", 1}, "host", 1}}};
+  trace_collection all;
+  all.begin({1}, {1}, grid, trace_steps::most);
+  const step_trace large{0, std::vector<step_span>(step_trace::most_spans), false};
+  for (std::uint32_t i = 0; i < trace_steps::most; ++i)
+    for (const auto* name : {"a", "b"})
+      all.hear({name, 1}, {{1}, large});
+  std::size_t spans = 0, traces = 0;
+  for (;;) {
+    const auto x = all.part(traces, {1});
+    EXPECT_LE(encode(reply{x}).size(), client_message_limit_bytes);
+    if (x.traces.empty())
+      break;
+    traces += x.traces.size();
+    for (const auto& trace : x.traces)
+      spans += trace.spans.size();
+  }
+  EXPECT_EQ(traces, 2 * trace_steps::most);
+  EXPECT_LE(spans, trace_collection::most_spans);
+  EXPECT_GT(spans, trace_collection::most_spans - step_trace::most_spans);
+  all.begin({1}, {2}, grid, 1);
+  all.hear({"a", 1}, {{2}, {0, std::vector<step_span>(step_trace::most_spans + 1), false}});
+  EXPECT_EQ(all.part(0, {2}).count, 0u);
 }
 
 // given: a thousand failures of a generation that is over, by one slot; one by another / expected: some lines, and the

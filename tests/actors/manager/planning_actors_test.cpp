@@ -40,6 +40,7 @@ struct planning_actors_test : actor_test {
           },
           [](const request_plan&) { return plan_chosen{}; },
           [](view_atom) { return job_picture{}; },
+          [](const trace_request&) { return trace_reply{}; },
       };
     }));
   }

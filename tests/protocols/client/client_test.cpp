@@ -110,6 +110,10 @@ TEST(client, requests_round_trip) {
   EXPECT_EQ(std::get<checkpoint_request>(decode_request(encode(request{checkpoint_request{8}}))).job, 8u);
   auto report =
       std::get<report_request>(decode_request(encode(request{report_request{"a", "what", {"one", "two"}, 7, true}})));
+  const auto trace = std::get<trace_request>(decode_request(encode(request{trace_request{4, 5, 6}})));
+  EXPECT_EQ(trace.job, 4u);
+  EXPECT_EQ(trace.steps, 5u);
+  EXPECT_EQ(trace.from, 6u);
   EXPECT_EQ(report.instance, "a");
   EXPECT_EQ(report.job, 7u);
   EXPECT_EQ(report.what, "what");
@@ -143,6 +147,9 @@ TEST(client, replies_round_trip) {
   EXPECT_TRUE(std::holds_alternative<reported_reply>(decode_reply(encode(reply{reported_reply{}}))));
   const auto checked =
       std::get<checked_reply>(decode_reply(encode(reply{checked_reply{"waits", {"job 1", "job 2"}, {}, {}}})));
+  const trace_reply traced{1,    2, 3, 4, {"a/0", "b/0"},
+                           true, 5, 6, 7, {{{8, {{step_part::optimizer, step_span::no_micro_batch, 9, 10}}, true}, 1}}};
+  EXPECT_EQ(std::get<trace_reply>(decode_reply(encode(reply{traced}))), traced);
   EXPECT_EQ(checked.obstacle, "waits");
   EXPECT_THAT(checked.before, testing::ElementsAre("job 1", "job 2"));
 }

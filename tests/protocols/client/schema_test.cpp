@@ -28,6 +28,7 @@ template <class T>
 void compare_type(std::type_identity<T>, capnp::Type there) {
   constexpr auto expected = std::is_same_v<T, bool>            ? type::BOOL
                             : std::is_same_v<T, double>        ? type::FLOAT64
+                            : std::is_same_v<T, step_part>     ? type::UINT8
                             : std::is_same_v<T, std::uint16_t> ? type::UINT16
                             : std::is_same_v<T, std::uint32_t> ? type::UINT32
                             : std::is_same_v<T, std::uint64_t> ? type::UINT64
@@ -100,6 +101,8 @@ TEST(schema, has_the_fields_of_the_structs) {
   compare<error_reply>(capnp::Schema::from<schema::Error>());
   compare<status_reply>(capnp::Schema::from<schema::Status>());
   compare<checked_reply>(capnp::Schema::from<schema::Checked>());
+  compare<trace_request>(capnp::Schema::from<schema::TraceRequest>());
+  compare<trace_reply>(capnp::Schema::from<schema::Trace>());
   compare<stored_layer>(capnp::Schema::from<schema::StoredLayer>());
 }
 
