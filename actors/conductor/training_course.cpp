@@ -78,6 +78,7 @@ void training_course::begin(const placement& grid, std::uint32_t side_by_side) {
   view_.peak_bytes.clear();
   view_.data_waits.clear();
   view_.transports.clear();
+  times_.begin();
 }
 
 bool training_course::hear(time_point now, std::uint32_t rank, const progress& x) {
@@ -85,6 +86,7 @@ bool training_course::hear(time_point now, std::uint32_t rank, const progress& x
   steps_.hear(rank, x);
   view_.peak_bytes[rank] = x.peak_bytes;
   view_.transports[rank] = x.transport;
+  times_.hear(now, rank, x.parts);
   if (x.data_wait_for.empty())
     view_.data_waits.erase(rank);
   else
@@ -133,6 +135,7 @@ training_view training_course::view(const job_specification& job, std::span<cons
   result.losses = losses_.points();
   result.validation_losses = validation_losses_.points();
   result.steps_per_s = pace_.steps_per_s();
+  result.times = times_.means();
   if (!shortest_ms_)
     return result; // nothing is measured
   result.layer_costs = steps_.costs(estimates);

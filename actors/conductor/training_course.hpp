@@ -2,6 +2,7 @@
 
 // How a job's training went, in bounded memory. Plain classes: the time is an argument.
 
+#include "actors/conductor/rank_times.hpp"
 #include "planner/choose/throughput.hpp"
 #include "planner/cost/step_meter.hpp"
 #include "protocols/client/client.hpp"
@@ -63,6 +64,7 @@ struct training_view : training_status, pace_status {
   std::map<std::uint32_t, std::uint64_t> peak_bytes; ///< of tensors, by rank of the present generation, as far as heard
   /// Per step, and for which file, by rank of the present generation that last said it waited for samples.
   std::map<std::uint32_t, std::pair<double, std::string>> data_waits;
+  std::map<std::uint32_t, step_parts> times;           ///< by rank of the present generation, as far as heard
   std::map<std::uint32_t, transport_state> transports; ///< by rank of the present generation, as far as heard
   double steps_per_s = 0;                              ///< of the last minute, stalls included; 0: unknown
 };
@@ -111,6 +113,7 @@ private:
   step_meter steps_;
   shape shape_; ///< of the present generation
   commit_pace pace_;
+  rank_times times_;
   int stuck_ = 0;
   std::optional<double> shortest_ms_;
   version evaluated_at_;                            ///< the version that the sums are of

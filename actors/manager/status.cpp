@@ -83,6 +83,27 @@ void add_data_waits(job_status& to, const job_view& x) {
     }
 }
 
+// The slowest is among those told.
+void add_step_times(job_status& to, const job_view& x) {
+  constexpr std::size_t most_step_times = 64;
+  double least = 0;
+  for (const auto& [rank, times] : x.times) {
+    if (!x.grid || rank >= x.grid->ranks())
+      continue;
+    to.step_times.push_back({times, to_string(x.grid->participants[rank].slot)});
+    if (to.slowest_slot.empty() || waiting_ms(times) < least) {
+      to.slowest_slot = to.step_times.back().slot;
+      least = waiting_ms(times);
+    }
+  }
+  if (auto& all = to.step_times; all.size() > most_step_times) {
+    const auto slowest = std::ranges::find(all, to.slowest_slot, &slot_times::slot);
+    if (slowest - all.begin() >= std::ptrdiff_t{most_step_times})
+      std::swap(all[most_step_times - 1], *slowest);
+    all.resize(most_step_times);
+  }
+}
+
 // All ranks of a generation change over after the same step: those that have not said so yet will.
 void add_transport(job_status& to, const job_view& x, const std::string& wanted) {
   std::set<std::string> devices;
@@ -127,6 +148,7 @@ void add_view(job_status& to, const job_view& x, const job_specification& job) {
   add_planning(to, x, job);
   add_time_left(to, x);
   add_data_waits(to, x);
+  add_step_times(to, x);
   add_transport(to, x, job.transport);
   if (to.problem.empty())
     to.problem = x.problem;

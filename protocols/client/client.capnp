@@ -357,6 +357,23 @@ struct JobStatus {
   links @64 :List(Link);     # what moves each kind of tensors between its slots
   globalBatch @65 :UInt32;   # samples in each step; 0: an older build does not tell
   planningIntervalMs @66 :UInt64;  # likewise
+  stepTimes @67 :List(SlotTimes);  # by rank, as far as heard
+  slowestSlot @68 :Text;     # of these: that waits least for others
+}
+
+struct SlotTimes {           # ms of a step, means of the last seconds
+  forwardMs @0 :Float64;
+  backwardMs @1 :Float64;
+  recomputeMs @2 :Float64;
+  pipelineMs @3 :Float64;
+  transferMs @4 :Float64;
+  reductionMs @5 :Float64;
+  dataMs @6 :Float64;
+  exchangeMs @7 :Float64;
+  snapshotMs @8 :Float64;
+  optimizerMs @9 :Float64;
+  otherMs @10 :Float64;
+  slot @11 :Text;
 }
 
 struct Link {

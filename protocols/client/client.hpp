@@ -236,6 +236,14 @@ struct link_status {
 };
 BOOST_DESCRIBE_STRUCT(link_status, (), (kind, by, reason))
 
+/// Where the time of a slot's steps goes: means of the last seconds.
+struct slot_times : step_parts {
+  std::string slot;
+
+  friend bool operator==(const slot_times&, const slot_times&) = default;
+};
+BOOST_DESCRIBE_STRUCT(slot_times, (step_parts), (slot))
+
 // What status tells of a job, in groups. Those that the conductor fills are its own (actors/conductor/job_view.hpp).
 
 /// What was submitted, and what became of it in the queue.
@@ -275,12 +283,14 @@ struct placement_status {
   std::vector<link_status> links;    ///< of the kinds that it has; empty: nobody has said, or it is one slot
   std::vector<memory_status> memory; ///< by rank, as far as heard
   std::vector<configuration_status> configurations; ///< that the planner last chose from
+  std::vector<slot_times> step_times;               ///< by rank, as far as heard; of many ranks 64
+  std::string slowest_slot;                         ///< of these: the one that waits least for others
 
   friend bool operator==(const placement_status&, const placement_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(placement_status, (),
                       (phase, generation, width, depth, grid, grid_incarnations, idle, samples_per_s, time_left_ms,
-                       data_wait_ms, data_wait_for, transport, links, memory, configurations))
+                       data_wait_ms, data_wait_for, transport, links, memory, configurations, step_times, slowest_slot))
 
 /// How its training went. The conductor's; the next manager's goes on from it.
 struct training_status {

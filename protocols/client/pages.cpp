@@ -20,6 +20,7 @@ void leave_out_details(job_status& x) {
   x.configurations.clear();
   x.layer_costs.clear();
   x.memory.clear();
+  x.step_times.clear();
   x.steps_by_depth.clear();
 }
 

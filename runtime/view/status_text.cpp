@@ -3,6 +3,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "runtime/view/printable_status.hpp"
+#include "runtime/view/step_times.hpp"
 #include "runtime/view/watch_events.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -64,6 +65,7 @@ void add_job(std::string& out, const job_status& x) {
     out += "  " + x.idle + "\n";
   if (const auto waits = data_wait_of(x); !waits.empty())
     out += "  " + waits + "\n";
+  out += step_times_of(x);
   add_transport(out, x);
   for (std::uint32_t d = 0; d < x.width; ++d) {
     out += fmt::format("  pipeline {}:", d);

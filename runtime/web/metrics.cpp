@@ -1,5 +1,6 @@
 #include "runtime/web/metrics.hpp"
 
+#include "protocols/base/enum_text.hpp"
 #include "runtime/web/history.hpp"
 
 #include <prometheus/text_serializer.h>
@@ -153,6 +154,12 @@ void web_metrics::add_job(page& to, const status_reply& in, const job_status& x)
     to.gauge("parcae_job_validation_loss", "Loss on the validation samples.", who, x.validation_loss);
   to.gauge("parcae_job_samples_per_second", "Pace of the present configuration; 0 while nothing trains.", who,
            runs && x.phase == "running" ? x.samples_per_s : 0);
+  if (const auto slowest = std::ranges::find(x.step_times, x.slowest_slot, &slot_times::slot);
+      runs && slowest != x.step_times.end())
+    for (std::size_t i = 0; i < step_part_count; ++i)
+      to.gauge("parcae_job_step_seconds", "Where the time of a step goes, on the slot that waits least for others.",
+               with("part", std::string(enum_name(static_cast<step_part>(i)))),
+               (*slowest).*members_of_step_parts[i] / 1000);
   if (runs && x.detailed)
     to.gauge("parcae_job_goodput_ratio", "Share of the time that was neither stalled nor spent on steps done before.",
              who, goodput_of(in, x, counts.stalled_s));

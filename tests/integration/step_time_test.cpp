@@ -65,6 +65,22 @@ TEST_F(step_time, steps_are_traced) {
   wait_for_job(id, "more steps", [&](const job_status& j) { return j.steps_done > done + 5; });
 }
 
+// given: the same / expected: `status` has the parts of each slot's steps, names the slowest, and shows their shares
+TEST_F(step_time, status_tells_where_it_goes) {
+  const auto id = train();
+  const auto job = wait_for_job(id, "times of all slots", [](const job_status& j) { return j.step_times.size() == 4; });
+  std::vector<std::string> slots;
+  for (const auto& x : job.step_times) {
+    slots.push_back(x.slot);
+    for (const auto part : {step_part::forward, step_part::backward, step_part::reduction, step_part::exchange})
+      EXPECT_GT(part_of(x, part), 0);
+  }
+  EXPECT_EQ(slots, job.grid);
+  EXPECT_THAT(slots, testing::Contains(job.slowest_slot));
+  EXPECT_THAT(run({"status", std::to_string(id)}).output,
+              testing::AllOf(HasSubstr("ms: 4 slots, slowest "), HasSubstr("    forward "), HasSubstr(" % of ")));
+}
+
 // given: a job that is not there, one that waits, a file that cannot be written, too many steps / expected: one line
 TEST_F(step_time, what_cannot_be_traced_is_said) {
   EXPECT_THAT(run({"trace", "7", "--output", file()}).error, HasSubstr("no such job: 7"));

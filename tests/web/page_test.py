@@ -94,6 +94,8 @@ class PageTest(unittest.TestCase):
         cluster.run("preempt", victims[1], "--notice", "2s")
         eventually("it has left", lambda: "as announced" in str(cluster.status()["news"]))
         self.same_grid()
+        b.see("slowest", "waits least for others")
+        eventually("a step's parts are drawn", lambda: "exchange" in b.newest("parts"))
         for scheme, width in LOOKS[:3]:
             b.picture(self.pictures / f"running-{scheme}-{width}.png", scheme, width)
         b.look()

@@ -107,6 +107,7 @@ function draw_now() {
   shown = news;
   sections.lost(x);
   sections.will(x);
+  sections.spent(x);
   sections.curves(x);
   events.draw(x.job?.id);
   forms.draw(x);

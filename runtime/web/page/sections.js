@@ -207,6 +207,26 @@ export function will({ job, history, wall_ms }) {
          x.steps ? counted(x.steps, "step") : "not yet"])));
 }
 
+// --- where does a step's time go?
+
+const step_parts = [
+  ["forward", "sky"], ["backward", "blue"], ["recompute", "yellow"], ["pipeline", "orange"], ["transfer", "red"],
+  ["reduction", "purple"], ["data", "text"], ["exchange", "green"], ["snapshot", "brown"], ["optimizer", "faint"],
+  ["other", "line"]];
+const most_slots = 32;
+
+let parts;
+export function spent({ job }) {
+  const times = job?.step_times ?? [];
+  const more = times.length > most_slots ? ` The first ${most_slots} of ${times.length} slots.` : "";
+  show(find("slowest"), times.length
+    ? `Slowest is ${job.slowest_slot}, which waits least for others.${more}` : "Nobody has told of a step yet.");
+  parts ??= new Figure(find("parts"), { title: "A step of each slot, by what it is spent on", x: "name", y: "ms",
+    type: "bar", series: step_parts.map(([name, colour]) => ({ name, colour, borderWidth: 0 })) });
+  const shown = times.slice(0, most_slots);
+  parts.set(step_parts.map(([name]) => shown.map(x => ({ x: x.slot, y: x[`${name}_ms`] }))));
+}
+
 // --- curves
 
 let loss, others;

@@ -1,5 +1,6 @@
 // The plain code inside the manager's actors: the queue of jobs, the choice of victims, curves, news.
 
+#include "actors/conductor/rank_times.hpp"
 #include "actors/conductor/training_course.hpp"
 #include "actors/manager/cluster_news.hpp"
 #include "actors/manager/injector.hpp"
@@ -26,6 +27,30 @@ job_specification of_depth(std::uint32_t least) {
   job_specification x;
   x.min_depth = least;
   return x;
+}
+
+// given: a rank that tells of its steps for a while, then of slower ones, and what is no time / expected: means, in
+// which what is long ago does not count; nothing of before when a generation begins
+TEST(rank_times, are_of_the_last_seconds) {
+  rank_times times;
+  rank_times::time_point now{};
+  const auto hear = [&](const step_parts& x, int seconds) {
+    for (int i = 0; i < 10 * seconds; ++i)
+      times.hear(now += std::chrono::milliseconds(100), 3, x);
+  };
+  hear({.forward_ms = 10}, 1);
+  EXPECT_DOUBLE_EQ(times.means().at(3).forward_ms, 10);
+  hear({.forward_ms = 20, .data_ms = 5}, 5);
+  EXPECT_NEAR(times.means().at(3).forward_ms, 20 - 10 * std::exp(-1), 0.01);
+  hear({.forward_ms = 20, .data_ms = 5}, 60);
+  EXPECT_NEAR(times.means().at(3).forward_ms, 20, 0.01);
+  EXPECT_NEAR(times.means().at(3).data_ms, 5, 0.01);
+  hear({}, 1);
+  hear({.forward_ms = -1}, 1);
+  hear({.forward_ms = std::nan("")}, 1);
+  EXPECT_NEAR(times.means().at(3).forward_ms, 20, 0.01);
+  times.begin();
+  EXPECT_TRUE(times.means().empty());
 }
 
 // given: three jobs / expected: one runs at a time, in the order of submission

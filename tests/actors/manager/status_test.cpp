@@ -187,6 +187,13 @@ TEST(status, shows_the_course_of_the_training) {
   x = status_of({7}, entry, {view, 0, nullptr}, {});
   EXPECT_EQ(x.data_wait_ms, 4);
   EXPECT_EQ(x.data_wait_for, to_string(view->grid->participants.at(1).slot) + ": /two");
+  EXPECT_EQ(x.slowest_slot, "");
+  step_parts waits{.forward_ms = 3, .pipeline_ms = 2}, works{.forward_ms = 4, .exchange_ms = 1};
+  view->times = {{0, waits}, {1, works}, {7, {}}};
+  x = status_of({7}, entry, {view, 0, nullptr}, {});
+  const auto name = [&](std::size_t rank) { return to_string(view->grid->participants.at(rank).slot); };
+  EXPECT_THAT(x.step_times, ElementsAre(slot_times{waits, name(0)}, slot_times{works, name(1)}));
+  EXPECT_EQ(x.slowest_slot, name(1));
   EXPECT_EQ(x.transport, transport_state{}) << "nobody has said";
   view->transports = {{0, {"tcp", "one", {}}}, {1, {"tcp", "two", "too late"}}, {7, {"nccl", "three", "no more"}}};
   x = status_of({7}, entry, {view, 0, nullptr}, {});

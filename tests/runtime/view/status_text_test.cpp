@@ -2,6 +2,7 @@
 
 #include "runtime/view/status_json.hpp"
 #include "runtime/view/status_text.hpp"
+#include "runtime/view/step_times.hpp"
 #include "tests/runtime/view/sample_status.hpp"
 
 #include <boost/json.hpp>
@@ -244,6 +245,22 @@ TEST(status_text, what_steps_wait_for_is_named) {
     EXPECT_THAT(text, HasSubstr("  waits 12.0 ms a step for data: a/0: /data/tokens.bin\n"));
   x.jobs[0].data_wait_ms = 0.9;
   EXPECT_THAT(to_string(x), Not(HasSubstr("for data")));
+}
+
+// given: two slots, one of which waits for the other; one slot / expected: shares of the step, of the mean and of the
+// slowest one; of that alone; nothing while nobody has told
+TEST(status_text, where_the_time_of_a_step_goes) {
+  auto x = sample();
+  EXPECT_EQ(step_times_of(x.jobs[0]), "");
+  x.jobs[0].step_times = {{{.forward_ms = 40, .pipeline_ms = 160}, "a/0"},
+                          {{.forward_ms = 120, .exchange_ms = 79.99, .other_ms = 0.01}, "b/0"}};
+  x.jobs[0].slowest_slot = "b/0";
+  EXPECT_THAT(to_string(x), HasSubstr("  a step takes 200.0 ms: 2 slots, slowest b/0 (waits least for others)\n"
+                                      "    forward     40.0 %    60.0 % of b/0\n"
+                                      "    pipeline    40.0 %     0.0 % of b/0\n"
+                                      "    exchange    20.0 %    40.0 % of b/0\n"));
+  x.jobs[0].step_times.erase(x.jobs[0].step_times.begin());
+  EXPECT_EQ(step_times_of(x.jobs[0]), "  a step takes 200.0 ms\n    forward     60.0 %\n    exchange    40.0 %\n");
 }
 
 // given: a job on TCP as it should be, on TCP for want of NCCL, on NCCL / expected: nothing, the reason, the device;

@@ -39,6 +39,25 @@ instance_status instance(std::uint64_t life, const std::string& state, std::int6
   return x;
 }
 
+// given: two slots, one slower / expected: its parts of a step, in seconds, all of them; none of a job that ended
+TEST(metrics, tell_where_the_time_of_a_step_goes) {
+  auto x = sample_status();
+  auto& job = x.jobs[0];
+  job.step_times = {{{.forward_ms = 4, .pipeline_ms = 6}, "a/0"}, {{.forward_ms = 8, .exchange_ms = 2}, "b/0"}};
+  job.slowest_slot = "b/0";
+  web_metrics metrics;
+  const auto all = told(metrics, x);
+  const auto line = [&](const std::string& part, const std::string& value) {
+    return "parcae_job_step_seconds{job=\"3\",name=\"text\",part=\"" + part + "\"} " + value;
+  };
+  EXPECT_THAT(all, Contains(line("forward", "0.008")));
+  EXPECT_THAT(all, Contains(line("exchange", "0.002")));
+  EXPECT_THAT(all, Contains(line("pipeline", "0")));
+  EXPECT_THAT(all, Contains(HasSubstr("parcae_job_step_seconds{")).Times(step_part_count));
+  job.state = "done";
+  EXPECT_THAT(told(metrics, x), Not(Contains(HasSubstr("parcae_job_step_seconds{"))));
+}
+
 // given: the sample / expected: each metric of it, as Prometheus reads it; of names only what is no text of ours
 TEST(metrics, have_what_status_has) {
   auto x = sample_status();
