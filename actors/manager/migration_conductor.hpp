@@ -61,7 +61,7 @@ struct migration_conductor_state {
   std::uint64_t dropped_lines = 0;
   std::map<slot_id, line_limit> limits; ///< of lines that a slot's reports cause
   kept_history kept;
-  trace_collection traces; ///< of the newest that was asked for
+  trace_collection traces;            ///< of the newest that was asked for
   std::optional<time_point> timer_at; ///< when the newest timer fires
   std::uint64_t timer = 0;            ///< its number
   request_plan asked;                 ///< the newest question to the planner
