@@ -1,6 +1,6 @@
 #include "gpu/training/step_ledger.hpp"
 
-#include "gpu/device/device.hpp"
+#include "gpu/layers/tensor_device.hpp"
 
 #include <algorithm>
 #include <exception>

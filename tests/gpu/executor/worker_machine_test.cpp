@@ -125,24 +125,11 @@ struct worker {
 
   static constexpr std::array report_names{"loaded",  "PREPARED", "STOPPED",  "DELIVERED", "READY",  "ACTIVE",
                                            "ABORTED", "DECIDED",  "PROGRESS", "EVALUATED", "TRACED", "FAILED"};
-  static constexpr std::array effect_names{"say",
-                                           "connect",
-                                           "cut",
-                                           "drop",
-                                           "move",
-                                           "leave",
-                                           "begin",
-                                           "ask to stop",
-                                           "ask for a snapshot",
-                                           "settle",
-                                           "apply",
-                                           "drop gradients",
-                                           "send a snapshot",
-                                           "progress",
-                                           "trace",
-                                           "free",
-                                           "use keepers",
-                                           "forget"};
+  // clang-format off
+  static constexpr std::array effect_names{
+    "say", "connect", "cut", "drop", "move", "leave", "begin", "ask to stop", "ask for a snapshot", "settle",
+    "apply", "drop gradients", "send a snapshot", "progress", "trace", "free", "use keepers", "forget"};
+  // clang-format on
 
   worker_machine m{self};
   worker_machine::effects all; ///< of the last call
