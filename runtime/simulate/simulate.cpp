@@ -260,7 +260,7 @@ void simulate(simulate_arguments args) {
     return simulate_market(args.market, args.policies, args.profile, args.plot, args.as_json);
   }
   if (args.trace.empty() || args.profile.empty())
-    throw std::invalid_argument("needs --profile and --trace, or --market and --deadline");
+    throw CLI::RequiredError("--profile with --trace, or --market with --deadline");
   if (args.policies.empty())
     args.policies = {"liveput"};
   for (const auto& name : market_policies())
