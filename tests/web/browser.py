@@ -62,7 +62,10 @@ class Browser:
 
     def see(self, identity, part, limit_s=60):
         """Waits until that element's text has this part."""
-        eventually(f"{identity} shows {part!r}", lambda: part in self.text(identity), limit_s)
+        try:
+            eventually(f"{identity} shows {part!r}", lambda: part in self.text(identity), limit_s)
+        except AssertionError as e:
+            raise AssertionError(f"{e}; it shows {self.text(identity)!r}") from None
 
     def terms(self, identity):
         """{term: text} of a list of definitions; the text without its small print."""

@@ -24,9 +24,11 @@ async function carry_out(name, what, look) {
 function sure(question) {
   const box = find("sure");
   show(find("sure-text"), question);
-  box.returnValue = "no";
   box.showModal();
-  return new Promise(done => box.addEventListener("close", () => done(box.returnValue === "yes"), { once: true }));
+  return new Promise(done => { // by what happens at once: "close" of the question before may still be under way
+    box.querySelector("form").onsubmit = x => done(x.submitter.value === "yes");
+    box.oncancel = () => done(false);
+  });
 }
 
 async function submitted(only_check) {
