@@ -56,8 +56,7 @@ trace_reply collect(const trace_options& x) {
     auto more = client.trace({x.job, 0, all.traces.size()});
     if (more.number != all.number || more.generation != all.generation)
       throw client_error("another trace of job " + std::to_string(x.job) +
-                         " was asked for, which took this one's "
-                         "place; ask again");
+                         " was asked for, which took this one's place; ask again");
     all.is_over = more.is_over;
     all.count = more.count;
     if (!more.traces.empty())

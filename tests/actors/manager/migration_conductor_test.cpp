@@ -282,7 +282,8 @@ TEST_F(migration_conductor_test, collects_the_spans_that_were_asked_for) {
   EXPECT_EQ(ask_for(0).count, 1u);
 }
 
-// given: more spans than are kept / expected: as many as fit into a reply at a time; then traces without spans
+// given: more spans than are kept / expected: as many as fit into a reply at a time; then traces without spans. Given
+// more spans than a trace has, or times that are none: nothing
 TEST(trace_collection, is_bounded) {
   const placement grid{2, 1, {0, 1}, {{{"a", 1}, "host", 1}, {{"b", 1}, "host", 1}}};
   trace_collection all;
@@ -306,6 +307,8 @@ TEST(trace_collection, is_bounded) {
   EXPECT_GT(spans, trace_collection::most_spans - step_trace::most_spans);
   all.begin({1}, {2}, grid, 1);
   all.hear({"a", 1}, {{2}, {0, std::vector<step_span>(step_trace::most_spans + 1), false}});
+  all.hear({"a", 1}, {{2}, {0, {{step_part::data, 0, UINT64_MAX, 1}}, false}});
+  all.hear({"a", 1}, {{2}, {0, {{step_part::data, 0, 1, UINT64_MAX}}, false}});
   EXPECT_EQ(all.part(0, {2}).count, 0u);
 }
 
