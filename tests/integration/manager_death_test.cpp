@@ -21,6 +21,18 @@ struct manager_death : cluster_test {
     ASSERT_TRUE(cluster->manager().wait(limit));
   }
 
+  /// Manager, node a and the keeper; manager, keeper and node b follow.
+  void all_dies_and_begins_anew() {
+    kill_manager();
+    for (const auto* name : {"a", "keeper"}) {
+      cluster->node(name).signal(SIGKILL);
+      ASSERT_TRUE(cluster->node(name).wait(limit));
+    }
+    cluster->restart_manager();
+    cluster->start_keeper();
+    cluster->start_node("b");
+  }
+
   job_status state_of(std::uint64_t id) { return job_of(cluster->client().status({.job = id}), id); }
 
   /// Trains in a generation that has committed a step.
@@ -212,14 +224,7 @@ TEST_F(manager_death, everything_may_die) {
   wait_for_workers(1);
   const auto id = cluster->client().submit(job);
   wait_for_job(id, "a checkpoint", [&](const job_status& j) { return j.checkpoint_steps > 0; });
-  kill_manager();
-  for (const auto* name : {"a", "keeper"}) {
-    cluster->node(name).signal(SIGKILL);
-    ASSERT_TRUE(cluster->node(name).wait(limit));
-  }
-  cluster->restart_manager();
-  cluster->start_keeper();
-  cluster->start_node("b");
+  ASSERT_NO_FATAL_FAILURE(all_dies_and_begins_anew());
   const auto end = wait_for_end(id);
   EXPECT_EQ(end.state, "done") << end.problem;
   ASSERT_FALSE(end.chain.empty());
@@ -247,14 +252,7 @@ TEST_F(manager_death, everything_may_die_and_what_that_cost_is_said) {
     since_us = since_us == 0 ? x.now_us : since_us;
     return x.now_us - since_us > until_kept_us;
   });
-  kill_manager();
-  for (const auto* name : {"a", "keeper"}) {
-    cluster->node(name).signal(SIGKILL);
-    ASSERT_TRUE(cluster->node(name).wait(limit));
-  }
-  cluster->restart_manager();
-  cluster->start_keeper();
-  cluster->start_node("b");
+  ASSERT_NO_FATAL_FAILURE(all_dies_and_begins_anew());
   const auto after = wait_for_training(id, 1);
   EXPECT_EQ(after.chain.back().base, written.checkpoint_steps);
   EXPECT_GT(after.replayed_steps, more);

@@ -55,6 +55,16 @@ struct new_authority : cluster_test {
     wait_for_job(id, "steps", [&](const job_status& j) { return j.state != "running" || j.steps_done >= from + more; });
   }
 
+  std::uint64_t on_two_workers(const job_specification& job) {
+    cluster->start_keeper();
+    for (const auto* name : {"a", "b"})
+      cluster->start_node(name);
+    wait_for_workers(2);
+    const auto id = cluster->client().submit(job);
+    wait_for_training(id, 2);
+    return id;
+  }
+
   const fs::path bundles = folder.path() / "bundles", logs = folder.path() / "logs";
 };
 
@@ -63,12 +73,7 @@ struct new_authority : cluster_test {
 // all it goes on on all three, then on two; who asks with an old bundle is refused; the undisturbed run's bits
 TEST_F(new_authority, is_taken_up_while_a_job_trains) {
   const auto job = endless_job();
-  cluster->start_keeper();
-  for (const auto* name : {"a", "b"})
-    cluster->start_node(name);
-  wait_for_workers(2);
-  const auto id = cluster->client().submit(job);
-  wait_for_training(id, 2);
+  const auto id = on_two_workers(job);
   const auto old = folder.path() / "old.pem";
   fs::copy_file(bundles / "operator.pem", old);
   fs::remove(bundles / "revoked.pem");
@@ -98,12 +103,7 @@ TEST_F(new_authority, is_taken_up_while_a_job_trains) {
 TEST_F(new_authority, a_certificate_ends_while_a_job_trains) {
   issue_bundle(bundles, membership::node, "a", std::chrono::seconds(20));
   const auto job = endless_job();
-  cluster->start_keeper();
-  for (const auto* name : {"a", "b"})
-    cluster->start_node(name);
-  wait_for_workers(2);
-  const auto id = cluster->client().submit(job);
-  wait_for_training(id, 2);
+  const auto id = on_two_workers(job);
   const auto alone = wait_for_training(id, 1);
   EXPECT_EQ(alone.grid, std::vector<std::string>{"b/0"});
   EXPECT_THAT(content(logs / "manager.log"), HasSubstr("(node a): its certificate has ended"));

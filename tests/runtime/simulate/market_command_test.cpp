@@ -1,15 +1,13 @@
 // `parcae simulate --market` as a user calls it, in this process.
 
 #include "runtime/child/process.hpp"
-#include "runtime/simulate/simulate.hpp"
+#include "tests/runtime/simulate/simulate_run.hpp"
 
 #include <boost/json.hpp>
 
-#include <CLI/CLI.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -37,19 +35,8 @@ protected:
 
   // Standard output; the error's text if it fails.
   std::string run(std::vector<std::string> arguments) {
-    CLI::App app;
-    add_simulate(app);
-    arguments.insert(arguments.begin(), {"simulate", "--market", path("market.toml")});
-    std::reverse(arguments.begin(), arguments.end()); // as CLI11 takes them
-    testing::internal::CaptureStdout();
-    std::string error;
-    try {
-      app.parse(arguments);
-    } catch (const std::exception& e) {
-      error = e.what();
-    }
-    const auto output = testing::internal::GetCapturedStdout();
-    return error.empty() ? output : error;
+    arguments.insert(arguments.begin(), {"--market", path("market.toml")});
+    return simulate_run(std::move(arguments));
   }
 
   scratch_folder scratch_{"parcae-market-command-test-"};

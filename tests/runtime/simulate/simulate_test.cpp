@@ -8,11 +8,10 @@
 
 #include "protocols/base/duration.hpp"
 #include "runtime/child/process.hpp"
-#include "runtime/simulate/simulate.hpp"
+#include "tests/runtime/simulate/simulate_run.hpp"
 
 #include <boost/json.hpp>
 
-#include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,19 +85,8 @@ protected:
 
   // Standard output; the error's text if it fails.
   std::string run(std::vector<std::string> arguments) {
-    CLI::App app;
-    add_simulate(app);
-    arguments.insert(arguments.begin(), {"simulate", "--profile", path("small.json"), "--peers", path("peers.json")});
-    std::reverse(arguments.begin(), arguments.end()); // as CLI11 takes them
-    testing::internal::CaptureStdout();
-    std::string error;
-    try {
-      app.parse(arguments);
-    } catch (const std::exception& e) {
-      error = e.what();
-    }
-    const auto output = testing::internal::GetCapturedStdout();
-    return error.empty() ? output : error;
+    arguments.insert(arguments.begin(), {"--profile", path("small.json"), "--peers", path("peers.json")});
+    return simulate_run(std::move(arguments));
   }
 
   json::array runs(const std::vector<std::string>& arguments) {
