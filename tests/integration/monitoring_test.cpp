@@ -131,6 +131,7 @@ TEST_F(monitoring, has_what_status_has) {
   auto job = endless_job();
   job.data.validation = 16;
   job.evaluate_every = 10;
+  job.keeper_every = 50; // a keeper has room for three: a busy manager asks for one before that is gone
   const auto id = cluster->client().submit(job);
   wait_for_training(id, 2);
   expect("parcae_preemptions_total{notice=\"no\"}", 0);
