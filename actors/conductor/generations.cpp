@@ -49,15 +49,19 @@ bool trained_generation::only_holder_among(const std::set<slot_id>& awaited) con
 }
 
 bool trained_generation::lacks_stage() const {
-  std::set<std::uint32_t> held;
+  std::vector<bool> held(grid.depth);
+  auto missing = grid.depth;
   for (const auto& [rank, said] : aborted_ranks) {
     const auto stage = grid.stage_of(rank);
-    if (std::ranges::all_of(parcae::layers_of(grid, stage), [&](auto layer) {
+    if (held[stage] || !std::ranges::all_of(parcae::layers_of(grid, stage), [&](auto layer) {
           return std::ranges::find(said.held, layer_version{layer, said.at}) != said.held.end();
         }))
-      held.insert(stage);
+      continue;
+    held[stage] = true;
+    if (--missing == 0)
+      return false; // asked once per answer of a thousand ranks
   }
-  return held.size() < grid.depth;
+  return true;
 }
 
 std::set<slot_id> planned_generation::participants() const {
