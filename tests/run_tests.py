@@ -2,9 +2,9 @@
 
 run_tests [--all [--by-turns]] [--no-skips] [CTEST ARGUMENTS...]
 
-Without arguments: all tests but those labelled `long`; with --all these, too; with --by-turns, of them the share that
-the commit's hash says, so that each is run within some landings. Those labelled `by_hand` have no turn, those labelled
-`always` are in each share. ctest's arguments choose among all (-R chaos).
+Without arguments: all tests but those labelled `always` or `long`; with --all these, too; with --by-turns, of the long
+ones the share that the commit's hash says, so that each is run within some landings. Those labelled `by_hand` have no
+turn, long ones labelled `always` are in each share. ctest's arguments choose among all (-R chaos).
 
 A skipped test is named in the end with its reason: what could not be set up is not taken for what passed. With
 --no-skips it fails the run, unless tests/may_skip has it.
@@ -24,13 +24,14 @@ import xml.etree.ElementTree as xml
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/release"
 SHARES = 6
+NOT_BUILT = "_NOT_BUILT"  # behind a program's name: what ctest lists in the place of its tests
 
 Test = collections.namedtuple("Test", "name labels seconds")
 
 
 def labelled(*labels):
-    """What ctest's -LE wants, for any of these words of a label such as slow+long."""
-    return "|".join(f"(^|[+]){x}($|[+])" for x in labels)
+    """What ctest's -LE wants, for any of these words of a label such as slow+long. (It takes ten groups at most.)"""
+    return f"(^|[+])({'|'.join(labels)})($|[+])"
 
 
 def tests_of(listing):
@@ -98,6 +99,12 @@ def run_ctest(arguments, report):
     return process.wait(), summary
 
 
+def listed(arguments):
+    said = subprocess.run(["ctest", "--preset", "release", "--show-only=json-v1", *arguments], cwd=ROOT, check=True,
+                          capture_output=True, text=True).stdout
+    return list(tests_of(json.loads(said)))
+
+
 def say(text):
     print(f"test: {text}", flush=True)
 
@@ -106,8 +113,8 @@ def choice(options, tests, commit):
     """ctest's arguments, and what to say of them."""
     long = [x for x in tests if "long" in x.labels]
     if not options.all:
-        what = f"without {len(long)} long ones, which `./deploy/test --all` runs, too"
-        return ["-LE", labelled("bench", "long")], what
+        what = "without what is long, or needs more than Parcae: `./deploy/test --all` runs it, too"
+        return ["-LE", labelled("bench", "always", "long"), "-E", NOT_BUILT + "$"], what
     if not options.by_turns:
         return ["-LE", labelled("bench")], f"all, {len(long)} long ones with them"
     turn = int(commit, 16) % SHARES
@@ -127,16 +134,15 @@ def main(arguments):
     if "-h" in more or "--help" in more:
         print(__doc__)
         return 0
-    listed = subprocess.run(["ctest", "--preset", "release", "--show-only=json-v1", *more], cwd=ROOT, check=True,
-                            capture_output=True, text=True).stdout
-    tests = list(tests_of(json.loads(listed)))
+    tests = listed(more)
+    if (options.all or more) and any("long" in x.labels or x.name.endswith(NOT_BUILT) for x in tests):
+        subprocess.run(["ninja", "-C", BUILD, "--quiet", "always_tests", "long_tests"], check=True)
+        tests = listed(more)
     if more and not options.all:
         chosen, what = ["-LE", labelled("bench")], "those asked for"
     else:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
         chosen, what = choice(options, tests, commit or "0")
-    if (options.all or more) and any("long" in x.labels for x in tests):
-        subprocess.run(["ninja", "-C", BUILD, "--quiet", "long_tests"], check=True)
     say(what)
     missing = list(absent())
     chosen = without(chosen, [label for label, _ in missing])

@@ -57,6 +57,13 @@ class RunTests(unittest.TestCase):
         self.assertEqual(run(arguments), {"quick"})
         self.assertIn("./deploy/test --all", said)
 
+    def test_what_is_in_each_landing_is_not_in_each_run(self):
+        tests = [*TESTS, Test("with.a.server", {"integration", "always"}, 40), Test("server_test_NOT_BUILT", set(), 1)]
+        self.assertEqual(run(run_tests.choice(options(), tests, "0")[0], tests), {"quick"})
+        for turn in range(run_tests.SHARES):
+            arguments, _ = run_tests.choice(options(True, True), tests, f"{turn:x}")
+            self.assertIn("with.a.server", run(arguments, tests))
+
     def test_all(self):
         arguments, _ = run_tests.choice(options(all=True), TESTS, "0")
         self.assertEqual(run(arguments), {x.name for x in TESTS})
