@@ -73,8 +73,8 @@ private:
     std::iota(result.begin(), result.end(), 0);
     std::ranges::stable_sort(result, {}, [&](auto i) { return places[i].spot_usd_per_h[world.tick()]; });
     if (ran_last_)
-      std::ranges::stable_partition(
-          result, [&](auto i) { return region_of(places[i].place) != region_of(places[*ran_last_].place); });
+      std::stable_partition(result.begin(), result.end(),
+                            [&](auto i) { return region_of(places[i].place) != region_of(places[*ran_last_].place); });
     return result;
   }
 
