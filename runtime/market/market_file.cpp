@@ -143,7 +143,7 @@ private:
     for (auto&& [key, value] : x) {
       const auto known = std::ranges::find(keys, key.str(), &market_key::name);
       if (known != keys.end())
-        std::visit([&](auto* target) { assign(*target, key.str(), value); }, known->target);
+        std::visit([&, name = key.str(), &to = value](auto* target) { assign(*target, name, to); }, known->target);
       else if (std::ranges::find(others, key.str()) == others.end())
         fail("\"" + printable(key.str(), 60) + "\" is not a key of " + what + "; " + advice(key.str(), names),
              key.source());
