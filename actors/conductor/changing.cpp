@@ -208,7 +208,8 @@ void conductor::machine::begin_clearing() {
 
 void conductor::machine::begin_transferring() {
   const auto& next = *generations_.next;
-  ask(next.participants(), transfer{next.what.next, generations_.base}, job_.transfer_limit(next.plan.bytes));
+  ask(next.participants(), transfer{next.what.next, generations_.base, losses_.newest(generations_.base.steps)},
+      job_.transfer_limit(next.plan.bytes));
 }
 
 void conductor::machine::note_delivered(const trigger& x) {

@@ -8,6 +8,7 @@
 #include "protocols/values/costs.hpp"
 #include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
+#include "protocols/values/loss_record.hpp"
 #include "protocols/values/secrets.hpp"
 
 #include <chrono>
@@ -49,6 +50,7 @@ struct job_past {
   /// The newest version that was reported. Newer than the durable one while its generation trains: so many steps are
   /// lost if nobody is left who has them.
   version reached;
+  loss_record losses{}; ///< of the steps committed, as far as they were written down
 };
 
 struct conducted_job {

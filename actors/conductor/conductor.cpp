@@ -42,7 +42,8 @@ std::unique_ptr<conductor> conductor::make(conducted_job job, observer observe) 
 conductor::machine::machine(conducted_job job, observer observe) :
     job_(std::move(job)), observe_(std::move(observe)), roster_(job_.options.exclusion),
     chain_(chain_of(job_.specification.resume, job_.durable)), changes_(changes_before(job_)),
-    course_(chain_.newest().steps, job_.past.training), protection_(job_), ledger_(job_) {
+    course_(chain_.newest().steps, job_.past.training), losses_(job_.past.losses, job_.specification.global_batch),
+    protection_(job_), ledger_(job_) {
   const auto& durable = job_.durable;
   const auto& resume = job_.specification.resume;
   roster_.set_data_digest(is_recovered() ? durable.data_digest : resume.steps > 0 ? resume.data_digest : "");
@@ -166,7 +167,7 @@ void conductor::machine::enter(phase to) {
 }
 
 void conductor::machine::ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too) {
-  phase_.question = std::make_shared<const command>(std::move(what));
+  phase_.question = std::make_shared<const command>(with_recorded(std::move(what)));
   phase_.limit = now_ + limit;
   for (const auto& id : whom)
     if (const auto* slot = roster_.find(id)) {
@@ -184,6 +185,14 @@ void conductor::machine::ask_all_keepers(generation about) {
     if (!slot.excluded)
       whom.insert(id);
   ask(whom, abort_generation{about}, job_.options.request_limit);
+}
+
+command conductor::machine::with_recorded(command what) const {
+  if (auto* stopping = std::get_if<stop>(&what))
+    stopping->recorded = losses_.complete();
+  if (auto* aborting = std::get_if<abort_generation>(&what))
+    aborting->recorded = losses_.complete();
+  return what;
 }
 
 void conductor::machine::ask_too(const trigger& x) {
@@ -250,6 +259,7 @@ job_view conductor::machine::view() const {
     result.grid = generations_.last_grid;
   result.change_figures = changes_.figures();
   result.chain = chain_.links();
+  result.record = losses_.known();
   result.problem = problem_;
   result.on_devices = roster_.memory().of_device;
   for (const auto& [id, slot] : roster_.workers())

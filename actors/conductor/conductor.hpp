@@ -146,6 +146,9 @@ public:
   };
   virtual standing where() const = 0;
 
+  /// What came of each step, as far as it was heard.
+  virtual const loss_record& losses() const = 0;
+
   /// All that `status` shows. Not free: computed.
   virtual job_view view() const = 0;
 

@@ -13,6 +13,7 @@
 #include "actors/conductor/generations.hpp"
 #include "actors/conductor/planning_desk.hpp"
 #include "actors/conductor/protection.hpp"
+#include "actors/conductor/recollection.hpp"
 #include "actors/conductor/roster.hpp"
 
 #include <memory>
@@ -37,6 +38,7 @@ public:
   std::vector<effect> handle(time_point now, const conductor_event& x) override;
   std::optional<time_point> deadline() const override;
   standing where() const override { return {phase_.now, generations_.last, course_.steps_done()}; }
+  const loss_record& losses() const override { return losses_.known(); }
   job_view view() const override;
   std::vector<effect> last_will() override;
   std::string how_to_go_on() const override { return ledger_.how_to_go_on(); }
@@ -267,6 +269,10 @@ private:
   void leave_grid(const trigger&) { generations_.on_grid = false; }
   void check_done(const trigger& = {});
   void check_done_again(const trigger&);
+  void recall_from_all();
+  bool awaits_losses(const trigger& = {}) const;
+  void note_recalled(const trigger& x);
+  void note_all_recalled(const trigger&);
   void tell_of_disk(const trigger& x);
   /// The job's steps, or those after which the present generation ended because validation did not get better. What
   /// becomes of the version at which one did is evaluated, and ended at, again.
@@ -291,7 +297,11 @@ private:
 
   // Effects.
 
-  void send(const slot_id& to, command what) { send(to, std::make_shared<const command>(std::move(what))); }
+  void send(const slot_id& to, command what) {
+    send(to, std::make_shared<const command>(with_recorded(std::move(what))));
+  }
+  /// STOP and ABORT say which steps need not be told of.
+  command with_recorded(command what) const;
   void send(const slot_id& to, std::shared_ptr<const command> what);
   void log(severity level, std::string text) { effects_.push_back(log_line{level, std::move(text)}); }
   /// `before`: the effects that follow need not wait for it.
@@ -394,6 +404,16 @@ private:
   void hear(const slot_id& from, slot_state& slot, const kept& x, const report& said);
   void hear(const slot_id& from, slot_state&, const checkpointed& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const restored& x, const report& said);
+  void hear(const slot_id& from, slot_state&, const recalled& x, const report& said);
+
+  // Losses.
+
+  void hear_losses(const slot_id& from, const std::vector<char>& block, std::uint64_t limit);
+  /// Who has just said something is asked for what is not known of the steps committed, now and then.
+  void recall_losses(const slot_id& from, const report& said);
+  void recall_from_keepers();
+  /// What it was not told; before CHECKPOINT.
+  void remind(const slot_id& keeper);
 
   static constexpr const char* loading_data = "waiting for instances to load the data";
   static constexpr const char* end_of_manager = "the end of the manager";
@@ -411,6 +431,7 @@ private:
   planning_desk desk_;
   change_log changes_;
   training_course course_;
+  recollection losses_;
   protection protection_;
   checkpoint_ledger ledger_;
   std::string problem_ = "waiting for instances"; ///< why the job waits or failed

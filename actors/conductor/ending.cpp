@@ -146,6 +146,8 @@ void conductor::machine::decide_step(const trigger&) {
   chain_.end(current.g, decision.last);
   generations_.ended_by = decision.result;
   course_.reached(decision.last, decision.result);
+  losses_.decide(decision.result);
+  losses_.go_back(decision.last);
   persist("generation " + std::to_string(current.g.value) + " ends at " + std::to_string(decision.last) + ": " +
           decision.reason);
   log(severity::information, decision.reason);

@@ -26,6 +26,13 @@ std::vector<conductor::machine::row> conductor::machine::finishing_rows() {
       "asks for digests, has the final version written, ends", &m::check_done, {}},
     {finishing, not_written, "", nullptr, // a result is not given up for a full disk
       "says so; it is tried again", &m::tell_of_disk, {}},
+    // A record that lacks what somebody still knows is not left behind.
+    {finishing, says_recalled, "", nullptr,
+      "one answer less to wait for", &m::note_recalled, {}},
+    {finishing, all_answered, "", nullptr,
+      "goes on without what nobody knows of steps", &m::note_all_recalled, {}},
+    {finishing, late, "what came of steps was asked for", &m::awaits_losses,
+      "goes on without what nobody knows of steps", &m::note_all_recalled, {}},
     {finishing, notice, "to a rank, with no keeper, and others can take over", &m::others_take_over,
       "", &m::plan_because, planning},
     {finishing, late, "", nullptr,
@@ -62,8 +69,10 @@ bool conductor::machine::others_take_over(const trigger& x) const {
 }
 
 void conductor::machine::check_done(const trigger&) {
-  if (!final_is_kept())
+  if (!final_is_kept() || awaits_losses())
     return;
+  if (losses_.complete() < course_.steps_done())
+    return recall_from_all();
   if (digests_of(roster_).size() < job_.layers()) {
     if (protection_.ask_digests()) {
       confirm_to_keepers();
@@ -93,6 +102,32 @@ void conductor::machine::check_done_again(const trigger&) { // a keeper did not 
 void conductor::machine::tell_of_disk(const trigger& x) {
   problem_ = x.why + "; it is tried again, or `parcae cancel` the job";
   phase_.limit = now_ + job_.options.request_limit;
+}
+
+void conductor::machine::recall_from_all() {
+  std::set<slot_id> whom;
+  for (const auto& [id, slot] : roster_.slots())
+    whom.insert(id);
+  ask(whom, recall{job_.id, losses_.complete()}, job_.options.request_limit);
+}
+
+bool conductor::machine::awaits_losses(const trigger&) const {
+  return !phase_.awaited.empty();
+}
+
+void conductor::machine::note_recalled(const trigger& x) {
+  if (phase_.question && std::get<recall>(*phase_.question).from == std::get<recalled>(*x.said).from)
+    answered(x.slot);
+}
+
+void conductor::machine::note_all_recalled(const trigger&) {
+  phase_.awaited.clear();
+  phase_.limit.reset();
+  if (losses_.complete() == std::get<recall>(*phase_.question).from) {
+    losses_.give_up(course_.steps_done());
+    log(severity::warning, losses_.given_up());
+  }
+  check_done();
 }
 
 void conductor::machine::say_what_finishing_waits_for() {

@@ -8,6 +8,7 @@
 #include "planner/situation/placement.hpp"
 #include "protocols/client/client.hpp"
 #include "protocols/client/journal.hpp"
+#include "protocols/values/loss_record.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -52,6 +53,7 @@ struct job_view : training_view, history_status, protection_view, checkpoint_vie
   std::vector<layer_digest> layer_digests; ///< of the final parameters, once the job is done
   std::string problem;                     ///< why it waits or failed
   std::vector<unused_slot> unused;         ///< but for those under notice
+  loss_record record;                      ///< of each step
   bool on_devices = false;                 ///< its slots' memory is not the machines'
 };
 

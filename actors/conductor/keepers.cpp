@@ -91,8 +91,10 @@ void conductor::machine::write_checkpoint(bool at_once) {
   // On a slow disk the next is due when one is written: who is under notice would be kept for one after the other.
   const bool stay = std::ranges::none_of(roster_.keepers(), [](const auto& x) { return x.second.leaving.has_value(); });
   if (const auto* what = ledger_.begin(now_, held, roster_.data_digest(), {ids.begin(), ids.end()}, stay))
-    for (const auto& id : ids)
+    for (const auto& id : ids) {
+      remind(id);
       send(id, *what);
+    }
 }
 
 void conductor::machine::note_share(const std::optional<checkpoint_ledger::outcome>& x) {

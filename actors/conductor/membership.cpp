@@ -15,6 +15,7 @@ void conductor::machine::on(const slot_joined& x) {
   slot.machine = x.machine;
   const bool returned = take_back(id, slot);
   if (x.keeper) { // it counts once it has said what it holds
+    losses_.forget(id);
     send(id, guard_message());
     confirm_to(id);
     say_what_finishing_waits_for();
@@ -146,8 +147,11 @@ void conductor::machine::on(const slot_returned& x) {
     fill_keepers();
     if (slot->reading)
       send(id, restore{job_.id, ledger_.newest(), ledger_.folder(), job_.specification});
-    if (const auto* share = ledger_.repeat(id))
+    losses_.forget(id);
+    if (const auto* share = ledger_.repeat(id)) {
+      remind(id);
       send(id, *share);
+    }
   } else {
     send(id, protect_message(id, roster_.has_keepers() && !protection_.is_current()));
     if (!slot->loaded && !slot->excluded)

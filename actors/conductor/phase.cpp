@@ -78,6 +78,7 @@ constexpr std::array<trigger_text, static_cast<std::size_t>(trigger_kind::over) 
     {trigger_kind::says_evaluated, "EVALUATED of g"},
     {trigger_kind::says_kept, "KEPT"},
     {trigger_kind::says_restored, "RESTORED"},
+    {trigger_kind::says_recalled, "RECALLED"},
     {trigger_kind::first_commit, "the first step of g is committed"},
     {trigger_kind::rank_heard, "a rank of g said where it ended"},
     {trigger_kind::keeper_heard, "a keeper has said what it holds"},

@@ -82,6 +82,7 @@ enum class trigger_kind : std::uint8_t {
   says_evaluated, ///< of g
   says_kept,
   says_restored, ///< of the checkpoint that is to be read
+  says_recalled, ///< from the step that was asked for
   first_commit,  ///< the first step of g was committed, as far as was heard
   rank_heard,    ///< a rank of g said where it ended
   keeper_heard,  ///< a keeper said what it holds, for the first time

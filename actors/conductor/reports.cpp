@@ -17,6 +17,8 @@ void conductor::machine::on(const slot_reported& x) {
           log(severity::error, to_string(x.from) + " reports what is not its role's to report");
       },
       x.what);
+  if (!facts().is_over)
+    recall_losses(x.from, x.what);
 }
 
 // Data
@@ -67,6 +69,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopp
                to_string(from) + " stopped at " + to_string(x.at) + ", others at " + to_string(current.stopped_at));
   current.stopped_ranks.insert(from);
   current.stopped_at = x.at;
+  hear_losses(from, x.losses, x.at.steps);
   happens({trigger_kind::rank_heard, from, {}, &said});
   if (x.is_final && x.at.steps < job_.specification.steps)
     generations_.early_end = x.at.steps;
@@ -91,6 +94,12 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const active& x,
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const aborted& x, const report& said) {
   slot.held = slot.reported = x.held;
+  // What the decision does not save of it is gone back behind.
+  auto counts = course_.steps_done();
+  for (const auto& held : x.held)
+    if (generations_.is_current(held.at.by) && chain_.is_open())
+      counts = std::max(counts, held.at.steps);
+  hear_losses(from, x.losses, counts);
   if (slot.keeper)
     protection_.believe(slot, max_steps(), now_);
   else if (const auto& current = generations_.current;
@@ -120,6 +129,8 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const evaluated&
   if (of_current)
     happens({trigger_kind::says_evaluated, from, {}, &said});
   course_.hear(x, job_.specification);
+  if (course_.evaluated_steps() > 0)
+    losses_.evaluate(static_cast<std::uint64_t>(course_.evaluated_steps()), course_.validation_loss());
 }
 
 // Failures
@@ -199,8 +210,45 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const checkpoint
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const restored& x, const report& said) {
+  losses_.hurry(); // those of the checkpoint
   if (x.job == job_.id && x.at == ledger_.newest() && std::exchange(slot.reading, false))
     happens({trigger_kind::says_restored, from, {}, &said});
+}
+
+// Losses
+
+void conductor::machine::hear(const slot_id& from, slot_state&, const recalled& x, const report& said) {
+  if (x.job != job_.id)
+    return;
+  hear_losses(from, x.losses, course_.steps_done());
+  happens({trigger_kind::says_recalled, from, {}, &said});
+}
+
+void conductor::machine::hear_losses(const slot_id& from, const std::vector<char>& block, std::uint64_t limit) {
+  if (const auto problem = losses_.hear(block, limit); !problem.empty())
+    log(job_.specification.reproducible ? severity::error : severity::warning, to_string(from) + " says: " + problem);
+}
+
+void conductor::machine::recall_losses(const slot_id& from, const report& said) {
+  if (std::holds_alternative<loaded>(said) || std::holds_alternative<prepared>(said) || !roster_.find(from))
+    return; // it may know of none
+  if (const auto step = losses_.ask(now_, course_.steps_done())) {
+    send(from, recall{job_.id, *step});
+    if (losses_.is_stuck()) // they seldom say something
+      recall_from_keepers();
+  }
+  if (const auto lost = losses_.given_up(); !lost.empty())
+    log(severity::warning, lost);
+}
+
+void conductor::machine::recall_from_keepers() {
+  for (const auto& [id, slot] : roster_.keepers())
+    send(id, recall{job_.id, losses_.complete()});
+}
+
+void conductor::machine::remind(const slot_id& keeper) {
+  for (auto& block : losses_.untold(keeper))
+    send(keeper, remember{job_.id, std::move(block)});
 }
 
 } // namespace parcae

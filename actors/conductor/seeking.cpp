@@ -265,6 +265,8 @@ void conductor::machine::begin_planning() {
   generations_.current.reset();
   roster_.allow_new_places();
   update_protection();
+  if (losses_.complete() < course_.steps_done()) // they may be the only ones to know of the last steps, and go next
+    recall_from_keepers();
   if (happens({trigger_kind::kept}) || (roster_.usable() == 0 && happens({trigger_kind::nobody})))
     return;
   if (const auto pause = desk_.pause(job_.options.exclusion); pause > milliseconds(0)) {
@@ -349,6 +351,7 @@ void conductor::machine::begin_from_held(const trigger&) {
     ledger_.forget_failure();
     changes_.replay(lost);
     course_.reached(from.steps);
+    losses_.go_back(from.steps);
     persist("go back to version " + to_string(from));
     protect_all(); // snapshots that are on their way, or to be sent again, are void
     protection_.go_back();

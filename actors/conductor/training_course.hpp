@@ -99,6 +99,8 @@ public:
   std::uint64_t steps_done() const { return view_.steps_done; }
   double step_ms() const { return view_.step_ms; }
   double last_loss() const { return view_.loss; }
+  std::int64_t evaluated_steps() const { return view_.evaluated_steps; } ///< -1: none is
+  double validation_loss() const { return view_.validation_loss; }
   const step_meter& steps() const { return steps_; }
   /// The fastest step reported.
   std::optional<double> shortest_ms() const { return shortest_ms_; }

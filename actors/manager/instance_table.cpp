@@ -19,7 +19,7 @@ constexpr std::chrono::seconds least_change{1}; // of a notice: one that counts 
 constexpr std::uint64_t max_slot_bytes = std::uint64_t{1} << 50;
 
 template <class T>
-void remember(std::deque<T>& lives, const T& x) {
+void remember_life(std::deque<T>& lives, const T& x) {
   lives.push_back(x);
   if (lives.size() > max_lost_lives)
     lives.pop_front();
@@ -118,7 +118,7 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
   const bool returned = std::erase(lost_, who) > 0;
   std::erase_if(lost_, [&](const key& other) {
     if (other.first == x.name)
-      remember(replaced_, other.second);
+      remember_life(replaced_, other.second);
     return other.first == x.name;
   });
   records_[who] = {.facts = x, .holder = holder, .joined = now, .expires = {}, .lost_at = {}};
@@ -145,7 +145,7 @@ bool instance_table::lose(const key& who, time_point now) {
     return false;
   i->second.state = instance_state::lost;
   i->second.lost_at = now;
-  remember(lost_, who);
+  remember_life(lost_, who);
   return true;
 }
 

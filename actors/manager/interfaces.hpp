@@ -68,8 +68,8 @@ using conductor_actor = report_sink::extend<
 /// JOURNAL: has on disk what the manager must not forget; child of the main program. An error of its store ends it, and
 /// the manager with it: what is not on disk did not happen. Local only.
 using journal_actor = caf::typed_actor<
-    // Puts all of it in the place of what is there under those names, or nothing. Answers when it is durable. May be
-    // repeated.
+    // Puts all of it in the place of what is there under those names, or nothing. Answers when it is durable; error:
+    // what may fail was not written. May be repeated.
     caf::reacts_to<journal_entries>>;
 
 /// FORECASTER: learns from the history of the workers; child of a job_manager. Local only.

@@ -17,7 +17,7 @@ journal_actor::behavior_type journal(journal_actor::pointer self, std::shared_pt
       return caf::make_error(parcae_error::internal, std::string(e.what()));
     }
   });
-  return {[store, told = false](const journal_entries& x) mutable {
+  return {[store, told = false](const journal_entries& x) mutable -> caf::result<void> {
     try {
       store->write(x.all);
     } catch (const std::exception& e) {
@@ -25,7 +25,9 @@ journal_actor::behavior_type journal(journal_actor::pointer self, std::shared_pt
         throw;
       if (!std::exchange(told, true))
         spdlog::warn("how jobs go cannot be kept: {}", e.what());
+      return caf::make_error(parcae_error::internal, std::string(e.what()));
     }
+    return caf::unit;
   }};
 }
 

@@ -1,5 +1,6 @@
 #include "actors/manager/journal_store.hpp"
 
+#include "actors/manager/loss_journal.hpp"
 #include "actors/manager/status.hpp"
 
 #include <algorithm>
@@ -85,16 +86,19 @@ journal_entry processor_entry(job_id job, const std::string& processor) {
   return {name_in_journal(job, processor_part), bytes_of(processor)};
 }
 
-std::vector<journal_entry> erased(job_id job) {
+std::vector<journal_entry> erased(job_id job, const loss_record& losses) {
   std::vector<journal_entry> result;
   for (const auto* part : {"", memory_part, processor_part, last_part, history_part, reached_part})
     result.push_back({name_in_journal(job, part), {}});
+  for (const auto first : losses.changed_since({}))
+    result.push_back({losses_name(job, first), {}});
   return result;
 }
 
 recovered_state recovered_from(const std::vector<journal_entry>& all) {
   recovered_state result;
   std::set<job_id> recorded;
+  std::map<job_id, std::vector<loss_block>> blocks;
   for (const auto& x : all) {
     if (x.name == cluster_name) {
       result.cluster = decode_journal<cluster_record>(x.bytes);
@@ -121,6 +125,15 @@ recovered_state recovered_from(const std::vector<journal_entry>& all) {
         throw std::runtime_error("the journal has a value \"" + x.name + "\" that is not of one job");
     } else if (part == reached_part) {
       known.reached = version_in(x);
+    } else if (part.starts_with(losses_part)) {
+      blocks[job].push_back(decode_loss_block(x.bytes));
+    }
+  }
+  for (auto& [job, all] : blocks) {
+    std::ranges::sort(all, {}, &loss_block::first);
+    for (const auto& x : all) {
+      result.jobs[job].losses.all.put(x);
+      result.jobs[job].losses.pieces.push_back(x.first);
     }
   }
   std::erase_if(result.jobs, [&](const auto& x) { return !recorded.contains(x.first); });

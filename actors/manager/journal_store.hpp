@@ -3,11 +3,13 @@
 // Where the journal is kept, and what it says when the manager starts. Values have names: "cluster", and for each job
 // "job/7" (job_record), "job/7/memory" (durable_state), "job/7/processor" (text), "job/7/last" (its last status, or
 // what of it is not too much); while it runs "job/7/history" (its newest), "job/7/reached" (the newest version reported
-// while it runs: "450 7", steps and generation).
+// while it runs: "450 7", steps and generation). What came of its steps is "job/7/losses/STEP" (loss_journal.hpp), as
+// long as there is anything of the job.
 
 #include "actors/manager/local_messages.hpp"
 #include "protocols/client/client.hpp"
 #include "protocols/client/journal.hpp"
+#include "protocols/values/loss_record.hpp"
 
 #include <map>
 #include <optional>
@@ -21,6 +23,7 @@ inline constexpr const char* processor_part = "/processor";
 inline constexpr const char* last_part = "/last";
 inline constexpr const char* history_part = "/history";
 inline constexpr const char* reached_part = "/reached";
+inline constexpr const char* losses_part = "/losses/"; ///< and a step
 
 /// Not thread-safe. Throws std::runtime_error with one line on what is wrong and where.
 class journal_store {
@@ -36,9 +39,10 @@ public:
 /// What a manager finds of a job.
 struct recovered_job {
   job_record record;
-  durable_state durable;            ///< if it runs; empty: nothing was prepared
-  std::string processor;            ///< of the workers that a reproducible job began on; empty: none did
-  version reached;                  ///< if it runs
+  durable_state durable; ///< if it runs; empty: nothing was prepared
+  std::string processor; ///< of the workers that a reproducible job began on; empty: none did
+  version reached;       ///< if it runs
+  journaled_losses losses{};
   std::optional<status_reply> last; ///< of the job alone, on the clocks of that time; none: it never ran
 };
 
@@ -65,7 +69,7 @@ journal_entry entry_of(job_id job, const version& reached);
 
 journal_entry processor_entry(job_id job, const std::string& processor);
 
-/// All that it has of a job is to go.
-std::vector<journal_entry> erased(job_id job);
+/// All that it has of a job is to go, with losses that were written whole.
+std::vector<journal_entry> erased(job_id job, const loss_record& losses = {});
 
 } // namespace parcae

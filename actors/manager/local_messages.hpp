@@ -54,10 +54,17 @@ struct job_picture {
   std::shared_ptr<const std::deque<event_line>> lines;
 };
 
+/// A record of losses as the journal has it.
+struct journaled_losses {
+  loss_record all{};
+  std::vector<std::uint64_t> pieces{}; ///< where its values begin
+};
+
 /// What the journal has of a job that goes on; empty: it begins.
 struct known_job {
   durable_state durable;
   job_past past;
+  journaled_losses losses{};
   std::uint64_t first_line = 0; ///< as in job_picture
   std::deque<event_line> lines;
 };

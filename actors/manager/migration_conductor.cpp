@@ -134,6 +134,11 @@ void ask_for_plan(conductor_pointer self) {
           });
 }
 
+/// Since the last time. With a decision they must not get lost any more than that: ranks that know them may end next.
+journal_entries news_of_losses(migration_conductor_state& s, bool last = false) {
+  return {s.losses.news(s.machine->losses(), s.config.specification.global_batch, last)};
+}
+
 struct effect_carrier {
   conductor_pointer self;
 
@@ -155,7 +160,10 @@ struct effect_carrier {
       write(self, severity::information, "journal: " + x.what);
     if (!s.config.journal)
       return;
-    journal_entries all{{entry_of(s.config.job, x.now)}};
+    auto all = news_of_losses(s, x.now.over);
+    for (; x.now.over && !all.all.empty(); all = news_of_losses(s, true)) // there before the job is over
+      self->send(s.config.journal, std::move(all));
+    all.all.push_back(entry_of(s.config.job, x.now));
     if (x.before) // what comes later is written after it
       return self->send(s.config.journal, std::move(all));
     s.writing = true;
@@ -196,6 +204,11 @@ void write_history(conductor_pointer self) {
   const auto& view = *picture.view;
   const decltype(s.kept.counts) counts{view.change_count, view.decision_count, s.dropped_lines + s.lines.size(),
                                        static_cast<std::uint64_t>(std::max<std::int64_t>(0, view.evaluated_steps))};
+  if (auto losses = news_of_losses(s); !losses.all.empty()) {
+    losses.may_fail = true; // ranks and keepers have them
+    self->request(s.config.journal, journal_limit, std::move(losses))
+        .then([] {}, [self](const caf::error&) { self->state.losses.forget(); });
+  }
   journal_entries all{{}, true};
   const bool moved = std::exchange(s.kept.reached, reached) != reached;
   if (moved)
@@ -210,7 +223,7 @@ void write_history(conductor_pointer self) {
     s.kept.curve_at = now;
   }
   if (!all.all.empty())
-    self->send(s.config.journal, std::move(all));
+    caf::anon_send(s.config.journal, std::move(all)); // an error of it is nobody's
 }
 
 void keep_history(conductor_pointer self) {
@@ -371,6 +384,8 @@ conductor_actor::behavior_type migration_conductor(conductor_pointer self, migra
   auto& s = self->state;
   s.config = std::move(config);
   auto& known = s.config.known;
+  s.losses = loss_journal(s.config.job, known.losses);
+  known.past.losses = std::move(known.losses.all);
   s.lines = std::move(known.lines);
   s.dropped_lines = known.first_line;
   s.machine = conductor::make({s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret,

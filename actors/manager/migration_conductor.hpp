@@ -7,6 +7,7 @@
 
 #include "actors/conductor/conductor.hpp"
 #include "actors/manager/interfaces.hpp"
+#include "actors/manager/loss_journal.hpp"
 #include "actors/manager/trace_collection.hpp"
 #include "protocols/base/line_limit.hpp"
 
@@ -61,6 +62,7 @@ struct migration_conductor_state {
   std::uint64_t dropped_lines = 0;
   std::map<slot_id, line_limit> limits; ///< of lines that a slot's reports cause
   kept_history kept;
+  loss_journal losses{job_id{}};
   trace_collection traces;            ///< of the newest that was asked for
   std::optional<time_point> timer_at; ///< when the newest timer fires
   std::uint64_t timer = 0;            ///< its number

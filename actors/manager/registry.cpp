@@ -337,6 +337,7 @@ void end_job(registry_pointer self, const job_outcome& x) {
   keep_end(self, x);
   s.idle_since.reset();
   std::erase_if(s.pictures, [&](const auto& p) { return !s.queue.jobs().contains(p.first); });
+  s.losses[x.job] = x.last.view ? x.last.view->record : loss_record();
   if (s.queue.jobs().at(x.job).state != job_state::queued) // else it gave way, with nothing begun
     s.pictures[x.job] = x.last;
   s.manager = nullptr;
@@ -371,10 +372,9 @@ void run_job(registry_pointer self, job_id id, known_job known, const std::strin
                                                           registry_actor{self}, s.fleet, s.config.journal,
                                                           std::move(known), processor, s.config.own_threads});
   self->monitor(s.manager);
-  std::vector<std::pair<std::uint64_t, instance_table::key>> in_order;
+  std::map<std::uint64_t, instance_table::key> in_order;
   for (const auto& [who, member] : s.members)
-    in_order.emplace_back(member.order, who);
-  std::sort(in_order.begin(), in_order.end());
+    in_order.emplace(member.order, who);
   for (const auto& [order, who] : in_order)
     offer_slots(self, who);
 }
@@ -393,11 +393,12 @@ void recover(registry_pointer self, std::map<job_id, recovered_job> jobs) {
       s.recovered[id] = status_of(id, job, x.durable, last);
     } else if (job.state == job_state::running) {
       known = known_from(x.durable, x.reached, last);
+      known.losses = x.losses;
     } else if (x.last && is_over(job.state)) {
       s.recovered[id] = std::move(last);
     }
-    if (is_over(job.state))
-      s.over = id;
+    s.over = is_over(job.state) ? id : s.over;
+    s.losses[id] = x.losses.all;
     s.queue.restore(id, std::move(job));
   }
   const auto id = s.queue.running();
@@ -419,8 +420,9 @@ journal_entries entries_of(registry_state& s, job_id job) {
   std::erase_if(s.kept, [&](job_id id) {
     if (s.queue.jobs().contains(id))
       return false;
-    for (auto& x : erased(id))
+    for (auto& x : erased(id, s.losses[id]))
       result.all.push_back(std::move(x));
+    s.losses.erase(id);
     s.recovered.erase(id);
     return true;
   });

@@ -74,6 +74,7 @@ struct registry_state {
   std::optional<time_point> idle_since;   ///< the running job waits with nothing begun, and another could run; polled
   std::optional<time_point> look_at;      ///< when that is looked at again
   std::map<job_id, job_picture> pictures; ///< last one of each job that ran
+  std::map<job_id, loss_record> losses;   ///< of each job that ended
   std::map<job_id, job_status> recovered; ///< the same of jobs that ended under a manager before
   std::set<job_id> kept;                  ///< that the journal has
   job_manager_actor manager;              ///< of the running job, or null

@@ -198,6 +198,31 @@ struct request_server {
     return promise;
   }
 
+  answer operator()(const losses_request& x) const {
+    auto& s = self->state;
+    const job_id id{x.job};
+    if (!s.queue.jobs().contains(id))
+      return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
+    const auto block_of = [x, samples = s.queue.jobs().at(id).specification.global_batch](const loss_record& known) {
+      auto [every, block] = x.points > 0 ? known.thinned(x.from, x.points) : std::pair(1ul, known.part(x.from));
+      block.samples = samples;
+      return encoded(losses_reply{every, block.all.empty() ? std::vector<char>() : encode(block)});
+    };
+    const auto of_ended = [block_of, id](const registry_state& s) {
+      const auto known = s.losses.find(id);
+      return block_of(known == s.losses.end() ? loss_record() : known->second);
+    };
+    if (!s.manager || s.queue.running() != id)
+      return of_ended(s);
+    auto promise = self->make_response_promise<client_reply>();
+    self->request(s.manager, view_limit, view_atom_v)
+        .then([promise, block_of](const job_picture& x) mutable { promise.deliver(block_of(x.view->record)); },
+              [self = self, promise, of_ended](const caf::error&) mutable { // it ended meanwhile
+                promise.deliver(of_ended(self->state));
+              });
+    return promise;
+  }
+
   answer operator()(const preempt_request& x) const {
     if (!by.may_all)
       return refusal(parcae_error::not_permitted,

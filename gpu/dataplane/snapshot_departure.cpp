@@ -38,9 +38,14 @@ void send_off(departure& x, const std::vector<std::shared_ptr<const snapshot_sha
   for (std::size_t i = 0; i < copies.size(); ++i)
     for (const auto k : x.layers[i].takers)
       parcels[k].shards.push_back(copies[i]);
-  for (std::size_t k = 0; k < parcels.size(); ++k)
-    if (!parcels[k].shards.empty())
-      x.streams[k]->send(accounted(std::move(parcels[k]), x));
+  for (std::size_t k = 0; k < parcels.size(); ++k) {
+    auto& shards = parcels[k].shards;
+    if (shards.empty())
+      continue;
+    if (!x.before.empty())
+      shards.insert(shards.begin(), x.before[k].begin(), x.before[k].end());
+    x.streams[k]->send(accounted(std::move(parcels[k]), x));
+  }
 }
 
 /// Room for a layer's parts, one after the other.

@@ -36,6 +36,8 @@ struct departure {
   std::vector<layer> layers;
   /// What it returns lives as long as the copy, which is of `bytes` bytes.
   std::function<std::shared_ptr<const void>(std::uint64_t bytes)> account;
+  /// By stream: what goes before the layers, if any go. As long as `streams`, or empty.
+  std::vector<std::vector<std::shared_ptr<const snapshot_shard>>> before{};
 };
 
 /// From memory of the host: copied and handed to the streams when this returns.

@@ -140,6 +140,8 @@ worker_machine::effects worker_machine::hear(prepare x) {
 }
 
 worker_machine::effects worker_machine::hear(const worker_command& x) {
+  if (const auto* s = std::get_if<stop>(&x))
+    recorded_ = s->recorded; // STOPPED may be said before STOP is taken
   if (const auto* s = std::get_if<stop>(&x); s && current_.of.number == s->current)
     return happens(current_, worker_trigger::stop_heard, &x);
   if (const auto* a = std::get_if<activate>(&x); a && current_.of.number == a->next)
@@ -204,6 +206,10 @@ void worker_machine::take_one(const transfer& x, const worker_command& told) {
   if (!next_.is(x.next))
     return;
   end_older(x.next);
+  auto& results = results_of(next_.of.job);
+  results.go_back(x.at.steps);
+  if (!x.losses.empty())
+    results.put(decode_loss_block(x.losses), x.at.steps);
   effects_.push_back(leave{});
   on(next_, worker_trigger::transfer, told);
 }
@@ -219,6 +225,7 @@ void worker_machine::take_one(const activate& x, const worker_command& told) {
 }
 
 void worker_machine::take_one(const abort_generation& x, const worker_command& told) {
+  recorded_ = x.recorded;
   on_part_of(x.current, worker_trigger::abort, told);
 }
 
@@ -260,6 +267,14 @@ void worker_machine::take_one(const forget& x, const worker_command& told) {
       on(*each, worker_trigger::forget, told);
   if (stored_ == x.job)
     free_all_but({});
+  if (results_of_ == x.job)
+    results_ = {};
+}
+
+void worker_machine::take_one(const recall& x, const worker_command&) {
+  const auto known = results_.part(results_.first_known(x.from));
+  const bool has_any = results_of_ == x.job && !known.all.empty();
+  effects_.push_back(say{recalled{x.job, x.from, has_any ? encode(known) : std::vector<char>()}});
 }
 
 worker_machine::effects worker_machine::moved(const job_generation& of, const version& at, std::uint64_t bytes_received,
@@ -296,6 +311,7 @@ worker_machine::effects worker_machine::evaluated(const training_state& x, std::
 
 worker_machine::effects worker_machine::committed(const training_state& x) {
   learn(x);
+  note_result();
   return happens(current_, worker_trigger::committed);
 }
 
@@ -318,6 +334,7 @@ worker_machine::effects worker_machine::interrupted(const training_state& x) {
 
 worker_machine::effects worker_machine::applied(const training_state& x) {
   learn(x);
+  note_result();
   return happens(current_, worker_trigger::applied);
 }
 
@@ -326,6 +343,29 @@ worker_machine::effects worker_machine::not_applied(const training_state& x, std
   const failed what{current_.of.number, failure::computation, 0, std::move(why), {}};
   take_row(current_, {worker_trigger::not_applied, current_, nullptr, &what});
   return std::exchange(effects_, {});
+}
+
+loss_record& worker_machine::results_of(job_id job) {
+  if (std::exchange(results_of_, job) != job)
+    results_ = {};
+  return results_;
+}
+
+void worker_machine::note_result() {
+  const auto& x = state_.result;
+  if (x.step == no_step)
+    return;
+  results_of(current_.of.job);
+  results_.go_back(x.step); // if steps are computed again
+  results_.put(x.step, {x.loss, x.gradient_norm, x.learning_rate, {}, std::max<std::int64_t>(state_.at_ms, 1)});
+  if (x.step % loss_block_steps == 0)
+    results_.drop_before(x.step - std::min(x.step, losses_kept));
+}
+
+std::vector<char> worker_machine::unrecorded() const {
+  const auto newest = results_.steps() - std::min(results_.steps(), loss_block_steps);
+  const auto known = results_.part(results_.first_known(std::max(recorded_, newest)));
+  return known.all.empty() ? std::vector<char>() : encode(known);
 }
 
 void worker_machine::learn(const training_state& x) {

@@ -4,6 +4,7 @@
 
 #include "protocols/base/enum_set.hpp"
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/values/loss_record.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -100,6 +101,7 @@ struct training_state {
   bool voided = false;              ///< an apply threw: the stage's shards are worth nothing
   bool is_final = false;            ///< no step follows: it is the last, or validation does not get better
   bool wants_snapshot = false;      ///< one is due, and was put off
+  std::int64_t at_ms = 0;           ///< now, since 1970
 };
 
 /// What the machine's carrier is to do.
@@ -185,6 +187,9 @@ using worker_effect =
                  worker_effects::trace, worker_effects::free_shards, worker_effects::use_keepers,
                  worker_effects::forget_job>;
 
+/// A worker keeps what came of so many steps at least, for a manager that was away meanwhile: 12 MiB.
+inline constexpr std::uint64_t losses_kept = std::uint64_t{1} << 18;
+
 /// Pure: no clock, thread, lock, tensor or socket. Its carrier (gpu/training, or the simulation) makes one call at a
 /// time, of two kinds: what is "heard" cannot wait for the step in progress; all else comes in order, between two
 /// steps. The effects that a call returns are done in their order, before the next call of the same kind. LOAD is not
@@ -226,6 +231,8 @@ public:
   /// A step is the next thing to do, unless there is something to be taken.
   bool trains() const { return current_.phase == worker_phase::running; }
   const inventory& held() const { return held_; }
+  /// What came of the job's steps since it has a part in that.
+  const loss_record& losses() const { return results_; }
   worker_phase phase_of(const job_generation& x) const {
     return next_.of == x && next_.is_there() ? next_.phase : current_.of == x ? current_.phase : worker_phase::absent;
   }
@@ -282,12 +289,18 @@ private:
   void take_one(const protect& x, const worker_command& told);
   void take_one(const trace_steps& x, const worker_command& told);
   void take_one(const forget& x, const worker_command& told);
+  void take_one(const recall& x, const worker_command&);
   void take_one(const prepare&, const worker_command&) {} // was heard
   void take_one(const load&, const worker_command&) {}
   void end_older(generation than);
   void free_all_but(const std::vector<std::uint32_t>& keep);
   void free_stage();
   void learn(const training_state& x);
+  void note_result();
+  /// Those of another job are forgotten.
+  loss_record& results_of(job_id job);
+  /// The newest of what the conductor lacks, as a block; empty: nothing.
+  std::vector<char> unrecorded() const;
 
   struct conditions;
   struct actions;
@@ -307,6 +320,10 @@ private:
   std::optional<failed> failure_;
   std::optional<parcae::evaluated> losses_; ///< the newest
 
+  // Outlive generations.
+  loss_record results_;
+  job_id results_of_;           ///< whose these are
+  std::uint64_t recorded_ = 0;  ///< so many steps of it the conductor said that it knows
   job_id protected_;            ///< whose snapshots are taken by keepers; 0: none are
   bool wants_snapshot_ = false; ///< keepers have not been sent one since they were named, or it was put off
   effects effects_;             ///< of the call in progress

@@ -55,6 +55,7 @@ struct worker_machine::actions {
   static void begin(worker_machine& m, const trigger& x) {
     m.state_ = {};
     m.state_.at = x.as<activate>().at;
+    m.recorded_ = std::min(m.recorded_, m.state_.at.steps); // what is computed again is not known
     m.has_stopped_ = false;
     m.failure_.reset();
     m.losses_.reset();
@@ -82,7 +83,7 @@ struct worker_machine::actions {
   }
   static void stopped(worker_machine& m, const trigger& x) {
     m.has_stopped_ = true;
-    say(m, parcae::stopped{x.of.of.number, m.state_.at, m.held_, m.state_.is_final});
+    say(m, parcae::stopped{x.of.of.number, m.state_.at, m.held_, m.state_.is_final, m.unrecorded()});
   }
   static void failure(worker_machine& m, const trigger&) { say(m, *m.failure_); }
 
@@ -114,7 +115,7 @@ struct worker_machine::actions {
   }
 
   static void aborted(worker_machine& m, const trigger& x) {
-    parcae::aborted answer{x.of.of.number, {}, no_step, {}, m.held_};
+    parcae::aborted answer{x.of.of.number, {}, no_step, {}, m.held_, m.unrecorded()};
     if (x.of.is_rank) // it may hold its stage already, without having heard ACTIVATE
       for (const auto& held : m.held_)
         if (held.layer == x.of.first_layer)
@@ -129,7 +130,7 @@ struct worker_machine::actions {
     do_it(m, settle{});
     if (m.losses_)
       say(m, *m.losses_);
-    parcae::aborted answer{x.of.of.number, {}, no_step, m.state_.result, m.held_};
+    parcae::aborted answer{x.of.of.number, {}, no_step, m.state_.result, m.held_, m.unrecorded()};
     if (conditions::is_good(m)) {
       answer.at = m.state_.at;
       answer.complete = m.state_.complete;

@@ -60,20 +60,51 @@ std::string checkpoint_store::place_of(const checkpoint& x) const {
 }
 
 void checkpoint_store::write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
-                             std::function<void(checkpointed)> done) {
+                             std::function<void(checkpointed)> done, loss_record losses) {
   request next;
   next.give_up = [done, job = x.job, at = x.at, folder = place_of(x)](const checkpoint& newer) {
     if (newer.job != job || newer.at != at)
       done({job, at, {}, folder, "it waited for the disk until a newer one was to be written"});
   };
   const auto newest = x;
-  next.work = [=, this, x = std::move(x), shards = std::move(shards), done = std::move(done)] {
-    auto answer = write_now(x, shards, result);
+  next.work = [=, this, x = std::move(x), shards = std::move(shards), done = std::move(done),
+               losses = std::move(losses)] {
+    auto answer = write_now(x, shards, result, losses);
     if (!ending_)
       done(std::move(answer));
   };
   if (const auto waiting = queue_.replace(std::move(next), [](const auto& y) { return y.give_up != nullptr; }))
     waiting->give_up(newest);
+}
+
+void checkpoint_store::write_losses(object_store& run, const loss_record& x, std::uint32_t samples) {
+  if (losses_.size() > max_open)
+    losses_.clear();
+  auto& written = losses_[run.place()];
+  for (const auto first : x.changed_since(written)) {
+    auto block = x.part(first);
+    block.samples = samples;
+    put_losses(run, std::move(block));
+  }
+  written = x;
+}
+
+void checkpoint_store::read_losses(const restore& x, const std::vector<store_ptr>& checkpoint,
+                                   const std::function<void(const commit_result&, shard_bytes)>& on_shard) {
+  std::string problem = "nothing of them is there";
+  for (const auto& place : checkpoint)
+    try {
+      const auto& name = place->place();
+      const auto found = parcae::read_losses(*open(name.substr(0, name.rfind('/')), x.specification), x.at.steps);
+      for (const auto& shard : shards_of(found.known, 0, x.at))
+        on_shard({}, *shard);
+      if (found.known.steps() == x.at.steps && found.problem.empty())
+        return;
+      problem = found.problem.empty() ? problem : found.problem;
+    } catch (const std::exception& e) { // the job goes on without
+      problem = e.what();
+    }
+  spdlog::warn("losses of steps before {} are not known: {}", x.at.steps, problem);
 }
 
 std::string checkpoint_store::refusal_of(const std::string& place) const {
@@ -109,12 +140,14 @@ checkpoint_store::home checkpoint_store::home_of(const job_specification& job) {
 }
 
 checkpointed checkpoint_store::write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
-                                         const commit_result& result) {
+                                         const commit_result& result, const loss_record& losses) {
   checkpointed answer{x.job, x.at, {}, place_of(x), {}};
   try {
     for (const auto& shard : shards)
       answer.layers.push_back(shard->layer);
-    write_to(home_of(x.specification), x, std::move(shards), result);
+    const auto home = home_of(x.specification);
+    write_losses(*home.store->below(x.name.substr(0, x.name.rfind('/'))), losses, x.specification.global_batch);
+    write_to(home, x, std::move(shards), result);
   } catch (const std::exception& e) {
     answer.layers.clear();
     answer.problem = e.what();
@@ -244,6 +277,7 @@ restored checkpoint_store::read_now(const restore& x,
         moments_of(manifest.specification.optimizer) != moments_of(x.specification.optimizer))
       throw checkpoint_error("the checkpoint at " + places.front()->place() +
                              " is of another step, model or optimizer");
+    read_losses(x, places, on_shard);
     for (auto layer : reader.layers()) {
       if (ending_)
         return answer;

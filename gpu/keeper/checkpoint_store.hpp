@@ -3,6 +3,7 @@
 // Where a keeper's checkpoints are (its own folder, or where the job says), and the one thread that waits for that.
 
 #include "gpu/checkpoint/checkpoint.hpp"
+#include "gpu/checkpoint/losses.hpp"
 #include "protocols/base/mailbox.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/store/store.hpp"
@@ -36,13 +37,14 @@ public:
                    const store_pace& pace = {});
   ~checkpoint_store();
 
-  /// Writes `shards`, which are kept alive until then, deletes what is not to be kept, and answers. If a newer one
-  /// comes before that begins, answers that this one is given up, at once and on the thread of `write`; not if the
-  /// newer one is of the same version, whose answer is that of both.
+  /// Writes `losses` beside the run's checkpoints, then `shards`, which are kept alive until then, deletes what is not
+  /// to be kept, and answers. If a newer one comes before that begins, answers that this one is given up, at once and
+  /// on the thread of `write`; not if the newer one is of the same version, whose answer is that of both.
   void write(checkpoint x, std::vector<std::shared_ptr<const shard_bytes>> shards, commit_result result,
-             std::function<void(checkpointed)> done);
+             std::function<void(checkpointed)> done, loss_record losses = {});
 
-  /// Calls `on_shard` for each layer that could be read, then answers.
+  /// Calls `on_shard` for what there is of losses before that step, and for each layer that could be read, then
+  /// answers.
   void read(restore x, std::function<void(const commit_result&, shard_bytes)> on_shard,
             std::function<void(restored)> done);
 
@@ -65,7 +67,11 @@ private:
   /// Why jobs may not name it; empty: they may.
   std::string refusal_of(const std::string& place) const;
   checkpointed write_now(const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
-                         const commit_result& result);
+                         const commit_result& result, const loss_record& losses);
+  void write_losses(object_store& run, const loss_record& x, std::uint32_t samples);
+  /// Of the run that a checkpoint is in; what cannot be read is left out, and said in the log.
+  void read_losses(const restore& x, const std::vector<store_ptr>& checkpoint,
+                   const std::function<void(const commit_result&, shard_bytes)>& on_shard);
   void write_to(const home& at, const checkpoint& x, std::vector<std::shared_ptr<const shard_bytes>> shards,
                 const commit_result& result);
   void tidy_up(object_store& run) const;
@@ -82,8 +88,9 @@ private:
   const std::vector<std::filesystem::path> places_;
   const store_pace pace_;
   std::atomic<bool> ending_ = false;
-  std::stop_source stop_;      ///< with ending_
-  std::set<std::string> tidy_; ///< runs in which nothing of an earlier life of this keeper is unfinished
+  std::stop_source stop_;                     ///< with ending_
+  std::set<std::string> tidy_;                ///< runs in which nothing of an earlier life of this keeper is unfinished
+  std::map<std::string, loss_record> losses_; ///< by run: what this life of the keeper has written there
   std::map<std::array<std::string, 3>, store_ptr> opened_; ///< by place, endpoint and region; with their connections
   mailbox<request> queue_;
   std::thread thread_; ///< last: uses all of the above

@@ -163,7 +163,7 @@ private:
   }
 
   void do_one(keeper_effects::write& x) {
-    disk_->write(std::move(x.what), std::move(x.shards), x.made_by, options_.report_to);
+    disk_->write(std::move(x.what), std::move(x.shards), x.made_by, options_.report_to, std::move(x.losses));
   }
   void do_one(keeper_effects::read& x) {
     const auto job = x.what.job;

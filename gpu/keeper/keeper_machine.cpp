@@ -142,6 +142,23 @@ void keeper_machine::take_one(const abort_generation& x) {
   on(part_.phase, keeper_trigger::abort_generation, &x);
 }
 
+void keeper_machine::take_one(const recall& x) {
+  const auto known = losses_.part(losses_.first_known(x.from));
+  const bool has_any = x.job == job_ && !known.all.empty();
+  effects_.push_back(keeper_effects::say{recalled{x.job, x.from, has_any ? encode(known) : std::vector<char>()}});
+}
+
+void keeper_machine::take_one(const remember& x) {
+  if (x.job == job_)
+    losses_.replace(decode_loss_block(x.losses));
+}
+
+std::vector<char> keeper_machine::losses_from(std::uint64_t step) const {
+  const auto newest = losses_.steps() - std::min(losses_.steps(), loss_block_steps);
+  const auto known = losses_.part(losses_.first_known(std::max(step, newest)));
+  return known.all.empty() ? std::vector<char>() : encode(known);
+}
+
 keeper_machine::effects keeper_machine::connected(generation of) {
   if (takes_part_in(of))
     on(part_.phase, keeper_trigger::connected);
@@ -166,6 +183,10 @@ keeper_machine::effects keeper_machine::copied(const replicate& x) {
 }
 
 keeper_machine::effects keeper_machine::arrived(job_id job, shard_store::shard_ptr shard, const commit_result& result) {
+  if (job == job_ && shard->layer == losses_layer) {
+    losses_.put(losses_in(*shard));
+    return {};
+  }
   const arrival x{std::move(shard), result};
   if (job == job_)
     on(holding_, keeper_trigger::arrived, &x);

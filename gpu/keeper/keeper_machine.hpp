@@ -7,6 +7,7 @@
 #include "protocols/base/enum_set.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/model/snapshot.hpp"
+#include "protocols/values/loss_record.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -120,8 +121,9 @@ struct write {
   checkpoint what;
   std::vector<shard_store::shard_ptr> shards;
   commit_result made_by; ///< the exchange that made the version
+  loss_record losses{};  ///< of the steps before it
 };
-/// Read its layers, calling arrived() for each; then call read().
+/// Read its losses and layers, calling arrived() for each; then call read().
 struct read {
   restore what;
 };
@@ -166,6 +168,7 @@ public:
   effects read(const restored& x);
 
   const shard_store& shards() const { return shards_; }
+  const loss_record& losses() const { return losses_; }
   keeper_phase holding_phase() const { return holding_; }
   keeper_phase part_phase() const { return part_.phase; }
 
@@ -223,6 +226,10 @@ private:
   void take_one(const prepare& x);
   void take_one(const transfer& x);
   void take_one(const abort_generation& x);
+  void take_one(const recall& x);
+  void take_one(const remember& x);
+  /// Of what it knows the newest from this step on, as a block; empty: nothing.
+  std::vector<char> losses_from(std::uint64_t step) const;
 
   struct conditions;
   struct actions;
@@ -238,6 +245,7 @@ private:
   std::shared_ptr<snapshot_admission> admission_;
   std::optional<std::uint32_t> with_course_; ///< the layer that has a validation_course
   shard_store shards_;
+  loss_record losses_;             ///< as far as they came with snapshots, or were read
   bool is_news_ = false;           ///< shards became more since KEPT was said
   std::optional<version> reading_; ///< of a checkpoint
   std::vector<replicate> copies_;  ///< on their way

@@ -7,6 +7,13 @@
 
 namespace parcae {
 
+namespace {
+
+/// With layers that go to another keeper: it may have joined just now.
+constexpr std::uint64_t losses_copied = std::uint64_t{1} << 18;
+
+} // namespace
+
 struct keeper_machine::conditions {
   static bool new_key(const keeper_machine& m, const trigger& x) { return m.key_ != x.as<parcae::guard>().key; }
   static bool not_on_its_way(const keeper_machine& m, const trigger& x) {
@@ -68,6 +75,8 @@ struct keeper_machine::actions {
     auto sent = std::make_shared<snapshot>();
     sent->job = told.job;
     sent->result = m.shards_.result_of(told.at);
+    for (auto& shard : shards_of(m.losses_, told.at.steps - std::min(told.at.steps, losses_copied), told.at))
+      sent->shards.push_back(to_send(std::move(shard)));
     for (const auto layer : told.layers)
       if (auto shard = m.shards_.find(layer, told.at))
         sent->shards.push_back(to_send(std::move(shard)));
@@ -92,7 +101,9 @@ struct keeper_machine::actions {
     for (const auto& held : m.shards_.held())
       if (held.at == told.at)
         shards.push_back(m.shards_.find(held.layer, held.at));
-    do_it(m, keeper_effects::write{told, std::move(shards), m.shards_.result_of(told.at)});
+    auto losses = m.losses_;
+    losses.go_back(told.at.steps);
+    do_it(m, keeper_effects::write{told, std::move(shards), m.shards_.result_of(told.at), std::move(losses)});
   }
 
   static void no_folder_to_read(keeper_machine& m, const trigger& x) {
@@ -152,7 +163,8 @@ struct keeper_machine::actions {
   }
   static void cut(keeper_machine& m, const trigger&) { do_it(m, keeper_effects::cut{m.part_.plan.next}); }
   static void aborted(keeper_machine& m, const trigger& x) {
-    say(m, parcae::aborted{x.as<parcae::abort_generation>().current, {}, no_step, {}, m.shards_.held()});
+    const auto& told = x.as<parcae::abort_generation>();
+    say(m, parcae::aborted{told.current, {}, no_step, {}, m.shards_.held(), m.losses_from(told.recorded)});
   }
   static void cut_and_aborted(keeper_machine& m, const trigger& x) {
     cut(m, x);
@@ -166,6 +178,7 @@ struct keeper_machine::actions {
     m.admission_.reset();
     m.with_course_.reset();
     m.shards_ = {};
+    m.losses_ = {};
     m.is_news_ = false;
     m.reading_.reset();
     m.copies_.clear();

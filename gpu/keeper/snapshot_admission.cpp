@@ -2,6 +2,7 @@
 
 #include "protocols/model/early_stop.hpp"
 #include "protocols/model/model_description.hpp"
+#include "protocols/model/snapshot.hpp"
 
 namespace parcae {
 
@@ -23,7 +24,8 @@ void snapshot_admission::announce(generation newest) {
 
 std::string snapshot_admission::problem_of(std::uint32_t layer, const version& at,
                                            const std::vector<std::uint64_t>& sizes) const {
-  if (layer >= sizes_.size() || sizes != sizes_[layer])
+  const bool are_losses = layer == losses_layer && sizes.size() == 1 && sizes[0] <= loss_block_limit_bytes;
+  if (!are_losses && (layer >= sizes_.size() || sizes != sizes_[layer]))
     return "layer " + std::to_string(layer) + " is not one of the model, or of another size";
   return problem_of(at);
 }

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace parcae {
@@ -17,6 +18,8 @@ void snapshot_feed::begin(const protect& x, data_port& port) {
   if (goes_on)
     return;
   streams_.clear();
+  told_.assign(x.keepers.size(), 0);
+  arrived_ = told_;
   for (const auto& share : x.keepers)
     streams_.push_back(port.open_snapshot_stream(x.job, share.keeper, x.permit));
 }
@@ -32,7 +35,8 @@ bool snapshot_feed::busy() const {
   return (leaving_ && leaving_->under_way()) || std::ranges::any_of(streams_, [](const auto& x) { return x->busy(); });
 }
 
-bool snapshot_feed::send(const generation_state& g, layer_store& store, const commit_result& result, bool whole) {
+bool snapshot_feed::send(const generation_state& g, layer_store& store, const commit_result& result,
+                         const loss_record& losses, bool whole) {
   if (!has_keepers())
     return false;
   const bool from_host = on_.of().facts().host;
@@ -40,6 +44,15 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
   departure x{protection_.job, result, streams_, {}, [account = tensor_account::of_this_thread()](std::uint64_t n) {
                 return std::make_shared<tensor_account::share>(account, n);
               }};
+  const version at{result.step + 1, g.what.next};
+  const bool all_left = !leaving_ || !leaving_->under_way();
+  for (std::size_t k = 0; k < streams_.size(); ++k) {
+    if (all_left && streams_[k]->wait_until_idle(std::chrono::milliseconds(0)))
+      arrived_[k] = told_[k];
+    auto& before = x.before.emplace_back();
+    for (auto& shard : shards_of(losses, arrived_[k], at))
+      before.push_back(to_send(std::move(shard)));
+  }
   for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
     if (!whole && layer % width != g.what.target.pipeline_of(g.self))
       continue;
@@ -53,6 +66,8 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
     auto& leaves = x.layers.emplace_back();
     leaves.number = layer;
     leaves.at = state.at;
+    for (const auto k : takers)
+      told_[k] = at.steps;
     leaves.takers = std::move(takers);
     for (const auto& part : state.parts())
       leaves.parts.push_back({on_.memory_of(part), std::make_shared<at::Tensor>(part)});

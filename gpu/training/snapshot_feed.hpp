@@ -36,12 +36,16 @@ public:
   /// If there are keepers: this replica's share of the stage of `g` at the version
   /// just made goes to the streams, and true is returned. On the host it has been copied then; on a device each layer's
   /// `leaving` says when. Layers are spread over the replicas as senders (unless this one sends the `whole` stage).
-  bool send(const generation_state& g, layer_store& store, const commit_result& result, bool whole = false);
+  /// What came of the steps before goes with it, as far as the keeper may not have it.
+  bool send(const generation_state& g, layer_store& store, const commit_result& result, const loss_record& losses,
+            bool whole = false);
 
 private:
   const tensor_device on_;
   protect protection_;
   std::vector<std::shared_ptr<snapshot_stream>> streams_;
+  /// By stream: what came of so many steps was sent, and has arrived.
+  std::vector<std::uint64_t> told_, arrived_;
   std::optional<snapshot_departures> leaving_; ///< of a device, from the first on
 };
 

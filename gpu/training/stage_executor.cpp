@@ -295,7 +295,11 @@ private:
                                "the parameters of layer " + std::to_string(*layer) + " are not finite after step " +
                                    std::to_string(x.result.step + 1));
         });
-    if (feed_.send(*current_, store_, x.result, x.whole))
+    const auto losses = [this] {
+      const lock held(mutex_);
+      return machine_.losses();
+    }();
+    if (feed_.send(*current_, store_, x.result, losses, x.whole))
       current_->fault(options_, "snapshot");
   }
 
@@ -331,7 +335,14 @@ private:
 
   training_state state() const {
     const auto& x = *current_->training;
-    return {x.at(), x.complete_step(), x.result(), x.voided(), x.is_final(), x.wants_snapshot()};
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return {x.at(),
+            x.complete_step(),
+            x.result(),
+            x.voided(),
+            x.is_final(),
+            x.wants_snapshot(),
+            std::chrono::duration_cast<std::chrono::milliseconds>(now).count()};
   }
 
   void train() {

@@ -10,7 +10,7 @@ namespace parcae {
 /// Said by a program before it has threads; else both are unknown. `revision`: of the sources.
 void name_this_build(std::string version, std::string revision);
 
-/// For people: "0.2.0 (build 0cdd3a36dbc1, protocol 18, LibTorch 2.11.0)".
+/// For people: "0.2.0 (build 0cdd3a36dbc1, protocol 20, LibTorch 2.11.0)".
 std::string this_build();
 
 /// What a manager shows in CAF's handshake, whose application identifiers they are: that of the protocol, which both

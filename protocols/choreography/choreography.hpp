@@ -12,6 +12,7 @@
 #include "protocols/values/costs.hpp"
 #include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
+#include "protocols/values/loss_record.hpp"
 #include "protocols/values/secrets.hpp"
 #include "protocols/values/state.hpp"
 #include "protocols/values/step_parts.hpp"
@@ -94,9 +95,10 @@ BOOST_DESCRIBE_STRUCT(prepare, (), (next, token, job, specification, data_digest
 /// rank that has no further step; repeated when asked again).
 struct stop {
   generation current;
-  bool snapshot = false; ///< the version it stops at goes to the keepers
+  bool snapshot = false;      ///< the version it stops at goes to the keepers
+  std::uint64_t recorded = 0; ///< the conductor knows what came of the steps before
 };
-BOOST_DESCRIBE_STRUCT(stop, (), (current, snapshot))
+BOOST_DESCRIBE_STRUCT(stop, (), (current, snapshot, recorded))
 
 /// Sends and receives the shards of PREPARE's plan at version `at`. At version (0, 0) a rank makes the layers that it
 /// needs and neither holds nor receives: from the job's seed, or from stored weights. Answer: ready from ranks, once
@@ -104,8 +106,9 @@ BOOST_DESCRIBE_STRUCT(stop, (), (current, snapshot))
 struct transfer {
   generation next;
   version at;
+  std::vector<char> losses{}; ///< a loss_block of the last steps before, which the journal may lack; empty: of none
 };
-BOOST_DESCRIBE_STRUCT(transfer, (), (next, at))
+BOOST_DESCRIBE_STRUCT(transfer, (), (next, at, losses))
 
 /// Starts training at step `at.steps`. Answer: active.
 struct activate {
@@ -118,8 +121,9 @@ BOOST_DESCRIBE_STRUCT(activate, (), (next, at))
 /// begun. 0: none; what is held is asked for. Answer: aborted, the executor's last word on that generation.
 struct abort_generation {
   generation current;
+  std::uint64_t recorded = 0; ///< as in STOP
 };
-BOOST_DESCRIBE_STRUCT(abort_generation, (), (current))
+BOOST_DESCRIBE_STRUCT(abort_generation, (), (current, recorded))
 
 /// The conductor's decision on a step left open by an abort. With a result: a rank at version result.step applies its
 /// gradients and is at (result.step + 1, current). Without (result.step == no_step): gradients are dropped.
@@ -223,6 +227,21 @@ struct restore {
 };
 BOOST_DESCRIBE_STRUCT(restore, (), (job, at, folder, specification))
 
+/// To workers and keepers: what came of the steps from this one on. Answer: recalled.
+struct recall {
+  job_id job;
+  std::uint64_t from = 0;
+};
+BOOST_DESCRIBE_STRUCT(recall, (), (job, from))
+
+/// To keepers, before CHECKPOINT: what came of steps that this one was not told of; written with what snapshots brought
+/// of the others. No answer.
+struct remember {
+  job_id job;
+  std::vector<char> losses; ///< a loss_block
+};
+BOOST_DESCRIBE_STRUCT(remember, (), (job, losses))
+
 /// Drops everything of the job, but checkpoints. No answer.
 struct forget {
   job_id job;
@@ -231,9 +250,9 @@ BOOST_DESCRIBE_STRUCT(forget, (), (job))
 
 /// What a worker obeys, and what a keeper does.
 using worker_command = std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect,
-                                    trace_steps, forget>;
-using keeper_command =
-    std::variant<prepare, transfer, abort_generation, guard, confirm, replicate, checkpoint, restore, forget>;
+                                    trace_steps, forget, recall>;
+using keeper_command = std::variant<prepare, transfer, abort_generation, guard, confirm, replicate, checkpoint, restore,
+                                    forget, recall, remember>;
 using command = boost::mp11::mp_unique<boost::mp11::mp_append<worker_command, keeper_command>>;
 
 /// The generation that a command is about: the one it prepares, else the current one; 0: it is about none.
@@ -272,9 +291,10 @@ struct stopped {
   generation current;
   version at;
   inventory held;
-  bool is_final = false; ///< the job ends with this version: it is the last, or validation does not get better
+  bool is_final = false;      ///< the job ends with this version: it is the last, or validation does not get better
+  std::vector<char> losses{}; ///< a loss_block of what the conductor lacks; empty: nothing
 };
-BOOST_DESCRIBE_STRUCT(stopped, (), (current, at, held, is_final))
+BOOST_DESCRIBE_STRUCT(stopped, (), (current, at, held, is_final, losses))
 
 struct delivered {
   generation next;
@@ -300,8 +320,9 @@ struct aborted {
   std::uint64_t complete = no_step; ///< step whose gradients are complete here
   commit_result result;             ///< of the last exchange completed here; step == no_step: none
   inventory held;
+  std::vector<char> losses{}; ///< as in STOPPED; of a keeper likewise
 };
-BOOST_DESCRIBE_STRUCT(aborted, (), (current, at, complete, result, held))
+BOOST_DESCRIBE_STRUCT(aborted, (), (current, at, complete, result, held, losses))
 
 struct decided {
   generation current;
@@ -414,10 +435,18 @@ struct restored {
 };
 BOOST_DESCRIBE_STRUCT(restored, (), (job, at, damaged, problem, passing))
 
+/// From a worker or a keeper.
+struct recalled {
+  job_id job;
+  std::uint64_t from = 0;   ///< as asked
+  std::vector<char> losses; ///< a loss_block of what it knows from there on, or from a later step; empty: nothing
+};
+BOOST_DESCRIBE_STRUCT(recalled, (), (job, from, losses))
+
 /// What a worker can say, and what a keeper can.
 using worker_report = std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress,
-                                   evaluated, traced, failed>;
-using keeper_report = std::variant<prepared, delivered, aborted, failed, kept, checkpointed, restored>;
+                                   evaluated, traced, failed, recalled>;
+using keeper_report = std::variant<prepared, delivered, aborted, failed, kept, checkpointed, restored, recalled>;
 using report = boost::mp11::mp_unique<boost::mp11::mp_append<worker_report, keeper_report>>;
 
 // --- roles

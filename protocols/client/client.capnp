@@ -125,6 +125,17 @@ struct StatusRequest {
   afterLife @9 :UInt64;      # and life
 }
 
+struct LossesRequest {
+  job @0 :UInt64;
+  from @1 :UInt64;           # the first step asked for
+  points @2 :UInt64;         # so many at most, evenly from there to the newest; 0: each
+}
+
+struct Losses {
+  every @0 :UInt64 = 1;      # steps from one in the block to the next
+  block @1 :Data;            # a loss_block of the first of those asked for; empty: there are none
+}
+
 struct PreemptRequest {
   names @0 :List(Text);      # instances
   any @1 :UInt32;            # or: this many workers, chosen by seed
@@ -156,6 +167,7 @@ struct Request {
     enqueue @6 :Submission;
     check @7 :Submission;
     trace @8 :TraceRequest;
+    losses @9 :LossesRequest;
   }
 }
 
@@ -478,6 +490,7 @@ struct Reply {
     reported @6 :Void;
     checked @7 :Checked;
     trace @10 :Trace;
+    losses @11 :Losses;
   }
   managerLife @8 :UInt64;    # with submitted and status: random per manager process, 0 from older ones
   more @9 :Bool;             # with status: it is not all

@@ -30,6 +30,8 @@ request request_in(schema::Request::Reader from) {
     return cancel_request{from.getCancel()};
   case schema::Request::CHECKPOINT:
     return checkpoint_request{from.getCheckpoint()};
+  case schema::Request::LOSSES:
+    return get<losses_request>(from.getLosses());
   case schema::Request::REPORT:
     return get<report_request>(from.getReport());
   case schema::Request::TRACE:
@@ -61,6 +63,10 @@ reply reply_in(schema::Reply::Reader from) {
     return checkpointing_reply{from.getCheckpointing()};
   case schema::Reply::REPORTED:
     return reported_reply{};
+  case schema::Reply::LOSSES: {
+    const auto block = from.getLosses().getBlock();
+    return losses_reply{from.getLosses().getEvery(), {block.asChars().begin(), block.asChars().end()}};
+  }
   case schema::Reply::CHECKED:
     return get<checked_reply>(from.getChecked());
   case schema::Reply::TRACE:
@@ -81,7 +87,8 @@ std::vector<char> encode(const request& x) {
                         [&](const cancel_request& r) { to.setCancel(r.job); },
                         [&](const checkpoint_request& r) { to.setCheckpoint(r.job); },
                         [&](const report_request& r) { put(to.initReport(), r); },
-                        [&](const trace_request& r) { put(to.initTrace(), r); }},
+                        [&](const trace_request& r) { put(to.initTrace(), r); },
+                        [&](const losses_request& r) { put(to.initLosses(), r); }},
              x);
   return bytes_of(message);
 }
@@ -105,6 +112,12 @@ std::vector<char> encode(const reply& x) {
                         [&](const cancelled_reply& r) { to.setCancelled(r.job); },
                         [&](const checkpointing_reply& r) { to.setCheckpointing(r.job); },
                         [&](const reported_reply&) { to.setReported(); },
+                        [&](const losses_reply& r) {
+                          auto losses = to.initLosses();
+                          losses.setEvery(r.every);
+                          const std::span<const char> block(r.block);
+                          losses.setBlock(kj::arrayPtr(reinterpret_cast<const kj::byte*>(block.data()), block.size()));
+                        },
                         [&](const checked_reply& r) { put(to.initChecked(), r); },
                         [&](const trace_reply& r) { put(to.initTrace(), r); }},
              x);

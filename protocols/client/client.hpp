@@ -89,8 +89,17 @@ struct report_request {
 };
 BOOST_DESCRIBE_STRUCT(report_request, (), (instance, what, lines, job, ended))
 
+/// What came of a job's steps: each from one on, a block of them at most; or `points` (of a block at most) evenly from
+/// there to the newest. One that ended has its losses still.
+struct losses_request {
+  std::uint64_t job = 0;
+  std::uint64_t from = 0;
+  std::uint64_t points = 0; ///< 0: each
+};
+BOOST_DESCRIBE_STRUCT(losses_request, (), (job, from, points))
+
 using request = std::variant<submit_request, status_request, preempt_request, cancel_request, checkpoint_request,
-                             report_request, check_request, trace_request>;
+                             report_request, check_request, trace_request, losses_request>;
 
 // --- replies -------------------------------------------------------------------------------------
 
@@ -451,8 +460,13 @@ struct checked_reply {
 };
 BOOST_DESCRIBE_STRUCT(checked_reply, (), (obstacle, before, problems, unknown))
 
+struct losses_reply {
+  std::uint64_t every = 1; ///< steps from one in the block to the next
+  std::vector<char> block; ///< a loss_block; empty: there are none
+};
+
 using reply = std::variant<error_reply, submitted_reply, status_reply, preempted_reply, cancelled_reply,
-                           checkpointing_reply, reported_reply, checked_reply, trace_reply>;
+                           checkpointing_reply, reported_reply, checked_reply, trace_reply, losses_reply>;
 
 // --- bytes ---------------------------------------------------------------------------------------
 

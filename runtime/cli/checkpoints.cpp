@@ -4,6 +4,7 @@
 
 #include "gpu/checkpoint/checkpoint.hpp"
 #include "gpu/checkpoint/huggingface.hpp"
+#include "gpu/checkpoint/losses.hpp"
 #include "protocols/base/text.hpp"
 #include "protocols/store/store.hpp"
 #include "runtime/cli/command_options.hpp"
@@ -17,6 +18,7 @@
 #include <boost/json.hpp>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -219,15 +221,65 @@ struct export_options {
   bool says_so = true;
 };
 
+/// A line for each step that is known, by the steps that its version has.
+class curve_file {
+public:
+  explicit curve_file(const std::string& path) : path_(path), file_(path) {
+    file_ << "step,loss,validation_loss,gradient_norm,learning_rate,samples,time_ms\n";
+  }
+
+  void add(const loss_block& x) {
+    for (std::size_t i = 0; i < x.all.size(); ++i) {
+      const auto& y = x.all[i];
+      if (!y.is_known())
+        continue;
+      const auto steps = x.first + i + 1;
+      file_ << fmt::format("{},{},{},{},{},{},{}\n", steps, y.loss,
+                           y.validation_loss ? fmt::format("{}", *y.validation_loss) : "", y.gradient_norm,
+                           y.learning_rate, steps * x.samples, y.at_ms);
+      ++lines_;
+    }
+  }
+
+  void close() {
+    file_.close();
+    if (!file_)
+      throw std::runtime_error("cannot write " + path_);
+    std::fprintf(stderr, "%s: %s\n", path_.c_str(), counted(lines_, "step").c_str());
+  }
+
+private:
+  const std::string path_;
+  std::ofstream file_;
+  std::size_t lines_ = 0;
+};
+
+/// As the manager has them.
 void write_curve(const export_options& options, std::uint64_t job) {
-  const auto x = manager_client(options.manager.access())
-                     .status({.job = job, .changes_from = UINT64_MAX, .events_from = UINT64_MAX});
-  std::ofstream file(options.curve);
-  file << curve_of(x.jobs.at(0));
+  manager_client client(options.manager.access());
+  curve_file file(options.curve);
+  for (auto block = client.losses(job, 0); !block.all.empty(); block = client.losses(job, block.end()))
+    file.add(block);
   file.close();
-  if (!file)
-    throw std::runtime_error("cannot write " + options.curve);
-  std::fprintf(stderr, "%s: %s\n", options.curve.c_str(), counted(x.jobs[0].losses.size(), "point").c_str());
+}
+
+/// As they are with a checkpoint.
+void write_curve(const export_options& options, const object_store& checkpoint) {
+  const auto run = run_above(checkpoint.place());
+  const auto steps = checkpoint_reader({open_store(checkpoint.place())}).manifest().at.steps;
+  const auto found = run ? read_losses(*run, steps) : stored_losses();
+  if (!found.problem.empty())
+    std::fprintf(stderr, "%s\n", found.problem.c_str());
+  if (found.known.first_known() == found.known.steps())
+    throw checkpoint_error("no losses are with " + checkpoint.place());
+  curve_file file(options.curve);
+  for (std::uint64_t from = 0; from < found.known.steps();) {
+    auto block = found.known.part(from);
+    block.samples = found.samples;
+    file.add(block);
+    from = block.end();
+  }
+  file.close();
 }
 
 void write_parameters(const export_options& options, const std::vector<store_ptr>& places) {
@@ -264,18 +316,14 @@ void export_job(const export_options& options) {
   const auto number = !what.empty() && what.find_first_not_of("0123456789") == what.npos && what.size() < 19;
   if (options.output.empty() && options.curve.empty())
     throw std::invalid_argument("export needs --output FILE, or --curve FILE.csv");
-  if (!options.curve.empty() && !number)
-    throw std::invalid_argument("--curve needs a job's number: the manager has the losses, a checkpoint has not");
   if (options.output == options.curve)
     throw std::invalid_argument("--output and --curve are the same file, " + options.curve);
+  const auto stored = number ? nullptr : find_by_name(what, options.manager, {});
   if (!options.curve.empty())
-    write_curve(options, std::stoull(what));
+    number ? write_curve(options, std::stoull(what)) : write_curve(options, *stored);
   if (options.output.empty())
     return;
-  if (number)
-    write_newest(options, std::stoull(what));
-  else
-    write_parameters(options, {find_by_name(what, options.manager, {})});
+  number ? write_newest(options, std::stoull(what)) : write_parameters(options, {stored});
 }
 
 } // namespace
@@ -396,7 +444,8 @@ void add_export(CLI::App& app) {
                    "pytorch, or (gpt) huggingface: model.safetensors and config.json as transformers loads them")
       ->check(CLI::IsMember({"pytorch", "huggingface"}))
       ->capture_default_str();
-  command->add_option("--curve", x->curve, "the losses so far as CSV: step,loss,validation_loss")->check(in_a_folder);
+  command->add_option("--curve", x->curve, "what came of each step so far, as CSV: its loss, norm, rate, time")
+      ->check(in_a_folder);
 }
 
 } // namespace parcae

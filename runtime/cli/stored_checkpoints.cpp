@@ -1,5 +1,6 @@
 #include "runtime/cli/stored_checkpoints.hpp"
 
+#include "gpu/checkpoint/losses.hpp"
 #include "runtime/process/state_folder.hpp"
 
 #include <algorithm>
@@ -126,6 +127,11 @@ std::vector<stored> to_be_removed(const std::vector<stored>& all, const std::vec
 
 void remove_stored(const stored& x) {
   remove_checkpoint(*x.at);
+  if (const auto run = run_above(x.place)) {
+    const auto left = run->list().folders;
+    if (std::ranges::none_of(left, [&](const auto& y) { return version_in(y) && has_manifest(*run->below(y)); }))
+      remove_losses(*run);
+  }
   if (!is_url(x.place))
     remove_empty_folders(run_of(x));
 }

@@ -8,6 +8,7 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -41,6 +42,14 @@ Reply expect(reply&& x) {
   if (auto bad = std::get_if<error_reply>(&x))
     throw refused_request(bad->text, bad->code);
   throw client_error("the manager answered something else than was asked");
+}
+
+loss_block block_in(const losses_reply& x, std::uint64_t from) {
+  try {
+    return x.block.empty() ? loss_block{from, 0, {}} : decode_loss_block(x.block);
+  } catch (const std::runtime_error& e) {
+    throw client_error(e.what());
+  }
 }
 
 // What to do about a manager that was not reached.
@@ -288,6 +297,15 @@ trace_reply manager_client::trace(const trace_request& x) {
 
 void manager_client::report(const report_request& x) {
   expect<reported_reply>(ask(x));
+}
+
+loss_block manager_client::losses(std::uint64_t job, std::uint64_t from) {
+  return block_in(expect<losses_reply>(ask(losses_request{job, from, 0})), from);
+}
+
+std::pair<std::uint64_t, loss_block> manager_client::curve(std::uint64_t job, std::uint64_t points) {
+  const auto x = expect<losses_reply>(ask(losses_request{job, 0, std::max<std::uint64_t>(points, 1)}));
+  return {x.every, block_in(x, 0)};
 }
 
 void manager_client::follow(status_request first, std::chrono::milliseconds interval, listener told,

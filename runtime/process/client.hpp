@@ -3,6 +3,7 @@
 // A connection to a manager for commands and the demo. Blocking, for one thread; torch-free.
 
 #include "protocols/client/client.hpp"
+#include "protocols/values/loss_record.hpp"
 #include "runtime/process/address.hpp"
 
 #include <chrono>
@@ -47,6 +48,10 @@ public:
   void checkpoint(std::uint64_t job); ///< asks for one; the status tells when it is there
   void report(const report_request& x);
   trace_reply trace(const trace_request& x);
+  /// What is known of a job's steps from this one on: a block of them.
+  loss_block losses(std::uint64_t job, std::uint64_t from);
+  /// So many of them at most, evenly over all, the newest among them; and how many steps lie from one to the next.
+  std::pair<std::uint64_t, loss_block> curve(std::uint64_t job, std::uint64_t points);
 
   /// What follow() tells. All are called on another thread, one at a time, and must be quick.
   struct listener {

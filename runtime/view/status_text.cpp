@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
 
 namespace parcae {
 
@@ -169,19 +168,6 @@ std::string copies_of(const job_status& x) {
 
 std::string loss_of(const job_status& x) {
   return x.loss_steps < 0 ? "-" : text_of_loss(x.loss);
-}
-
-std::string curve_of(const job_status& x) {
-  std::map<std::uint64_t, std::pair<std::string, std::string>> lines;
-  const auto text = [](double loss) { return std::isfinite(loss) ? fmt::format("{}", loss) : std::string("nan"); };
-  for (const auto& p : x.losses)
-    lines[p.steps].first = text(p.loss);
-  for (const auto& p : x.validation_losses)
-    lines[p.steps].second = text(p.loss);
-  std::string result = "step,loss,validation_loss\n";
-  for (const auto& [steps, losses] : lines)
-    result += fmt::format("{},{},{}\n", steps, losses.first, losses.second);
-  return result;
 }
 
 namespace {

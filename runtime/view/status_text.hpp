@@ -37,7 +37,4 @@ std::string copies_of(const job_status& x);
 /// "2.2500", "not finite", or "-" where there is none.
 std::string loss_of(const job_status& x);
 
-/// The losses as CSV with a header: step,loss,validation_loss; one of the two may be empty.
-std::string curve_of(const job_status& x);
-
 } // namespace parcae

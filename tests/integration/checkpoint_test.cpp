@@ -123,7 +123,8 @@ struct checkpoint : cluster_test {
     std::map<std::uint64_t, std::filesystem::path> all{{std::stoull(newest.filename()), newest}};
     std::error_code gone;
     for (std::filesystem::directory_iterator i(newest.parent_path(), gone), end; !gone && i != end; i.increment(gone))
-      all.emplace(std::stoull(i->path().filename()), i->path());
+      if (i->path().filename() != "losses")
+        all.emplace(std::stoull(i->path().filename()), i->path());
     return oldest ? all.begin()->second : newest;
   }
 

@@ -110,7 +110,7 @@ TEST_F(command, tell_what_is_and_what_to_do) {
   EXPECT_THAT(run({"logs", "1"}).output, HasSubstr("generation 1: 1×1 after"));
   const auto curve = folder.path() / "curve.csv";
   EXPECT_EQ(run({"export", "1", "--curve", curve}).status, 0);
-  EXPECT_THAT(content(curve), HasSubstr("step,loss,validation_loss\n"));
+  EXPECT_THAT(content(curve), HasSubstr("step,loss,validation_loss,gradient_norm,"));
   run({"cancel", "1"});
   EXPECT_EQ(wait_for_end(3).state, "done");
   EXPECT_EQ(wait_for_end(2).state, "done");

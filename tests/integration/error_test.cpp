@@ -99,7 +99,6 @@ TEST_F(error, commands) {
       {"job before the first", {"status", "-1"}, 2, {"parcae status: ", "parcae status -h"}},
       {"cancel without a job", {"cancel"}, 2, {"parcae cancel: ", "JOB", "parcae cancel -h"}},
       {"export without a file", {"export", "1"}, 2, {"--output FILE", "--curve FILE.csv"}},
-      {"export of a folder's losses", {"export", incomplete, "--curve", f + "x"}, 2, {"--curve needs a job's number"}},
       {"export to elsewhere", {"export", "1", "--output", "s3://bucket/x"}, 2, {"s3://bucket/x", "local paths only"}},
       {"resume from elsewhere", {"submit", "--resume", "gs://bucket/x"}, 1, {"gs://bucket/x", "must begin with s3://"}},
       {"a priority beyond all", {"submit", good, "--priority", "1001"}, 2, {"--priority", "1000"}},

@@ -1,3 +1,4 @@
+#include "actors/manager/journal_store.hpp"
 #include "tests/simulation/cluster.hpp"
 
 #include <caf/actor_registry.hpp>
@@ -71,7 +72,29 @@ void cluster::hear(const connection& c, int to, const caf::message& x) {
                            [&](const slot_id& from, const auto& what) { witness_.heard(from, what, engine_.now()); });
 }
 
+// Each committed step is recorded once, with its result.
+void cluster::look_at_losses() {
+  std::vector<journal_entry> all;
+  for (const auto& [name, bytes] : journal_.values)
+    all.push_back({name, bytes});
+  const auto jobs = recovered_from(all).jobs;
+  const auto known = jobs.contains({1}) ? jobs.at({1}).losses.all : loss_record();
+  const auto& durable = witness_.seen().durable;
+  if (!durable.good)
+    return;
+  if (known.steps() != durable.chain.back().last)
+    witness_.object(fmt::format("what came of {} steps is recorded, of {}", known.steps(), durable.chain.back().last));
+  for (std::uint64_t step = 0; step < known.steps(); ++step) {
+    const auto* x = known.find(step);
+    if (!x)
+      return witness_.object(fmt::format("what came of step {} is not recorded", step));
+    if (x->loss != loss_of(step))
+      return witness_.object(fmt::format("of step {} another loss is recorded", step));
+  }
+}
+
 void cluster::look_for_leaks() {
+  look_at_losses();
   witness_.look_for_answers(engine_.now());
   if (const auto open = plane_.trained(); open > 0)
     witness_.object(fmt::format("{} generations have connections after the job's end", open));

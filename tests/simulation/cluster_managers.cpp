@@ -58,7 +58,8 @@ struct cluster::store final : journal_store {
 
   /// Without the others the manager goes on.
   static bool matters(const journal_entry& x) {
-    return x.name != name_in_journal(the_job, history_part) && x.name != name_in_journal(the_job, reached_part);
+    return x.name != name_in_journal(the_job, history_part) && x.name != name_in_journal(the_job, reached_part) &&
+           !x.name.starts_with(name_in_journal(the_job, losses_part));
   }
 
   void put(const journal_entry& x) {

@@ -3,6 +3,7 @@
 // The connections between executors in a simulation: of generations, whose ranks step together, and of snapshots.
 
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/model/snapshot.hpp"
 #include "tests/simulation/engine.hpp"
 #include "tests/simulation/witness.hpp"
 
@@ -35,7 +36,8 @@ struct parcel {
   snapshot_permit permit;
   commit_result result;
   std::vector<std::pair<std::uint32_t, layer_state>> layers;
-  bool under_way = false; ///< to a keeper that has not refused it
+  std::vector<std::shared_ptr<const shard_bytes>> losses{}; ///< come first
+  bool under_way = false;                                   ///< to a keeper that has not refused it
 };
 
 /// An executor, as the data plane sees it.

@@ -42,7 +42,7 @@ inventory counted_twice(const inventory& held, std::uint32_t layers) {
 
 std::span<const named_fault> all_faults() {
   static constexpr named_fault all[] = {
-      {"version_counted_twice", fault::version_counted_twice, 2, "no keeper ever had"},
+      {"version_counted_twice", fault::version_counted_twice, 4, "no keeper ever had"},
       {"dropped_repeat", fault::dropped_repeat, 564, "nothing had happened to its ranks"},
       {"early_release", fault::early_release, 2, "shards are released"},
       {"early_activate", fault::early_activate, 2, "the journal does not have it as begun"},
@@ -52,7 +52,10 @@ std::span<const named_fault> all_faults() {
       {"activate_elsewhere", fault::activate_elsewhere, 2, "is activated at"},
       {"decide_elsewhere", fault::decide_elsewhere, 10, "is told to apply step"},
       {"confirm_ahead", fault::confirm_ahead, 2, "no keeper ever had"},
-      {"limits_forgotten", fault::limits_forgotten, 12, "it takes longer than it may"},
+      {"another_loss", fault::another_loss, 4, "another loss is recorded"},
+      {"losses_unsaid", fault::losses_unsaid, 2, "what came of"},
+      {"last_losses_unsaid", fault::last_losses_unsaid, 130, "what came of"},
+      {"limits_forgotten", fault::limits_forgotten, 130, "it takes longer than it may"},
       {"returns_unawaited", fault::returns_unawaited, 668, "after generation"},
       {"unfenced", fault::unfenced, 796, "leads no more"},
       {"unjournaled_entry", fault::unjournaled_entry, 8, "the journal"},
@@ -61,7 +64,7 @@ std::span<const named_fault> all_faults() {
       {"broken_chain", fault::broken_chain, 2, "the chain is broken"},
       {"ends_late", fault::ends_late, 2, "was never exchanged"},
       {"ends_early", fault::ends_early, 10, "is held by those to whom nothing happened"},
-      {"generation_void", fault::generation_void, 2, "all it made is held"},
+      {"generation_void", fault::generation_void, 4, "all it made is held"},
       {"digest_wrong", fault::digest_wrong, 2, "not what an undisturbed run makes"},
       {"digest_lost", fault::digest_lost, 2, "not all of what it trained is known"},
       {"stale_decide", fault::stale_decide, 10, "was not trained on its steps"},
@@ -71,10 +74,10 @@ std::span<const named_fault> all_faults() {
       {"abort_unanswered", fault::abort_unanswered, 6, "does not answer command 5"},
       {"nothing_moved", fault::nothing_moved, 2, "is told TRANSFER, and moves nothing"},
       {"begins_unasked", fault::begins_unasked, 2, "which is none of it"},
-      {"begins_at_another_step", fault::begins_at_another_step, 2, "holds other shards than its rules"},
+      {"begins_at_another_step", fault::begins_at_another_step, 4, "holds other shards than its rules"},
       {"begins_again", fault::begins_again, 8, "is to begin what it trains"},
       {"last_word_unsaid", fault::last_word_unsaid, 8, "does not say that it has stopped"},
-      {"stop_unheard", fault::stop_unheard, 2, "after STOP"},
+      {"stop_unheard", fault::stop_unheard, 4, "after STOP"},
       {"snapshots_unsent", fault::snapshots_unsent, 2, "commits with a snapshot, and sends none"},
       {"snapshot_not_asked_for", fault::snapshot_not_asked_for, 56, "was asked for a snapshot"},
       {"last_version_unsent", fault::last_version_unsent, 1'716, "stops at the last version"},
@@ -147,6 +150,23 @@ std::vector<caf::message> faulty_messages::in_place_of(const slot_id& from, cons
   if (const auto* k = std::get_if<kept>(&what); k && fault_ == fault::version_counted_twice) {
     auto other = *k;
     other.held = counted_twice(k->held, seen_.layers);
+    return {caf::make_message(from, other)};
+  }
+  const bool unsaid = fault_ == fault::losses_unsaid, last_unsaid = unsaid || fault_ == fault::last_losses_unsaid;
+  if (const auto* r = std::get_if<recalled>(&what);
+      r && (unsaid || fault_ == fault::another_loss) && !r->losses.empty()) {
+    auto block = decode_loss_block(r->losses);
+    block.all.front().loss += 1;
+    return {caf::make_message(from, recalled{r->job, r->from, unsaid ? std::vector<char>() : encode(block)})};
+  }
+  if (const auto* s = std::get_if<stopped>(&what); s && last_unsaid) {
+    auto other = *s;
+    other.losses.clear();
+    return {caf::make_message(from, other)};
+  }
+  if (const auto* a = std::get_if<aborted>(&what); a && last_unsaid) {
+    auto other = *a;
+    other.losses.clear();
     return {caf::make_message(from, other)};
   }
   return {message};

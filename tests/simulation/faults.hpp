@@ -34,6 +34,9 @@ enum class fault : std::uint8_t {
   activate_elsewhere,    ///< ACTIVATE names the version after
   decide_elsewhere,      ///< DECIDE names the step after
   confirm_ahead,         ///< CONFIRM names the version after
+  another_loss,          ///< RECALLED has another loss of its first step
+  losses_unsaid,         ///< RECALLED brings nothing, nor does the last word on a generation
+  last_losses_unsaid,    ///< that brings nothing, RECALLED does
   // In the manager.
   limits_forgotten,  ///< the conductor waits a thousand times as long for a phase
   returns_unawaited, ///< after a death it goes on with who is back first

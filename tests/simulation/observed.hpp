@@ -20,6 +20,10 @@ namespace parcae::simulation {
 /// Stands for the bits of a layer: follows from the steps it was trained on, in their order, and from nothing else.
 std::uint64_t initial_bits(std::uint32_t layer);
 std::uint64_t trained_bits(std::uint64_t before, std::uint32_t layer, std::uint64_t step);
+/// What every rank finds of a step.
+inline double loss_of(std::uint64_t step) {
+  return 1 / (1 + static_cast<double>(step));
+}
 /// Of an undisturbed run.
 std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps);
 /// As keepers hold it.

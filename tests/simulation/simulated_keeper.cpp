@@ -69,6 +69,8 @@ bool simulated_keeper::takes(const parcel& x) {
   const auto is_refused = [&](const auto& y) { return !accepts_->admits->problem_of(y.second.at).empty(); };
   if (std::ranges::any_of(x.layers, is_refused))
     return false;
+  for (const auto& block : x.losses)
+    do_all(machine_.arrived(x.job, block, {}));
   for (const auto& [layer, state] : x.layers)
     receive(x.job, layer, state, x.result);
   do_all(machine_.caught_up());
@@ -129,7 +131,10 @@ void simulated_keeper::do_one(const keeper_effects::send& x) {
 void simulated_keeper::do_one(const keeper_effects::copy& x) {
   auto sent = std::make_shared<parcel>(parcel{x.what.job, x.permit, x.sent->result, {}});
   for (const auto& shard : x.sent->shards)
-    sent->layers.emplace_back(shard->layer, state_of(*shard));
+    if (shard->layer == losses_layer)
+      sent->losses.push_back(std::static_pointer_cast<const shard_bytes>(shard->owner));
+    else
+      sent->layers.emplace_back(shard->layer, state_of(*shard));
   copies_.push_back({x.what, sent, std::make_shared<int>()});
   around_.plane.bring(process, x.what.to.slot, std::move(sent), copies_.back().wanted);
 }
@@ -144,7 +149,7 @@ void simulated_keeper::do_one(const keeper_effects::write& x) {
     if (disk_->full) {
       answer.problem = "disk full";
     } else if (!x.shards.empty()) {
-      disk_->folders[x.what.name] = {x.shards, x.made_by};
+      disk_->folders[x.what.name] = {x.shards, x.made_by, x.losses};
       for (const auto& shard : x.shards)
         answer.layers.push_back(shard->layer);
     }
@@ -156,6 +161,9 @@ void simulated_keeper::do_one(const keeper_effects::read& x) {
   later(around_.time.chance().between(5ms, 200ms), [this, told = x.what] {
     const auto known = disk_->folders.find(told.folder);
     const bool is_there = known != disk_->folders.end();
+    if (is_there)
+      for (const auto& block : shards_of(known->second.losses, 0, told.at))
+        do_all(machine_.arrived(told.job, block, {}));
     if (is_there)
       for (const auto& shard : known->second.shards)
         receive(told.job, shard->layer, {told.at, state_of(*shard).bits}, known->second.made_by);

@@ -24,6 +24,7 @@ struct disk {
   struct share {
     std::vector<shard_store::shard_ptr> shards;
     commit_result made_by;
+    loss_record losses;
   };
   std::map<std::string, share> folders; ///< by name
   bool full = false;

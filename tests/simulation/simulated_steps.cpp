@@ -87,7 +87,7 @@ void simulated_worker::look_for_exchange() {
   const bool last = step + 1 == job.steps;
   const bool usual = (step + 1) % job.keeper_every == 0;
   state.result = {.step = step,
-                  .loss = 1,
+                  .loss = loss_of(step),
                   .gradient_norm = 1,
                   .clip_factor = 1,
                   .learning_rate = 1,
@@ -109,6 +109,7 @@ void simulated_worker::apply(const commit_result& result) {
   auto& x = *current();
   auto& state = x.state;
   state.result = result;
+  state.at_ms = 1 + around_.time.now().time_since_epoch() / 1ms;
   state.at = {state.at.steps + 1, x.what.next};
   state.complete = no_step;
   state.is_final = state.at.steps == x.what.specification.steps;

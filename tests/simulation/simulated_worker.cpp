@@ -282,6 +282,7 @@ void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
     if (sent.layers.empty())
       continue;
     sent_at_ = it.state.at;
+    sent.losses = shards_of(machine_.losses(), 0, it.state.at);
     const auto on_its_way = std::make_shared<parcel>(std::move(sent));
     sent_.push_back(on_its_way);
     around_.plane.bring(process, share.keeper.slot, on_its_way, streams_);

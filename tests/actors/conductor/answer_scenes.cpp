@@ -179,6 +179,21 @@ void add_answer_scenes(scene_list& add) {
       false, 1);
   add(
       {finishing}, not_written, "", [=](stage_set& s) { s.final_is_kept(); }, false, 1);
+  add(
+      {finishing}, says_recalled, "",
+      [](stage_set& s) {
+        s.final_is_kept_unheard();
+        s.release("a", recalled{{1}, 0, {}});
+      },
+      false, 1);
+  add(
+      {finishing}, all_answered, "",
+      [](stage_set& s) {
+        s.final_is_kept_unheard();
+        for (const auto* name : {"a", "b", "k"})
+          s.release(name, recalled{{1}, 0, {}});
+      },
+      false, 1);
 }
 
 } // namespace parcae

@@ -279,7 +279,7 @@ void carried_executors::do_one(worker& w, const worker_effects::send_snapshot& x
 void carried_executors::do_one(keeper& k, const keeper_effects::copy& x) {
   const auto wanted = k.copies.emplace_back(x.what, std::make_shared<bool>(true)).second;
   for (const auto& shard : x.sent->shards)
-    if (snapshot_to)
+    if (snapshot_to && shard->layer != losses_layer)
       snapshot_to({k.self, x.what.to.slot, {shard->layer, shard->at}, x.sent->result, wanted});
 }
 

@@ -399,10 +399,11 @@ TEST_F(conductor_returns, a_last_will_keeps_what_the_keepers_hold) {
   for (const auto& effect : will)
     if (const auto* t = std::get_if<tell>(&effect))
       told[t->to.instance].push_back(std::holds_alternative<checkpoint>(*t->what)         ? "checkpoint"
+                                     : std::holds_alternative<remember>(*t->what)         ? "remember"
                                      : std::holds_alternative<forget>(*t->what)           ? "forget"
                                      : std::holds_alternative<abort_generation>(*t->what) ? "abort"
                                                                                           : "else");
-  EXPECT_THAT(told["k"], ::testing::ElementsAre("checkpoint"));
+  EXPECT_THAT(told["k"], ::testing::ElementsAre("remember", "checkpoint"));
   EXPECT_THAT(told["a"], ::testing::ElementsAre("abort", "forget"));
   EXPECT_THAT(c.machine().how_to_go_on(), HasSubstr("the keepers write step 2 to"));
 }

@@ -280,6 +280,13 @@ void add_phase_scenes(scene_list& add) {
       },
       true, 3);
   add(
+      {finishing}, trigger_kind::late, "what came of steps was asked for",
+      [](stage_set& s) {
+        s.final_is_kept_unheard();
+        s.late();
+      },
+      false, 1);
+  add(
       {finishing}, trigger_kind::late, "",
       [=](stage_set& s) {
         s.d.kept_silent = true;

@@ -98,6 +98,17 @@ struct stage_set {
     return held;
   }
 
+  /// The same, and nobody has said what came of the step.
+  void final_is_kept_unheard() {
+    d.mend = [](const std::string&, report x) {
+      if (auto* s = std::get_if<stopped>(&x))
+        s->losses.clear();
+      return x;
+    };
+    d.keep_back<recalled>();
+    final_is_kept();
+  }
+
   /// The keeper has version 4, the only rank 5, and is lost.
   void lose_newest() {
     d.add_keeper_and_worker();

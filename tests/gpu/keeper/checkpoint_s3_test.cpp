@@ -92,6 +92,50 @@ struct checkpoint_s3 : object_server_test {
   scratch_folder scratch{"parcae-test"};
 };
 
+// given: checkpoints with losses, by two keepers, then by one that knows only the newest / expected: in the bucket,
+// beside the checkpoints; read with the checkpoint by a keeper that has nothing of its own, up to its step
+TEST_F(checkpoint_s3, has_losses) {
+  loss_record known;
+  for (std::uint64_t step = 0; step < 9000; ++step)
+    known.put(step, {1 / static_cast<double>(step + 1), 2, 3, {}, 1'000 + static_cast<std::int64_t>(step)});
+  loss_record newest;
+  newest.put(known.part(8500));
+  auto before = known;
+  before.go_back(5000);
+  const auto of = at(place);
+  const auto put = [&](checkpoint_store& store, std::uint64_t steps, const std::vector<std::uint32_t>& layers,
+                       const loss_record& losses) {
+    std::promise<checkpointed> answer;
+    std::vector<std::shared_ptr<const shard_bytes>> shards;
+    for (const auto layer : layers)
+      shards.push_back(shard_of(layer, {steps, {3}}, of));
+    store.write(
+        {{1}, {steps, {3}}, "text-1/" + std::to_string(steps) + "@3", of, "digest", {}}, std::move(shards), {},
+        [&](checkpointed x) { answer.set_value(std::move(x)); }, losses);
+    EXPECT_EQ(answer.get_future().get().problem, "");
+  };
+  checkpoint_store one(scratch.path() / "one", "k1", {}, quick_pace()),
+      two(scratch.path() / "two", "k2", {}, quick_pace());
+  put(one, 5000, {0, 1}, before);
+  put(two, 5000, {2}, before);
+  put(one, 9000, {0, 1}, known);
+  put(two, 9000, {2}, newest);
+  checkpoint_store fresh(scratch.path() / "fresh", "other", {}, quick_pace());
+  loss_record found;
+  std::promise<restored> answer;
+  fresh.read(
+      {{1}, {9000, {0}}, place + "/text-1/9000@3", job()},
+      [&](const commit_result&, const shard_bytes& x) {
+        if (x.layer == losses_layer)
+          found.put(losses_in(x));
+      },
+      [&](restored x) { answer.set_value(std::move(x)); });
+  EXPECT_EQ(answer.get_future().get().problem, "");
+  ASSERT_EQ(found.steps(), known.steps());
+  for (std::uint64_t step = 0; step < known.steps(); ++step)
+    ASSERT_TRUE(found.find(step) && found.find(step)->same(*known.find(step))) << step;
+}
+
 // given: two keepers' shares / expected: read back by a keeper that has nothing of its own, by URL, by the job's place;
 // another step, a place that is not there and one that cannot be reached are told apart
 TEST_F(checkpoint_s3, is_read_as_it_was_written) {

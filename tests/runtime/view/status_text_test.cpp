@@ -10,7 +10,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace parcae {
@@ -323,14 +322,6 @@ TEST(status_text, what_all_say_is_not_of_one) {
   EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n"));
   EXPECT_THAT(text, HasSubstr("instance k reported 2s ago: the disk is full\n")) << "it lives";
   EXPECT_THAT(text, Not(HasSubstr("c failed")));
-}
-
-// given: curves of both losses / expected: CSV with a line per version that has one of them
-TEST(status_text, curve) {
-  job_status x;
-  x.losses = {{1, 2.5}, {2, std::numeric_limits<double>::infinity()}};
-  x.validation_losses = {{0, 3}, {2, 2.25}};
-  EXPECT_EQ(curve_of(x), "step,loss,validation_loss\n0,,3\n1,2.5,\n2,nan,2.25\n");
 }
 
 } // namespace

@@ -1,0 +1,111 @@
+#include "actors/conductor/recollection.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::size_t max_evaluations = 1000; // that wait for their step
+
+} // namespace
+
+void recollection::advance() {
+  const auto before = complete_;
+  while (known_.find(complete_))
+    ++complete_;
+  if (complete_ == before)
+    return;
+  std::erase_if(evaluations_, [&](const auto& x) {
+    if (x.first > complete_)
+      return false;
+    known_.evaluate(x.first - 1, x.second);
+    return true;
+  });
+}
+
+std::string recollection::hear(const std::vector<char>& block, std::uint64_t limit) {
+  if (block.empty())
+    return {};
+  try {
+    const auto x = decode_loss_block(block);
+    const auto differs = known_.put(x, limit);
+    if (x.all.size() == loss_block_steps)
+      next_ = {}; // there may be more
+    advance();
+    return differs ? "step " + std::to_string(*differs) + " came to another loss, norm or rate than before" : "";
+  } catch (const std::runtime_error& e) {
+    return e.what();
+  }
+}
+
+void recollection::decide(const commit_result& x) {
+  if (x.step == no_step || known_.find(x.step))
+    return;
+  const auto* before = x.step > 0 ? known_.find(x.step - 1) : nullptr;
+  known_.put(x.step, {x.loss, x.gradient_norm, x.learning_rate, {}, before ? before->at_ms : 1});
+  advance();
+}
+
+void recollection::evaluate(std::uint64_t steps, double loss) {
+  if (steps == 0)
+    return;
+  if (known_.find(steps - 1))
+    return known_.evaluate(steps - 1, loss);
+  evaluations_[steps] = loss;
+  if (evaluations_.size() > max_evaluations)
+    evaluations_.erase(evaluations_.begin());
+}
+
+void recollection::go_back(std::uint64_t steps) {
+  known_.go_back(steps);
+  for (auto* x : {&complete_, &settled_, &settles_})
+    *x = std::min(*x, steps);
+}
+
+std::optional<std::uint64_t> recollection::ask(time_point now, std::uint64_t committed) {
+  if (now >= settles_at_) {
+    settled_ = std::exchange(settles_, complete_);
+    settles_at_ = now + settling;
+  }
+  if (complete_ >= committed || now < next_)
+    return std::nullopt;
+  next_ = now + pause;
+  if (std::exchange(asked_from_, complete_) != complete_)
+    questions_ = 0;
+  if (++questions_ > patience && known_.first_known(complete_) < known_.steps())
+    give_up(committed);
+  return complete_ < committed ? std::optional(complete_) : std::nullopt;
+}
+
+std::vector<char> recollection::newest(std::uint64_t until) const {
+  const auto block = known_.part(std::max(settled_, until - std::min(until, loss_block_steps)), until);
+  return block.all.empty() ? std::vector<char>() : encode(block);
+}
+
+void recollection::give_up(std::uint64_t committed) {
+  const auto known = known_.first_known(complete_);
+  const auto next = known < known_.steps() ? std::min(known, committed) : committed;
+  given_up_ = "what came of steps " + std::to_string(complete_) + " to " + std::to_string(next - 1) +
+              " is not known: nobody is left who computed them, or has it from a checkpoint";
+  known_.skip_to(next);
+  complete_ = next;
+  questions_ = 0;
+  advance();
+}
+
+std::vector<std::vector<char>> recollection::untold(const slot_id& keeper) {
+  auto& told = told_[keeper];
+  std::vector<std::vector<char>> result;
+  for (const auto first : known_.changed_since(told)) {
+    auto block = known_.part(first);
+    block.samples = samples_;
+    result.push_back(encode(block));
+  }
+  told = known_;
+  return result;
+}
+
+} // namespace parcae

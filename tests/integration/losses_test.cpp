@@ -1,0 +1,138 @@
+// What came of each step is known for ever: each once, with the undisturbed run's bits, whatever was killed.
+
+#include "gpu/checkpoint/losses.hpp"
+#include "tests/support/cluster.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <set>
+#include <thread>
+
+namespace parcae {
+namespace {
+
+struct losses : cluster_test {
+  /// All that the manager knows.
+  loss_record known(std::uint64_t id) {
+    loss_record result;
+    for (auto x = cluster->client().losses(id, 0); !x.all.empty(); x = cluster->client().losses(id, x.end()))
+      EXPECT_FALSE(result.put(x));
+    return result;
+  }
+
+  void kill_manager() {
+    cluster->manager().signal(SIGKILL);
+    ASSERT_TRUE(cluster->manager().wait(limit));
+  }
+
+  void start_nodes() {
+    cluster->start_keeper();
+    for (const auto* name : {"w0", "w1", "w2"})
+      cluster->start_node(name);
+    wait_for_workers(3);
+  }
+
+  void kill_all() {
+    std::set<std::string> names;
+    for (const auto& x : cluster->client().status().instances)
+      if (x.state != "lost" && cluster->has(x.name))
+        names.insert(x.name);
+    for (const auto& name : names)
+      cluster->node(name).signal(SIGKILL);
+    for (const auto& name : names)
+      ASSERT_TRUE(cluster->node(name).wait(limit));
+    kill_manager();
+  }
+
+  void wait_for_steps(std::uint64_t id, std::uint64_t more) {
+    const auto from = job_of(cluster->client().status(), id).steps_done;
+    wait_for_job(id, "progress",
+                 [&](const job_status& j) { return j.phase == "running" && j.steps_done > from + more; });
+  }
+};
+
+void expect_each_once(const loss_record& x, const loss_record& reference, std::uint64_t steps) {
+  ASSERT_EQ(x.steps(), steps);
+  ASSERT_GE(reference.steps(), steps);
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    ASSERT_TRUE(x.find(step)) << "step " << step;
+    ASSERT_TRUE(reference.find(step)) << "step " << step;
+    ASSERT_TRUE(x.find(step)->same_result(*reference.find(step))) << "step " << step;
+  }
+}
+
+// given: a job that trains through 20 preemptions, while the manager is killed, and all of the cluster at once; it is
+// cancelled, and another goes on from its checkpoint to the end / expected: of both each step is known once, with the
+// undisturbed run's loss, norm and rate in every bit: by the manager, by one that was started again, and beside the
+// checkpoint; `export --curve` reads them there and here
+TEST_F(losses, are_kept_whatever_happens) {
+  auto job = endless_job();
+  start_nodes();
+  const auto id = cluster->client().submit(job);
+  wait_for_training(id, 2);
+  preempt(id, 10);
+  wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
+  kill_all();
+  cluster->restart_manager();
+  start_nodes();
+  wait_for_steps(id, 5);
+  preempt(id, 10);
+  kill_manager();
+  std::this_thread::sleep_for(std::chrono::seconds(2)); // the fault itself
+  cluster->restart_manager();
+  wait_for_steps(id, 5);
+
+  const auto end = end_behind_checkpoint(id);
+  ASSERT_EQ(end.state, "done") << end.problem;
+  const auto first = known(id), second = known(end.id);
+  EXPECT_GT(first.steps(), 50u);
+  const auto beside = read_losses(*run_above(end.checkpoint_folders.at(0).folder));
+  EXPECT_EQ(beside.problem, "");
+  EXPECT_EQ(beside.samples, job.global_batch);
+  const auto here = folder.path() / "here.csv", there = folder.path() / "there.csv";
+  for (const auto& [what, file] :
+       {std::pair(std::to_string(end.id), here), std::pair(end.checkpoint_folders.at(0).folder, there)}) {
+    const auto exported = run({"export", what, "--curve", file});
+    EXPECT_EQ(exported.status, 0) << exported.error;
+  }
+  EXPECT_EQ(content(here), content(there));
+  const auto text = content(here);
+  EXPECT_EQ(std::ranges::count(text, '\n'), static_cast<std::ptrdiff_t>(end.steps_done + 1));
+  kill_manager();
+  cluster->restart_manager();
+  const auto third = known(end.id), fourth = known(id);
+
+  job.steps = std::max(first.steps(), end.steps_done);
+  const auto reference = known(undisturbed(job).id);
+  expect_each_once(first, reference, first.steps());
+  expect_each_once(second, reference, end.steps_done);
+  expect_each_once(beside.known, reference, end.steps_done);
+  expect_each_once(third, reference, end.steps_done);
+  expect_each_once(fourth, reference, first.steps());
+}
+
+// given: a manager that is away for a while, and all workers and the manager's word of them gone with it: only a keeper
+// is left / expected: what came of the steps meanwhile is known all the same
+TEST_F(losses, of_a_time_without_manager_are_known_by_the_keepers) {
+  auto job = endless_job();
+  cluster->start_keeper();
+  cluster->start_node("a");
+  wait_for_workers(1);
+  const auto id = cluster->client().submit(job);
+  wait_for_training(id, 1);
+  kill_manager();
+  std::this_thread::sleep_for(std::chrono::seconds(2)); // the fault itself
+  cluster->node("a").signal(SIGKILL);
+  ASSERT_TRUE(cluster->node("a").wait(limit));
+  cluster->restart_manager();
+  cluster->start_node("b");
+  wait_for_training(id, 1);
+  const auto end = end_behind_checkpoint(id);
+  ASSERT_EQ(end.state, "done") << end.problem;
+  const auto all = known(end.id);
+  job.steps = end.steps_done;
+  expect_each_once(all, known(undisturbed(job).id), end.steps_done);
+}
+
+} // namespace
+} // namespace parcae
