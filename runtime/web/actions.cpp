@@ -9,6 +9,7 @@
 
 #include <boost/json.hpp>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -45,6 +46,25 @@ job_specification job_of(const submission& x) {
   } catch (const job_file_error& e) {
     throw web_error(400, e.what());
   }
+}
+
+json::array records_of(const loss_block& x, std::uint64_t every) {
+  const auto number = [](double y) { return std::isfinite(y) ? json::value(y) : json::value(nullptr); };
+  json::array result;
+  for (std::size_t i = 0; i < x.all.size(); ++i) {
+    const auto& y = x.all[i];
+    const auto steps = x.first + i * every + 1;
+    if (y.is_known())
+      result.push_back(
+          json::object{{"steps", steps},
+                       {"loss", number(y.loss)},
+                       {"validation_loss", y.validation_loss ? number(*y.validation_loss) : json::value(nullptr)},
+                       {"gradient_norm", number(y.gradient_norm)},
+                       {"learning_rate", number(y.learning_rate)},
+                       {"samples", steps * x.samples},
+                       {"wall_ms", y.at_ms}});
+  }
+  return result;
 }
 
 class actions_of_manager : public web_actions {
@@ -91,10 +111,14 @@ public:
 
   std::string status(std::uint64_t job) override { return json_of(*look_at(job)); }
 
-  std::string losses(std::uint64_t job) override {
-    const auto all = object_of(look_at(job)->jobs.at(0));
-    return json::serialize(
-        json::object{{"losses", all.at("losses")}, {"validation_losses", all.at("validation_losses")}});
+  std::string curve(std::uint64_t job, std::uint64_t points) override {
+    const auto [every, x] = asked(manager_, [&](auto& client) { return client.curve(job, points); });
+    return json::serialize(json::object{{"every", every}, {"records", records_of(x, every)}});
+  }
+
+  std::string losses(std::uint64_t job, std::uint64_t from) override {
+    const auto x = asked(manager_, [&](auto& client) { return client.losses(job, from); });
+    return json::serialize(json::object{{"next", x.end()}, {"records", records_of(x, 1)}});
   }
 
   std::string checkpoints() override { return json_of(list_checkpoints(manager_)); }

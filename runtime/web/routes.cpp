@@ -118,8 +118,14 @@ web_routes::result web_routes::look_at_job(const web_target& target) {
   const auto job = job_in(target);
   if (target.path.size() == 4)
     return {{}, [this, job] { return answer_of(actions_.status(job)); }};
-  if (target.path.size() == 5 && target.path[4] == "losses")
-    return {{}, [this, job] { return answer_of(actions_.losses(job)); }};
+  if (target.path.size() == 5 && target.path[4] == "losses") {
+    const bool is_each = target.has("from");
+    const auto* name = is_each ? "from" : "points";
+    const auto number = target.has(name) ? parse_number(target.value(name), name) : 1000;
+    return {{}, [this, job, is_each, number] {
+              return answer_of(is_each ? actions_.losses(job, number) : actions_.curve(job, number));
+            }};
+  }
   if (target.path.size() == 5 && target.path[4] == "parameters")
     return {{}, [this, job] {
               web_answer answer;

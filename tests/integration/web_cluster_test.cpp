@@ -174,7 +174,16 @@ TEST_F(web_beside_cluster, tells_what_status_tells) {
   EXPECT_EQ(at_rest(look("jobs/" + name)), at_rest(from_command({name})));
   EXPECT_TRUE(eventually([&] { return look("jobs/" + name).at("now_us") == look("jobs/" + name).at("now_us"); }))
       << "the manager is asked again for each";
-  EXPECT_EQ(look("jobs/" + name + "/losses").at("losses"), from_command({name}).at("jobs").at(0).at("losses"));
+  const auto curve = from_command({name}).at("jobs").at(0).at("losses");
+  const auto every = look("jobs/" + name + "/losses?from=0");
+  const auto& records = every.at("records").as_array();
+  ASSERT_EQ(records.size(), static_cast<std::size_t>(number(every, "next")));
+  for (std::size_t i = 0; i < records.size(); ++i)
+    EXPECT_EQ(number(records[i], "steps"), i + 1);
+  for (const auto& x : curve.as_array()) // the last half second before it was cancelled nobody was asked for
+    EXPECT_TRUE(number(x, "steps") > records.size() || records.at(number(x, "steps") - 1).at("loss") == x.at("loss"));
+  EXPECT_TRUE(look("jobs/" + name + "/losses?from=" + std::to_string(records.size())).at("records").as_array().empty());
+  EXPECT_EQ(look("jobs/" + name + "/losses?points=1").at("records").as_array(), boost::json::array{records.back()});
   EXPECT_EQ(look("job-keys"), boost::json::parse(run({"job-keys", "--json"}, false).output));
   EXPECT_EQ(look("checkpoints").at("checkpoints"),
             boost::json::parse(run({"checkpoints", "--json"}).output).at("checkpoints"));

@@ -123,7 +123,10 @@ def test_readme(processes, cluster, tmp_path, monkeypatch):
     assert status["state"] == "done" and status["steps_done"] == 120
     assert len(said["preempted"]) == 1
     assert any(said["preempted"][0] in str(x) for x in status["changes"])
-    assert [{"steps": s, "loss": x} for s, x in job.losses()] == status["losses"]
+    losses = dict(job.losses())
+    assert list(losses) == list(range(1, 121))
+    assert all(losses[x["steps"]] == x["loss"] for x in status["losses"])
+    assert [x.samples for x in job.records(118)] == [119 * 16, 120 * 16]
     for x in code[3:]:
         exec(compile(x, "README.md", "exec"), said)
 
@@ -135,6 +138,7 @@ def test_readme(processes, cluster, tmp_path, monkeypatch):
     events = EventAccumulator(str(tmp_path / "runs/gpt"))
     events.Reload()
     read = {x.step: x.value for x in events.Scalars("loss")}
+    assert len(read) == 120
     for steps, loss in job.losses():
         assert read[steps] == pytest.approx(loss, rel=1e-6)
 

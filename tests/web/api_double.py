@@ -115,4 +115,7 @@ def enlarged(picture, history, width=125, depth=8, event_count=10_000):
                    forecast_high=[1000] * points, job=[job["id"]] * points)
     texts = many(status["news"], event_count, job=lambda i: 0)
     events = [("news", x | {"wall_us": status["wall_us"] - (event_count - i) * 8_640_000}) for i, x in enumerate(texts)]
-    return {"picture": picture, "history": history, "access": {"may": "all"}}, events
+    records = [{"steps": 500 * i, "loss": 5 / (1 + i / 200), "gradient_norm": 2 + i % 9 / 10, "learning_rate": 0.001}
+               for i in range(1, 2001)]
+    return {"picture": picture, "history": history, "access": {"may": "all"},
+            f"jobs/{job['id']}/losses": {"every": 500, "records": records}}, events

@@ -3,7 +3,7 @@
 Talks to `parcae web`; needs nothing but Python's standard library. (`train` exports, so it needs PyTorch.)
 """
 
-from .client import Cluster, Error, Job, Point, connect
+from .client import Cluster, Error, Job, Point, Record, connect
 from .train import train
 
-__all__ = ["Cluster", "Error", "Job", "Point", "connect", "train"]
+__all__ = ["Cluster", "Error", "Job", "Point", "Record", "connect", "train"]

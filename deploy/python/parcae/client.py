@@ -48,6 +48,23 @@ class Point:
         return self.data.get("loss") if self.kind == "step" else None
 
 
+@dataclass(frozen=True)
+class Record:
+    """What came of a step. A number that is not finite is NaN."""
+
+    steps: int
+    """committed with it: 1 is the first"""
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    validation_loss: Optional[float]
+    """of the version that it made; None: that was not evaluated"""
+    samples: int
+    """trained on so far"""
+    at: float
+    """seconds since 1970, by the clock of who computed it"""
+
+
 class Cluster:
     """What one `parcae web` serves. Methods may be called from any thread; each waits for its answer."""
 
@@ -211,12 +228,25 @@ class Job:
                 raise Error(f"job {self.number} has not ended within {timeout} s")
             time.sleep(min(1.0, max(0.0, end - time.monotonic())))
 
+    def records(self, first: int = 0) -> Iterator[Record]:
+        """What came of each step so far, ascending, from that step on (0 is the first), whatever was preempted."""
+        while True:
+            page = self.cluster._json(f"jobs/{self.number}/losses?from={first}")
+            for x in page["records"]:
+                loss, norm, rate = (math.nan if x[y] is None else x[y]
+                                    for y in ("loss", "gradient_norm", "learning_rate"))
+                yield Record(x["steps"], loss, norm, rate, x["validation_loss"], x["samples"], x["wall_ms"] / 1e3)
+            if page["next"] <= first:
+                return
+            first = page["next"]
+
     def losses(self) -> list[tuple[int, float]]:
-        """(steps, training loss), ascending; thinned out over a long training."""
-        return self._curve("losses")
+        """(steps, training loss) of every step so far, ascending."""
+        return [(x.steps, x.loss) for x in self.records()]
 
     def validation_losses(self) -> list[tuple[int, float]]:
-        return self._curve("validation_losses")
+        """The same of each version that was evaluated."""
+        return [(x.steps, x.validation_loss) for x in self.records() if x.validation_loss is not None]
 
     def save(self, path: Union[str, os.PathLike[str]]) -> pathlib.Path:
         """Writes the newest parameters that keepers hold as a safetensors file, which replaces another of that name."""
@@ -245,27 +275,30 @@ class Job:
 
     def log_to(self, writer: Any) -> None:
         """Follows it to its end and writes to anything with add_scalar(name, value, steps), such as TensorBoard's
-        SummaryWriter: what came while it ran, then each point of its curves that did not."""
-        seen = set()
+        SummaryWriter: every step, as it comes, and its pace."""
+        done = 0
+
+        def write() -> None:
+            nonlocal done
+            for x in self.records(done):
+                done = x.steps
+                for name in ("loss", "learning_rate", "gradient_norm"):
+                    writer.add_scalar(name, getattr(x, name), x.steps)
+                if x.validation_loss is not None and x.steps not in evaluated:
+                    evaluated.add(x.steps)
+                    writer.add_scalar("validation_loss", x.validation_loss, x.steps)
+
+        evaluated: set[int] = set()
         for point in self.follow():
             if point.kind != "step" or point.loss is None:
                 continue
-            steps = point.data["loss_steps"]
-            if steps in seen:
-                continue
-            seen.add(steps)
-            writer.add_scalar("loss", point.loss, steps)
-            for name in ("learning_rate", "gradient_norm", "samples_per_s"):
-                if point.data[name] is not None:
-                    writer.add_scalar(name, point.data[name], steps)
-        for steps, loss in self.losses():
-            if steps not in seen:
-                writer.add_scalar("loss", loss, steps)
-        for steps, loss in self.validation_losses():
-            writer.add_scalar("validation_loss", loss, steps)
-
-    def _curve(self, which: str) -> list[tuple[int, float]]:
-        return [(x["steps"], x["loss"]) for x in self.cluster._json(f"jobs/{self.number}/losses")[which]]
+            write()
+            if point.data["samples_per_s"] is not None:
+                writer.add_scalar("samples_per_s", point.data["samples_per_s"], point.data["loss_steps"])
+        write()
+        for steps, loss in self.validation_losses():  # of a step that was written before it was evaluated
+            if steps not in evaluated:
+                writer.add_scalar("validation_loss", loss, steps)
 
     def _refuse_failed(self) -> dict[str, Any]:
         end = time.monotonic() + 10

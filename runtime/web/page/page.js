@@ -14,7 +14,7 @@ const none = Object.fromEntries(["wall_us", "job", "steps", "gradient_norm", "le
 
 let picture = null, heard_at = 0;   // and when it came, by this page's clock
 let chosen = null;                  // a job in detail, if it is not the one that the picture has so
-let history = none, beside = null;
+let history = none, curve = null, beside = null; // the two: { id, records } of jobs
 let lost_since = 0;
 let news = 0, shown = -1;           // what came is counted: only ages go on by themselves
 let drawn = false;
@@ -40,7 +40,7 @@ function facts() {
     job = chosen;
   const old = lost_since > 0 || !picture.up;
   const since_us = old ? 0 : 1000 * (picture.age_ms + now() - heard_at);
-  return { status, job, old, history, beside, now_us: status.now_us + since_us,
+  return { status, job, old, history, curve, beside, now_us: status.now_us + since_us,
            wall_ms: at_us => (status.wall_us - status.now_us + at_us) / 1000 };
 }
 
@@ -53,9 +53,18 @@ async function fetch_picture() {
   ++news;
 }
 
+/// As many points of a job's losses as there are pixels, and fewer than a second's work.
+async function curve_of(id) {
+  return id ? { id, ...await ask(`jobs/${id}/losses?points=${Math.min(2000, innerWidth)}`) } : null;
+}
+
+async function fetch_curve() {
+  curve = await curve_of(picture?.status && job_in(picture.status)?.id);
+  ++news;
+}
+
 async function fetch_beside() {
-  const id = Number(find("beside").value);
-  beside = id ? { id, ...await ask(`jobs/${id}/losses`) } : null;
+  beside = await curve_of(Number(find("beside").value));
   ++news;
 }
 
@@ -193,6 +202,8 @@ function begin(may) {
       beside = null;
     await tried(fetch_picture);
     draw_now();
+    await tried(fetch_curve);
+    draw();
   });
   find("beside").addEventListener("change", async () => {
     await tried(fetch_beside);
@@ -208,6 +219,7 @@ function begin(may) {
   keep(async () => {
     history = await ask("history");
     ++news;
+    await fetch_curve();
   }, history_ms);
   keep(fetch_beside, beside_ms);
   keep(async () => {}, 1000); // ages go on

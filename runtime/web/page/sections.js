@@ -230,18 +230,24 @@ export function spent({ job }) {
 // --- curves
 
 let loss, others;
-/// `beside`: { id, losses } of another job, or null.
-export function curves({ job, history, beside }) {
+/// `curve` and `beside`: { id, records } of this job and another, or null. What came since: the job and the history.
+export function curves({ job, history, curve, beside }) {
   loss ??= new Figure(find("loss"), { title: "Loss", x: "step", series: [
     { name: "training", colour: "blue" }, { name: "validation", colour: "orange", borderDash: [6, 3] },
     { name: "beside it", colour: "green", borderDash: [2, 2] }] });
   others ??= [["norm", "Gradient norm", "step", "gradient_norm"], ["rate", "Learning rate", "step", "learning_rate"],
               ["speed", "Samples/s", "time", "samples_per_s"]].map(([id, title, x, field]) =>
     [new Figure(find(id), { title, x, series: [{ name: title.toLowerCase(), colour: "blue" }] }), field]);
-  const points = list => (list ?? []).map(p => ({ x: p.steps, y: finite(p.loss) }));
-  loss.set([points(job?.losses), points(job?.validation_losses), points(beside?.losses)]);
+  const records = curve?.id === job?.id ? curve?.records ?? [] : [];
+  const newest = records.at(-1)?.steps ?? 0;
+  const points = (list, field = "loss") => (list ?? []).map(p => ({ x: p.steps, y: finite(p[field]) }));
+  loss.set([points([...records, ...(job?.losses ?? []).filter(p => p.steps > newest)]), points(job?.validation_losses),
+            points(beside?.records)]);
   const mine = history.wall_us.map((_, i) => i).filter(i => history.job[i] === job?.id);
-  for (const [figure, name] of others)
-    figure.set([mine.map(i => ({
-      x: figure.x === "time" ? history.wall_us[i] / 1000 : history.steps[i], y: finite(history[name][i]) }))]);
+  for (const [figure, name] of others) {
+    const of_time = figure.x === "time";
+    const since = of_time ? mine : mine.filter(i => history.steps[i] > newest);
+    figure.set([[...(of_time ? [] : points(records, name)), ...since.map(i => ({
+      x: of_time ? history.wall_us[i] / 1000 : history.steps[i], y: finite(history[name][i]) }))]]);
+  }
 }

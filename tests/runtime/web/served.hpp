@@ -38,7 +38,14 @@ public:
   }
   boost::json::value preempt(const preemption& x) override { return {{"names", boost::json::value_from(x.names)}}; }
   std::string status(std::uint64_t job) override { return boost::json::serialize(known(job)); }
-  std::string losses(std::uint64_t job) override { return boost::json::serialize(known(job)); }
+  std::string curve(std::uint64_t job, std::uint64_t points) override {
+    known(job);
+    return boost::json::serialize(boost::json::object{{"every", points}});
+  }
+  std::string losses(std::uint64_t job, std::uint64_t from) override {
+    known(job);
+    return boost::json::serialize(boost::json::object{{"next", from}});
+  }
 
   std::string checkpoints() override { return boost::json::serialize(known(3)); }
   std::shared_ptr<const web_file> parameters(std::uint64_t job) override {

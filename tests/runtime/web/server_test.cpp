@@ -25,7 +25,10 @@ TEST_F(web_server_test, tells_what_the_manager_told) {
   EXPECT_EQ(picture.at("status"), json::parse(reply.body));
   EXPECT_EQ(picture.at("up"), true);
   EXPECT_EQ(json::parse(ask(look("history")).body).at("steps").at(0), 21);
-  EXPECT_EQ(json::parse(ask(look("jobs/3/losses")).body).at("job"), 3);
+  EXPECT_EQ(json::parse(ask(look("jobs/3/losses")).body).at("every"), 1000);
+  EXPECT_EQ(json::parse(ask(look("jobs/3/losses?points=20")).body).at("every"), 20);
+  EXPECT_EQ(json::parse(ask(look("jobs/3/losses?from=7")).body).at("next"), 7);
+  EXPECT_EQ(ask(look("jobs/3/losses?from=-1")).status, 400u);
   EXPECT_EQ(json::parse(ask(look("checkpoints")).body).at("job"), 3);
   EXPECT_EQ(json::parse(ask(look("job-keys")).body).at("keys").at(0).at("section"), "job");
   EXPECT_EQ(json::parse(ask(look("schema")).body).at("type"), "object");
