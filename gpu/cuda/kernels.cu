@@ -3,6 +3,7 @@
 #include "gpu/cuda/kernels.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -27,17 +28,43 @@ __device__ std::size_t all_threads() {
   return std::size_t{gridDim.x} * blockDim.x;
 }
 
-/// f(i) for all of [0, n).
-template <class Element>
-__global__ void __launch_bounds__(threads) each(const Element f, std::size_t n) {
-  for (auto i = own_index(); i < n; i += all_threads())
-    f(i);
+/// N neighbours in an array, read and written at once: 16 bytes of float32.
+template <class Number, int N>
+struct alignas(N * sizeof(Number)) pack {
+  Number x[N];
+};
+
+template <int N, class Number>
+__device__ pack<Number, N> load(const Number* from, std::size_t i) {
+  return *reinterpret_cast<const pack<Number, N>*>(from + i);
 }
 
-template <class Element>
-void run(stream_handle stream, const Element& f, std::size_t n) {
+template <int N, class Number>
+__device__ void store(Number* to, std::size_t i, const pack<Number, N>& x) {
+  *reinterpret_cast<pack<Number, N>*>(to + i) = x;
+}
+
+constexpr int width = 4;
+
+/// How many packs of [0, n) there are: none, if one of the arrays does not begin where a pack may.
+template <class... Numbers>
+std::size_t packs_of(std::size_t n, const Numbers*... arrays) {
+  return ((reinterpret_cast<std::uintptr_t>(arrays) % (width * sizeof(Numbers)) == 0) && ...) ? n / width : 0;
+}
+
+/// f.of<N>(i) for all of [0, n), N elements from i on: packs, then what is left one by one.
+template <class Elements>
+__global__ void __launch_bounds__(threads) each(const __grid_constant__ Elements f, std::size_t packs, std::size_t n) {
+  for (auto i = own_index(); i < packs; i += all_threads())
+    f.template of<width>(width * i);
+  for (auto i = width * packs + own_index(); i < n; i += all_threads())
+    f.template of<1>(i);
+}
+
+template <class Elements>
+void run(stream_handle stream, const Elements& f, std::size_t packs, std::size_t n) {
   if (n > 0)
-    each<<<blocks_for(n), threads, 0, stream>>>(f, n);
+    each<<<blocks_for(packs > 0 ? packs : n), threads, 0, stream>>>(f, packs, n);
 }
 
 template <class Number>
@@ -46,28 +73,44 @@ struct addition {
   const float* left;
   const Number* right;
 
-  __device__ void operator()(std::size_t i) const { to[i] = left[i] + to_float(right[i]); }
+  template <int N>
+  __device__ void of(std::size_t i) const {
+    auto sums = load<N>(left, i);
+    const auto more = load<N>(right, i);
+#pragma unroll
+    for (int k = 0; k < N; ++k)
+      sums.x[k] = sums.x[k] + to_float(more.x[k]);
+    store(to, i, sums);
+  }
 };
 
 struct rounding {
   bfloat16* to;
   const float* from;
 
-  __device__ void operator()(std::size_t i) const { to[i] = to_bfloat16(from[i]); }
+  template <int N>
+  __device__ void of(std::size_t i) const {
+    const auto values = load<N>(from, i);
+    pack<bfloat16, N> rounded;
+#pragma unroll
+    for (int k = 0; k < N; ++k)
+      rounded.x[k] = to_bfloat16(values.x[k]);
+    store(to, i, rounded);
+  }
 };
 
 } // namespace
 
 void add_values(stream_handle stream, float* to, const float* left, const float* right, std::size_t n) {
-  run(stream, addition<float>{to, left, right}, n);
+  run(stream, addition<float>{to, left, right}, packs_of(n, to, left, right), n);
 }
 
 void add_values(stream_handle stream, float* to, const float* left, const bfloat16* right, std::size_t n) {
-  run(stream, addition<bfloat16>{to, left, right}, n);
+  run(stream, addition<bfloat16>{to, left, right}, packs_of(n, to, left, right), n);
 }
 
 void round_values(stream_handle stream, bfloat16* to, const float* from, std::size_t n) {
-  run(stream, rounding{to, from}, n);
+  run(stream, rounding{to, from}, packs_of(n, to, from), n);
 }
 
 // --- sums in an order
@@ -80,26 +123,72 @@ struct sums_in_order {
   unsigned count;
 };
 
+/// Count sums, 0: as many as there are. Of a known number all are read before the first is added.
 /// The newest value is always v[0]: registers have no index, so values move instead.
-template <int Depth>
-__global__ void __launch_bounds__(threads)
-    add_all(const __grid_constant__ sums_in_order what, float* to, std::size_t n) {
-  for (auto i = own_index(); i < n; i += all_threads()) {
-    float v[Depth] = {};
-    for (unsigned k = 0; k < what.count; ++k) {
-#pragma unroll
-      for (int d = Depth - 1; d > 0; --d)
-        v[d] = v[d - 1];
-      v[0] = what.sums[k][i];
-      for (int j = what.joins[k]; j > 0; --j) {
-        v[0] = v[1] + v[0];
-#pragma unroll
-        for (int d = 1; d + 1 < Depth; ++d)
-          v[d] = v[d + 1];
-      }
+template <int Depth, int Count>
+struct addition_in_order {
+  sums_in_order what;
+  float* to;
+
+  template <int N>
+  __device__ void of(std::size_t i) const {
+    if constexpr (Depth > 8 && N > 1) { // there are not as many registers
+#pragma unroll 1
+      for (int k = 0; k < N; ++k)
+        of<1>(i + k);
+    } else {
+      add<N>(i);
     }
-    to[i] = v[0];
   }
+
+private:
+  template <int N>
+  __device__ void add(std::size_t i) const {
+    pack<float, N> read[Count > 0 ? Count : 1], v[Depth] = {};
+#pragma unroll
+    for (int k = 0; k < Count; ++k)
+      read[k] = load<N>(what.sums[k], i);
+    if constexpr (Count > 0) {
+#pragma unroll
+      for (int k = 0; k < Count; ++k)
+        take(v, read[k], what.joins[k]);
+    } else {
+      for (unsigned k = 0; k < what.count; ++k)
+        take(v, load<N>(what.sums[k], i), what.joins[k]);
+    }
+    store(to, i, v[0]);
+  }
+
+  template <int N>
+  static __device__ void take(pack<float, N> (&v)[Depth], const pack<float, N>& x, int joins) {
+#pragma unroll
+    for (int d = Depth - 1; d > 0; --d)
+      v[d] = v[d - 1];
+    v[0] = x;
+    for (; joins > 0; --joins) {
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        v[0].x[k] = v[1].x[k] + v[0].x[k];
+#pragma unroll
+      for (int d = 1; d + 1 < Depth; ++d)
+        v[d] = v[d + 1];
+    }
+  }
+};
+
+template <int Depth, int Count>
+void add_all(stream_handle stream, const sums_in_order& what, float* to, std::size_t packs, std::size_t n) {
+  run(stream, addition_in_order<Depth, Count>{what, to}, packs, n);
+}
+
+/// Of 2 to 8 sums that are at most four values at once, as those of a tree are; else of any number.
+auto addition_of(std::size_t count, std::size_t depth) {
+  using adder = void (*)(stream_handle, const sums_in_order&, float*, std::size_t, std::size_t);
+  constexpr adder known[] = {add_all<4, 2>, add_all<4, 3>, add_all<4, 4>, add_all<4, 5>,
+                             add_all<4, 6>, add_all<4, 7>, add_all<4, 8>};
+  if (depth <= 4 && count >= 2 && count <= 8)
+    return known[count - 2];
+  return depth <= 4 ? adder(add_all<4, 0>) : depth <= 8 ? adder(add_all<8, 0>) : adder(add_all<max_depth, 0>);
 }
 
 } // namespace
@@ -113,10 +202,10 @@ void add_in_order(stream_handle stream, const addition_order& order, float* to, 
   std::ranges::copy(sums, what.sums);
   std::ranges::copy(order.joins(), what.joins);
   what.count = static_cast<unsigned>(sums.size());
-  if (n == 0)
-    return;
-  const auto kernel = order.depth() <= 4 ? add_all<4> : order.depth() <= 8 ? add_all<8> : add_all<max_depth>;
-  kernel<<<blocks_for(n), threads, 0, stream>>>(what, to, n);
+  auto packs = packs_of(n, to);
+  for (const auto* x : sums)
+    packs = std::min(packs, packs_of(n, x));
+  addition_of(sums.size(), order.depth())(stream, what, to, packs, n);
 }
 
 // --- optimizers
@@ -130,8 +219,21 @@ struct adamw {
   const float* gradient;
   bfloat16* copy;
 
-  __device__ void operator()(std::size_t i) const {
-    adamw_at<Copy>(i, factors, parameters, first, second, gradient, copy);
+  template <int N>
+  __device__ void of(std::size_t i) const {
+    auto p = load<N>(parameters, i), m = load<N>(first, i), v = load<N>(second, i);
+    const auto g = load<N>(gradient, i);
+    pack<bfloat16, N> rounded;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      adamw_element(factors, p.x[k], m.x[k], v.x[k], g.x[k]);
+      rounded.x[k] = to_bfloat16(p.x[k]);
+    }
+    store(parameters, i, p);
+    store(first, i, m);
+    store(second, i, v);
+    if constexpr (Copy)
+      store(copy, i, rounded);
   }
 };
 
@@ -142,8 +244,27 @@ struct sgd {
   const float* gradient;
   bfloat16* copy;
 
-  __device__ void operator()(std::size_t i) const {
-    sgd_at<Momentum, Copy>(i, factors, parameters, moment, gradient, copy);
+  template <int N>
+  __device__ void of(std::size_t i) const {
+    auto p = load<N>(parameters, i);
+    const auto g = load<N>(gradient, i);
+    pack<float, N> m{};
+    if constexpr (Momentum)
+      m = load<N>(moment, i);
+    pack<bfloat16, N> rounded;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if constexpr (Momentum)
+        sgd_element(factors, p.x[k], m.x[k], g.x[k]);
+      else
+        sgd_element(factors, p.x[k], g.x[k]);
+      rounded.x[k] = to_bfloat16(p.x[k]);
+    }
+    store(parameters, i, p);
+    if constexpr (Momentum)
+      store(moment, i, m);
+    if constexpr (Copy)
+      store(copy, i, rounded);
   }
 };
 
@@ -151,22 +272,24 @@ struct sgd {
 
 void step_adamw(stream_handle stream, const adamw_factors& x, float* parameters, float* first, float* second,
                 const float* gradient, bfloat16* copy, std::size_t n) {
+  const auto packs = packs_of(n, parameters, first, second, gradient, copy); // null is a good place, too
   if (copy)
-    run(stream, adamw<true>{x, parameters, first, second, gradient, copy}, n);
+    run(stream, adamw<true>{x, parameters, first, second, gradient, copy}, packs, n);
   else
-    run(stream, adamw<false>{x, parameters, first, second, gradient, copy}, n);
+    run(stream, adamw<false>{x, parameters, first, second, gradient, copy}, packs, n);
 }
 
 void step_sgd(stream_handle stream, const sgd_factors& x, float* parameters, float* moment, const float* gradient,
               bfloat16* copy, std::size_t n) {
+  const auto packs = packs_of(n, parameters, moment, gradient, copy);
   if (moment && copy)
-    run(stream, sgd<true, true>{x, parameters, moment, gradient, copy}, n);
+    run(stream, sgd<true, true>{x, parameters, moment, gradient, copy}, packs, n);
   else if (moment)
-    run(stream, sgd<true, false>{x, parameters, moment, gradient, copy}, n);
+    run(stream, sgd<true, false>{x, parameters, moment, gradient, copy}, packs, n);
   else if (copy)
-    run(stream, sgd<false, true>{x, parameters, moment, gradient, copy}, n);
+    run(stream, sgd<false, true>{x, parameters, moment, gradient, copy}, packs, n);
   else
-    run(stream, sgd<false, false>{x, parameters, moment, gradient, copy}, n);
+    run(stream, sgd<false, false>{x, parameters, moment, gradient, copy}, packs, n);
 }
 
 // --- norm
@@ -230,25 +353,6 @@ void squared_norm(stream_handle stream, const float* x, std::size_t n, double* s
 
 namespace {
 
-/// Of one block: writes those of its values that are within [0, n).
-template <class Values>
-struct of_blocks {
-  Values values;
-  std::uint64_t seed, first_block;
-  std::size_t n;
-
-  __device__ void operator()(std::size_t block) const {
-    const auto words = philox(seed, first_block + block);
-    const auto begin = 4 * block;
-    float four[4];
-    values.of(words, four);
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      if (begin + k < n)
-        values.put(begin + k, four[k]);
-  }
-};
-
 struct normal_values {
   float* to;
   float scale;
@@ -260,7 +364,10 @@ struct normal_values {
     four[2] = scale * right.x;
     four[3] = scale * right.y;
   }
-  __device__ void put(std::size_t i, float x) const { to[i] = x; }
+  template <int N>
+  __device__ void put(std::size_t i, const pack<float, N>& x) const {
+    store(to, i, x);
+  }
 };
 
 struct uniform_values {
@@ -272,8 +379,9 @@ struct uniform_values {
     for (int k = 0; k < 4; ++k)
       four[k] = uniform_of(words.x[k]) * (2 * scale) - scale;
   }
-  __device__ void put(std::size_t i, float x) const {
-    to[i] = x;
+  template <int N>
+  __device__ void put(std::size_t i, const pack<float, N>& x) const {
+    store(to, i, x);
   }
 };
 
@@ -287,30 +395,57 @@ struct dropped_values {
     for (int k = 0; k < 4; ++k)
       four[k] = mask.factor(words.x[k]);
   }
-  __device__ void put(std::size_t i, float factor) const {
-    to[i] = from[i] * factor;
+  template <int N>
+  __device__ void put(std::size_t i, const pack<float, N>& factors) const {
+    auto values = load<N>(from, i);
+#pragma unroll
+    for (int k = 0; k < N; ++k)
+      values.x[k] = values.x[k] * factors.x[k];
+    store(to, i, values);
   }
 };
 
+/// The first `packs` blocks are written at once, of the others those of their values that are within [0, n).
 template <class Values>
-void run_blocks(stream_handle stream, const Values& values, std::size_t n, std::uint64_t seed, std::uint64_t first) {
-  run(stream, of_blocks<Values>{values, seed, first / 4, n}, (n + 3) / 4);
+__global__ void __launch_bounds__(threads)
+    of_blocks(const Values values, std::uint64_t seed, std::uint64_t first_block, std::size_t packs, std::size_t n) {
+  for (auto block = own_index(); width * block < n; block += all_threads()) {
+    const auto words = philox(seed, first_block + block);
+    const auto begin = width * block;
+    pack<float, width> four;
+    values.of(words, four.x);
+    if (block < packs) {
+      values.template put<width>(begin, four);
+      continue;
+    }
+#pragma unroll
+    for (int k = 0; k < width; ++k)
+      if (begin + k < n)
+        values.template put<1>(begin + k, {{four.x[k]}});
+  }
+}
+
+template <class Values>
+void run_blocks(stream_handle stream, const Values& values, std::size_t packs, std::size_t n, std::uint64_t seed,
+                std::uint64_t first) {
+  if (n > 0)
+    of_blocks<<<blocks_for((n + 3) / 4), threads, 0, stream>>>(values, seed, first / 4, packs, n);
 }
 
 } // namespace
 
 void draw_normal(stream_handle stream, float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) {
-  run_blocks(stream, normal_values{to, scale}, n, seed, first);
+  run_blocks(stream, normal_values{to, scale}, packs_of(n, to), n, seed, first);
 }
 
 void draw_uniform(stream_handle stream, float* to, std::size_t n, std::uint64_t seed, float scale,
                   std::uint64_t first) {
-  run_blocks(stream, uniform_values{to, scale}, n, seed, first);
+  run_blocks(stream, uniform_values{to, scale}, packs_of(n, to), n, seed, first);
 }
 
 void drop_values(stream_handle stream, float* to, const float* from, std::size_t n, const dropout_mask& mask,
                  std::uint64_t first) {
-  run_blocks(stream, dropped_values{to, from, mask}, n, mask.seed, first);
+  run_blocks(stream, dropped_values{to, from, mask}, packs_of(n, to, from), n, mask.seed, first);
 }
 
 } // namespace parcae::cuda

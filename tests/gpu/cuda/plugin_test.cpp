@@ -91,5 +91,34 @@ TEST(plugin, kernels_stay_in_registers) {
   EXPECT_EQ(good, 3 * each);
 }
 
+// given: the kernels as PTX / expected: each but those of the norm, whose lanes lie side by side, reads and writes
+// arrays 16 bytes at a time; one that draws numbers reads none
+TEST(plugin, kernels_move_16_bytes_at_once) {
+  std::ifstream file(PARCAE_PTX);
+  const std::regex entry(R"(\.entry (\w+)\()"), read(R"(ld\.global\.\S*v4\.\S*32)"),
+      written(R"(st\.global\.\S*v[24]\.)");
+  std::map<std::string, std::pair<int, int>> kernels;
+  std::string name;
+  std::smatch found;
+  for (std::string line; std::getline(file, line);) {
+    if (std::regex_search(line, found, entry))
+      kernels[name = found[1]];
+    if (std::regex_search(line, read))
+      ++kernels.at(name).first;
+    if (std::regex_search(line, written))
+      ++kernels.at(name).second;
+  }
+  EXPECT_GE(kernels.size(), 15u);
+  for (const auto& [kernel, times] : kernels) {
+    if (kernel.find("sum_chunks") != std::string::npos)
+      continue;
+    const auto draws =
+        kernel.find("normal_values") != std::string::npos || kernel.find("uniform_values") != std::string::npos;
+    const auto deep = kernel.find("addition_in_orderILi16") != std::string::npos; // 16 values at once: one by one
+    EXPECT_EQ(times.first > 0, !draws && !deep) << kernel;
+    EXPECT_EQ(times.second > 0, !deep) << kernel;
+  }
+}
+
 } // namespace
 } // namespace parcae
