@@ -18,6 +18,7 @@
 #include <regex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace parcae::cuda {
 
@@ -36,20 +37,56 @@ void use(int number) {
   check(cudaSetDevice(number), "choosing the GPU");
 }
 
+/// A GPU's events. A step takes hundreds, and the driver has one lock for making and ending them, so what was given
+/// back is used again.
+class cuda_events {
+public:
+  explicit cuda_events(int number) : number_(number) {}
+  ~cuda_events() {
+    cudaSetDevice(number_);
+    for (const auto x : spare_)
+      cudaEventDestroy(x);
+  }
+  cuda_events(const cuda_events&) = delete;
+
+  int number() const { return number_; }
+  cudaEvent_t take() {
+    {
+      const std::lock_guard held(mutex_);
+      if (!spare_.empty()) {
+        const auto x = spare_.back();
+        spare_.pop_back();
+        return x;
+      }
+    }
+    use(number_);
+    cudaEvent_t x = nullptr;
+    check(cudaEventCreateWithFlags(&x, cudaEventBlockingSync), "making an event");
+    return x;
+  }
+  void give_back(cudaEvent_t x) {
+    const std::lock_guard held(mutex_);
+    spare_.push_back(x);
+  }
+
+private:
+  const int number_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> spare_; ///< guarded by mutex_
+};
+
 class cuda_event final : public event {
 public:
-  /// In a stream of that GPU, which the thread has chosen.
-  cuda_event(int number, cudaStream_t stream) : number_(number) {
-    check(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync), "making an event");
+  /// In a stream of that GPU.
+  cuda_event(cuda_events& from, cudaStream_t stream) : from_(from), number_(from.number()), event_(from.take()) {
+    use(number_);
     if (const auto status = cudaEventRecord(event_, stream); status != cudaSuccess) {
-      cudaEventDestroy(event_);
+      from_.give_back(event_);
       check(status, "recording an event");
     }
   }
-  ~cuda_event() override {
-    cudaSetDevice(number_);
-    cudaEventDestroy(event_);
-  }
+  /// Who waits for it in a stream does so for what was recorded when that was asked for.
+  ~cuda_event() override { from_.give_back(event_); }
   cuda_event(const cuda_event&) = delete;
 
   bool done() const override {
@@ -86,13 +123,14 @@ public:
   cudaEvent_t handle() const { return event_; }
 
 private:
+  cuda_events& from_;
   const int number_;
-  cudaEvent_t event_ = nullptr;
+  const cudaEvent_t event_;
 };
 
 class cuda_stream final : public stream {
 public:
-  explicit cuda_stream(int number) : number_(number) {}
+  explicit cuda_stream(cuda_events& events) : events_(events), number_(events.number()) {}
   ~cuda_stream() override {
     if (!stream_)
       return;
@@ -111,10 +149,7 @@ public:
     use(number_);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
   }
-  std::shared_ptr<event> record() override {
-    use(number_);
-    return std::make_shared<cuda_event>(number_, stream_);
-  }
+  std::shared_ptr<event> record() override { return std::make_shared<cuda_event>(events_, stream_); }
   void wait_for(const event& x) override {
     use(number_);
     check(cudaStreamWaitEvent(stream_, dynamic_cast<const cuda_event&>(x).handle(), 0), "waiting for an event");
@@ -169,6 +204,7 @@ private:
     check(cudaGetLastError(), "a kernel");
   }
 
+  cuda_events& events_;
   const int number_;
   cudaStream_t stream_ = nullptr;
 };
@@ -296,7 +332,7 @@ public:
     return {static_cast<std::byte*>(memory), give_back};
   }
   std::unique_ptr<stream> make_stream() override {
-    auto x = std::make_unique<cuda_stream>(number_);
+    auto x = std::make_unique<cuda_stream>(events_);
     x->separate();
     return x;
   }
@@ -332,7 +368,8 @@ private:
   /// By size, of which there are few: to make some takes milliseconds, and to give some back waits for all of the GPU's
   /// work. Guarded by pinned_mutex_.
   std::multimap<std::size_t, std::byte*> spare_pinned_;
-  cuda_stream compute_{number_};
+  cuda_events events_{number_};
+  cuda_stream compute_{events_};
 };
 
 } // namespace

@@ -22,6 +22,7 @@ namespace {
 
 int major_version = 9;        ///< of all GPUs
 std::uint64_t kept_bytes = 0; ///< of a pool, as CUDA begins
+std::atomic<int> events_made = 0;
 std::size_t free_bytes = std::size_t{79} << 30;
 
 thread_local int chosen = 0; ///< as CUDA has it until a thread says otherwise
@@ -95,6 +96,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void* t
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* x, unsigned) {
+  ++events_made;
   return make(x);
 }
 cudaError_t cudaEventRecord(cudaEvent_t x, cudaStream_t) {
@@ -163,6 +165,18 @@ TEST(cuda_device, no_thread_makes_a_context_on_another_gpu) {
   elsewhere([&] { pinned.reset(); });
   elsewhere([&] { x.reset(); });
   EXPECT_EQ(double_of_runtime().strays, std::vector<std::string>());
+}
+
+// given: events that are recorded and dropped, at most two at a time / expected: two are made, and each is another
+// one's only when that is dropped
+TEST(cuda_device, events_are_used_again) {
+  auto x = cuda::make_device(1);
+  const auto before = events_made.load();
+  for (int i = 0; i < 100; ++i) {
+    const auto first = x->compute().record(), second = x->make_stream()->record();
+    EXPECT_EQ(second->ms_since(*first), 1);
+    EXPECT_EQ(events_made - before, 2);
+  }
 }
 
 // given: a device / expected: the pool that norms take their scratch memory from keeps what is given back
