@@ -139,10 +139,13 @@ public:
   }
   cuda_stream(const cuda_stream&) = delete;
 
-  /// One of its own; else it is the device's default stream, which LibTorch takes.
+  /// One of its own; else it is the device's default stream, which LibTorch takes. Its kernels come before those of
+  /// LibTorch: they are few, NCCL's, and others wait for them.
   void separate() {
     use(number_);
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+    int least = 0, first = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &first), "asking for the priorities of streams");
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, first), "making a stream");
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override {

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -23,6 +24,7 @@ namespace {
 int major_version = 9;        ///< of all GPUs
 std::uint64_t kept_bytes = 0; ///< of a pool, as CUDA begins
 std::atomic<int> events_made = 0;
+std::vector<std::pair<unsigned, int>> made_streams; ///< flags and priority
 std::size_t free_bytes = std::size_t{79} << 30;
 
 thread_local int chosen = 0; ///< as CUDA has it until a thread says otherwise
@@ -112,7 +114,16 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t x, cudaEvent_t) {
 cudaError_t cudaEventDestroy(cudaEvent_t x) {
   return used(x, "cudaEventDestroy");
 }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* first) {
+  *least = 0; // that of the default stream
+  *first = -5;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* x, unsigned) {
+  return cudaStreamCreateWithPriority(x, cudaStreamNonBlocking, 0);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* x, unsigned flags, int priority) {
+  made_streams.emplace_back(flags, priority);
   return make(x);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t x, cudaEvent_t, unsigned) {
@@ -177,6 +188,13 @@ TEST(cuda_device, events_are_used_again) {
     EXPECT_EQ(second->ms_since(*first), 1);
     EXPECT_EQ(events_made - before, 2);
   }
+}
+
+// given: a stream / expected: what it is given does not wait for the default stream, and its kernels come first
+TEST(cuda_device, streams_come_before_the_default_one) {
+  made_streams.clear();
+  cuda::make_device(0)->make_stream();
+  EXPECT_EQ(made_streams, (std::vector<std::pair<unsigned, int>>{{cudaStreamNonBlocking, -5}}));
 }
 
 // given: a device / expected: the pool that norms take their scratch memory from keeps what is given back
