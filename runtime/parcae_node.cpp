@@ -65,7 +65,8 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
 }
 
 void add_device_options(CLI::App& app, texts& x, parcae::node_options& options) {
-  app.add_option("--device", x.device, "what computes: cpu, cuda (all GPUs), cuda:1,3 (these), or auto")
+  app.add_option("--device", x.device,
+                 "what computes: cpu, cuda (all GPUs), cuda:1,3 or cuda:GPU-UUID (these), or auto")
       ->check(device_problem)
       ->capture_default_str();
   app.add_flag("--trust-network", options.trusts_network,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <regex>
 #include <type_traits>
 #include <utility>
 
@@ -23,7 +24,8 @@ std::string said() {
 } // namespace
 
 device_choice parse_device_choice(std::string_view x) {
-  const auto wrong = std::invalid_argument("\"" + std::string(x) + "\" is not cpu, cuda, cuda:1,3 or auto");
+  const auto wrong =
+      std::invalid_argument("\"" + std::string(x) + "\" is not cpu, cuda, cuda:1,3, cuda:GPU-UUID or auto");
   if (x == "cpu")
     return {};
   if (x == "auto")
@@ -34,6 +36,12 @@ device_choice parse_device_choice(std::string_view x) {
   if (!x.starts_with(prefix))
     throw wrong;
   device_choice result{device_choice::kind::cuda, {}};
+  const std::string what(x.substr(prefix.size()));
+  static const std::regex names("((GPU|MIG)-[0-9a-zA-Z/-]{1,100}(,(?!$)|$))+");
+  if (std::regex_match(what, names)) {
+    result.names = what;
+    return result;
+  }
   for (auto rest = x.substr(prefix.size());;) {
     std::uint32_t number = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
@@ -83,9 +91,17 @@ struct driver_functions {
   }
 };
 
-driver_facts no_gpu(std::string why, bool is_old = false) {
+/// What the driver heeds by itself: it then counts these, in that order, up to the first that is not there.
+constexpr const char* visible = "CUDA_VISIBLE_DEVICES";
+
+std::string among_visible() {
+  const auto* x = std::getenv(visible);
+  return x ? std::string(" (") + visible + " is \"" + x + "\")" : std::string();
+}
+
+driver_facts no_gpu(const std::string& why, bool is_old = false) {
   driver_facts result;
-  result.problem = std::move(why);
+  result.problem = why + among_visible();
   result.is_old = is_old;
   return result;
 }
@@ -162,18 +178,25 @@ std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem:
   std::vector<opened_gpu> result;
   if (x.what == device_choice::kind::cpu)
     return result;
+  if (const auto* before = std::getenv(visible); !x.names.empty() && before && before != x.names)
+    throw device_error("GPUs are chosen twice: --device says " + x.names + among_visible());
+  if (!x.names.empty())
+    ::setenv(visible, x.names.c_str(), 1);
   const auto driver = ask_driver();
   if (!driver.problem.empty()) {
     if (x.what == device_choice::kind::automatic)
       return result;
     throw device_error(driver.problem);
   }
+  if (const auto named = 1 + std::ranges::count(x.names, ','); !x.names.empty() && driver.devices != named)
+    throw device_error("of the " + std::to_string(named) + " GPUs in " + x.names + " the driver finds the first " +
+                       std::to_string(driver.devices) + " only; of one card's MIG slices a process sees one");
   auto numbers = x.numbers;
   for (std::uint32_t i = 0; x.numbers.empty() && i < driver.devices; ++i)
     numbers.push_back(i);
   if (numbers.back() >= driver.devices)
     throw device_error("there is no GPU " + std::to_string(numbers.back()) + ": the driver counts " +
-                       std::to_string(driver.devices) + " from 0");
+                       std::to_string(driver.devices) + " from 0" + among_visible());
   const cuda_library library(file, reach);
   for (auto number : numbers) {
     auto& opened = result.emplace_back(opened_gpu{library.open(number), nullptr});

@@ -16,11 +16,13 @@
 
 namespace parcae {
 
-/// What --device says: "cpu", "cuda" (all GPUs), "cuda:1,3" (these), or "auto" (GPUs if there are any).
+/// What --device says: "cpu", "cuda" (all GPUs), "cuda:1,3" or "cuda:GPU-…,MIG-…" (these), or "auto" (GPUs if there are
+/// any). Of all, if CUDA_VISIBLE_DEVICES is set, only those that it says.
 struct device_choice {
   enum class kind : std::uint8_t { cpu, cuda, automatic };
   kind what = kind::cpu;
   std::vector<std::uint32_t> numbers; ///< ascending as the driver counts; empty: all
+  std::string names{};                ///< instead, as nvidia-smi -L has them, with commas
 };
 
 /// Throws std::invalid_argument with one line.
@@ -72,8 +74,8 @@ struct opened_gpu {
   std::string nccl_problem{};         ///< why, one line
 };
 
-/// The GPUs that were chosen, in that order; none if it is to be the processor. Throws device_error with what is
-/// missing.
+/// The GPUs that were chosen, in that order; none if it is to be the processor. Names become CUDA_VISIBLE_DEVICES: the
+/// driver must not have been asked before. Throws device_error with what is missing.
 std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem::path& file, nccl_reach reach);
 
 /// Both sides of the plug-in say it; another means another build.

@@ -5,7 +5,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -25,12 +28,17 @@ TEST(device_choice, is_read) {
     const auto x = parse_device_choice(text);
     EXPECT_EQ(x.what, expected.what) << text;
     EXPECT_EQ(x.numbers, expected.numbers) << text;
+    EXPECT_EQ(x.names, "");
   }
+  const auto named = parse_device_choice("cuda:GPU-f0f1-a,MIG-GPU-f0/1/0");
+  EXPECT_EQ(named.names, "GPU-f0f1-a,MIG-GPU-f0/1/0");
+  EXPECT_TRUE(named.numbers.empty());
 }
 
 TEST(device_choice, nonsense_is_refused) {
-  for (const auto* text : {"", "gpu", "CPU", "cuda:", "cuda:,", "cuda:1,", "cuda:-1", "cuda: 1", "cuda:1 ", "cuda:1;2",
-                           "cuda:99999999999", "cuda:1,1", "cuda:0x1", "cpu:0"})
+  for (const auto* text :
+       {"", "gpu", "CPU", "cuda:", "cuda:,", "cuda:1,", "cuda:-1", "cuda: 1", "cuda:1 ", "cuda:1;2", "cuda:99999999999",
+        "cuda:1,1", "cuda:0x1", "cpu:0", "cuda:GPU-", "cuda:GPU-a,", "cuda:GPU-a,1", "cuda:GPU-a b", "cuda:gpu-a"})
     try {
       parse_device_choice(text);
       ADD_FAILURE() << text;
@@ -47,6 +55,50 @@ std::string problem_of(const char* choice, const std::filesystem::path& file = "
   }
 }
 
+/// PARCAE_DRIVER: what the stand-in on the library path is; none: there is no driver.
+class cuda_driver : public testing::Test {
+protected:
+  std::string driver() const {
+    const auto* x = std::getenv("PARCAE_DRIVER");
+    return x ? x : "none";
+  }
+};
+
+// given: the driver that counts two GPUs, and what is named, in a process of its own / expected: the driver finds it,
+// or it is said what is not there; what the environment allows is not widened
+TEST_F(cuda_driver, heeds_names) {
+  const auto said = [](const char* visible, const char* choice) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    if (fork() == 0) { // the driver reads the environment once
+      if (visible)
+        setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+      const auto text = problem_of(choice);
+      _exit(write(ends[1], text.data(), text.size()) < 0);
+    }
+    close(ends[1]);
+    std::string result(1000, ' ');
+    result.resize(static_cast<std::size_t>(std::max<ssize_t>(0, read(ends[0], result.data(), result.size()))));
+    close(ends[0]);
+    wait(nullptr);
+    return result;
+  };
+  EXPECT_THAT(said(nullptr, "cuda:GPU-7"), HasSubstr("NVIDIA driver"));
+  if (driver() != "two")
+    return;
+  const auto found = HasSubstr("libparcae_cuda.so is not there"); // only then it is looked for
+  EXPECT_THAT(said(nullptr, "cuda:GPU-1,GPU-0"), found);
+  EXPECT_THAT(said("GPU-1", "cuda:GPU-1"), found);
+  EXPECT_THAT(said("GPU-1", "cuda:0"), found);
+  EXPECT_THAT(said(nullptr, "cuda:GPU-1,GPU-7"),
+              HasSubstr("of the 2 GPUs in GPU-1,GPU-7 the driver finds the first 1 only"));
+  EXPECT_THAT(said(nullptr, "cuda:GPU-7"),
+              HasSubstr("finds no GPU: CUDA_ERROR_NO_DEVICE (CUDA_VISIBLE_DEVICES is \"GPU-7\")"));
+  EXPECT_THAT(said("GPU-1", "cuda:1"),
+              HasSubstr("no GPU 1: the driver counts 1 from 0 (CUDA_VISIBLE_DEVICES is \"GPU-1\")"));
+  EXPECT_THAT(said("GPU-1", "cuda:GPU-0"), HasSubstr("GPUs are chosen twice: --device says GPU-0"));
+}
+
 /// Which of the named libraries are in this process.
 std::string mapped(std::initializer_list<const char*> names) {
   std::ifstream maps("/proc/self/maps");
@@ -57,15 +109,6 @@ std::string mapped(std::initializer_list<const char*> names) {
         result += line + "\n";
   return result;
 }
-
-/// PARCAE_DRIVER: what the stand-in on the library path is; none: there is no driver.
-class cuda_driver : public testing::Test {
-protected:
-  std::string driver() const {
-    const auto* x = std::getenv("PARCAE_DRIVER");
-    return x ? x : "none";
-  }
-};
 
 // given: the driver that PARCAE_DRIVER says / expected: what is missing; files that are no plug-in are named
 TEST_F(cuda_driver, says_what_is_missing) {
