@@ -144,6 +144,8 @@ cuda_library::cuda_library(const std::filesystem::path& file, nccl_reach reach) 
   ::setenv("NCCL_RAS_ENABLE", "0", 1);
   // Shapes change with every generation: fixed segments of one are fragments in the next.
   ::setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", 0);
+  // Each peer has streams of its own: in the 8 queues that CUDA begins with some would wait for others' work.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (reach == nccl_reach::host) {
     ::setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
     ::setenv("NCCL_IB_DISABLE", "1", 1);

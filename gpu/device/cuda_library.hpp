@@ -48,7 +48,8 @@ enum class nccl_reach : std::uint8_t {
 
 /// The plug-in in this file, and all that it needs. Stays loaded. Changes the environment, so it is made before other
 /// threads read it: NCCL_RAS_ENABLE=0, as NCCL's service for diagnosis listens and lets anybody in; what
-/// nccl_reach says; and how LibTorch takes a GPU's memory (PYTORCH_ALLOC_CONF), unless that was said already.
+/// nccl_reach says; and how LibTorch takes a GPU's memory (PYTORCH_ALLOC_CONF) and how many queues CUDA has for streams
+/// (CUDA_DEVICE_MAX_CONNECTIONS), unless that was said already.
 class cuda_library {
 public:
   /// Throws device_error: the file is not there, a library that it needs is not, or it is of another build.

@@ -41,6 +41,19 @@ TEST(plugin, is_loaded) {
   }
 }
 
+// given: an environment in which nothing is said / expected: a queue of CUDA's for each stream that there may be, and
+// LibTorch's segments grow; what was said stays
+TEST(plugin, says_what_cuda_reads_once) {
+  const auto value_of = [](const char* name, const char* before) {
+    before ? setenv(name, before, 1) : unsetenv(name);
+    const cuda_library library(PARCAE_CUDA_LIBRARY, nccl_reach::host);
+    return std::string(std::getenv(name));
+  };
+  EXPECT_EQ(value_of("CUDA_DEVICE_MAX_CONNECTIONS", nullptr), "32");
+  EXPECT_EQ(value_of("CUDA_DEVICE_MAX_CONNECTIONS", "1"), "1");
+  EXPECT_EQ(value_of("PYTORCH_ALLOC_CONF", nullptr), "expandable_segments:True");
+}
+
 // given: LibTorch's exact settings were made before / expected: it finds CUDA all the same
 TEST(plugin, comes_after_exact_settings) {
   make_libtorch_exact();
