@@ -110,11 +110,11 @@ public:
       throw unreachable_peer(*absent, to_string(all[*absent].slot) + " at " +
                                           with_port(all[*absent].host, all[*absent].port) + ": " +
                                           m->problems[*absent]);
-    std::vector<data_line> lines;
-    auto result = make_tcp_communicator(m->key.self, std::move(peers), lines);
+    std::vector<watched_connection> watched;
+    auto result = make_tcp_communicator(m->key.self, std::move(peers), watched);
     on_io_thread([&] {
-      for (auto& line : lines)
-        side_.lines.add(std::move(line));
+      for (auto& x : watched)
+        side_.connections.add(std::move(x));
     });
     return result;
   }
@@ -213,14 +213,14 @@ private:
     for (;;) {
       pause.expires_after(look_pause);
       co_await pause.async_wait(as_result);
-      side_.lines.look();
+      side_.connections.look();
       const auto now = std::chrono::system_clock::now();
       close_those([&](const identity& x) { return x.ends <= now ? "its certificate has ended" : ""; });
     }
   }
 
   void close_those(const objection& to) {
-    side_.lines.close_those(to);
+    side_.connections.close_those(to);
     const auto close = [&](const socket_ptr& x) {
       if (!x || !x->peer || x->closed())
         return;

@@ -2,7 +2,7 @@
 
 // What all connections of a data port have in common. All on its I/O thread.
 
-#include "gpu/dataplane/line_watch.hpp"
+#include "gpu/dataplane/connection_watch.hpp"
 #include "protocols/trust/secure_socket.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -14,7 +14,7 @@ using socket_ptr = std::shared_ptr<secure_socket>;
 struct port_side {
   boost::asio::io_context io{1};
   std::shared_ptr<const credentials> own; ///< null: plain TCP, on loopback
-  line_watch lines;
+  connection_watch connections;
 
   socket_ptr new_socket(link_side here) {
     return std::make_shared<secure_socket>(boost::asio::ip::tcp::socket(io), here, own);
@@ -22,11 +22,11 @@ struct port_side {
 
   /// From now on its host is watched.
   void watch(const socket_ptr& x) {
-    lines.add({.owner = x,
-               .descriptor = [x = x.get()] { return x->closed() ? -1 : x->socket.native_handle(); },
-               .close = [x = x.get()](const std::string&) { x->close(); },
-               .name = x->name(),
-               .peer = x->peer});
+    connections.add({.owner = x,
+                     .descriptor = [x = x.get()] { return x->closed() ? -1 : x->socket.native_handle(); },
+                     .close = [x = x.get()](const std::string&) { x->close(); },
+                     .name = x->name(),
+                     .peer = x->peer});
   }
 };
 

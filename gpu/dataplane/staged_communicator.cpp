@@ -21,13 +21,13 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// Of each line: frames are copied while others are on their way.
+/// Of each lane: frames are copied while others are on their way.
 constexpr std::size_t ring_bytes = 4 * max_frame_bytes;
 
 /// Of the device's work, and of a peer. The wait for the whole message has limits of its own, and aborts.
 constexpr std::chrono::hours longest_stage{1};
 
-/// A message that a line is given.
+/// A message that a lane is given.
 struct staged_message : transmission {
   staged_message(tag x, std::span<std::byte> y, device* z) : what(x), bytes(y), on(z) {
     if (on)
@@ -39,7 +39,7 @@ struct staged_message : transmission {
   device* const on;             ///< null: the host
   std::shared_ptr<event> after; ///< what the device was given before
 
-  // Of its line, once it is settled.
+  // Of its lane, once it is settled.
   ticket last;                   ///< of what is sent: its last frame; of what is received on the host: all of it
   std::shared_ptr<event> copied; ///< of what is received on the device
   std::exception_ptr error;
@@ -48,12 +48,12 @@ using message_ptr = std::shared_ptr<staged_message>;
 
 /// What goes to one participant, or comes from it, in order, moved by a thread of its own: so neither the computing
 /// thread nor another participant waits for it.
-class line {
+class lane {
 public:
-  line(communicator& below, std::uint32_t peer, device& on) :
+  lane(communicator& below, std::uint32_t peer, device& on) :
       below_(below), peer_(peer), ring_(on, ring_bytes), stream_(on.make_stream()) {}
-  virtual ~line() = default; // the thread has ended, see end()
-  line(const line&) = delete;
+  virtual ~lane() = default; // the thread has ended, see end()
+  lane(const lane&) = delete;
 
   void start() {
     thread_ = std::thread([this] {
@@ -84,7 +84,7 @@ public:
     return is_settled(*x);
   }
 
-  /// False: the limit is over. Throws what ended the line.
+  /// False: the limit is over. Throws what ended the lane.
   bool wait(const message_ptr& x, steady::time_point end) {
     lock held(mutex_);
     while (!is_settled(*x) && steady::now() < end)
@@ -162,7 +162,7 @@ private:
     }
   }
 
-  /// Null: the line was broken off.
+  /// Null: the lane was broken off.
   message_ptr next() {
     for (;;) {
       {
@@ -214,9 +214,9 @@ void wait_for(const event& x) {
     throw device_error("a copy between device and host is stuck");
 }
 
-class outgoing_line final : public line {
+class outgoing_lane final : public lane {
 public:
-  using line::line;
+  using lane::lane;
 
 private:
   void begin(frame x) override {
@@ -257,9 +257,9 @@ private:
   std::deque<ticket> sending_; ///< out of it
 };
 
-class incoming_line final : public line {
+class incoming_lane final : public lane {
 public:
-  using line::line;
+  using lane::lane;
 
 private:
   void begin(frame x) override {
@@ -308,7 +308,7 @@ public:
 
   ~staged_communicator() override {
     abort();
-    for (const auto& [peer, x] : lines_)
+    for (const auto& [peer, x] : lanes_)
       x->end();
   }
 
@@ -316,14 +316,14 @@ public:
   std::uint32_t size() const override { return below_->size(); }
 
   ticket send(std::uint32_t peer, tag what, const_memory_view x) override {
-    auto* to = line_of<outgoing_line>(peer, false, x.on);
+    auto* to = lane_of<outgoing_lane>(peer, false, x.on);
     if (!to)
       return below_->send(peer, what, x);
     return give(*to, what, {const_cast<std::byte*>(x.bytes.data()), x.bytes.size()}, x.on); // only read
   }
 
   ticket receive(std::uint32_t peer, tag what, memory_view x) override {
-    auto* from = line_of<incoming_line>(peer, true, x.on);
+    auto* from = lane_of<incoming_lane>(peer, true, x.on);
     return from ? give(*from, what, x.bytes, x.on) : below_->receive(peer, what, x);
   }
 
@@ -352,36 +352,36 @@ public:
     const auto why = std::make_exception_ptr(communication_error("aborted"));
     const lock held(mutex_);
     aborted_ = true;
-    for (const auto& [peer, x] : lines_)
+    for (const auto& [peer, x] : lanes_)
       x->break_off(why);
   }
 
 private:
   struct given_message : transmission {
-    given_message(line& x, message_ptr y) : to(x), what(std::move(y)) {}
+    given_message(lane& x, message_ptr y) : to(x), what(std::move(y)) {}
 
-    line& to;
+    lane& to;
     const message_ptr what;
   };
 
-  ticket give(line& to, tag what, std::span<std::byte> bytes, device* on) {
+  ticket give(lane& to, tag what, std::span<std::byte> bytes, device* on) {
     auto x = std::make_shared<staged_message>(what, bytes, on);
     to.give(x);
     return std::make_shared<given_message>(to, std::move(x));
   }
 
   /// Null: the communicator below may be given the message at once. A message of the host follows those of the device.
-  template <class Line>
-  line* line_of(std::uint32_t peer, bool receives, const device* on) {
+  template <class Lane>
+  lane* lane_of(std::uint32_t peer, bool receives, const device* on) {
     const lock held(mutex_);
-    const auto found = lines_.find({peer, receives});
+    const auto found = lanes_.find({peer, receives});
     if (!on)
-      return found != lines_.end() && !found->second->idle() ? found->second.get() : nullptr;
-    if (found != lines_.end())
+      return found != lanes_.end() && !found->second->idle() ? found->second.get() : nullptr;
+    if (found != lanes_.end())
       return found->second.get();
     if (aborted_)
       throw communication_error("aborted");
-    const auto& made = lines_[{peer, receives}] = std::make_unique<Line>(*below_, peer, on_);
+    const auto& made = lanes_[{peer, receives}] = std::make_unique<Lane>(*below_, peer, on_);
     made->start();
     return made.get();
   }
@@ -389,7 +389,7 @@ private:
   const std::unique_ptr<communicator> below_;
   device& on_;
   mutex mutex_;
-  std::map<std::pair<std::uint32_t, bool>, std::unique_ptr<line>> lines_ GUARDED_BY(mutex_); ///< by peer; receives?
+  std::map<std::pair<std::uint32_t, bool>, std::unique_ptr<lane>> lanes_ GUARDED_BY(mutex_); ///< by peer; receives?
   bool aborted_ GUARDED_BY(mutex_) = false;
 };
 

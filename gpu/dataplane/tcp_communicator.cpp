@@ -368,7 +368,7 @@ namespace {
 
 class tcp_communicator : public communicator {
 public:
-  tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers, std::vector<data_line>& lines) :
+  tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers, std::vector<watched_connection>& watched) :
       self_(self), connections_(peers.size()) {
     for (std::size_t i = 0; i < peers.size(); ++i)
       if (i != self) {
@@ -376,11 +376,11 @@ public:
         const auto name = peers[i].name;
         connections_[i] = std::make_shared<peer_connection>(std::move(peers[i]));
         auto* x = connections_[i].get();
-        lines.push_back({.owner = connections_[i],
-                         .descriptor = [x] { return x->file(); },
-                         .close = [x](const std::string& why) { x->give_up(why); },
-                         .name = name,
-                         .peer = who});
+        watched.push_back({.owner = connections_[i],
+                           .descriptor = [x] { return x->file(); },
+                           .close = [x](const std::string& why) { x->give_up(why); },
+                           .name = name,
+                           .peer = who});
       }
   }
 
@@ -475,8 +475,8 @@ private:
 } // namespace
 
 std::unique_ptr<communicator> make_tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers,
-                                                    std::vector<data_line>& lines) {
-  return std::make_unique<tcp_communicator>(self, std::move(peers), lines);
+                                                    std::vector<watched_connection>& watched) {
+  return std::make_unique<tcp_communicator>(self, std::move(peers), watched);
 }
 
 } // namespace parcae

@@ -22,8 +22,8 @@ struct tcp_peer {
 };
 
 /// `peers` by participant number. The sockets' I/O thread must run, and the communicator must be destroyed before it
-/// ends. Appends its connections to `lines`.
+/// ends. Appends its connections to `watched`.
 std::unique_ptr<communicator> make_tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers,
-                                                    std::vector<data_line>& lines);
+                                                    std::vector<watched_connection>& watched);
 
 } // namespace parcae

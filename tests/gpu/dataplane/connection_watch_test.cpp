@@ -1,4 +1,4 @@
-#include "gpu/dataplane/line_watch.hpp"
+#include "gpu/dataplane/connection_watch.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ tcp_info info(unsigned probes, unsigned retransmits, unsigned silent_ms) {
 
 // given: unanswered probes, repetitions, milliseconds since the other host was heard / expected: silent only if it
 // should have answered, and long enough: an idle connection, and one without room there, are no sign of anything
-TEST(line_watch, silence_is_of_who_should_answer) {
+TEST(connection_watch, silence_is_of_who_should_answer) {
   EXPECT_FALSE(is_silent(info(0, 0, 0)));
   EXPECT_FALSE(is_silent(info(0, 0, 60'000)));
   EXPECT_FALSE(is_silent(info(1, 0, 1'100)));
@@ -29,30 +29,30 @@ TEST(line_watch, silence_is_of_who_should_answer) {
   EXPECT_TRUE(is_silent(info(0, 4, 2'300)));
 }
 
-// given: a line that is there, one whose owner is gone, one that is closed / expected: looked at, not touched
-TEST(line_watch, forgets_who_is_gone) {
+// given: a connection that is there, one whose owner is gone, one that is closed / expected: looked at, not touched
+TEST(connection_watch, forgets_who_is_gone) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   const auto owner = std::make_shared<int>(0);
-  line_watch lines;
+  connection_watch connections;
   int looked = 0, closed = 0;
-  const auto line = [&](const std::shared_ptr<int>& by, int descriptor) {
-    return data_line{.owner = by,
-                     .descriptor =
-                         [&, descriptor] {
-                           ++looked;
-                           return descriptor;
-                         },
-                     .close = [&](const std::string&) { ++closed; },
-                     .name = "a",
-                     .peer = {}};
+  const auto connection = [&](const std::shared_ptr<int>& by, int descriptor) {
+    return watched_connection{.owner = by,
+                              .descriptor =
+                                  [&, descriptor] {
+                                    ++looked;
+                                    return descriptor;
+                                  },
+                              .close = [&](const std::string&) { ++closed; },
+                              .name = "a",
+                              .peer = {}};
   };
-  lines.add(line(owner, socket));
-  lines.add(line(std::make_shared<int>(0), socket));
-  lines.add(line(owner, -1));
+  connections.add(connection(owner, socket));
+  connections.add(connection(std::make_shared<int>(0), socket));
+  connections.add(connection(owner, -1));
   looked = 0;
-  lines.look();
+  connections.look();
   EXPECT_EQ(looked, 2); // nothing is asked of who is gone
-  lines.look();
+  connections.look();
   EXPECT_EQ(looked, 3);
   EXPECT_EQ(closed, 0);
   ::close(socket);

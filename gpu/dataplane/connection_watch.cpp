@@ -1,4 +1,4 @@
-#include "gpu/dataplane/line_watch.hpp"
+#include "gpu/dataplane/connection_watch.hpp"
 
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
@@ -19,29 +19,29 @@ bool is_silent(const tcp_info& x) {
   return (x.tcpi_probes > 0 || x.tcpi_retransmits > 0) && x.tcpi_last_ack_recv > silence_ms;
 }
 
-void line_watch::add(data_line x) {
+void connection_watch::add(watched_connection x) {
   const int on = 1, pause_s = probe_after_s, probes = 5; // the kernel itself gives up later
   const int socket = x.descriptor();
   ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &pause_s, sizeof pause_s);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof pause_s);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  lines_.push_back(std::move(x));
+  connections_.push_back(std::move(x));
 }
 
-void line_watch::close(const data_line& x, const std::string& why) {
+void connection_watch::close(const watched_connection& x, const std::string& why) {
   spdlog::warn("closed the data connection to {}: {}", x.name, why);
   x.close(why);
 }
 
-void line_watch::look() {
-  for (auto x = lines_.begin(); x != lines_.end();) {
+void connection_watch::look() {
+  for (auto x = connections_.begin(); x != connections_.end();) {
     const auto owner = x->owner.lock();
     const int socket = owner ? x->descriptor() : -1;
     tcp_info info{};
     socklen_t size = sizeof info;
     if (socket < 0 || ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
-      x = lines_.erase(x);
+      x = connections_.erase(x);
       continue;
     }
     const bool was_silent = std::exchange(x->silent, is_silent(info));
@@ -50,12 +50,12 @@ void line_watch::look() {
       continue;
     }
     close(*x, "its host does not answer any more");
-    x = lines_.erase(x);
+    x = connections_.erase(x);
   }
 }
 
-void line_watch::close_those(const objection& to) {
-  std::erase_if(lines_, [&](const data_line& x) {
+void connection_watch::close_those(const objection& to) {
+  std::erase_if(connections_, [&](const watched_connection& x) {
     const auto owner = x.owner.lock();
     const auto why = owner && x.peer ? to(*x.peer) : std::string();
     if (!why.empty())

@@ -20,7 +20,7 @@ namespace parcae {
 inline constexpr std::chrono::milliseconds look_pause{200};
 
 /// A connection that somebody uses.
-struct data_line {
+struct watched_connection {
   std::weak_ptr<void> owner;                         ///< as long as it is there, the rest may be used
   std::function<int()> descriptor;                   ///< −1: it is closed
   std::function<void(const std::string& why)> close; ///< whatever is under way fails, saying why
@@ -36,21 +36,21 @@ bool is_silent(const tcp_info& x);
 /// Why who has that certificate may not be connected any more; empty: it may.
 using objection = std::function<std::string(const identity&)>;
 
-class line_watch {
+class connection_watch {
 public:
   /// Asks the kernel to probe a host that says nothing.
-  void add(data_line x);
+  void add(watched_connection x);
 
-  /// Closes the lines of hosts that were silent twice: once may be this machine's own standstill.
+  /// Closes the connections of hosts that were silent twice: once may be this machine's own standstill.
   void look();
 
-  /// Closes the lines of those that may not have them any more.
+  /// Closes the connections of those that may not have them any more.
   void close_those(const objection& to);
 
 private:
-  void close(const data_line& x, const std::string& why);
+  void close(const watched_connection& x, const std::string& why);
 
-  std::list<data_line> lines_;
+  std::list<watched_connection> connections_;
 };
 
 } // namespace parcae
