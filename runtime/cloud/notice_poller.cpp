@@ -107,14 +107,14 @@ private:
       co_return;
     }
     spdlog::info("notices of {} are looked for at {}", to_string(of), options_.server);
-    for (auto& line : poll_lines(of, std::chrono::steady_clock::now()))
-      asio::co_spawn(io_, follow(std::move(line)), asio::detached);
+    for (auto& series : poll_series(of, std::chrono::steady_clock::now()))
+      asio::co_spawn(io_, follow(std::move(series)), asio::detached);
   }
 
   /// The cloud whose first question it answers.
   asio::awaitable<cloud> whose_server() {
     for (const auto candidate : {cloud::aws, cloud::gcp, cloud::azure}) {
-      const auto first = next_poll(poll_lines(candidate, {}).front(), pace_);
+      const auto first = next_poll(poll_series(candidate, {}).front(), pace_);
       const auto answer = co_await ask_metadata_server(server_, first.question);
       const auto* response = std::get_if<metadata_answer>(&answer);
       if (!response) // it will not talk to others either
@@ -125,21 +125,21 @@ private:
     co_return cloud::none;
   }
 
-  asio::awaitable<void> follow(poll_state line) {
+  asio::awaitable<void> follow(poll_state series) {
     asio::steady_timer timer(io_);
     for (;;) {
-      const auto next = next_poll(line, pace_);
+      const auto next = next_poll(series, pace_);
       timer.expires_at(next.at);
       co_await timer.async_wait(as_result);
       const auto asked = std::chrono::steady_clock::now();
       const auto answer = co_await ask_metadata_server(server_, next.question);
-      const auto news = heard(line, pace_, next.about, answer, asked, std::chrono::steady_clock::now(), wall_clock());
-      tell(line, next.question, news);
+      const auto news = heard(series, pace_, next.about, answer, asked, std::chrono::steady_clock::now(), wall_clock());
+      tell(series, next.question, news);
     }
   }
 
-  void tell(const poll_state& line, const metadata_question& question, const poll_news& news) {
-    if (!news.problem.empty() && std::has_single_bit(line.failures)) // less and less often
+  void tell(const poll_state& series, const metadata_question& question, const poll_news& news) {
+    if (!news.problem.empty() && std::has_single_bit(series.failures)) // less and less often
       spdlog::warn("cannot see notices of the cloud, {} {} at {}: {}; trying again", question.method,
                    question.target.substr(0, question.target.find('?')), options_.server, news.problem);
     if (news.recovered)

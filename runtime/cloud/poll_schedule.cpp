@@ -88,7 +88,7 @@ void keep_key(poll_state& x, const poll_pace& pace, const metadata_key& key, tim
 
 } // namespace
 
-std::vector<poll_state> poll_lines(cloud of, time_point now) {
+std::vector<poll_state> poll_series(cloud of, time_point now) {
   switch (of) {
   case cloud::aws:
     return {{.about = topic::aws_action, .due = now, .key_from = topic::aws_token},

@@ -43,7 +43,7 @@ struct poll_pace {
   std::chrono::seconds token{21'600}; ///< AWS: for which a token is asked, the most there is
 };
 
-/// A line of questions: the next is asked when the one before is answered, or given up.
+/// A series of questions: the next is asked when the one before is answered, or given up.
 struct poll_state {
   using time_point = std::chrono::steady_clock::time_point;
 
@@ -60,8 +60,8 @@ struct poll_state {
   std::string risk{};                          ///< as last told
 };
 
-/// The lines of questions to ask of a cloud, side by side; none of `none` and `auto_`.
-std::vector<poll_state> poll_lines(cloud of, poll_state::time_point now);
+/// The series of questions to ask of a cloud, side by side; none of `none` and `auto_`.
+std::vector<poll_state> poll_series(cloud of, poll_state::time_point now);
 
 struct poll {
   topic about;
@@ -75,7 +75,7 @@ poll next_poll(const poll_state& x, const poll_pace& pace);
 struct poll_news {
   std::optional<cloud_notice> notice; ///< not told before
   std::optional<std::string> risk;    ///< it changed; empty: there is none any more
-  std::string problem;                ///< of the line: it fails, and how; one line
+  std::string problem;                ///< of the series: it fails, and how; one line
   bool recovered = false;             ///< it failed before
 };
 

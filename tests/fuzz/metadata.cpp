@@ -1,4 +1,4 @@
-// Answers of the clouds' metadata servers: one question after the other of a line, with bytes for answers.
+// Answers of the clouds' metadata servers: one question after the other of a series, with bytes for answers.
 
 #include "protocols/base/printable.hpp"
 #include "runtime/cloud/poll_schedule.hpp"
@@ -33,10 +33,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz_input input(data, size);
   const poll_pace pace;
   poll_state::time_point now{1'000'000s};
-  auto lines = poll_lines(clouds[input.take<std::uint8_t>() % std::size(clouds)], now);
-  auto line = lines.at(input.take<std::uint8_t>() % lines.size());
+  auto all = poll_series(clouds[input.take<std::uint8_t>() % std::size(clouds)], now);
+  auto series = all.at(input.take<std::uint8_t>() % all.size());
   while (!input.rest().empty()) {
-    const auto next = next_poll(line, pace);
+    const auto next = next_poll(series, pace);
     check(next.question);
     promise(next.at <= now + pace.seldom, "it is never left for long");
     now = std::max(now, next.at);
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     answer.status = input.take<std::uint8_t>() % 8 == 0 ? input.take<std::uint16_t>() : 200;
     for (auto* text : {&answer.date, &answer.etag, &answer.flavor, &answer.token_ttl, &answer.body})
       *text = input.take_line();
-    const auto news = heard(line, pace, next.about, answer, now, now, wall_time(1'505'722'800s));
+    const auto news = heard(series, pace, next.about, answer, now, now, wall_time(1'505'722'800s));
     if (news.notice) {
       check(news.notice->reason);
       promise(news.notice->left > 0ms && news.notice->left <= longest_notice, "a notice is bounded");

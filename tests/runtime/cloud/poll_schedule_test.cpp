@@ -22,25 +22,25 @@ constexpr wall_time wall{1'505'722'800s};
 
 struct poll_schedule : testing::Test {
   const poll_pace pace;
-  poll_state line;
+  poll_state series;
   time_point now = start;
   poll_news news; ///< of the last answer
 
-  void begin(cloud of, std::size_t which = 0) { line = poll_lines(of, now).at(which); }
+  void begin(cloud of, std::size_t which = 0) { series = poll_series(of, now).at(which); }
 
   /// Asks when it is time, and takes the answer that comes `after` so long. Says when, and what was asked.
   std::string step(const std::variant<metadata_answer, unusable>& answer, std::chrono::milliseconds after = 0ms) {
-    const auto next = next_poll(line, pace);
+    const auto next = next_poll(series, pace);
     now = std::max(now, next.at);
     const auto asked = now;
     now += after;
-    news = heard(line, pace, next.about, answer, asked, now, wall);
+    news = heard(series, pace, next.about, answer, asked, now, wall);
     const auto at = std::chrono::duration_cast<std::chrono::milliseconds>(asked - start).count();
     return std::to_string(at) + " " + next.question.method + " " + next.question.target;
   }
 
   std::string header(const std::string& name) {
-    for (const auto& [known, value] : next_poll(line, pace).question.headers)
+    for (const auto& [known, value] : next_poll(series, pace).question.headers)
       if (known == name)
         return value;
     return {};
@@ -65,7 +65,7 @@ TEST_F(poll_schedule, of_aws) {
   now = start + 5h + 23min;
   EXPECT_THAT(step(nothing), HasSubstr("instance-action"));
   now = start + 5h + 25min;
-  line.due = now;
+  series.due = now;
   EXPECT_THAT(step(other_token), HasSubstr("PUT /latest/api/token")) << "a tenth before it ends";
   EXPECT_EQ(header("X-aws-ec2-metadata-token"), "second");
 
@@ -119,7 +119,7 @@ TEST_F(poll_schedule, of_gcp) {
   begin(cloud::gcp);
   EXPECT_EQ(header("Metadata-Flavor"), "Google");
   EXPECT_EQ(step(of_google("FALSE", "411261ca6c9e4680")), "0 GET /computeMetadata/v1/instance/preempted");
-  EXPECT_EQ(next_poll(line, pace).question.limit, 12s) << "what it is held for, and what an answer may take";
+  EXPECT_EQ(next_poll(series, pace).question.limit, 12s) << "what it is held for, and what an answer may take";
   const auto held = " GET /computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec=10&last_etag=";
   EXPECT_EQ(step(of_google("FALSE", "411261ca6c9e4680"), 10s), "1000" + std::string(held) + "411261ca6c9e4680");
   EXPECT_EQ(step(of_google("TRUE", "f00"), 3s), "11000" + std::string(held) + "411261ca6c9e4680");
@@ -161,9 +161,9 @@ TEST_F(poll_schedule, of_azure) {
   begin(cloud::azure);
   EXPECT_EQ(header("Metadata"), "true");
   EXPECT_THAT(step(metadata_answer{.status = 200, .body = "vm"}), HasSubstr("/metadata/instance/compute/name"));
-  EXPECT_EQ(next_poll(line, pace).question.limit, 150s);
+  EXPECT_EQ(next_poll(series, pace).question.limit, 150s);
   EXPECT_EQ(step(azure(""), 100s), "0 GET /metadata/scheduledevents?api-version=2020-07-01");
-  EXPECT_EQ(next_poll(line, pace).question.limit, 2s);
+  EXPECT_EQ(next_poll(series, pace).question.limit, 2s);
   const auto event = [](const std::string& status) {
     return R"({"EventId": "e", "EventType": "Preempt", "Resources": ["vm"], "EventStatus": ")" + status +
            R"(", "NotBefore": "Mon, 18 Sep 2017 08:20:30 GMT"})";
@@ -189,8 +189,8 @@ TEST_F(poll_schedule, acknowledges) {
 
 // given: none, and what is not known yet / expected: nobody is asked
 TEST_F(poll_schedule, of_no_cloud) {
-  EXPECT_TRUE(poll_lines(cloud::none, now).empty());
-  EXPECT_TRUE(poll_lines(cloud::auto_, now).empty());
+  EXPECT_TRUE(poll_series(cloud::none, now).empty());
+  EXPECT_TRUE(poll_series(cloud::auto_, now).empty());
 }
 
 /// What the firmware of a machine says, and whose it is.
