@@ -41,7 +41,7 @@ struct job_event {
 };
 
 /// One line of a job's journal or log.
-struct event_line {
+struct logged_event {
   time_point at;
   severity level = severity::information;
   std::string text;
@@ -50,8 +50,8 @@ struct event_line {
 /// What `status` shows of a job. Immutable once made, so that it can be shared between actors.
 struct job_picture {
   std::shared_ptr<const job_view> view;
-  std::uint64_t first_line = 0; ///< number of lines.front(); older ones were dropped
-  std::shared_ptr<const std::deque<event_line>> lines;
+  std::uint64_t first_event = 0; ///< number of events.front(); older ones were dropped
+  std::shared_ptr<const std::deque<logged_event>> events;
 };
 
 /// A record of losses as the journal has it.
@@ -65,8 +65,8 @@ struct known_job {
   durable_state durable;
   job_past past;
   journaled_losses losses{};
-  std::uint64_t first_line = 0; ///< as in job_picture
-  std::deque<event_line> lines;
+  std::uint64_t first_event = 0; ///< as in job_picture
+  std::deque<logged_event> events;
 };
 
 /// How a job ended, with its last picture.

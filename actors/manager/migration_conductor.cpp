@@ -19,7 +19,7 @@ namespace {
 
 using conductor_pointer = conductor_actor::stateful_pointer<migration_conductor_state>;
 
-constexpr std::size_t max_lines = 1000;
+constexpr std::size_t max_events = 1000;
 constexpr std::uint64_t max_lines_of_slot = 100; // more than a change has, and then
 constexpr std::chrono::seconds lines_of_slot_pause{1};
 constexpr std::chrono::seconds plan_limit{5};
@@ -40,11 +40,11 @@ void write(conductor_pointer self, severity level, std::string text) {
   const auto at = s.machine->where();
   set_log_context(s.config.job, {at.steps_done, at.current});
   spdlog::log(log_level, "{}", text);
-  s.lines.push_back({self->clock().now(), level, std::move(text)});
-  s.lines_picture.reset();
-  if (s.lines.size() > max_lines) {
-    s.lines.pop_front();
-    ++s.dropped_lines;
+  s.events.push_back({self->clock().now(), level, std::move(text)});
+  s.events_picture.reset();
+  if (s.events.size() > max_events) {
+    s.events.pop_front();
+    ++s.dropped_events;
   }
 }
 
@@ -52,9 +52,9 @@ job_picture picture_of(conductor_pointer self) {
   auto& s = self->state;
   if (!s.picture)
     s.picture = std::make_shared<job_view>(s.machine->view());
-  if (!s.lines_picture)
-    s.lines_picture = std::make_shared<std::deque<event_line>>(s.lines);
-  return {s.picture, s.dropped_lines, s.lines_picture};
+  if (!s.events_picture)
+    s.events_picture = std::make_shared<std::deque<logged_event>>(s.events);
+  return {s.picture, s.dropped_events, s.events_picture};
 }
 
 // Without a sender: also when the actor is gone.
@@ -202,7 +202,7 @@ void write_history(conductor_pointer self) {
   const version reached{at.steps_done, at.current};
   const auto picture = picture_of(self);
   const auto& view = *picture.view;
-  const decltype(s.kept.counts) counts{view.change_count, view.decision_count, s.dropped_lines + s.lines.size(),
+  const decltype(s.kept.counts) counts{view.change_count, view.decision_count, s.dropped_events + s.events.size(),
                                        static_cast<std::uint64_t>(std::max<std::int64_t>(0, view.evaluated_steps))};
   if (auto losses = news_of_losses(s); !losses.all.empty()) {
     losses.may_fail = true; // ranks and keepers have them
@@ -386,8 +386,8 @@ conductor_actor::behavior_type migration_conductor(conductor_pointer self, migra
   auto& known = s.config.known;
   s.losses = loss_journal(s.config.job, known.losses);
   known.past.losses = std::move(known.losses.all);
-  s.lines = std::move(known.lines);
-  s.dropped_lines = known.first_line;
+  s.events = std::move(known.events);
+  s.dropped_events = known.first_event;
   s.machine = conductor::make({s.config.job, s.config.specification, s.config.facts, s.config.options, s.config.secret,
                                std::move(known.durable), std::move(known.past)});
   return behavior_of_each_from<conductor_actor::behavior_type>(

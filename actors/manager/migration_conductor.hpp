@@ -41,7 +41,7 @@ struct kept_history {
   time_point at;
   time_point curve_at; ///< all of it
   version reached;
-  /// Changes, decisions, lines and evaluations that there were.
+  /// Changes, decisions, events and evaluations that there were.
   std::array<std::uint64_t, 4> counts{};
 };
 
@@ -50,16 +50,16 @@ struct migration_conductor_state {
 
   migration_conductor_config config;
   std::unique_ptr<conductor> machine;
-  std::map<slot_id, slot_actor> slots;                         ///< that may be told something; erased when lost
-  std::deque<effect> pending;                                  ///< not carried out yet, in order
-  bool steps_down = false;                                     ///< the process ends, and the next one goes on
-  bool writing = false;                                        ///< they wait for the journal
-  std::set<slot_id> leaving;                                   ///< under notice and not yet released
-  std::set<slot_id> emptied;                                   ///< leaving, and told to release all they hold
-  std::shared_ptr<const job_view> picture;                     ///< of the view, made when asked for; null: outdated
-  std::deque<event_line> lines;                                ///< journal and log, the newest 1000
-  std::shared_ptr<const std::deque<event_line>> lines_picture; ///< like picture
-  std::uint64_t dropped_lines = 0;
+  std::map<slot_id, slot_actor> slots;                            ///< that may be told something; erased when lost
+  std::deque<effect> pending;                                     ///< not carried out yet, in order
+  bool steps_down = false;                                        ///< the process ends, and the next one goes on
+  bool writing = false;                                           ///< they wait for the journal
+  std::set<slot_id> leaving;                                      ///< under notice and not yet released
+  std::set<slot_id> emptied;                                      ///< leaving, and told to release all they hold
+  std::shared_ptr<const job_view> picture;                        ///< of the view, made when asked for; null: outdated
+  std::deque<logged_event> events;                                ///< journal and log, the newest 1000
+  std::shared_ptr<const std::deque<logged_event>> events_picture; ///< like picture
+  std::uint64_t dropped_events = 0;
   std::map<slot_id, line_limit> limits; ///< of lines that a slot's reports cause
   kept_history kept;
   loss_journal losses{job_id{}};

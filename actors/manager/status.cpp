@@ -268,11 +268,11 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
                                              .min_instances = job.min_instances};
   if (picture.view)
     add_view(result, *picture.view, job);
-  if (picture.lines) {
-    result.event_count = picture.first_line;
-    for (const auto& line : *picture.lines)
+  if (picture.events) {
+    result.event_count = picture.first_event;
+    for (const auto& event : *picture.events)
       result.events.push_back(
-          {result.event_count++, microseconds_of(line.at), name_of(line.level), line.text, id.value});
+          {result.event_count++, microseconds_of(event.at), name_of(event.level), event.text, id.value});
   }
   return part_of(std::move(result), wanted);
 }
@@ -300,10 +300,10 @@ job_status on_this_clock(const status_reply& kept, time_point now, std::int64_t 
 known_job known_from(const durable_state& durable, const version& reached, const job_status& last) {
   known_job result{.durable = durable,
                    .past = {last, last, reached},
-                   .first_line = last.event_count - last.events.size(),
-                   .lines = {}};
+                   .first_event = last.event_count - last.events.size(),
+                   .events = {}};
   for (const auto& x : last.events)
-    result.lines.push_back({time_point(std::chrono::microseconds(x.at_us)), severity_of(x.level), x.text});
+    result.events.push_back({time_point(std::chrono::microseconds(x.at_us)), severity_of(x.level), x.text});
   return result;
 }
 
@@ -325,8 +325,8 @@ job_status status_of(job_id id, const job_entry& x, const durable_state& durable
   view.layer_digests = durable.layer_digests;
   job_picture picture;
   picture.view = std::make_shared<job_view>(std::move(view));
-  picture.first_line = known.first_line;
-  picture.lines = std::make_shared<std::deque<event_line>>(known.lines);
+  picture.first_event = known.first_event;
+  picture.events = std::make_shared<std::deque<logged_event>>(known.events);
   return status_of(id, x, picture, {});
 }
 

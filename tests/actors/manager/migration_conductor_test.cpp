@@ -141,7 +141,7 @@ struct migration_conductor_test : actor_test {
 
   std::vector<std::string> log() {
     std::vector<std::string> result;
-    for (const auto& line : *ask<job_picture>(conductor, view_atom_v)->lines)
+    for (const auto& line : *ask<job_picture>(conductor, view_atom_v)->events)
       result.push_back(line.text);
     return result;
   }

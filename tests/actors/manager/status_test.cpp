@@ -94,7 +94,7 @@ job_picture sample_picture() {
   for (std::uint64_t i = 0; i < 3; ++i)
     view->changes[i].number = 2 + i;
   view->changes.back().trigger = "join";
-  auto lines = std::make_shared<std::deque<event_line>>();
+  auto lines = std::make_shared<std::deque<logged_event>>();
   lines->push_back({time_point(milliseconds(5)), severity::information, "x"});
   lines->push_back({time_point(milliseconds(6)), severity::error, "y"});
   return {view, 10, lines};
