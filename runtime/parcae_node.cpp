@@ -90,7 +90,7 @@ void add_node_options(CLI::App& app, texts& x, parcae::node_options& options) {
   app.add_option("--advertise", x.advertise, "HOST[:PORT] as other nodes dial it (default: as it listens)");
   app.add_option(
       "--name", options.name,
-      "unique name (default: host name and process id); with --bundle the certificate's, of a fleet that and -MORE");
+      "unique name (default: host name and process id); with --bundle the certificate's, or with a fleet's NAME-MORE");
   app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
   add_device_options(app, x, options);
   parcae::add_duration(app, "--grace", options.grace, "longest time from SIGTERM to the end (default 30s)");
@@ -117,7 +117,7 @@ void add_node_options(CLI::App& app, texts& x, parcae::node_options& options) {
   app.add_option("--fault", x.faults, "PHASE@STEP[:INDEX]=kill|stop|throw: fail there, for tests");
   app.add_flag("--own-machine", options.own_machine,
                "plan with this node as if it shared its cores with no other: for clusters tried out on one machine");
-  parcae::add_duration(app, "--naps", options.naps, "sleep so long before some of the passes, for profiles");
+  parcae::add_duration(app, "--naps", options.naps, "sleep this long before some of the passes, for profiles");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
 }
 

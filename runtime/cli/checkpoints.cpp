@@ -413,18 +413,20 @@ std::optional<std::uint64_t> writer_of(const std::string& checkpoint, const mana
 }
 
 void add_checkpoints(CLI::App& app) {
-  auto command = app.add_subcommand("checkpoints", "what `parcae submit --resume` can go on from; what is not needed\n"
-                                                   "Example: parcae checkpoints --keep 1");
+  auto command = app.add_subcommand(
+      "checkpoints", "list checkpoints that `parcae submit --resume` can go on from; remove those not needed\n"
+                     "Example: parcae checkpoints --keep 1");
   auto x = add_options(*command, list_or_remove);
   auto* named = command->add_option("PLACE", x->place,
                                     "a folder, or s3://BUCKET/PREFIX (default: the usual folder, and the places the "
                                     "manager knows of)");
   command->add_option("--state", x->place, "a keeper's folder")->check(CLI::ExistingDirectory)->excludes(named);
   auto* in_json = command->add_flag("--json", x->json, "the list as one line of JSON");
-  auto* gone = command->add_option("--remove", x->remove, "this one, or all of a job, by the name listed (repeatable)")
-                   ->allow_extra_args(false)
-                   ->excludes(in_json);
-  command->add_option("--keep", x->keep, "remove all of each job that has ended but the newest N")
+  auto* gone =
+      command->add_option("--remove", x->remove, "remove the checkpoint of this name, or all of a job (repeatable)")
+          ->allow_extra_args(false)
+          ->excludes(in_json);
+  command->add_option("--keep", x->keep, "of each job that has ended, remove all but the newest N")
       ->check(CLI::Range(1, 1000))
       ->excludes(gone)
       ->excludes(in_json);

@@ -50,7 +50,7 @@ void add_manager(CLI::App& app) {
       ->capture_default_str();
   add_bundle_option(*command, listen->bundle);
   auto state = std::make_shared<std::string>((default_state_folder() / "manager").string());
-  command->add_option("--state", *state, "folder for what it must not forget: started again with it, its jobs go on")
+  command->add_option("--state", *state, "folder of the manager's journal: started again with it, its jobs go on")
       ->capture_default_str();
   auto store = std::make_shared<std::string>();
   auto standby = std::make_shared<bool>(false);
@@ -58,7 +58,9 @@ void add_manager(CLI::App& app) {
                                       "etcd://HOST:PORT,HOST:PORT/NAME, etcds:// with TLS, instead of a folder: "
                                       "managers on several machines, of which one leads");
   auto authority = std::make_shared<std::string>(), identity = std::make_shared<std::string>();
-  command->add_option("--store-authority", *authority, "PEM file of who signs etcd's certificates; else the system's")
+  command
+      ->add_option("--store-authority", *authority,
+                   "PEM file with the authority of etcd's certificates (default: the system's)")
       ->needs(in_etcd);
   command->add_option("--store-identity", *identity, "PEM file with the certificate, and its key, that etcd asks for")
       ->needs(in_etcd);
@@ -141,7 +143,7 @@ void add_preempt(CLI::App& app) {
   auto any = command->add_option("--any", x->any, "or this many workers, chosen by --seed");
   any->excludes(names);
   command->add_option("--seed", x->seed, "for --any")->capture_default_str();
-  add_duration(*command, "--notice", *notice, "default: without notice");
+  add_duration(*command, "--notice", *notice, "time until it is killed, such as 30s (default: at once)");
   command->callback([=] {
     if (x->names.empty() && x->any == 0)
       throw std::invalid_argument("preempt needs names of instances, or --any N");

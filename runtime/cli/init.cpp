@@ -76,12 +76,13 @@ void add_init(CLI::App& app) {
   auto x = std::make_shared<init_options>();
   command->add_option("DIR", x->folder, "folder of the authority")->required()->check(local_path);
   auto add = command->add_option("--add", x->add, "one more bundle, or a new one for that name: DIR/NAME.pem");
-  command->add_option("--role", x->role, "of that bundle")
+  command->add_option("--role", x->role, "what the process with that bundle may be")
       ->check(CLI::IsMember({"manager", "node", "keeper", "client", "operator"}));
-  command->add_option("--days", x->validity_days, "how long bundles are good")
+  command->add_option("--days", x->validity_days, "how long bundles are valid")
       ->check(CLI::Range(1, 3650))
       ->capture_default_str();
-  auto fleet = command->add_option("--fleet", x->fleet, "one for any number of workers, under names NAME-MORE");
+  auto fleet = command->add_option("--fleet", x->fleet,
+                                   "one bundle for any number of workers, each with a --name NAME-MORE of its own");
   fleet->excludes(add);
   command->add_option("--revoke", x->revoke, "all bundles of that name, for ever")->excludes(add)->excludes(fleet);
   command->callback([x] { init(*x); });

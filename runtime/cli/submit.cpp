@@ -222,9 +222,9 @@ void add_submit(CLI::App& app) {
   auto x = add_options(*command, submit);
   command->add_option("JOB.toml", x->file, "the job file (`parcae job-keys`); not needed with --resume")
       ->check(local_path);
-  command->add_option(
-      "--resume", x->checkpoint,
-      "go on from a checkpoint: its name (`parcae checkpoints`), its folder or s3:// URL, or that of all of a job's");
+  command->add_option("--resume", x->checkpoint,
+                      "go on from a checkpoint: its name (`parcae checkpoints`), its folder or s3:// URL; or a job's "
+                      "folder: its newest");
   command->add_option("--set", x->overrides, "SECTION.KEY=VALUE instead of what the file says; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--priority", x->priority, "higher ones are started first; does not interrupt the job that runs")
@@ -234,7 +234,7 @@ void add_submit(CLI::App& app) {
                     "with --resume: batch, seed or data may differ from the checkpoint's");
   command->add_flag(
       "--check", x->check,
-      "only say whether it can run on what is there now, and finds its data and its place for checkpoints");
+      "only say whether it could run now: on these instances, with its data, with its place for checkpoints");
   command->add_flag("--wait", x->wait, "return when the job has ended");
 }
 

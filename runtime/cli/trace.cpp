@@ -86,7 +86,9 @@ void add_trace(CLI::App& app) {
                                              "Example: parcae trace 1 --steps 5 --output trace.json");
   auto x = add_options(*command, trace);
   command->add_option("JOB", x->job)->required()->check(CLI::Range(1, 1'000'000'000));
-  command->add_option("--steps", x->steps, "so many")->check(CLI::Range(1u, trace_steps::most))->capture_default_str();
+  command->add_option("--steps", x->steps, "how many steps")
+      ->check(CLI::Range(1u, trace_steps::most))
+      ->capture_default_str();
   command->add_option("--output", x->output, "FILE.json in the Trace Event format, which Perfetto opens")->required();
 }
 

@@ -91,7 +91,7 @@ void add_profile(CLI::App& app) {
                       "slots of one machine that compute side by side (default: cores)");
   command->add_option("--device", args->options.device, "what slots compute on: cpu, or a GPU, cuda:0")
       ->capture_default_str();
-  command->add_option("--slots", args->slots, "predict configurations of up to so many slots")
+  command->add_option("--slots", args->slots, "predict configurations of up to this many slots")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   command->add_option("--slot-memory", args->slot_bytes, "bytes of a slot (default: this machine's, or the GPU's)")

@@ -104,10 +104,11 @@ void add_web(CLI::App& app) {
   auto* key = command->add_option("--key", x->key, "PEM file with its key")->check(CLI::ExistingFile);
   certificate->needs(key);
   key->needs(certificate);
-  auto* token = command->add_option("--token-file", x->token, "who asks must have its token; made if it is missing");
-  command->add_option("--read-token-file", x->read_token, "a token for those who may only look; likewise")
-      ->needs(token);
-  command->add_option("--host", x->hosts, "another name that it is called by (repeatable)")->allow_extra_args(false);
+  auto* token = command->add_option("--token-file", x->token,
+                                    "file with the token that each request must have; made if it is missing");
+  command->add_option("--read-token-file", x->read_token, "the same for those who may only look")->needs(token);
+  command->add_option("--host", x->hosts, "another host name by which requests may come (repeatable)")
+      ->allow_extra_args(false);
   command->callback([x] { run(*x); });
 }
 
