@@ -15,25 +15,25 @@ constexpr double shrinkage = 4;
 // Half of what was seen so many intervals ago is forgotten: markets change over hours.
 constexpr double half_life = 240;
 
-// Calls f(size, probability) for sizes of at least this share, rarer neighbours joined at their mean; none if all are
-// rarer.
+// Calls f(size, probability) for sizes of at least this probability, rarer neighbours joined at their mean; none if all
+// are rarer.
 template <class F>
-void each_size(const std::vector<double>& p, std::uint32_t most, double least_share, F f) {
-  if (least_share > 1.001) // most nodes of a lattice
+void each_size(const std::vector<double>& p, std::uint32_t most, double least_fraction, F f) {
+  if (least_fraction > 1.001) // most nodes of a lattice
     return;
-  double share = 0, mean = 0, rest = 0;
+  double fraction = 0, mean = 0, rest = 0;
   for (std::uint32_t n = 1; n < p.size() && n <= most; ++n)
     rest += p[n];
-  if (rest < least_share)
+  if (rest < least_fraction)
     return;
   for (std::uint32_t n = 1; n < p.size() && n <= most; ++n) {
-    share += p[n];
+    fraction += p[n];
     mean += p[n] * n;
     rest -= p[n];
     const bool last = n + 1 >= p.size() || n == most;
-    if (share >= least_share ? rest >= least_share || last : last) {
-      f(static_cast<std::uint32_t>(std::lround(mean / share)), share);
-      share = mean = 0;
+    if (fraction >= least_fraction ? rest >= least_fraction || last : last) {
+      f(static_cast<std::uint32_t>(std::lround(mean / fraction)), fraction);
+      fraction = mean = 0;
     }
   }
 }
@@ -223,11 +223,11 @@ availability_lattice regime_chain::forecast(std::size_t look_ahead, double detai
       add(0, 0, p[nothing], {last, std::min(age + 1, oldest)});
       if (!full(here))
         each_size(growths.within(peak_ - here), peak_ - here, detail / (weight * p[growth]),
-                  [&](std::uint32_t n, double share) {
-                    add(n, 0, p[growth] * share, {growth, 1});
+                  [&](std::uint32_t n, double fraction) {
+                    add(n, 0, p[growth] * fraction, {growth, 1});
                   });
-      each_size(losses, here, detail / (weight * p[loss]), [&](std::uint32_t n, double share) {
-        add(0, n, p[loss] * share, {loss, 1});
+      each_size(losses, here, detail / (weight * p[loss]), [&](std::uint32_t n, double fraction) {
+        add(0, n, p[loss] * fraction, {loss, 1});
       });
       for (auto& b : branches) {
         b.probability /= kept;

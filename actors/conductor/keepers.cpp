@@ -18,7 +18,7 @@ protect conductor::machine::protect_message(const slot_id& of, bool now) const {
 }
 
 void conductor::machine::protect_all() {
-  protection_.share(roster_);
+  protection_.assign(roster_);
   for (const auto& [id, slot] : roster_.workers())
     send(id, protect_message(id, !protection_.shares().empty()));
   update_protection();

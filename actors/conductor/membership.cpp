@@ -148,9 +148,9 @@ void conductor::machine::on(const slot_returned& x) {
     if (slot->reading)
       send(id, restore{job_.id, ledger_.newest(), ledger_.folder(), job_.specification});
     losses_.forget(id);
-    if (const auto* share = ledger_.repeat(id)) {
+    if (const auto* again = ledger_.repeat(id)) {
       remind(id);
-      send(id, *share);
+      send(id, *again);
     }
   } else {
     send(id, protect_message(id, roster_.has_keepers() && !protection_.is_current()));

@@ -34,7 +34,7 @@ keeper_status status_of(const slot_id& where, const inventory& held) {
 
 } // namespace
 
-void protection::share(const roster& all) {
+void protection::assign(const roster& all) {
   std::vector<keeper_room> rooms;
   shares_.clear();
   for (auto& keeper : all.snapshot_targets()) {

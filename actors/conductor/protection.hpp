@@ -25,7 +25,7 @@ public:
   const secret_key& key() const { return key_; }
 
   /// Chooses which layers each keeper that snapshots go to is to hold: with the newest version held where it is.
-  void share(const roster& all);
+  void assign(const roster& all);
   const std::vector<keeper_share>& shares() const { return shares_; }
 
   /// What the keepers of the roster hold has changed, or the shares, or the steps done. True if another version is

@@ -169,8 +169,8 @@ slot_memory roster::memory() const {
 void roster::tell_of_busiest_machine(platform_cost& to, std::uint32_t threads) const {
   double most = 0;
   for (const auto& [id, x] : machines())
-    if (const auto share = static_cast<double>(x.slots) / x.facts.cores; x.facts.cores > 0 && share > most) {
-      most = share;
+    if (const auto load = static_cast<double>(x.slots) / x.facts.cores; x.facts.cores > 0 && load > most) {
+      most = load;
       to.machine_slots = x.slots;
       to.machine_cores = threads > 0 ? static_cast<double>(x.facts.cores) / threads : x.slots;
     }

@@ -16,7 +16,7 @@
 
 namespace parcae {
 
-/// A replica's share of a stage at one version, and whom it is for.
+/// A replica's slice of a stage at one version, and whom it is for.
 struct departure {
   struct part {
     const_memory_view bytes; ///< not written to until the layer was `copied`

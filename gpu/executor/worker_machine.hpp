@@ -151,7 +151,7 @@ struct apply {
 };
 /// Drop the gradients of the open step.
 struct drop_gradients {};
-/// Send this rank's share of its stage to the keepers, or the `whole` stage.
+/// Send this rank's slice of its stage to the keepers, or the `whole` stage.
 struct send_snapshot {
   commit_result result; ///< that made the version
   bool whole;

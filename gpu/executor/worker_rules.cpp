@@ -250,7 +250,7 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
 
     {running, protect, "at the last version", c::last_version, "its state goes to the keepers with STOPPED", a::secure_in_the_end, {}},
     {running, protect, "a snapshot is due", c::snapshot_wanted, "one with the next commit", a::ask_for_snapshot, {}},
-    // Else each replica of a stage sends a share, and others may be gone.
+    // Else each replica of a stage sends a slice, and others may be gone.
     {{stopped, broken, aborting, aborted}, protect, "the whole stage is asked for, and is good", c::whole_and_wanted,
      "it goes to the keepers", a::secure_whole, {}},
     {{stopped, broken, aborted}, protect, "at the last version, and that is good", c::last_and_whole, "its state goes to the keepers", a::secure, {}},

@@ -42,7 +42,7 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
   const bool from_host = on_.of().facts().host;
   const auto width = g.what.target.width;
   departure x{protection_.job, result, streams_, {}, [account = tensor_account::of_this_thread()](std::uint64_t n) {
-                return std::make_shared<tensor_account::share>(account, n);
+                return std::make_shared<tensor_account::entry>(account, n);
               }};
   const version at{result.step + 1, g.what.next};
   const bool all_left = !leaving_ || !leaving_->under_way();

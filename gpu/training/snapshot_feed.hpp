@@ -33,7 +33,7 @@ public:
 
   bool has_keepers() const { return !streams_.empty(); }
 
-  /// If there are keepers: this replica's share of the stage of `g` at the version
+  /// If there are keepers: this replica's slice of the stage of `g` at the version
   /// just made goes to the streams, and true is returned. On the host it has been copied then; on a device each layer's
   /// `leaving` says when. Layers are spread over the replicas as senders (unless this one sends the `whole` stage).
   /// What came of the steps before goes with it, as far as the keeper may not have it.

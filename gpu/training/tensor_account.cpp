@@ -83,13 +83,13 @@ tensor_account::scope::~scope() {
   present = std::move(before_);
 }
 
-tensor_account::share::share(std::shared_ptr<tensor_account> to, std::uint64_t bytes) :
+tensor_account::entry::entry(std::shared_ptr<tensor_account> to, std::uint64_t bytes) :
     account_(std::move(to)), bytes_(bytes) {
   if (account_)
     account_->add(bytes_);
 }
 
-tensor_account::share::~share() {
+tensor_account::entry::~entry() {
   if (account_)
     account_->subtract(bytes_);
 }

@@ -40,12 +40,12 @@ public:
   };
 
   /// Bytes that are no tensor's and count as well, as long as it lives. No account: nothing is counted.
-  class share {
+  class entry {
   public:
-    share(std::shared_ptr<tensor_account> to, std::uint64_t bytes);
-    ~share();
-    share(const share&) = delete;
-    share& operator=(const share&) = delete;
+    entry(std::shared_ptr<tensor_account> to, std::uint64_t bytes);
+    ~entry();
+    entry(const entry&) = delete;
+    entry& operator=(const entry&) = delete;
 
   private:
     std::shared_ptr<tensor_account> account_;

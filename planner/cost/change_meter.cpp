@@ -26,15 +26,15 @@ struct belief {
   double deviation;
 };
 
-struct line {
+struct linear_fit {
   double at_zero;
   double slope;
 };
 
 // Bayesian regression with normal beliefs and Cauchy's weights. Slopes that a few noisy points seem to have stay small:
 // taken at face value, they made predictions several times too high in the first minutes of a job.
-line fit(const belief& at_zero, const belief& slope, const std::vector<point>& points) {
-  line result{at_zero.value, slope.value};
+linear_fit fit(const belief& at_zero, const belief& slope, const std::vector<point>& points) {
+  linear_fit result{at_zero.value, slope.value};
   std::vector<double> weights(points.size(), 1);
   for (int round = 0; round < rounds; ++round) {
     // Normal equations of (at_zero, slope).

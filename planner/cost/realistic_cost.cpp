@@ -194,7 +194,7 @@ double realistic_cost::step_ms(const shape& x) const {
   return rate > 0 ? 1000.0 * workload_.global_batch / rate : 0;
 }
 
-double realistic_cost::snapshot_share(const shape& x) {
+double realistic_cost::snapshot_fraction(const shape& x) {
   const double trained_ms = options_.keeper_every * step_ms(x);
   if (!(trained_ms > 0))
     return 0;

@@ -90,8 +90,8 @@ public:
   std::uint32_t devices() const override { return options_.devices; }
 
   /// Of the time that x trains, the part in which it only copies: at the commit of every keeper_every-th step each rank
-  /// copies its share of its stage's state, which is streamed to the keepers behind the next steps.
-  double snapshot_share(const shape& x);
+  /// copies its slice of its stage's state, which is streamed to the keepers behind the next steps.
+  double snapshot_fraction(const shape& x);
 
   /// What move_ms is the total of.
   change_cost move(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost);

@@ -44,7 +44,7 @@ struct stage_progress {
 
 // Bytes that a member of an all-reduce sends for each byte of gradients. In tree order: its sums of the chunks of
 // others to their owners, and the results of its own chunks to all; as a ring: twice its share.
-double sent_share(const job_specification& job, std::uint32_t width) {
+double sent_fraction(const job_specification& job, std::uint32_t width) {
   const double others = static_cast<double>(width - 1) / width;
   return job.reproducible ? (partial_sums(job, width) + 1) * others : 2 * others;
 }
@@ -85,8 +85,8 @@ public:
       }
   }
 
-  /// There are no more micro-batches than were begun. `sent_share`: see sent_share().
-  void finish(double sent_share) {
+  /// There are no more micro-batches than were begun. `sent_fraction`: see sent_fraction().
+  void finish(double sent_fraction) {
     for (auto round = begun_; round < begun_ + depth_; ++round)
       for (std::uint32_t s = 0; s < depth_; ++s) {
         const auto ended = round - std::min(round, costs_[s].ahead); // backward passes, with this one
@@ -94,7 +94,7 @@ public:
           continue;
         start_backward(s);
         if (ended == begun_)
-          end_backward(s, sent_share);
+          end_backward(s, sent_fraction);
         else
           compute(stages_[s], costs_[s].awake.backward_ms);
         answer(s);
@@ -172,15 +172,15 @@ private:
   }
 
   // The last backward pass: each layer's gradients go on their way behind the backward pass of the layers before.
-  void end_backward(std::uint32_t s, double sent_share) {
+  void end_backward(std::uint32_t s, double sent_fraction) {
     auto& x = stages_[s];
     wire network;
     double arrived = 0;
     for (auto i = first_[s + 1]; i-- > first_[s];) {
       const auto whole = static_cast<double>(layers_[i].gradient_bytes);
-      const double bytes = sent_share * whole;
+      const double bytes = sent_fraction * whole;
       // As many messages come as go.
-      const double messages = 2 * sent_share * std::ceil(whole / platform_.chunk_bytes);
+      const double messages = 2 * sent_fraction * std::ceil(whole / platform_.chunk_bytes);
       compute(x, crowding_ *
                      (layers_[i].backward_ms + platform_.reduce_ms_per_byte * bytes + platform_.message_ms * messages));
       if (bytes > 0) // reduce-scatter, then all-gather
@@ -258,7 +258,7 @@ std::vector<double> steps_ms(const job_specification& job, std::span<const layer
       common.emplace(layers, first_layer, platform, crowding, ranks == 1);
     common->begin(busiest_micro_batches(job, width));
     auto pipeline = *common;
-    pipeline.finish(width > 1 ? sent_share(job, width) : 0);
+    pipeline.finish(width > 1 ? sent_fraction(job, width) : 0);
     double ready = pipeline.ready_ms();
     // With more ranks than cores no core is idle while some rank could compute.
     if (const auto k = platform.side_by_side(ranks); platform.machine_cores > 0 && k > platform.machine_cores)

@@ -88,10 +88,10 @@ private:
         now = *same;
       if (rule_ == dime_rule::dynamic)
         now = best_of(day->first, now);
-      const double share = std::min(1.0, left / (86'400 * rate(*now)));
-      result += share * 24 * now->usd_per_h / now->gpus;
-      left -= share * 86'400 * rate(*now);
-      if (share < 1)
+      const double fraction = std::min(1.0, left / (86'400 * rate(*now)));
+      result += fraction * 24 * now->usd_per_h / now->gpus;
+      left -= fraction * 86'400 * rate(*now);
+      if (fraction < 1)
         break;
     }
     return result;

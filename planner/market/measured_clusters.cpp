@@ -41,14 +41,14 @@ std::vector<double> parse_speeds(std::string_view text, std::string_view gpu, un
   return result;
 }
 
-std::optional<std::size_t> knee(std::span<const double> rates, double share) {
+std::optional<std::size_t> knee(std::span<const double> rates, double fraction) {
   for (std::size_t n = 1; n < rates.size(); ++n)
-    if (rates[n] < (1 + share) * rates[n - 1])
+    if (rates[n] < (1 + fraction) * rates[n - 1])
       return n;
   return {};
 }
 
-line fitted(std::span<const double> x, std::span<const double> y) {
+linear_fit fitted(std::span<const double> x, std::span<const double> y) {
   const auto n = static_cast<double>(x.size());
   const double mean_x = std::accumulate(x.begin(), x.end(), 0.0) / n;
   const double mean_y = std::accumulate(y.begin(), y.end(), 0.0) / n;
@@ -58,14 +58,14 @@ line fitted(std::span<const double> x, std::span<const double> y) {
     xy += (x[i] - mean_x) * (y[i] - mean_y);
     yy += (y[i] - mean_y) * (y[i] - mean_y);
   }
-  line result;
+  linear_fit result;
   result.b = xx > 0 ? xy / xx : 0;
   result.a = mean_y - result.b * mean_x;
   result.r2 = xx > 0 && yy > 0 ? xy * xy / (xx * yy) : 0;
   return result;
 }
 
-line checkpoint_seconds(std::string_view text) {
+linear_fit checkpoint_seconds(std::string_view text) {
   const table all(text, {"mb", "seconds"});
   std::vector<double> mb, seconds;
   for (const auto& row : all.rows()) {

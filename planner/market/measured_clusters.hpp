@@ -34,17 +34,18 @@ std::map<measured_cluster, measured_mean> parse_clusters(std::string_view text);
 /// Throws parse_error.
 std::vector<double> parse_speeds(std::string_view text, std::string_view gpu, unsigned servers, std::string_view model);
 
-/// The first number, from 1 on, at which one more adds less than the share; none: there is none. `rates`: of 1, 2, …
-std::optional<std::size_t> knee(std::span<const double> rates, double share = 0.1);
+/// The first number, from 1 on, at which one more adds less than this fraction; none: there is none. `rates`: of 1, 2,
+/// …
+std::optional<std::size_t> knee(std::span<const double> rates, double fraction = 0.1);
 
 /// y = a + b·x by least squares.
-struct line {
+struct linear_fit {
   double a = 0, b = 0;
-  double r2 = 0; ///< share of the variance that it explains
+  double r2 = 0; ///< fraction of the variance that it explains
 };
-line fitted(std::span<const double> x, std::span<const double> y);
+linear_fit fitted(std::span<const double> x, std::span<const double> y);
 
 /// Columns mb, seconds: how long a checkpoint takes. Throws parse_error.
-line checkpoint_seconds(std::string_view text);
+linear_fit checkpoint_seconds(std::string_view text);
 
 } // namespace parcae::market

@@ -180,7 +180,7 @@ simulated_interval simulator::migrate() {
         before.at == move_table::idle ? start : costs->move(table.shapes()[before.at], result.used, held_, event.lost);
     unpaid_ += outcome.anew && start.total_ms() > change.total_ms() ? start : change;
     account_for_lost(result.used, workload_.fastest(event.available * table.costs().devices()));
-    const double copying = result.samples * costs->snapshot_share(result.used);
+    const double copying = result.samples * costs->snapshot_fraction(result.used);
     result.samples -= copying;
     lost_.snapshots += copying;
   }

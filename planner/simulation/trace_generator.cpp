@@ -109,7 +109,7 @@ std::vector<trace_event> generate_trace(const trace_options& options, std::uint6
       const auto n = present.size();
       const auto from = random.chance(0.1) ? n - (n + 2) / 3 : 0;
       const auto i = from + random.next() % (n - from);
-      events.push_back({ms, false, present[i], random.chance(options.notice_share) ? options.notice_ms : 0});
+      events.push_back({ms, false, present[i], random.chance(options.notice_fraction) ? options.notice_ms : 0});
       present.erase(present.begin() + static_cast<std::ptrdiff_t>(i));
     }
   };
@@ -117,8 +117,8 @@ std::vector<trace_event> generate_trace(const trace_options& options, std::uint6
   bool scarce = false;
   std::uint64_t wave_s = 0; // when a second wave is due; 0: none
   const double scarce_ends = 1 / (std::max(options.scarce_hours, 0.01) * ticks_per_hour);
-  const double share = std::clamp(options.scarce_share, 0.0, 0.99);
-  const double scarce_begins = scarce_ends * share / (1 - share);
+  const double fraction = std::clamp(options.scarce_fraction, 0.0, 0.99);
+  const double scarce_begins = scarce_ends * fraction / (1 - fraction);
   const auto end_s = static_cast<std::uint64_t>(options.hours * 3600);
   for (std::uint64_t s = tick_s; s < end_s; s += tick_s) {
     scarce = scarce ? !random.chance(scarce_ends) : random.chance(scarce_begins);

@@ -22,11 +22,11 @@ struct trace_options {
   double second_wave = 0.4;   ///< probability that two minutes later another group is lost
   double joins_per_hour = 18; ///< groups, while below capacity and plentiful
   double mean_join_group = 1.7;
-  double scarce_share = 0.35; ///< share of the time in which instances are scarce
-  double scarce_hours = 1;    ///< mean length of such a time
-  double scarce_factor = 2;   ///< losses come this much more often, joins this much more rarely
-  double daily_swing = 0;     ///< 0 … 1: how far scarcity follows the time of day instead
-  double notice_share = 0;    ///< of removals that give notice
+  double scarce_fraction = 0.35; ///< fraction of the time in which instances are scarce
+  double scarce_hours = 1;       ///< mean length of such a time
+  double scarce_factor = 2;      ///< losses come this much more often, joins this much more rarely
+  double daily_swing = 0;        ///< 0 … 1: how far scarcity follows the time of day instead
+  double notice_fraction = 0;    ///< of removals that give notice
   std::uint64_t notice_ms = 120'000;
 };
 

@@ -157,7 +157,7 @@ struct protect {
   snapshot_permit permit; ///< of this slot
   bool now = false;       ///< asks for a snapshot at the next commit whatever its number (a bit of the exchange,
                           ///< so that all ranks take it at the same version)
-  bool whole = false;     ///< a worker that does not train sends all it holds of its stage, not just its share
+  bool whole = false;     ///< a worker that does not train sends all it holds of its stage, not just its slice
 };
 BOOST_DESCRIBE_STRUCT(protect, (), (job, keepers, permit, now, whole))
 

@@ -24,7 +24,7 @@ std::vector<double> stalls_of(const job_status& x) {
   return result;
 }
 
-double share_pipelined(const job_status& x) {
+double fraction_pipelined(const job_status& x) {
   std::uint64_t all = 0;
   std::uint64_t pipelined = 0;
   for (auto [depth, steps] : x.steps_by_depth) {
@@ -68,11 +68,11 @@ double rate_meter::possible_steps() const {
   return timed_ms > 0 ? steps * all_ms / timed_ms : 0;
 }
 
-double percentile(std::vector<double> values, double share) {
+double percentile(std::vector<double> values, double fraction) {
   if (values.empty())
     return 0;
   std::sort(values.begin(), values.end());
-  auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
+  auto rank = static_cast<std::size_t>(std::ceil(fraction * static_cast<double>(values.size())));
   return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
 }
 
@@ -127,7 +127,7 @@ std::string json_of(const demo_result& x) {
       {"joins", x.tally.joins},
       {"trace_changes_left", x.tally.trace_left},
       {"generation_changes", x.disturbed.change_count},
-      {"share_of_steps_pipelined", share_pipelined(x.disturbed)},
+      {"share_of_steps_pipelined", fraction_pipelined(x.disturbed)},
       {"goodput", goodput ? boost::json::value(*goodput) : boost::json::value()},
       {"stall_ms",
        {{"p50", percentile(stalls, 0.5)}, {"p99", percentile(stalls, 0.99)}, {"max", percentile(stalls, 1)}}},

@@ -28,9 +28,9 @@ std::string style_of(const std::string& policy) {
   return " lw " + (found == styles.end() ? "1.5 lc rgb 'black'" : found->second);
 }
 
-std::string percent(double share) {
+std::string percent(double fraction) {
   char text[40];
-  std::snprintf(text, sizeof text, " %.2f %%", 100 * share);
+  std::snprintf(text, sizeof text, " %.2f %%", 100 * fraction);
   return text;
 }
 

@@ -24,7 +24,7 @@ bool simulated_worker::is_streaming() const {
   });
 }
 
-/// The keepers are to have a share of its present version, and were not sent it.
+/// The keepers are to have its slice of the present version, and were not sent it.
 bool simulated_worker::is_unsent() const {
   const auto& it = parts_.at(*current_);
   const auto is_share = [&](std::uint32_t layer) {

@@ -441,7 +441,7 @@ TEST_F(protection_test, safe_is_what_has_its_copies) {
   job.specification.keeper_copies = 2;
   auto& k = join("k");
   k.held = {{0, {4, {1}}}, {1, {4, {1}}}};
-  x.share(all);
+  x.assign(all);
   x.update(all, chain, 4);
   EXPECT_EQ(x.safe(), (version{4, {1}}));
   EXPECT_EQ(x.view(all).copies, 1u);
@@ -449,7 +449,7 @@ TEST_F(protection_test, safe_is_what_has_its_copies) {
 
   auto& l = join("l");
   l.held = {{1, {4, {1}}}};
-  x.share(all);
+  x.assign(all);
   x.update(all, chain, 4);
   EXPECT_EQ(x.safe(), version{}) << "what l may hold besides is needed if k is lost";
   EXPECT_TRUE(x.had_copies());
@@ -473,7 +473,7 @@ TEST_F(protection_test, safe_is_what_has_its_copies) {
 
   k.memory.bytes = 3 * 30;
   l.memory.bytes = 3 * 10;
-  x.share(all);
+  x.assign(all);
   x.update(all, chain, 8);
   EXPECT_EQ(x.view(all).copies_problem, "the keepers have too little memory");
   EXPECT_EQ(x.safe(), (version{6, {1}})) << "as many as there can be";

@@ -203,13 +203,13 @@ TEST(realistic_cost, snapshots_are_copied_while_nobody_trains) {
   x.keeper_every = 5;
   x.copy_bytes_per_ms = 1e6;
   realistic_cost costs(workload, x);
-  const auto share = [](double copied_ms) { return copied_ms / (5 * 2000 + copied_ms); };
-  EXPECT_DOUBLE_EQ(costs.snapshot_share({1, 1}), share(4 * 360));
-  EXPECT_DOUBLE_EQ(costs.snapshot_share({1, 2}), share(2 * 360));
-  EXPECT_DOUBLE_EQ(costs.snapshot_share({2, 2}), share(360));
-  EXPECT_DOUBLE_EQ(costs.snapshot_share({3, 1}), share(2 * 360));
-  EXPECT_DOUBLE_EQ(costs.snapshot_share({4, 1}), share(360));
-  EXPECT_EQ(costs.snapshot_share({9, 1}), 0); // does not train
+  const auto fraction = [](double copied_ms) { return copied_ms / (5 * 2000 + copied_ms); };
+  EXPECT_DOUBLE_EQ(costs.snapshot_fraction({1, 1}), fraction(4 * 360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_fraction({1, 2}), fraction(2 * 360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_fraction({2, 2}), fraction(360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_fraction({3, 1}), fraction(2 * 360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_fraction({4, 1}), fraction(360));
+  EXPECT_EQ(costs.snapshot_fraction({9, 1}), 0); // does not train
 }
 
 } // namespace

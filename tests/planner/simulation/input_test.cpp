@@ -184,7 +184,7 @@ int mutate(const std::string& good, std::uint64_t seed, int rounds, F parse) {
 TEST(parse_trace, survives_random_edits) {
   trace_options options;
   options.hours = 1;
-  options.notice_share = 0.5;
+  options.notice_fraction = 0.5;
   const auto text = to_csv(generate_trace(options, 1));
   // What is read adds up.
   auto parse = [](const std::string& x) {

@@ -107,12 +107,12 @@ TEST_F(simulate_command, all_policies) {
       const auto& x = all[i].as_object();
       EXPECT_EQ(x.at("policy").as_string(), names[i]);
       EXPECT_EQ(x.at("accounting").as_string(), accounting);
-      const double share = x.at("share_of_ideal").to_number<double>();
-      EXPECT_GT(share, 0) << names[i];
-      EXPECT_LE(share, 1 + 1e-12) << names[i];
+      const double fraction = x.at("share_of_ideal").to_number<double>();
+      EXPECT_GT(fraction, 0) << names[i];
+      EXPECT_LE(fraction, 1 + 1e-12) << names[i];
       if (i >= 3)
         continue;
-      EXPECT_NEAR(share, x.at("samples").to_number<double>() / ideal, 1e-12);
+      EXPECT_NEAR(fraction, x.at("samples").to_number<double>() / ideal, 1e-12);
       ASSERT_EQ(x.contains("lost_samples"), accounting == "realistic");
       if (accounting == "realistic") {
         double sum = x.at("samples").to_number<double>();
@@ -292,12 +292,12 @@ TEST_F(simulate_command, plots_names_as_they_are) {
 
 // A peer's nodes always start for 45 s; --node-start is about the others.
 TEST_F(simulate_command, peers_do_not_depend_on_node_start) {
-  auto share = [&](std::vector<std::string> more) {
+  auto of_ideal = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--trace", "p3:1", "--policy", "oobleck", "--accounting", "realistic", "--json"});
     return json::parse(run(more)).at("share_of_ideal").to_number<double>();
   };
-  EXPECT_EQ(share({}), share({"--node-start", "30m"}));
-  EXPECT_LE(share({}), 1);
+  EXPECT_EQ(of_ideal({}), of_ideal({"--node-start", "30m"}));
+  EXPECT_LE(of_ideal({}), 1);
 }
 
 TEST_F(simulate_command, says_what_it_cannot_do) {
