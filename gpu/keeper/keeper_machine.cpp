@@ -16,24 +16,26 @@ std::string to_string(keeper_phase x) {
 }
 
 std::string to_string(keeper_trigger x) {
-  constexpr std::array<const char*, 18> texts{"a job is named",
-                                              "GUARD",
-                                              "CONFIRM",
-                                              "REPLICATE",
-                                              "a copy has arrived there",
-                                              "CHECKPOINT",
-                                              "RESTORE",
-                                              "a shard arrives",
-                                              "no further one waits",
-                                              "a checkpoint was read",
-                                              "PREPARE",
-                                              "PREPARE again",
-                                              "all participants are connected",
-                                              "TRANSFER",
-                                              "all was sent",
-                                              "it cannot connect, or send",
-                                              "ABORT",
-                                              "FORGET"};
+  constexpr std::array texts{"a job is named",
+                             "GUARD",
+                             "CONFIRM",
+                             "REPLICATE",
+                             "a copy has arrived there",
+                             "CHECKPOINT",
+                             "RESTORE",
+                             "a shard arrives",
+                             "no further one waits",
+                             "a checkpoint was read",
+                             "PREPARE",
+                             "PREPARE again",
+                             "all participants are connected",
+                             "TRANSFER",
+                             "all was sent",
+                             "it cannot connect, or send",
+                             "ABORT",
+                             "FORGET"};
+  static_assert(texts.size() == static_cast<std::size_t>(keeper_trigger::forget) + 1,
+                "a text for each trigger, in their order");
   return texts.at(static_cast<std::size_t>(x));
 }
 
