@@ -50,7 +50,7 @@ constexpr job_key keys[] = {
     {"job",
      "name",
      of_job<&job::name>,
-     "1 to 100 characters",
+     text_length{1, 100},
      "for people, and part of the names of checkpoints",
      {},
      "the file's name"},
@@ -416,6 +416,9 @@ std::string digits(double x) {
 struct range_text {
   std::string operator()(std::string_view x) const { return std::string(x); }
   std::string operator()(const one_of& x) const { return std::string(x.names); }
+  std::string operator()(const text_length& x) const {
+    return (x.least > 0 ? std::to_string(x.least) + " to " : "at most ") + std::to_string(x.most) + " characters";
+  }
   std::string operator()(const real_range& x) const { return digits(x.least) + ", below " + digits(x.below); }
   std::string operator()(const whole_range& x) const {
     return std::to_string(x.least) + " to " + std::to_string(x.most);

@@ -53,12 +53,19 @@ struct real_range {
   double below;
 };
 
+/// Characters, none of which commands a terminal.
+struct text_length {
+  std::size_t least;
+  std::size_t most;
+};
+
 struct one_of {
   std::string_view names; ///< "adamw, sgd"
 };
 
-/// What a value may be. Words are only shown: problem_of checks what depends on other keys.
-using job_range = std::variant<std::string_view, whole_range, real_range, one_of>;
+/// What a value may be. Words are only shown, and checked by a function of problem_of: they are for what depends on
+/// other keys.
+using job_range = std::variant<std::string_view, whole_range, real_range, text_length, one_of>;
 
 /// The section of which a job may have several: [[data.source]].
 inline constexpr std::string_view data_sources = "data.source";

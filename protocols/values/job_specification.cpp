@@ -47,10 +47,16 @@ struct checker {
   }
 };
 
+/// A terminal would act on it.
+bool is_control(char x) {
+  return static_cast<unsigned char>(x) < 0x20 || x == 0x7f;
+}
+
 /// Of one key's value, whatever the others are.
 struct range_check {
   checker& c;
   std::string path;
+  std::string words; ///< the range
 
   void operator()(const whole_range& range, const std::uint32_t* x) const {
     c.count(*x, path, range.least, range.most);
@@ -59,14 +65,13 @@ struct range_check {
     c.count(*x, path, range.least, range.most);
   }
   void operator()(const real_range& range, const double* x) const { c.number(*x, path, range.least, range.below); }
+  void operator()(const text_length& range, const std::string* x) const {
+    c.require(x->size() >= range.least && x->size() <= range.most && std::ranges::none_of(*x, is_control), path,
+              "must have " + words + ", none of them a control character");
+  }
   void operator()(const one_of& range, const std::string* x) const { c.name(*x, path, range.names); }
   void operator()(const auto&, const auto*) const {} // in words
 };
-
-/// A terminal would act on it.
-bool is_control(char x) {
-  return static_cast<unsigned char>(x) < 0x20 || x == 0x7f;
-}
 
 /// What is no URL is a path.
 void check_url(checker& c, const std::string& place, std::string_view key) {
@@ -230,11 +235,9 @@ std::string problem_of(const job_specification& job) {
   job_draft draft{.job = job};
   for (const auto& key : job_keys())
     if (key.kinds != "synthetic" || job.data.kind == "synthetic") // else it is not looked at
-      std::visit(range_check{c, path_of(key)}, key.range, key.target(draft));
+      std::visit(range_check{c, path_of(key), range_of(key)}, key.range, key.target(draft));
   if (!c.problem.empty())
     return c.problem;
-  c.require(!job.name.empty() && job.name.size() <= 100 && std::ranges::none_of(job.name, is_control), "job.name",
-            "must have 1 to 100 characters, none of them a control character");
   check_model(c, job);
   check_data(c, job);
   check_course(c, job);

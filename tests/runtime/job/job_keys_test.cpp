@@ -66,6 +66,14 @@ TEST(job_keys, ranges_are_checked) {
       EXPECT_THAT(problem_with(real->least), Not(StartsWith(path + " ")));
       EXPECT_THAT(problem_with(std::nextafter(real->least, -1)), StartsWith(path + " must be at least "));
       EXPECT_THAT(problem_with(std::nan("")), StartsWith(path + " must be at least "));
+    } else if (const auto* text = std::get_if<text_length>(&key.range)) {
+      for (const auto& bad :
+           {std::string(text->most + 1, 'x'), std::string(std::max<std::size_t>(text->least, 1), '\n')})
+        EXPECT_THAT(problem_with(bad), StartsWith(path + " must have "));
+      EXPECT_THAT(problem_with(std::string(text->most, 'x')), Not(StartsWith(path + " ")));
+      if (text->least > 0) {
+        EXPECT_THAT(problem_with(std::string(text->least - 1, 'x')), StartsWith(path + " must have "));
+      }
     } else if (std::holds_alternative<one_of>(key.range)) {
       EXPECT_THAT(problem_with(std::string("other")), StartsWith(path + " is \"other\", must be one of \""));
     }
