@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <fstream>
 #include <sstream>
 
 namespace parcae {
@@ -93,6 +94,31 @@ TEST(metrics, have_what_status_has) {
   EXPECT_THAT(all, Contains(HasSubstr("kind=\"pipeline\",le=\"+Inf\"} 1")));
   EXPECT_THAT(lines(metrics.text(nullptr, false, "it ends")),
               testing::AllOf(Contains("parcae_manager_up 0"), Contains("parcae_certificate_ending{of=\"web\"} 1")));
+}
+
+// given: all metrics of the sample / expected: deploy/monitoring/README.md names each, of a job by its end alone
+TEST(metrics, are_in_the_readme) {
+  auto x = sample_status();
+  x.jobs[0].phase = "running";
+  x.jobs[0].global_batch = 8;
+  x.jobs[0].step_times = {{{.forward_ms = 4}, "a/0"}};
+  x.jobs[0].slowest_slot = "a/0";
+  std::ostringstream readme;
+  readme << std::ifstream{PARCAE_METRICS_README}.rdbuf();
+  web_metrics metrics;
+  const std::string type = "# TYPE ", of_job = "parcae_job";
+  std::size_t count = 0;
+  for (const auto& line : told(metrics, x))
+    if (line.starts_with(type)) {
+      const auto name = line.substr(type.size(), line.rfind(' ') - type.size());
+      auto named = HasSubstr("`" + name);
+      EXPECT_TRUE(
+          testing::Matches(named)(readme.str()) ||
+          (name.starts_with(of_job) && testing::Matches(HasSubstr("`" + name.substr(of_job.size())))(readme.str())))
+          << name << " is not in the table of deploy/monitoring/README.md";
+      ++count;
+    }
+  EXPECT_GE(count, 20u);
 }
 
 // given: an instance that is lost, one that is lost after a notice, seen again and again; the same of a manager that
