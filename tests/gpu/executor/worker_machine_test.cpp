@@ -125,11 +125,11 @@ struct worker {
 
   static constexpr std::array report_names{"loaded",  "PREPARED", "STOPPED",  "DELIVERED", "READY",  "ACTIVE",
                                            "ABORTED", "DECIDED",  "PROGRESS", "EVALUATED", "TRACED", "FAILED"};
-  // clang-format off
-  static constexpr std::array effect_names{
-    "say", "connect", "cut", "drop", "move", "leave", "begin", "ask to stop", "ask for a snapshot", "settle",
-    "apply", "drop gradients", "send a snapshot", "progress", "trace", "free", "use keepers", "forget"};
-  // clang-format on
+  static constexpr auto effect_names = std::to_array<const char*>(
+      {"say", "connect", "cut", "drop", "move", "leave", "begin", "ask to stop", "ask for a snapshot", "settle",
+       "apply", "drop gradients", "send a snapshot", "progress", "trace", "free", "use keepers", "forget"});
+  static_assert(report_names.size() == std::variant_size_v<worker_report> && // each by its place there
+                effect_names.size() == std::variant_size_v<worker_effect>);
 
   worker_machine m{self};
   worker_machine::effects all; ///< of the last call

@@ -131,6 +131,8 @@ struct keeper {
                                            "KEPT",     "CHECKPOINTED", "RESTORED"};
   static constexpr std::array effect_names{"say",  "take snapshots", "connect", "cut",  "send",
                                            "copy", "end a copy",     "write",   "read", "forget"};
+  static_assert(report_names.size() == std::variant_size_v<keeper_report>, "a name for each, in their order");
+  static_assert(effect_names.size() == std::variant_size_v<keeper_effect>, "likewise");
 
   keeper_machine m;
   keeper_machine::effects all; ///< of the last call
