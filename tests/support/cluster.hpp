@@ -1,8 +1,9 @@
 #pragma once
 
-// A cluster of real processes for a test. What goes wrong prints the end of every process's log.
+// A cluster of real processes for a test. What goes wrong prints the status and the end of every process's log.
 
 #include "runtime/lab/local_cluster.hpp"
+#include "runtime/view/status_text.hpp"
 
 #include <gmock/gmock.h>
 
@@ -25,8 +26,10 @@ protected:
   void SetUp() override { start("first"); }
 
   void TearDown() override {
-    if (HasFailure())
-      print_logs();
+    if (!HasFailure())
+      return;
+    print_status();
+    print_logs();
   }
 
   /// Starts over with an empty cluster; the former one is killed.
@@ -185,18 +188,31 @@ protected:
     return run_program(std::move(arguments));
   }
 
+  /// As `parcae status` has it, if there is a manager that answers.
+  void print_status() {
+    try {
+      if (cluster)
+        std::cout << "--- status\n" << to_string(cluster->client().status());
+    } catch (const std::exception& e) {
+      std::cout << "no status: " << e.what() << "\n";
+    }
+  }
+
   void print_logs() {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
-      if (!entry.is_regular_file())
-        continue;
-      std::ifstream file(entry.path());
+    std::vector<std::filesystem::path> logs;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+      if (entry.is_regular_file() && entry.path().extension() == ".log") // not journals and tensors
+        logs.push_back(entry.path());
+    std::ranges::sort(logs, {}, [](const auto& x) { return std::pair(x.stem() != "manager", x); });
+    for (const auto& path : logs) {
+      std::ifstream file(path);
       std::deque<std::string> last;
       for (std::string line; std::getline(file, line);) {
         last.push_back(line.substr(0, 300));
         if (last.size() > 40)
           last.pop_front();
       }
-      std::cout << "--- " << entry.path().filename().string() << "\n";
+      std::cout << "--- " << path.lexically_relative(folder.path()).string() << "\n";
       for (const auto& line : last)
         std::cout << line << "\n";
     }
