@@ -27,6 +27,9 @@ std::unique_ptr<gang_policy> gang_optimum(const gang_market& market, const gang_
 /// On demand from the beginning, in the cheapest place.
 std::unique_ptr<gang_policy> on_demand_only();
 
+/// Parcae's own: what is worth most at the price of progress, and a reserve in place of the latch.
+std::unique_ptr<gang_policy> budget_gang_policy(const gang_market& market, const gang_job& job);
+
 /// Uniform progress in one place: "Can't Be Late" (NSDI'24, section 4), with its own end game and billing, in which the
 /// last bill counts. US-dollars.
 double uniform_progress_in(const gang_market& market, std::size_t place, const gang_job& job);

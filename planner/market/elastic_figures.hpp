@@ -1,0 +1,16 @@
+#pragma once
+
+// What the budget policy knows of a job, from its profile: rates by instances, what changes cost. Pure.
+
+#include "planner/cost/profile.hpp"
+#include "planner/cost/realistic_cost.hpp"
+#include "planner/market/purchase.hpp"
+
+namespace parcae::market {
+
+/// Rates, seconds of changes and of a move to another place; the fastest (D, P) of so many instances of `slots` each,
+/// up to `most`. Moves between places go over a link as between instances.
+purchase_options elastic_figures(const profile& workload, const change_figures& figures, std::uint32_t slots,
+                                 std::uint32_t most);
+
+} // namespace parcae::market

@@ -1,0 +1,379 @@
+#include "planner/market/purchase.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace parcae::market {
+
+namespace {
+
+constexpr double look_ahead_s = 3 * 3600;   // what an instance that comes is counted for, at most
+constexpr double again_s = 3600;            // between two times that progress is priced
+constexpr std::size_t most_intervals = 240; // of a price of progress
+constexpr std::size_t points = 600;         // likewise
+constexpr double gain = 0.02;               // of what is trained: less is not worth a change
+
+double usd_per_h(const holding& h, const std::vector<place_offer>& places) {
+  const auto& x = places[h.place];
+  return h.spot * x.spot_usd_per_h + h.on_demand * x.on_demand_usd_per_h;
+}
+
+std::uint32_t most_of(const purchase_options& x) {
+  return static_cast<std::uint32_t>(x.samples_per_s.size() - 1);
+}
+
+std::uint32_t most_spot(const std::vector<place_offer>& places) {
+  std::uint32_t result = 0;
+  for (const auto& x : places)
+    result = std::max(result, x.most_spot);
+  return result;
+}
+
+// Samples and money of a holding, from now on for a while.
+class appraiser {
+public:
+  appraiser(const purchase_options& options, const purchase_state& now, const spot_chain& chain,
+            double usd_per_sample) :
+      options_(options),
+      now_(now), chain_(chain), usd_per_sample_(usd_per_sample) {}
+
+  purchase_option operator()(const holding& h) const {
+    purchase_option result{h, usd_per_h(h, now_.places), 0};
+    const double life = h.spot == 0 ? look_ahead_s : chain_.life_s(h.place, h.spot);
+    const double seconds = std::clamp(life, options_.interval_s, look_ahead_s);
+    double usd = result.usd_per_h * seconds / 3600;
+    const auto& working = now_.working;
+    const bool moves = working.instances() > 0 && working.place != h.place;
+    std::uint32_t first = 0, second = 0; // that train at once, and once those that start already are there
+    if (!moves) {
+      first = std::min(working.spot, h.spot) + std::min(working.on_demand, h.on_demand);
+      second = first;
+      if (now_.held.place == h.place)
+        second = std::min(now_.held.spot, h.spot) + std::min(now_.held.on_demand, h.on_demand);
+    }
+    const auto all = h.instances();
+    const double soon = second > first ? std::min(now_.starting_s, seconds) : 0;
+    const double late = all > second ? std::min(options_.start_s, seconds) : soon;
+    double samples = 0;
+    if (moves) {
+      second = now_.held.place == h.place && now_.held == h ? all : 0;
+      const double until = std::min(second == all ? now_.starting_s : options_.start_s, seconds);
+      if (options_.meanwhile) {
+        samples += rate(working.instances()) * until;
+        usd += usd_per_h(working, now_.places) * until / 3600;
+      }
+      samples += rate(all) * (seconds - until - std::min(seconds - until, options_.move_s));
+    } else {
+      samples +=
+          rate(first) * soon + rate(second) * std::max(late - soon, 0.0) + rate(all) * (seconds - std::max(late, soon));
+      samples -= lost(working.instances(), first) + lost(first, second) + lost(second, all);
+    }
+    const auto from = working.instances() > 0 ? std::optional(working.place) : now_.last_place;
+    if (from && *from != h.place && all > 0 && !options_.move_usd.empty())
+      usd += options_.move_usd[*from][h.place];
+    result.worth_per_h = (usd_per_sample_ * samples - usd) * 3600 / seconds;
+    return result;
+  }
+
+  double rate(std::uint32_t instances) const { return options_.samples_per_s[std::min(instances, most_of(options_))]; }
+
+private:
+  double lost(std::uint32_t from, std::uint32_t to) const {
+    return from == to || to == 0 || !options_.change_s ? 0 : options_.change_s(from, to) * rate(to);
+  }
+
+  const purchase_options& options_;
+  const purchase_state& now_;
+  const spot_chain& chain_;
+  double usd_per_sample_;
+};
+
+std::string text_of(const holding& h, const std::vector<place_offer>& places) {
+  if (h.instances() == 0)
+    return "nothing";
+  std::string result;
+  if (h.spot > 0)
+    result = std::to_string(h.spot) + " spot";
+  if (h.on_demand > 0)
+    result += (result.empty() ? "" : " and ") + std::to_string(h.on_demand) + " on demand";
+  return result + " in " + places[h.place].name;
+}
+
+std::string number(const char* format, double x) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, x);
+  return text;
+}
+
+// "6 spot in us-west-2a: a sample is worth 31 µ$, 8 spot in us-west-2a would cost 34 µ$ each"
+std::string sentence(const purchase_option& chosen, const purchase& x, const std::vector<purchase_option>& others,
+                     const purchase_state& now, const purchase_options& options) {
+  auto result = text_of(chosen.what, now.places) + ": a sample is worth " + number("%.3g µ$", 1e6 * x.usd_per_sample);
+  if (x.is_reserve)
+    return result + ", and only on demand is in time for sure";
+  if (others.empty())
+    return result;
+  const auto& other = others.front();
+  const double more = options.samples_per_s[other.what.instances()] - options.samples_per_s[chosen.what.instances()];
+  const double usd = other.usd_per_h - chosen.usd_per_h;
+  if (more > 0 && usd > 0)
+    return result + ", " + text_of(other.what, now.places) + " would cost " +
+           number("%.3g µ$ each", 1e6 * usd / more / 3600);
+  return result + ", " + text_of(other.what, now.places) +
+         number(" would be worth %.2f $ an hour less", chosen.worth_per_h - other.worth_per_h);
+}
+
+// On demand, within the money of an hour.
+std::uint32_t most_on_demand(const place_offer& x, const purchase_options& options) {
+  const auto most = std::min(x.on_demand, most_of(options));
+  if (!options.hourly_usd || most * x.on_demand_usd_per_h <= *options.hourly_usd)
+    return most;
+  return static_cast<std::uint32_t>(*options.hourly_usd / x.on_demand_usd_per_h);
+}
+
+} // namespace
+
+purchaser::purchaser(purchase_options options, const std::vector<place_offer>& places) :
+    options_(std::move(options)),
+    chain_(places.size(), std::min(most_spot(places), most_of(options_)), options_.interval_s) {
+  std::uint32_t fastest = 0;
+  for (const auto& x : places) {
+    const auto n = most_on_demand(x, options_);
+    const double rate = options_.samples_per_s[n];
+    if (rate > fastest_) {
+      fastest_ = rate;
+      fastest = n;
+    }
+    if (rate > 0) {
+      const double usd = n * x.on_demand_usd_per_h / 3600 / rate;
+      late_usd_per_sample_ = late_usd_per_sample_ > 0 ? std::min(late_usd_per_sample_, usd) : usd;
+    }
+  }
+  if (options_.change_s)
+    for (std::uint32_t n = 0; n <= most_of(options_); ++n)
+      change_s_ = std::max(change_s_, options_.change_s(n, fastest));
+}
+
+void purchaser::learn(const purchase_state& x) {
+  std::vector<std::uint32_t> available;
+  const place_offer* best = nullptr;
+  for (const auto& y : x.places) {
+    available.push_back(y.spot);
+    if (y.spot > 0 &&
+        (!best || y.spot > best->spot || (y.spot == best->spot && y.spot_usd_per_h < best->spot_usd_per_h)))
+      best = &y;
+  }
+  chain_.observe(available);
+  if (best) {
+    spot_usd_sum_ += best->spot_usd_per_h;
+    spot_seen_ += 1;
+  }
+}
+
+std::vector<std::vector<interval_choice>> purchaser::choices_of(const purchase_state& x) const {
+  double spot_usd = spot_seen_ > 0 ? spot_usd_sum_ / spot_seen_ : 0, on_demand_usd = 0;
+  std::uint32_t on_demand = 0;
+  for (const auto& y : x.places) {
+    if (spot_seen_ == 0)
+      spot_usd = spot_usd == 0 ? y.spot_usd_per_h : std::min(spot_usd, y.spot_usd_per_h);
+    if (y.on_demand > 0 && (on_demand == 0 || y.on_demand_usd_per_h < on_demand_usd))
+      on_demand_usd = y.on_demand_usd_per_h;
+    on_demand = std::max(on_demand, y.on_demand);
+  }
+  // A start is priced as in the choice: else a sample is worth what spot costs once started, and nothing is started.
+  const double share = std::min(x.share_used, std::max(1 - options_.start_s / look_ahead_s, 0.05));
+  std::vector<std::vector<interval_choice>> result;
+  for (std::size_t state = 0; state < chain_.states(); ++state) {
+    std::vector<interval_choice> list;
+    const auto spot = static_cast<std::uint32_t>(std::lround(chain_.instances(state)));
+    for (std::uint32_t n = 1; n <= std::min(most_of(options_), spot + on_demand); ++n) {
+      const auto first = std::min(n, spot);
+      const double usd = first * spot_usd + (n - first) * on_demand_usd;
+      if (!options_.hourly_usd || usd <= *options_.hourly_usd)
+        list.push_back({share * options_.samples_per_s[n] * priced_interval_s_, usd * priced_interval_s_ / 3600});
+    }
+    result.push_back(corners_of(std::move(list)));
+  }
+  return result;
+}
+
+void purchaser::price_progress(const purchase_state& x) {
+  const double seconds = spare_s(x, options_.start_s) + x.samples_left / std::max(fastest_, 1e-12);
+  const auto left_s = fastest_ > 0 ? seconds : options_.deadline_s - x.now_s;
+  const auto all = static_cast<std::size_t>(std::max(left_s / options_.interval_s - 1, 0.0));
+  const auto joined = std::max<std::size_t>((all + most_intervals - 1) / most_intervals, 1);
+  priced_s_ = x.now_s;
+  priced_interval_s_ = options_.interval_s * static_cast<double>(joined);
+  const auto states = chain_.states();
+  const auto once = chain_.chances();
+  chances_ = once;
+  for (std::size_t i = 1; i < joined; ++i) {
+    std::vector<double> next(states * states, 0);
+    for (std::size_t a = 0; a < states; ++a)
+      for (std::size_t b = 0; b < states; ++b)
+        for (std::size_t c = 0; c < states; ++c)
+          next[a * states + c] += chances_[a * states + b] * once[b * states + c];
+    chances_ = std::move(next);
+  }
+  choices_ = choices_of(x);
+  double late = late_usd_per_sample_;
+  if (late <= 0) // there is spot alone
+    for (const auto& y : choices_)
+      for (const auto& z : y)
+        late = std::max(late, z.usd / z.samples);
+  price_.emplace(progress_setting{
+      x.samples_left, all / joined, states, 6 * late,
+      [&](std::size_t, std::size_t state) { return std::span<const interval_choice>(choices_[state]); },
+      [&](std::size_t, std::size_t state) { return std::span(chances_).subspan(state * states, states); }, points,
+      static_cast<std::size_t>(again_s / priced_interval_s_) + 2});
+}
+
+std::size_t purchaser::interval_of(const purchase_state& x) const {
+  return static_cast<std::size_t>((x.now_s - priced_s_) / priced_interval_s_);
+}
+
+double purchaser::price_of(const purchase_state& x) const {
+  if (options_.usd_per_sample)
+    return options_.usd_per_sample(x);
+  double samples = x.samples_left;
+  if (options_.total_first && options_.total_usd) // what the rest of the money is enough for
+    samples = std::min(samples, price_->samples_for(interval_of(x), chain_.state(), *options_.total_usd - x.spent_usd));
+  return price_->usd_per_sample(interval_of(x), chain_.state(), samples);
+}
+
+// When all is done on average, at this price all the time.
+double purchaser::finish_of(const purchase_state& x, double usd_per_sample) const {
+  const auto states = chain_.states();
+  std::vector<double> now(states, 0);
+  now[chain_.state()] = 1;
+  double left = x.samples_left, seconds = 0;
+  for (std::size_t i = 0; i <= 2 * most_intervals && left > 0; ++i) {
+    double samples = 0;
+    std::vector<double> next(states, 0);
+    for (std::size_t a = 0; a < states; ++a) {
+      interval_choice best;
+      for (const auto& y : choices_[a])
+        if (usd_per_sample * (y.samples - best.samples) >= y.usd - best.usd)
+          best = y;
+      samples += now[a] * best.samples;
+      for (std::size_t b = 0; b < states; ++b)
+        next[b] += now[a] * chances_[a * states + b];
+    }
+    seconds += priced_interval_s_ * (samples > left ? left / samples : 1);
+    left -= samples;
+    now = std::move(next);
+  }
+  return x.now_s + seconds;
+}
+
+// That on demand alone, once it is there, could yet lose without being late.
+double purchaser::spare_s(const purchase_state& x, double until_there_s) const {
+  return options_.deadline_s - x.now_s - until_there_s - std::max(change_s_, options_.move_s) -
+         x.samples_left / fastest_;
+}
+
+// Where on demand is fastest; where the job is, if it is so there.
+holding purchaser::reserve_of(const purchase_state& x) const {
+  holding result;
+  double best = -1;
+  const auto here = x.working.instances() > 0 ? x.working.place : x.held.place;
+  for (std::size_t i = 0; i < x.places.size(); ++i) {
+    const auto n = most_on_demand(x.places[i], options_);
+    const double rate = options_.samples_per_s[n];
+    if (rate > best || (rate == best && i == here)) {
+      best = rate;
+      result = {i, 0, n};
+    }
+  }
+  return result;
+}
+
+bool purchaser::is_affordable(const holding& h, const purchase_state& x) const {
+  const double usd = usd_per_h(h, x.places);
+  if (h.instances() == 0)
+    return true;
+  if (options_.hourly_usd && usd > *options_.hourly_usd + 1e-9)
+    return false;
+  return !options_.total_first || !options_.total_usd ||
+         x.spent_usd + usd * options_.interval_s / 3600 <= *options_.total_usd;
+}
+
+// Whether on demand alone is in time if all that is spot is lost at once, or comes and goes so often that nothing is
+// trained until the next decision.
+bool purchaser::is_safe(const holding& h, const purchase_state& x) const {
+  if (fastest_ <= 0 || (options_.total_first && options_.total_usd))
+    return true;
+  if (x.is_reserve) {
+    const bool is_asked = x.held.place == h.place && x.held.on_demand >= h.on_demand;
+    const double until_there_s = is_asked ? x.on_demand_starting_s : options_.start_s;
+    const double spare = spare_s(x, until_there_s);
+    const bool is_late = spare < -std::max(change_s_, options_.move_s) - 1; // whatever is held
+    return h.spot == 0 || until_there_s >= options_.interval_s || is_late || spare >= options_.interval_s + change_s_;
+  }
+  double trained_s = 0;
+  if (h.place == x.working.place && h.spot == 0)
+    trained_s = std::max(options_.interval_s - 2 * change_s_, 0.0);
+  const auto kept = std::min({h.on_demand, x.working.on_demand, most_of(options_)});
+  return spare_s(x, options_.start_s) + trained_s * options_.samples_per_s[kept] / fastest_ >= options_.interval_s;
+}
+
+// Those that may be had, best first.
+std::vector<purchase_option> purchaser::options_of(const purchase_state& x, double usd_per_sample) const {
+  const appraiser worth(options_, x, chain_, usd_per_sample);
+  const auto reserve = reserve_of(x);
+  std::vector<purchase_option> result;
+  const auto add = [&](const holding& h) {
+    const auto n = h.instances();
+    const bool is_corner = n == 0 || options_.samples_per_s[n] > options_.samples_per_s[n - 1] || h == x.held;
+    if ((is_corner || x.is_reserve) && is_affordable(h, x) && is_safe(h, x))
+      result.push_back(worth(h));
+  };
+  if (!x.is_reserve)
+    add({x.held.place, 0, 0});
+  for (std::size_t place = 0; place < x.places.size(); ++place) {
+    if (x.is_reserve && place != reserve.place)
+      continue;
+    const auto most = most_on_demand(x.places[place], options_);
+    for (auto m = x.is_reserve ? reserve.on_demand : 0; m <= most; ++m)
+      for (auto s = m == 0 && !x.is_reserve ? 1u : 0u; s <= x.places[place].spot && s + m <= most_of(options_); ++s)
+        add({place, s, m});
+  }
+  std::ranges::stable_sort(result, std::greater<>(), &purchase_option::worth_per_h);
+  return result;
+}
+
+purchase purchaser::decide(const purchase_state& x) {
+  learn(x);
+  if (!options_.usd_per_sample && (!price_ || x.now_s - priced_s_ >= std::max(again_s, priced_interval_s_)))
+    price_progress(x);
+  purchase result;
+  auto now = x;
+  result.usd_per_sample = price_of(x);
+  auto options = x.is_reserve ? std::vector<purchase_option>() : options_of(now, result.usd_per_sample);
+  if (options.empty()) { // only the reserve is sure
+    now.is_reserve = true;
+    result.usd_per_sample = std::max(late_usd_per_sample_, x.is_reserve ? 0 : result.usd_per_sample);
+    options = options_of(now, result.usd_per_sample);
+  }
+  result.is_reserve = now.is_reserve;
+  if (price_) {
+    result.expected_usd = price_->usd(interval_of(x), chain_.state(), x.samples_left);
+    result.expected_finish_s = finish_of(x, result.usd_per_sample);
+  }
+  auto best = options.begin();
+  const auto present = std::ranges::find(options, x.held, &purchase_option::what);
+  const double rate = options_.samples_per_s[std::min(x.held.instances(), most_of(options_))];
+  if (present != options.end() &&
+      best->worth_per_h - present->worth_per_h <= gain * result.usd_per_sample * rate * 3600)
+    best = present;
+  result.what = best->what;
+  const auto chosen = *best;
+  options.erase(best);
+  options.resize(std::min<std::size_t>(options.size(), 3));
+  result.why = sentence(chosen, result, options, x, options_);
+  result.runners_up = std::move(options);
+  return result;
+}
+
+} // namespace parcae::market

@@ -1,0 +1,118 @@
+#pragma once
+
+// What to rent now: the holding that is worth most at the price of progress, with a reserve that keeps the deadline
+// sure where on demand is. A function of what is, what was seen and options; says why. Pure.
+
+#include "planner/market/progress_price.hpp"
+#include "planner/market/spot_chain.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace parcae::market {
+
+struct holding {
+  std::size_t place = 0;
+  std::uint32_t spot = 0, on_demand = 0; ///< instances
+
+  std::uint32_t instances() const { return spot + on_demand; }
+  bool operator==(const holding&) const = default;
+};
+
+/// What a place offers now.
+struct place_offer {
+  std::string name;
+  std::uint32_t spot = 0;      ///< to be had, those held included
+  std::uint32_t most_spot = 0; ///< ever
+  double spot_usd_per_h = 0;
+  std::uint32_t on_demand = 0; ///< at most
+  double on_demand_usd_per_h = 0;
+};
+
+/// What a job knows of itself.
+struct purchase_options {
+  std::vector<double> samples_per_s; ///< of 0, 1, … instances that train together
+  double interval_s = 300;           ///< between decisions
+  double start_s = 0;                ///< from asking until it trains
+  double deadline_s = 0;             ///< by the same clock as `now_s`
+  /// Seconds in which nothing is trained when so many become so many others; to another place.
+  std::function<double(std::uint32_t from, std::uint32_t to)> change_s;
+  double move_s = 0;
+  std::vector<std::vector<double>> move_usd; ///< from a place to another; empty: nothing
+  bool meanwhile = true; ///< those that are there train until those asked for are; else what ran ends
+  /// Price of a sample in place of the computed one, to compare with; then nothing is said of what is expected.
+  std::function<double(const struct purchase_state&)> usd_per_sample;
+  std::optional<double> total_usd, hourly_usd;
+  bool total_first = false; ///< what gives way if both cannot hold: the deadline
+};
+
+/// Where it stands.
+struct purchase_state {
+  double now_s = 0;
+  double samples_left = 0;
+  double spent_usd = 0;
+  double share_used = 0.95; ///< of the time that was paid for: not lost to starts and changes
+  std::vector<place_offer> places;
+  holding working;                       ///< trains
+  holding held;                          ///< with those that start; if in another place, all of it starts
+  double starting_s = 0;                 ///< until the last of them is there
+  double on_demand_starting_s = 0;       ///< the last of those on demand
+  std::optional<std::size_t> last_place; ///< where the state is, if nothing is held
+  bool is_reserve = false;               ///< the last decision's
+};
+
+struct purchase_option {
+  holding what;
+  double usd_per_h = 0;   ///< price
+  double worth_per_h = 0; ///< in US-dollars, less the price and what the change costs
+};
+
+struct purchase {
+  holding what;
+  bool is_reserve = false;                 ///< on demand for good
+  double usd_per_sample = 0;               ///< V
+  double expected_usd = 0;                 ///< still to be paid
+  double expected_finish_s = 0;            ///< on average
+  std::vector<purchase_option> runners_up; ///< up to three
+  std::string why;                         ///< a sentence
+};
+
+/// Decides interval by interval; keeps what it has learnt of availability.
+class purchaser {
+public:
+  purchaser(purchase_options options, const std::vector<place_offer>& places);
+
+  purchase decide(const purchase_state& x);
+
+  const purchase_options& options() const { return options_; }
+
+private:
+  void learn(const purchase_state& x);
+  void price_progress(const purchase_state& x);
+  std::vector<std::vector<interval_choice>> choices_of(const purchase_state& x) const;
+  std::size_t interval_of(const purchase_state& x) const;
+  double price_of(const purchase_state& x) const;
+  double finish_of(const purchase_state& x, double usd_per_sample) const;
+  double spare_s(const purchase_state& x, double until_there_s) const;
+  holding reserve_of(const purchase_state& x) const;
+  bool is_affordable(const holding& h, const purchase_state& x) const;
+  bool is_safe(const holding& h, const purchase_state& x) const;
+  std::vector<purchase_option> options_of(const purchase_state& x, double usd_per_sample) const;
+
+  purchase_options options_;
+  spot_chain chain_;
+  double fastest_ = 0;             ///< samples/s, on demand alone
+  double change_s_ = 0;            ///< the longest one
+  double late_usd_per_sample_ = 0; ///< on demand alone
+  std::optional<progress_price> price_;
+  std::vector<std::vector<interval_choice>> choices_; ///< by state
+  std::vector<double> chances_;                       ///< by state and the next one
+  double priced_s_ = 0;                               ///< when
+  double priced_interval_s_ = 0;
+  double spot_usd_sum_ = 0, spot_seen_ = 0; ///< prices of the best place
+};
+
+} // namespace parcae::market

@@ -1,0 +1,273 @@
+// What to rent: the reserve, money, reasons, and what it costs on real counts beside the rules of others.
+
+#include "planner/market/elastic_bound.hpp"
+#include "planner/market/elastic_figures.hpp"
+#include "planner/market/elastic_world.hpp"
+#include "planner/market/gang_policies.hpp"
+#include "planner/market/market_data.hpp"
+#include "planner/market/purchase.hpp"
+#include "tests/planner/market/market_figures.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <random>
+
+namespace parcae::market {
+namespace {
+
+std::vector<double> rates(std::uint32_t most) {
+  std::vector<double> result{0};
+  for (std::uint32_t n = 1; n <= most; ++n)
+    result.push_back(std::pow(n, 0.85));
+  return result;
+}
+
+// Spells of random counts.
+elastic_place random_place(std::mt19937_64& random, std::size_t ticks, std::uint32_t spot, std::uint32_t on_demand,
+                           double change) {
+  std::uniform_real_distribution<double> uniform;
+  elastic_place result{"p" + std::to_string(random() % 100), {}, {}, on_demand, 3};
+  auto count = static_cast<std::uint32_t>(random() % (spot + 1));
+  for (std::size_t t = 0; t < ticks; ++t) {
+    if (uniform(random) < change)
+      count = static_cast<std::uint32_t>(random() % (spot + 1));
+    result.spot.push_back(count);
+    result.spot_usd_per_h.push_back(1);
+  }
+  return result;
+}
+
+// given: any price of progress, any losses between decisions, starts and changes of any length
+// expected: in time, if on demand alone is from the beginning
+TEST(purchase, reserve_holds) {
+  constexpr double tick_s = 60;
+  for (std::uint64_t seed = 1; seed <= 10'000; ++seed) {
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<double> uniform;
+    purchase_options options;
+    options.samples_per_s = rates(6);
+    options.interval_s = tick_s * static_cast<double>(1 + random() % 5);
+    options.start_s = 1'200 * uniform(random);
+    const double change = 60 * uniform(random);
+    options.change_s = [change](std::uint32_t from, std::uint32_t to) { return from == to ? 0 : change; };
+    options.move_s = 120 * uniform(random);
+    options.usd_per_sample = [&](const purchase_state&) { return 2e-3 * uniform(random); };
+    const double work_s = 3'600 * (1 + uniform(random));
+    options.deadline_s = std::ceil((work_s + options.start_s + std::max(change, options.move_s) +
+                                    options.interval_s * (1 + 10 * uniform(random))) /
+                                   options.interval_s) *
+                         options.interval_s;
+    const auto ticks = static_cast<std::size_t>(options.deadline_s / tick_s) + 1;
+    std::vector<elastic_place> places;
+    const auto count = 1 + random() % 3;
+    for (std::size_t i = 0; i < count; ++i)
+      places.push_back(
+          random_place(random, ticks, 4, i == 0 ? 3 : static_cast<std::uint32_t>(random() % 4), uniform(random)));
+    const auto bill = run_elastic(places, work_s * options.samples_per_s[3], tick_s, options);
+    ASSERT_TRUE(bill.finish_s) << "seed " << seed;
+    ASSERT_LE(*bill.finish_s, options.deadline_s) << "seed " << seed;
+  }
+}
+
+purchase_options plain(double hours) {
+  purchase_options result;
+  result.samples_per_s = rates(16);
+  result.start_s = 600;
+  result.change_s = [](std::uint32_t from, std::uint32_t to) { return from == to ? 0.0 : 15.0; };
+  result.move_s = 60;
+  result.deadline_s = hours * 3600;
+  return result;
+}
+
+// given: money that is not enough, which comes first / expected: never more than it, and an interval; as much done as
+// it is enough for
+TEST(purchase, total_first) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    std::mt19937_64 random(seed);
+    auto options = plain(12);
+    options.total_first = true;
+    options.total_usd = 20 + static_cast<double>(random() % 40);
+    const std::vector places{random_place(random, 145, 8, 8, 0.1)};
+    const auto bill = run_elastic(places, 8 * 3600 * options.samples_per_s[8], 300, options);
+    EXPECT_LE(bill.usd, *options.total_usd + 16 * 3.0 * options.interval_s / 3600) << seed;
+    EXPECT_FALSE(bill.finish_s) << seed;
+    EXPECT_GT(bill.usd, 0.7 * *options.total_usd) << seed;
+  }
+}
+
+TEST(purchase, hourly) {
+  std::mt19937_64 random(1);
+  auto options = plain(24);
+  options.hourly_usd = 12;
+  const std::vector places{random_place(random, 289, 16, 16, 0.05)};
+  const auto bill = run_elastic(places, 16 * 3600 * options.samples_per_s[4], 300, options);
+  EXPECT_TRUE(bill.finish_s);
+  for (const auto& x : bill.decisions)
+    EXPECT_LE(x.what.spot * 1.0 + x.what.on_demand * 3.0, 12);
+}
+
+// given: a pool more / expected: no more to be paid, but for half a per cent, over many markets
+TEST(purchase, more_to_be_had_costs_no_more) {
+  double one = 0, two = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto options = plain(12);
+    std::vector places{random_place(random, 145, 8, 8, 0.05)};
+    const double samples = 8 * 3600 * options.samples_per_s[8];
+    one += run_elastic(places, samples, 300, options).usd;
+    places.push_back(random_place(random, 145, 8, 8, 0.05));
+    two += run_elastic(places, samples, 300, options).usd;
+  }
+  EXPECT_LE(two, 1.005 * one);
+}
+
+// given: plenty of time, and hardly any / expected: spot alone, then all on demand; each with a reason, the price of a
+// sample, what is expected, and what else there was
+TEST(purchase, says_why) {
+  auto options = plain(40);
+  const std::vector<place_offer> places{{"us-west-2a", 8, 8, 1, 8, 3}};
+  purchase_state now;
+  now.samples_left = 8 * 3600 * options.samples_per_s[8];
+  now.places = places;
+  const auto calm = purchaser(options, places).decide(now);
+  EXPECT_GT(calm.what.spot, 0u);
+  EXPECT_EQ(calm.what.on_demand, 0u);
+  EXPECT_FALSE(calm.is_reserve);
+  EXPECT_GT(calm.usd_per_sample, 0);
+  EXPECT_GT(calm.expected_usd, 0);
+  EXPECT_GT(calm.expected_finish_s, 3600);
+  EXPECT_LE(calm.expected_finish_s, options.deadline_s);
+  EXPECT_EQ(calm.runners_up.size(), 3u);
+  EXPECT_THAT(calm.why, testing::MatchesRegex("[0-9]+ spot in us-west-2a: a sample is worth [0-9.]+ µ\\$, .*"));
+  options.deadline_s = 8 * 3600 + options.start_s + 90;
+  const auto late = purchaser(options, places).decide(now);
+  EXPECT_TRUE(late.is_reserve);
+  EXPECT_EQ(late.what.on_demand, 8u);
+  EXPECT_THAT(late.why, testing::HasSubstr("only on demand is in time for sure"));
+}
+
+// given: the same / expected: the same
+TEST(purchase, is_deterministic) {
+  std::mt19937_64 random(3);
+  const std::vector places{random_place(random, 145, 8, 8, 0.1)};
+  const auto options = plain(12);
+  const double samples = 8 * 3600 * options.samples_per_s[8];
+  EXPECT_EQ(run_elastic(places, samples, 300, options).usd, run_elastic(places, samples, 300, options).usd);
+}
+
+// given: 10 pools of 64 / expected: a decision in 150 ms of a processor, with pricing progress anew
+TEST(purchase, takes_little_time) {
+  auto options = plain(48);
+  options.samples_per_s = rates(64);
+  std::mt19937_64 random(1);
+  std::vector<place_offer> places;
+  for (int i = 0; i < 5; ++i)
+    places.push_back({"p" + std::to_string(i), 64, 64, 1, 64, 3});
+  purchaser policy(options, places);
+  purchase_state now;
+  std::vector<double> ms;
+  for (int i = 0; i < 200; ++i) {
+    for (auto& x : places)
+      x.spot = static_cast<std::uint32_t>(random() % 65);
+    now.places = places;
+    now.samples_left = (40 - i * 0.08) * 3600 * options.samples_per_s[64];
+    const auto begin = std::clock();
+    now.held = now.working = policy.decide(now).what;
+    ms.push_back(1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    now.now_s += options.interval_s;
+  }
+  std::ranges::sort(ms);
+  RecordProperty("p99_ms", static_cast<int>(ms[197]));
+  EXPECT_LE(ms[197], 150);
+}
+
+// SkyNomad's: what on demand costs, times how far behind time work is; time less the reserve.
+double by_rate(const purchase_state& x, double samples, const purchase_options& options) {
+  const double deadline_s = options.deadline_s - options.start_s - options.interval_s;
+  const double on_demand = 16 * 3.06 / 3600 / options.samples_per_s[16];
+  const double left_s = std::max(deadline_s - x.now_s, 1.0);
+  return std::max(on_demand * (x.samples_left / left_s) / (samples / deadline_s),
+                  16 * 0.918 / 3600 / options.samples_per_s[16]);
+}
+
+// given: the counts of 16 V100 in three places, 24 h of work of 16, all windows, own costs of changes at 10 Gb/s,
+// nothing of the future known / expected: cheaper than the best that a gang of 16 can do that knows all
+TEST(purchase, elastic_against_gangs) {
+  PARCAE_NEEDS_MARKET_DATA();
+  PARCAE_NEEDS_PUBLISHED_FIGURES();
+  constexpr double tick_s = 300;
+  const auto counted = parse_counts(published_file("v100_16_counts.csv"), tick_s);
+  struct row {
+    const char* model;
+    double bound[3];
+  };
+  const double deadlines_h[] = {30, 36, 48}, optimum[] = {567.97, 497.95, 433.87},
+               failover[] = {675.30, 649.63, 527.46};
+  double sum = 0, computed[3] = {}, by_rates[3] = {};
+  for (const auto& x : {row{"gpt2-1.5b", {352.89, 311.97, 276.22}}, row{"bert-large", {343.22, 299.87, 268.91}}}) {
+    const auto workload = published::workload(x.model);
+    auto figures = figures_of(workload);
+    figures.link_bytes_per_ms = 1.25e6;
+    figures.detect_ms = 2'000;
+    auto options = elastic_figures(workload, figures, 1, 32);
+    options.start_s = 720;
+    const double samples = 24 * 3600 * options.samples_per_s[16];
+    for (std::size_t k = 0; k < 3; ++k) {
+      options.deadline_s = deadlines_h[k] * 3600;
+      auto rated = options;
+      rated.usd_per_sample = [&](const purchase_state& now) { return by_rate(now, samples, options); };
+      const auto length = static_cast<std::ptrdiff_t>(options.deadline_s / tick_s);
+      const std::ptrdiff_t windows = 3'247 / length;
+      double usd = 0, usd_by_rate = 0;
+      for (std::ptrdiff_t i = 0; i < windows; ++i) {
+        std::vector<elastic_place> places;
+        for (const auto& y : counted)
+          places.push_back({y.place,
+                            {y.available.begin() + i * length, y.available.begin() + (i + 1) * length},
+                            std::vector<double>(static_cast<std::size_t>(length), 0.918),
+                            16,
+                            3.06});
+        const auto bill = run_elastic(places, samples, tick_s, options);
+        EXPECT_TRUE(bill.finish_s) << x.model << ", " << deadlines_h[k] << " h, window " << i;
+        usd += bill.usd / static_cast<double>(windows);
+        usd_by_rate += run_elastic(places, samples, tick_s, rated).usd / static_cast<double>(windows);
+      }
+      EXPECT_LE(usd, 0.87 * optimum[k]) << x.model;
+      EXPECT_LE(usd, 0.75 * failover[k]) << x.model;
+      EXPECT_LE(usd, 1.38 * x.bound[k]) << x.model;
+      std::printf(
+          "%s in %.0f h: $ %.2f, %.3f of the gang's optimum, %.3f of UP(S), %.3f of the bound; by rates $ %.2f\n",
+          x.model, deadlines_h[k], usd, usd / optimum[k], usd / failover[k], usd / x.bound[k], usd_by_rate);
+      sum += usd / optimum[k];
+      computed[k] += usd;
+      by_rates[k] += usd_by_rate;
+    }
+  }
+  EXPECT_LE(sum / 6, 0.82);
+  for (std::size_t k = 0; k < 3; ++k)
+    EXPECT_LE(computed[k], by_rates[k]) << deadlines_h[k];
+  EXPECT_LE(computed[0], 0.92 * by_rates[0]);
+}
+
+// given: one instance, the five published windows / expected: in time, cheaper than SkyNomad (41.73) and UP(S) (47.02)
+TEST(purchase, one_instance_on_published_windows) {
+  PARCAE_NEEDS_MARKET_DATA();
+  double sum = 0;
+  for (const auto& [number, places] : parse_windows(published_file("skynomad_v100_windows.csv"), 3.06)) {
+    const gang_market market{195, places, published_egress(places)};
+    const gang_job job{1106 * 195 / 1.5, 1106 * 195, 720, 50};
+    const auto policy = budget_gang_policy(market, job);
+    const auto bill = gang_world(market, job).run(*policy);
+    EXPECT_TRUE(bill.finish_s) << number;
+    std::printf("window %u: $ %.4f\n", number, bill.as_published());
+    sum += bill.as_published();
+  }
+  EXPECT_LE(sum / 5, 42.5);
+}
+
+} // namespace
+} // namespace parcae::market
