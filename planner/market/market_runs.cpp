@@ -1,5 +1,6 @@
 #include "planner/market/market_runs.hpp"
 
+#include "planner/market/elastic_world.hpp"
 #include "planner/market/gang_policies.hpp"
 #include "planner/market/market_data.hpp"
 
@@ -18,6 +19,7 @@ using policy_maker = std::function<std::unique_ptr<gang_policy>(const gang_marke
 
 const std::vector<std::pair<std::string, policy_maker>>& makers() {
   static const std::vector<std::pair<std::string, policy_maker>> result{
+      {"budget", [](auto& market, auto& job) { return budget_gang_policy(market, job); }},
       {"optimum", [](auto& market, auto& job) { return gang_optimum(market, job); }},
       {"skynomad-oracle", [](auto&, auto&) { return skynomad_oracle(); }},
       {"skynomad", [](auto& market, auto&) { return skynomad(market); }},
@@ -102,6 +104,43 @@ market_run run_in(std::size_t place, const rented_market& market, const rented_j
   return result;
 }
 
+// From a tick on.
+std::vector<elastic_place> places_from(const std::vector<elastic_place>& places, std::size_t tick) {
+  auto result = places;
+  for (auto& x : result) {
+    x.spot.erase(x.spot.begin(), x.spot.begin() + static_cast<std::ptrdiff_t>(tick));
+    x.spot_usd_per_h.erase(x.spot_usd_per_h.begin(), x.spot_usd_per_h.begin() + static_cast<std::ptrdiff_t>(tick));
+  }
+  return result;
+}
+
+market_run run_budget(const rented_market& market, const rented_job& job) {
+  market_run result{"budget", {}};
+  const auto ticks = ticks_of(market, job);
+  auto options = *job.elastic;
+  options.interval_s = market.tick_s;
+  options.start_s = job.gang.start_s;
+  options.deadline_s = job.gang.deadline_s;
+  const double samples = job.gang.work_s * options.samples_per_s.at(job.instances);
+  for (std::size_t i = 0; i < windows_of(market, job); ++i) {
+    const auto bill = run_elastic(places_from(market.places, i * ticks), samples, market.tick_s, options);
+    window_run x;
+    x.begin_h = static_cast<double>(i * ticks) * market.tick_s / 3600;
+    x.usd = bill.usd + market.fixed_usd_per_h * bill.finish_s.value_or(job.gang.deadline_s) / 3600;
+    x.in_time = bill.finish_s.has_value();
+    if (bill.finish_s)
+      x.finish_h = *bill.finish_s / 3600;
+    x.spot_h = bill.spot_h / job.instances;
+    x.on_demand_h = bill.on_demand_h / job.instances;
+    x.launches = bill.changes;
+    for (std::size_t k = 0; k < bill.decisions.size(); ++k)
+      if (k == 0 || bill.decisions[k].what != bill.decisions[k - 1].what)
+        x.decisions.push_back({static_cast<double>(k) * market.tick_s / 3600, bill.decisions[k]});
+    result.windows.push_back(std::move(x));
+  }
+  return result;
+}
+
 market_run run_bound(const rented_market& market, const rented_job& job) {
   if (job.samples_per_s.size() <= job.instances || job.samples_per_s[job.instances] <= 0)
     throw std::invalid_argument("the bound needs --profile with a rate for the gang's " +
@@ -110,13 +149,7 @@ market_run run_bound(const rented_market& market, const rented_job& job) {
   const auto ticks = ticks_of(market, job);
   const elastic_job elastic{job.samples_per_s, job.gang.work_s * job.samples_per_s[job.instances], job.gang.deadline_s};
   for (std::size_t i = 0; i < windows_of(market, job); ++i) {
-    auto places = market.places;
-    for (auto& x : places) {
-      const auto skipped = static_cast<std::ptrdiff_t>(i * ticks);
-      x.spot.erase(x.spot.begin(), x.spot.begin() + skipped);
-      x.spot_usd_per_h.erase(x.spot_usd_per_h.begin(), x.spot_usd_per_h.begin() + skipped);
-    }
-    const auto bound = bound_of(places, elastic, market.tick_s);
+    const auto bound = bound_of(places_from(market.places, i * ticks), elastic, market.tick_s);
     window_run x;
     x.begin_h = static_cast<double>(i * ticks) * market.tick_s / 3600;
     x.in_time = bound.has_value();
@@ -153,6 +186,8 @@ std::vector<std::string> policy_names() {
 std::vector<market_run> run_policy(const std::string& name, const rented_market& market, const rented_job& job) {
   if (name == "bound")
     return {run_bound(market, job)};
+  if (name == "budget" && job.elastic)
+    return {run_budget(market, job)};
   if (name == "uniform") {
     std::vector<market_run> result;
     for (std::size_t i = 0; i < market.places.size(); ++i)

@@ -4,6 +4,7 @@
 
 #include "planner/market/elastic_bound.hpp"
 #include "planner/market/gang_world.hpp"
+#include "planner/market/purchase.hpp"
 
 #include <optional>
 #include <string>
@@ -19,9 +20,16 @@ struct rented_market {
 };
 
 struct rented_job {
-  gang_job gang;                     ///< work: of the gang
-  std::uint32_t instances = 1;       ///< of the gang
-  std::vector<double> samples_per_s; ///< by instances, for the bound; empty: not known
+  gang_job gang;                                ///< work: of the gang
+  std::uint32_t instances = 1;                  ///< of the gang
+  std::vector<double> samples_per_s;            ///< by instances, for the bound; empty: not known
+  std::optional<purchase_options> elastic = {}; ///< for the budget policy; none: it has a gang
+};
+
+/// A decision to hold something else.
+struct purchase_record {
+  double hours = 0; ///< from the window's beginning
+  purchase decision;
 };
 
 /// A window of the deadline's length.
@@ -30,8 +38,9 @@ struct window_run {
   double usd = 0;                 ///< with the last bill
   std::optional<double> finish_h; ///< of the gang; none: too late, or the bound, which does not say
   bool in_time = true;
-  double spot_h = 0, on_demand_h = 0; ///< of the gang
-  unsigned launches = 0;
+  double spot_h = 0, on_demand_h = 0;          ///< of the gang, or of as many instances
+  unsigned launches = 0;                       ///< of an elastic job: changes
+  std::vector<purchase_record> decisions = {}; ///< of an elastic job
 };
 
 struct market_run {

@@ -1,6 +1,7 @@
 #include "runtime/simulate/market_command.hpp"
 
 #include "planner/cost/profile.hpp"
+#include "planner/market/elastic_figures.hpp"
 #include "planner/market/market_data.hpp"
 #include "protocols/base/suggestion.hpp"
 #include "runtime/market/market_file.hpp"
@@ -127,6 +128,27 @@ double seconds(std::chrono::milliseconds x) {
   return static_cast<double>(x.count()) / 1000;
 }
 
+// What the budget policy knows of the job; one copy of its state moves.
+market::purchase_options elastic_of(const market_arguments& args, const profile& workload, std::uint32_t slots,
+                                    const market::rented_market& market, std::size_t most) {
+  auto figures = figures_of(workload);
+  if (args.link_bytes_per_ms)
+    figures.link_bytes_per_ms = *args.link_bytes_per_ms;
+  figures.detect_ms = 2'000; // as simulate has it for traces
+  auto result = market::elastic_figures(workload, figures, slots, static_cast<std::uint32_t>(most));
+  double parameters = 0;
+  for (const auto& x : workload.layers)
+    parameters += x.parameters;
+  result.move_usd = market.usd_per_gb;
+  for (auto& x : result.move_usd)
+    for (auto& usd : x)
+      usd *= parameters * workload.state_bytes_per_parameter() / 1e9;
+  result.hourly_usd = args.hourly_usd;
+  result.total_usd = args.total_usd;
+  result.total_first = args.first == "total";
+  return result;
+}
+
 input read(const market_arguments& args, const std::string& profile_file) {
   input result;
   const auto market = read_market(args.file);
@@ -157,6 +179,10 @@ input read(const market_arguments& args, const std::string& profile_file) {
     // Beyond what was measured more of them add nothing.
     const auto last = std::ranges::max_element(job.samples_per_s) - job.samples_per_s.begin();
     job.samples_per_s.resize(std::max<std::size_t>(static_cast<std::size_t>(last), job.instances) + 1);
+    std::size_t most = job.instances; // together in a place
+    for (const auto& x : result.market.places)
+      most = std::max<std::size_t>(most, *std::ranges::max_element(x.spot) + x.on_demand);
+    job.elastic = elastic_of(args, workload, slots, result.market, std::min(most, job.samples_per_s.size() - 1));
   }
   result.setting = {std::filesystem::path(args.file).filename().string(),
                     kind,
@@ -179,6 +205,13 @@ void add_market_options(CLI::App& command, market_arguments& args) {
   add_duration(command, "--deadline", args.deadline, "of a market: until when the work must be done, such as 36h");
   command.add_option("--total", args.total_usd, "of a market: US-dollars; how often a policy spends more is counted")
       ->check(CLI::PositiveNumber);
+  command.add_option("--hourly", args.hourly_usd, "of a market: US-dollars an hour, at most, under the budget policy")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--first", args.first,
+                  "of a market: deadline or total, what the budget policy keeps if both cannot hold")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"deadline", "total"}));
   add_duration(command, "--work", args.work, "of a market: how long the gang works without a loss (default 24h)");
   add_duration(command, "--tick", args.tick, "of a market: between decisions (default 5m)");
   command.add_option("--gang", args.slots, "of a market: slots of a gang, which works with all of them or not at all")
@@ -195,6 +228,10 @@ void simulate_market(const market_arguments& args, const std::vector<std::string
                      const std::string& plot, bool as_json) {
   if (!args.deadline)
     throw std::invalid_argument("--market needs --deadline, such as --deadline 36h");
+  if (args.first == "total" && !args.total_usd)
+    throw std::invalid_argument("--first total needs --total, such as --total 500");
+  if ((args.first == "total" || args.hourly_usd) && profile.empty())
+    throw std::invalid_argument("--first total and --hourly need --profile: they are for an elastic job");
   if (args.tick.count() < 1000)
     throw std::invalid_argument("--tick must be at least 1s");
   const auto known = market_policies();

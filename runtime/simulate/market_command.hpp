@@ -1,7 +1,7 @@
 #pragma once
 
-// `parcae simulate --market`: what a gang, or an elastic job, would have paid on a market's history under the policies
-// of others.
+// `parcae simulate --market`: what a gang, or an elastic job, would have paid on a market's history under its own
+// policy and those of others.
 
 #include "planner/market/market_runs.hpp"
 
@@ -22,7 +22,9 @@ struct market_arguments {
   std::string file; ///< empty: it is not about a market
   std::string kind; ///< of the instances; empty: the only one
   std::optional<std::chrono::milliseconds> deadline;
-  std::optional<double> total_usd;
+  std::optional<double> total_usd, hourly_usd;
+  std::string first = "deadline";          ///< or "total": what the budget policy keeps if both cannot hold
+  std::optional<double> link_bytes_per_ms; ///< else the profile's
   std::chrono::milliseconds work{std::chrono::hours(24)}; ///< of the gang
   std::chrono::milliseconds tick{std::chrono::minutes(5)};
   std::uint32_t slots = 16;            ///< of the gang

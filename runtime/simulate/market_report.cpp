@@ -47,6 +47,34 @@ json::value optional(const std::optional<double>& x) {
   return x ? json::value(*x) : json::value();
 }
 
+json::object to_json(const market::purchase_option& x) {
+  return {{"place", x.what.place},
+          {"spot", x.what.spot},
+          {"on_demand", x.what.on_demand},
+          {"usd_per_h", x.usd_per_h},
+          {"worth_per_h", x.worth_per_h}};
+}
+
+json::array to_json(const std::vector<market::purchase_record>& decisions) {
+  json::array result;
+  for (const auto& [hours, x] : decisions) {
+    json::array others;
+    for (const auto& y : x.runners_up)
+      others.push_back(to_json(y));
+    result.push_back(json::object{{"at_h", hours},
+                                  {"place", x.what.place},
+                                  {"spot", x.what.spot},
+                                  {"on_demand", x.what.on_demand},
+                                  {"reserve", x.is_reserve},
+                                  {"usd_per_sample", x.usd_per_sample},
+                                  {"expected_usd", x.expected_usd},
+                                  {"expected_finish_h", x.expected_finish_s / 3600},
+                                  {"why", x.why},
+                                  {"runners_up", std::move(others)}});
+  }
+  return result;
+}
+
 } // namespace
 
 std::string to_table(const market_setting& setting, const std::vector<market::market_run>& runs) {
@@ -87,6 +115,8 @@ json::object to_json(const market_setting& setting, const std::vector<market::ma
         window["on_demand_h"] = y.on_demand_h;
         window["launches"] = y.launches;
       }
+      if (!y.decisions.empty())
+        window["decisions"] = to_json(y.decisions);
       windows.push_back(std::move(window));
     }
     json::object run{{"policy", x.policy},

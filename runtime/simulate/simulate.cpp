@@ -257,6 +257,7 @@ void simulate(simulate_arguments args) {
       throw std::invalid_argument("--trace and --market exclude each other: a market's pools have their histories");
     if (args.policies.empty())
       args.policies = {"all"};
+    args.market.link_bytes_per_ms = args.link_bytes_per_ms;
     return simulate_market(args.market, args.policies, args.profile, args.plot, args.as_json);
   }
   if (args.trace.empty() || args.profile.empty())

@@ -1,6 +1,7 @@
 // `parcae simulate --market` as a user calls it, in this process.
 
 #include "runtime/child/process.hpp"
+#include "runtime/simulate/trace_input.hpp"
 #include "tests/runtime/simulate/simulate_run.hpp"
 
 #include <boost/json.hpp>
@@ -24,10 +25,10 @@ protected:
     write("market.toml", market("counts.csv"));
   }
 
-  static std::string market(const std::string& history) {
-    return "[[pool]]\nname = \"spot\"\nplace = \"us-east-1a\"\nkind = \"k\"\nspot = true\nprice = 1\nmost = 4\n"
-           "start = \"5m\"\nhistory = \"" +
-           history + "\"\n[[pool]]\nname = \"kept\"\nplace = \"us-east-1a\"\nkind = \"k\"\nprice = 3\nmost = 4\n";
+  static std::string market(const std::string& history, const std::string& most = "4") {
+    return "[[pool]]\nname = \"spot\"\nplace = \"us-east-1a\"\nkind = \"k\"\nspot = true\nprice = 1\nmost = " + most +
+           "\nstart = \"5m\"\nhistory = \"" + history +
+           "\"\n[[pool]]\nname = \"kept\"\nplace = \"us-east-1a\"\nkind = \"k\"\nprice = 3\nmost = " + most + "\n";
   }
 
   void write(const char* name, const std::string& text) { std::ofstream(path(name)) << text; }
@@ -66,10 +67,34 @@ TEST_F(market_command, json_by_window) {
 
 TEST_F(market_command, table) {
   const auto text = run({"--deadline", "24h", "--work", "10h", "--gang", "4"});
-  for (const char* name : {"optimum", "skynomad-oracle", "skynomad", "failover", "on-demand", "uniform:us-east-1a"})
+  for (const char* name :
+       {"budget", "optimum", "skynomad-oracle", "skynomad", "failover", "on-demand", "uniform:us-east-1a"})
     EXPECT_THAT(text, testing::HasSubstr(std::string("\n") + name + " "));
   EXPECT_THAT(text, testing::HasSubstr("10 h of work of 4 k in 24 h, 2 windows of market.toml"));
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("bound"))); // without a profile
+}
+
+// given: generated traces of up to 32, a gang of 24 / expected: never late, never dearer than on demand alone by more
+// than 3 %
+TEST_F(market_command, budget_on_generated_traces) {
+  std::vector<std::string> traces{"bursty:1", "calm:1"};
+  for (int seed = 1; seed <= 20; ++seed)
+    traces.push_back("p3:" + std::to_string(seed));
+  for (const auto& trace : traces) {
+    std::ostringstream counts;
+    counts << "0,0\n"; // as nothing is there yet
+    for (const auto& x : load_trace(trace).intervals)
+      if (x.seconds >= 1)
+        counts << static_cast<std::uint64_t>(x.seconds) << ',' << x.available << '\n';
+    write("trace.csv", counts.str());
+    write("market.toml", market("trace.csv", "32"));
+    const auto text =
+        run({"--deadline", "9h", "--work", "6h", "--gang", "24", "--policy", "budget,on-demand", "--json"});
+    ASSERT_THAT(text, testing::StartsWith("{")) << trace;
+    const auto runs = json::parse(text).at("runs").as_array();
+    EXPECT_EQ(runs[0].at("late").to_number<int>(), 0) << trace;
+    EXPECT_LE(runs[0].at("mean_usd").to_number<double>(), 1.03 * runs[1].at("mean_usd").to_number<double>()) << trace;
+  }
 }
 
 TEST_F(market_command, what_is_wrong) {
@@ -77,6 +102,8 @@ TEST_F(market_command, what_is_wrong) {
   EXPECT_THAT(run({}), HasSubstr("--market needs --deadline"));
   EXPECT_THAT(run({"--deadline", "24h", "--policy", "liveput"}), HasSubstr("--policy liveput is for traces"));
   EXPECT_THAT(run({"--deadline", "24h", "--policy", "bound"}), HasSubstr("the bound needs --profile"));
+  EXPECT_THAT(run({"--deadline", "24h", "--first", "total"}), HasSubstr("--first total needs --total"));
+  EXPECT_THAT(run({"--deadline", "24h", "--hourly", "4"}), HasSubstr("need --profile"));
   EXPECT_THAT(run({"--deadline", "24h", "--trace", "p3:1"}), HasSubstr("exclude each other"));
   EXPECT_THAT(run({"--deadline", "24h", "--gang", "8", "--policy", "optimum"}), HasSubstr("a gang needs 8"));
   EXPECT_THAT(run({"--deadline", "24h", "--kind", "j"}), HasSubstr("--kind j is in no pool"));
@@ -117,12 +144,21 @@ TEST_F(market_command, published_counts) {
   }
   write("market.toml", text);
   const auto runs = json::parse(run({"--deadline", "36h", "--profile", profile.string(), "--checkpoint-gb", "299.2",
-                                     "--policy", "bound,optimum,failover,skynomad", "--json"}))
+                                     "--policy", "bound,optimum,failover,skynomad,budget", "--json"}))
                         .at("runs")
                         .as_array();
   const double expected[] = {311.97, 497.95, 649.63, 733.19};
+  ASSERT_EQ(runs.size(), 5u);
   for (std::size_t i = 0; i < 4; ++i)
     EXPECT_NEAR(runs[i].at("mean_usd").to_number<double>(), expected[i], i == 0 ? 0.05 : 0.01);
+  const auto& own = runs[4];
+  EXPECT_LE(own.at("mean_usd").to_number<double>(), 0.87 * expected[1]);
+  EXPECT_EQ(own.at("late").to_number<int>(), 0);
+  const auto& first = own.at("windows").at(0).at("decisions").at(0);
+  EXPECT_GT(first.at("usd_per_sample").to_number<double>(), 0);
+  EXPECT_GT(first.at("expected_usd").to_number<double>(), 0);
+  EXPECT_EQ(first.at("runners_up").as_array().size(), 3u);
+  EXPECT_THAT(std::string(first.at("why").as_string()), testing::HasSubstr("a sample is worth"));
 }
 
 } // namespace
