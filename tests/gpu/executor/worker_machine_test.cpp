@@ -55,8 +55,7 @@ struct worker {
   }
 
   void does(worker_machine::effects x) { all = std::move(x); }
-  /// As from the network.
-  void tell(const worker_command& x) {
+  void tell(const worker_command& x) { // as from the network
     auto first = m.hear(x);
     does(m.take(x));
     all.insert(all.begin(), first.begin(), first.end());
@@ -123,13 +122,14 @@ struct worker {
     return {};
   }
 
-  static constexpr std::array report_names{"loaded",  "PREPARED", "STOPPED",  "DELIVERED", "READY",  "ACTIVE",
-                                           "ABORTED", "DECIDED",  "PROGRESS", "EVALUATED", "TRACED", "FAILED"};
+  static constexpr auto report_names =
+      std::to_array<const char*>({"loaded", "PREPARED", "STOPPED", "DELIVERED", "READY", "ACTIVE", "ABORTED", "DECIDED",
+                                  "PROGRESS", "EVALUATED", "TRACED", "FAILED", "RECALLED"});
   static constexpr auto effect_names = std::to_array<const char*>(
       {"say", "connect", "cut", "drop", "move", "leave", "begin", "ask to stop", "ask for a snapshot", "settle",
        "apply", "drop gradients", "send a snapshot", "progress", "trace", "free", "use keepers", "forget"});
-  static_assert(report_names.size() == std::variant_size_v<worker_report> && // each by its place there
-                effect_names.size() == std::variant_size_v<worker_effect>);
+  static_assert(report_names.size() == std::variant_size_v<worker_report>); // each by its place there
+  static_assert(effect_names.size() == std::variant_size_v<worker_effect>);
 
   worker_machine m{self};
   worker_machine::effects all; ///< of the last call

@@ -127,8 +127,8 @@ struct keeper {
     return {};
   }
 
-  static constexpr std::array report_names{"PREPARED", "DELIVERED",    "ABORTED", "FAILED",
-                                           "KEPT",     "CHECKPOINTED", "RESTORED"};
+  static constexpr std::array report_names{"PREPARED", "DELIVERED",    "ABORTED",  "FAILED",
+                                           "KEPT",     "CHECKPOINTED", "RESTORED", "RECALLED"};
   static constexpr std::array effect_names{"say",  "take snapshots", "connect", "cut",  "send",
                                            "copy", "end a copy",     "write",   "read", "forget"};
   static_assert(report_names.size() == std::variant_size_v<keeper_report>, "a name for each, in their order");
