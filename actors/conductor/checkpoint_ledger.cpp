@@ -124,7 +124,8 @@ std::optional<checkpoint_ledger::outcome> checkpoint_ledger::lose(const slot_id&
   const auto at = done.command.at;
   const auto name = "checkpoint of step " + std::to_string(at.steps);
   if (done.layers.size() < job_.layers() || !chain.valid(at)) {
-    problem_ = "no " + name + ": " + (done.problem.empty() ? "keepers were lost, or had dropped it for newer ones" : done.problem);
+    problem_ = "no " + name + ": " +
+               (done.problem.empty() ? "keepers were lost, or had dropped it for newer ones" : done.problem);
     if (!done.problem.empty()) // else a keeper was lost
       failed_ = at.steps;
     return outcome{false, problem_};

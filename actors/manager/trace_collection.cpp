@@ -12,8 +12,7 @@ constexpr std::size_t spans_of_reply = 20'000, traces_of_reply = 1'000;
 constexpr std::uint64_t most_ns = std::uint64_t{1} << 60; // 36 years: what readers add to it stays a number
 
 bool is_sound(const step_trace& x) {
-  return x.spans.size() <= step_trace::most_spans &&
-         std::ranges::all_of(x.spans, [](const auto& span) {
+  return x.spans.size() <= step_trace::most_spans && std::ranges::all_of(x.spans, [](const auto& span) {
            return span.part <= step_part::other && span.from_ns < most_ns && span.ns < most_ns;
          });
 }

@@ -28,7 +28,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr double loss_limit_ms = 50;  // p99
+constexpr double loss_limit_ms = 50;   // p99
 constexpr double progress_limit = 0.2; // of a core
 constexpr std::uint32_t layers = 50;   // 25 stages of two
 constexpr std::uint32_t depth = 25;
