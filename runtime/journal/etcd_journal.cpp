@@ -6,8 +6,10 @@
 #include <boost/json/array.hpp>
 #include <boost/json/value_to.hpp>
 
+#include <atomic>
 #include <charconv>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -67,9 +69,11 @@ std::string after_all_of(std::string prefix) {
 
 class etcd_journal final : public journal_store {
 public:
-  etcd_journal(const etcd_place& place, std::string leader, std::int64_t revision, milliseconds request_limit) :
-      client_(place), prefix_(place.prefix + "journal/"), leader_(std::move(leader)), revision_(revision),
-      request_limit_(request_limit) {}
+  etcd_journal(const etcd_place& place, std::string leader, std::int64_t revision, milliseconds request_limit,
+               std::shared_ptr<const std::atomic<bool>> is_over) :
+      client_(place),
+      prefix_(place.prefix + "journal/"), leader_(std::move(leader)), revision_(revision),
+      request_limit_(request_limit), is_over_(std::move(is_over)) {}
 
   std::vector<journal_entry> read() override {
     std::vector<journal_entry> result;
@@ -87,6 +91,8 @@ public:
   }
 
   void write(const std::vector<journal_entry>& all) override {
+    if (*is_over_) // what waits would be asked of an etcd that may not answer, while this manager is to end
+      throw std::runtime_error("this manager's term is over, and another manager leads, or soon will");
     json::array effects;
     for (const auto& x : all) {
       const auto key = to_base64(prefix_ + x.name);
@@ -111,6 +117,7 @@ private:
   const std::string prefix_, leader_;
   const std::int64_t revision_; ///< at which the key was made by which this manager leads
   const milliseconds request_limit_;
+  const std::shared_ptr<const std::atomic<bool>> is_over_; ///< this manager's term
 };
 
 } // namespace
@@ -122,7 +129,7 @@ public:
       client_(place_), thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
   std::unique_ptr<journal_store> journal() const {
-    return std::make_unique<etcd_journal>(place_, leader_key(), revision_, limits_.step_down);
+    return std::make_unique<etcd_journal>(place_, leader_key(), revision_, limits_.step_down, is_over_);
   }
 
 private:
@@ -140,6 +147,7 @@ private:
           renew();
       }
     } catch (const std::exception& e) {
+      *is_over_ = true;
       told_.failed(e.what());
     }
     if (lease_ != 0)
@@ -231,7 +239,8 @@ private:
   const bool standby_;
   const lead_listener told_;
   const lead_limits limits_;
-  etcd_client client_;        ///< of the thread
+  etcd_client client_; ///< of the thread
+  const std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
   bool is_hindered_ = false;  ///< since it last saw that somebody leads
   std::int64_t lease_ = 0;    ///< 0: none
   std::int64_t revision_ = 0; ///< of the key by which it leads; set before told_.leads

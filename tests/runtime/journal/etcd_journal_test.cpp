@@ -207,12 +207,13 @@ TEST_F(etcd_journal, a_member_may_die) {
   EXPECT_EQ(content(*x).at("a"), "3");
 }
 
-// given: etcd is gone / expected: its leader steps down before its lease ends; one that stands by does so until etcd is
-// back; one that is not to stand by says what is wrong
+// given: etcd is gone / expected: its leader steps down before its lease ends, and then asks it nothing more; one that
+// stands by does so until etcd is back; one that is not to stand by says what is wrong
 TEST_F(etcd_journal, etcd_may_be_away) {
   etcd_servers servers(1);
   candidate leader(servers.store(), "leader", true);
   ASSERT_TRUE(happened(leader.leads));
+  const auto journal = leader.leadership->journal();
   servers.member(0).signal(SIGKILL);
   ASSERT_TRUE(servers.member(0).wait(5s));
   const auto gone = std::chrono::steady_clock::now();
@@ -220,6 +221,7 @@ TEST_F(etcd_journal, etcd_may_be_away) {
   ASSERT_TRUE(happened(leader.failed, 10s));
   EXPECT_LT(std::chrono::steady_clock::now() - gone, lead_limits{}.lease);
   EXPECT_THAT(leader.failed.get(), HasSubstr("its lease could not be renewed (etcd at 127.0.0.1:"));
+  EXPECT_THAT(problem_of_write(*journal), HasSubstr("term is over"));
   candidate impatient(servers.store(), "impatient", false);
   ASSERT_TRUE(happened(impatient.failed));
   EXPECT_THAT(impatient.failed.get(), HasSubstr("Connection refused"));
