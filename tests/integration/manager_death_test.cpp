@@ -223,7 +223,7 @@ TEST_F(manager_death, everything_may_die) {
   cluster->start_node("a");
   wait_for_workers(1);
   const auto id = cluster->client().submit(job);
-  wait_for_job(id, "a checkpoint", [&](const job_status& j) { return j.checkpoint_steps > 0; });
+  wait_for_job(id, "a checkpoint that the journal has", [&](const job_status& j) { return j.checkpoint_steps > 20; });
   ASSERT_NO_FATAL_FAILURE(all_dies_and_begins_anew());
   const auto end = wait_for_end(id);
   EXPECT_EQ(end.state, "done") << end.problem;
