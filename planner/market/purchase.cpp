@@ -311,6 +311,9 @@ bool purchaser::is_safe(const holding& h, const purchase_state& x) const {
     const bool is_late = spare < -std::max(change_s_, options_.move_s) - 1; // whatever is held
     return h.spot == 0 || until_there_s >= options_.interval_s || is_late || spare >= options_.interval_s + change_s_;
   }
+  // Too slow from the beginning, with what may be paid an hour: there is nothing to keep.
+  if (spare_s(x, options_.start_s) < -std::max(change_s_, options_.move_s) - 1)
+    return true;
   double trained_s = 0;
   if (h.place == x.working.place && h.spot == 0)
     trained_s = std::max(options_.interval_s - 2 * change_s_, 0.0);

@@ -159,6 +159,15 @@ TEST_F(market_command, published_counts) {
   EXPECT_GT(first.at("expected_usd").to_number<double>(), 0);
   EXPECT_EQ(first.at("runners_up").as_array().size(), 3u);
   EXPECT_THAT(std::string(first.at("why").as_string()), testing::HasSubstr("a sample is worth"));
+  // More money an hour makes nothing later, also where on demand alone would be too slow for it.
+  auto late = runs[0].at("windows").as_array().size();
+  for (const char* hourly : {"15", "20", "30"}) {
+    const auto limited = json::parse(
+        run({"--deadline", "36h", "--profile", profile.string(), "--policy", "budget", "--hourly", hourly, "--json"}));
+    const auto now = limited.at("runs").at(0).at("late").to_number<std::size_t>();
+    EXPECT_LE(now, late) << hourly;
+    late = now;
+  }
 }
 
 } // namespace
