@@ -163,7 +163,10 @@ double ms_of_change() {
 // changes of part cost less than 0.5 % of the step: their number times what one costs
 TEST(step_spans, are_as_long_as_the_parts) {
   const auto job = job_of("gpt");
-  const auto slots = run(job, 2, 2);
+  const auto is_whole = [](const auto& x) { return !x.second.traces.empty() && x.second.traces[0].step == 0; };
+  auto slots = run(job, 2, 2);
+  for (int i = 0; i < 5 && !std::ranges::all_of(slots, is_whole); ++i)
+    slots = run(job, 2, 2); // the first step may begin between ACTIVATE and TRACE
   ASSERT_EQ(slots.size(), 4u);
   for (const auto& [slot, x] : slots) {
     SCOPED_TRACE(slot);
