@@ -144,6 +144,12 @@ class Pod:
         self.log.seek(0)
         return self.log.read()
 
+    def kill(self, signal_number):
+        """Tini, by which all ends: it is another user's, so that it would outlive unshare."""
+        unshare = self.process.pid
+        for tini in pathlib.Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split():
+            os.kill(int(tini), signal_number)
+
 
 def pods(container, certificates):
     """The manifests' manager, keeper and one node, as one network; the node is told to end."""
@@ -172,12 +178,13 @@ def pods(container, certificates):
             until("keeper and node", meet, 30)
         except Failed as e:
             raise Failed(f"{e}: {[x.said()[-700:] for x in started]} {run(*ask, check=False)[-300:]}") from None
-        node = started[-1].process  # unshare, whose child is tini
-        tini = pathlib.Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()[0]
-        os.kill(int(tini), signal.SIGTERM)
-        if node.wait(30) != 0:
-            raise Failed(f"the node ends with {node.returncode}: {started[-1].said()[-2000:]}")
+        started[-1].kill(signal.SIGTERM)
+        if (status := started[-1].process.wait(30)) != 0:
+            raise Failed(f"the node ends with {status}: {started[-1].said()[-2000:]}")
     finally:
-        for x in [x.process for x in started] + [network]:
-            x.kill()
-            x.wait()
+        for x in started:
+            if x.process.poll() is None:
+                x.kill(signal.SIGKILL)
+                x.process.wait(30)
+        network.kill()
+        network.wait()
