@@ -188,6 +188,24 @@ TEST_F(conductor_returns, lost_commands_to_a_keeper) {
   EXPECT_GT(guards(), before);
 }
 
+// given: a keeper comes while the connection of a worker is broken / expected: on return that is told whom its
+// snapshots are for, and sends one at once
+TEST_F(conductor_returns, lost_protect) {
+  start_two();
+  c.step();
+  c.drop = [](const std::string& name, const command& x) { return name == "b" && std::holds_alternative<protect>(x); };
+  c.add("k", true);
+  c.advance(20ms);
+  c.drop = {};
+  const auto before = c.all_told<protect>("b").size();
+  c.reconnect("b");
+  const auto told = c.all_told<protect>("b");
+  ASSERT_EQ(told.size(), before + 1);
+  ASSERT_EQ(told.back().keepers.size(), 1u);
+  EXPECT_EQ(told.back().keepers[0].keeper.slot.instance, "k");
+  EXPECT_TRUE(told.back().now);
+}
+
 // given: a healthy generation / expected: a new connection of all its ranks and of the keeper changes nothing
 TEST_F(conductor_returns, training_goes_on_over_a_new_connection) {
   c.add("k", true);
