@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 
 namespace parcae {
@@ -51,12 +52,28 @@ std::shared_ptr<const std::string> web_board::json() {
   return json_;
 }
 
+boost::json::object web_board::connection() const {
+  return {{"up", why_away_.empty()}, {"why", why_away_}, {"since_wall_us", away_since_us_}};
+}
+
+boost::json::object web_board::summary() const {
+  auto result = connection();
+  result["slots"] = status_ ? slots_in(*status_) : 0;
+  auto& job = result["job"] = nullptr;
+  if (!status_)
+    return result;
+  if (const auto x = std::ranges::find_if(status_->jobs, &job_status::detailed); x != status_->jobs.end())
+    job = {
+        {"id", x->id},      {"name", x->name}, {"state", x->state}, {"phase", x->phase}, {"steps_done", x->steps_done},
+        {"steps", x->steps}};
+  return result;
+}
+
 std::string web_board::picture(time_point now) {
   const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - heard_at_).count();
-  auto text = boost::json::serialize(boost::json::object{{"up", why_away_.empty()},
-                                                         {"why", why_away_},
-                                                         {"since_wall_us", away_since_us_},
-                                                         {"age_ms", status_ ? age : -1}});
+  auto fields = connection();
+  fields["age_ms"] = status_ ? age : -1;
+  auto text = boost::json::serialize(fields);
   text.pop_back();
   return text + ",\"status\":" + (status_ ? *json() : "null") + "}";
 }

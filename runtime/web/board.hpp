@@ -6,6 +6,8 @@
 #include "runtime/web/history.hpp"
 #include "runtime/web/metrics.hpp"
 
+#include <boost/json/object.hpp>
+
 #include <functional>
 #include <list>
 #include <memory>
@@ -35,6 +37,9 @@ public:
   std::shared_ptr<const std::string> json();
   /// {"status": …, "up": …, "why": …, "since_wall_us": …}: for the page.
   std::string picture(time_point now);
+  /// {"up": …, "why": …, "since_wall_us": …, "slots": …, "job": …}: for a list of clusters; the job that the status
+  /// tells of in detail, null: none.
+  boost::json::object summary() const;
   std::string history() const { return history_.json(); }
   std::string metrics() const { return metrics_.text(status_.get(), why_away_.empty(), certificate_); }
   const event_log& events() const { return events_; }
@@ -44,6 +49,7 @@ public:
   std::shared_ptr<const listener> listen(listener x);
 
 private:
+  boost::json::object connection() const;
   void tell(const web_event& x);
 
   pointer status_;

@@ -50,8 +50,9 @@ struct web_head {
 };
 
 struct events_wanted {
-  std::string after;     ///< Last-Event-ID
-  std::uint64_t job = 0; ///< 0: of all
+  std::string after;       ///< Last-Event-ID
+  std::uint64_t job = 0;   ///< 0: of all
+  std::size_t cluster = 0; ///< which of those that are shown
 };
 
 inline constexpr const char* event_stream = "text/event-stream";

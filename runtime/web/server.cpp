@@ -112,9 +112,10 @@ web_error error_of(const beast::error_code& e) {
 class web_server::implementation : public std::enable_shared_from_this<web_server::implementation> {
 public:
   implementation(asio::io_context& context, const tcp::endpoint& where, const web_identity& identity,
-                 web_routes& routes, web_board& board, const web_limits& limits) :
+                 web_routes& routes, const web_limits& limits) :
       context_(context),
-      acceptor_(context), routes_(routes), board_(board), limits_(limits) {
+      acceptor_(context), routes_(routes), limits_(limits), at_work_(routes.clusters().size()),
+      workers_(limits.at_work * at_work_.size()) {
     if (!identity.certificate.empty()) {
       tls_.emplace(asio::ssl::context::tls_server);
       SSL_CTX_set_min_proto_version(tls_->native_handle(), TLS1_2_VERSION);
@@ -280,11 +281,12 @@ private:
     try {
       auto result = self->routes_.take(head, std::move(body), std::chrono::steady_clock::now());
       if (result.later) {
-        if (self->at_work_ >= self->limits_.at_work)
+        auto& at_work = self->at_work_[result.cluster];
+        if (at_work >= self->limits_.at_work)
           throw web_error(503, "too many questions wait for the manager; try again later");
-        ++self->at_work_;
+        ++at_work;
         co_await work(self, std::move(result.later), answer);
-        --self->at_work_;
+        --at_work;
       } else {
         answer = std::move(result.now);
       }
@@ -380,9 +382,10 @@ private:
     lowest.expires_after(self->limits_.idle);
     if (const auto [bad, sent] = co_await http::async_write_header(stream, serializer, as_result); bad)
       co_return;
-    auto before = self->board_.events().after(wanted.after);
+    auto& board = self->routes_.clusters()[wanted.cluster].board;
+    auto before = board.events().after(wanted.after);
     std::erase_if(before, [&](const auto& x) { return !is_wanted(x); });
-    const auto heard = self->board_.listen([queue, most, is_wanted, &lowest](const web_event& x) {
+    const auto heard = board.listen([queue, most, is_wanted, &lowest](const web_event& x) {
       if (!is_wanted(x))
         return;
       queue->add(x, most);
@@ -426,18 +429,17 @@ private:
   tcp::acceptor acceptor_;
   std::optional<asio::ssl::context> tls_;
   web_routes& routes_;
-  web_board& board_;
   const web_limits limits_;
   std::size_t open_ = 0;
   std::map<asio::ip::address, std::size_t> by_address_;
-  std::list<waiting> waiting_; ///< the longest first
-  std::size_t at_work_ = 0;
-  asio::thread_pool workers_{4};
+  std::list<waiting> waiting_;       ///< the longest first
+  std::vector<std::size_t> at_work_; ///< by cluster: one that is away holds up no other
+  asio::thread_pool workers_;
 };
 
 web_server::web_server(asio::io_context& context, const tcp::endpoint& where, const web_identity& identity,
-                       web_routes& routes, web_board& board, web_limits limits) try :
-    implementation_(std::make_shared<implementation>(context, where, identity, routes, board, limits)) {
+                       web_routes& routes, web_limits limits) try :
+    implementation_(std::make_shared<implementation>(context, where, identity, routes, limits)) {
   implementation_->start();
 } catch (const boost::system::system_error& e) {
   throw std::runtime_error("cannot serve on " + where.address().to_string() + ":" + std::to_string(where.port()) +

@@ -19,7 +19,7 @@ struct web_limits {
   std::size_t connections = 64;
   std::size_t of_one_address = 8;
   std::size_t behind_bytes = 1 << 20; ///< of a reader of events
-  std::size_t at_work = 4;            ///< questions that wait for the manager
+  std::size_t at_work = 4;            ///< questions that wait for a cluster's manager
   std::chrono::milliseconds idle{30'000};
 };
 
@@ -32,7 +32,7 @@ class web_server {
 public:
   /// Listens; throws std::runtime_error with one line. All else happens on the context's thread, but what waits.
   web_server(boost::asio::io_context& context, const boost::asio::ip::tcp::endpoint& where,
-             const web_identity& identity, web_routes& routes, web_board& board, web_limits limits = {});
+             const web_identity& identity, web_routes& routes, web_limits limits = {});
   ~web_server();
   web_server(const web_server&) = delete;
   web_server& operator=(const web_server&) = delete;

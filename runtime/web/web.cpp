@@ -11,8 +11,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <list>
 #include <random>
+#include <tuple>
 
 namespace parcae {
 
@@ -23,8 +26,68 @@ namespace asio = boost::asio;
 struct web_options {
   std::shared_ptr<manager_option> manager;
   std::string listen = "127.0.0.1:8080", certificate, key, token, read_token;
-  std::vector<std::string> hosts;
+  std::vector<std::string> hosts, clusters;
 };
+
+/// A cluster, what is known of it, and who asks.
+struct shown_cluster {
+  std::string name;
+  manager_option manager;
+  web_board board;
+  std::unique_ptr<web_actions> actions = make_web_actions(manager);
+};
+
+/// NAME=MANAGERS[@BUNDLE]. Throws std::invalid_argument.
+std::pair<std::string, manager_option> parse_cluster(const std::string& text, const std::string& bundle) {
+  constexpr auto letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  const auto equals = text.find('=');
+  const auto name = text.substr(0, equals);
+  if (equals == text.npos || name.empty() || name.front() == '.' || name.find_first_not_of(letters) != name.npos)
+    throw std::invalid_argument("--cluster takes NAME=HOST:PORT[,HOST:PORT...][@BUNDLE], a name of letters, digits and "
+                                "\"-_.\", not \"" +
+                                text + "\"");
+  const auto at = std::min(text.find('@', equals), text.size());
+  manager_option result{text.substr(equals + 1, at - equals - 1), bundle};
+  if (at != text.size())
+    result.bundle = text.substr(at + 1);
+  return {name, result};
+}
+
+/// Those that are named, or the one whose manager is; throws std::invalid_argument.
+std::list<shown_cluster> clusters_of(const web_options& options) {
+  std::random_device random;
+  std::list<shown_cluster> result;
+  const auto add = [&](const std::string& name, const manager_option& manager) {
+    manager.access(); // is checked
+    if (std::ranges::find(result, name, &shown_cluster::name) != result.end())
+      throw std::invalid_argument("two clusters are named " + name);
+    result.emplace_back(name, manager, web_board(std::to_string(random())));
+  };
+  for (const auto& x : options.clusters)
+    std::apply(add, parse_cluster(x, options.manager->bundle));
+  if (result.empty())
+    add("cluster", *options.manager);
+  return result;
+}
+
+/// Who asks for this cluster, and tells its board on the server's thread.
+std::unique_ptr<poller> poller_of(shown_cluster& x, asio::io_context& context) {
+  auto& board = x.board;
+  const auto heard = [&](auto status) {
+    asio::post(context, [&board, status = std::move(status)]() mutable {
+      board.heard(std::move(status), std::chrono::steady_clock::now());
+    });
+  };
+  const auto away = [&](std::string why) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now);
+    asio::post(context, [&board, why = std::move(why), us = us.count()] { board.away(why, us); });
+  };
+  const auto certificate = [&](std::string what) {
+    asio::post(context, [&board, what = std::move(what)]() mutable { board.warn(std::move(what)); });
+  };
+  return std::make_unique<poller>(x.manager.access(), poller::listener{heard, away, certificate});
+}
 
 /// Loopback, or TLS and a token.
 asio::ip::tcp::endpoint place_of(const web_options& x, const web_identity& identity) {
@@ -44,7 +107,7 @@ void run(const web_options& options) {
   if (options.certificate.empty() && !options.token.empty() && !is_loopback(parse_address(options.listen).host))
     identity = {options.manager->bundle, options.manager->bundle};
   const auto where = place_of(options, identity);
-  const auto manager = options.manager->access();
+  auto clusters = clusters_of(options);
   web_access access;
   if (!options.token.empty())
     access.token = read_token(options.token);
@@ -56,33 +119,18 @@ void run(const web_options& options) {
   termination end;
   asio::io_context context{1};
   auto work = asio::make_work_guard(context);
-  std::random_device random;
-  web_board board(std::to_string(random()));
-  const auto actions = make_web_actions(*options.manager);
-  web_routes routes(std::move(access), board, *actions);
-  web_server server(context, where, identity, routes, board);
+  std::vector<served_cluster> served;
+  for (auto& x : clusters)
+    served.push_back({x.name, x.board, *x.actions});
+  web_routes routes(std::move(access), std::move(served));
+  web_server server(context, where, identity, routes);
   std::printf("listening on %s\n", to_string(address{where.address().to_string(), server.port()}).c_str());
   std::fflush(stdout);
   std::jthread serving([&] { context.run(); });
   {
-    const poller asks(
-        manager, {.heard =
-                      [&](auto x) {
-                        asio::post(context, [&board, x = std::move(x)]() mutable {
-                          board.heard(std::move(x), std::chrono::steady_clock::now());
-                        });
-                      },
-                  .away =
-                      [&](std::string why) {
-                        const auto now = std::chrono::system_clock::now().time_since_epoch();
-                        const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now);
-                        asio::post(context, [&board, why = std::move(why), us = us.count()] { board.away(why, us); });
-                      },
-                  .certificate =
-                      [&](std::string what) {
-                        asio::post(context,
-                                   [&board, what = std::move(what)]() mutable { board.warn(std::move(what)); });
-                      }});
+    std::vector<std::unique_ptr<poller>> pollers;
+    for (auto& x : clusters)
+      pollers.push_back(poller_of(x, context));
     end.wait([&] { end.stop(); });
     limit_shutdown(5);
   }
@@ -96,6 +144,8 @@ void add_web(CLI::App& app) {
                                            "Example: parcae web --listen 127.0.0.1:8080");
   const auto x = std::make_shared<web_options>();
   x->manager = add_manager_option(*command);
+  command->add_option("--cluster", x->clusters, "instead of --manager, of several: NAME=MANAGERS[@BUNDLE] (repeatable)")
+      ->allow_extra_args(false);
   command->add_option("--listen", x->listen, "HOST:PORT; port 0: any free one; beyond loopback only with TLS and token")
       ->capture_default_str();
   auto* certificate =

@@ -117,5 +117,5 @@ def enlarged(picture, history, width=125, depth=8, event_count=10_000):
     events = [("news", x | {"wall_us": status["wall_us"] - (event_count - i) * 8_640_000}) for i, x in enumerate(texts)]
     records = [{"steps": 500 * i, "loss": 5 / (1 + i / 200), "gradient_norm": 2 + i % 9 / 10, "learning_rate": 0.001}
                for i in range(1, 2001)]
-    return {"picture": picture, "history": history, "access": {"may": "all"},
+    return {"picture": picture, "history": history, "access": {"may": "all"}, "clusters": [],
             f"jobs/{job['id']}/losses": {"every": 500, "records": records}}, events

@@ -10,6 +10,8 @@ the manager, or `parcae web`, is gone and comes back / it says so, keeps what it
 a token is needed / it asks for it; the token is in no URL, HTML or log; who may only look has no forms
 a page of another origin / reads and changes nothing
 1,000 slots, 10,000 events, a day of points / each control answers within 100 ms
+three clusters, one with a job, one without, one that is not there; then one goes / each at a glance, and a page of its
+  own; what is gone is said, and the others are as they were
 Status 77: there is no browser.
 """
 
@@ -304,6 +306,35 @@ class PageTest(unittest.TestCase):
                        for i in range(5)]
             print(f"{what}: {sorted(round(x) for x in took_ms)} ms")
             self.assertLess(statistics.median(took_ms), 100, what)
+        self.assertEqual(b.messages(), [])
+
+    def test_8_shows_several_clusters(self):
+        b, scratch = self.browser, pathlib.Path(self.scratch.name, "west")
+        scratch.mkdir()
+        west = Cluster(self.programs, scratch)
+        self.addCleanup(west.close)
+        where = self.cluster.web("web-several", "--cluster", f"east={self.cluster.address}",
+                                 "--cluster", f"west={west.address}", "--cluster", "north=127.0.0.1:1")
+        b.look()
+        b.open(f"http://{where}/")
+        b.see("sentence", "job 3")
+        for x in ("no job yet", "nobody listens there", "shown"):
+            b.see("clusters", x)
+        self.assertEqual(b.count("#clusters .bad"), 1)
+        b.click("#clusters a[href$='west/']")
+        b.see("sentence", "There is no job yet")
+        b.see("clusters", "nobody listens there")
+        self.assertEqual(b.js("document.querySelector('#clusters [aria-current]').textContent").count("west"), 1)
+        for scheme, width in LOOKS[:3]:
+            b.picture(self.pictures / f"clusters-{scheme}-{width}.png", scheme, width)
+        b.look()
+        self.assertEqual(b.violations(), [])
+        west.kill("manager")
+        b.see("clusters", "away since")
+        b.see("connection", "The manager is away since")
+        b.click("#clusters a[href$='east/']")
+        b.see("sentence", "job 3")
+        self.assertEqual(b.text("connection"), "")
         self.assertEqual(b.messages(), [])
 
 

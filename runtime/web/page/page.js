@@ -2,13 +2,14 @@
 // the stream of events has the steps.
 
 import { Refusal, ask, follow, keep_token } from "./api.js";
+import { fetch_clusters } from "./clusters.js";
 import { find, h, show } from "./dom.js";
 import * as events from "./events.js";
 import * as forms from "./forms.js";
 import * as sections from "./sections.js";
 import { time } from "./words.js";
 
-const seldom_ms = 10000, often_ms = 1500, history_ms = 10000, beside_ms = 30000;
+const seldom_ms = 10000, often_ms = 1500, history_ms = 10000, beside_ms = 30000, clusters_ms = 3000;
 const none = Object.fromEntries(["wall_us", "job", "steps", "gradient_norm", "learning_rate", "samples_per_s", "slots",
   "used", "forecast_mean", "forecast_low", "forecast_high"].map(x => [x, []]));
 
@@ -222,6 +223,7 @@ function begin(may) {
     await fetch_curve();
   }, history_ms);
   keep(fetch_beside, beside_ms);
+  keep(fetch_clusters, clusters_ms);
   keep(async () => {}, 1000); // ages go on
 }
 

@@ -16,7 +16,8 @@ const finite = x => (Number.isFinite(x) ? x : null);
 
 // --- does it train?
 
-function state_of(job) {
+/// How it is, in a word, and whether that is good.
+export function state_of(job) {
   if (job.state === "running" && job.phase !== "running")
     return [job.phase, "warning"];
   return [job.state, { failed: "bad", queued: "warning", cancelled: "warning" }[job.state] ?? "good"];

@@ -132,7 +132,8 @@ void other_method(web_server_test& t) {
 void unknown_path(web_server_test& t) {
   t.start();
   for (const auto* x : {"/nothing", "/api", "/api/v1", "/api/v2/status", "/api/v1/nothing", "/api/v1/status/3",
-                        "/api/v1/jobs/3/nothing", "/a/a/a/a/a/a/a/a/a/a"})
+                        "/api/v1/jobs/3/nothing", "/clusters", "/clusters/third", "/clusters/third/api/v1/status",
+                        "/clusters/mine/nothing", "/a/a/a/a/a/a/a/a/a/a"})
     t.expect_refused(t.with_token({.target = x}), 404);
   t.expect_refused(t.change("status"), 404);
   t.expect_refused(t.change("jobs/3"), 404);
@@ -187,7 +188,7 @@ void manager_away(web_server_test& t) {
   asio::io_context context;
   web_board board("life");
   const auto actions = make_web_actions({"127.0.0.1:1", ""});
-  web_routes routes({}, board, *actions);
+  web_routes routes({}, {{"mine", board, *actions}});
   board.away("nobody is there", 5);
   const web_head head{.method = "GET", .target = "/api/v1/status", .host = "127.0.0.1"};
   try {
@@ -304,10 +305,10 @@ constexpr bad_input table[] = {
   {"a body above 1 MiB", "413", large_body},
   {"no HTTP; broken JSON; a wrong key or value; a path with `..`", "400", malformed},
   {"a method other than GET, HEAD, POST", "405", other_method},
-  {"an unknown path, an unknown job", "404", unknown_path},
+  {"an unknown path, job or cluster", "404", unknown_path},
   {"more than 10 changes in a second", "429", too_many_changes},
   {"the manager refuses", "409, with its line", manager_refuses},
-  {"the manager is away; four questions wait for it already", "503", manager_away},
+  {"the manager is away; four questions wait for this one already", "503", manager_away},
   {"a ninth connection of one address, a 65th of all, while none of them waits for a request", "503, and the end",
    too_many_connections},
   {"silence of 30 s", "the end", silence},

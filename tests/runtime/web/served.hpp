@@ -102,6 +102,7 @@ public:
   }
   ~served() {
     actions.let_go();
+    other_actions.let_go();
     context.stop();
   }
 
@@ -119,14 +120,15 @@ public:
     done.get_future().get();
   }
 
-  actions_double actions;
+  actions_double actions, other_actions;
   boost::asio::io_context context{1};
-  web_board board{"life"};
+  web_board board{"life"}, other_board{"other life"}; ///< of the other nothing is known yet
 
 private:
   const web_limits limits_;
-  web_routes routes{{std::string(64, 'a'), std::string(64, 'b'), {"parcae.example"}}, board, actions};
-  web_server server{context, {boost::asio::ip::address_v4::loopback(), 0}, {}, routes, board, limits_};
+  web_routes routes{{std::string(64, 'a'), std::string(64, 'b'), {"parcae.example"}},
+                    {{"mine", board, actions}, {"other", other_board, other_actions}}};
+  web_server server{context, {boost::asio::ip::address_v4::loopback(), 0}, {}, routes, limits_};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{context.get_executor()};
   std::jthread thread_{[this] { context.run(); }}; ///< ended first
 };

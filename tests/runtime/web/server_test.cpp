@@ -43,6 +43,66 @@ TEST_F(web_server_test, tells_what_the_manager_told) {
   EXPECT_EQ(away.at("status"), json::parse(reply.body)) << "what is old is still told";
 }
 
+// given: two clusters, of the other of which nothing is known yet; then its status / expected: a list with both; what
+// has no prefix is the first's; each has its page, resources and metrics; events and questions are one's own
+TEST_F(web_server_test, tells_of_each_cluster) {
+  start();
+  const auto other = [](const std::string& what) { return with_token({.target = "/clusters/other" + what}); };
+  auto list = json::parse(ask(look("clusters")).body);
+  EXPECT_EQ(list.at(0).at("name"), "mine");
+  EXPECT_EQ(list.at(0).at("up"), true);
+  EXPECT_EQ(list.at(0).at("job").at("name"), "text");
+  EXPECT_EQ(list.at(1).at("name"), "other");
+  EXPECT_EQ(list.at(1).at("why"), "no manager has answered yet");
+  EXPECT_TRUE(list.at(1).at("job").is_null());
+  EXPECT_EQ(ask(other("/api/v1/status")).status, 503u);
+  EXPECT_EQ(ask(other("/readyz")).status, 503u);
+  EXPECT_THAT(ask(other("/metrics")).body, HasSubstr("\nparcae_manager_up 0\n"));
+  EXPECT_EQ(ask(with_token({.target = "/clusters/mine/api/v1/status"})).body, ask(look("status")).body);
+  EXPECT_EQ(ask(other("/")).body, ask({.target = "/"}).body);
+  EXPECT_EQ(ask(other("/page.css")).status, 200u);
+  const auto moved = ask(other("?x"));
+  EXPECT_EQ(moved.status, 308u);
+  EXPECT_EQ(moved.headers.at("Location"), "other/");
+  EXPECT_EQ(ask({.target = "/clusters/other/api/v1/status"}).status, 401u);
+
+  auto mine = client(), others = client();
+  mine.send(look("events").text(server->port()));
+  others.send(other("/api/v1/events").text(server->port()));
+  server->do_there([&] {
+    auto x = sample_status();
+    x.jobs.front().name = "theirs";
+    x.news = {{1, 1, "warning", "only there"}};
+    server->other_board.heard(std::make_shared<status_reply>(x), served::now());
+  });
+  EXPECT_THAT(others.receive_until("only there"), HasSubstr("only there"));
+  tell_events(900, 1);
+  EXPECT_THAT(mine.receive_until("900 x"), Not(HasSubstr("only there")));
+  list = json::parse(ask(look("clusters")).body);
+  EXPECT_EQ(list.at(1).at("up"), true);
+  EXPECT_EQ(list.at(1).at("job").at("name"), "theirs");
+  EXPECT_EQ(json::parse(ask(other("/api/v1/status")).body).at("jobs").at(0).at("name"), "theirs");
+}
+
+// given: as many questions as may wait for one cluster's manager, which does not answer / expected: no more of them,
+// while the other's are answered
+TEST_F(web_server_test, a_cluster_that_is_silent_holds_up_no_other) {
+  start();
+  server->actions.hold();
+  std::vector<web_client> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.push_back(client());
+    waiting.back().send(look("jobs/3").text(server->port()));
+  }
+  EXPECT_TRUE(eventually([&] { return server->actions.waiting() == 4; }));
+  EXPECT_EQ(ask(look("jobs/3")).status, 503u);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(ask(with_token({.target = "/clusters/other/api/v1/jobs/3"})).status, 200u);
+  server->actions.let_go();
+  for (auto& x : waiting)
+    EXPECT_EQ(x.receive().status, 200u);
+}
+
 // given: parameters of 3 MB, asked for twice on a connection / expected: all of them, as a file to be kept
 TEST_F(web_server_test, sends_parameters) {
   start();
