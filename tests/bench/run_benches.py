@@ -34,6 +34,7 @@ BENCHES = {
     "data_plane": Bench(["data_plane_bench"]),
     "store": Bench(["store_bench"]),
     "link": Bench(["link_bench"]),
+    "web": Bench(["web_bench"]),
     "planner": Bench(["planner_bench"], by_clock=False),
     "prediction": Bench(["prediction_bench 2 1000"]),
     "throughput": Bench(["throughput_bench 2 gpt,small 2"]),

@@ -69,6 +69,8 @@ public:
       ::close(socket_);
   }
 
+  int descriptor() const { return socket_; }
+
   /// As it is; stops where the server hangs up.
   void send(std::string_view text) {
     while (!text.empty()) {
