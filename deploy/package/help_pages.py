@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Man pages and bash's completion, made of what the programs print with -h.
+"""Man pages and completion for bash and zsh, made of what the programs print with -h.
 
-help_pages.py BIN SHARE VERSION      BIN: the folder with the programs; SHARE: below it man/man1 and bash-completion
+help_pages.py BIN SHARE VERSION      BIN: the folder with the programs; SHARE: below it man, bash-completion and zsh
 """
 
 import gzip
@@ -30,6 +30,15 @@ _{function}() {{
   COMPREPLY=($(compgen -W "$words" -- "$word"))
 }}
 complete -o default -F _{function} {program}
+"""
+
+# Read once: `complete` in bash's file then has itself called.
+COMPLETION_OF_ZSH = """\
+#compdef {program}
+# zsh has a reader of what is bash's.
+autoload -Uz bashcompinit && bashcompinit
+source ${{${{funcsourcetrace[1]%:*}}:A:h:h:h}}/bash-completion/completions/{program}
+_bash_complete -o default -F _{function}
 """
 
 
@@ -111,15 +120,17 @@ def completion(program, pages):
 
 
 def main(bin_folder, share, version):
-    man, bash = share / "man/man1", share / "bash-completion/completions"
-    man.mkdir(parents=True, exist_ok=True)
-    bash.mkdir(parents=True, exist_ok=True)
+    man, bash, zsh = share / "man/man1", share / "bash-completion/completions", share / "zsh/vendor-completions"
+    for folder in (man, bash, zsh):
+        folder.mkdir(parents=True, exist_ok=True)
     programs = {}
     for program in ("parcae", "parcae-node"):
         own = page_of([bin_folder / program])
         commands = [x.names[0] for x in own.sections.get("Subcommands", [])]
         programs[program] = {None: own, **{x: page_of([bin_folder / program, x]) for x in commands}}
         (bash / program).write_text(completion(program, programs[program]))
+        function = program.replace("-", "_")
+        (zsh / f"_{program}").write_text(COMPLETION_OF_ZSH.format(program=program, function=function))
     names = ["-".join(filter(None, (p, x))) for p, pages in programs.items() for x in pages]
     for program, pages in programs.items():
         for command, page in pages.items():
