@@ -67,6 +67,36 @@ json::array records_of(const loss_block& x, std::uint64_t every) {
   return result;
 }
 
+/// Answers that are given again for a while: however many ask for one, the manager is asked once meanwhile.
+template <class Key, class Answer>
+class recent_answers {
+public:
+  explicit recent_answers(std::chrono::seconds age) : age_(age) {}
+
+  /// `make` may wait, and throw; who asks meanwhile waits, too.
+  template <class Function>
+  Answer get(const Key& key, Function make) {
+    const lock held(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    std::erase_if(kept_, [&](const auto& x) { return now - x.second.at > age_; });
+    if (const auto i = kept_.find(key); i != kept_.end())
+      return i->second.answer;
+    auto x = make();
+    kept_[key] = {std::chrono::steady_clock::now(), x};
+    return x;
+  }
+
+private:
+  struct kept {
+    std::chrono::steady_clock::time_point at;
+    Answer answer;
+  };
+
+  const std::chrono::seconds age_;
+  mutex mutex_;
+  std::map<Key, kept> kept_ GUARDED_BY(mutex_);
+};
+
 class actions_of_manager : public web_actions {
 public:
   explicit actions_of_manager(manager_option manager) : manager_(std::move(manager)) {}
@@ -109,11 +139,16 @@ public:
     });
   }
 
-  std::string status(std::uint64_t job) override { return json_of(*look_at(job)); }
+  std::string status(std::uint64_t job) override {
+    return statuses_.get(
+        job, [&] { return json_of(asked(manager_, [&](auto& client) { return client.status({.job = job}); })); });
+  }
 
   std::string curve(std::uint64_t job, std::uint64_t points) override {
-    const auto [every, x] = asked(manager_, [&](auto& client) { return client.curve(job, points); });
-    return json::serialize(json::object{{"every", every}, {"records", records_of(x, every)}});
+    return curves_.get({job, points}, [&] {
+      const auto [every, x] = asked(manager_, [&](auto& client) { return client.curve(job, points); });
+      return json::serialize(json::object{{"every", every}, {"records", records_of(x, every)}});
+    });
   }
 
   std::string losses(std::uint64_t job, std::uint64_t from) override {
@@ -147,27 +182,9 @@ public:
   }
 
 private:
-  struct look {
-    std::chrono::steady_clock::time_point at;
-    std::shared_ptr<const status_reply> status;
-  };
-
-  /// Of a job, at most a second old: however many ask, the manager is asked once a second.
-  std::shared_ptr<const status_reply> look_at(std::uint64_t job) {
-    const lock held(mutex_);
-    const auto now = std::chrono::steady_clock::now();
-    std::erase_if(looks_, [&](const auto& x) { return now - x.second.at > std::chrono::seconds(1); });
-    if (const auto i = looks_.find(job); i != looks_.end())
-      return i->second.status;
-    auto x = asked(manager_,
-                   [&](auto& client) { return std::make_shared<const status_reply>(client.status({.job = job})); });
-    looks_[job] = {std::chrono::steady_clock::now(), x};
-    return x;
-  }
-
   const manager_option manager_;
-  mutex mutex_;
-  std::map<std::uint64_t, look> looks_ GUARDED_BY(mutex_);
+  recent_answers<std::uint64_t, std::string> statuses_{std::chrono::seconds(1)};                         // by job
+  recent_answers<std::pair<std::uint64_t, std::uint64_t>, std::string> curves_{std::chrono::seconds(5)}; // and points
 };
 
 } // namespace

@@ -159,7 +159,14 @@ TEST_F(web_beside_cluster, tells_what_status_tells) {
   const auto stalled = events.next("change", [&](const object& x) {
     return number(x, "job") == id && number(x, "to") == there.generation && x.at("stall_ms").to_number<double>() > 0;
   });
+  const auto part = "jobs/" + std::to_string(id) + "/losses?points=3";
+  const auto asked = std::chrono::steady_clock::now();
+  const auto curve_then = look(part);
   const auto on = events.next("step", steps(number(first.data, "steps") + 1));
+  const auto curve_now = look(part);
+  EXPECT_TRUE(curve_now == curve_then || std::chrono::steady_clock::now() - asked > std::chrono::seconds(5))
+      << "the manager is asked again for each";
+  EXPECT_TRUE(eventually([&] { return look(part) != curve_then; }, limit)) << "it is asked never again";
   event_reader again(port, token, stalled.id);
   EXPECT_EQ(std::stoull(again.next().id.substr(stalled.id.find('-') + 1)),
             std::stoull(stalled.id.substr(stalled.id.find('-') + 1)) + 1);

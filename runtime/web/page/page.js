@@ -54,9 +54,10 @@ async function fetch_picture() {
   ++news;
 }
 
-/// As many points of a job's losses as there are pixels, and fewer than a second's work.
+/// As many points of a job's losses as there are pixels, and fewer than a second's work; the same for many screens, as
+/// the server gives one answer to all who ask for as many.
 async function curve_of(id) {
-  return id ? { id, ...await ask(`jobs/${id}/losses?points=${Math.min(2000, innerWidth)}`) } : null;
+  return id ? { id, ...await ask(`jobs/${id}/losses?points=${Math.min(2000, 500 * Math.ceil(innerWidth / 500))}`) } : null;
 }
 
 async function fetch_curve() {
