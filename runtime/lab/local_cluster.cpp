@@ -2,9 +2,14 @@
 
 #include "protocols/base/text.hpp"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <random>
 #include <thread>
 
 namespace parcae {
@@ -30,12 +35,35 @@ address listening_address(const std::string& who, const std::filesystem::path& o
   throw cluster_error(who + " does not listen");
 }
 
+/// A port below those that the kernel gives to who dials (from 32768 on), so that a manager that is started again finds
+/// it free. 0: there is none.
+std::uint16_t port_to_return_to() {
+  constexpr int tries = 100;
+  std::random_device random;
+  std::uniform_int_distribution<std::uint16_t> any(10'000, 32'767);
+  for (int i = 0; i < tries; ++i) {
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_port = htons(any(random));
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is_free = ::bind(probe, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0;
+    ::close(probe);
+    if (is_free)
+      return ntohs(where.sin_port);
+  }
+  return 0;
+}
+
 } // namespace
 
 local_cluster::local_cluster(std::filesystem::path programs, std::filesystem::path logs, cluster_ground ground) :
     ground_(std::move(ground)), programs_(std::move(programs)), logs_(std::move(logs)) {
   ::unsetenv("PARCAE_BUNDLE"); // it is another cluster's
-  start_manager(to_string(ground_.manager));
+  auto where = ground_.manager;
+  if (where.port == 0)
+    where.port = port_to_return_to();
+  start_manager(to_string(where));
 }
 
 std::filesystem::path local_cluster::bundle(const std::string& name) const {
