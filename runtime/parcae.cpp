@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
     parcae::add_profile(app);
     parcae::add_simulate(app);
     parcae::add_forecast(app);
+    parcae::add_advise(app);
     app.set_version_flag("--version", "parcae " + parcae::this_build());
     parcae::refuse_misspelt_command(app, argc, argv);
     app.parse(argc, argv);

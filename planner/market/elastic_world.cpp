@@ -21,13 +21,15 @@ public:
                 const purchase_options& options) :
       places_(places),
       options_(options), tick_s_(tick_s), left_(samples) {
+    bill_.places.resize(places.size());
     for (const auto& x : places)
       offers_.push_back(
           {x.name, 0, x.spot.empty() ? 0 : *std::ranges::max_element(x.spot), 0, x.on_demand, x.on_demand_usd_per_h});
   }
 
-  elastic_bill run() {
-    purchaser policy(options_, offers_);
+  const std::vector<place_offer>& offers() const { return offers_; }
+
+  elastic_bill run(const std::function<purchase(const purchase_state&)>& rule) {
     const auto ticks = static_cast<std::size_t>(std::ceil(options_.deadline_s / tick_s_));
     const auto between = static_cast<std::size_t>(std::lround(options_.interval_s / tick_s_));
     for (std::size_t tick = 0; tick < ticks && !bill_.finish_s; ++tick) {
@@ -35,15 +37,15 @@ public:
       offer(tick);
       lose();
       if (tick % between == 0)
-        decide(policy);
+        decide(rule);
       advance(std::min(now_s_ + tick_s_, options_.deadline_s));
     }
     return bill_;
   }
 
 private:
-  void decide(purchaser& policy) {
-    auto decision = policy.decide(state());
+  void decide(const std::function<purchase(const purchase_state&)>& rule) {
+    auto decision = rule(state());
     is_reserve_ = decision.is_reserve;
     if (is_reserve_ && !bill_.reserve_s)
       bill_.reserve_s = now_s_;
@@ -188,7 +190,10 @@ private:
     for (const auto& x : groups_) {
       const auto& y = offers_[x.place];
       bill_.usd += x.count * (x.spot ? y.spot_usd_per_h : y.on_demand_usd_per_h) * seconds / 3600;
-      (x.spot ? bill_.spot_h : bill_.on_demand_h) += x.count * seconds / 3600;
+      const double hours = x.count * seconds / 3600;
+      auto& here = bill_.places[x.place];
+      (x.spot ? bill_.spot_h : bill_.on_demand_h) += hours;
+      (x.spot ? here.spot : here.on_demand) += hours;
       all += x.place == target_ ? x.count : 0;
     }
     paid_ += options_.samples_per_s[std::min<std::size_t>(all, options_.samples_per_s.size() - 1)] * seconds;
@@ -214,7 +219,14 @@ private:
 
 elastic_bill run_elastic(const std::vector<elastic_place>& places, double samples, double tick_s,
                          const purchase_options& options) {
-  return elastic_world(places, samples, tick_s, options).run();
+  elastic_world world(places, samples, tick_s, options);
+  purchaser policy(options, world.offers());
+  return world.run([&](const purchase_state& now) { return policy.decide(now); });
+}
+
+elastic_bill run_elastic(const std::vector<elastic_place>& places, double samples, double tick_s,
+                         const purchase_options& options, const std::function<purchase(const purchase_state&)>& rule) {
+  return elastic_world(places, samples, tick_s, options).run(rule);
 }
 
 } // namespace parcae::market

@@ -42,9 +42,13 @@ std::vector<double> parse_speeds(std::string_view text, std::string_view gpu, un
 }
 
 std::optional<std::size_t> knee(std::span<const double> rates, double fraction) {
-  for (std::size_t n = 1; n < rates.size(); ++n)
-    if (rates[n] < (1 + fraction) * rates[n - 1])
+  for (std::size_t n = 1; n < rates.size(); ++n) {
+    bool helps = false; // some that many more do, each of them so much
+    for (std::size_t more = 1; n + more <= rates.size() && !helps; ++more)
+      helps = rates[n - 1 + more] >= (1 + fraction * static_cast<double>(more)) * rates[n - 1];
+    if (!helps)
       return n;
+  }
   return {};
 }
 

@@ -34,8 +34,8 @@ std::map<measured_cluster, measured_mean> parse_clusters(std::string_view text);
 /// Throws parse_error.
 std::vector<double> parse_speeds(std::string_view text, std::string_view gpu, unsigned servers, std::string_view model);
 
-/// The first number, from 1 on, at which one more adds less than this fraction; none: there is none. `rates`: of 1, 2,
-/// …
+/// The first number, from 1 on, at which one more adds less than this fraction, and so do several, each of them; none:
+/// there is none. `rates`: of 1, 2, …; several are asked for since pipelines of some numbers have no use for one more.
 std::optional<std::size_t> knee(std::span<const double> rates, double fraction = 0.1);
 
 /// y = a + b·x by least squares.

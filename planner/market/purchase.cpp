@@ -8,11 +8,9 @@ namespace parcae::market {
 
 namespace {
 
-constexpr double look_ahead_s = 3 * 3600;   // what an instance that comes is counted for, at most
-constexpr double again_s = 3600;            // between two times that progress is priced
-constexpr std::size_t most_intervals = 240; // of a price of progress
-constexpr std::size_t points = 600;         // likewise
-constexpr double gain = 0.02;               // of what is trained: less is not worth a change
+constexpr double look_ahead_s = 3 * 3600; // what an instance that comes is counted for, at most
+constexpr double again_s = 3600;          // between two times that progress is priced
+constexpr double gain = 0.02;             // of what is trained: less is not worth a change
 
 double usd_per_h(const holding& h, const std::vector<place_offer>& places) {
   const auto& x = places[h.place];
@@ -202,7 +200,7 @@ void purchaser::price_progress(const purchase_state& x) {
   const double seconds = spare_s(x, options_.start_s) + x.samples_left / std::max(fastest_, 1e-12);
   const auto left_s = fastest_ > 0 ? seconds : options_.deadline_s - x.now_s;
   const auto all = static_cast<std::size_t>(std::max(left_s / options_.interval_s - 1, 0.0));
-  const auto joined = std::max<std::size_t>((all + most_intervals - 1) / most_intervals, 1);
+  const auto joined = std::max<std::size_t>((all + options_.price_intervals - 1) / options_.price_intervals, 1);
   priced_s_ = x.now_s;
   priced_interval_s_ = options_.interval_s * static_cast<double>(joined);
   const auto states = chain_.states();
@@ -225,8 +223,8 @@ void purchaser::price_progress(const purchase_state& x) {
   price_.emplace(progress_setting{
       x.samples_left, all / joined, states, 6 * late,
       [&](std::size_t, std::size_t state) { return std::span<const interval_choice>(choices_[state]); },
-      [&](std::size_t, std::size_t state) { return std::span(chances_).subspan(state * states, states); }, points,
-      static_cast<std::size_t>(again_s / priced_interval_s_) + 2});
+      [&](std::size_t, std::size_t state) { return std::span(chances_).subspan(state * states, states); },
+      options_.price_points, static_cast<std::size_t>(again_s / priced_interval_s_) + 2});
 }
 
 std::size_t purchaser::interval_of(const purchase_state& x) const {
@@ -248,7 +246,7 @@ double purchaser::finish_of(const purchase_state& x, double usd_per_sample) cons
   std::vector<double> now(states, 0);
   now[chain_.state()] = 1;
   double left = x.samples_left, seconds = 0;
-  for (std::size_t i = 0; i <= 2 * most_intervals && left > 0; ++i) {
+  for (std::size_t i = 0; i <= 2 * options_.price_intervals && left > 0; ++i) {
     double samples = 0;
     std::vector<double> next(states, 0);
     for (std::size_t a = 0; a < states; ++a) {

@@ -46,7 +46,9 @@ struct purchase_options {
   /// Price of a sample in place of the computed one, to compare with; then nothing is said of what is expected.
   std::function<double(const struct purchase_state&)> usd_per_sample;
   std::optional<double> total_usd, hourly_usd;
-  bool total_first = false; ///< what gives way if both cannot hold: the deadline
+  std::size_t price_intervals = 240; ///< of a price of progress, at most
+  std::size_t price_points = 600;    ///< of samples left, likewise
+  bool total_first = false;          ///< what gives way if both cannot hold: the deadline
 };
 
 /// Where it stands.

@@ -45,12 +45,12 @@ team_cost some_wait(const team_load& x, unsigned machines, double most_s) {
   return {x.own_usd * machines / x.offered() + rents * x.rent_usd, rents, wait_s};
 }
 
-unsigned best_machines(const team_load& x) {
+unsigned best_machines(const team_load& x, double most_wait_s) {
   unsigned best = 0;
   double least = x.rent_usd;
   const auto most = static_cast<unsigned>(std::ceil(x.offered() + 10 * std::sqrt(x.offered()) + 10));
   for (unsigned s = 1; s <= most; ++s)
-    if (const auto cost = nobody_waits(x, s); cost.usd_per_h < least) {
+    if (const auto cost = most_wait_s > 0 ? some_wait(x, s, most_wait_s) : nobody_waits(x, s); cost.usd_per_h < least) {
       least = cost.usd_per_h;
       best = s;
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The commands that need no manager: `parcae simulate` and `parcae forecast`. Their callbacks print to stdout and throw
-// std::runtime_error, one line for the user, on failure.
+// The commands that need no manager: `parcae simulate`, `parcae forecast` and `parcae advise`. Their callbacks print to
+// stdout and throw std::runtime_error, one line for the user, on failure.
 
 namespace CLI {
 class App;
@@ -14,5 +14,8 @@ void add_simulate(CLI::App& app);
 
 /// Adds the sub-command `forecast`.
 void add_forecast(CLI::App& app);
+
+/// Adds the sub-command `advise`.
+void add_advise(CLI::App& app);
 
 } // namespace parcae

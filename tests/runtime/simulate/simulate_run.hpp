@@ -12,11 +12,13 @@
 
 namespace parcae {
 
-/// Of `parcae simulate` with these arguments, in this process: standard output; the error's text if it fails.
-inline std::string simulate_run(std::vector<std::string> arguments) {
+/// Of `parcae simulate`, or `parcae advise`, with these arguments, in this process: standard output; the error's text
+/// if it fails.
+inline std::string simulate_run(std::vector<std::string> arguments, const char* command = "simulate") {
   CLI::App app;
   add_simulate(app);
-  arguments.insert(arguments.begin(), "simulate");
+  add_advise(app);
+  arguments.insert(arguments.begin(), command);
   std::reverse(arguments.begin(), arguments.end()); // as CLI11 takes them
   testing::internal::CaptureStdout();
   std::string error;
