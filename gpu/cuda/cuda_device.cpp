@@ -41,7 +41,7 @@ void use(int number) {
 /// back is used again.
 class cuda_events {
 public:
-  explicit cuda_events(int number) : number_(number) {}
+  cuda_events(int number, unsigned flags) : number_(number), flags_(flags) {}
   ~cuda_events() {
     cudaSetDevice(number_);
     for (const auto x : spare_)
@@ -61,7 +61,7 @@ public:
     }
     use(number_);
     cudaEvent_t x = nullptr;
-    check(cudaEventCreateWithFlags(&x, cudaEventBlockingSync), "making an event");
+    check(cudaEventCreateWithFlags(&x, flags_), "making an event");
     return x;
   }
   void give_back(cudaEvent_t x) {
@@ -71,6 +71,7 @@ public:
 
 private:
   const int number_;
+  const unsigned flags_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> spare_; ///< guarded by mutex_
 };
@@ -130,7 +131,7 @@ private:
 
 class cuda_stream final : public stream {
 public:
-  explicit cuda_stream(cuda_events& events) : events_(events), number_(events.number()) {}
+  cuda_stream(cuda_events& events, cuda_events& timed) : events_(events), timed_(timed), number_(events.number()) {}
   ~cuda_stream() override {
     if (!stream_)
       return;
@@ -153,6 +154,7 @@ public:
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
   }
   std::shared_ptr<event> record() override { return std::make_shared<cuda_event>(events_, stream_); }
+  std::shared_ptr<event> record_time() override { return std::make_shared<cuda_event>(timed_, stream_); }
   void wait_for(const event& x) override {
     use(number_);
     check(cudaStreamWaitEvent(stream_, dynamic_cast<const cuda_event&>(x).handle(), 0), "waiting for an event");
@@ -208,6 +210,7 @@ private:
   }
 
   cuda_events& events_;
+  cuda_events& timed_;
   const int number_;
   cudaStream_t stream_ = nullptr;
 };
@@ -335,7 +338,7 @@ public:
     return {static_cast<std::byte*>(memory), give_back};
   }
   std::unique_ptr<stream> make_stream() override {
-    auto x = std::make_unique<cuda_stream>(events_);
+    auto x = std::make_unique<cuda_stream>(events_, timed_);
     x->separate();
     return x;
   }
@@ -371,8 +374,9 @@ private:
   /// By size, of which there are few: to make some takes milliseconds, and to give some back waits for all of the GPU's
   /// work. Guarded by pinned_mutex_.
   std::multimap<std::size_t, std::byte*> spare_pinned_;
-  cuda_events events_{number_};
-  cuda_stream compute_{events_};
+  cuda_events events_{number_, cudaEventBlockingSync | cudaEventDisableTiming};
+  cuda_events timed_{number_, cudaEventBlockingSync};
+  cuda_stream compute_{events_, timed_};
 };
 
 } // namespace

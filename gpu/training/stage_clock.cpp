@@ -40,7 +40,7 @@ long sleeps() {
 stopwatch::stopwatch(double& to) : to_(&to), began_(thread_cpu_ms()) {}
 
 stopwatch::stopwatch(stream& on, device_pass& to, std::uint32_t layer) :
-    on_(&on), pass_(&to), span_{layer, on.record(), nullptr} {}
+    on_(&on), pass_(&to), span_{layer, on.record_time(), nullptr} {}
 
 stopwatch::~stopwatch() {
   if (to_) {
@@ -48,7 +48,7 @@ stopwatch::~stopwatch() {
     return;
   }
   try {
-    span_.to = on_->record();
+    span_.to = on_->record_time();
     pass_->spans.push_back(std::move(span_));
   } catch (const std::exception&) {
     // The next use of the device hears of it.

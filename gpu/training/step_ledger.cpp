@@ -37,13 +37,13 @@ void step_ledger::start() {
   now_.at.part = step_part::other;
   began_ = steady::now();
   if (on_)
-    settled_ = on_->record();
+    settled_ = on_->record_time();
 }
 
 void step_ledger::change(stay::where next, std::optional<std::uint64_t> ends) {
   now_.ends = ends;
   if (on_) {
-    now_.until = on_->record();
+    now_.until = on_->record_time();
     open_.push_back(std::exchange(now_, {}));
   } else {
     const auto now = steady::now();

@@ -236,9 +236,9 @@ void bench_staged(device& on, std::size_t bytes, int repeats, figures& all) {
   measured ours, theirs;
   std::vector<double> out_ms, in_ms;
   const auto copy = [&](std::vector<double>& ms, void* there, const void* here) {
-    const auto began = copies->record();
+    const auto began = copies->record_time();
     copies->copy(there, here, bytes);
-    const auto ended = copies->record();
+    const auto ended = copies->record_time();
     if (!ended->wait(patience))
       throw std::runtime_error("a copy is not done");
     ms.push_back(ended->ms_since(*began));

@@ -60,10 +60,10 @@ private:
   double ms_of(const work& f) {
     constexpr int repeats = 20;
     f();
-    const auto began = stream_->record();
+    const auto began = stream_->record_time();
     for (int i = 0; i < repeats; ++i)
       f();
-    const auto ended = stream_->record();
+    const auto ended = stream_->record_time();
     if (!ended->wait(std::chrono::minutes(1)))
       throw std::runtime_error("a kernel takes for ever");
     return ended->ms_since(*began) / repeats;

@@ -186,6 +186,7 @@ public:
     at_ = std::chrono::steady_clock::now();
     changed_.notify_all();
   }
+  explicit fake_event(bool timed) : timed_(timed) {}
   double ms_since(const event& before) const override {
     return std::chrono::duration<double, std::milli>(at() - dynamic_cast<const fake_event&>(before).at()).count();
   }
@@ -196,7 +197,11 @@ private:
   bool happened_ GUARDED_BY(mutex_) = false;
   std::chrono::steady_clock::time_point at_ GUARDED_BY(mutex_);
 
+  const bool timed_;
+
   std::chrono::steady_clock::time_point at() const {
+    if (!timed_)
+      throw device_error("the time of an event that was recorded without");
     const lock held(mutex_);
     return happened_ ? at_ : throw device_error("the time of an event that has not happened");
   }
@@ -211,16 +216,19 @@ public:
     const auto *source = end_of_copy(from, bytes), *target = end_of_copy(to, bytes);
     work([=] { std::memcpy(const_cast<std::byte*>(target), source, bytes); });
   }
-  std::shared_ptr<event> record() override {
-    auto x = std::make_shared<fake_event>();
-    work([x] { x->happen(); });
-    ++records;
-    return x;
-  }
+  std::shared_ptr<event> record() override { return record(false); }
+  std::shared_ptr<event> record_time() override { return record(true); }
 
   virtual void work(std::function<void()> f) = 0;
 
   std::atomic<std::uint64_t> records = 0;
+
+  std::shared_ptr<event> record(bool timed) {
+    auto x = std::make_shared<fake_event>(timed);
+    work([x] { x->happen(); });
+    ++records;
+    return x;
+  }
 
   void add_values(float* to, const float* left, const float* right, std::size_t n) override {
     compute("add_values", [=, this] { on().add_values(at(to), at(left), at(right), n); });

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,6 +35,7 @@ struct runtime_double {
   std::mutex mutex;
   std::map<const void*, int> owners;
   std::vector<std::string> strays;
+  std::set<const void*> untimed; ///< events
 
   void* make() {
     const std::lock_guard held(mutex);
@@ -97,9 +99,13 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void* t
     std::memcpy(&kept_bytes, to, sizeof kept_bytes);
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* x, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* x, unsigned flags) {
   ++events_made;
-  return make(x);
+  const auto status = make(x);
+  const std::lock_guard held(double_of_runtime().mutex);
+  if (flags & cudaEventDisableTiming)
+    double_of_runtime().untimed.insert(*x);
+  return status;
 }
 cudaError_t cudaEventRecord(cudaEvent_t x, cudaStream_t) {
   return used(x, "cudaEventRecord");
@@ -107,8 +113,14 @@ cudaError_t cudaEventRecord(cudaEvent_t x, cudaStream_t) {
 cudaError_t cudaEventQuery(cudaEvent_t x) {
   return used(x, "cudaEventQuery");
 }
-cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t x, cudaEvent_t) {
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t before, cudaEvent_t x) {
   *ms = 1;
+  {
+    const std::lock_guard held(double_of_runtime().mutex);
+    for (const auto* y : {before, x})
+      if (double_of_runtime().untimed.contains(y))
+        return cudaErrorInvalidResourceHandle;
+  }
   return used(x, "cudaEventElapsedTime");
 }
 cudaError_t cudaEventDestroy(cudaEvent_t x) {
@@ -164,7 +176,7 @@ TEST(cuda_device, no_thread_makes_a_context_on_another_gpu) {
   auto x = cuda::make_device(1);
   auto stream = x->make_stream();
   auto memory = x->allocate(1000), pinned = x->allocate_pinned(1000);
-  auto first = stream->record(), second = stream->record();
+  auto first = stream->record_time(), second = stream->record_time();
   elsewhere([&] { EXPECT_TRUE(first->done()); });
   elsewhere([&] { EXPECT_TRUE(first->wait(std::chrono::seconds(1))); });
   elsewhere([&] { EXPECT_EQ(second->ms_since(*first), 1); });
@@ -184,9 +196,21 @@ TEST(cuda_device, events_are_used_again) {
   auto x = cuda::make_device(1);
   const auto before = events_made.load();
   for (int i = 0; i < 100; ++i) {
-    const auto first = x->compute().record(), second = x->make_stream()->record();
+    const auto first = x->compute().record_time(), second = x->make_stream()->record_time();
     EXPECT_EQ(second->ms_since(*first), 1);
     EXPECT_EQ(events_made - before, 2);
+  }
+}
+
+// given: events recorded with and without their time, in turn / expected: only the former have one; CUDA keeps none for
+// the latter, also when they are used again
+TEST(cuda_device, only_who_measures_has_events_with_time) {
+  auto x = cuda::make_device(1);
+  for (int i = 0; i < 3; ++i) {
+    const auto timed = x->compute().record_time(), plain = x->compute().record();
+    EXPECT_EQ(timed->ms_since(*timed), 1);
+    EXPECT_THROW(plain->ms_since(*timed), device_error);
+    EXPECT_THROW(timed->ms_since(*plain), device_error);
   }
 }
 

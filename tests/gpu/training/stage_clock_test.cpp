@@ -27,7 +27,7 @@ struct stage_clock_test : testing::Test {
 TEST_F(stage_clock_test, counts_the_time_of_a_device) {
   stage_clock clock(5, 7, 0us, stream_.get());
   clock.start();
-  const auto begun = stream_->record();
+  const auto begun = stream_->record_time();
   for (int i = 0; i < 3; ++i) {
     clock.begin(pass_kind::forward);
     for (const std::uint32_t layer : {5, 6}) {
@@ -36,7 +36,7 @@ TEST_F(stage_clock_test, counts_the_time_of_a_device) {
     }
   }
   clock.end_step();
-  const auto ended = stream_->record();
+  const auto ended = stream_->record_time();
   wait();
   const auto x = clock.take();
   ASSERT_EQ(x.layers.size(), 2u);

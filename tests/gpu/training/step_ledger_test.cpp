@@ -114,7 +114,7 @@ TEST(step_ledger, counts_the_time_of_a_device) {
   const device_memory memory = on.allocate(bytes), pinned = on.allocate_pinned(bytes);
   const auto stream = on.make_stream();
   step_ledger ledger(stream.get());
-  const auto began = stream->record();
+  const auto began = stream->record_time();
   ledger.start();
   for (const auto part : {step_part::forward, step_part::optimizer}) {
     const auto stay = ledger.in(part);
@@ -123,7 +123,7 @@ TEST(step_ledger, counts_the_time_of_a_device) {
   }
   ledger.end_step(0);
   const auto early = ledger.take();
-  const auto ended = stream->record();
+  const auto ended = stream->record_time();
   const bool was_early = !ended->done();
   ASSERT_TRUE(ended->wait(10s));
   ledger.end_step(1);
