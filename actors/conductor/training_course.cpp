@@ -76,6 +76,7 @@ void training_course::begin(const placement& grid, std::uint32_t side_by_side) {
   shape_ = {grid.width, grid.depth};
   steps_.begin(grid, side_by_side);
   view_.peak_bytes.clear();
+  view_.reserved_bytes.clear();
   view_.data_waits.clear();
   view_.transports.clear();
   times_.begin();
@@ -85,6 +86,7 @@ bool training_course::hear(time_point now, std::uint32_t rank, const progress& x
   stuck_ = 0;
   steps_.hear(rank, x);
   view_.peak_bytes[rank] = x.peak_bytes;
+  view_.reserved_bytes[rank] = x.reserved_bytes;
   view_.transports[rank] = x.transport;
   times_.hear(now, rank, x.parts);
   if (x.data_wait_for.empty())

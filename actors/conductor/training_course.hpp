@@ -62,6 +62,7 @@ void tell_of(training_status& to, const commit_result& x);
 struct training_view : training_status, pace_status {
   std::vector<configuration> configurations;         ///< of the planner's last answer, with what was measured since
   std::map<std::uint32_t, std::uint64_t> peak_bytes; ///< of tensors, by rank of the present generation, as far as heard
+  std::map<std::uint32_t, std::uint64_t> reserved_bytes; ///< likewise, as progress has them
   /// Per step, and for which file, by rank of the present generation that last said it waited for samples.
   std::map<std::uint32_t, std::pair<double, std::string>> data_waits;
   std::map<std::uint32_t, step_parts> times;           ///< by rank of the present generation, as far as heard

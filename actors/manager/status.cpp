@@ -57,7 +57,8 @@ void add_planning(job_status& to, const job_view& x, const job_specification& jo
       to.memory.push_back({to_string(x.grid->participants.at(rank).slot), bytes,
                            memory_of(job, x.layer_costs, x.grid->first_layer, x.grid->stage_of(rank), x.grid->width,
                                      x.on_devices ? 0 : static_cast<std::uint32_t>(x.keepers.size()))
-                               .total()});
+                               .total(),
+                           x.reserved_bytes.at(rank)});
 }
 
 void add_place(job_status& to, const slot_id& slot) {

@@ -343,10 +343,10 @@ public:
     return x;
   }
   std::uint64_t peak_bytes() const override {
-    using namespace c10::CachingAllocator;
-    const auto of_tensors = c10::cuda::CUDACachingAllocator::getDeviceStats(index());
-    return static_cast<std::uint64_t>(of_tensors.allocated_bytes[static_cast<std::size_t>(StatType::AGGREGATE)].peak) +
-           own_peak_;
+    return peak_of(c10::cuda::CUDACachingAllocator::getDeviceStats(index()).allocated_bytes) + own_peak_;
+  }
+  std::uint64_t peak_reserved_bytes() const override {
+    return peak_of(c10::cuda::CUDACachingAllocator::getDeviceStats(index()).reserved_bytes) + own_peak_;
   }
   void begin_peak() override {
     c10::cuda::CUDACachingAllocator::resetPeakStats(index());
@@ -364,6 +364,9 @@ public:
   stream& compute() override { return compute_; }
 
 private:
+  static std::uint64_t peak_of(const c10::CachingAllocator::StatArray& x) {
+    return static_cast<std::uint64_t>(x[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak);
+  }
   c10::DeviceIndex index() const { return static_cast<c10::DeviceIndex>(number_); }
 
   const int number_;

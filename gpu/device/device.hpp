@@ -97,6 +97,8 @@ public:
   /// The most memory that was in use at once since begin_peak(), by tensors and beside them; what LibTorch's library
   /// keeps for tensors to come is not. Any thread. 0: not known, as for a host (training/tensor_account).
   virtual std::uint64_t peak_bytes() const { return 0; }
+  /// The same with what is kept: what others could not have.
+  virtual std::uint64_t peak_reserved_bytes() const { return 0; }
   virtual void begin_peak() {}
   /// Others can have the memory then that LibTorch's library keeps for tensors to come. Any thread. May wait for what
   /// the device has to do.

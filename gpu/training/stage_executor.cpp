@@ -316,7 +316,7 @@ private:
     options_.report_to(progress{current_->what.next, training.at(), training.result(), *step_ms,
                                 std::move(times.layers), times.other_ms, times.waited_ms, peak_bytes(), waits.ms,
                                 std::move(waits.longest_for), current_->transport->state(), training.skipped(),
-                                training.parts().take().value_or(step_parts{})});
+                                training.parts().take().value_or(step_parts{}), on_.of().peak_reserved_bytes()});
   }
 
   void do_one(const worker_effects::trace& x) { current_->training->parts().trace(x.steps); }

@@ -356,10 +356,12 @@ struct progress {
   transport_state transport{};  ///< of this rank
   std::uint64_t skipped = 0;    ///< steps of this generation that changed nothing, as they were not finite
   step_parts parts{};           ///< of the steps since the last report that are known; all 0: none is yet
+  /// Most memory that LibTorch's library had of the device at once, beside tensors too; 0: not known, as of a host.
+  std::uint64_t reserved_bytes = 0;
 };
 BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
-                       data_wait_for, transport, skipped, parts))
+                       data_wait_for, transport, skipped, parts, reserved_bytes))
 
 /// Where the time of one step went here.
 struct traced {

@@ -426,6 +426,7 @@ struct Memory {
   slot @0 :Text;
   peakBytes @1 :UInt64;
   estimatedBytes @2 :UInt64;
+  reservedBytes @3 :UInt64;
 }
 
 struct Figures {             # what changes cost; ms

@@ -181,8 +181,9 @@ struct memory_status {
   std::uint64_t estimated_bytes = 0; ///< what is planned with; with room for a change's arrivals
 
   friend bool operator==(const memory_status&, const memory_status&) = default;
+  std::uint64_t reserved_bytes = 0; ///< likewise since then, with what LibTorch keeps for tensors to come; 0: not known
 };
-BOOST_DESCRIBE_STRUCT(memory_status, (), (slot, peak_bytes, estimated_bytes))
+BOOST_DESCRIBE_STRUCT(memory_status, (), (slot, peak_bytes, estimated_bytes, reserved_bytes))
 
 /// A line of a job's journal or log.
 struct event_status {

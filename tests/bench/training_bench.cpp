@@ -66,6 +66,7 @@ struct cost {
   // Of an executor at 1×1:
   double peak_bytes = 0;      ///< most memory that its tensors took; 0: not known
   double estimated_bytes = 0; ///< what is planned with, without room for a change's arrivals
+  double reserved_bytes = 0;  ///< most that LibTorch's library had of a device; 0: not known
   double protected_steps = 0; ///< so much newer is the version that a keeper has than it was at the beginning
 };
 
@@ -272,6 +273,7 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
     const std::vector<std::uint32_t> all{0, static_cast<std::uint32_t>(costs.size())};
     const auto planned = memory_of(job, costs, all, 0, 1, kind.with_keeper && !kind.on ? 1 : 0);
     result.peak_bytes = static_cast<double>(view.peak_bytes.at(0));
+    result.reserved_bytes = static_cast<double>(view.reserved_bytes.at(0));
     result.estimated_bytes = static_cast<double>(planned.total() - planned.arriving);
   }
   result.protected_steps = static_cast<double>(view.protected_version.steps - protected_before);
@@ -335,7 +337,7 @@ int measure(const arguments& x) {
       const auto y = run(x.steps);
       std::cout.precision(9);
       std::cout << y.wall_ms << ' ' << y.quick_ms << ' ' << y.cpu_ms << ' ' << y.peak_bytes << ' ' << y.estimated_bytes
-                << ' ' << y.protected_steps << std::endl;
+                << ' ' << y.protected_steps << ' ' << y.reserved_bytes << std::endl;
       return EXIT_SUCCESS;
     }
   std::cerr << "no measurement is called " << x.measure << '\n';
@@ -354,7 +356,8 @@ cost measured(const std::string& name, const arguments& x) {
   std::ifstream file;
   if (child.wait(std::chrono::minutes(10)) == 0)
     file.open(out);
-  if (!(file >> y.wall_ms >> y.quick_ms >> y.cpu_ms >> y.peak_bytes >> y.estimated_bytes >> y.protected_steps)) {
+  if (!(file >> y.wall_ms >> y.quick_ms >> y.cpu_ms >> y.peak_bytes >> y.estimated_bytes >> y.protected_steps >>
+        y.reserved_bytes)) {
     std::cerr << std::ifstream(err).rdbuf();
     throw std::runtime_error("the measurement " + name + " failed");
   }

@@ -136,7 +136,7 @@ def lines_of(text):
 def measured(trial, name, model, steps):
     """One measurement of training_bench: its cost by name."""
     text = trial.output(trial.bench("training_bench", 1, steps, "--model", model, "--measure", name))
-    names = ("wall_ms", "quick_ms", "cpu_ms", "peak_bytes", "estimated_bytes", "protected_steps")
+    names = ("wall_ms", "quick_ms", "cpu_ms", "peak_bytes", "estimated_bytes", "protected_steps", "reserved_bytes")
     return dict(zip(names, map(float, text.split())))
 
 
@@ -177,6 +177,7 @@ def training(trial):
         table.at_least("steps that a keeper's newest version advanced meanwhile", x["protected_steps"], 1)
     for x in costs.get("1x1", [])[-1:]:
         table.add("peak memory, GB", x["peak_bytes"] / 1e9)
+        table.add("memory that LibTorch reserved at most, GB", x["reserved_bytes"] / 1e9)
         table.between("peak memory over the estimate", x["peak_bytes"] / max(1, x["estimated_bytes"]), 0.9, 1.1)
     xl(trial)
     try:

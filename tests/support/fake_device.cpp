@@ -364,6 +364,8 @@ public:
   }
   std::unique_ptr<stream> make_stream() override { return std::make_unique<late_stream>(memory_); }
   std::uint64_t peak_bytes() const override { return memory_.peak(); }
+  /// As if its library rounded up to whole pages of 2 MiB, all together.
+  std::uint64_t peak_reserved_bytes() const override { return (memory_.peak() / (2 << 20) + 1) * (2 << 20); }
   void begin_peak() override { memory_.begin_peak(); }
   void give_back_kept() override { memory_.give_back_kept(); }
   stream& compute() override { return *compute_; }

@@ -240,7 +240,10 @@ TEST_F(stage_executor_test, memory_is_that_of_the_device) {
   auto& on = fake_device(3);
   worker w("w", {}, &on);
   prepare_and_start(w, plan(1, {&w}));
-  const auto reported = w.said.next<progress>().peak_bytes;
+  const auto said = w.said.next<progress>();
+  const auto reported = said.peak_bytes;
+  EXPECT_GT(said.reserved_bytes, reported) << "what is kept is beside it, not in it";
+  EXPECT_LE(said.reserved_bytes, on.peak_reserved_bytes());
   std::uint64_t state = 0;
   for (const auto& layer : describe(job.model).layers)
     state += 3 * sizeof(float) * layer.parameters();
