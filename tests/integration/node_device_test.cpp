@@ -39,6 +39,19 @@ TEST_F(node_device, a_gpu_is_missed_at_once) {
   EXPECT_EQ(std::ranges::count(x.error, '\n'), 1);
 }
 
+// given: a driver that notes, when it is first called, which children the process has / expected: one, the guardian,
+// into which nothing of CUDA came: it was made before CUDA was opened
+TEST_F(node_device, the_guardian_is_older_than_cuda) {
+  const scratch_folder folder("driver");
+  const auto log = folder.path() / "log";
+  const auto x =
+      run_program({"/usr/bin/env", "LD_LIBRARY_PATH=" PARCAE_STAND_IN_DRIVER, "STAND_IN_DRIVER_LOG=" + log.string(),
+                   sibling_program("parcae-node"), "--device", "cuda", "--manager", to_string(cluster->where())});
+  EXPECT_EQ(x.status, 1) << "it is no real driver";
+  std::ifstream file(log);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "without\n") << x.error;
+}
+
 // given: --device auto where there is no driver / expected: a worker that trains, without any library of CUDA's but
 // those that LibTorch's own for processors is linked to
 TEST_F(node_device, auto_brings_no_cuda_library) {
