@@ -3,6 +3,7 @@
 // What benches train.
 
 #include "protocols/values/job_specification.hpp"
+#include "tests/support/texts.hpp"
 
 #include <stdexcept>
 #include <string>
@@ -21,7 +22,7 @@ inline job_specification bench_job(const std::string& model) {
   job.micro_batch = 4;
   if (model == "small") {
     job.model = {"gpt", 6, 368, 8, 128, 256, 0, true};
-    job.data = {"text", "/usr/share/common-licenses"};
+    job.data = {"text", texts()};
     return job;
   }
   job.precision = "bfloat16";

@@ -1,6 +1,7 @@
 #include "tests/chaos/chaos_job.hpp"
 
 #include "runtime/lab/local_cluster.hpp"
+#include "tests/support/texts.hpp"
 
 namespace parcae {
 
@@ -14,7 +15,7 @@ job_specification chaos_job(const options& x) {
   job.model.heads = 2;
   job.model.sequence = 16;
   job.model.dropout = 0.1;
-  job.data.path = "/usr/share/common-licenses";
+  job.data.path = texts();
   job.data.validation = 16;
   job.evaluate_every = 250;
   job.global_batch = 12;

@@ -5,6 +5,7 @@
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/model/model_description.hpp"
 #include "tests/support/slow_relay.hpp"
+#include "tests/support/texts.hpp"
 
 #include <cstdlib>
 #include <iostream>
@@ -308,7 +309,7 @@ job_specification small_job() {
   job.steps = 24;
   job.seed = 7;
   job.model = {"gpt", 4, 32, 2, 32, 256, 0.1, true};
-  job.data = {"text", "/usr/share/common-licenses"};
+  job.data = {"text", texts()};
   job.global_batch = 16;
   job.micro_batch = 2;
   job.virtual_replicas = 8;
