@@ -56,6 +56,10 @@ bool can_be_dialled(const std::string& host) {
   });
 }
 
+bool can_be_shown(const gpu_state& x) {
+  return std::max({x.place.size(), x.throttled.size(), x.problem.size()}) <= gpu_state::longest_text;
+}
+
 } // namespace
 
 BOOST_DESCRIBE_ENUM(instance_state, alive, leaving, lost)
@@ -94,6 +98,8 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
                   "instance " + x.name + " was welcomed by it; give this one the newest journal");
   if (x.warning.size() > hello::longest_warning)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has too long a warning");
+  if (x.gpus.size() > x.slots || !std::ranges::all_of(x.gpus, can_be_shown))
+    return refuse(parcae_error::malformed_request, "instance " + x.name + " has too much to say of its GPUs");
   const key who{x.name, x.life};
   if (const auto known = records_.find(who); known != records_.end() && known->second.state != instance_state::lost) {
     // One that leaves by command does not know why.
@@ -101,6 +107,7 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
                       (known->second.state == instance_state::leaving && x.warning.empty());
     if (!same)
       known->second.facts.warning = x.warning;
+    known->second.facts.gpus = x.gpus;
     return membership{.warns = !same}; // as each second: nothing is searched for it
   }
   if (std::find(replaced_.begin(), replaced_.end(), x.life) != replaced_.end())

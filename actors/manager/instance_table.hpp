@@ -65,7 +65,7 @@ public:
   /// versions, not by the life of its process. A life welcomed by another manager, which knew its jobs, or replaced by
   /// another process of its name, never comes back. One last welcomed by a manager that is not among `managers` must
   /// not come to this one: its journal is an old copy, or it leads no more. Of a life that is known only the warning
-  /// may change. Of one holder of certificates at most max_of_holder live.
+  /// and the GPUs' states may change. Of one holder of certificates at most max_of_holder live.
   tl::expected<membership, detailed_error> join(const hello& x, time_point now, const std::string& holder = {});
 
   /// A notice, and why; the earliest end counts, if it is so by a second. True if the life is a living one and its end

@@ -175,7 +175,8 @@ instance_status status_of(const instance_record& x, time_point now) {
           .expires_in_ms = x.expires ? std::max<std::int64_t>(0, ms(*x.expires - now)) : -1,
           .lost_at_us = x.lost_at ? microseconds_of(*x.lost_at) : -1,
           .warning = x.facts.warning,
-          .slots_needed = 0};
+          .slots_needed = 0,
+          .gpus = x.facts.gpus};
 }
 
 namespace {

@@ -162,6 +162,8 @@ hello introduction_of(instance_actor_state& s) {
   result.manager_life = s.manager_life;
   result.manager = s.last_manager;
   result.warning = warning_of(s);
+  if (s.config.gpus)
+    result.gpus = s.config.gpus();
   return result;
 }
 

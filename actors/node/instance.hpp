@@ -66,7 +66,7 @@ struct instance_ending {
 };
 
 struct instance_config {
-  hello introduction;                  ///< all but the life and the warning
+  hello introduction;                  ///< all but the life and what changes in it
   std::vector<manager_place> managers; ///< at least one; dialled in turn, as of several only one leads
   dial_limits limits;
   std::uint64_t seed = 0; ///< random; lives are drawn from it
@@ -74,6 +74,7 @@ struct instance_config {
   dialler_actor dialler;
   /// What people should know of this node, as its certificate is about to end; may be empty, must be quick.
   std::function<std::string()> own_warning;
+  std::function<std::vector<gpu_state>()> gpus; ///< how they are; may be empty, must be quick
   /// What is to be done about a manager of another build; must be quick.
   std::function<std::string()> other_build;
   std::function<place_answer(const place_question&)> look; ///< may wait: called on a thread of its own

@@ -4,6 +4,7 @@
 
 #include "protocols/base/described.hpp"
 #include "protocols/values/costs.hpp"
+#include "protocols/values/gpu_state.hpp"
 #include "protocols/values/ids.hpp"
 
 #include <cstddef>
@@ -77,14 +78,15 @@ struct hello {
   std::uint64_t manager = 0;      ///< the last one that welcomed this life, as in `welcome`
   machine_facts machine;
   /// What its cloud says, in one line of at most longest_warning bytes: why it leaves, or that it may have to. Empty:
-  /// nothing. The only field that changes within a life.
+  /// nothing. This and what follows are the only fields that change within a life.
   std::string warning;
+  std::vector<gpu_state> gpus; ///< a slot's each, or one for all; of none: the processor computes
 
   static constexpr std::size_t longest_warning = 400;
 };
 BOOST_DESCRIBE_STRUCT(hello, (),
                       (protocol, name, life, role, host, port, slots, processor, memory, manager_life, manager, machine,
-                       warning))
+                       warning, gpus))
 
 /// The registry's answer to HELLO.
 struct welcome {

@@ -218,6 +218,18 @@ struct InstanceStatus {
   lostAtUs @10 :Int64;       # monotonic clock of the manager's machine, microseconds; -1: not lost
   warning @11 :Text;         # why it leaves, or may have to; empty: nothing is known
   slotsNeeded @12 :UInt32;   # under notice: slots that the job has not released
+  gpus @13 :List(GpuState);  # a slot's each, or one for all
+}
+
+struct GpuState {            # as protocols/values/gpu_state.hpp says
+  place @0 :Text;
+  busyPercent @1 :Int32 = -1;
+  celsius @2 :Int32 = -1;
+  throttled @3 :Text;
+  corrected @4 :Int64 = -1;
+  uncorrected @5 :Int64 = -1;
+  xid @6 :UInt64;
+  problem @7 :Text;
 }
 
 struct Change {

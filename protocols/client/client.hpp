@@ -8,6 +8,7 @@
 #include "protocols/client/traces.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/decision.hpp"
+#include "protocols/values/gpu_state.hpp"
 #include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
 #include "protocols/values/state.hpp"
@@ -117,12 +118,13 @@ struct instance_status {
   std::int64_t lost_at_us = -1;    ///< when declared lost, monotonic clock of the manager's machine; -1: not lost
   std::string warning{};           ///< why it leaves, or may have to, as its cloud says; empty: nothing is known
   std::uint32_t slots_needed = 0;  ///< under notice: slots whose work or state is yet to be moved, by the notice's end
+  std::vector<gpu_state> gpus{};   ///< a slot's each, or one for all; of none: the processor computes
 
   friend bool operator==(const instance_status&, const instance_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(instance_status, (),
                       (name, incarnation, role, state, slots, host, port, processor, age_ms, expires_in_ms, lost_at_us,
-                       warning, slots_needed))
+                       warning, slots_needed, gpus))
 
 /// One change of generation. Times in ms from the start of the change, -1: did not happen.
 struct change_status {
@@ -179,9 +181,9 @@ struct memory_status {
   std::string slot;
   std::uint64_t peak_bytes = 0;      ///< since its generation began
   std::uint64_t estimated_bytes = 0; ///< what is planned with; with room for a change's arrivals
+  std::uint64_t reserved_bytes = 0; ///< likewise since then, with what LibTorch keeps for tensors to come; 0: not known
 
   friend bool operator==(const memory_status&, const memory_status&) = default;
-  std::uint64_t reserved_bytes = 0; ///< likewise since then, with what LibTorch keeps for tensors to come; 0: not known
 };
 BOOST_DESCRIBE_STRUCT(memory_status, (), (slot, peak_bytes, estimated_bytes, reserved_bytes))
 

@@ -3,6 +3,7 @@
 #include "actors/node/instance.hpp"
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/dataplane/nccl_communicator.hpp"
+#include "gpu/device/gpu_health.hpp"
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/plugin/plugins.hpp"
 #include "gpu/training/exact_settings.hpp"
@@ -218,6 +219,14 @@ device_facts facts_for(const node_options& options, const slot_devices& devices)
   return result;
 }
 
+/// In the order of the slots.
+std::vector<watched_gpu> watched_gpus(const slot_devices& devices) {
+  std::vector<watched_gpu> result;
+  for (const auto& x : devices)
+    result.push_back({x.on->facts().place, x.on->facts().unique});
+  return result;
+}
+
 hello introduction_of(const node_options& options, const std::string& listens, const data_port& port,
                       const device_facts& facts) {
   hello x;
@@ -260,6 +269,10 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   const auto listens = listening_host(options);
   auto port = make_data_port(listens, options.listen.port, options.manager.bundle);
   executor_pool pool(options, devices, *port);
+  const gpu_health health(watched_gpus(devices), end_with_device);
+  for (const auto& x : health.now())
+    if (!x.problem.empty())
+      spdlog::info("{}: {}", x.place, x.problem);
   instance_ending ending;
   control_plane plane({.bundle = options.manager.bundle, .settle = settling});
   auto& system = plane.system();
@@ -277,6 +290,7 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   wiring.look = [&](const place_question& x) { return pool.look(x); };
   wiring.dialler = plane.middleman();
   wiring.own_warning = [&] { return plane.certificate_problem(); };
+  wiring.gpus = [&] { return health.now(); };
   wiring.other_build = [&] { return plane.other_build(); };
   wiring.die = [] { kill(getpid(), SIGKILL); };
   wiring.ended = [&](instance_ending how) {

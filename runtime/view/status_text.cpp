@@ -172,6 +172,26 @@ std::string loss_of(const job_status& x) {
 
 namespace {
 
+/// "97 % busy, 64 °C, slowed by power, 2 memory errors (1 not corrected), XID 63"
+std::string text_of(const gpu_state& x) {
+  std::vector<std::string> parts;
+  if (x.busy_percent >= 0)
+    parts.push_back(fmt::format("{} % busy", x.busy_percent));
+  if (x.celsius >= 0)
+    parts.push_back(fmt::format("{} °C", x.celsius));
+  if (!x.throttled.empty())
+    parts.push_back("slowed by " + x.throttled);
+  const auto uncorrected = std::max<std::int64_t>(0, x.uncorrected);
+  if (const auto errors = std::max<std::int64_t>(0, x.corrected) + uncorrected; errors > 0)
+    parts.push_back(counted(static_cast<std::uint64_t>(errors), "memory error") +
+                    (uncorrected > 0 ? fmt::format(" ({} not corrected)", uncorrected) : std::string()));
+  if (x.xid > 0)
+    parts.push_back(fmt::format("XID {}", x.xid));
+  if (!x.problem.empty())
+    parts.push_back(x.problem);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 void add_instances(std::string& out, const status_reply& x, bool all) {
   if (!x.warning.empty())
     out += "manager: " + x.warning + "\n";
@@ -188,6 +208,9 @@ void add_instances(std::string& out, const status_reply& x, bool all) {
     if (i.state == "lost")
       out += " " + text_of_age(x.now_us - i.lost_at_us) + " ago";
     out += ", joined " + text_of_age(1000 * static_cast<std::int64_t>(i.age_ms)) + " ago\n";
+    for (const auto& gpu : i.gpus)
+      if (const auto text = text_of(gpu); !text.empty() && i.state != "lost")
+        out += "  " + gpu.place + ": " + text + "\n";
   }
   if (x.instances.empty())
     out += "no instances; start some with `parcae-node`\n";

@@ -174,6 +174,24 @@ void web_metrics::add_job(page& to, const status_reply& in, const job_status& x)
   to.times("parcae_decision_seconds", "From a change's beginning until its plan was made.", who, counts.decisions);
 }
 
+void web_metrics::add_gpus(page& to, const instance_status& x) {
+  for (const auto& gpu : x.gpus) {
+    const labels which{{"instance", x.name}, {"gpu", gpu.place}};
+    const auto add = [&](const char* name, const char* help, std::int64_t value, double unit) {
+      if (value >= 0) // else it is not known
+        to.gauge(name, help, which, static_cast<double>(value) * unit);
+    };
+    add("parcae_gpu_busy_ratio", "Share of the last moments in which a kernel ran.", gpu.busy_percent, 0.01);
+    add("parcae_gpu_celsius", "Temperature.", gpu.celsius, 1);
+    add("parcae_gpu_memory_errors_corrected", "ECC errors since the driver was loaded.", gpu.corrected, 1);
+    add("parcae_gpu_memory_errors_uncorrected", "Likewise, that could not be corrected.", gpu.uncorrected, 1);
+    if (gpu.busy_percent < 0 && gpu.celsius < 0 && gpu.uncorrected < 0)
+      continue; // nothing is known
+    to.gauge("parcae_gpu_throttled", "Whether something lowers its clocks.", which, !gpu.throttled.empty());
+    to.gauge("parcae_gpu_xid", "Last error that the driver reported; 0: none.", which, static_cast<double>(gpu.xid));
+  }
+}
+
 std::string web_metrics::text(const status_reply* x, bool up, const std::string& certificate) const {
   page to;
   to.gauge("parcae_manager_up", "Whether the manager answers.", {}, up);
@@ -188,6 +206,9 @@ std::string web_metrics::text(const status_reply* x, bool up, const std::string&
         to.gauge("parcae_instances", "Instances that are there.", {{"role", role}, {"state", state}},
                  static_cast<double>(std::ranges::count_if(
                      x->instances, [&](const auto& i) { return i.role == role && i.state == state; })));
+    for (const auto& i : x->instances)
+      if (i.state != "lost")
+        add_gpus(to, i);
     std::uint32_t used = 0;
     for (const auto& job : x->jobs)
       if (job.state == "running")

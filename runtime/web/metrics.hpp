@@ -49,6 +49,7 @@ private:
 
   void count_job(const job_status& x);
   void count_losses(const status_reply& x);
+  static void add_gpus(page& to, const instance_status& x);
   void add_job(page& to, const status_reply& in, const job_status& x) const;
 
   std::uint64_t manager_life_ = 0;

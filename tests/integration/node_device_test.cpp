@@ -62,8 +62,8 @@ TEST_F(node_device, auto_brings_no_cuda_library) {
   std::ifstream maps("/proc/" + std::to_string(cluster->node("a").pid()) + "/maps");
   const std::string mapped(std::istreambuf_iterator<char>(maps), {});
   EXPECT_THAT(mapped, HasSubstr("libtorch_cpu.so"));
-  for (const auto* name :
-       {"libcuda.so", "libtorch_cuda", "libc10_cuda", "libparcae_cuda", "libcublas", "libcudnn", "libnccl"})
+  for (const auto* name : {"libcuda.so", "libnvidia-ml", "libtorch_cuda", "libc10_cuda", "libparcae_cuda", "libcublas",
+                           "libcudnn", "libnccl"})
     EXPECT_EQ(mapped.find(name), std::string::npos) << name;
 }
 

@@ -1,4 +1,5 @@
 #include "actors/manager/instance_table.hpp"
+#include "actors/manager/status.hpp"
 
 #include <gmock/gmock.h>
 
@@ -209,6 +210,26 @@ TEST_F(instance_table_test, warnings_are_edge_triggered) {
   EXPECT_FALSE(said(""));
   EXPECT_EQ(known(), "preempted by command");
   x.warning.assign(hello::longest_warning + 1, 'x');
+  EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+}
+
+// given: a life that says how its GPUs are, again and again / expected: the last is known, and nobody is warned; more
+// than it has slots, and texts without end, are refused
+TEST_F(instance_table_test, knows_how_gpus_are) {
+  auto x = greeting("a", 1);
+  x.gpus = {{.place = "cuda:0", .celsius = 50, .throttled = {}, .problem = {}}};
+  EXPECT_TRUE(table.join(x, now)->is_new);
+  x.gpus[0].celsius = 60;
+  EXPECT_FALSE(table.join(x, now)->warns);
+  EXPECT_EQ(table.find({"a", {1}})->facts.gpus, x.gpus);
+  EXPECT_EQ(status_of(*table.find({"a", {1}}), now).gpus, x.gpus);
+  for (auto* text : {&x.gpus[0].place, &x.gpus[0].throttled, &x.gpus[0].problem}) {
+    text->assign(gpu_state::longest_text + 1, 'x');
+    EXPECT_EQ(refusal(x), parcae_error::malformed_request);
+    text->pop_back();
+    EXPECT_FALSE(refusal(x));
+  }
+  x.gpus.resize(x.slots + 1);
   EXPECT_EQ(refusal(x), parcae_error::malformed_request);
 }
 

@@ -59,6 +59,7 @@ struct instance_test : node_test {
   instance_actor instance;
   std::vector<request> client_requests;
   std::function<std::string()> own_warning;
+  std::vector<gpu_state> gpus;
   std::vector<slot_actor> slots; ///< of the last HELLO
 
   manager_actor start_manager() {
@@ -101,6 +102,7 @@ struct instance_test : node_test {
     x.other_build = [] { return std::string("it is 9.9"); };
     x.die = [this] { ++died; };
     x.own_warning = own_warning;
+    x.gpus = [this] { return gpus; };
     x.ended = [this](const instance_ending& how) {
       ended.push_back(how.failure);
       released = how.released;
@@ -342,7 +344,7 @@ TEST_F(instance_test, leaves_when_the_grace_is_over) {
 
 // given: a risk that the cloud sees, sees no more, sees again, with a certificate that ends; then a notice, and no risk
 // any more / expected: HELLO says the risk within a second, then nothing, then the risk, then the notice's reason,
-// which stays; too long a text is cut
+// which stays; too long a text is cut; how its GPUs are by then
 TEST_F(instance_test, says_what_its_cloud_says) {
   std::string own;
   own_warning = [&] { return own; };
@@ -362,6 +364,9 @@ TEST_F(instance_test, says_what_its_cloud_says) {
   EXPECT_EQ(said(), "rebalance; " + own);
   risk(std::string(1000, 'x'));
   EXPECT_EQ(said(), std::string(hello::longest_warning, 'x'));
+  gpus = {{.place = "cuda:0", .celsius = 60, .throttled = {}, .problem = {}}};
+  said();
+  EXPECT_EQ(greetings.back().gpus, gpus);
   EXPECT_TRUE(notices.empty());
   notice(5000, "AWS: terminate");
   ASSERT_EQ(notices.size(), 1u);

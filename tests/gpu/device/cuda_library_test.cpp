@@ -2,6 +2,7 @@
 // (stand_in_driver.c), each in a process of its own.
 
 #include "gpu/device/cuda_library.hpp"
+#include "gpu/device/gpu_health.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -97,6 +98,19 @@ TEST_F(cuda_driver, heeds_names) {
   EXPECT_THAT(said("GPU-1", "cuda:1"),
               HasSubstr("no GPU 1: the driver counts 1 from 0 (CUDA_VISIBLE_DEVICES is \"GPU-1\")"));
   EXPECT_THAT(said("GPU-1", "cuda:GPU-0"), HasSubstr("GPUs are chosen twice: --device says GPU-0"));
+}
+
+// given: a machine without NVIDIA's management library / expected: one line for all GPUs, which is there at once; of no
+// GPUs none
+TEST(gpu_health, says_that_nvml_is_not_there) {
+  if (ask_driver().devices > 0)
+    GTEST_SKIP() << "this machine has a GPU";
+  const gpu_health two({{"cuda:0", "GPU-0"}, {"cuda:1", "GPU-1"}}, [](const std::string&) { FAIL(); });
+  const auto all = two.now();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].place, "GPUs");
+  EXPECT_EQ(all[0].problem, "not known: NVIDIA's management library, libnvidia-ml.so.1, is not found");
+  EXPECT_TRUE(gpu_health({}, [](const std::string&) { FAIL(); }).now().empty());
 }
 
 /// Which of the named libraries are in this process.

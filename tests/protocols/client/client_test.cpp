@@ -167,6 +167,7 @@ TEST(client, a_large_cluster_is_told_in_pages) {
     x.incarnation = {static_cast<std::uint64_t>(1 + i % 2)};
     x.processor = std::string(500, 'p');
     x.warning = std::string(400, 'w');
+    x.gpus = {{"cuda:0", 97, 64, "power", 3, 1, 63, "none"}};
     all.instances.push_back(std::move(x));
   }
   for (std::uint64_t id = 1; id <= 100; ++id) {

@@ -265,7 +265,9 @@ TEST_F(messages, typical_objects_round_trip) {
   h.role = role::keeper;
   h.processor = "cpu";
   h.machine = {"boot", 2, 3};
+  h.gpus = {{"cuda:0", 97, 64, "power", 3, 1, 63, "none"}};
   auto i = round_trip(h);
+  EXPECT_EQ(i.gpus, h.gpus);
   EXPECT_EQ(i.machine, h.machine);
   EXPECT_EQ(i.role, role::keeper);
   EXPECT_EQ(i.protocol, protocol_version);

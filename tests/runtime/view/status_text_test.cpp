@@ -99,6 +99,25 @@ TEST(status_text, shows_everything) {
   EXPECT_THAT(text, HasSubstr("leaving in 1s"));
 }
 
+// given: GPUs that are well, slow and faulty, not known; those of one that is lost / expected: a line each, of what is
+// known; none of the last
+TEST(status_text, tells_of_gpus) {
+  status_reply x;
+  x.instances.resize(2);
+  x.instances[0].state = "alive";
+  x.instances[0].gpus = {{"cuda:0", 97, 64, "", 0, 0, 0, ""},
+                         {"cuda:1", 0, 88, "temperature, power", 3, 0, 63, ""},
+                         {"cuda:2", -1, -1, "", -1, -1, 0, "not known: NVML says: Not Found"},
+                         {"cuda:3", -1, -1, "", -1, 1, 0, ""}};
+  x.instances[1] = x.instances[0];
+  x.instances[1].state = "lost";
+  EXPECT_THAT(to_string(x, true), HasSubstr(" ago\n  cuda:0: 97 % busy, 64 °C\n"
+                                            "  cuda:1: 0 % busy, 88 °C, slowed by temperature, power, "
+                                            "3 memory errors, XID 63\n"
+                                            "  cuda:2: not known: NVML says: Not Found\n"
+                                            "  cuda:3: 1 memory error (1 not corrected)\ninstance "));
+}
+
 // given: keepers that hold one copy, as asked for; two; one of two / expected: the last two are told, with the reason
 TEST(status_text, tells_of_copies) {
   status_reply x;

@@ -62,6 +62,7 @@ TEST(metrics, tell_where_the_time_of_a_step_goes) {
 // given: the sample / expected: each metric of it, as Prometheus reads it; of names only what is no text of ours
 TEST(metrics, have_what_status_has) {
   auto x = sample_status();
+  x.instances[0].gpus = {{"cuda:0", 97, 64, "power", 3, 1, 63, ""}};
   x.jobs[0].name = "a \"b\"\n\\c";
   x.jobs[0].phase = "running";
   x.jobs[0].samples_per_s = 100;
@@ -73,7 +74,12 @@ TEST(metrics, have_what_status_has) {
   for (const auto& line :
        {"parcae_manager_up 1", "parcae_certificate_ending{of=\"manager\"} 1", "parcae_certificate_ending{of=\"web\"} 0",
         "parcae_instances{role=\"worker\",state=\"leaving\"} 1", "parcae_instances{role=\"worker\",state=\"alive\"} 0",
-        "parcae_slots{use=\"training\"} 2", "parcae_slots{use=\"spare\"} 0"})
+        "parcae_gpu_busy_ratio{instance=\"a\",gpu=\"cuda:0\"} 0.97",
+        "parcae_gpu_celsius{instance=\"a\",gpu=\"cuda:0\"} 64", "parcae_gpu_throttled{instance=\"a\",gpu=\"cuda:0\"} 1",
+        "parcae_gpu_memory_errors_corrected{instance=\"a\",gpu=\"cuda:0\"} 3",
+        "parcae_gpu_memory_errors_uncorrected{instance=\"a\",gpu=\"cuda:0\"} 1",
+        "parcae_gpu_xid{instance=\"a\",gpu=\"cuda:0\"} 63", "parcae_slots{use=\"training\"} 2",
+        "parcae_slots{use=\"spare\"} 0"})
     EXPECT_THAT(all, Contains(line));
   for (const auto& [name, value] : std::map<std::string, std::string>{{"job_running", "1"},
                                                                       {"job_steps_total", "21"},
@@ -99,6 +105,7 @@ TEST(metrics, have_what_status_has) {
 // given: all metrics of the sample / expected: deploy/monitoring/README.md names each, of a job by its end alone
 TEST(metrics, are_in_the_readme) {
   auto x = sample_status();
+  x.instances[0].gpus = {{"cuda:0", 97, 64, "power", 3, 1, 63, ""}};
   x.jobs[0].phase = "running";
   x.jobs[0].global_batch = 8;
   x.jobs[0].step_times = {{{.forward_ms = 4}, "a/0"}};
