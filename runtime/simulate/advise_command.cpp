@@ -1,5 +1,6 @@
 #include "runtime/simulate/advise_command.hpp"
 
+#include "planner/market/loss_curve.hpp"
 #include "protocols/base/suggestion.hpp"
 #include "runtime/job/job_file.hpp"
 #include "runtime/market/market_file.hpp"
@@ -29,10 +30,10 @@ using std::chrono::milliseconds;
 
 struct advise_arguments {
   std::string what; ///< job file, or a profile
-  std::string market, kind, rates;
+  std::string market, kind, rates, curve;
   std::vector<std::string> profiles; ///< FILE, or KIND=FILE
   std::optional<milliseconds> deadline, mean, wait;
-  std::optional<double> total_usd, hourly_usd, samples, link_bytes_per_ms, own_usd, rent_usd;
+  std::optional<double> total_usd, hourly_usd, samples, loss, link_bytes_per_ms, own_usd, rent_usd;
   milliseconds work{std::chrono::hours(24)}, tick{std::chrono::minutes(5)};
   std::uint32_t slots = 16;
   std::size_t plans = 12;
@@ -146,7 +147,13 @@ private:
   double samples(const market::advice_request& request) const {
     if (is_job()) {
       const auto job = parse_job_file(args_.what);
-      return static_cast<double>(job.steps) * job.global_batch;
+      return (args_.loss ? steps_to_loss() : static_cast<double>(job.steps)) * job.global_batch;
+    }
+    if (args_.loss) {
+      const auto found = kinds_.find("");
+      if (found == kinds_.end() || !found->second.workload)
+        throw std::invalid_argument("--loss needs a job file or a profile, whose batch it is");
+      return steps_to_loss() * found->second.workload->global_batch;
     }
     if (args_.samples)
       return *args_.samples;
@@ -159,6 +166,23 @@ private:
       throw std::invalid_argument("no rate of " + std::to_string(instances) + " " + kind.name +
                                   " is known, of which --work is: give --samples, or another --gang");
     return seconds(args_.work) * rates[instances];
+  }
+
+  // From the beginning: neither batch nor losses depend on the instances.
+  double steps_to_loss() const {
+    const auto losses = from_file(args_.curve, [](const std::string& text) { return market::parse_losses(text); });
+    const auto law = market::fitted_loss(losses);
+    if (!law)
+      throw std::runtime_error(args_.curve + ": from fewer than ten steps, or losses that do not fall, no more can be "
+                                             "told");
+    const auto steps = law->steps_to(*args_.loss);
+    char text[160];
+    if (!steps) {
+      std::snprintf(text, sizeof text, ": the loss tends to %.4g, so --loss %.4g is not reached", law->floor,
+                    *args_.loss);
+      throw std::runtime_error(args_.curve + text);
+    }
+    return std::ceil(*steps);
   }
 
   const advise_arguments& args_;
@@ -202,6 +226,8 @@ void advise_on_job(const advise_arguments& args) {
     throw CLI::RequiredError("JOB.toml, or a profile");
   if (!args.deadline || args.deadline->count() <= 0)
     throw std::invalid_argument("advise needs --deadline, such as --deadline 36h");
+  if (args.loss.has_value() == args.curve.empty())
+    throw std::invalid_argument("--loss and --curve need each other: parcae export JOB --curve losses.csv");
   if (args.tick.count() < 1000)
     throw std::invalid_argument("--tick must be at least 1s");
   const auto setting = advice_reader(args).read();
@@ -230,6 +256,8 @@ void add_job_options(CLI::App& command, advise_arguments& args) {
           throw CLI::ValidationError("--link", "\"" + text + "\" must be like 10Gb/s, 500Mb/s or 1.2GB/s");
       },
       "rate of an instance's link in each direction (default: the profile's, else 10Gb/s)");
+  command.add_option("--loss", args.loss, "until this loss is reached, instead of the job's steps");
+  command.add_option("--curve", args.curve, "of --loss: the job's losses so far, CSV of `parcae export JOB --curve`");
   command.add_option("--samples", args.samples, "of a profile: how many are trained")->check(CLI::PositiveNumber);
   add_duration(command, "--work", args.work, "of a profile: as many as --gang slots train in it (default 24h)");
   command.add_option("--gang", args.slots, "of a profile: slots")

@@ -104,6 +104,22 @@ TEST_F(advise_command, job_file) {
   EXPECT_GT(y.at("samples").to_number<double>(), 0);
 }
 
+// given: losses of 40/(j + 10) + 1, a batch of 64 / expected: the steps to 1.1, which are 390; none to 0.9
+TEST_F(advise_command, until_a_loss) {
+  std::string losses = "step,loss\n";
+  for (int i = 1; i <= 200; ++i)
+    losses += std::to_string(i) + "," + std::to_string(40.0 / (i + 10) + 1) + "\n";
+  write("losses.csv", losses);
+  const auto profiles = std::string(PARCAE_SOURCE_DIR) + "/deploy/profiles/";
+  const auto advised = [&](const char* loss) {
+    return run({profiles + "gpt.toml", "--profile", profiles + "gpt.json", "--deadline", "24h", "--loss", loss,
+                "--curve", path("losses.csv"), "--json"});
+  };
+  EXPECT_NEAR(json::parse(advised("1.1")).at("samples").to_number<double>() / 64, 390, 4);
+  EXPECT_THAT(advised("0.9"), HasSubstr("so --loss 0.9 is not reached"));
+  EXPECT_THAT(by_rates({"--deadline", "24h", "--loss", "1"}), HasSubstr("--loss and --curve need each other"));
+}
+
 TEST_F(advise_command, what_is_wrong) {
   EXPECT_THAT(by_rates({}), HasSubstr("advise needs --deadline"));
   EXPECT_THAT(by_rates({"--deadline", "100h"}), HasSubstr("less than the deadline"));
