@@ -288,13 +288,22 @@ holding purchaser::reserve_of(const purchase_state& x) const {
 }
 
 bool purchaser::is_affordable(const holding& h, const purchase_state& x) const {
-  const double usd = usd_per_h(h, x.places);
+  double usd = usd_per_h(h, x.places);
   if (h.instances() == 0)
     return true;
   if (options_.hourly_usd && usd > *options_.hourly_usd + 1e-9)
     return false;
-  return !options_.total_first || !options_.total_usd ||
-         x.spent_usd + usd * options_.interval_s / 3600 <= *options_.total_usd;
+  if (!options_.total_first || !options_.total_usd)
+    return true;
+  // What trains elsewhere until then is paid as well, and the way.
+  double way_usd = 0;
+  const auto from = x.working.instances() > 0 ? std::optional(x.working.place) : x.last_place;
+  if (from && *from != h.place) {
+    usd += usd_per_h(x.working, x.places);
+    if (!options_.move_usd.empty())
+      way_usd = options_.move_usd[*from][h.place];
+  }
+  return x.spent_usd + way_usd + usd * options_.interval_s / 3600 <= *options_.total_usd;
 }
 
 // Whether on demand alone is in time if all that is spot is lost at once, or comes and goes so often that nothing is
