@@ -219,6 +219,17 @@ class PageTest(unittest.TestCase):
         eventually("it is back", lambda: b.text("connection") == "")
         steps = cluster.job(2)["steps_done"]
         eventually("it goes on", lambda: int(b.terms("figures")["Step"].split("/")[0].replace(",", "")) > steps)
+        cluster.kill("manager")
+        b.see("connection", "The manager is away since")
+        b.open("about:blank")
+        b.open(f"{self.url}#job=1")  # of which the manager would be asked by itself
+        b.see("connection", "The manager is away since")
+        self.assertIn("job 1", b.text("sentence"))
+        cluster.listening("manager", cluster.address)
+        eventually("it is back", lambda: b.text("connection") == "")
+        b.messages()  # of the curve, which the manager was asked for in vain
+        b.js("(location.hash = 'job=2')")
+        b.see("sentence", "job 2")
 
     def web_gone(self):
         b = self.browser

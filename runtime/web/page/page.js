@@ -48,7 +48,10 @@ function facts() {
 async function fetch_picture() {
   const x = await ask("picture");
   const job = x.status && job_in(x.status);
-  chosen = job && !job.detailed ? (await ask(`jobs/${job.id}`)).jobs.find(y => y.id === job.id) : null;
+  if (!job || job.detailed)
+    chosen = null;
+  else if (x.up) // else it stays as it was: nobody can be asked
+    chosen = (await ask(`jobs/${job.id}`)).jobs.find(y => y.id === job.id);
   picture = x;
   heard_at = now();
   ++news;
