@@ -56,8 +56,17 @@ bool can_be_dialled(const std::string& host) {
   });
 }
 
-bool can_be_shown(const gpu_state& x) {
-  return std::max({x.place.size(), x.throttled.size(), x.problem.size()}) <= gpu_state::longest_text;
+/// A machine has 16 GPUs in seven slices at most. All texts together have a limit, too: a thousand instances of one
+/// certificate are kept.
+bool can_be_shown(const std::vector<gpu_state>& all) {
+  constexpr std::size_t most = 128, most_text = 16 * 1024;
+  std::size_t text = 0;
+  for (const auto& x : all) {
+    if (std::max({x.place.size(), x.throttled.size(), x.problem.size()}) > gpu_state::longest_text)
+      return false;
+    text += x.place.size() + x.throttled.size() + x.problem.size();
+  }
+  return all.size() <= most && text <= most_text;
 }
 
 } // namespace
@@ -98,7 +107,7 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
                   "instance " + x.name + " was welcomed by it; give this one the newest journal");
   if (x.warning.size() > hello::longest_warning)
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has too long a warning");
-  if (x.gpus.size() > x.slots || !std::ranges::all_of(x.gpus, can_be_shown))
+  if (x.gpus.size() > x.slots || !can_be_shown(x.gpus))
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has too much to say of its GPUs");
   const key who{x.name, x.life};
   if (const auto known = records_.find(who); known != records_.end() && known->second.state != instance_state::lost) {

@@ -181,9 +181,10 @@ std::string text_of(const gpu_state& x) {
     parts.push_back(fmt::format("{} °C", x.celsius));
   if (!x.throttled.empty())
     parts.push_back("slowed by " + x.throttled);
-  const auto uncorrected = std::max<std::int64_t>(0, x.uncorrected);
-  if (const auto errors = std::max<std::int64_t>(0, x.corrected) + uncorrected; errors > 0)
-    parts.push_back(counted(static_cast<std::uint64_t>(errors), "memory error") +
+  const auto count_of = [](std::int64_t count) { return static_cast<std::uint64_t>(std::max<std::int64_t>(0, count)); };
+  const auto uncorrected = count_of(x.uncorrected);
+  if (const auto errors = count_of(x.corrected) + uncorrected; errors > 0) // unsigned: a node says what it likes
+    parts.push_back(counted(errors, "memory error") +
                     (uncorrected > 0 ? fmt::format(" ({} not corrected)", uncorrected) : std::string()));
   if (x.xid > 0)
     parts.push_back(fmt::format("XID {}", x.xid));

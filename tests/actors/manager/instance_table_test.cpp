@@ -214,7 +214,7 @@ TEST_F(instance_table_test, warnings_are_edge_triggered) {
 }
 
 // given: a life that says how its GPUs are, again and again / expected: the last is known, and nobody is warned; more
-// than it has slots, and texts without end, are refused
+// than it has slots, or than a machine can have, and texts without end, each or all together, are refused
 TEST_F(instance_table_test, knows_how_gpus_are) {
   auto x = greeting("a", 1);
   x.gpus = {{.place = "cuda:0", .celsius = 50, .throttled = {}, .problem = {}}};
@@ -229,6 +229,14 @@ TEST_F(instance_table_test, knows_how_gpus_are) {
     text->pop_back();
     EXPECT_FALSE(refusal(x));
   }
+  x.slots = 1024;
+  x.gpus.assign(64, {.place = std::string(200, 'p'), .throttled = std::string(200, 't'), .problem = {}});
+  EXPECT_FALSE(table.join(x, now)) << "of one instance as much as of a thousand";
+  x.gpus.assign(129, {.place = "cuda:0", .throttled = {}, .problem = {}});
+  EXPECT_FALSE(table.join(x, now)) << "no machine has so many";
+  x.gpus.assign(128, {.place = "cuda:0", .throttled = "temperature, power, hardware", .problem = {}});
+  EXPECT_TRUE(table.join(x, now));
+  x.slots = 1;
   x.gpus.resize(x.slots + 1);
   EXPECT_EQ(refusal(x), parcae_error::malformed_request);
 }
