@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <list>
 #include <random>
 #include <tuple>
@@ -50,6 +51,8 @@ std::pair<std::string, manager_option> parse_cluster(const std::string& text, co
   manager_option result{text.substr(equals + 1, at - equals - 1), bundle};
   if (at != text.size())
     result.bundle = text.substr(at + 1);
+  if (at != text.size() && !std::filesystem::is_regular_file(result.bundle))
+    throw std::invalid_argument("--cluster " + name + ": there is no bundle " + result.bundle);
   return {name, result};
 }
 

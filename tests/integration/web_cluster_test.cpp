@@ -395,6 +395,10 @@ TEST_F(web_beside_cluster, is_refused_where_it_would_be_open) {
   expect({"--listen", "0.0.0.0:0", "--token-file", token_file()}, 2, "--certificate");
   expect({"--listen", "somewhere:0"}, 2, "numeric address: somewhere");
   expect({"--listen", "127.0.0.1:" + std::to_string(cluster->where().port)}, 1, "cannot serve on");
+  expect({"--cluster", "a/b=127.0.0.1:1"}, 2, "a name of letters, digits");
+  expect({"--cluster", "a=127.0.0.1"}, 2, "is not HOST:PORT");
+  expect({"--cluster", "a=127.0.0.1:1@/no/bundle"}, 2, "no bundle /no/bundle");
+  expect({"--cluster", "a=127.0.0.1:1", "--cluster", "a=127.0.0.1:2"}, 2, "two clusters are named a");
   std::ofstream(token_file()) << std::string(64, 'a');
   std::filesystem::permissions(token_file(), std::filesystem::perms::others_read, std::filesystem::perm_options::add);
   expect({"--token-file", token_file(), "--listen", "127.0.0.1:0"}, 1, "can be read by others");
