@@ -64,7 +64,7 @@ std::list<shown_cluster> clusters_of(const web_options& options) {
     manager.access(); // is checked
     if (std::ranges::find(result, name, &shown_cluster::name) != result.end())
       throw std::invalid_argument("two clusters are named " + name);
-    result.emplace_back(name, manager, web_board(std::to_string(random())));
+    result.push_back({name, manager, web_board(std::to_string(random()))});
   };
   for (const auto& x : options.clusters)
     std::apply(add, parse_cluster(x, options.manager->bundle));
