@@ -90,13 +90,27 @@ job_status demo_run::run(const job_specification& job) {
   if (!options_.trace.empty())
     tally_.trace_left = trace_.size() - next_change_;
   tally_.losses_during_change = losses_during_change();
-  return job_of(cluster_.client().status({.job = id_}), id_);
+  return job_of(ask({.job = id_}), id_);
+}
+
+status_reply demo_run::ask(const status_request& wanted) {
+  for (const auto give_up = clock::now() + standstill_limit;;) {
+    try {
+      return cluster_.client().status(wanted);
+    } catch (const client_error&) {
+      if (cluster_.manager().poll() || clock::now() > give_up)
+        throw;
+    }
+    try {
+      cluster_.reconnect();
+    } catch (const client_error&) { // it is asked again by the old connection, and fails
+    }
+  }
 }
 
 const job_status& demo_run::look(std::chrono::milliseconds after) {
   std::this_thread::sleep_for(after);
-  status_ = cluster_.client().status(
-      {.job = id_, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
+  status_ = ask({.job = id_, .changes_from = UINT64_MAX, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
   auto now = clock::now();
   job_ = job_of(status_, id_);
   if (job_.state == "failed" || job_.state == "cancelled")
@@ -239,7 +253,7 @@ void demo_run::kill_during_change() {
 }
 
 std::uint64_t demo_run::losses_during_change() {
-  const auto all = cluster_.client().status({.job = id_, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
+  const auto all = ask({.job = id_, .events_from = UINT64_MAX, .decisions_from = UINT64_MAX});
   const auto& changes = job_of(all, id_).changes;
   return static_cast<std::uint64_t>(std::count_if(losses_.begin(), losses_.end(), [&](const loss& x) {
     return std::any_of(changes.begin(), changes.end(), [&](const change_status& c) {

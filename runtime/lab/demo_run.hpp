@@ -44,6 +44,8 @@ public:
 private:
   using clock = std::chrono::steady_clock;
 
+  /// Of a manager that somebody stops for a while, too: the connection is lost, and made anew. Throws client_error.
+  status_reply ask(const status_request& wanted);
   /// After a pause takes the status, notes what it says, and shows it. Throws when the job failed or stands still.
   const job_status& look(std::chrono::milliseconds after);
   bool over() const { return job_.state == "done"; }

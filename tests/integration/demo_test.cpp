@@ -7,9 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <sstream>
+#include <thread>
 
 namespace parcae {
 namespace {
@@ -17,6 +20,16 @@ namespace {
 std::string content(const std::filesystem::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// That process's own child whose command line has the word; 0: none yet.
+pid_t child_with(pid_t parent, const std::string& word) {
+  const auto process = [](pid_t id) { return "/proc/" + std::to_string(id); };
+  std::istringstream children(content(process(parent) + "/task/" + std::to_string(parent) + "/children"));
+  for (pid_t id = 0; children >> id;)
+    if (content(process(id) + "/cmdline").find(word) != std::string::npos)
+      return id;
+  return 0;
 }
 
 class demo : public testing::TestWithParam<int> {};
@@ -53,6 +66,23 @@ TEST_P(demo, shows_everything_and_changes_no_bit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(seeds, demo, testing::Values(1, 2));
+
+// given: the demo's manager stands still for longer than a command waits for an answer / expected: the demo goes on
+TEST(frozen_demo, waits_for_a_manager_that_stands_still) {
+  const scratch_folder folder("parcae-demo-test");
+  const auto out = folder.path() / "out", error = folder.path() / "error";
+  child_process process({{sibling_program("parcae"), "demo", "--json", "--steps", "400"}, out, error});
+  pid_t manager = 0;
+  for (int i = 0; i < 600 && (manager = child_with(process.pid(), "manager")) == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  ASSERT_NE(manager, 0);
+  for (int i = 0; i < 600 && content(error).find("training") == std::string::npos; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  ASSERT_EQ(kill(manager, SIGSTOP), 0);
+  std::this_thread::sleep_for(std::chrono::seconds(7));
+  ASSERT_EQ(kill(manager, SIGCONT), 0) << "it ended meanwhile: " << content(error);
+  EXPECT_EQ(process.wait(std::chrono::minutes(5)), 0) << content(error);
+}
 
 } // namespace
 } // namespace parcae
