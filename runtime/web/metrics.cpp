@@ -175,7 +175,10 @@ void web_metrics::add_job(page& to, const status_reply& in, const job_status& x)
 }
 
 void web_metrics::add_gpus(page& to, const instance_status& x) {
+  std::set<std::string_view> told; // a series that stands twice is no page for Prometheus
   for (const auto& gpu : x.gpus) {
+    if (!told.insert(gpu.place).second)
+      continue;
     const labels which{{"instance", x.name}, {"gpu", gpu.place}};
     const auto add = [&](const char* name, const char* help, std::int64_t value, double unit) {
       if (value >= 0) // else it is not known

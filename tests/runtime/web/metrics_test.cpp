@@ -102,6 +102,14 @@ TEST(metrics, have_what_status_has) {
               testing::AllOf(Contains("parcae_manager_up 0"), Contains("parcae_certificate_ending{of=\"web\"} 1")));
 }
 
+// given: a member that names two GPUs alike / expected: each series stands once, as Prometheus refuses the page else
+TEST(metrics, name_a_gpu_once) {
+  auto x = sample_status();
+  x.instances[0].gpus = {{"cuda:0", 97, 64, "", 0, 0, 0, ""}, {"cuda:0", 5, 30, "", 0, 0, 0, ""}};
+  web_metrics metrics;
+  EXPECT_THAT(told(metrics, x), Contains(HasSubstr("parcae_gpu_celsius{")).Times(1));
+}
+
 // given: all metrics of the sample / expected: deploy/monitoring/README.md names each, of a job by its end alone
 TEST(metrics, are_in_the_readme) {
   auto x = sample_status();
