@@ -135,6 +135,19 @@ std::uint32_t most_on_demand(const place_offer& x, const purchase_options& optio
 purchaser::purchaser(purchase_options options, const std::vector<place_offer>& places) :
     options_(std::move(options)),
     chain_(places.size(), std::min(most_spot(places), most_of(options_)), options_.interval_s) {
+  take_rates(places);
+}
+
+void purchaser::know(purchase_options options, const std::vector<place_offer>& places) {
+  for (std::size_t n = 0; n < options.samples_per_s.size(); ++n)
+    if (std::abs(options.samples_per_s[n] - options_.samples_per_s[n]) > 0.01 * options_.samples_per_s[n])
+      price_.reset();
+  options_ = std::move(options);
+  take_rates(places);
+}
+
+void purchaser::take_rates(const std::vector<place_offer>& places) {
+  fastest_ = late_usd_per_sample_ = change_s_ = 0;
   std::uint32_t fastest = 0;
   for (const auto& x : places) {
     const auto n = most_on_demand(x, options_);

@@ -89,9 +89,14 @@ public:
 
   purchase decide(const purchase_state& x);
 
+  /// Other figures of the job than it began with, for as many instances. Progress is priced anew where a rate is another
+  /// one by a hundredth.
+  void know(purchase_options options, const std::vector<place_offer>& places);
+
   const purchase_options& options() const { return options_; }
 
 private:
+  void take_rates(const std::vector<place_offer>& places);
   void learn(const purchase_state& x);
   void price_progress(const purchase_state& x);
   std::vector<std::vector<interval_choice>> choices_of(const purchase_state& x) const;

@@ -1,0 +1,301 @@
+#include "planner/market/renting.hpp"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+namespace parcae::market {
+
+namespace {
+
+constexpr double full_s = 600;        // a pool that had no more is asked again after
+constexpr double remembered_s = 3600; // who was let go is named to the hook for
+constexpr std::size_t max_let_go = 1000;
+
+double seconds(std::chrono::milliseconds x) {
+  return static_cast<double>(x.count()) / 1000;
+}
+
+} // namespace
+
+renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s) :
+    pools_(std::move(pools)), interval_s_(interval_s), states_(pools_.size()) {
+  for (std::size_t i = 0; i < pools_.size(); ++i) {
+    const auto& x = pools_[i];
+    if (x.kind != pools_[0].kind || x.slots != pools_[0].slots)
+      throw std::invalid_argument("the pools " + pools_[0].name + " and " + x.name +
+                                  " are of unlike kind or slots; a manager rents of one kind");
+    if (!x.usd_per_h)
+      throw std::invalid_argument("the pool " + x.name + " has no price; give it one, or a feed or a catalog that has");
+    auto place = std::ranges::find(places_, x.place, &place_pools::name);
+    if (place == places_.end())
+      place = places_.insert(place, {x.place, {}, {}});
+    auto& same = x.spot ? place->spot : place->on_demand;
+    if (same)
+      throw std::invalid_argument("the pools " + pools_[*same].name + " and " + x.name + " are alike in " + x.place +
+                                  "; make them one");
+    same = i;
+  }
+  usd_per_gb_.assign(places_.size(), std::vector<double>(places_.size(), 0));
+  const auto index = [&](const std::string& name) {
+    return static_cast<std::size_t>(std::ranges::find(places_, name, &place_pools::name) - places_.begin());
+  };
+  for (const auto& x : paths)
+    if (const auto from = index(x.from), to = index(x.to); from < places_.size() && to < places_.size())
+      usd_per_gb_[from][to] = x.usd_per_gb;
+}
+
+std::uint32_t renter::most_instances() const {
+  std::uint32_t result = 0;
+  for (const auto& x : places_)
+    result = std::max(result, (x.spot ? pools_[*x.spot].most : 0) + (x.on_demand ? pools_[*x.on_demand].most : 0));
+  return result;
+}
+
+// Who has come, who has gone, what does not come.
+void renter::look(const renting_facts& x, std::size_t pool) {
+  auto& s = states_[pool];
+  const double start_s = seconds(pools_[pool].start);
+  s.there.clear();
+  std::set<std::string> living;
+  for (const auto& i : x.instances)
+    if (i.pool == pools_[pool].name) {
+      living.insert(i.name);
+      if (!i.leaving)
+        s.there.push_back(&i);
+    }
+  std::ranges::stable_sort(s.there, {}, &rented_instance::joined_s);
+  for (const auto* i : s.there)
+    if (!s.since_s.contains(i->name)) {
+      double since_s = i->joined_s - start_s;
+      if (!s.asked_s.empty()) {
+        since_s = std::clamp(s.asked_s.front(), since_s, i->joined_s);
+        s.asked_s.pop_front();
+      }
+      s.since_s[i->name] = since_s;
+    }
+  std::erase_if(s.since_s, [&](const auto& i) { return !living.contains(i.first); });
+  std::erase_if(s.let_go_s, [&](const auto& i) { return x.now_s - i.second > remembered_s; });
+  const auto word = std::ranges::find(x.words, pools_[pool].name, &pool_word::pool);
+  const bool has_no_more = word != x.words.end() && word->can && *word->can < s.want;
+  if (has_no_more)
+    s.asked_s.resize(std::min(s.asked_s.size(), *word->can - std::min<std::size_t>(*word->can, s.there.size())));
+  const bool is_overdue = !s.asked_s.empty() && x.now_s - s.asked_s.front() > 2 * start_s + interval_s_;
+  if (is_overdue)
+    s.asked_s.clear();
+  if (has_no_more || is_overdue)
+    s.full_until_s = x.now_s + full_s;
+}
+
+void renter::look(const renting_facts& x) {
+  for (std::size_t i = 0; i < pools_.size(); ++i)
+    look(x, i);
+  settle();
+}
+
+// It trains where it trained until all that is rented elsewhere is there, or nothing is left.
+void renter::settle() {
+  const auto there = count(target_, false);
+  if (there > 0 && (there == count(target_, true) || count(place_, false) == 0))
+    place_ = target_;
+}
+
+std::uint32_t renter::count(std::size_t place, bool coming) const {
+  std::uint32_t result = 0;
+  for (const auto& pool : {places_[place].spot, places_[place].on_demand})
+    if (pool)
+      result += coming ? states_[*pool].coming() : static_cast<std::uint32_t>(states_[*pool].there.size());
+  return result;
+}
+
+double renter::price_of(const renting_facts& x, std::size_t pool) const {
+  const auto quote = std::ranges::find(x.quotes, pools_[pool].name, &pool_quote::pool);
+  return quote != x.quotes.end() ? quote->usd_per_h : *pools_[pool].usd_per_h;
+}
+
+// To be had, with those that are there.
+std::uint32_t renter::most_of(const renting_facts& x, std::size_t pool) const {
+  const auto& s = states_[pool];
+  auto result = pools_[pool].most;
+  if (const auto quote = std::ranges::find(x.quotes, pools_[pool].name, &pool_quote::pool); quote != x.quotes.end())
+    result = std::min(result, quote->available.value_or(result));
+  if (s.full_until_s > x.now_s)
+    result = std::min(result, s.coming());
+  return std::min(std::max(result, static_cast<std::uint32_t>(s.there.size())), pools_[pool].most);
+}
+
+std::vector<place_offer> renter::offers_of(const renting_facts& x) const {
+  std::vector<place_offer> result;
+  for (const auto& place : places_) {
+    place_offer offer{place.name, 0, 0, 0, 0, 0};
+    if (place.on_demand) {
+      offer.on_demand = most_of(x, *place.on_demand);
+      offer.on_demand_usd_per_h = offer.spot_usd_per_h = price_of(x, *place.on_demand);
+    }
+    if (place.spot) {
+      offer.spot = most_of(x, *place.spot);
+      offer.most_spot = pools_[*place.spot].most;
+      offer.spot_usd_per_h = price_of(x, *place.spot);
+    }
+    result.push_back(offer);
+  }
+  return result;
+}
+
+// Until the last of them is there, if it takes the usual time.
+double renter::coming_s(double now_s, std::optional<std::size_t> pool) const {
+  if (!pool || states_[*pool].asked_s.empty())
+    return 0;
+  return std::max(states_[*pool].asked_s.back() + seconds(pools_[*pool].start) - now_s, 0.0);
+}
+
+purchase_state renter::state_of(const renting_facts& x) const {
+  const auto holding_of = [&](std::size_t place, bool coming) {
+    const auto of = [&](std::optional<std::size_t> pool) {
+      return !pool ? 0 : coming ? states_[*pool].coming() : static_cast<std::uint32_t>(states_[*pool].there.size());
+    };
+    return holding{place, of(places_[place].spot), of(places_[place].on_demand)};
+  };
+  purchase_state result;
+  result.now_s = x.now_s - x.job->submitted_s;
+  result.samples_left = x.job->samples_left;
+  result.spent_usd = x.job->spent_usd;
+  result.share_used = x.job->share_used;
+  result.places = offers_of(x);
+  result.working = holding_of(place_, false);
+  result.held = holding_of(target_, true);
+  result.on_demand_starting_s = coming_s(x.now_s, places_[target_].on_demand);
+  result.starting_s = std::max(result.on_demand_starting_s, coming_s(x.now_s, places_[target_].spot));
+  result.last_place = place_;
+  result.is_reserve = is_reserve_;
+  return result;
+}
+
+purchase_options renter::options_of(const renting_job& x) const {
+  auto result = x.figures;
+  result.interval_s = interval_s_;
+  for (const auto& pool : pools_)
+    result.start_s = std::max(result.start_s, seconds(pool.start));
+  result.deadline_s = seconds(*x.budget.deadline);
+  result.total_usd = x.budget.total_usd;
+  result.hourly_usd = x.budget.usd_per_h;
+  result.total_first = x.budget.total_first;
+  result.move_usd = usd_per_gb_;
+  for (auto& from : result.move_usd)
+    for (auto& usd : from)
+      usd *= x.state_gb;
+  return result;
+}
+
+// As long as nothing is known of the job: as few as it begins with, where they are cheapest.
+holding renter::first_of(const renting_facts& x) const {
+  const auto offers = offers_of(x);
+  std::optional<double> least_usd;
+  holding result{target_, 0, 0};
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const auto& offer = offers[i];
+    const auto spot = std::min(offer.spot, x.job->least), on_demand = std::min(offer.on_demand, x.job->least - spot);
+    const double usd = spot * offer.spot_usd_per_h + on_demand * offer.on_demand_usd_per_h;
+    const bool is_enough =
+        spot + on_demand == x.job->least && (!x.job->budget.usd_per_h || usd <= *x.job->budget.usd_per_h);
+    if (is_enough && (!least_usd || usd < *least_usd || (count(i, true) > 0 && usd == *least_usd))) {
+      least_usd = usd;
+      result = {i, spot, on_demand};
+    }
+  }
+  return result;
+}
+
+purchase renter::best_of(const renting_facts& x) {
+  const auto options = options_of(*x.job);
+  const auto offers = offers_of(x);
+  if (policy_ && policy_->options().samples_per_s.size() == options.samples_per_s.size())
+    policy_->know(options, offers);
+  else
+    policy_.emplace(options, offers);
+  auto result = policy_->decide(state_of(x));
+  is_reserve_ = result.is_reserve;
+  return result;
+}
+
+// Of other places only what trains, until the new ones are there.
+void renter::want(const holding& h) {
+  target_ = h.place;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const bool trains_on = i == place_ && i != target_ && h.instances() > 0;
+    const auto set = [&](std::optional<std::size_t> pool, std::uint32_t n) {
+      if (pool)
+        states_[*pool].want = i == target_ ? n
+                              : trains_on  ? static_cast<std::uint32_t>(states_[*pool].there.size())
+                                           : 0;
+    };
+    set(places_[i].spot, h.spot);
+    set(places_[i].on_demand, h.on_demand);
+  }
+}
+
+renting_order renter::order_of(double now_s) {
+  renting_order result;
+  for (std::size_t i = 0; i < pools_.size(); ++i) {
+    auto& s = states_[i];
+    pool_order order{pools_[i].name, s.want, {}, {}};
+    for (const auto* x : s.there)
+      if (order.have.size() < s.want) {
+        order.have.push_back(x->name);
+      } else { // the newest go
+        result.let_go.push_back(x->name);
+        if (s.let_go_s.size() < max_let_go)
+          s.let_go_s[x->name] = now_s;
+      }
+    for (const auto& [name, when] : s.let_go_s)
+      if (!s.since_s.contains(name))
+        order.release.push_back(name);
+    const auto missing = s.want - order.have.size();
+    while (s.asked_s.size() > missing)
+      s.asked_s.pop_back();
+    s.asked_s.resize(missing, now_s);
+    result.pools.push_back(std::move(order));
+  }
+  return result;
+}
+
+renting_order renter::decide(const renting_facts& x) {
+  look(x);
+  const auto& job = x.job;
+  if (job && !job->budget.deadline)
+    return {{}, {}, {}, false, "the job has no budget: it takes what comes"};
+  if (!job || job->id != job_) {
+    policy_.reset();
+    is_reserve_ = false;
+    job_ = job ? job->id : 0;
+  }
+  std::optional<purchase> decision;
+  if (!job)
+    want({target_, 0, 0});
+  else if (job->figures.samples_per_s.empty())
+    want(first_of(x));
+  else
+    want((decision = best_of(x))->what);
+  auto result = order_of(x.now_s);
+  result.decision = std::move(decision);
+  result.why = !job               ? "no job needs an instance"
+               : !result.decision ? "as few as the job begins with, until its speed is known"
+                                  : result.decision->why;
+  if (job && job->budget.total_first && job->budget.total_usd && result.decision &&
+      result.decision->what.instances() == 0) {
+    double least_usd = 0;
+    for (std::size_t i = 0; i < pools_.size(); ++i)
+      least_usd = i == 0 ? price_of(x, i) : std::min(least_usd, price_of(x, i));
+    result.money_is_spent = job->spent_usd + least_usd * interval_s_ / 3600 > *job->budget.total_usd;
+  }
+  return result;
+}
+
+double renter::paid_since_s(const std::string& instance) const {
+  for (const auto& s : states_)
+    if (const auto found = s.since_s.find(instance); found != s.since_s.end())
+      return found->second;
+  throw std::out_of_range("no instance " + instance);
+}
+
+} // namespace parcae::market

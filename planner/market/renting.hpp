@@ -1,0 +1,129 @@
+#pragma once
+
+// What the manager asks its clouds for, and what it gives back: the budget policy (purchase.hpp) on instances that come
+// late, or not at all, or unasked. A function of what is, what was asked for and options; no clock, no message. Pure.
+
+#include "planner/market/purchase.hpp"
+#include "protocols/values/market.hpp"
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace parcae::market {
+
+/// An instance of a pool that is there.
+struct rented_instance {
+  std::string name, pool;
+  double joined_s = 0;  ///< by the wall, as all times here
+  bool leaving = false; ///< under notice
+};
+
+/// What a hook said of a pool.
+struct pool_word {
+  std::string pool;
+  std::optional<std::uint32_t> can; ///< instances that there are, or are coming; none: not known
+  std::string why;
+};
+
+/// The job that trains, or waits.
+struct renting_job {
+  std::uint64_t id = 0;
+  job_budget budget; ///< nothing set: it takes what comes, and nothing is asked for or given back
+  double submitted_s = 0;
+  double samples_left = 0;
+  double spent_usd = 0;
+  double share_used = 0.95; ///< as purchase_state has it
+  double state_gb = 0;      ///< a copy
+  std::uint32_t least = 1;  ///< instances before it begins
+  /// Rates of 0, 1, … instances, most_instances() at most, and seconds of changes, as measured; no rates: nothing is
+  /// known yet.
+  purchase_options figures = {};
+};
+
+struct renting_facts {
+  double now_s = 0;
+  std::vector<rented_instance> instances; ///< that live
+  std::vector<pool_quote> quotes;         ///< as the feed has them now
+  std::vector<pool_word> words;           ///< of the newest answer of the hook
+  std::optional<renting_job> job;         ///< none: nothing is needed
+};
+
+/// What is to be of one pool.
+struct pool_order {
+  std::string name;
+  std::uint32_t want = 0;           ///< instances
+  std::vector<std::string> have;    ///< that are there and stay
+  std::vector<std::string> release; ///< that were let go, and are gone
+
+  bool operator==(const pool_order&) const = default;
+};
+
+struct renting_order {
+  std::vector<pool_order> pools;   ///< one that is not named stays as it is
+  std::vector<std::string> let_go; ///< instances to be given notice
+  std::optional<purchase> decision;
+  bool money_is_spent = false; ///< the job is to stop where it can go on from
+  std::string why;             ///< a sentence
+};
+
+class renter {
+public:
+  /// All pools are of one kind, at most one spot and one on demand in each place, and have prices; else throws
+  /// std::invalid_argument, a line that says what to change.
+  renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s);
+
+  /// Instances in one place, at most.
+  std::uint32_t most_instances() const;
+
+  /// Once an interval.
+  renting_order decide(const renting_facts& x);
+
+  /// Since when an instance that is there is paid for: since it was asked for, or for the pool's usual start time
+  /// before it joined, if that is less.
+  double paid_since_s(const std::string& instance) const;
+
+private:
+  struct pool_state {
+    std::uint32_t want = 0;
+    std::vector<const rented_instance*> there; ///< not under notice, oldest first; within a decision
+    std::deque<double> asked_s;                ///< of those that are yet to come, oldest first
+    std::map<std::string, double> since_s;     ///< of those that are there
+    double full_until_s = 0;                   ///< asked for in vain: so many as there are, and no more, until then
+    std::map<std::string, double> let_go_s;    ///< by name, until it is forgotten
+    std::uint32_t coming() const { return static_cast<std::uint32_t>(there.size() + asked_s.size()); }
+  };
+  struct place_pools {
+    std::string name;
+    std::optional<std::size_t> spot, on_demand; ///< index of a pool
+  };
+
+  void look(const renting_facts& x);
+  void look(const renting_facts& x, std::size_t pool);
+  void settle();
+  std::uint32_t count(std::size_t place, bool coming) const;
+  double price_of(const renting_facts& x, std::size_t pool) const;
+  std::uint32_t most_of(const renting_facts& x, std::size_t pool) const;
+  std::vector<place_offer> offers_of(const renting_facts& x) const;
+  double coming_s(double now_s, std::optional<std::size_t> pool) const;
+  purchase_state state_of(const renting_facts& x) const;
+  purchase_options options_of(const renting_job& x) const;
+  holding first_of(const renting_facts& x) const;
+  purchase best_of(const renting_facts& x);
+  void want(const holding& h);
+  renting_order order_of(double now_s);
+
+  const std::vector<instance_pool> pools_;
+  std::vector<place_pools> places_;
+  std::vector<std::vector<double>> usd_per_gb_; ///< by place and place
+  const double interval_s_;
+  std::vector<pool_state> states_; ///< by pool
+  std::uint64_t job_ = 0;
+  std::optional<purchaser> policy_;    ///< of that job
+  std::size_t place_ = 0, target_ = 0; ///< where it trains; where is rented
+  bool is_reserve_ = false;
+};
+
+} // namespace parcae::market

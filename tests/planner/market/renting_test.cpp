@@ -1,0 +1,275 @@
+// What the manager asks for and gives back, in worlds where instances come late, or not at all, or unasked.
+
+#include "planner/market/ledger.hpp"
+#include "planner/market/renting.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace parcae::market {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr double between_s = 60, usual_s = 180, begin_s = 1'700'000'000;
+
+std::vector<instance_pool> pools_of_one_place() {
+  return {{"a-spot", "a", "k", true, 1, 1.0, 6, minutes(3), ""},
+          {"a-sure", "a", "k", false, 1, 3.0, 6, minutes(3), ""}};
+}
+
+renting_job renting_job_of(double hours, double samples) {
+  renting_job result;
+  result.id = 1;
+  result.budget.deadline = seconds(static_cast<long>(hours * 3600));
+  result.submitted_s = begin_s;
+  result.samples_left = samples;
+  for (std::uint32_t n = 0; n <= 6; ++n)
+    result.figures.samples_per_s.push_back(std::pow(n, 0.85));
+  return result;
+}
+
+const pool_order& order_for(const renting_order& x, const std::string& pool) {
+  return *std::ranges::find(x.pools, pool, &pool_order::name);
+}
+
+// What a cloud does: instances come some time after they are wanted, as long as there are any, and go when told.
+struct cloud {
+  struct life {
+    std::string name, pool;
+    double asked_s = 0, ready_s = 0;
+    bool told_to_go = false;
+  };
+
+  void obey(const renting_order& x, double now_s) {
+    for (const auto& pool : x.pools) {
+      const auto mine = [&](const life& i) { return i.pool == pool.name && !i.told_to_go; };
+      auto has = static_cast<std::uint32_t>(std::ranges::count_if(lives, mine));
+      for (; has < std::min(pool.want, available[pool.name]); ++has)
+        lives.push_back({pool.name + std::to_string(++started), pool.name, now_s, now_s + usual_s});
+      while (has > pool.want) { // one that is starting and not wanted any more
+        const auto last =
+            std::find_if(lives.rbegin(), lives.rend(), [&](const life& i) { return mine(i) && i.ready_s > now_s; });
+        if (last == lives.rend())
+          break;
+        end(std::next(last).base(), now_s);
+        --has;
+      }
+    }
+    for (auto& i : lives)
+      i.told_to_go |= std::ranges::find(x.let_go, i.name) != x.let_go.end();
+  }
+
+  std::vector<life>::iterator end(std::vector<life>::iterator i, double now_s) {
+    if (i->ready_s < now_s) // of others the manager does not know
+      billed_s[i->pool] += now_s - i->asked_s;
+    return lives.erase(i);
+  }
+
+  // Those told to go have gone; of those that are too many the oldest are taken away.
+  void pass(double now_s) {
+    for (auto i = lives.begin(); i != lives.end();)
+      i = i->told_to_go ? end(i, now_s) : std::next(i);
+    for (const auto& [pool, most] : available)
+      while (std::ranges::count(lives, pool, &life::pool) > most)
+        end(std::ranges::find(lives, pool, &life::pool), now_s);
+  }
+
+  std::vector<rented_instance> there(double now_s) const {
+    std::vector<rented_instance> result;
+    for (const auto& x : lives)
+      if (x.ready_s <= now_s)
+        result.push_back({x.name, x.pool, x.ready_s, x.told_to_go});
+    return result;
+  }
+
+  std::map<std::string, std::uint32_t> available;
+  std::vector<life> lives;
+  std::map<std::string, double> billed_s;
+  unsigned started = 0;
+};
+
+// What is there is seen, billed, decided on, and the decision carried out.
+renting_order pass_interval(renting_facts& x, renter& rents, ledger& bill, cloud& cloud) {
+  cloud.pass(x.now_s);
+  x.instances = cloud.there(x.now_s);
+  const auto result = rents.decide(x);
+  bill.advance(x.now_s);
+  std::map<std::string, std::string> living;
+  for (const auto& i : x.instances) {
+    living[i.name] = i.pool;
+    if (!i.leaving)
+      bill.begin(i.name, i.pool, rents.paid_since_s(i.name));
+  }
+  bill.keep_only(living);
+  cloud.obey(result, x.now_s);
+  return result;
+}
+
+// given: random counts of spot instances, a hook that says what it can, or not, or lies / expected: in time, never more
+// than a pool has, never asked for twice, and the ledger says what the cloud does
+TEST(renting, is_in_time_and_buys_nothing_twice) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    std::mt19937_64 random(seed);
+    renter rents(pools_of_one_place(), {}, between_s);
+    ledger bill(0, {});
+    bill.set_price("a-spot", 1);
+    bill.set_price("a-sure", 3);
+    cloud cloud;
+    cloud.available = {{"a-spot", 3}, {"a-sure", 6}};
+    renting_facts x;
+    x.job = renting_job_of(4 + static_cast<double>(seed % 3), 30'000);
+    const auto speed = x.job->figures.samples_per_s;
+    double now_s = begin_s;
+    for (; x.job->samples_left > 0 && now_s < begin_s + 10 * 3600; now_s += between_s) {
+      if (random() % 10 == 0)
+        cloud.available["a-spot"] = static_cast<std::uint32_t>(random() % 7);
+      x.now_s = now_s;
+      const auto order = pass_interval(x, rents, bill, cloud);
+      x.words.clear();
+      for (const auto& pool : order.pools) {
+        EXPECT_LE(pool.want, 6u);
+        EXPECT_LE(pool.have.size(), pool.want);
+        if (random() % 3 == 0)
+          x.words.push_back({pool.name, std::min(pool.want, cloud.available[pool.name]), ""});
+        else if (random() % 20 == 0)
+          x.words.push_back({pool.name, 1'000'000, "a lie"});
+      }
+      for (const auto* pool : {"a-spot", "a-sure"})
+        ASSERT_LE(std::ranges::count(cloud.lives, pool, &cloud::life::pool), 6) << "seed " << seed;
+      const auto n = std::ranges::count_if(x.instances, [](const auto& i) { return !i.leaving; });
+      x.job->samples_left -= between_s * speed[std::min<std::size_t>(static_cast<std::size_t>(n), 6)];
+    }
+    EXPECT_LE(now_s, begin_s + std::chrono::duration<double>(*x.job->budget.deadline).count() + between_s)
+        << "seed " << seed;
+    x.job.reset();
+    for (int i = 0; i < 3; ++i, now_s += between_s) {
+      x.now_s = now_s;
+      pass_interval(x, rents, bill, cloud);
+    }
+    EXPECT_TRUE(cloud.lives.empty()) << "seed " << seed << ": nothing is kept that no job needs";
+    for (const auto& [pool, billed_s] : cloud.billed_s)
+      EXPECT_NEAR(bill.record().pools.at(pool).hours * 3600, billed_s, 0.02 * billed_s + 4 * between_s)
+          << "seed " << seed << ", " << pool;
+  }
+}
+
+// given: nothing is known of the job's speed / expected: as few as it begins with, of the cheapest
+TEST(renting, begins_with_few) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.now_s = begin_s;
+  x.job = renting_job_of(5, 30'000);
+  x.job->least = 2;
+  x.job->figures = {};
+  const auto order = rents.decide(x);
+  EXPECT_EQ(order_for(order, "a-spot").want, 2u);
+  EXPECT_EQ(order_for(order, "a-sure").want, 0u);
+  EXPECT_THAT(order.why, HasSubstr("until its speed is known"));
+}
+
+// given: a pool whose instances do not come / expected: after twice its start time another one is asked
+TEST(renting, asks_elsewhere_for_what_does_not_come) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.job = renting_job_of(5, 30'000);
+  x.job->figures = {};
+  x.now_s = begin_s;
+  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 1u);
+  x.now_s += 2 * usual_s + between_s;
+  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 1u);
+  x.now_s += between_s;
+  const auto order = rents.decide(x);
+  EXPECT_EQ(order_for(order, "a-spot").want, 0u);
+  EXPECT_EQ(order_for(order, "a-sure").want, 1u);
+}
+
+// given: more come than are wanted / expected: the newest are let go, and named to the hook once they are gone
+TEST(renting, gives_back_what_was_not_asked_for) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.job = renting_job_of(5, 30'000);
+  x.job->figures = {};
+  x.now_s = begin_s;
+  rents.decide(x);
+  x.now_s += between_s;
+  x.instances = {{"new", "a-spot", begin_s + 20, false}, {"old", "a-spot", begin_s + 10, false}};
+  auto order = rents.decide(x);
+  EXPECT_THAT(order.let_go, ElementsAre("new"));
+  EXPECT_THAT(order_for(order, "a-spot").have, ElementsAre("old"));
+  EXPECT_THAT(order_for(order, "a-spot").release, ElementsAre()) << "it is still there";
+  x.instances = {{"old", "a-spot", begin_s + 10, false}};
+  order = rents.decide(x);
+  EXPECT_THAT(order_for(order, "a-spot").release, ElementsAre("new"));
+}
+
+// given: a job without a budget / expected: nothing is asked for, nothing given back
+TEST(renting, leaves_a_job_without_budget_alone) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.job = renting_job_of(5, 30'000);
+  x.job->budget = {};
+  x.instances = {{"one", "a-spot", begin_s, false}};
+  const auto order = rents.decide(x);
+  EXPECT_TRUE(order.pools.empty());
+  EXPECT_TRUE(order.let_go.empty());
+}
+
+// given: the money comes first, and not enough is left for an interval / expected: the job is to stop
+TEST(renting, says_when_the_money_is_spent) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.now_s = begin_s + 3600;
+  x.job = renting_job_of(5, 30'000);
+  x.job->budget.total_usd = 10;
+  x.job->budget.total_first = true;
+  x.job->spent_usd = 5;
+  EXPECT_FALSE(rents.decide(x).money_is_spent);
+  x.job->spent_usd = 9.99;
+  const auto order = rents.decide(x);
+  EXPECT_TRUE(order.money_is_spent);
+  EXPECT_EQ(order_for(order, "a-spot").want, 0u);
+}
+
+// given: pools that cannot be rented together / expected: said, with both names
+TEST(renting, refuses_pools_that_do_not_fit) {
+  auto pools = pools_of_one_place();
+  pools[1].kind = "other";
+  EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
+  pools = pools_of_one_place();
+  pools[1].spot = true;
+  EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
+  pools = pools_of_one_place();
+  pools[1].usd_per_h.reset();
+  EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
+}
+
+// given: a ledger that was in a journal / expected: what ran while the manager was away counts; a clock that goes back
+// bills nothing twice
+TEST(ledger, counts_while_the_manager_is_away) {
+  ledger first(0.5, {});
+  first.set_price("p", 2);
+  first.advance(1'000);
+  first.begin("i", "p", 1'000 - 1'800);
+  EXPECT_DOUBLE_EQ(first.record().usd, 1);
+  first.advance(1'000 + 3'600);
+  EXPECT_DOUBLE_EQ(first.record().usd, 1 + 2 + 0.5);
+  ledger second(0.5, first.record());
+  second.advance(1'000 + 2 * 3'600);
+  EXPECT_DOUBLE_EQ(second.record().usd, 1 + 4 + 1);
+  second.advance(1'000);
+  EXPECT_DOUBLE_EQ(second.record().usd, 1 + 4 + 1);
+  second.keep_only({});
+  second.advance(1'000 + 3'600);
+  EXPECT_DOUBLE_EQ(second.record().pools.at("p").usd, 5) << "nothing runs any more";
+}
+
+} // namespace
+} // namespace parcae::market
