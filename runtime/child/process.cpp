@@ -23,17 +23,38 @@ int status_of(int raw) {
   return WIFSIGNALED(raw) ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw);
 }
 
+// What exec does not undo.
+void forget_ours() {
+  close_range(STDERR_FILENO + 1, ~0U, 0);
+  for (const auto x : {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD})
+    signal(x, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+struct stream_paths {
+  const char *input, *output, *error; ///< input may be null
+};
+
 // In the child: only async-signal-safe calls.
-[[noreturn]] void become(char* const* arguments, const char* output, const char* error, pid_t parent) {
+[[noreturn]] void become(char* const* arguments, const stream_paths& streams, bool is_foreign, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have died before the line above.
   if (getppid() != parent)
     _exit(127);
-  auto out = open(output, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  auto err = open(error, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (streams.input) {
+    auto in = open(streams.input, O_RDONLY | O_CLOEXEC);
+    if (in < 0 || dup2(in, STDIN_FILENO) < 0)
+      _exit(127);
+  }
+  auto out = open(streams.output, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  auto err = open(streams.error, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (out < 0 || err < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
     _exit(127);
+  if (is_foreign)
+    forget_ours();
   execv(arguments[0], arguments);
   _exit(127);
 }
@@ -48,12 +69,14 @@ child_process::child_process(const launch_options& options) {
   pointers.push_back(nullptr);
   auto output = options.standard_output.string();
   auto error = options.standard_error.string();
+  auto input = options.standard_input.string();
+  const stream_paths streams{input.empty() ? nullptr : input.c_str(), output.c_str(), error.c_str()};
   auto parent = getpid();
   pid_ = fork();
   if (pid_ < 0)
     throw std::runtime_error("cannot start " + arguments.at(0) + ": " + std::strerror(errno));
   if (pid_ == 0)
-    become(pointers.data(), output.c_str(), error.c_str(), parent);
+    become(pointers.data(), streams, options.is_foreign, parent);
 }
 
 child_process::child_process(child_process&& other) noexcept :

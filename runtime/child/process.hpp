@@ -15,9 +15,13 @@
 namespace parcae {
 
 struct launch_options {
-  std::vector<std::string> arguments;    ///< the program first
-  std::filesystem::path standard_output; ///< appended to
-  std::filesystem::path standard_error;  ///< appended to
+  std::vector<std::string> arguments;     ///< the program first
+  std::filesystem::path standard_output;  ///< appended to
+  std::filesystem::path standard_error;   ///< appended to
+  std::filesystem::path standard_input{}; ///< empty: this process's
+  /// Of ours it has its standard streams only: no other files, no signals that are blocked or ignored. For programs
+  /// that are not ours, and may outlive us.
+  bool is_foreign = false;
 };
 
 /// One child. Not thread-safe; must be used by the thread that launched it (the parent-death signal is per thread).
