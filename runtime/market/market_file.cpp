@@ -198,10 +198,6 @@ private:
   toml::table root_;
 };
 
-bool is_url(const std::string& x) {
-  return x.starts_with("http://") || x.starts_with("https://");
-}
-
 // Parses a file that the market file names.
 template <class F>
 auto named(const std::filesystem::path& market, const std::string& file, F parse) {
@@ -213,7 +209,21 @@ auto named(const std::filesystem::path& market, const std::string& file, F parse
   }
 }
 
+pool_quote quote_of(const market::table::row& row) {
+  enum : std::size_t { pool, price, available };
+  pool_quote x{row.text(pool), row.number(price, 1e-9, std::nextafter(market::most_usd_per_h, 0.0)), {}};
+  if (x.pool.empty())
+    row.fail("pool is empty, must be a pool's name");
+  if (!row.is_empty(available))
+    x.available = static_cast<std::uint32_t>(row.whole(available, max_instances));
+  return x;
+}
+
 } // namespace
+
+bool is_web_url(std::string_view x) {
+  return x.starts_with("http://") || x.starts_with("https://");
+}
 
 market_description parse_market(std::string_view text, std::string_view name) {
   return reader(text, name).read();
@@ -228,7 +238,7 @@ market_description read_market(const std::filesystem::path& path) {
   }
   auto result = parse_market(text, path.string());
   std::map<std::string, double> quoted;
-  if (!result.feed.empty() && !is_url(result.feed))
+  if (!result.feed.empty() && !is_web_url(result.feed))
     named(path, result.feed, [&](const std::string& x) {
       for (const auto& quote : parse_feed(x, (path.parent_path() / result.feed).string()))
         quoted[quote.pool] = quote.usd_per_h;
@@ -245,6 +255,9 @@ market_description read_market(const std::filesystem::path& path) {
     else
       pool.usd_per_h = market::price_in(catalog, pool.kind, pool.place, pool.spot);
   }
+  for (auto* file : {&result.feed, &result.catalog})
+    if (!file->empty() && !is_web_url(*file))
+      *file = (path.parent_path() / *file).string();
   for (auto& pool : result.pools)
     if (!pool.history.empty())
       pool.history = (path.parent_path() / pool.history).string();
@@ -252,24 +265,32 @@ market_description read_market(const std::filesystem::path& path) {
 }
 
 std::vector<pool_quote> parse_feed(std::string_view text, std::string_view name) {
-  enum : std::size_t { pool, price, available };
   std::vector<pool_quote> result;
+  std::map<std::string, std::size_t> places;
   try {
     const market::table all(text, {"pool", "price", "available"}, false);
     for (const auto& row : all.rows()) {
-      pool_quote x{row.text(pool), row.number(price, 1e-9, market::most_usd_per_h), {}};
-      if (!row.is_empty(available))
-        x.available = static_cast<std::uint32_t>(row.whole(available, max_instances));
-      const auto before = std::ranges::find(result, x.pool, &pool_quote::pool);
-      if (before == result.end())
-        result.push_back(x);
+      auto x = quote_of(row);
+      if (const auto [place, is_new] = places.try_emplace(x.pool, result.size()); is_new)
+        result.push_back(std::move(x));
       else
-        *before = x;
+        result[place->second] = std::move(x);
     }
   } catch (const parse_error& e) {
     throw market_file_error(std::string(name) + ": " + e.what());
   }
   return result;
+}
+
+std::vector<pool_quote> parse_feed_line(std::string_view line) {
+  constexpr std::string_view always = "line 1: ";
+  try {
+    const market::table one(line, {"pool", "price", "available"}, false);
+    return one.rows().empty() ? std::vector<pool_quote>{} : std::vector{quote_of(one.rows().front())};
+  } catch (const parse_error& e) {
+    const std::string_view what = e.what();
+    throw parse_error(std::string(what.starts_with(always) ? what.substr(always.size()) : what));
+  }
 }
 
 } // namespace parcae

@@ -22,7 +22,7 @@ public:
 
 struct market_description {
   double fixed_usd_per_h = 0;       ///< manager and keepers
-  std::string feed, catalog;        ///< files, beside the market file; feed may be an URL; either may be empty
+  std::string feed, catalog;        ///< files; feed may be an URL; either may be empty
   std::vector<instance_pool> pools; ///< at least one
   std::vector<egress_price> paths;
 };
@@ -31,10 +31,16 @@ struct market_description {
 market_description parse_market(std::string_view text, std::string_view name);
 
 /// The same of a file. Prices that it leaves out are those of the feed, if that is a file, else of the catalog; those
-/// that none has are left out. Paths of files are relative to it.
+/// that none has are left out. Paths of files are relative to it, and are put behind its folder in what is returned.
 market_description read_market(const std::filesystem::path& path);
 
 /// Lines "pool,price[,available]"; the last line of a pool counts. Throws market_file_error.
 std::vector<pool_quote> parse_feed(std::string_view text, std::string_view name);
+
+/// One such line, for those who go on behind a bad one: nothing if it says nothing. Throws parse_error.
+std::vector<pool_quote> parse_feed_line(std::string_view line);
+
+/// Whether a feed or a hook is at an http(s) URL; else it is a file.
+bool is_web_url(std::string_view x);
 
 } // namespace parcae
