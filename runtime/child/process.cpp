@@ -26,7 +26,7 @@ int status_of(int raw) {
 // What exec does not undo.
 void forget_ours() {
   close_range(STDERR_FILENO + 1, ~0U, 0);
-  for (const auto x : {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD})
+  for (int x = 1; x < NSIG; ++x)
     signal(x, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
