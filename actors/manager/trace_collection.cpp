@@ -13,7 +13,7 @@ constexpr std::uint64_t most_ns = std::uint64_t{1} << 60; // 36 years: what read
 
 bool is_sound(const step_trace& x) {
   return x.spans.size() <= step_trace::most_spans && std::ranges::all_of(x.spans, [](const auto& span) {
-           return span.part <= step_part::other && span.from_ns < most_ns && span.ns < most_ns;
+           return span.part <= step_part::core && span.from_ns < most_ns && span.ns < most_ns;
          });
 }
 

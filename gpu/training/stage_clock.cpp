@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <ctime>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -13,12 +12,6 @@
 namespace parcae {
 
 namespace {
-
-double thread_cpu_ms() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-}
 
 /// How long this thread was ready to run but had no core, ever. 0 where the kernel does not say.
 double core_wait_ms() {
@@ -55,8 +48,10 @@ stopwatch::~stopwatch() {
   }
 }
 
-stage_clock::stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps, stream* on) :
-    first_(first), naps_(naps), on_(on), parts_(on), layers_(last - first) {}
+stage_clock::stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps, stream* on,
+                         bool alone) :
+    first_(first),
+    naps_(naps), on_(on), parts_(on, alone), layers_(last - first) {}
 
 void stage_clock::start() {
   waited_ms_ = core_wait_ms();

@@ -51,7 +51,9 @@ public:
   /// Of layers [first, last). `naps`: slept before every second run of eight passes, so that a profile sees passes on
   /// waking also where nobody has to wait; 0: never. `on`: what computes passes, so that its time is counted, and a
   /// thread that woke up makes no difference; null: the thread.
-  stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps, stream* on = nullptr);
+  /// `alone`: no other threads take part in a pass.
+  stage_clock(std::uint32_t first, std::uint32_t last, std::chrono::microseconds naps, stream* on = nullptr,
+              bool alone = true);
 
   /// All of the time, by parts of the step.
   step_ledger& parts() { return parts_; }

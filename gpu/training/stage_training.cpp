@@ -9,9 +9,9 @@
 namespace parcae {
 
 stage_training::stage_training(stage_context c) :
-    c_(std::move(c)),
-    clock_(c_.first_layer(), c_.last_layer(), c_.options->naps, c_.options->on ? &c_.on.compute() : nullptr), lead_(c_),
-    parameters_(c_), sums_(c_), passes_(c_, parameters_, sums_, clock_, lead_), exchange_(c_),
+    c_(std::move(c)), clock_(c_.first_layer(), c_.last_layer(), c_.options->naps,
+                             c_.options->on ? &c_.on.compute() : nullptr, c_.job().threads == 1),
+    lead_(c_), parameters_(c_), sums_(c_), passes_(c_, parameters_, sums_, clock_, lead_), exchange_(c_),
     evaluation_(c_, parameters_, lead_) {}
 
 void stage_training::start(const version& at, std::function<bool()> streaming) {

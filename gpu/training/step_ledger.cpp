@@ -3,6 +3,7 @@
 #include "gpu/layers/tensor_device.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <exception>
 #include <utility>
 
@@ -16,7 +17,20 @@ double ms_of(steady::duration x) {
   return std::chrono::duration<double, std::milli>(x).count();
 }
 
+/// In these a thread has nothing to wait for but a core.
+bool computes(std::optional<step_part> x) {
+  return x == step_part::forward || x == step_part::backward || x == step_part::recompute || x == step_part::optimizer;
+}
+
+constexpr double clocks_apart_ms = 0.02; ///< two clocks that are read one after the other differ by less
+
 } // namespace
+
+double thread_cpu_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
 
 step_ledger::stay::stay(step_ledger& of, where next) : of_(of), before_(of.now_.at) {
   of_.change(next);
@@ -30,7 +44,7 @@ step_ledger::stay::~stay() {
   }
 }
 
-step_ledger::step_ledger(stream* on) : on_(on) {}
+step_ledger::step_ledger(stream* on, bool alone) : on_(on), alone_(alone) {}
 
 void step_ledger::start() {
   now_ = {};
@@ -47,10 +61,25 @@ void step_ledger::change(stay::where next, std::optional<std::uint64_t> ends) {
     open_.push_back(std::exchange(now_, {}));
   } else {
     const auto now = steady::now();
-    charge(now_, ms_of(now - std::exchange(began_, now)));
+    const auto lasted_ms = ms_of(now - std::exchange(began_, now));
+    note_core(lasted_ms, computes(next.part));
+    charge(now_, lasted_ms);
     now_ = {};
   }
   now_.at = next;
+}
+
+// A look at the thread's processor time is a system call, so that is only done where something computes.
+void step_ledger::note_core(double lasted_ms, bool goes_on) {
+  const bool computed = computes(now_.at.part);
+  if (!alone_ || (!computed && !goes_on))
+    return;
+  const auto cpu_ms = thread_cpu_ms();
+  const auto without_ms = lasted_ms - (cpu_ms - std::exchange(began_cpu_ms_, cpu_ms));
+  if (!computed || without_ms < clocks_apart_ms)
+    return;
+  now_.last_part = step_part::core;
+  now_.last_ms = without_ms;
 }
 
 void step_ledger::was_in(step_part part, steady::duration time) {

@@ -16,13 +16,16 @@ namespace parcae {
 class event;
 class stream;
 
+/// Processor time of the calling thread, ever.
+double thread_cpu_ms();
+
 /// At each moment the rank is in one part of its step; a change costs one look at the clock. Of a device that is the
-/// time of its stream: what is charged to a part is what passed there between the changes, idle or not. Used by the
-/// training thread alone.
+/// time of its stream: what is charged to a part is what passed there between the changes, idle or not. Of a thread,
+/// time without a core in a part that computes is step_part::core. Used by the training thread alone.
 class step_ledger {
 public:
-  /// `on`: what computes; null: the thread.
-  explicit step_ledger(stream* on);
+  /// `on`: what computes; null: the thread. `alone`: without the help of others, for which it would have to wait.
+  explicit step_ledger(stream* on, bool alone = true);
 
   /// The part of what follows, until it is destroyed; then the one before goes on.
   class stay {
@@ -76,6 +79,7 @@ private:
     std::shared_ptr<event> until{};        ///< of a device
   };
 
+  void note_core(double lasted_ms, bool goes_on);
   void change(stay::where next, std::optional<std::uint64_t> ends = {});
   void settle();
   void charge(const stretch& x, double ms);
@@ -84,8 +88,10 @@ private:
   void trace_next();
 
   stream* on_;
+  const bool alone_;
   stretch now_;
   std::chrono::steady_clock::time_point began_; ///< of now_
+  double began_cpu_ms_ = 0;                     ///< likewise, of a thread that computes
   std::shared_ptr<event> settled_;              ///< of a device: up to here all is charged
   std::deque<stretch> open_;                    ///< of a device: not known to be done
   double at_ms_ = 0;                            ///< charged, since start()

@@ -398,6 +398,7 @@ struct SlotTimes {           # ms of a step, means of the last seconds
   optimizerMs @9 :Float64;
   otherMs @10 :Float64;
   slot @11 :Text;
+  coreMs @12 :Float64;       # ready to compute, but without a core
 }
 
 struct Link {

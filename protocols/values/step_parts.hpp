@@ -26,9 +26,10 @@ enum class step_part : std::uint8_t {
   snapshot,  ///< copies for the keepers
   optimizer, ///< norms, clipping, apply
   other,     ///< none of these: commands and reports between steps
+  core,      ///< ready to compute, but others had the core; on a processor
 };
 BOOST_DESCRIBE_ENUM(step_part, forward, backward, recompute, pipeline, transfer, reduction, data, exchange, snapshot,
-                    optimizer, other)
+                    optimizer, other, core)
 
 /// Means per step, ms.
 struct step_parts {
@@ -43,20 +44,21 @@ struct step_parts {
   double snapshot_ms = 0;
   double optimizer_ms = 0;
   double other_ms = 0;
+  double core_ms = 0;
 
   friend bool operator==(const step_parts&, const step_parts&) = default;
 };
 BOOST_DESCRIBE_STRUCT(step_parts, (),
                       (forward_ms, backward_ms, recompute_ms, pipeline_ms, transfer_ms, reduction_ms, data_ms,
-                       exchange_ms, snapshot_ms, optimizer_ms, other_ms))
+                       exchange_ms, snapshot_ms, optimizer_ms, other_ms, core_ms))
 
 /// By step_part.
 inline constexpr double step_parts::*members_of_step_parts[] = {
     &step_parts::forward_ms,  &step_parts::backward_ms,  &step_parts::recompute_ms, &step_parts::pipeline_ms,
     &step_parts::transfer_ms, &step_parts::reduction_ms, &step_parts::data_ms,      &step_parts::exchange_ms,
-    &step_parts::snapshot_ms, &step_parts::optimizer_ms, &step_parts::other_ms};
+    &step_parts::snapshot_ms, &step_parts::optimizer_ms, &step_parts::other_ms,     &step_parts::core_ms};
 inline constexpr std::size_t step_part_count = std::size(members_of_step_parts);
-static_assert(step_part_count == static_cast<std::size_t>(step_part::other) + 1);
+static_assert(step_part_count == static_cast<std::size_t>(step_part::core) + 1);
 
 inline double part_of(const step_parts& x, step_part which) {
   return x.*members_of_step_parts[static_cast<std::size_t>(which)];

@@ -213,7 +213,7 @@ export function will({ job, history, wall_ms }) {
 const step_parts = [
   ["forward", "sky"], ["backward", "blue"], ["recompute", "yellow"], ["pipeline", "orange"], ["transfer", "red"],
   ["reduction", "purple"], ["data", "text"], ["exchange", "green"], ["snapshot", "brown"], ["optimizer", "faint"],
-  ["other", "line"]];
+  ["other", "line"], ["core", "slate"]];
 const most_slots = 32;
 
 let parts;

@@ -25,10 +25,10 @@ TEST(step_ledger, parts_of_a_thread_add_up) {
   ledger.start();
   double outside = 0;
   {
-    const auto whole = ledger.in(step_part::backward);
+    const auto whole = ledger.in(step_part::exchange);
     std::this_thread::sleep_for(4ms);
     {
-      const auto part = ledger.in(step_part::recompute, 3);
+      const auto part = ledger.in(step_part::data, 3);
       std::this_thread::sleep_for(6ms);
     }
     const auto from = steady::now();
@@ -42,11 +42,41 @@ TEST(step_ledger, parts_of_a_thread_add_up) {
   const auto whole = ms_since(began);
   const auto x = ledger.take();
   ASSERT_TRUE(x);
-  EXPECT_GE(x->backward_ms, 4);
-  EXPECT_GE(x->recompute_ms, 6);
+  EXPECT_GE(x->exchange_ms, 4);
+  EXPECT_GE(x->data_ms, 6);
   EXPECT_EQ(x->forward_ms, 0);
   EXPECT_NEAR(total_ms(*x), whole - outside, 1);
   EXPECT_FALSE(ledger.take());
+}
+
+// given: a thread that computes for a while and then has no core for 5 ms, in parts that compute, one within the other,
+// and in one that waits / expected: of those that compute that is `core`, and what they computed is theirs; of the one
+// that waits nothing is
+TEST(step_ledger, a_thread_without_a_core_does_not_compute) {
+  step_ledger ledger(nullptr);
+  ledger.start();
+  const auto compute = [] {
+    for (const auto from = thread_cpu_ms(); thread_cpu_ms() - from < 3;) {
+    }
+    std::this_thread::sleep_for(5ms);
+  };
+  {
+    const auto whole = ledger.in(step_part::backward);
+    compute();
+    {
+      const auto part = ledger.in(step_part::recompute);
+      compute();
+    }
+    compute();
+    const auto waits = ledger.in(step_part::reduction);
+    compute();
+  }
+  ledger.end_step(0);
+  const auto x = ledger.take().value();
+  EXPECT_NEAR(x.backward_ms, 6, 0.5);
+  EXPECT_NEAR(x.recompute_ms, 3, 0.5);
+  EXPECT_GE(x.core_ms, 15);
+  EXPECT_GE(x.reduction_ms, 8);
 }
 
 // given: the end of a stay was another part, longer than it or not / expected: it is charged there, the stay no less

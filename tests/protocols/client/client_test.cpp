@@ -128,7 +128,7 @@ TEST(client, replies_round_trip) {
   expected.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: too late"};
   expected.jobs[0].links = {{"activations", "tcp", "1 link between machines; a/0: too late"}, {"shards", "tcp", ""}};
   expected.jobs[0].owner = "ann";
-  expected.jobs[0].step_times = {{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, "a/0"}, {{}, "b/0"}};
+  expected.jobs[0].step_times = {{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, "a/0"}, {{}, "b/0"}};
   expected.jobs[0].slowest_slot = "b/0";
   expected.jobs[0].resumed_from = "/state/gpt-1/5@2";
   expected.jobs[0].not_on_disk = "no checkpoint";
