@@ -118,6 +118,9 @@ void add_node_options(CLI::App& app, texts& x, parcae::node_options& options) {
   app.add_flag("--own-machine", options.own_machine,
                "plan with this node as if it shared its cores with no other: for clusters tried out on one machine");
   parcae::add_duration(app, "--naps", options.naps, "sleep this long before some of the passes, for profiles");
+  parcae::add_link_rate(
+      app, "--link", options.link_bytes_per_s,
+      "send data at most so fast on each connection, such as 1Gb/s: as if over such a link, for profiles");
   app.add_option("--loader-log", options.loader_log, "append one line per micro-batch loaded");
 }
 

@@ -52,8 +52,10 @@ tcp::endpoint place_of(boost::asio::io_context& io, const std::string& host, std
 
 class tcp_data_port : public data_port {
 public:
-  tcp_data_port(const std::string& host, std::uint16_t port, std::filesystem::path bundle) :
+  tcp_data_port(const std::string& host, std::uint16_t port, std::filesystem::path bundle,
+                std::uint64_t link_bytes_per_s) :
       bundle_(std::move(bundle)) {
+    side_.link_bytes_per_s = link_bytes_per_s;
     if (!bundle_.empty())
       side_.own = std::make_shared<credentials>(bundle_);
     try {
@@ -288,6 +290,7 @@ private:
     if (hello->protocol != data_protocol_version)
       co_return refuse(*guest, refusal::protocol);
     give_room(*guest);
+    side_.pace(*guest);
     if (hello->what == purpose::snapshot)
       co_return admit_snapshots(std::move(guest), *hello);
     if (auto m = meetings_.find({hello->job, hello->of, hello->to}); m != meetings_.end())
@@ -374,8 +377,10 @@ private:
       if (m->ended)
         co_return;
       m->dialling[peer] = nullptr;
-      if (result.accepted)
+      if (result.accepted) {
+        side_.pace(*socket);
         co_return m->joined(peer, std::move(socket));
+      }
       socket->close();
       m->problems[peer] = result.problem;
       if (result.final)
@@ -425,8 +430,8 @@ private:
 } // namespace
 
 std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port,
-                                          const std::filesystem::path& bundle) {
-  return std::make_unique<tcp_data_port>(host, port, bundle);
+                                          const std::filesystem::path& bundle, std::uint64_t link_bytes_per_s) {
+  return std::make_unique<tcp_data_port>(host, port, bundle, link_bytes_per_s);
 }
 
 } // namespace parcae

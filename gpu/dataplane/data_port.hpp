@@ -74,8 +74,8 @@ public:
 /// (protocols/trust) all connections are TLS, between nodes under the names that their certificates allow; without one
 /// there is only loopback. Throws std::runtime_error with the address and the reason if that fails. Connections that do
 /// not open with a well-formed greeting are closed and logged; a greeting of a generation not yet prepared here waits
-/// at most 60 s, and at most 1024 of them.
+/// at most 60 s, and at most 1024 of them. Each connection sends at most `link_bytes_per_s`, if that is not 0.
 std::unique_ptr<data_port> make_data_port(const std::string& host, std::uint16_t port = 0,
-                                          const std::filesystem::path& bundle = {});
+                                          const std::filesystem::path& bundle = {}, std::uint64_t link_bytes_per_s = 0);
 
 } // namespace parcae

@@ -271,6 +271,7 @@ awaitable<socket_ptr> connect(core_ptr core) {
   const auto result = co_await introduce(*socket, core->keeper, hello);
   const bool in_time = limit.cancel() > 0;
   if (result.accepted && !socket->closed()) {
+    core->side.pace(*socket);
     core->side.watch(socket);
     co_return socket;
   }

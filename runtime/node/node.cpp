@@ -267,7 +267,7 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   std::random_device random;
   // Destroyed in reverse: first the actors end, then the executors they left, then the port.
   const auto listens = listening_host(options);
-  auto port = make_data_port(listens, options.listen.port, options.manager.bundle);
+  auto port = make_data_port(listens, options.listen.port, options.manager.bundle, options.link_bytes_per_s);
   executor_pool pool(options, devices, *port);
   const gpu_health health(watched_gpus(devices), end_with_device);
   for (const auto& x : health.now())

@@ -32,9 +32,10 @@ struct node_options {
   std::filesystem::path state;                ///< a keeper's checkpoints; empty: default_state_folder()
   std::vector<std::filesystem::path> data;    ///< jobs may use what is below these; empty: what this user may
   log_format log = log_format::text;
-  std::vector<fault> faults;         ///< for tests
-  std::chrono::microseconds naps{0}; ///< of executors between passes; for profiles
-  std::filesystem::path loader_log;  ///< empty: none
+  std::vector<fault> faults;          ///< for tests
+  std::chrono::microseconds naps{0};  ///< of executors between passes; for profiles
+  std::uint64_t link_bytes_per_s = 0; ///< of each data connection; 0: as fast as it goes; for profiles
+  std::filesystem::path loader_log;   ///< empty: none
   bool own_machine = false; ///< says nothing of its machine: planned with as if it shared its cores with nobody
 };
 

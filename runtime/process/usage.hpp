@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -86,6 +87,20 @@ CLI::Option* add_duration(CLI::App& app, const std::string& name, Duration& valu
         if (!duration)
           throw CLI::ValidationError(name, "\"" + x + "\" must be like 500ms or 2s");
         value = *duration;
+      },
+      text);
+}
+
+/// An option whose value is a link's rate as people write it; bytes per second.
+inline CLI::Option* add_link_rate(CLI::App& app, const std::string& name, std::uint64_t& value,
+                                  const std::string& text) {
+  return app.add_option_function<std::string>(
+      name,
+      [name, &value](const std::string& x) {
+        const auto per_ms = parse_link_rate(x);
+        if (!per_ms || *per_ms < 1 || *per_ms > 1e12)
+          throw CLI::ValidationError(name, "\"" + x + "\" must be like 10Gb/s, 500Mb/s or 1.2GB/s");
+        value = static_cast<std::uint64_t>(*per_ms * 1000);
       },
       text);
 }
