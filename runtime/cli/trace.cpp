@@ -1,17 +1,13 @@
 #include "protocols/base/text.hpp"
-#include "protocols/choreography/choreography.hpp"
 #include "runtime/cli/command_options.hpp"
-#include "runtime/process/client.hpp"
+#include "runtime/process/whole_trace.hpp"
 #include "runtime/view/step_trace.hpp"
 
 #include <CLI/CLI.hpp>
 
-#include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <set>
-#include <thread>
 
 namespace parcae {
 
@@ -23,9 +19,6 @@ struct trace_options {
   std::uint32_t steps = 5;
   std::string output;
 };
-
-/// Without a word of any rank for so long it is over.
-constexpr std::chrono::minutes silence_limit{2};
 
 std::string about(const trace_reply& x, std::uint32_t steps) {
   std::set<std::uint64_t> traced;
@@ -42,35 +35,9 @@ std::string about(const trace_reply& x, std::uint32_t steps) {
   return result;
 }
 
-trace_reply collect(const trace_options& x) {
-  manager_client client(x.manager.access());
-  auto all = client.trace({x.job, x.steps, 0});
-  if (all.slots.empty())
-    throw client_error("job " + std::to_string(x.job) + " does not train just now, so there are no steps to trace");
-  auto heard = std::chrono::steady_clock::now();
-  while (!all.is_over || all.traces.size() < all.count) {
-    if (std::chrono::steady_clock::now() - heard > silence_limit)
-      break;
-    if (all.traces.size() >= all.count)
-      std::this_thread::sleep_for(ask_interval);
-    auto more = client.trace({x.job, 0, all.traces.size()});
-    if (more.number != all.number || more.generation != all.generation)
-      throw client_error("another trace of job " + std::to_string(x.job) +
-                         " was asked for, which took this one's place; ask again");
-    all.is_over = more.is_over;
-    all.count = more.count;
-    if (!more.traces.empty())
-      heard = std::chrono::steady_clock::now();
-    std::ranges::move(more.traces, std::back_inserter(all.traces));
-  }
-  if (all.traces.empty())
-    throw client_error("no slot of job " + std::to_string(x.job) + " told of a step; `parcae status " +
-                       std::to_string(x.job) + "` says whether it trains");
-  return all;
-}
-
 void trace(const trace_options& x) {
-  const auto all = collect(x);
+  manager_client client(x.manager.access());
+  const auto all = whole_trace(client, x.job, x.steps);
   std::ofstream file(x.output, std::ios::binary);
   file << trace_events_of(all);
   file.close();
@@ -87,7 +54,7 @@ void add_trace(CLI::App& app) {
   auto x = add_options(*command, trace);
   command->add_option("JOB", x->job)->required()->check(CLI::Range(1, 1'000'000'000));
   command->add_option("--steps", x->steps, "how many steps")
-      ->check(CLI::Range(1u, trace_steps::most))
+      ->check(CLI::Range(1u, most_traced_steps))
       ->capture_default_str();
   command->add_option("--output", x->output, "FILE.json in the Trace Event format, which Perfetto opens")->required();
 }

@@ -4,6 +4,7 @@
 #include "planner/cost/profile.hpp"
 #include "runtime/job/job_file.hpp"
 #include "runtime/lab/profile_report.hpp"
+#include "runtime/lab/stall_runs.hpp"
 #include "runtime/process/usage.hpp"
 
 #include <boost/json.hpp>
@@ -28,6 +29,8 @@ struct profile_arguments {
   profile_options options;
   std::uint32_t slots = 32;
   std::uint64_t slot_bytes = 0;
+  bool stalls = false, as_json = false;
+  std::uint64_t link_bytes_per_s = 0;
 
   bool on_processor() const { return options.device == "cpu"; }
 };
@@ -75,16 +78,47 @@ void write_profile(const profile_arguments& args) {
   std::fputs(to_string(measured, table).c_str(), stdout);
 }
 
+void write_stalls(const profile_arguments& args) {
+  require_device(args);
+  const auto job = parse_job_file(args.job);
+  const auto measured = measure_stalls(job, {args.options.duration, args.link_bytes_per_s, args.options.device},
+                                       [](const std::string& x) { std::fprintf(stderr, "measuring %s\n", x.c_str()); });
+  std::fputs(args.as_json ? (boost::json::serialize(to_json(measured)) + "\n").c_str() : to_string(measured).c_str(),
+             stdout);
+}
+
+void run_profile(const profile_arguments& args) {
+  if (args.stalls)
+    return write_stalls(args);
+  if (args.output.empty())
+    throw CLI::RequiredError("--output or --stalls");
+  write_profile(args);
+}
+
+void add_stall_options(CLI::App& command, profile_arguments& args, CLI::Option* output) {
+  auto* stalls = command.add_flag("--stalls", args.stalls,
+                                  "instead, where steps spend their time with 1, 2 and 4 slots, and what machine, "
+                                  "network and disk cost");
+  stalls->excludes(output);
+  add_link_rate(command, "--link", args.link_bytes_per_s,
+                "of --stalls: also as if each slot were a host behind such a link, 1Gb/s for example")
+      ->needs(stalls);
+  command.add_flag("--json", args.as_json, "of --stalls: one JSON object")->needs(stalls);
+}
+
 } // namespace
 
 void add_profile(CLI::App& app) {
   auto args = std::make_shared<profile_arguments>();
-  auto* command = app.add_subcommand("profile", "measure a job on this machine and predict its speed at every (D, P)\n"
-                                                "Example: parcae profile deploy/examples/gpt.toml --output gpt.json");
+  auto* command =
+      app.add_subcommand("profile", "measure a job on this machine and predict its speed at every (D, P)\n"
+                                    "Example: parcae profile deploy/examples/gpt.toml --output gpt.json\n"
+                                    "Example: parcae profile deploy/examples/gpt.toml --stalls --link 1Gb/s");
   command->add_option("JOB.toml", args->job, "the job file")->required();
-  command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it")
-      ->required()
-      ->check(in_a_folder);
+  auto* output =
+      command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it");
+  output->check(in_a_folder);
+  add_stall_options(*command, *args, output);
   add_duration(*command, "--duration", args->options.duration, "of each measurement of steps (default 5s)");
   command->add_option("--changes", args->options.changes, "changes of generation to measure")->capture_default_str();
   command->add_option("--cores", args->options.cores,
@@ -96,7 +130,7 @@ void add_profile(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--slot-memory", args->slot_bytes, "bytes of a slot (default: this machine's, or the GPU's)")
       ->transform(CLI::AsSizeValue(false));
-  command->callback([args] { write_profile(*args); });
+  command->callback([args] { run_profile(*args); });
 }
 
 } // namespace parcae

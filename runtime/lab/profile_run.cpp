@@ -26,22 +26,6 @@ double ms_since(clock::time_point from) {
   return std::chrono::duration<double, std::milli>(clock::now() - from).count();
 }
 
-/// The same job, to be measured for as long as is wanted, within these bounds.
-job_specification endless(job_specification job, std::uint32_t width, std::uint32_t depth) {
-  job.steps = std::max<std::uint64_t>(job.steps, 1'000'000'000);
-  job.max_width = width;
-  job.max_depth = depth;
-  job.min_width = job.min_depth = 1;
-  job.policy = "throughput";
-  job.planning_interval_ms = day_ms;
-  job.evaluate_every = 0;
-  job.patience = 0;
-  job.min_delta = 0;
-  job.checkpoint_every = job.checkpoint_every_ms = 0;
-  job.resume = {};
-  return job;
-}
-
 /// A cluster with one job.
 class rig {
 public:
@@ -141,7 +125,7 @@ std::vector<job_status> steps_side_by_side(const job_specification& job, const p
   for (std::uint32_t i = 0; i < jobs; ++i) {
     const auto folder = logs.path() / std::to_string(i);
     std::filesystem::create_directory(folder);
-    rigs.push_back(std::make_unique<rig>(folder, endless(job, 1, 1), options.device));
+    rigs.push_back(std::make_unique<rig>(folder, endless_job_of(job, 1, 1), options.device));
     rigs.back()->start_keeper(); // snapshots take their time too
     rigs.back()->start_worker(node_arguments);
   }
@@ -204,7 +188,7 @@ void measure_changes(job_measurements& to, const job_specification& job, const p
                      const std::function<void(const std::string&)>& show) {
   const scratch_folder logs("parcae-profile");
   const bool deep = to.layers.size() > 1;
-  auto small = endless(job, deep ? 1 : 2, deep ? 2 : 1);
+  auto small = endless_job_of(job, deep ? 1 : 2, deep ? 2 : 1);
   small.min_width = small.max_width;
   small.min_depth = small.max_depth;
   rig x(logs.path(), small, options.device);
@@ -238,10 +222,25 @@ void measure_changes(job_measurements& to, const job_specification& job, const p
 
 } // namespace
 
+job_specification endless_job_of(job_specification job, std::uint32_t width, std::uint32_t depth) {
+  job.steps = std::max<std::uint64_t>(job.steps, 1'000'000'000);
+  job.max_width = width;
+  job.max_depth = depth;
+  job.min_width = job.min_depth = 1;
+  job.policy = "throughput";
+  job.planning_interval_ms = day_ms;
+  job.evaluate_every = 0;
+  job.patience = 0;
+  job.min_delta = 0;
+  job.checkpoint_every = job.checkpoint_every_ms = 0;
+  job.resume = {};
+  return job;
+}
+
 configuration_run run_configuration(const job_specification& job, std::uint32_t width, std::uint32_t depth,
                                     std::chrono::milliseconds duration) {
   const scratch_folder logs("parcae-profile");
-  auto fixed = endless(job, width, depth);
+  auto fixed = endless_job_of(job, width, depth);
   fixed.min_width = width;
   fixed.min_depth = depth;
   rig x(logs.path(), fixed, "cpu");

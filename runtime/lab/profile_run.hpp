@@ -39,6 +39,9 @@ struct job_measurements {
   std::vector<change_status> record; ///< the changes
 };
 
+/// The same job, to be measured for as long as is wanted, within these bounds.
+job_specification endless_job_of(job_specification job, std::uint32_t width, std::uint32_t depth);
+
 /// A job in one configuration.
 struct configuration_run {
   job_status status;        ///< at the end; its row of `configurations` is measured

@@ -29,9 +29,9 @@ int namespace_of(const std::string& name) {
 }
 
 /// Bursts are what passes in 10 ms, and at least some full frames.
-std::string shaped(int mbit) {
+std::string shaped(int mbit, std::chrono::milliseconds queue) {
   return "tbf rate " + std::to_string(mbit) + "mbit burst " + std::to_string(std::max(16, mbit * 10 / 8)) +
-         "kb latency 100ms";
+         "kb latency " + std::to_string(queue.count()) + "ms";
 }
 
 /// The far end of an eth0 that is made there; −1: it is not to be had.
@@ -170,11 +170,11 @@ void host_network::link(int host) {
   const auto port = "port" + std::to_string(host), there = prefix_ + "-switch";
   run("ip -n " + there + " link add " + port + " type veth peer name eth0 netns " + name_of(host));
   run("ip -n " + there + " link set " + port + " master bridge up");
-  run("tc -n " + there + " qdisc add dev " + port + " root " + shaped(usual_rate));
+  run("tc -n " + there + " qdisc add dev " + port + " root " + shaped(usual_rate, usual_queue));
 }
 
-void host_network::set_rate(int host, int mbit) {
-  run("tc -n " + prefix_ + "-switch qdisc replace dev port" + std::to_string(host) + " root " + shaped(mbit));
+void host_network::set_rate(int host, int mbit, std::chrono::milliseconds queue) {
+  run("tc -n " + prefix_ + "-switch qdisc replace dev port" + std::to_string(host) + " root " + shaped(mbit, queue));
 }
 
 std::vector<std::string> host_network::command_on(int host) const {

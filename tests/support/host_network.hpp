@@ -16,6 +16,7 @@ class slow_switch;
 class host_network {
 public:
   static constexpr int usual_rate = 400; ///< Mbit/s
+  static constexpr std::chrono::milliseconds usual_queue{100};
 
   /// Hosts h0, h1, …, each connected by a link of `usual_rate`; with a delay every frame takes so long. Where that
   /// is not permitted problem() says why, and nothing else may be called.
@@ -37,8 +38,9 @@ public:
   /// Nothing gets through to it or from it any more, and nobody is told.
   void cut(int host);
   void heal(int host);
-  /// What goes to that host passes at this rate from now on. Only without a delay.
-  void set_rate(int host, int mbit);
+  /// What goes to that host passes at this rate from now on; what would wait for longer than `queue` is dropped. Only
+  /// without a delay.
+  void set_rate(int host, int mbit, std::chrono::milliseconds queue = usual_queue);
   /// Hosts that are apart reach all but each other. Only without a delay.
   void keep_apart(int host, bool apart);
 
