@@ -41,6 +41,7 @@ public:
 
   /// `parcae web`; where its page is.
   std::string start_web();
+  void stop_web() { web_.reset(); }
 
   /// From now on nodes say what machine they are on. Else this cluster stands for one in which each node has its own.
   void tell_machine() { tells_machine_ = true; }

@@ -22,6 +22,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -50,7 +51,8 @@ std::int64_t monotonic_us() {
 struct measured {
   std::vector<double> detect_ms, decided_ms, stall_ms, to_commit_ms, beyond_one_step_ms, join_ms;
   std::vector<double> notice_stall_ms, notice_bytes;
-  double freed_ms = std::nan(""); ///< until the memory of all nodes, which died at once, was free
+  std::vector<double> watched_stall_ms; ///< of kills while `parcae web` asked the manager; the others are in stall_ms
+  double freed_ms = std::nan("");       ///< until the memory of all nodes, which died at once, was free
   std::map<std::string, std::vector<double>> phases, join_phases;
 };
 
@@ -69,7 +71,8 @@ struct trial {
   int nodes = 0;
   int kills = 0;
   int notices = 0;
-  std::string device = "cpu"; ///< of all nodes
+  bool watched_by_turns = false; ///< `parcae web` is there at the second and third of four kills
+  std::string device = "cpu";    ///< of all nodes
   job_specification job;
 };
 
@@ -125,6 +128,14 @@ measured measure(const trial& x, std::uint64_t seed) {
     const auto& slot = grid.at(random() % grid.size());
     return slot.substr(0, slot.find('/'));
   };
+  bool watched = false;
+  const auto watch_at = [&](int kill) {
+    const bool before_it = std::exchange(watched, x.watched_by_turns && (kill % 4 == 1 || kill % 4 == 2));
+    if (watched && !before_it)
+      cluster.start_web();
+    else if (!watched)
+      cluster.stop_web();
+  };
   for (int k = 0; k < x.kills; ++k) {
     const auto name = one_in_the_grid();
     const auto seen = job_of(before, id).change_count;
@@ -148,7 +159,7 @@ measured measure(const trial& x, std::uint64_t seed) {
       if (change.first_commit_ms >= 0 && committed == never)
         committed = since_kill + change.first_commit_ms;
       if (change.trigger.starts_with("loss")) {
-        out.stall_ms.push_back(change.stall_ms);
+        (watched ? out.watched_stall_ms : out.stall_ms).push_back(change.stall_ms);
         add_phases(out.phases, change);
       }
     }
@@ -156,6 +167,7 @@ measured measure(const trial& x, std::uint64_t seed) {
     out.to_commit_ms.push_back(committed);
     out.beyond_one_step_ms.push_back(committed - job.step_ms);
     const auto joined_from = job.change_count;
+    watch_at(k + 1); // it has asked often when the next one is killed
     start();
     before = settled(names.size());
     for (const auto& change : job_of(before, id).changes)
@@ -223,6 +235,7 @@ struct arguments {
   int kills = 8;
   int notices = 5;
   double mb_per_s = 0;
+  int watched = 0;
 };
 
 void on_one_device(const arguments& x, figures& out) {
@@ -248,6 +261,18 @@ void on_one_device(const arguments& x, figures& out) {
     out.only_shown("with notice: stall, p50, ms", stall);
 }
 
+/// By turns in one run: figures of different days say little of what a viewer costs.
+void while_watched(int kills, figures& out) {
+  const auto x = measure({.nodes = 2, .kills = kills, .watched_by_turns = true, .job = job_for("small")}, 7);
+  const auto without = percentile(x.stall_ms, 0.5), with = percentile(x.watched_stall_ms, 0.5);
+  std::cout << boost::json::serialize(boost::json::object{
+                   {"two nodes, by turns",
+                    {{"stall_ms", summary(x.stall_ms)}, {"watched_stall_ms", summary(x.watched_stall_ms)}}}})
+            << std::endl;
+  out.only_shown("two nodes: stall, p50, ms, while nobody watches", without);
+  out.at_most("two nodes: stall while parcae web watches over that while nobody does, p50", with / without, 1.25);
+}
+
 } // namespace
 } // namespace parcae
 
@@ -263,6 +288,8 @@ int main(int argc, char** argv) {
   app.add_option("--notices", a.notices, "there")->capture_default_str()->needs(device);
   app.add_option("--rate", a.mb_per_s, "of transfers, MB/s, that a stall with notice is held to; 0: to none")
       ->needs(device);
+  app.add_option("--watched", a.watched, "kills of one of two nodes, half of them while `parcae web` watches")
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   figures out;
   if (!a.device.empty()) {
@@ -285,5 +312,7 @@ int main(int argc, char** argv) {
     out.at_most("six nodes: stall, p50, ms", percentile(x.stall_ms, 0.5), 250);
     out.at_most("six nodes: stall, p99, ms", percentile(x.stall_ms, 0.99), 500);
   }
+  if (a.watched > 0)
+    while_watched(a.watched, out);
   return out.status();
 }

@@ -28,7 +28,7 @@ Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 
 # What fits into half an hour on two cores.
 BENCHES = {
-    "recovery": Bench(["recovery_bench 20 15"]),
+    "recovery": Bench(["recovery_bench 20 15 --watched 20"]),
     "drain": Bench(["drain_bench"], by_clock=False),
     "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
