@@ -2,19 +2,13 @@
 
 #include "tests/chaos/judge.hpp"
 #include "tests/chaos/process_watch.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <cmath>
 #include <functional>
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 struct judged : testing::Test {
   using time_point = judge::time_point;

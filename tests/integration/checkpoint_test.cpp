@@ -10,11 +10,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::IsEmpty;
-
 // Prints the digest of the parameters as `status` computes it: SHA-256 of the layers' digests in hexadecimal, each of
 // the layer's tensors one after the other. Tied tensors are looked up as safetensors.torch.load_model does.
 constexpr auto digest_of_gpt = R"(

@@ -9,11 +9,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-
 struct clouds : cluster_test {
   metadata_double servers;
 

@@ -10,12 +10,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
-
 struct command : cluster_test {
   std::filesystem::path job_file(const std::string& text) {
     auto path = folder.path() / ("job" + std::to_string(++files) + ".toml");

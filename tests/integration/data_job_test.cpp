@@ -13,9 +13,6 @@
 namespace parcae {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-
 struct data_job : cluster_test {
   /// Of a token of two bytes, all 0; takes no room.
   static std::string sparse(const std::filesystem::path& path, std::uint64_t bytes) {

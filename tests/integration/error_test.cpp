@@ -9,9 +9,6 @@
 namespace parcae {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-
 const std::string good_file = R"([job]
 steps = 20
 [model]

@@ -12,10 +12,8 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 constexpr int manager_host = 0, keeper_host = 1, first_worker = 2, hosts = 6;

@@ -10,9 +10,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-
 struct keepers : cluster_test {
   void start_keepers(int count) {
     for (int i = 0; i < count; ++i) {

@@ -15,11 +15,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-
 struct watch : cluster_test {
   static constexpr const char* report = "\necho exited with $?\nstty -a | tr ' ' '\\n' | grep -E '^-?(icanon|echo);?$'";
 

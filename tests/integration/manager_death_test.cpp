@@ -9,9 +9,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-
 /// Microseconds by which a manager that reads of a moment later may be wrong.
 constexpr std::int64_t clock_error = 50'000;
 /// What is that old the journal has: the manager writes how a job went each second.

@@ -14,11 +14,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
-
 struct manager : cluster_test {
   std::string log() const { return content(folder.path() / "first" / "manager.log"); }
 

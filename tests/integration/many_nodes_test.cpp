@@ -10,11 +10,9 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using testing::HasSubstr;
 
 constexpr int count = 1'000;
 

@@ -21,9 +21,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-
 struct membership : cluster_test {
   std::string log_of(const std::string& name) {
     std::ifstream file(folder.path() / "first" / (name + ".log"));

@@ -13,9 +13,7 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using boost::json::value;
-using testing::IsEmpty;
 
 const std::filesystem::path programs = PARCAE_PROMETHEUS;
 const std::filesystem::path shipped = PARCAE_MONITORING;

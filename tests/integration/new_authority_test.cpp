@@ -11,7 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::days;
-using testing::HasSubstr;
 
 struct new_authority : cluster_test {
   void SetUp() override {

@@ -3,7 +3,6 @@
 #include "gpu/device/cuda_library.hpp"
 #include "tests/support/cluster.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -13,8 +12,6 @@
 
 namespace parcae {
 namespace {
-
-using ::testing::HasSubstr;
 
 class node_device : public cluster_test {};
 

@@ -13,9 +13,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-
 struct object_store_test : cluster_test {
   void SetUp() override {
     server.SetUp();

@@ -7,8 +7,6 @@
 namespace parcae {
 namespace {
 
-using testing::HasSubstr;
-
 struct plugin_job : cluster_test {
   const std::string library = PARCAE_EXAMPLE_PLUGIN "/libmixer.so";
   const std::string bad_layers = PARCAE_OTHER_PLUGINS "/libbad_layers.so";

@@ -9,8 +9,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-
 struct preemption : cluster_test {
   double lost_after_ms(const std::string& name, std::chrono::steady_clock::time_point since) {
     auto x = cluster->wait_for("the loss of " + name, limit, [&](const status_reply& s) {

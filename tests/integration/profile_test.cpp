@@ -8,9 +8,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-
 struct profile_test : cluster_test {};
 
 TEST_F(profile_test, a_job_is_measured_and_its_profile_simulated) {

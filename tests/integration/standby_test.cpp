@@ -11,8 +11,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 using steady = std::chrono::steady_clock;
 
 struct standby : cluster_test {

@@ -9,11 +9,6 @@
 namespace parcae {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Pair;
-using testing::UnorderedElementsAre;
-
 struct step_time : cluster_test {
   /// Two pipelines of two stages, for ever.
   std::uint64_t train() {

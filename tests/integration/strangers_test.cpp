@@ -16,10 +16,8 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using boost::asio::ip::tcp;
 using std::chrono::steady_clock;
-using testing::HasSubstr;
 
 struct strangers : cluster_test {
   std::string log() const { return content(folder.path() / "first" / "manager.log"); }

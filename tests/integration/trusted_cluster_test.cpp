@@ -20,12 +20,9 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using boost::asio::ip::tcp;
 using std::chrono::days;
 using std::chrono::steady_clock;
-using testing::HasSubstr;
-using testing::Not;
 namespace fs = std::filesystem;
 
 struct trusted_cluster : cluster_test {

@@ -15,11 +15,8 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using boost::json::object;
 using boost::json::value;
-using testing::HasSubstr;
-using testing::Not;
 
 /// Events as they come.
 class event_reader {

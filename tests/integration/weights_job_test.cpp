@@ -12,8 +12,6 @@
 namespace parcae {
 namespace {
 
-using testing::HasSubstr;
-
 const std::filesystem::path models = PARCAE_PUBLISHED_MODELS;
 
 struct weights_job : cluster_test {

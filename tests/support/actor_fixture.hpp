@@ -3,6 +3,7 @@
 // One node on CAF's test scheduler: no threads, messages run when told, virtual time.
 
 #include "protocols/wire/type_ids.hpp"
+#include "tests/support/names.hpp"
 
 #include <caf/actor.hpp>
 #include <caf/actor_cast.hpp>
@@ -14,8 +15,6 @@
 #include <caf/scheduler/test_coordinator.hpp>
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
-
-#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <chrono>

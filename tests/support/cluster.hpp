@@ -4,8 +4,7 @@
 
 #include "runtime/lab/local_cluster.hpp"
 #include "runtime/view/status_text.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <algorithm>
 #include <chrono>

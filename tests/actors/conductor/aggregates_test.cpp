@@ -6,15 +6,10 @@
 #include "actors/conductor/planning_desk.hpp"
 #include "actors/conductor/protection.hpp"
 #include "actors/conductor/roster.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 const time_point start = time_point{} + 1h;
 

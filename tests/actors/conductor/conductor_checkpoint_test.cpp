@@ -5,8 +5,6 @@
 namespace parcae {
 namespace {
 
-using ::testing::HasSubstr;
-
 // given: a checkpoint that no keeper answers for / expected: when it should long be written that is told, until the
 // next is written
 TEST(conductor_checkpoints, one_that_is_never_written_is_given_up) {

@@ -355,7 +355,6 @@ std::vector<std::string> protected_by(dummy_cluster& c, const std::string& worke
 }
 
 TEST_F(conductor_test, keeper_under_notice_is_sent_nothing_if_another_stays) {
-  using ::testing::ElementsAre;
   c.add("k", true);
   c.add("l", true);
   run_two();

@@ -5,10 +5,6 @@
 namespace parcae {
 namespace {
 
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 struct conductor_returns : conductor_test {
   /// What a connection takes with it: the first command of this kind to b, or its first answer of that kind.
   template <class Command>

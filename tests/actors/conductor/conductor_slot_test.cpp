@@ -5,11 +5,6 @@
 namespace parcae {
 namespace {
 
-using ::testing::AnyOf;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 // --- data
 // -------------------------------------------------------------------------------------------------------------
 

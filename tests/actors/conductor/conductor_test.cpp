@@ -5,9 +5,6 @@
 namespace parcae {
 namespace {
 
-using ::testing::Contains;
-using ::testing::HasSubstr;
-
 TEST_F(conductor_test, participant_that_does_not_prepare_is_left_out_and_comes_back) {
   // given: b never answers PREPARE. expected: after 60 s 1×1 with a; once b answers for its inventory, 2×1.
   c.silent = {"b"};

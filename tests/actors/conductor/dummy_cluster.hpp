@@ -5,8 +5,7 @@
 
 #include "actors/conductor/conductor.hpp"
 #include "tests/actors/conductor/carried_executors.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -19,8 +18,6 @@
 #include <vector>
 
 namespace parcae {
-
-using namespace std::chrono_literals;
 
 /// Training advances when the test says so.
 class dummy_cluster {

@@ -2,8 +2,7 @@
 // the undisturbed run.
 
 #include "tests/support/executor_cluster.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <atomic>
 #include <set>
@@ -14,9 +13,6 @@ namespace parcae {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 void expect_identical(executor_cluster& cluster, const job_specification& job) {
   ASSERT_TRUE(cluster.run_until_ended()) << to_string(cluster.view().now) << " " << cluster.log().back();

@@ -3,14 +3,8 @@
 #include "actors/conductor/recollection.hpp"
 #include "tests/actors/conductor/dummy_cluster.hpp"
 
-#include <gmock/gmock.h>
-
 namespace parcae::losses_of_conductor {
 namespace {
-
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
 
 loss_block steps(std::uint64_t first, std::uint64_t count) {
   loss_block x{first, 0, {}};

@@ -7,16 +7,13 @@
 #include "actors/manager/job_obstacle.hpp"
 #include "actors/manager/job_queue.hpp"
 #include "actors/manager/place_check.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 namespace parcae {
 namespace {
-
-using testing::ElementsAre;
 
 /// All can run.
 std::string nothing_in_the_way(const job_specification&) {

@@ -13,11 +13,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-
 struct sink_of_slot {
   sink_of_slot() = default; // else CAF takes the first member for its constructor's argument
   report_sink to;

@@ -9,9 +9,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-
 struct planning_actors_test : actor_test {
   job_specification job;
 

@@ -14,8 +14,6 @@
 
 namespace parcae {
 
-using namespace std::chrono_literals;
-
 /// What an instance was told.
 struct instance_record_of {
   int released = 0;

@@ -7,9 +7,6 @@
 namespace parcae {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
 // given: two jobs and an instance / expected: the slot is attached to the first, then, once that is cancelled, to the
 // second
 TEST_F(registry_test, runs_jobs_one_after_the_other) {

@@ -11,8 +11,6 @@
 namespace parcae {
 namespace {
 
-using testing::ElementsAre;
-
 /// On no disk: what a test looks at.
 struct memory_store final : journal_store {
   std::map<std::string, std::vector<char>> values;

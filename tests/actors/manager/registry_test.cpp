@@ -8,9 +8,6 @@
 namespace parcae {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
 // given: HELLO, its repetition, another life with the same name / expected: welcome, welcome, duplicate_name
 TEST_F(registry_test, welcomes_and_refuses) {
   auto first = greeting("a");

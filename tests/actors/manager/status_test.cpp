@@ -2,15 +2,10 @@
 
 #include "actors/manager/link_report.hpp"
 #include "actors/manager/status.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::IsEmpty;
 
 // given: a job on some of the slots that there are / expected: why the others are idle, or nothing
 TEST(idle_reason, table) {

@@ -8,9 +8,6 @@
 namespace parcae {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
 /// A manager that can be there, away, or refuse; behind a middleman that connects to it.
 struct instance_test : node_test {
   std::vector<hello> greetings;

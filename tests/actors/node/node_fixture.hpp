@@ -14,8 +14,6 @@
 
 namespace parcae {
 
-using namespace std::chrono_literals;
-
 /// A worker. Notes the numbers of its commands; answers STOP; throws at ACTIVATE.
 struct dummy_executor : executor_of<worker_command> {
   slot_id slot;

@@ -10,9 +10,6 @@
 namespace parcae {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
 struct slot_test : node_test {
   slot_id slot{"a", {1}, 0};
   slot_actor actor = system.spawn(parcae::slot, slot, source(), caf::actor_cast<caf::strong_actor_ptr>(self));

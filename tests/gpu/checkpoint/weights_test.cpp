@@ -4,10 +4,9 @@
 #include "gpu/checkpoint/safetensors.hpp"
 #include "gpu/checkpoint/weights.hpp"
 #include "protocols/base/digest.hpp"
+#include "tests/support/names.hpp"
 
 #include <boost/json.hpp>
-
-#include <gmock/gmock.h>
 
 #include <bit>
 #include <cmath>
@@ -17,9 +16,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 namespace fs = std::filesystem;
 

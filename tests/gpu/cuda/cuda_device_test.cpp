@@ -2,10 +2,10 @@
 // chosen, and which one each thing is of.
 
 #include "gpu/cuda/cuda_device.hpp"
+#include "tests/support/names.hpp"
 
 #include <cuda_runtime_api.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -160,10 +160,6 @@ cudaError_t cudaFreeHost(void* x) {
 
 namespace parcae {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 /// By a thread that has chosen no GPU.
 void elsewhere(const std::function<void()>& f) {

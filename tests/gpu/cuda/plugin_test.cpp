@@ -2,10 +2,10 @@
 
 #include "gpu/device/cuda_library.hpp"
 #include "gpu/training/exact_settings.hpp"
+#include "tests/support/names.hpp"
 
 #include <ATen/detail/CUDAHooksInterface.h>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
@@ -17,8 +17,6 @@
 
 namespace parcae {
 namespace {
-
-using ::testing::HasSubstr;
 
 // given: no GPU / expected: LibTorch's CUDA library is there, and the error is the driver's
 TEST(plugin, is_loaded) {

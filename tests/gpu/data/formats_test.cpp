@@ -6,8 +6,8 @@
 #include "gpu/data/samples.hpp"
 #include "tests/gpu/data/data_folder.hpp"
 #include "tests/gpu/data/pictures.hpp"
+#include "tests/support/names.hpp"
 
-#include <gmock/gmock.h>
 #include <sys/resource.h>
 
 #include <map>
@@ -15,9 +15,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 using values = std::vector<std::int64_t>;
 

@@ -2,17 +2,15 @@
 
 #include "gpu/data/samples.hpp"
 #include "tests/gpu/data/data_folder.hpp"
+#include "tests/support/names.hpp"
 
 #include <fcntl.h>
-#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <chrono>
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 

@@ -2,8 +2,7 @@
 
 #include "gpu/data/picture.hpp"
 #include "tests/gpu/data/pictures.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +13,6 @@
 namespace parcae {
 namespace {
 
-using testing::HasSubstr;
 using bytes_of_samples = std::vector<std::uint8_t>;
 
 picture decode(const std::string& file, std::uint32_t channels = 3) {

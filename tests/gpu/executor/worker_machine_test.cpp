@@ -1,9 +1,8 @@
 // The rules of a worker: each row of the table is taken, from each of its phases, and leads where it says.
 
 #include "gpu/executor/worker_machine.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/table_checks.hpp"
-
-#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <functional>
@@ -14,8 +13,6 @@ namespace {
 
 using phase = worker_phase;
 using on = worker_trigger;
-using testing::ElementsAre;
-using testing::IsEmpty;
 
 constexpr generation before{4}, now{5}, after{6};
 constexpr job_id job{1};

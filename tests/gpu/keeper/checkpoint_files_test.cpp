@@ -3,6 +3,7 @@
 #include "gpu/checkpoint/safetensors.hpp"
 #include "protocols/base/durable_file.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
+#include "tests/support/names.hpp"
 
 #include <boost/json.hpp>
 
@@ -12,8 +13,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
 
 // given: random bytes and random changes of a header / expected: an error or a file, nothing worse
 TEST_F(checkpoint_folder_test, malformed_headers_are_refused) {

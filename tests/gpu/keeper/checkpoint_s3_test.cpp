@@ -4,6 +4,7 @@
 #include "runtime/child/process.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/object_server.hpp"
 #include "tests/support/own_object_server.hpp"
 #include "tests/support/request_proxy.hpp"
@@ -15,12 +16,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
 
 constexpr std::chrono::seconds patience{120};
 

@@ -3,6 +3,7 @@
 #include "gpu/checkpoint/safetensors.hpp"
 #include "gpu/keeper/checkpoint_store.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/small_disk.hpp"
 
 #include <sys/stat.h>
@@ -12,10 +13,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 constexpr std::chrono::seconds patience{20};
 

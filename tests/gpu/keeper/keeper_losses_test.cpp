@@ -4,8 +4,7 @@
 #include "gpu/keeper/checkpoint_store.hpp"
 #include "gpu/keeper/keeper_machine.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <fstream>
 #include <future>
@@ -13,9 +12,6 @@
 
 namespace parcae::losses_of_keeper {
 namespace {
-
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 constexpr job_id the_job{1};
 

@@ -1,9 +1,8 @@
 // The rules of a keeper: each row of the table is taken, from each of its phases, and leads where it says.
 
 #include "gpu/keeper/keeper_machine.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/table_checks.hpp"
-
-#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <functional>
@@ -14,8 +13,6 @@ namespace {
 
 using phase = keeper_phase;
 using on = keeper_trigger;
-using testing::ElementsAre;
-using testing::IsEmpty;
 
 constexpr generation before{4}, now{5}, after{6};
 constexpr job_id job{1}, other_job{2};

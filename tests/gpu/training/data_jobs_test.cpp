@@ -3,8 +3,7 @@
 
 #include "tests/support/data_folder.hpp"
 #include "tests/support/executor_cluster.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <chrono>
 #include <fstream>
@@ -12,9 +11,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::Contains;
-using testing::HasSubstr;
 
 /// This process's own memory and what it maps of files, bytes.
 std::uint64_t resident() {

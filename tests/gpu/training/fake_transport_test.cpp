@@ -5,8 +5,8 @@
 #include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/nccl_of_cluster.hpp"
 #include "tests/support/executor_cluster.hpp"
+#include "tests/support/names.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -28,10 +28,6 @@
 namespace parcae {
 namespace {
 
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::nccl_call;
 using testing::nccl_fault;
 

@@ -1,12 +1,10 @@
 #include "tests/gpu/training/nccl_findings.hpp"
+#include "tests/support/names.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace parcae {
 namespace {
-
-using ::testing::EndsWith;
 
 nccl_findings good() {
   return {{{"two nodes train", {"nccl", "H200", {}}}, {"kill", {"nccl", "H200", {}}, "42 MB moved"}}, {}, "ab", "ab"};

@@ -7,8 +7,7 @@
 #include "protocols/model/model_description.hpp"
 #include "tests/support/data_folder.hpp"
 #include "tests/support/executor_cluster.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <atomic>
 #include <cmath>
@@ -21,8 +20,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr int images = 96, red_image = 50;
 

@@ -4,9 +4,9 @@
 #include "gpu/training/rank_transport.hpp"
 #include "tests/gpu/dataplane/data_plane_fixture.hpp"
 #include "tests/support/fake_device.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/nccl_double.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,9 +17,6 @@ namespace parcae {
 namespace {
 
 using namespace testing;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::UnorderedElementsAre;
 
 /// Two ranks side by side.
 struct two_ranks {

@@ -3,8 +3,8 @@
 #include "tests/gpu/training/nccl_of_cluster.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/executor_cluster.hpp"
+#include "tests/support/names.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -20,11 +20,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 /// A job of two ranks, which are the first two workers; "w2" computes in the second slot, as a keeper is the first, and
 /// so on.

@@ -11,16 +11,13 @@
 
 #include "planner/choose/live_plan.hpp"
 #include "planner/cost/change_meter.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <numeric>
 #include <random>
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
 
 struct live_plan : testing::Test {
   job_specification job;

@@ -2,8 +2,7 @@
 
 #include "planner/situation/keeper_shares.hpp"
 #include "protocols/values/state.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -12,7 +11,6 @@
 namespace parcae {
 namespace {
 
-using ::testing::ElementsAre;
 using shares = std::vector<std::vector<std::uint32_t>>;
 
 shares of(std::vector<keeper_room> keepers, std::vector<std::uint64_t> bytes, std::uint32_t copies) {

@@ -4,8 +4,8 @@
 #include "protocols/base/line_limit.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/base/text.hpp"
+#include "tests/support/names.hpp"
 
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -14,9 +14,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 // given / expected: HOST, or HOST:PORT; IPv6 in brackets
 TEST(host_and_port, are_taken_apart) {

@@ -2,18 +2,10 @@
 
 #include "protocols/choreography/build.hpp"
 #include "protocols/choreography/messages.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 namespace parcae {
 namespace {
-
-using testing::AllOf;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::Not;
-using testing::SizeIs;
-using testing::StartsWith;
 
 // given: a program that has named itself / expected: that, and what a manager of it shows is no problem for another
 // build of the protocol

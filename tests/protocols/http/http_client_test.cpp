@@ -2,9 +2,9 @@
 
 #include "protocols/http/http_client.hpp"
 #include "protocols/store/store.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/web_double.hpp"
 
-#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -14,8 +14,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 namespace http = boost::beast::http;
 
 const http_limits limits{2s, 2s, 5s, 1'000};

@@ -1,14 +1,10 @@
 // Which parameters the optimizer treats in which way.
 
 #include "protocols/model/parameter_runs.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 namespace parcae {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 // given: texts and patterns / expected: as a shell has it
 TEST(parameter_runs, patterns_are_a_shells) {

@@ -3,14 +3,10 @@
 #include "protocols/base/digest.hpp"
 #include "protocols/http/http.hpp"
 #include "protocols/store/aws_signature.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 namespace parcae {
 namespace {
-
-using testing::EndsWith;
-using testing::HasSubstr;
 
 constexpr std::chrono::sys_seconds may_24{std::chrono::seconds(1'369'353'600)};    // 2013-05-24T00:00:00Z
 constexpr std::chrono::sys_seconds august_30{std::chrono::seconds(1'440'938'160)}; // 2015-08-30T12:36:00Z

@@ -2,9 +2,9 @@
 
 #include "protocols/store/aws_credentials.hpp"
 #include "tests/support/metadata_double.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/web_double.hpp"
 
-#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,9 +15,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 struct credentials_test : testing::Test {
   credentials_test() {

@@ -2,6 +2,7 @@
 
 #include "protocols/store/fetch.hpp"
 #include "protocols/store/url_rules.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/object_server.hpp"
 #include "tests/support/web_double.hpp"
 
@@ -14,7 +15,6 @@ namespace parcae {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 /// Goes with the test.
 class own_folder {

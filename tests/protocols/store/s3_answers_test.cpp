@@ -4,17 +4,13 @@
 #include "protocols/store/retry.hpp"
 #include "protocols/store/s3_answers.hpp"
 #include "protocols/store/s3_place.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <cstdlib>
 #include <fstream>
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 constexpr auto head = R"(<?xml version="1.0" encoding="UTF-8"?>)";
 constexpr auto space = R"( xmlns="http://s3.amazonaws.com/doc/2006-03-01/")";

@@ -1,6 +1,7 @@
 // Objects in a real S3 server, and through a proxy that spoils requests.
 
 #include "tests/support/eventually.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/object_server.hpp"
 #include "tests/support/request_proxy.hpp"
 
@@ -11,12 +12,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
 
 constexpr std::size_t part = 5 << 20;
 constexpr std::size_t three_parts = 2 * part + 1'000'000;

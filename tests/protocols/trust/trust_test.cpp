@@ -3,13 +3,13 @@
 #include "protocols/trust/authority.hpp"
 #include "protocols/trust/credentials.hpp"
 #include "protocols/trust/tls_session.hpp"
+#include "tests/support/names.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/connect_pair.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl/stream.hpp>
 
-#include <gmock/gmock.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,10 +22,7 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using std::chrono::days;
-using testing::HasSubstr;
-using testing::StartsWith;
 namespace fs = std::filesystem;
 namespace ssl = boost::asio::ssl;
 using stream_protocol = boost::asio::local::stream_protocol;

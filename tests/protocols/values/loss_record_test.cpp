@@ -1,8 +1,7 @@
 // The record of losses: what it knows after steps came, were computed again, or are missing; and its bytes.
 
 #include "protocols/values/loss_record.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <bit>
 #include <limits>
@@ -130,7 +129,6 @@ TEST(loss_record, keeps_evaluations) {
 
 // given: changes of any kind since a copy was made / expected: the blocks to be written are named, and no others
 TEST(loss_record, says_what_changed) {
-  using testing::ElementsAre;
   loss_record x;
   x.put(block_of(0, 4096));
   x.put(block_of(4096, 4096));

@@ -2,16 +2,12 @@
 
 #include "protocols/base/printable.hpp"
 #include "runtime/cloud/metadata_answers.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <random>
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 /// 2017-09-18T08:20:00Z.
 constexpr wall_time now{1'505'722'800s};

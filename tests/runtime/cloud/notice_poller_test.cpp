@@ -5,8 +5,7 @@
 #include "runtime/cloud/notice_poller.hpp"
 #include "runtime/cloud/poll_schedule.hpp"
 #include "tests/support/metadata_double.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <condition_variable>
 #include <fstream>
@@ -14,11 +13,7 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using clock = std::chrono::steady_clock;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 constexpr std::chrono::seconds limit{20}; // the machine may be busy
 

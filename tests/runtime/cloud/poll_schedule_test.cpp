@@ -2,19 +2,13 @@
 
 #include "runtime/child/process.hpp"
 #include "runtime/cloud/poll_schedule.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <fstream>
 
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
 using time_point = poll_state::time_point;
 
 constexpr time_point start{1'000'000s};

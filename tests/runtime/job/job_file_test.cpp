@@ -1,8 +1,8 @@
 // Job files: what is accepted, and what is said about those that are not.
 
 #include "runtime/job/job_file.hpp"
+#include "tests/support/names.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,10 +12,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-using testing::StartsWith;
 
 constexpr std::string_view least = R"([job]
 steps = 5

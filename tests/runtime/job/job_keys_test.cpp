@@ -2,8 +2,7 @@
 
 #include "protocols/values/job_keys.hpp"
 #include "runtime/job/job_file.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <cmath>
 #include <fstream>
@@ -11,10 +10,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
 
 // given: the table of keys / expected: runtime/README.md has what is printed, no line is too long, every key is there
 TEST(job_keys, are_in_the_readme) {

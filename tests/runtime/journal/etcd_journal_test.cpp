@@ -3,9 +3,9 @@
 #include "protocols/base/digest.hpp"
 #include "runtime/journal/etcd_journal.hpp"
 #include "tests/support/etcd_servers.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/recorded.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -13,9 +13,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 /// One that leads, stands by, or failed to.
 struct candidate {

@@ -1,9 +1,9 @@
 // The journal on disk, and what a manager finds in it.
 
 #include "runtime/journal/sqlite_journal.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/recorded.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -13,8 +13,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
 
 /// While it lives, no file that SQLite writes takes another byte.
 class no_space {

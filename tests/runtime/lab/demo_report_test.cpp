@@ -3,21 +3,15 @@
 #include "runtime/lab/availability.hpp"
 #include "runtime/lab/demo_report.hpp"
 #include "runtime/lab/local_cluster.hpp"
+#include "tests/support/names.hpp"
 
 #include <boost/json.hpp>
-
-#include <gmock/gmock.h>
 
 #include <fstream>
 #include <numeric>
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
 
 // given: a trace of 12 instances for a cluster of 6 / expected: half of each count, rounded up, no empty changes
 TEST(availability, is_scaled_to_the_cluster) {

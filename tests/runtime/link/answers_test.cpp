@@ -9,9 +9,6 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-
 /// Many things are asked at once, and the answers are large.
 struct many_answers : link_test {
   static constexpr std::size_t answer_bytes = 100'000, questions = 500;

@@ -6,6 +6,7 @@
 #include "runtime/link/link.hpp"
 #include "runtime/process/system.hpp"
 #include "tests/support/dial.hpp"
+#include "tests/support/names.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -15,7 +16,6 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
-#include <gmock/gmock.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 

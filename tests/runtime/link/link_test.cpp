@@ -14,10 +14,8 @@
 namespace parcae {
 namespace {
 
-using namespace std::chrono_literals;
 using boost::asio::ip::tcp;
 using std::chrono::steady_clock;
-using testing::HasSubstr;
 
 constexpr std::string_view greeting{"parcae control 1"};
 

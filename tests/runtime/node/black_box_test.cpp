@@ -5,10 +5,10 @@
 #include "runtime/node/black_box.hpp"
 #include "runtime/node/black_box_sink.hpp"
 #include "runtime/node/guardian.hpp"
+#include "tests/support/names.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <gmock/gmock.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -20,8 +20,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::ElementsAre;
 
 /// A child process with a guardian and two connections to this one: one that it was started with, as from a launcher,
 /// and one that it made. Their descriptors are also held by another process, which would keep them open.

@@ -3,9 +3,9 @@
 #include "gpu/device/device.hpp"
 #include "runtime/node/device_watch.hpp"
 #include "runtime/node/retirement.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/slow_stream.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <future>
@@ -14,9 +14,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 class some_device final : public device {
 public:

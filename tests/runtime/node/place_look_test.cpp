@@ -1,6 +1,6 @@
 #include "runtime/node/place_look.hpp"
+#include "tests/support/names.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -11,9 +11,6 @@ namespace parcae {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 struct place_look : testing::Test {
   place_look() {

@@ -10,10 +10,10 @@
 #include "runtime/process/logging.hpp"
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
+#include "tests/support/names.hpp"
 
 #include <boost/json.hpp>
 
-#include <gmock/gmock.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/wait.h>
@@ -24,9 +24,6 @@
 
 namespace parcae {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 // given / expected: HOST:PORT, or an error
 TEST(address, parses) {

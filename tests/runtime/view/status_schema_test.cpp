@@ -3,10 +3,9 @@
 #include "runtime/view/status_json.hpp"
 #include "runtime/view/status_schema.hpp"
 #include "tests/support/client_samples.hpp"
+#include "tests/support/names.hpp"
 
 #include <boost/json.hpp>
-
-#include <gmock/gmock.h>
 
 #include <cmath>
 #include <regex>
@@ -15,7 +14,6 @@ namespace parcae {
 namespace {
 
 namespace json = boost::json;
-using testing::HasSubstr;
 
 bool is_of(const json::value& x, json::string_view type) {
   return (type == "null" && x.is_null()) || (type == "boolean" && x.is_bool()) || (type == "number" && x.is_number()) ||

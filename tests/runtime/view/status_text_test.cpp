@@ -4,19 +4,15 @@
 #include "runtime/view/status_text.hpp"
 #include "runtime/view/step_times.hpp"
 #include "tests/runtime/view/sample_status.hpp"
+#include "tests/support/names.hpp"
 
 #include <boost/json.hpp>
-
-#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <limits>
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 // given: a status with commands for terminals, line breaks and marks of direction in every text / expected: the same
 // lines as with harmless texts, and none of it; JSON has it, escaped

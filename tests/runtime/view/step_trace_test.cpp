@@ -1,16 +1,11 @@
 // Spans as a file of trace events.
 
 #include "runtime/view/step_trace.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/trace_events.hpp"
-
-#include <gmock/gmock.h>
 
 namespace parcae {
 namespace {
-
-using testing::HasSubstr;
-using testing::Pair;
-using testing::UnorderedElementsAre;
 
 /// A step of two micro-batches on a rank of two stages; its clock is `late` behind the other's.
 rank_trace step_of(std::uint32_t rank, std::uint64_t step, std::uint64_t late) {

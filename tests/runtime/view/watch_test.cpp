@@ -5,18 +5,12 @@
 #include "runtime/view/screen_text.hpp"
 #include "runtime/view/status_text.hpp"
 #include "tests/runtime/view/sample_status.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <limits>
 
 namespace parcae {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
 
 std::vector<std::string> lines_of(const std::vector<screen_line>& x) {
   std::vector<std::string> result;

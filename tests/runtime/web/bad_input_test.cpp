@@ -1,6 +1,7 @@
 // Each line of the README's table of answers is a case.
 
 #include "tests/runtime/web/served.hpp"
+#include "tests/support/names.hpp"
 
 #include <regex>
 
@@ -9,9 +10,6 @@ namespace {
 
 namespace asio = boost::asio;
 namespace json = boost::json;
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-using testing::Not;
 
 struct bad_input {
   const char *what, *answer; ///< as in the README

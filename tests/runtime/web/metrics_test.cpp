@@ -2,8 +2,7 @@
 
 #include "runtime/web/metrics.hpp"
 #include "tests/support/client_samples.hpp"
-
-#include <gmock/gmock.h>
+#include "tests/support/names.hpp"
 
 #include <cmath>
 #include <fstream>
@@ -11,10 +10,6 @@
 
 namespace parcae {
 namespace {
-
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
 
 std::vector<std::string> lines(const std::string& text) {
   std::vector<std::string> result;

@@ -1,15 +1,12 @@
 // What the server answers to who asks as one should.
 
 #include "tests/runtime/web/served.hpp"
+#include "tests/support/names.hpp"
 
 namespace parcae {
 namespace {
 
 namespace json = boost::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
 
 // given: a status / expected: each resource of it, and headers that keep a page to itself
 TEST_F(web_server_test, tells_what_the_manager_told) {

@@ -6,10 +6,10 @@
 #include "runtime/web/board.hpp"
 #include "runtime/web/facts.hpp"
 #include "tests/support/client_samples.hpp"
+#include "tests/support/names.hpp"
 
 #include <boost/json.hpp>
 
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,12 +21,6 @@ namespace parcae {
 namespace {
 
 namespace json = boost::json;
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Pair;
-using testing::SizeIs;
 
 /// The status that it is refused with.
 template <class Function>
