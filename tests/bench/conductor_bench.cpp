@@ -18,7 +18,6 @@
 #include <cstring>
 #include <ctime>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <stdexcept>
 

@@ -9,9 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <vector>
 
 namespace parcae {
 

@@ -15,8 +15,6 @@
 #include <caf/all.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 
-#include <memory>
-
 namespace parcae {
 namespace {
 

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <stdexcept>
 #include <utility>
 
 namespace parcae::simulation {

@@ -1,7 +1,6 @@
 #include "tests/simulation/data_plane.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace parcae::simulation {
 

@@ -7,7 +7,6 @@
 #include "tests/simulation/engine.hpp"
 #include "tests/simulation/witness.hpp"
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>

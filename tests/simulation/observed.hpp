@@ -12,8 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace parcae::simulation {
 

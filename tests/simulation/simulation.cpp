@@ -8,7 +8,6 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
-#include <map>
 
 namespace {
 

@@ -9,7 +9,6 @@
 #include <queue>
 #include <random>
 #include <utility>
-#include <vector>
 
 namespace parcae::simulation {
 

@@ -11,7 +11,6 @@
 #include <boost/endian/conversion.hpp>
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -2,10 +2,7 @@
 
 #include "tests/gpu/data/pictures.hpp"
 
-#include <cstdlib>
-#include <fstream>
 #include <random>
-#include <stdexcept>
 #include <vector>
 
 namespace parcae {
@@ -20,31 +17,15 @@ std::string random_numbers(std::size_t count, std::uint64_t seed) {
   return result;
 }
 
-void write(const std::filesystem::path& path, const std::string& bytes) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
 } // namespace
 
-data_folder::data_folder() {
-  auto pattern = (std::filesystem::temp_directory_path() / "parcae-data.XXXXXX").string();
-  if (!::mkdtemp(pattern.data()))
-    throw std::runtime_error("no folder for data");
-  path_ = pattern;
-}
-
-data_folder::~data_folder() {
-  std::filesystem::remove_all(path_);
-}
-
 std::string data_folder::large_tokens() const {
-  write(path_ / "large.bin", random_numbers(9 << 20, 1));
+  write_file(path_ / "large.bin", random_numbers(9 << 20, 1));
   return (path_ / "large.bin").string();
 }
 
 std::string data_folder::few_tokens() const {
-  write(path_ / "few.bin", random_numbers(4000, 2));
+  write_file(path_ / "few.bin", random_numbers(4000, 2));
   return (path_ / "few.bin").string();
 }
 
@@ -58,20 +39,20 @@ std::string data_folder::images() const {
       x = static_cast<std::uint8_t>(random());
     const auto name = "images/" + std::string(1, static_cast<char>('a' + i % 3)) + "/" + std::to_string(i);
     if (i % 2 == 0)
-      write(path_ / (name + ".png"), png_of(width, height, PNG_COLOR_TYPE_RGB, 8, samples));
+      write_file(path_ / (name + ".png"), png_of(width, height, PNG_COLOR_TYPE_RGB, 8, samples));
     else
-      write(path_ / (name + ".jpg"), jpeg_of(width, height, JCS_RGB, samples, i % 4 == 1));
+      write_file(path_ / (name + ".jpg"), jpeg_of(width, height, JCS_RGB, samples, i % 4 == 1));
   }
   return (path_ / "images").string();
 }
 
 std::string data_folder::columns(std::uint32_t sequence) const {
   const auto shape = "[" + std::to_string(sequence) + "]}";
-  write(
+  write_file(
       path_ / "columns/samples.json",
       R"({"format": "parcae.samples", "version": 1, "samples": 200, "inputs": [{"name": "input_ids", "type": "int32", "shape": )" +
           shape + R"(], "targets": {"name": "labels", "type": "int32", "shape": )" + shape + "}");
-  write(path_ / "columns/samples.bin", random_numbers(std::size_t{400} * sequence, 4));
+  write_file(path_ / "columns/samples.bin", random_numbers(std::size_t{400} * sequence, 4));
   return (path_ / "columns").string();
 }
 

@@ -2,19 +2,15 @@
 
 // Data of several kinds in a folder of its own, which goes with it.
 
+#include "tests/support/files.hpp"
+
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 namespace parcae {
 
 class data_folder {
 public:
-  data_folder();
-  ~data_folder();
-  data_folder(const data_folder&) = delete;
-  data_folder& operator=(const data_folder&) = delete;
-
   const std::filesystem::path& path() const { return path_; }
 
   // Each makes what it returns the path of.
@@ -24,7 +20,7 @@ public:
   std::string columns(std::uint32_t sequence) const; ///< 200 samples of input_ids and labels, below 256
 
 private:
-  std::filesystem::path path_;
+  own_folder path_;
 };
 
 } // namespace parcae

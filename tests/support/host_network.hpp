@@ -2,7 +2,6 @@
 
 // Hosts of a test's own: network namespaces, an Ethernet between them, and what may happen to it. Needs root.
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>

@@ -4,7 +4,6 @@
 #include "tests/support/nccl_double_state.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>

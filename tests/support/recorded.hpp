@@ -4,13 +4,13 @@
 
 #include "actors/manager/job_queue.hpp"
 #include "actors/manager/journal_store.hpp"
+#include "tests/support/files.hpp"
 
 #include <boost/json/parse.hpp>
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -30,8 +30,7 @@ inline std::vector<std::filesystem::path> recordings() {
 }
 
 inline boost::json::value json_in(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+  return boost::json::parse(content(path));
 }
 
 /// As `recorded/record` left it: job 1 done, 2 running with a checkpoint, 3 waiting, 4 cancelled. `status`: what the

@@ -3,25 +3,15 @@
 // Certificates for a test, in a folder that goes with them.
 
 #include "protocols/trust/authority.hpp"
+#include "tests/support/files.hpp"
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 namespace parcae {
 
 struct test_authority {
-  test_authority() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "parcae-trust.XXXXXX").string();
-    folder = ::mkdtemp(pattern.data());
-    make_authority(folder / "all", std::chrono::days(10));
-  }
-  ~test_authority() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-  }
-  test_authority(const test_authority&) = delete;
-  test_authority& operator=(const test_authority&) = delete;
+  test_authority() { make_authority(folder / "all", std::chrono::days(10)); }
 
   /// In a folder of its own, where no list of revocations is.
   std::filesystem::path bundle(membership role, const std::string& name,
@@ -47,7 +37,7 @@ struct test_authority {
                                std::filesystem::copy_options::overwrite_existing);
   }
 
-  std::filesystem::path folder;
+  own_folder folder;
 };
 
 } // namespace parcae

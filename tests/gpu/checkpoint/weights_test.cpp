@@ -4,7 +4,9 @@
 #include "gpu/checkpoint/safetensors.hpp"
 #include "gpu/checkpoint/weights.hpp"
 #include "protocols/base/digest.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <boost/json.hpp>
 
@@ -12,7 +14,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <map>
 
 namespace parcae {
 namespace {
@@ -48,16 +49,12 @@ std::string bytes_of(const given& x) {
 class weights_test : public testing::Test {
 protected:
   weights_test() {
-    auto pattern = (fs::temp_directory_path() / "parcae-weights-XXXXXX").string();
-    folder = mkdtemp(pattern.data());
     model = {.kind = "gpt", .layers = 1, .width = 4, .heads = 2, .sequence = 3, .vocabulary = 5};
     for (const auto& layer : describe(model).layers)
       for (const auto& tensor : layer.tensors)
         if (tensor.name != "lm_head.weight")
           published.push_back(values_for({tensor.name, published_shape(model, tensor), {}}));
   }
-
-  ~weights_test() override { fs::remove_all(folder); }
 
   /// Small multiples of 1/8, others in each tensor.
   static given values_for(given x) {
@@ -117,17 +114,12 @@ protected:
   }
 
   std::string error_of(const fs::path& from) {
-    try {
-      read(from);
-    } catch (const weights_error& e) {
-      return e.what();
-    }
-    return {};
+    return thrown_by<weights_error>([&] { read(from); });
   }
 
   given& tensor(const std::string& name) { return *std::ranges::find(published, name, &given::name); }
 
-  fs::path folder;
+  own_folder folder;
   model_specification model;
   std::vector<given> published; ///< as Hugging Face's GPT-2 has it: Conv1D [in, out], the tied head left out
 };
@@ -205,12 +197,8 @@ TEST_F(weights_test, are_known_by_their_values) {
   initial_weights weights(x);
   std::vector<float> flat(weights.model().layers[1].parameters()), first(weights.model().layers[0].parameters());
   EXPECT_NO_THROW(weights.read(0, first, {}));
-  try {
-    weights.read(1, flat, {});
-    ADD_FAILURE() << "was taken";
-  } catch (const weights_error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("model.safetensors has other values of block 0 than when the job was submitted"));
-  }
+  EXPECT_THAT(thrown_by<weights_error>([&] { weights.read(1, flat, {}); }),
+              HasSubstr("model.safetensors has other values of block 0 than when the job was submitted"));
 }
 
 // given: what does not fit the model / expected: one line that names the file and the tensor
@@ -302,12 +290,7 @@ TEST_F(weights_test, files_have_no_gaps) {
     std::string text(sizeof length, '\0');
     std::memcpy(text.data(), &length, sizeof length);
     put("x", text + header + std::string(bytes, 'x'));
-    try {
-      safetensors_file file(folder / "x");
-    } catch (const std::runtime_error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
+    return thrown_by([&] { safetensors_file file(folder / "x"); });
   };
   const auto two = [](int begin, int end) {
     return R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "b": {"dtype": "F32", "shape": [1], )"

@@ -6,13 +6,10 @@
 
 #include <cuda_runtime_api.h>
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <set>
 #include <string>

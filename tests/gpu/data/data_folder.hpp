@@ -3,13 +3,13 @@
 // A folder for data, and what loading it says.
 
 #include "gpu/data/dataset.hpp"
+#include "tests/support/files.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,18 +37,7 @@ inline std::string npy_of(const std::string& type, const std::string& shape, con
 /// A folder of its own for each test, removed at its end.
 class data_test : public testing::Test {
 protected:
-  void SetUp() override {
-    auto pattern = (std::filesystem::temp_directory_path() / "data_test.XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
-  }
-
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
-  void write(const std::string& name, std::string_view text) {
-    std::filesystem::create_directories((folder / name).parent_path());
-    std::ofstream{folder / name, std::ios::binary} << text;
-  }
+  void write(const std::string& name, std::string_view text) { write_file(folder / name, text); }
 
   /// Loads what is in the folder under a name; "" is all of it.
   std::shared_ptr<const dataset> load(data_specification data, const model_specification& model,
@@ -58,12 +47,7 @@ protected:
   }
 
   std::string error_of(const data_specification& data, const model_specification& model, const std::string& name = "") {
-    try {
-      load(data, model, name);
-    } catch (const data_error& e) {
-      return e.what();
-    }
-    return "";
+    return thrown_by<data_error>([&] { load(data, model, name); });
   }
 
   std::filesystem::path folder;

@@ -1,6 +1,8 @@
 // Data as samples.
 
 #include "gpu/data/dataset.hpp"
+#include "tests/support/files.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,28 +12,15 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 namespace parcae {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder of its own for each test, removed at its end.
 class dataset_test : public testing::Test {
 protected:
-  void SetUp() override {
-    auto pattern = (fs::temp_directory_path() / "dataset_test.XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
-  }
-
-  void TearDown() override { fs::remove_all(folder); }
-
-  void write(const std::string& name, std::string_view text) {
-    fs::create_directories((folder / name).parent_path());
-    std::ofstream{folder / name, std::ios::binary} << text;
-  }
+  void write(const std::string& name, std::string_view text) { write_file(folder / name, text); }
 
   static std::shared_ptr<const dataset> load(const fs::path& path, std::uint32_t sequence) {
     return load_dataset({.path = path.string()}, {.sequence = sequence});
@@ -51,15 +40,10 @@ protected:
   }
 
   static std::string error_of(const fs::path& path, std::uint32_t sequence = 4) {
-    try {
-      load(path, sequence);
-    } catch (const std::runtime_error& error) {
-      return error.what();
-    }
-    return {};
+    return thrown_by([&] { load(path, sequence); });
   }
 
-  fs::path folder;
+  own_folder folder;
 };
 
 // given: length of the text, sequence / expected: samples
@@ -289,13 +273,8 @@ TEST_F(dataset_test, only_what_is_allowed_is_read) {
   fs::create_symlink(folder / "public/sub", folder / "way-in");
   const model_specification model{.sequence = 2};
   const std::vector<fs::path> allowed{folder / "public", folder / "not-there"};
-  const auto error_of = [&](const fs::path& path, const std::vector<fs::path>& folders) -> std::string {
-    try {
-      load_dataset({.path = path.string()}, model, folders);
-    } catch (const std::runtime_error& e) {
-      return e.what();
-    }
-    return {};
+  const auto error_of = [&](const fs::path& path, const std::vector<fs::path>& folders) {
+    return thrown_by([&] { load_dataset({.path = path.string()}, model, folders); });
   };
   for (const auto* good : {"public", "public/a", "public/sub", "public/sub/../a", "way-in/b"})
     EXPECT_EQ(error_of(folder / good, allowed), "") << good;

@@ -3,6 +3,7 @@
 #include "gpu/data/picture.hpp"
 #include "tests/gpu/data/pictures.hpp"
 #include "tests/support/names.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,12 +21,7 @@ picture decode(const std::string& file, std::uint32_t channels = 3) {
 }
 
 std::string refusal(const std::string& file) {
-  try {
-    decode(file);
-  } catch (const std::runtime_error& e) {
-    return e.what();
-  }
-  return "";
+  return thrown_by([&] { decode(file); });
 }
 
 /// 5×3 colours, all different.

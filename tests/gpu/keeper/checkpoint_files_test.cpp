@@ -4,6 +4,7 @@
 #include "protocols/base/durable_file.hpp"
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
 #include "tests/support/names.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <boost/json.hpp>
 
@@ -41,14 +42,7 @@ TEST_F(checkpoint_folder_test, headers_are_bounded_objects) {
     std::memcpy(bytes.data(), &length, sizeof length);
     put(folder / "x", bytes + header);
   };
-  const auto error = [&]() -> std::string {
-    try {
-      safetensors_file file(folder / "x");
-    } catch (const std::runtime_error& e) {
-      return e.what();
-    }
-    return {};
-  };
+  const auto error = [&]() { return thrown_by([&] { safetensors_file file(folder / "x"); }); };
   file_with("{}");
   EXPECT_EQ(error(), "");
   for (const auto* text :

@@ -4,6 +4,8 @@
 
 #include "gpu/checkpoint/checkpoint.hpp"
 #include "protocols/model/model_description.hpp"
+#include "tests/support/files.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -77,13 +79,6 @@ inline std::shared_ptr<const shard_bytes> shard_of(std::uint32_t layer, version 
 }
 
 struct checkpoint_folder_test : testing::Test {
-  checkpoint_folder_test() {
-    auto pattern = (std::filesystem::temp_directory_path() / "parcae-test-XXXXXX").string();
-    folder = mkdtemp(pattern.data());
-  }
-
-  ~checkpoint_folder_test() override { std::filesystem::remove_all(folder); }
-
   void write(const std::filesystem::path& to, const std::string& keeper, const std::vector<std::uint32_t>& layers,
              version made = {20, {3}}, const job_specification& of = job()) {
     checkpoint_share share{{made, {.step = made.steps - 1, .loss = 2.5}, of, "digest of the data", {}, 0, {}}, {}};
@@ -96,26 +91,18 @@ struct checkpoint_folder_test : testing::Test {
 
   /// The error of reading all of a checkpoint; empty if there is none.
   static std::string error_of(const std::filesystem::path& from) {
-    try {
+    return thrown_by<checkpoint_error>([&] {
       checkpoint_reader reader({place(from)});
       for (auto layer : reader.layers())
         reader.read(layer);
-    } catch (const checkpoint_error& e) {
-      return e.what();
-    }
-    return {};
-  }
-
-  static std::string content(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    });
   }
 
   static void put(const std::filesystem::path& path, const std::string& content) {
     std::ofstream(path, std::ios::binary) << content;
   }
 
-  std::filesystem::path folder;
+  own_folder folder;
   std::atomic<bool> never = false;
 };
 

@@ -6,9 +6,7 @@
 #include "tests/gpu/keeper/checkpoint_folder.hpp"
 #include "tests/support/names.hpp"
 
-#include <fstream>
 #include <future>
-#include <optional>
 
 namespace parcae::losses_of_keeper {
 namespace {
@@ -169,10 +167,7 @@ TEST_F(losses_folder_test, of_which_it_knows_less_stay) {
 TEST_F(losses_folder_test, that_are_damaged_are_left_out) {
   checkpoint_store store(folder, "k");
   write(store, 9000, known(9000));
-  const auto good = [&] {
-    std::ifstream file(block(4096), std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }();
+  const auto good = content(block(4096));
   put(folder / "text-1" / losses_folder / "notes", "by somebody");
   auto flipped = good;
   flipped[100] ^= 1;

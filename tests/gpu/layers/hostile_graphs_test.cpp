@@ -3,6 +3,7 @@
 
 #include "gpu/layers/bound_graph.hpp"
 #include "protocols/model/exported_parts.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -17,7 +18,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <sstream>
@@ -244,12 +244,8 @@ TEST(hostile_graphs, sizes_that_overflow_are_told) {
     graph.nodes.push_back(node_of(nullptr, what, {{first}, {second}}));
     graph.output = {origin::parameter, 0};
     ASSERT_EQ(problem_of(graph, around.frame()), "");
-    try {
-      around.run(graph);
-      ADD_FAILURE() << why;
-    } catch (const exported_model_error& e) {
-      EXPECT_THAT(e.what(), testing::HasSubstr(std::string("node 0, ") + why));
-    }
+    EXPECT_THAT(thrown_by<exported_model_error>([&] { around.run(graph); }),
+                testing::HasSubstr(std::string("node 0, ") + why));
   }
 }
 

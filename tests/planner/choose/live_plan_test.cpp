@@ -13,7 +13,6 @@
 #include "planner/cost/change_meter.hpp"
 #include "tests/support/names.hpp"
 
-#include <numeric>
 #include <random>
 
 namespace parcae {

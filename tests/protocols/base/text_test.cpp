@@ -4,6 +4,7 @@
 #include "protocols/base/line_limit.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/base/text.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
 
 #include <sys/stat.h>
@@ -109,13 +110,6 @@ TEST(line_limit, lets_few_of_many_through) {
 }
 
 struct input_file_test : testing::Test {
-  input_file_test() {
-    auto pattern = (std::filesystem::temp_directory_path() / "parcae-test-XXXXXX").string();
-    folder = mkdtemp(pattern.data());
-  }
-
-  ~input_file_test() override { std::filesystem::remove_all(folder); }
-
   std::string error_of(const std::string& name, bool follow = true) {
     try {
       input_file file(folder / name, follow);
@@ -126,7 +120,7 @@ struct input_file_test : testing::Test {
     return {};
   }
 
-  std::filesystem::path folder;
+  own_folder folder;
 };
 
 // given: what is no regular file / expected: said at once; a pipe that nobody writes to is not waited for

@@ -3,13 +3,13 @@
 #include "protocols/http/http_client.hpp"
 #include "protocols/store/store.hpp"
 #include "tests/support/names.hpp"
+#include "tests/support/thrown_by.hpp"
 #include "tests/support/web_double.hpp"
 
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 namespace parcae {
 namespace {
@@ -146,13 +146,8 @@ TEST_F(http_client_test, objects_are_read_in_ranges) {
         EXPECT_EQ(part.substr(0, size), content.substr(from, size));
       }
   }
-  const auto error_of = [&](const std::string& url) -> std::string {
-    try {
-      open_object(url, options);
-    } catch (const store_error& e) {
-      return e.what();
-    }
-    return "";
+  const auto error_of = [&](const std::string& url) {
+    return thrown_by<store_error>([&] { open_object(url, options); });
   };
   EXPECT_THAT(error_of(base + "/none"), HasSubstr("is not there"));
   EXPECT_THAT(error_of(base + "/circle"), HasSubstr("more than five times"));

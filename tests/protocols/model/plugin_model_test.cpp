@@ -1,6 +1,7 @@
 // What `parcae-node --describe` writes of a plug-in's model: a small one that is right, and many that are not.
 
 #include "protocols/model/exported_model.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <gtest/gtest.h>
 
@@ -56,15 +57,10 @@ TEST(plugin_model, says_what_the_model_is) {
 
 // given: what is changed in it / expected: one line that says where
 TEST(plugin_model, what_is_wrong_is_said) {
-  const auto problem_with = [](const std::string& from, const std::string& to) -> std::string {
+  const auto problem_with = [](const std::string& from, const std::string& to) {
     auto text = described;
     text.replace(text.find(from), from.size(), to);
-    try {
-      taken(text);
-      return "none";
-    } catch (const exported_model_error& e) {
-      return e.what();
-    }
+    return thrown_by<exported_model_error>([&] { taken(text); });
   };
   const auto has = [](const std::string& what, const std::string& part) {
     EXPECT_NE(what.find(part), std::string::npos) << what;

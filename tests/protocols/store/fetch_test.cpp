@@ -2,8 +2,10 @@
 
 #include "protocols/store/fetch.hpp"
 #include "protocols/store/url_rules.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
 #include "tests/support/object_server.hpp"
+#include "tests/support/thrown_by.hpp"
 #include "tests/support/web_double.hpp"
 
 #include <atomic>
@@ -16,39 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Goes with the test.
-class own_folder {
-public:
-  own_folder() {
-    std::string name = (fs::temp_directory_path() / "parcae-fetch-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~own_folder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
-private:
-  fs::path path_;
-};
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::size_t entries(const fs::path& folder) {
   return fs::exists(folder)
              ? static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()))
              : 0;
-}
-
-template <class Function>
-std::string error_of(Function f) {
-  try {
-    f();
-  } catch (const store_error& e) {
-    return e.what();
-  }
-  return {};
 }
 
 /// A web server with one object, in ranges.
@@ -70,7 +43,7 @@ struct web_with_one {
 };
 
 struct fetch_web : testing::Test {
-  fetch_web() { setenv("PARCAE_CACHE", (folder.path() / "cache").c_str(), 1); }
+  fetch_web() { setenv("PARCAE_CACHE", (folder / "cache").c_str(), 1); }
   ~fetch_web() override { unsetenv("PARCAE_CACHE"); }
 
   own_folder folder;
@@ -99,7 +72,7 @@ TEST_F(fetch_web, is_copied_when_it_is_another) {
   EXPECT_EQ(fetched(url, quick), second);
   web.gone_after = 0;
   EXPECT_EQ(fetched(url, quick), second);
-  EXPECT_THAT(error_of([&] { fetch(url, quick); }), HasSubstr("/models/weights.bin is not there"));
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(url, quick); }), HasSubstr("/models/weights.bin is not there"));
 }
 
 // given: an object that goes, or is replaced, while it is copied; a stop; a cache that cannot be written to; a URL
@@ -107,18 +80,20 @@ TEST_F(fetch_web, is_copied_when_it_is_another) {
 TEST_F(fetch_web, what_fails_leaves_nothing) {
   web.body = std::string(300'000, 'a');
   web.gone_after = 1;
-  EXPECT_THAT(error_of([&] { fetch(url, quick); }), HasSubstr("/models/weights.bin"));
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(url, quick); }), HasSubstr("/models/weights.bin"));
   EXPECT_EQ(entries(fetch_folder()), 0u);
   web.gone_after = 1000;
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_NE(error_of([&] { fetch(url, {.store = {.stop = stop.get_token(), .pace = quick_pace()}}); }), "");
+  EXPECT_NE(thrown_by<store_error>([&] { fetch(url, {.store = {.stop = stop.get_token(), .pace = quick_pace()}}); }),
+            "");
   EXPECT_EQ(entries(fetch_folder()), 0u);
-  EXPECT_THAT(error_of([&] { fetch(server.url("127.0.0.1") + "/", quick); }), HasSubstr("a file's name"));
-  EXPECT_THAT(error_of([&] { fetch(server.url("127.0.0.1") + "/a/..", quick); }), HasSubstr("a file's name"));
-  std::ofstream(folder.path() / "file") << "no folder";
-  setenv("PARCAE_CACHE", (folder.path() / "file").c_str(), 1);
-  EXPECT_THAT(error_of([&] { fetch(url, quick); }), HasSubstr("cannot be copied to"));
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(server.url("127.0.0.1") + "/", quick); }), HasSubstr("a file's name"));
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(server.url("127.0.0.1") + "/a/..", quick); }),
+              HasSubstr("a file's name"));
+  std::ofstream(folder / "file") << "no folder";
+  setenv("PARCAE_CACHE", (folder / "file").c_str(), 1);
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(url, quick); }), HasSubstr("cannot be copied to"));
 }
 
 // given: eight who want it at once / expected: all have it, and one copy is left
@@ -139,15 +114,16 @@ TEST(fetch_rules, tables) {
   EXPECT_EQ(beside("s3://bucket/index.json", "c"), "s3://bucket/c");
   const std::vector<fs::path> places{"/data", "s3://ours/", "https://x/data"};
   for (const auto* good : {"s3://ours", "s3://ours/a/b", "https://x/data/y"})
-    EXPECT_EQ(error_of([&] { require_allowed(good, places); }), "") << good;
+    EXPECT_EQ(thrown_by<store_error>([&] { require_allowed(good, places); }), "") << good;
   for (const auto* bad : {"s3://ours2/a", "https://x/data2", "http://x/data/y", "https://x/data/../z",
                           "https://x/data/..", "https://x/data/%2e%2e/z", "https://x/data/a%2F.%2E/z",
                           "https://x/data/%252e%252e/z", "https://x/data/..\\z", "https://x/data/./z", "s3://other/a"})
-    EXPECT_THAT(error_of([&] { require_allowed(bad, places); }), HasSubstr("--data /data, s3://ours, https://x/data"))
+    EXPECT_THAT(thrown_by<store_error>([&] { require_allowed(bad, places); }),
+                HasSubstr("--data /data, s3://ours, https://x/data"))
         << bad;
   for (const auto* good : {"https://x/data/a..b", "https://x/data/100%", "https://x/data/y?at=/../"})
-    EXPECT_EQ(error_of([&] { require_allowed(good, places); }), "") << good;
-  EXPECT_EQ(error_of([&] { require_allowed("https://anything", {}); }), "");
+    EXPECT_EQ(thrown_by<store_error>([&] { require_allowed(good, places); }), "") << good;
+  EXPECT_EQ(thrown_by<store_error>([&] { require_allowed("https://anything", {}); }), "");
 }
 
 // given / expected: only a place that names a host is a reason to ask this machine, or who is on its link
@@ -155,7 +131,7 @@ TEST(fetch_rules, say_for_whose_sake) {
   EXPECT_TRUE(require_allowed("http://x/y", {}));
   EXPECT_FALSE(require_allowed("http://x/y", {"http://", "s3://"}));
   EXPECT_TRUE(require_allowed("http://x/y", {"http://", "http://x"}));
-  EXPECT_NE(error_of([] { require_allowed("ftp://x/y", {"/", "s3://", "https://", "http://"}); }), "");
+  EXPECT_NE(thrown_by<store_error>([] { require_allowed("ftp://x/y", {"/", "s3://", "https://", "http://"}); }), "");
 }
 
 // given: a node that lets jobs ask any web server; this machine, by its address, by names of it, as IPv6, and a
@@ -169,13 +145,14 @@ TEST_F(fetch_web, jobs_do_not_reach_this_machine) {
   const auto left = web.gone_after.load();
   for (const auto* host : {"127.0.0.1", "localhost", "127.1.2.3", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]",
                            "169.254.169.254", "[fe80::1]", "[fd00:ec2::254]"})
-    EXPECT_THAT(error_of([&] { fetch("http://" + std::string(host) + port + "/models/weights.bin", of_job); }),
-                HasSubstr("is this machine, or on its link"))
+    EXPECT_THAT(
+        thrown_by<store_error>([&] { fetch("http://" + std::string(host) + port + "/models/weights.bin", of_job); }),
+        HasSubstr("is this machine, or on its link"))
         << host;
   EXPECT_EQ(web.gone_after, left) << "nobody was asked";
-  EXPECT_EQ(error_of([&] { fetch(url, quick); }), "");
+  EXPECT_EQ(thrown_by<store_error>([&] { fetch(url, quick); }), "");
   of_job.store.places.emplace_back(server.url("127.0.0.1"));
-  EXPECT_EQ(error_of([&] { fetch(url, of_job); }), "");
+  EXPECT_EQ(thrown_by<store_error>([&] { fetch(url, of_job); }), "");
 }
 
 // given: a server that jobs may ask, which redirects elsewhere / expected: refused, unless jobs may ask that, too
@@ -189,9 +166,10 @@ TEST_F(fetch_web, redirections_stay_within_what_is_allowed) {
   auto of_job = quick;
   of_job.store.places = {other.url("127.0.0.1")};
   const auto far = other.url("127.0.0.1") + "/far.bin";
-  EXPECT_THAT(error_of([&] { fetch(far, of_job); }),
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(far, of_job); }),
               testing::AllOf(HasSubstr(url), HasSubstr("is not below what this node lets jobs use: --data")));
-  EXPECT_THAT(error_of([&] { fetch(other.url("127.0.0.1") + "/near.bin", of_job); }), HasSubstr("is not below"));
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(other.url("127.0.0.1") + "/near.bin", of_job); }),
+              HasSubstr("is not below"));
   of_job.store.places.emplace_back(server.url("127.0.0.1") + "/models");
   EXPECT_EQ(content(fetch(far, of_job)), "at last");
 }
@@ -210,7 +188,7 @@ TEST_F(fetch_web, without_a_home_nothing_is_copied) {
   };
   web.body = "x";
   const auto cache = taken("PARCAE_CACHE"), xdg = taken("XDG_CACHE_HOME"), home = taken("HOME");
-  EXPECT_THAT(error_of([&] { fetch(url, quick); }), HasSubstr("set PARCAE_CACHE"));
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(url, quick); }), HasSubstr("set PARCAE_CACHE"));
   set_again("PARCAE_CACHE", cache);
   set_again("XDG_CACHE_HOME", xdg);
   set_again("HOME", home);
@@ -221,7 +199,7 @@ TEST_F(fetch_web, without_a_home_nothing_is_copied) {
 struct fetch_s3 : object_server_test {
   void SetUp() override {
     object_server_test::SetUp();
-    setenv("PARCAE_CACHE", (folder.path() / "cache").c_str(), 1);
+    setenv("PARCAE_CACHE", (folder / "cache").c_str(), 1);
   }
   void TearDown() override { unsetenv("PARCAE_CACHE"); }
 
@@ -253,7 +231,7 @@ TEST_F(fetch_s3, prefixes_are_folders) {
   const auto second = fetch(place);
   EXPECT_EQ(content(second / "f.bin"), "more");
   EXPECT_FALSE(fs::exists(first / "f.bin"));
-  EXPECT_THAT(error_of([&] { fetch(place + "/nothing"); }), HasSubstr("/nothing is not there"));
+  EXPECT_THAT(thrown_by<store_error>([&] { fetch(place + "/nothing"); }), HasSubstr("/nothing is not there"));
 }
 
 } // namespace

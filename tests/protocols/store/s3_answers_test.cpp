@@ -6,9 +6,6 @@
 #include "protocols/store/s3_place.hpp"
 #include "tests/support/names.hpp"
 
-#include <cstdlib>
-#include <fstream>
-
 namespace parcae {
 namespace {
 

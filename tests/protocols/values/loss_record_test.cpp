@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <limits>
-#include <random>
 
 using namespace parcae;
 

@@ -1,6 +1,7 @@
 // How long a job is, where it starts from, and how its optimizer treats tensors, as job files say it.
 
 #include "runtime/job/job_file.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -71,14 +72,7 @@ TEST(job_options, another_schedule_begins_where_the_job_goes_on) {
 
 // given: a whole file / expected: the error
 TEST(job_options, what_makes_no_sense_is_refused) {
-  const auto error_of = [](const char* text) -> std::string {
-    try {
-      parse_job(text, "x.toml");
-    } catch (const job_file_error& e) {
-      return e.what();
-    }
-    return {};
-  };
+  const auto error_of = [](const char* text) { return thrown_by<job_file_error>([&] { parse_job(text, "x.toml"); }); };
   struct row {
     const char* text;
     const char* error;
@@ -118,13 +112,8 @@ TEST(job_options, what_makes_no_sense_is_refused) {
 // line that says why
 TEST(job_options, bfloat16_is_for_built_in_models) {
   const std::string rest = "job.steps = 5\ndata.path = 'x'\njob.precision = ";
-  try {
-    parse_job(rest + "'half'", "x.toml");
-    FAIL() << "accepted";
-  } catch (const job_file_error& e) {
-    EXPECT_THAT(e.what(), testing::StartsWith(
-                              "x.toml:3:17: job.precision is \"half\", must be one of \"float32\", \"bfloat16\""));
-  }
+  EXPECT_THAT(thrown_by<job_file_error>([&] { parse_job(rest + "'half'", "x.toml"); }),
+              testing::StartsWith("x.toml:3:17: job.precision is \"half\", must be one of \"float32\", \"bfloat16\""));
   auto job = parse_job(rest + "'bfloat16'", "x.toml");
   EXPECT_TRUE(job.in_bfloat16());
   job.model.path = "/model";
@@ -144,13 +133,8 @@ TEST(job_options, transport_is_one_of_those_known) {
   EXPECT_EQ(parse_job(rest, "x.toml").transport, "auto");
   for (const std::string known : {"tcp", "nccl"})
     EXPECT_EQ(parse_job(rest + "job.transport = '" + known + "'", "x.toml").transport, known);
-  try {
-    parse_job(rest + "job.transport = 'udp'", "x.toml");
-    FAIL() << "accepted";
-  } catch (const job_file_error& e) {
-    EXPECT_THAT(e.what(), testing::StartsWith(
-                              "x.toml:3:17: job.transport is \"udp\", must be one of \"auto\", \"tcp\", \"nccl\""));
-  }
+  EXPECT_THAT(thrown_by<job_file_error>([&] { parse_job(rest + "job.transport = 'udp'", "x.toml"); }),
+              testing::StartsWith("x.toml:3:17: job.transport is \"udp\", must be one of \"auto\", \"tcp\", \"nccl\""));
   job_specification job;
   job.data.path = "x";
   job.transport = "udp";

@@ -3,8 +3,8 @@
 #include "runtime/journal/sqlite_journal.hpp"
 #include "tests/support/names.hpp"
 #include "tests/support/recorded.hpp"
+#include "tests/support/thrown_by.hpp"
 
-#include <gtest/gtest.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 
@@ -51,12 +51,7 @@ struct sqlite_journal : testing::Test {
   }
 
   std::string problem() {
-    try {
-      open_journal(folder);
-      return {};
-    } catch (const std::runtime_error& e) {
-      return e.what();
-    }
+    return thrown_by([&] { open_journal(folder); });
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "runtime/child/process.hpp"
 #include "runtime/node/device_lock.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +10,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <optional>
 
 namespace parcae {
 namespace {
@@ -21,12 +21,7 @@ struct device_lock_test : ::testing::Test {
 
   /// What the next one is told; empty: it may go on.
   std::string problem(const std::string& unique, kind how) const {
-    try {
-      const device_lock x(unique, "cuda:0", how, folder.path());
-      return {};
-    } catch (const std::runtime_error& e) {
-      return e.what();
-    }
+    return thrown_by([&] { const device_lock x(unique, "cuda:0", how, folder.path()); });
   }
 };
 

@@ -6,8 +6,6 @@
 #include "tests/support/names.hpp"
 #include "tests/support/slow_stream.hpp"
 
-#include <gtest/gtest.h>
-
 #include <future>
 #include <string>
 #include <vector>

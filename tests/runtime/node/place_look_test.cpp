@@ -1,7 +1,7 @@
 #include "runtime/node/place_look.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -18,16 +18,12 @@ struct place_look : testing::Test {
     std::ofstream(folder / "data" / "x") << "bytes";
     ::mkfifo((folder / "data" / "pipe").c_str(), 0600);
   }
-  ~place_look() override { fs::remove_all(folder); }
 
   place_answer read(const std::string& what) {
     return look_at_places({{what}, "", "", ""}, role::worker, {folder / "data", "https://data.example/"});
   }
 
-  fs::path folder = [] {
-    std::string name = (fs::temp_directory_path() / "parcae-look.XXXXXX").string();
-    return fs::path(::mkdtemp(name.data()));
-  }();
+  own_folder folder;
 };
 
 // given: files and folders that are there or not, that are none, not to be used; URLs / expected: what is wrong with

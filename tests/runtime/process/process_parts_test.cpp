@@ -11,6 +11,7 @@
 #include "runtime/process/system.hpp"
 #include "runtime/process/termination.hpp"
 #include "tests/support/names.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <boost/json.hpp>
 
@@ -20,7 +21,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <thread>
 
 namespace parcae {
 namespace {
@@ -56,12 +56,8 @@ TEST(address, of_a_data_port) {
 TEST(address, of_this_machine) {
   EXPECT_EQ(address_towards({{"127.0.0.1", 1}}), "127.0.0.1");
   EXPECT_EQ(address_towards({{"nowhere.invalid", 1}, {"127.0.0.1", 1}}), "127.0.0.1");
-  try {
-    address_towards({{"nowhere.invalid", 1}});
-    ADD_FAILURE();
-  } catch (const std::runtime_error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("check --manager, or say it with --listen"));
-  }
+  const std::vector<address> nowhere{{"nowhere.invalid", 1}};
+  EXPECT_THAT(thrown_by([&] { address_towards(nowhere); }), HasSubstr("check --manager, or say it with --listen"));
   EXPECT_TRUE(is_everywhere("0.0.0.0") && is_everywhere("::"));
   EXPECT_FALSE(is_everywhere("10.0.0.7") || is_everywhere("a.example") || is_everywhere(""));
 }

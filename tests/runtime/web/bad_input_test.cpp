@@ -1,6 +1,7 @@
 // Each line of the README's table of answers is a case.
 
 #include "tests/runtime/web/served.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
 
 #include <regex>
@@ -330,8 +331,7 @@ INSTANTIATE_TEST_SUITE_P(web, bad_inputs, testing::ValuesIn(table), [](const aut
 
 // given: the README's table / expected: the lines that are tried, each of them and no other
 TEST(web_readme, has_a_case_for_each_line) {
-  std::ifstream file(PARCAE_WEB_README);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto text = content(PARCAE_WEB_README);
   std::string rows = "| what came | answer |\n|---|---|\n";
   for (const auto& x : table)
     rows += "| " + std::string(x.what) + " | " + x.answer + " |\n";

@@ -4,7 +4,6 @@
 #include "tests/support/client_samples.hpp"
 #include "tests/support/names.hpp"
 
-#include <cmath>
 #include <fstream>
 #include <sstream>
 

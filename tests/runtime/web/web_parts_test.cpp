@@ -6,7 +6,9 @@
 #include "runtime/web/board.hpp"
 #include "runtime/web/facts.hpp"
 #include "tests/support/client_samples.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <boost/json.hpp>
 
@@ -35,20 +37,14 @@ unsigned refused(Function f) {
 }
 
 std::string why(const std::filesystem::path& file) {
-  try {
-    read_token(file);
-    return "";
-  } catch (const std::runtime_error& e) {
-    return e.what();
-  }
+  return thrown_by([&] { read_token(file); });
 }
 
 // given: no file, the one made, and files that are none / expected: 64 digits that nobody else can read, the same
 // again; one line that says what to do
 TEST(token, is_made_and_read) {
-  std::string folder = testing::TempDir() + "/tokenXXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const std::filesystem::path file = folder + "/token";
+  const own_folder folder;
+  const auto file = folder / "token";
   const auto made = read_token(file);
   EXPECT_THAT(made, SizeIs(64));
   EXPECT_EQ(made.find_first_not_of("0123456789abcdef"), made.npos);
@@ -56,7 +52,7 @@ TEST(token, is_made_and_read) {
   ASSERT_EQ(::stat(file.c_str(), &what), 0);
   EXPECT_EQ(what.st_mode & 0777, 0600u);
   EXPECT_EQ(read_token(file), made);
-  EXPECT_NE(read_token(folder + "/other"), made);
+  EXPECT_NE(read_token(folder / "other"), made);
 
   ::chmod(file.c_str(), 0640);
   EXPECT_THAT(why(file), HasSubstr("can be read by others"));
@@ -65,11 +61,10 @@ TEST(token, is_made_and_read) {
     std::ofstream(file) << x;
     EXPECT_THAT(why(file), HasSubstr("is not a token"));
   }
-  std::filesystem::create_symlink(folder + "/nowhere", folder + "/link");
-  EXPECT_THAT(why(folder + "/link"), HasSubstr("cannot be read"));
-  EXPECT_FALSE(std::filesystem::exists(folder + "/nowhere")) << "nothing is made behind a link";
-  EXPECT_THAT(why(folder + "/no/token"), HasSubstr("cannot be made"));
-  std::filesystem::remove_all(folder);
+  std::filesystem::create_symlink(folder / "nowhere", folder / "link");
+  EXPECT_THAT(why(folder / "link"), HasSubstr("cannot be read"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "nowhere")) << "nothing is made behind a link";
+  EXPECT_THAT(why(folder / "no/token"), HasSubstr("cannot be made"));
 }
 
 // given: targets / expected: their names and values decoded, or refused
