@@ -80,15 +80,6 @@ print(np.mean(losses))
 
 struct checkpoint : cluster_test {
   /// All of the cluster by SIGKILL; nobody can write a last word.
-  void kill_all(const std::vector<std::string>& nodes) {
-    for (const auto& name : nodes)
-      cluster->node(name).signal(SIGKILL);
-    cluster->manager().signal(SIGKILL);
-    for (const auto& name : nodes)
-      ASSERT_TRUE(cluster->node(name).wait(limit));
-    ASSERT_TRUE(cluster->manager().wait(limit));
-  }
-
   /// What a script prints with the safetensors library of PyPI, where deploy/setup put it; empty if it is not there.
   std::optional<std::string> python(const std::string& script, const std::vector<std::string>& arguments) {
     const auto* cache = std::getenv("PARCAE_CACHE");
@@ -135,8 +126,7 @@ struct checkpoint : cluster_test {
   std::map<std::uint64_t, std::filesystem::path> undisturbed_at(job_specification job,
                                                                 const std::set<std::uint64_t>& at) {
     start("undisturbed");
-    cluster->start_keeper();
-    cluster->start_node("alone");
+    start_nodes({"alone"});
     std::map<std::uint64_t, std::filesystem::path> result;
     std::string from;
     job.checkpoint_every = 1'000'000;
@@ -147,8 +137,7 @@ struct checkpoint : cluster_test {
         id = cluster->client().submit(job);
       else
         id = std::stoull(run({"submit", "--resume", from, "--set", "job.steps=" + std::to_string(steps)}).output);
-      const auto end = wait_for_end(id);
-      EXPECT_EQ(end.state, "done") << end.problem;
+      const auto end = wait_for_done(id);
       from = end.checkpoint_folders.at(0).folder;
       result[steps] = folder.path() / ("undisturbed" + std::to_string(steps));
       EXPECT_EQ(run({"export", std::to_string(id), "--output", result[steps]}).status, 0);
@@ -160,14 +149,10 @@ struct checkpoint : cluster_test {
 void checkpoint::kill_all_and_go_on(job_specification job) {
   job.checkpoint_every = 20;
   job.min_depth = 2;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  auto id = cluster->client().submit(job);
+  auto id = start_job(job, {"a", "b"});
   wait_for_job(id, "two checkpoints", [](const job_status& j) { return j.checkpoint_steps >= 40; });
   const auto exported = folder.path() / "running.safetensors";
-  auto exporting = run({"export", std::to_string(id), "--output", exported});
-  EXPECT_EQ(exporting.status, 0) << exporting.error;
+  auto exporting = run_well({"export", std::to_string(id), "--output", exported});
   auto before = job_of(cluster->client().status(), id);
   ASSERT_EQ(before.state, "running");
   ASSERT_EQ(before.checkpoint_folders.size(), 1u);
@@ -178,8 +163,7 @@ void checkpoint::kill_all_and_go_on(job_specification job) {
   cluster->start_keeper("other");
   cluster->start_node("c");
   cluster->start_node("d");
-  auto resumed = run({"submit", "--resume", run_folder, "--wait"});
-  EXPECT_EQ(resumed.status, 0) << resumed.error;
+  run_well({"submit", "--resume", run_folder, "--wait"});
   auto end = job_of(cluster->client().status(), 1);
   EXPECT_EQ(end.steps_done, job.steps);
   EXPECT_EQ(end.checkpoint_steps, job.steps);
@@ -234,10 +218,8 @@ TEST_F(checkpoint, keepers_with_folders_of_their_own_share_one) {
   start_keepers();
   cluster->wait_for("keepers", limit, [](const status_reply& s) { return living(s, "keeper") == 2; });
   cluster->start_node("b");
-  const auto resumed = run({"submit", "--resume", before.checkpoint_folders[0].folder + "/", "--wait"});
-  EXPECT_EQ(resumed.status, 0) << resumed.error;
-  const auto exported = run({"export", "1", "--output", folder.path() / "final.safetensors"});
-  EXPECT_EQ(exported.status, 0) << exported.error;
+  run_well({"submit", "--resume", before.checkpoint_folders[0].folder + "/", "--wait"});
+  run_well({"export", "1", "--output", folder.path() / "final.safetensors"});
   const auto end = job_of(cluster->client().status(), 1);
   ASSERT_FALSE(end.chain.empty());
   EXPECT_GE(end.chain[0].last, 20u);
@@ -247,8 +229,7 @@ TEST_F(checkpoint, keepers_with_folders_of_their_own_share_one) {
 // given: a trained GPT, tied or not, exported for Hugging Face / expected: GPT-2 as written down by others has the loss
 // that the job's last evaluation had
 TEST_F(checkpoint, exported_for_hugging_face_it_is_the_same_model) {
-  cluster->start_keeper();
-  cluster->start_node("a");
+  start_nodes({"a"});
   for (const bool tied : {true, false}) {
     auto job = small_job(40);
     job.model.tied_embeddings = tied;
@@ -273,9 +254,7 @@ TEST_F(checkpoint, exported_for_hugging_face_it_is_the_same_model) {
 TEST_F(checkpoint, has_a_name) {
   auto job = small_job(1'000'000);
   job.checkpoint_every = 10;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a"});
   wait_for_job(id, "two checkpoints", [](const job_status& j) { return j.checkpoint_steps >= 20; });
   const auto folder_of_run =
       std::filesystem::path(job_of(cluster->client().status(), id).checkpoint_folders.at(0).folder).parent_path();
@@ -289,8 +268,7 @@ TEST_F(checkpoint, has_a_name) {
   EXPECT_THAT(run({"checkpoints", place, "--keep", "1"}).output, HasSubstr("0 checkpoints removed"));
   run({"cancel", std::to_string(id)});
   const auto end = wait_for_end(id);
-  const auto listed = run({"checkpoints"});
-  EXPECT_EQ(listed.status, 0) << listed.error;
+  const auto listed = run_well({"checkpoints"});
   EXPECT_THAT(listed.output, HasSubstr(name + "/" + std::to_string(end.checkpoint_steps) + "@"));
   EXPECT_THAT(listed.output, HasSubstr("step " + std::to_string(end.checkpoint_steps) + "/1000000"));
   EXPECT_THAT(listed.output, HasSubstr("all layers"));
@@ -302,14 +280,11 @@ TEST_F(checkpoint, has_a_name) {
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.error, HasSubstr("job.seed (9, was 5)"));
   const auto allowed =
-      run({"submit", "--resume", name, "--set", last, "--set", "job.seed=9", "--allow-change", "--wait"});
-  EXPECT_EQ(allowed.status, 0) << allowed.error;
+      run_well({"submit", "--resume", name, "--set", last, "--set", "job.seed=9", "--allow-change", "--wait"});
   EXPECT_THAT(allowed.error, HasSubstr("goes on with other values than before: job.seed (9, was 5)"));
-  const auto resumed = run({"submit", "--resume", name, "--set", last, "--wait"});
-  EXPECT_EQ(resumed.status, 0) << resumed.error;
+  run_well({"submit", "--resume", name, "--set", last, "--wait"});
   // What is not needed goes: all but the newest of each job, then a job's.
-  const auto kept = run({"checkpoints", place, "--keep", "1"});
-  EXPECT_EQ(kept.status, 0) << kept.error;
+  const auto kept = run_well({"checkpoints", place, "--keep", "1"});
   EXPECT_THAT(kept.output, HasSubstr("removed " + name + "/"));
   EXPECT_THAT(kept.output, HasSubstr("; 3 left\n"));
   EXPECT_THAT(run({"checkpoints"}).output, HasSubstr(name + "/" + std::to_string(end.checkpoint_steps) + "@"));
@@ -326,9 +301,7 @@ TEST_F(checkpoint, has_a_name) {
 TEST_F(checkpoint, the_keeper_comes_back_with_its_folder) {
   auto job = small_job(120);
   job.checkpoint_every = 15;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  auto id = cluster->client().submit(job);
+  auto id = start_job(job, {"a"});
   wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps >= 15; });
   cluster->node("a").signal(SIGKILL);
   cluster->node("keeper").signal(SIGKILL);
@@ -340,8 +313,7 @@ TEST_F(checkpoint, the_keeper_comes_back_with_its_folder) {
   });
   EXPECT_EQ(waiting.state, "running");
   cluster->start_keeper();
-  auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  auto end = wait_for_done(id);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 

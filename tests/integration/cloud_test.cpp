@@ -67,8 +67,7 @@ class every_cloud : public clouds, public testing::WithParamInterface<cloud_case
 // parameters are those of undisturbed training; people are told why; Azure is told that it may have the machine
 TEST_P(every_cloud, notices_cost_no_step) {
   const auto job = small_job(400);
-  cluster->start_keeper();
-  cluster->start_node("a");
+  start_nodes({"a"});
   start_in(GetParam().name, "b");
   wait_for_workers(2);
   const auto id = cluster->client().submit(job);
@@ -76,8 +75,7 @@ TEST_P(every_cloud, notices_cost_no_step) {
   EXPECT_THAT(servers.acknowledged(), IsEmpty());
   give_notice(30s);
   EXPECT_EQ(cluster->node("b").wait(20s), 0);
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_EQ(end.replayed_steps, 0u);
   EXPECT_TRUE(told("notice: instance b leaves in 2")) << "30 s less what it took";
   EXPECT_TRUE(told(GetParam().reason));

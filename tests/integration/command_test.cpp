@@ -12,9 +12,7 @@ namespace {
 
 struct command : cluster_test {
   std::filesystem::path job_file(const std::string& text) {
-    auto path = folder.path() / ("job" + std::to_string(++files) + ".toml");
-    std::ofstream(path) << text;
-    return path;
+    return write("job" + std::to_string(++files) + ".toml", text);
   }
 
   int files = 0;
@@ -40,10 +38,8 @@ learning_rate = 0.1
 
 // given: submit --wait on a cluster / expected: the job's number on stdout, status 0 at its end, and status tells
 TEST_F(command, submit_waits_and_status_tells) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  auto x = run({"submit", job_file(small_file), "--wait"});
-  EXPECT_EQ(x.status, 0) << x.error;
+  start_nodes({"a"});
+  auto x = run_well({"submit", job_file(small_file), "--wait"});
   EXPECT_EQ(x.output, "1\n");
   auto text = run({"status"});
   EXPECT_THAT(text.output, HasSubstr("done, step 20/20"));
@@ -71,8 +67,7 @@ TEST_F(command, tell_what_is_and_what_to_do) {
                         "written to disk; start one with `parcae-node --role keeper`\n"));
   cluster->start_keeper();
   cluster->wait_for("a keeper", limit, [](const status_reply& x) { return living(x, "keeper") == 1; });
-  auto check = run({"submit", file, "--check"});
-  EXPECT_EQ(check.status, 0) << check.error;
+  auto check = run_well({"submit", file, "--check"});
   EXPECT_THAT(check.output, HasSubstr("can run here, at once"));
   EXPECT_EQ(check.error, "");
   EXPECT_THAT(run({"submit", file, "--check", "--set", "job.checkpoint_every=0"}).error,
@@ -115,9 +110,7 @@ TEST_F(command, tell_what_is_and_what_to_do) {
 // given: a job for two slots, one for one, and one slot / expected: the second is done while the first waits, and says
 // why
 TEST_F(command, a_job_that_cannot_run_blocks_nobody) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
+  start_nodes({"a"});
   auto deep = small_job(10);
   deep.min_depth = 2;
   const auto first = cluster->client().submit(deep);
@@ -142,8 +135,7 @@ TEST_F(command, malformed_job_files_are_refused) {
 
 // given: a data path that no node has / expected: the job fails and says so; the next one runs
 TEST_F(command, unreadable_data_fails_only_its_job) {
-  cluster->start_keeper();
-  cluster->start_node("a");
+  start_nodes({"a"});
   auto bad = small_job(10);
   bad.data.path = "/no/such/text";
   auto first = cluster->client().submit(bad);
@@ -156,9 +148,7 @@ TEST_F(command, unreadable_data_fails_only_its_job) {
 
 // given: two jobs / expected: first in, first out; a queued one can be cancelled, and a running one
 TEST_F(command, jobs_queue_and_can_be_cancelled) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  auto first = cluster->client().submit(small_job(100'000));
+  auto first = start_job(small_job(100'000), {"a"});
   auto second = cluster->client().submit(small_job(100'000));
   auto third = cluster->client().submit(small_job(10));
   wait_for_training(first, 1);
@@ -177,8 +167,7 @@ TEST_F(command, jobs_queue_and_can_be_cancelled) {
 // given: a job whose loss and gradients do not stay finite / expected: it says so, trains to its end, and the nodes
 // live
 TEST_F(command, a_job_may_diverge) {
-  cluster->start_keeper();
-  cluster->start_node("a");
+  start_nodes({"a"});
   auto job = small_job(20);
   job.model = {"mlp", 3, 32, 4, 32, 256, 0, true};
   job.optimizer = {};
@@ -200,8 +189,7 @@ TEST_F(command, preempt_is_real) {
   cluster->start_node("a");
   cluster->start_node("b");
   wait_for_workers(2);
-  auto x = run({"preempt", "a"});
-  EXPECT_EQ(x.status, 0) << x.error;
+  auto x = run_well({"preempt", "a"});
   EXPECT_EQ(x.output, "a\n");
   EXPECT_EQ(cluster->node("a").wait(limit), 128 + SIGKILL);
   wait_for_workers(1);

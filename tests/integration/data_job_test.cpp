@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
-#include <thread>
 
 namespace parcae {
 namespace {
@@ -48,10 +47,7 @@ struct data_job : cluster_test {
 
   cost cost_on(const std::string& path) {
     start("measured" + std::to_string(++measured_));
-    cluster->start_keeper();
-    cluster->start_node("a");
-    cluster->wait_for("a worker and a keeper", limit,
-                      [](const status_reply& s) { return living(s, "worker") + living(s, "keeper") == 2; });
+    start_nodes({"a"});
     const auto began = std::chrono::steady_clock::now();
     const auto id = cluster->client().submit(job_on(path));
     wait_for_job(id, "the first step", [](const job_status& j) { return j.steps_done > 0; });

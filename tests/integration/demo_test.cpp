@@ -1,6 +1,7 @@
 // The demo itself: what it promises, it did. Two seeds.
 
 #include "runtime/child/process.hpp"
+#include "tests/support/files.hpp"
 
 #include <boost/json.hpp>
 
@@ -10,17 +11,11 @@
 #include <csignal>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <sstream>
 #include <thread>
 
 namespace parcae {
 namespace {
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // That process's own child whose command line has the word; 0: none yet.
 pid_t child_with(pid_t parent, const std::string& word) {

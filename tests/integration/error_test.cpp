@@ -28,12 +28,6 @@ struct row {
 };
 
 struct error : cluster_test {
-  std::string file(const std::string& name, const std::string& text) {
-    auto path = folder.path() / name;
-    std::ofstream(path) << text;
-    return path;
-  }
-
   /// A checkpoint of two of the three layers of `good_file`.
   std::string incomplete_checkpoint(const std::string& name) {
     job_specification job;
@@ -72,15 +66,15 @@ struct error : cluster_test {
 // given: commands that are wrong, or that ask for what cannot be / expected: the table. Paths are in folder F.
 TEST_F(error, commands) {
   const auto f = folder.path().string() + "/";
-  const auto good = file("good.toml", good_file);
+  const auto good = write("good.toml", good_file);
   const auto incomplete = incomplete_checkpoint("incomplete");
   const auto damaged = incomplete_checkpoint("damaged");
-  file("damaged/k.manifest", "something else than a manifest");
+  write("damaged/k.manifest", "something else than a manifest");
   incomplete_checkpoint("all/damaged");
-  file("all/damaged/k.manifest", "something else than a manifest");
+  write("all/damaged/k.manifest", "something else than a manifest");
   incomplete_checkpoint("parts/incomplete");
-  file("not-json", "{");
-  file("empty", "");
+  write("not-json", "{");
+  write("empty", "");
   const auto manager = to_string(cluster->where());
   cluster->client().submit(small_job(10)); // waits for instances
 
@@ -124,36 +118,36 @@ TEST_F(error, commands) {
       // What cannot be: 1.
       {"no such job file", {"submit", f + "no.toml"}, 1, {f + "no.toml", "No such file"}},
       {"a folder as job file", {"submit", f}, 1, {f, "is a folder"}},
-      {"not TOML", {"submit", file("not.toml", "[job\n")}, 1, {"not.toml:1", "]"}},
+      {"not TOML", {"submit", write("not.toml", "[job\n")}, 1, {"not.toml:1", "]"}},
       {"unknown key",
-       {"submit", file("key.toml", good_file + "[parallel]\nwidht = 2\n")},
+       {"submit", write("key.toml", good_file + "[parallel]\nwidht = 2\n")},
        1,
        {"key.toml:11:1", "widht", "max_width"}},
-      {"unknown section", {"submit", file("section.toml", good_file + "[modle]\n")}, 1, {"section.toml:10", "model"}},
+      {"unknown section", {"submit", write("section.toml", good_file + "[modle]\n")}, 1, {"section.toml:10", "model"}},
       {"value out of range",
-       {"submit", file("range.toml", good_file + "[batch]\nglobal = 0\n")},
+       {"submit", write("range.toml", good_file + "[batch]\nglobal = 0\n")},
        1,
        {"range.toml:11", "batch.global", "must be from 1"}},
       {"value of another type",
-       {"submit", file("type.toml", good_file + "[batch]\nglobal = \"all\"\n")},
+       {"submit", write("type.toml", good_file + "[batch]\nglobal = \"all\"\n")},
        1,
        {"type.toml:11", "batch.global", "must be a whole number"}},
       {"values that do not fit",
-       {"submit", file("fit.toml", good_file + "[batch]\nglobal = 8\nmicro = 3\n")},
+       {"submit", write("fit.toml", good_file + "[batch]\nglobal = 8\nmicro = 3\n")},
        1,
        {"fit.toml:12", "batch.micro must divide batch.global"}},
       {"name that a terminal would act on",
-       {"submit", file("name.toml", "[job]\nname = \"a\\u001b[31m\"\n" + good_file.substr(good_file.find("steps")))},
+       {"submit", write("name.toml", "[job]\nname = \"a\\u001b[31m\"\n" + good_file.substr(good_file.find("steps")))},
        1,
        {"name.toml", "job.name", "control character"}},
       {"no steps",
-       {"submit", file("steps.toml", "[data]\npath = \"x\"\n")},
+       {"submit", write("steps.toml", "[data]\npath = \"x\"\n")},
        1,
        {"steps.toml", "job.steps, job.samples or job.epochs must be given"}},
       {"resume from nothing", {"submit", "--resume", f + "none"}, 1, {"no checkpoint at " + f + "none", "manifest"}},
       {"resume from a damaged checkpoint", {"submit", "--resume", damaged}, 1, {damaged + "/k.manifest", "damaged"}},
       {"resume another model",
-       {"submit", file("model.toml", good_file + "[optimizer]\nkind = \"sgd\"\n"), "--resume", incomplete},
+       {"submit", write("model.toml", good_file + "[optimizer]\nkind = \"sgd\"\n"), "--resume", incomplete},
        1,
        {"model.toml", "optimizer.kind (\"sgd\", was \"adamw\")", incomplete, "leave out the job file"}},
       {"resume with another seed and batch",
@@ -161,7 +155,7 @@ TEST_F(error, commands) {
        1,
        {"--set: job.seed (7, was 1), batch.global (32, was 16)", incomplete, "--allow-change"}},
       {"resume other data",
-       {"submit", file("tokens.toml", good_file + "kind = \"tokens\"\n"), "--resume", incomplete},
+       {"submit", write("tokens.toml", good_file + "kind = \"tokens\"\n"), "--resume", incomplete},
        1,
        {"tokens.toml", "data.kind (\"tokens\", was \"text\")", "--allow-change"}},
       {"a name that no checkpoint has", {"submit", "--resume", "gpt-77"}, 1, {"gpt-77", "`parcae checkpoints`"}},
@@ -171,7 +165,7 @@ TEST_F(error, commands) {
        {"--set model.widht=3", "\"width\"?"}},
       {"a job that nothing can run", {"submit", good, "--check"}, 1, {"waits for workers", "parcae-node"}},
       {"resume without a step left",
-       {"submit", file("short.toml", "[job]\nsteps = 10\n" + good_file.substr(good_file.find("[model]"))), "--resume",
+       {"submit", write("short.toml", "[job]\nsteps = 10\n" + good_file.substr(good_file.find("[model]"))), "--resume",
         incomplete},
        1,
        {"short.toml", "job.steps", "already has 10 steps", "larger"}},
@@ -209,15 +203,15 @@ TEST_F(error, commands) {
       {"no such trace", {"forecast", "--trace", f + "no"}, 1, {f + "no", "cannot be opened"}},
       {"a kind of trace that there is not", {"forecast", "--trace", "nope:1"}, 1, {"nope:1", "KIND:SEED", "bursty"}},
       {"a trace of one moment",
-       {"forecast", "--trace", file("moment", "0,add,a\n")},
+       {"forecast", "--trace", write("moment", "0,add,a\n")},
        1,
        {f + "moment", "one interval only"}},
       {"a trace too short to forecast",
-       {"forecast", "--trace", file("short", "0,add,a\n60000,add,b\n")},
+       {"forecast", "--trace", write("short", "0,add,a\n60000,add,b\n")},
        1,
        {f + "short", "2 intervals", "--warm-up 30"}},
       {"a trace for the demo that is none",
-       {"demo", "--trace", file("demo", "0,add,a\n1,remove,b\n")},
+       {"demo", "--trace", write("demo", "0,add,a\n1,remove,b\n")},
        1,
        {f + "demo: line 2", "removes b"}},
       {"an empty trace", {"forecast", "--trace", f + "empty"}, 1, {f + "empty", "no intervals"}},
@@ -251,7 +245,7 @@ TEST_F(error, nodes) {
       {"no address", {"--manager", "nowhere"}, 2, {"nowhere", "HOST:PORT"}},
       {"loader log that cannot be written", {"--loader-log", f + "no/log", "--manager", manager}, 1, {f + "no/log"}},
       {"checkpoints that cannot be written",
-       {"--role", "keeper", "--state", file("state", ""), "--manager", manager},
+       {"--role", "keeper", "--state", write("state", ""), "--manager", manager},
        1,
        {f + "state", "File exists", "--state"}},
       {"a name twice", {"--name", "a", "--manager", manager}, 1, {"living instance has that name", "--name"}},
@@ -268,12 +262,11 @@ TEST_F(error, nodes) {
 
 // given: jobs that no node can run / expected: submit --wait ends with 1 and the reason
 TEST_F(error, jobs) {
-  cluster->start_keeper();
-  cluster->start_node("a");
+  start_nodes({"a"});
   const auto incomplete = incomplete_checkpoint("incomplete");
   auto text = good_file;
   text.replace(text.find("/usr"), std::string("/usr/share/common-licenses/GPL-3").size(), "/no/such/text");
-  auto x = run({"submit", file("data.toml", text), "--wait"});
+  auto x = run({"submit", write("data.toml", text), "--wait"});
   EXPECT_EQ(x.status, 1);
   EXPECT_THAT(x.error, HasSubstr("warning: /no/such/text is not on this machine"));
   EXPECT_THAT(x.error, HasSubstr("parcae: job 1 failed: data /no/such/text"));

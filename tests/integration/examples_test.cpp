@@ -38,12 +38,8 @@ TEST_P(examples, runs_to_the_end) {
   const auto file = folder.path() / "job.toml";
   const std::map<std::string, std::string> cut{{"samples", "320"}, {"steps", "20"}, {"epochs", "0.1"}};
   std::ofstream(file) << found.prefix() << "\n" << found[1] << " = " << cut.at(found[1]) << found.suffix();
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  const auto submitted = run({"submit", file.string(), "--wait"});
-  EXPECT_EQ(submitted.status, 0) << submitted.error;
+  start_nodes({"a", "b"});
+  run_well({"submit", file.string(), "--wait"});
   const auto jobs = cluster->client().status().jobs;
   ASSERT_EQ(jobs.size(), 1u);
   const auto& job = jobs[0];
@@ -59,10 +55,7 @@ TEST_P(examples, runs_to_the_end) {
 
 // given: gpt.toml as it is / expected: its loss falls far, and never rises by much over what it was before
 TEST_F(cluster_test, gpt_has_no_spike) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
+  start_nodes({"a", "b"});
   const auto submitted = run({"submit", std::string(PARCAE_EXAMPLES) + "/gpt.toml"});
   ASSERT_EQ(submitted.status, 0) << submitted.error;
   const auto losses = wait_for_end(1).losses;
@@ -80,8 +73,7 @@ TEST_F(cluster_test, gpt_has_no_spike) {
 TEST_F(cluster_test, recipe_is_made_longer) {
   const auto file = std::string(PARCAE_EXAMPLES) + "/recipe.toml";
   ASSERT_THAT(content(file), testing::HasSubstr("parcae submit --resume NAME --set job.epochs="));
-  cluster->start_keeper();
-  cluster->start_node("a");
+  start_nodes({"a"});
   const auto first = run({"submit", file, "--set", "job.epochs=0.1", "--wait"});
   ASSERT_EQ(first.status, 0) << first.error;
   const auto before = job_of(cluster->client().status(), 1);

@@ -3,7 +3,6 @@
 #include "planner/cost/profile.hpp"
 #include "tests/support/cluster.hpp"
 
-#include <csignal>
 #include <fstream>
 
 namespace parcae {
@@ -19,27 +18,17 @@ struct exported_job : cluster_test {
   }
 
   /// steps: instead of the file's.
-  std::uint64_t submit(const std::string& file, std::optional<std::uint64_t> steps = {}) {
-    const auto x =
-        steps ? run({"submit", file, "--set", "job.steps=" + std::to_string(*steps)}) : run({"submit", file});
-    EXPECT_EQ(x.status, 0) << x.error;
-    return x.status == 0 ? std::stoull(x.output) : 0;
-  }
-
   job_status undisturbed(const std::string& file, std::optional<std::uint64_t> steps = {}) {
     start("undisturbed");
-    cluster->start_keeper();
-    cluster->start_node("alone");
-    return wait_for_end(submit(file, steps));
+    start_nodes({"alone"});
+    using words = std::vector<std::string>;
+    return wait_for_end(submit(file, steps ? words{"--set", "job.steps=" + std::to_string(*steps)} : words{}));
   }
 
   /// Twenty workers that have a place go, every third with notice, `at_once` at a time: the parameters a step
   /// behind the next checkpoint are those of a job that nothing disturbed, bit for bit.
   void expect_undisturbed_bits(const std::string& file, std::size_t at_once, std::uint64_t least_generations) {
-    cluster->start_keeper();
-    for (auto name : {"w0", "w1", "w2"})
-      cluster->start_node(name);
-    wait_for_workers(3);
+    start_nodes({"w0", "w1", "w2"});
     const auto id = submit(file);
     preempt(id, 20, {}, at_once);
     EXPECT_GE(job_of(cluster->client().status(), id).generation, least_generations) << "losses fell together";
@@ -140,14 +129,10 @@ min_depth = 2
 [keepers]
 every = 5
 )");
-  cluster->start_keeper();
-  for (auto name : {"w0", "w1", "w2"})
-    cluster->start_node(name);
-  wait_for_workers(3);
+  start_nodes({"w0", "w1", "w2"});
   const auto id = submit(file);
   preempt(id, 3);
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_LT(end.loss, 0.5) << "ln 5 is 1.61";
   EXPECT_FALSE(end.parameters_sha256.empty());
   auto alone = content(file);
@@ -186,10 +171,7 @@ TEST_F(exported_job, goes_on_for_longer) {
   const std::string rest = "evaluate_every = 20\n[data]\nkind = \"text\"\npath = \"/usr/share/common-licenses/GPL-3\"\n"
                            "validation = 8\n[batch]\nglobal = 8\nmicro = 2\n[optimizer]\nlearning_rate = 0.001\n";
   const auto file = job_file("gpt2_dropout", "[job]\nsteps = 60\n" + rest);
-  cluster->start_keeper();
-  for (auto name : {"w0", "w1"})
-    cluster->start_node(name);
-  wait_for_workers(2);
+  start_nodes({"w0", "w1"});
   const auto done = wait_for_end(submit(file));
   ASSERT_EQ(done.state, "done") << done.problem;
   std::string said;
@@ -200,8 +182,7 @@ TEST_F(exported_job, goes_on_for_longer) {
     const auto x = run(arguments);
     EXPECT_EQ(x.status, 0) << x.error;
     said = x.error;
-    auto end = wait_for_end(x.status == 0 ? std::stoull(x.output) : 0);
-    EXPECT_EQ(end.state, "done") << end.problem;
+    auto end = wait_for_done(x.status == 0 ? std::stoull(x.output) : 0);
     EXPECT_EQ(end.replayed_steps, 0u);
     return end;
   };
@@ -260,9 +241,7 @@ TEST_F(exported_job, what_is_wrong_is_said_at_submit) {
     weights.seekp(-2, std::ios::end);
     weights.put('\x55');
   }
-  cluster->start_keeper();
-  cluster->start_node("w0");
-  wait_for_workers(1);
+  start_nodes({"w0"});
   const auto end = wait_for_end(submit(file.string()));
   EXPECT_EQ(end.state, "failed");
   EXPECT_EQ(end.steps_done, 0u);

@@ -26,14 +26,9 @@ TEST_F(image_job, preemptions_cost_no_bit) {
               .deviation = {0.2, 0.25, 0.3}};
   job.evaluate_every = 100;
   job.micro_batch = 2;
-  cluster->start_keeper();
-  for (auto name : {"w0", "w1", "w2"})
-    cluster->start_node(name);
-  wait_for_workers(3);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"w0", "w1", "w2"});
   preempt(id, 8);
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_EQ(end.steps_done, job.steps);
   EXPECT_GE(end.generation, 6u) << "preemptions fell together";
   EXPECT_FALSE(end.parameters_sha256.empty());

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <future>
 #include <regex>
-#include <sstream>
 
 namespace parcae {
 namespace {
@@ -77,11 +76,7 @@ TEST_F(watch, shows_what_status_says) {
   job.min_depth = 2;
   job.data.validation = 16;
   job.evaluate_every = 10;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a", "b"});
   tmux terminals(folder.path());
   terminals.open("first", 80, 24, script());
   wait_for_job(id, "an evaluation and a snapshot",
@@ -137,9 +132,7 @@ TEST_F(watch, shows_what_status_says) {
 // knows no other; lines where nothing can be drawn; a manager that is away is waited for, not for ever, and q still
 // leaves
 TEST_F(watch, ends_and_gives_the_terminal_back) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  const auto id = cluster->client().submit(small_job(1'000'000));
+  const auto id = start_job(small_job(1'000'000), {"a"});
   wait_for_training(id, 1);
   tmux terminals(folder.path());
   const auto colour = std::regex("\x1b\\[[0-9;]*3[0-7]m");
@@ -181,8 +174,7 @@ TEST_F(watch, ends_and_gives_the_terminal_back) {
   cluster->client().cancel(id);
   wait_for_end(id);
   const auto next = cluster->client().submit(small_job(30));
-  const auto plain = run({"watch", std::to_string(next)});
-  EXPECT_EQ(plain.status, 0) << plain.error;
+  const auto plain = run_well({"watch", std::to_string(next)});
   EXPECT_THAT(plain.output, HasSubstr("done, step 30/30"));
   EXPECT_THAT(plain.output, HasSubstr(wait_for_end(next).parameters_sha256));
   EXPECT_EQ(plain.error, "");
@@ -201,8 +193,7 @@ TEST_F(watch, ends_and_gives_the_terminal_back) {
                     .away = [](const std::string&) {},
                     .lost = [&](const std::string& why) { lost.set_value(why); }},
                    100ms);
-  cluster->manager().signal(SIGKILL);
-  ASSERT_TRUE(cluster->manager().wait(limit));
+  kill_manager();
   const auto gone = "the manager at " + to_string(cluster->where()) + " is gone; waits for its return";
   EXPECT_THAT(terminals.wait_for("gone", gone), HasSubstr("pipeline 0"));
   EXPECT_THAT(terminals.wait_for("lines", "waits for its return"), HasSubstr("warning: the manager at"));

@@ -20,18 +20,6 @@ struct losses : cluster_test {
     return result;
   }
 
-  void kill_manager() {
-    cluster->manager().signal(SIGKILL);
-    ASSERT_TRUE(cluster->manager().wait(limit));
-  }
-
-  void start_nodes() {
-    cluster->start_keeper();
-    for (const auto* name : {"w0", "w1", "w2"})
-      cluster->start_node(name);
-    wait_for_workers(3);
-  }
-
   void kill_all() {
     std::set<std::string> names;
     for (const auto& x : cluster->client().status().instances)
@@ -67,14 +55,14 @@ void expect_each_once(const loss_record& x, const loss_record& reference, std::u
 // checkpoint; `export --curve` reads them there and here
 TEST_F(losses, are_kept_whatever_happens) {
   auto job = endless_job();
-  start_nodes();
+  start_nodes({"w0", "w1", "w2"});
   const auto id = cluster->client().submit(job);
   wait_for_training(id, 2);
   preempt(id, 10);
   wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
   kill_all();
   cluster->restart_manager();
-  start_nodes();
+  start_nodes({"w0", "w1", "w2"});
   wait_for_steps(id, 5);
   preempt(id, 10);
   kill_manager();
@@ -92,8 +80,7 @@ TEST_F(losses, are_kept_whatever_happens) {
   const auto here = folder.path() / "here.csv", there = folder.path() / "there.csv";
   for (const auto& [what, file] :
        {std::pair(std::to_string(end.id), here), std::pair(end.checkpoint_folders.at(0).folder, there)}) {
-    const auto exported = run({"export", what, "--curve", file});
-    EXPECT_EQ(exported.status, 0) << exported.error;
+    run_well({"export", what, "--curve", file});
   }
   EXPECT_EQ(content(here), content(there));
   const auto text = content(here);
@@ -115,15 +102,11 @@ TEST_F(losses, are_kept_whatever_happens) {
 // is left / expected: what came of the steps meanwhile is known all the same
 TEST_F(losses, of_a_time_without_manager_are_known_by_the_keepers) {
   auto job = endless_job();
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a"});
   wait_for_training(id, 1);
   kill_manager();
   std::this_thread::sleep_for(std::chrono::seconds(2)); // the fault itself
-  cluster->node("a").signal(SIGKILL);
-  ASSERT_TRUE(cluster->node("a").wait(limit));
+  kill_node("a");
   cluster->restart_manager();
   cluster->start_node("b");
   wait_for_training(id, 1);

@@ -23,9 +23,7 @@ struct machine : cluster_test {
 // (Before, ranks that wait for cores were planned with as if each had its own.)
 TEST_F(machine, rate_planned_with_is_that_of_its_cores) {
   cluster->tell_machine();
-  cluster->start_keeper();
-  for (const auto* name : {"a", "b", "c", "d"})
-    cluster->start_node(name);
+  start_nodes({"a", "b", "c", "d"});
   auto job = small_job(1'000'000);
   job.model.layers = 3;
   job.model.width = 64;

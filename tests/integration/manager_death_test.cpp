@@ -15,21 +15,13 @@ constexpr std::int64_t clock_error = 50'000;
 constexpr std::int64_t written_after_us = 1'500'000;
 
 struct manager_death : cluster_test {
-  void kill_manager() {
-    cluster->manager().signal(SIGKILL);
-    ASSERT_TRUE(cluster->manager().wait(limit));
-  }
-
   /// Manager, node a and the keeper; manager, keeper and node b follow.
   void all_dies_and_begins_anew() {
     kill_manager();
-    for (const auto* name : {"a", "keeper"}) {
-      cluster->node(name).signal(SIGKILL);
-      ASSERT_TRUE(cluster->node(name).wait(limit));
-    }
+    kill_node("a");
+    kill_node("keeper");
     cluster->restart_manager();
-    cluster->start_keeper();
-    cluster->start_node("b");
+    start_nodes({"b"});
   }
 
   job_status state_of(std::uint64_t id) { return job_of(cluster->client().status({.job = id}), id); }
@@ -46,11 +38,7 @@ struct manager_death : cluster_test {
 // training goes on meanwhile, in the same generation, no step is lost or computed again, the same bits
 TEST_F(manager_death, stops_no_training) {
   const auto job = endless_job();
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a", "b"});
   wait_for_training(id, 2);
   job_status before;
   cluster->wait_for("a second without news", limit, [&](const status_reply& x) {
@@ -88,15 +76,10 @@ TEST_F(manager_death, stops_no_training) {
 // manager's return to members, at most the step in progress is computed again, the same bits
 TEST_F(manager_death, a_loss_meanwhile_is_handled_afterwards) {
   const auto job = endless_job();
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a", "b"});
   const auto before = wait_for_training(id, 2);
   kill_manager();
-  cluster->node("b").signal(SIGKILL);
-  ASSERT_TRUE(cluster->node("b").wait(limit));
+  kill_node("b");
   cluster->restart_manager();
   wait_for_workers(1);
   const auto returned = std::chrono::steady_clock::now();
@@ -110,14 +93,10 @@ TEST_F(manager_death, a_loss_meanwhile_is_handled_afterwards) {
 // given: all workers die while there is no manager / expected: it goes on from what the keeper holds, the same bits
 TEST_F(manager_death, all_workers_may_die_meanwhile) {
   const auto job = endless_job();
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a"});
   wait_for_job(id, "a snapshot", [&](const job_status& j) { return j.protected_steps > 0; });
   kill_manager();
-  cluster->node("a").signal(SIGKILL);
-  ASSERT_TRUE(cluster->node("a").wait(limit));
+  kill_node("a");
   cluster->restart_manager();
   cluster->start_node("c");
   const auto after = wait_for_training(id, 1);
@@ -131,9 +110,7 @@ TEST_F(manager_death, all_workers_may_die_meanwhile) {
 TEST_F(manager_death, who_must_leave_meanwhile_leaves_its_state_to_the_keepers) {
   auto job = small_job(2'500); // a fast machine trains 700 in the time that the worker has left
   job.keeper_every = 1'000'000;
-  cluster->start_keeper();
-  cluster->start_node("a", {"--grace", "2s"});
-  wait_for_workers(1);
+  start_nodes({"a"}, {"--grace", "2s"});
   const auto id = cluster->client().submit(job);
   // It knows of the keeper, then.
   const auto before =
@@ -146,8 +123,7 @@ TEST_F(manager_death, who_must_leave_meanwhile_leaves_its_state_to_the_keepers) 
   const auto after = wait_for_training(id, 1);
   EXPECT_GT(after.chain.back().base, before.steps_done + 20);
   ASSERT_LT(after.chain.back().base, job.steps) << "too late to test anything";
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 
@@ -157,9 +133,7 @@ TEST_F(manager_death, an_old_copy_of_the_journal_does_no_harm) {
   const auto job = endless_job();
   const auto journal = folder.path() / "first" / "manager", copy = folder.path() / "copy",
              newest = folder.path() / "now";
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
+  start_nodes({"a"});
   kill_manager();
   std::filesystem::copy(journal, copy);
   cluster->restart_manager();
@@ -185,10 +159,7 @@ TEST_F(manager_death, an_old_copy_of_the_journal_does_no_harm) {
 // given: the disk of the journal is full while a job trains / expected: the manager ends and says why; training goes
 // on; started again where there is room it has all that it had accepted, the same generation, and no step lost
 TEST_F(manager_death, a_full_disk_costs_no_step) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto id = cluster->client().submit(small_job(1'000'000));
+  const auto id = start_job(small_job(1'000'000), {"a"});
   const auto before = wait_for_training(id, 1);
   kill_manager();
   const auto out = folder.path() / "full.out", log = folder.path() / "full.log";
@@ -222,14 +193,10 @@ TEST_F(manager_death, a_full_disk_costs_no_step) {
 TEST_F(manager_death, everything_may_die) {
   auto job = small_job(300);
   job.checkpoint_every = 20;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a"});
   wait_for_job(id, "a checkpoint that the journal has", [&](const job_status& j) { return j.checkpoint_steps > 20; });
   ASSERT_NO_FATAL_FAILURE(all_dies_and_begins_anew());
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   ASSERT_FALSE(end.chain.empty());
   EXPECT_GT(end.chain[0].last, 0u);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
@@ -242,10 +209,7 @@ TEST_F(manager_death, everything_may_die_and_what_that_cost_is_said) {
   constexpr std::int64_t until_kept_us = 2'500'000; // how far a job has come is in the journal each second
   auto job = small_job(1'000'000);
   job.checkpoint_every = job.steps;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a"});
   wait_for_job(id, "a snapshot", [&](const job_status& j) { return j.protected_steps > 0; });
   cluster->client().checkpoint(id);
   const auto written = wait_for_job(id, "a checkpoint", [&](const job_status& j) { return j.checkpoint_steps > 0; });
@@ -267,11 +231,7 @@ TEST_F(manager_death, everything_may_die_and_what_that_cost_is_said) {
 TEST_F(manager_death, may_come_at_any_moment) {
   std::mt19937_64 random(7);
   const auto job = endless_job();
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a", "b"});
   wait_for_training(id, 2);
   std::string last = "b";
   for (int i = 0; i < 8; ++i) {
@@ -289,10 +249,7 @@ TEST_F(manager_death, may_come_at_any_moment) {
 
 // given: jobs that ended, one that waits / expected: a new manager shows and runs them
 TEST_F(manager_death, keeps_the_jobs) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto first = cluster->client().submit(small_job(20));
+  const auto first = start_job(small_job(20), {"a"});
   const auto done = wait_for_end(first);
   ASSERT_EQ(done.state, "done");
   const auto second = cluster->client().submit(small_job(100'000));

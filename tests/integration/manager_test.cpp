@@ -56,10 +56,8 @@ struct manager : cluster_test {
   /// With the folder that the manager named when it ended.
   void goes_on_from(const std::string& resume, const job_specification& job, std::uint64_t least) {
     start("second");
-    cluster->start_keeper();
-    cluster->start_node("c");
-    const auto resumed = run({"submit", "--resume", resume, "--wait"});
-    EXPECT_EQ(resumed.status, 0) << resumed.error;
+    start_nodes({"c"});
+    run_well({"submit", "--resume", resume, "--wait"});
     const auto end = job_of(cluster->client().status(), 1);
     ASSERT_FALSE(end.chain.empty());
     EXPECT_GE(end.chain[0].last, least);
@@ -71,11 +69,7 @@ struct manager : cluster_test {
 // the generation goes on, no step is computed again, the same bits
 TEST_F(manager, standing_still_costs_no_step) {
   const auto job = endless_job();
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a", "b"});
   const auto before = wait_for_training(id, 2);
   for (auto how_long : {1s, 3s, 8s}) {
     freeze_manager(how_long);
@@ -106,15 +100,10 @@ TEST_F(manager, standing_still_costs_no_step_without_a_keeper) {
 // most, the same bits
 TEST_F(manager, a_worker_that_dies_meanwhile_is_noticed) {
   const auto job = endless_job();
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a", "b"});
   wait_for_training(id, 2);
   cluster->manager().signal(SIGSTOP);
-  cluster->node("b").signal(SIGKILL);
-  ASSERT_TRUE(cluster->node("b").wait(limit));
+  kill_node("b");
   freeze_manager(3s);
   wait_for_training(id, 1);
   EXPECT_LE(expect_undisturbed_bits(id, job).replayed_steps, 1u);
@@ -139,8 +128,7 @@ TEST_F(manager, a_thawed_worker_returns_with_its_state) {
   wait_for_training(id, 1);
   EXPECT_EQ(life_of("b"), life);
   cluster->start_keeper();
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_EQ(end.chain.back().base, frozen_at);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
@@ -149,11 +137,7 @@ TEST_F(manager, a_thawed_worker_returns_with_its_state) {
 // at which step the job was stopped and how to go on; that leads to the same bits
 TEST_F(manager, told_to_end_it_keeps_the_job) {
   auto job = small_job(400);
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  cluster->wait_for("the keeper", limit, [](const status_reply& s) { return living(s, "keeper") == 1; });
+  start_nodes({"a", "b"});
   const auto id = cluster->client().submit(job);
   const auto before = wait_for_training(id, 2);
   cluster->manager().signal(SIGTERM);
@@ -179,10 +163,7 @@ TEST_F(manager, told_to_end_it_says_what_is_lost) {
 
 // given: SIGTERM, and a keeper that does not answer; SIGTERM again / expected: waits, then ends
 TEST_F(manager, told_twice_it_ends_at_once) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  cluster->wait_for("the keeper", limit, [](const status_reply& s) { return living(s, "keeper") == 1; });
+  start_nodes({"a"});
   const auto id = cluster->client().submit(small_job(100'000));
   wait_for_training(id, 1);
   cluster->node("keeper").signal(SIGSTOP);
@@ -208,10 +189,7 @@ struct stranger {
 // given: `kill`, which CAF lets nobody ignore / expected: the gate lets it not pass; manager and training go on
 TEST_F(manager, exits_from_the_network_do_no_harm) {
   const auto job = small_job(100'000);
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a"});
   wait_for_job(id, "a snapshot", [](const job_status& j) { return j.protected_steps >= 10; });
   stranger who(cluster->where());
   ASSERT_TRUE(who.manager) << render(who.manager.error());

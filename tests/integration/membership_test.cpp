@@ -22,10 +22,7 @@ namespace parcae {
 namespace {
 
 struct membership : cluster_test {
-  std::string log_of(const std::string& name) {
-    std::ifstream file(folder.path() / "first" / (name + ".log"));
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string log_of(const std::string& name) { return content(folder.path() / "first" / (name + ".log")); }
 
   /// Another manager at the address of the one that ended.
   child_process next_manager() {
@@ -56,9 +53,7 @@ TEST_F(membership, duplicate_names_are_refused) {
                         folder.path() / "second.log",
                         folder.path() / "second.log"});
   EXPECT_EQ(second.wait(limit), 1);
-  std::ifstream log(folder.path() / "second.log");
-  std::string text{std::istreambuf_iterator<char>(log), {}};
-  EXPECT_THAT(text, HasSubstr("a living instance has that name"));
+  EXPECT_THAT(content(folder.path() / "second.log"), HasSubstr("a living instance has that name"));
   EXPECT_EQ(living(cluster->client().status(), "worker"), 1u);
 }
 
@@ -135,11 +130,7 @@ TEST_F(membership, who_is_another_build_is_told_what_to_install) {
 
 // given: noise on the data ports of nodes that train / expected: the connections end, the job does not notice
 TEST_F(membership, noise_on_the_data_ports_is_harmless) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  auto id = cluster->client().submit(small_job(200));
+  auto id = start_job(small_job(200), {"a", "b"});
   auto before = wait_for_training(id, 2);
   std::mt19937_64 random(1);
   boost::asio::io_context context;
@@ -153,8 +144,7 @@ TEST_F(membership, noise_on_the_data_ports_is_harmless) {
       boost::system::error_code closed;
       boost::asio::write(socket, boost::asio::buffer(noise), closed);
     }
-  auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  auto end = wait_for_done(id);
   EXPECT_EQ(end.generation, before.generation);
   EXPECT_EQ(end.replayed_steps, 0u);
 }
@@ -162,9 +152,7 @@ TEST_F(membership, noise_on_the_data_ports_is_harmless) {
 // given: no snapshot but the first; SIGTERM to the only worker, which trains on until its time is over; then another
 // worker / expected: what it reached is with the keeper, and no step is computed again
 TEST_F(membership, notice_to_the_only_worker_costs_no_step) {
-  cluster->start_keeper();
-  cluster->start_node("a", {"--grace", "2s"});
-  wait_for_workers(1);
+  start_nodes({"a"}, {"--grace", "2s"});
   auto job = small_job(800);
   job.keeper_every = 1'000'000;
   const auto id = cluster->client().submit(job);
@@ -174,8 +162,7 @@ TEST_F(membership, notice_to_the_only_worker_costs_no_step) {
                                     [](const job_status& j) { return j.phase == "waiting" || j.state == "done"; });
   ASSERT_EQ(waiting.state, "running") << "too fast to test anything";
   cluster->start_node("b");
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_EQ(end.replayed_steps, 0u);
   EXPECT_GE(end.chain.back().base, waiting.steps_done);
 }
@@ -217,17 +204,13 @@ TEST_F(membership, a_thawed_node_outlives_who_took_its_name) {
 // given: signals that are not meant to end anything, to manager, keeper and worker while a job runs / expected: none
 // does
 TEST_F(membership, stray_signals_end_nothing) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  ASSERT_TRUE(eventually([&] { return living(cluster->client().status(), "keeper") == 1; })); // it is up, too
+  start_nodes({"a"});
   const auto id = cluster->client().submit(small_job(300));
   const auto before = wait_for_training(id, 1);
   for (const auto stray : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})
     for (auto* process : {&cluster->manager(), &cluster->node("keeper"), &cluster->node("a")})
       process->signal(stray);
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_EQ(end.generation, before.generation);
 }
 
@@ -237,8 +220,7 @@ TEST_F(membership, data_may_be_limited_to_folders) {
   const auto data = folder.path() / "data";
   std::filesystem::create_directory(data);
   std::filesystem::copy_file("/usr/share/common-licenses/GPL-3", data / "text");
-  cluster->start_keeper();
-  cluster->start_node("a", {"--data", "/no/such/folder", "--data", data.string()});
+  start_nodes({"a"}, {"--data", "/no/such/folder", "--data", data.string()});
   auto job = small_job(10);
   cluster->start_node("b");
   const auto says = [&](const std::string& name, const std::string& what) {
@@ -263,8 +245,7 @@ TEST_F(membership, data_may_be_limited_to_folders) {
 TEST_F(membership, nodes_find_the_next_manager) {
   cluster->start_node("a");
   wait_for_workers(1);
-  cluster->manager().signal(SIGKILL);
-  ASSERT_TRUE(cluster->manager().wait(limit));
+  kill_manager();
   auto next = next_manager();
   EXPECT_TRUE(eventually([&] { return living(manager_client(cluster->where()).status(), "worker") == 1; }))
       << content(folder.path() / "next.log");
@@ -281,8 +262,7 @@ TEST_F(membership, who_waits_for_a_job_is_not_told_of_another) {
        folder.path() / "out",
        err});
   EXPECT_TRUE(eventually([&] { return content(err).find("job 1 waits for workers") != std::string::npos; }));
-  cluster->manager().signal(SIGKILL);
-  ASSERT_TRUE(cluster->manager().wait(limit));
+  kill_manager();
   auto next = next_manager();
   EXPECT_TRUE(eventually([&] { return manager_client(cluster->where()).submit(small_job(5)) == 1; }));
   EXPECT_EQ(waiting.wait(limit), 1);

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <csignal>
 #include <regex>
-#include <set>
 
 namespace parcae {
 namespace {
@@ -120,10 +119,7 @@ TEST_F(monitoring, has_good_rules) {
 // / expected: Prometheus has what status says, each metric that is promised, the counts of the losses, and data for
 // each query of the board; promtool finds nothing wrong with the text; the manager's absence
 TEST_F(monitoring, has_what_status_has) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
+  start_nodes({"a", "b"});
   start_web({"--read-token-file", folder.path() / "read_token"});
   start_prometheus();
   auto job = endless_job();
@@ -204,8 +200,7 @@ TEST_F(monitoring, has_what_status_has) {
         "parcae_manager_up", "parcae_certificate_ending"})
     EXPECT_FALSE(query("last_over_time(" + std::string(name) + "[10m])").empty()) << name;
 
-  cluster->manager().signal(SIGKILL);
-  ASSERT_TRUE(cluster->manager().wait(limit));
+  kill_manager();
   expect("parcae_manager_up", 0);
 }
 

@@ -55,11 +55,7 @@ struct new_authority : cluster_test {
   }
 
   std::uint64_t on_two_workers(const job_specification& job) {
-    cluster->start_keeper();
-    for (const auto* name : {"a", "b"})
-      cluster->start_node(name);
-    wait_for_workers(2);
-    const auto id = cluster->client().submit(job);
+    const auto id = start_job(job, {"a", "b"});
     wait_for_training(id, 2);
     return id;
   }

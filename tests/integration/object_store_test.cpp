@@ -21,15 +21,6 @@ struct object_store_test : cluster_test {
     cluster_test::SetUp();
   }
 
-  void kill_all(const std::vector<std::string>& nodes) {
-    for (const auto& name : nodes)
-      cluster->node(name).signal(SIGKILL);
-    cluster->manager().signal(SIGKILL);
-    for (const auto& name : nodes)
-      ASSERT_TRUE(cluster->node(name).wait(limit));
-    ASSERT_TRUE(cluster->manager().wait(limit));
-  }
-
   static void put(const std::string& place, const std::string& name, const std::string& bytes) {
     const auto writer = open_store(place)->create(name, bytes.size());
     writer->write(std::as_bytes(std::span(bytes)));
@@ -82,10 +73,7 @@ TEST_F(object_store_test, machines_that_have_nothing_go_on) {
   job.checkpoint_every = 20;
   job.min_depth = 2;
   job.checkpoint.to = server.place;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a", "b"});
   const auto before = wait_for_job(id, "two checkpoints", [](const job_status& j) { return j.checkpoint_steps >= 40; });
   ASSERT_EQ(before.checkpoint_folders.size(), 1u);
   EXPECT_THAT(before.checkpoint_folders[0].folder, testing::StartsWith(server.place + "/small-"));
@@ -97,12 +85,10 @@ TEST_F(object_store_test, machines_that_have_nothing_go_on) {
   cluster->start_keeper("other");
   cluster->start_node("c");
   cluster->start_node("d");
-  const auto listed = run({"checkpoints", server.place});
-  EXPECT_EQ(listed.status, 0) << listed.error;
+  const auto listed = run_well({"checkpoints", server.place});
   EXPECT_THAT(listed.output, HasSubstr("all layers"));
   const auto run_place = std::filesystem::path(before.checkpoint_folders[0].folder).parent_path().string();
-  const auto resumed = run({"submit", "--resume", run_place, "--wait"});
-  EXPECT_EQ(resumed.status, 0) << resumed.error;
+  run_well({"submit", "--resume", run_place, "--wait"});
   const auto end = job_of(cluster->client().status(), 1);
   EXPECT_EQ(end.steps_done, job.steps);
   EXPECT_EQ(end.checkpoint_steps, job.steps);
@@ -110,8 +96,7 @@ TEST_F(object_store_test, machines_that_have_nothing_go_on) {
   EXPECT_GE(end.chain[0].last, 40u);
   EXPECT_EQ(end.chain[0].by, generation{});
   const auto exported = folder.path() / "final.safetensors";
-  const auto exporting = run({"export", end.checkpoint_folders.at(0).folder, "--output", exported}, false);
-  EXPECT_EQ(exporting.status, 0) << exporting.error;
+  run_well({"export", end.checkpoint_folders.at(0).folder, "--output", exported}, false);
   EXPECT_GT(std::filesystem::file_size(exported), 1000u);
   job.min_depth = 1;
   job.checkpoint = {};
@@ -250,11 +235,8 @@ TEST_F(object_store_test, two_jobs_at_one_place_do_not_mix) {
     places.push_back(std::filesystem::path(end.checkpoint_folders[0].folder).parent_path().string());
     const auto live = folder.path() / ("live" + std::to_string(i)),
                stored = folder.path() / ("stored" + std::to_string(i));
-    const auto of_job =
-        run({"export", std::to_string(ids[i]), "--output", live, "--manager", to_string(both[i]->where())}, false);
-    EXPECT_EQ(of_job.status, 0) << of_job.error;
-    const auto of_store = run({"export", end.checkpoint_folders[0].folder, "--output", stored}, false);
-    EXPECT_EQ(of_store.status, 0) << of_store.error;
+    run_well({"export", std::to_string(ids[i]), "--output", live, "--manager", to_string(both[i]->where())}, false);
+    run_well({"export", end.checkpoint_folders[0].folder, "--output", stored}, false);
     safetensors_file a(live), b(stored);
     ASSERT_FALSE(a.names().empty());
     ASSERT_EQ(a.names(), b.names());
@@ -286,26 +268,20 @@ TEST_F(object_store_test, the_example_runs) {
   }
   const auto file = folder.path() / "gpt.toml";
   std::ofstream(file) << text;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  cluster->wait_for("a keeper", limit, [](const status_reply& x) { return living(x, "keeper") == 1; });
-  const auto good = run({"submit", file.string(), "--check"});
-  EXPECT_EQ(good.status, 0) << good.error;
+  start_nodes({"a"});
+  const auto good = run_well({"submit", file.string(), "--check"});
   EXPECT_THAT(good.error, HasSubstr("whether " + server.place + " may be written to is found out"));
   const auto bad = run({"submit", file.string(), "--check", "--set", "checkpoint.to=s3://no-such-bucket/x"});
   EXPECT_EQ(bad.status, 1);
   EXPECT_THAT(bad.error, testing::AllOf(HasSubstr("keeper keeper: "), HasSubstr("no-such-bucket")));
-  const auto submitted = run({"submit", file.string(), "--wait"});
-  EXPECT_EQ(submitted.status, 0) << submitted.error;
+  run_well({"submit", file.string(), "--wait"});
   const auto end = job_of(cluster->client().status(), 1);
   EXPECT_EQ(end.steps_done, 12u);
   ASSERT_FALSE(end.checkpoint_folders.empty());
   EXPECT_THAT(run({"checkpoints", server.place}).output, HasSubstr("all layers"));
   const auto run_place = std::filesystem::path(end.checkpoint_folders[0].folder).parent_path().string();
   EXPECT_THAT(run_place, testing::StartsWith(server.place + "/gpt-"));
-  const auto longer = run({"submit", "--resume", run_place, "--set", "job.steps=16", "--wait"});
-  EXPECT_EQ(longer.status, 0) << longer.error;
+  run_well({"submit", "--resume", run_place, "--set", "job.steps=16", "--wait"});
   EXPECT_EQ(job_of(cluster->client().status(), 2).steps_done, 16u);
 }
 
@@ -369,14 +345,10 @@ TEST_F(object_store_test, data_and_weights_have_urls) {
                         << "\n[model]\nlayers = 2\nwidth = 16\nheads = 2\nsequence = 16\n"
                         << (start.empty() ? "" : "weights = \"" + start + "\"\n") << "[data]\npath = \"" << data
                         << "\"\n[batch]\nglobal = 8\nmicro = 2\n[keepers]\nevery = 5\n";
-    const auto x = run({"submit", file.string()});
-    EXPECT_EQ(x.status, 0) << x.error;
+    const auto x = run_well({"submit", file.string()});
     return x.status == 0 ? std::stoull(x.output) : 0;
   };
-  cluster->start_keeper();
-  for (auto name : {"w0", "w1", "w2"})
-    cluster->start_node(name);
-  wait_for_workers(3);
+  start_nodes({"w0", "w1", "w2"});
   const auto first = wait_for_end(job(text, "", 10));
   ASSERT_EQ(first.state, "done") << first.problem;
   ASSERT_EQ(run({"export", std::to_string(first.id), "--output", weights}).status, 0);
@@ -393,8 +365,7 @@ TEST_F(object_store_test, data_and_weights_have_urls) {
   put_shards(weights, server.place + "/shards");
   const auto short_one = wait_for_end(job(text, weights, 5)).parameters_sha256;
   for (const auto* spelling : {"/shards", "/shards/model.safetensors.index.json"}) {
-    const auto sharded = wait_for_end(job(text, server.place + spelling, 5));
-    EXPECT_EQ(sharded.state, "done") << sharded.problem;
+    const auto sharded = wait_for_done(job(text, server.place + spelling, 5));
     EXPECT_EQ(sharded.parameters_sha256, short_one) << spelling;
   }
   const auto absent = wait_for_end(job(server.place + "/nothing", "", 10));
@@ -410,8 +381,7 @@ TEST_F(object_store_test, a_checkpoint_among_many_objects) {
   auto job = small_job(10);
   job.checkpoint_every = 10;
   job.checkpoint.to = server.place;
-  cluster->start_keeper();
-  cluster->start_node("a");
+  start_nodes({"a"});
   const auto end = wait_for_end(cluster->client().submit(job));
   ASSERT_EQ(end.state, "done") << end.problem;
   const auto newest = end.checkpoint_folders.at(0).folder;
@@ -419,8 +389,7 @@ TEST_F(object_store_test, a_checkpoint_among_many_objects) {
     put(newest, "a" + std::to_string(10'000 + i), "x");
   EXPECT_THAT(run({"checkpoints", server.place}).output, HasSubstr("all layers"));
   EXPECT_EQ(run({"export", newest, "--output", folder.path() / "exported"}, false).status, 0);
-  const auto resumed = run({"submit", "--resume", newest, "--set", "job.steps=20", "--wait"});
-  EXPECT_EQ(resumed.status, 0) << resumed.error;
+  run_well({"submit", "--resume", newest, "--set", "job.steps=20", "--wait"});
   const auto kept = run({"checkpoints", server.place, "--keep", "1"});
   EXPECT_THAT(kept.output, HasSubstr("0 checkpoints removed")) << kept.error; // each job's only one
   const auto removed =
@@ -443,9 +412,7 @@ TEST_F(object_store_test, a_wrong_key_is_told) {
   auto job = small_job(100'000);
   job.checkpoint_every = 10;
   job.checkpoint.to = server.place;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  const auto id = cluster->client().submit(job);
+  const auto id = start_job(job, {"a"});
   const auto wrong = wait_for_job(id, "a problem", [](const job_status& j) { return !j.checkpoint_problem.empty(); });
   EXPECT_THAT(wrong.checkpoint_problem, testing::AllOf(HasSubstr("403"), HasSubstr("see whether the credentials"),
                                                        testing::Not(HasSubstr("a-wrong-secret"))));

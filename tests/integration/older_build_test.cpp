@@ -29,8 +29,7 @@ struct older_build : cluster_test {
   void start_on(const std::filesystem::path& recorded) {
     const auto name = "of-" + recorded.filename().string();
     start(name);
-    cluster->manager().signal(SIGKILL);
-    ASSERT_TRUE(cluster->manager().wait(limit));
+    kill_manager();
     const auto journal = folder.path() / name / "manager";
     std::filesystem::remove_all(journal);
     std::filesystem::create_directories(journal);
@@ -55,8 +54,7 @@ TEST_F(older_build, its_jobs_go_on) {
     }
     const auto checkpoint = job_of(now, 2).checkpoint_steps;
     EXPECT_GE(checkpoint, was.at(1).at("checkpoint_steps").to_number<std::uint64_t>());
-    cluster->start_keeper();
-    cluster->start_node("w");
+    start_nodes({"w"});
     const auto on =
         wait_for_job(2, "another checkpoint", [&](const job_status& j) { return j.checkpoint_steps > checkpoint; });
     ASSERT_GE(on.chain.size(), 2u);
@@ -80,8 +78,7 @@ TEST_F(older_build, its_jobs_go_on) {
     const auto file = folder.path() / "exported.toml";
     std::ofstream(file) << "job = {steps = 5}\nmodel = {kind = \"exported\", path = \"" << (recorded / "model").string()
                         << "\"}\ndata = {kind = \"synthetic\", samples = 64}\nbatch = {global = 4, micro = 2}\n";
-    const auto submitted = run({"submit", file, "--wait"});
-    EXPECT_EQ(submitted.status, 0) << submitted.error;
+    run_well({"submit", file, "--wait"});
   }
 }
 

@@ -47,12 +47,6 @@ struct plugin_job : cluster_test {
                         << "\"\n[data]\nkind = \"synthetic\"\n[batch]\nglobal = 4\nmicro = 2\n";
     return file;
   }
-
-  std::uint64_t submit(const std::string& file) {
-    const auto x = run({"submit", file});
-    EXPECT_EQ(x.status, 0) << x.error;
-    return x.status == 0 ? std::stoull(x.output) : 0;
-  }
 };
 
 // given: a mixer with dropout and BatchNorm from a plug-in, submitted where no plug-in is, 20 preemptions of workers
@@ -61,8 +55,7 @@ struct plugin_job : cluster_test {
 TEST_F(plugin_job, twenty_preemptions_cost_no_bit) {
   const std::vector<std::string> with{"--plugin", library};
   const auto file = job_file(description(), 1'000'000);
-  cluster->start_keeper();
-  cluster->start_node("stranger");
+  start_nodes({"stranger"});
   for (auto name : {"w0", "w1", "w2"})
     cluster->start_node(name, with);
   wait_for_workers(4);
@@ -88,9 +81,7 @@ TEST_F(plugin_job, twenty_preemptions_cost_no_bit) {
 // says the same. A job of a built-in kind, if its bits may differ, runs on both
 TEST_F(plugin_job, waits_for_who_has_it) {
   const auto file = job_file(description(), 20);
-  cluster->start_keeper();
-  cluster->start_node("stranger");
-  wait_for_workers(1);
+  start_nodes({"stranger"});
   const auto check = run({"submit", file, "--check"});
   EXPECT_EQ(check.status, 1);
   EXPECT_THAT(check.error, HasSubstr("waits for workers with the plug-in that"));
@@ -99,8 +90,7 @@ TEST_F(plugin_job, waits_for_who_has_it) {
     return j.state == "queued" && j.problem.find("parcae-node --plugin FILE") != std::string::npos;
   });
   cluster->start_node("w0", {"--plugin", library});
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   auto built_in = small_job(20);
   built_in.min_width = 2;
   built_in.max_depth = 1;
@@ -145,9 +135,7 @@ TEST_F(plugin_job, what_does_not_fit_is_refused) {
   EXPECT_EQ(other.status, 1);
   EXPECT_THAT(other.error, HasSubstr("mixer.toml:7:8: "));
   EXPECT_THAT(other.error, HasSubstr("version 7 of the format"));
-  cluster->start_keeper();
-  cluster->start_node("w0", {"--plugin", library});
-  wait_for_workers(1);
+  start_nodes({"w0"}, {"--plugin", library});
   const auto end = wait_for_end(submit(changed("\"forward_flop\":", "\"forward_flop\":1")));
   EXPECT_EQ(end.state, "failed");
   EXPECT_EQ(end.steps_done, 0u);
@@ -173,9 +161,7 @@ TEST_F(plugin_job, who_ends_its_workers_fails) {
 // given: a layer that takes hours, of a job that is cancelled / expected: the worker ends within a minute and a half,
 // and why is in its log
 TEST_F(plugin_job, a_layer_of_hours_ends_with_its_worker) {
-  cluster->start_keeper();
-  cluster->start_node("w0", {"--plugin", bad_layers});
-  wait_for_workers(1);
+  start_nodes({"w0"}, {"--plugin", bad_layers});
   const auto id = submit(bad_job("sleeps"));
   wait_for_job(id, "a start", [](const job_status& j) { return j.state == "running"; });
   EXPECT_EQ(run({"cancel", std::to_string(id)}).status, 0);
@@ -187,9 +173,7 @@ TEST_F(plugin_job, a_layer_of_hours_ends_with_its_worker) {
 // given: layers that draw from PyTorch's own generator, write to their parameters, return another shape, or throw /
 // expected: LOAD refuses each, with the layer's name
 TEST_F(plugin_job, layers_are_tried_before_they_train) {
-  cluster->start_keeper();
-  cluster->start_node("w0", {"--plugin", bad_layers});
-  wait_for_workers(1);
+  start_nodes({"w0"}, {"--plugin", bad_layers});
   for (const auto& [how, why] : {std::pair("random", "layer 1 (bad) in training: draws from PyTorch's own generator"),
                                  {"writes", "layer 1 (bad) in training: writes to its parameters or its input"},
                                  {"shape", "layer bad returns Float[2, 16, 8], the plug-in says Float[2, 16, 256]"},

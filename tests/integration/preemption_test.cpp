@@ -25,11 +25,7 @@ struct preemption : cluster_test {
 };
 
 void preemption::kill_one_that_trains(const job_specification& job) {
-  cluster->start_keeper();
-  for (auto name : {"a", "b", "c"})
-    cluster->start_node(name);
-  wait_for_workers(3);
-  auto id = cluster->client().submit(job);
+  auto id = start_job(job, {"a", "b", "c"});
   auto before = wait_for_training(id, 2);
   auto victim = before.grid.at(0).substr(0, before.grid[0].find('/'));
   auto killed = std::chrono::steady_clock::now();
@@ -39,8 +35,7 @@ void preemption::kill_one_that_trains(const job_specification& job) {
   wait_for_training(id, 2);
   ASSERT_TRUE(cluster->node(victim).wait(limit));
   cluster->start_node(victim);
-  auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  auto end = wait_for_done(id);
   EXPECT_EQ(end.steps_done, job.steps);
   EXPECT_FALSE(end.parameters_sha256.empty());
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
@@ -63,10 +58,7 @@ TEST_F(preemption, a_killed_worker_costs_no_bit_in_bfloat16) {
 TEST_F(preemption, the_keeper_brings_the_job_back) {
   auto job = small_job(80);
   job.min_depth = 2;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  auto id = cluster->client().submit(job);
+  auto id = start_job(job, {"a", "b"});
   wait_for_job(id, "a snapshot", [](const job_status& j) { return j.protected_steps >= 10; });
   cluster->node("a").signal(SIGKILL);
   cluster->node("b").signal(SIGKILL);
@@ -74,8 +66,7 @@ TEST_F(preemption, the_keeper_brings_the_job_back) {
   EXPECT_FALSE(waiting.problem.empty());
   cluster->start_node("c");
   cluster->start_node("d");
-  auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  auto end = wait_for_done(id);
   job.min_depth = 1;
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
@@ -83,11 +74,7 @@ TEST_F(preemption, the_keeper_brings_the_job_back) {
 // given: SIGSTOP / expected: declared lost within 3 s; the thawed process comes back with the same life; same bits
 TEST_F(preemption, a_frozen_worker_is_lost_and_returns) {
   auto job = small_job(400);
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  auto id = cluster->client().submit(job);
+  auto id = start_job(job, {"a", "b"});
   wait_for_training(id, 2);
   auto lives = [&] {
     std::set<incarnation> result;
@@ -104,24 +91,18 @@ TEST_F(preemption, a_frozen_worker_is_lost_and_returns) {
   cluster->node("b").signal(SIGCONT);
   wait_for_workers(2);
   EXPECT_EQ(lives(), first);
-  auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  auto end = wait_for_done(id);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 
 // given: SIGTERM, which is a notice / expected: no step is replayed, the node exits with status 0 well before its grace
 // is over
 TEST_F(preemption, leaving_costs_no_step) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  auto id = cluster->client().submit(small_job(250));
+  auto id = start_job(small_job(250), {"a", "b"});
   wait_for_training(id, 2);
   cluster->node("b").signal(SIGTERM);
   EXPECT_EQ(cluster->node("b").wait(20s), 0);
-  auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  auto end = wait_for_done(id);
   EXPECT_EQ(end.replayed_steps, 0u);
 }
 
@@ -132,11 +113,7 @@ TEST_F(preemption, liveput_says_why_it_changes) {
   job.max_depth = 1;
   job.virtual_replicas = 8; // else three pipelines are no faster than two
   job.planning_interval_ms = 300;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
-  auto id = cluster->client().submit(job);
+  auto id = start_job(job, {"a", "b"});
   wait_for_training(id, 2);
   cluster->start_node("c");
   auto trained = wait_for_training(id, 3);
@@ -181,8 +158,7 @@ TEST_P(faulty_process, costs_no_bit) {
   if (GetParam().status) {
     EXPECT_EQ(cluster->node("b").wait(limit), GetParam().status);
   }
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_GE(end.generation, 2u) << "the fault had no effect";
   EXPECT_THAT(content(folder.path() / "first" / "b.log"), testing::HasSubstr("injected fault in "));
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
@@ -202,14 +178,12 @@ INSTANTIATE_TEST_SUITE_P(moments, faulty_process,
 // keeper, identical parameters
 TEST_F(preemption, a_fault_inside_a_transfer_costs_no_bit) {
   const auto job = small_job(400);
-  cluster->start_keeper();
-  cluster->start_node("a", {"--fault", "transfer_send@*:1=kill"});
+  start_nodes({"a"}, {"--fault", "transfer_send@*:1=kill"});
   const auto id = cluster->client().submit(job);
   wait_for_job(id, "a snapshot", [](const job_status& j) { return j.protected_steps >= 10; });
   cluster->start_node("b");
   EXPECT_EQ(cluster->node("a").wait(limit), 128 + SIGKILL);
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
 }
 

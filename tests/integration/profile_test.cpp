@@ -50,8 +50,7 @@ TEST_F(profile_test, errors_say_what_to_do) {
 
 // A stage that does not fit: nothing is started, and the status says what would be needed. A larger slot is used.
 TEST_F(profile_test, a_job_waits_for_slots_with_memory_enough) {
-  cluster->start_keeper();
-  cluster->start_node("small", {"--slot-memory", "100KiB"});
+  start_nodes({"small"}, {"--slot-memory", "100KiB"});
   const auto id = cluster->client().submit(small_job(10));
   const auto x = wait_for_job(id, "a refusal",
                               [&](const auto& j) { return j.problem.find("fits their memory") != std::string::npos; });
@@ -59,8 +58,7 @@ TEST_F(profile_test, a_job_waits_for_slots_with_memory_enough) {
   EXPECT_EQ(x.generation, 0u);
   cluster->node("small").signal(SIGKILL);
   cluster->start_node("large", {"--slot-memory", "1GiB"});
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
 }
 
 } // namespace

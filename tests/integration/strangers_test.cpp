@@ -55,10 +55,7 @@ std::string to_string(const frame_header& x) {
 // given: while a job runs, what ended managers before: handshakes without content, of 4 GB, with content that claims
 // 2 GB; noise of all kinds / expected: the job does not notice, memory stays, the log says it in few lines
 TEST_F(strangers, hostile_bytes_cost_nothing) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto id = cluster->client().submit(small_job(300));
+  const auto id = start_job(small_job(300), {"a"});
   const auto before = wait_for_training(id, 1);
   const auto memory = peak_memory();
   frame_header empty, huge, liar;
@@ -80,8 +77,7 @@ TEST_F(strangers, hostile_bytes_cost_nothing) {
       std::string heard;
       boost::asio::read(x, boost::asio::dynamic_buffer(heard), end); // until it is refused
     }
-  const auto end = wait_for_end(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
+  const auto end = wait_for_done(id);
   EXPECT_EQ(end.generation, before.generation);
   EXPECT_EQ(end.replayed_steps, 0u);
   EXPECT_LT(peak_memory() - memory, 32 * 1024) << "KiB";

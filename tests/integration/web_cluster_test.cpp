@@ -7,10 +7,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <map>
-#include <set>
 #include <sstream>
-#include <thread>
 
 namespace parcae {
 namespace {
@@ -108,13 +105,6 @@ global = 8
 micro = 1
 )";
 
-  void start_nodes() {
-    cluster->start_keeper();
-    cluster->start_node("a");
-    cluster->start_node("b");
-    wait_for_workers(2);
-  }
-
   std::uint64_t submit() {
     const auto x = change("jobs", job_text);
     EXPECT_EQ(x.status, 200u) << x.body;
@@ -137,7 +127,7 @@ micro = 1
 // / expected: its events tell of steps, the change with its stall, and the loss; who comes back gets what it missed;
 // what the API has is then what `status --json` has, of all and of the job
 TEST_F(web_beside_cluster, tells_what_status_tells) {
-  start_nodes();
+  start_nodes({"a", "b"});
   start_web();
   const auto check = change("jobs?check", job_text);
   EXPECT_EQ(boost::json::parse(check.body).at("obstacle"), "") << check.body;
@@ -207,14 +197,10 @@ TEST_F(web_beside_cluster, sends_parameters) {
   EXPECT_EQ(change("jobs/" + std::to_string(early) + "/cancel").status, 200u);
   EXPECT_EQ(ask({.target = "/api/v1/jobs/77/parameters"}).status, 404u);
 
-  cluster->start_keeper();
-  cluster->start_node("a");
-  wait_for_workers(1);
-  const auto id = cluster->client().submit(small_job(30));
+  const auto id = start_job(small_job(30), {"a"});
   EXPECT_EQ(wait_for_end(id).state, "done");
   const auto file = folder.path() / "exported";
-  const auto exported = run({"export", std::to_string(id), "--output", file});
-  EXPECT_EQ(exported.status, 0) << exported.error;
+  run_well({"export", std::to_string(id), "--output", file});
   const auto told = ask({.target = "/api/v1/jobs/" + std::to_string(id) + "/parameters"});
   EXPECT_EQ(told.status, 200u);
   EXPECT_TRUE(told.body == content(file)) << told.body.size() << " bytes";
@@ -254,8 +240,7 @@ TEST_F(web_beside_cluster, waits_for_a_manager_that_is_away) {
   events.next("manager", is_up(true));
   EXPECT_EQ(ask({.target = "/readyz"}).status, 200u);
   EXPECT_TRUE(eventually([&] { return !look("status").at("instances").as_array().empty(); }, limit));
-  cluster->manager().signal(SIGKILL);
-  ASSERT_TRUE(cluster->manager().wait(limit));
+  kill_manager();
   const auto away = events.next("manager", is_up(false));
   EXPECT_THAT(std::string(away.data.at("why").as_string()), HasSubstr(to_string(cluster->where())));
   EXPECT_GT(away.data.at("since_wall_us").to_number<std::int64_t>(), 0);
@@ -271,8 +256,7 @@ TEST_F(web_beside_cluster, waits_for_a_manager_that_is_away) {
 
 // given: no manager at all at first / expected: it serves, and says why there is nothing, until there is one
 TEST_F(web_beside_cluster, may_be_there_before_the_manager) {
-  cluster->manager().signal(SIGKILL);
-  ASSERT_TRUE(cluster->manager().wait(limit));
+  kill_manager();
   start_web();
   EXPECT_EQ(ask({.target = "/api/v1/status"}).status, 503u);
   cluster->restart_manager();
@@ -300,8 +284,7 @@ TEST_F(web_beside_cluster, keeps_its_token_to_itself) {
   const auto told = ask({.target = "/api/v1/picture"}).body + ask({.target = "/api/v1/status"}).body +
                     content("/proc/" + std::to_string(web->pid()) + "/cmdline") +
                     content("/proc/" + std::to_string(web->pid()) + "/environ");
-  cluster->manager().signal(SIGKILL);
-  ASSERT_TRUE(cluster->manager().wait(limit));
+  kill_manager();
   EXPECT_TRUE(eventually([&] { return look("picture").at("up") == false; }, limit));
   web->signal(SIGTERM);
   EXPECT_EQ(web->wait(limit), 0);
@@ -319,7 +302,7 @@ TEST_F(web_beside_cluster, keeps_its_token_to_itself) {
 // given: a job that trains; the server is frozen, flooded with 1,000 connections, killed / expected: steps go on, in
 // the same generation, and the manager answers as ever; who was there before the flood is still served
 TEST_F(web_beside_cluster, is_nobodys_concern) {
-  start_nodes();
+  start_nodes({"a", "b"});
   start_web();
   const auto id = submit();
   const auto before = wait_for_training(id, 2);

@@ -19,20 +19,6 @@ struct weights_job : cluster_test {
   static constexpr const char* one_idle_step =
       "[job]\nsteps = 1\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\nlearning_rate = 0\n";
 
-  std::string write(const std::string& name, const std::string& text) {
-    const auto path = folder.path() / (name + ".toml");
-    std::ofstream(path) << text;
-    return path.string();
-  }
-
-  std::uint64_t submit(const std::string& file, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> command{"submit", file};
-    command.insert(command.end(), more.begin(), more.end());
-    const auto x = run(std::move(command));
-    EXPECT_EQ(x.status, 0) << x.error;
-    return x.status == 0 ? std::stoull(x.output) : 0;
-  }
-
   outcome python(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {PARCAE_PYTHON_TESTS "/with_torch", PARCAE_PYTHON_TORCH,
                                          PARCAE_PYTHON_TESTS "/published_models.py"});
@@ -54,10 +40,7 @@ TEST_F(weights_job, what_goes_in_comes_out) {
   const std::string bert =
       "[model]\nkind = \"bert\"\nlayers = 2\nwidth = 32\nheads = 4\nsequence = 32\nvocabulary = 300\n"
       "mask_token = 299\n";
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
+  start_nodes({"a", "b"});
   const auto pretrained = [](const std::string& name) { return (models / name / "pretrained").string(); };
   std::vector<std::string> pairs{"compare"};
   for (const std::string name : {"gpt", "bert", "gpt2", "masked", "llama", "frozen", "qwen2", "vit"}) {
@@ -70,7 +53,7 @@ TEST_F(weights_job, what_goes_in_comes_out) {
     else
       text += "[model]\nkind = \"exported\"\npath = \"" + (models / name / "model").string() + "\"\nweights = \"" +
               pretrained(name) + "\"\n";
-    const auto end = wait_for_end(submit(write(name, text)));
+    const auto end = wait_for_end(submit(write(name + ".toml", text)));
     ASSERT_EQ(end.state, "done") << end.problem;
     const auto exported = (folder.path() / ("exported-" + name)).string();
     const auto exporting = run({"export", std::to_string(end.id), "--layout", "huggingface", "--output", exported});
@@ -84,8 +67,7 @@ TEST_F(weights_job, what_goes_in_comes_out) {
 // given: the same GPT-2 / expected: its loss on held-back text is the one that transformers computes, nearly so with
 // products in bfloat16; weights in 16 bits are exact, and all end as what was loaded
 TEST_F(weights_job, its_loss_is_that_of_transformers) {
-  cluster->start_keeper();
-  cluster->start_node("a");
+  start_nodes({"a"});
   const std::string text = "/usr/share/common-licenses/GPL-3";
   std::vector<std::string> pairs{"compare"}, folders{"loss", text, "8"};
   std::vector<double> losses;
@@ -94,11 +76,11 @@ TEST_F(weights_job, its_loss_is_that_of_transformers) {
   for (const auto& [kind, precision] : table) {
     const auto name = kind + "-" + precision;
     SCOPED_TRACE(name);
-    const auto end = wait_for_end(
-        submit(write(name, "[job]\nprecision = \"" + precision +
-                               "\"\nevaluate_every = 1\nsteps = 1\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\n"
-                               "learning_rate = 0\n[data]\nkind = \"text\"\nvalidation = 8\npath = \"" +
-                               text + "\"\n" + gpt(kind))));
+    const auto end = wait_for_end(submit(
+        write(name + ".toml", "[job]\nprecision = \"" + precision +
+                                  "\"\nevaluate_every = 1\nsteps = 1\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\n"
+                                  "learning_rate = 0\n[data]\nkind = \"text\"\nvalidation = 8\npath = \"" +
+                                  text + "\"\n" + gpt(kind))));
     ASSERT_EQ(end.state, "done") << end.problem;
     losses.push_back(end.validation_loss);
     const auto exported = (folder.path() / ("exported-" + name)).string();
@@ -122,10 +104,7 @@ TEST_F(weights_job, its_loss_is_that_of_transformers) {
 // expected: from_pretrained (of the last two load_state_dict) loads each; over held-back samples its loss has the bits
 // of what the job said, and is not that of the beginning
 TEST_F(weights_job, what_was_trained_has_the_same_logits) {
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
+  start_nodes({"a", "b"});
   std::vector<std::string> folders{"trained"};
   std::vector<double> losses;
   const std::vector<std::string> names{"gpt2", "masked", "llama", "qwen2", "vit", "resnet18", "mixer"};
@@ -165,7 +144,7 @@ TEST_F(weights_job, what_was_trained_has_the_same_logits) {
 // given: that GPT-2, with masks and rates of its tensors and dropout, 20 workers that had a place gone, every third
 // with notice / expected: the parameters of the undisturbed run, bit for bit
 TEST_F(weights_job, twenty_preemptions_cost_no_bit) {
-  const auto file = write("tuned", R"(
+  const auto file = write("tuned.toml", R"(
 [job]
 steps = 1000000
 checkpoint_every = 20
@@ -186,10 +165,7 @@ clip_norm = 1.0
 [keepers]
 every = 5
 )" + gpt("bfloat16") + "dropout = 0.1\n");
-  cluster->start_keeper();
-  for (auto name : {"w0", "w1", "w2"})
-    cluster->start_node(name);
-  wait_for_workers(3);
+  start_nodes({"w0", "w1", "w2"});
   const auto id = submit(file);
   preempt(id, 20);
   EXPECT_GE(job_of(cluster->client().status(), id).generation, 15u) << "preemptions fell together";
@@ -197,8 +173,7 @@ every = 5
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_FALSE(end.parameters_sha256.empty());
   start("undisturbed");
-  cluster->start_keeper();
-  cluster->start_node("alone");
+  start_nodes({"alone"});
   const auto alone = wait_for_end(submit(file, {"--set", "job.steps=" + std::to_string(end.steps_done)}));
   EXPECT_EQ(end.parameters_sha256, alone.parameters_sha256);
 }
@@ -212,9 +187,8 @@ TEST_F(weights_job, the_example_runs) {
   auto text = content(PARCAE_EXAMPLES "/huggingface/finetune.toml");
   const std::string there = "/tmp/parcae-gpt2-pretrained";
   text.replace(text.find(there), there.size(), pretrained);
-  cluster->start_keeper();
-  cluster->start_node("a");
-  const auto end = wait_for_end(submit(write("finetune", text), {"--set", "job.epochs=1"}));
+  start_nodes({"a"});
+  const auto end = wait_for_end(submit(write("finetune.toml", text), {"--set", "job.epochs=1"}));
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_EQ(end.steps_done % 20, end.steps_done == end.steps ? end.steps % 20 : 0);
   EXPECT_LT(end.validation_loss, 3.5) << "5.5 in the beginning";
@@ -231,10 +205,7 @@ TEST_F(weights_job, the_example_of_a_classifier_runs) {
   };
   const auto made = run_program({PARCAE_PYTHON_TESTS "/with_torch", PARCAE_PYTHON_TORCH, made_here("classify.py")});
   ASSERT_EQ(made.status, 0) << made.error;
-  cluster->start_keeper();
-  cluster->start_node("a");
-  cluster->start_node("b");
-  wait_for_workers(2);
+  start_nodes({"a", "b"});
   const auto end = wait_for_end(submit(made_here("classify.toml")));
   EXPECT_EQ(end.state, "done") << end.problem;
   EXPECT_EQ(end.steps_done, 200u);
@@ -272,11 +243,11 @@ TEST_F(weights_job, come_from_the_web) {
                     one = web.url() + "/float16/model.safetensors";
   const auto lost = "pretrained/model-00003-of-00004.safetensors";
   gone = {lost};
-  const auto refused = run({"submit", write("lost", job(index))});
+  const auto refused = run({"submit", write("lost.toml", job(index))});
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.error, testing::AllOf(HasSubstr("lost.toml:"), HasSubstr(lost), HasSubstr("is not there")));
   gone.clear();
-  const auto waiting = submit(write("replaced", job(one))); // there is no worker yet
+  const auto waiting = submit(write("replaced.toml", job(one))); // there is no worker yet
   {
     const std::lock_guard held(mutex);
     replaced = content(models / "gpt" / "float16" / "model.safetensors");
@@ -295,9 +266,9 @@ TEST_F(weights_job, come_from_the_web) {
       const std::lock_guard held(mutex);
       replaced.clear();
     }
-    const auto far = wait_for_end(submit(write("far", job(url))));
+    const auto far = wait_for_end(submit(write("far.toml", job(url))));
     ASSERT_EQ(far.state, "done") << far.problem;
-    const auto near = wait_for_end(submit(write("near", job((models / "gpt" / local).string()))));
+    const auto near = wait_for_end(submit(write("near.toml", job((models / "gpt" / local).string()))));
     EXPECT_FALSE(far.parameters_sha256.empty());
     EXPECT_EQ(far.parameters_sha256, near.parameters_sha256);
   }
@@ -311,7 +282,7 @@ TEST_F(weights_job, come_from_the_web) {
 TEST_F(weights_job, what_does_not_fit_is_said_before_a_step) {
   const std::string rest = std::string(one_idle_step) + "[data]\nkind = \"synthetic\"\n";
   const auto refusal = [&](const std::string& text) {
-    const auto x = run({"submit", write("wrong", text)});
+    const auto x = run({"submit", write("wrong.toml", text)});
     EXPECT_EQ(x.status, 1);
     return x.error;
   };
@@ -328,15 +299,14 @@ TEST_F(weights_job, what_does_not_fit_is_said_before_a_step) {
   std::filesystem::copy(models / "gpt" / "float16", copy);
   auto text = gpt("float16");
   text.replace(text.find((models / "gpt" / "float16").string()), (models / "gpt" / "float16").string().size(), copy);
-  const auto file = write("changed", text + rest);
+  const auto file = write("changed.toml", text + rest);
   const auto id = submit(file); // there is no worker yet
   {
     std::fstream weights(copy / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
     weights.seekp(-2, std::ios::end);
     weights.put('\x55');
   }
-  cluster->start_keeper();
-  cluster->start_node("w0");
+  start_nodes({"w0"});
   const auto end = wait_for_end(id);
   EXPECT_EQ(end.state, "failed");
   EXPECT_EQ(end.steps_done, 0u);

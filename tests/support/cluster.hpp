@@ -4,6 +4,7 @@
 
 #include "runtime/lab/local_cluster.hpp"
 #include "runtime/view/status_text.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
 
 #include <algorithm>
@@ -93,9 +94,51 @@ protected:
     return wait_for_end(ended.status == 0 ? std::stoull(ended.output) : 0);
   }
 
+  /// It must end well.
+  job_status wait_for_done(std::uint64_t id) {
+    auto x = wait_for_end(id);
+    EXPECT_EQ(x.state, "done") << x.problem;
+    return x;
+  }
+
   void wait_for_workers(std::size_t count) {
     cluster->wait_for(std::to_string(count) + " workers", limit,
                       [&](const status_reply& s) { return living(s, "worker") == count; });
+  }
+
+  /// A keeper and these workers, until the manager has them all.
+  void start_nodes(const std::vector<std::string>& workers, const std::vector<std::string>& arguments = {}) {
+    cluster->start_keeper();
+    for (const auto& name : workers)
+      cluster->start_node(name, arguments);
+    wait_for_workers(workers.size());
+    cluster->wait_for("the keeper", limit, [](const status_reply& s) { return living(s, "keeper") == 1; });
+  }
+
+  /// On a keeper and these workers. Its number.
+  std::uint64_t start_job(const job_specification& job, const std::vector<std::string>& workers) {
+    start_nodes(workers);
+    return cluster->client().submit(job);
+  }
+
+  void kill_node(const std::string& name) {
+    cluster->node(name).signal(SIGKILL);
+    ASSERT_TRUE(cluster->node(name).wait(limit));
+  }
+
+  /// Those nodes and the manager, at once.
+  void kill_all(const std::vector<std::string>& nodes) {
+    for (const auto& name : nodes)
+      cluster->node(name).signal(SIGKILL);
+    cluster->manager().signal(SIGKILL);
+    for (const auto& name : nodes)
+      ASSERT_TRUE(cluster->node(name).wait(limit));
+    ASSERT_TRUE(cluster->manager().wait(limit));
+  }
+
+  void kill_manager() {
+    cluster->manager().signal(SIGKILL);
+    ASSERT_TRUE(cluster->manager().wait(limit));
   }
 
   /// Until it trains on that many slots, and has committed since the last change.
@@ -126,9 +169,7 @@ protected:
   /// The same job on one worker that nothing disturbs.
   job_status undisturbed(const job_specification& job) {
     start("undisturbed");
-    cluster->start_keeper();
-    cluster->start_node("alone");
-    return wait_for_end(cluster->client().submit(job));
+    return wait_for_end(start_job(job, {"alone"}));
   }
 
   /// Takes away a worker that has a place, every third with notice, the others without, and brings another, with these
@@ -163,11 +204,6 @@ protected:
     std::string error;
   };
 
-  static std::string content(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
   outcome run_program(std::vector<std::string> arguments) {
     ++runs_;
     auto out = folder.path() / ("out" + std::to_string(runs_));
@@ -185,6 +221,27 @@ protected:
       arguments.push_back(to_string(cluster->where()));
     }
     return run_program(std::move(arguments));
+  }
+
+  /// It must end with status 0.
+  outcome run_well(std::vector<std::string> arguments, bool with_manager = true) {
+    auto x = run(std::move(arguments), with_manager);
+    EXPECT_EQ(x.status, 0) << x.error;
+    return x;
+  }
+
+  /// By its file. Its number; 0: refused.
+  std::uint64_t submit(const std::string& file, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command{"submit", file};
+    command.insert(command.end(), more.begin(), more.end());
+    const auto x = run_well(std::move(command));
+    return x.status == 0 ? std::stoull(x.output) : 0;
+  }
+
+  /// A file in the test's folder: its path.
+  std::string write(const std::string& name, const std::string& text) {
+    write_file(folder.path() / name, text);
+    return folder.path() / name;
   }
 
   /// As `parcae status` has it, if there is a manager that answers.
