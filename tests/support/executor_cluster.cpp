@@ -17,13 +17,6 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-std::filesystem::path new_folder() {
-  auto pattern = (std::filesystem::temp_directory_path() / "parcae-checkpoints-XXXXXX").string();
-  if (!mkdtemp(pattern.data()))
-    throw std::runtime_error("no temporary folder can be made");
-  return pattern;
-}
-
 } // namespace
 
 struct executor_cluster::instance {
@@ -54,7 +47,7 @@ struct executor_cluster::instance {
 };
 
 executor_cluster::executor_cluster(job_specification job, conductor_options options) :
-    job_(std::move(job)), checkpoints_(new_folder()),
+    job_(std::move(job)),
     conductor_(conductor::make({job_id{1}, job_, facts_of(job_), options, secret_key{{42}}, {}, {}})) {
   planner = [this](std::uint32_t slots, const std::vector<layer_cost>& costs) {
     return best_configuration(job_, {costs}, slots);
@@ -67,7 +60,22 @@ executor_cluster::~executor_cluster() {
   // Executors may still be training, and what they call back into must outlive them.
   buried_.clear();
   instances_.clear();
-  std::filesystem::remove_all(checkpoints_);
+}
+
+void executor_cluster::keep_shape(std::uint32_t width, std::uint32_t depth) {
+  planner = [this, width, depth](std::uint32_t slots, const auto&) {
+    return slots < width * depth ? configuration{0, 0, {}, 0, "not all are there yet"} : shape(job_, width, depth);
+  };
+}
+
+void executor_cluster::add_workers(const std::vector<std::string>& names, const fault_plan& faults) {
+  for (const auto& name : names)
+    add_worker(name, faults);
+}
+
+void executor_cluster::add_workers(std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i)
+    add_worker("w" + std::to_string(i));
 }
 
 void executor_cluster::add_worker(const std::string& name, fault_plan faults) {
@@ -330,7 +338,7 @@ configuration shape(const job_specification& job, std::uint32_t width, std::uint
 std::string undisturbed_digest(const job_specification& job, const worker_kind& workers) {
   executor_cluster cluster(job);
   cluster.workers = {workers.on};
-  cluster.planner = [&](std::uint32_t, const auto&) { return shape(job, 1, 1); };
+  cluster.keep_shape(1, 1);
   cluster.add_keeper("keeper");
   cluster.add_worker("alone");
   return cluster.run_until_ended() ? cluster.final_digest() : "the undisturbed run failed";

@@ -6,6 +6,7 @@
 #include "actors/conductor/conductor.hpp"
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/executor/executor.hpp"
+#include "tests/support/files.hpp"
 
 #include <condition_variable>
 #include <filesystem>
@@ -43,6 +44,8 @@ public:
 
   /// Starts an instance and announces its slots.
   void add_worker(const std::string& name, fault_plan faults = {});
+  void add_workers(const std::vector<std::string>& names, const fault_plan& faults = {});
+  void add_workers(std::uint32_t count); ///< w0, w1, …
   void add_keeper(const std::string& name, fault_plan faults = {});
   /// Behind a link that passes so many bytes per second of each connection.
   void add_keeper_behind(const std::string& name, std::uint64_t bytes_per_second);
@@ -63,6 +66,9 @@ public:
 
   /// Planner: given the number of usable slots; default best_configuration.
   std::function<configuration(std::uint32_t slots, const std::vector<layer_cost>&)> planner;
+
+  /// From now on it chooses this shape, once there are slots enough.
+  void keep_shape(std::uint32_t width, std::uint32_t depth);
 
   /// Before the first is added.
   worker_kind workers;
@@ -101,7 +107,7 @@ private:
 
   mutable std::optional<job_view> view_; ///< as computed since the last event
   job_specification job_;
-  std::filesystem::path checkpoints_; ///< the keepers' folder, deleted at the end
+  own_folder checkpoints_; ///< of the keepers
   std::unique_ptr<conductor> conductor_;
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +33,49 @@ inline fault_plan once(const std::string& phase, std::uint64_t step, fault_actio
   };
 }
 
+/// A moment that one executor reaches and others wait for; waiting is bounded.
+class shared_moment {
+public:
+  void reach() {
+    {
+      const std::lock_guard lock(mutex_);
+      reached_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(20), [this] { return reached_; });
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+};
+
+/// Reaches `here` when the phase is reached at this step. Between its apply and this moment a rank does nothing.
+inline fault_plan reaching(const std::string& phase, std::uint64_t step, shared_moment& here) {
+  return [phase, step, &here](const fault_point& at) {
+    if (at.phase == phase && at.step == step)
+      here.reach();
+    return fault_action::none;
+  };
+}
+
+/// Where the phase is reached at this step (and index, if given): waits for all of `moments`, then does `action`.
+inline fault_plan after(const std::vector<shared_moment*>& moments, fault_action action, const std::string& phase,
+                        std::uint64_t step, std::uint32_t index = 0) {
+  return [=](const fault_point& at) {
+    if (at.phase != phase || at.step != step || (index != 0 && at.index != index))
+      return fault_action::none;
+    for (auto* x : moments)
+      x->wait();
+    return action;
+  };
+}
+
 class failure_schedule : public ::testing::Test {
 protected:
   /// A cluster with one keeper whose planner gives the shapes in turn, the last one for ever.
@@ -45,6 +91,22 @@ protected:
       return shape(job_, width, depth);
     };
     cluster_->add_keeper("keeper", std::move(keeper_faults));
+  }
+
+  void add_workers(const std::vector<std::string>& names) { cluster_->add_workers(names); }
+
+  void kill(const std::vector<std::string>& names) {
+    for (const auto& name : names)
+      cluster_->kill(name);
+  }
+
+  /// Is called each time that a rank is told to stop.
+  void on_stop(const std::function<void()>& act) {
+    cluster_->on_effect = [act](const effect& x) {
+      if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(*t->what))
+        act();
+      return true;
+    };
   }
 
   /// In the journal or the log.

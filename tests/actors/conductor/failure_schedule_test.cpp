@@ -4,43 +4,9 @@
 #include "tests/actors/conductor/failure_schedule.hpp"
 
 #include <array>
-#include <condition_variable>
-#include <mutex>
 
 namespace parcae {
 namespace {
-
-/// Reaches `here` when the phase is reached at this step. Between its apply and this moment a rank does nothing.
-template <class Moment>
-fault_plan reaching(const std::string& phase, std::uint64_t step, Moment& here) {
-  return [phase, step, &here](const fault_point& at) {
-    if (at.phase == phase && at.step == step)
-      here.reach();
-    return fault_action::none;
-  };
-}
-
-/// A moment that one executor reaches and others wait for; waiting is bounded.
-class moment {
-public:
-  void reach() {
-    {
-      const std::lock_guard lock(mutex_);
-      reached_ = true;
-    }
-    changed_.notify_all();
-  }
-
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(20), [this] { return reached_; });
-  }
-
-private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool reached_ = false;
-};
 
 TEST_F(failure_schedule, undisturbed_run_is_repeatable) {
   begin({{1, 1}});
@@ -84,15 +50,9 @@ TEST_F(failure_schedule, stage_zero_has_applied_when_stage_one_dies) {
   // given: 1×2, a keeper with version 4; stage 0 is at version 6, and only then stage 1, which has the result of step 5
   // too, dies before its apply. expected: nobody can bring stage 1 to version 6, so stage 0's is void; back to 4.
   begin({{1, 2}});
-  moment applied, saved;
+  shared_moment applied, saved;
   cluster_->add_worker("w0", reaching("committed", 6, applied));
-  cluster_->add_worker("w1", [&](const fault_point& at) {
-    if (std::string(at.phase) != "exchanged" || at.step != 5)
-      return fault_action::none;
-    applied.wait();
-    saved.wait();
-    return fault_action::kill;
-  });
+  cluster_->add_worker("w1", after({&applied, &saved}, fault_action::kill, "exchanged", 5));
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps == 4; }));
   saved.reach();
   cluster_->add_worker("w2");
@@ -104,14 +64,8 @@ TEST_F(failure_schedule, stage_zero_has_applied_when_stage_one_dies) {
 TEST_F(failure_schedule, stage_one_has_applied_when_stage_zero_dies) {
   // the same with the stages' parts exchanged
   begin({{1, 2}});
-  moment applied, saved;
-  cluster_->add_worker("w0", [&](const fault_point& at) {
-    if (std::string(at.phase) != "exchanged" || at.step != 5)
-      return fault_action::none;
-    applied.wait();
-    saved.wait();
-    return fault_action::kill;
-  });
+  shared_moment applied, saved;
+  cluster_->add_worker("w0", after({&applied, &saved}, fault_action::kill, "exchanged", 5));
   cluster_->add_worker("w1", reaching("committed", 6, applied));
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps == 4; }));
   saved.reach();
@@ -127,8 +81,7 @@ TEST_F(failure_schedule, rank_dies_before_it_contributes) {
   begin({{2, 2}, {1, 2}});
   cluster_->add_worker("w0");
   cluster_->add_worker("w1", once("reduced", 5, fault_action::kill));
-  cluster_->add_worker("w2");
-  cluster_->add_worker("w3");
+  add_workers({"w2", "w3"});
   expect_identical();
   EXPECT_TRUE(decided("generation 1 ends at 5: step 4 is committed"));
   EXPECT_EQ(cluster_->view().replayed_steps, 1u);
@@ -138,7 +91,7 @@ TEST_F(failure_schedule, contribution_missed_by_one_rank_when_the_only_informed_
   // given: 3×1; rank 2 sends its contribution of step 5 to rank 0 only and freezes; rank 0 alone completes the
   // exchange, and is killed before its apply. expected: the result is lost with it: abort, one step replayed.
   begin({{3, 1}, {1, 1}});
-  moment informed;
+  shared_moment informed;
   cluster_->add_worker("w0", [&](const fault_point& at) {
     if (std::string(at.phase) != "exchanged" || at.step != 5)
       return fault_action::none;
@@ -146,12 +99,7 @@ TEST_F(failure_schedule, contribution_missed_by_one_rank_when_the_only_informed_
     return fault_action::kill;
   });
   cluster_->add_worker("w1");
-  cluster_->add_worker("w2", [&](const fault_point& at) {
-    if (std::string(at.phase) != "exchange_send" || at.step != 5 || at.index != 1)
-      return fault_action::none;
-    informed.wait();
-    return fault_action::freeze;
-  });
+  cluster_->add_worker("w2", after({&informed}, fault_action::freeze, "exchange_send", 5, 1));
   expect_identical();
   EXPECT_TRUE(decided("step 4 is committed"));
   EXPECT_EQ(cluster_->view().replayed_steps, 1u);
@@ -161,15 +109,10 @@ TEST_F(failure_schedule, informed_rank_lives_and_tells_the_others) {
   // given: 3×1; rank 2 sends its contribution of step 5 to rank 0 only and is killed.
   // expected: rank 0 knows the result, ranks 0 and 1 have the gradients: commit, nothing replayed.
   begin({{3, 1}, {2, 1}});
-  moment informed;
+  shared_moment informed;
   cluster_->add_worker("w0", reaching("exchanged", 5, informed));
   cluster_->add_worker("w1");
-  cluster_->add_worker("w2", [&](const fault_point& at) {
-    if (std::string(at.phase) != "exchange_send" || at.step != 5 || at.index != 1)
-      return fault_action::none;
-    informed.wait();
-    return fault_action::kill;
-  });
+  cluster_->add_worker("w2", after({&informed}, fault_action::kill, "exchange_send", 5, 1));
   expect_identical();
   EXPECT_TRUE(decided("step 5 is committed"));
   EXPECT_EQ(cluster_->view().replayed_steps, 0u);
@@ -178,14 +121,9 @@ TEST_F(failure_schedule, informed_rank_lives_and_tells_the_others) {
 TEST_F(failure_schedule, loss_between_two_layers_of_the_apply) {
   // given: 2×1; rank 1 is killed when it has applied 2 of its layers. expected: rank 0 has applied: commit.
   begin({{2, 1}, {1, 1}});
-  moment informed; // else the abort may be faster than w0
+  shared_moment informed; // else the abort may be faster than w0
   cluster_->add_worker("w0", reaching("exchanged", 5, informed));
-  cluster_->add_worker("w1", [&](const fault_point& at) {
-    if (std::string(at.phase) != "apply" || at.step != 5 || at.index != 2)
-      return fault_action::none;
-    informed.wait();
-    return fault_action::kill;
-  });
+  cluster_->add_worker("w1", after({&informed}, fault_action::kill, "apply", 5, 2));
   expect_identical();
   EXPECT_TRUE(decided("step 5 is committed"));
 }
@@ -195,16 +133,11 @@ TEST_F(failure_schedule, death_after_the_decision_to_commit_before_its_apply) {
   // stage 1, dies in the apply that DECIDE(commit) asks for. expected: version 7 of stage 1 is lost for good, the chain
   // is cut back to the newest version the keeper has of all layers.
   begin({{2, 2}, {1, 2}});
-  moment informed;
+  shared_moment informed;
   cluster_->add_worker("w0", reaching("exchanged", 6, informed));
   cluster_->add_worker("w1", once("apply", 6, fault_action::kill, 1));
   cluster_->add_worker("w2");
-  cluster_->add_worker("w3", [&](const fault_point& at) {
-    if (std::string(at.phase) != "exchange_send" || at.step != 6 || at.index != 1)
-      return fault_action::none;
-    informed.wait();
-    return fault_action::kill;
-  });
+  cluster_->add_worker("w3", after({&informed}, fault_action::kill, "exchange_send", 6, 1));
   expect_identical();
   EXPECT_TRUE(decided("step 6 is committed"));
   EXPECT_TRUE(decided("steps are lost"));
@@ -214,7 +147,7 @@ TEST_F(failure_schedule, frozen_rank_that_applied_thaws_two_generations_later) {
   // given: 2×1; rank 1 freezes when both have applied step 5, and goes on in generation 3. expected: commit; what it
   // then reports reaches the conductor, while that generation trains, and changes nothing.
   begin({{2, 1}, {1, 1}, {2, 1}});
-  moment applied, heard;
+  shared_moment applied, heard;
   const auto wait_in_the_third = [&](const fault_point& at) {
     if (at.at.value >= 3 && std::string(at.phase) == "forward" && at.step >= 12)
       heard.wait();
@@ -225,12 +158,7 @@ TEST_F(failure_schedule, frozen_rank_that_applied_thaws_two_generations_later) {
       applied.reach();
     return wait_in_the_third(at);
   });
-  cluster_->add_worker("w1", [&](const fault_point& at) {
-    if (std::string(at.phase) != "committed" || at.step != 6)
-      return fault_action::none;
-    applied.wait();
-    return fault_action::freeze;
-  });
+  cluster_->add_worker("w1", after({&applied}, fault_action::freeze, "committed", 6));
   ASSERT_TRUE(
       cluster_->run_until([&] { return cluster_->view().current.value == 2 && cluster_->view().steps_done > 7; }));
   EXPECT_TRUE(decided("generation 1 ends at 6: step 5 is committed"));
@@ -252,11 +180,7 @@ TEST_F(failure_schedule, stop_bit_that_meets_an_abort) {
   // expected: abort and decide.
   begin({{2, 1}, {1, 2}, {1, 1}});
   auto armed = std::make_shared<std::atomic<bool>>(false);
-  cluster_->on_effect = [=](const effect& x) {
-    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(*t->what))
-      *armed = true;
-    return true;
-  };
+  on_stop([armed] { *armed = true; });
   cluster_->add_worker("w0");
   cluster_->add_worker("w1", [armed](const fault_point& at) {
     const std::string phase = at.phase;
@@ -274,11 +198,7 @@ TEST_F(failure_schedule, joiner_lost_after_stop_was_sent) {
   cluster_->add_worker("w0");
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 4; }));
   bool stopping = false;
-  cluster_->on_effect = [&](const effect& x) {
-    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(*t->what))
-      stopping = true;
-    return true;
-  };
+  on_stop([&] { stopping = true; });
   cluster_->add_worker("w1");
   ASSERT_TRUE(cluster_->run_until([&] { return stopping; }));
   cluster_->kill("w1");
@@ -291,12 +211,8 @@ TEST_F(failure_schedule, source_that_dies_half_way_through_its_transfer) {
   // given: version 6 is held by one worker, 4 by the keeper; the worker sends two of the three layers that another is
   // to take over, and is killed. expected: what arrived counts for nothing; back to 4.
   begin({{1, 1}, {1, 2}, {2, 1}});
-  moment in_step_5, stopping;
-  cluster_->on_effect = [&](const effect& x) {
-    if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(*t->what))
-      stopping.reach();
-    return true;
-  };
+  shared_moment in_step_5, stopping;
+  on_stop([&] { stopping.reach(); });
   cluster_->add_worker("w0", [&](const fault_point& at) {
     if (std::string(at.phase) == "forward" && at.step == 5) {
       in_step_5.reach();
@@ -318,7 +234,7 @@ TEST_F(failure_schedule, loss_of_everything_before_the_first_snapshot) {
   // given: no keeper, and both stages are lost in step 2. expected: all begins anew.
   begin({{1, 2}});
   cluster_->kill("keeper");
-  std::array<moment, 2> there;
+  std::array<shared_moment, 2> there;
   const char* const phases[] = {"forward", "committed"}; // in its forward pass stage 1 would wait for stage 0
   for (const std::size_t i : {0, 1})
     cluster_->add_worker("w" + std::to_string(i), [&, i](const fault_point& at) {
@@ -331,8 +247,7 @@ TEST_F(failure_schedule, loss_of_everything_before_the_first_snapshot) {
   ASSERT_TRUE(cluster_->run_until(
       [&] { return cluster_->view().now == phase::waiting && cluster_->view().current.value == 1; }));
   cluster_->add_keeper("keeper1");
-  cluster_->add_worker("w2");
-  cluster_->add_worker("w3");
+  add_workers({"w2", "w3"});
   expect_identical();
   EXPECT_TRUE(decided("generation 1 ends at 0"));
 }
@@ -340,14 +255,9 @@ TEST_F(failure_schedule, loss_of_everything_before_the_first_snapshot) {
 TEST_F(failure_schedule, loss_after_the_last_exchange_and_before_the_last_apply) {
   const auto last = small_job().steps - 1;
   begin({{2, 1}, {1, 1}});
-  moment informed;
+  shared_moment informed;
   cluster_->add_worker("w0", reaching("exchanged", last, informed));
-  cluster_->add_worker("w1", [&](const fault_point& at) {
-    if (std::string(at.phase) != "exchanged" || at.step != last)
-      return fault_action::none;
-    informed.wait();
-    return fault_action::kill;
-  });
+  cluster_->add_worker("w1", after({&informed}, fault_action::kill, "exchanged", last));
   expect_identical();
   EXPECT_TRUE(decided("step " + std::to_string(last) + " is committed"));
 }
@@ -357,8 +267,8 @@ TEST_F(failure_schedule, loss_of_all_workers_right_after_the_last_commit) {
   // expected: back to 20.
   const auto steps = small_job().steps;
   begin({{2, 1}});
-  moment saved;
-  std::array<moment, 2> applied;
+  shared_moment saved;
+  std::array<shared_moment, 2> applied;
   for (const std::size_t i : {0, 1})
     cluster_->add_worker("w" + std::to_string(i), [&, i](const fault_point& at) {
       if (at.at.value > 1 || std::string(at.phase) != "committed" || at.step != steps)
@@ -372,8 +282,7 @@ TEST_F(failure_schedule, loss_of_all_workers_right_after_the_last_commit) {
   saved.reach();
   ASSERT_TRUE(cluster_->run_until(
       [&] { return cluster_->view().now == phase::waiting && cluster_->view().current.value == 1; }));
-  cluster_->add_worker("w2");
-  cluster_->add_worker("w3");
+  add_workers({"w2", "w3"});
   expect_identical();
   EXPECT_TRUE(decided("generation 1 ends at 20: step 19 is committed"));
 }
@@ -384,8 +293,7 @@ TEST_F(failure_schedule, joins_in_quick_succession_after_a_kill) {
   auto job = small_job();
   begin({{2, 1}}, job);
   cluster_->planner = [&](std::uint32_t slots, const auto&) { return shape(job, std::min(slots, 4u), 1); };
-  cluster_->add_worker("w0");
-  cluster_->add_worker("w1");
+  add_workers({"w0", "w1"});
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
   cluster_->kill("w1");
   for (int i = 2; i < 8; ++i) {

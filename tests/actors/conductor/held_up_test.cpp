@@ -45,8 +45,7 @@ TEST(snapshots, become_complete_however_unequal_the_shares_are) {
       std::this_thread::sleep_for(milliseconds(20)); // what a larger model would compute
     return fault_action::none;
   };
-  cluster.add_worker("a", slowed);
-  cluster.add_worker("b", slowed);
+  cluster.add_workers({"a", "b"}, slowed);
   expect_identical(cluster, job);
   EXPECT_GE(whole.size(), 4u);
 }
@@ -64,8 +63,7 @@ TEST(data, joiner_that_loads_for_long_holds_nobody_up) {
       std::this_thread::sleep_for(milliseconds(20));
     return fault_action::none;
   };
-  cluster.add_worker("a", paced);
-  cluster.add_worker("b", paced);
+  cluster.add_workers({"a", "b"}, paced);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 2; }));
   cluster.add_worker("late", [&](const fault_point& at) {
     while (std::string_view(at.phase) == "load" && !mounted)
@@ -101,8 +99,7 @@ TEST(preparation, that_fails_beside_a_healthy_generation_leaves_it_alone) {
   });
   cluster.add_worker("b", paced);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 2; }));
-  cluster.add_worker("c", paced);
-  cluster.add_worker("d", paced);
+  cluster.add_workers({"c", "d"}, paced);
   EXPECT_TRUE(cluster.run_until([&] { return cluster.view().grid && cluster.view().grid->width == 2; }));
   EXPECT_THAT(cluster.log(), Contains(HasSubstr("a/0 gets no new place for now: not enough memory")));
   EXPECT_THAT(cluster.log(), Not(Contains(HasSubstr("is not used for now"))));

@@ -29,8 +29,7 @@ TEST(join_storm, joins_every_50_ms_for_10_s_during_recoveries) {
   executor_cluster cluster(job);
   cluster.planner = [&](std::uint32_t slots, const auto&) { return shape(job, std::min(slots, 4u), 1); };
   cluster.add_keeper("keeper");
-  cluster.add_worker("w0", slowly);
-  cluster.add_worker("w1", slowly);
+  cluster.add_workers({"w0", "w1"}, slowly);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 3; }));
 
   const auto begin = std::chrono::steady_clock::now();

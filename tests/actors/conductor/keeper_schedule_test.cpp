@@ -9,8 +9,7 @@ TEST_F(failure_schedule, loss_of_the_keeper_during_a_snapshot) {
   // given: the only keeper is killed when it has half of version 4, and another comes later. expected: training goes on
   // unprotected, with nothing replayed, and is protected again by the next keeper; same bits.
   begin({{2, 1}}, small_job(), once("snapshot", 4, fault_action::kill, 1));
-  cluster_->add_worker("w0");
-  cluster_->add_worker("w1");
+  add_workers({"w0", "w1"});
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 6; }));
   EXPECT_FALSE(cluster_->view().protected_now);
   EXPECT_LT(cluster_->view().protected_version.steps, 4u);
@@ -26,13 +25,10 @@ TEST_F(failure_schedule, keeper_killed_in_the_middle_of_a_snapshot) {
   // to from the next commit on, has the state.
   begin({{2, 1}});
   cluster_->add_keeper("keeper1", once("snapshot", 8, fault_action::kill, 1));
-  cluster_->add_worker("w0");
-  cluster_->add_worker("w1");
+  add_workers({"w0", "w1"});
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 9; }));
-  cluster_->kill("w0");
-  cluster_->kill("w1");
-  cluster_->add_worker("w2");
-  cluster_->add_worker("w3");
+  kill({"w0", "w1"});
+  add_workers({"w2", "w3"});
   expect_identical();
   EXPECT_TRUE(decided("generation 1 ends at "));
   EXPECT_GE(cluster_->view().chain.back().base, 9u);
@@ -54,8 +50,7 @@ TEST_F(failure_schedule, one_of_two_keepers_and_all_workers_are_lost) {
   gate_ = 0;
   cluster_->kill("keeper");
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
-  cluster_->add_worker("w2");
-  cluster_->add_worker("w3");
+  add_workers({"w2", "w3"});
   expect_identical();
   EXPECT_TRUE(decided("generation 1 ends at "));
   EXPECT_GE(cluster_->view().chain.back().base, 4u);
@@ -64,13 +59,10 @@ TEST_F(failure_schedule, one_of_two_keepers_and_all_workers_are_lost) {
 TEST_F(failure_schedule, state_spread_over_two_keepers_comes_back_from_both) {
   begin({{2, 2}, {1, 3}});
   cluster_->add_keeper("keeper1");
-  for (int i = 0; i < 4; ++i)
-    cluster_->add_worker("w" + std::to_string(i));
+  add_workers({"w0", "w1", "w2", "w3"});
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps >= 8; }));
-  for (int i = 0; i < 4; ++i)
-    cluster_->kill("w" + std::to_string(i));
-  for (int i = 4; i < 7; ++i)
-    cluster_->add_worker("w" + std::to_string(i));
+  kill({"w0", "w1", "w2", "w3"});
+  add_workers({"w4", "w5", "w6"});
   expect_identical();
   EXPECT_TRUE(decided("generation 1 ends at "));
   EXPECT_GE(cluster_->view().chain.back().base, 8u);
@@ -83,8 +75,7 @@ TEST_F(failure_schedule, notice_to_all_workers) {
   auto job = small_job();
   job.keeper_every = 1'000'000;
   begin({{2, 2}, {1, 1}}, job);
-  for (int i = 0; i < 4; ++i)
-    cluster_->add_worker("w" + std::to_string(i));
+  add_workers({"w0", "w1", "w2", "w3"});
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
   for (int i = 0; i < 4; ++i)
     cluster_->notice("w" + std::to_string(i), milliseconds(100));
@@ -93,8 +84,7 @@ TEST_F(failure_schedule, notice_to_all_workers) {
            cluster_->view().protected_version.steps == cluster_->view().steps_done;
   })) << to_string(cluster_->view().now);
   ASSERT_LT(cluster_->view().steps_done, job.steps) << "too late to test anything";
-  for (int i = 0; i < 4; ++i)
-    cluster_->kill("w" + std::to_string(i));
+  kill({"w0", "w1", "w2", "w3"});
   cluster_->add_worker("next");
   expect_identical();
   EXPECT_LE(cluster_->view().replayed_steps, 1u);
@@ -106,8 +96,7 @@ TEST_F(failure_schedule, last_replica_under_notice_saves_the_whole_stage) {
   auto job = small_job();
   job.keeper_every = 1'000'000;
   begin({{2, 1}, {1, 1}}, job);
-  for (const auto* name : {"w0", "w1"})
-    cluster_->add_worker(name);
+  add_workers({"w0", "w1"});
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
   for (const auto* name : {"w0", "w1"})
     cluster_->notice(name, milliseconds(20'000));
@@ -130,12 +119,10 @@ TEST_F(failure_schedule, a_keeper_is_filled_by_another_when_nobody_trains) {
   job.keeper_copies = 2;
   begin({{2, 1}}, job);
   cluster_->add_keeper("keeper1");
-  for (const auto* name : {"w0", "w1"})
-    cluster_->add_worker(name);
+  add_workers({"w0", "w1"});
   ASSERT_TRUE(
       cluster_->run_until([&] { return cluster_->view().copies == 2 && cluster_->view().copied_version.steps >= 8; }));
-  for (const auto* name : {"w0", "w1", "keeper"})
-    cluster_->kill(name);
+  kill({"w0", "w1", "keeper"});
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
   const auto held = cluster_->view().protected_version;
   EXPECT_GE(held.steps, 8u);
@@ -145,8 +132,7 @@ TEST_F(failure_schedule, a_keeper_is_filled_by_another_when_nobody_trains) {
   EXPECT_EQ(cluster_->view().copies_problem, "");
   EXPECT_EQ(cluster_->view().protected_version, held);
   cluster_->kill("keeper1");
-  for (const auto* name : {"w2", "w3"})
-    cluster_->add_worker(name);
+  add_workers({"w2", "w3"});
   expect_identical();
   EXPECT_EQ(cluster_->view().chain.back().base, held.steps);
 }
@@ -161,8 +147,7 @@ TEST_P(keeper_moment, of_a_rebalance_costs_nothing_that_had_copies) {
   job.keeper_copies = 2;
   begin({{2, 1}}, job);
   cluster_->add_keeper("keeper1");
-  for (const auto* name : {"w0", "w1"})
-    cluster_->add_worker(name);
+  add_workers({"w0", "w1"});
   ASSERT_TRUE(
       cluster_->run_until([&] { return cluster_->view().copies == 2 && cluster_->view().copied_version.steps >= 4; }));
   const auto held = cluster_->view().copied_version;
@@ -170,10 +155,8 @@ TEST_P(keeper_moment, of_a_rebalance_costs_nothing_that_had_copies) {
     return std::string(at.phase) == "snapshot" && (*count)++ == GetParam() ? fault_action::kill : fault_action::none;
   });
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().keepers.size() == 2; }));
-  for (const auto* name : {"w0", "w1", "keeper1"})
-    cluster_->kill(name);
-  for (const auto* name : {"w2", "w3"})
-    cluster_->add_worker(name);
+  kill({"w0", "w1", "keeper1"});
+  add_workers({"w2", "w3"});
   expect_identical();
   EXPECT_GE(cluster_->view().chain.back().base, held.steps);
 }

@@ -70,11 +70,8 @@ TEST_P(memory, is_estimated) {
   const auto job = job_of(GetParam());
   ASSERT_EQ(problem_of(job), "");
   executor_cluster cluster(job);
-  cluster.planner = [&](std::uint32_t slots, const auto&) {
-    return slots < 2 ? configuration{0, 0, {}, 0, "wait"} : shape(job, 1, 2);
-  };
-  cluster.add_worker("a");
-  cluster.add_worker("b");
+  cluster.keep_shape(1, 2);
+  cluster.add_workers({"a", "b"});
   std::uint64_t reported = 0; // by one rank; the other's is of the same steps, or one before
   ASSERT_TRUE(cluster.run_until([&] {
     reported = cluster.view().steps_done;
@@ -116,13 +113,10 @@ INSTANTIATE_TEST_SUITE_P(exported, memory,
 std::vector<std::uint64_t> peaks_with(const job_specification& job, std::uint32_t width, std::uint32_t depth,
                                       std::uint32_t keepers) {
   executor_cluster cluster(job);
-  cluster.planner = [&](std::uint32_t slots, const auto&) {
-    return slots < width * depth ? configuration{0, 0, {}, 0, "wait"} : shape(job, width, depth);
-  };
+  cluster.keep_shape(width, depth);
   for (std::uint32_t i = 0; i < keepers; ++i)
     cluster.add_keeper_behind("k" + std::to_string(i), 20'000'000); // slow: a copy is there all through the next step
-  for (std::uint32_t i = 0; i < width * depth; ++i)
-    cluster.add_worker("w" + std::to_string(i));
+  cluster.add_workers(width * depth);
   std::vector<std::uint64_t> result(width * depth);
   EXPECT_TRUE(cluster.run_until([&] {
     for (const auto& [rank, peak] : cluster.view().peak_bytes)

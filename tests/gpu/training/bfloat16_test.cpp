@@ -2,7 +2,7 @@
 // the same job.
 
 #include "gpu/layers/model.hpp"
-#include "tests/support/executor_cluster.hpp"
+#include "tests/gpu/training/short_job.hpp"
 
 #include <ATen/ATen.h>
 
@@ -11,32 +11,20 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <string_view>
 
 namespace parcae {
 namespace {
 
 job_specification half_job(const std::string& kind) {
-  auto job = small_job();
+  auto job = small_job_of(kind);
   job.precision = "bfloat16";
   job.steps = 8;
-  job.model.layers = 3;
-  if (kind == "mlp")
-    job.model = {"mlp", 3, 24, 1, 16, 256, 0.2, false};
-  if (kind == "bert")
-    job.model = {"bert", 3, 24, 2, 24, 257, 0.1, true, 256};
-  if (kind == "resnet")
-    job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
-  if (kind == "vgg")
-    job.model = {.kind = "vgg", .layers = 11, .width = 2, .dropout = 0.3};
-  if (kind == "resnet" || kind == "vgg")
-    job.data = {.kind = "synthetic", .samples = 100};
   return job;
 }
 
 std::map<std::uint64_t, double> undisturbed_losses(const job_specification& job) {
   executor_cluster cluster(job);
-  cluster.planner = [&](std::uint32_t, const auto&) { return shape(job, 1, 1); };
+  cluster.keep_shape(1, 1);
   cluster.add_keeper("keeper");
   cluster.add_worker("a");
   EXPECT_TRUE(cluster.run_until_ended()) << cluster.log().back();
@@ -76,22 +64,7 @@ INSTANTIATE_TEST_SUITE_P(kinds, bfloat16_training, ::testing::Values("gpt", "mlp
 TEST(bfloat16_kills, change_no_bit) {
   auto job = half_job("gpt");
   job.keeper_every = 1;
-  const auto expected = undisturbed_digest(job);
-  for (const std::string_view phase :
-       {"forward", "backward", "reduced", "exchange_send", "exchanged", "apply", "committed", "snapshot"}) {
-    executor_cluster cluster(job);
-    cluster.planner = [&](std::uint32_t slots, const auto&) {
-      return slots >= 4 ? shape(job, 2, 2) : slots >= 2 ? shape(job, 1, 2) : configuration{0, 0, {}, 0, "too few"};
-    };
-    cluster.add_keeper("keeper");
-    for (const auto* name : {"a", "b", "c"})
-      cluster.add_worker(name);
-    cluster.add_worker("d", [phase](const fault_point& x) {
-      return x.step == 4 && x.phase == phase ? fault_action::kill : fault_action::none;
-    });
-    ASSERT_TRUE(cluster.run_until_ended()) << phase << ": " << cluster.log().back();
-    EXPECT_EQ(cluster.final_digest(), expected) << phase;
-  }
+  expect_kills_change_no_bit(job);
 }
 
 // --- layers

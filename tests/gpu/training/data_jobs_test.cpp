@@ -84,8 +84,7 @@ TEST_F(data_jobs, file_that_shrinks_costs_no_bit) {
   std::filesystem::copy_file(path, path + ".whole");
   executor_cluster cluster(job);
   cluster.add_keeper("keeper");
-  cluster.add_worker("a");
-  cluster.add_worker("b");
+  cluster.add_workers({"a", "b"});
   ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done > 5; }));
   std::filesystem::resize_file(path, 4096);
   ASSERT_TRUE(cluster.run_until([&] { return says(cluster, path + ": has become shorter: nothing is at byte "); }))

@@ -13,7 +13,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <string_view>
 #include <tuple>
 
 namespace parcae {
@@ -95,23 +94,7 @@ TEST_P(device_training_kills, change_no_bit) {
   job.precision = GetParam();
   job.steps = 10;
   job.keeper_every = 1;
-  const auto expected = undisturbed_digest(job, {computes_on});
-  for (const std::string_view phase :
-       {"forward", "backward", "reduced", "exchange_send", "exchanged", "apply", "committed", "snapshot"}) {
-    executor_cluster cluster(job);
-    cluster.workers.on = computes_on;
-    cluster.planner = [&](std::uint32_t slots, const auto&) {
-      return slots >= 4 ? shape(job, 2, 2) : slots >= 2 ? shape(job, 1, 2) : configuration{0, 0, {}, 0, "too few"};
-    };
-    cluster.add_keeper("keeper");
-    for (const auto* name : {"a", "b", "c"})
-      cluster.add_worker(name);
-    cluster.add_worker("d", [phase](const fault_point& x) {
-      return x.step == 4 && x.phase == phase ? fault_action::kill : fault_action::none;
-    });
-    ASSERT_TRUE(cluster.run_until_ended()) << phase << ": " << cluster.log().back();
-    EXPECT_EQ(cluster.final_digest(), expected) << phase;
-  }
+  expect_kills_change_no_bit(job, {computes_on});
 }
 
 INSTANTIATE_TEST_SUITE_P(precisions, device_training_kills, ::testing::Values("float32", "bfloat16"),

@@ -43,7 +43,7 @@ ending end_of(executor_cluster& cluster) {
 
 ending undisturbed(const job_specification& job) {
   executor_cluster cluster(job);
-  cluster.planner = [&](std::uint32_t, const auto&) { return shape(job, 1, 1); };
+  cluster.keep_shape(1, 1);
   cluster.add_keeper("keeper");
   cluster.add_worker("alone");
   return end_of(cluster);
@@ -61,7 +61,7 @@ protected:
 // given: the job undisturbed / expected: as many steps as a fold over the losses that are reported says
 TEST_F(early_end, is_where_the_losses_say) {
   executor_cluster cluster(patient_job());
-  cluster.planner = [&](std::uint32_t, const auto&) { return shape(patient_job(), 1, 1); };
+  cluster.keep_shape(1, 1);
   cluster.add_keeper("keeper");
   cluster.add_worker("alone");
   const auto end = end_of(cluster);
@@ -98,8 +98,7 @@ TEST_F(early_end, does_not_depend_on_losses_of_workers) {
     };
     executor_cluster cluster(patient_job());
     cluster.add_keeper("keeper");
-    for (const auto* name : {"a", "b", "c", "d"})
-      cluster.add_worker(name, once);
+    cluster.add_workers({"a", "b", "c", "d"}, once);
     EXPECT_EQ(end_of(cluster), expected());
     EXPECT_TRUE(done) << "nobody was killed";
   }
@@ -116,11 +115,9 @@ TEST_F(early_end, is_found_again_by_others) {
   executor_cluster cluster(patient_job());
   cluster.planner = [&](std::uint32_t slots, const auto&) { return shape(patient_job(), std::min(slots, 2u), 1); };
   cluster.add_keeper("keeper");
-  cluster.add_worker("a", all);
-  cluster.add_worker("b", all);
+  cluster.add_workers({"a", "b"}, all);
   ASSERT_TRUE(cluster.run_until([&] { return left <= 0; }));
-  cluster.add_worker("c");
-  cluster.add_worker("d");
+  cluster.add_workers({"c", "d"});
   EXPECT_EQ(end_of(cluster), expected());
 }
 

@@ -7,15 +7,11 @@
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/names.hpp"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -190,12 +186,9 @@ TEST(fake_transport_failures, stay_on_tcp_and_say_why) {
     };
     executor_cluster cluster(job);
     cluster.workers = workers;
-    cluster.planner = [&](std::uint32_t slots, const auto&) {
-      return slots < 4 ? configuration{0, 0, {}, 0, "too few"} : shape(job, 2, 2);
-    };
+    cluster.keep_shape(2, 2);
     cluster.add_keeper("keeper");
-    for (const auto* name : {"a", "b"})
-      cluster.add_worker(name);
+    cluster.add_workers({"a", "b"});
     ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
     EXPECT_EQ(cluster.final_digest(), expected);
     std::vector<std::string> reasons;
@@ -222,9 +215,7 @@ TEST(fake_transport_failures, are_not_repeated_for_ever) {
   std::atomic<std::uint32_t> taken_over = 0;
   executor_cluster cluster(job);
   cluster.workers = nccl.workers();
-  cluster.planner = [&](std::uint32_t slots, const auto&) {
-    return slots < 4 ? configuration{0, 0, {}, 0, "too few"} : shape(job, 2, 2);
-  };
+  cluster.keep_shape(2, 2);
   cluster.add_keeper("keeper");
   cluster.add_worker("w0");
   std::mutex mutex;
@@ -336,9 +327,7 @@ TEST(fake_transport_failures, spoil_no_evaluation) {
     cluster.workers = {.on = one_for_each};
     if (breaks)
       cluster.workers.nccl = [&](std::uint64_t n) { return nccl.access(n); };
-    cluster.planner = [&](std::uint32_t slots, const auto&) {
-      return slots < depth ? configuration{0, 0, {}, 0, "too few"} : shape(job, 1, depth);
-    };
+    cluster.keep_shape(1, depth);
     cluster.on_effect = [&](const effect& x) {
       const auto* t = std::get_if<tell>(&x);
       if (const auto* p = t ? std::get_if<prepare>(t->what.get()) : nullptr)

@@ -1,8 +1,6 @@
 #include "tests/gpu/training/nccl_findings.hpp"
 #include "tests/support/names.hpp"
 
-#include <gtest/gtest.h>
-
 namespace parcae {
 namespace {
 

@@ -109,7 +109,7 @@ protected:
 
   static run undisturbed(const job_specification& of) {
     executor_cluster cluster(of);
-    cluster.planner = [&](std::uint32_t, const auto&) { return shape(of, 1, 1); };
+    cluster.keep_shape(1, 1);
     cluster.add_keeper("keeper");
     cluster.add_worker("alone");
     return run_of(cluster);
@@ -164,8 +164,7 @@ TEST_F(not_finite_test, skips_alike_whatever_comes_and_goes) {
       return slots >= 4 ? shape(job, 2, 2) : shape(job, slots, 1);
     };
     cluster.add_keeper("keeper");
-    for (const auto* name : {"a", "b", "c", "d"})
-      cluster.add_worker(name, once);
+    cluster.add_workers({"a", "b", "c", "d"}, once);
     const auto x = run_of(cluster);
     EXPECT_TRUE(x.good) << x.why;
     EXPECT_EQ(x.digest, expected.digest);

@@ -7,8 +7,6 @@
 #include "tests/support/names.hpp"
 #include "tests/support/nccl_double.hpp"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <optional>
 #include <string>

@@ -13,7 +13,6 @@
 #include <future>
 #include <map>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>

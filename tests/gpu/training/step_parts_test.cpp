@@ -68,9 +68,7 @@ std::map<std::string, told> run(const job_specification& job, std::uint32_t widt
   std::map<std::string, told> result;
   executor_cluster cluster(job);
   cluster.workers = workers;
-  cluster.planner = [&](std::uint32_t present, const auto&) {
-    return present < width * depth ? configuration{0, 0, {}, 0, "not all are there yet"} : shape(job, width, depth);
-  };
+  cluster.keep_shape(width, depth);
   cluster.on_report = [&](const slot_id& from, const report& x) {
     if (const auto* p = std::get_if<progress>(&x))
       result[to_string(from)].add(*p);
@@ -87,8 +85,7 @@ std::map<std::string, told> run(const job_specification& job, std::uint32_t widt
     return false;
   };
   cluster.add_keeper("keeper");
-  for (std::uint32_t i = 0; i < width * depth; ++i)
-    cluster.add_worker("w" + std::to_string(i));
+  cluster.add_workers(width * depth);
   EXPECT_TRUE(cluster.run_until_ended()) << cluster.log().back();
   return result;
 }

@@ -5,8 +5,6 @@
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/names.hpp"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <atomic>
 #include <chrono>

@@ -1,7 +1,7 @@
 // Every model kind through a trace of at least ten changes: instances join, leave on notice and vanish at the worst
 // moments, an evaluation among them. Losses, evaluations and final state have the bits of the undisturbed run.
 
-#include "tests/support/executor_cluster.hpp"
+#include "tests/gpu/training/short_job.hpp"
 
 #include <gtest/gtest.h>
 
@@ -169,26 +169,12 @@ outcome run(const job_specification& job, director* directs) {
 }
 
 job_specification job_of(const std::string& kind) {
-  auto job = small_job();
+  auto job = small_job_of(kind);
   job.steps = 48;
   job.evaluate_every = 2;
-  job.model.layers = 3;
   job.data.validation = 10; // not a multiple of the micro-batch
-  if (kind == "mlp")
-    job.model = {"mlp", 3, 24, 1, 16, 256, 0.2, false};
-  if (kind == "bert")
-    job.model = {"bert", 3, 24, 2, 24, 257, 0.1, true, 256};
-  if (kind == "resnet")
-    job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
-  if (kind == "vgg")
-    job.model = {.kind = "vgg", .layers = 11, .width = 2, .dropout = 0.3};
   if (kind == "gpt_bfloat16")
     job.precision = "bfloat16";
-  if (kind == "resnet" || kind == "vgg") {
-    job.data.kind = "synthetic";
-    job.data.path = {};
-    job.data.samples = 100;
-  }
   return job;
 }
 

@@ -103,12 +103,9 @@ struct scratch_file {
 /// A run of the job at a fixed shape.
 std::unique_ptr<executor_cluster> train(const job_specification& job, std::uint32_t width, std::uint32_t depth) {
   auto cluster = std::make_unique<executor_cluster>(job);
-  cluster->planner = [=](std::uint32_t slots, const auto&) {
-    return slots < width * depth ? configuration{0, 0, {}, 0, "not all are there yet"} : shape(job, width, depth);
-  };
+  cluster->keep_shape(width, depth);
   cluster->add_keeper("keeper");
-  for (std::uint32_t i = 0; i < width * depth; ++i)
-    cluster->add_worker("w" + std::to_string(i));
+  cluster->add_workers(width * depth);
   EXPECT_TRUE(cluster->run_until_ended());
   return cluster;
 }
@@ -163,8 +160,7 @@ TEST(training_oracle, every_sample_of_the_chain_is_used_once_and_in_order) {
     return slots < 2 ? configuration{0, 0, {}, 0, "a pipeline needs two"} : shape(job, slots / 2, 2);
   };
   cluster.add_keeper("keeper");
-  for (int i = 0; i < 4; ++i)
-    cluster.add_worker("w" + std::to_string(i));
+  cluster.add_workers(4);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 5; }));
   cluster.kill("w1");
   ASSERT_TRUE(
@@ -275,12 +271,9 @@ TEST_P(kinds, train_like_a_plain_loop) {
   const auto expected = train_plainly(job);
   std::vector<loss_point> evaluations;
   executor_cluster cluster(job);
-  cluster.planner = [&](std::uint32_t slots, const auto&) {
-    return slots < 4 ? configuration{0, 0, {}, 0, "not all are there yet"} : shape(job, 2, 2);
-  };
+  cluster.keep_shape(2, 2);
   cluster.add_keeper("keeper");
-  for (int i = 0; i < 4; ++i)
-    cluster.add_worker("w" + std::to_string(i));
+  cluster.add_workers(4);
   ASSERT_TRUE(cluster.run_until(
       [&] {
         const auto& view = cluster.view();
