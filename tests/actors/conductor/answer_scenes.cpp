@@ -5,6 +5,9 @@ namespace parcae {
 void add_answer_scenes(scene_list& add) {
   using enum phase;
   using enum trigger_kind;
+  const auto anew = add.with(false);
+  const auto from_checkpoint = add.with(false, 1000, 4);
+  const auto at_end = add.with(false, 1);
   const auto say_failed = [](const char* name, std::uint64_t more, failure kind) {
     return [=](stage_set& s) { s.d.say(name, failed{{s.d.view().current.value + more}, kind, 0, "threw", {}}); };
   };
@@ -35,47 +38,37 @@ void add_answer_scenes(scene_list& add) {
     s.d.hold_back = nullptr;
     s.die();
   };
-  add({recovering}, came, "nobody came before", recover, false);
-  add({recovering}, rank_came, "", recover, false);
+  anew({recovering}, came, "nobody came before", recover);
+  anew({recovering}, rank_came, "", recover);
   add({recovering}, says_active, "g may train", [](stage_set& s) {
     s.d.silent.erase("a");
     s.d.reconnect("a");
   });
-  add({recovering}, says_aborted, "of g, which had ended", recover_ended, false);
-  add({recovering}, rank_heard, "of each stage, and g does not train", recover_ended, false);
-  add(
-      {recovering}, failed_alive, "g had ended",
-      [=](stage_set& s) {
-        s.bring_to(deciding);
-        s.d.silent = {"b"};
-        s.die();
-        say_failed("b", 0, failure::computation)(s);
-      },
-      false);
-  add(
-      {waiting}, says_restored, "", [](stage_set& s) { s.read_checkpoint(); }, false, 1000, 4);
+  anew({recovering}, says_aborted, "of g, which had ended", recover_ended);
+  anew({recovering}, rank_heard, "of each stage, and g does not train", recover_ended);
+  anew({recovering}, failed_alive, "g had ended", [=](stage_set& s) {
+    s.bring_to(deciding);
+    s.d.silent = {"b"};
+    s.die();
+    say_failed("b", 0, failure::computation)(s);
+  });
+  from_checkpoint({waiting}, says_restored, "", [](stage_set& s) { s.read_checkpoint(); });
   const auto read_slowly = [](stage_set& s) {
     s.lose_all_but_a_checkpoint();
     s.d.keep_back<parcae::kept, restored>();
     s.join("k");
   };
-  add(
-      {waiting}, says_kept, "it reads a checkpoint",
-      [=](stage_set& s) {
-        read_slowly(s);
-        s.d.say("k", parcae::kept{job_id{1}, {}, {}, {}});
-      },
-      false, 1000, 4);
+  from_checkpoint({waiting}, says_kept, "it reads a checkpoint", [=](stage_set& s) {
+    read_slowly(s);
+    s.d.say("k", parcae::kept{job_id{1}, {}, {}, {}});
+  });
   add({waiting}, keeper_heard, "", [](stage_set& s) { s.d.add("k", true); });
-  add(
-      {waiting}, newer_kept, "",
-      [](stage_set& s) {
-        s.d.add_keeper_and_worker();
-        s.d.train(4);
-        s.d.lose("a");
-        s.d.hold("k", {});
-      },
-      false);
+  anew({waiting}, newer_kept, "", [](stage_set& s) {
+    s.d.add_keeper_and_worker();
+    s.d.train(4);
+    s.d.lose("a");
+    s.d.hold("k", {});
+  });
   add({waiting}, loading, "no slot can be used", [](stage_set& s) { s.d.add("a"); });
   add({waiting}, silent, "", [=](stage_set& s) {
     s.d.keep_back<loaded, aborted>();
@@ -83,28 +76,21 @@ void add_answer_scenes(scene_list& add) {
     s.d.say("a", failed{{}, failure::computation, 0, "threw", {}});
     s.d.advance(10s);
   });
-  add(
-      {waiting}, returned, "what is saved has not arrived",
-      [](stage_set& s) {
-        s.d.add_keeper_and_worker();
-        s.d.step();
-        s.d.notice("a", 20s);
-        s.d.advance(20s);
-        s.d.reconnect("a");
-      },
-      false);
-  add(
-      {planning}, says_aborted, "of no generation", [](stage_set& s) { s.lose_newest(); }, false);
-  add(
-      {planning}, says_restored, "",
-      [=](stage_set& s) {
-        read_slowly(s);
-        s.d.slow_planner = true;
-        s.third();
-        s.d.hold_back = nullptr;
-        s.d.reconnect("k");
-      },
-      false, 1000, 4);
+  anew({waiting}, returned, "what is saved has not arrived", [](stage_set& s) {
+    s.d.add_keeper_and_worker();
+    s.d.step();
+    s.d.notice("a", 20s);
+    s.d.advance(20s);
+    s.d.reconnect("a");
+  });
+  anew({planning}, says_aborted, "of no generation", [](stage_set& s) { s.lose_newest(); });
+  from_checkpoint({planning}, says_restored, "", [=](stage_set& s) {
+    read_slowly(s);
+    s.d.slow_planner = true;
+    s.third();
+    s.d.hold_back = nullptr;
+    s.d.reconnect("k");
+  });
   add({preparing, readying}, says_prepared, "it understood another plan", say_prepared(1));
   add({preparing, readying}, says_prepared, "", say_prepared(0));
   add({preparing, readying}, unreachable, "", [=](stage_set& s) {
@@ -125,75 +111,60 @@ void add_answer_scenes(scene_list& add) {
     s.d.say("a", x);
   });
   add({running}, first_commit, "", say_progress);
-  add({readying}, first_commit, "", first_commit_in(prepared{}), false);
-  add({stopping}, first_commit, "", first_commit_in(stopped{}), false);
+  anew({readying}, first_commit, "", first_commit_in(prepared{}));
+  anew({stopping}, first_commit, "", first_commit_in(stopped{}));
   add({stopping}, says_stopped, "", [](stage_set& s) {
     const auto g = s.d.view().current;
     s.release("a", stopped{g, {1, g}, {}});
   });
   add({stopping}, leaving, "", [](stage_set& s) { s.d.notice("c", 1s); });
   add({aborting}, says_aborted, "of g", say_aborted);
-  add(
-      {aborting}, rank_heard, "",
-      [=](stage_set& s) { // while another is awaited
-        s.two();
-        s.third();
-        s.d.keep_back<aborted>();
-        s.d.lose("a");
-        say_aborted(s);
-      },
-      false);
+  anew({aborting}, rank_heard, "",
+       [=](stage_set& s) { // while another is awaited
+         s.two();
+         s.third();
+         s.d.keep_back<aborted>();
+         s.d.lose("a");
+         say_aborted(s);
+       });
   add({aborting}, keeper_came, "the keepers were asked", [=](stage_set& s) {
     s.d.add("k", true);
     s.d.silent = {"k"};
     s.lose_stage();
     s.d.add("l", true);
   });
-  add(
-      {aborting}, rank_came, "of the manager before",
-      [](stage_set& s) {
-        s.two();
-        s.d.step();
-        s.d.silent = {"a"};
-        std::mt19937_64 random(1);
-        s.d.kill_manager();
-        s.d.lose("b");
-        s.d.restart_manager(random);
-        s.d.advance(6s);
-        s.d.come_back("b");
-      },
-      false);
+  anew({aborting}, rank_came, "of the manager before", [](stage_set& s) {
+    s.two();
+    s.d.step();
+    s.d.silent = {"a"};
+    std::mt19937_64 random(1);
+    s.d.kill_manager();
+    s.d.lose("b");
+    s.d.restart_manager(random);
+    s.d.advance(6s);
+    s.d.come_back("b");
+  });
   add({aborting}, asked_back, "it is a rank of g", [=](stage_set& s) {
     say_failed("b", 0, failure::computation)(s);
     s.d.advance(2s);
   });
   add({aborting, deciding}, failed_alive, "", say_failed("b", 0, failure::computation));
   add({deciding}, says_decided, "", [](stage_set& s) { s.release("b", decided{s.d.view().current, {}}); });
-  add(
-      {finishing}, written, "",
-      [=](stage_set& s) {
-        s.final_is_kept();
-        s.d.disk_problem.clear();
-        s.late();
-      },
-      false, 1);
-  add(
-      {finishing}, not_written, "", [=](stage_set& s) { s.final_is_kept(); }, false, 1);
-  add(
-      {finishing}, says_recalled, "",
-      [](stage_set& s) {
-        s.final_is_kept_unheard();
-        s.release("a", recalled{{1}, 0, {}});
-      },
-      false, 1);
-  add(
-      {finishing}, all_answered, "",
-      [](stage_set& s) {
-        s.final_is_kept_unheard();
-        for (const auto* name : {"a", "b", "k"})
-          s.release(name, recalled{{1}, 0, {}});
-      },
-      false, 1);
+  at_end({finishing}, written, "", [=](stage_set& s) {
+    s.final_is_kept();
+    s.d.disk_problem.clear();
+    s.late();
+  });
+  at_end({finishing}, not_written, "", [=](stage_set& s) { s.final_is_kept(); });
+  at_end({finishing}, says_recalled, "", [](stage_set& s) {
+    s.final_is_kept_unheard();
+    s.release("a", recalled{{1}, 0, {}});
+  });
+  at_end({finishing}, all_answered, "", [](stage_set& s) {
+    s.final_is_kept_unheard();
+    for (const auto* name : {"a", "b", "k"})
+      s.release(name, recalled{{1}, 0, {}});
+  });
 }
 
 } // namespace parcae

@@ -59,8 +59,7 @@ TEST(conductor_checkpoints, what_was_finite_is_written) {
     SCOPED_TRACE(kept);
     dummy_cluster d(4, 32);
     d.add_keeper_and_worker();
-    for (int i = 0; i < 4; ++i)
-      d.step();
+    d.step(4);
     if (kept)
       d.snapshot("k");
     d.step();
@@ -161,14 +160,12 @@ TEST(conductor_checkpoints, are_read_when_nothing_newer_is_whole) {
   dummy_cluster d(4, 1000, 4);
   d.add("k", true);
   d.add("l", true);
-  d.add("a");
-  d.advance(20ms);
+  d.join({"a"});
   const auto kept_by = [&](const std::string& name, std::uint32_t first) {
     const version at{d.view().steps_done, d.view().current};
     d.hold(name, {{first, at}, {first + 1, at}});
   };
-  for (int i = 0; i < 4; ++i)
-    d.step();
+  d.step(4);
   kept_by("k", 0);
   kept_by("l", 2);
   ASSERT_EQ(d.view().checkpoint.steps, 4u);
@@ -177,8 +174,7 @@ TEST(conductor_checkpoints, are_read_when_nothing_newer_is_whole) {
   kept_by("l", 2);
   d.lose("a");
   d.lose("l");
-  d.add("b");
-  d.advance(20ms);
+  d.join({"b"});
   EXPECT_EQ(d.view().now, phase::waiting);
   EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper that has layers 2, 3 of the checkpoint of step 4"));
   d.add("l", true);
@@ -200,8 +196,7 @@ TEST(conductor_checkpoints, lost_layers_are_named) {
   d.disks["k"] = {0, 3};
   d.disk_problem = "k.safetensors is damaged";
   d.add("k", true);
-  d.add("b");
-  d.advance(20ms);
+  d.join({"b"});
   EXPECT_TRUE(d.ended());
   EXPECT_EQ(d.view().problem, "layers 1, 2 of the checkpoint of step 4 are lost: k.safetensors is damaged");
 }
@@ -211,8 +206,7 @@ TEST(conductor_checkpoints, lost_layers_are_named) {
 TEST(conductor_checkpoints, a_job_goes_on_from_one) {
   dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
   d.disks["k"] = {0, 1, 2, 3};
-  d.add("a");
-  d.advance(20ms);
+  d.join({"a"});
   EXPECT_EQ(d.view().now, phase::waiting);
   EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
   d.add("k", true);
@@ -242,8 +236,7 @@ TEST(conductor_checkpoints, a_job_goes_on_from_one) {
 
   dummy_cluster nobody(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
   nobody.add("k", true);
-  nobody.add("a");
-  nobody.advance(20ms);
+  nobody.join({"a"});
   EXPECT_TRUE(nobody.ended());
   EXPECT_EQ(nobody.view().problem, "layers 0, 1, 2, 3 of the checkpoint of step 10 are lost: no folder");
 }
@@ -275,10 +268,8 @@ TEST_P(conductor_rereading, comes_after_newer_state_was_back_for_a_while) {
   };
   d.add("k", true);
   d.add("l", true);
-  d.add("a");
-  d.advance(20ms);
-  for (int i = 0; i < 4; ++i)
-    d.step();
+  d.join({"a"});
+  d.step(4);
   hold(4);
   ASSERT_EQ(d.view().checkpoint.steps, 4u);
   const auto written = d.disks.at("l");
@@ -360,8 +351,7 @@ TEST(conductor_checkpoints, newest_version_is_awaited_of_a_keeper_that_leaves_wh
   dummy_cluster d(4, 1000, 4);
   d.add("k", true);
   d.add("l", true);
-  d.add("a");
-  d.advance(20ms);
+  d.join({"a"});
   const auto& written = d.held_back;
   d.keep_back<checkpointed>();
   d.train(4);

@@ -10,9 +10,7 @@ protected:
 
   /// Two workers train as 2×1 and have committed a step.
   void run_two() {
-    c.add("a");
-    c.add("b");
-    c.advance(20ms);
+    c.join({"a", "b"});
     ASSERT_EQ(c.view().now, phase::running);
     c.step();
   }

@@ -34,8 +34,7 @@ TEST_F(conductor_test, keeper_that_held_the_final_version_alone_is_lost) {
   ASSERT_EQ(d.view().now, phase::finishing);
   d.lose("k");
   EXPECT_EQ(d.view().now, phase::waiting);
-  d.add("b");
-  d.advance(20ms);
+  d.join({"b"});
   EXPECT_EQ(d.view().now, phase::running);
   EXPECT_EQ(d.view().steps_done, 0u);
   EXPECT_THAT(d.errors(), ::testing::IsEmpty());
@@ -55,8 +54,7 @@ TEST_F(conductor_test, keepers_are_asked_before_steps_are_given_up) {
     for (std::uint32_t layer = 0; layer < 4; ++layer)
       newest.push_back({layer, {5, d.view().current}});
     d.drop = [](const std::string&, const command& x) { return std::holds_alternative<transfer>(x); };
-    d.add("b");
-    d.advance(20ms);
+    d.join({"b"});
     ASSERT_EQ(d.view().now, phase::transferring);
     d.hold_unsaid("k", newest);
     d.drop = nullptr;
@@ -72,10 +70,8 @@ TEST_F(conductor_test, keepers_are_asked_before_steps_are_given_up) {
 TEST_F(conductor_test, notice_while_no_keeper_holds_the_final_version_moves_it) {
   dummy_cluster d(4, 1);
   d.width = 1;
-  d.add("a");
-  d.advance(20ms);
-  d.add("b");
-  d.advance(20ms);
+  d.join({"a"});
+  d.join({"b"});
   d.step();
   ASSERT_EQ(d.view().now, phase::finishing);
   d.notice("a", 30s);
@@ -109,8 +105,7 @@ TEST_F(conductor_test, view_tells_the_course_of_the_training) {
   c.lose("b");
   EXPECT_EQ(c.view().now, phase::waiting);
   EXPECT_FALSE(c.view().grid);
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   c.step();
   EXPECT_EQ(c.view().steps_done, steps);
   EXPECT_EQ(c.view().losses.size(), steps);
@@ -138,8 +133,7 @@ TEST_F(conductor_test, view_tells_who_waits_for_data) {
 TEST_F(conductor_test, loss_that_is_not_finite_any_more_is_said_once) {
   // given: a job that diverges, and is to go on. expected: a line in its log, at the first such step.
   dummy_cluster c(4, [](job_specification& job) { job.on_not_finite = "go_on"; });
-  c.add("a");
-  c.advance(20ms);
+  c.join({"a"});
   c.step();
   c.loss = NAN;
   c.step();
@@ -279,9 +273,7 @@ std::ptrdiff_t snapshots_begun(dummy_cluster& c, const std::string& name) {
 TEST_F(conductor_test, void_snapshots_are_not_sent_again) {
   c.add("k", true);
   c.width = 1;
-  c.add("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"a", "b"});
   c.step();
   ASSERT_EQ(c.view().now, phase::running);
   const auto trains = c.view().grid->participants.at(0).slot.instance;
@@ -302,9 +294,7 @@ TEST_F(conductor_test, snapshots_of_a_dropped_step_are_not_sent_again) {
   c.add("k", true);
   c.width = 1;
   c.depth = 2;
-  c.add("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"a", "b"});
   c.step();
   c.snapshot("k");
   ASSERT_EQ(c.view().protected_version.steps, 1u);
@@ -333,8 +323,7 @@ TEST_F(conductor_test, version_confirmed_after_going_back_counts) {
   for (const auto* name : {"a", "b", "k"})
     c.lose(name);
   c.add("k", true);
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   ASSERT_EQ(c.view().steps_done, 0u);
   c.train(4);
   ASSERT_EQ(c.view().protected_version.steps, 4u);
@@ -379,8 +368,7 @@ TEST_F(conductor_test, keeper_that_joins_when_all_workers_are_under_notice_is_gi
   EXPECT_EQ(whole_stages_asked("a"), before + 1);
   c.snapshot("l");
   c.lose("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"b"});
   EXPECT_EQ(c.view().steps_done, 1u);
 }
 

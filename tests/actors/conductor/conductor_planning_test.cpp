@@ -27,8 +27,7 @@ TEST_F(conductor_test, same_choice_changes_nothing) {
 TEST_F(conductor_test, join_during_a_change_waits_for_its_end) {
   run_two();
   c.silent = {"d"};
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   ASSERT_EQ(c.view().now, phase::readying);
   const auto plans = c.plans;
   c.add("e");
@@ -40,8 +39,7 @@ TEST_F(conductor_test, join_while_the_planner_thinks_is_planned) {
   // given: 1×2 is the least; b joins after the planner was asked about one slot. expected: it is asked again.
   c.depth = 2;
   c.slow_planner = true;
-  c.add("a");
-  c.advance(20ms);
+  c.join({"a"});
   ASSERT_EQ(c.view().now, phase::planning);
   c.add("b");
   c.slow_planner = false;
@@ -55,8 +53,7 @@ TEST_F(conductor_test, join_between_a_plan_and_its_change_is_planned_after_it) {
   // periodic plan.
   run_two();
   c.slow_planner = true;
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   c.add("e");
   c.slow_planner = false;
   c.answer_plans();
@@ -72,12 +69,7 @@ TEST_F(conductor_test, interval_alone_starts_a_change) {
   run_two();
   const auto decisions = c.view().decision_count;
   const auto before = c.view().current;
-  auto pass_an_interval = [&] {
-    for (int i = 0; i < 4; ++i) {
-      c.advance(15s);
-      c.step();
-    }
-  };
+  auto pass_an_interval = [&] { c.advance_and_step(4, 15s); };
   pass_an_interval();
   EXPECT_EQ(c.view().current, before);
   EXPECT_EQ(c.view().decision_count, decisions + 1);
@@ -106,8 +98,7 @@ TEST_F(conductor_test, planner_is_told_where_the_job_stands) {
   EXPECT_EQ(c.asked.left, std::vector<std::uint32_t>{1});
   EXPECT_EQ(c.asked.keepers, 1u);
   c.step();
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   c.step();
   c.lose("b");
   EXPECT_FALSE(c.asked.running);
@@ -119,9 +110,7 @@ TEST_F(conductor_test, planner_is_told_where_the_job_stands) {
 TEST_F(conductor_test, stall_is_predicted_from_what_changes_took) {
   // given: a loss every now and then, after each of which ABORTED takes 40 ms and PREPARED 200. expected: after the
   // first ones the prediction is what is measured.
-  for (auto name : {"a", "b", "d", "e", "f"})
-    c.add(name);
-  c.advance(20ms);
+  c.join({"a", "b", "d", "e", "f"});
   c.step();
   EXPECT_EQ(c.view().changes.back().predicted_ms, 0); // nothing ran before
   for (std::string name : {"b", "d", "e", "f"}) {
@@ -152,9 +141,7 @@ TEST_F(conductor_test, stall_is_predicted_once_from_earlier_changes_alone) {
   // given: a loss whose first change is begun anew when another participant is lost, 3 s into PREPARE; and a loss of
   // all, with an hour until somebody comes. expected: the prediction is that of the first plan, or has nothing of the
   // wait in it; the record says how often it was planned and whether it waited.
-  for (auto name : {"a", "b", "d"})
-    c.add(name);
-  c.advance(20ms);
+  c.join({"a", "b", "d"});
   c.step();
   c.keep_back<prepared>();
   c.lose("a");
@@ -186,8 +173,7 @@ TEST_F(conductor_test, stall_is_predicted_once_from_earlier_changes_alone) {
 
 TEST_F(conductor_test, first_step_that_takes_longer_than_the_watchdog_is_given_more_time) {
   // given: the first step takes 100 s. expected: not aborted for ever every 30 s.
-  c.add("a");
-  c.advance(20ms);
+  c.join({"a"});
   auto g = c.view().current;
   int aborts = 0;
   for (milliseconds in_step{0}; in_step < 100s && aborts < 10; in_step += 1s) {
@@ -223,8 +209,7 @@ TEST_F(conductor_test, planner_is_told_what_slots_share) {
   c.add("a", false, {"first", 2, 8'000});
   c.add("b", false, {"first", 2, 8'000});
   c.add("c", false, {"second", 8});
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   EXPECT_EQ(c.asked.platform.machine_slots, 2u);
   EXPECT_EQ(c.asked.platform.machine_cores, 2);
   EXPECT_EQ(c.asked.memory.bytes, 4'000u);
@@ -245,8 +230,7 @@ TEST_F(conductor_test, planner_is_told_what_slots_share) {
 TEST_F(conductor_test, trains_while_the_planner_thinks) {
   run_two();
   c.slow_planner = true;
-  c.add("c");
-  c.advance(20ms);
+  c.join({"c"});
   const auto before = c.view().steps_done;
   const auto g = c.view().current;
   ASSERT_EQ(c.plans, 2u);
@@ -268,9 +252,7 @@ TEST_F(conductor_test, trains_while_the_planner_thinks) {
 TEST_F(conductor_test, who_is_under_notice_trains_until_it_sends) {
   c.depth = 2;
   c.width = 1;
-  for (const auto* name : {"a", "b", "s"})
-    c.add(name);
-  c.advance(20ms);
+  c.join({"a", "b", "s"});
   ASSERT_EQ(c.view().now, phase::running);
   c.step();
   c.silent = {"s"};
@@ -286,8 +268,7 @@ TEST_F(conductor_test, who_is_under_notice_trains_until_it_sends) {
     EXPECT_EQ(plan->target.participants.at(move.destination).slot, c.slot("s"));
   }
   const auto before = c.view().steps_done;
-  c.step();
-  c.step();
+  c.step(2);
   EXPECT_EQ(c.view().steps_done, before + 2);
   c.silent.clear();
   c.say("s", prepared{plan->next, checksum_of(*plan)});

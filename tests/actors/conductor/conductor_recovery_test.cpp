@@ -45,10 +45,7 @@ void with_a_death_anywhere(const script& play, std::size_t later, bool lost,
       return;
     if (d.is_dead())
       d.restart_manager(random, lost);
-    for (int i = 0; i < 20; ++i) {
-      d.advance(1s);
-      d.step();
-    }
+    d.advance_and_step(20, 1s);
     EXPECT_EQ(d.view().now, phase::running) << d.view().problem;
     EXPECT_GT(d.view().steps_done, reached);
     EXPECT_THAT(d.errors(), ::testing::IsEmpty());
@@ -81,12 +78,10 @@ TEST_F(conductor_test, a_generation_trains_on_without_a_change) {
   // given: two ranks train on while the manager is dead. expected: the new one finds them, asks for nothing and
   // changes nothing, also not their generation.
   run_two();
-  std::mt19937_64 random(1);
   const auto before = c.view().current;
   c.kill_manager();
-  c.step();
-  c.step();
-  c.restart_manager(random);
+  c.step(2);
+  c.restart_manager();
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().current, before);
   c.step();
@@ -100,15 +95,13 @@ TEST_F(conductor_test, all_had_stopped_before_the_change_is_prepared_and_somebod
   // given: the manager dies before it hears STOPPED, which the next one hears while it prepares a change because of a
   // notice. expected: nobody is left to be asked to stop; the change goes on.
   run_two();
-  std::mt19937_64 random(1);
   c.hold_back = [](const report& x) { return std::holds_alternative<stopped>(x); };
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   c.step();
   ASSERT_EQ(c.view().now, phase::stopping);
   c.kill_manager();
   c.lose("d");
-  c.restart_manager(random);
+  c.restart_manager();
   c.hold_back = [](const report& x) { return std::holds_alternative<prepared>(x); };
   ASSERT_EQ(c.view().now, phase::running);
   const auto g = c.view().current;
@@ -135,11 +128,10 @@ TEST_F(conductor_test, a_loss_without_a_manager_is_handled_when_it_is_back) {
   // given: one of two replicas dies while there is no manager. expected: the other is asked at once, without waiting
   // for the dead one.
   run_two();
-  std::mt19937_64 random(1);
   c.kill_manager();
   c.step();
   c.lose("b");
-  c.restart_manager(random);
+  c.restart_manager();
   c.advance(1s);
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, 2u);
@@ -153,10 +145,7 @@ TEST_F(conductor_test, a_loss_before_the_manager_died_is_not_waited_for) {
   for (const bool decided_before : {false, true}) {
     SCOPED_TRACE(decided_before);
     dummy_cluster d(4);
-    std::mt19937_64 random(1);
-    for (const auto* name : {"a", "b"})
-      d.add(name);
-    d.advance(20ms);
+    d.join({"a", "b"});
     ASSERT_EQ(d.view().now, phase::running);
     d.step();
     d.hold_back = [&](const report& x) {
@@ -166,7 +155,7 @@ TEST_F(conductor_test, a_loss_before_the_manager_died_is_not_waited_for) {
     EXPECT_EQ(d.view().now, decided_before ? phase::deciding : phase::aborting);
     d.kill_manager();
     d.hold_back = nullptr;
-    d.restart_manager(random);
+    d.restart_manager();
     d.advance(2s);
     EXPECT_EQ(d.view().now, phase::running);
     EXPECT_EQ(d.view().chain.back().base, 1u);
@@ -177,17 +166,15 @@ TEST_F(conductor_test, a_loss_of_one_that_had_stopped_is_not_waited_for) {
   // given: two replicas stop for a change, the manager dies before it knows of both, and one of them dies, too.
   // expected: the new one goes on with the other within 2 s of its return.
   run_two();
-  std::mt19937_64 random(1);
   c.keep_back<stopped>();
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   c.step();
   ASSERT_EQ(c.view().now, phase::stopping);
   const auto reached = c.reached();
   c.kill_manager();
   c.hold_back = nullptr;
   c.lose("b");
-  c.restart_manager(random);
+  c.restart_manager();
   c.advance(2s);
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().chain.back().base, reached);
@@ -201,9 +188,7 @@ TEST_F(conductor_test, ranks_learn_of_keepers_that_came_before_them) {
     dummy_cluster d(4);
     std::mt19937_64 random(seed);
     d.add("k", true);
-    d.add("a");
-    d.add("b");
-    d.advance(20ms);
+    d.join({"a", "b"});
     d.step();
     d.kill_manager();
     d.lose("k");
@@ -221,14 +206,12 @@ TEST_F(conductor_test, ranks_learn_of_keepers_that_came_before_them) {
 TEST_F(conductor_test, who_trained_under_the_manager_before_is_stopped_when_it_returns) {
   // given: a rank goes on after the return of the manager, its connection ends, it is taken for lost and comes back.
   // expected: what it may still compute is ended, as if this manager had begun it.
-  c.add("a");
-  c.advance(20ms);
+  c.join({"a"});
   ASSERT_EQ(c.view().now, phase::running);
   c.step();
   const auto g = c.view().current;
-  std::mt19937_64 random(1);
   c.kill_manager();
-  c.restart_manager(random);
+  c.restart_manager();
   ASSERT_EQ(c.view().now, phase::running);
   c.lose("a");
   c.come_back("a");
@@ -238,13 +221,12 @@ TEST_F(conductor_test, who_trained_under_the_manager_before_is_stopped_when_it_r
 TEST_F(conductor_test, no_step_is_given_up_before_all_had_time_to_return) {
   // given: the keeper has version 4, the generation ended there; of a new manager's cluster the rank is back first,
   // with what it trained alone, which is void; then the keeper. expected: version 4 is waited for, and nothing is lost.
-  std::mt19937_64 random(1);
   c.add_keeper_and_worker();
   c.train(4);
   c.lose("a");
   c.kill_manager();
   c.lose("k");
-  c.restart_manager(random);
+  c.restart_manager();
   c.mend = [](const std::string&, report x) {
     for (auto* held : {std::holds_alternative<aborted>(x) ? &std::get<aborted>(x).held : nullptr,
                        std::holds_alternative<decided>(x) ? &std::get<decided>(x).held : nullptr})
@@ -278,7 +260,6 @@ TEST_F(conductor_test, a_decision_waits_for_what_keepers_hold) {
   // the keeper has said what it holds, or while it is still dialling. expected: no step is given up.
   for (const bool is_dialling : {false, true}) {
     SCOPED_TRACE(is_dialling);
-    std::mt19937_64 random(1);
     dummy_cluster d(4);
     d.add_keeper_and_worker();
     d.train(4);
@@ -287,7 +268,7 @@ TEST_F(conductor_test, a_decision_waits_for_what_keepers_hold) {
     if (is_dialling)
       d.lose("k");
     d.keep_back<kept>();
-    d.restart_manager(random);
+    d.restart_manager();
     ASSERT_EQ(d.view().now, phase::running);
     empty(d, "a");
     d.say("a", failed{g, failure::computation, 0, "test", {}});
@@ -305,17 +286,13 @@ TEST_F(conductor_test, a_decision_waits_for_ranks_that_are_dialling) {
   // that one holds counts, at once. given: it does not return. expected: the step is given up when its time is over.
   for (const bool returns : {false, true}) {
     SCOPED_TRACE(returns);
-    std::mt19937_64 random(1);
     dummy_cluster d(4);
-    for (const auto* name : {"a", "b"})
-      d.add(name);
-    d.advance(20ms);
-    d.step();
-    d.step();
+    d.join({"a", "b"});
+    d.step(2);
     d.kill_manager();
     d.lose("b");
     empty(d, "a");
-    d.restart_manager(random);
+    d.restart_manager();
     d.advance(4s);
     ASSERT_EQ(d.view().now, phase::aborting);
     if (returns)
@@ -331,16 +308,13 @@ TEST_F(conductor_test, a_rank_that_failed_before_the_others_returned_does_not_co
   // given: two stages; the first is back after the manager, and says that its computation failed; then the second is.
   // expected: the generation is ended, not planned with as if it trained.
   c.depth = 2;
-  c.add("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"a", "b"});
   ASSERT_EQ(c.view().now, phase::running);
   c.step();
   const auto g = c.view().current;
-  std::mt19937_64 random(1);
   c.kill_manager();
   c.lose("b");
-  c.restart_manager(random);
+  c.restart_manager();
   c.say("a", failed{g, failure::computation, 0, "test", {}});
   c.come_back("b");
   c.advance(10s);
@@ -382,11 +356,10 @@ TEST_F(conductor_test, who_returns_when_its_generation_was_given_up_is_told_so) 
   // may still compute, waiting for a peer that is gone, is ended.
   run_two();
   const auto g = c.view().current;
-  std::mt19937_64 random(1);
   c.kill_manager();
   c.step();
   c.lose("b");
-  c.restart_manager(random);
+  c.restart_manager();
   c.advance(10s);
   ASSERT_EQ(c.view().now, phase::running);
   ASSERT_NE(c.view().current, g);
@@ -397,14 +370,12 @@ TEST_F(conductor_test, who_returns_when_its_generation_was_given_up_is_told_so) 
 TEST_F(conductor_test, no_number_of_a_generation_is_used_twice) {
   // given: generation 2 was prepared, and the manager died. expected: the next one prepares another number.
   run_two();
-  std::mt19937_64 random(1);
   c.keep_back<prepared>();
-  c.add("c");
-  c.advance(20ms);
+  c.join({"c"});
   ASSERT_EQ(c.view().now, phase::readying);
   c.kill_manager();
   c.hold_back = nullptr;
-  c.restart_manager(random);
+  c.restart_manager();
   c.advance(1s);
   c.step();
   EXPECT_EQ(c.view().now, phase::running);
@@ -415,11 +386,10 @@ TEST_F(conductor_test, a_job_that_was_done_stays_so) {
   // given: the manager dies right after the job's end was put into the journal. expected: it is over.
   c.add("k", true);
   run_two();
-  std::mt19937_64 random(1);
   c.event(cancel_requested{});
   ASSERT_TRUE(c.ended());
   c.kill_manager();
-  c.restart_manager(random);
+  c.restart_manager();
   EXPECT_TRUE(c.ended());
 }
 
@@ -442,10 +412,8 @@ TEST_F(conductor_test, how_it_went_outlives_the_death_of_everything) {
   d.add_keeper_and_worker();
   d.train(4);
   ASSERT_EQ(d.view().checkpoint.steps, 4u);
-  d.add("b");
-  d.advance(20ms);
-  for (int i = 0; i < 5; ++i)
-    d.step();
+  d.join({"b"});
+  d.step(5);
   ASSERT_EQ(d.view().steps_done, 9u);
   const auto before = d.view();
   ASSERT_EQ(before.changes.size(), 2u);
@@ -453,8 +421,7 @@ TEST_F(conductor_test, how_it_went_outlives_the_death_of_everything) {
   d.kill_manager();
   for (const auto* name : {"k", "a", "b"})
     d.lose(name);
-  std::mt19937_64 random(1);
-  d.restart_manager(random);
+  d.restart_manager();
   EXPECT_EQ(d.view().changes.size(), 2u);
   EXPECT_EQ(d.view().decision_count, before.decision_count);
   d.add("k", true);
@@ -473,7 +440,7 @@ TEST_F(conductor_test, how_it_went_outlives_the_death_of_everything) {
   EXPECT_EQ(d.view().losses.front().steps, 1u);
   d.past = {};
   d.kill_manager();
-  d.restart_manager(random);
+  d.restart_manager();
   EXPECT_EQ(d.view().replayed_steps, 6u) << "also if only the memory was kept";
 }
 

@@ -21,11 +21,7 @@ struct conductor_returns : conductor_test {
     };
   }
 
-  void start_two() {
-    c.add("b");
-    c.add("a");
-    c.advance(20ms);
-  }
+  void start_two() { c.join({"b", "a"}); }
 
   /// The phase waits for what was lost; all slots have a new connection, and it goes on as if nothing had been.
   void goes_on_from(phase in) {
@@ -36,25 +32,27 @@ struct conductor_returns : conductor_test {
     EXPECT_THAT(c.log(), Not(Contains(HasSubstr("not used for now"))));
   }
 
+  void start_while_losing(const std::function<void()>& lose, phase in) {
+    lose();
+    start_two();
+    goes_on_from(in);
+  }
+
   /// What is lost during a change from 2×1 to 3×1.
-  template <class Lose>
-  void change_while_losing(Lose lose, phase in) {
+  void change_while_losing(const std::function<void()>& lose, phase in) {
     start_two();
     c.step();
     lose();
-    c.add("d");
-    c.advance(20ms);
+    c.join({"d"});
     goes_on_from(in);
     EXPECT_EQ(c.view().grid->width, 3u);
     EXPECT_EQ(c.view().replayed_steps, 0u);
   }
 
   /// And after the loss of one of three.
-  template <class Lose>
-  void loss_while_losing(Lose lose, phase in) {
+  void loss_while_losing(const std::function<void()>& lose, phase in) {
     start_two();
-    c.add("d");
-    c.advance(20ms);
+    c.join({"d"});
     c.step();
     lose();
     c.lose("d");
@@ -70,95 +68,71 @@ struct conductor_returns : conductor_test {
   }
 };
 
-// given: a command or its answer is lost in each phase of the first start / expected: asked again on return
-TEST_F(conductor_returns, lost_prepare) {
-  lose_command<prepare>();
-  start_two();
-  goes_on_from(phase::preparing);
-}
-
-TEST_F(conductor_returns, lost_prepared) {
-  lose_report<prepared>();
-  start_two();
-  goes_on_from(phase::preparing);
-}
-
-TEST_F(conductor_returns, lost_transfer) {
-  lose_command<transfer>();
-  start_two();
-  goes_on_from(phase::transferring);
-}
-
-TEST_F(conductor_returns, lost_ready) {
-  lose_report<ready>();
-  start_two();
-  goes_on_from(phase::transferring);
-}
-
-TEST_F(conductor_returns, lost_activate) {
-  lose_command<activate>();
-  start_two();
-  goes_on_from(phase::activating);
-}
-
-TEST_F(conductor_returns, lost_active) {
-  lose_report<active>();
-  start_two();
-  goes_on_from(phase::activating);
-}
-
-// the same in a change beside a healthy generation, which loses no step
-TEST_F(conductor_returns, lost_prepare_beside_training) {
-  change_while_losing([&] { lose_command<prepare>(); }, phase::readying);
-}
-
-TEST_F(conductor_returns, lost_prepared_beside_training) {
-  change_while_losing([&] { lose_report<prepared>(); }, phase::readying);
-}
-
-TEST_F(conductor_returns, lost_stop) {
-  change_while_losing([&] { lose_command<stop>({"a", "b"}); }, phase::stopping);
-}
-
 // given: STOP reaches one rank of two / expected: all stop by its bit
 TEST_F(conductor_returns, lost_stop_to_one_of_two) {
   lose_command<stop>();
   run_two();
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().grid->width, 3u);
 }
 
-TEST_F(conductor_returns, lost_stopped) {
-  change_while_losing([&] { lose_report<stopped>(); }, phase::stopping);
+/// What is lost, when: in the first start, in a change beside a healthy generation, after the loss of a place.
+struct lost_word {
+  std::string name;
+  void (conductor_returns::*play)(const std::function<void()>& lose, phase in);
+  void (*lose)(conductor_returns&);
+  phase in; ///< waits for what was lost
+};
+
+class lost_words : public conductor_returns, public testing::WithParamInterface<lost_word> {};
+
+// given: a command or its answer is lost in each phase / expected: asked again on return; no step is lost in a change
+TEST_P(lost_words, are_said_again) {
+  (this->*GetParam().play)([this] { GetParam().lose(*this); }, GetParam().in);
 }
 
-// the same after the loss of a place
-TEST_F(conductor_returns, lost_abort) {
-  loss_while_losing([&] { lose_command<abort_generation>(); }, phase::aborting);
+template <class Command>
+void command_to_b(conductor_returns& x) {
+  x.lose_command<Command>();
 }
 
-TEST_F(conductor_returns, lost_aborted) {
-  loss_while_losing([&] { lose_report<aborted>(); }, phase::aborting);
+template <class Report>
+void answer(conductor_returns& x) {
+  x.lose_report<Report>();
 }
 
-TEST_F(conductor_returns, lost_decide) {
-  loss_while_losing([&] { lose_command<decide>(); }, phase::deciding);
+void stop_to_both(conductor_returns& x) {
+  x.lose_command<stop>({"a", "b"});
 }
 
-TEST_F(conductor_returns, lost_decided) {
-  loss_while_losing([&] { lose_report<decided>(); }, phase::deciding);
-}
+constexpr auto at_start = &conductor_returns::start_while_losing, beside = &conductor_returns::change_while_losing,
+               after_loss = &conductor_returns::loss_while_losing;
+const lost_word words[] = {
+    {"prepare", at_start, command_to_b<prepare>, phase::preparing},
+    {"prepared", at_start, answer<prepared>, phase::preparing},
+    {"transfer", at_start, command_to_b<transfer>, phase::transferring},
+    {"ready", at_start, answer<ready>, phase::transferring},
+    {"activate", at_start, command_to_b<activate>, phase::activating},
+    {"active", at_start, answer<active>, phase::activating},
+    {"prepare_beside_training", beside, command_to_b<prepare>, phase::readying},
+    {"prepared_beside_training", beside, answer<prepared>, phase::readying},
+    {"stop", beside, stop_to_both, phase::stopping},
+    {"stopped", beside, answer<stopped>, phase::stopping},
+    {"abort", after_loss, command_to_b<abort_generation>, phase::aborting},
+    {"aborted", after_loss, answer<aborted>, phase::aborting},
+    {"decide", after_loss, command_to_b<decide>, phase::deciding},
+    {"decided", after_loss, answer<decided>, phase::deciding},
+};
+
+INSTANTIATE_TEST_SUITE_P(lost, lost_words, testing::ValuesIn(words), [](const auto& x) { return x.param.name; });
 
 // given: a rank that stops at the final version unasked, which nobody hears / expected: it says so again
 TEST_F(conductor_returns, lost_stopped_at_the_final_version) {
   dummy_cluster d(4, 3);
-  d.add("a");
-  d.advance(20ms);
+  d.join({"a"});
   d.silent = {"a"};
-  for (int i = 0; i < 3; ++i)
-    d.step();
+  d.step(3);
   d.silent.clear();
   ASSERT_EQ(d.view().now, phase::running);
   d.reconnect("a");
@@ -255,13 +229,11 @@ TEST_F(conductor_returns, limits_count_again_after_a_standstill) {
 // counts, as far as it is in the chain: the job goes on from there and not from the start
 TEST_F(conductor_returns, a_lost_life_returns_with_its_state) {
   run_two();
-  for (int i = 0; i < 4; ++i)
-    c.step();
+  c.step(4);
   c.lose("b");
   c.advance(20ms);
   ASSERT_EQ(c.view().grid->width, 1u);
-  for (int i = 0; i < 3; ++i)
-    c.step();
+  c.step(3);
   EXPECT_EQ(c.view().steps_done, 8u);
   c.lose("a");
   ASSERT_EQ(c.view().now, phase::waiting);
@@ -321,8 +293,7 @@ TEST_F(conductor_returns, a_lost_keeper_returns_with_its_snapshots) {
   c.lose("a");
   c.lose("b");
   c.come_back("k");
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, 2u);
 }
@@ -332,8 +303,7 @@ TEST_F(conductor_returns, a_lost_keeper_returns_with_its_snapshots) {
 TEST_F(conductor_returns, the_manager_ends_and_the_job_is_kept) {
   c.add("k", true);
   run_two();
-  for (int i = 0; i < 4; ++i)
-    c.step();
+  c.step(4);
   EXPECT_EQ(ended_by_manager(1s), "");
   EXPECT_EQ(stops_with_snapshot("a"), 1);
   EXPECT_EQ(c.view().now, phase::waiting);
@@ -352,13 +322,10 @@ TEST_F(conductor_returns, the_manager_ends_during_a_change) {
            [](const report& x) { return std::holds_alternative<active>(x); }}) {
     dummy_cluster d;
     d.add("k", true);
-    d.add("a");
-    d.add("b");
-    d.advance(20ms);
+    d.join({"a", "b"});
     d.step();
     d.hold_back = hold;
-    d.add("d");
-    d.advance(20ms);
+    d.join({"d"});
     const auto before = d.view().now;
     d.event(manager_ends{d.now() + 30s});
     d.hold_back = {};
@@ -380,8 +347,7 @@ TEST_F(conductor_returns, the_manager_ends_and_says_what_is_lost) {
 
   dummy_cluster late;
   late.add("k", true);
-  late.add("a");
-  late.advance(20ms);
+  late.join({"a"});
   late.step();
   late.event(manager_ends{late.now() + 30s});
   late.advance(29s);
@@ -392,8 +358,7 @@ TEST_F(conductor_returns, the_manager_ends_and_says_what_is_lost) {
   dummy_cluster full;
   full.disk_problem = "no space left";
   full.add("k", true);
-  full.add("a");
-  full.advance(20ms);
+  full.join({"a"});
   full.step();
   full.event(manager_ends{full.now() + 30s});
   full.snapshot("k");
@@ -431,9 +396,7 @@ struct conductor_evaluations : ::testing::Test {
                   }};
 
   void SetUp() override {
-    c.add("a");
-    c.add("b");
-    c.advance(20ms);
+    c.join({"a", "b"});
     ASSERT_EQ(c.view().now, phase::running);
   }
 
@@ -478,8 +441,7 @@ TEST_F(conductor_evaluations, said_again_complete_those_of_the_others) {
 // given: the report of one replica is lost with its life, which returns when another generation trains / expected:
 // counts
 TEST_F(conductor_evaluations, of_a_life_that_was_declared_lost_count_when_it_returns) {
-  for (int i = 0; i < 10; ++i)
-    c.step();
+  c.step(10);
   const auto g = c.view().current;
   const evaluated of_b{g, {10, g}, 1, {1}};
   say("a", 10);

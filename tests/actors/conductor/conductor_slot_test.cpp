@@ -93,11 +93,10 @@ TEST_F(conductor_test, data_that_was_there_under_the_manager_before_is_waited_fo
   // it waits, as it would have done under the one before, and goes on
   c.add("k", true);
   run_two();
-  std::mt19937_64 random(1);
   c.kill_manager();
   c.lose("b");
   c.mend = without_data;
-  c.restart_manager(random);
+  c.restart_manager();
   c.advance(30s);
   ASSERT_FALSE(c.ended()) << c.view().problem;
   c.mend = {};
@@ -147,8 +146,7 @@ TEST_F(conductor_test, data_that_differs_where_it_was_not_sampled_ends_the_job) 
   c.advance(20ms);
   c.step();
   EXPECT_FALSE(c.ended());
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   c.say("d", loaded{job_id{1}, "digest", "another"});
   EXPECT_TRUE(c.ended());
   EXPECT_THAT(c.view().problem, HasSubstr("differs between a/0 and d/0"));
@@ -200,10 +198,7 @@ TEST_F(conductor_test, rank_that_fails_to_prepare_beside_its_generation_trains_o
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().current, g);
   EXPECT_EQ(tried, 1);
-  for (int i = 0; i < 20; ++i) {
-    c.advance(29s);
-    c.step();
-  }
+  c.advance_and_step(20, 29s);
   EXPECT_EQ(c.view().current, g);
   EXPECT_EQ(c.view().replayed_steps, 0u);
   EXPECT_LT(tried, 30);
@@ -216,13 +211,9 @@ TEST_F(conductor_test, rank_that_is_late_to_prepare_beside_its_generation_trains
   run_two();
   const auto g = c.view().current;
   c.silent = {"d", "b"};
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   ASSERT_EQ(c.view().now, phase::readying);
-  for (int i = 0; i < 4; ++i) {
-    c.advance(20s);
-    c.step();
-  }
+  c.advance_and_step(4, 20s);
   EXPECT_EQ(c.view().current, g);
   EXPECT_THAT(c.view().now, AnyOf(phase::running, phase::readying));
   EXPECT_THAT(c.log(), Not(Contains(HasSubstr("abort of generation"))));
@@ -234,8 +225,7 @@ TEST_F(conductor_test, slot_without_room_is_planned_with_once_nothing_runs) {
     const auto* p = std::get_if<prepared>(&x);
     return p && name == "b" && p->next.value == 2 ? failed{p->next, failure::computation, 0, "no memory", {}} : x;
   };
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   ASSERT_THAT(c.log(), Contains(HasSubstr("b/0 gets no new place for now")));
   c.lose("a");
   EXPECT_EQ(c.view().now, phase::running);
@@ -250,9 +240,7 @@ TEST_F(conductor_test, notice_does_not_wait_for_a_slow_joiner) {
   // for d is given up, and e takes over long before a is gone: no step is lost
   c.width = 1;
   c.depth = 2;
-  c.add("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"a", "b"});
   c.step();
   const auto steps = c.view().steps_done;
   c.depth = 4;
@@ -260,9 +248,7 @@ TEST_F(conductor_test, notice_does_not_wait_for_a_slow_joiner) {
     return name == "d" && std::holds_alternative<prepared>(x) ? report(delivered{}) : x;
   };
   c.mend = slow;
-  c.add("d");
-  c.add("e");
-  c.advance(20ms);
+  c.join({"d", "e"});
   ASSERT_EQ(c.view().now, phase::readying);
   c.advance(10s);
   c.depth = 2;
@@ -296,10 +282,7 @@ TEST_F(conductor_test, keeper_that_hiccups_now_and_then_is_waited_for_each_time)
     c.advance(2s);
     ASSERT_EQ(c.view().now, phase::running) << i;
     EXPECT_EQ(failed_once, i > 0) << "there was state to fetch";
-    for (int s = 0; s < 120; ++s) {
-      c.advance(29s);
-      c.step();
-    }
+    c.advance_and_step(120, 29s);
     c.snapshot("k");
     c.lose(name);
   }
@@ -312,9 +295,7 @@ TEST_F(conductor_test, rank_that_comes_back_before_the_decision_counts_in_it) {
   c.depth = 2;
   c.keep_back<ready>();
   c.add("k", true);
-  c.add("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"a", "b"});
   ASSERT_EQ(c.view().now, phase::transferring);
   c.hold_back = {};
   c.silent = {"b", "k"};
@@ -360,12 +341,7 @@ TEST_F(conductor_test, back_off_ends_at_half_a_minute) {
   const auto times_asked = [&] {
     return std::ranges::count(c.all_told<abort_generation>("b"), generation{}, &abort_generation::current);
   };
-  const auto train = [&](int half_minutes) {
-    for (int i = 0; i < half_minutes; ++i) {
-      c.advance(29s);
-      c.step();
-    }
-  };
+  const auto train = [&](int half_minutes) { c.advance_and_step(half_minutes, 29s); };
   train(120);
   const auto before = times_asked();
   train(10);

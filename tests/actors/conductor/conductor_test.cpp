@@ -8,9 +8,7 @@ namespace {
 TEST_F(conductor_test, participant_that_does_not_prepare_is_left_out_and_comes_back) {
   // given: b never answers PREPARE. expected: after 60 s 1×1 with a; once b answers for its inventory, 2×1.
   c.silent = {"b"};
-  c.add("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"a", "b"});
   EXPECT_EQ(c.view().now, phase::preparing);
   c.advance(60s);
   EXPECT_EQ(c.view().now, phase::running);
@@ -25,8 +23,7 @@ TEST_F(conductor_test, participant_that_does_not_prepare_is_left_out_and_comes_b
 TEST_F(conductor_test, rank_that_does_not_answer_abort_is_treated_as_lost) {
   // given: a replica is lost, another does not answer ABORT, the third does. expected: it goes on alone 2 s later
   run_two();
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   ASSERT_EQ(c.view().grid->width, 3u);
   c.step();
   c.silent = {"b"};
@@ -84,12 +81,9 @@ TEST_F(conductor_test, generation_without_progress_is_aborted) {
 // replayed, as none was in progress
 TEST(conductor_steps, none_is_in_progress_at_the_final_version) {
   dummy_cluster c(4, 2);
-  c.add("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"a", "b"});
   c.keep_back<stopped>();
-  c.step();
-  c.step();
+  c.step(2);
   ASSERT_EQ(c.view().now, phase::running);
   c.lose("b");
   EXPECT_EQ(c.view().steps_done, 2u);
@@ -113,12 +107,9 @@ TEST_F(conductor_test, step_that_outlasts_the_notice_to_the_only_holder_is_abort
   // gone, an abort, and the spare has the stage: no committed step is lost.
   c.depth = 2;
   c.width = 1;
-  for (const auto* name : {"a", "b", "spare"})
-    c.add(name);
-  c.advance(20ms);
+  c.join({"a", "b", "spare"});
   ASSERT_EQ(c.view().now, phase::running);
-  for (int i = 0; i < 3; ++i)
-    c.step();
+  c.step(3);
   ASSERT_EQ(c.view().grid->participants[0].slot.instance, "a");
   c.keep_back<stopped>();
   c.notice("a", 10s);
@@ -144,16 +135,14 @@ TEST_F(conductor_test, notice_to_a_holder_among_others_lets_the_step_end) {
 }
 
 TEST_F(conductor_test, last_instance_under_notice_trains_to_its_end) {
-  c.add("a");
-  c.advance(20ms);
+  c.join({"a"});
   c.step();
   c.notice("a", 30s);
   c.advance(1s);
   EXPECT_EQ(c.view().now, phase::running);
   c.lose("a");
   EXPECT_EQ(c.view().now, phase::waiting);
-  c.add("b");
-  c.advance(20ms);
+  c.join({"b"});
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, 0u); // no keeper: version 0
 }
@@ -173,8 +162,7 @@ TEST_F(conductor_test, last_instance_under_notice_leaves_its_state_to_the_keeper
   EXPECT_EQ(whole_stages_asked("a"), 0) << "the snapshot is enough";
   c.snapshot("k");
   c.lose("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"b"});
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, 2u);
   EXPECT_EQ(c.view().replayed_steps, 0u);
@@ -190,8 +178,7 @@ TEST(conductor_notices, evaluation_before_the_end_of_a_notice_is_reckoned_with) 
       job.data.validation = 100 * job.global_batch;
     });
     d.add("k", true);
-    d.add("a");
-    d.advance(20ms);
+    d.join({"a"});
     d.step();
     d.notice("a", 30s);
     d.advance(1s);
@@ -217,8 +204,7 @@ TEST_F(conductor_test, last_replica_under_notice_leaves_the_whole_stage_to_the_k
   EXPECT_EQ(whole_stages_asked("b"), 1);
   c.snapshot("k");
   c.lose("b");
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().steps_done, steps);
 }
@@ -231,8 +217,7 @@ TEST_F(conductor_test, join_that_is_not_prepared_in_time_does_not_keep_state_fro
   c.notice("a", 4s);
   c.advance(1s);
   c.silent = {"d"};
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   EXPECT_EQ(c.view().now, phase::readying);
   c.advance(2'979ms);
   EXPECT_EQ(stops_with_snapshot("a"), 1);
@@ -242,8 +227,7 @@ TEST_F(conductor_test, joiner_lost_while_it_prepares_leaves_the_generation_runni
   run_two();
   const auto g = c.view().current;
   c.silent = {"d"};
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   EXPECT_EQ(c.view().now, phase::readying);
   c.lose("d");
   EXPECT_EQ(c.view().now, phase::running);
@@ -256,9 +240,7 @@ TEST_F(conductor_test, of_two_that_cannot_connect_the_younger_becomes_a_spare) {
       return failed{p->next, failure::unreachable, 1, "b refused", {}};
     return x;
   };
-  c.add("a");
-  c.add("b");
-  c.advance(20ms);
+  c.join({"a", "b"});
   EXPECT_EQ(c.view().now, phase::running);
   EXPECT_EQ(c.view().grid->width, 1u);
   EXPECT_EQ(c.view().grid->participants[0].slot.instance, "a");
@@ -270,8 +252,7 @@ TEST_F(conductor_test, participant_that_failed_is_asked_again_before_steps_are_g
   c.depth = 2;
   run_two();
   c.step();
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   const auto steps = c.view().steps_done;
   c.say("b", failed{c.view().current, failure::computation, 0, "threw", {}});
   EXPECT_EQ(c.view().now, phase::waiting);
@@ -287,8 +268,7 @@ TEST_F(conductor_test, participant_that_fails_for_good_does_not_hold_the_job_up)
   c.depth = 2;
   run_two();
   c.step();
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   c.silent = {"b"};
   c.say("b", failed{c.view().current, failure::computation, 0, "threw", {}});
   c.advance(2min);
@@ -317,12 +297,10 @@ TEST_F(conductor_test, every_activated_generation_has_its_record) {
   // expected: one record for each, of the right generation.
   run_two();
   const auto before = c.view().changes.size();
-  c.add("d");
-  c.advance(20ms);
+  c.join({"d"});
   ASSERT_EQ(c.view().grid->width, 3u);
   c.silent = {"e"}; // readying while g's first commit is heard
-  c.add("e");
-  c.advance(20ms);
+  c.join({"e"});
   ASSERT_EQ(c.view().now, phase::readying);
   c.step();
   c.silent.clear();

@@ -25,9 +25,7 @@ TEST_F(conductor_test, a_decision_outlives_all_others_who_knew_its_result) {
     SCOPED_TRACE("after " + std::to_string(at) + " effects");
     ASSERT_LT(at, 100u);
     dummy_cluster d(4);
-    for (const auto* name : {"a", "b"})
-      d.add(name);
-    d.advance(20ms);
+    d.join({"a", "b"});
     ASSERT_EQ(d.view().now, phase::running);
     d.step();
     d.kill_manager(at);

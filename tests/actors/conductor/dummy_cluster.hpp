@@ -64,12 +64,22 @@ public:
         event(slot_joined{it->second.where, it->second.keeper});
   }
 
+  /// In an order that is the same in each run.
+  void restart_manager() { restart_manager(order_); }
+
   participant add(const std::string& name, bool keeper = false, const machine_facts& machine = {}) {
     participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
     slots_[name] = {p, keeper, {}};
     all_.add(p.slot, keeper);
     event(slot_joined{p, keeper, {}, machine});
     return p;
+  }
+
+  /// Workers, until the conductor has done what it does at once.
+  void join(const std::vector<std::string>& workers) {
+    for (const auto& name : workers)
+      add(name);
+    advance(20ms);
   }
 
   void lose(const std::string& name) {
@@ -99,9 +109,10 @@ public:
 
   void notice(const std::string& name, milliseconds left) { event(slot_leaving{slot(name), now_ + left}); }
 
-  /// A healthy step of the running generation on all its ranks.
-  void step() {
-    at_once([&] { all_.step(loss); });
+  /// Healthy steps of the running generation on all its ranks.
+  void step(int times = 1) {
+    for (int i = 0; i < times; ++i)
+      at_once([&] { all_.step(loss); });
   }
 
   /// All ranks have the gradients of a step, some have applied it when communication ends. False if nothing runs.
@@ -118,6 +129,14 @@ public:
       event(tick{});
     }
     now_ = until;
+  }
+
+  /// So often some time, and a step.
+  void advance_and_step(int times, milliseconds by) {
+    for (int i = 0; i < times; ++i) {
+      advance(by);
+      step();
+    }
   }
 
   void event(const conductor_event& x) {
@@ -173,14 +192,12 @@ public:
   /// One keeper, k, and one worker, a, which trains.
   void add_keeper_and_worker() {
     add("k", true);
-    add("a");
-    advance(20ms);
+    join({"a"});
   }
 
   /// So many steps, the last of which the keeper has then.
   void train(int steps) {
-    for (int i = 0; i < steps; ++i)
-      step();
+    step(steps);
     snapshot("k");
   }
 
@@ -400,6 +417,7 @@ private:
   std::map<std::string, member> slots_, lost_;
   std::deque<conductor_event> pending_;
   bool busy_ = false, aloud_ = false;
+  std::mt19937_64 order_{1};
   time_point now_ = time_point{} + 1h;
   std::uint64_t lives_ = 0;
   std::vector<plan_chosen> unanswered_;

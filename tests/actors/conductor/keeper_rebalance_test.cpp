@@ -18,9 +18,7 @@ public:
     d.on_snapshot([this](shard_on_its_way x) { on_the_way_.push_back(std::move(x)); });
     for (const auto* name : {"k0", "k1"})
       add(name);
-    for (const auto* name : {"a", "b"})
-      d.add(name);
-    d.advance(20ms);
+    d.join({"a", "b"});
     commit();
     deliver_all();
   }
@@ -204,8 +202,7 @@ TEST(keeper_rebalance, keepers_fill_each_other_when_nobody_trains) {
             EXPECT_EQ(network.d.view().copies_problem, "");
             network.lose(network.keepers()[network.draw(network.keepers().size())]);
           }
-          network.d.add("c");
-          network.d.advance(20ms);
+          network.d.join({"c"});
           EXPECT_EQ(network.d.view().now, phase::running) << network.d.view().problem;
           EXPECT_GE(network.d.view().steps_done, x.safe.steps);
           EXPECT_THAT(network.d.errors(), ::testing::IsEmpty());

@@ -5,6 +5,13 @@ namespace parcae {
 void add_phase_scenes(scene_list& add) {
   using enum phase;
   using enum trigger_kind;
+  const auto from_checkpoint = add.with(false, 1000, 4);
+  const auto at_end = add.with(false, 1);
+  const auto anew = add.with(false);
+  const auto of_three_anew = add.with(false, 3);
+  const auto of_five_steps = add.with(true, 5);
+  const auto of_two_steps = add.with(true, 2);
+  const auto of_three_steps = add.with(true, 3);
   const auto lose = [](const char* name) { return [name](stage_set& s) { s.d.lose(name); }; };
   const auto pass_limit = [](stage_set& s) { s.late(); };
   const auto close = [](stage_set& s) { s.close(); };
@@ -17,19 +24,15 @@ void add_phase_scenes(scene_list& add) {
 
   // waiting
   add({waiting}, due, "", [](stage_set& s) { s.two(); });
-  add(
-      {waiting}, all_answered, "", [](stage_set& s) { s.read_checkpoint(); }, false, 1000, 4);
-  add(
-      {waiting, planning}, kept, "the keepers hold the final version",
-      [=](stage_set& s) {
-        const auto held = s.final_is_kept();
-        s.d.hold("k", {});
-        s.d.lose("a");
-        s.d.lose("b");
-        s.d.advance(1s);
-        s.d.hold("k", held);
-      },
-      false, 1);
+  from_checkpoint({waiting}, all_answered, "", [](stage_set& s) { s.read_checkpoint(); });
+  at_end({waiting, planning}, kept, "the keepers hold the final version", [=](stage_set& s) {
+    const auto held = s.final_is_kept();
+    s.d.hold("k", {});
+    s.d.lose("a");
+    s.d.lose("b");
+    s.d.advance(1s);
+    s.d.hold("k", held);
+  });
   add({waiting}, lost, "", [](stage_set& s) {
     s.d.add("k", true);
     s.d.lose("k");
@@ -50,47 +53,36 @@ void add_phase_scenes(scene_list& add) {
     s.d.lose("a");
     s.d.answer_plans();
   });
-  add(
-      {planning}, chosen, "who holds newer state may come back",
-      [](stage_set& s) { // b said what it alone holds, and then nothing more
-        s.d.depth = 2;
-        s.two();
-        s.d.add("c");
-        s.d.advance(1s);
-        s.d.step();
-        s.d.slow_planner = true;
-        s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
-        s.d.silent.insert("b");
-        s.d.slow_planner = false;
-        s.d.answer_plans();
-        s.d.advance(70s);
-      },
-      false);
-  add(
-      {planning}, chosen, "the checkpoint is newer, and keepers have to read it",
-      [](stage_set& s) { s.read_checkpoint(); }, false, 1000, 4);
-  add(
-      {planning}, chosen, "the checkpoint is newer, and is lost",
-      [](stage_set& s) {
-        s.lose_all_but_a_checkpoint();
-        s.d.disks.clear();
-        s.d.disk_problem = "damaged";
-        s.join("k");
-      },
-      false, 1000, 4);
-  add(
-      {planning}, chosen, "the checkpoint is newer, and a part is missing",
-      [](stage_set& s) {
-        s.lose_all_but_a_checkpoint();
-        s.join("other");
-      },
-      false, 1000, 4);
+  anew({planning}, chosen, "who holds newer state may come back",
+       [](stage_set& s) { // b said what it alone holds, and then nothing more
+         s.d.depth = 2;
+         s.two();
+         s.d.add("c");
+         s.d.advance(1s);
+         s.d.step();
+         s.d.slow_planner = true;
+         s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+         s.d.silent.insert("b");
+         s.d.slow_planner = false;
+         s.d.answer_plans();
+         s.d.advance(70s);
+       });
+  from_checkpoint({planning}, chosen, "the checkpoint is newer, and keepers have to read it",
+                  [](stage_set& s) { s.read_checkpoint(); });
+  from_checkpoint({planning}, chosen, "the checkpoint is newer, and is lost", [](stage_set& s) {
+    s.lose_all_but_a_checkpoint();
+    s.d.disks.clear();
+    s.d.disk_problem = "damaged";
+    s.join("k");
+  });
+  from_checkpoint({planning}, chosen, "the checkpoint is newer, and a part is missing", [](stage_set& s) {
+    s.lose_all_but_a_checkpoint();
+    s.join("other");
+  });
   add({planning}, chosen, "", [](stage_set& s) { s.d.answer_plans(); });
-  add(
-      {planning}, chosen, "steps would be given up, and the keepers were not asked",
-      [](stage_set& s) { s.lose_newest(); }, false);
-  add(
-      {planning}, all_answered, "", [](stage_set& s) { s.lose_newest(); }, false);
+  anew({planning}, chosen, "steps would be given up, and the keepers were not asked",
+       [](stage_set& s) { s.lose_newest(); });
+  anew({planning}, all_answered, "", [](stage_set& s) { s.lose_newest(); });
   add({planning}, trigger_kind::late, "", pass_limit);
   add({planning}, closing, "", close);
   // preparing, transferring, activating
@@ -108,17 +100,14 @@ void add_phase_scenes(scene_list& add) {
   add({preparing, transferring}, notice, "to a rank of g+1, and ends before the limit",
       [](stage_set& s) { s.d.notice("b", 1s); });
   add({preparing, transferring}, closing, "", close);
-  add(
-      {activating}, all_answered, "all ranks have stopped, with no step left",
-      [](stage_set& s) {
-        s.bring_to(finishing);
-        s.d.add("c");
-        s.d.keep_back<active>();
-        s.d.notice("a", 30s); // its final version moves to c, as there is no keeper
-        for (const auto* name : {"b", "c"})
-          s.d.say(name, active{s.d.view().current});
-      },
-      false, 3);
+  of_three_anew({activating}, all_answered, "all ranks have stopped, with no step left", [](stage_set& s) {
+    s.bring_to(finishing);
+    s.d.add("c");
+    s.d.keep_back<active>();
+    s.d.notice("a", 30s); // its final version moves to c, as there is no keeper
+    for (const auto* name : {"b", "c"})
+      s.d.say(name, active{s.d.view().current});
+  });
   add({activating}, all_answered, "", [](stage_set& s) {
     for (const auto* name : {"a", "b", "c"})
       s.release(name, active{s.d.view().current});
@@ -126,13 +115,10 @@ void add_phase_scenes(scene_list& add) {
   // running
   add({running}, due, "", pass_limit);
   add({running}, chosen, "it fits, and is another or replaces who leaves", [](stage_set& s) { s.third(); });
-  add(
-      {running, readying}, all_stopped, "at the final version",
-      [](stage_set& s) {
-        for (int i = 0; i < 10 && !s.d.ended(); ++i)
-          s.d.step();
-      },
-      true, 5);
+  of_five_steps({running, readying}, all_stopped, "at the final version", [](stage_set& s) {
+    for (int i = 0; i < 10 && !s.d.ended(); ++i)
+      s.d.step();
+  });
   add({running, readying, stopping, activating}, place_lost, "", lose("b"));
   add({running, readying, stopping, activating}, broken, "", break_of(0));
   add({running}, trigger_kind::late, "", pass_limit);
@@ -163,14 +149,11 @@ void add_phase_scenes(scene_list& add) {
   add({readying}, last_moment, "", notice_to_all);
   add({readying}, closing, "", close);
   // stopping
-  add(
-      {stopping}, all_answered, "at the final version",
-      [](stage_set& s) {
-        const auto g = s.d.view().current;
-        for (const auto* name : {"a", "b"})
-          s.release(name, stopped{g, {2, g}, {}});
-      },
-      true, 2);
+  of_two_steps({stopping}, all_answered, "at the final version", [](stage_set& s) {
+    const auto g = s.d.view().current;
+    for (const auto* name : {"a", "b"})
+      s.release(name, stopped{g, {2, g}, {}});
+  });
   const auto stop = [](stage_set& s) {
     const auto g = s.d.view().current;
     inventory held;
@@ -212,14 +195,11 @@ void add_phase_scenes(scene_list& add) {
     s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
     s.lose_stage();
   };
-  add({aborting}, all_answered, "a stage has nobody left, and who has it may be dialling", lose_stage_at_return, false);
-  add(
-      {aborting}, trigger_kind::late, "nobody is awaited but who might have been dialling",
-      [=](stage_set& s) {
-        lose_stage_at_return(s);
-        s.late();
-      },
-      false);
+  anew({aborting}, all_answered, "a stage has nobody left, and who has it may be dialling", lose_stage_at_return);
+  anew({aborting}, trigger_kind::late, "nobody is awaited but who might have been dialling", [=](stage_set& s) {
+    lose_stage_at_return(s);
+    s.late();
+  });
   const auto only_holders = [](stage_set& s) { // of two stages
     s.d.depth = 2;
     s.two();
@@ -228,72 +208,47 @@ void add_phase_scenes(scene_list& add) {
     s.d.advance(6s);
   };
   const std::string only_holder = "the only holder of a stage may still answer";
-  add(
-      {aborting}, trigger_kind::late, only_holder,
-      [=](stage_set& s) {
-        s.d.keep_back<aborted>();
-        only_holders(s);
-      },
-      false);
-  add(
-      {deciding}, trigger_kind::late, only_holder,
-      [=](stage_set& s) {
-        s.d.keep_back<decided>();
-        only_holders(s);
-      },
-      false);
+  anew({aborting}, trigger_kind::late, only_holder, [=](stage_set& s) {
+    s.d.keep_back<aborted>();
+    only_holders(s);
+  });
+  anew({deciding}, trigger_kind::late, only_holder, [=](stage_set& s) {
+    s.d.keep_back<decided>();
+    only_holders(s);
+  });
   add({preparing, transferring, activating, clearing, aborting, deciding}, trigger_kind::late, "", pass_limit);
-  add(
-      {waiting}, trigger_kind::late, "",
-      [](stage_set& s) {
-        s.lose_all_but_a_checkpoint();
-        s.d.keep_back<parcae::kept, restored>();
-        s.join("k");
-        s.d.advance(10min);
-      },
-      false, 1000, 4);
+  from_checkpoint({waiting}, trigger_kind::late, "", [](stage_set& s) {
+    s.lose_all_but_a_checkpoint();
+    s.d.keep_back<parcae::kept, restored>();
+    s.join("k");
+    s.d.advance(10min);
+  });
   // finishing
-  add(
-      {finishing}, place_lost, "the keepers hold the final version",
-      [=](stage_set& s) {
-        s.final_is_kept();
-        s.d.lose("a");
-      },
-      false, 1);
-  add({finishing}, lost, "nobody holds the final version whole", lose("b"), true, 3);
-  add(
-      {finishing}, kept, "nobody holds the final version whole",
-      [=](stage_set& s) {
-        s.final_is_kept();
-        s.d.lose("a");
-        s.d.lose("b");
-        s.d.hold("k", {});
-      },
-      false, 1);
-  add(
-      {finishing}, kept, "", [=](stage_set& s) { s.final_is_kept(); }, false, 1);
-  add(
-      {finishing}, notice, "to a rank, with no keeper, and others can take over",
-      [](stage_set& s) {
-        s.d.add("c");
-        s.d.notice("a", 30s);
-      },
-      true, 3);
-  add(
-      {finishing}, trigger_kind::late, "what came of steps was asked for",
-      [](stage_set& s) {
-        s.final_is_kept_unheard();
-        s.late();
-      },
-      false, 1);
-  add(
-      {finishing}, trigger_kind::late, "",
-      [=](stage_set& s) {
-        s.d.kept_silent = true;
-        s.final_is_kept();
-        s.late();
-      },
-      false, 1);
+  at_end({finishing}, place_lost, "the keepers hold the final version", [=](stage_set& s) {
+    s.final_is_kept();
+    s.d.lose("a");
+  });
+  of_three_steps({finishing}, lost, "nobody holds the final version whole", lose("b"));
+  at_end({finishing}, kept, "nobody holds the final version whole", [=](stage_set& s) {
+    s.final_is_kept();
+    s.d.lose("a");
+    s.d.lose("b");
+    s.d.hold("k", {});
+  });
+  at_end({finishing}, kept, "", [=](stage_set& s) { s.final_is_kept(); });
+  of_three_steps({finishing}, notice, "to a rank, with no keeper, and others can take over", [](stage_set& s) {
+    s.d.add("c");
+    s.d.notice("a", 30s);
+  });
+  at_end({finishing}, trigger_kind::late, "what came of steps was asked for", [](stage_set& s) {
+    s.final_is_kept_unheard();
+    s.late();
+  });
+  at_end({finishing}, trigger_kind::late, "", [=](stage_set& s) {
+    s.d.kept_silent = true;
+    s.final_is_kept();
+    s.late();
+  });
   // recovering
   const auto die_in = [](phase where) { // before it has heard of what it decided
     return [where](stage_set& s) {
@@ -302,37 +257,28 @@ void add_phase_scenes(scene_list& add) {
       s.die();
     };
   };
-  add(
-      {recovering}, all_answered, "g had ended",
-      [](stage_set& s) {
-        s.bring_to(running);
-        s.d.step();
-        s.d.keep_back<decided>();
-        s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
-        s.d.hold_back = nullptr;
-        s.die();
-      },
-      false);
-  add({recovering}, all_answered, "all ranks of g are here", die_in(running), false);
-  add(
-      {recovering}, all_answered, "",
-      [](stage_set& s) {
-        s.d.depth = 2;
-        s.bring_to(recovering);
-        s.d.lose("b");
-        s.d.silent.clear();
-        s.d.reconnect("a");
-      },
-      false);
-  add(
-      {recovering}, trigger_kind::late, "g had ended",
-      [](stage_set& s) {
-        s.bring_to(deciding);
-        s.d.silent = {"b"};
-        s.die();
-        s.late();
-      },
-      false);
+  anew({recovering}, all_answered, "g had ended", [](stage_set& s) {
+    s.bring_to(running);
+    s.d.step();
+    s.d.keep_back<decided>();
+    s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+    s.d.hold_back = nullptr;
+    s.die();
+  });
+  anew({recovering}, all_answered, "all ranks of g are here", die_in(running));
+  anew({recovering}, all_answered, "", [](stage_set& s) {
+    s.d.depth = 2;
+    s.bring_to(recovering);
+    s.d.lose("b");
+    s.d.silent.clear();
+    s.d.reconnect("a");
+  });
+  anew({recovering}, trigger_kind::late, "g had ended", [](stage_set& s) {
+    s.bring_to(deciding);
+    s.d.silent = {"b"};
+    s.die();
+    s.late();
+  });
   add({recovering}, trigger_kind::late, "", pass_limit);
   add({recovering}, place_lost, "a rank of each stage has answered", [](stage_set& s) {
     s.d.silent.erase("a");
@@ -348,19 +294,15 @@ void add_phase_scenes(scene_list& add) {
     s.d.add("c");
     s.d.lose("c");
   });
-  add(
-      {running}, all_stopped, "",
-      [](stage_set& s) {
-        s.bring_to(stopping);
-        s.d.hold_back = nullptr;
-        s.die();
-      },
-      false);
+  anew({running}, all_stopped, "", [](stage_set& s) {
+    s.bring_to(stopping);
+    s.d.hold_back = nullptr;
+    s.die();
+  });
   // any
-  add(
-      {recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding,
-       transferring, activating, finishing},
-      over, "", [](stage_set& s) { s.d.event(cancel_requested{}); }, true, 5);
+  of_five_steps({recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding,
+                 transferring, activating, finishing},
+                over, "", [](stage_set& s) { s.d.event(cancel_requested{}); });
 }
 
 } // namespace parcae

@@ -17,19 +17,26 @@ struct scene {
   std::string condition;
   phase from;
   std::function<void(stage_set&)> play; ///< after it was brought to `from`, if `bring`
-  bool bring = true;
-  std::uint64_t steps = 1000;
-  std::uint64_t checkpoint_every = 0;
+  bool bring;
+  std::uint64_t steps;
+  std::uint64_t checkpoint_every;
 };
 
 struct scene_list {
   std::vector<scene> all;
 
+  /// Adds scenes that begin so.
+  auto with(bool bring, std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0) {
+    return [=, this](std::initializer_list<phase> from, trigger_kind on, const std::string& condition,
+                     const std::function<void(stage_set&)>& play) {
+      for (auto x : from)
+        all.push_back({on, condition, x, play, bring, steps, checkpoint_every});
+    };
+  }
+
   void operator()(std::initializer_list<phase> from, trigger_kind on, const std::string& condition,
-                  const std::function<void(stage_set&)>& play, bool bring = true, std::uint64_t steps = 1000,
-                  std::uint64_t checkpoint_every = 0) {
-    for (auto x : from)
-      all.push_back({on, condition, x, play, bring, steps, checkpoint_every});
+                  const std::function<void(stage_set&)>& play) {
+    with(true)(from, on, condition, play);
   }
 };
 
